@@ -1,0 +1,1 @@
+"""laglake: Kafka lag analytics from history, in Delta tables."""

@@ -1,0 +1,1 @@
+"""Pure DataFrame → DataFrame: nothing here reads, writes or tells the time."""

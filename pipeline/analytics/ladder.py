@@ -1,0 +1,70 @@
+"""The offset ladder: rungs, the distances between them, and what an odd distance means.
+
+Lags keep their sign. A rung that was not observed is NULL, and so is every lag that needs it.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+LAGS: dict[str, tuple[str, str]] = {
+    "consumer_lag": ("committed_offset", "high_watermark"),
+    "consumer_lag_stable": ("committed_offset", "last_stable_offset"),
+    "fetcher_lag": ("fetched_offset", "high_watermark"),
+    "divergence": ("committed_offset", "fetched_offset"),
+    "buffered": ("consumed_offset", "fetched_offset"),
+    "uncommitted": ("committed_offset", "consumed_offset"),
+    "transaction_lag": ("last_stable_offset", "high_watermark"),
+    "replication_lag": ("high_watermark", "log_end_offset"),
+    "headroom": ("log_start_offset", "committed_offset"),
+}
+"""Every lag in offsets: the rung it starts from and the rung it ends at."""
+
+
+def lags() -> dict[str, Column]:
+    """The columns of LAGS, for a frame that has the rungs."""
+    return {name: F.col(upper) - F.col(lower) for name, (lower, upper) in LAGS.items()}
+
+
+def has_no_watermark() -> Column:
+    """The log's end is unknown."""
+    return F.col("high_watermark").isNull()
+
+
+def has_unknown_commit() -> Column:
+    """The committed offset could not be read; whether there is one is not known."""
+    return F.col("committed_error").isNotNull()
+
+
+def has_no_commit() -> Column:
+    """The group has committed nothing here."""
+    return F.col("committed_offset").isNull()
+
+
+def is_recreated() -> Column:
+    """The topic has another id than when this offset was committed, so the offset counts in a log that is gone."""
+    return F.col("committed_topic_id") != F.col("topic_id")
+
+
+def is_beyond_end() -> Column:
+    """The commit is past the end: the log was truncated, or recreated unseen."""
+    return F.col("committed_offset") > F.col("log_end_offset")
+
+
+def is_deleted_unread() -> Column:
+    """Records after the commit have been deleted."""
+    return F.col("committed_offset") < F.col("log_start_offset")
+
+
+def offset_status() -> Column:
+    """The first that holds, in order of severity; NULL where the commit is unknown."""
+    return (
+        F.when(has_no_watermark(), "no_watermark")
+        .when(has_unknown_commit(), F.lit(None).cast("string"))
+        .when(has_no_commit(), "no_commit")
+        .when(is_recreated(), "recreated")
+        .when(is_beyond_end(), "beyond_end")
+        .when(is_deleted_unread(), "deleted_unread")
+        .otherwise("ok")
+    )

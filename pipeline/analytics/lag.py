@@ -1,0 +1,107 @@
+"""The table `lag`: one row per snapshot and group, topic, partition that is committed or assigned."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pipeline.analytics.incarnation import with_committed_topic_id
+from pipeline.analytics.ladder import lags, offset_status
+from pipeline.tables import LAG
+
+SNAPSHOT = ["cluster", "snapshot_id", "snapshot_date"]
+READER = [*SNAPSHOT, "group_id", "topic", "partition"]
+
+NOT_IN_CLUSTER = "UNKNOWN_TOPIC_OR_PARTITION"
+"""What Kafka says of a partition that its metadata does not list: deleted, or not to be described."""
+
+
+def compute_lag(
+    committed_offsets: DataFrame, watermarks: DataFrame, group_members: DataFrame, previous: DataFrame
+) -> DataFrame:
+    """The rows of `lag` for the snapshots that the bronze frames hold; `previous` are rows of `lag` before them.
+
+    The columns are those of LAG. Rungs that no source has observed yet, and what needs them, are NULL.
+    """
+    rows = (
+        _readers(committed_offsets, group_members)
+        .join(_group_facts(group_members), [*SNAPSHOT, "group_id"], how="left")
+        .join(_failed_groups(committed_offsets), [*SNAPSHOT, "group_id"], how="left")
+        .join(_rungs(watermarks), [*SNAPSHOT, "topic", "partition"], how="left")
+    )
+    laddered = rows.withColumns(
+        {
+            "committed_error": F.coalesce("committed_error", "group_error"),
+            "watermark_error": F.when(F.col("is_listed"), F.col("watermark_error")).otherwise(NOT_IN_CLUSTER),
+            "consumed_offset": F.lit(None).cast("bigint"),
+            "fetched_offset": F.lit(None).cast("bigint"),
+        }
+    )
+    complete = with_committed_topic_id(laddered, previous).withColumns(
+        {
+            **lags(),
+            "offset_status": offset_status(),
+            "error": F.coalesce("watermark_error", "committed_error"),
+        }
+    )
+    present = set(complete.columns)
+    return complete.select(
+        *(
+            F.col(f.name).cast(f.dataType) if f.name in present else F.lit(None).cast(f.dataType).alias(f.name)
+            for f in LAG.schema
+        )
+    )
+
+
+def _readers(committed_offsets: DataFrame, group_members: DataFrame) -> DataFrame:
+    """Every committed partition with its commit, and every assigned one with its member."""
+    committed = committed_offsets.where(F.col("topic").isNotNull()).select(
+        *READER,
+        "committed_offset",
+        "committed_at",
+        F.col("captured_at").alias("committed_captured_at"),
+        F.col("error").alias("committed_error"),
+    )
+    # While members hand a partition over, two of them may have it: the first by name stands for both.
+    member = F.min(F.struct("member_id", "client_id", "host"))
+    assigned = (
+        group_members.where(F.col("topic").isNotNull())
+        .groupBy(*READER)
+        .agg(member.alias("member"))
+        .select(*READER, "member.*")
+    )
+    return committed.join(assigned, READER, how="full")
+
+
+def _group_facts(group_members: DataFrame) -> DataFrame:
+    return (
+        group_members.where(F.col("group_id").isNotNull())
+        .groupBy(*SNAPSHOT, "group_id")
+        .agg(F.max("state").alias("group_state"), F.max("group_type").alias("group_type"))
+    )
+
+
+def _failed_groups(committed_offsets: DataFrame) -> DataFrame:
+    """Groups whose commits could not be read at all: their assigned partitions have an unknown commit, not none."""
+    return (
+        committed_offsets.where(F.col("topic").isNull() & F.col("group_id").isNotNull())
+        .groupBy(*SNAPSHOT, "group_id")
+        .agg(F.min("error").alias("group_error"))
+    )
+
+
+def _rungs(watermarks: DataFrame) -> DataFrame:
+    return watermarks.where(F.col("topic").isNotNull()).select(
+        *SNAPSHOT,
+        "topic",
+        "partition",
+        "captured_at",
+        "topic_id",
+        "leader",
+        "log_start_offset",
+        "last_stable_offset",
+        "high_watermark",
+        "log_end_offset",
+        F.col("error").alias("watermark_error"),
+        F.lit(True).alias("is_listed"),
+    )

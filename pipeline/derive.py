@@ -1,0 +1,89 @@
+"""Derived tables: what bronze has and `computed` lacks is computed, in any order, late snapshots and empty ones too.
+
+The cost follows the new snapshots: a batch reads its own bronze rows and, for what persists, the rows of `lag` just
+before it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from pipeline.analytics import lag as lag_analytics
+from pipeline.config import Config
+from pipeline.lake import Clock, Lake, of_snapshots, utc_date
+from pipeline.ledger import COMPLETE, READABLE
+from pipeline.tables import COMMITTED_OFFSETS, COMPUTED, GROUP_MEMBERS, LAG, SNAPSHOTS, WATERMARKS
+
+log = logging.getLogger(__name__)
+
+JOB = "lag"
+BATCH = 60
+"""Snapshots that are computed and committed together, after an outage say."""
+MEMORY = 10
+"""Snapshots to look back at most for a complete one: a partial one may lack a group whose state persists."""
+
+
+class Pending(NamedTuple):
+    """A snapshot to compute."""
+
+    snapshot_id: int
+    run_id: str
+
+
+def compute_lag(spark: SparkSession, config: Config, clusters: Sequence[str], clock: Clock) -> int:
+    """Bring `lag` up to date for some clusters; the number of snapshots computed."""
+    lake = Lake(spark, config.lake)
+    lake.prepare()
+    return sum(compute_cluster(lake, cluster, clock) for cluster in clusters)
+
+
+def compute_cluster(lake: Lake, cluster: str, clock: Clock) -> int:
+    """Bring `lag` up to date for one cluster, batch by batch; the number of snapshots computed."""
+    done = 0
+    while batch := next_batch(lake, cluster):
+        ids = [p.snapshot_id for p in batch]
+        rows = lag_analytics.compute_lag(
+            lake.read_snapshots(COMMITTED_OFFSETS, cluster, ids),
+            lake.read_snapshots(WATERMARKS, cluster, ids),
+            lake.read_snapshots(GROUP_MEMBERS, cluster, ids),
+            lake.read_snapshots(LAG, cluster, before(lake, cluster, ids[0])),
+        )
+        lake.replace(LAG, rows, of_snapshots(cluster, ids))
+        now = clock()
+        marks = [(cluster, JOB, p.snapshot_id, utc_date(p.snapshot_id), p.run_id, now) for p in batch]
+        lake.merge(COMPUTED, marks, cluster)
+        done += len(batch)
+        log.info("%s: lag of %d snapshots, %d to %d", cluster, len(batch), ids[0], ids[-1])
+    return done
+
+
+def next_batch(lake: Lake, cluster: str) -> list[Pending]:
+    """The oldest snapshots to compute, at most BATCH, up to the first that is computed already."""
+    ledger = lake.read(SNAPSHOTS).where((F.col("cluster") == cluster) & F.col("status").isin(*READABLE))
+    marks = lake.read(COMPUTED).where((F.col("cluster") == cluster) & (F.col("job") == JOB))
+    pending = ledger.join(marks, "snapshot_id", how="left_anti").select("snapshot_id", "run_id")
+    rows = pending.orderBy("snapshot_id").limit(BATCH).collect()
+    if len(rows) > 1:
+        between = F.col("snapshot_id").between(rows[0]["snapshot_id"], rows[-1]["snapshot_id"])
+        wall = marks.where(between).agg(F.min("snapshot_id")).collect()[0][0]
+        rows = [r for r in rows if wall is None or r["snapshot_id"] < wall]
+    return [Pending(r["snapshot_id"], r["run_id"]) for r in rows]
+
+
+def before(lake: Lake, cluster: str, snapshot_id: int) -> list[int]:
+    """The computed snapshots just before one: back to the newest complete one, which has every group."""
+    earlier = (F.col("cluster") == cluster) & (F.col("snapshot_id") < snapshot_id)
+    marks = lake.read(COMPUTED).where(earlier & (F.col("job") == JOB))
+    ledger = lake.read(SNAPSHOTS).where(earlier).select("snapshot_id", "status")
+    rows = marks.join(ledger, "snapshot_id", how="inner").orderBy(F.col("snapshot_id").desc()).limit(MEMORY).collect()
+    ids: list[int] = []
+    for row in rows:
+        ids.append(row["snapshot_id"])
+        if row["status"] == COMPLETE:
+            break
+    return ids

@@ -1,0 +1,20 @@
+"""Everything that talks to Kafka: PySpark data sources, for jobs and notebooks alike.
+
+    register(spark)
+    spark.read.format("kafka_watermarks").options(bootstrap_servers="…", topics_allow="^orders").load()
+"""
+
+from pyspark.sql import SparkSession
+
+from pipeline.kafka.brokers import BrokersSource
+from pipeline.kafka.committed_offsets import CommittedOffsetsSource
+from pipeline.kafka.group_members import GroupMembersSource
+from pipeline.kafka.watermarks import WatermarksSource
+
+SOURCES = (BrokersSource, CommittedOffsetsSource, GroupMembersSource, WatermarksSource)
+
+
+def register(spark: SparkSession) -> None:
+    """Make the Kafka data sources known to a session, classic or Connect."""
+    for source in SOURCES:
+        spark.dataSource.register(source)

@@ -1,0 +1,98 @@
+"""Data source `kafka_brokers`: one row for each broker, what it supports, or why it cannot be asked.
+
+The job reads it first: a cluster that is down is a row with a reason here, not an exception inside Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from kafka.protocol.admin import DescribeConfigsRequest, DescribeGroupsRequest, DescribeLogDirsRequest, ListGroupsRequest
+from kafka.protocol.consumer import ListOffsetsRequest, OffsetFetchRequest
+from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import IntegerType, MapType, StringType, StructField, StructType
+
+from pipeline.errors import ClusterError
+from pipeline.kafka.client import Failure, KafkaClient, error_name
+from pipeline.kafka.group_members import ConsumerGroupDescribeRequest
+from pipeline.kafka.source import Chunk, Columns, KafkaReader, KafkaSource
+
+APIS = {
+    "ConsumerGroupDescribe": ConsumerGroupDescribeRequest,
+    "DescribeConfigs": DescribeConfigsRequest,
+    "DescribeGroups": DescribeGroupsRequest,
+    "DescribeLogDirs": DescribeLogDirsRequest,
+    "FindCoordinator": FindCoordinatorRequest,
+    "ListGroups": ListGroupsRequest,
+    "ListOffsets": ListOffsetsRequest,
+    "Metadata": MetadataRequest,
+    "OffsetFetch": OffsetFetchRequest,
+}
+
+BROKERS = StructType(
+    [
+        StructField("broker", IntegerType()),
+        StructField("address", StringType()),
+        StructField("cluster_id", StringType()),
+        StructField("capabilities", MapType(StringType(), StringType())),
+        StructField("error", StringType()),
+    ]
+)
+"""`capabilities`: API → highest version both sides have, NULL where the broker lacks or refuses it. `broker` is NULL in
+the one row of a cluster that cannot be reached; its `error` says why in words."""
+
+
+class BrokersReader(KafkaReader):
+    """One task asks all brokers."""
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """One chunk; the cluster is contacted in read(), where a failure becomes a row."""
+        return [Chunk(None, None, ("all",))]
+
+    def fetch(self, client: KafkaClient, chunk: Chunk) -> Iterator[Columns]:
+        """One row for each broker that the cluster names."""
+        brokers = client.brokers()
+        found = [_capabilities(client, broker) for broker in brokers]
+        yield {
+            "broker": [*brokers],
+            "address": [*brokers.values()],
+            "cluster_id": [client.cluster_id()] * len(brokers),
+            "capabilities": [None if isinstance(f, Failure) else [*f.items()] for f in found],
+            "error": [f.error if isinstance(f, Failure) else None for f in found],
+        }
+
+    def unread(self, chunk: Chunk, reason: ClusterError) -> Columns:
+        """One row that says why in words."""
+        return {"error": [str(reason)]}
+
+
+class BrokersSource(KafkaSource):
+    """Columns: BROKERS."""
+
+    observed = BROKERS
+    reader_class = BrokersReader
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "kafka_brokers"
+
+
+def _capabilities(client: KafkaClient, broker: int) -> dict[str, str | None] | Failure:
+    supported = client.api_versions(broker)
+    if isinstance(supported, Failure):
+        return supported
+    versions: dict[str, str | None] = {
+        name: str(min(supported[api.API_KEY], api.max_version)) if api.API_KEY in supported else None
+        for name, api in APIS.items()
+    }
+    if versions["DescribeLogDirs"] and _refuses_log_dirs(client, broker):
+        versions["DescribeLogDirs"] = None
+    return versions
+
+
+def _refuses_log_dirs(client: KafkaClient, broker: int) -> bool:
+    answer: Any = client.exchange([(broker, DescribeLogDirsRequest(topics=[]))])[0]
+    return isinstance(answer, Failure) or error_name(answer.error_code) is not None

@@ -1,0 +1,85 @@
+"""The groups of a cluster: who coordinates them, of what type they are, and which could not be listed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from kafka.protocol.admin import ListGroupsRequest
+
+from pipeline.kafka.client import Failure, KafkaClient, error_name, in_chunks
+from pipeline.kafka.source import Chunk
+
+OFFSETS_TOPIC = "__consumer_offsets"
+
+
+class ListedGroup(NamedTuple):
+    """A group as its coordinator lists it. Type and state are None before Kafka 3.8 and 2.6."""
+
+    group_id: str
+    coordinator: int
+    group_type: str | None
+    state: str | None
+    protocol: str | None
+
+
+class Unlisted(NamedTuple):
+    """Groups that could not be listed, we do not know which: one coordinator's, or one offsets partition's."""
+
+    error: str
+
+
+def list_groups(client: KafkaClient) -> tuple[list[ListedGroup], list[Unlisted]]:
+    """The groups that the filter selects, by name, and what could not be listed.
+
+    A broker lists the groups that it coordinates. Groups whose partition of __consumer_offsets has no leader are listed
+    by nobody: each such partition counts as unlisted too.
+    """
+
+    def ask(broker: int | None, brokers: Sequence[int]) -> Mapping[int, Any]:
+        answer = client.exchange([(broker, ListGroupsRequest())])[0]
+        error = answer if isinstance(answer, Failure) else _failure(answer.error_code)
+        return dict.fromkeys(brokers, error or answer)
+
+    brokers = list(client.brokers())
+    answers = client.ask_all({b: b for b in brokers}, ask, lambda items: {b: b for b in items})
+    groups: dict[str, ListedGroup] = {}
+    unlisted = [Unlisted(a.error) for a in answers.values() if isinstance(a, Failure)]
+    for broker, answer in answers.items():
+        if not isinstance(answer, Failure):
+            groups |= {g.group_id: _listed(g, broker) for g in answer.groups}
+    names = client.options.groups.select(groups)
+    return [groups[name] for name in names], unlisted + _without_coordinator(client)
+
+
+def chunks_by_coordinator(client: KafkaClient) -> list[Chunk]:
+    """One chunk for at most `groups_per_task` groups of one coordinator; what was not listed goes with the first."""
+    groups, unlisted = list_groups(client)
+    addresses = client.brokers()
+    by_broker: dict[int, list[ListedGroup]] = {}
+    for group in groups:
+        by_broker.setdefault(group.coordinator, []).append(group)
+    chunks = [
+        Chunk(broker, addresses.get(broker), items)
+        for broker, members in by_broker.items()
+        for items in in_chunks(members, client.options.groups_per_task)
+    ]
+    return chunks + ([Chunk(None, None, unlisted)] if unlisted else [])
+
+
+def _listed(group: Any, broker: int) -> ListedGroup:
+    kind = (group.group_type or "").lower() or None
+    return ListedGroup(group.group_id, broker, kind, group.group_state or None, group.protocol_type or None)
+
+
+def _failure(error_code: int) -> Failure | None:
+    error = error_name(error_code)
+    return Failure(error) if error else None
+
+
+def _without_coordinator(client: KafkaClient) -> list[Unlisted]:
+    answer = client.metadata([OFFSETS_TOPIC])
+    if isinstance(answer, Failure):
+        return []
+    leaders = [p.leader_id for topic in answer.topics if topic.error_code == 0 for p in topic.partitions]
+    return [Unlisted("COORDINATOR_NOT_AVAILABLE") for leader in leaders if leader < 0]

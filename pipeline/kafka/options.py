@@ -1,0 +1,108 @@
+"""The options of the Kafka data sources, parsed from the flat strings that Spark passes on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from kafka.net.manager import KafkaConnectionManager
+
+from pipeline.errors import ConfigError
+
+CLIENT_DEFAULTS: Mapping[str, Any] = KafkaConnectionManager.DEFAULT_CONFIG
+"""kafka-python's client options and their default values; the default's type is the option's type."""
+
+
+@dataclass(frozen=True)
+class NameFilter:
+    """Names allowed by one regular expression and not denied by another (`re.search`; None = no limit)."""
+
+    allow: str | None = None
+    deny: str | None = None
+
+    def __post_init__(self) -> None:
+        for expression in (self.allow, self.deny):
+            try:
+                re.compile(expression or "")
+            except re.error as exc:
+                raise ConfigError(f"bad regular expression {expression!r}: {exc}") from None
+
+    def select(self, names: Iterable[str]) -> list[str]:
+        """The names that pass, sorted."""
+        allow, deny = re.compile(self.allow or ""), re.compile(self.deny) if self.deny else None
+        return sorted(n for n in names if allow.search(n) and not (deny and deny.search(n)))
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """Where to connect, what to read and how long to wait. Times are ms.
+
+    `request_timeout_ms` bounds one request, `task_timeout_ms` all that one executor task does; a retriable error is
+    tried `retries` times again, after `retry_backoff_ms`, then twice that, and so on. `client` holds kafka-python's
+    own options and may hold passwords: it is kept out of the representation.
+    """
+
+    bootstrap_servers: tuple[str, ...]
+    groups: NameFilter
+    topics: NameFilter
+    client: Mapping[str, Any]
+    connect_timeout_ms: int = 5_000
+    request_timeout_ms: int = 30_000
+    task_timeout_ms: int = 300_000
+    retries: int = 5
+    retry_backoff_ms: int = 100
+    groups_per_task: int = 100
+    partitions_per_task: int = 5_000
+    count_requests: bool = False
+
+    def __repr__(self) -> str:
+        return f"SourceOptions({', '.join(self.bootstrap_servers)})"
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> SourceOptions:
+        """Options from strings, by lower-case name. Raises ConfigError naming an option that is unknown or wrong."""
+        own: dict[str, Any] = {}
+        client: dict[str, Any] = {}
+        for name, text in options.items():
+            if name in _FILTER_NAMES or name == "bootstrap_servers":
+                continue
+            if name in _OWN_TYPES:
+                own[name] = _convert(name, text, _OWN_TYPES[name])
+            elif name in CLIENT_DEFAULTS:
+                client[name] = _convert(name, text, type(CLIENT_DEFAULTS[name]))
+            else:
+                raise ConfigError(f"unknown option {name!r}; options are {', '.join(sorted(KNOWN))}")
+        servers = tuple(s.strip() for s in options.get("bootstrap_servers", "").split(",") if s.strip())
+        if not servers:
+            raise ConfigError("option 'bootstrap_servers' is missing: give host:port, several with commas")
+        return cls(
+            bootstrap_servers=servers,
+            groups=NameFilter(options.get("groups_allow"), options.get("groups_deny")),
+            topics=NameFilter(options.get("topics_allow"), options.get("topics_deny")),
+            client=client,
+            **own,
+        )
+
+
+def _convert(name: str, text: str, kind: type) -> Any:
+    if kind is bool:
+        if text.lower() not in ("true", "false"):
+            raise ConfigError(f"option {name!r} must be true or false")
+        return text.lower() == "true"
+    if kind is int:
+        try:
+            return int(text)
+        except ValueError:
+            raise ConfigError(f"option {name!r} must be a whole number") from None
+    if name == "api_version":
+        return tuple(int(part) for part in text.split("."))
+    return text
+
+
+_OWN_TYPES = {
+    f.name: bool if f.type == "bool" else int for f in fields(SourceOptions) if f.type in ("int", "bool")
+}
+_FILTER_NAMES = {"groups_allow", "groups_deny", "topics_allow", "topics_deny"}
+KNOWN = {"bootstrap_servers", *_FILTER_NAMES, *_OWN_TYPES, *CLIENT_DEFAULTS}

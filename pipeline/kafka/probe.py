@@ -1,0 +1,118 @@
+"""Tells within seconds whether an address is a Kafka listener, and if not, what it is instead.
+
+kafka-python says "Unable to bootstrap" after 30 s for a closed port, a silent one and a web server alike.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from pipeline.errors import ClusterError
+from pipeline.kafka.options import SourceOptions
+
+_CORRELATION_ID = 0x4C414721
+API_VERSIONS_V0 = struct.pack(">ihhih", 10, 18, 0, _CORRELATION_ID, -1)
+"""ApiVersions v0 without a client id: every broker since 0.10 answers it, before any authentication."""
+
+
+def first_answering(servers: Sequence[str], options: SourceOptions) -> str:
+    """The first of the servers, in their order, that answers as Kafka. All are tried at once.
+
+    Raises ClusterError with one reason for each server if none does.
+    """
+    with ThreadPoolExecutor(max_workers=min(len(servers), 8)) as pool:
+        reasons = list(pool.map(lambda server: why_not_kafka(server, options), servers))
+    for server, reason in zip(servers, reasons, strict=True):
+        if reason is None:
+            return server
+    unique = dict(zip(servers, reasons, strict=True))
+    raise ClusterError("; ".join(f"{server} {reason}" for server, reason in unique.items()))
+
+
+def why_not_kafka(server: str, options: SourceOptions) -> str | None:
+    """None if a Kafka listener answers at host:port, else the reason in words. Waits at most `connect_timeout_ms`."""
+    timeout_s = options.connect_timeout_ms / 3000  # to connect, to hear Kafka, to hear HTTP
+    host, _, port = server.rpartition(":")
+    try:
+        raw = socket.create_connection((host.strip("[]"), int(port)), timeout=timeout_s)
+    except (OSError, ValueError) as exc:
+        return f"cannot be reached: {_connection_reason(exc)}"
+    with raw:
+        raw.settimeout(timeout_s)
+        reason = _ask_api_versions(raw, host, options)
+    if reason and _speaks_http((host.strip("[]"), int(port)), timeout_s):
+        return "speaks HTTP, not Kafka"
+    return reason
+
+
+def _ask_api_versions(raw: socket.socket, host: str, options: SourceOptions) -> str | None:
+    try:
+        stream = _wrap_tls(raw, host, options) if _wants_tls(options) else raw
+        stream.sendall(API_VERSIONS_V0)
+        return _judge(_read(stream, 8))
+    except TimeoutError:
+        return "accepts the connection but stays silent: not a Kafka listener, or one that wants TLS"
+    except ssl.SSLError as exc:
+        return f"fails the TLS handshake ({exc.reason or exc}): not a TLS listener, or a wrong certificate"
+    except OSError as exc:
+        return f"closes the connection ({_connection_reason(exc)})"
+
+
+def _speaks_http(address: tuple[str, int], timeout_s: float) -> bool:
+    try:
+        with socket.create_connection(address, timeout=timeout_s) as raw:
+            raw.settimeout(timeout_s)
+            raw.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            return _read(raw, 5) == b"HTTP/"
+    except OSError:
+        return False
+
+
+def _judge(head: bytes) -> str | None:
+    if head[:1] == b"\x15":
+        return "speaks TLS: set security_protocol to SSL or SASL_SSL"
+    if not head:
+        return "closes the connection on the first request: not a Kafka listener, or one that wants TLS"
+    if len(head) == 8 and struct.unpack(">i", head[4:])[0] == _CORRELATION_ID:
+        return None
+    return f"answers with something that is not Kafka ({head!r})"
+
+
+def _wants_tls(options: SourceOptions) -> bool:
+    return str(options.client.get("security_protocol", "PLAINTEXT")).endswith("SSL")
+
+
+def _wrap_tls(raw: socket.socket, host: str, options: SourceOptions) -> socket.socket:
+    # Only asks what listens there: certificates are verified by the client proper, and no secret is sent.
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    certificate = options.client.get("ssl_certfile")
+    if certificate:
+        key, password = options.client.get("ssl_keyfile"), options.client.get("ssl_password")
+        context.load_cert_chain(certificate, key, password)
+    return context.wrap_socket(raw, server_hostname=host)
+
+
+def _read(stream: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        more = stream.recv(size - len(data))
+        if not more:
+            break
+        data += more
+    return data
+
+
+def _connection_reason(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    if isinstance(error, socket.gaierror):
+        return "unknown host"
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused"
+    return str(error)

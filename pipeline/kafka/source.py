@@ -1,0 +1,122 @@
+"""What the Kafka data sources share: planning, one connection a task, Arrow batches, counted requests.
+
+Spark runs `partitions()` once on the driver and `read()` for each partition on an executor, again at every action: land
+a source once, then read what was landed.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, ClassVar
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import IntegerType, LongType, StructField, StructType
+
+from pipeline.errors import ClusterError
+from pipeline.kafka.client import KafkaClient
+from pipeline.kafka.options import SourceOptions
+
+MAX_BATCH_ROWS = 50_000
+
+REQUEST_COLUMNS = (StructField("request_broker", IntegerType()), StructField("requests", LongType()))
+"""With option `count_requests`: rows that hold only these two say how many requests a task sent to a broker."""
+
+UNREACHABLE = "NETWORK_EXCEPTION"
+"""The error of rows whose cluster could be planned but not reached any more."""
+
+Columns = Mapping[str, Sequence[Any]]
+
+
+@dataclass
+class Chunk(InputPartition):
+    """What one executor task reads: items of one broker. `planned` counts the requests that planning took."""
+
+    broker: int | None
+    address: str | None
+    items: Sequence[Any]
+    planned: Mapping[int, int] = field(default_factory=dict)
+
+
+class KafkaSource(DataSource):
+    """A PySpark data source over one Kafka cluster. Options: see `pipeline.kafka.options.SourceOptions`."""
+
+    observed: ClassVar[StructType]
+    reader_class: ClassVar[type[KafkaReader]]
+
+    def schema(self) -> StructType:
+        """The observed columns, and the request counts where they are asked for."""
+        options = SourceOptions.parse(dict(self.options))
+        extra = REQUEST_COLUMNS if options.count_requests else ()
+        return StructType([*self.observed.fields, *extra])
+
+    def reader(self, schema: StructType) -> KafkaReader:
+        """The reader that Spark sends to the executors."""
+        return self.reader_class(schema, SourceOptions.parse(dict(self.options)))
+
+
+class KafkaReader(DataSourceReader):
+    """Plans chunks on the driver, reads one on an executor."""
+
+    def __init__(self, schema: StructType, options: SourceOptions) -> None:
+        self.schema = schema
+        self.options = options
+
+    def plan(self, client: KafkaClient) -> list[Chunk]:
+        """What there is to read."""
+        raise NotImplementedError
+
+    def fetch(self, client: KafkaClient, chunk: Chunk) -> Iterator[Columns]:
+        """The rows of one chunk, in columns. What cannot be read is a row with its error."""
+        raise NotImplementedError
+
+    def unread(self, chunk: Chunk, reason: ClusterError) -> Columns:
+        """The rows that stand for a chunk when the cluster cannot be reached (any more)."""
+        raise NotImplementedError
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Raises ClusterError where no bootstrap server answers."""
+        with KafkaClient(self.options) as client:
+            chunks = self.plan(client) or [Chunk(None, None, ())]
+            chunks[0].planned = dict(client.requests)
+        return chunks
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Arrow batches of one chunk."""
+        assert isinstance(partition, Chunk)
+        # Python 3.11 warns where kafka-python's IO thread is forked; a task neither forks nor outlives its client.
+        warnings.filterwarnings("ignore", category=DeprecationWarning)
+        requests = Counter(partition.planned)
+        if partition.items:
+            try:
+                with KafkaClient(self.options, [partition.address] if partition.address else []) as client:
+                    for columns in self.fetch(client, partition):
+                        yield from self._batches(columns)
+                    requests += client.requests
+            except ClusterError as reason:
+                yield from self._batches(self.unread(partition, reason))
+        if self.options.count_requests:
+            yield from self._batches({"request_broker": [*requests], "requests": [*requests.values()]})
+
+    def _batches(self, columns: Columns) -> Iterator[pa.RecordBatch]:
+        schema = to_arrow_schema(self.schema, timezone="UTC")
+        rows = max(map(len, columns.values()), default=0)
+        arrays = [
+            pa.array(columns[f.name], f.type) if f.name in columns else pa.nulls(rows, f.type) for f in schema
+        ]
+        yield from pa.Table.from_arrays(arrays, schema=schema).to_batches(max_chunksize=MAX_BATCH_ROWS)
+
+
+def now() -> datetime:
+    """The instant to stamp on an answer that has just arrived."""
+    return datetime.now(UTC)
+
+
+def known(value: int) -> int | None:
+    """Kafka writes an unknown offset, epoch, broker or timestamp as -1."""
+    return None if value < 0 else value

@@ -1,0 +1,177 @@
+"""All Delta I/O: where tables are, how they are made, read, replaced and merged.
+
+SQL and the DataFrame writer only, no DeltaTable and no JVM: the same code runs in a classic session and in Connect.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, date, datetime
+from typing import Any, TypeVar
+
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pipeline.config import LakeConfig
+from pipeline.errors import LakeError, SchemaError
+from pipeline.tables import LAYOUT_VERSION, SNAPSHOTS, TABLES, Table
+
+log = logging.getLogger(__name__)
+
+LAYOUT_PROPERTY = "laglake.layout"
+PROPERTIES = {
+    # delta-rs, DuckDB and older readers must be able to open every table.
+    "delta.enableDeletionVectors": "false",
+    "delta.columnMapping.mode": "none",
+    "delta.enableTypeWidening": "false",
+    "delta.checkpointPolicy": "classic",
+    LAYOUT_PROPERTY: str(LAYOUT_VERSION),
+}
+
+CONFLICT_TRIES = 6
+
+T = TypeVar("T")
+Clock = Callable[[], datetime]
+"""Tells the time; passed in, so that tests and reruns decide it."""
+
+
+def utc_date(snapshot_id: int) -> date:
+    """The UTC date of an instant in epoch ms."""
+    return datetime.fromtimestamp(snapshot_id / 1000, UTC).date()
+
+
+def of_snapshots(cluster: str, snapshot_ids: Sequence[int]) -> str:
+    """The predicate of some snapshots of one cluster; it names the partitions, so that other files are not read."""
+    dates = ", ".join(f"DATE'{d}'" for d in sorted({utc_date(i) for i in snapshot_ids}))
+    ids = ", ".join(str(i) for i in snapshot_ids)
+    return f"cluster = '{cluster}' AND snapshot_date IN ({dates}) AND snapshot_id IN ({ids})"
+
+
+class Lake:
+    """The tables of one lake, at `<root>/<table>` or `catalog.schema.table`."""
+
+    def __init__(self, spark: SparkSession, config: LakeConfig) -> None:
+        self.spark = spark
+        self._config = config
+
+    def identifier(self, table: Table) -> str:
+        """The table's name in SQL."""
+        if self._config.root is not None:
+            return f"delta.`{self._config.root}/{table.name}`"
+        return f"`{self._config.catalog}`.`{self._config.schema_name}`.`{table.name}`"
+
+    def prepare(self) -> None:
+        """Make the tables that are absent and add the columns that an older layout lacks.
+
+        Raises SchemaError if a newer laglake has written the lake, LakeError if it cannot be made.
+        """
+        found = self.layout()
+        if found == LAYOUT_VERSION:
+            return
+        if found is not None and found > LAYOUT_VERSION:
+            raise SchemaError(
+                f"{self.identifier(SNAPSHOTS)} has layout {found}, this laglake knows {LAYOUT_VERSION}: "
+                "install the laglake that wrote it, or a newer one"
+            )
+        try:
+            for table in TABLES:  # the ledger last: while it is absent or old, all this is done again
+                self._create(table)
+                if found is not None:
+                    self._grow(table)
+        except PySparkException as exc:
+            raise LakeError(f"the lake cannot be made: {first_line(exc)}") from exc
+        log.info("lake of layout %d at %s", LAYOUT_VERSION, self.identifier(SNAPSHOTS))
+
+    def layout(self) -> int | None:
+        """The layout that the lake was written with, None where there is none yet."""
+        try:
+            rows = self.spark.sql(f"SHOW TBLPROPERTIES {self.identifier(SNAPSHOTS)}").collect()
+        except AnalysisException:
+            return None
+        return next((int(r["value"]) for r in rows if r["key"] == LAYOUT_PROPERTY), 0)
+
+    def _create(self, table: Table) -> None:
+        columns = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in table.schema)
+        properties = ", ".join(f"'{key}' = '{value}'" for key, value in PROPERTIES.items())
+        self.spark.sql(
+            f"CREATE TABLE IF NOT EXISTS {self.identifier(table)} ({columns}) USING delta "
+            f"PARTITIONED BY ({', '.join(table.partitioned_by)}) TBLPROPERTIES ({properties})"
+        )
+
+    def _grow(self, table: Table) -> None:
+        have = set(self.read(table).columns)
+        for column in (f for f in table.schema if f.name not in have):
+            self.spark.sql(
+                f"ALTER TABLE {self.identifier(table)} ADD COLUMN `{column.name}` {column.dataType.simpleString()}"
+            )
+        self.spark.sql(
+            f"ALTER TABLE {self.identifier(table)} SET TBLPROPERTIES ('{LAYOUT_PROPERTY}' = '{LAYOUT_VERSION}')"
+        )
+
+    def read(self, table: Table) -> DataFrame:
+        """All rows of a table, readers filter by cluster and date."""
+        return self.spark.table(self.identifier(table))
+
+    def read_snapshots(self, table: Table, cluster: str, snapshot_ids: Sequence[int]) -> DataFrame:
+        """The rows of some snapshots of one cluster."""
+        return self.read(table).where(of_snapshots(cluster, snapshot_ids) if snapshot_ids else F.lit(False))
+
+    def replace(self, table: Table, rows: DataFrame, where: str) -> None:
+        """Put `rows`, all of which satisfy `where`, in the place of the rows that did. One commit."""
+        aligned = rows.select(*_aligned(table))
+        writer = aligned.write.format("delta").mode("overwrite").option("replaceWhere", where)
+        if self._config.root is not None:
+            through_conflicts(lambda: writer.save(f"{self._config.root}/{table.name}"))
+        else:
+            through_conflicts(lambda: writer.saveAsTable(self.identifier(table)))
+
+    def merge(self, table: Table, rows: Sequence[tuple[Any, ...]], cluster: str, matched: str = "") -> None:
+        """Insert the rows whose key is absent; where it is there, do what the `matched` clause says. One commit."""
+        on = " AND ".join(f"t.{column} <=> s.{column}" for column in table.key)
+        with self._view(self.spark.createDataFrame(list(rows), table.schema)) as view:
+            statement = (
+                f"MERGE INTO {self.identifier(table)} t USING {view} s ON t.cluster = '{cluster}' AND {on} "
+                f"{matched} WHEN NOT MATCHED THEN INSERT *"
+            )
+            through_conflicts(lambda: self.spark.sql(statement).collect())
+
+    @contextmanager
+    def _view(self, rows: DataFrame) -> Iterator[str]:
+        name = f"laglake_{uuid.uuid4().hex}"
+        rows.createOrReplaceTempView(name)
+        try:
+            yield name
+        finally:
+            self.spark.catalog.dropTempView(name)
+
+
+def _aligned(table: Table) -> list[Column]:
+    return [F.col(f.name).cast(f.dataType).alias(f.name) for f in table.schema]
+
+
+def through_conflicts(action: Callable[[], T]) -> T:
+    """Do it again where another writer's commit came in between. Raises LakeError when it goes on losing."""
+    for attempt in range(CONFLICT_TRIES):
+        try:
+            return action()
+        except PySparkException as exc:
+            if not is_conflict(exc):
+                raise
+            log.info("another writer was first, trying again: %s", first_line(exc))
+            time.sleep(0.2 * 2**attempt)
+    raise LakeError(f"gave up after {CONFLICT_TRIES} conflicts with other writers")
+
+
+def is_conflict(error: Exception) -> bool:
+    """Delta's optimistic concurrency control refused the commit; classic and Connect name it alike in the message."""
+    return "DELTA_CONCURRENT" in str(error) or "Concurrent" in type(error).__name__
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of a message: Spark's go on with plans and stack traces."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

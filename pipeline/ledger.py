@@ -1,0 +1,120 @@
+"""The table `snapshots`: who takes which snapshot, and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from pyspark.sql import functions as F
+
+from pipeline.config import SnapshotConfig
+from pipeline.lake import Clock, Lake, of_snapshots, utc_date
+from pipeline.tables import SNAPSHOTS
+
+RUNNING, COMPLETE, PARTIAL, FAILED = "running", "complete", "partial", "failed"
+READABLE = (COMPLETE, PARTIAL)
+"""What readers may see."""
+
+Problem = tuple[str, str | None, str, int]
+"""What could not be read, where, Kafka's error name or a reason in words, how often."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One run's wish to take one snapshot."""
+
+    cluster: str
+    snapshot_id: int
+    run_id: str
+    started_at: datetime
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a snapshot came to."""
+
+    status: str
+    groups: int | None = None
+    partitions: int | None = None
+    rows: Mapping[str, int] = field(default_factory=dict)
+    expected: Mapping[str, int] = field(default_factory=dict)
+    errors: Sequence[Problem] = ()
+    warnings: Mapping[str, int] = field(default_factory=dict)
+    requests: Mapping[str, int] = field(default_factory=dict)
+    capabilities: Mapping[str, str | None] = field(default_factory=dict)
+
+    @classmethod
+    def of_failure(cls, cluster: str, reason: str) -> Summary:
+        """A snapshot that could not be taken at all."""
+        return cls(FAILED, errors=[("cluster", cluster, reason, 1)])
+
+    @property
+    def message(self) -> str:
+        """One line for people."""
+        problems = [f"{what} {where or '?'}: {error} ({count})" for what, where, error, count in self.errors[:3]]
+        more = [f"and {len(self.errors) - 3} more"] if len(self.errors) > 3 else []
+        if self.status == FAILED:
+            return "; ".join(problems + more)
+        read = f"{self.groups} groups, {self.partitions} partitions, {self.rows.get('committed_offsets', 0)} commits"
+        return "; ".join([read, *problems, *more])
+
+
+class Ledger:
+    """Claims and results. A claim is a MERGE of one row, so of two runs at once one wins."""
+
+    def __init__(self, lake: Lake, config: SnapshotConfig, clock: Clock) -> None:
+        self._lake = lake
+        self._config = config
+        self._clock = clock
+
+    def claim(self, claim: Claim) -> str | None:
+        """Take the snapshot for this run: None if it is ours, else who has it or had it, in words.
+
+        A failed snapshot, or a claim older than `max_duration`, is taken over.
+        """
+        stale = claim.started_at - timedelta(milliseconds=self._config.max_duration_ms)
+        matched = (
+            f"WHEN MATCHED AND (t.status = '{FAILED}' OR (t.status = '{RUNNING}' AND "
+            f"t.started_at < TIMESTAMP'{stale.strftime('%Y-%m-%d %H:%M:%S.%f')} UTC')) THEN UPDATE SET *"
+        )
+        self._lake.merge(SNAPSHOTS, [self._row(claim, Summary(RUNNING), None)], claim.cluster, matched)
+        row = self._read(claim)
+        if row["run_id"] == claim.run_id:
+            return None
+        if row["status"] == RUNNING:
+            return f"run {row['run_id']} is taking it since {row['started_at']:%Y-%m-%d %H:%M:%S} UTC"
+        return f"run {row['run_id']} has taken it: {row['status']}"
+
+    def finish(self, claim: Claim, summary: Summary) -> bool:
+        """Write the result; False if the claim is no longer ours."""
+        matched = f"WHEN MATCHED AND t.run_id = '{claim.run_id}' AND t.status = '{RUNNING}' THEN UPDATE SET *"
+        self._lake.merge(SNAPSHOTS, [self._row(claim, summary, self._clock())], claim.cluster, matched)
+        row = self._read(claim)
+        return bool(row["run_id"] == claim.run_id and row["status"] == summary.status)
+
+    def _read(self, claim: Claim) -> Any:
+        where = of_snapshots(claim.cluster, [claim.snapshot_id])
+        rows = self._lake.read(SNAPSHOTS).where(where).select("run_id", "status", F.col("started_at")).collect()
+        return rows[0]
+
+    def _row(self, claim: Claim, summary: Summary, finished_at: datetime | None) -> tuple[Any, ...]:
+        return (
+            claim.cluster,
+            claim.snapshot_id,
+            utc_date(claim.snapshot_id),
+            claim.run_id,
+            summary.status,
+            claim.started_at,
+            finished_at,
+            self._config.schedule_ms,
+            summary.groups,
+            summary.partitions,
+            dict(summary.rows),
+            dict(summary.expected),
+            list(summary.errors),
+            dict(summary.warnings),
+            dict(summary.requests),
+            dict(summary.capabilities),
+        )

@@ -1,0 +1,87 @@
+"""Judges the rows of a snapshot that have just landed, and moves those that fail to `quarantine`.
+
+Great Expectations gives the verdict, in one aggregate and one window over the landed rows; only where it fails are the
+offending rows looked for.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import great_expectations as gx
+from great_expectations.core.expectation_suite import ExpectationSuite
+from great_expectations.expectations.expectation import Expectation
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pipeline.lake import Lake, of_snapshots
+from pipeline.quality.rules import EXPECTATIONS, label, offends
+from pipeline.tables import QUARANTINE, Table
+
+log = logging.getLogger(__name__)
+
+_ONE_AT_A_TIME = threading.Lock()
+"""Great Expectations keeps its context in a global."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a gate found: the failed expectations, and how many rows went to quarantine."""
+
+    failed: tuple[Expectation, ...]
+    quarantined: int = 0
+
+
+def judge(rows: DataFrame, expectations: Sequence[Expectation]) -> tuple[Expectation, ...]:
+    """The expectations that some row fails."""
+    with _ONE_AT_A_TIME:
+        context = gx.get_context(mode="ephemeral")
+        context.variables.progress_bars = {"globally": False}
+        source = context.data_sources.add_spark("landed", persist=False)
+        batch = source.add_dataframe_asset("rows").add_batch_definition_whole_dataframe("all")
+        suite = ExpectationSuite(name="gate", expectations=[e.copy() for e in expectations])
+        result = batch.get_batch({"dataframe": rows}).validate(suite, result_format="BOOLEAN_ONLY")
+    broken = [r for r in result.results if r.exception_info.get("raised_exception")]
+    if broken:
+        raise RuntimeError(f"the gate itself failed: {broken[0].exception_info}")
+    return tuple(e for e, r in zip(expectations, result.results, strict=True) if not r.success)
+
+
+def quarantine_failing(lake: Lake, table: Table, cluster: str, snapshot_id: int) -> Verdict:
+    """Judge one table's landed rows of a snapshot and move the offending ones, each once for each expectation it fails.
+
+    Rows that carry an error are not judged: they say what could not be read.
+    """
+    landed = lake.read_snapshots(table, cluster, [snapshot_id])
+    failed = judge(landed.where(F.col("error").isNull()), EXPECTATIONS[table.name])
+    if not failed:
+        return Verdict(())
+    where = of_snapshots(cluster, [snapshot_id])
+    judged = _mark(landed, failed)
+    quarantined = judged.where(F.size("failed") > 0).select(
+        "cluster",
+        "snapshot_id",
+        "snapshot_date",
+        F.lit(table.name).alias("table"),
+        F.explode("failed").alias("expectation"),
+        F.to_json(F.struct(*table.columns), {"ignoreNullFields": "false"}).alias("row"),
+    )
+    lake.replace(QUARANTINE, quarantined, f"{where} AND `table` = '{table.name}'")
+    lake.replace(table, judged.where(F.size("failed") == 0), where)
+    kept = lake.read(QUARANTINE).where(where).where(F.col("table") == table.name)
+    count = kept.select("row").count()
+    log.warning("%s %d: %d rows of %s quarantined", cluster, snapshot_id, count, table.name)
+    return Verdict(failed, count)
+
+
+def _mark(landed: DataFrame, failed: Sequence[Expectation]) -> DataFrame:
+    is_judged = F.col("error").isNull()
+    # A row with an error must not make its healthy twin a duplicate: windows count the judged rows alone.
+    marks = [F.when(offends(e), F.lit(label(e))) for e in failed]
+    judged = landed.where(is_judged).withColumn("failed", F.array_compact(F.array(*marks)))
+    unjudged = landed.where(~is_judged).withColumn("failed", F.array().cast("array<string>"))
+    return reduce(DataFrame.unionByName, [judged, unjudged])

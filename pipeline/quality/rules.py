@@ -1,0 +1,91 @@
+"""What every row of a bronze table must satisfy, as Great Expectations; and what merely looks odd.
+
+An expectation and the rows that fail it are one rule: `offends` turns the first into a condition on rows.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import or_
+
+# Read at import: a gate inside a data platform does not call home.
+os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
+
+import great_expectations.expectations as gxe
+from great_expectations.expectations.expectation import Expectation
+from pyspark.sql import Column, Window
+from pyspark.sql import functions as F
+
+from pipeline.tables import COMMITTED_OFFSETS, GROUP_MEMBERS, WATERMARKS, Table
+
+MAX_PARTITION = 1_000_000
+"""Far above what a topic can have; a partition beyond it was read wrongly."""
+
+
+def _not_null(*columns: str) -> list[Expectation]:
+    return [gxe.ExpectColumnValuesToNotBeNull(column=c) for c in columns]
+
+
+def _unique(table: Table) -> Expectation:
+    return gxe.ExpectCompoundColumnsToBeUnique(column_list=list(table.key))
+
+
+def _not_negative(*columns: str) -> list[Expectation]:
+    return [gxe.ExpectColumnValuesToBeBetween(column=c, min_value=0) for c in columns]
+
+
+_PARTITION = gxe.ExpectColumnValuesToBeBetween(column="partition", min_value=0, max_value=MAX_PARTITION)
+
+EXPECTATIONS: Mapping[str, Sequence[Expectation]] = {
+    COMMITTED_OFFSETS.name: [
+        *_not_null(*COMMITTED_OFFSETS.key, "captured_at"),
+        _unique(COMMITTED_OFFSETS),
+        _PARTITION,
+        *_not_negative("committed_offset"),
+    ],
+    WATERMARKS.name: [
+        *_not_null(*WATERMARKS.key, "captured_at"),
+        _unique(WATERMARKS),
+        _PARTITION,
+        *_not_negative("log_start_offset", "last_stable_offset", "high_watermark", "log_end_offset", "log_bytes"),
+    ],
+    GROUP_MEMBERS.name: [
+        *_not_null("cluster", "snapshot_id", "group_id", "captured_at"),
+        _unique(GROUP_MEMBERS),
+        _PARTITION,
+    ],
+}
+
+
+def oddities() -> dict[str, Column]:
+    """What only looks odd in watermarks, by name: rungs read upside down, as may happen during a failover."""
+    start, stable, high, end = (
+        F.col(c) for c in ("log_start_offset", "last_stable_offset", "high_watermark", "log_end_offset")
+    )
+    return {
+        "log_start_above_last_stable": start > stable,
+        "last_stable_above_high_watermark": stable > high,
+        "high_watermark_above_log_end": high > end,
+    }
+
+
+def offends(expectation: Expectation) -> Column:
+    """The condition of the rows that fail an expectation. NULL passes all but `not null`, as in Great Expectations."""
+    if isinstance(expectation, gxe.ExpectColumnValuesToNotBeNull):
+        return F.col(expectation.column).isNull()
+    if isinstance(expectation, gxe.ExpectColumnValuesToBeBetween):
+        value = F.col(expectation.column)
+        bounds = [value < b for b in [expectation.min_value] if b is not None]
+        bounds += [value > b for b in [expectation.max_value] if b is not None]
+        return F.coalesce(reduce(or_, bounds), F.lit(False))
+    if isinstance(expectation, gxe.ExpectCompoundColumnsToBeUnique):
+        return F.count(F.lit(1)).over(Window.partitionBy(*expectation.column_list)) > 1
+    raise TypeError(f"no rule for {type(expectation).__name__}")
+
+
+def label(expectation: Expectation) -> str:
+    """The expectation's name and columns, as `quarantine` tells it."""
+    columns = getattr(expectation, "column_list", None) or [expectation.column]
+    return f"{expectation.expectation_type}({', '.join(columns)})"

@@ -1,0 +1,65 @@
+"""The Spark session of a job: made here for a process of its own, or taken as it is from Connect or Databricks."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+import pipeline
+from pipeline.kafka import register
+
+DEFAULTS = Path(__file__).parent.parent / "conf" / "spark-defaults.conf"
+"""What laglake needs of Spark. spark-submit.sh passes the same file on; it is absent in an installed package."""
+
+
+def spark_session(app_name: str) -> SparkSession:
+    """The running session, or a new one, with laglake's data sources registered.
+
+    With SPARK_REMOTE set it is a Connect session, and the package is sent to the server's workers.
+    """
+    spark = connect_session() if "SPARK_REMOTE" in os.environ else classic_session(app_name)
+    register(spark)
+    return spark
+
+
+def classic_session(app_name: str) -> SparkSession:
+    """A session in this process, local[*] unless spark-submit or the environment says otherwise."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(app_name)
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # else spark-submit has set all this already
+        for name, value in read_defaults(DEFAULTS).items():
+            builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def connect_session() -> SparkSession:
+    """A Spark Connect session to SPARK_REMOTE. Data sources are pickled by reference, so the package goes along."""
+    spark = SparkSession.builder.remote(os.environ["SPARK_REMOTE"]).getOrCreate()
+    with tempfile.TemporaryDirectory() as folder:
+        spark.addArtifacts(str(zip_package(Path(folder))), pyfile=True)
+    return spark
+
+
+def zip_package(folder: Path) -> Path:
+    """This package as a zip file that Python can import from."""
+    root = Path(pipeline.__file__).parent
+    archive = folder / "laglake.zip"
+    with zipfile.ZipFile(archive, "w") as zipped:
+        for path in sorted(root.rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                zipped.write(path, path.relative_to(root.parent))
+    return archive
+
+
+def read_defaults(path: Path) -> dict[str, str]:
+    """Settings of a spark-defaults file: `name value` a line; none if the file is absent."""
+    if not path.exists():
+        return {}
+    lines = (line.strip() for line in path.read_text().splitlines())
+    pairs = (line.split(None, 1) for line in lines if line and not line.startswith("#"))
+    return {name: value.strip() for name, value in pairs}

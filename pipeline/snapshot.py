@@ -1,0 +1,181 @@
+"""One snapshot of one cluster: claim it in the ledger, land each bronze table once, judge it, finish.
+
+docs/snapshot-protocol.md says what holds after a failure at each step.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Observation, SparkSession
+from pyspark.sql import functions as F
+
+from pipeline.config import Config
+from pipeline.errors import ClusterError, ConfigError, LaglakeError
+from pipeline.lake import Clock, Lake, first_line, of_snapshots, utc_date
+from pipeline.ledger import Claim, Ledger, Summary
+from pipeline.quality import quarantine_failing
+from pipeline.summary import summarize
+from pipeline.tables import COMMITTED_OFFSETS, GROUP_MEMBERS, WATERMARKS, Table
+
+log = logging.getLogger(__name__)
+
+SOURCES: Mapping[str, str] = {
+    COMMITTED_OFFSETS.name: "kafka_committed_offsets",
+    GROUP_MEMBERS.name: "kafka_group_members",
+    WATERMARKS.name: "kafka_watermarks",
+}
+ORDER_OF_READING = (COMMITTED_OFFSETS, GROUP_MEMBERS, WATERMARKS)
+"""Committed offsets before watermarks: a log that moves meanwhile can make lag too large, never negative."""
+
+MAX_CLUSTERS_AT_ONCE = 8
+
+
+@dataclass(frozen=True)
+class SnapshotOutcome:
+    """How a snapshot ended: complete, partial, failed, or skipped because it is another's or done."""
+
+    cluster: str
+    snapshot_id: int
+    status: str
+    message: str
+
+
+@dataclass
+class Landed:
+    """What the reads of one snapshot have cost and met, before its rows are summed up."""
+
+    requests: dict[str, int] = field(default_factory=dict)
+    brokers: list[Any] = field(default_factory=list)
+    quarantined: dict[str, int] = field(default_factory=dict)
+
+
+def snapshot_instant(at: datetime | None, now: datetime, config: Config) -> int:
+    """The snapshot's id: the scheduled instant in epoch ms, floored to the schedule.
+
+    Raises ConfigError for an instant in the future or older than `max_delay`: the past cannot be observed.
+    """
+    at = at or now
+    if at > now:
+        raise ConfigError(f"--at {at.isoformat()}: lies in the future, it is {now.isoformat()}")
+    if now - at > timedelta(milliseconds=config.snapshot.max_delay_ms):
+        raise ConfigError(
+            f"--at {at.isoformat()}: is older than snapshot.max_delay ({config.snapshot.max_delay_ms} ms); "
+            "a snapshot cannot be taken of the past"
+        )
+    instant_ms = int(at.timestamp() * 1000)
+    return instant_ms - instant_ms % config.snapshot.schedule_ms
+
+
+def take_snapshots(
+    spark: SparkSession, config: Config, clusters: Sequence[str], at: datetime | None, clock: Clock
+) -> list[SnapshotOutcome]:
+    """A snapshot of each cluster, side by side; what one meets does not touch the others."""
+    snapshot_id = snapshot_instant(at, clock(), config)
+    lake = Lake(spark, config.lake)
+    lake.prepare()
+
+    def take(cluster: str) -> SnapshotOutcome:
+        return take_snapshot(lake, config, cluster, snapshot_id, clock)
+
+    with ThreadPoolExecutor(max_workers=min(len(clusters), MAX_CLUSTERS_AT_ONCE)) as pool:
+        return list(pool.map(take, clusters))
+
+
+def take_snapshot(lake: Lake, config: Config, cluster: str, snapshot_id: int, clock: Clock) -> SnapshotOutcome:
+    """Claim, land, judge, finish. A failure becomes the ledger row's status and error, and the outcome's message."""
+    ledger = Ledger(lake, config.snapshot, clock)
+    claim = Claim(cluster, snapshot_id, run_id=uuid.uuid4().hex, started_at=clock())
+    try:
+        holder = ledger.claim(claim)
+        if holder is not None:
+            return SnapshotOutcome(cluster, snapshot_id, "skipped", holder)
+        log.info("%s %d: claimed by run %s", cluster, snapshot_id, claim.run_id)
+    except (LaglakeError, PySparkException) as exc:
+        return SnapshotOutcome(cluster, snapshot_id, "failed", f"cannot be claimed: {first_line(exc)}")
+    try:
+        landed = land(lake, config, claim)
+        summary = summarize(lake, claim, landed)
+    except (LaglakeError, PySparkException) as exc:
+        summary = Summary.of_failure(cluster, reason_of(exc))
+    if not ledger.finish(claim, summary):
+        return SnapshotOutcome(cluster, snapshot_id, "skipped", "another run took the claim over meanwhile")
+    return SnapshotOutcome(cluster, snapshot_id, summary.status, summary.message)
+
+
+def land(lake: Lake, config: Config, claim: Claim) -> Landed:
+    """Read the cluster into the bronze tables and judge them. Raises ClusterError if it cannot be reached."""
+    options = config.clusters[claim.cluster].source_options() | {"count_requests": "true"}
+    landed = Landed()
+    landed.brokers = read_brokers(lake.spark, options)
+    for broker in landed.brokers:
+        _add(landed.requests, {str(broker["request_broker"]): broker["requests"]})
+    landed.brokers = [b for b in landed.brokers if b["broker"] is not None]
+    for table in ORDER_OF_READING:
+        _land_table(lake, claim, table, options, landed)
+    for table in ORDER_OF_READING:
+        landed.quarantined[table.name] = quarantine_failing(lake, table, claim.cluster, claim.snapshot_id).quarantined
+    return landed
+
+
+def read_brokers(spark: SparkSession, options: Mapping[str, str]) -> list[Any]:
+    """The rows of `kafka_brokers`, one for each broker. Raises ClusterError with the reason if none can be asked."""
+    brokers = spark.read.format("kafka_brokers").options(**options).load().collect()
+    unreachable = [b["error"] for b in brokers if b["broker"] is None and b["error"]]
+    if unreachable:
+        raise ClusterError(unreachable[0])
+    return brokers
+
+
+def _land_table(lake: Lake, claim: Claim, table: Table, options: Mapping[str, str], landed: Landed) -> None:
+    brokers = [b["broker"] for b in landed.brokers]
+    seen = Observation()
+    observed = lake.spark.read.format(SOURCES[table.name]).options(**options).load()
+    rows = (
+        observed.observe(seen, *_counts(brokers))
+        .where(F.col("requests").isNull())
+        .withColumns(
+            {
+                "cluster": F.lit(claim.cluster),
+                "snapshot_id": F.lit(claim.snapshot_id).cast("bigint"),
+                "snapshot_date": F.lit(utc_date(claim.snapshot_id)),
+            }
+        )
+    )
+    lake.replace(table, rows, of_snapshots(claim.cluster, [claim.snapshot_id]))
+    counts = seen.get
+    _add(landed.requests, {str(b): counts[f"broker_{b}"] for b in brokers})
+    log.info(
+        "%s %d: %s: %d rows, %d errors", claim.cluster, claim.snapshot_id, table.name, counts["rows"], counts["errors"]
+    )
+
+
+def _counts(brokers: Sequence[int]) -> list[Any]:
+    is_row = F.col("requests").isNull()
+    return [
+        F.count(F.when(is_row, 1)).alias("rows"),
+        F.count("error").alias("errors"),
+        *(F.sum(F.when(F.col("request_broker") == b, F.col("requests"))).alias(f"broker_{b}") for b in brokers),
+    ]
+
+
+def _add(total: dict[str, int], more: Mapping[str, int | None]) -> None:
+    for broker, count in more.items():
+        if count and broker != "None":
+            total[broker] = total.get(broker, 0) + count
+
+
+def reason_of(error: Exception) -> str:
+    """What went wrong in one line: of an exception in a data source, the message that the source raised."""
+    if isinstance(error, PySparkException):
+        lines = [line.strip() for line in str(error).splitlines()]
+        ours = [line.split(":", 1)[1].strip() for line in lines if line.startswith("pipeline.errors.")]
+        return ours[-1] if ours else lines[0] if lines else type(error).__name__
+    return first_line(error)

@@ -1,0 +1,99 @@
+"""Sums up a landed snapshot for its ledger row: what was read, what was not, what looks odd."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pipeline.lake import Lake
+from pipeline.ledger import COMPLETE, FAILED, PARTIAL, Claim, Problem, Summary
+from pipeline.quality.rules import oddities
+from pipeline.tables import BRONZE, COMMITTED_OFFSETS, GROUP_MEMBERS, WATERMARKS
+
+if TYPE_CHECKING:
+    from pipeline.snapshot import Landed
+
+MAX_PROBLEMS = 100
+"""Kinds of error that a ledger row names, the most frequent first."""
+
+
+def summarize(lake: Lake, claim: Claim, landed: Landed) -> Summary:
+    """The ledger row's content, from the rows as they are after the gate."""
+    tables = {t.name: lake.read_snapshots(t, claim.cluster, [claim.snapshot_id]) for t in BRONZE}
+    counts = {name: _count(rows, name) for name, rows in tables.items()}
+    errors = [
+        *_broker_problems(landed.brokers),
+        *(p for name, rows in tables.items() if counts[name]["errors"] for p in _problems(rows, name)),
+        *(("quarantine", name, "failed an expectation", n) for name, n in landed.quarantined.items() if n),
+    ]
+    members, watermarks = counts[GROUP_MEMBERS.name], counts[WATERMARKS.name]
+    return Summary(
+        status=_status(counts, errors),
+        groups=members["groups"],
+        partitions=watermarks["rows"] - watermarks["errors"],
+        rows={name: count["rows"] for name, count in counts.items()},
+        expected={
+            "brokers": len(landed.brokers),
+            "groups": members["all_groups"],
+            "partitions": watermarks["rows"],
+        },
+        errors=errors[:MAX_PROBLEMS],
+        warnings={name: watermarks[name] for name in oddities() if watermarks[name]},
+        requests=landed.requests,
+        capabilities=_capabilities(landed.brokers),
+    )
+
+
+def _count(rows: DataFrame, table: str) -> dict[str, int]:
+    columns = [F.count(F.lit(1)).alias("rows"), F.count("error").alias("errors")]
+    if table == GROUP_MEMBERS.name:
+        read = F.when(F.col("error").isNull(), F.col("group_id"))
+        columns += [F.count_distinct(read).alias("groups"), F.count_distinct("group_id").alias("all_groups")]
+    if table == WATERMARKS.name:
+        columns += [F.count(F.when(is_odd, 1)).alias(name) for name, is_odd in oddities().items()]
+    return rows.agg(*columns).collect()[0].asDict()
+
+
+def _problems(rows: DataFrame, table: str) -> list[Problem]:
+    group_tables = (COMMITTED_OFFSETS.name, GROUP_MEMBERS.name)
+    where = F.col("group_id") if table in group_tables else F.concat_ws("-", "topic", "partition")
+    found = (
+        rows.where(F.col("error").isNotNull())
+        .groupBy("error")
+        .agg(F.count(F.lit(1)).alias("count"), F.min(where).alias("where"))
+        .orderBy(F.col("count").desc(), "error")
+        .limit(MAX_PROBLEMS)
+    )
+    return [(table, _and_others(r["where"], r["count"]), r["error"], r["count"]) for r in found.collect()]
+
+
+def _and_others(where: str | None, count: int) -> str:
+    first = where if where is not None else "unknown groups"
+    return first if count == 1 else f"{first} and others"
+
+
+def _broker_problems(brokers: Sequence[Any]) -> list[Problem]:
+    return [("broker", f"{b['broker']} ({b['address']})", b["error"], 1) for b in brokers if b["error"]]
+
+
+def _status(counts: Mapping[str, Mapping[str, int]], errors: Sequence[Problem]) -> str:
+    if not errors:
+        return COMPLETE
+    has_rows = any(count["rows"] > count["errors"] for count in counts.values())
+    return PARTIAL if has_rows else FAILED
+
+
+def _capabilities(brokers: Sequence[Any]) -> dict[str, str | None]:
+    """What every answering broker of the cluster can do: the lowest of their versions, None where one lacks it."""
+    answered = [b["capabilities"] for b in brokers if b["capabilities"]]
+    apis = sorted({api for capabilities in answered for api in capabilities})
+    return {api: _lowest([capabilities.get(api) for capabilities in answered]) for api in apis}
+
+
+def _lowest(versions: Sequence[str | None]) -> str | None:
+    if any(version is None for version in versions):
+        return None
+    return str(min(int(version) for version in versions if version is not None))

@@ -1,0 +1,265 @@
+"""Every Delta table: its columns, key, partitioning and layout version.
+
+The reader, the writer, the quality gate, the report and the tests share these constants; nothing else spells out a
+schema. Columns end with their unit (`_ms` and `_bytes` are bigint), offsets are bigint, instants are UTC timestamps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DateType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+LAYOUT_VERSION = 1
+"""Raised whenever a table gains or changes a column. A lake written by a newer layout is refused, an older one grows."""
+
+INT, LONG, STRING = IntegerType(), LongType(), StringType()
+DATE, TIMESTAMP = DateType(), TimestampType()
+
+Column = tuple[str, DataType, str]
+
+
+def _schema(*columns: Column) -> StructType:
+    return StructType(
+        [StructField(name, type_, True, {"comment": comment}) for name, type_, comment in columns]
+    )
+
+
+@dataclass(frozen=True)
+class Table:
+    """One Delta table. `key` names the columns that are unique among the rows without an error."""
+
+    name: str
+    schema: StructType
+    key: tuple[str, ...]
+    partitioned_by: tuple[str, ...]
+
+    @property
+    def columns(self) -> list[str]:
+        """The column names, in the order of the table."""
+        return self.schema.names
+
+    @property
+    def observed(self) -> StructType:
+        """The columns that a data source observes: all but those that name the snapshot."""
+        return StructType([f for f in self.schema.fields if f.name not in _SNAPSHOT_NAMES])
+
+
+_CLUSTER: Column = ("cluster", STRING, "name of the cluster in the configuration")
+_SNAPSHOT: tuple[Column, ...] = (
+    _CLUSTER,
+    ("snapshot_id", LONG, "the scheduled instant, epoch ms"),
+    ("snapshot_date", DATE, "UTC date of snapshot_id"),
+)
+_SNAPSHOT_NAMES = {name for name, _, _ in _SNAPSHOT}
+_CAPTURED: Column = ("captured_at", TIMESTAMP, "when the broker's answer arrived")
+_ERROR: Column = ("error", STRING, "Kafka's name of the error that kept the row from being read, or NULL")
+_GROUP: Column = ("group_id", STRING, "consumer group")
+_TOPIC: Column = ("topic", STRING, "topic")
+_TOPIC_ID: Column = ("topic_id", STRING, "Kafka's topic id, base64url; it changes when a topic is recreated")
+_PARTITION: Column = ("partition", INT, "partition")
+
+_ERRORS = ArrayType(
+    StructType(
+        [
+            StructField("what", STRING),
+            StructField("where", STRING),
+            StructField("error", STRING),
+            StructField("count", LONG),
+        ]
+    )
+)
+
+SNAPSHOTS = Table(
+    "snapshots",
+    _schema(
+        *_SNAPSHOT,
+        ("run_id", STRING, "the run that holds or held the claim"),
+        ("status", STRING, "running | complete | partial | failed"),
+        ("started_at", TIMESTAMP, "when the snapshot was claimed"),
+        ("finished_at", TIMESTAMP, "when the status became final"),
+        ("schedule_ms", LONG, "the schedule that snapshot_id was floored to"),
+        ("groups", LONG, "groups read without error"),
+        ("partitions", LONG, "partitions read without error"),
+        ("rows", MapType(STRING, LONG), "rows that each bronze table keeps"),
+        ("expected", MapType(STRING, LONG), "brokers, groups and partitions that were found to read"),
+        ("errors", _ERRORS, "what could not be read, where, why, how often"),
+        ("warnings", MapType(STRING, LONG), "oddities counted, never removed"),
+        ("requests", MapType(STRING, LONG), "requests sent, by broker id"),
+        ("capabilities", MapType(STRING, STRING), "highest version of each API, NULL where refused or lacking"),
+    ),
+    key=("cluster", "snapshot_id"),
+    partitioned_by=("cluster",),
+)
+
+COMPUTED = Table(
+    "computed",
+    _schema(
+        _CLUSTER,
+        ("job", STRING, "the derived table's job"),
+        *_SNAPSHOT[1:],
+        ("run_id", STRING, "the snapshot run that was computed"),
+        ("computed_at", TIMESTAMP, "when it was marked"),
+    ),
+    key=("cluster", "job", "snapshot_id"),
+    partitioned_by=("cluster",),
+)
+
+COMMITTED_OFFSETS = Table(
+    "committed_offsets",
+    _schema(
+        *_SNAPSHOT,
+        _CAPTURED,
+        _GROUP,
+        _TOPIC,
+        _PARTITION,
+        ("committed_offset", LONG, "next offset that the group would read after a restart; NULL = none"),
+        ("leader_epoch", INT, "leader epoch stored with the commit, or NULL"),
+        ("metadata", STRING, "what the application stored with the commit"),
+        ("committed_at", TIMESTAMP, "when it was committed; OffsetFetch does not tell"),
+        ("source", STRING, "offset_fetch"),
+        _ERROR,
+    ),
+    key=("cluster", "snapshot_id", "group_id", "topic", "partition"),
+    partitioned_by=("cluster", "snapshot_date"),
+)
+
+WATERMARKS = Table(
+    "watermarks",
+    _schema(
+        *_SNAPSHOT,
+        _CAPTURED,
+        _TOPIC,
+        _TOPIC_ID,
+        _PARTITION,
+        ("leader", INT, "broker id of the leader, NULL if there is none"),
+        ("leader_epoch", INT, "epoch of the leader"),
+        ("replicas", ArrayType(INT), "broker ids of the replicas"),
+        ("isr", ArrayType(INT), "broker ids in sync"),
+        ("log_start_offset", LONG, "ListOffsets EARLIEST"),
+        ("local_log_start_offset", LONG, "ListOffsets EARLIEST_LOCAL (KIP-405), NULL where not supported"),
+        ("last_stable_offset", LONG, "ListOffsets LATEST, read_committed"),
+        ("high_watermark", LONG, "ListOffsets LATEST, read_uncommitted"),
+        ("log_end_offset", LONG, "ListOffsets LATEST with replica_id -2"),
+        ("max_timestamp_ms", LONG, "newest record timestamp, as the producer wrote it; NULL if the log is empty"),
+        ("max_timestamp_offset", LONG, "offset of the record with the newest timestamp (KIP-734)"),
+        ("log_bytes", LONG, "local size of the leader's log (DescribeLogDirs)"),
+        ("log_bytes_error", LONG, "growth of log_bytes while log_end_offset was read"),
+        ("cleanup_policy", STRING, "the topic's cleanup.policy"),
+        ("timestamp_type", STRING, "the topic's message.timestamp.type"),
+        _ERROR,
+    ),
+    key=("cluster", "snapshot_id", "topic", "partition"),
+    partitioned_by=("cluster", "snapshot_date"),
+)
+
+GROUP_MEMBERS = Table(
+    "group_members",
+    _schema(
+        *_SNAPSHOT,
+        _CAPTURED,
+        _GROUP,
+        ("group_type", STRING, "classic | consumer | share | streams"),
+        ("state", STRING, "the group's state as Kafka names it"),
+        ("protocol", STRING, "protocol type: consumer, connect, …"),
+        ("assignor", STRING, "partition assignor in use"),
+        ("member_id", STRING, "member; NULL in the row of a group without members"),
+        ("instance_id", STRING, "group.instance.id of a static member"),
+        ("client_id", STRING, "client.id"),
+        ("host", STRING, "address that the member connects from"),
+        _TOPIC,
+        _PARTITION,
+        _ERROR,
+    ),
+    key=("cluster", "snapshot_id", "group_id", "member_id", "topic", "partition"),
+    partitioned_by=("cluster", "snapshot_date"),
+)
+
+QUARANTINE = Table(
+    "quarantine",
+    _schema(
+        *_SNAPSHOT,
+        ("table", STRING, "the table that the row was meant for"),
+        ("expectation", STRING, "the expectation that the row fails"),
+        ("row", STRING, "the row, as JSON"),
+    ),
+    key=(),
+    partitioned_by=("cluster", "snapshot_date"),
+)
+
+LAG = Table(
+    "lag",
+    _schema(
+        *_SNAPSHOT,
+        ("captured_at", TIMESTAMP, "when the watermarks were read"),
+        ("committed_captured_at", TIMESTAMP, "when the committed offset was read"),
+        _GROUP,
+        _TOPIC,
+        _TOPIC_ID,
+        ("committed_topic_id", STRING, "topic id under which this committed offset was first seen"),
+        _PARTITION,
+        ("leader", INT, "broker id of the leader"),
+        ("group_state", STRING, "the group's state"),
+        ("group_type", STRING, "classic | consumer | share | streams"),
+        ("member_id", STRING, "member that the partition is assigned to"),
+        ("client_id", STRING, "its client.id"),
+        ("host", STRING, "its address"),
+        ("log_start_offset", LONG, "rung: first offset of the log"),
+        ("committed_offset", LONG, "rung: committed"),
+        ("consumed_offset", LONG, "rung: handed to the application; NULL until observed"),
+        ("fetched_offset", LONG, "rung: fetched by the client; NULL until observed"),
+        ("last_stable_offset", LONG, "rung: end of what a read_committed reader can read"),
+        ("high_watermark", LONG, "rung: end of what is replicated"),
+        ("log_end_offset", LONG, "rung: end of the leader's log"),
+        ("consumer_lag", LONG, "committed → high_watermark"),
+        ("consumer_lag_stable", LONG, "committed → last_stable_offset"),
+        ("fetcher_lag", LONG, "fetched → high_watermark"),
+        ("divergence", LONG, "committed → fetched"),
+        ("buffered", LONG, "consumed → fetched"),
+        ("uncommitted", LONG, "committed → consumed"),
+        ("transaction_lag", LONG, "last_stable_offset → high_watermark"),
+        ("replication_lag", LONG, "high_watermark → log_end_offset"),
+        ("stale_lag", LONG, "what the client's own lag metric does not see"),
+        ("headroom", LONG, "log_start → committed; negative = records were deleted unread"),
+        ("consumer_lag_bytes", LONG, "consumer_lag in bytes"),
+        ("consumer_lag_ms", LONG, "consumer_lag in record time"),
+        ("consumer_age_ms", LONG, "captured_at - timestamp at the committed offset"),
+        ("fetcher_lag_bytes", LONG, "fetcher_lag in bytes"),
+        ("fetcher_lag_ms", LONG, "fetcher_lag in record time"),
+        ("buffered_bytes", LONG, "buffered in bytes"),
+        ("uncommitted_bytes", LONG, "uncommitted in bytes"),
+        ("headroom_bytes", LONG, "headroom in bytes"),
+        ("headroom_ms", LONG, "headroom in record time"),
+        ("kip532_bytes", LONG, "KIP-532 byte lag, to the log end"),
+        ("kip532_ms", LONG, "KIP-532 time lag, to the log end"),
+        ("kip532_from", STRING, "fetched | committed"),
+        ("bytes_method", STRING, "how bytes were read: exact | interpolated | extrapolated | local_only"),
+        ("bytes_error", LONG, "stated error of consumer_lag_bytes"),
+        ("time_method", STRING, "how times were read: exact | interpolated | extrapolated | arrival"),
+        ("time_error_ms", LONG, "stated error of consumer_lag_ms"),
+        ("committed_at", TIMESTAMP, "when the offset was committed; NULL from OffsetFetch"),
+        (
+            "offset_status",
+            STRING,
+            "no_watermark | no_commit | recreated | beyond_end | deleted_unread | ok; NULL if the commit is unknown",
+        ),
+        ("error", STRING, "why the watermark or the commit is unknown, or NULL"),
+    ),
+    key=("cluster", "snapshot_id", "group_id", "topic", "partition"),
+    partitioned_by=("cluster", "snapshot_date"),
+)
+
+BRONZE = (COMMITTED_OFFSETS, GROUP_MEMBERS, WATERMARKS)
+TABLES = (*BRONZE, QUARANTINE, LAG, COMPUTED, SNAPSHOTS)
+"""Every table, in the order of creation: the ledger last, so that a lake with a ledger has all the others."""
