@@ -5,35 +5,38 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-import pipeline
 from pipeline.kafka import register
+from pipeline.shipping import zip_packages
 
 DEFAULTS = Path(__file__).parent.parent / "conf" / "spark-defaults.conf"
 """What laglake needs of Spark. spark-submit.sh passes the same file on; it is absent in an installed package."""
 
 
-def spark_session(app_name: str) -> SparkSession:
+def spark_session(app_name: str, settings: Mapping[str, str] | None = None) -> SparkSession:
     """The running session, or a new one, with laglake's data sources registered.
 
-    With SPARK_REMOTE set it is a Connect session, and the package is sent to the server's workers.
+    With SPARK_REMOTE set it is a Connect session, and the package is sent to the server's workers. `settings` are those
+    of a new classic session.
     """
-    spark = connect_session() if "SPARK_REMOTE" in os.environ else classic_session(app_name)
+    spark = connect_session() if "SPARK_REMOTE" in os.environ else classic_session(app_name, settings or {})
     register(spark)
     return spark
 
 
-def classic_session(app_name: str) -> SparkSession:
+def classic_session(app_name: str, settings: Mapping[str, str]) -> SparkSession:
     """A session in this process, local[*] unless spark-submit or the environment says otherwise."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app_name)
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # else spark-submit has set all this already
         for name, value in read_defaults(DEFAULTS).items():
             builder = builder.config(name, value)
+    for name, value in settings.items():
+        builder = builder.config(name, value)
     return builder.getOrCreate()
 
 
@@ -41,19 +44,8 @@ def connect_session() -> SparkSession:
     """A Spark Connect session to SPARK_REMOTE. Data sources are pickled by reference, so the package goes along."""
     spark = SparkSession.builder.remote(os.environ["SPARK_REMOTE"]).getOrCreate()
     with tempfile.TemporaryDirectory() as folder:
-        spark.addArtifacts(str(zip_package(Path(folder))), pyfile=True)
+        spark.addArtifacts(str(zip_packages(Path(folder) / "laglake.zip")), pyfile=True)
     return spark
-
-
-def zip_package(folder: Path) -> Path:
-    """This package as a zip file that Python can import from."""
-    root = Path(pipeline.__file__).parent
-    archive = folder / "laglake.zip"
-    with zipfile.ZipFile(archive, "w") as zipped:
-        for path in sorted(root.rglob("*")):
-            if path.is_file() and "__pycache__" not in path.parts:
-                zipped.write(path, path.relative_to(root.parent))
-    return archive
 
 
 def read_defaults(path: Path) -> dict[str, str]:

@@ -1,0 +1,68 @@
+# `make help` lists the targets: each has its one line after ##.
+
+VENV := build/venv
+PY := $(VENV)/bin/python
+PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null && echo $$python && break; done)
+SPARK = $(wildcard $(VENV)/lib/python3*/site-packages/pyspark)
+
+# The Spark that is tested is the pinned one, and its workers find the package in the checkout.
+unexport SPARK_HOME PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON
+export PYTHONPATH := .
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+.PHONY: help demo test test-fast lint format bench wheel venv jars check-java clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: check-java jars ## the whole pipeline on an embedded Kafka; KEEP=1 leaves Kafka and its workload running
+	KEEP=$(KEEP) $(PY) -m pipeline.local.demo
+
+test: check-java jars ## all tests; ARGS="-k name" for some
+	$(PY) -m pytest $(ARGS)
+
+test-fast: check-java jars ## the tests that need no broker and no Spark Connect
+	$(PY) -m pytest -m "not kafka and not connect" $(ARGS)
+
+lint: venv ## ruff and mypy, as CI runs them
+	$(PY) -m ruff check
+	$(PY) -m ruff format --check
+	$(PY) -m mypy
+
+format: venv ## let ruff mend and format what it can
+	$(PY) -m ruff check --fix
+	$(PY) -m ruff format
+
+bench: check-java jars ## measure; docs/benchmarks.md says what
+	$(PY) -m benchmarks $(ARGS)
+
+wheel: venv ## the package for a cluster that brings its own Spark, into dist/
+	rm -rf build/lib
+	$(PY) -m build --wheel --no-isolation
+
+venv: $(VENV)/.installed ## build/venv: the dependencies, not the project
+
+jars: $(VENV)/.jars ## Delta's jars, into build/venv's Spark
+
+check-java: ## is there a Java that Spark can run on?
+	@scripts/check-java.sh
+
+clean: ## remove all that is made, build/ with the demo's data too
+	rm -rf build dist laglake.egg-info .pytest_cache .mypy_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/.installed: setup.cfg constraints.txt scripts/requirements.py
+	@test -n "$(PYTHON)" || { echo "laglake needs Python 3.11 or newer, and there is none on PATH. Install one, \
+	or name it: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(PY) scripts/requirements.py spark dev > build/requirements.txt
+	$(PY) -m pip install --quiet --disable-pip-version-check -r build/requirements.txt -c constraints.txt
+	@touch $@
+
+$(VENV)/.jars: $(VENV)/.installed conf/spark-defaults.conf scripts/install-delta.sh
+	@scripts/check-java.sh
+	scripts/install-delta.sh $(SPARK) build/delta
+	@touch $@

@@ -1,0 +1,257 @@
+"""What all jobs share: the command line, the log, and how a failure becomes one line and an exit status."""
+
+import argparse
+import logging
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn, Protocol
+
+from pipeline.config import Config, load_config
+from pipeline.errors import ConfigError, LaglakeError, LakeError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# 1973 in milliseconds; what is smaller was meant as seconds.
+_SMALLEST_MS = 100_000_000_000
+
+CONFIG_VARIABLE = "LAGLAKE_CONFIG"
+DEFAULT_CONFIG = "conf/local.toml"
+DEFAULT_OUTPUT = Path("build/report.html")
+
+
+class Outcome(Protocol):
+    """How the snapshot of one cluster ended: `complete`, `partial`, `failed` or `skipped`, and why."""
+
+    @property
+    def cluster(self) -> str:
+        """The cluster's name in the config."""
+
+    @property
+    def status(self) -> str:
+        """The ledger's word, or `skipped`: done already, or being done by another run."""
+
+    @property
+    def message(self) -> str:
+        """The one line that people should read."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A command line and its config, both checked."""
+
+    config: Config
+    clusters: tuple[str, ...]
+    at: datetime | None
+    fail_on: str
+    output: Path
+
+
+Step = Callable[["SparkSession", Job], int]
+"""One part of a job: does it, says what it did in the log, returns the exit status."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse, except that a wrong argument is one line instead of the usage and a line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}\n")
+
+
+def parser(job: str, description: str | None, *, output: bool = False) -> argparse.ArgumentParser:
+    """The command line of `job`; with `output` it also takes the path of the report."""
+    result = _Parser(
+        prog=f"laglake {job}",
+        description=description,
+        epilog=_EXAMPLES.format(job=job),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    result.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        default=Path(os.environ.get(CONFIG_VARIABLE, DEFAULT_CONFIG)),
+        help=f"settings, TOML (default: ${CONFIG_VARIABLE}, else {DEFAULT_CONFIG})",
+    )
+    result.add_argument(
+        "--at",
+        type=instant,
+        metavar="INSTANT",
+        help="when the snapshot was due: ISO 8601 with Z or an offset, or epoch milliseconds (default: now). "
+        "It is floored to the schedule; the same instant again adds nothing. Jobs that take no snapshot work "
+        "on all that are there, whatever the instant",
+    )
+    result.add_argument(
+        "--cluster",
+        action="append",
+        metavar="NAME",
+        help="only this cluster of the config; may be repeated (default: all)",
+    )
+    result.add_argument(
+        "--fail-on",
+        choices=("nothing", "partial"),
+        default="nothing",
+        help="exit with 1 if nothing could be read (the default), or also if a cluster was read only in part or not "
+        "at all",
+    )
+    if output:
+        result.add_argument(
+            "--output",
+            type=Path,
+            metavar="PATH",
+            default=DEFAULT_OUTPUT,
+            help="the page to write (default: %(default)s)",
+        )
+    result.add_argument("--check", action="store_true", help="check the arguments and the config, and stop there")
+    result.add_argument(
+        "--verbose", action="store_true", help="log more, with the tracebacks of what Spark refuses to do"
+    )
+    return result
+
+
+_EXAMPLES = """\
+examples:
+  ./spark-submit.sh {job} --config conf/production.toml
+  ./spark-submit.sh {job} --config conf/production.toml --cluster east --at 2026-01-31T12:05:00Z
+  ./spark-submit.sh --master 'local[4]' --driver-memory 4g -- {job} --config conf/production.toml
+
+exit status: 0 done, also if another run did it first; 1 failed, see --fail-on; 2 wrong arguments or config
+"""
+
+
+def instant(text: str) -> datetime:
+    """The instant an argument names, in UTC: ISO 8601 with an offset, or epoch milliseconds.
+
+    Raises:
+        argparse.ArgumentTypeError: neither, without an offset, or outside of years 1973 to 9999.
+    """
+    try:
+        if re.fullmatch(r"[0-9]+", text):
+            if int(text) < _SMALLEST_MS:
+                raise argparse.ArgumentTypeError("looks like seconds; epoch milliseconds have 13 digits")
+            return _EPOCH + timedelta(milliseconds=int(text))
+        parsed = datetime.fromisoformat(text)
+    except (ValueError, OverflowError):
+        raise argparse.ArgumentTypeError(
+            "not an instant; write 2026-01-31T12:05:00Z, 2026-01-31T13:05:00+01:00 or 1769861100000"
+        ) from None
+    if parsed.tzinfo is None:
+        raise argparse.ArgumentTypeError(f"has no offset, so it could be any zone's; for UTC write {text}Z")
+    return parsed.astimezone(UTC)
+
+
+def run(command: argparse.ArgumentParser, argv: Sequence[str] | None, *steps: Step) -> int:
+    """Check the arguments (None: the process's) and the config, then do the steps in one Spark session.
+
+    Returns the exit status, the worst of the steps. What laglake or Spark raises ends the job with its
+    message as one line on stderr; anything else is a defect and keeps its traceback.
+    """
+    arguments = command.parse_args(argv)
+    try:
+        config = load_config(arguments.config, os.environ)
+        job = Job(
+            config=config,
+            clusters=choose_clusters(config, arguments.cluster or (), arguments.config),
+            at=arguments.at,
+            fail_on=arguments.fail_on,
+            output=getattr(arguments, "output", DEFAULT_OUTPUT),
+        )
+        if arguments.check:
+            return 0
+        log_to_stderr(logging.DEBUG if arguments.verbose else logging.INFO)
+        return _in_session(command.prog, job, steps)
+    except LaglakeError as error:
+        print(error, file=sys.stderr)
+        return error.exit_status
+
+
+def _in_session(name: str, job: Job, steps: Iterable[Step]) -> int:
+    # Not at the top: what is wrong with the arguments is said before Spark is loaded.
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    from pipeline.session import spark_session
+
+    # A session that was there is someone else's: a notebook's, or the platform's. Our own is stopped, because
+    # a cluster whose driver just ends takes that for a failure of executors and starts them anew.
+    is_ours = SparkSession.getActiveSession() is None
+    spark = spark_session(name)
+    try:
+        return max(step(spark, job) for step in steps)
+    except (PySparkException, Py4JError) as error:
+        log.debug("%s", error, exc_info=True)
+        raise LakeError(f"Spark: {_reason(error)}") from error
+    finally:
+        if is_ours:
+            spark.stop()
+
+
+def _reason(error: Exception) -> str:
+    """The line that says what Spark could not do: Delta's and Hadoop's come without Python's own form of an error."""
+    lines = str(error).splitlines() or [type(error).__name__]
+    return next((line[2:] for line in lines if line.startswith(": ")), lines[0])
+
+
+def choose_clusters(config: Config, wanted: Iterable[str], file: Path) -> tuple[str, ...]:
+    """The names of the clusters to work on, in the config's order; all if none is wanted.
+
+    Raises:
+        ConfigError: a name that the config does not have.
+    """
+    wanted = set(wanted)
+    unknown = sorted(wanted - config.clusters.keys())
+    if unknown:
+        raise ConfigError(f"--cluster {unknown[0]}: not in {file}, which has {', '.join(config.clusters)}")
+    return tuple(name for name in config.clusters if name in wanted or not wanted)
+
+
+def exit_status(outcomes: Iterable[Outcome], fail_on: str) -> int:
+    """1 if nothing could be read; with `fail_on` = `partial`, if anything could not; else 0."""
+    statuses = [outcome.status for outcome in outcomes]
+    if fail_on == "partial":
+        return int(not {"failed", "partial"}.isdisjoint(statuses))
+    return int(set(statuses) == {"failed"})
+
+
+class _OneLine(logging.Formatter):
+    """One line for each event, whatever a name or an exception brings along."""
+
+    default_time_format = "%Y-%m-%dT%H:%M:%S"
+    default_msec_format = "%s.%03dZ"
+
+    def format(self, record: logging.LogRecord) -> str:
+        return super().format(record).replace("\r", "\\r").replace("\n", "\\n")
+
+
+def utc_now() -> datetime:
+    """The wall clock that jobs pass on."""
+    return datetime.now(UTC)
+
+
+def log_format() -> logging.Formatter:
+    """One line for each event, its instant in UTC."""
+    result = _OneLine("%(asctime)s %(levelname)s %(message)s")
+    result.converter = time.gmtime
+    return result
+
+
+def log_to_stderr(level: int = logging.INFO) -> None:
+    """Show laglake's own events from `level` on, and of libraries what went wrong; a log already set up stays."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(log_format())
+    logging.basicConfig(handlers=[handler], level=logging.WARNING)
+    for name in ("jobs", "pipeline", "__main__"):
+        logging.getLogger(name).setLevel(level)
+    # kafka-python reports every try to reach a broker; what became of them is in the tables.
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)

@@ -1,0 +1,16 @@
+"""Take the snapshots, compute their lag and write the report, in one Spark session: what a scheduler calls."""
+
+import sys
+from collections.abc import Sequence
+
+from jobs import cli, lag, report, snapshot
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the job; the exit status."""
+    command = cli.parser("run", __doc__, output=True)
+    return cli.run(command, argv, snapshot.step, lag.step, report.step)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

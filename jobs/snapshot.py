@@ -1,0 +1,33 @@
+"""Take a snapshot of each cluster: what its groups have committed, and how far its logs reach."""
+
+import logging
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from jobs import cli
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+
+def step(spark: "SparkSession", job: cli.Job) -> int:
+    """Take the snapshots; a cluster that fails stops no other."""
+    from pipeline.snapshot import take_snapshots  # see cli.run
+
+    outcomes = take_snapshots(spark, job.config, job.clusters, job.at, cli.utc_now)
+    for outcome in outcomes:
+        level = logging.INFO if outcome.status in ("complete", "skipped") else logging.WARNING
+        log.log(level, "%s %d: %s: %s", outcome.cluster, outcome.snapshot_id, outcome.status, outcome.message)
+    return cli.exit_status(outcomes, job.fail_on)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the job; the exit status."""
+    return cli.run(cli.parser("snapshot", __doc__), argv, step)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,148 @@
+"""Read a TOML file, fill in the environment, and say in plain words what is wrong with it.
+
+Nothing here knows a setting by name; those are in `pipeline.config`. No message repeats a value,
+and no model shows one: any of them may be a password.
+"""
+
+import difflib
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, get_args
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+
+from pipeline.errors import ConfigError
+
+Key = tuple[str | int, ...]
+
+
+class Section(BaseModel):
+    """A table of the file: immutable, and with no other keys than it names."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    def __repr_args__(self) -> tuple[()]:
+        """Nothing: what `repr` and `str` show ends up in logs."""
+        return ()
+
+
+class FromEnvironment(str):
+    """Text that a `${env:NAME}` went into: the only text that may stand for a number or truth."""
+
+
+def _literal(value: object) -> object:
+    if not isinstance(value, FromEnvironment):
+        return value
+    if re.fullmatch(r"-?[0-9]{1,18}", value):
+        return int(value)
+    return {"true": True, "false": False}.get(value, value)
+
+
+Int = Annotated[int, BeforeValidator(_literal)]
+Bool = Annotated[bool, BeforeValidator(_literal)]
+
+
+def read_toml(path: Path, env: Mapping[str, str]) -> dict[str, Any]:
+    """The tables of a TOML file, every `${env:NAME}` in a text replaced; lists become tuples.
+
+    Raises:
+        ConfigError: no such file, not TOML (with the line), a variable that is not set.
+    """
+    text = ""
+    try:
+        text = path.read_text(encoding="utf-8")
+        tables = tomllib.loads(text)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: is not UTF-8 text") from None
+    except tomllib.TOMLDecodeError as error:
+        what = str(error).replace("end of document", f"line {len(text.splitlines())}, the last")
+        raise ConfigError(f"{path}: is not TOML: {what}") from None
+    problems: list[str] = []
+    filled: dict[str, Any] = _fill_in(tables, env, (), problems)
+    if problems:
+        raise ConfigError("\n".join(f"{path}: {problem}" for problem in problems))
+    return filled
+
+
+def problems_of(error: ValidationError, model: type[BaseModel]) -> list[str]:
+    """What `model` found wrong: one `key.path: what is wrong` for each problem."""
+    return [
+        f"{_dotted(found['loc'])}: {_in_words(found, model)}"
+        for found in error.errors(include_url=False, include_input=False)
+    ]
+
+
+_REFERENCE = re.compile(r"\$\{env:([^}]*)(\}?)")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def _fill_in(value: Any, env: Mapping[str, str], at: Key, problems: list[str]) -> Any:
+    if isinstance(value, dict):
+        return {name: _fill_in(item, env, (*at, name), problems) for name, item in value.items()}
+    if isinstance(value, list):
+        return tuple(_fill_in(item, env, (*at, i), problems) for i, item in enumerate(value))
+    if not isinstance(value, str) or not _REFERENCE.search(value):
+        return value
+
+    def look_up(reference: re.Match[str]) -> str:
+        name, closed = reference.groups()
+        if not closed or not _VARIABLE.fullmatch(name):
+            problems.append(f"{_dotted(at)}: a reference is written ${{env:NAME}}")
+        elif name not in env:
+            problems.append(f"{_dotted(at)}: the environment variable {name} is not set")
+        return env.get(name, "")
+
+    return FromEnvironment(_REFERENCE.sub(look_up, value))
+
+
+_IN_WORDS = {
+    "missing": "is required",
+    "string_type": "must be text",
+    "int_type": "must be a whole number",
+    "bool_type": "must be true or false",
+    "tuple_type": "must be a list",
+    "dict_type": "must be a table",
+    "model_type": "must be a table",
+    "too_short": "must not be empty",
+    "greater_than_equal": "must be {ge} or more",
+    "less_than_equal": "must be {le} or less",
+    "value_error": "{error}",
+}
+
+
+def _in_words(found: Mapping[str, Any], model: type[BaseModel]) -> str:
+    if found["type"] == "extra_forbidden":
+        *table, name = found["loc"]
+        close = difflib.get_close_matches(str(name), _keys_of(model, table), n=1)
+        return f"unknown key; did you mean {close[0]}?" if close else "unknown key"
+    # pydantic's own words for the types not listed name Python types, but never the value.
+    words: str = _IN_WORDS.get(found["type"]) or found["msg"]
+    return words.format_map(found.get("ctx", {}))
+
+
+def _keys_of(model: Any, table: list[str | int]) -> list[str]:
+    """The keys that a table of the file may have."""
+    for name in table:
+        if isinstance(model, type) and issubclass(model, BaseModel):
+            fields = model.model_fields
+            model = next(f.annotation for key, f in fields.items() if name in (key, f.alias))
+        else:  # a mapping such as dict[str, ClusterConfig]: every name leads to the same model
+            model = get_args(model)[-1]
+    return [field.alias or key for key, field in model.model_fields.items()]
+
+
+def _dotted(at: Key) -> str:
+    """A key as TOML writes it, with the place in a list: `clusters.east.groups.deny[0]`."""
+    text = ""
+    for part in at:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        elif part != "[key]":  # how pydantic marks that a key, not its value, is wrong
+            name = part if _BARE_KEY.fullmatch(part) else f"{part!a}"
+            text += f".{name}" if text else name
+    return text

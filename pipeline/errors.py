@@ -1,0 +1,36 @@
+"""The error tree. Whoever catches `LaglakeError` has caught everything laglake raises on purpose.
+
+    LaglakeError
+    ├── ConfigError       exit status 2
+    ├── ClusterError
+    └── LakeError
+        └── SchemaError
+
+Messages are written for the person who runs a job: they are shown without a traceback.
+"""
+
+from typing import ClassVar
+
+
+class LaglakeError(Exception):
+    """Something went wrong that the message explains; the job ends with `exit_status`."""
+
+    exit_status: ClassVar[int] = 1
+
+
+class ConfigError(LaglakeError):
+    """The configuration or the command line cannot be used; one line for each problem."""
+
+    exit_status: ClassVar[int] = 2
+
+
+class ClusterError(LaglakeError):
+    """A Kafka cluster could not be reached or refused to answer."""
+
+
+class LakeError(LaglakeError):
+    """A table could not be read or written."""
+
+
+class SchemaError(LakeError):
+    """A table in the lake does not have the columns this version of laglake writes."""

@@ -1,0 +1,108 @@
+#!/usr/bin/env bash
+# Run a job with spark-submit, the package shipped along:
+#
+#   ./spark-submit.sh [OPTIONS OF SPARK-SUBMIT --] JOB [OPTIONS OF THE JOB]
+#
+# JOB is snapshot, lag, report or run (all three in one Spark session); `./spark-submit.sh JOB --help` says more.
+# Spark is that of SPARK_HOME, else that of the virtual environment, which is made first where there is none.
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+
+fail() {
+  echo "spark-submit.sh: $2" >&2
+  exit "$1"
+}
+
+usage() {
+  sed -n '2,/^set/{/^# \{0,1\}/{s///;p;}}' "${BASH_SOURCE[0]}"
+}
+
+# What stands before `--` is for spark-submit; without it, all is the job's.
+spark_options=()
+job=("$@")
+for ((i = 1; i <= $#; i++)); do
+  if [[ ${!i} == -- ]]; then
+    spark_options=("${@:1:i-1}")
+    job=("${@:i+1}")
+    break
+  fi
+done
+
+name=${job[0]:-}
+if [[ $name == -h || $name == --help ]]; then
+  usage
+  exit 0
+fi
+[[ $name =~ ^(snapshot|lag|report|run)$ ]] ||
+  fail 2 "the job must be snapshot, lag, report or run; options of spark-submit go before --"
+script=$root/jobs/$name.py
+set -- "${job[@]:1}"
+
+# The python that drives the job: with SPARK_HOME the caller's, else the virtual environment's.
+has_packages() {
+  "$1" -c 'import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, ("kafka", "pydantic"))))' 2>/dev/null
+}
+if [[ -n ${SPARK_HOME:-} ]]; then
+  for python in "${PYSPARK_DRIVER_PYTHON:-}" "${PYSPARK_PYTHON:-}" python3 ""; do
+    [[ -n $python ]] && has_packages "$python" && break
+  done
+  [[ -n $python ]] || fail 1 "SPARK_HOME is set, so PYSPARK_PYTHON must name a python that has laglake's packages, \
+such as build/venv/bin/python after make venv; or unset SPARK_HOME to use the Spark in build/venv"
+else
+  venv=$root/build/venv
+  [[ -x $venv/bin/spark-submit || ! -x $root/.venv/bin/spark-submit ]] || venv=$root/.venv
+  if [[ ! -x $venv/bin/spark-submit ]]; then
+    echo "spark-submit.sh: making the virtual environment build/venv, once" >&2
+    make --no-print-directory -C "$root" venv >&2
+  fi
+  python=$venv/bin/python
+  export PYSPARK_PYTHON=$python PYSPARK_DRIVER_PYTHON=$python
+  SPARK_HOME=$("$python" -c 'import importlib.util as u; print(u.find_spec("pyspark").submodule_search_locations[0])')
+  export SPARK_HOME
+fi
+
+# What is wrong with the arguments or the config is said now, in a second; --help and --check end here.
+export LAGLAKE_CONFIG=${LAGLAKE_CONFIG:-$root/conf/local.toml}
+PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH} "$python" "$script" --check "$@"
+for argument; do
+  [[ ! $argument =~ ^(-h|--help|--check)$ ]] || exit 0
+done
+
+"$root/scripts/check-java.sh"
+package=$root/build/laglake.zip
+PYTHONPATH=$root "$python" -m pipeline.shipping "$package"
+
+# --conf rather than a properties file, so that the caller's spark-defaults.conf or --properties-file still count.
+options=()
+packages=
+while read -r key value; do
+  case $key in
+    '' | '#'*) ;;
+    spark.jars.packages) packages=$value ;;
+    *) options+=(--conf "$key=$value") ;;
+  esac
+done <"$root/conf/spark-defaults.conf"
+if compgen -G "$SPARK_HOME/jars/*delta-spark*.jar" >/dev/null; then
+  packages=
+fi
+
+# spark-submit takes the last of an option: lists that both sides have are joined.
+py_files=$package
+for ((i = 0; i < ${#spark_options[@]}; i++)); do
+  case ${spark_options[i]} in
+    --packages) packages+=${packages:+,}${spark_options[++i]:-} ;;
+    --packages=*) packages+=${packages:+,}${spark_options[i]#*=} ;;
+    --py-files) py_files+=,${spark_options[++i]:-} ;;
+    --py-files=*) py_files+=,${spark_options[i]#*=} ;;
+    *) options+=("${spark_options[i]}") ;;
+  esac
+done
+[[ -z $packages ]] || options+=(--packages "$packages")
+
+# The default options, so that the caller's spark.driver.extraJavaOptions still count. Blanks would split the path.
+log4j=file://${root// /%20}/conf/log4j2.properties
+# Spark passes what the job writes to stderr, its log, on to stdout; it belongs on stderr.
+exec "$SPARK_HOME/bin/spark-submit" --name "laglake $name" \
+  --conf "spark.driver.defaultJavaOptions=-Dlog4j2.configurationFile=$log4j" \
+  "${options[@]}" --py-files "$py_files" "$script" "$@" >&2

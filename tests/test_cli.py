@@ -1,0 +1,182 @@
+"""The command line of the jobs: instants, clusters, exit statuses, and one line for each mistake."""
+
+import argparse
+import importlib
+import logging
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from jobs import cli
+from pipeline.config import Config, load_config
+from pipeline.errors import ConfigError
+
+JOBS = ("snapshot", "lag", "report", "run")
+NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a snapshot ended, as far as the exit status goes."""
+
+    status: str
+    cluster: str = "east"
+    snapshot_id: int = 0
+    message: str = ""
+
+
+@pytest.fixture
+def config_file(tmp_path: Path) -> Path:
+    """A config of two clusters."""
+    servers = 'bootstrap_servers = ["127.0.0.1:1"]\n'
+    file = tmp_path / "two.toml"
+    file.write_text(f'[lake]\nroot = "/lake"\n[clusters.east]\n{servers}[clusters.west]\n{servers}')
+    return file
+
+
+@pytest.fixture
+def config(config_file: Path) -> Config:
+    """The same, loaded."""
+    return load_config(config_file, {})
+
+
+@pytest.fixture(params=JOBS)
+def job(request: pytest.FixtureRequest) -> ModuleType:
+    """The module of each job."""
+    return importlib.import_module(f"jobs.{request.param}")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param("2026-01-31T12:00:00Z", NOON, id="Z"),
+        pytest.param("2026-01-31T13:00+01:00", NOON, id="offset"),
+        pytest.param("2026-01-31 07:00:00-0500", NOON, id="blank and short offset"),
+        pytest.param("2026-01-31T12:00:00.250Z", NOON.replace(microsecond=250_000), id="milliseconds"),
+        pytest.param("1769860800000", NOON, id="epoch milliseconds"),
+        pytest.param("1769860800001", NOON.replace(microsecond=1_000), id="to the millisecond"),
+        pytest.param("100000000000", datetime(1973, 3, 3, 9, 46, 40, tzinfo=UTC), id="the earliest number"),
+    ],
+)
+def test_an_instant_is_read_as_utc(text: str, expected: datetime) -> None:
+    read = cli.instant(text)
+    assert read == expected
+    assert read.tzinfo is UTC
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        pytest.param("2026-01-31T12:00:00", "for UTC write 2026-01-31T12:00:00Z", id="naive"),
+        pytest.param("2026-01-31", "has no offset", id="only a day"),
+        pytest.param("1769860800", "looks like seconds", id="epoch seconds"),
+        pytest.param("99999999999", "looks like seconds", id="just too small a number"),
+        pytest.param("9" * 20, "not an instant", id="beyond the calendar"),
+        pytest.param("yesterday", "not an instant", id="a word"),
+        pytest.param("", "not an instant", id="nothing"),
+    ],
+)
+def test_what_could_be_another_instant_is_refused(text: str, why: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=why):
+        cli.instant(text)
+
+
+@pytest.mark.parametrize(
+    ("statuses", "lenient", "strict"),
+    [
+        pytest.param(["complete"], 0, 0, id="all read"),
+        pytest.param(["complete", "skipped"], 0, 0, id="one done by another run"),
+        pytest.param(["skipped", "skipped"], 0, 0, id="all done by another run"),
+        pytest.param(["partial"], 0, 1, id="read in part"),
+        pytest.param(["complete", "failed"], 0, 1, id="one of two failed"),
+        pytest.param(["partial", "failed"], 0, 1, id="one in part, one failed"),
+        pytest.param(["skipped", "failed"], 0, 1, id="one by another run, one failed"),
+        pytest.param(["failed", "failed"], 1, 1, id="nothing could be read"),
+    ],
+)
+def test_the_exit_status_follows_from_how_the_snapshots_ended(statuses: list[str], lenient: int, strict: int) -> None:
+    outcomes = [Ended(status) for status in statuses]
+    assert cli.exit_status(outcomes, "nothing") == lenient
+    assert cli.exit_status(outcomes, "partial") == strict
+
+
+def test_clusters_come_in_the_order_of_the_config(config: Config, config_file: Path) -> None:
+    assert cli.choose_clusters(config, (), config_file) == ("east", "west")
+    assert cli.choose_clusters(config, ("west", "east", "west"), config_file) == ("east", "west")
+    assert cli.choose_clusters(config, ("west",), config_file) == ("west",)
+
+
+def test_an_unknown_cluster_is_answered_with_those_there_are(config: Config, config_file: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        cli.choose_clusters(config, ("east", "wset"), config_file)
+    assert str(caught.value) == f"--cluster wset: not in {config_file}, which has east, west"
+
+
+def test_a_good_command_line_passes_the_check(job: ModuleType, config_file: Path) -> None:
+    line = ["--config", str(config_file), "--cluster", "east", "--cluster", "west", "--at", "2026-01-31T12:00:00Z"]
+    assert job.main([*line, "--fail-on", "partial", "--check"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        pytest.param(["--at", "2026-01-31T12:00:00"], "argument --at: has no offset", id="naive time"),
+        pytest.param(["--fail-on", "all"], "argument --fail-on: invalid choice: 'all'", id="not a choice"),
+        pytest.param(["--clusters", "east"], "unrecognized arguments: --clusters east", id="unknown option"),
+        pytest.param(["--conf", "x"], "unrecognized arguments: --conf x", id="abbreviated option"),
+    ],
+)
+def test_a_wrong_argument_is_one_line(
+    job: ModuleType, line: list[str], why: str, config_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        job.main(["--config", str(config_file), *line])
+    message = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert why in message
+    assert message.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        pytest.param(["--cluster", "wset"], "--cluster wset: not in", id="unknown cluster"),
+        pytest.param(["--config", "nope.toml"], "nope.toml: cannot be read", id="no such file"),
+    ],
+)
+def test_a_wrong_config_is_one_line(
+    job: ModuleType, line: list[str], why: str, config_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert job.main(["--config", str(config_file), *line]) == 2
+    message = capsys.readouterr().err
+    assert message.startswith(why)
+    assert message.count("\n") == 1
+
+
+def test_help_shows_examples_and_says_what_the_statuses_mean(
+    job: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        job.main(["--help"])
+    shown = capsys.readouterr().out
+    name = job.__name__.removeprefix("jobs.")
+    assert ended.value.code == 0
+    assert f"./spark-submit.sh {name} --config" in shown
+    assert "exit status: 0" in shown
+    assert ("--output" in shown) == (name in ("report", "run"))
+
+
+def test_the_config_may_be_named_by_the_environment(config_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(cli.CONFIG_VARIABLE, str(config_file))
+    assert cli.parser("snapshot", "").parse_args([]).config == config_file
+    monkeypatch.delenv(cli.CONFIG_VARIABLE)
+    assert cli.parser("snapshot", "").parse_args([]).config == Path("conf/local.toml")
+
+
+def test_an_event_is_one_line_in_utc_whatever_it_names() -> None:
+    record = logging.LogRecord("jobs", logging.INFO, "", 0, "group %s read", ("a\nb\r",), None)
+    record.created, record.msecs = NOON.timestamp(), 7
+    assert cli.log_format().format(record) == "2026-01-31T12:00:00.007Z INFO group a\\nb\\r read"

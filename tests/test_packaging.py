@@ -1,0 +1,102 @@
+"""What is shipped: the wheel for a cluster that has its own Spark, and the zip for spark-submit."""
+
+import configparser
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+import zipfile
+from email.message import Message
+from email.parser import Parser
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from pipeline import shipping
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def package_files() -> set[str]:
+    """Every file of the import packages, Python or data."""
+    files = (path for package in shipping.PACKAGES for path in (ROOT / package).rglob("*") if path.is_file())
+    return {path.relative_to(ROOT).as_posix() for path in files if "__pycache__" not in path.parts}
+
+
+def requirements(*extras: str) -> list[Requirement]:
+    listed = runpy.run_path(str(ROOT / "scripts" / "requirements.py"))["requirements"](list(extras))
+    return [Requirement(line) for line in listed]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    """The wheel, built from a copy of the sources: setuptools leaves its own things beside them."""
+    copy = tmp_path_factory.mktemp("sources") / "laglake"
+    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns("build", "dist", ".*", "*.egg-info", "__pycache__"))
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(copy / "dist"), str(copy)]
+    built = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    (file,) = (copy / "dist").iterdir()
+    assert re.fullmatch(r"laglake-[0-9.]+-py3-none-any\.whl", file.name)
+    return zipfile.ZipFile(file)
+
+
+@pytest.fixture(scope="module")
+def metadata(wheel: zipfile.ZipFile) -> Message:
+    """The wheel's METADATA."""
+    (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+    return Parser().parsestr(wheel.read(name).decode())
+
+
+def test_the_wheel_has_every_file_of_the_packages_and_nothing_else(wheel: zipfile.ZipFile) -> None:
+    shipped = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    assert shipped == package_files()
+
+
+def test_the_wheel_leaves_spark_to_the_runtime(metadata: Message) -> None:
+    needed = [Requirement(line) for line in metadata.get_all("Requires-Dist", [])]
+    always = {canonicalize_name(r.name) for r in needed if r.marker is None or r.marker.evaluate({"extra": ""})}
+    assert "kafka-python" in always
+    assert always.isdisjoint({"pyspark", "delta-spark", "py4j"})
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert metadata["Requires-Python"] == ">=3.11"
+
+
+def test_the_commands_of_the_wheel_lead_to_the_jobs(wheel: zipfile.ZipFile) -> None:
+    (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/entry_points.txt"))
+    points = configparser.ConfigParser()
+    points.read_string(wheel.read(name).decode())
+    jobs = ("lag", "report", "run", "snapshot")
+    assert dict(points["console_scripts"]) == {f"laglake-{job}": f"jobs.{job}:main" for job in jobs}
+
+
+def test_the_zip_has_every_file_and_the_same_bytes_each_time(tmp_path: Path) -> None:
+    first = shipping.zip_packages(tmp_path / "a" / "one.zip")
+    second = shipping.zip_packages(tmp_path / "two.zip")
+    assert set(zipfile.ZipFile(first).namelist()) == package_files()
+    assert first.read_bytes() == second.read_bytes()
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["a", "one.zip", "two.zip"]
+
+
+def test_the_jar_of_delta_is_of_the_version_and_spark_that_are_pinned() -> None:
+    pins = {
+        r.name: next(iter(r.specifier)).version for r in requirements("spark") if r.name in ("pyspark", "delta-spark")
+    }
+    minor = ".".join(pins["pyspark"].split(".")[:2])
+    packages = re.search(
+        r"^spark\.jars\.packages\s+(\S+)$", (ROOT / "conf/spark-defaults.conf").read_text(), re.MULTILINE
+    )
+    assert packages is not None
+    assert packages[1] == f"io.delta:delta-spark_{minor}_2.13:{pins['delta-spark']}"
+
+
+def test_every_requirement_has_its_tested_version() -> None:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pinned = {
+        canonicalize_name(name): version for name, _, version in (line.partition("==") for line in lines) if version
+    }
+    for requirement in requirements("spark", "dev"):
+        assert requirement.specifier.contains(pinned[canonicalize_name(requirement.name)]), requirement

@@ -1,0 +1,239 @@
+"""spark-submit.sh: what it answers by itself, and what it hands to the spark-submit of SPARK_HOME.
+
+That program stands outside, so a stub takes its place here: it prints what it was given. The jobs themselves, run
+through the real one, are in the tests of the runtimes.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SHIPPED = ("spark-submit.sh", "scripts", "conf", "jobs", "pipeline")
+STUB_STATUS = 7
+
+Submit = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of what the script needs, in a folder with a blank in its name."""
+    copy = tmp_path_factory.mktemp("a folder") / "lag lake"
+    for name in SHIPPED:
+        source = ROOT / name
+        copier = shutil.copytree if source.is_dir() else shutil.copy2
+        copy.mkdir(exist_ok=True)
+        copier(source, copy / name)
+    return copy
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> Path:
+    """A folder of programs that comes first on PATH."""
+    folder = tmp_path / "tools"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def spark_home(tmp_path: Path) -> Path:
+    """A Spark whose spark-submit prints its arguments, one a line, and ends with a status of its own."""
+    home = tmp_path / "spark home"
+    (home / "jars").mkdir(parents=True)
+    write_program(home / "bin" / "spark-submit", f'printf "%s\\n" "$@"\nexit {STUB_STATUS}')
+    return home
+
+
+@pytest.fixture
+def submit(checkout: Path, spark_home: Path, tools: Path, tmp_path: Path) -> Iterator[Submit]:
+    """Run the script from a folder of the user's, with a config.toml in it."""
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "config.toml").write_text('[lake]\nroot = "lake"\n[clusters.c]\nbootstrap_servers = ["127.0.0.1:1"]\n')
+
+    def submit(*line: str, **env: str | None) -> "subprocess.CompletedProcess[str]":
+        inherited = {
+            k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_", "LAGLAKE_", "PYTHON"))
+        }
+        settings = {
+            **inherited,
+            "PATH": f"{tools}:{os.environ['PATH']}",
+            "SPARK_HOME": str(spark_home),
+            "PYSPARK_PYTHON": sys.executable,
+            **env,
+        }
+        return subprocess.run(
+            [str(checkout / "spark-submit.sh"), *line],
+            cwd=work,
+            env={name: value for name, value in settings.items() if value is not None},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=180,
+        )
+
+    return submit
+
+
+def write_program(path: Path, body: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/usr/bin/env bash\n{body}\n")
+    path.chmod(0o755)
+
+
+def only_path_without_java(folder: Path) -> str:
+    """A PATH with the programs that the script calls, but no java."""
+    for name in ("bash", "cat", "dirname", "env", "head", "python3", "sed"):
+        (folder / name).symlink_to(shutil.which(name) or "")
+    return str(folder)
+
+
+@pytest.mark.parametrize("job", ["snapshot", "lag", "report", "run"])
+def test_help_of_a_job_starts_no_java(submit: Submit, tools: Path, job: str) -> None:
+    write_program(tools / "java", "echo started >&2; exit 1")
+    shown = submit(job, "--help", JAVA_HOME=None)
+    assert shown.returncode == 0
+    assert f"usage: laglake {job}" in shown.stdout
+    assert shown.stderr == ""
+
+
+def test_help_of_the_script_says_where_the_options_go(submit: Submit) -> None:
+    shown = submit("--help")
+    assert shown.returncode == 0
+    assert "./spark-submit.sh [OPTIONS OF SPARK-SUBMIT --] JOB [OPTIONS OF THE JOB]" in shown.stdout
+
+
+@pytest.mark.parametrize("line", [[], ["snapshots"], ["--master", "local", "run"], ["--master", "local", "--"]])
+def test_without_a_job_it_says_which_there_are(submit: Submit, line: list[str]) -> None:
+    ended = submit(*line)
+    assert ended.returncode == 2
+    assert ended.stderr == (
+        "spark-submit.sh: the job must be snapshot, lag, report or run; options of spark-submit go before --\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        pytest.param(["--config", "nope.toml"], "nope.toml: cannot be read: No such file or directory", id="no file"),
+        pytest.param(
+            ["--config", "config.toml", "--cluster", "x"], "--cluster x: not in config.toml, which has c", id="cluster"
+        ),
+        pytest.param(
+            ["--at", "2026-01-31T12:00:00"],
+            "laglake run: argument --at: has no offset, so it could be any zone's; for UTC write 2026-01-31T12:00:00Z",
+            id="naive time",
+        ),
+    ],
+)
+def test_a_mistake_is_one_line_before_any_java_starts(submit: Submit, tools: Path, line: list[str], why: str) -> None:
+    write_program(tools / "java", "echo started >&2; exit 1")
+    ended = submit("run", *line, JAVA_HOME=None)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (2, "", f"{why}\n")
+
+
+def test_without_java_it_says_what_to_install(submit: Submit, tools: Path) -> None:
+    ended = submit("run", "--config", "config.toml", PATH=only_path_without_java(tools), JAVA_HOME=None)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("laglake needs Java 17 or newer, and there is none at java.")
+    assert "apt install openjdk-17-jre-headless" in ended.stderr
+    assert ended.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("version", "is_enough"), [("1.8.0_412", False), ("16.0.2", False), ("17", True), ("21-ea", True)]
+)
+def test_java_must_be_17_or_newer(submit: Submit, tmp_path: Path, version: str, is_enough: bool) -> None:
+    write_program(tmp_path / "a jdk" / "bin" / "java", f"echo 'openjdk version \"{version}\" 2021-07-20' >&2")
+    ended = submit("run", "--config", "config.toml", JAVA_HOME=str(tmp_path / "a jdk"))
+    assert ended.returncode == (STUB_STATUS if is_enough else 1)
+    assert ("laglake needs Java 17 or newer" in ended.stderr) == (not is_enough)
+
+
+def test_spark_submit_gets_the_callers_options_then_the_job_and_its_status_is_passed_on(
+    submit: Submit, checkout: Path
+) -> None:
+    ended = submit(
+        "--master", "local[2]", "--conf", "a.b=c d", "--", "run", "--config", "config.toml", "--cluster", "c"
+    )
+    given = ended.stderr.splitlines()
+    assert ended.returncode == STUB_STATUS
+    assert ended.stdout == ""
+    assert given[-5:] == [f"{checkout}/jobs/run.py", "--config", "config.toml", "--cluster", "c"]
+    assert given[given.index("--master") + 1] == "local[2]"
+    assert "a.b=c d" in given
+    assert "spark.sql.session.timeZone=UTC" in given
+    assert given[given.index("--py-files") + 1] == f"{checkout}/build/laglake.zip"
+    # What the caller says comes after what the project says, and spark-submit takes the last.
+    assert given.index("a.b=c d") > given.index("spark.sql.session.timeZone=UTC")
+    assert "spark.master" not in ended.stderr
+
+
+def test_the_package_is_shipped_and_not_found_elsewhere(submit: Submit, spark_home: Path, checkout: Path) -> None:
+    write_program(spark_home / "bin" / "spark-submit", 'echo "PYTHONPATH=${PYTHONPATH:-}"')
+    assert submit("run", "--config", "config.toml").stderr == "PYTHONPATH=\n"
+    listed = subprocess.run(
+        [sys.executable, "-c", "import jobs.run, pipeline.config; print(jobs.run.__file__)"],
+        cwd=spark_home,
+        env={**os.environ, "PYTHONPATH": str(checkout / "build" / "laglake.zip")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert listed.stdout == f"{checkout}/build/laglake.zip/jobs/run.py\n"
+
+
+@pytest.mark.parametrize("form", [["--packages", "org:extra:1"], ["--packages=org:extra:1"]])
+def test_the_callers_packages_join_deltas(submit: Submit, form: list[str]) -> None:
+    given = submit(*form, "--", "run", "--config", "config.toml").stderr.splitlines()
+    delta, extra = given[given.index("--packages") + 1].split(",")
+    assert delta.startswith("io.delta:delta-spark_")
+    assert extra == "org:extra:1"
+    assert given.count("--packages") == 1
+
+
+def test_the_callers_py_files_join_the_package(submit: Submit, checkout: Path) -> None:
+    given = submit("--py-files", "extra.py", "--", "run", "--config", "config.toml").stderr.splitlines()
+    assert given[given.index("--py-files") + 1] == f"{checkout}/build/laglake.zip,extra.py"
+    assert given.count("--py-files") == 1
+
+
+def test_a_spark_that_has_delta_resolves_no_packages(submit: Submit, spark_home: Path) -> None:
+    (spark_home / "jars" / "io.delta_delta-spark_4.2_2.13-4.4.0.jar").touch()
+    assert "--packages" not in submit("run", "--config", "config.toml").stderr
+
+
+def test_a_python_without_the_dependencies_is_refused(submit: Submit, tools: Path) -> None:
+    write_program(tools / "python3", "exit 1")
+    ended = submit("run", "--config", "config.toml", PYSPARK_PYTHON=None)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("spark-submit.sh: SPARK_HOME is set, so PYSPARK_PYTHON must name a python")
+
+
+def test_the_default_config_is_the_projects_own_wherever_one_stands(submit: Submit, checkout: Path) -> None:
+    (checkout / "conf" / "local.toml").rename(checkout / "conf" / "moved.toml")
+    try:
+        ended = submit("run")
+    finally:
+        (checkout / "conf" / "moved.toml").rename(checkout / "conf" / "local.toml")
+    assert ended.stderr == f"{checkout}/conf/local.toml: cannot be read: No such file or directory\n"
+    assert submit("run").returncode == STUB_STATUS
+
+
+@pytest.mark.spark
+def test_a_failure_in_spark_is_one_line_and_status_1(submit: Submit, tmp_path: Path) -> None:
+    config = tmp_path / "work" / "config.toml"
+    config.write_text(config.read_text().replace('"lake"', '"/proc/lake"'))
+    pyspark = subprocess.run(
+        [sys.executable, "-c", "import pyspark; print(pyspark.__path__[0])"], capture_output=True, text=True, check=True
+    )
+    ended = submit("--master", "local[1]", "--", "snapshot", "--config", str(config), SPARK_HOME=pyspark.stdout.strip())
+    assert ended.returncode == 1
+    assert "Cannot create file:/proc/lake" in ended.stderr.splitlines()[-1]
+    assert "Traceback" not in ended.stderr
+    assert " INFO " not in ended.stderr
