@@ -102,7 +102,9 @@ class KafkaClient:
         self.options = options
         self.requests: Counter[int] = Counter()
         self._deadline = time.monotonic() + options.task_timeout_ms / 1000
-        server = first_answering([*prefer, *options.bootstrap_servers], options)
+        servers = list(dict.fromkeys([*prefer, *options.bootstrap_servers]))
+        if "proxy_url" not in options.client:  # else only the proxy can tell
+            servers = [first_answering(servers, options)]
         configs = {
             "client_id": CLIENT_ID,
             "request_timeout_ms": options.request_timeout_ms,
@@ -112,16 +114,13 @@ class KafkaClient:
             # More than 5 requests on a connection that is being made would never be flushed.
             "max_in_flight_requests_per_connection": 1000,
             **options.client,
-            "bootstrap_servers": [server],
+            "bootstrap_servers": servers,
         }
         self._net = NetworkSelector(client_id=configs["client_id"])
         self._manager = KafkaConnectionManager(self._net, **configs)
         self._net.start()
         try:
-            self._manager.bootstrap(timeout_ms=options.connect_timeout_ms)
-        except kafka_errors.KafkaError as exc:
-            self.close()
-            raise ClusterError(f"{server}: {_reason(exc)}") from None
+            self._bootstrap(servers[0])
         except BaseException:
             self.close()
             raise
@@ -142,6 +141,28 @@ class KafkaClient:
         self._manager.call_soon(self._manager.close)
         self._net.stop(timeout_ms=1000)
         self._net.close()
+
+    def _bootstrap(self, server: str) -> None:
+        """Connect and learn who the brokers are. Raises ClusterError that says why that cannot be."""
+        # kafka-python tries again until its time is up, and then says only that: the first failure tells why.
+        failure = self._manager.run(self._first_failure)
+        if failure is None or getattr(failure, "retriable", False):
+            try:
+                self._manager.bootstrap(timeout_ms=self.options.connect_timeout_ms)
+            except kafka_errors.KafkaError as exc:
+                failure = failure or exc
+            else:
+                return
+        raise ClusterError(f"{server} {_reason(failure)}") from None
+
+    async def _first_failure(self) -> Exception | None:
+        timeout_ms = self.options.connect_timeout_ms
+        try:
+            await self._manager.get_connection("bootstrap-0", timeout_ms, False, False)
+            await self._manager.cluster.refresh_metadata("bootstrap-0")
+        except Exception as exc:
+            return exc
+        return None
 
     def brokers(self) -> dict[int, str]:
         """The live brokers of the cluster: id → host:port as advertised."""
@@ -287,12 +308,19 @@ def _is_retriable(answer: object) -> bool:
     return isinstance(answer, Failure) and answer.is_retriable
 
 
-def _reason(error: kafka_errors.KafkaError) -> str:
+def _reason(error: Exception) -> str:
+    """Why a Kafka listener cannot be used, in words. Not the error's own: it may hold a URL with a password."""
     if isinstance(error, kafka_errors.SaslAuthenticationFailedError):
-        return "authentication failed: check the SASL user, password and mechanism"
-    if isinstance(error, kafka_errors.KafkaTimeoutError):
-        return "the broker answered at first, but the client could not get ready in time"
-    return f"cannot be used: {type(error).__name__}"
+        return "refuses to authenticate: check the SASL user, password and mechanism"
+    if isinstance(error, kafka_errors.UnsupportedSaslMechanismError):
+        return "does not offer the SASL mechanism: check sasl_mechanism"
+    if isinstance(error, kafka_errors.KafkaConnectionError) and "CERTIFICATE_VERIFY_FAILED" in str(error):
+        return "shows a TLS certificate that is not trusted: check ssl_cafile, and that it names this host"
+    if isinstance(error, kafka_errors.KafkaConnectionError | kafka_errors.IllegalSaslStateError):
+        return "closes the connection: check security_protocol"
+    if isinstance(error, OSError):
+        return f"cannot be used: {error.strerror}: {error.filename}"
+    return f"answered at first, but cannot be used ({type(error).__name__})"
 
 
 def in_chunks(items: Iterable[Item], size: int) -> Iterable[list[Item]]:

@@ -66,7 +66,7 @@ class CommittedOffsetsReader(KafkaReader):
     def fetch(self, client: KafkaClient, chunk: Chunk) -> Iterator[Columns]:
         """A group that could not be read is one row with its error."""
         listed = [g for g in chunk.items if isinstance(g, ListedGroup) and g.group_type not in _NO_GROUP_OFFSETS]
-        wanted = _once_each(self.options.topics.select)
+        wanted = self.options.topics.matcher()
 
         def ask(broker: int | None, groups: Sequence[str]) -> Mapping[str, Any]:
             return _ask(client, broker, groups, wanted)
@@ -132,14 +132,3 @@ def _failed(groups: Sequence[str | None], errors: Sequence[str]) -> Columns:
         "source": [SOURCE] * len(groups),
         "error": errors,
     }
-
-
-def _once_each(select: Callable[[list[str]], list[str]]) -> Callable[[str], bool]:
-    known_names: dict[str, bool] = {}
-
-    def wanted(name: str) -> bool:
-        if name not in known_names:
-            known_names[name] = bool(select([name]))
-        return known_names[name]
-
-    return wanted

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any
 
 from kafka.net.manager import KafkaConnectionManager
@@ -13,6 +14,11 @@ from pipeline.errors import ConfigError
 
 CLIENT_DEFAULTS: Mapping[str, Any] = KafkaConnectionManager.DEFAULT_CONFIG
 """kafka-python's client options and their default values; the default's type is the option's type."""
+
+_NOT_TEXT = {"metrics", "sasl_oauth_token_provider", "socket_options", "ssl_context"}
+"""Client options whose values are Python objects."""
+
+_MAY_BE_ZERO = {"retries", "retry_backoff_ms"}
 
 
 @dataclass(frozen=True)
@@ -31,8 +37,17 @@ class NameFilter:
 
     def select(self, names: Iterable[str]) -> list[str]:
         """The names that pass, sorted."""
+        return sorted(filter(self.matcher(), names))
+
+    def matcher(self) -> Callable[[str], bool]:
+        """Whether a name passes, remembered: the same few names come again and again."""
         allow, deny = re.compile(self.allow or ""), re.compile(self.deny) if self.deny else None
-        return sorted(n for n in names if allow.search(n) and not (deny and deny.search(n)))
+
+        @cache
+        def passes(name: str) -> bool:
+            return bool(allow.search(name)) and not (deny and deny.search(name))
+
+        return passes
 
 
 @dataclass(frozen=True)
@@ -69,8 +84,8 @@ class SourceOptions:
             if name in _FILTER_NAMES or name == "bootstrap_servers":
                 continue
             if name in _OWN_TYPES:
-                own[name] = _convert(name, text, _OWN_TYPES[name])
-            elif name in CLIENT_DEFAULTS:
+                own[name] = _in_range(name, _convert(name, text, _OWN_TYPES[name]))
+            elif name in KNOWN:
                 client[name] = _convert(name, text, type(CLIENT_DEFAULTS[name]))
             else:
                 raise ConfigError(f"unknown option {name!r}; options are {', '.join(sorted(KNOWN))}")
@@ -97,12 +112,21 @@ def _convert(name: str, text: str, kind: type) -> Any:
         except ValueError:
             raise ConfigError(f"option {name!r} must be a whole number") from None
     if name == "api_version":
+        if not re.fullmatch(r"\d+(\.\d+){1,3}", text, re.ASCII):
+            raise ConfigError("option 'api_version' must be a version such as 3.7")
         return tuple(int(part) for part in text.split("."))
     return text
+
+
+def _in_range(name: str, value: Any) -> Any:
+    least = 0 if name in _MAY_BE_ZERO else 1
+    if not isinstance(value, bool) and value < least:
+        raise ConfigError(f"option {name!r} must be at least {least}")
+    return value
 
 
 _OWN_TYPES = {
     f.name: bool if f.type == "bool" else int for f in fields(SourceOptions) if f.type in ("int", "bool")
 }
 _FILTER_NAMES = {"groups_allow", "groups_deny", "topics_allow", "topics_deny"}
-KNOWN = {"bootstrap_servers", *_FILTER_NAMES, *_OWN_TYPES, *CLIENT_DEFAULTS}
+KNOWN = {"bootstrap_servers", *_FILTER_NAMES, *_OWN_TYPES, *CLIENT_DEFAULTS} - _NOT_TEXT

@@ -8,6 +8,7 @@ from __future__ import annotations
 import socket
 import ssl
 import struct
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -24,36 +25,41 @@ def first_answering(servers: Sequence[str], options: SourceOptions) -> str:
 
     Raises ClusterError with one reason for each server if none does.
     """
-    with ThreadPoolExecutor(max_workers=min(len(servers), 8)) as pool:
-        reasons = list(pool.map(lambda server: why_not_kafka(server, options), servers))
-    for server, reason in zip(servers, reasons, strict=True):
-        if reason is None:
-            return server
-    unique = dict(zip(servers, reasons, strict=True))
-    raise ClusterError("; ".join(f"{server} {reason}" for server, reason in unique.items()))
+    reasons: dict[str, str] = {}
+    pool = ThreadPoolExecutor(max_workers=len(servers))
+    try:
+        for server, reason in zip(servers, pool.map(lambda s: why_not_kafka(s, options), servers), strict=True):
+            if reason is None:
+                return server
+            reasons[server] = reason
+    finally:
+        pool.shutdown(wait=False)  # nobody waits for a silent server once another has answered
+    raise ClusterError("; ".join(f"{server} {reason}" for server, reason in reasons.items()))
 
 
 def why_not_kafka(server: str, options: SourceOptions) -> str | None:
     """None if a Kafka listener answers at host:port, else the reason in words. Waits at most `connect_timeout_ms`."""
     timeout_s = options.connect_timeout_ms / 3000  # to connect, to hear Kafka, to hear HTTP
     host, _, port = server.rpartition(":")
+    address = (host.strip("[]"), int(port) if port.isascii() and port.isdigit() else 0)
+    if not address[0] or not 0 < address[1] < 65536:
+        return "is not of the form host:port"
     try:
-        raw = socket.create_connection((host.strip("[]"), int(port)), timeout=timeout_s)
-    except (OSError, ValueError) as exc:
+        raw = socket.create_connection(address, timeout=timeout_s)
+    except (OSError, UnicodeError) as exc:
         return f"cannot be reached: {_connection_reason(exc)}"
     with raw:
-        raw.settimeout(timeout_s)
-        reason = _ask_api_versions(raw, host, options)
-    if reason and _speaks_http((host.strip("[]"), int(port)), timeout_s):
+        reason = _ask_api_versions(raw, address[0], options, timeout_s)
+    if reason and _speaks_http(address, timeout_s):
         return "speaks HTTP, not Kafka"
     return reason
 
 
-def _ask_api_versions(raw: socket.socket, host: str, options: SourceOptions) -> str | None:
+def _ask_api_versions(raw: socket.socket, host: str, options: SourceOptions, timeout_s: float) -> str | None:
     try:
-        stream = _wrap_tls(raw, host, options) if _wants_tls(options) else raw
-        stream.sendall(API_VERSIONS_V0)
-        return _judge(_read(stream, 8))
+        with _wrap_tls(raw, host, options) if _wants_tls(options) else raw as stream:
+            stream.sendall(API_VERSIONS_V0)
+            return _judge(_read(stream, 8, timeout_s))
     except TimeoutError:
         return "accepts the connection but stays silent: not a Kafka listener, or one that wants TLS"
     except ssl.SSLError as exc:
@@ -65,9 +71,8 @@ def _ask_api_versions(raw: socket.socket, host: str, options: SourceOptions) -> 
 def _speaks_http(address: tuple[str, int], timeout_s: float) -> bool:
     try:
         with socket.create_connection(address, timeout=timeout_s) as raw:
-            raw.settimeout(timeout_s)
             raw.sendall(b"GET / HTTP/1.0\r\n\r\n")
-            return _read(raw, 5) == b"HTTP/"
+            return _read(raw, 5, timeout_s) == b"HTTP/"
     except OSError:
         return False
 
@@ -98,9 +103,11 @@ def _wrap_tls(raw: socket.socket, host: str, options: SourceOptions) -> socket.s
     return context.wrap_socket(raw, server_hostname=host)
 
 
-def _read(stream: socket.socket, size: int) -> bytes:
+def _read(stream: socket.socket, size: int, timeout_s: float) -> bytes:
+    deadline = time.monotonic() + timeout_s
     data = b""
     while len(data) < size:
+        stream.settimeout(max(0.001, deadline - time.monotonic()))
         more = stream.recv(size - len(data))
         if not more:
             break

@@ -1,0 +1,84 @@
+"""Runs a Kafka and the demo's workload until Ctrl-C or SIGTERM: `python -m pipeline.local --directory build/kafka`.
+
+Prints one line of how to reach it when everything is up; the addresses are in DIRECTORY/bootstrap-servers as well,
+for as long as it runs. Exit status 1 with one line on standard error if something could not start or failed.
+"""
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import NoReturn
+
+from pipeline.local.broker import EmbeddedKafka
+from pipeline.local.errors import LocalKafkaError
+from pipeline.local.workload import Workload
+
+CHECK_EVERY_S = 1.0
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Return the exit status."""
+    options = _parser().parse_args(argv)
+    # kafka-python warns of every retry, and a start is full of them; real errors come through `check`.
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)
+    for name in STOP_SIGNALS:
+        signal.signal(name, _interrupt)
+    try:
+        _run(options)
+    except KeyboardInterrupt:
+        return 0
+    except LocalKafkaError as error:
+        print(f"pipeline.local: {error}", file=sys.stderr)
+        return 1
+
+
+def _interrupt(*_: object) -> NoReturn:
+    """As Ctrl-C, at any moment of the start too; the clean-up that follows is not to be interrupted again."""
+    for name in STOP_SIGNALS:
+        signal.signal(name, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m pipeline.local", description=__doc__)
+    parser.add_argument("--directory", type=Path, required=True, help="where everything is kept; emptied at the start")
+    parser.add_argument("--brokers", type=int, default=1, choices=(1, 2, 3), help="how many brokers (1)")
+    parser.add_argument("--no-workload", action="store_true", help="an empty Kafka, without readers and writers")
+    return parser
+
+
+def _run(options: argparse.Namespace) -> NoReturn:
+    with ExitStack() as stack:
+        kafka = stack.enter_context(EmbeddedKafka(options.directory, options.brokers))
+        workload = None if options.no_workload else stack.enter_context(Workload(kafka))
+        stack.enter_context(_announced(kafka))
+        while True:
+            time.sleep(CHECK_EVERY_S)
+            kafka.check()
+            if workload is not None:
+                workload.check()
+
+
+@contextmanager
+def _announced(kafka: EmbeddedKafka) -> Iterator[None]:
+    """Say where it is, in a file too: that is how a script waits for a Kafka it started in the background."""
+    file = kafka.directory / "bootstrap-servers"
+    scratch = file.with_suffix(".tmp")
+    scratch.write_text(kafka.bootstrap_servers)
+    scratch.rename(file)
+    print(f"bootstrap servers: {kafka.bootstrap_servers} (stop with Ctrl-C or: kill {os.getpid()})", flush=True)
+    try:
+        yield
+    finally:
+        file.unlink(missing_ok=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

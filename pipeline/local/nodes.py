@@ -1,0 +1,167 @@
+"""What the nodes of an embedded Kafka are configured with: pure, no processes and no files.
+
+KRaft: node 1 is broker and controller, every other node is a broker only. So the quorum never depends on a node that
+a test kills or freezes, as long as that node is not node 1.
+"""
+
+import random
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+HOST = "127.0.0.1"
+# Below Linux's ephemeral ports (32768 and up): else a client's own connection may take a killed broker's port.
+PORTS = range(20_000, 32_000)
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node: its id, its folder, and its ports (`controller_port` only on node 1)."""
+
+    node_id: int
+    directory: Path
+    port: int
+    sasl_port: int
+    controller_port: int | None
+
+    @property
+    def address(self) -> str:
+        """host:port of the listener without authentication."""
+        return f"{HOST}:{self.port}"
+
+    @property
+    def sasl_address(self) -> str:
+        """host:port of the listener that asks for a user and a password (SASL_PLAINTEXT, PLAIN)."""
+        return f"{HOST}:{self.sasl_port}"
+
+    @property
+    def log_dir(self) -> Path:
+        """Kafka's log.dirs: one folder for every partition, `<topic>-<partition>`."""
+        return self.directory / "data"
+
+    @property
+    def log_file(self) -> Path:
+        """The node's own log."""
+        return self.directory / "server.log"
+
+    @property
+    def console_file(self) -> Path:
+        """What the Java process itself had to say, before there was a log."""
+        return self.directory / "console.log"
+
+    @property
+    def configuration_file(self) -> Path:
+        """server.properties."""
+        return self.directory / "server.properties"
+
+
+def plan_nodes(directory: Path, brokers: int) -> tuple[Node, ...]:
+    """Nodes 1 … `brokers` under `directory`, with ports that are free now."""
+    ports = iter(free_ports(2 * brokers + 1))
+    return tuple(
+        Node(node_id, directory / f"node-{node_id}", next(ports), next(ports), next(ports) if node_id == 1 else None)
+        for node_id in range(1, brokers + 1)
+    )
+
+
+def free_ports(count: int) -> list[int]:
+    """`count` different ports that nothing listens on at this moment."""
+    found: list[int] = []
+    for port in random.sample(PORTS, len(PORTS)):
+        if len(found) == count:
+            break
+        with socket.socket() as probe:
+            # Kafka sets SO_REUSEADDR too: a port in TIME_WAIT is as good as a free one.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((HOST, port))
+            except OSError:
+                continue
+        found.append(port)
+    return found
+
+
+def server_properties(
+    node: Node, nodes: Sequence[Node], users: Mapping[str, str], extra: Mapping[str, str]
+) -> dict[str, str]:
+    """The node's server.properties; `extra` wins over everything here."""
+    return _listeners(node, nodes) | _small(len(nodes)) | (_security(users) if users else {}) | dict(extra)
+
+
+def render_properties(properties: Mapping[str, str]) -> str:
+    """Java's .properties text; a backslash starts an escape there."""
+    return "".join(f"{key}={value}\n".replace("\\", "\\\\") for key, value in properties.items())
+
+
+def _listeners(node: Node, nodes: Sequence[Node]) -> dict[str, str]:
+    controller = f"{HOST}:{nodes[0].controller_port}"
+    own = f"CONTROLLER://{controller}" if node.controller_port is not None else None
+    listeners = [f"PLAINTEXT://{node.address}", f"SASL://{node.sasl_address}"]
+    return {
+        "node.id": str(node.node_id),
+        "process.roles": "broker,controller" if own else "broker",
+        "controller.quorum.voters": f"{nodes[0].node_id}@{controller}",
+        "controller.listener.names": "CONTROLLER",
+        "listeners": ",".join([*listeners, own] if own else listeners),
+        "advertised.listeners": ",".join(listeners),
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl.plain.sasl.jaas.config": _jaas({}),
+        "log.dirs": str(node.log_dir),
+    }
+
+
+def _small(brokers: int) -> dict[str, str]:
+    """Settings for a cluster that shares two cores and is thrown away: few threads, small internal topics."""
+    replicas = str(min(3, brokers))
+    partitions = "4" if brokers == 1 else "12"
+    return {
+        "auto.create.topics.enable": "false",
+        "default.replication.factor": replicas,
+        "min.insync.replicas": "1",
+        "offsets.topic.num.partitions": partitions,
+        "offsets.topic.replication.factor": replicas,
+        "transaction.state.log.num.partitions": partitions,
+        "transaction.state.log.replication.factor": replicas,
+        "transaction.state.log.min.isr": "1",
+        "share.coordinator.state.topic.num.partitions": "1",
+        "share.coordinator.state.topic.replication.factor": replicas,
+        "share.coordinator.state.topic.min.isr": "1",
+        # A test may hold a transaction open for as long as it likes (default: 15 minutes).
+        "transaction.max.timeout.ms": "86400000",
+        "group.initial.rebalance.delay.ms": "0",
+        "group.min.session.timeout.ms": "1000",
+        # A broker that comes back is refused until its old session ends, and one that stops waits for a heartbeat
+        # (defaults: 9 s and 2 s); much shorter, and a busy machine loses brokers.
+        "broker.session.timeout.ms": "6000",
+        "broker.heartbeat.interval.ms": "500",
+        # 128 MB by default, half of the heap.
+        "log.cleaner.dedupe.buffer.size": "4194304",
+        # 10 MB by default, twice for every partition.
+        "log.index.size.max.bytes": "1048576",
+        "num.network.threads": "2",
+        "num.io.threads": "4",
+        "background.threads": "2",
+        "num.recovery.threads.per.data.dir": "2",
+    }
+
+
+def _security(users: Mapping[str, str]) -> dict[str, str]:
+    """Users of the SASL listener, and ACLs; what no ACL names is allowed. The other listener may do everything."""
+    return {
+        "listener.name.sasl.plain.sasl.jaas.config": _jaas(users),
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+        "allow.everyone.if.no.acl.found": "true",
+    }
+
+
+def _jaas(users: Mapping[str, str]) -> str:
+    accounts = "".join(f' user_{user}="{_quoted(password)}"' for user, password in users.items())
+    return f"org.apache.kafka.common.security.plain.PlainLoginModule required{accounts};"
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')

@@ -1,0 +1,205 @@
+"""Aggregates of `snapshots` and `lag` that one page can hold: pure DataFrame → DataFrame.
+
+Columns are those of the classes in `model`; instants leave Spark as epoch ms, as a collected timestamp would depend on
+the driver's time zone. NULL sums stay NULL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from functools import reduce
+from operator import or_
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from pipeline.report.model import DATA_LOSS, OFFSET_STATUSES, UNKNOWN, utc
+
+READABLE = ("complete", "partial")
+"""The statuses whose rows readers take."""
+
+ERRORS_LISTED = 20
+UNHURRIED_MS = 60_000
+"""Snapshots closer together than this are not on a scheduler's clock: a longer step is no missed one."""
+
+
+def ledger(snapshots: DataFrame, calculated: DataFrame) -> DataFrame:
+    """`snapshots` with `has_lag`: readable, and among the (cluster, snapshot_id) of `calculated`.
+
+    A running or failed snapshot never has lag, even where a killed run left rows.
+    """
+    known = calculated.select("cluster", "snapshot_id").distinct().withColumn("found", F.lit(True))
+    return (
+        snapshots.join(known, on=["cluster", "snapshot_id"], how="left")
+        .withColumn("has_lag", F.col("status").isin(*READABLE) & F.col("found").isNotNull())
+        .drop("found")
+    )
+
+
+def newest_snapshots(snapshots: DataFrame, limit: int) -> DataFrame:
+    """The `limit` newest rows of the ledger, of any status, newest first; at most ERRORS_LISTED errors each."""
+    return (
+        snapshots.orderBy(F.desc("snapshot_id"), "cluster")
+        .limit(limit)
+        .select(
+            "cluster",
+            "snapshot_id",
+            "status",
+            F.unix_millis("started_at").alias("started_ms"),
+            F.unix_millis("finished_at").alias("finished_ms"),
+            "groups",
+            "partitions",
+            "expected",
+            "warnings",
+            F.slice("errors", 1, ERRORS_LISTED).alias("errors"),
+            F.coalesce(F.array_size("errors"), F.lit(0)).alias("errors_total"),
+        )
+    )
+
+
+def clusters(ledger: DataFrame) -> DataFrame:
+    """One row per cluster: its newest snapshot that has ended, its newest with lag, its snapshots of each status."""
+
+    # One that runs says nothing yet, and would hide that the one before it failed.
+    recency = F.struct(F.col("status") != "running", "snapshot_id")
+
+    def newest(column: str | Column) -> Column:
+        return F.max_by(column, recency)
+
+    def having(status: str) -> Column:
+        return F.count_if(F.col("status") == status).alias(status)
+
+    return (
+        ledger.groupBy("cluster")
+        .agg(
+            newest("snapshot_id").alias("snapshot_id"),
+            newest("status").alias("status"),
+            newest(F.get(F.col("errors"), F.lit(0))["error"]).alias("error"),
+            newest("groups").alias("groups"),
+            newest("partitions").alias("partitions"),
+            newest("expected").alias("expected"),
+            F.min("snapshot_id").alias("first_snapshot_id"),
+            F.max("snapshot_id").alias("last_snapshot_id"),
+            F.max(F.when(F.col("has_lag"), F.col("snapshot_id"))).alias("lag_snapshot_id"),
+            F.count("*").alias("snapshots"),
+            having("complete"),
+            having("partial"),
+            having("failed"),
+            having("running"),
+        )
+        .orderBy("cluster")
+    )
+
+
+def instants(ledger: DataFrame, limit: int) -> DataFrame:
+    """The snapshots with lag, at most `limit` per cluster, evenly thinned; the newest is always kept.
+
+    `segment` counts the holes so far: a snapshot without lag, or an instant that was missed (a step of
+    twice the usual, and of a minute at least). Thinning happens after the count, so that no hole is thinned away.
+    """
+    cluster = Window.partitionBy("cluster")
+    so_far = cluster.orderBy("snapshot_id")
+    step_ms = F.col("snapshot_id") - F.lag("snapshot_id").over(so_far)
+    usual_ms = F.greatest(F.percentile_approx("step_ms", 0.5).over(cluster), F.col("schedule_ms"))
+    is_late = (F.col("step_ms") >= 2 * usual_ms) & (F.col("step_ms") >= UNHURRIED_MS)
+    is_hole = ~F.col("has_lag") | F.coalesce(is_late, F.lit(False))
+    is_kept = (F.col("total") <= limit) | (F.col("nth") * limit % F.col("total") < limit)
+    return (
+        ledger.withColumn("step_ms", step_ms)
+        .withColumn("is_hole", is_hole)
+        .withColumn("segment", F.sum(F.col("is_hole").cast("bigint")).over(so_far))
+        .where("has_lag")
+        .withColumn("nth", F.row_number().over(so_far))
+        .withColumn("total", F.count("*").over(cluster))
+        .where(is_kept)
+        .orderBy("cluster", "snapshot_id")
+        .select("cluster", "snapshot_id", "segment", "total")
+    )
+
+
+def at(lag: DataFrame, wanted: Mapping[str, Collection[int]]) -> DataFrame:
+    """The rows of `lag` at the wanted snapshot ids of each cluster.
+
+    The filter is literal and names both partition columns, so that Delta opens no other file.
+    """
+
+    def of_cluster(cluster: str, ids: Collection[int]) -> Column:
+        dates = sorted({utc(id_).date() for id_ in ids})
+        return (
+            (F.col("cluster") == cluster) & F.col("snapshot_date").isin(dates) & F.col("snapshot_id").isin(sorted(ids))
+        )
+
+    return lag.where(reduce(or_, (of_cluster(c, ids) for c, ids in wanted.items() if ids), F.lit(False)))
+
+
+def _is_unknown(measure: str) -> Column:
+    """Whether a lag should be known and is not; without a commit there is none to know."""
+    return F.col(measure).isNull() & ~F.col("offset_status").eqNullSafe("no_commit")
+
+
+def groups(lag: DataFrame) -> DataFrame:
+    """One row per cluster, snapshot and group, as `model.Group`; `statuses` counts offset_status, 0 left out.
+
+    An offset_status of NULL is counted as UNKNOWN.
+    """
+    status = F.coalesce("offset_status", F.lit(UNKNOWN))
+    names = (*OFFSET_STATUSES, UNKNOWN)
+    counts = [F.count_if(status == name).alias(name) for name in names]
+    pairs = [column for name in names for column in (F.lit(name), F.col(name))]
+    statuses = F.map_filter(F.create_map(*pairs), lambda _, count: count > 0)
+    unread = F.when(F.col("offset_status") == DATA_LOSS, -F.col("headroom"))
+    return (
+        lag.groupBy("cluster", "snapshot_id", "group_id")
+        .agg(
+            F.count("partition").alias("partitions"),
+            F.count_if(_is_unknown("consumer_lag")).alias("partitions_unknown"),
+            F.sum("consumer_lag").alias("consumer_lag"),
+            F.max("consumer_lag").alias("max_consumer_lag"),
+            F.sum("consumer_lag_stable").alias("consumer_lag_stable"),
+            F.count_if(_is_unknown("consumer_lag_stable")).alias("stable_unknown"),
+            F.sum("transaction_lag").alias("transaction_lag"),
+            F.min("headroom").alias("min_headroom"),
+            F.sum(unread).alias("unread_offsets"),
+            *counts,
+            F.max("group_state").alias("group_state"),
+            F.max("group_type").alias("group_type"),
+            F.size(F.collect_set("member_id")).alias("members"),
+            F.size(F.collect_set("client_id")).alias("clients"),
+            F.min("client_id").alias("client_id"),
+            F.count("error").alias("rows_with_error"),
+            F.min("error").alias("error"),
+        )
+        .withColumn("statuses", statuses)
+        .drop(*names)
+    )
+
+
+def worst_first(groups: DataFrame, limit: int) -> DataFrame:
+    """The `limit` worst groups: first those that lost data, so that none is cut, then by lag, unknown last."""
+    has_lost_data = F.coalesce(F.col("statuses")[DATA_LOSS], F.lit(0)) > 0
+    return groups.orderBy(F.desc(has_lost_data), F.desc_nulls_last("consumer_lag"), "cluster", "group_id").limit(limit)
+
+
+def totals(groups: DataFrame) -> DataFrame:
+    """How many groups each cluster has, how many of an unknown lag, how many that lost data."""
+    return (
+        groups.groupBy("cluster")
+        .agg(
+            F.count("*").alias("groups"),
+            F.count_if(F.col("partitions_unknown") > 0).alias("groups_unknown"),
+            F.count_if(F.col("statuses")[DATA_LOSS] > 0).alias("groups_with_loss"),
+        )
+        .orderBy("cluster")
+    )
+
+
+def history(lag: DataFrame, group_ids: Collection[str]) -> DataFrame:
+    """The lag of the named groups at each snapshot, as `model.Point`."""
+    return (
+        lag.where(F.col("group_id").isin(sorted(group_ids)))
+        .groupBy("cluster", "snapshot_id", "group_id")
+        .agg(
+            F.sum("consumer_lag").alias("consumer_lag"),
+            F.count_if(_is_unknown("consumer_lag")).alias("partitions_unknown"),
+        )
+    )

@@ -1,0 +1,196 @@
+"""What the report shows, as plain values: no Spark, no HTML.
+
+Offsets and lags are counts of offsets, instants are epoch ms. None is unknown and never stands for 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+DATA_LOSS = "deleted_unread"
+OFFSET_STATUSES = (DATA_LOSS, "beyond_end", "recreated", "no_watermark", "no_commit", "ok")
+"""`lag.offset_status`, what needs attention first."""
+UNKNOWN = "unknown"
+"""Stands for an offset_status of NULL."""
+_BY_SEVERITY = (*OFFSET_STATUSES[:-1], UNKNOWN, OFFSET_STATUSES[-1])
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One entry of `snapshots.errors`: what could not be read, where, why, how often."""
+
+    what: str | None
+    where: str | None
+    error: str | None
+    count: int | None
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One row of the ledger. `errors` holds the first of `errors_total` entries."""
+
+    cluster: str
+    snapshot_id: int
+    status: str
+    started_ms: int | None
+    finished_ms: int | None
+    groups: int | None
+    partitions: int | None
+    expected: dict[str, int | None]
+    warnings: dict[str, int | None]
+    errors: tuple[Problem, ...]
+    errors_total: int
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """One cluster's ledger in numbers.
+
+    `snapshot_id`, `status`, `error` and what was read are the newest ended snapshot's (the newest running one's if none
+    has ended). `last_snapshot_id` is the newest of all, `lag_snapshot_id` the newest with lag (None: none yet).
+    """
+
+    cluster: str
+    snapshot_id: int
+    status: str
+    error: str | None
+    groups: int | None
+    partitions: int | None
+    expected: dict[str, int | None]
+    first_snapshot_id: int
+    last_snapshot_id: int
+    lag_snapshot_id: int | None
+    snapshots: int
+    complete: int
+    partial: int
+    failed: int
+    running: int
+
+
+@dataclass(frozen=True)
+class Group:
+    """One consumer group at one snapshot.
+
+    `consumer_lag` and its kin sum the partitions where it is known, None if it is known for none; the partitions where
+    it should be known and is not are counted beside it (`partitions_unknown`). A partition without a commit
+    has no lag and is not unknown: it is counted in `statuses`. Sums are signed, as lags are.
+    `unread_offsets` is how many offsets were deleted before the group had read them; `client_id` is one of `clients`.
+    """
+
+    cluster: str
+    snapshot_id: int
+    group_id: str
+    partitions: int
+    partitions_unknown: int
+    consumer_lag: int | None
+    max_consumer_lag: int | None
+    consumer_lag_stable: int | None
+    stable_unknown: int
+    transaction_lag: int | None
+    min_headroom: int | None
+    unread_offsets: int | None
+    statuses: dict[str, int]
+    group_state: str | None
+    group_type: str | None
+    members: int
+    clients: int
+    client_id: str | None
+    rows_with_error: int
+    error: str | None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What identifies the group: names are only unique within a cluster."""
+        return self.cluster, self.group_id
+
+    @property
+    def has_lost_data(self) -> bool:
+        """Whether records were deleted before the group had read them."""
+        return DATA_LOSS in self.statuses
+
+    @property
+    def statuses_by_severity(self) -> list[tuple[str, int]]:
+        """How many partitions have each offset_status, the worst first."""
+        return [(name, self.statuses[name]) for name in _BY_SEVERITY if name in self.statuses]
+
+    @property
+    def severity(self) -> int:
+        """What the offsets are sorted by: higher is worse, 0 is all ok."""
+        worst = self.statuses_by_severity[0][0] if self.statuses else OFFSET_STATUSES[-1]
+        return len(_BY_SEVERITY) - 1 - _BY_SEVERITY.index(worst)
+
+    @property
+    def why_no_lag(self) -> str:
+        """The word that stands where a lag of None would."""
+        return "unknown" if self.partitions_unknown else "no commit"
+
+
+@dataclass(frozen=True)
+class Totals:
+    """All groups of one cluster at the snapshot shown, also those that the page leaves out."""
+
+    cluster: str
+    groups: int
+    groups_unknown: int
+    groups_with_loss: int
+
+
+@dataclass(frozen=True)
+class Instant:
+    """A snapshot that the chart shows. A line joins two neighbours only if their `segment` is the same.
+
+    `total` is how many snapshots of the cluster have lag; fewer instants than that means they were thinned.
+    """
+
+    cluster: str
+    snapshot_id: int
+    segment: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Point:
+    """A group's lag at one instant: the sum of the known partitions, None if none is known."""
+
+    cluster: str
+    snapshot_id: int
+    group_id: str
+    consumer_lag: int | None
+    partitions_unknown: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything on the page. `groups` are worst first, `charted` are the first of them."""
+
+    title: str
+    generated_at: datetime
+    clusters: tuple[Cluster, ...] = ()
+    snapshots: tuple[Snapshot, ...] = ()
+    groups: tuple[Group, ...] = ()
+    totals: dict[str, Totals] = field(default_factory=dict)
+    instants: tuple[Instant, ...] = ()
+    points: tuple[Point, ...] = ()
+    charted: tuple[Group, ...] = ()
+
+    @property
+    def snapshots_total(self) -> int:
+        """How many snapshots the lake holds, listed or not."""
+        return sum(c.snapshots for c in self.clusters)
+
+    @property
+    def groups_total(self) -> int:
+        """How many groups there are at the snapshots shown, listed or not."""
+        return sum(t.groups for t in self.totals.values())
+
+
+def by_lag(groups: Iterable[Group]) -> list[Group]:
+    """Most lag first; a group without a known lag comes after all others."""
+    return sorted(groups, key=lambda g: (g.consumer_lag is None, -(g.consumer_lag or 0), g.key))
+
+
+def utc(epoch_ms: int) -> datetime:
+    """The instant as an aware UTC datetime."""
+    return datetime.fromtimestamp(epoch_ms / 1000, UTC)

@@ -1,0 +1,41 @@
+"""How a name from Kafka is shown. Group and client names may hold anything: newlines, escape codes, other scripts."""
+
+from __future__ import annotations
+
+from unicodedata import combining, east_asian_width
+
+
+def visible(name: str) -> str:
+    r"""The name with every character that cannot be seen, or that moves text about, written as an escape.
+
+    >>> visible("a\nb")
+    'a\\nb'
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
+
+
+def columns(text: str) -> int:
+    """How many columns of a terminal the text takes: a Chinese character takes two, an accent none."""
+    return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def cut(text: str, width: int) -> str:
+    """The text in at most `width` columns: the middle goes, as both ends of a name tell groups apart.
+
+    >>> cut("orders-loader-eu-west-1", 11)
+    'order…est-1'
+    """
+    if columns(text) <= width:
+        return text
+    head, tail = text, text
+    while columns(head) > (width - 1) // 2:
+        head = head[:-1]
+    while columns(tail) > width - 1 - (width - 1) // 2:
+        tail = tail[1:]
+    return f"{head}…{tail}"
+
+
+def padded(text: str, width: int, *, right: bool = False) -> str:
+    """The text filled up with blanks to `width` columns; `right` puts the blanks before it."""
+    blanks = " " * (width - columns(text))
+    return blanks + text if right else text + blanks

@@ -1,0 +1,103 @@
+"""The report as one HTML file: `render` is pure, and the page asks the network for nothing.
+
+Every name goes through Jinja2's autoescape, the chart's data through its `tojson`, which escapes what could end a
+script element. The page's own policy lets no other script run and nothing be fetched.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from datetime import UTC
+from hashlib import sha256
+from importlib.resources import files
+from typing import NamedTuple
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from pipeline.report import chart
+from pipeline.report.attention import needs_attention
+from pipeline.report.model import Report, by_lag, utc
+from pipeline.report.names import visible
+
+
+def render(report: Report) -> str:
+    """The whole page."""
+    drawing = chart.chart(report)
+    own_script = _asset("report.js")
+    runtime = chart.runtime() if drawing else ""
+    return (
+        _environment()
+        .get_template("template.html")
+        .render(
+            report=report,
+            attention=needs_attention(report),
+            groups=by_lag(report.groups),
+            # Names alone do not identify a group, nor does its place in the table.
+            charted={g.key: number for number, g in enumerate(report.charted)},
+            colours=chart.COLOURS,
+            thinned=list(_thinned(report)),
+            drawing=drawing,
+            # Our own files and Vega's, which are not to be escaped; nothing of Kafka's is in them.
+            style=Markup(_asset("report.css")),  # noqa: S704
+            runtime=Markup(runtime),  # noqa: S704
+            own_script=Markup(own_script),  # noqa: S704
+            policy=_policy(script for script in (runtime, own_script) if script),
+        )
+    )
+
+
+class Thinned(NamedTuple):
+    """A cluster of which the chart shows only some snapshots."""
+
+    cluster: str
+    kept: int
+    total: int
+
+
+def _thinned(report: Report) -> Iterator[Thinned]:
+    kept = Counter(i.cluster for i in report.instants)
+    for cluster, total in sorted({(i.cluster, i.total) for i in report.instants}):
+        if kept[cluster] < total:
+            yield Thinned(cluster, kept[cluster], total)
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("pipeline", "report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
+    environment.filters |= {
+        "visible": visible,
+        "number": _number,
+        "instant": _instant,
+        "colour": chart.colour,
+        "aware": lambda at: f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}",
+    }
+    return environment
+
+
+def _asset(name: str) -> str:
+    return files("pipeline.report").joinpath(name).read_text("utf-8")
+
+
+def _policy(scripts: Iterable[str]) -> str:
+    """A Content-Security-Policy: these scripts and no others. Vega compiles its expressions, hence unsafe-eval."""
+    hashes = (b64encode(sha256(script.encode()).digest()).decode() for script in scripts)
+    allowed = " ".join(f"'sha256-{hash_}'" for hash_ in hashes)
+    return f"default-src 'none'; style-src 'unsafe-inline'; script-src {allowed} 'unsafe-eval'"
+
+
+def _number(value: int) -> str:
+    return f"{value:,}".replace("-", "\N{MINUS SIGN}")
+
+
+def _instant(epoch_ms: int) -> str:
+    """For example `2026-01-31 12:00:05`; the page says UTC beside it."""
+    return f"{utc(epoch_ms):%Y-%m-%d %H:%M:%S}"

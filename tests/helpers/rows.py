@@ -1,0 +1,19 @@
+"""Literal rows as frames: name the columns that matter, the others are NULL."""
+
+from collections.abc import Sequence
+from datetime import date
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from pipeline.tables import Table
+
+SNAPSHOT_DATE = date(2026, 1, 31)
+
+
+def frame(spark: SparkSession, table: Table, names: str, *rows: Sequence[Any]) -> DataFrame:
+    """A frame with the table's schema; `names` are the columns given, separated by blanks. Cluster `east` by default."""
+    given = names.split()
+    defaults = {"cluster": "east", "snapshot_date": SNAPSHOT_DATE}
+    values = [defaults | dict(zip(given, row, strict=True)) for row in rows]
+    return spark.createDataFrame([tuple(v.get(c) for c in table.columns) for v in values], table.schema)

@@ -1,0 +1,175 @@
+"""The table `lag` from literal bronze rows. Every expected number is written out by hand."""
+
+from typing import Any
+
+import pytest
+from chispa import assert_df_equality
+from pyspark.sql import DataFrame, SparkSession
+
+from pipeline.analytics.lag import compute_lag
+from pipeline.tables import COMMITTED_OFFSETS, GROUP_MEMBERS, LAG, WATERMARKS
+from tests.helpers.rows import frame
+
+COMMITTED = "snapshot_id group_id topic partition committed_offset error"
+WATERMARK = (
+    "snapshot_id topic partition topic_id log_start_offset last_stable_offset high_watermark log_end_offset error"
+)
+MEMBER = "snapshot_id group_id group_type state member_id client_id host topic partition"
+PREVIOUS = "snapshot_id group_id topic partition topic_id committed_topic_id committed_offset offset_status"
+
+
+def lag_of(
+    spark: SparkSession,
+    committed: list[tuple[Any, ...]] = (),
+    watermarks: list[tuple[Any, ...]] = (),
+    members: list[tuple[Any, ...]] = (),
+    previous: list[tuple[Any, ...]] = (),
+) -> DataFrame:
+    return compute_lag(
+        frame(spark, COMMITTED_OFFSETS, COMMITTED, *committed),
+        frame(spark, WATERMARKS, WATERMARK, *watermarks),
+        frame(spark, GROUP_MEMBERS, MEMBER, *members),
+        frame(spark, LAG, PREVIOUS, *previous),
+    )
+
+
+def test_every_lag_is_the_distance_between_its_two_rungs(spark: SparkSession) -> None:
+    lag = lag_of(spark, [(1, "g", "t", 0, 130, None)], [(1, "t", 0, "A", 100, 170, 180, 185, None)])
+    row = lag.collect()[0]
+    assert (row.consumer_lag, row.consumer_lag_stable, row.transaction_lag) == (50, 40, 10)
+    assert (row.replication_lag, row.headroom, row.offset_status) == (5, 30, "ok")
+    assert [row.fetcher_lag, row.divergence, row.buffered, row.uncommitted, row.stale_lag] == [None] * 5
+
+
+def test_the_frame_has_the_columns_of_the_table(spark: SparkSession) -> None:
+    lag = lag_of(spark)
+    assert [(f.name, f.dataType) for f in lag.schema] == [(f.name, f.dataType) for f in LAG.schema]
+
+
+def test_lag_keeps_its_sign(spark: SparkSession) -> None:
+    lag = lag_of(spark, [(1, "g", "t", 0, 190, None)], [(1, "t", 0, "A", 195, 180, 180, 200, None)])
+    row = lag.collect()[0]
+    assert (row.consumer_lag, row.headroom) == (-10, -5)
+
+
+@pytest.mark.parametrize(
+    ("committed", "status"),
+    [
+        pytest.param(99, "deleted_unread", id="one below log start"),
+        pytest.param(100, "ok", id="at log start"),
+        pytest.param(185, "ok", id="at log end, beyond the high watermark"),
+        pytest.param(186, "beyond_end", id="one beyond log end"),
+        pytest.param(None, "no_commit", id="none"),
+        pytest.param(0, "deleted_unread", id="zero is an offset"),
+    ],
+)
+def test_offset_status_on_each_side_of_its_boundaries(spark: SparkSession, committed: int | None, status: str) -> None:
+    lag = lag_of(spark, [(1, "g", "t", 0, committed, None)], [(1, "t", 0, "A", 100, 170, 180, 185, None)])
+    assert [r.offset_status for r in lag.collect()] == [status]
+
+
+def test_a_partition_that_is_assigned_but_not_committed_has_a_row_with_its_member(spark: SparkSession) -> None:
+    lag = lag_of(
+        spark,
+        [(1, "g", "t", 0, 7, None)],
+        [(1, "t", 0, "A", 0, 9, 9, 9, None), (1, "t", 1, "A", 0, 5, 5, 5, None)],
+        [(1, "g", "classic", "Stable", "m", "c", "h", "t", 0), (1, "g", "classic", "Stable", "m", "c", "h", "t", 1)],
+    )
+    expected = frame(
+        spark,
+        LAG,
+        "snapshot_id group_id topic partition group_state group_type member_id client_id host "
+        "committed_offset consumer_lag offset_status",
+        (1, "g", "t", 0, "Stable", "classic", "m", "c", "h", 7, 2, "ok"),
+        (1, "g", "t", 1, "Stable", "classic", "m", "c", "h", None, None, "no_commit"),
+    )
+    assert_df_equality(lag.select(*_NAMED), expected.select(*_NAMED), ignore_row_order=True, ignore_metadata=True)
+
+
+_NAMED = (
+    "snapshot_id group_id topic partition group_state group_type member_id client_id host "
+    "committed_offset consumer_lag offset_status"
+).split()
+
+
+def test_a_watermark_that_could_not_be_read_gives_its_error_and_no_lag(spark: SparkSession) -> None:
+    lag = lag_of(
+        spark,
+        [(1, "g", "t", 0, 7, None), (1, "g", "gone", 0, 7, None)],
+        [(1, "t", 0, "A", None, None, None, None, "LEADER_NOT_AVAILABLE")],
+    )
+    found = {r.topic: (r.consumer_lag, r.offset_status, r.error) for r in lag.collect()}
+    assert found == {
+        "t": (None, "no_watermark", "LEADER_NOT_AVAILABLE"),
+        "gone": (None, "no_watermark", "UNKNOWN_TOPIC_OR_PARTITION"),
+    }
+
+
+def test_an_unknown_commit_is_not_called_no_commit(spark: SparkSession) -> None:
+    lag = lag_of(
+        spark,
+        [(1, "g", None, None, None, "GROUP_AUTHORIZATION_FAILED"), (1, "h", "t", 0, None, "TOPIC_AUTHORIZATION_FAILED")],
+        [(1, "t", 0, "A", 0, 9, 9, 9, None)],
+        [(1, "g", "classic", "Stable", "m", "c", "h", "t", 0)],
+    )
+    found = {r.group_id: (r.committed_offset, r.offset_status, r.error) for r in lag.collect()}
+    assert found == {
+        "g": (None, None, "GROUP_AUTHORIZATION_FAILED"),
+        "h": (None, None, "TOPIC_AUTHORIZATION_FAILED"),
+    }
+
+
+def test_a_group_that_could_not_be_read_and_has_no_assignment_has_no_row(spark: SparkSession) -> None:
+    assert lag_of(spark, [(1, "g", None, None, None, "NOT_COORDINATOR"), (1, None, None, None, None, "X")]).count() == 0
+
+
+def test_two_members_with_one_partition_make_one_row(spark: SparkSession) -> None:
+    lag = lag_of(
+        spark,
+        [(1, "g", "t", 0, 7, None)],
+        [(1, "t", 0, "A", 0, 9, 9, 9, None)],
+        [(1, "g", "consumer", "Reconciling", m, "c-" + m, "h", "t", 0) for m in ("m2", "m1")],
+    )
+    assert [(r.member_id, r.client_id) for r in lag.collect()] == [("m1", "c-m1")]
+
+
+def test_snapshots_do_not_mix(spark: SparkSession) -> None:
+    lag = lag_of(
+        spark,
+        [(1, "g", "t", 0, 5, None), (2, "g", "t", 0, 8, None)],
+        [(1, "t", 0, "A", 0, 10, 10, 10, None), (2, "t", 0, "A", 0, 20, 20, 20, None)],
+    )
+    assert {r.snapshot_id: r.consumer_lag for r in lag.collect()} == {1: 5, 2: 12}
+
+
+RECREATED = [
+    pytest.param([(1, 50, "A"), (2, 50, "B")], ["ok", "recreated"], id="the id changes, the commit does not"),
+    pytest.param([(1, 50, "A"), (2, 50, "B"), (3, 50, "B")], ["ok", "recreated", "recreated"], id="it persists"),
+    pytest.param([(1, 50, "A"), (2, 50, "B"), (3, 3, "B")], ["ok", "recreated", "ok"], id="a new commit ends it"),
+    pytest.param([(1, 50, "A"), (2, 3, "B")], ["ok", "ok"], id="committed anew at once"),
+    pytest.param([(1, None, "A"), (2, 50, "B")], ["no_commit", "ok"], id="the first commit is under the new id"),
+    pytest.param([(1, 50, "A"), (2, 50, None), (3, 50, "B")], ["ok", "ok", "recreated"], id="an id unknown in between"),
+    pytest.param([(1, 50, None), (2, 50, None)], ["ok", "ok"], id="no ids before Kafka 2.8"),
+]
+
+
+@pytest.mark.parametrize(("history", "expected"), RECREATED)
+@pytest.mark.parametrize("computed_before", [0, 1])
+def test_recreated_holds_until_the_group_commits_anew(
+    spark: SparkSession, history: list[tuple[int, int | None, str | None]], expected: list[str], computed_before: int
+) -> None:
+    def compute(part: list[tuple[int, int | None, str | None]], previous: DataFrame) -> DataFrame:
+        committed = [(s, "g", "t", 0, offset, None) for s, offset, _ in part]
+        watermarks = [(s, "t", 0, topic_id, 0, 60, 60, 60, None) for s, _, topic_id in part]
+        return compute_lag(
+            frame(spark, COMMITTED_OFFSETS, COMMITTED, *committed),
+            frame(spark, WATERMARKS, WATERMARK, *watermarks),
+            frame(spark, GROUP_MEMBERS, MEMBER),
+            previous,
+        )
+
+    none = frame(spark, LAG, PREVIOUS)
+    first = compute(history[:computed_before], none)
+    rest = compute(history[computed_before:], first)
+    rows = first.unionByName(rest).orderBy("snapshot_id").collect()
+    assert [r.offset_status for r in rows] == expected
