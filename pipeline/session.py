@@ -7,14 +7,18 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from weakref import WeakSet
 
 from pyspark.sql import SparkSession
 
 from pipeline.kafka import register
 from pipeline.shipping import zip_packages
 
-DEFAULTS = Path(__file__).parent.parent / "conf" / "spark-defaults.conf"
-"""What laglake needs of Spark. spark-submit.sh passes the same file on; it is absent in an installed package."""
+CONF = Path(__file__).resolve().parents[1] / "conf"
+"""Holds what laglake needs of Spark and its log. spark-submit.sh passes the same on; absent in an installed package."""
+
+_registered: WeakSet[SparkSession] = WeakSet()
+"""Sessions that have the data sources: Spark warns of each that is registered again."""
 
 
 def spark_session(app_name: str, settings: Mapping[str, str] | None = None) -> SparkSession:
@@ -24,7 +28,9 @@ def spark_session(app_name: str, settings: Mapping[str, str] | None = None) -> S
     of a new classic session.
     """
     spark = connect_session() if "SPARK_REMOTE" in os.environ else classic_session(app_name, settings or {})
-    register(spark)
+    if spark not in _registered:
+        register(spark)
+        _registered.add(spark)
     return spark
 
 
@@ -33,8 +39,7 @@ def classic_session(app_name: str, settings: Mapping[str, str]) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app_name)
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # else spark-submit has set all this already
-        for name, value in read_defaults(DEFAULTS).items():
-            builder = builder.config(name, value)
+        settings = read_defaults(CONF / "spark-defaults.conf") | log_settings(CONF / "log4j2.properties") | dict(settings)
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
@@ -46,6 +51,13 @@ def connect_session() -> SparkSession:
     with tempfile.TemporaryDirectory() as folder:
         spark.addArtifacts(str(zip_packages(Path(folder) / "laglake.zip")), pyfile=True)
     return spark
+
+
+def log_settings(path: Path) -> dict[str, str]:
+    """The settings that give the driver's JVM its log configuration; none if the file is absent."""
+    if not path.exists():
+        return {}
+    return {"spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={path.as_uri()}"}
 
 
 def read_defaults(path: Path) -> dict[str, str]:

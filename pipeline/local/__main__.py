@@ -10,8 +10,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NoReturn
 
@@ -29,7 +29,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     # kafka-python warns of every retry, and a start is full of them; real errors come through `check`.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     for name in STOP_SIGNALS:
-        signal.signal(name, _interrupt)
+        if signal.getsignal(name) is not signal.SIG_IGN:  # as nohup leaves it
+            signal.signal(name, _interrupt)
     try:
         _run(options)
     except KeyboardInterrupt:
@@ -58,26 +59,13 @@ def _run(options: argparse.Namespace) -> NoReturn:
     with ExitStack() as stack:
         kafka = stack.enter_context(EmbeddedKafka(options.directory, options.brokers))
         workload = None if options.no_workload else stack.enter_context(Workload(kafka))
-        stack.enter_context(_announced(kafka))
+        kafka.announce()
+        print(f"bootstrap servers: {kafka.bootstrap_servers} (stop with Ctrl-C or: kill {os.getpid()})", flush=True)
         while True:
             time.sleep(CHECK_EVERY_S)
             kafka.check()
             if workload is not None:
                 workload.check()
-
-
-@contextmanager
-def _announced(kafka: EmbeddedKafka) -> Iterator[None]:
-    """Say where it is, in a file too: that is how a script waits for a Kafka it started in the background."""
-    file = kafka.directory / "bootstrap-servers"
-    scratch = file.with_suffix(".tmp")
-    scratch.write_text(kafka.bootstrap_servers)
-    scratch.rename(file)
-    print(f"bootstrap servers: {kafka.bootstrap_servers} (stop with Ctrl-C or: kill {os.getpid()})", flush=True)
-    try:
-        yield
-    finally:
-        file.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

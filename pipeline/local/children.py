@@ -78,10 +78,15 @@ class Children:
             process.kill()  # all at once first: each takes a moment to die
         for process in list(self._started):
             self.reap(process)
-        if not self._lock.closed:
+        if not self.is_closed:
             os.close(self._pipe)
             self._watchdog.wait(KILL_TIMEOUT_S)
             self._lock.close()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` is done."""
+        return self._lock.closed
 
     def _tell_watchdog(self, line: str) -> None:
         # Somebody may have killed the watchdog: one net less is no reason to fail, least of all while closing.

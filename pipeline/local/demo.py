@@ -8,7 +8,6 @@ Ctrl-C and on failure; with KEEP=1 Kafka and its workload stay.
 from __future__ import annotations
 
 import ctypes
-import logging
 import os
 import shutil
 import signal
@@ -141,7 +140,6 @@ def run_jobs(servers: str, say: Callable[[str], None]) -> int:
 
     CONFIG.write_text(_CONFIG_TEXT.format(lake=DIRECTORY / "lake", servers=servers))
     cli.log_to_stderr()
-    logging.getLogger("pipeline").setLevel(logging.WARNING)
     say("Spark is starting")
     spark = spark_session("laglake demo")
     options = ["--config", str(CONFIG)]
@@ -158,8 +156,10 @@ def run_jobs(servers: str, say: Callable[[str], None]) -> int:
     lake = Lake(spark, load_config(CONFIG, os.environ).lake)
     print(f"\n{format_groups(groups_table(lake.read(LAG), lake.read(LEDGER), lake.read(COMPUTED)))}\n")
     print(f"The report: {REPORT} (open it in a browser). The tables: {DIRECTORY / 'lake'}, as Delta. To query them:\n")
-    print(f"  {_spark_sql()} \\\n    -e 'SELECT group_id, topic, partition, consumer_lag, offset_status "
-          f"FROM delta.`{DIRECTORY.absolute() / 'lake'}/lag` ORDER BY snapshot_id DESC, consumer_lag DESC LIMIT 20'\n")
+    print(
+        f"  {_spark_sql()} \\\n    -e 'SELECT group_id, topic, partition, consumer_lag, offset_status "
+        f"FROM delta.`{DIRECTORY.absolute() / 'lake'}/lag` ORDER BY snapshot_id DESC, consumer_lag DESC LIMIT 20'\n"
+    )
     return status
 
 

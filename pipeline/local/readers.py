@@ -11,43 +11,63 @@ from kafka.errors import CommitFailedError, RebalanceInProgressError
 from pipeline.local.actors import Actor
 from pipeline.local.plan import TopicPlan
 
-POLL_TIMEOUT_MS = 200
 COMMIT_EVERY_S = 0.5
 # Without it a client waits for ever once the broker is gone.
 CLIENT_TIMEOUT_MS = 5_000
+# kafka-python 3.0.12 can lose its membership as it joins. If metadata arrives while it does, it joins a second time,
+# and if `poll` returns before that is done, the answer is dropped: no partitions, no heartbeats, no error, no retry.
+# Quick heartbeats and patient polls make that rare; `Reader.poll` notices it, and the reader starts anew.
+POLL_TIMEOUT_MS = 1_000
+HEARTBEAT_MS = 300
+LOST_AFTER_S = 6.0
+# It also forgets to ask for metadata if it wants some while an answer is under way (default: 5 minutes).
 METADATA_MAX_AGE_MS = 2_000
 
 
-class Reader(Actor):
-    """One member of a consumer group that reads one topic; subclasses differ in what they do with it."""
+class LostMembershipError(Exception):
+    """A consumer has been without partitions for so long that it will never get any."""
 
-    def __init__(self, bootstrap_servers: str, group_id: str, topic: TopicPlan, member: int = 1) -> None:
+
+class Reader(Actor):
+    """One member of a consumer group that reads one topic; subclasses differ in how they `read`.
+
+    `options` are the consumer's own (isolation_level …).
+    """
+
+    def __init__(
+        self, bootstrap_servers: str, group_id: str, topic: TopicPlan, member: int = 1, **options: Any
+    ) -> None:
         super().__init__(f"{group_id}-{member}", bootstrap_servers)
         self.group_id = group_id
         self.topic = topic
+        self._options = options
+        self._assigned_at = 0.0
 
-    @contextmanager
-    def consumer(self, **options: Any) -> Iterator[Any]:
-        """A consumer that is subscribed to the topic, from its beginning, and commits only when told to."""
-        settings = {"auto_offset_reset": "earliest", "enable_auto_commit": False} | options
-        # kafka-python forgets that it needs metadata if it asks while an answer is under way, is then assigned
-        # nothing, and asks again only when the metadata is this old (default: 5 minutes).
-        settings["metadata_max_age_ms"] = METADATA_MAX_AGE_MS
-        consumer = KafkaConsumer(
-            self.topic.name,
-            bootstrap_servers=self.bootstrap_servers,
-            group_id=self.group_id,
-            client_id=self.name,
-            **settings,
-        )
-        try:
-            yield consumer
-        finally:
-            consumer.close(autocommit=False, timeout_ms=CLIENT_TIMEOUT_MS)
+    def act(self) -> None:
+        """Read, with a new consumer whenever one is lost."""
+        while not self.is_stopping:
+            try:
+                with self._consumer() as consumer:
+                    self.read(consumer)
+                return
+            except LostMembershipError:
+                continue
+
+    def read(self, consumer: Any) -> None:
+        """Show the habit until `is_stopping`, or until there is nothing more to show."""
+        raise NotImplementedError
 
     def poll(self, consumer: Any, max_records: int | None = None) -> int:
-        """Read what is there; return how many records that were."""
+        """Read what is there; return how many records that were.
+
+        Raises:
+            LostMembershipError: there have been no partitions for 6 s.
+        """
         batches = consumer.poll(timeout_ms=POLL_TIMEOUT_MS, max_records=max_records)
+        if consumer.assignment():
+            self._assigned_at = time.monotonic()
+        elif time.monotonic() - self._assigned_at > LOST_AFTER_S:
+            raise LostMembershipError(self.name)
         return sum(len(records) for records in batches.values())
 
     def commit(self, consumer: Any, offsets: Mapping[TopicPartition, int] | None = None) -> bool:
@@ -59,39 +79,51 @@ class Reader(Actor):
             return False  # a rebalance is a consumer's daily life: the next commit will do
         return True
 
+    @contextmanager
+    def _consumer(self) -> Iterator[Any]:
+        """A consumer that is subscribed to the topic, from its beginning, and commits only when told to."""
+        consumer = KafkaConsumer(
+            self.topic.name,
+            bootstrap_servers=self.bootstrap_servers,
+            group_id=self.group_id,
+            client_id=self.name,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            heartbeat_interval_ms=HEARTBEAT_MS,
+            metadata_max_age_ms=METADATA_MAX_AGE_MS,
+            **self._options,
+        )
+        self._assigned_at = time.monotonic()
+        try:
+            yield consumer
+        finally:
+            consumer.close(autocommit=False, timeout_ms=CLIENT_TIMEOUT_MS)
+
 
 class SteadyReader(Reader):
-    """Reads everything as it comes and commits twice a second; `options` are the consumer's (isolation_level …)."""
+    """Reads everything as it comes and commits twice a second."""
 
-    def __init__(
-        self, bootstrap_servers: str, group_id: str, topic: TopicPlan, member: int = 1, **options: Any
-    ) -> None:
-        super().__init__(bootstrap_servers, group_id, topic, member)
-        self._options = options
-
-    def act(self) -> None:
+    def read(self, consumer: Any) -> None:
         """Until asked to stop."""
-        with self.consumer(**self._options) as consumer:
-            committed = time.monotonic()
-            while not self.is_stopping:
-                self.poll(consumer)
-                if time.monotonic() - committed >= COMMIT_EVERY_S and consumer.assignment():
-                    if self.commit(consumer):
-                        self.settled.set()
-                    committed = time.monotonic()
+        committed = time.monotonic()
+        while not self.is_stopping:
+            self.poll(consumer)
+            if time.monotonic() - committed >= COMMIT_EVERY_S and consumer.assignment():
+                if self.commit(consumer):
+                    self.settled.set()
+                committed = time.monotonic()
 
 
 class SlowReader(Reader):
     """Works on each record for so long that it falls behind its producer: a third of its rate."""
 
-    def act(self) -> None:
+    def read(self, consumer: Any) -> None:
         """Read a few, work on them, commit; what was fetched beyond them waits in the client."""
-        with self.consumer() as consumer:
-            while not self.is_stopping:
-                read = self.poll(consumer, max_records=10)
-                self.wait(read / (self.topic.records_per_s / 3))
-                if read and self.commit(consumer):
-                    self.settled.set()
+        while not self.is_stopping:
+            read = self.poll(consumer, max_records=10)
+            self.wait(read / (self.topic.records_per_s / 3))
+            if read and self.commit(consumer):
+                self.settled.set()
 
 
 class StoppingReader(Reader):
@@ -100,20 +132,20 @@ class StoppingReader(Reader):
     def __init__(self, bootstrap_servers: str, group_id: str, topic: TopicPlan, stop_after_s: float) -> None:
         super().__init__(bootstrap_servers, group_id, topic)
         self._stop_after_s = stop_after_s
+        self._has_committed = False
 
     def act(self) -> None:
         """Settled once it has left."""
-        if self._read_for_a_while():
+        super().act()
+        if self._has_committed:
             self.settled.set()
 
-    def _read_for_a_while(self) -> bool:
-        """Whether there is a commit to leave behind; reads longer than it should if nothing came so far."""
-        with self.consumer() as consumer:
-            read = 0
-            deadline = time.monotonic() + self._stop_after_s
-            while not self.is_stopping and (read == 0 or time.monotonic() < deadline):
-                read += self.poll(consumer)
-            return read > 0 and self.commit(consumer)
+    def read(self, consumer: Any) -> None:
+        """Longer than it should if nothing came so far: there must be a commit to leave behind."""
+        deadline = time.monotonic() + self._stop_after_s
+        while not self.is_stopping and not (self._has_committed and time.monotonic() > deadline):
+            if self.poll(consumer) and self.commit(consumer):
+                self._has_committed = True
 
 
 class RewindingReader(Reader):
@@ -123,15 +155,15 @@ class RewindingReader(Reader):
         super().__init__(bootstrap_servers, group_id, topic)
         self._rewind_every_s = rewind_every_s
 
-    def act(self) -> None:
+    def read(self, consumer: Any) -> None:
         """Settled once it has rewound; catching up takes as long as it had read, so every snapshot can see it."""
-        with self.consumer() as consumer:
-            while not self.is_stopping:
-                self._read(consumer, time.monotonic() + self._rewind_every_s)
-                if not self.is_stopping and self._rewind(consumer):
-                    self.settled.set()
+        while not self.is_stopping:
+            self._read_for(self._rewind_every_s, consumer)
+            if not self.is_stopping and self._rewind(consumer):
+                self.settled.set()
 
-    def _read(self, consumer: Any, deadline: float) -> None:
+    def _read_for(self, seconds: float, consumer: Any) -> None:
+        deadline = time.monotonic() + seconds
         while not self.is_stopping and time.monotonic() < deadline:
             read = self.poll(consumer, max_records=10)
             self.wait(read / (self.topic.records_per_s * 1.5))
@@ -148,14 +180,13 @@ class RewindingReader(Reader):
 class PartialReader(Reader):
     """Is assigned every partition and reads them all, but commits only partition 0."""
 
-    def act(self) -> None:
+    def read(self, consumer: Any) -> None:
         """The others have no committed offset, ever."""
-        with self.consumer() as consumer:
-            while not self.wait(COMMIT_EVERY_S):
-                self.poll(consumer)
-                first = {one: _position(consumer, one) for one in consumer.assignment() if one.partition == 0}
-                if first and self.commit(consumer, first):
-                    self.settled.set()
+        while not self.wait(COMMIT_EVERY_S):
+            self.poll(consumer)
+            first = {one: _position(consumer, one) for one in consumer.assignment() if one.partition == 0}
+            if first and self.commit(consumer, first):
+                self.settled.set()
 
 
 def _position(consumer: Any, partition: TopicPartition) -> int:

@@ -1,0 +1,142 @@
+"""What every test may use. The brokers are started by the first test that asks for them, once for the whole run."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyspark
+import pytest
+from pyspark.sql import SparkSession
+
+from pipeline.config import LakeConfig
+from pipeline.lake import Lake
+from pipeline.local.broker import EmbeddedKafka
+from pipeline.local.nodes import free_ports
+from pipeline.session import DEFAULTS, read_defaults, spark_session
+
+ROOT = Path(__file__).resolve().parents[1]
+
+KAFKA_FIXTURES = {"kafka", "kafka3"}
+# Quotes and backslashes must survive JAAS and .properties; the word "secret" is what redaction tests look for.
+KAFKA_USERS = {"reader": 'se"cret\\#1'}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "kafka: needs a real broker; leave them out with -m 'not kafka'")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        fixtures = set(getattr(item, "fixturenames", ()))
+        if KAFKA_FIXTURES & fixtures:
+            item.add_marker(pytest.mark.kafka)
+        if "spark" in fixtures:
+            item.add_marker(pytest.mark.spark)
+        if "connect_server" in fixtures:
+            item.add_marker(pytest.mark.connect)
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
+    """One broker, with a user for its SASL listener. Shared by all tests: use topics and groups of your own."""
+    with EmbeddedKafka(tmp_path_factory.mktemp("kafka"), users=KAFKA_USERS) as kafka:
+        yield kafka
+
+
+@pytest.fixture(scope="session")
+def kafka3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
+    """Three brokers. Brokers 2 and 3 may be killed, stopped or frozen; leave them running again."""
+    with EmbeddedKafka(tmp_path_factory.mktemp("kafka3"), brokers=3, heap_mb=256) as kafka:
+        yield kafka
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One local session with Delta and laglake's data sources for the whole run, as a job makes it."""
+    settings = {
+        "spark.master": "local[2]",
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+        session = spark_session("tests", settings)
+        yield session
+        session.stop()
+
+
+@pytest.fixture
+def lake(spark: SparkSession, tmp_path: Path) -> Lake:
+    """An empty lake in a folder of the test's own."""
+    lake = Lake(spark, LakeConfig(root=str(tmp_path / "lake")))
+    lake.prepare()
+    return lake
+
+
+@dataclass(frozen=True)
+class ConnectServer:
+    """A Spark Connect server of our own, without laglake on its path: the client has to send it along."""
+
+    remote: str
+    ui: str
+    event_logs: Path
+    log: Path
+
+    def client_env(self) -> dict[str, str]:
+        """The environment of a client process: it finds laglake and the server, but no Java, so no session but Connect."""
+        env = {
+            name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_", "JAVA_"))
+        }
+        no_java = str(Path(sys.executable).parent)
+        return env | {"PYTHONPATH": str(ROOT), "PATH": no_java, "SPARK_REMOTE": self.remote}
+
+
+@pytest.fixture(scope="session")
+def connect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
+    """A local Connect server with the settings of conf/spark-defaults.conf, its web UI and its event log."""
+    home = tmp_path_factory.mktemp("connect")
+    port, ui_port = free_ports(2)
+    server = ConnectServer(
+        f"sc://127.0.0.1:{port}", f"http://127.0.0.1:{ui_port}", home / "events", home / "server.log"
+    )
+    server.event_logs.mkdir()
+    settings = read_defaults(DEFAULTS) | {
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.ui.port": str(ui_port),
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": server.event_logs.as_uri(),
+        "spark.sql.shuffle.partitions": "1",
+    }
+    command = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[2]"]
+    command += [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
+    command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
+    env = {
+        name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "SPARK_REMOTE", "SPARK_HOME")
+    }
+    env |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+    with server.log.open("w") as log:
+        process = subprocess.Popen(command, cwd=home, env=env, stdout=log, stderr=log, start_new_session=True)
+    try:
+        _wait_for_port(port, process, server.log)
+        yield server
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(10)
+
+
+def _wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path, timeout_s: float = 180.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while process.poll() is None and time.monotonic() < deadline:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            return
+        time.sleep(0.2)
+    pytest.fail(f"Spark Connect did not start:\n{log.read_text()[-4000:]}")
