@@ -41,7 +41,7 @@ set -- "${job[@]:1}"
 
 # The python that drives the job: with SPARK_HOME the caller's, else the virtual environment's.
 has_packages() {
-  "$1" -c 'import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, ("kafka", "pydantic"))))' 2>/dev/null
+  "$1" -P -c 'import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, ("kafka", "pydantic"))))' 2>/dev/null
 }
 if [[ -n ${SPARK_HOME:-} ]]; then
   for python in "${PYSPARK_DRIVER_PYTHON:-}" "${PYSPARK_PYTHON:-}" python3 ""; do
@@ -51,10 +51,11 @@ if [[ -n ${SPARK_HOME:-} ]]; then
 such as build/venv/bin/python after make venv; or unset SPARK_HOME to use the Spark in build/venv"
 else
   venv=$root/build/venv
-  [[ -x $venv/bin/spark-submit || ! -x $root/.venv/bin/spark-submit ]] || venv=$root/.venv
-  if [[ ! -x $venv/bin/spark-submit ]]; then
-    echo "spark-submit.sh: making the virtual environment build/venv, once" >&2
-    make --no-print-directory -C "$root" venv >&2
+  if [[ ! -e $venv/.installed && -x $root/.venv/bin/spark-submit ]]; then
+    venv=$root/.venv
+  elif [[ ! -e $venv/.installed ]]; then
+    echo "spark-submit.sh: making the virtual environment build/venv, which takes minutes, once" >&2
+    make --silent --no-print-directory -C "$root" check-java jars >&2
   fi
   python=$venv/bin/python
   export PYSPARK_PYTHON=$python PYSPARK_DRIVER_PYTHON=$python
@@ -71,7 +72,7 @@ done
 
 "$root/scripts/check-java.sh"
 package=$root/build/laglake.zip
-PYTHONPATH=$root "$python" -m pipeline.shipping "$package"
+PYTHONPATH=$root "$python" -P -m pipeline.shipping "$package"
 
 # --conf rather than a properties file, so that the caller's spark-defaults.conf or --properties-file still count.
 options=()

@@ -15,7 +15,8 @@ from pyspark.sql import functions as F
 
 from pipeline.analytics import lag as lag_analytics
 from pipeline.config import Config
-from pipeline.lake import Clock, Lake, of_snapshots, utc_date
+from pipeline.errors import LakeError
+from pipeline.lake import FAILURES, Clock, Lake, first_line, of_snapshots, utc_date
 from pipeline.ledger import COMPLETE, READABLE
 from pipeline.tables import COMMITTED_OFFSETS, COMPUTED, GROUP_MEMBERS, LAG, SNAPSHOTS, WATERMARKS
 
@@ -36,10 +37,21 @@ class Pending(NamedTuple):
 
 
 def compute_lag(spark: SparkSession, config: Config, clusters: Sequence[str], clock: Clock) -> int:
-    """Bring `lag` up to date for some clusters; the number of snapshots computed."""
+    """Bring `lag` up to date for some clusters; the number of snapshots computed.
+
+    Raises LakeError, once all have been tried, if one could not be.
+    """
     lake = Lake(spark, config.lake)
     lake.prepare()
-    return sum(compute_cluster(lake, cluster, clock) for cluster in clusters)
+    done, failures = 0, []
+    for cluster in clusters:
+        try:
+            done += compute_cluster(lake, cluster, clock)
+        except FAILURES as exc:
+            failures.append(f"{cluster}: {first_line(exc)}")
+    if failures:
+        raise LakeError(f"lag cannot be computed: {'; '.join(failures)}")
+    return done
 
 
 def compute_cluster(lake: Lake, cluster: str, clock: Clock) -> int:

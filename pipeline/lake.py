@@ -9,8 +9,9 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, date, datetime
+from functools import partial
 from typing import Any, TypeVar
 
 from pyspark.errors import AnalysisException, PySparkException
@@ -18,7 +19,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.config import LakeConfig
-from pipeline.errors import LakeError, SchemaError
+from pipeline.errors import LaglakeError, LakeError, SchemaError
 from pipeline.tables import LAYOUT_VERSION, SNAPSHOTS, TABLES, Table
 
 log = logging.getLogger(__name__)
@@ -34,6 +35,24 @@ PROPERTIES = {
 }
 
 CONFLICT_TRIES = 6
+CONFLICTS = (
+    "DELTA_CONCURRENT",
+    "DELTA_DUPLICATE_COLUMNS_FOUND",
+    "DELTA_METADATA_CHANGED",
+    "DELTA_PROTOCOL_CHANGED",
+    "FIELD_ALREADY_EXISTS",
+)
+"""What Delta calls it when another writer was first: with rows, with a table or column that both were to make."""
+
+SPARK_ERRORS: tuple[type[Exception], ...] = (PySparkException,)
+"""What Spark raises. A classic session leaves most of the JVM's exceptions as they are: conflicts, aborted jobs."""
+with suppress(ImportError):  # pyspark-client, which has Connect alone, comes without
+    from py4j.protocol import Py4JJavaError
+
+    SPARK_ERRORS = (PySparkException, Py4JJavaError)
+
+FAILURES: tuple[type[Exception], ...] = (LaglakeError, *SPARK_ERRORS)
+"""What may go wrong with one cluster and must not keep the others."""
 
 T = TypeVar("T")
 Clock = Callable[[], datetime]
@@ -55,9 +74,14 @@ def of_snapshots(cluster: str, snapshot_ids: Sequence[int]) -> str:
 class Lake:
     """The tables of one lake, at `<root>/<table>` or `catalog.schema.table`."""
 
-    def __init__(self, spark: SparkSession, config: LakeConfig) -> None:
+    def __init__(self, spark: SparkSession, config: LakeConfig, may_write: Callable[[], None] = lambda: None) -> None:
         self.spark = spark
         self._config = config
+        self._may_write = may_write
+
+    def guarded(self, may_write: Callable[[], None]) -> Lake:
+        """The same lake for a run that may lose its right to write: asked before each try, `may_write` raises then."""
+        return Lake(self.spark, self._config, may_write)
 
     def identifier(self, table: Table) -> str:
         """The table's name in SQL."""
@@ -80,10 +104,10 @@ class Lake:
             )
         try:
             for table in TABLES:  # the ledger last: while it is absent or old, all this is done again
-                self._create(table)
+                through_conflicts(partial(self._create, table))
                 if found is not None:
-                    self._grow(table)
-        except PySparkException as exc:
+                    through_conflicts(partial(self._grow, table))
+        except SPARK_ERRORS as exc:
             raise LakeError(f"the lake cannot be made: {first_line(exc)}") from exc
         log.info("lake of layout %d at %s", LAYOUT_VERSION, self.identifier(SNAPSHOTS))
 
@@ -125,10 +149,24 @@ class Lake:
         """Put `rows`, all of which satisfy `where`, in the place of the rows that did. One commit."""
         aligned = rows.select(*_aligned(table))
         writer = aligned.write.format("delta").mode("overwrite").option("replaceWhere", where)
-        if self._config.root is not None:
-            through_conflicts(lambda: writer.save(f"{self._config.root}/{table.name}"))
-        else:
-            through_conflicts(lambda: writer.saveAsTable(self.identifier(table)))
+
+        def write() -> None:
+            self._may_write()
+            if self._config.root is not None:
+                writer.save(f"{self._config.root}/{table.name}")
+            else:
+                writer.saveAsTable(self.identifier(table))
+
+        through_conflicts(write)
+
+    def delete(self, table: Table, where: str) -> None:
+        """Remove the rows that satisfy `where`. One commit, none if there are no such rows."""
+
+        def write() -> None:
+            self._may_write()
+            self.spark.sql(f"DELETE FROM {self.identifier(table)} WHERE {where}").collect()
+
+        through_conflicts(write)
 
     def merge(self, table: Table, rows: Sequence[tuple[Any, ...]], cluster: str, matched: str = "") -> None:
         """Insert the rows whose key is absent; where it is there, do what the `matched` clause says. One commit."""
@@ -159,7 +197,7 @@ def through_conflicts(action: Callable[[], T]) -> T:
     for attempt in range(CONFLICT_TRIES):
         try:
             return action()
-        except PySparkException as exc:
+        except SPARK_ERRORS as exc:
             if not is_conflict(exc):
                 raise
             log.info("another writer was first, trying again: %s", first_line(exc))
@@ -169,9 +207,13 @@ def through_conflicts(action: Callable[[], T]) -> T:
 
 def is_conflict(error: Exception) -> bool:
     """Delta's optimistic concurrency control refused the commit; classic and Connect name it alike in the message."""
-    return "DELTA_CONCURRENT" in str(error) or "Concurrent" in type(error).__name__
+    message = str(error)
+    return any(name in message for name in CONFLICTS)
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of a message: Spark's go on with plans and stack traces."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+    """The first line that says something: Spark's messages go on with plans and stack traces."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    if lines[0].startswith("An error occurred while calling ") and len(lines) > 1:  # py4j, of a JVM's exception
+        return lines[1].removeprefix(": ")
+    return lines[0]

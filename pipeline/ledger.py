@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pyspark.sql import functions as F
 
 from pipeline.config import SnapshotConfig
+from pipeline.errors import LakeError
 from pipeline.lake import Clock, Lake, of_snapshots, utc_date
 from pipeline.tables import SNAPSHOTS
 
@@ -68,13 +69,14 @@ class Ledger:
         self._lake = lake
         self._config = config
         self._clock = clock
+        self._max_duration = timedelta(milliseconds=config.max_duration_ms)
 
     def claim(self, claim: Claim) -> str | None:
         """Take the snapshot for this run: None if it is ours, else who has it or had it, in words.
 
         A failed snapshot, or a claim older than `max_duration`, is taken over.
         """
-        stale = claim.started_at - timedelta(milliseconds=self._config.max_duration_ms)
+        stale = claim.started_at - self._max_duration
         matched = (
             f"WHEN MATCHED AND (t.status = '{FAILED}' OR (t.status = '{RUNNING}' AND "
             f"t.started_at < TIMESTAMP'{stale.strftime('%Y-%m-%d %H:%M:%S.%f')} UTC')) THEN UPDATE SET *"
@@ -84,8 +86,13 @@ class Ledger:
         if row["run_id"] == claim.run_id:
             return None
         if row["status"] == RUNNING:
-            return f"run {row['run_id']} is taking it since {row['started_at']:%Y-%m-%d %H:%M:%S} UTC"
+            return f"run {row['run_id']} is taking it since {row['since']:%Y-%m-%d %H:%M:%S} UTC"
         return f"run {row['run_id']} has taken it: {row['status']}"
+
+    def check(self, claim: Claim) -> None:
+        """Raise LakeError if the claim is so old that another run may have taken it over: no more is to be written."""
+        if self._clock() - claim.started_at >= self._max_duration:
+            raise LakeError(f"took longer than snapshot.max_duration ({self._config.max_duration_ms} ms)")
 
     def finish(self, claim: Claim, summary: Summary) -> bool:
         """Write the result; False if the claim is no longer ours."""
@@ -96,8 +103,9 @@ class Ledger:
 
     def _read(self, claim: Claim) -> Any:
         where = of_snapshots(claim.cluster, [claim.snapshot_id])
-        rows = self._lake.read(SNAPSHOTS).where(where).select("run_id", "status", F.col("started_at")).collect()
-        return rows[0]
+        since = F.unix_seconds("started_at").alias("since")
+        row = self._lake.read(SNAPSHOTS).where(where).select("run_id", "status", since).collect()[0]
+        return row.asDict() | {"since": datetime.fromtimestamp(row["since"], UTC)}
 
     def _row(self, claim: Claim, summary: Summary, finished_at: datetime | None) -> tuple[Any, ...]:
         return (

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from weakref import WeakSet
 
+import pyspark
 from pyspark.sql import SparkSession
 
 from pipeline.kafka import register
@@ -39,7 +40,10 @@ def classic_session(app_name: str, settings: Mapping[str, str]) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app_name)
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # else spark-submit has set all this already
-        settings = read_defaults(CONF / "spark-defaults.conf") | log_settings(CONF / "log4j2.properties") | dict(settings)
+        defaults = read_defaults(CONF / "spark-defaults.conf")
+        if has_delta(Path(pyspark.__file__).parent):
+            defaults.pop("spark.jars.packages", None)
+        settings = defaults | log_settings(CONF / "log4j2.properties") | dict(settings)
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
@@ -51,6 +55,11 @@ def connect_session() -> SparkSession:
     with tempfile.TemporaryDirectory() as folder:
         spark.addArtifacts(str(zip_packages(Path(folder) / "laglake.zip")), pyfile=True)
     return spark
+
+
+def has_delta(spark_home: Path) -> bool:
+    """Delta's jar is among Spark's own (`make jars` puts it there), so that no session needs to resolve it."""
+    return any((spark_home / "jars").glob("*delta-spark*.jar"))
 
 
 def log_settings(path: Path) -> dict[str, str]:

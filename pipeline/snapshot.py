@@ -10,20 +10,19 @@ import uuid
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pyspark.errors import PySparkException
 from pyspark.sql import Observation, SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.config import Config
-from pipeline.errors import ClusterError, ConfigError, LaglakeError
-from pipeline.lake import Clock, Lake, first_line, of_snapshots, utc_date
+from pipeline.errors import ClusterError, ConfigError
+from pipeline.lake import FAILURES, Clock, Lake, first_line, of_snapshots, utc_date
 from pipeline.ledger import Claim, Ledger, Summary
 from pipeline.quality import quarantine_failing
 from pipeline.summary import summarize
-from pipeline.tables import COMMITTED_OFFSETS, GROUP_MEMBERS, WATERMARKS, Table
+from pipeline.tables import COMMITTED_OFFSETS, GROUP_MEMBERS, QUARANTINE, WATERMARKS, Table
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +35,8 @@ ORDER_OF_READING = (COMMITTED_OFFSETS, GROUP_MEMBERS, WATERMARKS)
 """Committed offsets before watermarks: a log that moves meanwhile can make lag too large, never negative."""
 
 MAX_CLUSTERS_AT_ONCE = 8
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ def snapshot_instant(at: datetime | None, now: datetime, config: Config) -> int:
             f"--at {at.isoformat()}: is older than snapshot.max_delay ({config.snapshot.max_delay_ms} ms); "
             "a snapshot cannot be taken of the past"
         )
-    instant_ms = int(at.timestamp() * 1000)
+    instant_ms = (at - EPOCH) // timedelta(milliseconds=1)
     return instant_ms - instant_ms % config.snapshot.schedule_ms
 
 
@@ -98,16 +99,20 @@ def take_snapshot(lake: Lake, config: Config, cluster: str, snapshot_id: int, cl
         if holder is not None:
             return SnapshotOutcome(cluster, snapshot_id, "skipped", holder)
         log.info("%s %d: claimed by run %s", cluster, snapshot_id, claim.run_id)
-    except (LaglakeError, PySparkException) as exc:
-        return SnapshotOutcome(cluster, snapshot_id, "failed", f"cannot be claimed: {first_line(exc)}")
-    try:
-        landed = land(lake, config, claim)
-        summary = summarize(lake, claim, landed)
-    except (LaglakeError, PySparkException) as exc:
-        summary = Summary.of_failure(cluster, reason_of(exc))
-    if not ledger.finish(claim, summary):
-        return SnapshotOutcome(cluster, snapshot_id, "skipped", "another run took the claim over meanwhile")
+        summary = observe(lake.guarded(lambda: ledger.check(claim)), config, claim)
+        if not ledger.finish(claim, summary):
+            return SnapshotOutcome(cluster, snapshot_id, "skipped", "another run took the claim over meanwhile")
+    except FAILURES as exc:
+        return SnapshotOutcome(cluster, snapshot_id, "failed", f"the ledger cannot be written: {first_line(exc)}")
     return SnapshotOutcome(cluster, snapshot_id, summary.status, summary.message)
+
+
+def observe(lake: Lake, config: Config, claim: Claim) -> Summary:
+    """Land the snapshot and sum it up. What goes wrong is a summary too."""
+    try:
+        return summarize(lake, claim, land(lake, config, claim))
+    except FAILURES as exc:
+        return Summary.of_failure(claim.cluster, reason_of(exc))
 
 
 def land(lake: Lake, config: Config, claim: Claim) -> Landed:
@@ -118,6 +123,8 @@ def land(lake: Lake, config: Config, claim: Claim) -> Landed:
     for broker in landed.brokers:
         _add(landed.requests, {str(broker["request_broker"]): broker["requests"]})
     landed.brokers = [b for b in landed.brokers if b["broker"] is not None]
+    # A run that was killed may have got as far as the gate.
+    lake.delete(QUARANTINE, of_snapshots(claim.cluster, [claim.snapshot_id]))
     for table in ORDER_OF_READING:
         _land_table(lake, claim, table, options, landed)
     for table in ORDER_OF_READING:
@@ -174,8 +181,6 @@ def _add(total: dict[str, int], more: Mapping[str, int | None]) -> None:
 
 def reason_of(error: Exception) -> str:
     """What went wrong in one line: of an exception in a data source, the message that the source raised."""
-    if isinstance(error, PySparkException):
-        lines = [line.strip() for line in str(error).splitlines()]
-        ours = [line.split(":", 1)[1].strip() for line in lines if line.startswith("pipeline.errors.")]
-        return ours[-1] if ours else lines[0] if lines else type(error).__name__
-    return first_line(error)
+    lines = (line.strip() for line in str(error).splitlines())
+    ours = [line.split(":", 1)[1].strip() for line in lines if line.startswith("pipeline.errors.")]
+    return ours[-1] if ours else first_line(error)

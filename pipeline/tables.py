@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 )
 
 LAYOUT_VERSION = 1
-"""Raised whenever a table gains or changes a column. A lake written by a newer layout is refused, an older one grows."""
+"""Raised whenever a table gains or changes a column. A newer lake is refused, an older one grows."""
 
 INT, LONG, STRING = IntegerType(), LongType(), StringType()
 DATE, TIMESTAMP = DateType(), TimestampType()

@@ -19,7 +19,7 @@ from pipeline.config import LakeConfig
 from pipeline.lake import Lake
 from pipeline.local.broker import EmbeddedKafka
 from pipeline.local.nodes import free_ports
-from pipeline.session import DEFAULTS, read_defaults, spark_session
+from pipeline.session import CONF, read_defaults, spark_session
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -108,7 +108,7 @@ def connect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connect
         f"sc://127.0.0.1:{port}", f"http://127.0.0.1:{ui_port}", home / "events", home / "server.log"
     )
     server.event_logs.mkdir()
-    settings = read_defaults(DEFAULTS) | {
+    settings = read_defaults(CONF / "spark-defaults.conf") | {
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),
         "spark.ui.port": str(ui_port),

@@ -86,10 +86,8 @@ def test_a_partition_that_is_assigned_but_not_committed_has_a_row_with_its_membe
     assert_df_equality(lag.select(*_NAMED), expected.select(*_NAMED), ignore_row_order=True, ignore_metadata=True)
 
 
-_NAMED = (
-    "snapshot_id group_id topic partition group_state group_type member_id client_id host "
-    "committed_offset consumer_lag offset_status"
-).split()
+_NAMED = ["snapshot_id", "group_id", "topic", "partition", "group_state", "group_type", "member_id", "client_id", "host"]
+_NAMED += ["committed_offset", "consumer_lag", "offset_status"]
 
 
 def test_a_watermark_that_could_not_be_read_gives_its_error_and_no_lag(spark: SparkSession) -> None:
@@ -108,7 +106,10 @@ def test_a_watermark_that_could_not_be_read_gives_its_error_and_no_lag(spark: Sp
 def test_an_unknown_commit_is_not_called_no_commit(spark: SparkSession) -> None:
     lag = lag_of(
         spark,
-        [(1, "g", None, None, None, "GROUP_AUTHORIZATION_FAILED"), (1, "h", "t", 0, None, "TOPIC_AUTHORIZATION_FAILED")],
+        [
+            (1, "g", None, None, None, "GROUP_AUTHORIZATION_FAILED"),
+            (1, "h", "t", 0, None, "TOPIC_AUTHORIZATION_FAILED"),
+        ],
         [(1, "t", 0, "A", 0, 9, 9, 9, None)],
         [(1, "g", "classic", "Stable", "m", "c", "h", "t", 0)],
     )

@@ -145,6 +145,23 @@ def test_without_java_it_says_what_to_install(submit: Submit, tools: Path) -> No
     assert ended.stdout == ""
 
 
+@pytest.mark.parametrize("target", ["demo", "test"])
+def test_make_says_so_too_before_it_does_anything(tmp_path: Path, tools: Path, target: str) -> None:
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    shutil.copytree(ROOT / "scripts", tmp_path / "scripts")
+    ended = subprocess.run(
+        [shutil.which("make") or "", target],
+        cwd=tmp_path,
+        env={"PATH": only_path_without_java(tools)},
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode != 0
+    assert ended.stdout == ""
+    assert ended.stderr.startswith("laglake needs Java 17 or newer")
+    assert not (tmp_path / "build").exists()
+
+
 @pytest.mark.parametrize(
     ("version", "is_enough"), [("1.8.0_412", False), ("16.0.2", False), ("17", True), ("21-ea", True)]
 )
@@ -213,6 +230,23 @@ def test_a_python_without_the_dependencies_is_refused(submit: Submit, tools: Pat
     ended = submit("run", "--config", "config.toml", PYSPARK_PYTHON=None)
     assert ended.returncode == 1
     assert ended.stderr.startswith("spark-submit.sh: SPARK_HOME is set, so PYSPARK_PYTHON must name a python")
+
+
+def test_without_any_spark_the_virtual_environment_is_made_first(
+    submit: Submit, checkout: Path, tools: Path, tmp_path: Path
+) -> None:
+    # A stub of make: the real one takes a minute, and is what these tests run in.
+    made = checkout / "build" / "venv"
+    write_program(tmp_path / "python", f'exec "{sys.executable}" "$@"')
+    write_program(
+        tools / "make",
+        f'echo "make $*"; mkdir -p "{made}/bin"; cp "{tmp_path}/python" "{made}/bin"; >"{made}/.installed"',
+    )
+    notice, *rest = submit("run", "--check", SPARK_HOME=None).stderr.splitlines()
+    assert notice.startswith("spark-submit.sh: making the virtual environment build/venv")
+    assert rest == [f"make --silent --no-print-directory -C {checkout} check-java jars"]
+    again = submit("run", "--check", SPARK_HOME=None)
+    assert (again.returncode, again.stdout, again.stderr) == (0, "", "")
 
 
 def test_the_default_config_is_the_projects_own_wherever_one_stands(submit: Submit, checkout: Path) -> None:

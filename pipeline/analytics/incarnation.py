@@ -17,8 +17,8 @@ def with_committed_topic_id(rows: DataFrame, previous: DataFrame) -> DataFrame:
     """Add `committed_topic_id`: the topic id at the first snapshot that saw the row's committed offset.
 
     `rows` and `previous` have SERIES, snapshot_id, committed_offset, topic_id; `previous` are earlier rows that already
-    have committed_topic_id. A commit that is unknown in between (NULL) does not count as a change. NULL where there is no
-    commit, or no topic id (brokers before 2.8).
+    have committed_topic_id. A commit that is unknown in between (NULL) does not count as a change. NULL where there is
+    no commit, or no topic id (brokers before 2.8).
     """
     columns = [*SERIES, "snapshot_id", "committed_offset"]
     known = F.coalesce("committed_topic_id", "topic_id").alias("known_topic_id")

@@ -1,7 +1,7 @@
 """Everything that talks to Kafka: PySpark data sources, for jobs and notebooks alike.
 
-    register(spark)
-    spark.read.format("kafka_watermarks").options(bootstrap_servers="…", topics_allow="^orders").load()
+`register(spark)`, then
+`spark.read.format("kafka_watermarks").options(bootstrap_servers="…", topics_allow="^orders").load()`.
 """
 
 from pyspark.sql import SparkSession

@@ -6,7 +6,6 @@ The job reads it first: a cluster that is down is a row with a reason here, not 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from kafka.protocol.admin import DescribeConfigsRequest, DescribeGroupsRequest, DescribeLogDirsRequest, ListGroupsRequest
 from kafka.protocol.consumer import ListOffsetsRequest, OffsetFetchRequest
@@ -15,7 +14,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import IntegerType, MapType, StringType, StructField, StructType
 
 from pipeline.errors import ClusterError
-from pipeline.kafka.client import Failure, KafkaClient, error_name
+from pipeline.kafka.client import Failure, KafkaClient
 from pipeline.kafka.group_members import ConsumerGroupDescribeRequest
 from pipeline.kafka.source import Chunk, Columns, KafkaReader, KafkaSource
 
@@ -84,15 +83,16 @@ def _capabilities(client: KafkaClient, broker: int) -> dict[str, str | None] | F
     supported = client.api_versions(broker)
     if isinstance(supported, Failure):
         return supported
-    versions: dict[str, str | None] = {
-        name: str(min(supported[api.API_KEY], api.max_version)) if api.API_KEY in supported else None
-        for name, api in APIS.items()
-    }
+    versions = {name: _version(client.version(api), supported.get(api.API_KEY)) for name, api in APIS.items()}
     if versions["DescribeLogDirs"] and _refuses_log_dirs(client, broker):
         versions["DescribeLogDirs"] = None
     return versions
 
 
+def _version(ours: int | None, the_brokers: int | None) -> str | None:
+    return None if ours is None or the_brokers is None else str(min(ours, the_brokers))
+
+
 def _refuses_log_dirs(client: KafkaClient, broker: int) -> bool:
-    answer: Any = client.exchange([(broker, DescribeLogDirsRequest(topics=[]))])[0]
-    return isinstance(answer, Failure) or error_name(answer.error_code) is not None
+    answer = client.ask_each([broker], lambda: DescribeLogDirsRequest(topics=[]))[broker]
+    return isinstance(answer, Failure) and not answer.is_retriable

@@ -7,6 +7,7 @@ items. `tests/test_kafka_client.py` is the contract that a new kafka-python must
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,9 +33,17 @@ Call = tuple[int | None, Any]
 _RENAMED = {
     -1: "UNKNOWN_SERVER_ERROR",
     6: "NOT_LEADER_OR_FOLLOWER",
+    10: "MESSAGE_TOO_LARGE",
     17: "INVALID_TOPIC_EXCEPTION",
+    39: "INVALID_REPLICA_ASSIGNMENT",
+    128: "INVALID_REGULAR_EXPRESSION",
+    129: "REBOOTSTRAP_REQUIRED",
+    130: "STREAMS_INVALID_TOPOLOGY",
+    131: "STREAMS_INVALID_TOPOLOGY_EPOCH",
+    132: "STREAMS_TOPOLOGY_FENCED",
+    133: "SHARE_SESSION_LIMIT_REACHED",
 }
-"""Error codes whose name in kafka-python is not the one in Kafka's `Errors` enum."""
+"""Error codes whose name in kafka-python is not the one in Kafka 4.3's `Errors` enum."""
 
 _MOVED_OR_BUSY = {
     "COORDINATOR_LOAD_IN_PROGRESS",
@@ -52,6 +61,16 @@ _MOVED_OR_BUSY = {
     "UNKNOWN_TOPIC_OR_PARTITION",
     "UNSTABLE_OFFSET_COMMIT",
 }
+
+_REFUSALS = (
+    kafka_errors.IllegalSaslStateError,
+    kafka_errors.KafkaConnectionError,
+    kafka_errors.SaslAuthenticationFailedError,
+    kafka_errors.UnsupportedSaslMechanismError,
+)
+
+# At DEBUG, kafka-python logs every request in full: SASL's hold the password.
+logging.getLogger("kafka").setLevel(logging.INFO)
 
 CLIENT_ID = "laglake"
 MAX_BACKOFF_S = 5.0
@@ -92,6 +111,26 @@ def failure_of(error: BaseException) -> Failure:
     return Failure("NETWORK_EXCEPTION")
 
 
+class _PatientManager(KafkaConnectionManager):  # type: ignore[misc]
+    """Lets requests wait for a broker that throttles us, where kafka-python refuses to send them (NodeNotReadyError)."""
+
+    def send(self, request: Any, node_id: Any = None, request_timeout_ms: float | None = None) -> Any:
+        """A Future of the answer."""
+        node_id = self.least_loaded_node() if node_id is None else node_id
+        connection = self._conns.get(node_id)
+        if connection is not None and connection.connected and connection.paused:
+            timeout_at = connection._timeout_at(timeout_ms=request_timeout_ms)
+            return connection._send_request(request, timeout_at=timeout_at)
+        return super().send(request, node_id, request_timeout_ms)
+
+    def least_loaded_node(self) -> Any:
+        """A broker that is connected or can be; one that throttles us if there is no other."""
+        node_id = super().least_loaded_node()
+        if node_id is None:
+            node_id = next((b.node_id for b in self.cluster.brokers() if b.node_id in self._conns), None)
+        return node_id
+
+
 class KafkaClient:
     """Connections to one cluster, made for one task and closed with it. Not to be pickled.
 
@@ -117,10 +156,10 @@ class KafkaClient:
             "bootstrap_servers": servers,
         }
         self._net = NetworkSelector(client_id=configs["client_id"])
-        self._manager = KafkaConnectionManager(self._net, **configs)
+        self._manager = _PatientManager(self._net, **configs)
         self._net.start()
         try:
-            self._bootstrap(servers[0])
+            self._bootstrap(servers)
         except BaseException:
             self.close()
             raise
@@ -142,24 +181,26 @@ class KafkaClient:
         self._net.stop(timeout_ms=1000)
         self._net.close()
 
-    def _bootstrap(self, server: str) -> None:
-        """Connect and learn who the brokers are. Raises ClusterError that says why that cannot be."""
-        # kafka-python tries again until its time is up, and then says only that: the first failure tells why.
-        failure = self._manager.run(self._first_failure)
-        if failure is None or getattr(failure, "retriable", False):
-            try:
-                self._manager.bootstrap(timeout_ms=self.options.connect_timeout_ms)
-            except kafka_errors.KafkaError as exc:
-                failure = failure or exc
-            else:
+    def _bootstrap(self, servers: Sequence[str]) -> None:
+        """Connect and learn who the brokers are. Raises ClusterError with the reason why that cannot be."""
+        # kafka-python's own bootstrap tries again until its time is up, and then says only that.
+        reasons: dict[str, str] = {}
+        for attempt in range(max(2, len(servers))):
+            number = attempt % len(servers)
+            failure = self._manager.run(self._connect, f"bootstrap-{number}")
+            if failure is None:
                 return
-        raise ClusterError(f"{server} {_reason(failure)}") from None
+            reasons.setdefault(servers[number], _reason(failure, self.options))
+            if not getattr(failure, "retriable", False):
+                break
+            self._back_off(attempt + 1)
+        raise ClusterError("; ".join(f"{server} {reason}" for server, reason in reasons.items()))
 
-    async def _first_failure(self) -> Exception | None:
-        timeout_ms = self.options.connect_timeout_ms
+    async def _connect(self, node: str) -> Exception | None:
         try:
-            await self._manager.get_connection("bootstrap-0", timeout_ms, False, False)
-            await self._manager.cluster.refresh_metadata("bootstrap-0")
+            await self._manager.get_connection(node, self.options.connect_timeout_ms, refresh_metadata_on_err=False)
+            await self._manager.cluster.refresh_metadata(node)
+            await self._manager.bootstrap_async(self.options.connect_timeout_ms)
         except Exception as exc:
             return exc
         return None
@@ -192,18 +233,21 @@ class KafkaClient:
     def api_versions(self, broker: int) -> dict[int, int] | Failure:
         """What one broker supports: API key → highest version."""
         request = ApiVersionsRequest(client_software_name=CLIENT_ID, client_software_version="0")
-        answer = self.exchange([(broker, request)])[0]
+        answer = self.ask_each([broker], lambda: request)[broker]
         if isinstance(answer, Failure):
             return answer
         return {api.api_key: api.max_version for api in answer.api_keys}
 
     async def _exchange(self, calls: Sequence[Call]) -> list[Any]:
         timeout_ms = self._timeout_ms()
+        deadline = time.monotonic() + timeout_ms / 1000
         futures = [self._send(broker, request, timeout_ms) for broker, request in calls]
         answers: list[Any] = []
         for future in futures:
+            # What waits for a new connection has no time limit of its own.
+            remaining_ms = max(0.0, deadline - time.monotonic()) * 1000
             try:
-                answers.append(await self._manager.wait_for(future, timeout_ms))
+                answers.append(await self._manager.wait_for(future, remaining_ms))
             except Exception as exc:
                 answers.append(failure_of(exc))
         return answers
@@ -216,6 +260,7 @@ class KafkaClient:
         try:
             return self._manager.send(request, node, request_timeout_ms=timeout_ms)
         except kafka_errors.KafkaError as exc:  # an unknown broker id, a failed authentication
+            self._manager.cluster.request_update()  # the broker may have joined after us
             return Future().failure(exc)
 
     def _timeout_ms(self) -> float:
@@ -228,7 +273,18 @@ class KafkaClient:
         def ask(_: int | None, items: Sequence[str]) -> Mapping[str, Any]:
             return dict.fromkeys(items, self.exchange([(None, request)])[0])
 
-        return self.ask_all({"any": None}, ask, lambda items: dict.fromkeys(items))["any"]
+        return self.ask_all({"any": None}, ask, dict.fromkeys)["any"]
+
+    def ask_each(self, brokers: Iterable[int], request: Callable[[], Any]) -> dict[int, Any]:
+        """Ask every broker the same, again where that fails. Returns its answer or the last Failure for each."""
+
+        def ask(broker: int | None, items: Sequence[int]) -> Mapping[int, Any]:
+            answer = self.exchange([(broker, request())])[0]
+            if not isinstance(answer, Failure) and answer.error_code:
+                answer = Failure(error_name(answer.error_code) or "")
+            return dict.fromkeys(items, answer)
+
+        return self.ask_all({b: b for b in brokers}, ask, lambda again: {b: b for b in again})
 
     def ask_all(
         self,
@@ -308,19 +364,18 @@ def _is_retriable(answer: object) -> bool:
     return isinstance(answer, Failure) and answer.is_retriable
 
 
-def _reason(error: Exception) -> str:
-    """Why a Kafka listener cannot be used, in words. Not the error's own: it may hold a URL with a password."""
-    if isinstance(error, kafka_errors.SaslAuthenticationFailedError):
-        return "refuses to authenticate: check the SASL user, password and mechanism"
-    if isinstance(error, kafka_errors.UnsupportedSaslMechanismError):
-        return "does not offer the SASL mechanism: check sasl_mechanism"
-    if isinstance(error, kafka_errors.KafkaConnectionError) and "CERTIFICATE_VERIFY_FAILED" in str(error):
+def _reason(error: Exception, options: SourceOptions) -> str:
+    """Why a Kafka listener cannot be used, in words. Not the error's own: they may hold a URL with a password."""
+    if "CERTIFICATE_VERIFY_FAILED" in str(error):
         return "shows a TLS certificate that is not trusted: check ssl_cafile, and that it names this host"
-    if isinstance(error, kafka_errors.KafkaConnectionError | kafka_errors.IllegalSaslStateError):
+    if isinstance(error, _REFUSALS):
+        # A broker says why it refuses and hangs up; where both arrive at once, kafka-python sees only the latter.
+        if options.client.get("security_protocol", "").startswith("SASL"):
+            return "does not authenticate us: check security_protocol and the SASL user, password and mechanism"
         return "closes the connection: check security_protocol"
-    if isinstance(error, OSError):
-        return f"cannot be used: {error.strerror}: {error.filename}"
-    return f"answered at first, but cannot be used ({type(error).__name__})"
+    if isinstance(error, FileNotFoundError):
+        return "cannot be used: a file that an ssl_ option names does not exist"
+    return f"answers, but cannot be used: {type(error).__name__}"
 
 
 def in_chunks(items: Iterable[Item], size: int) -> Iterable[list[Item]]:

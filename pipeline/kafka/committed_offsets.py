@@ -75,6 +75,7 @@ class CommittedOffsetsReader(KafkaReader):
         read = {g: a for g, a in answers.items() if not isinstance(a, Failure)}
         if read:
             yield _together(read)
+        failed: list[tuple[str | None, str]]
         failed = [(g, a.error) for g, a in answers.items() if isinstance(a, Failure)]
         failed += [(None, i.error) for i in chunk.items if isinstance(i, Unlisted)]
         if failed:
@@ -83,7 +84,7 @@ class CommittedOffsetsReader(KafkaReader):
     def unread(self, chunk: Chunk, reason: ClusterError) -> Columns:
         """One row for each group."""
         groups = [i.group_id if isinstance(i, ListedGroup) else None for i in chunk.items]
-        return _failed(groups, [UNREACHABLE] * len(groups))
+        return _failed(groups, [i.error if isinstance(i, Unlisted) else UNREACHABLE for i in chunk.items])
 
 
 class CommittedOffsetsSource(KafkaSource):

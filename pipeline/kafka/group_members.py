@@ -6,7 +6,8 @@ them dead. Share and streams groups are rows with their type and state.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kafka.protocol.admin import DescribeGroupsRequest
@@ -15,13 +16,15 @@ from kafka.protocol.consumer import ConsumerProtocolAssignment
 
 from pipeline.errors import ClusterError
 from pipeline.kafka.client import Failure, KafkaClient, error_name
-from pipeline.kafka.groups import ListedGroup, chunks_by_coordinator
+from pipeline.kafka.groups import ListedGroup, Unlisted, chunks_by_coordinator
 from pipeline.kafka.source import UNREACHABLE, Chunk, Columns, KafkaReader, KafkaSource, now
 from pipeline.tables import GROUP_MEMBERS
 
 CLASSIC, CONSUMER = "classic", "consumer"
 
 Row = dict[str, Any]
+Wanted = Callable[[str], bool]
+"""Whether the filter lets a topic pass."""
 
 
 class ConsumerGroupDescribeRequest(ApiMessage, load_json="pipeline.kafka.schemas"):  # type: ignore[misc, call-arg]
@@ -32,10 +35,12 @@ class ConsumerGroupDescribeResponse(ApiMessage, load_json="pipeline.kafka.schema
     """The answer to it."""
 
 
-def parse_classic(group: Any) -> list[Row] | Failure:
+def parse_classic(group: Any, wanted: Wanted) -> list[Row] | Failure:
     """Rows of one group of a DescribeGroupsResponse: one for each assigned partition, else for each member."""
     if group.error_code:
         return Failure(error_name(group.error_code) or "")
+    if group.group_state == "Dead":  # what brokers before 4.0 call a group that is not there or not classic
+        return Failure("GROUP_ID_NOT_FOUND")
     shared = {
         "state": group.group_state or None,
         "protocol": group.protocol_type or None,
@@ -44,11 +49,12 @@ def parse_classic(group: Any) -> list[Row] | Failure:
     rows: list[Row] = []
     for m in group.members:
         member = shared | _member(m.member_id, m.group_instance_id, m.client_id, m.client_host)
-        rows += _member_rows(member, *_classic_assignment(group.protocol_type, m.member_assignment))
+        assigned, error = _classic_assignment(group.protocol_type, m.member_assignment)
+        rows += _member_rows(member, [(t, p) for t, p in assigned if wanted(t)], error)
     return rows or [shared]
 
 
-def parse_consumer(group: Any) -> list[Row] | Failure:
+def parse_consumer(group: Any, wanted: Wanted) -> list[Row] | Failure:
     """Rows of one group of a ConsumerGroupDescribeResponse."""
     if group.error_code:
         return Failure(error_name(group.error_code) or "")
@@ -56,7 +62,8 @@ def parse_consumer(group: Any) -> list[Row] | Failure:
     rows: list[Row] = []
     for m in group.members:
         member = shared | _member(m.member_id, m.instance_id, m.client_id, m.client_host)
-        assigned = [(t.topic_name, p) for t in m.assignment.topic_partitions for p in t.partitions]
+        topics = [t for t in m.assignment.topic_partitions if wanted(t.topic_name)]
+        assigned = [(t.topic_name, p) for t in topics for p in t.partitions]
         rows += _member_rows(member, assigned, None)
     return rows or [shared]
 
@@ -81,7 +88,7 @@ def _classic_assignment(protocol: str, assignment: bytes) -> tuple[list[tuple[st
         return [], None
     try:
         decoded = ConsumerProtocolAssignment.decode(assignment)
-    except Exception:  # bytes that a client made: whatever they break, the member's row stays
+    except (ValueError, IndexError, struct.error):  # bytes that a client made; the member's row stays
         return [], "INCONSISTENT_GROUP_PROTOCOL"
     return [(t.topic, p) for t in decoded.assigned_partitions for p in t.partitions], None
 
@@ -97,19 +104,19 @@ class GroupMembersReader(KafkaReader):
         """A group that could not be described is one row with its listed state and its error."""
         listed = {g.group_id: g for g in chunk.items if isinstance(g, ListedGroup)}
 
+        wanted = self.options.topics.matcher()
+
         def ask(broker: int | None, groups: Sequence[str]) -> Mapping[str, Any]:
-            return _ask(client, broker, [listed[g] for g in groups])
+            return _ask(client, broker, [listed[g] for g in groups], wanted)
 
         places = {g.group_id: g.coordinator for g in listed.values()}
         answers = client.ask_all(places, ask, client.coordinators)
-        rows = [row for g, answer in answers.items() for row in _rows(listed[g], answer)]
-        rows += [{"error": i.error} for i in chunk.items if not isinstance(i, ListedGroup)]
-        yield _columns(rows)
+        yield _columns([*_unlisted(chunk), *(row for g, a in answers.items() for row in _rows(listed[g], a))])
 
     def unread(self, chunk: Chunk, reason: ClusterError) -> Columns:
         """One row for each group."""
         listed = [i for i in chunk.items if isinstance(i, ListedGroup)]
-        return _columns([row for g in listed for row in _rows(g, Failure(UNREACHABLE))])
+        return _columns([*_unlisted(chunk), *(row for g in listed for row in _rows(g, Failure(UNREACHABLE)))])
 
 
 class GroupMembersSource(KafkaSource):
@@ -124,17 +131,17 @@ class GroupMembersSource(KafkaSource):
         return "kafka_group_members"
 
 
-def _ask(client: KafkaClient, broker: int | None, groups: Sequence[ListedGroup]) -> dict[str, Any]:
+def _ask(client: KafkaClient, broker: int | None, groups: Sequence[ListedGroup], wanted: Wanted) -> dict[str, Any]:
     classic = [g.group_id for g in groups if g.group_type in (None, CLASSIC)]
     modern = [g.group_id for g in groups if g.group_type == CONSUMER]
     others = {g.group_id: [{"state": g.state, "protocol": g.protocol}] for g in groups}
     answers: dict[str, Any] = {g: rows for g, rows in others.items() if g not in {*classic, *modern}}
     if classic:
         request = DescribeGroupsRequest(groups=classic, include_authorized_operations=False)
-        answers |= _describe(client, broker, classic, request, parse_classic)
+        answers |= _describe(client, broker, classic, request, lambda group: parse_classic(group, wanted))
     if modern:
         request = ConsumerGroupDescribeRequest(group_ids=modern, include_authorized_operations=False)
-        answers |= _describe(client, broker, modern, request, parse_consumer)
+        answers |= _describe(client, broker, modern, request, lambda group: parse_consumer(group, wanted))
     return answers
 
 
@@ -145,6 +152,10 @@ def _describe(
     if isinstance(answer, Failure):
         return dict.fromkeys(groups, answer)
     return {g.group_id: parse(g) for g in answer.groups}
+
+
+def _unlisted(chunk: Chunk) -> list[Row]:
+    return [{"error": i.error} for i in chunk.items if isinstance(i, Unlisted)]
 
 
 def _rows(group: ListedGroup, answer: Any) -> list[Row]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kafka.protocol.admin import ListGroupsRequest
 
-from pipeline.kafka.client import Failure, KafkaClient, error_name, in_chunks
+from pipeline.kafka.client import Failure, KafkaClient, in_chunks
 from pipeline.kafka.source import Chunk
 
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -35,14 +34,7 @@ def list_groups(client: KafkaClient) -> tuple[list[ListedGroup], list[Unlisted]]
     A broker lists the groups that it coordinates. Groups whose partition of __consumer_offsets has no leader are listed
     by nobody: each such partition counts as unlisted too.
     """
-
-    def ask(broker: int | None, brokers: Sequence[int]) -> Mapping[int, Any]:
-        answer = client.exchange([(broker, ListGroupsRequest())])[0]
-        error = answer if isinstance(answer, Failure) else _failure(answer.error_code)
-        return dict.fromkeys(brokers, error or answer)
-
-    brokers = list(client.brokers())
-    answers = client.ask_all({b: b for b in brokers}, ask, lambda items: {b: b for b in items})
+    answers = client.ask_each(client.brokers(), ListGroupsRequest)
     groups: dict[str, ListedGroup] = {}
     unlisted = [Unlisted(a.error) for a in answers.values() if isinstance(a, Failure)]
     for broker, answer in answers.items():
@@ -72,14 +64,9 @@ def _listed(group: Any, broker: int) -> ListedGroup:
     return ListedGroup(group.group_id, broker, kind, group.group_state or None, group.protocol_type or None)
 
 
-def _failure(error_code: int) -> Failure | None:
-    error = error_name(error_code)
-    return Failure(error) if error else None
-
-
 def _without_coordinator(client: KafkaClient) -> list[Unlisted]:
     answer = client.metadata([OFFSETS_TOPIC])
     if isinstance(answer, Failure):
-        return []
+        return [Unlisted(answer.error)]
     leaders = [p.leader_id for topic in answer.topics if topic.error_code == 0 for p in topic.partitions]
     return [Unlisted("COORDINATOR_NOT_AVAILABLE") for leader in leaders if leader < 0]

@@ -64,6 +64,8 @@ def _ask_api_versions(raw: socket.socket, host: str, options: SourceOptions, tim
         return "accepts the connection but stays silent: not a Kafka listener, or one that wants TLS"
     except ssl.SSLError as exc:
         return f"fails the TLS handshake ({exc.reason or exc}): not a TLS listener, or a wrong certificate"
+    except FileNotFoundError:
+        return "cannot be asked: a file that an ssl_ option names does not exist"
     except OSError as exc:
         return f"closes the connection ({_connection_reason(exc)})"
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -88,18 +88,18 @@ class KafkaReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Arrow batches of one chunk."""
-        assert isinstance(partition, Chunk)
+        chunk = cast(Chunk, partition)
         # Python 3.11 warns where kafka-python's IO thread is forked; a task neither forks nor outlives its client.
         warnings.filterwarnings("ignore", category=DeprecationWarning)
-        requests = Counter(partition.planned)
-        if partition.items:
+        requests = Counter(chunk.planned)
+        if chunk.items:
             try:
-                with KafkaClient(self.options, [partition.address] if partition.address else []) as client:
-                    for columns in self.fetch(client, partition):
+                with KafkaClient(self.options, [chunk.address] if chunk.address else []) as client:
+                    for columns in self.fetch(client, chunk):
                         yield from self._batches(columns)
                     requests += client.requests
             except ClusterError as reason:
-                yield from self._batches(self.unread(partition, reason))
+                yield from self._batches(self.unread(chunk, reason))
         if self.options.count_requests:
             yield from self._batches({"request_broker": [*requests], "requests": [*requests.values()]})
 

@@ -1,7 +1,8 @@
 """Data source `kafka_watermarks`: the ends of every partition's log, its size, its newest record.
 
 One task asks one leader. All requests go out on one connection, which a broker answers one after the other, so their
-order is the order of reading: log start first and log end last, so that a moving log cannot turn the ladder upside down.
+order is the order of reading: log start first and log end last, so that a moving log cannot turn the ladder upside
+down.
 """
 
 from __future__ import annotations

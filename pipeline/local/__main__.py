@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -32,12 +32,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         if signal.getsignal(name) is not signal.SIG_IGN:  # as nohup leaves it
             signal.signal(name, _interrupt)
     try:
-        _run(options)
-    except KeyboardInterrupt:
-        return 0
+        with suppress(KeyboardInterrupt):
+            _run(options)
     except LocalKafkaError as error:
         print(f"pipeline.local: {error}", file=sys.stderr)
         return 1
+    return 0
 
 
 def _interrupt(*_: object) -> NoReturn:
@@ -51,17 +51,19 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m pipeline.local", description=__doc__)
     parser.add_argument("--directory", type=Path, required=True, help="where everything is kept; emptied at the start")
     parser.add_argument("--brokers", type=int, default=1, choices=(1, 2, 3), help="how many brokers (1)")
+    parser.add_argument("--with-parent", action="store_true", help="stop when the process that started it is gone")
     parser.add_argument("--no-workload", action="store_true", help="an empty Kafka, without readers and writers")
     return parser
 
 
-def _run(options: argparse.Namespace) -> NoReturn:
+def _run(options: argparse.Namespace) -> None:
+    parent = os.getppid()
     with ExitStack() as stack:
         kafka = stack.enter_context(EmbeddedKafka(options.directory, options.brokers))
         workload = None if options.no_workload else stack.enter_context(Workload(kafka))
         kafka.announce()
         print(f"bootstrap servers: {kafka.bootstrap_servers} (stop with Ctrl-C or: kill {os.getpid()})", flush=True)
-        while True:
+        while not options.with_parent or os.getppid() == parent:
             time.sleep(CHECK_EVERY_S)
             kafka.check()
             if workload is not None:

@@ -7,7 +7,6 @@ Ctrl-C and on failure; with KEEP=1 Kafka and its workload stay.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import shutil
 import signal
@@ -28,7 +27,6 @@ SNAPSHOTS = 6
 EVERY_S = 8.0
 KAFKA_START_S = 120.0
 KAFKA_STOP_S = 15.0
-_PR_SET_PDEATHSIG = 1
 
 _CONFIG_TEXT = """\
 [lake]
@@ -47,6 +45,7 @@ class Progress:
         self._started = time.monotonic()
 
     def __call__(self, text: str) -> None:
+        """Print the line."""
         print(f"[{time.monotonic() - self._started:5.1f} s] {text}", flush=True)
 
 
@@ -81,6 +80,7 @@ def start_kafka(keep: bool) -> subprocess.Popen[bytes]:
     """Start `python -m pipeline.local` in the background; unless kept, it cannot outlive this process."""
     bootstrap_file().unlink(missing_ok=True)
     command = [sys.executable, "-m", "pipeline.local", "--directory", str(DIRECTORY / "kafka")]
+    command += [] if keep else ["--with-parent"]
     with (DIRECTORY / "kafka.log").open("wb") as log:
         return subprocess.Popen(
             command,
@@ -88,14 +88,7 @@ def start_kafka(keep: bool) -> subprocess.Popen[bytes]:
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C at the terminal is ours: we stop it in order
-            preexec_fn=None if keep else die_with_parent,
         )
-
-
-def die_with_parent() -> None:
-    """Ask Linux for a SIGTERM when the parent is gone, however it went."""
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def bootstrap_file() -> Path:

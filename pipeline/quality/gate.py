@@ -14,10 +14,12 @@ from functools import reduce
 
 import great_expectations as gx
 from great_expectations.core.expectation_suite import ExpectationSuite
+from great_expectations.data_context.types.base import ProgressBarsConfig
 from great_expectations.expectations.expectation import Expectation
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from pipeline.errors import LakeError
 from pipeline.lake import Lake, of_snapshots
 from pipeline.quality.rules import EXPECTATIONS, label, offends
 from pipeline.tables import QUARANTINE, Table
@@ -40,14 +42,14 @@ def judge(rows: DataFrame, expectations: Sequence[Expectation]) -> tuple[Expecta
     """The expectations that some row fails."""
     with _ONE_AT_A_TIME:
         context = gx.get_context(mode="ephemeral")
-        context.variables.progress_bars = {"globally": False}
+        context.variables.progress_bars = ProgressBarsConfig(globally=False)
         source = context.data_sources.add_spark("landed", persist=False)
         batch = source.add_dataframe_asset("rows").add_batch_definition_whole_dataframe("all")
         suite = ExpectationSuite(name="gate", expectations=[e.copy() for e in expectations])
         result = batch.get_batch({"dataframe": rows}).validate(suite, result_format="BOOLEAN_ONLY")
     broken = [r for r in result.results if r.exception_info.get("raised_exception")]
     if broken:
-        raise RuntimeError(f"the gate itself failed: {broken[0].exception_info}")
+        raise LakeError(f"the gate itself failed: {broken[0].exception_info['exception_message']}")
     return tuple(e for e, r in zip(expectations, result.results, strict=True) if not r.success)
 
 

@@ -46,15 +46,16 @@ def chart(report: Report) -> dict[str, Any] | None:
     dots = list(_dots(report.charted, report.instants, report.points))
     if not dots:
         return None
-    span = _span(report.instants)
+    lags = [dot.lag for dot in dots]
+    span, reach = _span(report.instants), [min(0, *lags), max(1, *lags)]
     return {
         "groups": [
             {"name": visible(g.group_id), "cluster": visible(g.cluster), "colour": colour(i)}
             for i, g in enumerate(report.charted)
         ],
         "dots": dots,
-        "linear": _vega(span, alt.Scale(zero=True, nice=True), None),
-        "log": _vega(span, alt.Scale(type="symlog", nice=True), _powers([d.lag for d in dots])),
+        "linear": _vega(span, alt.Scale(domain=reach, nice=True), None),
+        "log": _vega(span, alt.Scale(type="symlog", domain=reach, nice=True), _powers(lags)),
     }
 
 

@@ -59,7 +59,6 @@ def newest_snapshots(snapshots: DataFrame, limit: int) -> DataFrame:
 
 def clusters(ledger: DataFrame) -> DataFrame:
     """One row per cluster: its newest snapshot that has ended, its newest with lag, its snapshots of each status."""
-
     # One that runs says nothing yet, and would hide that the one before it failed.
     recency = F.struct(F.col("status") != "running", "snapshot_id")
 

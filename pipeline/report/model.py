@@ -14,7 +14,7 @@ OFFSET_STATUSES = (DATA_LOSS, "beyond_end", "recreated", "no_watermark", "no_com
 """`lag.offset_status`, what needs attention first."""
 UNKNOWN = "unknown"
 """Stands for an offset_status of NULL."""
-_BY_SEVERITY = (*OFFSET_STATUSES[:-1], UNKNOWN, OFFSET_STATUSES[-1])
+_BY_SEVERITY = (*OFFSET_STATUSES[:4], UNKNOWN, *OFFSET_STATUSES[4:])
 
 
 @dataclass(frozen=True)

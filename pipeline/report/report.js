@@ -1,12 +1,12 @@
 "use strict";
 
-// Sorting: a heading's button sorts by the cells' data-v; what is unknown stays last either way.
+// Sorting: a heading's button sorts by the cells' data-v, or their text; what is unknown stays last either way.
 for (const table of document.querySelectorAll("table.sortable")) {
   const headings = [...table.tHead.rows[0].cells];
   headings.forEach((heading, column) => heading.firstElementChild.addEventListener("click", () => {
     const descends = heading.getAttribute("aria-sort") !== "descending";
     const isNumber = heading.classList.contains("n");
-    const value = (row) => row.cells[column].dataset.v;
+    const value = (row) => row.cells[column].dataset.v ?? row.cells[column].textContent.trim();
     const order = (a, b) => isNumber ? Number(a) - Number(b) : a.localeCompare(b, "en", { numeric: true });
     const rows = [...table.tBodies[0].rows].sort((r, s) => {
       const [a, b] = [value(r), value(s)];

@@ -12,7 +12,7 @@ SNAPSHOT_DATE = date(2026, 1, 31)
 
 
 def frame(spark: SparkSession, table: Table, names: str, *rows: Sequence[Any]) -> DataFrame:
-    """A frame with the table's schema; `names` are the columns given, separated by blanks. Cluster `east` by default."""
+    """A frame with the table's schema; `names` are the columns given, by blanks. The cluster is `east` by default."""
     given = names.split()
     defaults = {"cluster": "east", "snapshot_date": SNAPSHOT_DATE}
     values = [defaults | dict(zip(given, row, strict=True)) for row in rows]

@@ -1,0 +1,136 @@
+"""`make bench`: how fast committed offsets reach Delta, against Kafka's own tool in the same run.
+
+One local broker, Spark local[2]. Figures are of this machine on this day; the ratios carry over better.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from benchmarks.memory import PeakMemory
+from pipeline.config import LakeConfig
+from pipeline.lake import Lake, of_snapshots, utc_date
+from pipeline.local.broker import EmbeddedKafka
+from pipeline.local.seeding import Seeding, seed_offsets
+from pipeline.quality import quarantine_failing
+from pipeline.session import spark_session
+from pipeline.tables import COMMITTED_OFFSETS
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+DIRECTORY = Path("build/bench")
+DOCUMENT = Path("docs/benchmarks.md")
+SMALL = Seeding(groups=500, topics=4, partitions=400)
+LARGE = Seeding(groups=2500, topics=4, partitions=400)
+WARM_RUNS = 7
+TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+
+_CONFIG = """\
+[lake]
+root = "{lake}"
+[snapshot]
+schedule = "1s"
+[clusters.bench]
+bootstrap_servers = ["{servers}"]
+"""
+
+
+def main() -> int:
+    """Measure, print, write docs/benchmarks.md."""
+    figures: list[tuple[str, str, str]] = []
+
+    def note(what: str, value: str, target: str) -> None:
+        figures.append((what, value, target))
+        print(f"{what}: {value} (asked: {target})", flush=True)
+
+    DIRECTORY.mkdir(parents=True, exist_ok=True)
+    with EmbeddedKafka(DIRECTORY / "kafka", heap_mb=2048) as kafka:
+        seed_offsets(kafka.bootstrap_servers, SMALL)
+        whole_run_s = _whole_run(kafka.bootstrap_servers)
+        note("`run` of 200,000 rows by spark-submit.sh, JVM start included", f"{whole_run_s:.1f} s", "≤ 45 s")
+        spark = spark_session("bench", {"spark.master": "local[2]"})
+        lake = Lake(spark, LakeConfig(root=str(DIRECTORY.absolute() / f"lake-{time.time_ns()}")))
+        lake.prepare()
+        small_s = _warm(lambda number: _land(lake, kafka.bootstrap_servers, number))
+        note("`kafka_committed_offsets` into Delta, 200,000 rows, warm", _spread(small_s), "≤ 1.2 s")
+        tool_s = _timed(lambda: kafka.run_tool(TOOL, "--bootstrap-server", kafka.bootstrap_servers, "--describe",
+                                               "--all-groups", timeout=600))
+        note("ConsumerGroupCommand --all-groups, the same offsets", f"{tool_s:.1f} s", "it took 34 s")
+        note("how many times faster", f"{tool_s / statistics.median(small_s):.0f}", "≥ 20")
+        gate_s = _warm(lambda number: quarantine_failing(lake, COMMITTED_OFFSETS, "bench", number + 1))
+        note("quality gate of 200,000 rows, warm", _spread(gate_s), "≤ 3 s")
+        seed_offsets(kafka.bootstrap_servers, LARGE)
+        with PeakMemory() as memory:
+            large_s = _warm(lambda number: _land(lake, kafka.bootstrap_servers, 1000 + number), runs=3)
+        note("1,000,000 rows, warm", _spread(large_s), "≤ 7 s")
+        note("peak memory: driver's Python", f"{memory.driver_mb:.0f} MB", "< 1,000 MB")
+        note("peak memory: largest Python worker", f"{memory.worker_mb:.0f} MB", "< 1,000 MB")
+        spark.stop()
+    _write(figures)
+    return 0
+
+
+def _land(lake: Lake, servers: str, number: int) -> None:
+    """One read of all committed offsets into the bronze table, as a snapshot does it."""
+    snapshot_id = number + 1
+    rows = _committed(lake.spark, servers).withColumns(
+        {
+            "cluster": F.lit("bench"),
+            "snapshot_id": F.lit(snapshot_id).cast("bigint"),
+            "snapshot_date": F.lit(utc_date(snapshot_id)),
+        }
+    )
+    lake.replace(COMMITTED_OFFSETS, rows, of_snapshots("bench", [snapshot_id]))
+
+
+def _committed(spark: SparkSession, servers: str) -> DataFrame:
+    return spark.read.format("kafka_committed_offsets").options(bootstrap_servers=servers).load()
+
+
+def _whole_run(servers: str) -> float:
+    config = DIRECTORY / "config.toml"
+    config.write_text(_CONFIG.format(lake=DIRECTORY.absolute() / f"run-{time.time_ns()}", servers=servers))
+    command = ["./spark-submit.sh", "--master", "local[2]", "--", "run", "--config", str(config)]
+    command += ["--output", str(DIRECTORY / "report.html")]
+    with (DIRECTORY / "run.log").open("wb") as log:
+        return _timed(lambda: subprocess.run(command, check=True, stdout=log, stderr=log))
+
+
+def _warm(action: Callable[[int], object], runs: int = WARM_RUNS) -> list[float]:
+    """Seconds of each run after two that are not counted."""
+    seconds = [_timed(lambda n=n: action(n)) for n in range(runs + 2)]
+    return seconds[2:]
+
+
+def _timed(action: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    action()
+    return time.perf_counter() - started
+
+
+def _spread(seconds: list[float]) -> str:
+    return f"{statistics.median(seconds):.2f} s (best {min(seconds):.2f}, worst {max(seconds):.2f})"
+
+
+def _write(figures: list[tuple[str, str, str]]) -> None:
+    rows = "\n".join(f"| {what} | {value} | {target} |" for what, value, target in figures)
+    today = datetime.now(UTC).date()
+    DOCUMENT.write_text(
+        "# Benchmarks\n\nMade by `make bench`, which prints these figures and writes this file: "
+        f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, {today}. One embedded "
+        "broker, Spark local[2]; 500 groups × 400 partitions, then 2,500 × 400. Warm: the median after two runs that "
+        f"are not counted.\n\n| what | measured | asked |\n|---|---|---|\n{rows}\n"
+    )
+    print(f"written to {DOCUMENT}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

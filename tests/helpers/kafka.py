@@ -1,0 +1,151 @@
+"""Reads the Kafka data sources in this process, as Spark's tasks would, and makes what there is to read."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from kafka import KafkaAdminClient, KafkaConsumer, OffsetAndMetadata, TopicPartition
+from kafka.admin import ACL, ACLFilter, ACLOperation, ACLPermissionType, ResourcePattern, ResourceType
+from kafka.protocol.consumer import JoinGroupRequest, SyncGroupRequest
+from kafka.structs import MemberState
+
+from pipeline.kafka.client import KafkaClient
+from pipeline.kafka.options import SourceOptions
+from pipeline.kafka.source import Chunk, KafkaReader, KafkaSource
+from pipeline.local.broker import EmbeddedKafka
+
+Row = dict[str, Any]
+IN_A_HURRY = {"connect_timeout_ms": "1500", "request_timeout_ms": "1500", "retries": "2"}
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What a source's driver side has planned; faults are put between this and `rows`, its executors' side."""
+
+    reader: KafkaReader
+    chunks: list[Chunk]
+
+    def rows(self) -> list[Row]:
+        """Every row of every chunk."""
+        return [row for chunk in self.chunks for batch in self.reader.read(chunk) for row in batch.to_pylist()]
+
+
+def plan(source: type[KafkaSource], servers: str, **options: str) -> Planned:
+    """Plan a read with the options that Spark would pass."""
+    made = source({"bootstrap_servers": servers, **options})
+    reader = made.reader(made.schema())
+    return Planned(reader, list(reader.partitions()))  # type: ignore[arg-type]
+
+
+def read(source: type[KafkaSource], servers: str, **options: str) -> list[Row]:
+    """Plan and read at once."""
+    return plan(source, servers, **options).rows()
+
+
+def parsed(servers: str, **options: str) -> SourceOptions:
+    """The options of a client made by hand."""
+    return SourceOptions.parse({"bootstrap_servers": servers, **options})
+
+
+def login(kafka: EmbeddedKafka, **changes: str) -> dict[str, str]:
+    """The client options of the fixture's user, for its `sasl_bootstrap_servers`."""
+    (user, password), *_ = kafka.users.items()
+    return {
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "PLAIN",
+        "sasl_plain_username": user,
+        "sasl_plain_password": password,
+        **changes,
+    }
+
+
+@contextmanager
+def denied(
+    kafka: EmbeddedKafka, kind: ResourceType, name: str, operation: ACLOperation = ACLOperation.DESCRIBE
+) -> Iterator[None]:
+    """The fixture's user may not do this with that resource. Others are named too: a first ACL shuts everybody out."""
+    resource = ResourcePattern(kind, name)
+    with KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers) as admin:
+        (user,) = kafka.users
+        rules = [
+            ACL(f"User:{user}", "*", operation, ACLPermissionType.DENY, resource),
+            ACL("User:*", "*", ACLOperation.ALL, ACLPermissionType.ALLOW, resource),
+        ]
+        admin.create_acls(rules)
+        yield
+        admin.delete_acls([ACLFilter(None, None, ACLOperation.ANY, ACLPermissionType.ANY, resource)])
+
+
+def commit(admin: KafkaAdminClient, group: str, offsets: Mapping[tuple[str, int], int], metadata: str = "") -> None:
+    """Commit for a group without members."""
+    wanted = {TopicPartition(*key): OffsetAndMetadata(offset, metadata, -1) for key, offset in offsets.items()}
+    admin.alter_group_offsets(group, wanted)
+
+
+@contextmanager
+def member(
+    kafka: EmbeddedKafka,
+    group: str,
+    *topics: str,
+    partitions: int = 1,
+    meanwhile: Callable[[], Any] = lambda: None,
+    **options: Any,
+) -> Iterator[Any]:
+    """A consumer that has joined the group for good and was assigned as many partitions or more.
+
+    It polls no more and commits nothing, but its heart beats. `meanwhile` lets the others poll, without which a
+    rebalance does not end.
+    """
+    consumer = KafkaConsumer(
+        *topics, bootstrap_servers=kafka.bootstrap_servers, group_id=group, enable_auto_commit=False, **options
+    )
+
+    def joined() -> bool:
+        consumer.poll(timeout_ms=100)
+        meanwhile()
+        return consumer.group_metadata().state is MemberState.STABLE and len(consumer.assignment()) >= partitions
+
+    try:
+        wait_for(joined)
+        yield consumer
+    finally:
+        consumer.close(autocommit=False, timeout_ms=5_000)
+
+
+def wait_for(condition: Callable[[], Any], timeout_s: float = 30.0) -> None:
+    """Poll until it is true."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.05)
+
+
+def join(kafka: EmbeddedKafka, group: str, protocol_type: str, assignment: bytes) -> str:
+    """Join as a client with a protocol of its own, such as Connect, and be assigned that; returns the member id."""
+    join_group, sync_group = JoinGroupRequest, SyncGroupRequest
+    protocol = join_group.JoinGroupRequestProtocol(name="own", metadata=b"")
+    with KafkaClient(parsed(kafka.bootstrap_servers)) as client:
+        asked = join_group(
+            group_id=group,
+            session_timeout_ms=120_000,
+            rebalance_timeout_ms=120_000,
+            member_id="",
+            protocol_type=protocol_type,
+            protocols=[protocol],
+            max_version=3,
+        )
+        (joined,) = client.exchange([(1, asked)])
+        assert joined.error_code == 0
+        given = sync_group.SyncGroupRequestAssignment(member_id=joined.member_id, assignment=assignment)
+        asked = sync_group(
+            group_id=group,
+            generation_id=joined.generation_id,
+            member_id=joined.member_id,
+            assignments=[given],
+            max_version=2,
+        )
+        (synced,) = client.exchange([(1, asked)])
+        assert synced.error_code == 0
+    return str(joined.member_id)

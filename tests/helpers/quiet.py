@@ -1,0 +1,73 @@
+"""A quiet cluster: what is written and committed is known and stays, so that its lag is a literal."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from kafka import KafkaAdminClient, KafkaProducer
+
+from pipeline.config import Config, load_config
+from pipeline.lake import Lake
+from pipeline.local.broker import EmbeddedKafka
+from pipeline.local.seeding import commit_offsets
+from pipeline.local.topics import create_topics
+from pipeline.tables import LAG
+
+RECORDS = 5
+LAG_COLUMNS = ("group_id", "topic", "partition", "committed_offset", "high_watermark", "consumer_lag", "offset_status")
+
+
+def seed(kafka: EmbeddedKafka, prefix: str) -> None:
+    """Topic <prefix>-orders with 5 records in each of 2 partitions, and two groups that have committed there."""
+    with KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers) as admin:
+        topic = f"{prefix}-orders"
+        create_topics(admin, {topic: 2})
+        producer = KafkaProducer(bootstrap_servers=kafka.bootstrap_servers)
+        for partition in (0, 1):
+            for _ in range(RECORDS):
+                producer.send(topic, b"x", partition=partition)
+        producer.flush()
+        producer.close()
+        commit_offsets(admin, f"{prefix}-billing", {(topic, 0): 2, (topic, 1): 5})
+        commit_offsets(admin, f"{prefix}-audit", {(topic, 1): 7})
+
+
+def expected_lag(prefix: str) -> list[tuple[object, ...]]:
+    """LAG_COLUMNS of one snapshot of what `seed` made."""
+    return [
+        (f"{prefix}-audit", f"{prefix}-orders", 1, 7, 5, -2, "beyond_end"),
+        (f"{prefix}-billing", f"{prefix}-orders", 0, 2, 5, 3, "ok"),
+        (f"{prefix}-billing", f"{prefix}-orders", 1, 5, 5, 0, "ok"),
+    ]
+
+
+def lag_rows(lake: Lake, cluster: str) -> list[tuple[object, ...]]:
+    """LAG_COLUMNS of all lag rows of a cluster, sorted."""
+    rows = lake.read(LAG).where(f"cluster = '{cluster}'").select(*LAG_COLUMNS).collect()
+    return sorted(tuple(row) for row in rows)
+
+
+def write_config(
+    folder: Path, prefix: str, clusters: Mapping[str, str], snapshot: str = 'schedule = "1s"', client: str = ""
+) -> Path:
+    """A config file whose clusters (name → bootstrap servers) are read only where names start with `prefix`.
+
+    The lake is beside it. `snapshot` and `client` are lines of TOML.
+    """
+    tables = [f'[lake]\nroot = "{folder}/lake"\n[snapshot]\n{snapshot}\n']
+    for name, servers in clusters.items():
+        listed = ", ".join(f'"{server}"' for server in servers.split(","))
+        tables.append(
+            f"[clusters.{name}]\nbootstrap_servers = [{listed}]\n"
+            f'groups = {{ allow = ["^{prefix}-"] }}\ntopics = {{ allow = ["^{prefix}-"] }}\n'
+            f'limits = {{ connect_timeout = "3s" }}\n[clusters.{name}.client]\n{client}\n'
+        )
+    path = folder / "laglake.toml"
+    path.write_text("".join(tables))
+    return path
+
+
+def config(
+    folder: Path, prefix: str, clusters: Mapping[str, str], snapshot: str = 'schedule = "1s"', client: str = ""
+) -> Config:
+    """The same, loaded."""
+    return load_config(write_config(folder, prefix, clusters, snapshot, client), {})

@@ -1,0 +1,95 @@
+"""The data source `kafka_brokers`: what each broker can do, or why it cannot be asked."""
+
+from typing import Any
+
+from kafka.admin import ResourceType
+from pyspark.sql import SparkSession
+
+from pipeline.kafka.brokers import APIS, BrokersSource
+from pipeline.local.broker import EmbeddedKafka
+from tests.helpers.kafka import IN_A_HURRY, denied, login, read
+from tests.helpers.network import HOST, Proxy, free_port
+
+DESCRIBE_LOG_DIRS = 35
+
+
+def test_every_broker_is_a_row_with_what_it_can_do(kafka3: EmbeddedKafka) -> None:
+    rows = read(BrokersSource, kafka3.bootstrap_servers)
+    assert [(row["broker"], row["address"]) for row in sorted(rows, key=lambda row: row["broker"])] == [
+        (broker, kafka3.address(broker)) for broker in kafka3.broker_ids
+    ]
+    assert len({row["cluster_id"] for row in rows}) == 1
+    for row in rows:
+        assert row["error"] is None
+        # Kafka 4.3, and what kafka-python and laglake themselves go up to.
+        assert dict(row["capabilities"]) == {
+            "ConsumerGroupDescribe": "1",
+            "DescribeConfigs": "4",
+            "DescribeGroups": "6",
+            "DescribeLogDirs": "5",
+            "FindCoordinator": "6",
+            "ListGroups": "5",
+            "ListOffsets": "11",
+            "Metadata": "13",
+            "OffsetFetch": "10",
+        }
+
+
+def test_an_old_broker_has_no_version_of_what_it_lacks(kafka: EmbeddedKafka) -> None:
+    (row,) = read(BrokersSource, kafka.bootstrap_servers, api_version="2.4")
+    capabilities = dict(row["capabilities"])
+    assert capabilities.keys() == APIS.keys()
+    assert capabilities["ConsumerGroupDescribe"] is None
+    assert [capabilities[api] for api in ("FindCoordinator", "ListOffsets", "OffsetFetch")] == ["3", "5", "6"]
+
+
+def test_log_dirs_that_are_refused_are_no_capability(kafka: EmbeddedKafka) -> None:
+    with denied(kafka, ResourceType.CLUSTER, "kafka-cluster"):
+        (row,) = read(BrokersSource, kafka.sasl_bootstrap_servers, **login(kafka))
+    assert row["error"] is None
+    assert dict(row["capabilities"])["DescribeLogDirs"] is None
+    assert dict(row["capabilities"])["ListOffsets"] == "11"
+
+
+def test_a_lost_answer_about_log_dirs_is_no_refusal(kafka: EmbeddedKafka) -> None:
+    with Proxy.cutting_first(DESCRIBE_LOG_DIRS) as proxy:
+        (row,) = read(BrokersSource, kafka.bootstrap_servers, proxy_url=proxy.url)
+    assert dict(row["capabilities"])["DescribeLogDirs"] == "5"
+    assert proxy.api_keys().count(DESCRIBE_LOG_DIRS) == 2
+
+
+def test_a_cluster_that_is_down_is_one_row_with_the_reason() -> None:
+    server = f"{HOST}:{free_port()}"
+    (row,) = read(BrokersSource, server)
+    assert row["error"] == f"{server} cannot be reached: connection refused"
+    assert (row["broker"], row["address"], row["cluster_id"], row["capabilities"]) == (None, None, None, None)
+
+
+def test_a_wrong_password_is_one_row_that_does_not_show_it(kafka: EmbeddedKafka) -> None:
+    options = login(kafka, sasl_plain_password="wrong#secret")
+    (row,) = read(BrokersSource, kafka.sasl_bootstrap_servers, **options)
+    assert row["error"].endswith(
+        "does not authenticate us: check security_protocol and the SASL user, password and mechanism"
+    )
+    assert "secret" not in str(row)
+
+
+def test_a_frozen_broker_is_a_row_with_its_error_and_the_others_are_kept(kafka3: EmbeddedKafka) -> None:
+    kafka3.freeze(3)
+    try:
+        rows = read(BrokersSource, kafka3.address(1), **IN_A_HURRY)
+    finally:
+        kafka3.thaw(3)
+    assert {row["broker"]: row["error"] for row in rows} == {1: None, 2: None, 3: "REQUEST_TIMED_OUT"}
+    assert {row["broker"] for row in rows if row["capabilities"]} == {1, 2}
+
+
+def test_requests_are_counted_for_each_broker(kafka3: EmbeddedKafka) -> None:
+    counts = [row for row in read(BrokersSource, kafka3.address(1), count_requests="true") if row["requests"]]
+    assert {row["request_broker"]: row["requests"] for row in counts} == {1: 2, 2: 2, 3: 2}
+
+
+def test_spark_reads_them(spark: SparkSession, kafka: EmbeddedKafka) -> None:
+    row: Any = spark.read.format("kafka_brokers").option("bootstrap_servers", kafka.bootstrap_servers).load().first()
+    assert (row.broker, row.address, row.error) == (1, kafka.address(1), None)
+    assert row.capabilities["OffsetFetch"] == "10"

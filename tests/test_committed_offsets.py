@@ -1,0 +1,216 @@
+"""The data source `kafka_committed_offsets` against real brokers: what was committed, and what each fault leaves."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from kafka import KafkaAdminClient, OffsetAndMetadata, TopicPartition
+from kafka.admin import ACLOperation, ResourceType
+from pyspark.sql import SparkSession
+
+from pipeline.kafka.committed_offsets import CommittedOffsetsSource
+from pipeline.local.broker import EmbeddedKafka
+from pipeline.local.topics import create_topics
+from tests.helpers.kafka import IN_A_HURRY, Planned, Row, commit, denied, login, parsed, plan, read
+from tests.helpers.network import HOST, Proxy, free_port
+
+OFFSET_FETCH, LIST_GROUPS = 9, 16
+ODD_GROUPS = [
+    "co-odd 'single' \"double\" `back`",
+    "co-odd;drop table groups;--",
+    "co-odd\nof two lines\t",
+    "co-odd-Größe-群-🙂",
+    "co-odd-\\backslash\\",
+    "co-odd-" + 242 * "g",
+]
+LONG_TOPIC = "co-" + 246 * "t"
+
+
+@pytest.fixture(scope="module")
+def admin(kafka: EmbeddedKafka) -> Iterator[Any]:
+    with KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers) as client:
+        create_topics(client, {"co-a": 3, "co-b": 1, LONG_TOPIC: 1})
+        yield client
+
+
+def offsets(rows: list[Row]) -> dict[tuple[str, str, int], int | None]:
+    """The commits by group, topic, partition; there must be no other rows and none twice."""
+    assert [row["error"] for row in rows] == [None] * len(rows)
+    found = {(row["group_id"], row["topic"], row["partition"]): row["committed_offset"] for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def errors(rows: list[Row]) -> dict[str | None, str]:
+    """The errors by group; a row with one must hold nothing else."""
+    failed = [row for row in rows if row["error"]]
+    for row in failed:
+        assert (row["topic"], row["partition"], row["committed_offset"]) == (None, None, None)
+        assert (row["source"], row["captured_at"] is None) == ("offset_fetch", False)
+    return {row["group_id"]: row["error"] for row in failed}
+
+
+def test_a_commit_is_a_row_as_it_was_made(kafka: EmbeddedKafka, admin: Any) -> None:
+    metadata = "line 1\nline 2; \"quoted\", 'too' é 群\x01"
+    admin.alter_group_offsets("co-exact", {TopicPartition("co-a", 2): OffsetAndMetadata(7, metadata, 4)})
+    admin.alter_group_offsets("co-exact", {TopicPartition("co-b", 0): OffsetAndMetadata(0, "", -1)})
+    before = datetime.now(UTC)
+    rows = read(CommittedOffsetsSource, kafka.bootstrap_servers, groups_allow="^co-exact$")
+    for row in rows:
+        assert before <= row.pop("captured_at") <= datetime.now(UTC)
+    shared = {"group_id": "co-exact", "committed_at": None, "source": "offset_fetch", "error": None}
+    exact = {"topic": "co-a", "partition": 2, "committed_offset": 7, "leader_epoch": 4, "metadata": metadata}
+    plain = {"topic": "co-b", "partition": 0, "committed_offset": 0, "leader_epoch": None, "metadata": ""}
+    assert sorted(rows, key=lambda row: row["topic"]) == [shared | exact, shared | plain]
+
+
+@pytest.mark.parametrize("api_version", [None, "2.8", "2.4"])
+def test_odd_names_are_read_whatever_the_brokers_version(
+    kafka: EmbeddedKafka, admin: Any, api_version: str | None
+) -> None:
+    for number, group in enumerate(ODD_GROUPS):
+        commit(admin, group, {("co-a", 0): number, (LONG_TOPIC, 0): 10 + number})
+    options = {"api_version": api_version} if api_version else {}
+    rows = read(CommittedOffsetsSource, kafka.bootstrap_servers, groups_allow="^co-odd", **options)
+    expected = {(group, "co-a", 0): number for number, group in enumerate(ODD_GROUPS)}
+    assert offsets(rows) == expected | {(g, LONG_TOPIC, 0): 10 + n for n, g in enumerate(ODD_GROUPS)}
+
+
+def test_topics_that_the_filter_denies_are_left_out(kafka: EmbeddedKafka, admin: Any) -> None:
+    commit(admin, "co-both", {("co-a", 1): 1, ("co-b", 0): 2})
+    commit(admin, "co-both-b", {("co-b", 0): 3})
+    rows = read(CommittedOffsetsSource, kafka.bootstrap_servers, groups_allow="^co-both", topics_deny="-b$")
+    assert offsets(rows) == {("co-both", "co-a", 1): 1}
+
+
+def test_a_denied_group_is_never_asked_for(kafka: EmbeddedKafka, admin: Any) -> None:
+    commit(admin, "co-wanted", {("co-a", 0): 1})
+    commit(admin, "co-unwanted", {("co-a", 0): 1})
+    filters = {"groups_allow": "^co-", "groups_deny": "unwanted"}
+    with Proxy() as proxy:
+        rows = read(CommittedOffsetsSource, kafka.bootstrap_servers, proxy_url=proxy.url, **filters)
+    assert ("co-wanted", "co-a", 0) in offsets(rows)
+    assert any(b"co-wanted" in request.frame for request in proxy.requests)
+    assert not any(b"co-unwanted" in request.frame for request in proxy.requests)
+
+
+def test_groups_that_the_filter_leaves_none_of_are_no_failure(kafka: EmbeddedKafka) -> None:
+    with Proxy() as proxy:
+        rows = read(CommittedOffsetsSource, kafka.bootstrap_servers, proxy_url=proxy.url, groups_allow="^nobody$")
+    assert rows == []
+    assert OFFSET_FETCH not in proxy.api_keys()
+
+
+def test_a_group_deleted_between_planning_and_reading_leaves_the_others(kafka: EmbeddedKafka, admin: Any) -> None:
+    commit(admin, "co-deleted", {("co-a", 0): 1})
+    commit(admin, "co-deleted-not", {("co-a", 0): 2})
+    planned = plan(CommittedOffsetsSource, kafka.bootstrap_servers, groups_allow="^co-deleted")
+    admin.delete_groups(["co-deleted"])
+    assert offsets(planned.rows()) == {("co-deleted-not", "co-a", 0): 2}
+
+
+def test_a_group_that_we_may_not_describe_is_a_row_with_its_error(kafka: EmbeddedKafka, admin: Any) -> None:
+    commit(admin, "co-acl-open", {("co-a", 0): 2})
+    commit(admin, "co-acl-shut", {("co-a", 0): 1})
+    # Who may describe the cluster sees every group listed.
+    with denied(kafka, ResourceType.GROUP, "co-acl-shut"):
+        rows = read(CommittedOffsetsSource, kafka.sasl_bootstrap_servers, groups_allow="^co-acl", **login(kafka))
+    assert errors(rows) == {"co-acl-shut": "GROUP_AUTHORIZATION_FAILED"}
+    assert offsets([row for row in rows if not row["error"]]) == {("co-acl-open", "co-a", 0): 2}
+
+
+def test_a_topic_that_we_may_not_describe_is_left_out_by_kafka_itself(kafka: EmbeddedKafka, admin: Any) -> None:
+    commit(admin, "co-topics", {("co-a", 0): 1, ("co-b", 0): 2})
+    with denied(kafka, ResourceType.TOPIC, "co-b", ACLOperation.DESCRIBE):
+        rows = read(CommittedOffsetsSource, kafka.sasl_bootstrap_servers, groups_allow="^co-topics$", **login(kafka))
+    assert offsets(rows) == {("co-topics", "co-a", 0): 1}
+
+
+@pytest.mark.parametrize(("groups_per_task", "tasks", "requests"), [(100, 1, 2 + 3), (40, 2, 2 + 2 + 1)])
+def test_chunks_hold_every_group_once_and_requests_are_counted(
+    kafka: EmbeddedKafka, admin: Any, groups_per_task: int, tasks: int, requests: int
+) -> None:
+    expected = {(f"co-many-{number:02}", "co-a", number % 3): number for number in range(60)}
+    for (group, topic, partition), offset in expected.items():
+        commit(admin, group, {(topic, partition): offset})
+    options = {"groups_per_task": str(groups_per_task), "groups_allow": "^co-many", "count_requests": "true"}
+    planned = plan(CommittedOffsetsSource, kafka.bootstrap_servers, **options)
+    rows = planned.rows()
+    assert len(planned.chunks) == tasks
+    assert offsets([row for row in rows if row["requests"] is None]) == expected
+    # Two for the plan (groups, and leaders of their partitions), then one for each 25 groups.
+    assert sum(row["requests"] or 0 for row in rows) == requests
+    assert {row["request_broker"] for row in rows} == {None, 1}
+
+
+@pytest.mark.parametrize("lost", [LIST_GROUPS, OFFSET_FETCH])
+def test_a_connection_lost_midway_is_made_anew(kafka: EmbeddedKafka, admin: Any, lost: int) -> None:
+    commit(admin, "co-lost", {("co-a", 0): 1})
+    options = {"groups_allow": "^co-lost$", "count_requests": "true"}
+    with Proxy.cutting_first(lost) as proxy:
+        *rows, count = read(CommittedOffsetsSource, kafka.bootstrap_servers, proxy_url=proxy.url, **options)
+    assert offsets(rows) == {("co-lost", "co-a", 0): 1}
+    assert proxy.api_keys().count(lost) == 2
+    # Both times, and a question for the coordinator before OffsetFetch is sent again.
+    assert count["requests"] == 4 + (lost == OFFSET_FETCH)
+
+
+def test_a_connection_lost_for_ever_is_an_error_for_each_group(kafka: EmbeddedKafka, admin: Any) -> None:
+    commit(admin, "co-gone-1", {("co-a", 0): 1})
+    commit(admin, "co-gone-2", {("co-a", 0): 1})
+    with Proxy(lambda request: request.api_key == OFFSET_FETCH) as proxy:
+        options = {"proxy_url": proxy.url, "retries": "1", "groups_allow": "^co-gone"}
+        rows = read(CommittedOffsetsSource, kafka.bootstrap_servers, **options)
+    assert errors(rows) == {"co-gone-1": "NETWORK_EXCEPTION", "co-gone-2": "NETWORK_EXCEPTION"}
+    assert len(rows) == 2
+
+
+def test_a_cluster_lost_between_planning_and_reading_is_an_error_for_each_group(
+    kafka: EmbeddedKafka, admin: Any
+) -> None:
+    commit(admin, "co-cluster-lost", {("co-a", 0): 1})
+    planned = plan(CommittedOffsetsSource, kafka.bootstrap_servers, groups_allow="^co-cluster-lost$")
+    nowhere = f"{HOST}:{free_port()}"
+    planned.reader.options = parsed(nowhere)
+    moved = Planned(planned.reader, [replace(chunk, address=nowhere) for chunk in planned.chunks])
+    rows = moved.rows()
+    assert errors(rows) == {"co-cluster-lost": "NETWORK_EXCEPTION"}
+    assert len(rows) == 1
+
+
+def test_an_old_brokers_groups_are_found_again_one_by_one(kafka: EmbeddedKafka, admin: Any) -> None:
+    commit(admin, "co-moved-old", {("co-a", 0): 1})
+    planned = plan(CommittedOffsetsSource, kafka.bootstrap_servers, groups_allow="^co-moved-old$", api_version="2.8")
+    chunks = [replace(one, items=[group._replace(coordinator=99) for group in one.items]) for one in planned.chunks]
+    assert offsets(Planned(planned.reader, chunks).rows()) == {("co-moved-old", "co-a", 0): 1}
+
+
+def test_groups_of_a_frozen_broker_are_one_row_without_a_name_and_the_others_are_kept(kafka3: EmbeddedKafka) -> None:
+    groups = [f"co3-{number}" for number in range(12)]
+    with KafkaAdminClient(bootstrap_servers=kafka3.bootstrap_servers) as admin3:
+        create_topics(admin3, {"co3": 1})
+        for group in groups:
+            commit(admin3, group, {("co3", 0): 1})
+    planned = plan(CommittedOffsetsSource, kafka3.bootstrap_servers, groups_allow="^co3-")
+    elsewhere = {g.group_id for chunk in planned.chunks for g in chunk.items if g.coordinator != 2}
+    kafka3.freeze(2)
+    try:
+        rows = read(CommittedOffsetsSource, kafka3.address(1), groups_allow="^co3-", **IN_A_HURRY)
+    finally:
+        kafka3.thaw(2)
+    assert 0 < len(elsewhere) < len(groups)
+    assert errors(rows) == {None: "REQUEST_TIMED_OUT"}
+    assert {row["group_id"] for row in rows if not row["error"]} == elsewhere
+
+
+def test_spark_reads_them_and_its_plan_shows_no_password(
+    spark: SparkSession, kafka: EmbeddedKafka, admin: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commit(admin, "co-spark", {("co-a", 0): 1, ("co-a", 1): 2})
+    options = {"bootstrap_servers": kafka.sasl_bootstrap_servers, "groups_allow": "^co-spark$", **login(kafka)}
+    frame = spark.read.format("kafka_committed_offsets").options(**options).load()
+    assert {(row.partition, row.committed_offset) for row in frame.collect()} == {(0, 1), (1, 2)}
+    frame.explain(extended=True)
+    assert "cret" not in capsys.readouterr().out

@@ -1,0 +1,313 @@
+"""The data source `kafka_group_members`: real members of every kind of group, and what each fault leaves."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from kafka import KafkaAdminClient, KafkaProducer
+from kafka.admin import ResourceType
+from pyspark.sql import SparkSession
+
+from pipeline.kafka.committed_offsets import CommittedOffsetsSource
+from pipeline.kafka.group_members import GroupMembersSource
+from pipeline.local.broker import EmbeddedKafka
+from pipeline.local.console_reader import ConsoleReader
+from pipeline.local.plan import TopicPlan
+from pipeline.local.topics import create_topics
+from tests.helpers.kafka import (
+    IN_A_HURRY,
+    Planned,
+    Row,
+    commit,
+    denied,
+    join,
+    login,
+    member,
+    parsed,
+    plan,
+    read,
+    wait_for,
+)
+from tests.helpers.network import HOST, Proxy, free_port
+
+DESCRIBE_GROUPS = 15
+SHARE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleShareConsumer"
+ODD_GROUPS = ["gm-odd 'single' \"double\";", "gm-odd\nline", "gm-odd-Größe-群-🙂", "gm-odd-" + 242 * "g"]
+
+
+@pytest.fixture(scope="module")
+def admin(kafka: EmbeddedKafka) -> Iterator[Any]:
+    with KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers) as client:
+        create_topics(client, {"gm-a": 2, "gm-b": 1})
+        yield client
+
+
+def members(kafka: EmbeddedKafka, groups: str, **options: str) -> list[Row]:
+    """The rows of the groups whose names match, sorted; each was stamped, the stamp is left out."""
+    before = datetime.now(UTC)
+    rows = read(GroupMembersSource, kafka.bootstrap_servers, groups_allow=groups, **options)
+    for row in rows:
+        assert before <= row.pop("captured_at") <= datetime.now(UTC)
+    return sorted(rows, key=lambda row: (row["group_id"] or "", row["client_id"] or "", row["partition"] or 0))
+
+
+def row(group: str, **values: Any) -> Row:
+    """A row of an ordinary group; what is not given is NULL."""
+    nothing = dict.fromkeys(GroupMembersSource.observed.names)
+    nothing.pop("captured_at")
+    return nothing | {"group_id": group, "group_type": "classic"} | values
+
+
+def test_a_static_member_is_a_row_for_each_of_its_partitions(kafka: EmbeddedKafka, admin: Any) -> None:
+    options = {"group_instance_id": "gm-instance", "client_id": "gm-client"}
+    with member(kafka, "gm-static", "gm-a", "gm-b", partitions=3, **options) as consumer:
+        rows = members(kafka, "^gm-static$")
+        shared = {
+            "state": "Stable",
+            "protocol": "consumer",
+            "assignor": "range",
+            "member_id": consumer.group_metadata().member_id,
+            "instance_id": "gm-instance",
+            "client_id": "gm-client",
+            "host": HOST,
+        }
+    expected = [("gm-a", 0), ("gm-a", 1), ("gm-b", 0)]
+    assert sorted((one["topic"], one["partition"]) for one in rows) == expected
+    for one in rows:
+        assert one == row("gm-static", **shared, topic=one["topic"], partition=one["partition"])
+
+
+def test_a_member_without_partitions_is_a_row_too(kafka: EmbeddedKafka, admin: Any) -> None:
+    with ExitStack() as stack:
+        first = stack.enter_context(member(kafka, "gm-idle", "gm-b", client_id="gm-1"))
+        polled = {"meanwhile": lambda: first.poll(timeout_ms=50), "partitions": 0}
+        idle = stack.enter_context(member(kafka, "gm-idle", "gm-b", client_id="gm-2", **polled))
+        held = {"gm-1": len(first.assignment()), "gm-2": len(idle.assignment())}
+        rows = members(kafka, "^gm-idle$")
+    assert sorted(held.values()) == [0, 1]
+    assert {one["client_id"]: (one["topic"], one["partition"], one["state"]) for one in rows} == {
+        client: ("gm-b", 0, "Stable") if partitions else (None, None, "Stable") for client, partitions in held.items()
+    }
+
+
+def test_a_group_without_members_is_a_row(kafka: EmbeddedKafka, admin: Any) -> None:
+    commit(admin, "gm-empty", {("gm-a", 0): 1})
+    assert members(kafka, "^gm-empty$") == [row("gm-empty", state="Empty")]
+
+
+def test_members_of_other_protocols_have_no_partitions(kafka: EmbeddedKafka, admin: Any) -> None:
+    member_id = join(kafka, "gm-connect", "connect", b"\x00\x01 a worker's own")
+    assert members(kafka, "^gm-connect$") == [
+        row(
+            "gm-connect",
+            state="Stable",
+            protocol="connect",
+            assignor="own",
+            member_id=member_id,
+            client_id="laglake",
+            host=HOST,
+        )
+    ]
+
+
+def test_an_assignment_that_cannot_be_read_is_an_error_of_that_member(kafka: EmbeddedKafka, admin: Any) -> None:
+    member_id = join(kafka, "gm-garbage", "consumer", b"\x00\x01\x7f\xff\xff\xff")
+    (one,) = members(kafka, "^gm-garbage$")
+    assert (one["member_id"], one["topic"], one["error"]) == (member_id, None, "INCONSISTENT_GROUP_PROTOCOL")
+
+
+def test_partitions_of_topics_that_the_filter_denies_are_left_out(kafka: EmbeddedKafka, admin: Any) -> None:
+    def assigned(**options: str) -> list[tuple[str | None, int | None]]:
+        return [(one["topic"], one["partition"]) for one in members(kafka, "^gm-filter$", **options)]
+
+    with member(kafka, "gm-filter", "gm-a", "gm-b", partitions=3):
+        assert sorted(assigned(topics_deny="a$")) == [("gm-b", 0)]
+        assert assigned(topics_allow="^gm-a$") == [("gm-a", 0), ("gm-a", 1)]
+        # The member is there all the same.
+        assert assigned(topics_deny="^gm") == [(None, None)]
+
+
+@pytest.mark.parametrize("api_version", [None, "2.8", "2.4"])
+def test_odd_names_are_read_whatever_the_brokers_version(
+    kafka: EmbeddedKafka, admin: Any, api_version: str | None
+) -> None:
+    for group in ODD_GROUPS:
+        commit(admin, group, {("gm-a", 0): 1})
+    options = {"api_version": api_version} if api_version else {}
+    rows = members(kafka, "^gm-odd", **options)
+    group_type = None if api_version else "classic"
+    assert rows == [row(group, state="Empty", group_type=group_type) for group in sorted(ODD_GROUPS)]
+
+
+def test_a_denied_group_is_never_asked_for(kafka: EmbeddedKafka, admin: Any) -> None:
+    commit(admin, "gm-wanted", {("gm-a", 0): 1})
+    commit(admin, "gm-unwanted", {("gm-a", 0): 1})
+    with Proxy() as proxy:
+        rows = members(kafka, "^gm-", groups_deny="unwanted", proxy_url=proxy.url)
+    assert "gm-wanted" in {one["group_id"] for one in rows}
+    assert any(b"gm-wanted" in request.frame for request in proxy.requests)
+    assert not any(b"gm-unwanted" in request.frame for request in proxy.requests)
+
+
+@pytest.mark.parametrize("api_version", ["4.0", "2.8"])
+def test_a_group_deleted_between_planning_and_reading_is_a_row_that_says_so(
+    kafka: EmbeddedKafka, admin: Any, api_version: str
+) -> None:
+    commit(admin, "gm-deleted", {("gm-a", 0): 1})
+    commit(admin, "gm-deleted-not", {("gm-a", 0): 1})
+    planned = plan(GroupMembersSource, kafka.bootstrap_servers, groups_allow="^gm-deleted", api_version=api_version)
+    admin.delete_groups(["gm-deleted"])
+    assert {one["group_id"]: one["error"] for one in planned.rows()} == {
+        "gm-deleted": "GROUP_ID_NOT_FOUND",
+        "gm-deleted-not": None,
+    }
+
+
+def test_a_group_that_we_may_not_describe_is_a_row_with_what_the_list_says(kafka: EmbeddedKafka, admin: Any) -> None:
+    commit(admin, "gm-acl-open", {("gm-a", 0): 1})
+    commit(admin, "gm-acl-shut", {("gm-a", 0): 1})
+    with denied(kafka, ResourceType.GROUP, "gm-acl-shut"):
+        rows = read(GroupMembersSource, kafka.sasl_bootstrap_servers, groups_allow="^gm-acl", **login(kafka))
+    for one in rows:
+        one.pop("captured_at")
+    refused = row("gm-acl-shut", state="Empty", error="GROUP_AUTHORIZATION_FAILED")
+    assert sorted(rows, key=lambda one: one["group_id"]) == [row("gm-acl-open", state="Empty"), refused]
+
+
+def test_a_connection_lost_midway_is_made_anew_and_requests_are_counted(kafka: EmbeddedKafka, admin: Any) -> None:
+    commit(admin, "gm-lost", {("gm-a", 0): 1})
+    with Proxy.cutting_first(DESCRIBE_GROUPS) as proxy:
+        options = {"groups_allow": "^gm-lost$", "count_requests": "true", "proxy_url": proxy.url}
+        one, count = read(GroupMembersSource, kafka.bootstrap_servers, **options)
+    assert (one["group_id"], one["state"], one["error"]) == ("gm-lost", "Empty", None)
+    # ListGroups and Metadata, DescribeGroups, FindCoordinator, DescribeGroups.
+    assert (count["request_broker"], count["requests"]) == (1, 5)
+
+
+def test_a_cluster_lost_between_planning_and_reading_keeps_every_error(kafka3: EmbeddedKafka) -> None:
+    with KafkaAdminClient(bootstrap_servers=kafka3.bootstrap_servers) as admin3:
+        create_topics(admin3, {"gm3": 1})
+        for number in range(12):
+            commit(admin3, f"gm3-{number}", {("gm3", 0): 1})
+    kafka3.freeze(2)
+    try:
+        planned = plan(GroupMembersSource, kafka3.address(1), groups_allow="^gm3-", **IN_A_HURRY)
+    finally:
+        kafka3.thaw(2)
+    nowhere = f"{HOST}:{free_port()}"
+    planned.reader.options = parsed(nowhere)
+    rows = Planned(planned.reader, [replace(chunk, address=nowhere) for chunk in planned.chunks]).rows()
+    by_error: dict[str, set[str | None]] = {}
+    for one in rows:
+        by_error.setdefault(one["error"], set()).add(one["group_id"])
+    # The groups that could not even be listed are still a row.
+    assert set(by_error) == {"NETWORK_EXCEPTION", "REQUEST_TIMED_OUT"}
+    assert by_error["REQUEST_TIMED_OUT"] == {None}
+    assert by_error["NETWORK_EXCEPTION"] < {f"gm3-{number}" for number in range(12)}
+
+
+# --- groups of the new protocols, which only the Java clients speak
+
+
+@dataclass(frozen=True)
+class NewGroups:
+    """A consumer group (KIP-848) and a share group (KIP-932), each with a member."""
+
+    kafka: EmbeddedKafka
+    consumer: str = "gm-new-consumer"
+    share: str = "gm-new-share"
+
+
+@pytest.fixture(scope="module")
+def new_groups(kafka: EmbeddedKafka) -> Iterator[NewGroups]:
+    groups = NewGroups(kafka)
+    with KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers) as admin:
+        create_topics(admin, {"gm-new": 2})
+    producer = KafkaProducer(bootstrap_servers=kafka.bootstrap_servers)
+    for partition in (0, 1):
+        producer.send("gm-new", b"x", partition=partition)
+    producer.close(timeout=10)
+    where = ("--bootstrap-server", kafka.bootstrap_servers, "--topic", "gm-new", "--group", groups.share)
+    sharing = kafka.spawn_tool(SHARE_CONSUMER, *where)
+    reader = ConsoleReader(kafka, groups.consumer, TopicPlan("gm-new", 2, 1, 1))
+    reader.start()
+    try:
+        assert reader.settled.wait(60), reader.error
+        wait_for(lambda: [one["state"] for one in members(kafka, groups.share)] == ["Stable"], timeout_s=60)
+        yield groups
+    finally:
+        reader.ask_to_stop()
+        kafka.end_tool(sharing)
+        reader.join(10)
+
+
+def test_a_group_of_the_new_protocol_has_its_members_and_partitions(new_groups: NewGroups) -> None:
+    rows = members(new_groups.kafka, new_groups.consumer)
+    member_ids = {one["member_id"] for one in rows}
+    shared = {
+        "group_type": "consumer",
+        "state": "Stable",
+        "protocol": "consumer",
+        "assignor": "uniform",
+        "member_id": member_ids.pop(),
+        "client_id": f"{new_groups.consumer}-1",
+        "host": HOST,
+        "topic": "gm-new",
+    }
+    assert rows == [row(new_groups.consumer, **shared, partition=partition) for partition in (0, 1)]
+    assert not member_ids
+    assert len(shared["member_id"]) == 22
+
+
+def test_a_new_groups_partitions_are_filtered_too(new_groups: NewGroups) -> None:
+    (one,) = members(new_groups.kafka, new_groups.consumer, topics_deny="^gm-new$")
+    assert (one["topic"], one["partition"], one["client_id"]) == (None, None, f"{new_groups.consumer}-1")
+
+
+def test_a_new_group_that_we_may_not_describe_is_a_row_with_what_the_list_says(new_groups: NewGroups) -> None:
+    kafka = new_groups.kafka
+    with denied(kafka, ResourceType.GROUP, new_groups.consumer):
+        options = {"groups_allow": new_groups.consumer, **login(kafka)}
+        (one,) = read(GroupMembersSource, kafka.sasl_bootstrap_servers, **options)
+    one.pop("captured_at")
+    assert one == row(
+        new_groups.consumer,
+        group_type="consumer",
+        state="Stable",
+        protocol="consumer",
+        error="GROUP_AUTHORIZATION_FAILED",
+    )
+
+
+def test_a_new_group_is_not_called_dead_where_brokers_tell_no_types(new_groups: NewGroups) -> None:
+    assert members(new_groups.kafka, new_groups.consumer, api_version="2.8") == [
+        row(new_groups.consumer, group_type=None, state="Stable", protocol="consumer", error="GROUP_ID_NOT_FOUND")
+    ]
+
+
+def test_a_share_group_is_a_row_with_its_type_and_state_and_has_no_commits(new_groups: NewGroups) -> None:
+    assert members(new_groups.kafka, new_groups.share) == [
+        row(new_groups.share, group_type="share", state="Stable", protocol="share")
+    ]
+    with Proxy() as proxy:
+        options = {"groups_allow": new_groups.share, "proxy_url": proxy.url}
+        assert read(CommittedOffsetsSource, new_groups.kafka.bootstrap_servers, **options) == []
+    assert not any(new_groups.share.encode() in request.frame for request in proxy.requests)
+
+
+def test_a_new_groups_commits_are_read_as_all_others(new_groups: NewGroups) -> None:
+    rows = read(CommittedOffsetsSource, new_groups.kafka.bootstrap_servers, groups_allow=new_groups.consumer)
+    assert {(one["topic"], one["partition"]): one["committed_offset"] for one in rows} == {
+        ("gm-new", 0): 1,
+        ("gm-new", 1): 1,
+    }
+
+
+def test_spark_reads_them(spark: SparkSession, kafka: EmbeddedKafka, admin: Any) -> None:
+    commit(admin, "gm-spark", {("gm-a", 0): 1})
+    options = {"bootstrap_servers": kafka.bootstrap_servers, "groups_allow": "^gm-spark$"}
+    one: Any = spark.read.format("kafka_group_members").options(**options).load().first()
+    assert (one.group_id, one.group_type, one.state, one.error) == ("gm-spark", "classic", "Empty", None)

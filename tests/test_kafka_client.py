@@ -1,0 +1,415 @@
+"""The contract that a new kafka-python has to pass: many requests, slow, frozen, moved and dead brokers, deadlines.
+
+Brokers 2 and 3 of `kafka3` are treated badly here and are well again afterwards.
+"""
+
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
+from kafka.protocol.consumer import ListOffsetsRequest, OffsetFetchRequest
+from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
+
+from pipeline.errors import ClusterError
+from pipeline.kafka.brokers import BrokersSource
+from pipeline.kafka.client import Failure, KafkaClient, error_name, in_chunks
+from pipeline.kafka.committed_offsets import CommittedOffsetsSource
+from pipeline.kafka.group_members import GroupMembersSource
+from pipeline.kafka.watermarks import WatermarksSource
+from pipeline.local.broker import EmbeddedKafka
+from pipeline.local.errors import BrokerError
+from pipeline.local.topics import create_topics
+from tests.helpers.kafka import IN_A_HURRY, Planned, Row, commit, parsed, plan, read, wait_for
+from tests.helpers.network import HOST, Proxy, free_port
+
+METADATA = 3
+GROUPS = [f"kc-{number:02}" for number in range(30)]
+
+
+@pytest.fixture(scope="module")
+def admin3(kafka3: EmbeddedKafka) -> Iterator[Any]:
+    with KafkaAdminClient(bootstrap_servers=kafka3.address(1)) as client:
+        yield client
+
+
+@pytest.fixture
+def client(kafka3: EmbeddedKafka) -> Iterator[KafkaClient]:
+    with KafkaClient(parsed(kafka3.address(1))) as client:
+        yield client
+
+
+def metadata_of(topic: str) -> Any:
+    return MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+
+
+def versions() -> Any:
+    return ApiVersionsRequest(client_software_name="test", client_software_version="0")
+
+
+@contextmanager
+def at_most(seconds: float) -> Iterator[None]:
+    started = time.monotonic()
+    yield
+    assert time.monotonic() - started < seconds
+
+
+@contextmanager
+def frozen(kafka: EmbeddedKafka, broker: int) -> Iterator[None]:
+    kafka.freeze(broker)
+    try:
+        yield
+    finally:
+        kafka.thaw(broker)
+
+
+TIMED_OUT = Failure("REQUEST_TIMED_OUT")
+
+
+# --- requests
+
+
+def test_two_hundred_requests_go_out_at_once_on_a_new_connection_and_come_back_in_order(client: KafkaClient) -> None:
+    names = [f"kc-nothing-{number}" for number in range(200)]
+    with at_most(10):
+        answers = client.exchange([(2, metadata_of(name)) for name in names])
+    assert [answer.topics[0].name for answer in answers] == names
+    assert client.requests == {2: 200}
+
+
+def test_more_requests_than_a_connection_may_have_in_flight_wait_for_their_turn(client: KafkaClient) -> None:
+    with at_most(20):
+        answers = client.exchange([(2, versions()) for _ in range(1500)] + [(2, versions())])
+    assert [answer for answer in answers if isinstance(answer, Failure)] == []
+    assert len(answers) == 1501
+
+
+def test_what_fails_does_not_touch_the_rest(client: KafkaClient) -> None:
+    no_such_version = ListOffsetsRequest(replica_id=-1, topics=[], min_version=99)
+    answers = client.exchange([(1, versions()), (99, versions()), (2, no_such_version), (3, versions())])
+    assert [isinstance(answer, Failure) for answer in answers] == [False, True, True, False]
+    assert answers[1:3] == [Failure("NETWORK_EXCEPTION"), Failure("UNSUPPORTED_VERSION")]
+
+
+def test_every_broker_tells_its_own_api_versions(client: KafkaClient) -> None:
+    supported = [client.api_versions(broker) for broker in (1, 2, 3)]
+    for versions_of_one in supported:
+        # Kafka 4.3: ListOffsets, OffsetFetch, ConsumerGroupDescribe; Produce v0 to v2 are gone, LeaderAndIsr is too.
+        assert isinstance(versions_of_one, dict)
+        assert [versions_of_one.get(key) for key in (2, 9, 69, 4)] == [11, 10, 1, None]
+
+
+def test_a_version_is_the_highest_that_both_sides_have(kafka3: EmbeddedKafka, client: KafkaClient) -> None:
+    assert (client.version(OffsetFetchRequest), client.version(ListOffsetsRequest)) == (10, 11)
+    with KafkaClient(parsed(kafka3.address(1), api_version="2.8")) as old:
+        assert (old.version(OffsetFetchRequest), old.version(ListOffsetsRequest)) == (7, 6)
+
+
+def test_a_closed_client_leaves_nothing_running(kafka3: EmbeddedKafka) -> None:
+    before = set(threading.enumerate())
+    with KafkaClient(parsed(kafka3.address(1))) as client:
+        client.exchange([(2, versions())])
+        assert set(threading.enumerate()) > before
+    wait_for(lambda: set(threading.enumerate()) <= before, timeout_s=5)
+
+
+def test_the_first_bootstrap_server_may_be_dead(kafka3: EmbeddedKafka) -> None:
+    with at_most(5), KafkaClient(parsed(f"{HOST}:{free_port()},{kafka3.address(2)}")) as client:
+        assert client.brokers() == {broker: kafka3.address(broker) for broker in (1, 2, 3)}
+
+
+def test_metadata_that_cannot_be_read_says_so(kafka3: EmbeddedKafka) -> None:
+    # The first two are the client's own, to learn who the brokers are.
+    with Proxy(lambda request: request.api_key == METADATA and proxy.api_keys().count(METADATA) > 2) as proxy:
+        options = {"proxy_url": proxy.url, "retries": "1"}
+        with pytest.raises(ClusterError, match="the cluster's metadata cannot be read: NETWORK_EXCEPTION"):
+            plan(WatermarksSource, kafka3.address(1), **options)
+
+
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [
+        (-1, "UNKNOWN_SERVER_ERROR"),
+        (0, None),
+        (3, "UNKNOWN_TOPIC_OR_PARTITION"),
+        (6, "NOT_LEADER_OR_FOLLOWER"),
+        (14, "COORDINATOR_LOAD_IN_PROGRESS"),
+        (15, "COORDINATOR_NOT_AVAILABLE"),
+        (16, "NOT_COORDINATOR"),
+        (17, "INVALID_TOPIC_EXCEPTION"),
+        (30, "GROUP_AUTHORIZATION_FAILED"),
+        (69, "GROUP_ID_NOT_FOUND"),
+        (78, "OFFSET_NOT_AVAILABLE"),
+        (129, "REBOOTSTRAP_REQUIRED"),
+        (9999, "UNKNOWN_ERROR_9999"),
+    ],
+)
+def test_errors_have_kafkas_own_names(code: int, name: str | None) -> None:
+    assert error_name(code) == name
+
+
+@pytest.mark.parametrize(
+    ("size", "chunks"),
+    [(1, [[1], [2], [3], [4]]), (2, [[1, 2], [3, 4]]), (3, [[1, 2, 3], [4]]), (4, [[1, 2, 3, 4]]), (5, [[1, 2, 3, 4]])],
+)
+def test_chunks_have_at_most_their_size(size: int, chunks: list[list[int]]) -> None:
+    assert list(in_chunks([1, 2, 3, 4], size)) == chunks
+    assert list(in_chunks([], size)) == []
+
+
+# --- a broker that does not answer
+
+
+def test_a_frozen_broker_costs_its_own_answers_only(kafka3: EmbeddedKafka) -> None:
+    with KafkaClient(parsed(kafka3.address(1), request_timeout_ms="1500")) as client:
+        client.exchange([(2, versions())])
+        with frozen(kafka3, 2), at_most(3):
+            answers = client.exchange([(2, versions()), (1, versions()), (2, versions()), (3, versions())])
+    assert [answers[0], answers[2]] == [TIMED_OUT, TIMED_OUT]
+    assert not isinstance(answers[1], Failure)
+    assert not isinstance(answers[3], Failure)
+
+
+def test_requests_that_wait_for_a_connection_have_one_limit_together(kafka3: EmbeddedKafka) -> None:
+    options = parsed(kafka3.address(1), request_timeout_ms="700")
+    with KafkaClient(options) as client, frozen(kafka3, 2), at_most(2.5):
+        answers = client.exchange([(2, versions()) for _ in range(6)])
+    assert answers == [TIMED_OUT] * 6
+
+
+def ask_versions(client: KafkaClient, items: Mapping[str, Any]) -> dict[str, Any]:
+    """Ask for items at their brokers; they never move."""
+
+    def ask(broker: int | None, names: Sequence[str]) -> dict[str, Any]:
+        return dict.fromkeys(names, client.exchange([(broker, versions())])[0])
+
+    return client.ask_all(items, ask, lambda names: {name: items[name] for name in names})
+
+
+def test_a_broker_that_has_let_a_request_time_out_is_not_asked_again(kafka3: EmbeddedKafka) -> None:
+    with KafkaClient(parsed(kafka3.address(1), request_timeout_ms="1000")) as client:
+        client.exchange([(2, versions())])
+        client.requests.clear()
+        with frozen(kafka3, 2), at_most(2.5):
+            answers = ask_versions(client, {"here": 1, "frozen": 2})
+    assert answers["frozen"] == TIMED_OUT
+    assert not isinstance(answers["here"], Failure)
+    assert client.requests == {1: 1, 2: 1}
+
+
+def test_a_task_ends_at_its_deadline_whatever_else_the_limits_are(kafka3: EmbeddedKafka) -> None:
+    with KafkaClient(parsed(kafka3.address(1), task_timeout_ms="1500", retries="100")) as client:
+        client.exchange([(2, versions())])
+        client.requests.clear()
+        with frozen(kafka3, 2), at_most(3):
+            answers = ask_versions(client, {"frozen": 2, "nowhere": Failure("COORDINATOR_NOT_AVAILABLE")})
+            late = client.exchange([(1, versions())])
+    assert answers == {"frozen": TIMED_OUT, "nowhere": Failure("COORDINATOR_NOT_AVAILABLE")}
+    assert late == [TIMED_OUT]
+    assert client.requests == {2: 1}
+
+
+def test_a_frozen_leader_costs_its_own_partitions_only(kafka3: EmbeddedKafka, admin3: Any) -> None:
+    admin3.create_topics({"kc-frozen": {"assignments": {0: [1], 1: [2], 2: [3]}}}, wait_for_metadata=True)
+
+    def planned() -> Planned:
+        return plan(WatermarksSource, kafka3.address(1), topics_allow="^kc-frozen$", **IN_A_HURRY)
+
+    wait_for(lambda: len(planned().chunks) == 3)
+    before = planned()
+    with frozen(kafka3, 2), at_most(6):
+        rows = {row["partition"]: (row["leader"], row["high_watermark"], row["error"]) for row in before.rows()}
+    assert rows == {0: (1, 0, None), 1: (2, None, "REQUEST_TIMED_OUT"), 2: (3, 0, None)}
+
+
+# --- a broker that throttles
+
+
+def test_a_throttled_client_waits_and_loses_nothing(kafka: EmbeddedKafka, caplog: pytest.LogCaptureFixture) -> None:
+    def quota(*change: str) -> None:
+        who = ("--entity-type", "clients", "--entity-name", "laglake")
+        tool = kafka.run_tool(
+            "kafka.admin.ConfigCommand", "--bootstrap-server", kafka.bootstrap_servers, "--alter", *change, *who
+        )
+        assert tool.returncode == 0, tool.stderr
+
+    options = parsed(kafka.bootstrap_servers, retries="0")
+    with KafkaClient(options) as client:
+        quota("--add-config", "request_percentage=0.01")
+        try:
+            assert not isinstance(client.exchange([(1, metadata_of("kc-nothing"))])[0], Failure)
+            wait_for(lambda: client.exchange([(1, versions())]) and "throttled by broker" in caplog.text)
+            # The connection rests for a second now; whoever asks meanwhile waits.
+            assert not isinstance(client.exchange([(1, versions())])[0], Failure)
+            assert not isinstance(client.metadata(None), Failure)
+            with KafkaClient(options) as another:
+                assert another.brokers() == {1: kafka.address(1)}
+        finally:
+            quota("--delete-config", "request_percentage")
+
+
+# --- brokers that are not, or no longer, the right ones
+
+
+def test_a_wrong_coordinator_is_put_right(kafka3: EmbeddedKafka, admin3: Any) -> None:
+    create_topics(admin3, {"kc-wrong": 1})
+    for group in GROUPS[:6]:
+        commit(admin3, group, {("kc-wrong", 0): 5})
+    for source in (CommittedOffsetsSource, GroupMembersSource):
+        planned = plan(source, kafka3.address(1), groups_allow="^kc-0[0-5]$")
+        wrong = [
+            replace(chunk, items=[group._replace(coordinator=group.coordinator % 3 + 1) for group in chunk.items])
+            for chunk in planned.chunks
+        ]
+        rows = Planned(planned.reader, wrong).rows()
+        assert {row["group_id"]: row["error"] for row in rows} == dict.fromkeys(GROUPS[:6])
+
+
+def test_a_leader_that_has_moved_while_alive_is_followed(kafka3: EmbeddedKafka, admin3: Any) -> None:
+    admin3.create_topics({"kc-moving": {"assignments": {0: [2], 1: [2]}}}, wait_for_metadata=True)
+    wait_for(lambda: leaders_of(admin3, "kc-moving") == {2})
+    planned = plan(WatermarksSource, kafka3.address(1), topics_allow="^kc-moving$")
+    reassign(admin3, TopicPartition("kc-moving", 0), [3])
+    rows = {row["partition"]: row for row in planned.rows()}
+    assert (rows[0]["leader"], rows[0]["replicas"], rows[0]["error"]) == (3, [3], None)
+    assert (rows[0]["leader_epoch"] > 0, rows[0]["high_watermark"]) == (True, 0)
+    assert (rows[1]["leader"], rows[1]["error"]) == (2, None)
+
+
+# --- a broker that is shut down, and comes back
+
+
+def offsets_partition(group: str) -> int:
+    """Which partition of __consumer_offsets has the group: Java's hash of its name, over the 12 partitions here."""
+    hashed = 0
+    for character in group:
+        hashed = (31 * hashed + ord(character)) % 2**32
+    return abs(hashed - 2**32 if hashed >= 2**31 else hashed) % 12
+
+
+def partitions_of(admin: Any, *topics: str) -> dict[TopicPartition, Any]:
+    described = admin.describe_topics(list(topics))
+    return {TopicPartition(t["name"], p["partition_index"]): p for t in described for p in t["partitions"]}
+
+
+def leaders_of(admin: Any, *topics: str) -> set[int]:
+    return {partition["leader_id"] for partition in partitions_of(admin, *topics).values()}
+
+
+def reassign(admin: Any, partition: TopicPartition, replicas: list[int]) -> None:
+    admin.alter_partition_reassignments({partition: replicas})
+    wait_for(lambda: not admin.list_partition_reassignments())
+
+
+SOURCES = (CommittedOffsetsSource, GroupMembersSource, WatermarksSource)
+FILTERS = {"groups_allow": "^kc-[0-9]{2}$", "topics_allow": "^kc-outage$"}
+
+
+@dataclass
+class Outage:
+    """What was read while broker 2 was down, planned before and meanwhile, and when it had come back."""
+
+    lost_groups: set[str]
+    planned_before: dict[str, list[Row]] = field(default_factory=dict)
+    planned_during: dict[str, list[Row]] = field(default_factory=dict)
+    brokers: list[Row] = field(default_factory=list)
+    returned: list[Row] = field(default_factory=list)
+
+
+@pytest.fixture(scope="module")
+def outage(kafka3: EmbeddedKafka, admin3: Any) -> Outage:
+    """Broker 2 is shut down between planning and reading.
+
+    It is one of two replicas of partition 0 of topic kc-outage, the only one of partition 1, none of partition 2. And
+    it is the only one of one partition of __consumer_offsets, whose groups have no coordinator meanwhile.
+    """
+    admin3.create_topics({"kc-outage": {"assignments": {0: [2, 3], 1: [2, 3], 2: [1, 3]}}}, wait_for_metadata=True)
+    reassign(admin3, TopicPartition("kc-outage", 1), [2])
+    producer = KafkaProducer(bootstrap_servers=kafka3.bootstrap_servers)
+    for partition in range(3):
+        producer.send("kc-outage", b"x", partition=partition).get(timeout=10)
+    producer.close(timeout=10)
+    for group in GROUPS:
+        commit(admin3, group, {("kc-outage", 0): 1})
+    offsets = TopicPartition("__consumer_offsets", offsets_partition(GROUPS[0]))
+    replicas = partitions_of(admin3, offsets.topic)[offsets]["replica_nodes"]
+    reassign(admin3, offsets, [2])
+    seen = Outage({group for group in GROUPS if offsets_partition(group) == offsets.partition})
+    try:
+        shut_down_and_read(kafka3, admin3, seen)
+    finally:
+        with suppress(BrokerError):  # it is started already
+            kafka3.start(2)
+        reassign(admin3, offsets, replicas)
+    return seen
+
+
+def shut_down_and_read(kafka3: EmbeddedKafka, admin3: Any, seen: Outage) -> None:
+    limits = {"retries": "3", "retry_backoff_ms": "50"}
+    before = {source.name(): plan(source, kafka3.bootstrap_servers, **FILTERS, **limits) for source in SOURCES}
+    kafka3.stop(2)
+    wait_for(lambda: 2 not in leaders_of(admin3, "kc-outage", "__consumer_offsets"))
+    for source in SOURCES:
+        seen.planned_before[source.name()] = before[source.name()].rows()
+        seen.planned_during[source.name()] = read(source, kafka3.bootstrap_servers, **FILTERS, **limits)
+    seen.brokers = read(BrokersSource, kafka3.bootstrap_servers)
+    watermarks = before["kafka_watermarks"]
+    with KafkaClient(parsed(kafka3.address(1))) as client:
+        assert set(client.brokers()) == {1, 3}
+        kafka3.start(2)
+        wait_for(lambda: -1 not in leaders_of(admin3, "kc-outage", "__consumer_offsets"))
+        for chunk in watermarks.chunks:
+            for columns in watermarks.reader.fetch(client, chunk):
+                seen.returned += [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def by_group(rows: list[Row]) -> dict[str | None, str | None]:
+    """The error of every group, of which there must be one row."""
+    found = {row["group_id"]: row["error"] for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def by_partition(rows: list[Row]) -> dict[int, tuple[Any, ...]]:
+    found = {row["partition"]: (row["leader"], row["high_watermark"], row["error"]) for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+NO_COORDINATOR = "COORDINATOR_NOT_AVAILABLE"
+GROUP_SOURCES = ["kafka_committed_offsets", "kafka_group_members"]
+
+
+@pytest.mark.parametrize("source", GROUP_SOURCES)
+def test_groups_whose_coordinator_is_shut_down_are_read_from_the_next(outage: Outage, source: str) -> None:
+    assert 0 < len(outage.lost_groups) < len(GROUPS)
+    expected = {group: NO_COORDINATOR if group in outage.lost_groups else None for group in GROUPS}
+    assert by_group(outage.planned_before[source]) == expected
+
+
+@pytest.mark.parametrize("source", GROUP_SOURCES)
+def test_groups_that_nobody_coordinates_are_one_row_without_a_name(outage: Outage, source: str) -> None:
+    expected: dict[str | None, str | None] = dict.fromkeys(set(GROUPS) - outage.lost_groups)
+    assert by_group(outage.planned_during[source]) == expected | {None: NO_COORDINATOR}
+
+
+@pytest.mark.parametrize("planned", ["planned_before", "planned_during"])
+def test_a_leader_that_is_shut_down_is_followed_and_a_leaderless_partition_is_a_row(
+    outage: Outage, planned: str
+) -> None:
+    rows = getattr(outage, planned)["kafka_watermarks"]
+    assert by_partition(rows) == {0: (3, 1, None), 1: (None, None, "LEADER_NOT_AVAILABLE"), 2: (1, 1, None)}
+    (leaderless,) = (row for row in rows if row["error"])
+    assert (leaderless["replicas"], len(leaderless["topic_id"]), leaderless["captured_at"] is None) == ([2], 22, False)
+
+
+def test_a_broker_that_is_shut_down_is_not_listed(outage: Outage) -> None:
+    assert {row["broker"]: row["error"] for row in outage.brokers} == {1: None, 3: None}
+
+
+def test_a_broker_that_comes_back_is_found_by_a_client_that_never_knew_it(outage: Outage) -> None:
+    assert by_partition(outage.returned) == {0: (3, 1, None), 1: (2, 1, None), 2: (1, 1, None)}

@@ -1,0 +1,210 @@
+"""The lag job: which snapshots it computes, in what order, at what cost; and how it remembers a recreated topic."""
+
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.quiet import config
+from helpers.rows import frame
+from kafka import KafkaAdminClient
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from pipeline import derive
+from pipeline.config import Config
+from pipeline.derive import compute_cluster, compute_lag
+from pipeline.errors import LakeError
+from pipeline.lake import Lake, of_snapshots, utc_date
+from pipeline.local.broker import EmbeddedKafka
+from pipeline.local.seeding import commit_offsets
+from pipeline.local.topics import create_topics
+from pipeline.snapshot import take_snapshots
+from pipeline.tables import COMMITTED_OFFSETS, COMPUTED, LAG, SNAPSHOTS, WATERMARKS
+
+DEAD = "127.0.0.1:1"
+T0 = datetime(2026, 1, 31, 23, 58, tzinfo=UTC)
+MINUTE_MS = 60_000
+# Across midnight, so across two dates of the partitioning.
+FIRST_MS = 1_769_903_880_000
+IDS = [FIRST_MS + number * MINUTE_MS for number in range(6)]
+
+
+def now() -> datetime:
+    return T0
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("lag-job")
+
+
+@pytest.fixture(scope="module")
+def lake(spark: SparkSession, folder: Path) -> Lake:
+    lake = Lake(spark, config(folder, "any", {"any": DEAD}).lake)
+    lake.prepare()
+    return lake
+
+
+def land(lake: Lake, cluster: str, snapshots: dict[int, tuple[str, int | None]]) -> None:
+    """Snapshots as a run leaves them: instant → its status, and the offset that its one group has committed."""
+    spark, ids = lake.spark, list(snapshots)
+    commits = [(cluster, i, utc_date(i), "g", "t", 0, o) for i, (_, o) in snapshots.items() if o is not None]
+    ends = [(cluster, i, utc_date(i), "t", 0, "id-1", 0, 9, 9, 9) for i, (_, o) in snapshots.items() if o is not None]
+    place = "cluster snapshot_id snapshot_date"
+    lake.replace(
+        COMMITTED_OFFSETS,
+        frame(spark, COMMITTED_OFFSETS, f"{place} group_id topic partition committed_offset", *commits),
+        of_snapshots(cluster, ids),
+    )
+    rungs = "log_start_offset last_stable_offset high_watermark log_end_offset"
+    lake.replace(
+        WATERMARKS,
+        frame(spark, WATERMARKS, f"{place} topic partition topic_id {rungs}", *ends),
+        of_snapshots(cluster, ids),
+    )
+    rows = [ledger_row(cluster, i, status) for i, (status, _) in snapshots.items()]
+    lake.merge(SNAPSHOTS, rows, cluster, "WHEN MATCHED THEN UPDATE SET *")
+
+
+def ledger_row(cluster: str, snapshot_id: int, status: str) -> tuple[Any, ...]:
+    given = {
+        "cluster": cluster,
+        "snapshot_id": snapshot_id,
+        "snapshot_date": utc_date(snapshot_id),
+        "run_id": f"run-{snapshot_id}",
+        "status": status,
+        "started_at": T0,
+    }
+    return tuple(given.get(name) for name in SNAPSHOTS.columns)
+
+
+def lags(lake: Lake, cluster: str) -> list[tuple[int, int]]:
+    rows = lake.read(LAG).where(F.col("cluster") == cluster).select("snapshot_id", "consumer_lag")
+    return sorted((row["snapshot_id"], row["consumer_lag"]) for row in rows.collect())
+
+
+def marks(lake: Lake, cluster: str) -> list[tuple[int, str]]:
+    rows = lake.read(COMPUTED).where((F.col("cluster") == cluster) & (F.col("job") == "lag"))
+    return sorted((row["snapshot_id"], row["run_id"]) for row in rows.collect())
+
+
+def commits(folder: Path) -> Sequence[int]:
+    return [len(list((folder / "lake" / t.name / "_delta_log").glob("*.json"))) for t in (LAG, COMPUTED)]
+
+
+# --- what is computed
+
+
+def test_only_what_readers_may_see_is_computed_and_that_once(lake: Lake, folder: Path) -> None:
+    statuses = ("complete", "partial", "failed", "running")
+    land(lake, "statuses", {i: (status, 4) for i, status in zip(IDS, statuses, strict=False)})
+    assert compute_cluster(lake, "statuses", now) == 2
+    assert lags(lake, "statuses") == [(IDS[0], 5), (IDS[1], 5)]
+    assert marks(lake, "statuses") == [(i, f"run-{i}") for i in IDS[:2]]
+    before = commits(folder)
+    assert compute_cluster(lake, "statuses", now) == 0
+    assert commits(folder) == before
+
+
+def test_late_snapshots_are_computed_and_cost_no_other(lake: Lake, folder: Path) -> None:
+    land(lake, "late", {IDS[1]: ("complete", 1), IDS[3]: ("complete", 3)})
+    assert compute_cluster(lake, "late", now) == 2
+    land(lake, "late", {IDS[2]: ("complete", 2), IDS[0]: ("complete", 0), IDS[4]: ("complete", 4)})
+    assert compute_cluster(lake, "late", now) == 3
+    assert lags(lake, "late") == [(i, 9 - offset) for offset, i in enumerate(IDS[:5])]
+    assert [i for i, _ in marks(lake, "late")] == IDS[:5]
+    history = lake.spark.sql(f"DESCRIBE HISTORY {lake.identifier(LAG)} LIMIT 3").collect()
+    # The first, the one between, the last: a batch ends where a computed snapshot begins.
+    assert [r["operationMetrics"]["numOutputRows"] for r in history] == ["1", "1", "1"]
+
+
+def test_empty_snapshots_are_marked(lake: Lake) -> None:
+    land(lake, "empty", {IDS[0]: ("complete", None), IDS[1]: ("complete", None)})
+    assert compute_cluster(lake, "empty", now) == 2
+    assert lags(lake, "empty") == []
+    assert [i for i, _ in marks(lake, "empty")] == IDS[:2]
+    assert compute_cluster(lake, "empty", now) == 0
+
+
+def test_many_snapshots_are_computed_in_batches(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(derive, "BATCH", 2)
+    land(lake, "batches", {i: ("complete", 7) for i in IDS[:5]})
+    assert compute_cluster(lake, "batches", now) == 5
+    assert lags(lake, "batches") == [(i, 2) for i in IDS[:5]]
+
+
+def test_a_cluster_whose_lag_cannot_be_computed_keeps_no_other(
+    spark: SparkSession, lake: Lake, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = config(folder, "any", {"broken": DEAD, "whole": DEAD})
+    for cluster in ("broken", "whole"):
+        land(lake, cluster, {IDS[0]: ("complete", 1)})
+    original = derive.compute_cluster
+
+    def failing(lake: Lake, cluster: str, clock: Callable[[], datetime]) -> int:
+        if cluster == "broken":  # a failing task: an exception that py4j leaves as it is
+            spark.range(1).select(F.expr("java_method('java.lang.Long', 'parseLong', 'x')")).collect()
+        return original(lake, cluster, clock)
+
+    monkeypatch.setattr(derive, "compute_cluster", failing)
+    with pytest.raises(LakeError, match="broken: Job aborted|broken: org.apache.spark.SparkException: Job aborted"):
+        compute_lag(spark, settings, ["broken", "whole"], now)
+    assert lags(lake, "whole") == [(IDS[0], 8)]
+
+
+# --- a topic that was deleted and created again, on a real broker
+
+
+def test_an_offset_of_a_recreated_topic_is_told_until_the_group_commits_anew(
+    spark: SparkSession, lake: Lake, folder: Path, kafka: EmbeddedKafka
+) -> None:
+    topic, group = "phoenix-orders", "phoenix-group"
+    settings = config(folder, "phoenix", {"phoenix": kafka.bootstrap_servers})
+    with KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers) as admin:
+        create_topics(admin, {topic: 1})
+        commit_offsets(admin, group, {(topic, 0): 5})
+        snap(spark, settings, 0)
+        recreate(admin, topic)
+        # Kafka forgets the commits of a deleted topic; a consumer that lives through it commits its position again.
+        wait_until(lambda: admin.list_group_offsets([group]) == {group: {}})
+        commit_offsets(admin, group, {(topic, 0): 5})
+        snap(spark, settings, 1)
+        assert compute_lag(spark, settings, ["phoenix"], now) == 2
+        snap(spark, settings, 2)
+        commit_offsets(admin, group, {(topic, 0): 0})
+        snap(spark, settings, 3)
+        assert compute_lag(spark, settings, ["phoenix"], now) == 2
+    rows = lake.read(LAG).where(F.col("cluster") == "phoenix").orderBy("snapshot_id").collect()
+    assert [(r["committed_offset"], r["offset_status"]) for r in rows] == [
+        (5, "beyond_end"),
+        (5, "recreated"),
+        (5, "recreated"),
+        (0, "ok"),
+    ]
+    old, new = rows[0]["topic_id"], rows[3]["topic_id"]
+    assert old != new
+    assert [r["topic_id"] for r in rows] == [old, new, new, new]
+    assert [r["committed_topic_id"] for r in rows] == [old, old, old, new]
+
+
+def snap(spark: SparkSession, settings: Config, minutes: int) -> None:
+    (outcome,) = take_snapshots(spark, settings, ["phoenix"], None, lambda: T0 + timedelta(minutes=minutes))
+    assert outcome.status == "complete", outcome
+
+
+def recreate(admin: Any, topic: str) -> None:
+    admin.delete_topics([topic])
+    wait_until(lambda: topic not in admin.list_topics())
+    create_topics(admin, {topic: 1})
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.1)
+
+

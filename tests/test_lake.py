@@ -1,0 +1,177 @@
+"""Where the tables are, how a lake is made and grows, and what two writers at once do."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.quiet import config, write_config
+from helpers.rows import SNAPSHOT_DATE, frame
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from jobs import snapshot as snapshot_job
+from pipeline import lake as lake_module
+from pipeline.config import LakeConfig
+from pipeline.derive import compute_lag
+from pipeline.errors import LakeError, SchemaError
+from pipeline.lake import LAYOUT_PROPERTY, Lake, of_snapshots, through_conflicts
+from pipeline.tables import LAG, LAYOUT_VERSION, QUARANTINE, SNAPSHOTS, TABLES, WATERMARKS, Table
+
+DEAD = "127.0.0.1:1"
+ID = 1_769_860_800_000
+
+
+def at_once(number: int, action: Callable[[], Any]) -> None:
+    """Do it in so many threads at the same time; raises what one of them raises."""
+    barrier = threading.Barrier(number)
+
+    def start(_: int) -> None:
+        barrier.wait(30)
+        action()
+
+    with ThreadPoolExecutor(number) as pool:
+        list(pool.map(start, range(number)))
+
+
+def without_columns(table: Table, count: int) -> Table:
+    return replace(table, schema=StructType(table.schema.fields[:-count]))
+
+
+def make_older(lake: Lake) -> None:
+    """A lake of layout 0, whose `lag` lacks two columns and whose `watermarks` lacks one."""
+    older = {LAG.name: without_columns(LAG, 2), WATERMARKS.name: without_columns(WATERMARKS, 1)}
+    for table in TABLES:
+        lake._create(older.get(table.name, table))
+    set_layout(lake, 0)
+
+
+def set_layout(lake: Lake, version: int) -> None:
+    name = lake.identifier(SNAPSHOTS)
+    lake.spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('{LAYOUT_PROPERTY}' = '{version}')")
+
+
+def new_lake(spark: SparkSession, folder: Path) -> Lake:
+    return Lake(spark, LakeConfig(root=str(folder / "lake")))
+
+
+def test_every_table_is_as_its_schema_says_and_open_to_other_readers(lake: Lake) -> None:
+    for table in TABLES:
+        detail = lake.spark.sql(f"DESCRIBE DETAIL {lake.identifier(table)}").collect()[0]
+        assert [f.jsonValue()["type"] for f in lake.read(table).schema] == [f.jsonValue()["type"] for f in table.schema]
+        assert lake.read(table).columns == table.columns
+        assert tuple(detail["partitionColumns"]) == table.partitioned_by
+        assert detail["minReaderVersion"] == 1  # no feature that a reader must know
+    assert lake.layout() == LAYOUT_VERSION
+
+
+def test_an_empty_lake_has_no_layout_and_nothing_to_compute(spark: SparkSession, tmp_path: Path) -> None:
+    settings = config(tmp_path, "any", {"east": DEAD})
+    lake = Lake(spark, settings.lake)
+    assert lake.layout() is None
+    assert compute_lag(spark, settings, ["east"], lambda: pytest.fail("nothing is marked")) == 0
+    assert lake.layout() == LAYOUT_VERSION
+
+
+def test_first_runs_at_once_both_find_the_lake_made(spark: SparkSession, tmp_path: Path) -> None:
+    lake = new_lake(spark, tmp_path)
+    at_once(3, lake.prepare)
+    assert lake.layout() == LAYOUT_VERSION
+    assert {table.name: lake.read(table).columns for table in TABLES} == {t.name: t.columns for t in TABLES}
+
+
+def test_a_lake_of_a_newer_layout_is_refused_in_one_line_and_left_alone(
+    lake: Lake, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    set_layout(lake, LAYOUT_VERSION + 1)
+    with pytest.raises(SchemaError):
+        lake.prepare()
+    file = write_config(tmp_path, "any", {"east": DEAD})
+    assert snapshot_job.main(["--config", str(file)]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"has layout {LAYOUT_VERSION + 1}, this laglake knows {LAYOUT_VERSION}: install" in line
+    assert lake.read(SNAPSHOTS).count() == 0
+
+
+def test_an_older_lake_grows_and_keeps_its_rows(spark: SparkSession, tmp_path: Path) -> None:
+    lake = new_lake(spark, tmp_path)
+    make_older(lake)
+    older, names = without_columns(LAG, 2), "snapshot_id group_id topic partition consumer_lag"
+    lake.replace(older, frame(spark, LAG, names, (ID, "g", "t", 0, 7)), of_snapshots("east", [ID]))
+    at_once(2, lake.prepare)
+    assert lake.layout() == LAYOUT_VERSION
+    assert lake.read(WATERMARKS).columns == WATERMARKS.columns
+    rows = frame(spark, LAG, f"{names} offset_status error", (ID + 1, "g", "t", 0, 8, "ok", None))
+    lake.replace(LAG, rows, f"cluster = 'east' AND snapshot_date = DATE'{SNAPSHOT_DATE}' AND snapshot_id = {ID + 1}")
+    found = lake.read(LAG).select("snapshot_id", "consumer_lag", "offset_status", "error").orderBy("snapshot_id")
+    assert [tuple(r) for r in found.collect()] == [(ID, 7, None, None), (ID + 1, 8, "ok", None)]
+
+
+def test_a_lake_that_cannot_be_made_is_one_line(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "lake").write_text("a file, not a folder")
+    with pytest.raises(LakeError, match="the lake cannot be made: ") as caught:
+        new_lake(spark, tmp_path).prepare()
+    assert "\n" not in str(caught.value)
+    assert "An error occurred while calling" not in str(caught.value)
+
+
+def test_tables_of_a_catalog_are_replaced_and_merged_as_those_of_a_folder(spark: SparkSession) -> None:
+    spark.sql("CREATE SCHEMA spark_catalog.lakes")
+    lake = Lake(spark, LakeConfig(catalog="spark_catalog", schema="lakes"))
+    lake.prepare()
+    try:
+        for lag in (1, 2):
+            for snapshot_id in (ID, ID + 1):
+                rows = frame(spark, LAG, "snapshot_id group_id consumer_lag", (snapshot_id, "g", lag))
+                lake.replace(LAG, rows, of_snapshots("east", [snapshot_id]))
+        found = lake.read_snapshots(LAG, "east", [ID + 1]).select("snapshot_id", "consumer_lag").collect()
+        assert [tuple(r) for r in found] == [(ID + 1, 2)]
+        row = ("east", ID, SNAPSHOT_DATE, "watermarks", "an expectation", "{}")
+        key = replace(QUARANTINE, key=("cluster", "snapshot_id"))
+        lake.merge(key, [row], "east")
+        lake.merge(key, [row], "east")
+        assert lake.read(QUARANTINE).count() == 1
+        detail = spark.sql(f"DESCRIBE DETAIL {lake.identifier(LAG)}").collect()[0]
+        assert detail["partitionColumns"] == ["cluster", "snapshot_date"]
+    finally:
+        spark.sql("DROP SCHEMA spark_catalog.lakes CASCADE")
+
+
+def test_rows_with_null_keys_are_merged_once(lake: Lake) -> None:
+    key = replace(QUARANTINE, key=("cluster", "snapshot_id", "row"))
+    for _ in range(2):
+        lake.merge(key, [("east", ID, SNAPSHOT_DATE, "watermarks", "an expectation", None)], "east")
+    assert lake.read(QUARANTINE).count() == 1
+
+
+def test_conflicts_are_tried_again_and_given_up_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(lake_module.time, "sleep", pauses.append)
+    failures = [PySparkException("[DELTA_CONCURRENT_APPEND.WITH_PARTITION_HINT] …")] * 5
+
+    def action() -> str:
+        if failures:
+            raise failures.pop()
+        return "done"
+
+    assert through_conflicts(action) == "done"
+    assert pauses == pytest.approx([0.2, 0.4, 0.8, 1.6, 3.2])
+    failures.extend([PySparkException("[DELTA_CONCURRENT_APPEND.WITH_PARTITION_HINT] …")] * 6)
+    with pytest.raises(LakeError, match="gave up after 6 conflicts"):
+        through_conflicts(action)
+
+
+def test_what_is_no_conflict_is_not_tried_again() -> None:
+    calls: list[int] = []
+
+    def action() -> None:
+        calls.append(1)
+        raise PySparkException("[DIVIDE_BY_ZERO] …")
+
+    with pytest.raises(PySparkException):
+        through_conflicts(action)
+    assert len(calls) == 1

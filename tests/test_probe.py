@@ -1,0 +1,267 @@
+"""What listens there? Every answer within 5 s, and a different one for everything that is not the right listener."""
+
+import datetime as dt
+import ipaddress
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from kafka import KafkaAdminClient
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from pipeline.errors import ClusterError
+from pipeline.kafka.brokers import BrokersSource
+from pipeline.kafka.client import KafkaClient
+from pipeline.kafka.committed_offsets import CommittedOffsetsSource
+from pipeline.kafka.group_members import GroupMembersSource
+from pipeline.kafka.probe import first_answering, why_not_kafka
+from pipeline.kafka.watermarks import WatermarksSource
+from pipeline.local.broker import EmbeddedKafka
+from tests.helpers.kafka import login, parsed, plan, read, wait_for
+from tests.helpers.network import HOST, free_port, listener
+
+LIMIT_S = 5.0
+SOURCES = (BrokersSource, CommittedOffsetsSource, GroupMembersSource, WatermarksSource)
+
+
+@pytest.fixture
+def http() -> Iterator[str]:
+    """A web server that has nothing."""
+    with HTTPServer((HOST, 0), BaseHTTPRequestHandler) as server:
+        Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        yield f"{HOST}:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.fixture
+def full() -> Iterator[str]:
+    """A listener whose queue is full: connecting gets no answer, as behind a firewall that drops."""
+    with ExitStack() as stack:
+        server = stack.enter_context(socket.socket())
+        server.bind((HOST, 0))
+        server.listen(0)
+        for _ in range(3):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(server.getsockname())
+        yield f"{HOST}:{server.getsockname()[1]}"
+
+
+def certificate(folder: Path) -> Path:
+    """A file with a key and a certificate for 127.0.0.1 that signs itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "laglake")])
+    now = dt.datetime.now(dt.UTC)
+    signed = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(HOST))]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    file = folder / "key-and-certificate.pem"
+    file.write_bytes(key.private_bytes(pem, pkcs8, serialization.NoEncryption()) + signed.public_bytes(pem))
+    return file
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
+    """A fresh broker, without any group, whose `sasl_bootstrap_servers` speak TLS instead."""
+    folder = tmp_path_factory.mktemp("tls")
+    properties = {
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL:SSL",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(certificate(folder)),
+    }
+    with EmbeddedKafka(folder, properties=properties) as kafka:
+        yield kafka
+
+
+def trickle(connection: socket.socket) -> None:
+    """A byte a second, for longer than anybody should wait."""
+    for _ in range(10):
+        connection.sendall(b"\0")
+        time.sleep(1)
+
+
+def why(server: str, **options: str) -> str | None:
+    """What the probe says with the default limits, having kept them."""
+    started = time.monotonic()
+    reason = why_not_kafka(server, parsed(server, **options))
+    assert time.monotonic() - started < LIMIT_S
+    return reason
+
+
+def test_a_port_that_nothing_listens_on() -> None:
+    assert why(f"{HOST}:{free_port()}") == "cannot be reached: connection refused"
+
+
+def test_a_port_that_drops_what_it_is_sent(full: str) -> None:
+    assert why(full) == "cannot be reached: no answer in time"
+
+
+@pytest.mark.parametrize("server", ["kafka", ":9092", "kafka:", "kafka:http", "kafka:99999", "kafka:0", "kafka:²"])
+def test_an_address_that_is_none(server: str) -> None:
+    assert why(server) == "is not of the form host:port"
+
+
+def test_a_host_name_that_cannot_be() -> None:
+    assert str(why("a..b:9092")).startswith("cannot be reached: ")
+
+
+def test_a_port_that_is_silent() -> None:
+    with listener() as server:
+        assert why(server) == "accepts the connection but stays silent: not a Kafka listener, or one that wants TLS"
+
+
+def test_a_port_that_answers_byte_by_byte() -> None:
+    with listener(trickle) as server:
+        assert str(why(server)).startswith("accepts the connection but stays silent")
+
+
+def test_a_web_server(http: str) -> None:
+    assert why(http) == "speaks HTTP, not Kafka"
+
+
+def test_a_port_that_closes_at_once() -> None:
+    with listener(lambda connection: None) as server:
+        assert str(why(server)).startswith("closes the connection")
+
+
+def test_a_port_that_speaks_something_else() -> None:
+    with listener(lambda connection: connection.sendall(b"SSH-2.0-OpenSSH_9.6\r\n")) as server:
+        assert why(server) == "answers with something that is not Kafka (b'SSH-2.0-')"
+
+
+def test_tls_asked_of_a_port_that_is_silent() -> None:
+    with listener() as server:
+        assert str(why(server, security_protocol="SSL")).startswith("accepts the connection but stays silent")
+
+
+def test_a_kafka_listener_with_or_without_a_password(kafka: EmbeddedKafka) -> None:
+    assert why(kafka.bootstrap_servers) is None
+    assert why(kafka.sasl_bootstrap_servers, **login(kafka, sasl_plain_password="wrong")) is None
+
+
+def test_tls_asked_of_a_kafka_listener_that_has_none(kafka: EmbeddedKafka) -> None:
+    reason = why(kafka.bootstrap_servers, security_protocol="SSL")
+    assert str(reason).startswith("fails the TLS handshake (")
+    assert str(reason).endswith("): not a TLS listener, or a wrong certificate")
+
+
+def test_no_tls_asked_of_a_kafka_listener_that_wants_it(tls: EmbeddedKafka) -> None:
+    assert why(tls.sasl_bootstrap_servers) == "speaks TLS: set security_protocol to SSL or SASL_SSL"
+
+
+def test_a_kafka_listener_over_tls(tls: EmbeddedKafka) -> None:
+    assert why(tls.sasl_bootstrap_servers, security_protocol="SSL") is None
+
+
+def test_a_certificate_file_that_does_not_exist(tls: EmbeddedKafka) -> None:
+    reason = why(tls.sasl_bootstrap_servers, security_protocol="SSL", ssl_certfile="/nowhere.pem")
+    assert reason == "cannot be asked: a file that an ssl_ option names does not exist"
+
+
+def test_the_first_kafka_in_order_wins_and_nobody_waits_for_the_rest(kafka: EmbeddedKafka) -> None:
+    good = kafka.bootstrap_servers
+    with listener() as silent:
+        started = time.monotonic()
+        assert first_answering([good, silent], parsed("-")) == good
+        assert time.monotonic() - started < 1
+        assert first_answering([silent, good], parsed("-")) == good
+
+
+def test_every_server_is_named_with_its_reason(http: str) -> None:
+    closed = f"{HOST}:{free_port()}"
+    with listener() as silent, pytest.raises(ClusterError) as caught:
+        KafkaClient(parsed(f"{closed},{silent},{http}"))
+    reasons = str(caught.value).split("; ")
+    assert [reason.split(" ")[0] for reason in reasons] == [closed, silent, http]
+    assert len({reason.split(" ", 1)[1] for reason in reasons}) == 3
+
+
+# --- what the client and the sources make of it
+
+
+def refusal(kafka: str, **options: str) -> str:
+    started = time.monotonic()
+    with pytest.raises(ClusterError) as caught:
+        KafkaClient(parsed(kafka, **options))
+    assert time.monotonic() - started < LIMIT_S
+    return str(caught.value).split(" ", 1)[1]
+
+
+WHO_ARE_YOU = "does not authenticate us: check security_protocol and the SASL user, password and mechanism"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"sasl_plain_password": "wrong#secret"}, id="a wrong password"),
+        pytest.param({"sasl_mechanism": "SCRAM-SHA-256"}, id="a mechanism that is not offered"),
+    ],
+)
+def test_a_client_that_cannot_log_in_is_told_so_without_the_password(
+    kafka: EmbeddedKafka, changes: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("DEBUG"):
+        said = refusal(kafka.sasl_bootstrap_servers, **login(kafka, **changes))
+    assert said == WHO_ARE_YOU
+    # kafka-python's DEBUG log has it: as text, or as bytes that are easily read.
+    assert "secret" not in caplog.text
+    assert 'se"cret' not in caplog.text
+
+
+def test_a_login_where_none_is_asked_for(kafka: EmbeddedKafka) -> None:
+    assert refusal(kafka.bootstrap_servers, **login(kafka)) == WHO_ARE_YOU
+
+
+def test_no_login_where_one_is_asked_for(kafka: EmbeddedKafka) -> None:
+    assert refusal(kafka.sasl_bootstrap_servers) == "closes the connection: check security_protocol"
+
+
+def test_a_certificate_that_nobody_vouches_for(tls: EmbeddedKafka) -> None:
+    said = refusal(tls.sasl_bootstrap_servers, security_protocol="SSL")
+    assert said == "shows a TLS certificate that is not trusted: check ssl_cafile, and that it names this host"
+
+
+def test_a_certificate_authority_that_is_not_there(tls: EmbeddedKafka) -> None:
+    said = refusal(tls.sasl_bootstrap_servers, security_protocol="SSL", ssl_cafile="/nowhere.pem")
+    assert said == "cannot be used: a file that an ssl_ option names does not exist"
+
+
+def test_a_fresh_cluster_over_tls_has_no_groups_and_that_is_no_failure(tls: EmbeddedKafka) -> None:
+    options = {"security_protocol": "SSL", "ssl_cafile": str(tls.directory / "key-and-certificate.pem")}
+    for source in (CommittedOffsetsSource, GroupMembersSource):
+        assert read(source, tls.sasl_bootstrap_servers, **options) == []
+    names = {row["topic"] for row in read(WatermarksSource, tls.sasl_bootstrap_servers, **options)}
+    assert names == {"__consumer_offsets"}
+    # As before the first group ever:
+    with KafkaAdminClient(bootstrap_servers=tls.bootstrap_servers) as admin:
+        admin.delete_topics(["__consumer_offsets"])
+        wait_for(lambda: "__consumer_offsets" not in admin.list_topics())
+    for source in (CommittedOffsetsSource, GroupMembersSource, WatermarksSource):
+        assert read(source, tls.sasl_bootstrap_servers, **options) == []
+
+
+@pytest.mark.parametrize("source", SOURCES[1:], ids=lambda source: source.name())
+def test_a_source_of_an_unreachable_cluster_fails_while_planning(source: type) -> None:
+    with pytest.raises(ClusterError, match=r"^127\.0\.0\.1:\d+ cannot be reached: connection refused$"):
+        plan(source, f"{HOST}:{free_port()}")
+
+
+def test_spark_shows_the_reason_of_an_unreachable_cluster(spark: SparkSession) -> None:
+    frame = spark.read.format("kafka_watermarks").option("bootstrap_servers", f"{HOST}:{free_port()}").load()
+    with pytest.raises(PySparkException, match="cannot be reached: connection refused"):
+        frame.collect()

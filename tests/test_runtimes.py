@@ -1,0 +1,76 @@
+"""The main job where it is to run: in one process, on a cluster of executors, and through Spark Connect.
+
+Each runtime reads the same quiet broker, so each must find the same lag; nothing but the job's tables is looked at.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyspark
+import pytest
+from conftest import ROOT, ConnectServer
+from helpers.quiet import config, expected_lag, lag_rows, seed, write_config
+from pyspark.sql import SparkSession
+
+from jobs import run
+from pipeline.lake import Lake
+from pipeline.local.broker import EmbeddedKafka
+
+PREFIX = "runtimes"
+TIMEOUT_S = 240
+
+
+@pytest.fixture(scope="module")
+def servers(kafka: EmbeddedKafka) -> str:
+    seed(kafka, PREFIX)
+    return kafka.bootstrap_servers
+
+
+def assert_ran(spark: SparkSession, folder: Path, servers: str, page: Path) -> None:
+    lake = Lake(spark, config(folder, PREFIX, {"east": servers}).lake)
+    assert lag_rows(lake, "east") == expected_lag(PREFIX)
+    assert f"{PREFIX}-billing" in page.read_text()
+
+
+def test_run_works_in_the_session_that_is_there(
+    spark: SparkSession, servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = tmp_path / "report.html"
+    file = write_config(tmp_path, PREFIX, {"east": servers})
+    assert run.main(["--config", str(file), "--output", str(page)]) == 0
+    assert_ran(spark, tmp_path, servers, page)
+
+
+def test_run_works_on_executors_that_only_have_the_package_shipped_to_them(
+    spark: SparkSession, servers: str, tmp_path: Path
+) -> None:
+    page = tmp_path / "report.html"
+    file = write_config(tmp_path, PREFIX, {"east": servers})
+    env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "SPARK_REMOTE")}
+    env |= {
+        "SPARK_HOME": str(Path(pyspark.__file__).parent),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+    }
+    here = subprocess.run([sys.executable, "-c", "import pipeline"], cwd=tmp_path, env=env, capture_output=True)
+    assert b"ModuleNotFoundError" in here.stderr, "the package must be absent, else this test shows nothing"
+    command = [str(ROOT / "spark-submit.sh"), "--master", "local-cluster[2,1,1024]", "--conf", "spark.ui.enabled=false"]
+    command += ["--", "run", "--config", str(file), "--output", str(page)]
+    ran = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=TIMEOUT_S)
+    assert ran.returncode == 0, ran.stderr[-6000:]
+    assert_ran(spark, tmp_path, servers, page)
+
+
+def test_run_works_through_connect_without_a_jvm_of_its_own(
+    spark: SparkSession, connect_server: ConnectServer, servers: str, tmp_path: Path
+) -> None:
+    page = tmp_path / "report.html"
+    file = write_config(tmp_path, PREFIX, {"east": servers})
+    command = [sys.executable, "-m", "jobs.run", "--config", str(file), "--output", str(page)]
+    env = connect_server.client_env()
+    ran = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=TIMEOUT_S)
+    assert ran.returncode == 0, ran.stderr[-6000:]
+    assert_ran(spark, tmp_path, servers, page)

@@ -1,0 +1,352 @@
+"""docs/snapshot-protocol.md, sentence by sentence, on a real broker. What a kill leaves is in test_kill.py.
+
+All tests share one lake and one quiet topic; each has a cluster name, and so ledger rows, of its own.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.quiet import config, seed, write_config
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from jobs import snapshot as snapshot_job
+from pipeline import snapshot
+from pipeline.errors import ConfigError, LakeError
+from pipeline.lake import Lake, of_snapshots, utc_date
+from pipeline.ledger import Claim, Ledger
+from pipeline.local.broker import EmbeddedKafka
+from pipeline.snapshot import SnapshotOutcome, snapshot_instant, take_snapshots
+from pipeline.tables import BRONZE, COMMITTED_OFFSETS, SNAPSHOTS, TABLES, Table
+
+PREFIX = "protocol"
+DEAD = "127.0.0.1:1"
+T0 = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
+T0_MS = 1_769_860_800_000
+MAX_DURATION_S = 1800
+
+Take = Callable[..., dict[str, SnapshotOutcome]]
+
+
+def clock(seconds: float = 0.0) -> Callable[[], datetime]:
+    return lambda: T0 + timedelta(seconds=seconds)
+
+
+@pytest.fixture(scope="module")
+def servers(kafka: EmbeddedKafka) -> str:
+    seed(kafka, PREFIX)
+    return kafka.bootstrap_servers
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("protocol")
+
+
+@pytest.fixture(scope="module")
+def lake(spark: SparkSession, folder: Path) -> Lake:
+    lake = Lake(spark, config(folder, PREFIX, {"any": DEAD}).lake)
+    lake.prepare()
+    return lake
+
+
+@pytest.fixture
+def take(spark: SparkSession, lake: Lake, folder: Path) -> Take:
+    """Take snapshots of clusters (name → bootstrap servers) so many seconds after T0; the outcome of each."""
+
+    def take(clusters: Mapping[str, str], seconds: float = 0.0) -> dict[str, SnapshotOutcome]:
+        settings = config(folder, PREFIX, clusters)
+        return {o.cluster: o for o in take_snapshots(spark, settings, list(clusters), None, clock(seconds))}
+
+    return take
+
+
+def ledger_rows(lake: Lake, cluster: str) -> list[dict[str, Any]]:
+    rows = lake.read(SNAPSHOTS).where(F.col("cluster") == cluster).orderBy("snapshot_id").collect()
+    return [row.asDict(recursive=True) for row in rows]
+
+
+def landed(lake: Lake, cluster: str) -> dict[str, int]:
+    return {t.name: lake.read(t).where(F.col("cluster") == cluster).count() for t in BRONZE}
+
+
+def commits(folder: Path) -> dict[str, int]:
+    return {t.name: len(list((folder / "lake" / t.name / "_delta_log").glob("*.json"))) for t in TABLES}
+
+
+ALL_ROWS = {"committed_offsets": 3, "group_members": 2, "watermarks": 2}
+
+
+# --- which instant
+
+
+@pytest.mark.parametrize(
+    ("schedule", "at", "expected"),
+    [
+        pytest.param("1m", T0 + timedelta(seconds=59.999), T0_MS, id="just before the next"),
+        pytest.param("1m", T0 + timedelta(seconds=60), T0_MS + 60_000, id="on the minute"),
+        pytest.param("1s", T0 + timedelta(seconds=1.5), T0_MS + 1_000, id="seconds"),
+        pytest.param("1ms", T0 + timedelta(microseconds=1_001_999), T0_MS + 1_001, id="no rounding up"),
+        pytest.param("1ms", datetime(2026, 1, 31, 12, 0, 0, 1_000, UTC), T0_MS + 1, id="no float in between"),
+    ],
+)
+def test_an_instant_is_floored_to_the_schedule(tmp_path: Path, schedule: str, at: datetime, expected: int) -> None:
+    settings = config(tmp_path, PREFIX, {"east": DEAD}, snapshot=f'schedule = "{schedule}"')
+    assert snapshot_instant(at, at, settings) == expected
+
+
+@pytest.mark.parametrize(
+    ("seconds", "refusal"),
+    [
+        pytest.param(0.001, "lies in the future", id="a millisecond ahead"),
+        pytest.param(0, None, id="now"),
+        pytest.param(-600, None, id="as old as may be"),
+        pytest.param(-600.001, "is older than snapshot.max_delay", id="a millisecond too old"),
+    ],
+)
+def test_the_future_and_the_past_are_refused(tmp_path: Path, seconds: float, refusal: str | None) -> None:
+    settings = config(tmp_path, PREFIX, {"east": DEAD}, snapshot='max_delay = "10m"')
+    at = T0 + timedelta(seconds=seconds)
+    if refusal is None:
+        assert snapshot_instant(at, T0, settings) <= T0_MS
+    else:
+        with pytest.raises(ConfigError, match=refusal):
+            snapshot_instant(at, T0, settings)
+
+
+def test_the_job_refuses_a_future_instant_in_one_line(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write_config(tmp_path, PREFIX, {"east": DEAD})
+    assert snapshot_job.main(["--config", str(file), "--at", "2099-01-01T00:00:00Z"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("--at 2099-01-01T00:00:00+00:00: lies in the future")
+    assert not (tmp_path / "lake").exists()
+
+
+# --- one run
+
+
+def test_a_first_run_makes_the_lake_and_a_second_of_the_same_instant_adds_nothing(
+    spark: SparkSession, servers: str, tmp_path: Path
+) -> None:
+    settings = config(tmp_path, PREFIX, {"east": servers}, snapshot='schedule = "1m"')
+    (first,) = take_snapshots(spark, settings, ["east"], None, clock())
+    assert (first.status, first.message) == ("complete", "2 groups, 2 partitions, 3 commits")
+    lake = Lake(spark, settings.lake)
+    (row,), before = ledger_rows(lake, "east"), commits(tmp_path)
+    (again,) = take_snapshots(spark, settings, ["east"], None, clock(59))
+    assert (again.status, again.message) == ("skipped", f"run {row['run_id']} has taken it: complete")
+    assert (row["snapshot_id"], row["schedule_ms"]) == (T0_MS, 60_000)
+    assert (row["rows"], row["groups"], row["partitions"]) == (ALL_ROWS, 2, 2)
+    assert landed(lake, "east") == ALL_ROWS
+    assert ledger_rows(lake, "east") == [row]
+    assert commits(tmp_path) | {"snapshots": 0} == before | {"snapshots": 0}  # its MERGE is a commit without rows
+
+
+def test_a_cluster_without_groups_is_complete_and_empty(
+    spark: SparkSession, lake: Lake, servers: str, folder: Path
+) -> None:
+    settings = config(folder, "no-such-name", {"nobody": servers})
+    (outcome,) = take_snapshots(spark, settings, ["nobody"], None, clock())
+    assert (outcome.status, outcome.message) == ("complete", "0 groups, 0 partitions, 0 commits")
+    assert landed(lake, "nobody") == dict.fromkeys(ALL_ROWS, 0)
+
+
+# --- takeover
+
+
+def test_a_failed_snapshot_may_be_taken_over_at_once(take: Take, lake: Lake, servers: str) -> None:
+    failed = take({"failing": DEAD})["failing"]
+    assert failed.status == "failed"
+    assert "127.0.0.1:1 cannot be reached: connection refused" in failed.message
+    (row,) = ledger_rows(lake, "failing")
+    assert (row["status"], row["errors"][0]["what"]) == ("failed", "cluster")
+    assert row["errors"][0]["error"] == "127.0.0.1:1 cannot be reached: connection refused"
+    assert take({"failing": servers})["failing"].status == "complete"
+    (row,) = ledger_rows(lake, "failing")
+    assert (row["status"], row["errors"]) == ("complete", [])
+
+
+def test_a_claim_is_left_alone_until_it_is_older_than_max_duration(lake: Lake, folder: Path) -> None:
+    settings = config(folder, PREFIX, {"stale": DEAD}).snapshot
+
+    def claim(run: str, seconds: float) -> str | None:
+        now = clock(seconds)
+        return Ledger(lake, settings, now).claim(Claim("stale", T0_MS, run, now()))
+
+    assert claim("first", 0) is None
+    assert claim("second", 1) == "run first is taking it since 2026-01-31 12:00:00 UTC"
+    assert claim("second", MAX_DURATION_S) == "run first is taking it since 2026-01-31 12:00:00 UTC"
+    assert claim("third", MAX_DURATION_S + 0.001) is None
+    (row,) = ledger_rows(lake, "stale")
+    assert row["run_id"] == "third"
+
+
+@pytest.mark.parametrize(("seconds", "may_write"), [(MAX_DURATION_S - 0.001, True), (MAX_DURATION_S, False)])
+def test_a_run_writes_only_while_nobody_may_take_its_claim_over(
+    lake: Lake, folder: Path, seconds: float, may_write: bool
+) -> None:
+    settings = config(folder, PREFIX, {"slow": DEAD}).snapshot
+    ledger = Ledger(lake, settings, clock(seconds))
+    claim = Claim("slow", T0_MS, "slow", T0)
+    if may_write:
+        ledger.check(claim)
+    else:
+        with pytest.raises(LakeError, match=r"took longer than snapshot\.max_duration"):
+            ledger.check(claim)
+
+
+def test_a_run_that_outlived_its_claim_lands_nothing_and_says_so(
+    spark: SparkSession, lake: Lake, servers: str, folder: Path
+) -> None:
+    ticks = iter([0, 0, 0])  # the instant, the claim; then time has passed
+    settings = config(folder, PREFIX, {"outlived": servers})
+
+    def now() -> datetime:
+        return T0 + timedelta(seconds=next(ticks, 2 * MAX_DURATION_S))
+
+    (outcome,) = take_snapshots(spark, settings, ["outlived"], None, now)
+    assert outcome.status == "failed"
+    assert "took longer than snapshot.max_duration (1800000 ms)" in outcome.message
+    assert landed(lake, "outlived") == dict.fromkeys(ALL_ROWS, 0)
+
+
+def test_a_run_that_was_overtaken_leaves_the_winners_ledger_row_alone(
+    take: Take, lake: Lake, servers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = snapshot.read_brokers
+    winner: dict[str, SnapshotOutcome] = {}
+
+    def overtaken(*args: Any) -> Any:
+        monkeypatch.setattr(snapshot, "read_brokers", original)
+        lake.spark.sql(  # as if it were old; the overtaken run's own clock stands still, so it goes on writing
+            f"UPDATE {lake.identifier(SNAPSHOTS)} SET started_at = TIMESTAMP'2026-01-31 11:00:00 UTC' "
+            "WHERE cluster = 'overtaken'"
+        )
+        winner.update(take({"overtaken": servers}))
+        return original(*args)
+
+    monkeypatch.setattr(snapshot, "read_brokers", overtaken)
+    loser = take({"overtaken": servers})["overtaken"]
+    assert winner["overtaken"].status == "complete"
+    assert (loser.status, loser.message) == ("skipped", "another run took the claim over meanwhile")
+    (row,) = ledger_rows(lake, "overtaken")
+    assert (row["status"], row["started_at"].astimezone(UTC)) == ("complete", T0)
+    assert landed(lake, "overtaken") == ALL_ROWS
+
+
+def test_a_write_that_the_new_owner_overtook_is_not_tried_again(lake: Lake, spark: SparkSession) -> None:
+    where = of_snapshots("late-write", [T0_MS])
+    asked: list[int] = []
+    started = threading.Event()
+
+    def may_write() -> None:
+        asked.append(1)
+        if len(asked) > 1:
+            raise LakeError("lost the claim")
+        started.set()
+
+    def rows(group: str, sleep_ms: int) -> Any:
+        nap = F.expr(f"java_method('java.lang.Thread', 'sleep', CAST(id + {sleep_ms} AS BIGINT))")
+        row = (
+            spark.range(1)
+            .withColumn("nap", nap)
+            .withColumns(
+                {"cluster": F.lit("late-write"), "snapshot_id": F.lit(T0_MS), "snapshot_date": F.lit(utc_date(T0_MS))}
+            )
+        )
+        return filled(row.withColumn("group_id", F.concat(F.lit(group), F.substring("nap", 1, 0))), COMMITTED_OFFSETS)
+
+    with ThreadPoolExecutor(1) as pool:
+        old = pool.submit(lake.guarded(may_write).replace, COMMITTED_OFFSETS, rows("old owner", 5_000), where)
+        assert started.wait(30)
+        lake.replace(COMMITTED_OFFSETS, rows("new owner", 0), where)
+        with pytest.raises(LakeError, match="lost the claim"):
+            old.result(60)
+    assert [r["group_id"] for r in lake.read(COMMITTED_OFFSETS).where(where).collect()] == ["new owner"]
+
+
+def filled(rows: Any, table: Table) -> Any:
+    present = set(rows.columns)
+    return rows.select(*(F.col(c) if c in present else F.lit(None).alias(c) for c in table.columns))
+
+
+# --- two at once
+
+
+def test_of_several_claims_at_once_one_wins(lake: Lake, folder: Path) -> None:
+    settings = config(folder, PREFIX, {"race": DEAD}).snapshot
+    at_once = threading.Barrier(4)
+
+    def claim(number: int) -> str | None:
+        at_once.wait(30)
+        return Ledger(lake, settings, clock()).claim(Claim("race", T0_MS, f"run-{number}", T0))
+
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(claim, range(4)))
+    (row,) = ledger_rows(lake, "race")
+    assert [number for number, answer in enumerate(answers) if answer is None] == [int(row["run_id"][-1])]
+    others = {answer for answer in answers if answer is not None}
+    assert others == {f"run {row['run_id']} is taking it since 2026-01-31 12:00:00 UTC"}
+
+
+def test_two_instants_of_one_cluster_at_once_lose_nothing(take: Take, lake: Lake, servers: str) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        runs = [pool.submit(take, {"overlap": servers}, seconds) for seconds in (0, 1)]
+        assert [run.result(200)["overlap"].status for run in runs] == ["complete", "complete"]
+    rows = ledger_rows(lake, "overlap")
+    assert [(r["snapshot_id"], r["rows"]) for r in rows] == [(T0_MS, ALL_ROWS), (T0_MS + 1000, ALL_ROWS)]
+    assert landed(lake, "overlap") == {table: 2 * count for table, count in ALL_ROWS.items()}
+
+
+def test_several_clusters_at_once_never_meet(
+    take: Take, lake: Lake, servers: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = [f"side-{number}" for number in range(4)]
+    with caplog.at_level(logging.INFO, logger="pipeline"):
+        outcomes = take(dict.fromkeys(names, servers))
+    assert {name: outcome.status for name, outcome in outcomes.items()} == dict.fromkeys(names, "complete")
+    assert {name: ledger_rows(lake, name)[0]["rows"] for name in names} == dict.fromkeys(names, ALL_ROWS)
+    assert "another writer" not in caplog.text
+
+
+# --- several clusters, some of them down
+
+
+def test_a_dead_cluster_blocks_no_other_and_the_exit_status_says_how_strict_to_be(
+    spark: SparkSession, lake: Lake, servers: str, folder: Path
+) -> None:
+    file = write_config(folder, PREFIX, {"alive": servers, "dead": DEAD}, snapshot='schedule = "1h"')
+    at = datetime.now(UTC).isoformat()
+    job = ["--config", str(file), "--at", at]
+    assert snapshot_job.main(job) == 0
+    assert [r["status"] for r in ledger_rows(lake, "alive")] == ["complete"]
+    assert [r["status"] for r in ledger_rows(lake, "dead")] == ["failed"]
+    assert snapshot_job.main([*job, "--fail-on", "partial"]) == 1
+    assert snapshot_job.main([*job, "--cluster", "dead"]) == 1
+    assert snapshot_job.main([*job, "--cluster", "alive", "--fail-on", "partial"]) == 0
+
+
+def test_what_goes_wrong_in_spark_is_a_failed_cluster_and_keeps_no_other(
+    take: Take, lake: Lake, servers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = snapshot.summarize
+
+    def summarize(lake: Lake, claim: Claim, landed: Any) -> Any:
+        if claim.cluster == "broken":  # a failing task: an exception that py4j leaves as it is
+            lake.spark.range(1).select(F.expr("java_method('java.lang.Long', 'parseLong', 'x')")).collect()
+        return original(lake, claim, landed)
+
+    monkeypatch.setattr(snapshot, "summarize", summarize)
+    outcomes = take({"broken": servers, "whole": servers})
+    assert {o.cluster: o.status for o in outcomes.values()} == {"broken": "failed", "whole": "complete"}
+    assert "Job aborted due to stage failure" in outcomes["broken"].message
+    assert "\n" not in outcomes["broken"].message
+    assert [r["status"] for r in ledger_rows(lake, "broken")] == ["failed"]

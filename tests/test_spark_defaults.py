@@ -1,0 +1,49 @@
+"""conf/spark-defaults.conf: what it hides. Java's regular expressions and Python's agree on all that is used there."""
+
+import re
+from pathlib import Path
+
+import pytest
+from kafka.net.manager import KafkaConnectionManager
+
+from pipeline.session import read_defaults
+
+DEFAULTS = read_defaults(Path(__file__).resolve().parents[1] / "conf" / "spark-defaults.conf")
+SECRET = "hunter2"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param('options {\n key: "ssl_password"\n value: "hun\\"ter2, hunter2} x"\n}', id="the page of Connect"),
+        pytest.param("[a#7], [ssl_password=hunter2, other=vis]", id="the options of a scan"),
+        pytest.param("Map(sasl_plain_password -> hunter2, other -> vis)", id="a map of Scala"),
+        pytest.param('{"sasl_plain_password": "x hunter2", "other": "vis"}', id="JSON"),
+        pytest.param("OPTIONS (sasl_plain_password 'it\\'s hunter2', other 'vis')", id="SQL"),
+        pytest.param("OPTIONS (`ssl_password` = 'hunter2', other = 'vis')", id="SQL with quoted names"),
+        pytest.param("{'proxy_url': 'http://u:hunter2@proxy', 'other': 'vis'}", id="a mapping of Python"),
+        pytest.param("ACCESS.KEY = hunter2", id="capitals"),
+    ],
+)
+def test_a_secret_in_text_is_hidden_and_the_rest_is_not(text: str) -> None:
+    hidden = re.sub(DEFAULTS["spark.redaction.string.regex"], "***", text)
+    assert SECRET not in hidden
+    assert ("vis" in hidden) == ("vis" in text)
+
+
+@pytest.mark.parametrize("text", ["Password authentication failed for kafka", "tokens are counted", "no secrets here"])
+def test_ordinary_words_stay(text: str) -> None:
+    hidden = re.sub(DEFAULTS["spark.redaction.string.regex"], "***", text)
+    assert hidden == text
+
+
+def test_long_text_is_searched_in_no_time() -> None:
+    pattern = re.compile(DEFAULTS["spark.redaction.string.regex"])
+    assert pattern.search("password" * 20_000) is None
+    assert pattern.sub("***", f'password="{"x" * 1_000_000}"') == "***"
+
+
+def test_every_option_of_the_client_that_holds_a_secret_is_hidden_by_its_name() -> None:
+    is_hidden = re.compile(DEFAULTS["spark.redaction.regex"]).search
+    hidden = {name for name in KafkaConnectionManager.DEFAULT_CONFIG if is_hidden(name)}
+    assert hidden == {"proxy_url", "sasl_oauth_token_provider", "sasl_plain_password", "ssl_password"}
