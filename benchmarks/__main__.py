@@ -15,6 +15,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
 from benchmarks.memory import PeakMemory
 from pipeline.config import LakeConfig
 from pipeline.lake import Lake, of_snapshots, utc_date
@@ -23,8 +26,6 @@ from pipeline.local.seeding import Seeding, seed_offsets
 from pipeline.quality import quarantine_failing
 from pipeline.session import spark_session
 from pipeline.tables import COMMITTED_OFFSETS
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 DIRECTORY = Path("build/bench")
 DOCUMENT = Path("docs/benchmarks.md")
@@ -61,8 +62,11 @@ def main() -> int:
         lake.prepare()
         small_s = _warm(lambda number: _land(lake, kafka.bootstrap_servers, number))
         note("`kafka_committed_offsets` into Delta, 200,000 rows, warm", _spread(small_s), "≤ 1.2 s")
-        tool_s = _timed(lambda: kafka.run_tool(TOOL, "--bootstrap-server", kafka.bootstrap_servers, "--describe",
-                                               "--all-groups", timeout=600))
+        tool_s = _timed(
+            lambda: kafka.run_tool(
+                TOOL, "--bootstrap-server", kafka.bootstrap_servers, "--describe", "--all-groups", timeout=600
+            )
+        )
         note("ConsumerGroupCommand --all-groups, the same offsets", f"{tool_s:.1f} s", "it took 34 s")
         note("how many times faster", f"{tool_s / statistics.median(small_s):.0f}", "≥ 20")
         gate_s = _warm(lambda number: quarantine_failing(lake, COMMITTED_OFFSETS, "bench", number + 1))

@@ -36,7 +36,10 @@ def spark_session(app_name: str, settings: Mapping[str, str] | None = None) -> S
 
 
 def classic_session(app_name: str, settings: Mapping[str, str]) -> SparkSession:
-    """A session in this process, local[*] unless spark-submit or the environment says otherwise."""
+    """The session that is active, or one in this process, local[*] unless spark-submit says otherwise."""
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app_name)
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # else spark-submit has set all this already

@@ -31,9 +31,7 @@ Column = tuple[str, DataType, str]
 
 
 def _schema(*columns: Column) -> StructType:
-    return StructType(
-        [StructField(name, type_, True, {"comment": comment}) for name, type_, comment in columns]
-    )
+    return StructType([StructField(name, type_, True, {"comment": comment}) for name, type_, comment in columns])
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,7 @@ class ConnectServer:
     log: Path
 
     def client_env(self) -> dict[str, str]:
-        """The environment of a client process: it finds laglake and the server, but no Java, so no session but Connect."""
+        """The environment of a client process: it finds laglake and the server, and no Java to start its own."""
         env = {
             name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_", "JAVA_"))
         }
@@ -113,6 +113,7 @@ def connect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connect
         "spark.connect.grpc.binding.port": str(port),
         "spark.ui.port": str(ui_port),
         "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",
         "spark.eventLog.dir": server.event_logs.as_uri(),
         "spark.sql.shuffle.partitions": "1",
     }

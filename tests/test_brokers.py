@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 from pipeline.kafka.brokers import APIS, BrokersSource
 from pipeline.local.broker import EmbeddedKafka
-from tests.helpers.kafka import IN_A_HURRY, denied, login, read
+from tests.helpers.kafka import IN_A_HURRY, denied, frozen, login, read
 from tests.helpers.network import HOST, Proxy, free_port
 
 DESCRIBE_LOG_DIRS = 35
@@ -56,6 +56,9 @@ def test_a_lost_answer_about_log_dirs_is_no_refusal(kafka: EmbeddedKafka) -> Non
         (row,) = read(BrokersSource, kafka.bootstrap_servers, proxy_url=proxy.url)
     assert dict(row["capabilities"])["DescribeLogDirs"] == "5"
     assert proxy.api_keys().count(DESCRIBE_LOG_DIRS) == 2
+    with Proxy(lambda request: request.api_key == DESCRIBE_LOG_DIRS) as proxy:
+        (row,) = read(BrokersSource, kafka.bootstrap_servers, proxy_url=proxy.url, retries="0")
+    assert dict(row["capabilities"])["DescribeLogDirs"] == "5"
 
 
 def test_a_cluster_that_is_down_is_one_row_with_the_reason() -> None:
@@ -75,11 +78,8 @@ def test_a_wrong_password_is_one_row_that_does_not_show_it(kafka: EmbeddedKafka)
 
 
 def test_a_frozen_broker_is_a_row_with_its_error_and_the_others_are_kept(kafka3: EmbeddedKafka) -> None:
-    kafka3.freeze(3)
-    try:
+    with frozen(kafka3, 3):
         rows = read(BrokersSource, kafka3.address(1), **IN_A_HURRY)
-    finally:
-        kafka3.thaw(3)
     assert {row["broker"]: row["error"] for row in rows} == {1: None, 2: None, 3: "REQUEST_TIMED_OUT"}
     assert {row["broker"] for row in rows if row["capabilities"]} == {1, 2}
 

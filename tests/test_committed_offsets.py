@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pipeline.kafka.committed_offsets import CommittedOffsetsSource
 from pipeline.local.broker import EmbeddedKafka
 from pipeline.local.topics import create_topics
-from tests.helpers.kafka import IN_A_HURRY, Planned, Row, commit, denied, login, parsed, plan, read
+from tests.helpers.kafka import IN_A_HURRY, Planned, Row, commit, denied, frozen, login, parsed, plan, read
 from tests.helpers.network import HOST, Proxy, free_port
 
 OFFSET_FETCH, LIST_GROUPS = 9, 16
@@ -145,6 +145,18 @@ def test_chunks_hold_every_group_once_and_requests_are_counted(
     assert {row["request_broker"] for row in rows} == {None, 1}
 
 
+def test_an_answer_of_more_than_a_megabyte_is_read(kafka: EmbeddedKafka, admin: Any) -> None:
+    create_topics(admin, {"co-large": 12})
+    groups = [f"co-large-{number}" for number in range(25)]
+    for group in groups:
+        commit(admin, group, {("co-large", partition): partition for partition in range(12)}, metadata="m" * 4_096)
+    with Proxy() as proxy:
+        rows = read(CommittedOffsetsSource, kafka.bootstrap_servers, groups_allow="^co-large", proxy_url=proxy.url)
+    assert offsets(rows) == {(group, "co-large", partition): partition for group in groups for partition in range(12)}
+    assert {len(row["metadata"]) for row in rows} == {4_096}
+    assert proxy.api_keys().count(OFFSET_FETCH) == 1
+
+
 @pytest.mark.parametrize("lost", [LIST_GROUPS, OFFSET_FETCH])
 def test_a_connection_lost_midway_is_made_anew(kafka: EmbeddedKafka, admin: Any, lost: int) -> None:
     commit(admin, "co-lost", {("co-a", 0): 1})
@@ -194,12 +206,11 @@ def test_groups_of_a_frozen_broker_are_one_row_without_a_name_and_the_others_are
         for group in groups:
             commit(admin3, group, {("co3", 0): 1})
     planned = plan(CommittedOffsetsSource, kafka3.bootstrap_servers, groups_allow="^co3-")
-    elsewhere = {g.group_id for chunk in planned.chunks for g in chunk.items if g.coordinator != 2}
-    kafka3.freeze(2)
-    try:
+    coordinators = {group.group_id: group.coordinator for chunk in planned.chunks for group in chunk.items}
+    cold = max(coordinators.values())
+    elsewhere = {group for group, coordinator in coordinators.items() if coordinator != cold}
+    with frozen(kafka3, cold):
         rows = read(CommittedOffsetsSource, kafka3.address(1), groups_allow="^co3-", **IN_A_HURRY)
-    finally:
-        kafka3.thaw(2)
     assert 0 < len(elsewhere) < len(groups)
     assert errors(rows) == {None: "REQUEST_TIMED_OUT"}
     assert {row["group_id"] for row in rows if not row["error"]} == elsewhere

@@ -23,6 +23,7 @@ from tests.helpers.kafka import (
     Row,
     commit,
     denied,
+    frozen,
     join,
     login,
     member,
@@ -113,9 +114,19 @@ def test_members_of_other_protocols_have_no_partitions(kafka: EmbeddedKafka, adm
     ]
 
 
-def test_an_assignment_that_cannot_be_read_is_an_error_of_that_member(kafka: EmbeddedKafka, admin: Any) -> None:
-    member_id = join(kafka, "gm-garbage", "consumer", b"\x00\x01\x7f\xff\xff\xff")
-    (one,) = members(kafka, "^gm-garbage$")
+@pytest.mark.parametrize(
+    ("group", "assignment"),
+    [
+        pytest.param("gm-short", b"\x00\x01\x7f\xff\xff\xff", id="ends too soon"),
+        pytest.param("gm-null", b"\x00\x01\xff\xff\xff\xff\xff\xff\xff\xff", id="no list of topics"),
+        pytest.param("gm-noname", b"\x00\x01\0\0\0\x01\xff\xff\0\0\0\x01\0\0\0\0\xff\xff\xff\xff", id="no name"),
+    ],
+)
+def test_an_assignment_that_cannot_be_read_is_an_error_of_that_member(
+    kafka: EmbeddedKafka, admin: Any, group: str, assignment: bytes
+) -> None:
+    member_id = join(kafka, group, "consumer", assignment)
+    (one,) = members(kafka, f"^{group}$")
     assert (one["member_id"], one["topic"], one["error"]) == (member_id, None, "INCONSISTENT_GROUP_PROTOCOL")
 
 
@@ -192,11 +203,8 @@ def test_a_cluster_lost_between_planning_and_reading_keeps_every_error(kafka3: E
         create_topics(admin3, {"gm3": 1})
         for number in range(12):
             commit(admin3, f"gm3-{number}", {("gm3", 0): 1})
-    kafka3.freeze(2)
-    try:
+    with frozen(kafka3, 2):
         planned = plan(GroupMembersSource, kafka3.address(1), groups_allow="^gm3-", **IN_A_HURRY)
-    finally:
-        kafka3.thaw(2)
     nowhere = f"{HOST}:{free_port()}"
     planned.reader.options = parsed(nowhere)
     rows = Planned(planned.reader, [replace(chunk, address=nowhere) for chunk in planned.chunks]).rows()

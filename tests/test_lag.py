@@ -86,7 +86,17 @@ def test_a_partition_that_is_assigned_but_not_committed_has_a_row_with_its_membe
     assert_df_equality(lag.select(*_NAMED), expected.select(*_NAMED), ignore_row_order=True, ignore_metadata=True)
 
 
-_NAMED = ["snapshot_id", "group_id", "topic", "partition", "group_state", "group_type", "member_id", "client_id", "host"]
+_NAMED = [
+    "snapshot_id",
+    "group_id",
+    "topic",
+    "partition",
+    "group_state",
+    "group_type",
+    "member_id",
+    "client_id",
+    "host",
+]
 _NAMED += ["committed_offset", "consumer_lag", "offset_status"]
 
 

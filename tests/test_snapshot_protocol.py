@@ -3,6 +3,7 @@
 All tests share one lake and one quiet topic; each has a cluster name, and so ledger rows, of its own.
 """
 
+import json
 import logging
 import threading
 from collections.abc import Callable, Mapping
@@ -12,6 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import ConnectServer
+from helpers import killed_job
+from helpers.killed_job import Run
 from helpers.quiet import config, seed, write_config
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -295,6 +299,21 @@ def test_of_several_claims_at_once_one_wins(lake: Lake, folder: Path) -> None:
     assert [number for number, answer in enumerate(answers) if answer is None] == [int(row["run_id"][-1])]
     others = {answer for answer in answers if answer is not None}
     assert others == {f"run {row['run_id']} is taking it since 2026-01-31 12:00:00 UTC"}
+
+
+def test_of_two_processes_at_once_one_takes_the_snapshot_and_the_other_says_who_has_it(
+    connect_server: ConnectServer, lake: Lake, servers: str, folder: Path
+) -> None:
+    run = Run(str(write_config(folder, PREFIX, {"processes": servers})), ["processes"], T0.isoformat())
+    process = killed_job.start([run, run], folder / "processes", connect_server.client_env())
+    assert killed_job.results(process) == [0, 0]
+    outcomes = [json.loads(log.read_text())[0] for log in (folder / "processes").glob("run-*.log")]
+    (row,) = ledger_rows(lake, "processes")
+    assert {o["status"]: o["message"].partition(" is")[0].partition(" has")[0] for o in outcomes} == {
+        "complete": "2 groups, 2 partitions, 3 commits",
+        "skipped": f"run {row['run_id']}",
+    }
+    assert landed(lake, "processes") == row["rows"] == ALL_ROWS
 
 
 def test_two_instants_of_one_cluster_at_once_lose_nothing(take: Take, lake: Lake, servers: str) -> None:

@@ -112,15 +112,15 @@ def failure_of(error: BaseException) -> Failure:
 
 
 class _PatientManager(KafkaConnectionManager):  # type: ignore[misc]
-    """Lets requests wait for a broker that throttles us, where kafka-python refuses to send them (NodeNotReadyError)."""
+    """Lets requests wait for a broker that throttles us; kafka-python refuses to send them (NodeNotReadyError)."""
 
     def send(self, request: Any, node_id: Any = None, request_timeout_ms: float | None = None) -> Any:
         """A Future of the answer."""
         node_id = self.least_loaded_node() if node_id is None else node_id
         connection = self._conns.get(node_id)
         if connection is not None and connection.connected and connection.paused:
-            timeout_at = connection._timeout_at(timeout_ms=request_timeout_ms)
-            return connection._send_request(request, timeout_at=timeout_at)
+            timeout_at = connection._timeout_at(timeout_ms=request_timeout_ms)  # noqa: SLF001
+            return connection._send_request(request, timeout_at=timeout_at)  # noqa: SLF001 - send_request refuses
         return super().send(request, node_id, request_timeout_ms)
 
     def least_loaded_node(self) -> Any:
@@ -150,8 +150,8 @@ class KafkaClient:
             "socket_connection_setup_timeout_ms": options.connect_timeout_ms,
             "socket_connection_setup_timeout_max_ms": options.connect_timeout_ms,
             "receive_message_max_bytes": RECEIVE_MAX_BYTES,
-            # More than 5 requests on a connection that is being made would never be flushed.
-            "max_in_flight_requests_per_connection": 1000,
+            # What is beyond the limit (5) when a connection is made would never be sent.
+            "max_in_flight_requests_per_connection": 1_000_000,
             **options.client,
             "bootstrap_servers": servers,
         }
@@ -201,7 +201,7 @@ class KafkaClient:
             await self._manager.get_connection(node, self.options.connect_timeout_ms, refresh_metadata_on_err=False)
             await self._manager.cluster.refresh_metadata(node)
             await self._manager.bootstrap_async(self.options.connect_timeout_ms)
-        except Exception as exc:
+        except Exception as exc:  # noqa: BLE001 - each is a reason why the cluster cannot be used
             return exc
         return None
 
@@ -248,7 +248,7 @@ class KafkaClient:
             remaining_ms = max(0.0, deadline - time.monotonic()) * 1000
             try:
                 answers.append(await self._manager.wait_for(future, remaining_ms))
-            except Exception as exc:
+            except Exception as exc:  # noqa: BLE001 - whatever it was, the other answers stay
                 answers.append(failure_of(exc))
         return answers
 
@@ -372,6 +372,8 @@ def _reason(error: Exception, options: SourceOptions) -> str:
         # A broker says why it refuses and hangs up; where both arrive at once, kafka-python sees only the latter.
         if options.client.get("security_protocol", "").startswith("SASL"):
             return "does not authenticate us: check security_protocol and the SASL user, password and mechanism"
+        if "proxy_url" in options.client:
+            return "cannot be reached through the proxy, or closes the connection: check security_protocol"
         return "closes the connection: check security_protocol"
     if isinstance(error, FileNotFoundError):
         return "cannot be used: a file that an ssl_ option names does not exist"

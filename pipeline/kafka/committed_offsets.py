@@ -104,9 +104,7 @@ def _ask(
 ) -> dict[str, Any]:
     if (client.version(OffsetFetchRequest) or 0) < 8:
         answers = client.exchange([(broker, offset_fetch_of_one(g)) for g in groups])
-        return {
-            g: a if isinstance(a, Failure) else parse(a, wanted) for g, a in zip(groups, answers, strict=True)
-        }
+        return {g: a if isinstance(a, Failure) else parse(a, wanted) for g, a in zip(groups, answers, strict=True)}
     parts = list(in_chunks(groups, GROUPS_PER_REQUEST))
     results: dict[str, Any] = {}
     for part, answer in zip(parts, client.exchange([(broker, offset_fetch(p)) for p in parts]), strict=True):

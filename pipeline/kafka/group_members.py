@@ -88,9 +88,12 @@ def _classic_assignment(protocol: str, assignment: bytes) -> tuple[list[tuple[st
         return [], None
     try:
         decoded = ConsumerProtocolAssignment.decode(assignment)
-    except (ValueError, IndexError, struct.error):  # bytes that a client made; the member's row stays
+        assigned = [(t.topic, p) for t in decoded.assigned_partitions for p in t.partitions]
+    except (ValueError, IndexError, TypeError, struct.error):  # bytes that a client made; the member's row stays
         return [], "INCONSISTENT_GROUP_PROTOCOL"
-    return [(t.topic, p) for t in decoded.assigned_partitions for p in t.partitions], None
+    if not all(topic for topic, _ in assigned):
+        return [], "INCONSISTENT_GROUP_PROTOCOL"
+    return assigned, None
 
 
 class GroupMembersReader(KafkaReader):

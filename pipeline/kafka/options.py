@@ -125,8 +125,6 @@ def _in_range(name: str, value: Any) -> Any:
     return value
 
 
-_OWN_TYPES = {
-    f.name: bool if f.type == "bool" else int for f in fields(SourceOptions) if f.type in ("int", "bool")
-}
+_OWN_TYPES = {f.name: bool if f.type == "bool" else int for f in fields(SourceOptions) if f.type in ("int", "bool")}
 _FILTER_NAMES = {"groups_allow", "groups_deny", "topics_allow", "topics_deny"}
 KNOWN = {"bootstrap_servers", *_FILTER_NAMES, *_OWN_TYPES, *CLIENT_DEFAULTS} - _NOT_TEXT

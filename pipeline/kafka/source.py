@@ -6,6 +6,7 @@ a source once, then read what was landed.
 
 from __future__ import annotations
 
+import gc
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -91,6 +92,14 @@ class KafkaReader(DataSourceReader):
         chunk = cast(Chunk, partition)
         # Python 3.11 warns where kafka-python's IO thread is forked; a task neither forks nor outlives its client.
         warnings.filterwarnings("ignore", category=DeprecationWarning)
+        # An answer is decoded into objects by the hundred thousand, without cycles: collecting them only takes time.
+        gc.disable()
+        try:
+            yield from self._read(chunk)
+        finally:
+            gc.enable()
+
+    def _read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
         requests = Counter(chunk.planned)
         if chunk.items:
             try:
@@ -106,9 +115,7 @@ class KafkaReader(DataSourceReader):
     def _batches(self, columns: Columns) -> Iterator[pa.RecordBatch]:
         schema = to_arrow_schema(self.schema, timezone="UTC")
         rows = max(map(len, columns.values()), default=0)
-        arrays = [
-            pa.array(columns[f.name], f.type) if f.name in columns else pa.nulls(rows, f.type) for f in schema
-        ]
+        arrays = [pa.array(columns[f.name], f.type) if f.name in columns else pa.nulls(rows, f.type) for f in schema]
         yield from pa.Table.from_arrays(arrays, schema=schema).to_batches(max_chunksize=MAX_BATCH_ROWS)
 
 

@@ -38,6 +38,16 @@ bootstrap_servers = ["{servers}"]
 """
 
 
+_QUERY = """\
+{python} -c "
+from pipeline.session import spark_session
+spark_session('sql').sql('''
+  SELECT group_id, topic, partition, consumer_lag, offset_status FROM delta.\\`{lake}/lag\\`
+  ORDER BY snapshot_id DESC, consumer_lag DESC
+''').show(30, False)"
+"""
+
+
 class Progress:
     """One line for each step, with the seconds since the start."""
 
@@ -148,16 +158,9 @@ def run_jobs(servers: str, say: Callable[[str], None]) -> int:
             say(f"snapshot {number} of {SNAPSHOTS}, the lag of all, and the report")
     lake = Lake(spark, load_config(CONFIG, os.environ).lake)
     print(f"\n{format_groups(groups_table(lake.read(LAG), lake.read(LEDGER), lake.read(COMPUTED)))}\n")
-    print(f"The report: {REPORT} (open it in a browser). The tables: {DIRECTORY / 'lake'}, as Delta. To query them:\n")
-    print(
-        f"  {_spark_sql()} \\\n    -e 'SELECT group_id, topic, partition, consumer_lag, offset_status "
-        f"FROM delta.`{DIRECTORY.absolute() / 'lake'}/lag` ORDER BY snapshot_id DESC, consumer_lag DESC LIMIT 20'\n"
-    )
+    print(f"The report: {REPORT} (open it in a browser). The tables: {DIRECTORY / 'lake'}, as Delta.")
+    print(f"To query them with SQL:\n\n{_QUERY.format(python=sys.executable, lake=DIRECTORY.absolute() / 'lake')}")
     return status
-
-
-def _spark_sql() -> str:
-    return str(Path(sys.executable).parent / "spark-sql --properties-file conf/spark-defaults.conf")
 
 
 if __name__ == "__main__":

@@ -45,12 +45,15 @@ def judge(rows: DataFrame, expectations: Sequence[Expectation]) -> tuple[Expecta
         context.variables.progress_bars = ProgressBarsConfig(globally=False)
         source = context.data_sources.add_spark("landed", persist=False)
         batch = source.add_dataframe_asset("rows").add_batch_definition_whole_dataframe("all")
-        suite = ExpectationSuite(name="gate", expectations=[e.copy() for e in expectations])
+        numbered = [e.copy(update={"meta": {"number": number}}) for number, e in enumerate(expectations)]
+        suite = ExpectationSuite(name="gate", expectations=numbered)
         result = batch.get_batch({"dataframe": rows}).validate(suite, result_format="BOOLEAN_ONLY")
     broken = [r for r in result.results if r.exception_info.get("raised_exception")]
     if broken:
         raise LakeError(f"the gate itself failed: {broken[0].exception_info['exception_message']}")
-    return tuple(e for e, r in zip(expectations, result.results, strict=True) if not r.success)
+    # Not by their order: Great Expectations groups results by column.
+    success = {r.expectation_config.meta["number"]: r.success for r in result.results if r.expectation_config}
+    return tuple(e for number, e in enumerate(expectations) if not success[number])
 
 
 def quarantine_failing(lake: Lake, table: Table, cluster: str, snapshot_id: int) -> Verdict:
@@ -64,7 +67,9 @@ def quarantine_failing(lake: Lake, table: Table, cluster: str, snapshot_id: int)
         return Verdict(())
     where = of_snapshots(cluster, [snapshot_id])
     judged = _mark(landed, failed)
-    quarantined = judged.where(F.size("failed") > 0).select(
+    offending = judged.where(F.size("failed") > 0)
+    count = offending.count()
+    quarantined = offending.select(
         "cluster",
         "snapshot_id",
         "snapshot_date",
@@ -74,8 +79,6 @@ def quarantine_failing(lake: Lake, table: Table, cluster: str, snapshot_id: int)
     )
     lake.replace(QUARANTINE, quarantined, f"{where} AND `table` = '{table.name}'")
     lake.replace(table, judged.where(F.size("failed") == 0), where)
-    kept = lake.read(QUARANTINE).where(where).where(F.col("table") == table.name)
-    count = kept.select("row").count()
     log.warning("%s %d: %d rows of %s quarantined", cluster, snapshot_id, count, table.name)
     return Verdict(failed, count)
 

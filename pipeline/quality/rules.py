@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from pipeline.tables import COMMITTED_OFFSETS, GROUP_MEMBERS, WATERMARKS, Table
 
-logging.getLogger("great_expectations").setLevel(logging.WARNING)  # it sets itself to INFO
+logging.getLogger("great_expectations.data_context.types.base").setLevel(logging.WARNING)  # it sets itself to INFO
 
 MAX_PARTITION = 1_000_000
 """Far above what a topic can have; a partition beyond it was read wrongly."""

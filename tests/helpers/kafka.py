@@ -8,6 +8,7 @@ from typing import Any
 
 from kafka import KafkaAdminClient, KafkaConsumer, OffsetAndMetadata, TopicPartition
 from kafka.admin import ACL, ACLFilter, ACLOperation, ACLPermissionType, ResourcePattern, ResourceType
+from kafka.errors import NoError
 from kafka.protocol.consumer import JoinGroupRequest, SyncGroupRequest
 from kafka.structs import MemberState
 
@@ -62,6 +63,17 @@ def login(kafka: EmbeddedKafka, **changes: str) -> dict[str, str]:
 
 
 @contextmanager
+def frozen(kafka: EmbeddedKafka, broker: int) -> Iterator[None]:
+    """A broker that keeps its connections and answers nothing. After 6 s the controller gives it up."""
+    kafka.freeze(broker)
+    try:
+        time.sleep(0.2)  # until its last thread has stopped
+        yield
+    finally:
+        kafka.thaw(broker)
+
+
+@contextmanager
 def denied(
     kafka: EmbeddedKafka, kind: ResourceType, name: str, operation: ACLOperation = ACLOperation.DESCRIBE
 ) -> Iterator[None]:
@@ -81,7 +93,8 @@ def denied(
 def commit(admin: KafkaAdminClient, group: str, offsets: Mapping[tuple[str, int], int], metadata: str = "") -> None:
     """Commit for a group without members."""
     wanted = {TopicPartition(*key): OffsetAndMetadata(offset, metadata, -1) for key, offset in offsets.items()}
-    admin.alter_group_offsets(group, wanted)
+    answers = admin.alter_group_offsets(group, wanted)
+    assert set(answers.values()) == {NoError}, answers
 
 
 @contextmanager

@@ -7,10 +7,12 @@ told to die kills its whole group, so a JVM that it started dies with it. Prints
 import json
 import os
 import signal
+import subprocess
 import sys
+import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from itertools import count
@@ -21,6 +23,7 @@ import pipeline.snapshot
 from pipeline.config import load_config
 from pipeline.derive import compute_lag
 from pipeline.lake import Lake
+from pipeline.quality import rules
 from pipeline.session import spark_session
 from pipeline.snapshot import take_snapshots
 
@@ -29,35 +32,57 @@ STEPS: dict[str, tuple[Any, str]] = {
     "delete": (Lake, "delete"),
     "replace": (Lake, "replace"),
     "brokers": (pipeline.snapshot, "read_brokers"),
-    "gate": (pipeline.snapshot, "quarantine_failing"),
 }
+TIMEOUT_S = 270.0
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run. `kill` is e.g. "replace 2 after": at the second replace, once it is done; empty = never."""
+    """One run. `kill` is e.g. "replace 2 after": at the second replace, once it is done.
+
+    The moments are `before`, `after` and, of a replace, `amid`: when its first data file is there. Without `kill` the
+    run ends by itself. `max_partition` makes the gate stricter, so that it finds something.
+    """
 
     config: str
-    clusters: tuple[str, ...]
+    clusters: Sequence[str]
     now: str
     job: str = "snapshot"
     kill: str = ""
+    max_partition: int = rules.MAX_PARTITION
 
 
-def execute(runs: list[Run], folder: Path, timeout_s: float = 240.0) -> dict[int, int]:
-    """Fork every run, at once; run number → exit status, negative where a signal ended it."""
-    children = {os.fork() or _child(run, folder / f"run-{number}.log"): number for number, run in enumerate(runs)}
-    deadline = time.monotonic() + timeout_s
+def start(runs: Sequence[Run], folder: Path, env: Mapping[str, str]) -> "subprocess.Popen[str]":
+    """Start the runs, all at once; `results` waits for them. Each has its output in <folder>/run-<number>.log."""
+    folder.mkdir()
+    plan = folder / "plan.json"
+    plan.write_text(json.dumps([asdict(run) for run in runs]))
+    command = [sys.executable, "-P", __file__, str(plan)]  # -P: our neighbours here are not to be imported
+    return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
+
+
+def results(process: "subprocess.Popen[str]") -> list[int]:
+    """The exit status of each run, negative where a signal ended it."""
+    output, _ = process.communicate(timeout=TIMEOUT_S + 60)
+    statuses: list[int] = json.loads(output) if output else []
+    return statuses
+
+
+def execute(runs: Sequence[Run], folder: Path) -> list[int]:
+    """Fork every run, at once; the exit status of each."""
+    children = [os.fork() or _child(run, folder / f"run-{number}.log") for number, run in enumerate(runs)]
     statuses: dict[int, int] = {}
-    while children and time.monotonic() < deadline:
+    deadline = time.monotonic() + TIMEOUT_S
+    while len(statuses) < len(children):
         pid, status = os.waitpid(-1, os.WNOHANG)
         if pid:
-            statuses[children.pop(pid)] = os.waitstatus_to_exitcode(status)
+            statuses[pid] = os.waitstatus_to_exitcode(status)
+        elif time.monotonic() > deadline:
+            for child in set(children) - set(statuses):
+                os.killpg(child, signal.SIGTERM)
         else:
             time.sleep(0.05)
-    for pid in children:
-        os.killpg(pid, signal.SIGKILL)
-    return statuses
+    return [statuses[pid] for pid in children]
 
 
 def _child(run: Run, log: Path) -> NoReturn:
@@ -77,35 +102,51 @@ def _child(run: Run, log: Path) -> NoReturn:
 
 
 def _work(run: Run) -> None:
-    if run.kill:
-        _arm(*run.kill.split())
     now = datetime.fromisoformat(run.now)
     config = load_config(Path(run.config), os.environ)
-    spark = spark_session("killed job")
+    rules._PARTITION.max_value = run.max_partition
+    spark = spark_session("killed job", {"spark.master": "local[1]", "spark.ui.enabled": "false"})
+    Lake(spark, config.lake).prepare()  # so that its own writes are not counted
+    if run.kill:
+        _arm(*run.kill.split(), root=Path(config.lake.root or ""))
     if run.job == "lag":
-        print(compute_lag(spark, config, run.clusters, lambda: now))
+        sys.stdout.write(f"{compute_lag(spark, config, run.clusters, lambda: now)}\n")
     else:
         outcomes = take_snapshots(spark, config, run.clusters, None, lambda: now)
-        print(json.dumps([asdict(outcome) for outcome in outcomes]))
+        sys.stdout.write(json.dumps([asdict(outcome) for outcome in outcomes]))
 
 
-def _arm(step: str, number: str, moment: str) -> None:
+def _arm(step: str, number: str, moment: str, root: Path) -> None:
     owner, name = STEPS[step]
     original: Callable[..., Any] = getattr(owner, name)
     calls = count(1)
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        is_it = next(calls) == int(number)
-        if is_it and moment == "before":
-            os.killpg(0, signal.SIGKILL)
+        if next(calls) != int(number):
+            return original(*args, **kwargs)
+        if moment == "before":
+            _die()
+        if moment == "amid":
+            threading.Thread(target=_die_at_first_file, args=(root / args[1].name,), daemon=True).start()
         result = original(*args, **kwargs)
-        if is_it and moment == "after":
-            os.killpg(0, signal.SIGKILL)
+        if moment == "after":
+            _die()
         return result
 
     setattr(owner, name, wrapped)
 
 
+def _die_at_first_file(table: Path) -> None:
+    there = set(table.rglob("*.parquet"))
+    while set(table.rglob("*.parquet")) == there:
+        time.sleep(0.001)
+    _die()
+
+
+def _die() -> None:
+    os.killpg(0, signal.SIGKILL)
+
+
 if __name__ == "__main__":
-    plan = [Run(**{**run, "clusters": tuple(run["clusters"])}) for run in json.loads(Path(sys.argv[1]).read_text())]
-    print(json.dumps(execute(plan, Path(sys.argv[1]).parent)))
+    plan = [Run(**run) for run in json.loads(Path(sys.argv[1]).read_text())]
+    sys.stdout.write(json.dumps(execute(plan, Path(sys.argv[1]).parent)))

@@ -3,7 +3,7 @@
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import NamedTuple, Self
 
@@ -23,11 +23,15 @@ class Proxy:
     """An HTTP CONNECT proxy, for the client option `proxy_url`: sees the requests to every broker.
 
     Passes on one request of a connection after the other, each when the one before is answered. `before` is called
-    before a request is passed on; where it returns True, the connection is closed instead.
+    before a request is passed on; where it returns True, the connection is closed instead. `names` are host:port that
+    only the proxy can resolve, and what they stand for.
     """
 
-    def __init__(self, before: Callable[[Request], bool] = lambda _: False) -> None:
+    def __init__(
+        self, before: Callable[[Request], bool] = lambda _: False, names: Mapping[str, str] | None = None
+    ) -> None:
         self.requests: list[Request] = []
+        self._names = names or {}
         self._before = before
         self._sockets: list[socket.socket] = []
 
@@ -65,6 +69,7 @@ class Proxy:
 
     def _serve(self, client: socket.socket) -> None:
         address = _head(client).split()[1].decode()
+        address = self._names.get(address, address)
         try:
             broker = socket.create_connection(tuple(address.rsplit(":", 1)))  # type: ignore[arg-type]
         except OSError:

@@ -1,0 +1,84 @@
+"""Everything that Spark and laglake are made to say about a password, and whether the password is in it.
+
+As a script, `secrets.py CONFIG`, it says it in a process of its own, on stdout and stderr, logging all there is.
+"""
+
+import logging
+import os
+import re
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from pipeline.config import load_config
+
+USER = "reader"
+WRONG_PASSWORD = "wr0ng-pa55"
+PASSWORD_VARIABLE = "LAGLAKE_TEST_PASSWORD"
+LOGIN = f"""
+security_protocol = "SASL_PLAINTEXT"
+sasl_mechanism = "PLAIN"
+sasl_plain_username = "{USER}"
+sasl_plain_password = "${{env:{PASSWORD_VARIABLE}}}"
+"""
+# The end of the fixture's password, se"cret\#1, however it is escaped, and the wrong one.
+LEAK = re.compile(r"cret(?:\\|%5C|&#92;|&bsol;)*(?:#|%23|&#35;)1|wr0ng-pa55", re.IGNORECASE)
+
+
+def leaks(text: str) -> list[str]:
+    """What stands around each password in a text."""
+    return [text[max(0, m.start() - 120) : m.end() + 20] for m in LEAK.finditer(text)]
+
+
+def say_everything(spark: SparkSession, options: dict[str, str]) -> list[str]:
+    """Plans and errors of a source that works, one with a wrong password, and one with a wrong option. Also prints."""
+    source = spark.read.format("kafka_watermarks").options(**options)
+    source.load().explain("extended")
+    source.load().explain("cost")
+    refused = spark.read.format("kafka_watermarks").options(**options | {"sasl_plain_password": WRONG_PASSWORD})
+    unknown = spark.read.format("kafka_watermarks").options(**options | {"sasl_password": WRONG_PASSWORD})
+    source.load().collect()
+    return [
+        repr(source.load()),
+        error_of(lambda: source.load().select("no_such_column").collect()),
+        error_of(lambda: source.load().selectExpr("raise_error(topic)").collect()),
+        error_of(lambda: source.load().write.saveAsTable("no_such_catalog.no_such_schema.t")),
+        error_of(lambda: refused.load().collect()),
+        error_of(lambda: unknown.load().collect()),
+    ]
+
+
+def error_of(action: Callable[[], object]) -> str:
+    """What an action that must fail says, with all that is attached."""
+    try:
+        action()
+    except Exception as error:  # noqa: BLE001 – whatever it is, its text is what matters
+        details = [str(error), repr(error), *map(str, error.args)]
+        for method in ("getMessageParameters", "getStackTrace", "getQueryContext", "getMessage"):
+            with suppress(Exception):
+                details.append(str(getattr(error, method)()))
+        return "\n".join(details)
+    raise AssertionError("it did not fail")
+
+
+def main(config_file: str) -> None:
+    """Run the job on everything in the config, then say the rest, with all logging on."""
+    from jobs import snapshot
+    from pipeline.session import spark_session
+
+    logging.basicConfig(level=logging.DEBUG)
+    status = snapshot.main(["--config", config_file])
+    logging.getLogger("kafka").setLevel(logging.DEBUG)
+    config = load_config(Path(config_file), os.environ)
+    spark = spark_session("secrets")
+    (cluster,) = config.clusters.values()
+    for text in say_everything(spark, cluster.source_options()):
+        sys.stdout.write(f"{text}\n")
+    sys.stdout.write(f"exit status {status}\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

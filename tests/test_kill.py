@@ -1,0 +1,196 @@
+"""SIGKILL at each step of the snapshot and of the lag job, then another run: nothing is lost, nothing is left over.
+
+Each step has a cluster of its own, all of them names of one quiet broker. A cluster that nobody disturbed shows what
+the others must come to. The gate is made to refuse partition 1, so that its own two commits are among the steps.
+"""
+
+import json
+import os
+from collections import Counter
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import ROOT, ConnectServer
+from helpers import killed_job
+from helpers.killed_job import Run
+from helpers.quiet import config, seed
+from pyspark.sql import SparkSession
+
+from pipeline.config import Config
+from pipeline.derive import compute_lag
+from pipeline.lake import Lake
+from pipeline.ledger import READABLE
+from pipeline.local.broker import EmbeddedKafka
+from pipeline.quality import rules
+from pipeline.snapshot import SnapshotOutcome, take_snapshots
+from pipeline.tables import (
+    BRONZE,
+    COMMITTED_OFFSETS,
+    COMPUTED,
+    GROUP_MEMBERS,
+    LAG,
+    QUARANTINE,
+    SNAPSHOTS,
+    WATERMARKS,
+    Table,
+)
+
+PREFIX = "kill"
+SCHEDULE = 'schedule = "1h"'
+T0 = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
+LATER = T0 + timedelta(minutes=31)  # of the same hour; the claims of the dead are stale by then
+SIGKILLED = -9
+CALM = "calm"
+MAX_PARTITION = 0
+
+State = tuple[str | None, int, int, int, int]
+
+
+@dataclass(frozen=True)
+class Step:
+    """Where a snapshot is killed, and what is there then: ledger, commits, members, watermarks, quarantine."""
+
+    kill: str
+    left: State
+
+
+# Cluster → step. Of the replaces, 1 to 3 land a table each; 4 and 5 are the gate's, of the first table.
+STEPS = {
+    "not-claimed": Step("merge 1 before", (None, 0, 0, 0, 0)),
+    "claimed": Step("merge 1 after", ("running", 0, 0, 0, 0)),
+    "brokers-read": Step("brokers 1 after", ("running", 0, 0, 0, 0)),
+    "one-landed": Step("replace 1 after", ("running", 3, 0, 0, 0)),
+    "two-landed": Step("replace 2 after", ("running", 3, 2, 0, 0)),
+    "all-landed": Step("replace 3 after", ("running", 3, 2, 2, 0)),
+    "quarantined": Step("replace 4 after", ("running", 3, 2, 2, 2)),
+    "gated": Step("replace 5 after", ("running", 1, 2, 2, 2)),
+    "not-finished": Step("merge 2 before", ("running", 1, 2, 1, 3)),
+    "finished": Step("merge 2 after", ("partial", 1, 2, 1, 3)),
+}
+JVM = "jvm"  # its JVM is killed with it, while it writes its second table
+JVM_STEP = Step("replace 2 amid", ("running", 3, 0, 0, 0))
+LAG_KILLS = {"claimed": "replace 1 before", "one-landed": "replace 1 after", "all-landed": "merge 1 after"}
+
+# What differs between two runs: who and when.
+VARYING = {"cluster", "run_id", "captured_at", "committed_captured_at", "started_at", "finished_at", "computed_at"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("kill")
+
+
+@pytest.fixture(scope="module")
+def settings(kafka: EmbeddedKafka, folder: Path) -> Config:
+    seed(kafka, PREFIX)
+    return config(folder, PREFIX, dict.fromkeys([*STEPS, JVM, CALM], kafka.bootstrap_servers), SCHEDULE)
+
+
+@pytest.fixture(scope="module")
+def lake(spark: SparkSession, settings: Config) -> Lake:
+    lake = Lake(spark, settings.lake)
+    lake.prepare()
+    return lake
+
+
+@pytest.fixture(scope="module")
+def killed(connect_server: ConnectServer, settings: Config, lake: Lake, folder: Path) -> dict[str, State]:
+    """Every snapshot killed at its step; what each has left."""
+    kill_all(folder, connect_server, {name: step.kill for name, step in STEPS.items()}, JVM_STEP.kill, "snapshot")
+    status = {row["cluster"]: row["status"] for row in lake.read(SNAPSHOTS).collect()}
+    tables = (COMMITTED_OFFSETS, GROUP_MEMBERS, WATERMARKS, QUARANTINE)
+    counts = [Counter(row["cluster"] for row in lake.read(table).select("cluster").collect()) for table in tables]
+    return {name: (status.get(name), *(count[name] for count in counts)) for name in settings.clusters}  # type: ignore[misc]
+
+
+@pytest.fixture(scope="module")
+def repeated(spark: SparkSession, settings: Config, killed: dict[str, State]) -> list[SnapshotOutcome]:
+    """Another run of them all, and the first of the calm one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rules._PARTITION, "max_value", MAX_PARTITION)
+        return take_snapshots(spark, settings, list(settings.clusters), None, lambda: LATER)
+
+
+@pytest.fixture(scope="module")
+def computed(
+    spark: SparkSession, connect_server: ConnectServer, settings: Config, folder: Path, repeated: list[SnapshotOutcome]
+) -> int:
+    """The lag job killed at each of its steps, and run again for all."""
+    kill_all(folder, connect_server, LAG_KILLS, "replace 1 amid", "lag")
+    return compute_lag(spark, settings, list(settings.clusters), lambda: LATER)
+
+
+def kill_all(folder: Path, server: ConnectServer, kills: dict[str, str], jvm_kill: str, job: str) -> None:
+    """Run and kill: a driver through Connect for each of `kills`, and one with a JVM of its own."""
+
+    def run(cluster: str, kill: str) -> Run:
+        return Run(str(folder / "laglake.toml"), [cluster], T0.isoformat(), job, kill, MAX_PARTITION)
+
+    own_jvm = {name: value for name, value in os.environ.items() if name != "SPARK_REMOTE"}
+    own_jvm |= {"PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1"}
+    alone = killed_job.start([run(JVM, jvm_kill)], folder / f"{job}-jvm", own_jvm)
+    many = killed_job.start([run(*kill) for kill in kills.items()], folder / job, server.client_env())
+    ended = killed_job.results(many), killed_job.results(alone)
+    assert ended == ([SIGKILLED] * len(kills), [SIGKILLED]), logs(folder)
+
+
+def logs(folder: Path) -> str:
+    return "\n".join(f"{log.name}:\n{log.read_text()[-3000:]}" for log in sorted(folder.glob("*/*.log")))
+
+
+def rows_by_cluster(lake: Lake, table: Table) -> dict[str, list[str]]:
+    """The rows of a table as JSON, by cluster, without what varies between runs."""
+    found: dict[str, list[str]] = {}
+    for row in lake.read(table).collect():
+        values = row.asDict(recursive=True)
+        if table is QUARANTINE:
+            values["row"] = steady(json.loads(values["row"]))
+        found.setdefault(row["cluster"], []).append(json.dumps(steady(values), default=str, sort_keys=True))
+    return {cluster: sorted(rows) for cluster, rows in found.items()}
+
+
+def steady(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name not in VARYING}
+
+
+def test_each_kill_was_where_it_was_meant_to_be(killed: dict[str, State]) -> None:
+    expected = {name: step.left for name, step in STEPS.items()} | {JVM: JVM_STEP.left}
+    assert killed == expected | {CALM: (None, 0, 0, 0, 0)}
+
+
+def test_the_write_of_the_killed_jvm_had_begun(killed: dict[str, State], lake: Lake, folder: Path) -> None:
+    files = (folder / "lake" / GROUP_MEMBERS.name / f"cluster={JVM}").rglob("*.parquet")
+    assert len(list(files)) > 0
+
+
+def test_readers_see_only_the_snapshot_that_was_finished(killed: dict[str, State]) -> None:
+    assert [name for name, (status, *_) in killed.items() if status in READABLE] == ["finished"]
+
+
+def test_another_run_takes_over_what_was_not_finished(repeated: list[SnapshotOutcome]) -> None:
+    statuses = {outcome.cluster: outcome.status for outcome in repeated}
+    assert statuses == dict.fromkeys([*STEPS, JVM, CALM], "partial") | {"finished": "skipped"}
+
+
+@pytest.mark.parametrize("table", [*BRONZE, QUARANTINE, SNAPSHOTS], ids=lambda table: table.name)
+def test_after_another_run_a_table_is_as_if_nothing_had_been(
+    repeated: list[SnapshotOutcome], lake: Lake, settings: Config, table: Table
+) -> None:
+    rows = rows_by_cluster(lake, table)
+    assert rows == dict.fromkeys(settings.clusters, rows[CALM])
+
+
+def test_the_lag_of_all_is_computed_but_what_was_marked_already(computed: int, settings: Config) -> None:
+    assert computed == len(settings.clusters) - 1
+
+
+@pytest.mark.parametrize("table", [LAG, COMPUTED], ids=lambda table: table.name)
+def test_after_another_lag_job_a_table_is_as_if_nothing_had_been(
+    computed: int, lake: Lake, settings: Config, table: Table
+) -> None:
+    rows = rows_by_cluster(lake, table)
+    assert rows == dict.fromkeys(settings.clusters, rows[CALM])
+    assert len(rows[CALM]) == 1

@@ -1,0 +1,166 @@
+"""A password that is given to laglake is nowhere to be read: not in logs, plans, errors, tables or on Spark's pages."""
+
+import json
+import logging
+import re
+import subprocess
+import sys
+import urllib.request
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.parse import urljoin
+
+import pytest
+from conftest import KAFKA_USERS, ConnectServer
+from helpers import secrets
+from helpers.quiet import seed, write_config
+from helpers.secrets import LOGIN, PASSWORD_VARIABLE, USER, WRONG_PASSWORD, leaks, say_everything
+from pyspark.sql import SparkSession
+
+from pipeline.config import load_config
+from pipeline.errors import ConfigError
+from pipeline.lake import Lake
+from pipeline.local.broker import EmbeddedKafka
+from pipeline.snapshot import take_snapshots
+from pipeline.tables import SNAPSHOTS, TABLES
+
+PREFIX = "secrets"
+PASSWORD = KAFKA_USERS[USER]
+ENV = {PASSWORD_VARIABLE: PASSWORD}
+PAGES = 150
+ASSETS = r"\.(css|js|png|svg|ico)|/static/|^https?:"
+TIMEOUT_S = 240
+
+
+@pytest.fixture(scope="module")
+def servers(kafka: EmbeddedKafka) -> str:
+    seed(kafka, PREFIX)
+    return kafka.sasl_bootstrap_servers
+
+
+@pytest.mark.parametrize("text", [PASSWORD, json.dumps(PASSWORD), repr(PASSWORD), "se&quot;cret\\#1", WRONG_PASSWORD])
+def test_a_leak_is_found_however_it_is_escaped(text: str) -> None:
+    assert leaks(f"sasl_plain_password -> {text}, x -> y")
+
+
+def test_a_classic_session_says_no_password(
+    spark: SparkSession,
+    servers: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    config = load_config(write_config(tmp_path, PREFIX, {"east": servers}, client=LOGIN), ENV)
+    for logger in (None, "kafka", "pipeline"):
+        caplog.set_level(logging.DEBUG, logger=logger)
+    (outcome,) = take_snapshots(spark, config, ["east"], None, utc_now)
+    assert outcome.status == "complete"
+    said = say_everything(spark, config.clusters["east"].source_options())
+    lake = Lake(spark, config.lake)
+    said += [str(lake.read(table).collect()) for table in TABLES]
+    output = capfd.readouterr()
+    assert "== Analyzed Logical Plan ==" in output.out
+    assert USER in caplog.text
+    assert leaks("\n".join([output.out, output.err, caplog.text, *said, repr(outcome), repr(config)])) == []
+
+
+def test_a_wrong_password_is_a_reason_without_the_password(spark: SparkSession, servers: str, tmp_path: Path) -> None:
+    file = write_config(tmp_path, PREFIX, {"east": servers}, client=LOGIN)
+    config = load_config(file, {PASSWORD_VARIABLE: WRONG_PASSWORD})
+    (outcome,) = take_snapshots(spark, config, ["east"], None, utc_now)
+    assert outcome.status == "failed"
+    assert "SASL user, password and mechanism" in outcome.message
+    assert leaks(str(Lake(spark, config.lake).read(SNAPSHOTS).collect()) + outcome.message) == []
+
+
+@pytest.fixture(scope="module")
+def client(connect_server: ConnectServer, servers: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """All output of a client process that has taken a snapshot, explained and failed."""
+    folder = tmp_path_factory.mktemp("client")
+    file = write_config(folder, PREFIX, {"east": servers}, client=LOGIN)
+    command = [sys.executable, "-P", secrets.__file__, str(file)]
+    env = connect_server.client_env() | ENV
+    ran = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=TIMEOUT_S)
+    assert "exit status 0" in ran.stdout, ran.stderr[-4000:]
+    return ran.stdout + ran.stderr
+
+
+def test_a_connect_client_says_no_password(client: str) -> None:
+    assert "== Analyzed Logical Plan ==" in client
+    assert "DEBUG:" in client
+    assert USER in client
+    assert leaks(client) == []
+
+
+def test_the_pages_of_a_connect_server_show_no_password(client: str, connect_server: ConnectServer) -> None:
+    pages = crawl(connect_server.ui)
+    of_connect = "".join(text for url, text in pages.items() if "/connect" in url)
+    assert "sasl_plain_username" in of_connect, "the options must be there, else this test shows nothing"
+    assert USER in of_connect
+    assert [url for url in pages if "/SQL/execution" in url]
+    assert {url: found for url, text in pages.items() if (found := leaks(text))} == {}
+
+
+def test_the_rest_api_and_the_event_log_of_a_connect_server_show_no_password(
+    client: str, connect_server: ConnectServer
+) -> None:
+    api = f"{connect_server.ui}/api/v1/applications"
+    (application,) = json.loads(fetch(api))
+    parts = ("sql?details=true&planDescription=true&length=1000", "jobs", "stages", "environment", "executors")
+    answers = [fetch(f"{api}/{application['id']}/{part}") for part in parts]
+    assert "kafka_watermarks" in answers[0]
+    assert leaks("".join(answers)) == []
+    events = "".join(path.read_text() for path in connect_server.event_logs.rglob("*") if path.is_file())
+    assert "SparkListenerConnectOperationStarted" in events
+    assert leaks(events) == []
+
+
+def test_the_log_of_a_connect_server_shows_no_password(client: str, connect_server: ConnectServer) -> None:
+    log = connect_server.log.read_text()
+    assert "SparkConnectServer" in log
+    assert leaks(log) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param("no_such_option = 1", id="an unknown key"),
+        pytest.param('security_protocol = "NONSENSE"', id="a wrong choice"),
+        pytest.param('request_timeout_ms = "soon"', id="a wrong type"),
+        pytest.param('sasl_mechanism = "${env:ABSENT}"', id="a missing variable"),
+    ],
+)
+def test_a_config_that_is_refused_shows_no_password(tmp_path: Path, line: str) -> None:
+    name = line.partition(" ")[0]
+    lines = [other for other in LOGIN.splitlines() if not other.startswith(name)]
+    file = write_config(tmp_path, PREFIX, {"east": "127.0.0.1:1"}, client="\n".join([*lines, line]))
+    with pytest.raises(ConfigError) as caught:
+        load_config(file, ENV)
+    assert name in str(caught.value)
+    assert leaks(f"{caught.value!r} {caught.value} {caught.value.__cause__!r} {caught.value.__context__!r}") == []
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+def fetch(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=30) as answer:
+        return str(answer.read().decode(errors="replace"))
+
+
+def crawl(start: str) -> dict[str, str]:
+    """Every page that the links of a Spark UI lead to, once each, the newest executions among them."""
+    pages: dict[str, str] = {}
+    waiting = [f"{start}/connect/", f"{start}/SQL/", f"{start}/environment/", f"{start}/jobs/", f"{start}/stages/"]
+    while waiting and len(pages) < PAGES:
+        url = waiting.pop(0)
+        if url in pages or not url.startswith(start) or "kill" in url or "threadDump" in url:
+            continue
+        with suppress(HTTPError):
+            pages[url] = fetch(url)
+            links = re.findall(r'href="([^"#]+)"', pages[url])
+            waiting += [urljoin(url, link.replace("&amp;", "&")) for link in links if not re.search(ASSETS, link)]
+    return pages
