@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import tempfile
@@ -37,6 +38,7 @@ def spark_session(app_name: str, settings: Mapping[str, str] | None = None) -> S
 
 def classic_session(app_name: str, settings: Mapping[str, str]) -> SparkSession:
     """The session that is active, or one in this process, local[*] unless spark-submit says otherwise."""
+    logging.getLogger("py4j").setLevel(logging.INFO)  # at DEBUG it logs every option, passwords too
     active = SparkSession.getActiveSession()
     if active is not None:
         return active

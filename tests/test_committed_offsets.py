@@ -13,7 +13,19 @@ from pyspark.sql import SparkSession
 from pipeline.kafka.committed_offsets import CommittedOffsetsSource
 from pipeline.local.broker import EmbeddedKafka
 from pipeline.local.topics import create_topics
-from tests.helpers.kafka import IN_A_HURRY, Planned, Row, commit, denied, frozen, login, parsed, plan, read
+from tests.helpers.kafka import (
+    IN_A_HURRY,
+    Planned,
+    Row,
+    commit,
+    delete_groups,
+    denied,
+    frozen,
+    login,
+    parsed,
+    plan,
+    read,
+)
 from tests.helpers.network import HOST, Proxy, free_port
 
 OFFSET_FETCH, LIST_GROUPS = 9, 16
@@ -33,6 +45,7 @@ def admin(kafka: EmbeddedKafka) -> Iterator[Any]:
     with KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers) as client:
         create_topics(client, {"co-a": 3, "co-b": 1, LONG_TOPIC: 1})
         yield client
+        delete_groups(client, "co-")
 
 
 def offsets(rows: list[Row]) -> dict[tuple[str, str, int], int | None]:

@@ -22,9 +22,10 @@ from tests.helpers.kafka import (
     Planned,
     Row,
     commit,
+    delete_groups,
     denied,
     frozen,
-    join,
+    joined,
     login,
     member,
     parsed,
@@ -44,6 +45,7 @@ def admin(kafka: EmbeddedKafka) -> Iterator[Any]:
     with KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers) as client:
         create_topics(client, {"gm-a": 2, "gm-b": 1})
         yield client
+        delete_groups(client, "gm-")
 
 
 def members(kafka: EmbeddedKafka, groups: str, **options: str) -> list[Row]:
@@ -100,18 +102,10 @@ def test_a_group_without_members_is_a_row(kafka: EmbeddedKafka, admin: Any) -> N
 
 
 def test_members_of_other_protocols_have_no_partitions(kafka: EmbeddedKafka, admin: Any) -> None:
-    member_id = join(kafka, "gm-connect", "connect", b"\x00\x01 a worker's own")
-    assert members(kafka, "^gm-connect$") == [
-        row(
-            "gm-connect",
-            state="Stable",
-            protocol="connect",
-            assignor="own",
-            member_id=member_id,
-            client_id="laglake",
-            host=HOST,
-        )
-    ]
+    with joined(kafka, "gm-connect", "connect", b"\x00\x01 a worker's own") as member_id:
+        rows = members(kafka, "^gm-connect$")
+    worker = {"member_id": member_id, "client_id": "laglake", "host": HOST}
+    assert rows == [row("gm-connect", state="Stable", protocol="connect", assignor="own", **worker)]
 
 
 @pytest.mark.parametrize(
@@ -125,8 +119,8 @@ def test_members_of_other_protocols_have_no_partitions(kafka: EmbeddedKafka, adm
 def test_an_assignment_that_cannot_be_read_is_an_error_of_that_member(
     kafka: EmbeddedKafka, admin: Any, group: str, assignment: bytes
 ) -> None:
-    member_id = join(kafka, group, "consumer", assignment)
-    (one,) = members(kafka, f"^{group}$")
+    with joined(kafka, group, "consumer", assignment) as member_id:
+        (one,) = members(kafka, f"^{group}$")
     assert (one["member_id"], one["topic"], one["error"]) == (member_id, None, "INCONSISTENT_GROUP_PROTOCOL")
 
 
@@ -230,10 +224,9 @@ class NewGroups:
 
 
 @pytest.fixture(scope="module")
-def new_groups(kafka: EmbeddedKafka) -> Iterator[NewGroups]:
+def new_groups(kafka: EmbeddedKafka, admin: Any) -> Iterator[NewGroups]:
     groups = NewGroups(kafka)
-    with KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers) as admin:
-        create_topics(admin, {"gm-new": 2})
+    create_topics(admin, {"gm-new": 2})
     producer = KafkaProducer(bootstrap_servers=kafka.bootstrap_servers)
     for partition in (0, 1):
         producer.send("gm-new", b"x", partition=partition)

@@ -1,6 +1,6 @@
 """The main job where it is to run: in one process, on a cluster of executors, and through Spark Connect.
 
-Each runtime reads the same quiet broker, so each must find the same lag; nothing but the job's tables is looked at.
+Each runtime reads the same quiet broker, so each must find the same lag. Two log in with a password.
 """
 
 import os
@@ -10,46 +10,48 @@ from pathlib import Path
 
 import pyspark
 import pytest
-from conftest import ROOT, ConnectServer
-from helpers.quiet import config, expected_lag, lag_rows, seed, write_config
+from conftest import KAFKA_USERS, ROOT, ConnectServer
+from helpers.quiet import expected_lag, lag_rows, seed, write_config
+from helpers.secrets import LOGIN, PASSWORD_VARIABLE, USER, leaks
 from pyspark.sql import SparkSession
 
 from jobs import run
+from pipeline.config import LakeConfig
 from pipeline.lake import Lake
 from pipeline.local.broker import EmbeddedKafka
 
 PREFIX = "runtimes"
-TIMEOUT_S = 240
+PASSWORD = {PASSWORD_VARIABLE: KAFKA_USERS[USER]}
+TIMEOUT_S = 500
+pytestmark = pytest.mark.timeout(TIMEOUT_S + 100)
 
 
 @pytest.fixture(scope="module")
-def servers(kafka: EmbeddedKafka) -> str:
+def quiet(kafka: EmbeddedKafka) -> EmbeddedKafka:
     seed(kafka, PREFIX)
-    return kafka.bootstrap_servers
+    return kafka
 
 
-def assert_ran(spark: SparkSession, folder: Path, servers: str, page: Path) -> None:
-    lake = Lake(spark, config(folder, PREFIX, {"east": servers}).lake)
+def assert_ran(spark: SparkSession, folder: Path, page: Path) -> None:
+    lake = Lake(spark, LakeConfig(root=str(folder / "lake")))
     assert lag_rows(lake, "east") == expected_lag(PREFIX)
     assert f"{PREFIX}-billing" in page.read_text()
 
 
-def test_run_works_in_the_session_that_is_there(
-    spark: SparkSession, servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_works_in_the_session_that_is_there(spark: SparkSession, quiet: EmbeddedKafka, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
-    file = write_config(tmp_path, PREFIX, {"east": servers})
+    file = write_config(tmp_path, PREFIX, {"east": quiet.bootstrap_servers})
     assert run.main(["--config", str(file), "--output", str(page)]) == 0
-    assert_ran(spark, tmp_path, servers, page)
+    assert_ran(spark, tmp_path, page)
 
 
 def test_run_works_on_executors_that_only_have_the_package_shipped_to_them(
-    spark: SparkSession, servers: str, tmp_path: Path
+    spark: SparkSession, quiet: EmbeddedKafka, tmp_path: Path
 ) -> None:
     page = tmp_path / "report.html"
-    file = write_config(tmp_path, PREFIX, {"east": servers})
+    file = write_config(tmp_path, PREFIX, {"east": quiet.sasl_bootstrap_servers}, client=LOGIN)
     env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "SPARK_REMOTE")}
-    env |= {
+    env |= PASSWORD | {
         "SPARK_HOME": str(Path(pyspark.__file__).parent),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
@@ -61,16 +63,18 @@ def test_run_works_on_executors_that_only_have_the_package_shipped_to_them(
     command += ["--", "run", "--config", str(file), "--output", str(page)]
     ran = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=TIMEOUT_S)
     assert ran.returncode == 0, ran.stderr[-6000:]
-    assert_ran(spark, tmp_path, servers, page)
+    assert leaks(ran.stdout + ran.stderr) == []
+    assert_ran(spark, tmp_path, page)
 
 
 def test_run_works_through_connect_without_a_jvm_of_its_own(
-    spark: SparkSession, connect_server: ConnectServer, servers: str, tmp_path: Path
+    spark: SparkSession, connect_server: ConnectServer, quiet: EmbeddedKafka, tmp_path: Path
 ) -> None:
     page = tmp_path / "report.html"
-    file = write_config(tmp_path, PREFIX, {"east": servers})
+    file = write_config(tmp_path, PREFIX, {"east": quiet.sasl_bootstrap_servers}, client=LOGIN)
     command = [sys.executable, "-m", "jobs.run", "--config", str(file), "--output", str(page)]
-    env = connect_server.client_env()
+    env = connect_server.client_env() | PASSWORD
     ran = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=TIMEOUT_S)
     assert ran.returncode == 0, ran.stderr[-6000:]
-    assert_ran(spark, tmp_path, servers, page)
+    assert leaks(ran.stdout + ran.stderr) == []
+    assert_ran(spark, tmp_path, page)

@@ -26,6 +26,7 @@ from pipeline.lake import Lake
 from pipeline.quality import rules
 from pipeline.session import spark_session
 from pipeline.snapshot import take_snapshots
+from pipeline.tables import COMMITTED_OFFSETS
 
 STEPS: dict[str, tuple[Any, str]] = {
     "merge": (Lake, "merge"),
@@ -41,7 +42,7 @@ class Run:
     """One run. `kill` is e.g. "replace 2 after": at the second replace, once it is done.
 
     The moments are `before`, `after` and, of a replace, `amid`: when its first data file is there. Without `kill` the
-    run ends by itself. `max_partition` makes the gate stricter, so that it finds something.
+    run ends by itself. `min_offset` makes the gate stricter, so that it finds something.
     """
 
     config: str
@@ -49,7 +50,7 @@ class Run:
     now: str
     job: str = "snapshot"
     kill: str = ""
-    max_partition: int = rules.MAX_PARTITION
+    min_offset: int = 0
 
 
 def start(runs: Sequence[Run], folder: Path, env: Mapping[str, str]) -> "subprocess.Popen[str]":
@@ -104,7 +105,7 @@ def _child(run: Run, log: Path) -> NoReturn:
 def _work(run: Run) -> None:
     now = datetime.fromisoformat(run.now)
     config = load_config(Path(run.config), os.environ)
-    rules._PARTITION.max_value = run.max_partition
+    offset_rule().min_value = run.min_offset
     spark = spark_session("killed job", {"spark.master": "local[1]", "spark.ui.enabled": "false"})
     Lake(spark, config.lake).prepare()  # so that its own writes are not counted
     if run.kill:
@@ -114,6 +115,11 @@ def _work(run: Run) -> None:
     else:
         outcomes = take_snapshots(spark, config, run.clusters, None, lambda: now)
         sys.stdout.write(json.dumps([asdict(outcome) for outcome in outcomes]))
+
+
+def offset_rule() -> Any:
+    """The gate's expectation of committed_offset."""
+    return rules.EXPECTATIONS[COMMITTED_OFFSETS.name][-1]
 
 
 def _arm(step: str, number: str, moment: str, root: Path) -> None:
