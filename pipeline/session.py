@@ -38,7 +38,7 @@ def spark_session(app_name: str, settings: Mapping[str, str] | None = None) -> S
 
 def classic_session(app_name: str, settings: Mapping[str, str]) -> SparkSession:
     """The session that is active, or one in this process, local[*] unless spark-submit says otherwise."""
-    logging.getLogger("py4j").setLevel(logging.INFO)  # at DEBUG it logs every option, passwords too
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # at DEBUG it logs every option, passwords too
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
