@@ -4,6 +4,7 @@
     ├── ConfigError       exit status 2
     ├── ClusterError
     └── LakeError
+        ├── ClaimedError
         └── SchemaError
 
 Messages are written for the person who runs a job: they are shown without a traceback.
@@ -30,6 +31,10 @@ class ClusterError(LaglakeError):
 
 class LakeError(LaglakeError):
     """A table could not be read or written."""
+
+
+class ClaimedError(LakeError):
+    """Another run takes the snapshot or has taken it."""
 
 
 class SchemaError(LakeError):

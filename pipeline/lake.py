@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, date, datetime
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -25,18 +25,23 @@ from pipeline.tables import LAYOUT_VERSION, SNAPSHOTS, TABLES, Table
 log = logging.getLogger(__name__)
 
 LAYOUT_PROPERTY = "laglake.layout"
+SKIPPING_COLUMNS = ("snapshot_id", "group_id", "topic")
+"""Where Delta keeps the least and the greatest value of each file. For all columns that took a third of a write."""
 PROPERTIES = {
     # delta-rs, DuckDB and older readers must be able to open every table.
     "delta.enableDeletionVectors": "false",
     "delta.columnMapping.mode": "none",
     "delta.enableTypeWidening": "false",
     "delta.checkpointPolicy": "classic",
+    # What an append is fenced with; the state of a table keeps one for each snapshot.
+    "delta.setTransactionRetentionDuration": "interval 1 day",
     LAYOUT_PROPERTY: str(LAYOUT_VERSION),
 }
 
 CONFLICT_TRIES = 6
 CONFLICTS = (
     "DELTA_CONCURRENT",
+    "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION",
     "DELTA_DUPLICATE_COLUMNS_FOUND",
     "DELTA_METADATA_CHANGED",
     "DELTA_PROTOCOL_CHANGED",
@@ -69,6 +74,23 @@ def of_snapshots(cluster: str, snapshot_ids: Sequence[int]) -> str:
     dates = ", ".join(f"DATE'{d}'" for d in sorted({utc_date(i) for i in snapshot_ids}))
     ids = ", ".join(str(i) for i in snapshot_ids)
     return f"cluster = '{cluster}' AND snapshot_date IN ({dates}) AND snapshot_id IN ({ids})"
+
+
+class Fence(NamedTuple):
+    """Keeps a writer out that was taken for dead: of the writes of one name, one with a lower token never comes after.
+
+    Delta's idempotent writes (txnAppId, txnVersion).
+    """
+
+    name: str
+    token: int
+
+
+class Merged(NamedTuple):
+    """How many rows a MERGE has inserted and updated."""
+
+    inserted: int
+    updated: int
 
 
 class Lake:
@@ -121,7 +143,9 @@ class Lake:
 
     def _create(self, table: Table) -> None:
         columns = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in table.schema)
-        properties = ", ".join(f"'{key}' = '{value}'" for key, value in PROPERTIES.items())
+        skipping = ",".join(c for c in SKIPPING_COLUMNS if c in table.columns)
+        pairs = PROPERTIES | {"delta.dataSkippingStatsColumns": skipping}
+        properties = ", ".join(f"'{key}' = '{value}'" for key, value in pairs.items())
         self.spark.sql(
             f"CREATE TABLE IF NOT EXISTS {self.identifier(table)} ({columns}) USING delta "
             f"PARTITIONED BY ({', '.join(table.partitioned_by)}) TBLPROPERTIES ({properties})"
@@ -145,10 +169,18 @@ class Lake:
         """The rows of some snapshots of one cluster."""
         return self.read(table).where(of_snapshots(cluster, snapshot_ids) if snapshot_ids else F.lit(False))
 
-    def replace(self, table: Table, rows: DataFrame, where: str) -> None:
+    def replace(self, table: Table, rows: DataFrame, where: str, fence: Fence | None = None) -> None:
         """Put `rows`, all of which satisfy `where`, in the place of the rows that did. One commit."""
-        aligned = rows.select(*_aligned(table))
-        writer = aligned.write.format("delta").mode("overwrite").option("replaceWhere", where)
+        self._write(table, rows, "overwrite", {"replaceWhere": where}, fence)
+
+    def append(self, table: Table, rows: DataFrame, fence: Fence) -> None:
+        """Add `rows`. One commit, and that once: none if the fence's token, or a higher one, was here already."""
+        self._write(table, rows, "append", {}, fence)
+
+    def _write(self, table: Table, rows: DataFrame, mode: str, options: dict[str, str], fence: Fence | None) -> None:
+        if fence is not None:
+            options = options | {"txnAppId": fence.name, "txnVersion": str(fence.token)}
+        writer = rows.select(*_aligned(table)).write.format("delta").mode(mode).options(**options)
 
         def write() -> None:
             self._may_write()
@@ -168,7 +200,7 @@ class Lake:
 
         through_conflicts(write)
 
-    def merge(self, table: Table, rows: Sequence[tuple[Any, ...]], cluster: str, matched: str = "") -> None:
+    def merge(self, table: Table, rows: Sequence[tuple[Any, ...]], cluster: str, matched: str = "") -> Merged:
         """Insert the rows whose key is absent; where it is there, do what the `matched` clause says. One commit."""
         on = " AND ".join(f"t.{column} <=> s.{column}" for column in table.key)
         with self._view(self.spark.createDataFrame(list(rows), table.schema)) as view:
@@ -176,7 +208,8 @@ class Lake:
                 f"MERGE INTO {self.identifier(table)} t USING {view} s ON t.cluster = '{cluster}' AND {on} "
                 f"{matched} WHEN NOT MATCHED THEN INSERT *"
             )
-            through_conflicts(lambda: self.spark.sql(statement).collect())
+            counts = through_conflicts(lambda: self.spark.sql(statement).collect())[0]
+        return Merged(inserted=counts["num_inserted_rows"], updated=counts["num_updated_rows"])
 
     @contextmanager
     def _view(self, rows: DataFrame) -> Iterator[str]:
@@ -200,9 +233,10 @@ def through_conflicts(action: Callable[[], T]) -> T:
         except SPARK_ERRORS as exc:
             if not is_conflict(exc):
                 raise
-            log.info("another writer was first, trying again: %s", first_line(exc))
+            conflict = first_line(exc)
+            log.info("another writer was first, trying again: %s", conflict)
             time.sleep(0.2 * 2**attempt)
-    raise LakeError(f"gave up after {CONFLICT_TRIES} conflicts with other writers")
+    raise LakeError(f"gave up after {CONFLICT_TRIES} conflicts with other writers, the last: {conflict}")
 
 
 def is_conflict(error: Exception) -> bool:

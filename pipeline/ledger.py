@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pyspark.sql import functions as F
 
 from pipeline.config import SnapshotConfig
-from pipeline.errors import LakeError
-from pipeline.lake import Clock, Lake, of_snapshots, utc_date
+from pipeline.errors import ClaimedError, LakeError
+from pipeline.lake import Clock, Fence, Lake, of_snapshots, utc_date
 from pipeline.tables import SNAPSHOTS
 
 RUNNING, COMPLETE, PARTIAL, FAILED = "running", "complete", "partial", "failed"
@@ -24,12 +24,18 @@ Problem = tuple[str, str | None, str, int]
 
 @dataclass(frozen=True)
 class Claim:
-    """One run's wish to take one snapshot."""
+    """One run's wish to take one snapshot, and once the ledger has it, its right. `attempt` counts the claims."""
 
     cluster: str
     snapshot_id: int
     run_id: str
     started_at: datetime
+    attempt: int = 1
+
+    @property
+    def fence(self) -> Fence:
+        """What this run's landings are marked with, so that an earlier attempt that still lives cannot add to them."""
+        return Fence(f"laglake/{self.cluster}/{self.snapshot_id}", self.attempt)
 
 
 @dataclass(frozen=True)
@@ -71,23 +77,27 @@ class Ledger:
         self._clock = clock
         self._max_duration = timedelta(milliseconds=config.max_duration_ms)
 
-    def claim(self, claim: Claim) -> str | None:
-        """Take the snapshot for this run: None if it is ours, else who has it or had it, in words.
+    def claim(self, claim: Claim) -> Claim:
+        """Take the snapshot for this run. Raises ClaimedError with who has it or had it.
 
         A failed snapshot, or a claim older than `max_duration`, is taken over.
         """
         stale = claim.started_at - self._max_duration
+        renewed = ", ".join(f"`{c}` = s.`{c}`" for c in SNAPSHOTS.columns if c != "attempt")
         matched = (
             f"WHEN MATCHED AND (t.status = '{FAILED}' OR (t.status = '{RUNNING}' AND "
-            f"t.started_at < TIMESTAMP'{stale.strftime('%Y-%m-%d %H:%M:%S.%f')} UTC')) THEN UPDATE SET *"
+            f"t.started_at < TIMESTAMP'{stale.strftime('%Y-%m-%d %H:%M:%S.%f')} UTC')) "
+            f"THEN UPDATE SET {renewed}, attempt = t.attempt + 1"
         )
-        self._lake.merge(SNAPSHOTS, [self._row(claim, Summary(RUNNING), None)], claim.cluster, matched)
+        merged = self._lake.merge(SNAPSHOTS, [self._row(claim, Summary(RUNNING), None)], claim.cluster, matched)
+        if merged.inserted:
+            return claim
         row = self._read(claim)
         if row["run_id"] == claim.run_id:
-            return None
+            return replace(claim, attempt=row["attempt"])
         if row["status"] == RUNNING:
-            return f"run {row['run_id']} is taking it since {row['since']:%Y-%m-%d %H:%M:%S} UTC"
-        return f"run {row['run_id']} has taken it: {row['status']}"
+            raise ClaimedError(f"run {row['run_id']} is taking it since {row['since']:%Y-%m-%d %H:%M:%S} UTC")
+        raise ClaimedError(f"run {row['run_id']} has taken it: {row['status']}")
 
     def check(self, claim: Claim) -> None:
         """Raise LakeError if the claim is so old that another run may have taken it over: no more is to be written."""
@@ -97,14 +107,17 @@ class Ledger:
     def finish(self, claim: Claim, summary: Summary) -> bool:
         """Write the result; False if the claim is no longer ours."""
         matched = f"WHEN MATCHED AND t.run_id = '{claim.run_id}' AND t.status = '{RUNNING}' THEN UPDATE SET *"
-        self._lake.merge(SNAPSHOTS, [self._row(claim, summary, self._clock())], claim.cluster, matched)
+        merged = self._lake.merge(SNAPSHOTS, [self._row(claim, summary, self._clock())], claim.cluster, matched)
+        if merged.updated:
+            return True
+        # Nothing updated is also what a retry says whose first try had been committed after all.
         row = self._read(claim)
         return bool(row["run_id"] == claim.run_id and row["status"] == summary.status)
 
     def _read(self, claim: Claim) -> Any:
         where = of_snapshots(claim.cluster, [claim.snapshot_id])
         since = F.unix_seconds("started_at").alias("since")
-        row = self._lake.read(SNAPSHOTS).where(where).select("run_id", "status", since).collect()[0]
+        row = self._lake.read(SNAPSHOTS).where(where).select("run_id", "status", "attempt", since).collect()[0]
         return row.asDict() | {"since": datetime.fromtimestamp(row["since"], UTC)}
 
     def _row(self, claim: Claim, summary: Summary, finished_at: datetime | None) -> tuple[Any, ...]:
@@ -113,6 +126,7 @@ class Ledger:
             claim.snapshot_id,
             utc_date(claim.snapshot_id),
             claim.run_id,
+            claim.attempt,
             summary.status,
             claim.started_at,
             finished_at,

@@ -13,15 +13,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pyspark.sql import Observation, SparkSession
+from pyspark.sql import Column, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.config import Config
-from pipeline.errors import ClusterError, ConfigError
+from pipeline.errors import ClaimedError, ClusterError, ConfigError
 from pipeline.lake import FAILURES, Clock, Lake, first_line, of_snapshots, utc_date
 from pipeline.ledger import Claim, Ledger, Summary
 from pipeline.quality import quarantine_failing
-from pipeline.summary import summarize
+from pipeline.summary import counts, summarize
 from pipeline.tables import COMMITTED_OFFSETS, GROUP_MEMBERS, QUARANTINE, WATERMARKS, Table
 
 log = logging.getLogger(__name__)
@@ -55,6 +55,7 @@ class Landed:
 
     requests: dict[str, int] = field(default_factory=dict)
     brokers: list[Any] = field(default_factory=list)
+    counts: dict[str, dict[str, int]] = field(default_factory=dict)
     quarantined: dict[str, int] = field(default_factory=dict)
 
 
@@ -95,13 +96,13 @@ def take_snapshot(lake: Lake, config: Config, cluster: str, snapshot_id: int, cl
     ledger = Ledger(lake, config.snapshot, clock)
     claim = Claim(cluster, snapshot_id, run_id=uuid.uuid4().hex, started_at=clock())
     try:
-        holder = ledger.claim(claim)
-        if holder is not None:
-            return SnapshotOutcome(cluster, snapshot_id, "skipped", holder)
+        claim = ledger.claim(claim)
         log.info("%s %d: claimed by run %s", cluster, snapshot_id, claim.run_id)
         summary = observe(lake.guarded(lambda: ledger.check(claim)), config, claim)
         if not ledger.finish(claim, summary):
             return SnapshotOutcome(cluster, snapshot_id, "skipped", "another run took the claim over meanwhile")
+    except ClaimedError as exc:
+        return SnapshotOutcome(cluster, snapshot_id, "skipped", str(exc))
     except FAILURES as exc:
         return SnapshotOutcome(cluster, snapshot_id, "failed", f"the ledger cannot be written: {first_line(exc)}")
     return SnapshotOutcome(cluster, snapshot_id, summary.status, summary.message)
@@ -123,8 +124,8 @@ def land(lake: Lake, config: Config, claim: Claim) -> Landed:
     for broker in landed.brokers:
         _add(landed.requests, {str(broker["request_broker"]): broker["requests"]})
     landed.brokers = [b for b in landed.brokers if b["broker"] is not None]
-    # A run that was killed may have got as far as the gate.
-    lake.delete(QUARANTINE, of_snapshots(claim.cluster, [claim.snapshot_id]))
+    if claim.attempt > 1:  # the one before may have got as far as the gate
+        lake.delete(QUARANTINE, of_snapshots(claim.cluster, [claim.snapshot_id]))
     for table in ORDER_OF_READING:
         _land_table(lake, claim, table, options, landed)
     for table in ORDER_OF_READING:
@@ -146,7 +147,7 @@ def _land_table(lake: Lake, claim: Claim, table: Table, options: Mapping[str, st
     seen = Observation()
     observed = lake.spark.read.format(SOURCES[table.name]).options(**options).load()
     rows = (
-        observed.observe(seen, *_counts(brokers))
+        observed.observe(seen, *(c.alias(name) for name, c in counts(table).items()), *_requests(brokers))
         .where(F.col("requests").isNull())
         .withColumns(
             {
@@ -156,21 +157,20 @@ def _land_table(lake: Lake, claim: Claim, table: Table, options: Mapping[str, st
             }
         )
     )
-    lake.replace(table, rows, of_snapshots(claim.cluster, [claim.snapshot_id]))
-    counts = seen.get
-    _add(landed.requests, {str(b): counts[f"broker_{b}"] for b in brokers})
+    if claim.attempt == 1:
+        lake.append(table, rows, claim.fence)
+    else:
+        lake.replace(table, rows, of_snapshots(claim.cluster, [claim.snapshot_id]), claim.fence)
+    found = seen.get
+    _add(landed.requests, {str(b): found[f"broker_{b}"] for b in brokers})
+    landed.counts[table.name] = {name: found[name] for name in counts(table)}
     log.info(
-        "%s %d: %s: %d rows, %d errors", claim.cluster, claim.snapshot_id, table.name, counts["rows"], counts["errors"]
+        "%s %d: %s: %d rows, %d errors", claim.cluster, claim.snapshot_id, table.name, found["rows"], found["errors"]
     )
 
 
-def _counts(brokers: Sequence[int]) -> list[Any]:
-    is_row = F.col("requests").isNull()
-    return [
-        F.count(F.when(is_row, 1)).alias("rows"),
-        F.count("error").alias("errors"),
-        *(F.sum(F.when(F.col("request_broker") == b, F.col("requests"))).alias(f"broker_{b}") for b in brokers),
-    ]
+def _requests(brokers: Sequence[int]) -> list[Column]:
+    return [F.sum(F.when(F.col("request_broker") == b, F.col("requests"))).alias(f"broker_{b}") for b in brokers]
 
 
 def _add(total: dict[str, int], more: Mapping[str, int | None]) -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipeline.lake import Lake
 from pipeline.ledger import COMPLETE, FAILED, PARTIAL, Claim, Problem, Summary
 from pipeline.quality.rules import oddities
-from pipeline.tables import BRONZE, COMMITTED_OFFSETS, GROUP_MEMBERS, WATERMARKS
+from pipeline.tables import BRONZE, COMMITTED_OFFSETS, GROUP_MEMBERS, WATERMARKS, Table
 
 if TYPE_CHECKING:
     from pipeline.snapshot import Landed
@@ -23,18 +23,18 @@ MAX_PROBLEMS = 100
 def summarize(lake: Lake, claim: Claim, landed: Landed) -> Summary:
     """The ledger row's content, from the rows as they are after the gate."""
     tables = {t.name: lake.read_snapshots(t, claim.cluster, [claim.snapshot_id]) for t in BRONZE}
-    counts = {name: _count(rows, name) for name, rows in tables.items()}
     errors = [
         *_broker_problems(landed.brokers),
-        *(p for name, rows in tables.items() if counts[name]["errors"] for p in _problems(rows, name)),
+        *(p for name, rows in tables.items() if landed.counts[name]["errors"] for p in _problems(rows, name)),
         *(("quarantine", name, "failed an expectation", n) for name, n in landed.quarantined.items() if n),
     ]
-    members, watermarks = counts[GROUP_MEMBERS.name], counts[WATERMARKS.name]
+    members, watermarks = landed.counts[GROUP_MEMBERS.name], landed.counts[WATERMARKS.name]
+    kept = {name: count["rows"] - landed.quarantined[name] for name, count in landed.counts.items()}
     return Summary(
-        status=_status(counts, errors),
+        status=_status(landed, errors),
         groups=members["groups"],
-        partitions=watermarks["rows"] - watermarks["errors"],
-        rows={name: count["rows"] for name, count in counts.items()},
+        partitions=kept[WATERMARKS.name] - watermarks["errors"],
+        rows=kept,
         expected={
             "brokers": len(landed.brokers),
             "groups": members["all_groups"],
@@ -47,14 +47,16 @@ def summarize(lake: Lake, claim: Claim, landed: Landed) -> Summary:
     )
 
 
-def _count(rows: DataFrame, table: str) -> dict[str, int]:
-    columns = [F.count(F.lit(1)).alias("rows"), F.count("error").alias("errors")]
-    if table == GROUP_MEMBERS.name:
+def counts(table: Table) -> dict[str, Column]:
+    """What to count of a table's rows while they land; with the rows that count requests (`requests`) among them."""
+    found = {"rows": F.count_if(F.col("requests").isNull()), "errors": F.count("error")}
+    if table is GROUP_MEMBERS:
+        # A set rather than a distinct count, which an observation cannot have.
         read = F.when(F.col("error").isNull(), F.col("group_id"))
-        columns += [F.count_distinct(read).alias("groups"), F.count_distinct("group_id").alias("all_groups")]
-    if table == WATERMARKS.name:
-        columns += [F.count(F.when(is_odd, 1)).alias(name) for name, is_odd in oddities().items()]
-    return rows.agg(*columns).collect()[0].asDict()
+        found |= {"groups": F.size(F.collect_set(read)), "all_groups": F.size(F.collect_set("group_id"))}
+    if table is WATERMARKS:
+        found |= {name: F.count_if(is_odd) for name, is_odd in oddities().items()}
+    return found
 
 
 def _problems(rows: DataFrame, table: str) -> list[Problem]:
@@ -79,10 +81,10 @@ def _broker_problems(brokers: Sequence[Any]) -> list[Problem]:
     return [("broker", f"{b['broker']} ({b['address']})", b["error"], 1) for b in brokers if b["error"]]
 
 
-def _status(counts: Mapping[str, Mapping[str, int]], errors: Sequence[Problem]) -> str:
+def _status(landed: Landed, errors: Sequence[Problem]) -> str:
     if not errors:
         return COMPLETE
-    has_rows = any(count["rows"] > count["errors"] for count in counts.values())
+    has_rows = any(c["rows"] - landed.quarantined[name] > c["errors"] for name, c in landed.counts.items())
     return PARTIAL if has_rows else FAILED
 
 

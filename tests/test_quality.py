@@ -19,9 +19,9 @@ from pyspark.sql import functions as F
 from pipeline.lake import Lake, of_snapshots, utc_date
 from pipeline.ledger import Claim
 from pipeline.quality import quarantine_failing
-from pipeline.quality.rules import EXPECTATIONS, MAX_PARTITION, label, oddities, offends
+from pipeline.quality.rules import EXPECTATIONS, MAX_PARTITION, label, oddities, offends, with_rows_of_key
 from pipeline.snapshot import Landed
-from pipeline.summary import summarize
+from pipeline.summary import counts, summarize
 from pipeline.tables import BRONZE, COMMITTED_OFFSETS, GROUP_MEMBERS, QUARANTINE, WATERMARKS, Table
 
 T0 = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
@@ -29,7 +29,7 @@ ID = 1_769_860_800_000
 DATE = utc_date(ID)
 
 COMMIT = "cluster snapshot_id snapshot_date captured_at group_id topic partition committed_offset error"
-UNIQUE_COMMIT = "expect_compound_columns_to_be_unique(cluster, snapshot_id, group_id, topic, partition)"
+UNIQUE = "expect_column_values_to_be_between(rows_of_key)"
 IN_RANGE = "expect_column_values_to_be_between(partition)"
 
 
@@ -55,8 +55,8 @@ BAD_COMMITS = [
     (commit("g", None, 3, 5), ["expect_column_values_to_not_be_null(topic)"]),
     (commit("g", "t", None, 5), ["expect_column_values_to_not_be_null(partition)"]),
     (commit("g", "t", 4, 5, captured_at=None), ["expect_column_values_to_not_be_null(captured_at)"]),
-    (commit("g", "twin", 0, 5), [UNIQUE_COMMIT]),
-    (commit("g", "twin", 0, 6), [UNIQUE_COMMIT]),
+    (commit("g", "twin", 0, 5), [UNIQUE]),
+    (commit("g", "twin", 0, 6), [UNIQUE]),
     (commit("g", "t", -1, 5), [IN_RANGE]),
     (commit("g", "t", MAX_PARTITION + 1, 5), [IN_RANGE]),
     (commit("g", "t", 5, -1), ["expect_column_values_to_be_between(committed_offset)"]),
@@ -106,7 +106,6 @@ def member(group: str | None, member_id: str | None, topic: str | None, partitio
     return ("east", ID, DATE, T0, group, member_id, topic, partition, None)
 
 
-UNIQUE_MEMBER = "expect_compound_columns_to_be_unique(cluster, snapshot_id, group_id, member_id, topic, partition)"
 GOOD_MEMBERS = [
     member("g", "m1", "t", 0),
     member("g", "m2", "t", 0),  # two members may hold a partition while it is handed over
@@ -115,8 +114,8 @@ GOOD_MEMBERS = [
 ]
 BAD_MEMBERS = [
     (member(None, "m", "t", 1), ["expect_column_values_to_not_be_null(group_id)"]),
-    (member("twins", None, None, None), [UNIQUE_MEMBER]),
-    (member("twins", None, None, None), [UNIQUE_MEMBER]),
+    (member("twins", None, None, None), [UNIQUE]),
+    (member("twins", None, None, None), [UNIQUE]),
     (member("g", "m", "t", -1), [IN_RANGE]),
 ]
 
@@ -204,10 +203,13 @@ def version(lake: Lake, table: Table) -> int:
 
 
 def test_a_snapshot_with_refused_rows_is_partial_and_the_ledger_counts_them(lake: Lake) -> None:
-    land(lake, COMMITTED_OFFSETS, COMMIT, GOOD_COMMITS + [row for row, _ in BAD_COMMITS])
-    land(lake, GROUP_MEMBERS, MEMBER, GOOD_MEMBERS)
-    land(lake, WATERMARKS, MARK, GOOD_MARKS)
-    landed = Landed(quarantined={t.name: quarantine_failing(lake, t, "east", ID).quarantined for t in BRONZE})
+    rows = {
+        COMMITTED_OFFSETS: land(lake, COMMITTED_OFFSETS, COMMIT, GOOD_COMMITS + [row for row, _ in BAD_COMMITS]),
+        GROUP_MEMBERS: land(lake, GROUP_MEMBERS, MEMBER, GOOD_MEMBERS),
+        WATERMARKS: land(lake, WATERMARKS, MARK, GOOD_MARKS),
+    }
+    refused = {t.name: quarantine_failing(lake, t, "east", ID).quarantined for t in BRONZE}
+    landed = Landed(counts={t.name: counted(rows[t], t) for t in BRONZE}, quarantined=refused)
     summary = summarize(lake, Claim("east", ID, "run", T0), landed)
     assert summary.status == "partial"
     assert summary.rows == {"committed_offsets": 7, "group_members": 4, "watermarks": 7}
@@ -226,6 +228,12 @@ def test_a_snapshot_with_refused_rows_is_partial_and_the_ledger_counts_them(lake
         "last_stable_above_high_watermark": 2,
         "high_watermark_above_log_end": 2,
     }
+
+
+def counted(rows: DataFrame, table: Table) -> dict[str, int]:
+    """What the landing of the rows would have counted."""
+    row = rows.withColumn("requests", F.lit(None)).agg(*(c.alias(name) for name, c in counts(table).items()))
+    return row.collect()[0].asDict()
 
 
 @pytest.mark.parametrize(
@@ -247,7 +255,8 @@ def test_only_rungs_upside_down_are_odd(spark: SparkSession, rungs: Sequence[int
 def test_a_rule_offends_as_many_rows_as_great_expectations_counts(
     spark: SparkSession, table: Table, names: str, good: list[Sequence[Any]], bad: Bad
 ) -> None:
-    rows = frame(spark, table, names, *good, *(row for row, _ in bad)).where(F.col("error").isNull())
+    landed = frame(spark, table, names, *good, *(row for row, _ in bad)).where(F.col("error").isNull())
+    rows = with_rows_of_key(landed, table)
     expectations = EXPECTATIONS[table.name]
     context = gx.get_context(mode="ephemeral")
     source = context.data_sources.add_spark("rows", persist=False)

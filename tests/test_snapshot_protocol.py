@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 from jobs import snapshot as snapshot_job
 from pipeline import snapshot
 from pipeline.config import Config
-from pipeline.errors import ConfigError, LakeError
+from pipeline.errors import ClaimedError, ConfigError, LakeError
 from pipeline.lake import Lake, of_snapshots, utc_date
 from pipeline.ledger import Claim, Ledger
 from pipeline.local.broker import EmbeddedKafka
@@ -183,16 +183,17 @@ def test_a_failed_snapshot_may_be_taken_over_at_once(take: Take, lake: Lake, ser
 def test_a_claim_is_left_alone_until_it_is_older_than_max_duration(lake: Lake, folder: Path) -> None:
     settings = config(folder, PREFIX, {"stale": DEAD}).snapshot
 
-    def claim(run: str, seconds: float) -> str | None:
+    def claim(run: str, seconds: float) -> int:
         now = clock(seconds)
-        return Ledger(lake, settings, now).claim(Claim("stale", T0_MS, run, now()))
+        return Ledger(lake, settings, now).claim(Claim("stale", T0_MS, run, now())).attempt
 
-    assert claim("first", 0) is None
-    assert claim("second", 1) == "run first is taking it since 2026-01-31 12:00:00 UTC"
-    assert claim("second", MAX_DURATION_S) == "run first is taking it since 2026-01-31 12:00:00 UTC"
-    assert claim("third", MAX_DURATION_S + 0.001) is None
+    assert claim("first", 0) == 1
+    for seconds in (1, MAX_DURATION_S):
+        with pytest.raises(ClaimedError, match=r"^run first is taking it since 2026-01-31 12:00:00 UTC$"):
+            claim("second", seconds)
+    assert claim("third", MAX_DURATION_S + 0.001) == 2
     (row,) = ledger_rows(lake, "stale")
-    assert row["run_id"] == "third"
+    assert (row["run_id"], row["attempt"]) == ("third", 2)
 
 
 @pytest.mark.parametrize(("seconds", "may_write"), [(MAX_DURATION_S - 0.001, True), (MAX_DURATION_S, False)])
@@ -212,7 +213,7 @@ def test_a_run_writes_only_while_nobody_may_take_its_claim_over(
 def test_a_run_that_outlived_its_claim_lands_nothing_and_says_so(
     spark: SparkSession, lake: Lake, servers: str, folder: Path
 ) -> None:
-    ticks = iter([0, 0, 0])  # the instant, the claim; then time has passed
+    ticks = iter([0, 0])  # the instant, the claim; then time has passed
     settings = config(folder, PREFIX, {"outlived": servers})
 
     def now() -> datetime:
@@ -248,6 +249,38 @@ def test_a_run_that_was_overtaken_leaves_the_winners_ledger_row_alone(
     assert landed(lake, "overtaken") == ALL_ROWS
 
 
+def slow_rows(spark: SparkSession, cluster: str, group: str, sleep_ms: int) -> Any:
+    """One committed offset that takes its time to be written."""
+    nap = F.expr(f"java_method('java.lang.Thread', 'sleep', CAST(id + {sleep_ms} AS BIGINT))")
+    row = (
+        spark.range(1)
+        .withColumn("nap", nap)
+        .withColumns({"cluster": F.lit(cluster), "snapshot_id": F.lit(T0_MS), "snapshot_date": F.lit(utc_date(T0_MS))})
+    )
+    return filled(row.withColumn("group_id", F.concat(F.lit(group), F.substring("nap", 1, 0))), COMMITTED_OFFSETS)
+
+
+@pytest.mark.parametrize("begun", ["before the takeover", "after the takeover"])
+def test_a_first_landing_that_the_new_owner_overtook_adds_nothing(lake: Lake, spark: SparkSession, begun: str) -> None:
+    cluster = begun.replace(" ", "-")
+    where = of_snapshots(cluster, [T0_MS])
+    started = threading.Event()
+    old, new = (Claim(cluster, T0_MS, f"run-{attempt}", T0, attempt).fence for attempt in (1, 2))
+
+    def append() -> None:
+        lake.guarded(started.set).append(COMMITTED_OFFSETS, slow_rows(spark, cluster, "old owner", 4_000), old)
+
+    with ThreadPoolExecutor(1) as pool:
+        if begun == "before the takeover":
+            late = pool.submit(append)
+            assert started.wait(30)
+        lake.replace(COMMITTED_OFFSETS, slow_rows(spark, cluster, "new owner", 0), where, new)
+        if begun == "after the takeover":
+            late = pool.submit(append)
+        late.result(60)
+    assert [r["group_id"] for r in lake.read(COMMITTED_OFFSETS).where(where).collect()] == ["new owner"]
+
+
 def test_a_write_that_the_new_owner_overtook_is_not_tried_again(lake: Lake, spark: SparkSession) -> None:
     where = of_snapshots("late-write", [T0_MS])
     asked: list[int] = []
@@ -260,15 +293,7 @@ def test_a_write_that_the_new_owner_overtook_is_not_tried_again(lake: Lake, spar
         started.set()
 
     def rows(group: str, sleep_ms: int) -> Any:
-        nap = F.expr(f"java_method('java.lang.Thread', 'sleep', CAST(id + {sleep_ms} AS BIGINT))")
-        row = (
-            spark.range(1)
-            .withColumn("nap", nap)
-            .withColumns(
-                {"cluster": F.lit("late-write"), "snapshot_id": F.lit(T0_MS), "snapshot_date": F.lit(utc_date(T0_MS))}
-            )
-        )
-        return filled(row.withColumn("group_id", F.concat(F.lit(group), F.substring("nap", 1, 0))), COMMITTED_OFFSETS)
+        return slow_rows(spark, "late-write", group, sleep_ms)
 
     with ThreadPoolExecutor(1) as pool:
         old = pool.submit(lake.guarded(may_write).replace, COMMITTED_OFFSETS, rows("old owner", 5_000), where)
@@ -293,7 +318,11 @@ def test_of_several_claims_at_once_one_wins(lake: Lake, folder: Path) -> None:
 
     def claim(number: int) -> str | None:
         at_once.wait(30)
-        return Ledger(lake, settings, clock()).claim(Claim("race", T0_MS, f"run-{number}", T0))
+        try:
+            Ledger(lake, settings, clock()).claim(Claim("race", T0_MS, f"run-{number}", T0))
+        except ClaimedError as exc:
+            return str(exc)
+        return None
 
     with ThreadPoolExecutor(4) as pool:
         answers = list(pool.map(claim, range(4)))

@@ -1,7 +1,7 @@
 """Judges the rows of a snapshot that have just landed, and moves those that fail to `quarantine`.
 
-Great Expectations gives the verdict, in one aggregate and one window over the landed rows; only where it fails are the
-offending rows looked for.
+Great Expectations gives the verdict, in one aggregate over the landed rows; only where it fails are the offending rows
+looked for.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import logging
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
 
 import great_expectations as gx
 from great_expectations.core.expectation_suite import ExpectationSuite
@@ -21,7 +20,7 @@ from pyspark.sql import functions as F
 
 from pipeline.errors import LakeError
 from pipeline.lake import Lake, of_snapshots
-from pipeline.quality.rules import EXPECTATIONS, label, offends
+from pipeline.quality.rules import EXPECTATIONS, ROWS_OF_KEY, label, offends, with_rows_of_key
 from pipeline.tables import QUARANTINE, Table
 
 log = logging.getLogger(__name__)
@@ -62,11 +61,11 @@ def quarantine_failing(lake: Lake, table: Table, cluster: str, snapshot_id: int)
     Rows that carry an error are not judged: they say what could not be read.
     """
     landed = lake.read_snapshots(table, cluster, [snapshot_id])
-    failed = judge(landed.where(F.col("error").isNull()), EXPECTATIONS[table.name])
+    failed = judge(_judged(landed, table), EXPECTATIONS[table.name])
     if not failed:
         return Verdict(())
     where = of_snapshots(cluster, [snapshot_id])
-    judged = _mark(landed, failed)
+    judged = _mark(landed, table, failed)
     offending = judged.where(F.size("failed") > 0)
     count = offending.count()
     quarantined = offending.select(
@@ -83,10 +82,13 @@ def quarantine_failing(lake: Lake, table: Table, cluster: str, snapshot_id: int)
     return Verdict(failed, count)
 
 
-def _mark(landed: DataFrame, failed: Sequence[Expectation]) -> DataFrame:
-    is_judged = F.col("error").isNull()
-    # A row with an error must not make its healthy twin a duplicate: windows count the judged rows alone.
+def _judged(landed: DataFrame, table: Table) -> DataFrame:
+    # A row with an error must not make its healthy twin a duplicate: the judged rows alone are counted.
+    return with_rows_of_key(landed.where(F.col("error").isNull()), table)
+
+
+def _mark(landed: DataFrame, table: Table, failed: Sequence[Expectation]) -> DataFrame:
     marks = [F.when(offends(e), F.lit(label(e))) for e in failed]
-    judged = landed.where(is_judged).withColumn("failed", F.array_compact(F.array(*marks)))
-    unjudged = landed.where(~is_judged).withColumn("failed", F.array().cast("array<string>"))
-    return reduce(DataFrame.unionByName, [judged, unjudged])
+    judged = _judged(landed, table).withColumn("failed", F.array_compact(F.array(*marks)))
+    unjudged = landed.where(F.col("error").isNotNull()).withColumn("failed", F.array().cast("array<string>"))
+    return judged.drop(ROWS_OF_KEY).unionByName(unjudged)

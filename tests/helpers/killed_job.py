@@ -31,7 +31,7 @@ from pipeline.tables import COMMITTED_OFFSETS
 STEPS: dict[str, tuple[Any, str]] = {
     "merge": (Lake, "merge"),
     "delete": (Lake, "delete"),
-    "replace": (Lake, "replace"),
+    "write": (Lake, "_write"),
     "brokers": (pipeline.snapshot, "read_brokers"),
 }
 TIMEOUT_S = 270.0
@@ -39,9 +39,9 @@ TIMEOUT_S = 270.0
 
 @dataclass(frozen=True)
 class Run:
-    """One run. `kill` is e.g. "replace 2 after": at the second replace, once it is done.
+    """One run. `kill` is e.g. "write 2 after": at the second append or replace, once it is done.
 
-    The moments are `before`, `after` and, of a replace, `amid`: when its first data file is there. Without `kill` the
+    The moments are `before`, `after` and, of a write, `amid`: when its first data file is there. Without `kill` the
     run ends by itself. `min_offset` makes the gate stricter, so that it finds something.
     """
 
