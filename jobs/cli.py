@@ -9,7 +9,9 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from pipeline.config import Config, load_config
@@ -150,9 +152,10 @@ def instant(text: str) -> datetime:
     return parsed.astimezone(UTC)
 
 
-def run(command: argparse.ArgumentParser, argv: Sequence[str] | None, *steps: Step) -> int:
+def run(command: argparse.ArgumentParser, argv: Sequence[str] | None, *steps: Step, load: str | None = None) -> int:
     """Check the arguments (None: the process's) and the config, then do the steps in one Spark session.
 
+    `load` names a module that takes seconds to import: it is loaded while Spark starts.
     Returns the exit status, the worst of the steps. What laglake or Spark raises ends the job with its
     message as one line on stderr; anything else is a defect and keeps its traceback.
     """
@@ -169,6 +172,8 @@ def run(command: argparse.ArgumentParser, argv: Sequence[str] | None, *steps: St
         if arguments.check:
             return 0
         log_to_stderr(logging.DEBUG if arguments.verbose else logging.INFO)
+        if load:
+            Thread(target=import_module, args=(load,), daemon=True).start()
         return _in_session(command.prog, job, steps)
     except LaglakeError as error:
         print(error, file=sys.stderr)

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+SLOW = "pipeline.quality"
+"""Brings Great Expectations along."""
+
 
 def step(spark: "SparkSession", job: cli.Job) -> int:
     """Take the snapshots; a cluster that fails stops no other."""
@@ -26,7 +29,7 @@ def step(spark: "SparkSession", job: cli.Job) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the job; the exit status."""
-    return cli.run(cli.parser("snapshot", __doc__), argv, step)
+    return cli.run(cli.parser("snapshot", __doc__), argv, step, load=SLOW)
 
 
 if __name__ == "__main__":

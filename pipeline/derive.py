@@ -56,8 +56,11 @@ def compute_lag(spark: SparkSession, config: Config, clusters: Sequence[str], cl
 
 def compute_cluster(lake: Lake, cluster: str, clock: Clock) -> int:
     """Bring `lag` up to date for one cluster, batch by batch; the number of snapshots computed."""
-    done = 0
-    while batch := next_batch(lake, cluster):
+    done, more = 0, True
+    while more:
+        batch, more = next_batch(lake, cluster)
+        if not batch:
+            break
         ids = [p.snapshot_id for p in batch]
         rows = lag_analytics.compute_lag(
             lake.read_snapshots(COMMITTED_OFFSETS, cluster, ids),
@@ -74,17 +77,18 @@ def compute_cluster(lake: Lake, cluster: str, clock: Clock) -> int:
     return done
 
 
-def next_batch(lake: Lake, cluster: str) -> list[Pending]:
-    """The oldest snapshots to compute, at most BATCH, up to the first that is computed already."""
+def next_batch(lake: Lake, cluster: str) -> tuple[list[Pending], bool]:
+    """The oldest snapshots to compute, at most BATCH, up to the first that is computed already; and are there more?"""
     ledger = lake.read(SNAPSHOTS).where((F.col("cluster") == cluster) & F.col("status").isin(*READABLE))
     marks = lake.read(COMPUTED).where((F.col("cluster") == cluster) & (F.col("job") == JOB))
     pending = ledger.join(marks, "snapshot_id", how="left_anti").select("snapshot_id", "run_id")
     rows = pending.orderBy("snapshot_id").limit(BATCH).collect()
-    if len(rows) > 1:
+    due = len(rows)
+    if due > 1:
         between = F.col("snapshot_id").between(rows[0]["snapshot_id"], rows[-1]["snapshot_id"])
         wall = marks.where(between).agg(F.min("snapshot_id")).collect()[0][0]
         rows = [r for r in rows if wall is None or r["snapshot_id"] < wall]
-    return [Pending(r["snapshot_id"], r["run_id"]) for r in rows]
+    return [Pending(r["snapshot_id"], r["run_id"]) for r in rows], due == BATCH or len(rows) < due
 
 
 def before(lake: Lake, cluster: str, snapshot_id: int) -> list[int]:

@@ -8,16 +8,18 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from queue import Empty, Queue
+from threading import Thread
 from typing import Any
 
 from pyspark.sql import Column, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.config import Config
-from pipeline.errors import ClaimedError, ClusterError, ConfigError
+from pipeline.errors import ClaimedError, ClusterError, ConfigError, LakeError
 from pipeline.lake import FAILURES, Clock, Lake, first_line, of_snapshots, utc_date
 from pipeline.ledger import Claim, Ledger, Summary
 from pipeline.quality import quarantine_failing
@@ -35,6 +37,9 @@ ORDER_OF_READING = (COMMITTED_OFFSETS, GROUP_MEMBERS, WATERMARKS)
 """Committed offsets before watermarks: a log that moves meanwhile can make lag too large, never negative."""
 
 MAX_CLUSTERS_AT_ONCE = 8
+
+OBSERVED_WITHIN_S = 60.0
+"""What a query has counted is there as soon as the query has ended, or never."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -95,10 +100,14 @@ def take_snapshot(lake: Lake, config: Config, cluster: str, snapshot_id: int, cl
     """Claim, land, judge, finish. A failure becomes the ledger row's status and error, and the outcome's message."""
     ledger = Ledger(lake, config.snapshot, clock)
     claim = Claim(cluster, snapshot_id, run_id=uuid.uuid4().hex, started_at=clock())
+    options = config.clusters[cluster].source_options() | {"count_requests": "true"}
     try:
-        claim = ledger.claim(claim)
-        log.info("%s %d: claimed by run %s", cluster, snapshot_id, claim.run_id)
-        summary = observe(lake.guarded(lambda: ledger.check(claim)), config, claim)
+        with ThreadPoolExecutor(1) as pool:
+            # Brokers may answer late, or not at all; meanwhile the claim is made.
+            brokers = pool.submit(read_brokers, lake.spark, options)
+            claim = ledger.claim(claim)
+            log.info("%s %d: claimed by run %s", cluster, snapshot_id, claim.run_id)
+            summary = observe(lake.guarded(lambda: ledger.check(claim)), claim, options, brokers)
         if not ledger.finish(claim, summary):
             return SnapshotOutcome(cluster, snapshot_id, "skipped", "another run took the claim over meanwhile")
     except ClaimedError as exc:
@@ -108,22 +117,19 @@ def take_snapshot(lake: Lake, config: Config, cluster: str, snapshot_id: int, cl
     return SnapshotOutcome(cluster, snapshot_id, summary.status, summary.message)
 
 
-def observe(lake: Lake, config: Config, claim: Claim) -> Summary:
+def observe(lake: Lake, claim: Claim, options: Mapping[str, str], brokers: Future[list[Any]]) -> Summary:
     """Land the snapshot and sum it up. What goes wrong is a summary too."""
     try:
-        return summarize(lake, claim, land(lake, config, claim))
+        return summarize(lake, claim, land(lake, claim, options, brokers.result()))
     except FAILURES as exc:
         return Summary.of_failure(claim.cluster, reason_of(exc))
 
 
-def land(lake: Lake, config: Config, claim: Claim) -> Landed:
-    """Read the cluster into the bronze tables and judge them. Raises ClusterError if it cannot be reached."""
-    options = config.clusters[claim.cluster].source_options() | {"count_requests": "true"}
-    landed = Landed()
-    landed.brokers = read_brokers(lake.spark, options)
-    for broker in landed.brokers:
+def land(lake: Lake, claim: Claim, options: Mapping[str, str], brokers: Sequence[Any]) -> Landed:
+    """Read the cluster, of which `brokers` are the rows of `kafka_brokers`, into the bronze tables and judge them."""
+    landed = Landed(brokers=[b for b in brokers if b["broker"] is not None])
+    for broker in brokers:
         _add(landed.requests, {str(broker["request_broker"]): broker["requests"]})
-    landed.brokers = [b for b in landed.brokers if b["broker"] is not None]
     if claim.attempt > 1:  # the one before may have got as far as the gate
         lake.delete(QUARANTINE, of_snapshots(claim.cluster, [claim.snapshot_id]))
     for table in ORDER_OF_READING:
@@ -161,12 +167,22 @@ def _land_table(lake: Lake, claim: Claim, table: Table, options: Mapping[str, st
         lake.append(table, rows, claim.fence)
     else:
         lake.replace(table, rows, of_snapshots(claim.cluster, [claim.snapshot_id]), claim.fence)
-    found = seen.get
+    found = _result(seen, f"{table.name} was not written: another run has taken the snapshot over")
     _add(landed.requests, {str(b): found[f"broker_{b}"] for b in brokers})
     landed.counts[table.name] = {name: found[name] for name in counts(table)}
     log.info(
         "%s %d: %s: %d rows, %d errors", claim.cluster, claim.snapshot_id, table.name, found["rows"], found["errors"]
     )
+
+
+def _result(seen: Observation, otherwise: str) -> dict[str, Any]:
+    """What a write has counted. A write that was fenced off has run no query, and its observation would never end."""
+    results: Queue[dict[str, Any]] = Queue()
+    Thread(target=lambda: results.put(seen.get), daemon=True).start()
+    try:
+        return results.get(timeout=OBSERVED_WITHIN_S)
+    except Empty:
+        raise LakeError(otherwise) from None
 
 
 def _requests(brokers: Sequence[int]) -> list[Column]:

@@ -22,6 +22,13 @@ from pipeline.local.nodes import free_ports
 from pipeline.session import CONF, read_defaults, spark_session
 
 ROOT = Path(__file__).resolve().parents[1]
+SHORT_LIVED = {
+    # Hardly any query runs twice or long: compiling it, by Spark or by the JVM, takes longer than it saves.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.shuffle.partitions": "1",
+}
 
 KAFKA_FIXTURES = {"kafka", "kafka3"}
 # Quotes and backslashes must survive JAAS and .properties; the word "secret" is what redaction tests look for.
@@ -60,10 +67,9 @@ def kafka3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One local session with Delta and laglake's data sources for the whole run, as a job makes it."""
-    settings = {
+    settings = SHORT_LIVED | {
         "spark.master": "local[2]",
         "spark.ui.enabled": "false",
-        "spark.sql.shuffle.partitions": "1",
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
     }
     with pytest.MonkeyPatch.context() as patch:
@@ -108,14 +114,14 @@ def connect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connect
         f"sc://127.0.0.1:{port}", f"http://127.0.0.1:{ui_port}", home / "events", home / "server.log"
     )
     server.event_logs.mkdir()
-    settings = read_defaults(CONF / "spark-defaults.conf") | {
+    settings = read_defaults(CONF / "spark-defaults.conf") | SHORT_LIVED
+    settings |= {
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),
         "spark.ui.port": str(ui_port),
         "spark.eventLog.enabled": "true",
         "spark.eventLog.compress": "false",
         "spark.eventLog.dir": server.event_logs.as_uri(),
-        "spark.sql.shuffle.partitions": "1",
     }
     command = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[2]"]
     command += [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]

@@ -22,7 +22,6 @@ from pyspark.sql import functions as F
 
 from jobs import snapshot as snapshot_job
 from pipeline import snapshot
-from pipeline.config import Config
 from pipeline.errors import ClaimedError, ConfigError, LakeError
 from pipeline.lake import Lake, of_snapshots, utc_date
 from pipeline.ledger import Claim, Ledger
@@ -228,19 +227,20 @@ def test_a_run_that_outlived_its_claim_lands_nothing_and_says_so(
 def test_a_run_that_was_overtaken_leaves_the_winners_ledger_row_alone(
     take: Take, lake: Lake, servers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = snapshot.read_brokers
+    original = snapshot._land_table
     winner: dict[str, SnapshotOutcome] = {}
 
-    def overtaken(*args: Any) -> Any:
-        monkeypatch.setattr(snapshot, "read_brokers", original)
+    def overtaken(*args: Any) -> None:
+        monkeypatch.setattr(snapshot, "_land_table", original)
         lake.spark.sql(  # as if it were old; the overtaken run's own clock stands still, so it goes on writing
             f"UPDATE {lake.identifier(SNAPSHOTS)} SET started_at = TIMESTAMP'2026-01-31 11:00:00 UTC' "
             "WHERE cluster = 'overtaken'"
         )
         winner.update(take({"overtaken": servers}))
-        return original(*args)
+        original(*args)
 
-    monkeypatch.setattr(snapshot, "read_brokers", overtaken)
+    monkeypatch.setattr(snapshot, "_land_table", overtaken)
+    monkeypatch.setattr(snapshot, "OBSERVED_WITHIN_S", 5.0)
     loser = take({"overtaken": servers})["overtaken"]
     assert winner["overtaken"].status == "complete"
     assert (loser.status, loser.message) == ("skipped", "another run took the claim over meanwhile")
@@ -375,10 +375,10 @@ def test_neither_a_dead_cluster_nor_a_failing_one_blocks_another_and_the_exit_st
 ) -> None:
     original = snapshot.land
 
-    def land(lake: Lake, config: Config, claim: Claim) -> Landed:
+    def land(lake: Lake, claim: Claim, *more: Any) -> Landed:
         if claim.cluster == "broken":  # a failing task: of an exception that py4j leaves as it is
             lake.spark.range(1).select(F.expr("java_method('java.lang.Long', 'parseLong', 'x')")).collect()
-        return original(lake, config, claim)
+        return original(lake, claim, *more)
 
     monkeypatch.setattr(snapshot, "land", land)
     clusters = {"broken": servers, "alive": servers, "dead": DEAD}

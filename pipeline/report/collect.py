@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Any
 
@@ -30,20 +31,23 @@ def collect(
     if not clusters:
         return Report(title, generated_at)
     groups = data.groups(data.at(lag, _newest_with_lag(clusters)))
-    worst = _groups(groups)
-    charted = worst[:GROUPS_CHARTED]
-    instants = tuple(Instant(**r) for r in _rows(data.instants(ledger, INSTANTS_CHARTED)))
-    return Report(
-        title,
-        generated_at,
-        clusters,
-        snapshots=_snapshots(snapshots),
-        groups=worst,
-        totals={t.cluster: t for t in (Totals(**r) for r in _rows(data.totals(groups)))},
-        instants=instants,
-        points=_points(lag, instants, charted),
-        charted=charted,
-    )
+    with ThreadPoolExecutor() as pool:  # each is short, but most of it is planning, which one core does
+        instants = pool.submit(_instants, ledger)
+        listed = pool.submit(_snapshots, snapshots)
+        totals = pool.submit(_totals, groups)
+        worst = _groups(groups)
+        charted = worst[:GROUPS_CHARTED]
+        return Report(
+            title,
+            generated_at,
+            clusters,
+            snapshots=listed.result(),
+            groups=worst,
+            totals=totals.result(),
+            instants=instants.result(),
+            points=_points(lag, instants.result(), charted),
+            charted=charted,
+        )
 
 
 def collect_groups(snapshots: DataFrame, lag: DataFrame, computed: DataFrame | None) -> tuple[Group, ...]:
@@ -67,6 +71,14 @@ def _rows(frame: DataFrame) -> list[dict[str, Any]]:
 def _clusters(ledger: DataFrame) -> tuple[Cluster, ...]:
     rows = _rows(data.clusters(ledger))
     return tuple(Cluster(**{**r, "expected": r["expected"] or {}}) for r in rows)
+
+
+def _instants(ledger: DataFrame) -> tuple[Instant, ...]:
+    return tuple(Instant(**r) for r in _rows(data.instants(ledger, INSTANTS_CHARTED)))
+
+
+def _totals(groups: DataFrame) -> dict[str, Totals]:
+    return {r["cluster"]: Totals(**r) for r in _rows(data.totals(groups))}
 
 
 def _snapshots(snapshots: DataFrame) -> tuple[Snapshot, ...]:

@@ -19,7 +19,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NoReturn
 
-import pipeline.snapshot
 from pipeline.config import load_config
 from pipeline.derive import compute_lag
 from pipeline.lake import Lake
@@ -30,9 +29,7 @@ from pipeline.tables import COMMITTED_OFFSETS
 
 STEPS: dict[str, tuple[Any, str]] = {
     "merge": (Lake, "merge"),
-    "delete": (Lake, "delete"),
     "write": (Lake, "_write"),
-    "brokers": (pipeline.snapshot, "read_brokers"),
 }
 TIMEOUT_S = 270.0
 
