@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from benchmarks.memory import PeakMemory
 from pipeline.config import LakeConfig
-from pipeline.lake import Lake, of_snapshots, utc_date
+from pipeline.lake import Fence, Lake, utc_date
 from pipeline.local.broker import EmbeddedKafka
 from pipeline.local.seeding import Seeding, seed_offsets
 from pipeline.quality import quarantine_failing
@@ -55,8 +55,9 @@ def main() -> int:
     DIRECTORY.mkdir(parents=True, exist_ok=True)
     with EmbeddedKafka(DIRECTORY / "kafka", heap_mb=2048) as kafka:
         seed_offsets(kafka.bootstrap_servers, SMALL)
-        whole_run_s = _whole_run(kafka.bootstrap_servers)
-        note("`run` of 200,000 rows by spark-submit.sh, JVM start included", f"{whole_run_s:.1f} s", "≤ 45 s")
+        first_s, *later_s = _whole_runs(kafka.bootstrap_servers, 3)
+        note("first `run` of 200,000 rows by spark-submit.sh, which makes the lake", f"{first_s:.1f} s", "≤ 45 s")
+        note("later `run` by spark-submit.sh, JVM start included", _spread(later_s), "≤ 45 s")
         spark = spark_session("bench", {"spark.master": "local[2]"})
         lake = Lake(spark, LakeConfig(root=str(DIRECTORY.absolute() / f"lake-{time.time_ns()}")))
         lake.prepare()
@@ -92,20 +93,20 @@ def _land(lake: Lake, servers: str, number: int) -> None:
             "snapshot_date": F.lit(utc_date(snapshot_id)),
         }
     )
-    lake.replace(COMMITTED_OFFSETS, rows, of_snapshots("bench", [snapshot_id]))
+    lake.append(COMMITTED_OFFSETS, rows, Fence(f"bench/{snapshot_id}", 1))
 
 
 def _committed(spark: SparkSession, servers: str) -> DataFrame:
     return spark.read.format("kafka_committed_offsets").options(bootstrap_servers=servers).load()
 
 
-def _whole_run(servers: str) -> float:
+def _whole_runs(servers: str, runs: int) -> list[float]:
     config = DIRECTORY / "config.toml"
     config.write_text(_CONFIG.format(lake=DIRECTORY.absolute() / f"run-{time.time_ns()}", servers=servers))
     command = ["./spark-submit.sh", "--master", "local[2]", "--", "run", "--config", str(config)]
     command += ["--output", str(DIRECTORY / "report.html")]
     with (DIRECTORY / "run.log").open("wb") as log:
-        return _timed(lambda: subprocess.run(command, check=True, stdout=log, stderr=log))
+        return [_timed(lambda: subprocess.run(command, check=True, stdout=log, stderr=log)) for _ in range(runs)]
 
 
 def _warm(action: Callable[[int], object], runs: int = WARM_RUNS) -> list[float]:

@@ -17,8 +17,8 @@ from pipeline.analytics import lag as lag_analytics
 from pipeline.config import Config
 from pipeline.errors import LakeError
 from pipeline.lake import FAILURES, Clock, Lake, first_line, of_snapshots, utc_date
-from pipeline.ledger import COMPLETE, READABLE
-from pipeline.tables import COMMITTED_OFFSETS, COMPUTED, GROUP_MEMBERS, LAG, SNAPSHOTS, WATERMARKS
+from pipeline.ledger import COMPLETE
+from pipeline.tables import COMMITTED_OFFSETS, COMPUTED, GROUP_MEMBERS, LAG, READABLE, SNAPSHOTS, WATERMARKS
 
 log = logging.getLogger(__name__)
 

@@ -15,8 +15,6 @@ from pipeline.lake import Clock, Fence, Lake, of_snapshots, utc_date
 from pipeline.tables import SNAPSHOTS
 
 RUNNING, COMPLETE, PARTIAL, FAILED = "running", "complete", "partial", "failed"
-READABLE = (COMPLETE, PARTIAL)
-"""What readers may see."""
 
 Problem = tuple[str, str | None, str, int]
 """What could not be read, where, Kafka's error name or a reason in words, how often."""

@@ -102,6 +102,9 @@ SNAPSHOTS = Table(
     partitioned_by=("cluster",),
 )
 
+READABLE = ("complete", "partial")
+"""The statuses of a snapshot whose rows readers may see."""
+
 COMPUTED = Table(
     "computed",
     _schema(

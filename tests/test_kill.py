@@ -22,7 +22,6 @@ from pyspark.sql import SparkSession
 from pipeline.config import Config
 from pipeline.derive import compute_lag
 from pipeline.lake import Lake
-from pipeline.ledger import READABLE
 from pipeline.local.broker import EmbeddedKafka
 from pipeline.snapshot import SnapshotOutcome, take_snapshots
 from pipeline.tables import (
@@ -32,6 +31,7 @@ from pipeline.tables import (
     GROUP_MEMBERS,
     LAG,
     QUARANTINE,
+    READABLE,
     SNAPSHOTS,
     WATERMARKS,
     Table,
@@ -72,7 +72,16 @@ JVM_STEP = Step("write 2 amid", ("running", 3, 0, 0, 0))
 LAG_KILLS = {JVM: "write 1 amid", "two-landed": "write 1 after", "finished": "merge 1 after"}
 
 # What differs between two runs: who and when.
-VARYING = {"cluster", "run_id", "captured_at", "committed_captured_at", "started_at", "finished_at", "computed_at"}
+VARYING = {
+    "cluster",
+    "run_id",
+    "attempt",
+    "captured_at",
+    "committed_captured_at",
+    "started_at",
+    "finished_at",
+    "computed_at",
+}
 
 
 @pytest.fixture(scope="module")

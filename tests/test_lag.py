@@ -52,20 +52,20 @@ def test_lag_keeps_its_sign(spark: SparkSession) -> None:
     assert (row.consumer_lag, row.headroom) == (-10, -5)
 
 
-@pytest.mark.parametrize(
-    ("committed", "status"),
-    [
-        pytest.param(99, "deleted_unread", id="one below log start"),
-        pytest.param(100, "ok", id="at log start"),
-        pytest.param(185, "ok", id="at log end, beyond the high watermark"),
-        pytest.param(186, "beyond_end", id="one beyond log end"),
-        pytest.param(None, "no_commit", id="none"),
-        pytest.param(0, "deleted_unread", id="zero is an offset"),
-    ],
-)
-def test_offset_status_on_each_side_of_its_boundaries(spark: SparkSession, committed: int | None, status: str) -> None:
-    lag = lag_of(spark, [(1, "g", "t", 0, committed, None)], [(1, "t", 0, "A", 100, 170, 180, 185, None)])
-    assert [r.offset_status for r in lag.collect()] == [status]
+BOUNDARIES = {
+    "one below log start": (99, "deleted_unread"),
+    "at log start": (100, "ok"),
+    "at log end, beyond the high watermark": (185, "ok"),
+    "one beyond log end": (186, "beyond_end"),
+    "none": (None, "no_commit"),
+    "zero is an offset": (0, "deleted_unread"),
+}
+
+
+def test_offset_status_on_each_side_of_its_boundaries(spark: SparkSession) -> None:
+    committed = [(1, "g", case, 0, offset, None) for case, (offset, _) in BOUNDARIES.items()]
+    lag = lag_of(spark, committed, [(1, case, 0, "A", 100, 170, 180, 185, None) for case in BOUNDARIES])
+    assert {r.topic: r.offset_status for r in lag.collect()} == {c: status for c, (_, status) in BOUNDARIES.items()}
 
 
 def test_a_partition_that_is_assigned_but_not_committed_has_a_row_with_its_member(spark: SparkSession) -> None:
@@ -153,34 +153,36 @@ def test_snapshots_do_not_mix(spark: SparkSession) -> None:
     assert {r.snapshot_id: r.consumer_lag for r in lag.collect()} == {1: 5, 2: 12}
 
 
-RECREATED = [
-    pytest.param([(1, 50, "A"), (2, 50, "B")], ["ok", "recreated"], id="the id changes, the commit does not"),
-    pytest.param([(1, 50, "A"), (2, 50, "B"), (3, 50, "B")], ["ok", "recreated", "recreated"], id="it persists"),
-    pytest.param([(1, 50, "A"), (2, 50, "B"), (3, 3, "B")], ["ok", "recreated", "ok"], id="a new commit ends it"),
-    pytest.param([(1, 50, "A"), (2, 3, "B")], ["ok", "ok"], id="committed anew at once"),
-    pytest.param([(1, None, "A"), (2, 50, "B")], ["no_commit", "ok"], id="the first commit is under the new id"),
-    pytest.param([(1, 50, "A"), (2, 50, None), (3, 50, "B")], ["ok", "ok", "recreated"], id="an id unknown in between"),
-    pytest.param([(1, 50, None), (2, 50, None)], ["ok", "ok"], id="no ids before Kafka 2.8"),
-]
+# Case → (snapshot, committed offset, topic id)…, and the statuses. A case is a topic.
+RECREATED = {
+    "the id changes, the commit does not": ([(1, 50, "A"), (2, 50, "B")], ["ok", "recreated"]),
+    "it persists": ([(1, 50, "A"), (2, 50, "B"), (3, 50, "B")], ["ok", "recreated", "recreated"]),
+    "a new commit ends it": ([(1, 50, "A"), (2, 50, "B"), (3, 3, "B")], ["ok", "recreated", "ok"]),
+    "committed anew at once": ([(1, 50, "A"), (2, 3, "B")], ["ok", "ok"]),
+    "the first commit is under the new id": ([(1, None, "A"), (2, 50, "B")], ["no_commit", "ok"]),
+    "an id unknown in between": ([(1, 50, "A"), (2, 50, None), (3, 50, "B")], ["ok", "ok", "recreated"]),
+    "an id unknown at first": ([(1, 50, None), (2, 50, "A"), (3, 50, "B")], ["ok", "ok", "recreated"]),
+    "no ids before Kafka 2.8": ([(1, 50, None), (2, 50, None)], ["ok", "ok"]),
+}
 
 
-@pytest.mark.parametrize(("history", "expected"), RECREATED)
 @pytest.mark.parametrize("computed_before", [0, 1])
-def test_recreated_holds_until_the_group_commits_anew(
-    spark: SparkSession, history: list[tuple[int, int | None, str | None]], expected: list[str], computed_before: int
-) -> None:
-    def compute(part: list[tuple[int, int | None, str | None]], previous: DataFrame) -> DataFrame:
-        committed = [(s, "g", "t", 0, offset, None) for s, offset, _ in part]
-        watermarks = [(s, "t", 0, topic_id, 0, 60, 60, 60, None) for s, _, topic_id in part]
+def test_recreated_holds_until_the_group_commits_anew(spark: SparkSession, computed_before: int) -> None:
+    def compute(snapshots: range, previous: DataFrame) -> DataFrame:
+        seen = [(case, *row) for case, (history, _) in RECREATED.items() for row in history if row[0] in snapshots]
         return compute_lag(
-            frame(spark, COMMITTED_OFFSETS, COMMITTED, *committed),
-            frame(spark, WATERMARKS, WATERMARK, *watermarks),
+            frame(
+                spark, COMMITTED_OFFSETS, COMMITTED, *((s, "g", case, 0, offset, None) for case, s, offset, _ in seen)
+            ),
+            frame(spark, WATERMARKS, WATERMARK, *((s, case, 0, id_, 0, 60, 60, 60, None) for case, s, _, id_ in seen)),
             frame(spark, GROUP_MEMBERS, MEMBER),
             previous,
         )
 
     none = frame(spark, LAG, PREVIOUS)
-    first = compute(history[:computed_before], none)
-    rest = compute(history[computed_before:], first)
-    rows = first.unionByName(rest).orderBy("snapshot_id").collect()
-    assert [r.offset_status for r in rows] == expected
+    first = compute(range(1, 1 + computed_before), none)
+    rest = compute(range(1 + computed_before, 4), first)
+    found: dict[str, list[str]] = {}
+    for row in first.unionByName(rest).orderBy("snapshot_id").collect():
+        found.setdefault(row.topic, []).append(row.offset_status)
+    assert found == {case: statuses for case, (_, statuses) in RECREATED.items()}

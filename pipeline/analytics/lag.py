@@ -25,8 +25,7 @@ def compute_lag(
     """
     rows = (
         _readers(committed_offsets, group_members)
-        .join(_group_facts(group_members), [*SNAPSHOT, "group_id"], how="left")
-        .join(_failed_groups(committed_offsets), [*SNAPSHOT, "group_id"], how="left")
+        .join(_group_facts(committed_offsets, group_members), [*SNAPSHOT, "group_id"], how="left")
         .join(_rungs(watermarks), [*SNAPSHOT, "topic", "partition"], how="left")
     )
     laddered = rows.withColumns(
@@ -73,20 +72,22 @@ def _readers(committed_offsets: DataFrame, group_members: DataFrame) -> DataFram
     return committed.join(assigned, READER, how="full")
 
 
-def _group_facts(group_members: DataFrame) -> DataFrame:
-    return (
-        group_members.where(F.col("group_id").isNotNull())
-        .groupBy(*SNAPSHOT, "group_id")
-        .agg(F.max("state").alias("group_state"), F.max("group_type").alias("group_type"))
-    )
+def _group_facts(committed_offsets: DataFrame, group_members: DataFrame) -> DataFrame:
+    """State and type of a group, and the error if its commits could not be read at all.
 
-
-def _failed_groups(committed_offsets: DataFrame) -> DataFrame:
-    """Groups whose commits could not be read at all: their assigned partitions have an unknown commit, not none."""
+    With an error the commits of its assigned partitions are unknown, not absent.
+    """
+    unread = committed_offsets.where(F.col("topic").isNull()).select(*SNAPSHOT, "group_id", "error")
+    described = group_members.select(*SNAPSHOT, "group_id", "state", "group_type")
     return (
-        committed_offsets.where(F.col("topic").isNull() & F.col("group_id").isNotNull())
+        described.unionByName(unread, allowMissingColumns=True)
+        .where(F.col("group_id").isNotNull())
         .groupBy(*SNAPSHOT, "group_id")
-        .agg(F.min("error").alias("group_error"))
+        .agg(
+            F.max("state").alias("group_state"),
+            F.max("group_type").alias("group_type"),
+            F.min("error").alias("group_error"),
+        )
     )
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
 
 from pyspark.sql import DataFrame
 
+from pipeline.report.chart import runtime
 from pipeline.report.collect import collect, collect_groups
 from pipeline.report.model import Group, by_lag
 from pipeline.report.page import render
@@ -33,7 +35,10 @@ def write_report(
 
     Raises: OSError, if the file cannot be written.
     """
-    page = render(collect(snapshots, lag, computed, generated_at, title))
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(runtime)  # takes seconds to make, and is kept
+        report = collect(snapshots, lag, computed, generated_at, title)
+    page = render(report)
     output.parent.mkdir(parents=True, exist_ok=True)
     unfinished = output.with_name(f".{output.name}.{os.getpid()}")
     try:

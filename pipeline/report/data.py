@@ -14,9 +14,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from pipeline.report.model import DATA_LOSS, OFFSET_STATUSES, UNKNOWN, utc
-
-READABLE = ("complete", "partial")
-"""The statuses whose rows readers take."""
+from pipeline.tables import READABLE
 
 ERRORS_LISTED = 20
 UNHURRIED_MS = 60_000
