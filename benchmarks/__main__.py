@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from benchmarks.memory import PeakMemory
 from pipeline.config import LakeConfig
-from pipeline.lake import Fence, Lake, utc_date
+from pipeline.lake import Lake, of_snapshots, utc_date
 from pipeline.local.broker import EmbeddedKafka
 from pipeline.local.seeding import Seeding, seed_offsets
 from pipeline.quality import quarantine_failing
@@ -93,7 +93,7 @@ def _land(lake: Lake, servers: str, number: int) -> None:
             "snapshot_date": F.lit(utc_date(snapshot_id)),
         }
     )
-    lake.append(COMMITTED_OFFSETS, rows, Fence(f"bench/{snapshot_id}", 1))
+    lake.replace(COMMITTED_OFFSETS, rows, of_snapshots("bench", [snapshot_id]))
 
 
 def _committed(spark: SparkSession, servers: str) -> DataFrame:

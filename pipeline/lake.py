@@ -33,8 +33,6 @@ PROPERTIES = {
     "delta.columnMapping.mode": "none",
     "delta.enableTypeWidening": "false",
     "delta.checkpointPolicy": "classic",
-    # What an append is fenced with; the state of a table keeps one for each snapshot.
-    "delta.setTransactionRetentionDuration": "interval 1 day",
     LAYOUT_PROPERTY: str(LAYOUT_VERSION),
 }
 
@@ -74,16 +72,6 @@ def of_snapshots(cluster: str, snapshot_ids: Sequence[int]) -> str:
     dates = ", ".join(f"DATE'{d}'" for d in sorted({utc_date(i) for i in snapshot_ids}))
     ids = ", ".join(str(i) for i in snapshot_ids)
     return f"cluster = '{cluster}' AND snapshot_date IN ({dates}) AND snapshot_id IN ({ids})"
-
-
-class Fence(NamedTuple):
-    """Keeps a writer out that was taken for dead: of the writes of one name, one with a lower token never comes after.
-
-    Delta's idempotent writes (txnAppId, txnVersion).
-    """
-
-    name: str
-    token: int
 
 
 class Merged(NamedTuple):
@@ -169,18 +157,10 @@ class Lake:
         """The rows of some snapshots of one cluster."""
         return self.read(table).where(of_snapshots(cluster, snapshot_ids) if snapshot_ids else F.lit(False))
 
-    def replace(self, table: Table, rows: DataFrame, where: str, fence: Fence | None = None) -> None:
+    def replace(self, table: Table, rows: DataFrame, where: str) -> None:
         """Put `rows`, all of which satisfy `where`, in the place of the rows that did. One commit."""
-        self._write(table, rows, "overwrite", {"replaceWhere": where}, fence)
-
-    def append(self, table: Table, rows: DataFrame, fence: Fence) -> None:
-        """Add `rows`. One commit, and that once: none if the fence's token, or a higher one, was here already."""
-        self._write(table, rows, "append", {}, fence)
-
-    def _write(self, table: Table, rows: DataFrame, mode: str, options: dict[str, str], fence: Fence | None) -> None:
-        if fence is not None:
-            options = options | {"txnAppId": fence.name, "txnVersion": str(fence.token)}
-        writer = rows.select(*_aligned(table)).write.format("delta").mode(mode).options(**options)
+        aligned = rows.select(*_aligned(table))
+        writer = aligned.write.format("delta").mode("overwrite").option("replaceWhere", where)
 
         def write() -> None:
             self._may_write()

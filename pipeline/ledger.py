@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from pipeline.config import SnapshotConfig
 from pipeline.errors import ClaimedError, LakeError
-from pipeline.lake import Clock, Fence, Lake, of_snapshots, utc_date
+from pipeline.lake import Clock, Lake, of_snapshots, utc_date
 from pipeline.tables import SNAPSHOTS
 
 RUNNING, COMPLETE, PARTIAL, FAILED = "running", "complete", "partial", "failed"
@@ -22,18 +22,13 @@ Problem = tuple[str, str | None, str, int]
 
 @dataclass(frozen=True)
 class Claim:
-    """One run's wish to take one snapshot, and once the ledger has it, its right. `attempt` counts the claims."""
+    """One run's wish to take one snapshot, and once the ledger has it, its right."""
 
     cluster: str
     snapshot_id: int
     run_id: str
     started_at: datetime
-    attempt: int = 1
-
-    @property
-    def fence(self) -> Fence:
-        """What this run's landings are marked with, so that an earlier attempt that still lives cannot add to them."""
-        return Fence(f"laglake/{self.cluster}/{self.snapshot_id}", self.attempt)
+    is_takeover: bool = False
 
 
 @dataclass(frozen=True)
@@ -81,18 +76,16 @@ class Ledger:
         A failed snapshot, or a claim older than `max_duration`, is taken over.
         """
         stale = claim.started_at - self._max_duration
-        renewed = ", ".join(f"`{c}` = s.`{c}`" for c in SNAPSHOTS.columns if c != "attempt")
         matched = (
             f"WHEN MATCHED AND (t.status = '{FAILED}' OR (t.status = '{RUNNING}' AND "
-            f"t.started_at < TIMESTAMP'{stale.strftime('%Y-%m-%d %H:%M:%S.%f')} UTC')) "
-            f"THEN UPDATE SET {renewed}, attempt = t.attempt + 1"
+            f"t.started_at < TIMESTAMP'{stale.strftime('%Y-%m-%d %H:%M:%S.%f')} UTC')) THEN UPDATE SET *"
         )
         merged = self._lake.merge(SNAPSHOTS, [self._row(claim, Summary(RUNNING), None)], claim.cluster, matched)
         if merged.inserted:
             return claim
         row = self._read(claim)
         if row["run_id"] == claim.run_id:
-            return replace(claim, attempt=row["attempt"])
+            return replace(claim, is_takeover=True)
         if row["status"] == RUNNING:
             raise ClaimedError(f"run {row['run_id']} is taking it since {row['since']:%Y-%m-%d %H:%M:%S} UTC")
         raise ClaimedError(f"run {row['run_id']} has taken it: {row['status']}")
@@ -115,7 +108,7 @@ class Ledger:
     def _read(self, claim: Claim) -> Any:
         where = of_snapshots(claim.cluster, [claim.snapshot_id])
         since = F.unix_seconds("started_at").alias("since")
-        row = self._lake.read(SNAPSHOTS).where(where).select("run_id", "status", "attempt", since).collect()[0]
+        row = self._lake.read(SNAPSHOTS).where(where).select("run_id", "status", since).collect()[0]
         return row.asDict() | {"since": datetime.fromtimestamp(row["since"], UTC)}
 
     def _row(self, claim: Claim, summary: Summary, finished_at: datetime | None) -> tuple[Any, ...]:
@@ -124,7 +117,6 @@ class Ledger:
             claim.snapshot_id,
             utc_date(claim.snapshot_id),
             claim.run_id,
-            claim.attempt,
             summary.status,
             claim.started_at,
             finished_at,

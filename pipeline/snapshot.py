@@ -11,15 +11,13 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from queue import Empty, Queue
-from threading import Thread
 from typing import Any
 
 from pyspark.sql import Column, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.config import Config
-from pipeline.errors import ClaimedError, ClusterError, ConfigError, LakeError
+from pipeline.errors import ClaimedError, ClusterError, ConfigError
 from pipeline.lake import FAILURES, Clock, Lake, first_line, of_snapshots, utc_date
 from pipeline.ledger import Claim, Ledger, Summary
 from pipeline.quality import quarantine_failing
@@ -37,9 +35,6 @@ ORDER_OF_READING = (COMMITTED_OFFSETS, GROUP_MEMBERS, WATERMARKS)
 """Committed offsets before watermarks: a log that moves meanwhile can make lag too large, never negative."""
 
 MAX_CLUSTERS_AT_ONCE = 8
-
-OBSERVED_WITHIN_S = 60.0
-"""What a query has counted is there as soon as the query has ended, or never."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -130,7 +125,7 @@ def land(lake: Lake, claim: Claim, options: Mapping[str, str], brokers: Sequence
     landed = Landed(brokers=[b for b in brokers if b["broker"] is not None])
     for broker in brokers:
         _add(landed.requests, {str(broker["request_broker"]): broker["requests"]})
-    if claim.attempt > 1:  # the one before may have got as far as the gate
+    if claim.is_takeover:  # the one before may have got as far as the gate
         lake.delete(QUARANTINE, of_snapshots(claim.cluster, [claim.snapshot_id]))
     for table in ORDER_OF_READING:
         _land_table(lake, claim, table, options, landed)
@@ -163,26 +158,13 @@ def _land_table(lake: Lake, claim: Claim, table: Table, options: Mapping[str, st
             }
         )
     )
-    if claim.attempt == 1:
-        lake.append(table, rows, claim.fence)
-    else:
-        lake.replace(table, rows, of_snapshots(claim.cluster, [claim.snapshot_id]), claim.fence)
-    found = _result(seen, f"{table.name} was not written: another run has taken the snapshot over")
+    lake.replace(table, rows, of_snapshots(claim.cluster, [claim.snapshot_id]))
+    found = seen.get
     _add(landed.requests, {str(b): found[f"broker_{b}"] for b in brokers})
     landed.counts[table.name] = {name: found[name] for name in counts(table)}
     log.info(
         "%s %d: %s: %d rows, %d errors", claim.cluster, claim.snapshot_id, table.name, found["rows"], found["errors"]
     )
-
-
-def _result(seen: Observation, otherwise: str) -> dict[str, Any]:
-    """What a write has counted. A write that was fenced off has run no query, and its observation would never end."""
-    results: Queue[dict[str, Any]] = Queue()
-    Thread(target=lambda: results.put(seen.get), daemon=True).start()
-    try:
-        return results.get(timeout=OBSERVED_WITHIN_S)
-    except Empty:
-        raise LakeError(otherwise) from None
 
 
 def _requests(brokers: Sequence[int]) -> list[Column]:

@@ -84,7 +84,6 @@ SNAPSHOTS = Table(
     _schema(
         *_SNAPSHOT,
         ("run_id", STRING, "the run that holds or held the claim"),
-        ("attempt", INT, "how often the snapshot was claimed; above 1 it was taken over"),
         ("status", STRING, "running | complete | partial | failed"),
         ("started_at", TIMESTAMP, "when the snapshot was claimed"),
         ("finished_at", TIMESTAMP, "when the status became final"),

@@ -75,7 +75,6 @@ LAG_KILLS = {JVM: "write 1 amid", "two-landed": "write 1 after", "finished": "me
 VARYING = {
     "cluster",
     "run_id",
-    "attempt",
     "captured_at",
     "committed_captured_at",
     "started_at",
