@@ -57,19 +57,19 @@ class Step:
     left: State
 
 
-# Cluster → step. Of the writes, 1 to 3 land a table each; 4 and 5 are the gate's. Kills between two commits leave the
+# Cluster → step. Of the replaces, 1 to 3 land a table each; 4 and 5 are the gate's. Kills between two commits leave the
 # same, wherever they are: reading the brokers and clearing the quarantine are `claimed`, the first table is JVM's.
 STEPS = {
     "claimed": Step("merge 1 after", ("running", 0, 0, 0, 0)),
-    "two-landed": Step("write 2 after", ("running", 3, 2, 0, 0)),
-    "all-landed": Step("write 3 after", ("running", 3, 2, 2, 0)),
-    "quarantined": Step("write 4 after", ("running", 3, 2, 2, 1)),
+    "two-landed": Step("replace 2 after", ("running", 3, 2, 0, 0)),
+    "all-landed": Step("replace 3 after", ("running", 3, 2, 2, 0)),
+    "quarantined": Step("replace 4 after", ("running", 3, 2, 2, 1)),
     "not-finished": Step("merge 2 before", ("running", 2, 2, 2, 1)),
     "finished": Step("merge 2 after", ("partial", 2, 2, 2, 1)),
 }
 JVM = "jvm"  # its JVM is killed with it, while it writes its second table
-JVM_STEP = Step("write 2 amid", ("running", 3, 0, 0, 0))
-LAG_KILLS = {JVM: "write 1 amid", "two-landed": "write 1 after", "finished": "merge 1 after"}
+JVM_STEP = Step("replace 2 amid", ("running", 3, 0, 0, 0))
+LAG_KILLS = {JVM: "replace 1 amid", "two-landed": "replace 1 after", "finished": "merge 1 after"}
 
 # What differs between two runs: who and when.
 VARYING = {

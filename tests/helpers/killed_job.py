@@ -29,16 +29,16 @@ from pipeline.tables import COMMITTED_OFFSETS
 
 STEPS: dict[str, tuple[Any, str]] = {
     "merge": (Lake, "merge"),
-    "write": (Lake, "_write"),
+    "replace": (Lake, "replace"),
 }
 TIMEOUT_S = 270.0
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run. `kill` is e.g. "write 2 after": at the second append or replace, once it is done.
+    """One run. `kill` is e.g. "replace 2 after": at the second replace, once it is done.
 
-    The moments are `before`, `after` and, of a write, `amid`: when its first data file is there. Without `kill` the
+    The moments are `before`, `after` and, of a replace, `amid`: when its first data file is there. Without `kill` the
     run ends by itself. `min_offset` makes the gate stricter, so that it finds something.
     """
 
@@ -106,7 +106,7 @@ def _work(run: Run) -> None:
     spark = spark_session("killed job", {"spark.master": "local[1]", "spark.ui.enabled": "false"})
     Lake(spark, config.lake).prepare()  # so that its own writes are not counted
     if run.kill:
-        _arm(*run.kill.split(), root=Path(config.lake.root or ""))
+        _arm(*run.kill.split(), root=Path(config.lake.root or ""), cluster=run.clusters[0])
     if run.job == "lag":
         sys.stdout.write(f"{compute_lag(spark, config, run.clusters, lambda: now)}\n")
     else:
@@ -119,7 +119,7 @@ def offset_rule() -> Any:
     return rules.EXPECTATIONS[COMMITTED_OFFSETS.name][-1]
 
 
-def _arm(step: str, number: str, moment: str, root: Path) -> None:
+def _arm(step: str, number: str, moment: str, root: Path, cluster: str) -> None:
     owner, name = STEPS[step]
     original: Callable[..., Any] = getattr(owner, name)
     calls = count(1)
@@ -130,7 +130,8 @@ def _arm(step: str, number: str, moment: str, root: Path) -> None:
         if moment == "before":
             _die()
         if moment == "amid":
-            threading.Thread(target=_die_at_first_file, args=(root / args[1].name,), daemon=True).start()
+            folder = root / args[1].name / f"cluster={cluster}"  # others land in this table, too
+            threading.Thread(target=_die_at_first_file, args=(folder,), daemon=True).start()
         result = original(*args, **kwargs)
         if moment == "after":
             _die()
@@ -139,9 +140,9 @@ def _arm(step: str, number: str, moment: str, root: Path) -> None:
     setattr(owner, name, wrapped)
 
 
-def _die_at_first_file(table: Path) -> None:
-    there = set(table.rglob("*.parquet"))
-    while set(table.rglob("*.parquet")) == there:
+def _die_at_first_file(folder: Path) -> None:
+    there = set(folder.rglob("*.parquet"))
+    while set(folder.rglob("*.parquet")) == there:
         time.sleep(0.001)
     _die()
 
