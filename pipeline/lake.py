@@ -6,6 +6,7 @@ SQL and the DataFrame writer only, no DeltaTable and no JVM: the same code runs 
 from __future__ import annotations
 
 import logging
+import random
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -215,7 +216,7 @@ def through_conflicts(action: Callable[[], T]) -> T:
                 raise
             conflict = first_line(exc)
             log.info("another writer was first, trying again: %s", conflict)
-            time.sleep(0.2 * 2**attempt)
+            time.sleep(random.uniform(0.1, 0.3) * 2**attempt)  # noqa: S311 – so that rivals do not meet again
     raise LakeError(f"gave up after {CONFLICT_TRIES} conflicts with other writers, the last: {conflict}")
 
 

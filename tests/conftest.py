@@ -24,7 +24,7 @@ from pipeline.session import CONF, read_defaults, spark_session
 ROOT = Path(__file__).resolve().parents[1]
 SHORT_LIVED = {
     # Hardly any query runs twice or long: compiling it, by Spark or by the JVM, takes longer than it saves.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseParallelGC",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.shuffle.partitions": "1",
