@@ -216,7 +216,7 @@ def through_conflicts(action: Callable[[], T]) -> T:
                 raise
             conflict = first_line(exc)
             log.info("another writer was first, trying again: %s", conflict)
-            time.sleep(random.uniform(0.1, 0.3) * 2**attempt)  # noqa: S311 – so that rivals do not meet again
+            time.sleep(random.uniform(0.1, 0.3) * 2**attempt)  # so that rivals do not meet again
     raise LakeError(f"gave up after {CONFLICT_TRIES} conflicts with other writers, the last: {conflict}")
 
 
