@@ -103,9 +103,11 @@ done
 
 # The default options, so that the caller's spark.driver.extraJavaOptions still count. Blanks would split the path.
 # A job lives for a minute or so: the optimizing compiler and a concurrent collector would take a third of its CPU time
-# and give nothing back. (With one compiler the JVM would also reserve too little for its code.) For a backlog of hours say --conf spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=4.
-log4j=file://${root// /%20}/conf/log4j2.properties
+# and give nothing back. (With one compiler the JVM would by itself reserve too little for compiled code.) For a backlog
+# of hours say --conf spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=4.
+java_options="-Dlog4j2.configurationFile=file://${root// /%20}/conf/log4j2.properties"
+java_options+=" -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseParallelGC"
 # Spark passes what the job writes to stderr, its log, on to stdout; it belongs on stderr.
 exec "$SPARK_HOME/bin/spark-submit" --name "laglake $name" \
-  --conf "spark.driver.defaultJavaOptions=-Dlog4j2.configurationFile=$log4j -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseParallelGC" \
+  --conf "spark.driver.defaultJavaOptions=$java_options" \
   "${options[@]}" --py-files "$py_files" "$script" "$@" >&2

@@ -145,10 +145,11 @@ def read_brokers(spark: SparkSession, options: Mapping[str, str]) -> list[Any]:
 
 def _land_table(lake: Lake, claim: Claim, table: Table, options: Mapping[str, str], landed: Landed) -> None:
     brokers = [b["broker"] for b in landed.brokers]
+    wanted = counts(table)
     seen = Observation()
     observed = lake.spark.read.format(SOURCES[table.name]).options(**options).load()
     rows = (
-        observed.observe(seen, *(c.alias(name) for name, c in counts(table).items()), *_requests(brokers))
+        observed.observe(seen, *(c.alias(name) for name, c in wanted.items()), *_requests(brokers))
         .where(F.col("requests").isNull())
         .withColumns(
             {
@@ -161,7 +162,7 @@ def _land_table(lake: Lake, claim: Claim, table: Table, options: Mapping[str, st
     lake.replace(table, rows, of_snapshots(claim.cluster, [claim.snapshot_id]))
     found = seen.get
     _add(landed.requests, {str(b): found[f"broker_{b}"] for b in brokers})
-    landed.counts[table.name] = {name: found[name] for name in counts(table)}
+    landed.counts[table.name] = {name: found[name] for name in wanted}
     log.info(
         "%s %d: %s: %d rows, %d errors", claim.cluster, claim.snapshot_id, table.name, found["rows"], found["errors"]
     )

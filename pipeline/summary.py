@@ -21,7 +21,7 @@ MAX_PROBLEMS = 100
 
 
 def summarize(lake: Lake, claim: Claim, landed: Landed) -> Summary:
-    """The ledger row's content, from the rows as they are after the gate."""
+    """The ledger row's content, from what was counted while the rows landed; the rows themselves tell what failed."""
     tables = {t.name: lake.read_snapshots(t, claim.cluster, [claim.snapshot_id]) for t in BRONZE}
     errors = [
         *_broker_problems(landed.brokers),

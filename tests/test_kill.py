@@ -72,15 +72,7 @@ JVM_STEP = Step("replace 2 amid", ("running", 3, 0, 0, 0))
 LAG_KILLS = {JVM: "replace 1 amid", "two-landed": "replace 1 after", "finished": "merge 1 after"}
 
 # What differs between two runs: who and when.
-VARYING = {
-    "cluster",
-    "run_id",
-    "captured_at",
-    "committed_captured_at",
-    "started_at",
-    "finished_at",
-    "computed_at",
-}
+VARYING = {"cluster", "run_id", "captured_at", "committed_captured_at", "started_at", "finished_at", "computed_at"}
 
 
 @pytest.fixture(scope="module")

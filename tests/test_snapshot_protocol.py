@@ -248,13 +248,15 @@ def test_a_run_that_was_overtaken_leaves_the_winners_ledger_row_alone(
     assert landed(lake, "overtaken") == ALL_ROWS
 
 
-def slow_rows(spark: SparkSession, cluster: str, group: str, sleep_ms: int) -> Any:
-    """One committed offset that takes its time to be written."""
+def slow_rows(spark: SparkSession, group: str, sleep_ms: int) -> Any:
+    """One committed offset of the cluster `late-write` that takes its time to be written."""
     nap = F.expr(f"java_method('java.lang.Thread', 'sleep', CAST(id + {sleep_ms} AS BIGINT))")
     row = (
         spark.range(1)
         .withColumn("nap", nap)
-        .withColumns({"cluster": F.lit(cluster), "snapshot_id": F.lit(T0_MS), "snapshot_date": F.lit(utc_date(T0_MS))})
+        .withColumns(
+            {"cluster": F.lit("late-write"), "snapshot_id": F.lit(T0_MS), "snapshot_date": F.lit(utc_date(T0_MS))}
+        )
     )
     return filled(row.withColumn("group_id", F.concat(F.lit(group), F.substring("nap", 1, 0))), COMMITTED_OFFSETS)
 
@@ -270,13 +272,11 @@ def test_a_write_that_the_new_owner_overtook_is_not_tried_again(lake: Lake, spar
             raise LakeError("lost the claim")
         started.set()
 
-    def rows(group: str, sleep_ms: int) -> Any:
-        return slow_rows(spark, "late-write", group, sleep_ms)
-
     with ThreadPoolExecutor(1) as pool:
-        old = pool.submit(lake.guarded(may_write).replace, COMMITTED_OFFSETS, rows("old owner", 5_000), where)
+        late = slow_rows(spark, "old owner", 5_000)
+        old = pool.submit(lake.guarded(may_write).replace, COMMITTED_OFFSETS, late, where)
         assert started.wait(30)
-        lake.replace(COMMITTED_OFFSETS, rows("new owner", 0), where)
+        lake.replace(COMMITTED_OFFSETS, slow_rows(spark, "new owner", 0), where)
         with pytest.raises(LakeError, match="lost the claim"):
             old.result(60)
     assert [r["group_id"] for r in lake.read(COMMITTED_OFFSETS).where(where).collect()] == ["new owner"]

@@ -10,7 +10,7 @@ from pipeline.analytics.ladder import lags, offset_status
 from pipeline.tables import LAG
 
 SNAPSHOT = ["cluster", "snapshot_id", "snapshot_date"]
-READER = ["partition", "topic", "group_id", *SNAPSHOT]
+READER = [*SNAPSHOT, "group_id", "topic", "partition"]
 
 NOT_IN_CLUSTER = "UNKNOWN_TOPIC_OR_PARTITION"
 """What Kafka says of a partition that its metadata does not list: deleted, or not to be described."""
