@@ -10,9 +10,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyspark
 import pytest
+from kafka import KafkaAdminClient
 from pyspark.sql import SparkSession
 
 from pipeline.config import LakeConfig
@@ -62,6 +64,13 @@ def kafka3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
     """Three brokers. Brokers 2 and 3 may be killed, stopped or frozen; leave them running again."""
     with EmbeddedKafka(tmp_path_factory.mktemp("kafka3"), brokers=3, heap_mb=256) as kafka:
         yield kafka
+
+
+@pytest.fixture(scope="module")
+def admin3(kafka3: EmbeddedKafka) -> Iterator[Any]:
+    """An admin client of `kafka3`; it keeps the coordinators that it has once been told."""
+    with KafkaAdminClient(bootstrap_servers=kafka3.address(1)) as client:
+        yield client
 
 
 @pytest.fixture(scope="session")

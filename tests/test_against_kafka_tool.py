@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from helpers.quiet import config
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from pyspark.sql import SparkSession
 
@@ -18,6 +17,7 @@ from pipeline.local.broker import EmbeddedKafka
 from pipeline.local.seeding import Seeding, commit_offsets, seed_offsets
 from pipeline.snapshot import take_snapshots
 from pipeline.tables import LAG
+from tests.helpers.quiet import config
 
 TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 PREFIX = "truth"

@@ -14,9 +14,6 @@ from typing import Any
 
 import pytest
 from conftest import ROOT, ConnectServer
-from helpers import killed_job
-from helpers.killed_job import Run, offset_rule
-from helpers.quiet import config, seed
 from pyspark.sql import SparkSession
 
 from pipeline.config import Config
@@ -36,6 +33,9 @@ from pipeline.tables import (
     WATERMARKS,
     Table,
 )
+from tests.helpers import killed_job
+from tests.helpers.killed_job import Run, offset_rule
+from tests.helpers.quiet import config, seed
 
 PREFIX = "kill"
 SCHEDULE = 'schedule = "1h"'

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.quiet import config
-from helpers.rows import frame
 from kafka import KafkaAdminClient
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -23,6 +21,8 @@ from pipeline.local.seeding import commit_offsets
 from pipeline.local.topics import create_topics
 from pipeline.snapshot import take_snapshots
 from pipeline.tables import COMMITTED_OFFSETS, COMPUTED, LAG, SNAPSHOTS, WATERMARKS
+from tests.helpers.quiet import config
+from tests.helpers.rows import frame
 
 DEAD = "127.0.0.1:1"
 T0 = datetime(2026, 1, 31, 23, 58, tzinfo=UTC)

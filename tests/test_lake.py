@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.quiet import config, write_config
-from helpers.rows import SNAPSHOT_DATE, frame
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
@@ -21,6 +19,8 @@ from pipeline.derive import compute_lag
 from pipeline.errors import LakeError, SchemaError
 from pipeline.lake import LAYOUT_PROPERTY, Lake, of_snapshots, through_conflicts
 from pipeline.tables import LAG, LAYOUT_VERSION, QUARANTINE, SNAPSHOTS, TABLES, WATERMARKS, Table
+from tests.helpers.quiet import config, write_config
+from tests.helpers.rows import SNAPSHOT_DATE, frame
 
 DEAD = "127.0.0.1:1"
 ID = 1_769_860_800_000

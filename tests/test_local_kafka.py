@@ -58,12 +58,6 @@ def producer3(kafka3: EmbeddedKafka) -> Iterator[Any]:
     producer.close(timeout=5)
 
 
-@pytest.fixture
-def admin3(kafka3: EmbeddedKafka) -> Iterator[Any]:
-    with KafkaAdminClient(bootstrap_servers=kafka3.bootstrap_servers) as client:
-        yield client
-
-
 def latest(admin: Any, partition: TopicPartition, leader: int, replica_id: int = HIGH_WATERMARK) -> int:
     """LATEST as the leader answers it to a reader with that replica id; kafka-python's public API has only -1."""
     of_topic = ListOffsetsRequest.ListOffsetsTopic

@@ -11,8 +11,6 @@ import great_expectations.expectations as gxe
 import pytest
 from chispa import assert_df_equality
 from great_expectations.core.expectation_suite import ExpectationSuite
-from helpers.quiet import config
-from helpers.rows import frame
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -23,6 +21,8 @@ from pipeline.quality.rules import EXPECTATIONS, MAX_PARTITION, label, oddities,
 from pipeline.snapshot import Landed
 from pipeline.summary import counts, summarize
 from pipeline.tables import BRONZE, COMMITTED_OFFSETS, GROUP_MEMBERS, QUARANTINE, WATERMARKS, Table
+from tests.helpers.quiet import config
+from tests.helpers.rows import frame
 
 T0 = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 ID = 1_769_860_800_000

@@ -11,14 +11,14 @@ from pathlib import Path
 import pyspark
 import pytest
 from conftest import KAFKA_USERS, ROOT, ConnectServer
-from helpers.quiet import expected_lag, lag_rows, seed, write_config
-from helpers.secrets import LOGIN, PASSWORD_VARIABLE, USER, leaks
 from pyspark.sql import SparkSession
 
 from jobs import run
 from pipeline.config import LakeConfig
 from pipeline.lake import Lake
 from pipeline.local.broker import EmbeddedKafka
+from tests.helpers.quiet import expected_lag, lag_rows, seed, write_config
+from tests.helpers.secrets import LOGIN, PASSWORD_VARIABLE, USER, leaks
 
 PREFIX = "runtimes"
 PASSWORD = {PASSWORD_VARIABLE: KAFKA_USERS[USER]}

@@ -14,9 +14,6 @@ from urllib.parse import urljoin
 
 import pytest
 from conftest import KAFKA_USERS, ConnectServer
-from helpers import secrets
-from helpers.quiet import seed, write_config
-from helpers.secrets import LOGIN, PASSWORD_VARIABLE, USER, WRONG_PASSWORD, leaks, say_everything
 from pyspark.sql import SparkSession
 
 from pipeline.config import load_config
@@ -25,6 +22,9 @@ from pipeline.lake import Lake
 from pipeline.local.broker import EmbeddedKafka
 from pipeline.snapshot import take_snapshots
 from pipeline.tables import SNAPSHOTS, TABLES
+from tests.helpers import secrets
+from tests.helpers.quiet import seed, write_config
+from tests.helpers.secrets import LOGIN, PASSWORD_VARIABLE, USER, WRONG_PASSWORD, leaks, say_everything
 
 PREFIX = "secrets"
 PASSWORD = KAFKA_USERS[USER]

@@ -14,9 +14,6 @@ from typing import Any
 
 import pytest
 from conftest import ConnectServer
-from helpers import killed_job
-from helpers.killed_job import Run
-from helpers.quiet import config, seed, write_config
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -28,6 +25,9 @@ from pipeline.ledger import Claim, Ledger
 from pipeline.local.broker import EmbeddedKafka
 from pipeline.snapshot import Landed, SnapshotOutcome, snapshot_instant, take_snapshots
 from pipeline.tables import BRONZE, COMMITTED_OFFSETS, SNAPSHOTS, TABLES, Table
+from tests.helpers import killed_job
+from tests.helpers.killed_job import Run
+from tests.helpers.quiet import config, seed, write_config
 
 PREFIX = "protocol"
 DEAD = "127.0.0.1:1"

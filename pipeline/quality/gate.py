@@ -26,7 +26,7 @@ from pipeline.tables import QUARANTINE, Table
 log = logging.getLogger(__name__)
 
 _ONE_AT_A_TIME = threading.Lock()
-"""Great Expectations keeps its context in a global."""
+"""Great Expectations keeps the newest context in a global while it makes it."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ def judge(rows: DataFrame, expectations: Sequence[Expectation]) -> tuple[Expecta
     """The expectations that some row fails."""
     with _ONE_AT_A_TIME:
         context = gx.get_context(mode="ephemeral")
-        context.variables.progress_bars = ProgressBarsConfig(globally=False)
-        source = context.data_sources.add_spark("landed", persist=False)
-        batch = source.add_dataframe_asset("rows").add_batch_definition_whole_dataframe("all")
-        numbered = [e.copy(update={"meta": {"number": number}}) for number, e in enumerate(expectations)]
-        suite = ExpectationSuite(name="gate", expectations=numbered)
-        result = batch.get_batch({"dataframe": rows}).validate(suite, result_format="BOOLEAN_ONLY")
+    context.variables.progress_bars = ProgressBarsConfig(globally=False)
+    source = context.data_sources.add_spark("landed", persist=False)
+    batch = source.add_dataframe_asset("rows").add_batch_definition_whole_dataframe("all")
+    numbered = [e.copy(update={"meta": {"number": number}}) for number, e in enumerate(expectations)]
+    suite = ExpectationSuite(name="gate", expectations=numbered)
+    result = batch.get_batch({"dataframe": rows}).validate(suite, result_format="BOOLEAN_ONLY")
     broken = [r for r in result.results if r.exception_info.get("raised_exception")]
     if broken:
         raise LakeError(f"the gate itself failed: {broken[0].exception_info['exception_message']}")

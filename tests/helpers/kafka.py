@@ -172,3 +172,31 @@ def joined(kafka: EmbeddedKafka, group: str, protocol_type: str, assignment: byt
         yield answer.member_id
         (left,) = client.exchange([(1, LeaveGroupRequest(group_id=group, member_id=answer.member_id, max_version=2))])
         assert left.error_code == 0
+
+
+def partitions_of(admin: Any, *topics: str) -> dict[TopicPartition, Any]:
+    described = admin.describe_topics(list(topics))
+    return {TopicPartition(t["name"], p["partition_index"]): p for t in described for p in t["partitions"]}
+
+
+def leaders_of(admin: Any, *topics: str) -> set[int]:
+    return {partition["leader_id"] for partition in partitions_of(admin, *topics).values()}
+
+
+def reassign(admin: Any, partition: TopicPartition, replicas: list[int]) -> None:
+    admin.alter_partition_reassignments({partition: replicas})
+    wait_for(lambda: not admin.list_partition_reassignments())
+
+
+def spread(admin: Any) -> None:
+    """Let every broker lead and coordinate again; Kafka itself would do so after five minutes."""
+    topic = "__consumer_offsets"
+    wait_for(lambda: all(len(partition["isr_nodes"]) == 3 for partition in partitions_of(admin, topic).values()))
+    admin.elect_leaders(0, [topic])
+    wait_for(lambda: leaders_of(admin, topic) == {1, 2, 3})
+
+
+def by_partition(rows: list[Row]) -> dict[int, tuple[Any, ...]]:
+    found = {row["partition"]: (row["leader"], row["high_watermark"], row["error"]) for row in rows}
+    assert len(found) == len(rows)
+    return found

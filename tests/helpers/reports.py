@@ -1,0 +1,136 @@
+"""What a report is made of, plain where a test does not say otherwise; and what its page says."""
+
+import html
+import json
+import re
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from pipeline.report.collect import GROUPS_CHARTED
+from pipeline.report.model import Cluster, Group, Instant, Point, Report, Totals
+from pipeline.tables import Table
+
+NOON = 1_772_366_400_000  # 2026-03-01T12:00:00Z
+MINUTE = 60_000
+NOW = datetime(2026, 3, 1, 13, tzinfo=UTC)
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "</script><img src=x onerror=alert(2)>",
+    "\"quotes\" & 'apostrophes'",
+    "two\nlines",
+    "\x1b[31mred\u202egnp",
+    "x" * 249,
+    "группа-日本語-ü",
+    "{{ 7 * 7 }}",
+)
+
+
+def frame(spark: SparkSession, table: Table, *rows: dict[str, Any]) -> DataFrame:
+    """The rows as a frame of the table; what a row does not name is NULL."""
+    return spark.createDataFrame([tuple(row.get(c) for c in table.columns) for row in rows], table.schema)
+
+
+def snapshot(minute: int, status: str = "complete", cluster: str = "east", **more: Any) -> dict[str, Any]:
+    at = datetime.fromtimestamp(NOON / 1000 + minute * 60, UTC)
+    named = {"cluster": cluster, "snapshot_id": NOON + minute * MINUTE, "snapshot_date": date(2026, 3, 1)}
+    finished_at = None if status == "running" else at
+    timed = {"started_at": at, "finished_at": finished_at, "schedule_ms": MINUTE}
+    return {**named, **timed, "status": status, "run_id": "r", **more}
+
+
+def lag_row(minute: int, group_id: str, partition: int, **more: Any) -> dict[str, Any]:
+    return {
+        "cluster": "east",
+        "snapshot_id": NOON + minute * MINUTE,
+        "snapshot_date": date(2026, 3, 1),
+        "group_id": group_id,
+        "topic": "t",
+        "partition": partition,
+        "offset_status": "ok",
+        **more,
+    }
+
+
+def known(minute: int, group_id: str, lag: int, **more: Any) -> dict[str, Any]:
+    return lag_row(minute, group_id, 0, **{"consumer_lag": lag, "consumer_lag_stable": lag, **more})
+
+
+def group(group_id: str = "g", lag: int | None = 5, **more: Any) -> Group:
+    plain = Group(
+        cluster="east",
+        snapshot_id=NOON,
+        group_id=group_id,
+        partitions=1,
+        partitions_unknown=0,
+        consumer_lag=lag,
+        max_consumer_lag=lag,
+        consumer_lag_stable=lag,
+        stable_unknown=0,
+        transaction_lag=0,
+        min_headroom=100,
+        unread_offsets=None,
+        statuses={"ok": 1},
+        group_state="Stable",
+        group_type="classic",
+        members=1,
+        clients=1,
+        client_id="client",
+        rows_with_error=0,
+        error=None,
+    )
+    return replace(plain, **more)
+
+
+def cluster(name: str = "east", status: str = "complete", **more: Any) -> Cluster:
+    plain = Cluster(
+        cluster=name,
+        snapshot_id=NOON,
+        status=status,
+        error=None,
+        groups=1,
+        partitions=1,
+        expected={"groups": 1},
+        first_snapshot_id=NOON,
+        last_snapshot_id=NOON,
+        lag_snapshot_id=NOON,
+        snapshots=1,
+        complete=int(status == "complete"),
+        partial=int(status == "partial"),
+        failed=int(status == "failed"),
+        running=int(status == "running"),
+    )
+    return replace(plain, **more)
+
+
+def report(*groups: Group, clusters: tuple[Cluster, ...] = (), **more: Any) -> Report:
+    """A report on one snapshot of the groups, all of them charted."""
+    plain = Report(
+        "Kafka consumer lag",
+        NOW,
+        clusters=clusters or (cluster(),),
+        groups=groups,
+        totals={"east": Totals("east", len(groups), 0, 0)},
+        instants=(Instant("east", NOON, 0, 1),),
+        points=tuple(Point("east", NOON, g.group_id, g.consumer_lag, g.partitions_unknown) for g in groups),
+        charted=groups[:GROUPS_CHARTED],
+    )
+    return replace(plain, **more)
+
+
+def chart_data(page: str) -> dict[str, Any]:
+    """The chart's data as a browser finds it: up to the first end tag of a script element."""
+    start = r'<script type="application/json" id="chart-data">'
+    found = re.search(start + "(.*?)</script", page, re.DOTALL | re.IGNORECASE)
+    assert found
+    parsed: dict[str, Any] = json.loads(found[1])
+    return parsed
+
+
+def text_of(page: str) -> str:
+    """What a reader of the page's body sees, without the scripts."""
+    body = re.sub(r"<script.*?</script>", "", page[page.index("<body>") :], flags=re.DOTALL)
+    body = re.sub(r"</?(bdi|b)>", "", body)
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", body)).split())

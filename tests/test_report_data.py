@@ -1,0 +1,250 @@
+"""What the report takes from the tables: aggregates, and their bounded way to the driver."""
+
+from chispa import assert_df_equality
+from pyspark.sql import SparkSession
+
+from pipeline.report import data, groups_table
+from pipeline.report.collect import collect
+from pipeline.report.model import Group
+from pipeline.tables import COMPUTED, LAG, SNAPSHOTS
+from tests.helpers.reports import MINUTE, NOON, NOW, frame, known, lag_row, snapshot
+
+
+class TestLedger:
+    def test_a_snapshot_has_lag_only_if_it_is_readable_and_was_calculated(self, spark: SparkSession) -> None:
+        statuses = ["complete", "partial", "failed", "running", "complete"]
+        snapshots = frame(spark, SNAPSHOTS, *(snapshot(i, s) for i, s in enumerate(statuses)))
+        calculated = frame(spark, COMPUTED, *(snapshot(i, job="lag") for i in range(4)), snapshot(0, job="lag"))
+        expected = [(NOON, True), (NOON + 60_000, True), (NOON + 120_000, False)]
+        expected += [(NOON + 180_000, False), (NOON + 240_000, False)]
+        assert_df_equality(
+            data.ledger(snapshots, calculated).select("snapshot_id", "has_lag"),
+            spark.createDataFrame(expected, "snapshot_id bigint, has_lag boolean"),
+            ignore_row_order=True,
+            ignore_nullable=True,
+            ignore_metadata=True,
+        )
+
+    def test_the_newest_snapshot_is_the_newest_that_has_ended(self, spark: SparkSession) -> None:
+        refused = [("cluster", "east", "no route", 1), ("group", "g", "NOT_COORDINATOR", 2)]
+        snapshots = frame(
+            spark,
+            SNAPSHOTS,
+            snapshot(0, groups=3, partitions=9, expected={"groups": 3}),
+            snapshot(1, "failed", errors=refused),
+            snapshot(2, "running"),
+            snapshot(0, "running", cluster="west"),
+        )
+        found = data.clusters(data.ledger(snapshots, frame(spark, LAG, known(0, "g", 1)))).collect()
+        east = ["east", NOON + 60_000, "failed", "no route", None, None, None, NOON, NOON + 120_000, NOON]
+        west = ["west", NOON, "running", None, None, None, None, NOON, NOON, None]
+        assert [list(row) for row in found] == [[*east, 3, 1, 0, 1, 1], [*west, 1, 0, 0, 0, 1]]
+
+    def test_lists_the_newest_snapshots_of_any_status_and_counts_the_errors_it_leaves_out(
+        self, spark: SparkSession
+    ) -> None:
+        errors = [("group", f"g{i}", "NOT_COORDINATOR", 1) for i in range(25)]
+        snapshots = frame(
+            spark, SNAPSHOTS, snapshot(0), snapshot(2, "running"), snapshot(1, "partial", errors=errors, groups=7)
+        )
+        newest = data.newest_snapshots(snapshots, 2).collect()
+        assert [(r["snapshot_id"], r["status"], r["errors_total"]) for r in newest] == [
+            (NOON + 120_000, "running", 0),
+            (NOON + 60_000, "partial", 25),
+        ]
+        assert [e["where"] for e in newest[1]["errors"]] == [f"g{i}" for i in range(20)]
+        assert (newest[1]["started_ms"], newest[1]["finished_ms"]) == (NOON + 60_000, NOON + 60_000)
+        assert newest[0]["finished_ms"] is None
+
+
+class TestInstants:
+    def test_a_hole_in_the_ledger_starts_a_new_segment(self, spark: SparkSession) -> None:
+        ok = "complete"
+        # Each case is a cluster: the minutes and statuses of its snapshots, and the segments expected.
+        cases: dict[str, tuple[dict[float, str], list[tuple[float, int]]]] = {
+            "nothing is missing": ({0: ok, 1: "partial"}, [(0, 0), (1, 0)]),
+            "one failed": ({0: ok, 1: "failed", 2: ok}, [(0, 0), (2, 1)]),
+            "one was killed": ({0: ok, 1: "running", 2: ok}, [(0, 0), (2, 1)]),
+            "one was missed": ({0: ok, 1: ok, 3: ok, 4: ok}, [(0, 0), (1, 0), (3, 1), (4, 1)]),
+            "called less often than scheduled": ({0: ok, 5: ok, 10: ok}, [(0, 0), (5, 0), (10, 0)]),
+            "late, but not by another step": ({0: ok, 5: ok, 14.9: ok}, [(0, 0), (5, 0), (14.9, 0)]),
+            "too hurried to miss one": ({0: ok, 0.1: ok, 0.9: ok}, [(0, 0), (0.1, 0), (0.9, 0)]),
+        }
+        rows = [
+            {**snapshot(0, status, name, schedule_ms=1_000), "snapshot_id": NOON + int(minute * MINUTE)}
+            for name, (statuses, _) in cases.items()
+            for minute, status in statuses.items()
+        ]
+        snapshots = frame(spark, SNAPSHOTS, *rows)
+        found: dict[str, list[tuple[float, int]]] = {name: [] for name in cases}
+        for row in data.instants(data.ledger(snapshots, snapshots), 10).collect():
+            found[row["cluster"]].append(((row["snapshot_id"] - NOON) / MINUTE, row["segment"]))
+        assert found == {name: expected for name, (_, expected) in cases.items()}
+
+    def test_thinning_keeps_the_newest_and_no_hole_is_lost(self, spark: SparkSession) -> None:
+        rows = [snapshot(minute, "failed" if minute == 6 else "complete", "thinned") for minute in range(8)]
+        rows += [snapshot(minute, cluster="just fits") for minute in range(3)]
+        snapshots = frame(spark, SNAPSHOTS, *rows)
+        found = data.instants(data.ledger(snapshots, snapshots), 3).collect()
+        assert [tuple(row) for row in found] == [
+            *(("just fits", NOON + m * MINUTE, 0, 3) for m in (0, 1, 2)),
+            *(("thinned", NOON + m * MINUTE, int(m > 6), 7) for m in (2, 4, 7)),
+        ]
+
+
+class TestGroups:
+    def test_sums_what_is_known_and_counts_what_is_not(self, spark: SparkSession) -> None:
+        member = {"group_state": "Stable", "group_type": "consumer", "member_id": "m1"}
+        lag = frame(
+            spark,
+            LAG,
+            lag_row(
+                0,
+                "mixed",
+                0,
+                consumer_lag=7,
+                consumer_lag_stable=4,
+                transaction_lag=3,
+                headroom=20,
+                client_id="c2",
+                **member,
+            ),
+            lag_row(0, "mixed", 1, consumer_lag=-2, headroom=50, offset_status="beyond_end", client_id="c1", **member),
+            lag_row(0, "mixed", 2, offset_status="no_commit", transaction_lag=1, **member),
+            lag_row(0, "mixed", 3, offset_status="no_watermark", error="LEADER_NOT_AVAILABLE", **member),
+            lag_row(0, "unknown", 0, offset_status=None, error="NOT_COORDINATOR"),
+            lag_row(0, "uncommitted", 0, offset_status="no_commit"),
+            known(0, "lost", 90, headroom=-15, offset_status="deleted_unread"),
+            lag_row(0, "lost", 1, consumer_lag=10, headroom=-5, offset_status="deleted_unread"),
+            # The topic was recreated: what the old headroom says of the new topic is no loss.
+            known(0, "recreated", 0, headroom=-7, offset_status="recreated"),
+        )
+        found = {row["group_id"]: Group(**row.asDict()) for row in data.groups(lag).collect()}
+        assert found["mixed"] == Group(
+            cluster="east",
+            snapshot_id=NOON,
+            group_id="mixed",
+            partitions=4,
+            partitions_unknown=1,
+            consumer_lag=5,
+            max_consumer_lag=7,
+            consumer_lag_stable=4,
+            stable_unknown=2,
+            transaction_lag=4,
+            min_headroom=20,
+            unread_offsets=None,
+            statuses={"ok": 1, "beyond_end": 1, "no_commit": 1, "no_watermark": 1},
+            group_state="Stable",
+            group_type="consumer",
+            members=1,
+            clients=2,
+            client_id="c1",
+            rows_with_error=1,
+            error="LEADER_NOT_AVAILABLE",
+        )
+        assert {
+            g.group_id: (g.consumer_lag, g.partitions_unknown, g.why_no_lag, g.unread_offsets, g.statuses)
+            for g in found.values()
+            if g.group_id != "mixed"
+        } == {
+            "unknown": (None, 1, "unknown", None, {"unknown": 1}),
+            "uncommitted": (None, 0, "no commit", None, {"no_commit": 1}),
+            "lost": (100, 0, "no commit", 20, {"deleted_unread": 2}),
+            "recreated": (0, 0, "no commit", None, {"recreated": 1}),
+        }
+        assert (found["lost"].min_headroom, found["lost"].stable_unknown) == (-15, 1)
+        assert (found["unknown"].members, found["unknown"].client_id, found["unknown"].error) == (
+            0,
+            None,
+            "NOT_COORDINATOR",
+        )
+
+    def test_those_that_lost_data_come_first_and_unknown_lag_last(self, spark: SparkSession) -> None:
+        lag = frame(
+            spark,
+            LAG,
+            lag_row(0, "unknown", 0, offset_status="no_watermark"),
+            known(0, "small", 1),
+            known(0, "big", 1_000),
+            known(0, "lost", 0, offset_status="deleted_unread", headroom=-1),
+        )
+        groups = data.groups(lag)
+        assert [r["group_id"] for r in data.worst_first(groups, 3).collect()] == ["lost", "big", "small"]
+        assert_df_equality(
+            data.totals(groups),
+            spark.createDataFrame(
+                [("east", 4, 1, 1)],
+                "cluster string, groups bigint, groups_unknown bigint, groups_with_loss bigint",
+            ),
+            ignore_nullable=True,
+            ignore_metadata=True,
+        )
+
+    def test_history_keeps_an_unknown_lag_unknown(self, spark: SparkSession) -> None:
+        lag = frame(
+            spark,
+            LAG,
+            known(0, "g", 5),
+            lag_row(0, "g", 1, consumer_lag=6),
+            known(1, "g", 5),
+            lag_row(1, "g", 1, offset_status=None),
+            lag_row(2, "g", 0, offset_status="no_watermark"),
+            known(0, "other", 9),
+        )
+        assert_df_equality(
+            data.history(lag, {"g"}),
+            spark.createDataFrame(
+                [
+                    ("east", NOON, "g", 11, 0),
+                    ("east", NOON + 60_000, "g", 5, 1),
+                    ("east", NOON + 120_000, "g", None, 1),
+                ],
+                "cluster string, snapshot_id bigint, group_id string, consumer_lag bigint, partitions_unknown bigint",
+            ),
+            ignore_row_order=True,
+            ignore_nullable=True,
+            ignore_metadata=True,
+        )
+
+    def test_rows_are_picked_by_cluster_and_snapshot(self, spark: SparkSession) -> None:
+        east, west = known(0, "g", 1), known(1, "g", 2, cluster="west")
+        lag = frame(spark, LAG, east, known(1, "g", 3), known(0, "g", 4, cluster="west"), west)
+        picked = data.at(lag, {"east": [NOON], "west": [NOON + 60_000], "none": []})
+        assert_df_equality(picked, frame(spark, LAG, east, west), ignore_row_order=True)
+        assert data.at(lag, {}).count() == 0
+
+
+class TestCollect:
+    def test_lag_is_that_of_the_newest_readable_snapshot_of_each_cluster(self, spark: SparkSession) -> None:
+        statuses = ["complete", "complete", "failed", "running"]
+        snapshots = frame(
+            spark,
+            SNAPSHOTS,
+            *(snapshot(i, s) for i, s in enumerate(statuses)),
+            snapshot(0, "partial", cluster="west"),
+        )
+        lag = frame(
+            spark,
+            LAG,
+            *(known(i, "g", 10 * i) for i in range(4)),
+            known(0, "g", 77, cluster="west"),
+        )
+        found = collect(snapshots, lag, None, NOW, "title")
+        assert [(g.cluster, g.consumer_lag) for g in found.groups] == [("west", 77), ("east", 10)]
+        assert {(p.cluster, p.snapshot_id, p.consumer_lag) for p in found.points} == {
+            ("east", NOON, 0),
+            ("east", NOON + 60_000, 10),
+            ("west", NOON, 77),
+        }
+        assert [g.cluster for g in groups_table(lag, snapshots)] == ["west", "east"]
+
+    def test_computed_tells_a_snapshot_without_groups_from_one_without_lag(self, spark: SparkSession) -> None:
+        snapshots = frame(spark, SNAPSHOTS, snapshot(0), snapshot(1), snapshot(2))
+        lag = frame(spark, LAG, known(0, "g", 5))
+        computed = frame(
+            spark, COMPUTED, snapshot(0, job="lag"), snapshot(1, job="lag"), snapshot(2, job="something else")
+        )
+        found = collect(snapshots, lag, computed, NOW, "title")
+        assert found.clusters[0].lag_snapshot_id == NOON + 60_000
+        assert found.groups == ()
+        assert collect(snapshots, lag, None, NOW, "title").clusters[0].lag_snapshot_id == NOON
