@@ -24,8 +24,8 @@ demo: check-java jars ## the whole pipeline on an embedded Kafka; KEEP=1 leaves 
 test: check-java jars ## all tests; ARGS="-k name" for some
 	$(PY) -m pytest $(ARGS)
 
-test-fast: check-java jars ## the tests that need no broker and no Spark Connect
-	$(PY) -m pytest -m "not kafka and not connect" $(ARGS)
+test-fast: check-java jars ## the tests that take no time: no broker, no lake, no Spark Connect
+	$(PY) -m pytest -m "not kafka and not connect and not slow" $(ARGS)
 
 lint: venv ## ruff and mypy, as CI runs them
 	$(PY) -m ruff check

@@ -32,7 +32,7 @@ SHORT_LIVED = {
     "spark.sql.shuffle.partitions": "1",
 }
 
-KAFKA_FIXTURES = {"kafka", "kafka3"}
+KAFKA_FIXTURES = {"kafka", "kafka3", "tls"}
 # Quotes and backslashes must survive JAAS and .properties; the word "secret" is what redaction tests look for.
 KAFKA_USERS = {"reader": 'se"cret\\#1'}
 
@@ -48,6 +48,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.kafka)
         if "spark" in fixtures:
             item.add_marker(pytest.mark.spark)
+        if {"lake", "browse"} & fixtures:
+            item.add_marker(pytest.mark.slow)
         if "connect_server" in fixtures:
             item.add_marker(pytest.mark.connect)
 

@@ -23,6 +23,7 @@ from tests.helpers.quiet import config, write_config
 from tests.helpers.rows import SNAPSHOT_DATE, frame
 
 DEAD = "127.0.0.1:1"
+pytestmark = pytest.mark.slow
 ID = 1_769_860_800_000
 
 

@@ -33,6 +33,7 @@ from tests.helpers.kafka import login, parsed, plan, read, wait_for
 from tests.helpers.network import HOST, free_port, listener
 
 LIMIT_S = 5.0
+HURRY = {"connect_timeout_ms": "1200"}
 SOURCES = (BrokersSource, CommittedOffsetsSource, GroupMembersSource, WatermarksSource)
 
 
@@ -129,7 +130,7 @@ def test_a_port_that_is_silent() -> None:
 
 def test_a_port_that_answers_byte_by_byte() -> None:
     with listener(trickle) as server:
-        assert str(why(server)).startswith("accepts the connection but stays silent")
+        assert str(why(server, **HURRY)).startswith("accepts the connection but stays silent")
 
 
 def test_a_web_server(http: str) -> None:
@@ -148,7 +149,7 @@ def test_a_port_that_speaks_something_else() -> None:
 
 def test_tls_asked_of_a_port_that_is_silent() -> None:
     with listener() as server:
-        assert str(why(server, security_protocol="SSL")).startswith("accepts the connection but stays silent")
+        assert str(why(server, security_protocol="SSL", **HURRY)).startswith("accepts the connection but stays silent")
 
 
 def test_a_kafka_listener_with_or_without_a_password(kafka: EmbeddedKafka) -> None:
@@ -187,7 +188,7 @@ def test_the_first_kafka_in_order_wins_and_nobody_waits_for_the_rest(kafka: Embe
 def test_every_server_is_named_with_its_reason(http: str) -> None:
     closed = f"{HOST}:{free_port()}"
     with listener() as silent, pytest.raises(ClusterError) as caught:
-        KafkaClient(parsed(f"{closed},{silent},{http}"))
+        KafkaClient(parsed(f"{closed},{silent},{http}", **HURRY))
     reasons = str(caught.value).split("; ")
     assert [reason.split(" ")[0] for reason in reasons] == [closed, silent, http]
     assert len({reason.split(" ", 1)[1] for reason in reasons}) == 3

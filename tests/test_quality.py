@@ -252,6 +252,7 @@ def test_only_rungs_upside_down_are_odd(spark: SparkSession, rungs: Sequence[int
 
 
 @pytest.mark.parametrize(("table", "names", "good", "bad"), CASES)
+@pytest.mark.slow
 def test_a_rule_offends_as_many_rows_as_great_expectations_counts(
     spark: SparkSession, table: Table, names: str, good: list[Sequence[Any]], bad: Bad
 ) -> None:

@@ -259,6 +259,7 @@ def test_the_default_config_is_the_projects_own_wherever_one_stands(submit: Subm
     assert submit("run").returncode == STUB_STATUS
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_failure_in_spark_is_one_line_and_status_1(submit: Submit, tmp_path: Path) -> None:
     config = tmp_path / "work" / "config.toml"

@@ -1,0 +1,178 @@
+"""The ruler against a log with nothing hidden: whatever happens to the log, a value is within its error or not told."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.analytics.ruler import FUTURE_MS, SETTLING_MS, Ruler, begun, continued
+from tests.helpers.logsim import Log
+
+MINUTE = 60_000
+DAY = 24 * 60 * MINUTE
+Step = Callable[[Log], object]
+
+
+def producing(records: int, size: int, stamp_lag_ms: int) -> Step:
+    return lambda log: log.append(records, size, log.now_ms - stamp_lag_ms)
+
+
+def op(name: str, *arguments: int) -> Step:
+    return lambda log: getattr(log, name)(*arguments)
+
+
+produce = st.builds(
+    producing, st.integers(1, 30), st.integers(10, 900), st.just(0) | st.integers(-FUTURE_MS, 20 * MINUTE)
+)
+pass_time = st.builds(op, st.just("wait"), st.integers(0, 3 * MINUTE) | st.integers(0, 3 * DAY))
+happening = st.one_of(
+    st.builds(op, st.sampled_from(["retain", "tier"]), st.integers(1, 4)),
+    st.builds(op, st.just("delete_records"), st.integers(0, 300)),
+    st.builds(op, st.just("compact"), st.integers(2, 3)),
+    st.builds(op, st.sampled_from(["move", "recreate"])),
+)
+growth = st.lists(produce | pass_time, max_size=6)
+# A truncation is seen before the log has grown past its old end: what comes after that cannot be told from a growth.
+cut = st.builds(op, st.just("truncate"), st.integers(0, 300)).map(lambda step: [step])
+between_looks = st.one_of(growth, growth, st.lists(produce | pass_time | happening, max_size=6), cut)
+
+
+def looked_at(log: Log, history: list[list[Step]]) -> Ruler:
+    """The ruler of a log to which all this happened, with a look after each part; thinned now and then."""
+    ruler = begun(log.observe())
+    for number, steps in enumerate(history):
+        for step in steps:
+            step(log)
+        log.wait(1)
+        ruler = continued(ruler, log.observe())
+        assert_right(ruler, log)
+        if number % 5 == 4:
+            ruler = ruler.thinned()
+    return ruler
+
+
+def assert_right(ruler: Ruler, log: Log) -> None:
+    """At each offset of the log the truth is within the error that is told, or nothing is told."""
+    end = ruler.position_at(log.log_end)
+    assert end is not None
+    for offset in range(log.log_start, log.log_end):
+        position, timestamp = ruler.position_at(offset), ruler.timestamp_at(offset)
+        if position:
+            assert abs(end.value - position.value - log.bytes_to_end(offset)) <= position.error + end.error
+        if timestamp and log.has(offset):
+            assert log.timestamp_of(offset) <= timestamp.value + timestamp.error
+            # Out of order, the greatest timestamp so far is told, which may be any time after the record's own.
+            assert log.timestamp_of(offset) >= timestamp.value - timestamp.error or not log.is_in_order
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.lists(between_looks, max_size=25))
+def test_whatever_happens_a_value_is_right_or_not_told(history: list[list[Step]]) -> None:
+    looked_at(Log(), history)
+
+
+def produced(*sizes: int) -> list[Step]:
+    return [producing(1, size, 0) for size in sizes]
+
+
+TRAPS: dict[str, list[list[Step]]] = {
+    "files go unseen while the log grows": [
+        produced(102, 899),
+        [op("delete_records", 1)],
+        [*produced(10, 92), op("wait", SETTLING_MS - 1)],
+    ],
+    "another replica has less below log start, and grows": [
+        [*produced(500, 100), op("delete_records", 1), op("wait", 2 * SETTLING_MS)],
+        [op("wait", 2 * SETTLING_MS)],
+        [op("move"), *produced(600)],
+    ],
+    "compaction takes less than the log grows": [produced(*[400] * 6), [op("compact", 2), *produced(500, 500)]],
+    "what was truncated is written anew": [
+        produced(10, 10, 10, 10, 10),
+        [op("truncate", 4)],
+        [op("wait", DAY), *produced(10)],
+    ],
+    "retention takes less than the log grows": [produced(600, 600), [*produced(600, 600), op("retain", 3)]],
+}
+
+
+@pytest.mark.parametrize("trap", TRAPS)
+def test_a_trap_is_seen(trap: str) -> None:
+    looked_at(Log(), TRAPS[trap])
+
+
+def test_a_size_that_shrank_for_no_visible_reason_begins_a_new_chain() -> None:
+    log = Log()
+    ruler = looked_at(log, steady(3))
+    seen = log.observe()
+    assert seen.log_bytes is not None
+    shrunk = continued(ruler, seen._replace(log_end_offset=seen.log_end_offset + 1, log_bytes=seen.log_bytes - 1))
+    assert shrunk.restarts == 1
+    assert continued(ruler, seen._replace(log_bytes=seen.log_bytes - 1)).restarts == 1
+    assert continued(ruler, seen._replace(log_bytes=None)).position_at(0) is None
+
+
+def steady(minutes: int) -> list[list[Step]]:
+    return [[producing(10, 100, 0), op("wait", MINUTE)] for _ in range(minutes)]
+
+
+def errors(ruler: Ruler, log: Log) -> tuple[int, int]:
+    """The largest stated errors over the whole log, in bytes and ms."""
+    found = [(ruler.position_at(x), ruler.timestamp_at(x)) for x in range(log.log_start, log.log_end)]
+    return (
+        max(position.error for position, _ in found if position),
+        max(timestamp.error for _, timestamp in found if timestamp),
+    )
+
+
+def test_a_log_that_only_grows_is_known_to_one_look() -> None:
+    log = Log()
+    ruler = looked_at(log, steady(50))
+    bytes_error, ms_error = errors(ruler, log)
+    assert (bytes_error - 100, ms_error // MINUTE) in {(0, 1), (1, 1)}
+    assert ruler.restarts == 0
+
+
+def test_after_the_head_was_deleted_bytes_are_the_two_ends_and_times_stay() -> None:
+    log = Log()
+    ruler = looked_at(log, [*steady(50), [op("retain", 3)]])
+    bytes_error, ms_error = errors(ruler, log)
+    assert ms_error // MINUTE == 1
+    assert bytes_error > 0.9 * (log.observe().log_bytes or 0)
+    assert ruler.restarts == 1
+
+
+def test_bytes_are_known_again_once_the_log_has_settled() -> None:
+    log = Log()
+    ruler = looked_at(log, [*steady(30), [op("retain", 3)], *steady(SETTLING_MS // MINUTE + 20)])
+    position = ruler.position_at(log.log_end - 15 * 10)
+    assert position is not None
+    assert position.error in {100, 101}
+
+
+def test_what_is_not_on_the_brokers_disk_has_no_position() -> None:
+    log = Log()
+    ruler = looked_at(log, [*steady(50), [op("tier", 2)]])
+    local = log.observe().start
+    assert local > 0
+    assert [ruler.position_at(x) is None for x in (0, local - 1, local)] == [True, True, False]
+    assert ruler.timestamp_at(log.log_end - 1) is not None
+
+
+@pytest.mark.parametrize("happened", ["recreate", "truncate"])
+def test_another_log_is_not_read_with_the_old_ruler(happened: str) -> None:
+    log = Log()
+    ruler = looked_at(log, [*steady(50), [op(happened, *([100] if happened == "truncate" else []))], *steady(2)])
+    assert ruler.restarts == 1
+    assert ruler.timestamp_at(50) is None
+
+
+def test_a_future_timestamp_is_set_aside_and_counted_as_long_as_it_is_retained() -> None:
+    log = Log()
+    ruler = looked_at(log, [*steady(5), [producing(1, 10, -7 * DAY)], *steady(5)])
+    assert ruler.future_timestamps == 6
+    assert [ruler.timestamp_at(x) is None for x in (49, 50, log.log_end - 1)] == [False, True, True]
+    ruler = looked_at(log, [[op("retain", 1)], *steady(2)])
+    assert ruler.future_timestamps == 1
+    assert ruler.timestamp_at(log.log_end - 1) is not None
