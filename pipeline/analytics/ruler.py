@@ -5,8 +5,8 @@ record was. What happened between two snapshots is told only as far as it can be
 only grew, and where a size may have shrunk meanwhile (retention, another replica, compaction, truncation) the chain
 begins anew, with the two ends of the log. Nothing is guessed, so nothing needs to be taken back.
 
-What cannot be seen: a log that is cut back by an unclean election and grows past its old end before the next look, under
-the same leader, looks as if it had only grown.
+What cannot be seen: a log that an unclean election cuts back and that grows past its old end before the next look,
+under the same leader, looks as if it had only grown.
 """
 
 from __future__ import annotations
