@@ -81,8 +81,7 @@ def outage(kafka3: EmbeddedKafka, admin3: Any) -> Outage:
     finally:
         with suppress(BrokerError):  # it is started already
             kafka3.start(2)
-        reassign(admin3, offsets, replicas)
-        spread(admin3)
+        spread(kafka3, {offsets: replicas})
     return seen
 
 

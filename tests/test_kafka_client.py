@@ -294,6 +294,6 @@ def test_a_broker_that_dies_costs_its_own_partitions_only(kafka3: EmbeddedKafka,
         rows = by_partition(planned.rows())
     finally:
         kafka3.start(3)
-        spread(admin3)
+        spread(kafka3)
     # The controller still takes it for alive.
     assert rows == {0: (1, 0, None), 1: (3, None, "NETWORK_EXCEPTION")}

@@ -49,14 +49,58 @@ def test_what_was_seen_is_within_tolerance_however_often_the_line_was_thinned(st
         assert abs(found.value - value) <= found.error
 
 
-@given(looks)
-def test_the_error_covers_whatever_happened_between_two_looks(steps: list[Look]) -> None:
-    seen, line = seen_and_line(steps)
-    for (older, low), (newer, high) in pairwise(seen):
+def assert_covers_whatever_happened(line: Polyline, known: list[tuple[int, int]]) -> None:
+    for (older, low), (newer, high) in pairwise(known):
         for offset in {older + 1, (older + newer) // 2, newer - 1} - {older, newer}:
             found = reading(line, offset)
             # All may have come right after the first look, or right before the second.
             assert found.value - found.error <= low <= high <= found.value + found.error
+
+
+@given(looks)
+def test_the_error_covers_whatever_happened_between_two_looks(steps: list[Look]) -> None:
+    seen, line = seen_and_line(steps)
+    assert_covers_whatever_happened(line, seen)
+
+
+@given(looks, st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), max_size=10))
+def test_what_is_learnt_later_is_exact_and_takes_no_certainty_away(
+    steps: list[Look], lookups: list[tuple[float, float]]
+) -> None:
+    seen, line = seen_and_line(steps)
+    known = dict(seen)
+    for part, rise in lookups:
+        offset = seen[0][0] + int(part * (seen[-1][0] - seen[0][0]))
+        low = max(v for x, v in known.items() if x <= offset)
+        high = min(v for x, v in known.items() if x >= offset)
+        value = known.setdefault(offset, low + int(rise * (high - low)))
+        line = line.refined(offset, value)
+        assert reading(line, offset) == Reading(value, 0)
+        line = line.thinned()
+    for offset, value in known.items():
+        assert abs(reading(line, offset).value - value) <= reading(line, offset).error
+    assert_covers_whatever_happened(line, sorted(known.items()))
+
+
+def test_a_piece_that_is_split_is_no_surer_of_the_looks_that_it_left_out() -> None:
+    known = [(x, x) for x in range(0, 110, 10)]
+    line = Polyline()
+    for offset, value in known:
+        line = line.extended(offset, value)
+    line = line.thinned().refined(15, 20)
+    assert [v.offset for v in line.vertices] == [0, 15, 100]
+    assert_covers_whatever_happened(line, sorted([*known, (15, 20)]))
+
+
+def test_what_is_learnt_below_the_line_makes_it_longer() -> None:
+    line = Polyline().extended(10, 100).refined(4, 40)
+    assert [line.at(x) for x in (3, 4, 7, 10)] == [None, Reading(40, 0), Reading(70, 30), Reading(100, 0)]
+
+
+@pytest.mark.parametrize(("offset", "value"), [(15, 99), (15, 201), (5, 101), (21, 200)])
+def test_what_contradicts_the_line_is_refused(offset: int, value: int) -> None:
+    with pytest.raises(ValueError, match=f"offset {offset}"):
+        Polyline().extended(10, 100).extended(20, 200).refined(offset, value)
 
 
 @given(looks, st.integers(0, 90_000))

@@ -38,7 +38,7 @@ cut = st.builds(op, st.just("truncate"), st.integers(0, 300)).map(lambda step: [
 between_looks = st.one_of(growth, growth, st.lists(produce | pass_time | happening, max_size=6), cut)
 
 
-def looked_at(log: Log, history: list[list[Step]]) -> Ruler:
+def looked_at(log: Log, history: list[list[Step]], *, with_lookups: bool = False) -> Ruler:
     """The ruler of a log to which all this happened, with a look after each part; thinned now and then."""
     ruler = begun(log.observe())
     for number, steps in enumerate(history):
@@ -47,8 +47,19 @@ def looked_at(log: Log, history: list[list[Step]]) -> Ruler:
         log.wait(1)
         ruler = continued(ruler, log.observe())
         assert_right(ruler, log)
+        if with_lookups and log.is_in_order:  # out of order, an answer tells of its own record only
+            ruler = learnt_by_time(ruler, log)
+            assert_right(ruler, log)
         if number % 5 == 4:
             ruler = ruler.thinned()
+    return ruler
+
+
+def learnt_by_time(ruler: Ruler, log: Log) -> Ruler:
+    """The ruler after look-ups at doubling ages, as on a first run."""
+    for doubling in range(14):
+        found = log.first_from(log.now_ms - (MINUTE << doubling))
+        ruler = ruler.learnt(*found) if found else ruler
     return ruler
 
 
@@ -67,9 +78,9 @@ def assert_right(ruler: Ruler, log: Log) -> None:
 
 
 @settings(max_examples=500, deadline=None)
-@given(st.lists(between_looks, max_size=25))
-def test_whatever_happens_a_value_is_right_or_not_told(history: list[list[Step]]) -> None:
-    looked_at(Log(), history)
+@given(st.lists(between_looks, max_size=25), st.booleans())
+def test_whatever_happens_a_value_is_right_or_not_told(history: list[list[Step]], with_lookups: bool) -> None:
+    looked_at(Log(), history, with_lookups=with_lookups)
 
 
 def produced(*sizes: int) -> list[Step]:
@@ -176,3 +187,12 @@ def test_a_future_timestamp_is_set_aside_and_counted_as_long_as_it_is_retained()
     ruler = looked_at(log, [[op("retain", 1)], *steady(2)])
     assert ruler.future_timestamps == 1
     assert ruler.timestamp_at(log.log_end - 1) is not None
+
+
+def test_look_ups_tell_times_on_the_first_snapshot() -> None:
+    log = Log()
+    for step in [step for steps in steady(100) for step in steps]:
+        step(log)
+    ruler = learnt_by_time(begun(log.observe()), log)
+    found = [(ruler.timestamp_at(x), log.timestamp_of(x)) for x in range(log.log_end)]
+    assert all(told and abs(told.value - true) <= MINUTE for told, true in found)

@@ -57,6 +57,30 @@ class Polyline:
         looked = newest._replace(gap=value - newest.value + newest.error + error)
         return Polyline((*self.vertices[:-1], looked, Vertex(offset, value, error)))
 
+    def refined(self, offset: int, value: int) -> Polyline:
+        """With an exact value that was learnt later, at an offset up to the newest; it splits a piece in two.
+
+        Raises ValueError where the value is not between those around it, or the offset is beyond the newest.
+        """
+        right = bisect.bisect_left(self.vertices, offset, key=lambda v: v.offset)
+        if right == len(self.vertices):
+            raise ValueError(f"offset {offset} is beyond the line")
+        high = self.vertices[right]
+        low = self.vertices[right - 1] if right else None
+        least = low.value - low.error if low else value
+        if not least <= value <= high.value + high.error:
+            raise ValueError(f"{value} at offset {offset} is not between its neighbours")
+        if high.offset == offset:
+            return self
+        if low is None:
+            first = Vertex(offset, value, gap=high.value + high.error - value)
+            return Polyline((first, *self.vertices))
+        # The two new pieces lie on one side of the old one, no farther from it than the new vertex does.
+        stray = value - (low.value + (high.value - low.value) * (offset - low.offset) / (high.offset - low.offset))
+        below, above = low.below + math.ceil(max(0, stray)), low.above + math.ceil(max(0, -stray))
+        pieces = (low._replace(below=below, above=above), Vertex(offset, value, 0, below, above, low.gap))
+        return Polyline((*self.vertices[: right - 1], *pieces, *self.vertices[right:]))
+
     def since(self, offset: int) -> Polyline:
         """Without the pieces that end at or below an offset."""
         first = bisect.bisect_right(self.vertices, offset, key=lambda v: v.offset) - 1

@@ -66,6 +66,19 @@ class Ruler:
         """The greatest timestamp of the records up to the one at an offset: its own, where they are in order."""
         return self.timestamp_ms.at(offset + 1) if offset >= self.last.log_start_offset else None
 
+    def learnt(self, offset: int, timestamp_ms: int) -> Ruler:
+        """With what ListOffsets answers to a timestamp: the first record that is not older, and its own timestamp.
+
+        All records before it are older, so its timestamp is the greatest up to there. One from the future is set aside,
+        and so is one that contradicts what is known: producers that do not write in order.
+        """
+        if timestamp_ms > self.last.captured_ms + FUTURE_MS:
+            return replace(self, future_timestamps=self.future_timestamps + 1)
+        try:
+            return replace(self, timestamp_ms=self.timestamp_ms.refined(offset + 1, timestamp_ms))
+        except ValueError:
+            return self
+
     def thinned(self) -> Ruler:
         """With few vertices, none of them below log start."""
         return replace(

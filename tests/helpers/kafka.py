@@ -188,12 +188,19 @@ def reassign(admin: Any, partition: TopicPartition, replicas: list[int]) -> None
     wait_for(lambda: not admin.list_partition_reassignments())
 
 
-def spread(admin: Any) -> None:
-    """Let every broker lead and coordinate again; Kafka itself would do so after five minutes."""
+def spread(kafka: EmbeddedKafka, moved: Mapping[TopicPartition, list[int]] | None = None) -> None:
+    """Let every broker lead and coordinate again; Kafka itself would do so after five minutes.
+
+    First the `moved` partitions get their replicas back. The client is a new one: one that is older may have been told
+    that the broker that was away is the controller, and know it no more.
+    """
     topic = "__consumer_offsets"
-    wait_for(lambda: all(len(partition["isr_nodes"]) == 3 for partition in partitions_of(admin, topic).values()))
-    admin.elect_leaders(0, [topic])
-    wait_for(lambda: leaders_of(admin, topic) == {1, 2, 3})
+    with KafkaAdminClient(bootstrap_servers=kafka.address(1)) as admin:
+        for partition, replicas in (moved or {}).items():
+            reassign(admin, partition, replicas)
+        wait_for(lambda: all(len(partition["isr_nodes"]) == 3 for partition in partitions_of(admin, topic).values()))
+        admin.elect_leaders(0, [topic])
+        wait_for(lambda: leaders_of(admin, topic) == {1, 2, 3})
 
 
 def by_partition(rows: list[Row]) -> dict[int, tuple[Any, ...]]:

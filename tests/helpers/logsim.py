@@ -158,6 +158,12 @@ class Log:
             is_compacted=self.is_compacted,
         )
 
+    def first_from(self, timestamp_ms: int) -> tuple[int, int] | None:
+        """ListOffsets by time: the first record that is at least so new, and its timestamp; none if all are older."""
+        readable = (b for b in self.remote + self.replica.batches() if b.last >= self.log_start)
+        found = next((b for b in readable if b.timestamp_ms >= timestamp_ms), None)
+        return (max(found.base, self.log_start), found.timestamp_ms) if found else None
+
     def bytes_to_end(self, offset: int) -> int:
         """KIP-532's byte lag: from the start of the batch that holds the offset to the end of the log."""
         return sum(b.size for b in self.remote + self.replica.batches() if b.last >= offset)
