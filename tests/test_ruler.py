@@ -93,6 +93,11 @@ TRAPS: dict[str, list[list[Step]]] = {
         [op("delete_records", 1)],
         [*produced(10, 92), op("wait", SETTLING_MS - 1)],
     ],
+    "an emptied file goes once the log grows again": [
+        [*produced(500), op("delete_records", 1)],
+        [op("wait", SETTLING_MS - 1)],
+        [op("wait", 99_998), *produced(501)],
+    ],
     "another replica has less below log start, and grows": [
         [*produced(500, 100), op("delete_records", 1), op("wait", 2 * SETTLING_MS)],
         [op("wait", 2 * SETTLING_MS)],

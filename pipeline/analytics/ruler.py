@@ -99,10 +99,13 @@ def continued(ruler: Ruler, seen: Observation) -> Ruler:
     if seen.topic_id != before.topic_id or seen.log_end_offset < before.log_end_offset:
         # Recreated or truncated: how far back the records are others now cannot be told.
         return replace(begun(seen), future_timestamps=ruler.future_timestamps, restarts=ruler.restarts + 1)
-    is_break = seen.start != before.start or seen.leader != before.leader or _growth(before, seen) is None
+    growth = _growth(before, seen)
+    # A file that was emptied goes when the next one is begun, however late that is.
+    was_empty = before.start == before.log_end_offset
+    is_break = seen.start != before.start or seen.leader != before.leader or growth is None or was_empty
     settles_ms = _settles_ms(seen) if is_break else ruler.settles_ms
     is_chained = before.captured_ms >= settles_ms and not seen.is_compacted
-    chained = _chained(ruler.position_bytes, before, seen) if is_chained else None
+    chained = _chained(ruler.position_bytes, growth, seen) if is_chained and growth is not None else None
     return _with_timestamp(
         replace(
             ruler,
@@ -127,13 +130,12 @@ def _growth(before: Observation, seen: Observation) -> int | None:
     return seen.log_bytes - before.log_bytes
 
 
-def _chained(line: Polyline, before: Observation, seen: Observation) -> Polyline | None:
-    growth = _growth(before, seen)
-    if not line.vertices or growth is None:
-        return None
-    if seen.log_end_offset == before.log_end_offset:
+def _chained(line: Polyline, growth: int, seen: Observation) -> Polyline | None:
+    """The line, which ends where the log ended before, with the growth since; NULL where both do not go together."""
+    newest = line.vertices[-1]
+    if seen.log_end_offset == newest.offset:
         return line if growth == 0 else None  # the same records and another size: not what it seems
-    return line.extended(seen.log_end_offset, line.vertices[-1].value + growth, seen.log_bytes_error or 0)
+    return line.extended(seen.log_end_offset, newest.value + growth, seen.log_bytes_error or 0)
 
 
 def _two_ends(seen: Observation) -> Polyline:
@@ -141,12 +143,12 @@ def _two_ends(seen: Observation) -> Polyline:
 
     The first file may hold records below log start, so what lies before that is only known to be 0 or more.
     """
+    line = Polyline()
     if seen.log_bytes is None:
-        return Polyline()
-    if seen.log_end_offset == seen.start:
-        return Polyline().extended(seen.log_end_offset, seen.log_bytes, seen.log_bytes_error or 0)
-    first = seen.start - 1 if seen.start else 0
-    return Polyline().extended(first, 0).extended(seen.log_end_offset, seen.log_bytes, seen.log_bytes_error or 0)
+        return line
+    if seen.log_end_offset > seen.start:
+        line = line.extended(seen.start - 1 if seen.start else 0, 0)
+    return line.extended(seen.log_end_offset, seen.log_bytes, seen.log_bytes_error or 0)
 
 
 def _with_timestamp(ruler: Ruler, seen: Observation) -> Ruler:
@@ -158,9 +160,9 @@ def _with_timestamp(ruler: Ruler, seen: Observation) -> Ruler:
     line = ruler.timestamp_ms
     # The newest timestamp is read after the log's end: its record may have come in between.
     offset = max(seen.log_end_offset, -1 if seen.max_timestamp_offset is None else seen.max_timestamp_offset + 1)
-    if not line.vertices:
-        return replace(ruler, timestamp_ms=line.extended(offset, newest))
-    last = line.vertices[-1]
-    if offset <= last.offset:
-        return ruler
-    return replace(ruler, timestamp_ms=line.extended(offset, max(newest, last.value)))
+    if line.vertices:
+        last = line.vertices[-1]
+        if offset <= last.offset:
+            return ruler
+        newest = max(newest, last.value)
+    return replace(ruler, timestamp_ms=line.extended(offset, newest))

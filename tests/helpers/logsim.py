@@ -86,11 +86,10 @@ class Log:
         """Time passes; every five minutes the retention thread removes segments that lie below log start as a whole."""
         last_check = self.now_ms // CHECK_INTERVAL_MS
         self.now_ms += ms
-        segments = self.replica.segments
-        while (
-            self.now_ms // CHECK_INTERVAL_MS > last_check and len(segments) > 1 and segments[1].base <= self.log_start
-        ):
-            segments.pop(0)
+        if self.now_ms // CHECK_INTERVAL_MS > last_check:
+            segments = self.replica.segments
+            while len(segments) > 1 and segments[1].base <= self.log_start:
+                segments.pop(0)
 
     def retain(self, segments: int) -> None:
         """Retention: the oldest segments are deleted, down to so many; log start is then where a segment begins."""
