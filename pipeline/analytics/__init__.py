@@ -1,1 +1,1 @@
-"""Pure DataFrame → DataFrame: nothing here reads, writes or tells the time."""
+"""Pure: nothing here reads, writes or tells the time. DataFrame → DataFrame; one partition's ruler is plain Python."""
