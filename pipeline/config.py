@@ -93,13 +93,19 @@ class LimitsConfig(Section):
 
 
 class ClusterConfig(Section):
-    """One Kafka cluster: how to reach it, and what of it is read."""
+    """One Kafka cluster: how to reach it, and what of it is read.
+
+    `index_lookups` bounds the look-ups by time that a snapshot makes at each broker, 0 makes none; in partitions with
+    tiered storage there are none unless `index_lookups_tiered`.
+    """
 
     bootstrap_servers: Annotated[tuple[HostPort, ...], NotEmpty]
     groups: GroupFilter = GroupFilter()
     topics: TopicFilter = TopicFilter()
     client: ClientConfig = ClientConfig()
     limits: LimitsConfig = LimitsConfig()
+    index_lookups: Annotated[Int, Field(ge=0)] = 2_000
+    index_lookups_tiered: bool = False
 
     def source_options(self) -> dict[str, str]:
         """The options of laglake's Spark data sources for this cluster. Secrets are revealed: never log them."""

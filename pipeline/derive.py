@@ -1,7 +1,7 @@
 """Derived tables: what bronze has and `computed` lacks is computed, in any order, late snapshots and empty ones too.
 
 The cost follows the new snapshots: a batch reads its own bronze rows and, for what persists, the rows of `lag` just
-before it.
+before it, the log index, and the watermarks since that was written.
 """
 
 from __future__ import annotations
@@ -16,9 +16,18 @@ from pyspark.sql import functions as F
 from pipeline.analytics import lag as lag_analytics
 from pipeline.config import Config
 from pipeline.errors import LakeError
+from pipeline.index import Index
 from pipeline.lake import FAILURES, Clock, Lake, first_line, of_snapshots, utc_date
 from pipeline.ledger import COMPLETE
-from pipeline.tables import COMMITTED_OFFSETS, COMPUTED, GROUP_MEMBERS, LAG, READABLE, SNAPSHOTS, WATERMARKS
+from pipeline.tables import (
+    COMMITTED_OFFSETS,
+    COMPUTED,
+    GROUP_MEMBERS,
+    LAG,
+    READABLE,
+    SNAPSHOTS,
+    WATERMARKS,
+)
 
 log = logging.getLogger(__name__)
 
@@ -62,16 +71,19 @@ def compute_cluster(lake: Lake, cluster: str, clock: Clock) -> int:
         if not batch:
             break
         ids = [p.snapshot_id for p in batch]
+        index = Index.up_to(lake, cluster, ids[-1])
         rows = lag_analytics.compute_lag(
             lake.read_snapshots(COMMITTED_OFFSETS, cluster, ids),
             lake.read_snapshots(WATERMARKS, cluster, ids),
             lake.read_snapshots(GROUP_MEMBERS, cluster, ids),
             lake.read_snapshots(LAG, cluster, before(lake, cluster, ids[0])),
+            index.rulers(ids),
         )
         lake.replace(LAG, rows, of_snapshots(cluster, ids))
         now = clock()
         marks = [(cluster, JOB, p.snapshot_id, utc_date(p.snapshot_id), p.run_id, now) for p in batch]
         lake.merge(COMPUTED, marks, cluster)
+        index.keep()
         done += len(batch)
         log.info("%s: lag of %d snapshots, %d to %d", cluster, len(batch), ids[0], ids[-1])
     return done

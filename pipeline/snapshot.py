@@ -13,16 +13,17 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pyspark.sql import Column, Observation, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from pipeline.config import Config
+from pipeline.config import ClusterConfig, Config
 from pipeline.errors import ClaimedError, ClusterError, ConfigError
 from pipeline.lake import FAILURES, Clock, Lake, first_line, of_snapshots, utc_date
 from pipeline.ledger import Claim, Ledger, Summary
+from pipeline.lookups import learnt_samples
 from pipeline.quality import quarantine_failing
 from pipeline.summary import counts, summarize
-from pipeline.tables import COMMITTED_OFFSETS, GROUP_MEMBERS, QUARANTINE, WATERMARKS, Table
+from pipeline.tables import COMMITTED_OFFSETS, GROUP_MEMBERS, LOG_SAMPLES, QUARANTINE, WATERMARKS, Table
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +58,8 @@ class Landed:
     brokers: list[Any] = field(default_factory=list)
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
     quarantined: dict[str, int] = field(default_factory=dict)
+    samples: int = 0
+    warnings: dict[str, int] = field(default_factory=dict)
 
 
 def snapshot_instant(at: datetime | None, now: datetime, config: Config) -> int:
@@ -95,14 +98,13 @@ def take_snapshot(lake: Lake, config: Config, cluster: str, snapshot_id: int, cl
     """Claim, land, judge, finish. A failure becomes the ledger row's status and error, and the outcome's message."""
     ledger = Ledger(lake, config.snapshot, clock)
     claim = Claim(cluster, snapshot_id, run_id=uuid.uuid4().hex, started_at=clock())
-    options = config.clusters[cluster].source_options() | {"count_requests": "true"}
     try:
         with ThreadPoolExecutor(1) as pool:
             # Brokers may answer late, or not at all; meanwhile the claim is made.
-            brokers = pool.submit(read_brokers, lake.spark, options)
+            brokers = pool.submit(read_brokers, lake.spark, source_options(config.clusters[cluster]))
             claim = ledger.claim(claim)
             log.info("%s %d: claimed by run %s", cluster, snapshot_id, claim.run_id)
-            summary = observe(lake.guarded(lambda: ledger.check(claim)), claim, options, brokers)
+            summary = observe(lake.guarded(lambda: ledger.check(claim)), claim, config.clusters[cluster], brokers)
         if not ledger.finish(claim, summary):
             return SnapshotOutcome(cluster, snapshot_id, "skipped", "another run took the claim over meanwhile")
     except ClaimedError as exc:
@@ -112,15 +114,20 @@ def take_snapshot(lake: Lake, config: Config, cluster: str, snapshot_id: int, cl
     return SnapshotOutcome(cluster, snapshot_id, summary.status, summary.message)
 
 
-def observe(lake: Lake, claim: Claim, options: Mapping[str, str], brokers: Future[list[Any]]) -> Summary:
+def source_options(cluster: ClusterConfig) -> dict[str, str]:
+    """The options of one cluster's data sources, which count their requests. Secrets are revealed: never log them."""
+    return cluster.source_options() | {"count_requests": "true"}
+
+
+def observe(lake: Lake, claim: Claim, cluster: ClusterConfig, brokers: Future[list[Any]]) -> Summary:
     """Land the snapshot and sum it up. What goes wrong is a summary too."""
     try:
-        return summarize(lake, claim, land(lake, claim, options, brokers.result()))
+        return summarize(lake, claim, land(lake, claim, cluster, brokers.result()))
     except FAILURES as exc:
         return Summary.of_failure(claim.cluster, reason_of(exc))
 
 
-def land(lake: Lake, claim: Claim, options: Mapping[str, str], brokers: Sequence[Any]) -> Landed:
+def land(lake: Lake, claim: Claim, cluster: ClusterConfig, brokers: Sequence[Any]) -> Landed:
     """Read the cluster, of which `brokers` are the rows of `kafka_brokers`, into the bronze tables and judge them."""
     landed = Landed(brokers=[b for b in brokers if b["broker"] is not None])
     for broker in brokers:
@@ -128,10 +135,39 @@ def land(lake: Lake, claim: Claim, options: Mapping[str, str], brokers: Sequence
     if claim.is_takeover:  # the one before may have got as far as the gate
         lake.delete(QUARANTINE, of_snapshots(claim.cluster, [claim.snapshot_id]))
     for table in ORDER_OF_READING:
-        _land_table(lake, claim, table, options, landed)
+        _land_table(lake, claim, table, source_options(cluster), landed)
     for table in ORDER_OF_READING:
         landed.quarantined[table.name] = quarantine_failing(lake, table, claim.cluster, claim.snapshot_id).quarantined
+    if cluster.index_lookups:
+        _land_samples(lake, claim, cluster, landed)
     return landed
+
+
+def _land_samples(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Landed) -> None:
+    """What look-ups by time tell. A snapshot is whole without them: where they fail, that is a warning."""
+    seen = Observation()
+    brokers = [b["broker"] for b in landed.brokers]
+    try:
+        samples = learnt_samples(
+            lake,
+            claim.cluster,
+            claim.snapshot_id,
+            cluster.source_options(),
+            budget=cluster.index_lookups,
+            with_tiered=cluster.index_lookups_tiered,
+        )
+        counted = samples.observe(seen, F.count("topic").alias("rows"), *_requests(brokers))
+        _replace(lake, claim, LOG_SAMPLES, counted.where(F.col("requests").isNull()))
+    except ClaimedError:
+        raise
+    except FAILURES as exc:
+        log.warning("%s %d: times could not be looked up: %s", claim.cluster, claim.snapshot_id, reason_of(exc))
+        landed.warnings["lookups_failed"] = 1
+        return
+    found = seen.get
+    _add(landed.requests, {str(b): found[f"broker_{b}"] for b in brokers})
+    landed.samples = found["rows"]
+    log.info("%s %d: %s: %d rows", claim.cluster, claim.snapshot_id, LOG_SAMPLES.name, landed.samples)
 
 
 def read_brokers(spark: SparkSession, options: Mapping[str, str]) -> list[Any]:
@@ -148,24 +184,25 @@ def _land_table(lake: Lake, claim: Claim, table: Table, options: Mapping[str, st
     wanted = counts(table)
     seen = Observation()
     observed = lake.spark.read.format(SOURCES[table.name]).options(**options).load()
-    rows = (
-        observed.observe(seen, *(c.alias(name) for name, c in wanted.items()), *_requests(brokers))
-        .where(F.col("requests").isNull())
-        .withColumns(
-            {
-                "cluster": F.lit(claim.cluster),
-                "snapshot_id": F.lit(claim.snapshot_id).cast("bigint"),
-                "snapshot_date": F.lit(utc_date(claim.snapshot_id)),
-            }
-        )
-    )
-    lake.replace(table, rows, of_snapshots(claim.cluster, [claim.snapshot_id]))
+    counted = observed.observe(seen, *(c.alias(name) for name, c in wanted.items()), *_requests(brokers))
+    _replace(lake, claim, table, counted.where(F.col("requests").isNull()))
     found = seen.get
     _add(landed.requests, {str(b): found[f"broker_{b}"] for b in brokers})
     landed.counts[table.name] = {name: found[name] for name in wanted}
     log.info(
         "%s %d: %s: %d rows, %d errors", claim.cluster, claim.snapshot_id, table.name, found["rows"], found["errors"]
     )
+
+
+def _replace(lake: Lake, claim: Claim, table: Table, observed: DataFrame) -> None:
+    rows = observed.withColumns(
+        {
+            "cluster": F.lit(claim.cluster),
+            "snapshot_id": F.lit(claim.snapshot_id).cast("bigint"),
+            "snapshot_date": F.lit(utc_date(claim.snapshot_id)),
+        }
+    )
+    lake.replace(table, rows, of_snapshots(claim.cluster, [claim.snapshot_id]))
 
 
 def _requests(brokers: Sequence[int]) -> list[Column]:

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pipeline.lake import Lake
 from pipeline.ledger import COMPLETE, FAILED, PARTIAL, Claim, Problem, Summary
 from pipeline.quality.rules import oddities
-from pipeline.tables import BRONZE, COMMITTED_OFFSETS, GROUP_MEMBERS, WATERMARKS, Table
+from pipeline.tables import BRONZE, COMMITTED_OFFSETS, GROUP_MEMBERS, LOG_SAMPLES, WATERMARKS, Table
 
 if TYPE_CHECKING:
     from pipeline.snapshot import Landed
@@ -34,14 +34,14 @@ def summarize(lake: Lake, claim: Claim, landed: Landed) -> Summary:
         status=_status(landed, errors),
         groups=members["groups"],
         partitions=kept[WATERMARKS.name] - watermarks["errors"],
-        rows=kept,
+        rows=kept | {LOG_SAMPLES.name: landed.samples},
         expected={
             "brokers": len(landed.brokers),
             "groups": members["all_groups"],
             "partitions": watermarks["rows"],
         },
         errors=errors[:MAX_PROBLEMS],
-        warnings={name: watermarks[name] for name in oddities() if watermarks[name]},
+        warnings={name: watermarks[name] for name in oddities() if watermarks[name]} | landed.warnings,
         requests=landed.requests,
         capabilities=_capabilities(landed.brokers),
     )

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 
 from pyspark.sql.types import (
     ArrayType,
+    BooleanType,
     DataType,
     DateType,
+    DecimalType,
     IntegerType,
     LongType,
     MapType,
@@ -21,7 +23,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 """Raised whenever a table gains or changes a column. A newer lake is refused, an older one grows."""
 
 INT, LONG, STRING = IntegerType(), LongType(), StringType()
@@ -199,6 +201,75 @@ QUARANTINE = Table(
     partitioned_by=("cluster", "snapshot_date"),
 )
 
+LOG_SAMPLES = Table(
+    "log_samples",
+    _schema(
+        *_SNAPSHOT,
+        _TOPIC,
+        _TOPIC_ID,
+        _PARTITION,
+        ("asked_ms", LONG, "the timestamp that was looked up: every record before offset is older"),
+        ("offset", LONG, "the first record that is not older"),
+        ("timestamp_ms", LONG, "its timestamp"),
+        ("position_bytes", LONG, "bytes before it; NULL from list_offsets_by_time"),
+        ("source", STRING, "list_offsets_by_time"),
+    ),
+    key=("cluster", "snapshot_id", "topic", "partition", "asked_ms"),
+    partitioned_by=("cluster", "snapshot_date"),
+)
+
+_POINT = ArrayType(
+    StructType(
+        [
+            StructField(name, LONG)
+            for name in (
+                "offset",
+                "position_bytes",
+                "timestamp_ms",
+                "arrival_ms",
+                *(f"position_{bound}_bytes" for bound in ("error", "below", "above", "gap", "drift")),
+                *(f"timestamp_{bound}_ms" for bound in ("error", "below", "above", "gap", "drift")),
+                *(f"arrival_{bound}_ms" for bound in ("error", "below", "above", "gap", "drift")),
+            )
+        ]
+    )
+)
+
+_SEEN = StructType(
+    [
+        StructField("captured_ms", LONG),
+        StructField("topic_id", STRING),
+        StructField("leader", INT),
+        StructField("log_start_offset", LONG),
+        StructField("local_log_start_offset", LONG),
+        StructField("log_end_offset", LONG),
+        StructField("max_timestamp_ms", LONG),
+        StructField("max_timestamp_offset", LONG),
+        StructField("log_bytes", LONG),
+        StructField("log_bytes_error", LONG),
+        StructField("is_compacted", BooleanType()),
+    ]
+)
+
+LOG_INDEX = Table(
+    "log_index",
+    _schema(
+        _CLUSTER,
+        _TOPIC,
+        _TOPIC_ID,
+        _PARTITION,
+        ("through_snapshot_id", LONG, "the newest snapshot that the points know"),
+        ("points", _POINT, "what lies before some offsets of the log: bytes, the greatest timestamp, and their bounds"),
+        ("seen", _SEEN, "the last look at the partition"),
+        ("settles_ms", LONG, "until when files below log start may be removed unseen, epoch ms"),
+        ("looks", LONG, "looks since the points were thinned"),
+        ("future_timestamps", LONG, "timestamps from the future that were set aside"),
+        ("restarts", LONG, "how often the points began anew: recreated, truncated, compacted"),
+    ),
+    key=("cluster", "topic", "partition"),
+    partitioned_by=("cluster",),
+)
+
 LAG = Table(
     "lag",
     _schema(
@@ -261,6 +332,32 @@ LAG = Table(
     partitioned_by=("cluster", "snapshot_date"),
 )
 
+LAG_HISTOGRAMS = Table(
+    "lag_histograms",
+    _schema(
+        _CLUSTER,
+        ("snapshot_date", DATE, "UTC date of window_start"),
+        ("window_start", TIMESTAMP, "the snapshot's instant, or the beginning of the window"),
+        ("window_ms", LONG, "length of the window; 0 = one snapshot"),
+        ("measure", STRING, "the column of lag whose values are counted"),
+        ("scope", STRING, "cluster | broker | topic | group"),
+        ("scope_value", STRING, "the cluster's name, the leader's broker id, the topic or the group"),
+        ("scale", INT, "2^scale buckets for each power of two: always 3"),
+        ("zero_count", LONG, "values that are 0"),
+        ("negative_count", LONG, "values below 0; in nothing else here"),
+        ("null_count", LONG, "rows without a value; in nothing else here"),
+        ("bucket_offset", LONG, "bucket i of the first count: (2^(i/8), 2^((i+1)/8)]; NULL if no value is above 0"),
+        ("bucket_counts", ArrayType(LONG), "values in each bucket, from the first to the last that has any"),
+        ("count", LONG, "values that are not below 0: zero_count and all bucket_counts"),
+        # Exact, so that merging in any order gives the same; bigint would overflow with a few million values.
+        ("sum", DecimalType(38, 0), "sum of the values that are counted"),
+        ("min", LONG, "least value that is counted, or NULL"),
+        ("max", LONG, "greatest value that is counted, or NULL"),
+    ),
+    key=("cluster", "window_start", "window_ms", "measure", "scope", "scope_value"),
+    partitioned_by=("cluster", "snapshot_date"),
+)
+
 BRONZE = (COMMITTED_OFFSETS, GROUP_MEMBERS, WATERMARKS)
-TABLES = (*BRONZE, QUARANTINE, LAG, COMPUTED, SNAPSHOTS)
+TABLES = (*BRONZE, LOG_SAMPLES, QUARANTINE, LOG_INDEX, LAG, LAG_HISTOGRAMS, COMPUTED, SNAPSHOTS)
 """Every table, in the order of creation: the ledger last, so that a lake with a ledger has all the others."""

@@ -1,5 +1,6 @@
 """The table `lag` from literal bronze rows. Every expected number is written out by hand."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -7,7 +8,8 @@ from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.analytics.lag import compute_lag
-from pipeline.tables import COMMITTED_OFFSETS, GROUP_MEMBERS, LAG, WATERMARKS
+from pipeline.analytics.log_index import rulers
+from pipeline.tables import COMMITTED_OFFSETS, GROUP_MEMBERS, LAG, LOG_INDEX, LOG_SAMPLES, WATERMARKS
 from tests.helpers.rows import frame
 
 COMMITTED = "snapshot_id group_id topic partition committed_offset error"
@@ -25,12 +27,18 @@ def lag_of(
     members: list[tuple[Any, ...]] = (),
     previous: list[tuple[Any, ...]] = (),
 ) -> DataFrame:
+    seen = frame(spark, WATERMARKS, WATERMARK, *watermarks)
     return compute_lag(
         frame(spark, COMMITTED_OFFSETS, COMMITTED, *committed),
-        frame(spark, WATERMARKS, WATERMARK, *watermarks),
+        seen,
         frame(spark, GROUP_MEMBERS, MEMBER, *members),
         frame(spark, LAG, PREVIOUS, *previous),
+        rulers_of(spark, seen),
     )
+
+
+def rulers_of(spark: SparkSession, watermarks: DataFrame) -> DataFrame:
+    return rulers(frame(spark, LOG_INDEX, "topic"), watermarks, frame(spark, LOG_SAMPLES, "topic"), asked_from=0)
 
 
 def test_every_lag_is_the_distance_between_its_two_rungs(spark: SparkSession) -> None:
@@ -170,13 +178,17 @@ RECREATED = {
 def test_recreated_holds_until_the_group_commits_anew(spark: SparkSession, computed_before: int) -> None:
     def compute(snapshots: range, previous: DataFrame) -> DataFrame:
         seen = [(case, *row) for case, (history, _) in RECREATED.items() for row in history if row[0] in snapshots]
+        watermarks = frame(
+            spark, WATERMARKS, WATERMARK, *((s, case, 0, id_, 0, 60, 60, 60, None) for case, s, _, id_ in seen)
+        )
         return compute_lag(
             frame(
                 spark, COMMITTED_OFFSETS, COMMITTED, *((s, "g", case, 0, offset, None) for case, s, offset, _ in seen)
             ),
-            frame(spark, WATERMARKS, WATERMARK, *((s, case, 0, id_, 0, 60, 60, 60, None) for case, s, _, id_ in seen)),
+            watermarks,
             frame(spark, GROUP_MEMBERS, MEMBER),
             previous,
+            rulers_of(spark, watermarks),
         )
 
     none = frame(spark, LAG, PREVIOUS)
@@ -186,3 +198,114 @@ def test_recreated_holds_until_the_group_commits_anew(spark: SparkSession, compu
     for row in first.unionByName(rest).orderBy("snapshot_id").collect():
         found.setdefault(row.topic, []).append(row.offset_status)
     assert found == {case: statuses for case, (_, statuses) in RECREATED.items()}
+
+
+RULED = (
+    "snapshot_id captured_at topic partition topic_id leader log_start_offset last_stable_offset high_watermark "
+    "log_end_offset max_timestamp_ms max_timestamp_offset log_bytes log_bytes_error"
+)
+START = datetime(2026, 1, 31, tzinfo=UTC)
+START_MS = 1_769_817_600_000
+MINUTE = 60_000
+
+
+def ruled(minute: int, start: int, end: int, size: int, *, high_watermark: int | None = None) -> tuple[Any, ...]:
+    """A look at a log whose newest record is of half a minute ago."""
+    captured = START + timedelta(minutes=minute)
+    newest_ms = START_MS + minute * MINUTE - 30_000
+    up_to = high_watermark or end
+    return (minute, captured, "t", 0, "A", 1, start, up_to, up_to, end, newest_ms, end - 1, size, 0)
+
+
+UNITS: dict[str, tuple[int | None, dict[str, Any]]] = {
+    "at a point of the ruler": (
+        200,
+        {
+            "consumer_lag_bytes": 500,
+            "bytes_error": 0,
+            "headroom_bytes": 3_000,
+            # The record at the offset came after the second snapshot's newest: half way to the third at most.
+            "consumer_lag_ms": 59_400,
+            "consumer_age_ms": 89_400,
+            "time_error_ms": 59_400,
+        },
+    ),
+    "between two points": (
+        150,
+        {
+            "consumer_lag_bytes": 1_500,
+            "bytes_error": 1_000,
+            "headroom_bytes": 2_000,
+            "consumer_lag_ms": 89_400,
+            "consumer_age_ms": 119_400,
+            "time_error_ms": 30_600,
+            "bytes_method": "interpolated",
+            "time_method": "interpolated",
+            "kip532_from": "committed",
+            "kip532_bytes": 1_500,
+            "kip532_ms": 89_400,
+        },
+    ),
+    "below the first point, times are not known": (
+        50,
+        {"consumer_lag_bytes": 3_000, "bytes_error": 500, "consumer_lag_ms": None, "time_method": None},
+    ),
+    "nothing unread": (
+        300,
+        {
+            "consumer_lag_bytes": 0,
+            "bytes_error": 0,
+            "bytes_method": "exact",
+            "consumer_lag_ms": 0,
+            "consumer_age_ms": 0,
+            "time_error_ms": 0,
+            "kip532_bytes": 0,
+            "headroom_bytes": 3_500,
+        },
+    ),
+    "beyond the end": (301, {"consumer_lag_bytes": None, "bytes_error": None, "consumer_lag_ms": None}),
+    "no commit": (None, {"consumer_lag_bytes": None, "consumer_age_ms": None, "bytes_method": None}),
+}
+
+
+def test_lag_in_bytes_and_time_is_read_from_the_ruler(spark: SparkSession) -> None:
+    looks = frame(spark, WATERMARKS, RULED, ruled(1, 0, 100, 1_000), ruled(2, 0, 200, 3_000), ruled(3, 0, 300, 3_500))
+    commits = [(3, name, "t", 0, offset, None) for name, (offset, _) in UNITS.items()]
+    rows = compute_lag(
+        frame(spark, COMMITTED_OFFSETS, COMMITTED, *commits),
+        looks.where("snapshot_id = 3"),
+        frame(spark, GROUP_MEMBERS, MEMBER),
+        frame(spark, LAG, PREVIOUS),
+        rulers_of(spark, looks),
+    )
+    found = {row.group_id: row.asDict() for row in rows.collect()}
+    for name, (_, expected) in UNITS.items():
+        assert {column: found[name][column] for column in expected} == expected, name
+
+
+def test_bytes_are_told_up_to_the_high_watermark_and_for_kip_532_to_the_log_end(spark: SparkSession) -> None:
+    looks = frame(spark, WATERMARKS, RULED, ruled(1, 0, 100, 1_000), ruled(2, 0, 200, 3_000, high_watermark=150))
+    rows = compute_lag(
+        frame(spark, COMMITTED_OFFSETS, COMMITTED, (2, "g", "t", 0, 100, None)),
+        looks.where("snapshot_id = 2"),
+        frame(spark, GROUP_MEMBERS, MEMBER),
+        frame(spark, LAG, PREVIOUS),
+        rulers_of(spark, looks),
+    )
+    row = rows.collect()[0]
+    assert (row.consumer_lag_bytes, row.bytes_error, row.kip532_bytes) == (1_000, 1_000, 2_000)
+    assert (row.consumer_lag_ms, row.kip532_ms) == (29_400, 59_400)
+
+
+def test_an_offset_of_a_topic_that_was_recreated_is_on_no_ruler(spark: SparkSession) -> None:
+    looks = frame(spark, WATERMARKS, RULED, ruled(2, 0, 200, 3_000))
+    rows = compute_lag(
+        frame(spark, COMMITTED_OFFSETS, COMMITTED, (2, "g", "t", 0, 200, None)),
+        looks,
+        frame(spark, GROUP_MEMBERS, MEMBER),
+        frame(spark, LAG, PREVIOUS, (1, "g", "t", 0, "OLD", "OLD", 200, "ok")),
+        rulers_of(spark, looks),
+    )
+    row = rows.collect()[0]
+    assert (row.offset_status, row.consumer_lag) == ("recreated", 0)
+    assert [row.consumer_lag_bytes, row.consumer_lag_ms, row.bytes_method, row.headroom_bytes] == [None] * 4

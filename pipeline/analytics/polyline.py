@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
 TOLERANCE = 0.01
 """How far a thinned line may be from what was seen, as a part of the distance to the newest value."""
+GAP_TOLERANCE = 5 * TOLERANCE
+"""How much may have happened between two looks, in the same measure, for a surer piece to be joined with them."""
 
 
 class Vertex(NamedTuple):
@@ -24,6 +26,8 @@ class Vertex(NamedTuple):
     error: how far the value itself may be off.
     below, above: how far what was seen, and is left out by now, lies at most on either side of the piece.
     gap: how far the truth may be, between two looks, from the straight line between them.
+    drift: how far all values up to here may be off together, where the line's growth was estimated. It never falls;
+    between two vertices of one drift it does not matter.
     """
 
     offset: int
@@ -32,13 +36,21 @@ class Vertex(NamedTuple):
     below: int = 0
     above: int = 0
     gap: int = 0
+    drift: int = 0
 
 
 class Reading(NamedTuple):
-    """A value, and how far the truth may be from it at most."""
+    """A value, and how far the truth may be from it at most; `drift` is that of the vertices before and after."""
 
     value: int
     error: int
+    drift: tuple[int, int] = (0, 0)
+
+
+def distance(lower: Reading, upper: Reading) -> Reading:
+    """From one value to another, and how far that may be off: both errors, and what the line drifted in between."""
+    drift = max(0, upper.drift[1] - lower.drift[0])
+    return Reading(upper.value - lower.value, lower.error + upper.error + drift, (0, drift))
 
 
 @dataclass(frozen=True)
@@ -47,18 +59,28 @@ class Polyline:
 
     vertices: tuple[Vertex, ...] = ()
 
-    def extended(self, offset: int, value: int, error: int = 0) -> Polyline:
-        """With what was seen at a later offset. Raises ValueError where the offset or the value goes back."""
+    def extended(self, offset: int, value: int, error: int = 0, drift: int = 0) -> Polyline:
+        """With what was seen at a later offset, whose growth may be off by `drift`.
+
+        Raises ValueError where the offset or the value goes back.
+        """
         if not self.vertices:
             return Polyline((Vertex(offset, value, error),))
         newest = self.vertices[-1]
         if offset <= newest.offset or value < newest.value:
             raise ValueError(f"{value} at offset {offset} after {newest.value} at offset {newest.offset}")
         looked = newest._replace(gap=value - newest.value + newest.error + error)
-        return Polyline((*self.vertices[:-1], looked, Vertex(offset, value, error)))
+        return Polyline((*self.vertices[:-1], looked, Vertex(offset, value, error, drift=newest.drift + drift)))
 
-    def refined(self, offset: int, value: int) -> Polyline:
-        """With an exact value that was learnt later, at an offset up to the newest; it splits a piece in two.
+    def raised(self, by: int) -> Polyline:
+        """With a newest value that is greater by so much, or not."""
+        older, newest = self.vertices[:-1], self.vertices[-1]
+        if older:
+            older = (*older[:-1], older[-1]._replace(gap=older[-1].gap + 2 * by))
+        return Polyline((*older, newest._replace(value=newest.value + by, error=newest.error + by)))
+
+    def refined(self, offset: int, value: int, error: int = 0) -> Polyline:
+        """With what was learnt later about an offset up to the newest; it splits a piece in two.
 
         Raises ValueError where the value is not between those around it, or the offset is beyond the newest.
         """
@@ -66,20 +88,35 @@ class Polyline:
         if right == len(self.vertices):
             raise ValueError(f"offset {offset} is beyond the line")
         high = self.vertices[right]
-        low = self.vertices[right - 1] if right else None
-        least = low.value - low.error if low else value
-        if not least <= value <= high.value + high.error:
-            raise ValueError(f"{value} at offset {offset} is not between its neighbours")
         if high.offset == offset:
-            return self
+            is_surer = error < high.error and right + 1 < len(self.vertices)
+            return self._without(right).refined(offset, value, error) if is_surer else self
+        low = self.vertices[right - 1] if right else None
+        least, greatest = value - error, value + error
+        if (low and greatest < low.value - low.error) or least > high.value + high.error:
+            raise ValueError(f"{value} at offset {offset} is not between its neighbours")
+        # A neighbour that was known less well is known better now.
+        for i, vague in ((right, high), (right - 1, low)):
+            if vague and error < vague.error and i < len(self.vertices) - 1:
+                bounds = _within(vague, (least, math.inf) if vague is high else (-math.inf, greatest))
+                if bounds != (vague.value, vague.error):
+                    return self._without(i).refined(offset, value, error).refined(vague.offset, *bounds)
+        inside = min(max(value, low.value if low else value), high.value)
+        error += abs(inside - value)
         if low is None:
-            first = Vertex(offset, value, gap=high.value + high.error - value)
+            first = Vertex(offset, inside, error, gap=high.value + high.error - inside + error, drift=high.drift)
             return Polyline((first, *self.vertices))
         # The two new pieces lie on one side of the old one, no farther from it than the new vertex does.
-        stray = value - (low.value + (high.value - low.value) * (offset - low.offset) / (high.offset - low.offset))
-        below, above = low.below + math.ceil(max(0, stray)), low.above + math.ceil(max(0, -stray))
-        pieces = (low._replace(below=below, above=above), Vertex(offset, value, 0, below, above, low.gap))
+        stray = inside - (low.value + (high.value - low.value) * (offset - low.offset) / (high.offset - low.offset))
+        low = low._replace(below=low.below + math.ceil(max(0, stray)), above=low.above + math.ceil(max(0, -stray)))
+        split = low._replace(offset=offset, value=inside, error=error)
+        pieces = (_surest(low, split), _surest(split, high))
         return Polyline((*self.vertices[: right - 1], *pieces, *self.vertices[right:]))
+
+    def _without(self, i: int) -> Polyline:
+        """Without one vertex, which is not the newest."""
+        around = [_piece(self.vertices[i - 1 : i + 2])] if i else []
+        return Polyline((*self.vertices[: max(0, i - 1)], *around, *self.vertices[i + 1 :]))
 
     def since(self, offset: int) -> Polyline:
         """Without the pieces that end at or below an offset."""
@@ -93,58 +130,70 @@ class Polyline:
             return None
         high = self.vertices[right]
         if high.offset == offset:
-            return Reading(high.value, high.error)
+            return Reading(high.value, high.error, (high.drift, high.drift))
         if right == 0:
             return None
         low = self.vertices[right - 1]
         value = low.value + (high.value - low.value) * (offset - low.offset) // (high.offset - low.offset)
         bracket = max(value - low.value + low.error, high.value + high.error - value)
-        return Reading(value, min(bracket, max(low.below, low.above) + low.gap + 1))
+        error = min(bracket, max(low.below, low.above) + low.gap + 1)
+        return Reading(value, error, (low.drift, high.drift))
 
-    def thinned(self, tolerance: float = TOLERANCE) -> Polyline:
+    def thinned(self, prefer: Container[int] = ()) -> Polyline:
         """With few vertices: from the newest to the oldest, each piece as long as the tolerance allows.
 
         The greedy search narrows the slopes that a piece may have with each vertex that it is to pass by (the cone of
-        Sklansky and Gonzalez, 1980); a piece ends at vertices, so it needs no room at its own ends.
+        Sklansky and Gonzalez, 1980); a piece ends at vertices, so it needs no room at its own ends. It ends at an
+        offset that is preferred, where that takes no more than half of its length.
         """
         if len(self.vertices) <= 2:
             return self
-        room = _room(self.vertices, tolerance)
+        room = _room(self.vertices)
         kept = [len(self.vertices) - 1]
         while kept[-1] > 0:
-            kept.append(_farthest(self.vertices, kept[-1], room))
+            kept.append(_farthest(self.vertices, kept[-1], room, prefer))
         kept.reverse()
         pieces = [_piece(self.vertices[old : new + 1]) for old, new in pairwise(kept)]
         return Polyline((*pieces, self.vertices[-1]))
 
 
-def _room(vertices: Sequence[Vertex], tolerance: float) -> list[tuple[float, float]]:
+def _room(vertices: Sequence[Vertex]) -> list[tuple[float, float]]:
     """By vertex: how far it may come to lie below (negative) and above a piece that passes it by.
 
     What lies around the pieces on both of its sides moves along with it, and must stay within the tolerance.
     """
     end = vertices[-1].value
     sides = [
-        (old.below - tolerance * (end - new.value), tolerance * (end - new.value) - old.above)
+        (old.below - TOLERANCE * (end - new.value), TOLERANCE * (end - new.value) - old.above)
         for old, new in pairwise(vertices)
     ]
     inner = [(max(a[0], b[0]), min(a[1], b[1])) for a, b in pairwise(sides)]
     return [(0, 0), *inner, (0, 0)]
 
 
-def _farthest(vertices: Sequence[Vertex], start: int, room: Sequence[tuple[float, float]]) -> int:
+def _farthest(
+    vertices: Sequence[Vertex], start: int, room: Sequence[tuple[float, float]], prefer: Container[int]
+) -> int:
     """The oldest vertex from which a straight piece to `start` has room at all vertices in between."""
-    anchor, best = vertices[start], start - 1
+    anchor, end = vertices[start], vertices[-1].value
+    best = preferred = start - 1
     least, greatest = -math.inf, math.inf
+    gap, most_gap = 0, math.inf
     for i in range(start - 1, -1, -1):
-        run, rise = anchor.offset - vertices[i].offset, anchor.value - vertices[i].value
+        old = vertices[i]
+        gap = max(gap, old.gap)
+        most_gap = min(most_gap, max(old.gap, GAP_TOLERANCE * (end - vertices[i + 1].value)))
+        if gap > most_gap:
+            break
+        run, rise = anchor.offset - old.offset, anchor.value - old.value
         if least <= rise / run <= greatest:
             best = i
+            preferred = i if old.offset in prefer else preferred
         below, above = room[i]
         least, greatest = max(least, (rise + below) / run), min(greatest, (rise + above) / run)
         if below > above or least > greatest:
             break
-    return best
+    return preferred if start - preferred >= (start - best) / 2 else best
 
 
 def _piece(vertices: Sequence[Vertex]) -> Vertex:
@@ -153,11 +202,22 @@ def _piece(vertices: Sequence[Vertex]) -> Vertex:
     slope = (last.value - first.value) / (last.offset - first.offset)
     strays = [v.value - first.value - slope * (v.offset - first.offset) for v in vertices]
     old_pieces = list(zip(vertices, strays, strays[1:], strict=False))
-    return Vertex(
-        first.offset,
-        first.value,
-        first.error,
+    return first._replace(
         below=max(0, math.ceil(max(v.below - min(a, b) for v, a, b in old_pieces))),
         above=max(0, math.ceil(max(v.above + max(a, b) for v, a, b in old_pieces))),
         gap=max(v.gap for v in vertices[:-1]),
     )
+
+
+def _within(vertex: Vertex, bounds: tuple[float, float]) -> tuple[int, int]:
+    """The value of a vertex and its error, if it is known to be within bounds as well."""
+    least, greatest = max(bounds[0], vertex.value - vertex.error), min(bounds[1], vertex.value + vertex.error)
+    half = math.ceil((greatest - least) / 2)
+    return int(greatest) - half, half
+
+
+def _surest(piece: Vertex, high: Vertex) -> Vertex:
+    """The piece with what its own two ends say, if that is more than what it says itself."""
+    width = high.value + high.error - piece.value + piece.error
+    is_wider = max(piece.below, piece.above) + piece.gap > width
+    return piece._replace(below=0, above=0, gap=width) if is_wider else piece

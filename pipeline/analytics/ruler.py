@@ -1,9 +1,9 @@
 """The ruler of one partition, from what successive snapshots saw of its log: offset → bytes, offset → timestamp.
 
 Each snapshot tells one point of both lines exactly: where the log ended, how many bytes it had and how new its newest
-record was. What happened between two snapshots is told only as far as it can be known: bytes are a chain of sizes that
-only grew, and where a size may have shrunk meanwhile (retention, another replica, compaction, truncation) the chain
-begins anew, with the two ends of the log. Nothing is guessed, so nothing needs to be taken back.
+record was. Bytes are a chain of growths. Where a size may have shrunk unseen meanwhile (retention, another replica,
+files that DeleteRecords leaves for later) the growth between two looks is estimated from bytes per record, and the line
+says how far that may be off (`drift`). A compacted log may shrink anywhere: it has the two ends that one size tells.
 
 What cannot be seen: a log that an unclean election cuts back and that grows past its old end before the next look,
 under the same leader, looks as if it had only grown.
@@ -20,6 +20,9 @@ FUTURE_MS = 5 * 60_000
 """A timestamp so much later than the snapshot is a lying producer's."""
 SETTLING_MS = 10 * 60_000
 """Files below log start, as DeleteRecords leaves them, go with the next log.retention.check.interval.ms (5 minutes)."""
+THINNED_EVERY = 10
+"""Looks between two thinnings."""
+NOTHING = Polyline()
 
 
 class Observation(NamedTuple):
@@ -44,17 +47,29 @@ class Observation(NamedTuple):
         return self.log_start_offset if local is None else max(local, self.log_start_offset)
 
 
+class Sample(NamedTuple):
+    """A row of `log_samples`: what ListOffsets answers to a timestamp: the first record that is not older."""
+
+    asked_ms: int
+    offset: int
+    timestamp_ms: int
+
+
 @dataclass(frozen=True)
 class Ruler:
     """Bytes and the greatest timestamp before an offset, and what the lines stand on.
 
-    `future_timestamps` counts those that were set aside, `restarts` how often the chain of sizes broke.
+    `arrival_ms` has the clock of the snapshots since a timestamp from the future blinded the other, or while a broker
+    does not tell the newest one. `future_timestamps` counts those that were set aside, `restarts` how often a line
+    began anew.
     """
 
     last: Observation
     position_bytes: Polyline
-    timestamp_ms: Polyline
+    timestamp_ms: Polyline = NOTHING
+    arrival_ms: Polyline = NOTHING
     settles_ms: int = 0
+    looks: int = 0
     future_timestamps: int = 0
     restarts: int = 0
 
@@ -66,31 +81,41 @@ class Ruler:
         """The greatest timestamp of the records up to the one at an offset: its own, where they are in order."""
         return self.timestamp_ms.at(offset + 1) if offset >= self.last.log_start_offset else None
 
-    def learnt(self, offset: int, timestamp_ms: int) -> Ruler:
-        """With what ListOffsets answers to a timestamp: the first record that is not older, and its own timestamp.
+    def learnt(self, sample: Sample) -> Ruler:
+        """With a look-up by time. Set aside if it is from the future, or contradicts what is known.
 
-        All records before it are older, so its timestamp is the greatest up to there. One from the future is set aside,
-        and so is one that contradicts what is known: producers that do not write in order.
+        All records before it are older than the timestamp that was asked for: so its own is the greatest up to there.
         """
-        if timestamp_ms > self.last.captured_ms + FUTURE_MS:
-            return replace(self, future_timestamps=self.future_timestamps + 1)
+        line, offset = self.timestamp_ms, sample.offset
+        if sample.timestamp_ms > self.last.captured_ms + FUTURE_MS:
+            return self
         try:
-            return replace(self, timestamp_ms=self.timestamp_ms.refined(offset + 1, timestamp_ms))
+            line = line.refined(offset + 1, sample.timestamp_ms)
+            older = next((v for v in reversed(line.vertices) if v.offset < offset), None)
+            if older:
+                least = older.value - older.error
+                half = (sample.asked_ms - least) // 2
+                line = line.refined(offset, least + half, half)
         except ValueError:
             return self
+        return replace(self, timestamp_ms=line)
 
     def thinned(self) -> Ruler:
         """With few vertices, none of them below log start."""
+        timestamp_ms = self.timestamp_ms.since(self.last.log_start_offset).thinned()
+        kept = {v.offset for v in timestamp_ms.vertices}
         return replace(
             self,
-            position_bytes=self.position_bytes.since(self.last.start).thinned(),
-            timestamp_ms=self.timestamp_ms.since(self.last.log_start_offset).thinned(),
+            looks=0,
+            position_bytes=self.position_bytes.since(self.last.start).thinned(prefer=kept),
+            timestamp_ms=timestamp_ms,
+            arrival_ms=self.arrival_ms.since(self.last.log_start_offset).thinned(prefer=kept),
         )
 
 
 def begun(seen: Observation) -> Ruler:
     """The ruler of a partition that is seen for the first time."""
-    return _with_timestamp(Ruler(seen, _two_ends(seen), Polyline(), _settles_ms(seen)), seen)
+    return _with_timestamp(Ruler(seen, _two_ends(seen), settles_ms=_settles_ms(seen)), seen)
 
 
 def continued(ruler: Ruler, seen: Observation) -> Ruler:
@@ -99,23 +124,18 @@ def continued(ruler: Ruler, seen: Observation) -> Ruler:
     if seen.topic_id != before.topic_id or seen.log_end_offset < before.log_end_offset:
         # Recreated or truncated: how far back the records are others now cannot be told.
         return replace(begun(seen), future_timestamps=ruler.future_timestamps, restarts=ruler.restarts + 1)
-    growth = _growth(before, seen)
-    # A file that was emptied goes when the next one is begun, however late that is.
-    was_empty = before.start == before.log_end_offset
-    is_break = seen.start != before.start or seen.leader != before.leader or growth is None or was_empty
-    settles_ms = _settles_ms(seen) if is_break else ruler.settles_ms
-    is_chained = before.captured_ms >= settles_ms and not seen.is_compacted
-    chained = _chained(ruler.position_bytes, growth, seen) if is_chained and growth is not None else None
-    return _with_timestamp(
-        replace(
-            ruler,
-            last=seen,
-            position_bytes=chained or _two_ends(seen),
-            settles_ms=settles_ms,
-            restarts=ruler.restarts + (chained is None),
-        ),
-        seen,
+    is_settled = before.captured_ms >= ruler.settles_ms
+    has_grown = _has_only_grown(before, seen)
+    line = None if seen.is_compacted else _grown(ruler.position_bytes, before, seen, has_grown and is_settled)
+    next_ruler = replace(
+        ruler,
+        position_bytes=_two_ends(seen) if line is None else line,
+        settles_ms=ruler.settles_ms if has_grown else _settles_ms(seen),
+        looks=ruler.looks + 1,
+        restarts=ruler.restarts + (line is None),
     )
+    next_ruler = replace(_with_timestamp(next_ruler, seen), last=seen)
+    return next_ruler.thinned() if next_ruler.looks >= THINNED_EVERY else next_ruler
 
 
 def _settles_ms(seen: Observation) -> int:
@@ -123,19 +143,55 @@ def _settles_ms(seen: Observation) -> int:
     return seen.captured_ms + SETTLING_MS if seen.start else 0
 
 
-def _growth(before: Observation, seen: Observation) -> int | None:
-    """How much the size grew; NULL where it shrank, or is unknown."""
-    if before.log_bytes is None or seen.log_bytes is None or seen.log_bytes < before.log_bytes:
+def _has_only_grown(before: Observation, seen: Observation) -> bool:
+    """Nothing suggests that bytes were removed between two looks.
+
+    A file that was emptied goes when the next one is begun, however late that is.
+    """
+    was_empty = before.start == before.log_end_offset and before.log_bytes != 0
+    is_same = seen.start == before.start and seen.leader == before.leader and not was_empty
+    return is_same and (_difference(before, seen) or 0) >= 0
+
+
+def _difference(before: Observation, seen: Observation) -> int | None:
+    """How much the size of one leader's log has changed, NULL where that is not known."""
+    if before.log_bytes is None or seen.log_bytes is None or seen.leader != before.leader:
         return None
     return seen.log_bytes - before.log_bytes
 
 
-def _chained(line: Polyline, growth: int, seen: Observation) -> Polyline | None:
-    """The line, which ends where the log ended before, with the growth since; NULL where both do not go together."""
+def _grown(line: Polyline, before: Observation, seen: Observation, is_sure: bool) -> Polyline | None:
+    """The line, up to where the log ends now; NULL where nothing tells how much was written since."""
+    if seen.log_bytes is None or not line.vertices:
+        return line if line.vertices else None
     newest = line.vertices[-1]
-    if seen.log_end_offset == newest.offset:
-        return line if growth == 0 else None  # the same records and another size: not what it seems
-    return line.extended(seen.log_end_offset, newest.value + growth, seen.log_bytes_error or 0)
+    records = seen.log_end_offset - newest.offset
+    growth = _difference(before, seen) if newest.offset == before.log_end_offset else None
+    error = seen.log_bytes_error or 0
+    if not records:
+        # Bytes without records: a size is read last, and had a batch more than the log end that was read before it.
+        return line.raised(growth) if is_sure and growth else line
+    if is_sure and growth is not None:
+        return line.extended(seen.log_end_offset, newest.value + growth, error)
+    estimate = _lately(line, records)
+    if estimate is None:
+        return None
+    drift = max(1, estimate) + newest.error + error
+    if growth is not None and growth >= estimate / 2:
+        # It grew by so much at least, and about by as much as it should.
+        drift = max(1, abs(growth - estimate))
+        estimate = growth
+    return line.extended(seen.log_end_offset, newest.value + estimate, error, drift)
+
+
+def _lately(line: Polyline, records: int) -> int | None:
+    """The bytes of so many records, by those of the four times as many before them; NULL where there are none."""
+    newest, oldest = line.vertices[-1], line.vertices[0]
+    since = max(oldest.offset, newest.offset - 4 * records)
+    start = line.at(since)
+    if start is None or since == newest.offset:
+        return None
+    return round((newest.value - start.value) * records / (newest.offset - since))
 
 
 def _two_ends(seen: Observation) -> Polyline:
@@ -153,10 +209,10 @@ def _two_ends(seen: Observation) -> Polyline:
 
 def _with_timestamp(ruler: Ruler, seen: Observation) -> Ruler:
     newest = seen.max_timestamp_ms
-    if newest is None:
-        return ruler
-    if newest > seen.captured_ms + FUTURE_MS:
-        return replace(ruler, future_timestamps=ruler.future_timestamps + 1)
+    is_future = newest is not None and newest > seen.captured_ms + FUTURE_MS
+    if newest is None or is_future:
+        blind = replace(ruler, future_timestamps=ruler.future_timestamps + is_future)
+        return replace(blind, arrival_ms=_with_arrival(ruler.arrival_ms, ruler.last, seen))
     line = ruler.timestamp_ms
     # The newest timestamp is read after the log's end: its record may have come in between.
     offset = max(seen.log_end_offset, -1 if seen.max_timestamp_offset is None else seen.max_timestamp_offset + 1)
@@ -165,4 +221,13 @@ def _with_timestamp(ruler: Ruler, seen: Observation) -> Ruler:
         if offset <= last.offset:
             return ruler
         newest = max(newest, last.value)
-    return replace(ruler, timestamp_ms=line.extended(offset, newest))
+    return replace(ruler, timestamp_ms=line.extended(offset, newest), arrival_ms=NOTHING)
+
+
+def _with_arrival(line: Polyline, before: Observation, seen: Observation) -> Polyline:
+    """The line with the time at which the log's end was seen; records up to there had come by then."""
+    for look in (before, seen):
+        newest = line.vertices[-1] if line.vertices else None
+        if newest is None or (look.log_end_offset > newest.offset and look.captured_ms >= newest.value):
+            line = line.extended(look.log_end_offset, look.captured_ms)
+    return line

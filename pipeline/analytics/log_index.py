@@ -1,0 +1,149 @@
+"""The table `log_index`: the ruler of every partition, carried on from snapshot to snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache, reduce
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from pipeline.analytics.polyline import TOLERANCE
+from pipeline.analytics.ruler_arrow import LOOK, RULER, RULERS, SAMPLE, rulers_after
+from pipeline.analytics.ruler_reading import READINGS, read_rulers
+from pipeline.analytics.time_search import FINEST_MS
+from pipeline.tables import LOG_INDEX
+
+PARTITION = ("cluster", "topic", "partition")
+FORGOTTEN_MS = 7 * 24 * 3_600_000
+"""A partition that no snapshot has seen for so long leaves the index."""
+
+
+def rulers(log_index: DataFrame, watermarks: DataFrame, log_samples: DataFrame, asked_from: int) -> DataFrame:
+    """The ruler as of each snapshot from one on: PARTITION, snapshot_id, ruler (RULER).
+
+    `log_index` are the rulers so far, `watermarks` and `log_samples` what was seen since, snapshot by snapshot. A
+    snapshot that could not read a partition has no row for it. The last look at a partition has one, however old.
+    """
+    partitions = (
+        _by_partition(_looks(watermarks, asked_from), LOOK.names, "looks")
+        .join(_by_partition(log_samples, SAMPLE.names, "samples"), [*PARTITION], how="left")
+        .join(_known(log_index), [*PARTITION], how="left")
+    )
+    series = _rulers_after()(F.col("ruler"), F.col("looks"), F.col("samples"))
+    return partitions.select(*PARTITION, F.inline(series))
+
+
+def known_rulers(log_index: DataFrame, snapshot_ids: Sequence[int]) -> DataFrame:
+    """The rulers of the index for snapshots that it knows already: PARTITION, snapshot_id, ruler (RULER).
+
+    A newer ruler tells what it knows of an older snapshot's offsets too, within its error.
+    """
+    ids = F.array(*(F.lit(i).cast("bigint") for i in snapshot_ids))
+    return _known(log_index).withColumn("snapshot_id", F.explode(ids))
+
+
+def _known(log_index: DataFrame) -> DataFrame:
+    return log_index.select(*PARTITION, F.struct(*(F.col(name) for name in RULER.names)).alias("ruler"))
+
+
+def index_rows(log_index: DataFrame, newest: DataFrame, through_snapshot_id: int) -> DataFrame:
+    """The rows of LOG_INDEX after a snapshot: `newest` (PARTITION, ruler), and for a while those that were not seen."""
+    remembered = F.col("seen.captured_ms") >= through_snapshot_id - FORGOTTEN_MS
+    unseen = log_index.join(newest, [*PARTITION], how="left_anti").where(remembered)
+    rows = newest.select(*PARTITION, "ruler.*").unionByName(unseen.select(*PARTITION, *RULER.names))
+    named = rows.withColumns(
+        {"topic_id": F.col("seen.topic_id"), "through_snapshot_id": F.lit(through_snapshot_id).cast("bigint")}
+    )
+    return named.select(*LOG_INDEX.columns)
+
+
+def wanted_times(
+    rulers: DataFrame, watermarks: DataFrame, committed_offsets: DataFrame, *, most: int, with_tiered: bool
+) -> DataFrame:
+    """Where look-ups by time would tell more: leader, topic, partition, ruler, rungs (offsets whose times are wanted).
+
+    Wanted are log start and the offsets with something unread, of one snapshot. At most so many partitions of a leader,
+    those with the widest brackets. A partition with a tier of remote storage is left out unless asked for: an old
+    record would be fetched from there.
+    """
+    unread = (
+        committed_offsets.where(F.col("committed_offset").isNotNull())
+        .groupBy(*PARTITION)
+        .agg(F.sort_array(F.collect_set("committed_offset")).alias("committed"))
+    )
+    is_local = F.coalesce(F.col("local_log_start_offset") <= F.col("log_start_offset"), F.lit(True))
+    seen = watermarks.where(F.col("error").isNull() & F.col("leader").isNotNull() & (is_local | F.lit(with_tiered)))
+    ends = seen.select(*PARTITION, "leader", "log_start_offset", "high_watermark", "log_end_offset")
+    in_log = F.filter(
+        "committed", lambda offset: (offset >= F.col("log_start_offset")) & (offset < F.col("high_watermark"))
+    )
+    first = F.when(F.col("log_start_offset") < F.col("high_watermark"), F.array("log_start_offset"))
+    partitions = (
+        ends.join(unread, [*PARTITION], how="inner")
+        .withColumn("rungs", F.array_union(F.coalesce(first, F.array().cast("array<bigint>")), in_log))
+        .where(F.size("rungs") > 0)
+        .join(rulers, [*PARTITION], how="inner")
+        .withColumn("read", readings(F.col("ruler"), F.concat("rungs", F.array("log_end_offset"))))
+        .withColumn("excess_ms", _excess_ms())
+        .where(F.col("excess_ms") > 0)
+    )
+    by_excess = Window.partitionBy("leader").orderBy(F.col("excess_ms").desc(), *PARTITION)
+    ranked = partitions.withColumn("rank", F.row_number().over(by_excess)).where(F.col("rank") <= most)
+    return ranked.select("leader", "topic", "partition", "ruler", "rungs")
+
+
+def _excess_ms() -> Column:
+    """How much too wide the widest bracket of the rungs is; the last reading is that of the log's end."""
+    newest_ms = F.element_at("read", -1)["newest_before_ms"]
+
+    def excess(reading: Column) -> Column:
+        tolerated = F.greatest(F.lit(FINEST_MS), TOLERANCE * (newest_ms - reading["timestamp_ms"]))
+        is_known = reading["timestamp_ms"].isNotNull() & ~reading["is_arrival"]
+        return F.when(is_known, reading["timestamp_error_ms"] - tolerated).otherwise(F.lit(float("inf")))
+
+    return F.array_max(F.transform(F.slice("read", F.lit(1), F.size("rungs")), excess))
+
+
+def readings(ruler: Column, offsets: Column) -> Column:
+    """A ruler read at an array of offsets: an array of READING."""
+    read: Column = _read_rulers()(ruler, offsets)
+    return read
+
+
+def _looks(watermarks: DataFrame, asked_from: int) -> DataFrame:
+    seen: dict[str, Column] = {
+        "is_asked": F.col("snapshot_id") >= asked_from,
+        "captured_ms": F.unix_millis("captured_at"),
+        "is_compacted": F.coalesce(F.col("cleanup_policy").contains("compact"), F.lit(False)),
+    }
+    needed = ("captured_at", "log_start_offset", "log_end_offset")
+    is_seen = reduce(Column.__and__, (F.col(name).isNotNull() for name in needed), F.col("error").isNull())
+    return watermarks.where(is_seen).select(
+        *PARTITION, *(seen.get(name, F.col(name)).alias(name) for name in LOOK.names)
+    )
+
+
+def _by_partition(rows: DataFrame, names: list[str], alias: str) -> DataFrame:
+    return rows.groupBy(*PARTITION).agg(F.sort_array(F.collect_list(F.struct(*names))).alias(alias))
+
+
+# Made when they are first used: a function of Spark needs a session.
+@cache
+def _rulers_after() -> Any:
+    @F.arrow_udf(RULERS)  # type: ignore[attr-defined,untyped-decorator]
+    def function(states: pa.Array, looks: pa.Array, samples: pa.Array) -> pa.Array:
+        return rulers_after(states, looks, samples)
+
+    return function
+
+
+@cache
+def _read_rulers() -> Any:
+    @F.arrow_udf(READINGS)  # type: ignore[attr-defined,untyped-decorator]
+    def function(ruler: pa.Array, offsets: pa.Array) -> pa.Array:
+        return read_rulers(ruler, offsets)
+
+    return function

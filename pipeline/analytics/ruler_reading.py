@@ -1,0 +1,145 @@
+"""Rulers read at many offsets at once: what `Ruler.position_at` and `timestamp_at` say, by numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark.sql.types import ArrayType, BooleanType, LongType, StructField, StructType
+
+from pipeline.analytics.ruler_arrow import BOUNDS, bound_name
+
+Longs = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+READING = StructType(
+    [
+        *(
+            StructField(name, LongType())
+            for name in (
+                "position_bytes",
+                "position_error_bytes",
+                "drift_before_bytes",
+                "drift_after_bytes",
+                "timestamp_ms",
+                "timestamp_error_ms",
+                "newest_before_ms",
+                "newest_before_error_ms",
+            )
+        ),
+        StructField("is_arrival", BooleanType()),
+        StructField("is_local", BooleanType()),
+    ]
+)
+"""A rung on a ruler. `timestamp_ms` is that of the record at the offset, `newest_before_ms` the greatest before it.
+
+At the end of the log there is no record yet: both are the greatest so far. NULL where the ruler does not reach, or the
+log begins later. `is_arrival`: the times are the snapshots' clock. `is_local`: the bytes are on the broker's disk.
+"""
+READINGS = ArrayType(READING)
+
+
+class _Values(NamedTuple):
+    """Values of a line, with their errors, the drift of the vertices before and after, and whether there is one."""
+
+    value: Longs
+    error: Longs
+    drift: tuple[Longs, Longs]
+    is_known: Flags
+
+
+class _Line:
+    """One line of many rulers, its vertices one after the other."""
+
+    def __init__(self, points: pa.ListArray, line: str) -> None:
+        flat = points.flatten()
+        values = flat.field(line)
+        is_vertex = values.is_valid().to_numpy(zero_copy_only=False)
+        ends = np.append(0, np.cumsum(_lengths(points)))
+        self.ends = np.append(0, np.cumsum(is_vertex))[ends]
+        kept = pa.array(is_vertex)
+        names = ("offset", line, *(bound_name(line, b) for b in BOUNDS))
+        columns = [flat.field(name).filter(kept).to_numpy(zero_copy_only=False).astype(np.int64) for name in names]
+        self.offset, self.value, self.error, self.below, self.above, self.gap, self.drift = columns
+
+    def at(self, rulers: Longs, offsets: Longs) -> _Values:
+        """`Polyline.at` for each pair of a ruler's number and an offset."""
+        if not len(self.offset):
+            nothing = np.zeros(len(offsets), np.int64)
+            return _Values(nothing, nothing, (nothing, nothing), nothing.astype(bool))
+        first, last = self.ends[:-1][rulers], self.ends[1:][rulers] - 1
+        low = np.minimum(self._newest_up_to(first, last, offsets), len(self.offset) - 1)
+        is_known = (first <= last) & (self.offset[low] <= offsets)
+        is_vertex = self.offset[low] == offsets
+        is_known &= is_vertex | (low < last)
+        high = np.where(is_known & ~is_vertex, np.minimum(low + 1, len(self.offset) - 1), low)
+        part = (offsets - self.offset[low]) / np.maximum(1, self.offset[high] - self.offset[low])
+        value = self.value[low] + np.floor((self.value[high] - self.value[low]) * part).astype(np.int64)
+        bracket = np.maximum(value - self.value[low] + self.error[low], self.value[high] + self.error[high] - value)
+        bounds = np.maximum(self.below[low], self.above[low]) + self.gap[low] + 1
+        error = np.where(is_vertex, self.error[low], np.minimum(bracket, bounds))
+        return _Values(value, error, (self.drift[low], self.drift[high]), is_known)
+
+    def _newest_up_to(self, first: Longs, last: Longs, offsets: Longs) -> Longs:
+        """The last of each ruler's vertices at or below the offset, or its first: a binary search of all at once."""
+        low, high = first.copy(), np.maximum(first, last)
+        while (low < high).any():
+            middle = (low + high + 1) // 2
+            is_below = self.offset[np.minimum(middle, len(self.offset) - 1)] <= offsets
+            low, high = np.where(is_below & (low < high), middle, low), np.where(is_below, high, middle - 1)
+            high = np.maximum(low, high)
+        return low
+
+
+def read_rulers(rulers: pa.StructArray, offsets: pa.ListArray) -> pa.Array:
+    """For each ruler (RULER or NULL) and its array of offsets: READINGS, NULL for an offset that is NULL."""
+    lengths = _lengths(offsets)
+    asked = offsets.flatten()
+    is_asked = asked.is_valid().to_numpy(zero_copy_only=False)
+    where = np.repeat(np.arange(len(lengths)), lengths)
+    at = asked.fill_null(0).to_numpy(zero_copy_only=False)
+    readings = _read(rulers, where, at)
+    values = pa.StructArray.from_arrays(readings, names=READING.names, mask=pa.array(~is_asked))
+    return pa.ListArray.from_arrays(pa.array(np.append(0, np.cumsum(lengths)).astype(np.int32)), values)
+
+
+def _read(rulers: pa.StructArray, where: Longs, at: Longs) -> Sequence[pa.Array]:
+    points, seen = rulers.field("points"), rulers.field("seen")
+    position = _Line(points, "position_bytes").at(where, at)
+    clocks = [_Line(points, name) for name in ("timestamp_ms", "arrival_ms")]
+    before = [line.at(where, at) for line in clocks]
+    up_to = [line.at(where, at + 1) for line in clocks]
+    has_ruler = rulers.is_valid().to_numpy(zero_copy_only=False)[where]
+    is_in_log = has_ruler & (at >= _column(seen, "log_start_offset")[where])
+    is_local = is_in_log & (at >= _column(seen, "local_log_start_offset")[where])
+    is_arrival = ~before[0].is_known
+    before_ms, before_error, has_before = _first_known(*before)
+    up_to_ms, up_to_error, has_record = _first_known(*up_to)
+    is_end = has_before & ~has_record
+    record_ms, record_error = np.where(is_end, before_ms, up_to_ms), np.where(is_end, before_error, up_to_error)
+    has_bytes, has_before = position.is_known & is_local, has_before & is_in_log
+    has_record = is_in_log & (has_record | is_end)
+    longs = [(v, has_bytes) for v in (position.value, position.error, *position.drift)]
+    longs += [(record_ms, has_record), (record_error, has_record), (before_ms, has_before), (before_error, has_before)]
+    flags = [(is_arrival & ~up_to[0].is_known, has_record), (is_local, is_in_log)]
+    return [pa.array(v, mask=~known) for v, known in longs] + [pa.array(v, mask=~known) for v, known in flags]
+
+
+def _first_known(first: _Values, second: _Values) -> tuple[Longs, Longs, Flags]:
+    """The value, its error and whether there is one: the first clock's, or else the second's."""
+    pairs = ((first.value, second.value), (first.error, second.error))
+    value, error = (np.where(first.is_known, a, b) for a, b in pairs)
+    return value, error, first.is_known | second.is_known
+
+
+def _column(structs: pa.StructArray, name: str) -> Longs:
+    values: Longs = structs.field(name).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    return values
+
+
+def _lengths(lists: pa.ListArray) -> Longs:
+    values: Longs = lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    return values

@@ -1,0 +1,107 @@
+"""Lag in bytes and in milliseconds: the distance between two rungs on the ruler of their partition.
+
+A rung is its offset and what `log_index.readings` says of it. Values keep their sign and are NULL where a rung is not
+known, or the ruler does not reach it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+BYTE_LAGS: dict[str, tuple[str, str]] = {
+    "consumer_lag_bytes": ("committed", "high_watermark"),
+    "fetcher_lag_bytes": ("fetched", "high_watermark"),
+    "buffered_bytes": ("consumed", "fetched"),
+    "uncommitted_bytes": ("committed", "consumed"),
+    "headroom_bytes": ("log_start", "committed"),
+    "kip532_bytes": ("kip532", "log_end"),
+}
+TIME_LAGS: dict[str, tuple[str, str]] = {
+    "consumer_lag_ms": ("committed", "high_watermark"),
+    "fetcher_lag_ms": ("fetched", "high_watermark"),
+    "headroom_ms": ("log_start", "committed"),
+    "kip532_ms": ("kip532", "log_end"),
+}
+"""Every lag in bytes and in record time: the rung it starts from and the rung it ends at."""
+
+
+class Rung(NamedTuple):
+    """An offset, and its READING."""
+
+    offset: Column
+    reading: Column
+
+
+def bytes_between(lower: Rung, upper: Rung) -> Column:
+    """Bytes of the batches from one rung up to the other."""
+    span = upper.reading["position_bytes"] - lower.reading["position_bytes"]
+    return F.when(lower.offset == upper.offset, 0).otherwise(span)
+
+
+def bytes_error(lower: Rung, upper: Rung) -> Column:
+    """How far `bytes_between` may be off."""
+    low, high = lower.reading, upper.reading
+    errors = low["position_error_bytes"] + high["position_error_bytes"] + drift(lower, upper)
+    return F.when(lower.offset == upper.offset, 0).otherwise(errors)
+
+
+def drift(lower: Rung, upper: Rung) -> Column:
+    """How far the bytes between two rungs may be off because growth was estimated there."""
+    between = upper.reading["drift_after_bytes"] - lower.reading["drift_before_bytes"]
+    return F.greatest(between, F.lit(0).cast("bigint"))
+
+
+def bytes_method(lower: Rung, upper: Rung) -> Column:
+    """`interpolated`, `extrapolated` across growth that was estimated, `local_only` where they are stored elsewhere."""
+    return (
+        F.when(lower.offset == upper.offset, "exact")
+        .when(~lower.reading["is_local"], "local_only")
+        .when(bytes_between(lower, upper).isNull(), F.lit(None).cast("string"))
+        .when(drift(lower, upper) > 0, "extrapolated")
+        .otherwise("interpolated")
+    )
+
+
+def ms_between(lower: Rung, upper: Rung) -> Column:
+    """From the first record of the span to the last: 0 for one record, and for none."""
+    forth = upper.reading["newest_before_ms"] - lower.reading["timestamp_ms"]
+    back = upper.reading["timestamp_ms"] - lower.reading["newest_before_ms"]
+    return F.when(lower.offset == upper.offset, 0).when(lower.offset < upper.offset, forth).otherwise(back)
+
+
+def ms_error(lower: Rung, upper: Rung) -> Column:
+    """How far `ms_between` may be off."""
+    errors = lower.reading["timestamp_error_ms"] + upper.reading["newest_before_error_ms"]
+    return F.when(lower.offset == upper.offset, 0).when(ms_between(lower, upper).isNotNull(), errors)
+
+
+def time_method(lower: Rung, upper: Rung) -> Column:
+    """`interpolated`, or `arrival` where the clock is that of the snapshots."""
+    return (
+        F.when(lower.offset == upper.offset, "exact")
+        .when(ms_between(lower, upper).isNull(), F.lit(None).cast("string"))
+        .when(lower.reading["is_arrival"] | upper.reading["is_arrival"], "arrival")
+        .otherwise("interpolated")
+    )
+
+
+def age_ms(lower: Rung, upper: Rung, captured_ms: Column) -> Column:
+    """How long ago the first record was written that is not read yet; 0 where nothing is unread."""
+    return F.when(lower.offset >= upper.offset, 0).otherwise(captured_ms - lower.reading["timestamp_ms"])
+
+
+def unit_columns(rungs: dict[str, Rung], captured_ms: Column) -> dict[str, Column]:
+    """The columns of `lag` in bytes and ms, for rungs by name."""
+    consumer = rungs["committed"], rungs["high_watermark"]
+    return {
+        **{name: bytes_between(rungs[low], rungs[high]) for name, (low, high) in BYTE_LAGS.items()},
+        **{name: ms_between(rungs[low], rungs[high]) for name, (low, high) in TIME_LAGS.items()},
+        "consumer_age_ms": age_ms(*consumer, captured_ms),
+        "bytes_method": bytes_method(*consumer),
+        "bytes_error": bytes_error(*consumer),
+        "time_method": time_method(*consumer),
+        "time_error_ms": ms_error(*consumer),
+    }

@@ -1,0 +1,68 @@
+"""Looks timestamps up in partitions' logs (ListOffsets by time), as `analytics.time_search` asks for them.
+
+A look-up costs its broker about 0.2 ms, as it reads and decompresses a batch: so their number is bounded for each
+broker, a request asks for few partitions, and the widest brackets come first. It needs DESCRIBE on the topic only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kafka.protocol.consumer import ListOffsetsRequest
+
+from pipeline.analytics.time_search import Ask, TimeSearch
+from pipeline.kafka.client import Failure, KafkaClient, in_chunks
+from pipeline.kafka.watermarks import CONSUMER, READ_UNCOMMITTED, TopicPartition, parse_offsets
+
+PARTITIONS_PER_REQUEST = 100
+MOST_ROUNDS = 60
+
+
+def look_up(client: KafkaClient, leader: int, searches: Mapping[TopicPartition, TimeSearch], budget: int) -> int:
+    """Carry the searches on until each has what it wants, or `budget` look-ups are made; how many were.
+
+    A partition that is not answered, because its leader has moved say, is left as it is.
+    """
+    left, going = budget, dict(searches)
+    for _ in range(MOST_ROUNDS):
+        asks = {p: ask for p, search in going.items() if (ask := search.ask())}
+        worst = sorted(asks, key=lambda p: -asks[p].excess_ms)[:left]
+        if not worst:
+            break
+        left -= len(worst)
+        answers = _answers(client, leader, {p: asks[p] for p in worst})
+        for p in worst:
+            if p in answers:
+                going[p].answered(asks[p].timestamp_ms, *answers[p])
+            else:
+                del going[p]
+    return budget - left
+
+
+def _answers(
+    client: KafkaClient, leader: int, asks: Mapping[TopicPartition, Ask]
+) -> dict[TopicPartition, tuple[int, int]]:
+    """The first record that is not older than asked, and its timestamp; absent where there is none or an error."""
+    chunks = in_chunks(asks, PARTITIONS_PER_REQUEST)
+    requests = [list_offsets_by_time({p: asks[p].timestamp_ms for p in chunk}) for chunk in chunks]
+    found: dict[TopicPartition, tuple[int, int]] = {}
+    for answer in client.exchange([(leader, request) for request in requests]):
+        rows = {} if isinstance(answer, Failure) else parse_offsets(answer)
+        found |= {p: (row.offset, row.timestamp) for p, row in rows.items() if not row.error_code and row.offset >= 0}
+    return found
+
+
+def list_offsets_by_time(timestamps_ms: Mapping[TopicPartition, int]) -> Any:
+    """ListOffsets for a timestamp of its own in each partition."""
+    topic = ListOffsetsRequest.ListOffsetsTopic
+    partition = topic.ListOffsetsPartition
+    by_topic: dict[str, list[Any]] = {}
+    for p, timestamp_ms in timestamps_ms.items():
+        by_topic.setdefault(p.topic, []).append(partition(partition_index=p.partition, timestamp=timestamp_ms))
+    return ListOffsetsRequest(
+        replica_id=CONSUMER,
+        isolation_level=READ_UNCOMMITTED,
+        topics=[topic(name=name, partitions=partitions) for name, partitions in by_topic.items()],
+        min_version=1,
+    )

@@ -1,0 +1,168 @@
+"""The log index: rulers in Arrow against rulers in Python, and carried on from snapshot to snapshot."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from chispa import assert_df_equality
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pipeline.analytics.log_index import FORGOTTEN_MS, index_rows, known_rulers, rulers, wanted_times
+from pipeline.analytics.ruler import Ruler
+from pipeline.analytics.ruler_arrow import decoded, encoded
+from pipeline.analytics.ruler_reading import read_rulers
+from pipeline.tables import COMMITTED_OFFSETS, LOG_INDEX, LOG_SAMPLES, WATERMARKS
+from tests.helpers.logsim import Log
+from tests.helpers.rows import frame
+from tests.test_ruler import MINUTE, Step, between_looks, looked_at
+
+START = datetime(2026, 1, 31, tzinfo=UTC)
+START_MS = 1_769_817_600_000
+LOOK = (
+    "snapshot_id captured_at topic partition topic_id leader log_start_offset local_log_start_offset high_watermark "
+    "log_end_offset max_timestamp_ms max_timestamp_offset log_bytes log_bytes_error cleanup_policy error"
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.lists(between_looks, max_size=15), min_size=1, max_size=4))
+def test_arrow_and_numpy_say_what_python_says(histories: list[list[list[Step]]]) -> None:
+    logs = [Log() for _ in histories]
+    made = [looked_at(log, history) for log, history in zip(logs, histories, strict=True)]
+    stored = encoded(made)
+    assert list(decoded(stored)) == made
+    ends = [log.log_end + 3 for log in logs]
+    asked = pa.array([[*range(end), None] for end in ends], pa.list_(pa.int64()))
+    for ruler, end, read in zip(made, ends, read_rulers(stored, asked).to_pylist(), strict=True):
+        assert read.pop() is None
+        for offset in range(end):
+            assert_same(read[offset], ruler, offset)
+
+
+def assert_same(read: dict[str, Any], ruler: Ruler, offset: int) -> None:
+    position, timestamp = ruler.position_at(offset), ruler.timestamp_at(offset)
+    assert (read["position_bytes"] is None) is (position is None)
+    if position:
+        # numpy divides with floats: the value may be one less or more, and so may the error.
+        assert read["position_bytes"] == pytest.approx(position.value, abs=1)
+        assert read["position_error_bytes"] == pytest.approx(position.error, abs=1)
+        assert (read["drift_before_bytes"], read["drift_after_bytes"]) == position.drift
+    if timestamp:
+        assert read["timestamp_ms"] == pytest.approx(timestamp.value, abs=1)
+        assert read["timestamp_error_ms"] == pytest.approx(timestamp.error, abs=1)
+        assert read["is_arrival"] is False
+    before = ruler.timestamp_ms.at(offset)
+    if before and offset >= ruler.last.log_start_offset:
+        assert read["newest_before_ms"] == pytest.approx(before.value, abs=1)
+
+
+def test_no_ruler_and_no_offsets_are_no_readings() -> None:
+    log = Log()
+    made = looked_at(log, [])
+    stored = pa.concat_arrays([encoded([made]), pa.nulls(1, encoded([made]).type)])
+    read = read_rulers(stored, pa.array([None, [5]], pa.list_(pa.int64()))).to_pylist()
+    assert read[0] == []
+    assert set(read[1][0].values()) == {None}
+
+
+def look(minute: int, end: int, size: int, **other: Any) -> tuple[Any, ...]:
+    """A row of `watermarks`: a log that was written to until the minute of the snapshot."""
+    row = {
+        "snapshot_id": minute,
+        "captured_at": START + timedelta(minutes=minute),
+        "topic": "t",
+        "partition": 0,
+        "topic_id": "A",
+        "leader": 1,
+        "log_start_offset": 0,
+        "high_watermark": end,
+        "log_end_offset": end,
+        "max_timestamp_ms": START_MS + minute * MINUTE,
+        "max_timestamp_offset": end - 1,
+        "log_bytes": size,
+        "log_bytes_error": 0,
+    } | other
+    return tuple(row.get(name) for name in LOOK.split())
+
+
+GROWING = [look(1, 100, 1_000), look(2, 200, 3_000), look(3, 300, 3_500)]
+
+
+def rulers_of(spark: SparkSession, looks: list[tuple[Any, ...]], index: DataFrame | None = None) -> DataFrame:
+    known = frame(spark, LOG_INDEX, "topic") if index is None else index
+    samples = frame(spark, LOG_SAMPLES, "snapshot_id topic partition asked_ms offset timestamp_ms", *SAMPLES)
+    seen = {row[0] for row in looks}
+    return rulers(known, frame(spark, WATERMARKS, LOOK, *looks), samples.where(F.col("snapshot_id").isin(seen)), 0)
+
+
+SAMPLES = [(1, "t", 0, START_MS, 0, START_MS + 1_000)]
+
+
+def points(rows: DataFrame) -> list[tuple[Any, ...]]:
+    ruler = rows.orderBy(F.col("snapshot_id").desc()).first()
+    assert ruler
+    return [(p.offset, p.position_bytes, p.timestamp_ms) for p in ruler.ruler.points]
+
+
+def test_each_snapshot_adds_a_point_and_each_look_up_too(spark: SparkSession) -> None:
+    made = rulers_of(spark, GROWING)
+    assert points(made) == [
+        (0, 0, None),
+        (1, None, START_MS + 1_000),
+        (100, 1_000, START_MS + MINUTE),
+        (200, 3_000, START_MS + 2 * MINUTE),
+        (300, 3_500, START_MS + 3 * MINUTE),
+    ]
+    assert sorted(row.snapshot_id for row in made.collect()) == [1, 2, 3]
+
+
+def test_the_index_and_what_was_seen_since_are_the_same_as_everything_at_once(spark: SparkSession) -> None:
+    newest = rulers_of(spark, GROWING[:2]).where("snapshot_id = 2").drop("snapshot_id")
+    index = index_rows(frame(spark, LOG_INDEX, "topic"), newest, 2)
+    at_once = rulers_of(spark, GROWING).where("snapshot_id = 3")
+    assert_df_equality(rulers_of(spark, GROWING[2:], index), at_once, ignore_nullable=True, ignore_row_order=True)
+    assert [row.ruler.seen.log_end_offset for row in known_rulers(index, [1, 2]).collect()] == [200, 200]
+
+
+def test_a_partition_that_could_not_be_read_keeps_its_ruler_for_a_week(spark: SparkSession) -> None:
+    unread = look(3, 300, 3_500, error="NOT_LEADER_OR_FOLLOWER")
+    made = rulers_of(spark, [*GROWING[:2], unread])
+    assert [row.snapshot_id for row in made.orderBy("snapshot_id").collect()] == [1, 2]
+    index = index_rows(frame(spark, LOG_INDEX, "topic"), made.where("snapshot_id = 2").drop("snapshot_id"), 2)
+    nothing = made.where("false").drop("snapshot_id")
+    last_ms = START_MS + 2 * MINUTE
+    kept = [index_rows(index, nothing, last_ms + FORGOTTEN_MS + late).count() for late in (0, 1)]
+    assert kept == [1, 0]
+
+
+COMMITS = [(3, "g", "t", 0, 50), (3, "h", "t", 0, 300), (3, "i", "t", 0, None), (3, "j", "t", 0, 250)]
+
+
+def wanted(spark: SparkSession, newest: tuple[Any, ...], *, with_tiered: bool = False) -> list[tuple[Any, ...]]:
+    found = wanted_times(
+        rulers_of(spark, [*GROWING[:2], newest]).where("snapshot_id = 3"),
+        frame(spark, WATERMARKS, LOOK, newest),
+        frame(spark, COMMITTED_OFFSETS, "snapshot_id group_id topic partition committed_offset", *COMMITS),
+        most=5,
+        with_tiered=with_tiered,
+    )
+    return [(row.leader, row.topic, row.partition, row.rungs) for row in found.collect()]
+
+
+def test_log_start_and_what_is_unread_is_looked_up(spark: SparkSession) -> None:
+    assert wanted(spark, GROWING[2]) == [(1, "t", 0, [0, 50, 250])]
+    assert wanted(spark, look(3, 300, 3_500, log_start_offset=60)) == [(1, "t", 0, [60, 250])]
+
+
+def test_a_tiered_log_is_looked_up_only_if_asked_for(spark: SparkSession) -> None:
+    tiered = look(3, 300, 3_500, local_log_start_offset=40)
+    assert wanted(spark, tiered) == []
+    assert wanted(spark, tiered, with_tiered=True) == [(1, "t", 0, [0, 50, 250])]
+
+
+def test_a_partition_without_a_leader_is_not_looked_up(spark: SparkSession) -> None:
+    assert wanted(spark, look(3, 300, 3_500, leader=None)) == []

@@ -1,0 +1,101 @@
+"""Look-ups by time in a log with nothing hidden: what they cost, and how well times are known then."""
+
+import random
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.analytics.polyline import TOLERANCE
+from pipeline.analytics.ruler import begun
+from pipeline.analytics.time_search import FINEST_MS, FIRST_AGE_MS, TimeSearch
+from tests.helpers.logsim import Log
+
+HOUR = 3_600_000
+
+
+def searched(log: Log, *rungs: int, most: int = 200) -> tuple[TimeSearch, int]:
+    """The search on a log's first snapshot, to its end, and how many look-ups it took."""
+    search, lookups = TimeSearch(begun(log.observe()), rungs), 0
+    while (ask := search.ask()) and lookups < most:
+        lookups += 1
+        found = log.first_from(ask.timestamp_ms)
+        assert found, "nothing is asked for that is newer than all records"
+        search.answered(ask.timestamp_ms, *found)
+    return search, lookups
+
+
+def filled(gap_ms: Callable[[random.Random], float], records: int = 3_000) -> Log:
+    log, chance = Log(segment_bytes=10**9), random.Random(7)
+    for _ in range(records):
+        log.append(1, 100)
+        log.wait(int(gap_ms(chance)))
+    return log
+
+
+WORKLOADS: dict[str, tuple[int, Callable[[random.Random], float]]] = {
+    "steady": (18, lambda chance: 10_000),
+    "log-normal pauses": (20, lambda chance: 10_000 * chance.lognormvariate(0, 2)),
+    "bursts with hours between": (30, lambda chance: 6 * HOUR if chance.random() < 0.01 else 20),
+    "all at once": (12, lambda chance: 0),
+}
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+@pytest.mark.parametrize("rung", [0, 1, 700, 1_500, 2_900, 2_999])
+def test_one_rung_is_known_within_tolerance_after_a_few_look_ups(workload: str, rung: int) -> None:
+    most, gap_ms = WORKLOADS[workload]
+    log = filled(gap_ms)
+    search, lookups = searched(log, rung)
+    found = search.ruler.timestamp_at(rung)
+    assert found
+    tolerated = max(FINEST_MS, TOLERANCE * (log.timestamp_of(2_999) - found.value))
+    assert abs(found.value - log.timestamp_of(rung)) <= found.error <= tolerated
+    assert lookups <= most
+
+
+batches = st.lists(st.tuples(st.integers(1, 20), st.integers(0, HOUR) | st.integers(0, 1_000)), min_size=1, max_size=40)
+
+
+@settings(max_examples=300, deadline=None)
+@given(batches, st.lists(st.floats(0, 1), min_size=1, max_size=5), st.floats(0, 0.99))
+def test_all_rungs_of_any_log_are_known_within_tolerance(
+    produced: list[tuple[int, int]], places: list[float], deleted: float
+) -> None:
+    log = Log()
+    for records, pause_ms in produced:
+        log.append(records, 100)
+        log.wait(pause_ms)
+    log.delete_records(int(deleted * log.log_end))
+    rungs = [log.log_start + int(place * (log.log_end - log.log_start - 1)) for place in places]
+    search, lookups = searched(log, *rungs)
+    end_ms = log.timestamp_of(log.log_end - 1)
+    for rung in rungs:
+        found = search.ruler.timestamp_at(rung)
+        assert found
+        assert abs(found.value - log.timestamp_of(rung)) <= found.error
+        assert found.error <= max(FINEST_MS, TOLERANCE * (end_ms - found.value))
+    assert lookups < 200
+
+
+def test_nothing_is_asked_where_a_record_from_the_future_is_every_answer() -> None:
+    log = filled(lambda chance: 1_000, 10)
+    log.append(1, 100, log.now_ms + HOUR)
+    assert TimeSearch(begun(log.observe()), (3,)).ask() is None
+
+
+def test_records_out_of_order_end_the_search() -> None:
+    log = Log()
+    for age_ms in (0, 50 * FIRST_AGE_MS, 20 * FIRST_AGE_MS, 40 * FIRST_AGE_MS, 0):
+        log.append(1, 100, log.now_ms - age_ms)
+    search, lookups = searched(log, 1, 2, 3)
+    assert search.ask() is None
+    assert lookups <= 20
+
+
+@pytest.mark.parametrize("rung", [9, 10, 11])
+def test_what_is_read_already_is_not_asked_for(rung: int) -> None:
+    log = filled(lambda chance: 30, 10)
+    ask = TimeSearch(begun(log.observe()), (rung,)).ask()
+    assert (ask is None) is (rung >= 9)
