@@ -9,9 +9,10 @@ from pyspark.sql import SparkSession
 from pipeline.kafka.brokers import BrokersSource
 from pipeline.kafka.committed_offsets import CommittedOffsetsSource
 from pipeline.kafka.group_members import GroupMembersSource
+from pipeline.kafka.log_segments import LogSegmentsSource
 from pipeline.kafka.watermarks import WatermarksSource
 
-SOURCES = (BrokersSource, CommittedOffsetsSource, GroupMembersSource, WatermarksSource)
+SOURCES = (BrokersSource, CommittedOffsetsSource, GroupMembersSource, LogSegmentsSource, WatermarksSource)
 
 
 def register(spark: SparkSession) -> None:

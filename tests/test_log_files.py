@@ -1,0 +1,644 @@
+"""The reader of log directories, against a real broker's files and what Kafka's tools say of them, and damage."""
+
+import csv
+import os
+import shutil
+import struct
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyarrow import fs
+
+from pipeline.errors import ConfigError
+from pipeline.kafka.log_dirs import PartitionDir, PartitionLog, Place, list_partitions, open_log, shown
+from pipeline.kafka.log_files import INDEX, TIME_INDEX, parse_index
+
+DATA = Path(__file__).parent / "data" / "segments"
+TRUTH = list(csv.DictReader((DATA / "truth.csv").read_text().splitlines()))
+TOLD = list(csv.DictReader((DATA / "offsets.csv").read_text().splitlines()))
+OFFSETS = {f"{row['topic']}-{row['partition']}": row for row in TOLD}
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The recorded log directory. Not to be changed."""
+    folder = tmp_path_factory.mktemp("recorded")
+    with tarfile.open(DATA / "logdir.tar.xz") as archive:
+        archive.extractall(folder, filter="data")
+    return folder / "logdir"
+
+
+def opened(folder: Path, name: str = "t-0") -> PartitionLog:
+    topic, _, partition = name.rpartition("-")
+    log = open_log(PartitionDir(str(folder), topic, int(partition)))
+    assert log is not None
+    return log
+
+
+def batch(base: int, last: int, stamp_ms: int = 5_000, size: int = 100, attributes: int = 0, magic: int = 2) -> bytes:
+    """A record batch, its fields at the places that DefaultRecordBatch documents; 0xff where its records would be."""
+    data = bytearray(b"\xff" * size)
+    data[:61] = bytes(61)
+    fields = {0: (8, base), 8: (4, size - 12), 16: (1, magic), 17: (4, 77), 21: (2, attributes), 23: (4, last - base)}
+    fields |= {27: (8, stamp_ms), 35: (8, stamp_ms), 57: (4, last - base + 1)}
+    for at, (width, value) in fields.items():
+        data[at : at + width] = value.to_bytes(width, "big", signed=True)
+    return bytes(data)
+
+
+def old_message(magic: int, offset: int = 0) -> bytes:
+    """A message of before 0.11: offset, size, CRC, magic, attributes, [timestamp,] key and value."""
+    body = struct.pack(">IBb", 0xCAFE_F00D, magic, 0) + bytes(8 * magic) + struct.pack(">ii5s", -1, 5, b"hello")
+    return struct.pack(">qi", offset, len(body)) + body
+
+
+def write(folder: Path, files: Mapping[str, bytes], name: str = "t-0") -> Path:
+    """Files of a partition; the number of a segment is filled up to 20 digits."""
+    path = folder / name
+    path.mkdir(parents=True, exist_ok=True)
+    for file, data in files.items():
+        base, _, suffix = file.partition(".")
+        (path / f"{base:0>20}.{suffix}").write_bytes(data)
+    return path
+
+
+def index(*entries: tuple[int, int]) -> bytes:
+    return b"".join(struct.pack(">ii", *entry) for entry in entries)
+
+
+def time_index(*entries: tuple[int, int]) -> bytes:
+    return b"".join(struct.pack(">qi", *entry) for entry in entries)
+
+
+def expected(row: Mapping[str, str]) -> Place:
+    """A row of truth.csv. The position counts from the first file, so with what is left it makes the whole length."""
+    size = int(OFFSETS[f"{row['topic']}-{row['partition']}"]["log_bytes"])
+    left, stamp = int(row["byte_lag"]), row["batch_max_timestamp"]
+    return Place(size - left, left, int(stamp) if stamp else None)
+
+
+def assert_true(name: str, log: PartitionLog) -> None:
+    """Every row of truth.csv and offsets.csv about a partition."""
+    rows = [row for row in TRUTH if f"{row['topic']}-{row['partition']}" == name]
+    assert len(rows) >= 20
+    assert {row["offset"]: log.at(int(row["offset"])) for row in rows} == {r["offset"]: expected(r) for r in rows}
+    assert {log.newest} == {(int(row["active_segment_max_timestamp"]), None) for row in rows}
+    told = OFFSETS[name]
+    assert log.end == (int(told["log_end"]), int(told["log_bytes"]), None)
+    assert log.segments[-1].base_offset == int(told["active_segment_base"])
+    assert log.size_bytes == int(told["log_bytes"])
+
+
+@pytest.mark.parametrize("name", OFFSETS)
+def test_all_is_as_kafkas_own_tools_say(recorded: Path, name: str) -> None:
+    assert_true(name, opened(recorded, name))
+
+
+@pytest.mark.parametrize("name", OFFSETS)
+def test_where_the_local_log_begins_and_whose_it_is(recorded: Path, name: str) -> None:
+    log = opened(recorded, name)
+    assert log.first_local_offset == (641 if name == "seg-trimmed-0" else 0)
+    assert log.topic_id == (recorded / name / "partition.metadata").read_text().split()[-1]
+    assert log.topic_id is not None
+    assert len(log.topic_id) == 22
+
+
+def test_partitions_are_listed(recorded: Path) -> None:
+    assert list_partitions(str(recorded)) == [
+        (str(recorded), "seg-compact", 0),
+        (str(recorded), "seg-compressed", 0),
+        (str(recorded), "seg-compressed", 1),
+        (str(recorded), "seg-plain", 0),
+        (str(recorded), "seg-plain", 1),
+        (str(recorded), "seg-trimmed", 0),
+        (str(recorded), "seg-tx", 0),
+    ]
+
+
+def shifted(by: int) -> Callable[[bytes], bytes]:
+    """All positions are elsewhere."""
+    return lambda data: b"".join(struct.pack(">ii", o, p + by) for o, p in struct.iter_unpack(">ii", data))
+
+
+def early(data: bytes) -> bytes:
+    """All offsets are those of the entry before: each leads to a header, but one too far on."""
+    entries = list(struct.iter_unpack(">ii", data))
+    return index(*((old[0], new[1]) for old, new in pairwise(entries)))
+
+
+SPOILT = {
+    "missing": lambda data: None,
+    "empty": lambda data: b"",
+    "preallocated": lambda data: data + bytes(1_000_000),
+    "stale": lambda data: data[: len(data) // 16 * 8],
+    "half an entry": lambda data: data[:-3],
+    "reversed": lambda data: data[::-1],
+    "noise": lambda data: bytes(range(1, 241)) * 20,
+    "one byte off": shifted(1),
+    "beyond the file": shifted(2_000_000),
+    "too far on": early,
+    "one offset for all": lambda data: index((0, 1)) + data[8:],
+}
+
+
+FOR_OFFSETS_ONLY = ("one byte off", "beyond the file", "too far on", "one offset for all")
+
+
+@pytest.mark.parametrize(
+    ("how", "suffix"),
+    [(how, "index") for how in SPOILT] + [(how, "timeindex") for how in SPOILT if how not in FOR_OFFSETS_ONLY],
+)
+def test_a_spoilt_index_costs_time_only(recorded: Path, tmp_path: Path, how: str, suffix: str) -> None:
+    shutil.copytree(recorded, tmp_path, dirs_exist_ok=True)
+    for file in tmp_path.glob(f"*/*.{suffix}"):
+        data = SPOILT[how](file.read_bytes())
+        file.unlink() if data is None else file.write_bytes(data)
+    for name in OFFSETS:
+        assert_true(name, opened(tmp_path, name))
+
+
+def test_a_time_index_whose_last_entry_is_no_batchs_is_not_believed(tmp_path: Path) -> None:
+    log = batch(0, 3, 900) + batch(4, 7, 700) + batch(8, 9, 800)
+    for lie in [(950, 3), (800, 7), (10**15, 1)]:
+        write(tmp_path, {"0.log": log, "0.timeindex": time_index(lie)})
+        assert opened(tmp_path).newest == (900, None)
+
+
+def test_a_time_index_that_was_written_on_since_is_used_as_far_as_the_log_goes(tmp_path: Path) -> None:
+    folder = write(tmp_path, {"0.log": batch(0, 3, 900) + batch(4, 7, 700)})
+    log = opened(tmp_path)
+    with (folder / f"{0:020}.log").open("ab") as file:
+        file.write(batch(8, 9, 990))
+    write(tmp_path, {"0.timeindex": time_index((900, 3), (990, 9))})
+    assert log.newest == (900, None)
+
+
+class Written(NamedTuple):
+    """A batch, and whether a segment begins with it, an index entry is written for it, and what went before it."""
+
+    hole: int
+    records: int
+    size: int
+    stamp_ms: int
+    is_first: bool
+    is_indexed: bool
+
+
+written = st.builds(
+    Written,
+    st.just(0) | st.integers(0, 9),
+    st.integers(1, 9),
+    st.integers(61, 300),
+    st.integers(-1, 50),
+    st.integers(0, 5).map(lambda n: n == 0),
+    st.booleans(),
+)
+lies = st.binary(max_size=60) | st.lists(st.tuples(st.integers(1, 120), st.integers(0, 3_000)), max_size=6).map(
+    lambda entries: index(*sorted(entries))
+)
+
+
+class Known(NamedTuple):
+    """What is true of a batch of a log that the test wrote."""
+
+    base: int
+    last: int
+    position: int
+    stamp_ms: int
+
+
+def written_log(folder: Path, history: list[Written]) -> list[list[Known]]:
+    """Files as Kafka writes them, and their batches by segment."""
+    files: dict[str, bytes] = {}
+    segments: list[list[Known]] = []
+    offset = position = 0
+    for item in history:
+        if item.is_first or not segments:
+            segment, newest = offset, (-1, 0)
+            segments.append([])
+            files |= {f"{segment}.log": b"", f"{segment}.index": b"", f"{segment}.timeindex": b""}
+        base = offset + item.hole
+        offset = base + item.records
+        segments[-1].append(Known(base, offset - 1, position, item.stamp_ms))
+        newest = max(newest, (item.stamp_ms, segment - offset), key=lambda stamp: stamp[0])
+        if item.is_indexed and files[f"{segment}.log"]:
+            files[f"{segment}.index"] += index((offset - 1 - segment, len(files[f"{segment}.log"])))
+            files[f"{segment}.timeindex"] += time_index((newest[0], -newest[1] - 1)) if newest[0] >= 0 else b""
+        files[f"{segment}.log"] += batch(base, offset - 1, item.stamp_ms, item.size)
+        position += item.size
+    write(folder, files)
+    return segments
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(written, min_size=1, max_size=40), st.none() | lies, st.none() | st.binary(max_size=60))
+def test_any_offset_of_any_log_is_found(history: list[Written], lie: bytes | None, time_lie: bytes | None) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        segments = written_log(Path(name), history)
+        for suffix, data in (("index", lie), ("timeindex", time_lie)):
+            for file in Path(name).glob(f"t-0/*.{suffix}") if data is not None else ():
+                file.write_bytes(data or b"")
+        log = opened(Path(name))
+        size, batches = sum(h.size for h in history), [known for segment in segments for known in segment]
+        for offset in range(batches[-1].last + 1):
+            found = next(known for known in batches if known.last >= offset)
+            stamp = found.stamp_ms if found.stamp_ms >= 0 else None
+            assert log.at(offset) == (found.position, size - found.position, stamp, None)
+        assert log.end == (batches[-1].last + 1, size, None)
+        stamps = [[known.stamp_ms for known in segment if known.stamp_ms >= 0] for segment in segments]
+        assert log.newest == (next((max(s) for s in reversed(stamps) if s), None), None)
+
+
+def test_a_header_says_what_there_is_to_know_of_a_batch(tmp_path: Path) -> None:
+    attributes = [0, 1, 2, 3, 4, 7, 8, 16, 32]
+    write(tmp_path, {"0.log": b"".join(batch(i, i, attributes=a) for i, a in enumerate(attributes))})
+    batches = list(opened(tmp_path).segments[0].scan())
+    assert [b.codec for b in batches[:6]] == ["none", "gzip", "snappy", "lz4", "zstd", None]
+    assert [b.timestamp_type for b in batches] == ["CreateTime"] * 6 + ["LogAppendTime"] + ["CreateTime"] * 2
+    assert [b.is_transactional for b in batches] == [False] * 7 + [True, False]
+    assert [b.is_control for b in batches] == [False] * 8 + [True]
+    second = batches[1]
+    assert (second.base_offset, second.last_offset, second.position) == (1, 1, 100)
+    assert (second.size, second.record_count, second.max_timestamp_ms) == (100, 1, 5_000)
+
+
+WHOLE = batch(0, 3, 900) + batch(4, 9, 700)
+AFTER_WHOLE = Place(200, 0)
+
+
+@pytest.mark.parametrize(
+    "torn",
+    [
+        pytest.param(batch(10, 12)[:8], id="an offset"),
+        pytest.param(batch(10, 12)[:16], id="before the magic"),
+        pytest.param(batch(10, 12)[:17], id="after the magic"),
+        pytest.param(batch(10, 12)[:60], id="a header but for a byte"),
+        pytest.param(batch(10, 12)[:61], id="a header"),
+        pytest.param(batch(10, 12)[:99], id="a batch but for a byte"),
+        pytest.param(batch(10, 12)[:12] + bytes(88), id="a header written in part"),
+        pytest.param(batch(12, 10), id="last before first"),
+        pytest.param(batch(10, 12, magic=3), id="an unknown magic"),
+        pytest.param(batch(10, 12, magic=1), id="magic 1"),
+        pytest.param(old_message(1, 10), id="an old message after a new one"),
+        pytest.param(batch(10, 12)[:23] + b"\xff" * 4 + batch(10, 12)[27:], id="a negative delta"),
+        pytest.param(batch(10, 12)[:57] + b"\xff" * 4 + batch(10, 12)[61:], id="a negative count"),
+        pytest.param(batch(10, 12)[:8] + (48).to_bytes(4, "big") + batch(10, 12)[12:], id="a length below a header's"),
+        pytest.param(
+            batch(10, 12)[:8] + (-5).to_bytes(4, "big", signed=True) + batch(10, 12)[12:], id="negative length"
+        ),
+        pytest.param(b"\xff" * 100, id="noise"),
+    ],
+)
+@pytest.mark.parametrize(
+    "entries", [b"", index((9, 100)), index((9, 100), (12, 200))], ids=["bare", "indexed", "beyond"]
+)
+def test_a_torn_tail_is_named_and_the_good_part_kept(tmp_path: Path, torn: bytes, entries: bytes) -> None:
+    write(tmp_path, {"0.log": WHOLE + torn, "0.index": entries, "0.timeindex": time_index((900, 3))})
+    log = opened(tmp_path)
+    assert log.at(5) == (100, 100, 700, None)
+    assert log.at(10) == AFTER_WHOLE
+    assert log.newest[0] == 900
+    for error in (log.end.error, log.newest[1]):
+        assert error is not None
+        assert error.startswith(f"CORRUPT_MESSAGE: {0:020}.log has ")
+        assert f"at byte 200 of {200 + len(torn)}" in error
+    assert log.end[:2] == (10, 200)
+    assert log.at(11).error == "OFFSET_OUT_OF_RANGE: local offsets go from 0 to 10"
+
+
+def test_a_batch_with_offsets_that_were_there_before_is_damage(tmp_path: Path) -> None:
+    write(tmp_path, {"0.log": WHOLE + batch(9, 12)})
+    end = opened(tmp_path).end
+    assert end[:2] == (10, 200)
+    assert str(end.error).startswith("CORRUPT_MESSAGE")
+
+
+def test_a_first_header_written_in_part_is_damage_and_no_old_format(tmp_path: Path) -> None:
+    write(tmp_path, {"7.log": batch(7, 9)[:12] + bytes(88)})
+    end = opened(tmp_path).end
+    assert end[:2] == (7, 0)
+    assert end.error is not None
+    assert end.error.startswith("CORRUPT_MESSAGE")
+
+
+@pytest.mark.parametrize("zeros", [1, 60, 61, 5_000_000])
+def test_a_preallocated_tail_is_no_part_of_the_log(tmp_path: Path, zeros: int) -> None:
+    write(tmp_path, {"0.log": WHOLE + bytes(zeros), "0.index": bytes(800), "0.timeindex": bytes(1_200)})
+    log = opened(tmp_path)
+    assert (log.at(0), log.at(10)) == ((0, 200, 900, None), AFTER_WHOLE)
+    assert (log.end, log.newest) == ((10, 200, None), (900, None))
+
+
+@pytest.mark.parametrize(
+    "within",
+    [
+        pytest.param(bytes(300), id="zeros"),
+        pytest.param(batch(9, 9, size=300), id="too far on"),
+        pytest.param(batch(4, 4, size=100) + b"\xff" * 200, id="too far back"),
+        pytest.param(batch(4, 4, size=301), id="beyond the end"),
+    ],
+)
+def test_an_index_that_leads_into_records_is_not_believed(tmp_path: Path, within: bytes) -> None:
+    """Records may hold anything, also what looks like a batch."""
+    holder = batch(4, 9, 700, size=400)[:100] + within[:300]
+    write(tmp_path, {"0.log": WHOLE[:100] + holder, "0.index": index((5, 200))})
+    log = opened(tmp_path)
+    assert (log.at(5), log.newest, log.end) == ((100, 400, 700, None), (900, None), (10, 500, None))
+
+
+def test_an_index_is_read_as_far_as_it_rises() -> None:
+    def read(*entries: tuple[int, int]) -> list[tuple[int, int]]:
+        return [tuple(entry) for entry in parse_index(index(*entries), INDEX).tolist()]
+
+    assert read((5, 100), (9, 200), (0, 0), (12, 300)) == [(5, 100), (9, 200)]
+    assert read((5, 100), (5, 200)) == read((5, 100), (9, 100)) == read((5, 100)) == [(5, 100)]
+    assert read((-5, 100)) == read((5, -100)) == read((0, 0), (5, 100)) == read() == []
+    stamps = parse_index(time_index((900, 0), (950, 3), (940, 9)) + b"half", TIME_INDEX)
+    assert stamps.tolist() == [(900, 0), (950, 3)]
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_old_messages_are_refused_by_name(tmp_path: Path, magic: int) -> None:
+    write(tmp_path, {"0.log": old_message(magic) + old_message(magic, 1)})
+    log = opened(tmp_path)
+    refusal = f"UNSUPPORTED_FOR_MESSAGE_FORMAT: {0:020}.log has messages of before Kafka 0.11 (magic 0 or 1)"
+    assert log.at(0) == Place(error=refusal)
+    assert (log.end, log.newest) == ((None, None, refusal), (None, refusal))
+
+
+def test_segments_after_old_ones_are_read(tmp_path: Path) -> None:
+    write(tmp_path, {"0.log": old_message(1), "1.log": batch(1, 4)})
+    log = opened(tmp_path)
+    assert log.at(1) == (len(old_message(1)), 100, 5_000, None)
+    assert str(log.at(0).error).startswith("UNSUPPORTED_FOR_MESSAGE_FORMAT")
+
+
+def test_damage_in_an_older_segment_hides_what_is_behind_it_there_only(tmp_path: Path) -> None:
+    write(tmp_path, {"0.log": batch(0, 4) + b"\xff" * 100 + batch(8, 9), "10.log": batch(10, 12)})
+    log = opened(tmp_path)
+    assert (log.at(4), log.at(10)) == ((0, 400, 5_000, None), (300, 100, 5_000, None))
+    assert [str(log.at(offset).error)[:15] for offset in (5, 8)] == ["CORRUPT_MESSAGE"] * 2
+
+
+def test_an_offset_that_compaction_took_is_at_the_next_batch_even_in_another_segment(tmp_path: Path) -> None:
+    emptied = bytearray(batch(20, 29, 1_000))
+    emptied[57:61] = bytes(4)  # all its records are gone, it stays for its producer's sequence
+    write(tmp_path, {"0.log": batch(3, 5, 500), "10.log": b"", "20.log": bytes(emptied) + batch(40, 41, 2_000)})
+    log = opened(tmp_path)
+    assert log.at(0) == log.at(5) == (0, 300, 500, None)
+    assert log.at(6) == log.at(15) == log.at(29) == (100, 200, 1_000, None)
+    assert log.at(30) == (200, 100, 2_000, None)
+
+
+def test_an_empty_active_segment_ends_the_log_and_its_newest_timestamp_is_the_one_befores(tmp_path: Path) -> None:
+    write(tmp_path, {"0.log": batch(0, 4, 900), "5.log": bytes(1_000), "5.index": bytes(80)})
+    log = opened(tmp_path)
+    assert (log.end, log.newest) == ((5, 100, None), (900, None))
+    assert (log.at(4), log.at(5)) == ((0, 100, 900, None), (100, 0, None, None))
+
+
+def test_a_partition_without_a_record_has_an_end_and_no_timestamp(tmp_path: Path) -> None:
+    write(tmp_path, {"7.log": b""})
+    log = opened(tmp_path)
+    assert (log.end, log.newest, log.at(7)) == ((7, 0, None), (None, None), (0, 0, None, None))
+    assert log.at(6).error == log.at(8).error == "OFFSET_OUT_OF_RANGE: local offsets go from 7 to 7"
+
+
+def test_a_timestamp_that_no_producer_gave_is_null(tmp_path: Path) -> None:
+    write(tmp_path, {"0.log": batch(0, 4, -1)})
+    log = opened(tmp_path)
+    assert (log.at(2), log.newest) == ((0, 100, None, None), (None, None))
+
+
+def test_what_is_written_after_the_listing_changes_nothing(tmp_path: Path) -> None:
+    folder = write(tmp_path, {"0.log": WHOLE})
+    log = opened(tmp_path)
+    with (folder / f"{0:020}.log").open("ab") as file:
+        file.write(batch(10, 20, 9_000))
+    write(tmp_path, {"0.index": index((20, 200)), "21.log": batch(21, 21)})
+    assert (log.end, log.newest, log.at(4)) == ((10, 200, None), (900, None), (100, 100, 700, None))
+    assert opened(tmp_path).end == (22, 400, None)
+
+
+def test_a_batch_that_was_just_being_written_is_no_damage(tmp_path: Path) -> None:
+    folder = write(tmp_path, {"0.log": WHOLE + batch(10, 20)[:50]})
+    log = opened(tmp_path)
+    with (folder / f"{0:020}.log").open("ab") as file:
+        file.write(batch(10, 20)[50:])
+    assert (log.end, log.newest, log.at(10)) == ((10, 200, None), (900, None), AFTER_WHOLE)
+
+
+def test_a_file_that_vanishes_after_the_listing_is_an_error_where_it_is_needed(tmp_path: Path) -> None:
+    folder = write(tmp_path, {"0.log": WHOLE, "10.log": batch(10, 12)})
+    first, active = (folder / f"{base:020}.log" for base in (0, 10))
+    log = opened(tmp_path)
+    first.unlink()
+    assert log.at(10) == (200, 100, 5_000, None)
+    assert str(log.at(9).error).startswith(f"KAFKA_STORAGE_ERROR: {first.name}: ")
+    log = opened(tmp_path)
+    active.unlink()
+    refusal = log.end.error
+    assert log.end == (None, None, refusal)
+    assert log.newest == (None, refusal)
+    assert str(refusal).startswith(f"KAFKA_STORAGE_ERROR: {active.name}: ")
+
+
+@pytest.mark.parametrize("size", [100, 101, 150])
+def test_a_file_that_its_broker_cuts_while_it_is_read_ends_there(tmp_path: Path, size: int) -> None:
+    """As a full one loses what was preallocated, or a follower's what its leader does not have."""
+    folder = write(tmp_path, {"0.log": WHOLE})
+    log = opened(tmp_path)
+    os.truncate(folder / f"{0:020}.log", size)
+    assert (log.end, log.newest) == ((4, 100, None), (900, None))
+
+
+def test_a_preallocated_file_that_is_full_and_cut_while_it_is_read_ends_there(tmp_path: Path) -> None:
+    folder = write(tmp_path, {"0.log": WHOLE + bytes(1_000), "0.index": index((9, 100))})
+    log = opened(tmp_path)
+    os.truncate(folder / f"{0:020}.log", 200)
+    assert (log.end, log.newest, log.at(10)) == ((10, 200, None), (900, None), AFTER_WHOLE)
+
+
+def test_a_scan_that_is_under_way_outlives_its_file(tmp_path: Path) -> None:
+    folder = write(tmp_path, {"0.log": b"".join(batch(i, i, size=10_000) for i in range(100))})
+    scan = opened(tmp_path).segments[0].scan()
+    batches = iter(scan)
+    first = next(batches)
+    (folder / f"{0:020}.log").unlink()
+    assert len([first, *batches]) == 100
+    assert (scan.end, scan.error) == (1_000_000, None)
+
+
+def test_a_partition_without_a_segment_is_an_error_and_one_that_is_not_there_is_none(tmp_path: Path) -> None:
+    (tmp_path / "t-0").mkdir()
+    log = opened(tmp_path)
+    assert (log.end, log.at(0)) == ((None, None, "KAFKA_STORAGE_ERROR: no segment"), Place(error=log.end.error))
+    assert (log.first_local_offset, log.newest, log.topic_id) == (None, (None, None), None)
+    assert open_log(PartitionDir(str(tmp_path), "t", 1)) is None
+
+
+def test_only_what_is_named_like_kafkas_own_is_read(tmp_path: Path) -> None:
+    stray = "t-0.0123456789abcdef0123456789abcdef"
+    odd = [
+        f"{stray}-delete",
+        f"{stray}-future",
+        f"{stray}-stray",
+        "t",
+        "t-",
+        "-0",
+        "t-01",
+        "t-x",
+        "t-٣",
+        "t-0\n",
+    ]
+    odd += ["lost+found", "a b-0", "ö-0", "t-2147483648", f"{'x' * 250}-0", "remote-log-index-cache", "t-1e3"]
+    for name in [*odd, "t-0", "..-0", "a-b-c-7", "t-delete-0", "t--1", "t.1_x-2147483647"]:
+        (tmp_path / name).mkdir()
+    (tmp_path / os.fsdecode(b"\xff-0")).mkdir()
+    (tmp_path / "file-0").touch()
+    (tmp_path / "dead-0").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "linked-0").symlink_to(tmp_path / "t-0")
+    names = [f"{p.topic}-{p.partition}" for p in list_partitions(str(tmp_path))]
+    assert names == ["..-0", "a-b-c-7", "linked-0", "t-0", "t--1", "t-delete-0", "t.1_x-2147483647"]
+
+
+def test_only_segments_of_the_log_are_read(tmp_path: Path) -> None:
+    good = f"{3:020}.log"
+    folder = write(tmp_path, {"3.log": batch(3, 4)})
+    for name in [f"{9:020}.log{s}" for s in (".deleted", ".cleaned", ".swap", "\n")] + [
+        "9.log",
+        f"{9:021}.log",
+        "9" * 20 + ".log",
+    ]:
+        (folder / name).write_bytes(batch(9, 9))
+    (folder / f"{10:020}.log").mkdir()
+    os.mkfifo(folder / f"{11:020}.log")
+    (folder / os.fsdecode(b"\xff.log")).touch()
+    assert [segment.name for segment in opened(tmp_path).segments] == [good]
+
+
+@pytest.mark.parametrize("topic", ["../t", "t/../t", "/t", "", "t\n", "t\0", "x" * 250])
+def test_a_topics_name_does_not_lead_out_of_the_directory(tmp_path: Path, topic: str) -> None:
+    write(tmp_path, {"0.log": WHOLE})
+    (tmp_path / "inner").mkdir()
+    assert open_log(PartitionDir(str(tmp_path / "inner"), topic, 0)) is None
+
+
+@pytest.mark.parametrize("text", ["", "version: 0\ntopic_id: " + "A" * 22, "topic_id: short", "\xff\0", "version: 0"])
+def test_a_topic_id_that_is_not_there_is_null(tmp_path: Path, text: str) -> None:
+    folder = write(tmp_path, {"0.log": b""})
+    (folder / "partition.metadata").write_text(text, encoding="latin-1")
+    assert opened(tmp_path).topic_id is None
+
+
+@pytest.mark.parametrize("form", ["{}", "{}/", "file://{}"])
+def test_a_directory_is_a_path_or_a_uri(recorded: Path, form: str) -> None:
+    log_dir = form.format(recorded)
+    assert len(list_partitions(log_dir)) == 7
+    log = open_log(PartitionDir(log_dir, "seg-tx", 0))
+    assert log is not None
+    assert log.end.offset == 940
+
+
+def test_a_path_may_be_relative_and_odd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "a b%20#?:c", {"0.log": WHOLE})
+    monkeypatch.chdir(tmp_path)
+    log = opened(Path("a b%20#?:c"))
+    assert (log.end.offset, log.path) == (10, f"{tmp_path}/a b%20#?:c/t-0")
+
+
+@pytest.mark.parametrize(
+    ("log_dir", "message"),
+    [
+        pytest.param("/no/such/place", "log directory '/no/such/place' cannot be listed: ", id="nowhere"),
+        pytest.param(
+            "nope://me:secret@host/x?key=secret", "log directory 'nope://host/x' is no path and no URI", id="scheme"
+        ),
+    ],
+)
+def test_a_directory_that_cannot_be_opened_is_named_without_its_password(log_dir: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message.replace("?", "[?]")) as caught:
+        list_partitions(log_dir)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_directory_is_shown_without_what_is_secret() -> None:
+    assert shown("s3://key:sec/ret@bucket/a@b?secret_key=x") == "s3://bucket/a@b"
+    assert shown("abfss://container@account/a:b") == "abfss://container@account/a:b"
+    assert shown("/a@b?c") == "/a@b?c"
+
+
+class Counting:
+    """A file system that counts what is read."""
+
+    def __init__(self) -> None:
+        self.files = fs.LocalFileSystem()
+        self.reads: list[int] = []
+
+    def open_input_file(self, path: str) -> Any:
+        return CountedFile(self.files.open_input_file(path), self.reads)
+
+    def get_file_info(self, path: str) -> Any:
+        return self.files.get_file_info(path)
+
+
+class CountedFile:
+    def __init__(self, file: Any, reads: list[int]) -> None:
+        self.file, self.reads = file, reads
+
+    def __enter__(self) -> "CountedFile":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()
+
+    def read_at(self, size: int, position: int) -> bytes:
+        self.reads.append(size)
+        data: bytes = self.file.read_at(size, position)
+        return data
+
+
+SIZE, BATCH_SIZE, RECORDS = 1 << 30, 1 << 20, 10
+
+
+@pytest.fixture(scope="module")
+def gigabyte(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """One segment of 1 GiB, batches of 1 MiB that are holes on the disk but for their headers, and its indexes."""
+    folder = tmp_path_factory.mktemp("gigabyte")
+    positions = list(accumulate([BATCH_SIZE] * (SIZE // BATCH_SIZE - 1), initial=0))
+    path = write(folder, {"0.log": b""})
+    with (path / f"{0:020}.log").open("wb") as file:
+        file.truncate(SIZE)
+        for n, position in enumerate(positions):
+            file.seek(position)
+            file.write(batch(n * RECORDS, n * RECORDS + 9, 1_000 + n, BATCH_SIZE)[:61])
+    write(folder, {"0.index": index(*((n * RECORDS + 9, p) for n, p in enumerate(positions) if n % 2))})
+    stamps = time_index(*((1_000 + n, n * RECORDS + 9) for n in range(1, len(positions), 2)))
+    write(folder, {"0.timeindex": stamps + bytes(10_000_000)})
+    yield folder
+    shutil.rmtree(folder)
+
+
+def test_an_offset_in_a_gigabyte_is_found_without_reading_it(gigabyte: Path) -> None:
+    counting = Counting()
+    log = opened(gigabyte)
+    log = replace(log, segments=(replace(log.segments[0], files=counting),))
+    assert log.at(5_005) == (500 * BATCH_SIZE, SIZE - 500 * BATCH_SIZE, 1_500, None)
+    assert log.newest == (1_000 + SIZE // BATCH_SIZE - 1, None)
+    assert sum(counting.reads) < 3_000_000
+    assert len(counting.reads) < 20
+
+
+def test_a_scan_of_a_gigabyte_asks_seldom(gigabyte: Path) -> None:
+    counting = Counting()
+    segment = replace(opened(gigabyte).segments[0], files=counting)
+    assert sum(1 for _ in segment.scan()) == SIZE // BATCH_SIZE
+    assert len(counting.reads) < 270
