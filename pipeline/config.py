@@ -95,8 +95,9 @@ class LimitsConfig(Section):
 class ClusterConfig(Section):
     """One Kafka cluster: how to reach it, and what of it is read.
 
-    `index_lookups` bounds the look-ups by time that a snapshot makes at each broker, 0 makes none; in partitions with
-    tiered storage there are none unless `index_lookups_tiered`.
+    `log_dirs` are its brokers' log directories, paths or URIs, if executors can read them: bytes and times are exact
+    then. `index_lookups` bounds the look-ups by time that a snapshot makes at each broker, 0 makes none; in partitions
+    with tiered storage there are none unless `index_lookups_tiered`.
     """
 
     bootstrap_servers: Annotated[tuple[HostPort, ...], NotEmpty]
@@ -104,6 +105,7 @@ class ClusterConfig(Section):
     topics: TopicFilter = TopicFilter()
     client: ClientConfig = ClientConfig()
     limits: LimitsConfig = LimitsConfig()
+    log_dirs: tuple[str, ...] = ()
     index_lookups: Annotated[Int, Field(ge=0)] = 2_000
     index_lookups_tiered: bool = False
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from pyspark.sql import SparkSession
@@ -17,6 +18,7 @@ from pipeline.analytics import lag as lag_analytics
 from pipeline.config import Config
 from pipeline.errors import LakeError
 from pipeline.index import Index
+from pipeline.kafka.log_segments import locate
 from pipeline.lake import FAILURES, Clock, Lake, first_line, of_snapshots, utc_date
 from pipeline.ledger import COMPLETE
 from pipeline.tables import (
@@ -55,7 +57,7 @@ def compute_lag(spark: SparkSession, config: Config, clusters: Sequence[str], cl
     done, failures = 0, []
     for cluster in clusters:
         try:
-            done += compute_cluster(lake, cluster, clock)
+            done += compute_cluster(lake, cluster, clock, config.clusters[cluster].log_dirs)
         except FAILURES as exc:
             failures.append(f"{cluster}: {first_line(exc)}")
     if failures:
@@ -63,9 +65,13 @@ def compute_lag(spark: SparkSession, config: Config, clusters: Sequence[str], cl
     return done
 
 
-def compute_cluster(lake: Lake, cluster: str, clock: Clock) -> int:
-    """Bring `lag` up to date for one cluster, batch by batch; the number of snapshots computed."""
+def compute_cluster(lake: Lake, cluster: str, clock: Clock, log_dirs: Sequence[str] = ()) -> int:
+    """Bring `lag` up to date for one cluster, batch by batch; the number of snapshots computed.
+
+    Bytes and times are exact where executors can read the brokers' `log_dirs`.
+    """
     done, more = 0, True
+    placing = partial(locate, log_dirs=log_dirs) if log_dirs else None
     while more:
         batch, more = next_batch(lake, cluster)
         if not batch:
@@ -78,6 +84,7 @@ def compute_cluster(lake: Lake, cluster: str, clock: Clock) -> int:
             lake.read_snapshots(GROUP_MEMBERS, cluster, ids),
             lake.read_snapshots(LAG, cluster, before(lake, cluster, ids[0])),
             index.rulers(ids),
+            placing,
         )
         lake.replace(LAG, rows, of_snapshots(cluster, ids))
         now = clock()

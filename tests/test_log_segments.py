@@ -6,6 +6,7 @@ import re
 import shutil
 import tarfile
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import pytest
 from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 
+from pipeline.analytics.lag import compute_lag
+from pipeline.analytics.log_index import rulers
 from pipeline.errors import ConfigError
 from pipeline.kafka.log_dirs import PartitionDir
 from pipeline.kafka.log_segments import (
@@ -23,6 +26,8 @@ from pipeline.kafka.log_segments import (
     locate,
     place_rows,
 )
+from pipeline.tables import COMMITTED_OFFSETS, GROUP_MEMBERS, LAG, LOG_INDEX, LOG_SAMPLES, WATERMARKS
+from tests.helpers.rows import frame
 
 DATA = Path(__file__).parent / "data" / "segments"
 TRUTH = list(csv.DictReader((DATA / "truth.csv").read_text().splitlines()))
@@ -39,6 +44,9 @@ DUMPED = re.compile(
 )
 OLD_MESSAGE = bytes.fromhex("0000000000000000 00000016 cafef00d 01 00 0000000000000000 ffffffff ffffffff")
 """Offset, size, CRC, magic 1, attributes, timestamp, no key, no value."""
+
+ENDS = "log_start last_stable_offset high_watermark log_end log_bytes"
+WATERMARK = "snapshot_id topic partition log_start_offset last_stable_offset high_watermark log_end_offset log_bytes"
 
 Row = tuple[Any, ...]
 
@@ -307,3 +315,25 @@ def test_locating_spreads_over_tasks_with_one_shuffle(spark: SparkSession, recor
         assert frame.rdd.getNumPartitions() == 3
     finally:
         spark.conf.set("spark.sql.shuffle.partitions", "1")
+
+
+def test_lag_of_a_cluster_with_log_dirs_is_kip_532_s_to_the_byte_and_millisecond(
+    spark: SparkSession, recorded: Path
+) -> None:
+    ends = [(1, row["topic"], int(row["partition"]), *(int(row[name]) for name in ENDS.split())) for row in TOLD]
+    commits = [(1, f"at {r['offset']}", r["topic"], int(r["partition"]), int(r["offset"])) for r in TRUTH]
+    watermarks = frame(spark, WATERMARKS, WATERMARK, *ends)
+    lag = compute_lag(
+        frame(spark, COMMITTED_OFFSETS, "snapshot_id group_id topic partition committed_offset", *commits),
+        watermarks,
+        frame(spark, GROUP_MEMBERS, "snapshot_id"),
+        frame(spark, LAG, "snapshot_id"),
+        rulers(frame(spark, LOG_INDEX, "topic"), watermarks, frame(spark, LOG_SAMPLES, "topic"), asked_from=0),
+        partial(locate, log_dirs=[str(recorded)]),
+    )
+    found = {(r.topic, r.partition, r.committed_offset): r for r in lag.collect()}
+    assert len(found) == len(TRUTH)
+    for r in TRUTH:
+        row = found[r["topic"], int(r["partition"]), int(r["offset"])]
+        assert (row.kip532_bytes, row.kip532_ms) == (int(r["byte_lag"]), int(r["time_lag_ms"])), r
+        assert (row.bytes_method, row.time_method, row.bytes_error, row.time_error_ms) == ("exact", "exact", 0, 0)

@@ -32,12 +32,14 @@ READING = StructType(
         ),
         StructField("is_arrival", BooleanType()),
         StructField("is_local", BooleanType()),
+        StructField("is_exact", BooleanType()),
     ]
 )
 """A rung on a ruler. `timestamp_ms` is that of the record at the offset, `newest_before_ms` the greatest before it.
 
 At the end of the log there is no record yet: both are the greatest so far. NULL where the ruler does not reach, or the
 log begins later. `is_arrival`: the times are the snapshots' clock. `is_local`: the bytes are on the broker's disk.
+`is_exact`: read from the log itself, which a ruler's are not.
 """
 READINGS = ArrayType(READING)
 
@@ -124,7 +126,7 @@ def _read(rulers: pa.StructArray, where: Longs, at: Longs) -> Sequence[pa.Array]
     has_record = is_in_log & (has_record | is_end)
     longs = [(v, has_bytes) for v in (position.value, position.error, *position.drift)]
     longs += [(record_ms, has_record), (record_error, has_record), (before_ms, has_before), (before_error, has_before)]
-    flags = [(is_arrival & ~up_to[0].is_known, has_record), (is_local, is_in_log)]
+    flags = [(is_arrival & ~up_to[0].is_known, has_record), (is_local, is_in_log), (~has_ruler, has_ruler)]
     return [pa.array(v, mask=~known) for v, known in longs] + [pa.array(v, mask=~known) for v, known in flags]
 
 

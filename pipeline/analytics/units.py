@@ -55,11 +55,16 @@ def drift(lower: Rung, upper: Rung) -> Column:
 
 
 def bytes_method(lower: Rung, upper: Rung) -> Column:
-    """`interpolated`, `extrapolated` across growth that was estimated, `local_only` where they are stored elsewhere."""
+    """How bytes were read.
+
+    `exact`, `interpolated`, `extrapolated` across growth that was estimated, `local_only` below what is on the broker's
+    disk, where they are not known.
+    """
     return (
         F.when(lower.offset == upper.offset, "exact")
         .when(~lower.reading["is_local"], "local_only")
         .when(bytes_between(lower, upper).isNull(), F.lit(None).cast("string"))
+        .when(lower.reading["is_exact"] & upper.reading["is_exact"], "exact")
         .when(drift(lower, upper) > 0, "extrapolated")
         .otherwise("interpolated")
     )
@@ -79,10 +84,11 @@ def ms_error(lower: Rung, upper: Rung) -> Column:
 
 
 def time_method(lower: Rung, upper: Rung) -> Column:
-    """`interpolated`, or `arrival` where the clock is that of the snapshots."""
+    """`exact`, `interpolated`, or `arrival` where the clock is that of the snapshots."""
     return (
         F.when(lower.offset == upper.offset, "exact")
         .when(ms_between(lower, upper).isNull(), F.lit(None).cast("string"))
+        .when(lower.reading["is_exact"] & upper.reading["is_exact"], "exact")
         .when(lower.reading["is_arrival"] | upper.reading["is_arrival"], "arrival")
         .otherwise("interpolated")
     )

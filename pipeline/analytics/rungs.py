@@ -1,0 +1,110 @@
+"""The rungs that lag in bytes and time is measured between, each read on the ruler of its partition, or exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from pipeline.analytics.ladder import is_recreated
+from pipeline.analytics.log_index import readings
+from pipeline.analytics.ruler_reading import READING
+from pipeline.analytics.units import Rung
+
+SHARED_RUNGS = {"log_start": "log_start_offset", "high_watermark": "high_watermark", "log_end": "log_end_offset"}
+READER_RUNGS = {"committed": "committed_offset", "consumed": "consumed_offset", "fetched": "fetched_offset"}
+"""The rungs of a partition, and those of one reader: name → column."""
+
+Locate = Callable[[DataFrame], DataFrame]
+"""Places offsets exactly: rows of (topic, partition, offset) → rows of `pipeline.kafka.log_segments.PLACES`."""
+
+
+def gathered(readers: DataFrame, by: list[str]) -> DataFrame:
+    """The readers of each partition in one array `readers`, so that its ruler is read once for all of them."""
+    reader = F.struct(*(name for name in readers.columns if name not in by))
+    return readers.groupBy(*by).agg(F.collect_list(reader).alias("readers"))
+
+
+def with_readings(partitions: DataFrame, locate: Locate | None = None) -> DataFrame:
+    """A row for each of a partition's `readers`, with the READING of every rung: `<rung>_reading`.
+
+    `partitions` have readers, ruler and the rungs of SHARED_RUNGS. With `locate`, what it finds is taken.
+    """
+    all_readings = readings(F.col("ruler"), _offsets())
+    if locate is not None:
+        partitions = partitions.join(_places(partitions, locate), ["topic", "partition"], how="left")
+        all_readings = F.transform(F.arrays_zip(_offsets().alias("offset"), all_readings.alias("reading")), _surest)
+    keep = [c for c in partitions.columns if c not in ("readers", "ruler", "places")]
+    read = partitions.withColumn("all_readings", all_readings)
+    own = F.arrays_zip("readers", *(_own(i).alias(f"{name}_reading") for i, name in enumerate(READER_RUNGS)))
+    rows = read.select(*keep, "all_readings", F.explode(own).alias("own"))
+    return rows.select(
+        *keep,
+        *(F.col("all_readings")[i].alias(f"{name}_reading") for i, name in enumerate(SHARED_RUNGS)),
+        *(F.col("own")[f"{name}_reading"].alias(f"{name}_reading") for name in READER_RUNGS),
+        "own.readers.*",
+    )
+
+
+def _offsets() -> Column:
+    """All offsets of a partition's rungs: the shared ones, then each rung of all readers."""
+    return F.concat(F.array(*SHARED_RUNGS.values()), *(F.col("readers")[c] for c in READER_RUNGS.values()))
+
+
+def _own(number: int) -> Column:
+    """The readings of one rung of all readers."""
+    first = F.lit(len(SHARED_RUNGS) + 1) + F.lit(number) * F.size("readers")
+    return F.slice("all_readings", first, F.size("readers"))
+
+
+def _places(partitions: DataFrame, locate: Locate) -> DataFrame:
+    """Where each offset is, and the one before it: topic, partition, places (map offset → place)."""
+    ends = F.array(*(F.col(name) - 1 for name in ("high_watermark", "log_end_offset")))
+    asked = partitions.select("topic", "partition", F.explode(F.concat(_offsets(), ends)).alias("offset"))
+    placed = locate(asked.where(F.col("offset") >= 0).distinct()).where(F.col("position_bytes").isNotNull())
+    place = F.struct("position_bytes", "timestamp_ms", "log_end_offset", "newest_timestamp_ms")
+    entries = F.collect_list(F.struct("offset", place))
+    return placed.groupBy("topic", "partition").agg(F.map_from_entries(entries).alias("places"))
+
+
+def _surest(item: Column) -> Column:
+    """The exact reading of an offset; the ruler's where that is not known."""
+    place = F.element_at("places", item["offset"])
+    before = F.element_at("places", item["offset"] - 1)["timestamp_ms"]
+    is_end = item["offset"] == place["log_end_offset"]
+    # KIP-532 counts from the newest timestamp of the active segment.
+    newest_ms = F.when(is_end, place["newest_timestamp_ms"]).otherwise(before)
+    zero = F.lit(0).cast("bigint")
+    values = {
+        "position_bytes": place["position_bytes"],
+        "timestamp_ms": F.coalesce(place["timestamp_ms"], newest_ms),
+        "newest_before_ms": newest_ms,
+        "is_arrival": F.lit(False),
+        "is_local": F.lit(True),
+        "is_exact": F.lit(True),
+    }
+    exact = F.struct(*(values.get(name, zero).alias(name) for name in READING.names))
+    return F.when(place.isNotNull(), exact).otherwise(item["reading"])
+
+
+def rungs() -> dict[str, Rung]:
+    """Every rung of a row that `with_readings` made. An offset of another incarnation of its topic is on no ruler."""
+    found = {name: Rung(F.col(c), F.col(f"{name}_reading")) for name, c in (SHARED_RUNGS | READER_RUNGS).items()}
+    is_this = ~F.coalesce(is_recreated(), F.lit(False))
+    found["committed"] = _where(is_this, found["committed"])
+    fetched, committed = found["fetched"], found["committed"]
+    is_fetched = F.col("kip532_from") == "fetched"
+    offset = F.when(is_fetched, fetched.offset).otherwise(committed.offset)
+    return found | {"kip532": Rung(offset, F.when(is_fetched, fetched.reading).otherwise(committed.reading))}
+
+
+def kip532_from() -> Column:
+    """The rung that KIP-532's lag is measured from: the fetched one where it is known, `fetched` or `committed`."""
+    return F.when(F.col("fetched_offset").isNotNull(), "fetched").when(
+        F.col("committed_offset").isNotNull(), "committed"
+    )
+
+
+def _where(is_true: Column, rung: Rung) -> Rung:
+    return Rung(F.when(is_true, rung.offset), F.when(is_true, rung.reading))
