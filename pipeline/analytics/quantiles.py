@@ -31,7 +31,7 @@ _MIDPOINT = 2 * _GROWTH / (1 + _GROWTH)
 # that both always choose the same value.
 _RANK = "CAST(greatest(ceil(p * {h}count - 1), 0) AS BIGINT)"
 # Takes the counts off the rank, one bucket after the other, until it is negative: the last one taken has the value.
-# Packing both numbers into one is a third faster, and harder to read.
+# Packing both numbers into one is about a quarter faster, and harder to read.
 _BUCKET = f"""
     aggregate({{h}}bucket_counts,
         named_struct('rank', {_RANK} - {{h}}zero_count, 'bucket', {{h}}bucket_offset - 1),

@@ -1,0 +1,125 @@
+"""How fast `lag` is computed and the log index carried on: 1,000,000 group-partitions over 100,000 partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pipeline.analytics.lag import compute_lag
+from pipeline.analytics.log_index import index_rows, rulers
+from pipeline.tables import (
+    COMMITTED_OFFSETS,
+    GROUP_MEMBERS,
+    LAG,
+    LOG_INDEX,
+    LOG_SAMPLES,
+    WATERMARKS,
+    Table,
+)
+
+PARTITIONS, READERS = 100_000, 10
+POINTS = 20
+NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
+RECORDS, BYTES = 1_000, 500_000
+"""What a partition is written in a minute."""
+
+
+class Bronze:
+    """Made-up bronze of two snapshots, and an index through the first of them with POINTS points a partition."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark = spark
+        self._folder = folder
+
+    def make(self) -> None:
+        """Write the frames as Parquet, once."""
+        for name, rows in self._frames():
+            rows.repartition(8).write.mode("overwrite").parquet(str(self._folder / name))
+
+    def read(self, name: str) -> DataFrame:
+        """A frame as it was written."""
+        return self.spark.read.parquet(str(self._folder / name))
+
+    def _frames(self) -> Iterator[tuple[str, DataFrame]]:
+        partitions = self.spark.range(PARTITIONS).select(
+            F.format_string("topic-of-some-length-%04d", F.col("id") % 1_000).alias("topic"),
+            (F.col("id") / 1_000).cast("int").alias("partition"),
+        )
+        readers = partitions.crossJoin(self.spark.range(READERS).withColumnRenamed("id", "reader")).select(
+            "topic",
+            "partition",
+            F.format_string("group-%02d-%03d", "reader", F.abs(F.hash("topic")) % 250).alias("group_id"),
+        )
+        offset = (F.rand(1) * (POINTS + 1) * RECORDS).cast("bigint")
+        for minute in (1, 2):
+            yield f"watermarks-{minute}", _whole(WATERMARKS, _look(partitions, minute), minute)
+        commits = readers.withColumn("committed_offset", offset)
+        yield "committed", _whole(COMMITTED_OFFSETS, commits, 2)
+        yield "members", _whole(GROUP_MEMBERS, readers.select("group_id").distinct(), 2)
+        yield "previous", _whole(LAG, commits.withColumn("committed_topic_id", F.sha1("topic")), 1)
+        looks = [_whole(WATERMARKS, _look(partitions, minute), minute) for minute in range(2 - POINTS, 2)]
+        seen = looks[0]
+        for more in looks[1:]:
+            seen = seen.unionByName(more)
+        made = rulers(self.spark.createDataFrame([], LOG_INDEX.schema), seen, self.no_samples(), asked_from=1)
+        index = self.spark.createDataFrame([], LOG_INDEX.schema)
+        yield "index", index_rows(index, made.drop("snapshot_id"), 1)
+
+    def no_samples(self) -> DataFrame:
+        """No look-ups."""
+        return self.spark.createDataFrame([], LOG_SAMPLES.schema)
+
+    def rulers(self) -> DataFrame:
+        """The rulers as of the second snapshot."""
+        return rulers(self.read("index"), self.read("watermarks-2"), self.no_samples(), asked_from=2)
+
+    def lag(self) -> DataFrame:
+        """The rows of `lag` of the second snapshot."""
+        return compute_lag(
+            self.read("committed"), self.read("watermarks-2"), self.read("members"), self.read("previous"), self.rulers()
+        )
+
+    def index(self) -> DataFrame:
+        """The index after the second snapshot."""
+        return index_rows(self.read("index"), self.rulers().drop("snapshot_id"), 2)
+
+
+def _look(partitions: DataFrame, minute: int) -> DataFrame:
+    """Watermarks of a snapshot; rates vary from minute to minute, so that points stay."""
+    number = minute + POINTS - 1
+    varied = (F.abs(F.hash("topic", "partition", F.lit(minute))) % 900).cast("bigint")
+    end = F.lit(number * RECORDS).cast("bigint") + varied
+    return partitions.select(
+        "*",
+        F.sha1("topic").substr(1, 22).alias("topic_id"),
+        (F.abs(F.hash("topic", "partition")) % 6).cast("int").alias("leader"),
+        *(F.lit(0).cast("bigint").alias(name) for name in ("log_start_offset", "log_bytes_error")),
+        *(end.alias(name) for name in ("last_stable_offset", "high_watermark", "log_end_offset")),
+        F.lit(int((NOON + timedelta(minutes=minute)).timestamp() * 1000)).alias("max_timestamp_ms"),
+        (end - 1).alias("max_timestamp_offset"),
+        (end * (BYTES // RECORDS)).alias("log_bytes"),
+        F.lit("delete").alias("cleanup_policy"),
+    )
+
+
+def _whole(table: Table, rows: DataFrame, minute: int) -> DataFrame:
+    """The rows of a snapshot, with all columns of the table."""
+    at = NOON + timedelta(minutes=minute)
+    known = rows.withColumns(
+        {
+            "cluster": F.lit("bench"),
+            "snapshot_id": F.lit(minute).cast("bigint"),
+            "snapshot_date": F.lit(at.date()),
+            "captured_at": F.lit(at),
+        }
+    )
+    return known.select(
+        *(
+            (F.col(f.name) if f.name in known.columns else F.lit(None)).cast(f.dataType).alias(f.name)
+            for f in table.schema
+        )
+    )
