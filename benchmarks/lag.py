@@ -80,7 +80,11 @@ class Bronze:
     def lag(self) -> DataFrame:
         """The rows of `lag` of the second snapshot."""
         return compute_lag(
-            self.read("committed"), self.read("watermarks-2"), self.read("members"), self.read("previous"), self.rulers()
+            self.read("committed"),
+            self.read("watermarks-2"),
+            self.read("members"),
+            self.read("previous"),
+            self.rulers(),
         )
 
     def index(self) -> DataFrame:

@@ -21,6 +21,7 @@ from pipeline.index import Index
 from pipeline.kafka.log_segments import locate
 from pipeline.lake import FAILURES, Clock, Lake, first_line, of_snapshots, utc_date
 from pipeline.ledger import COMPLETE
+from pipeline.rollup import keep_histograms
 from pipeline.tables import (
     COMMITTED_OFFSETS,
     COMPUTED,
@@ -78,16 +79,18 @@ def compute_cluster(lake: Lake, cluster: str, clock: Clock, log_dirs: Sequence[s
             break
         ids = [p.snapshot_id for p in batch]
         index = Index.up_to(lake, cluster, ids[-1])
+        earlier = before(lake, cluster, ids[0])
         rows = lag_analytics.compute_lag(
             lake.read_snapshots(COMMITTED_OFFSETS, cluster, ids),
             lake.read_snapshots(WATERMARKS, cluster, ids),
             lake.read_snapshots(GROUP_MEMBERS, cluster, ids),
-            lake.read_snapshots(LAG, cluster, before(lake, cluster, ids[0])),
+            lake.read_snapshots(LAG, cluster, earlier),
             index.rulers(ids),
             placing,
         )
         lake.replace(LAG, rows, of_snapshots(cluster, ids))
         now = clock()
+        keep_histograms(lake, cluster, ids, earlier, now)
         marks = [(cluster, JOB, p.snapshot_id, utc_date(p.snapshot_id), p.run_id, now) for p in batch]
         lake.merge(COMPUTED, marks, cluster)
         index.keep()

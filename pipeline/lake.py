@@ -26,7 +26,7 @@ from pipeline.tables import LAYOUT_VERSION, SNAPSHOTS, TABLES, Table
 log = logging.getLogger(__name__)
 
 LAYOUT_PROPERTY = "laglake.layout"
-SKIPPING_COLUMNS = ("snapshot_id", "group_id", "topic")
+SKIPPING_COLUMNS = ("snapshot_id", "window_start", "group_id", "topic")
 """Where Delta keeps the least and the greatest value of each file. For all columns that took a third of a write."""
 PROPERTIES = {
     # delta-rs, DuckDB and older readers must be able to open every table.

@@ -144,10 +144,10 @@ def test_a_cluster_whose_lag_cannot_be_computed_keeps_no_other(
         land(lake, cluster, {IDS[0]: ("complete", 1)})
     original = derive.compute_cluster
 
-    def failing(lake: Lake, cluster: str, clock: Callable[[], datetime]) -> int:
+    def failing(lake: Lake, cluster: str, clock: Callable[[], datetime], *more: Any) -> int:
         if cluster == "broken":  # a failing task: an exception that py4j leaves as it is
             spark.range(1).select(F.expr("java_method('java.lang.Long', 'parseLong', 'x')")).collect()
-        return original(lake, cluster, clock)
+        return original(lake, cluster, clock, *more)
 
     monkeypatch.setattr(derive, "compute_cluster", failing)
     with pytest.raises(LakeError, match=r"^lag cannot be computed: broken: .*Job aborted"):
