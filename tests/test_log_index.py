@@ -1,6 +1,7 @@
 """The log index: rulers in Arrow against rulers in Python, and carried on from snapshot to snapshot."""
 
 from datetime import UTC, datetime, timedelta
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
@@ -10,10 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_type
 
 from pipeline.analytics.log_index import FORGOTTEN_MS, index_rows, known_rulers, rulers, wanted_times
-from pipeline.analytics.ruler import Ruler
-from pipeline.analytics.ruler_arrow import decoded, encoded
+from pipeline.analytics.ruler import Observation, Ruler, begun, continued
+from pipeline.analytics.ruler_arrow import LOOK as LOOK_TYPE
+from pipeline.analytics.ruler_arrow import RULER, SAMPLE, decoded, encoded, rulers_after
 from pipeline.analytics.ruler_reading import read_rulers
 from pipeline.tables import COMMITTED_OFFSETS, LOG_INDEX, LOG_SAMPLES, WATERMARKS
 from tests.helpers.logsim import Log
@@ -41,6 +44,40 @@ def test_arrow_and_numpy_say_what_python_says(histories: list[list[list[Step]]])
         assert read.pop() is None
         for offset in range(end):
             assert_same(read[offset], ruler, offset)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.lists(between_looks, min_size=1, max_size=25), min_size=1, max_size=3),
+    st.lists(st.integers(1, 4), min_size=25, max_size=25),
+)
+def test_rulers_are_carried_on_in_arrow_as_in_python(histories: list[list[list[Step]]], steps: list[int]) -> None:
+    seen = [observations(history) for history in histories]
+    made = [reduce(continued, looks[1:], begun(looks[0])) for looks in seen]
+    stored, done = pa.nulls(len(seen), to_arrow_type(RULER)), 0
+    for step in steps:
+        batch = [looks[done : done + step] for looks in seen]
+        rows = [[{"snapshot_id": done + n, "is_asked": False} | x._asdict() for n, x in enumerate(b)] for b in batch]
+        series = rulers_after(
+            stored,
+            pa.array(rows, pa.list_(to_arrow_type(LOOK_TYPE))),
+            pa.nulls(len(seen), pa.list_(to_arrow_type(SAMPLE))),
+        )
+        newest = pa.array([each[-1]["ruler"] if each else None for each in series.to_pylist()], stored.type)
+        stored = pa.array([b or a for a, b in zip(stored.to_pylist(), newest.to_pylist(), strict=True)], stored.type)
+        done += step
+    assert list(decoded(stored)) == made
+
+
+def observations(history: list[list[Step]]) -> list[Observation]:
+    """What snapshots see of a log to which all this happens."""
+    log, seen = Log(), []
+    for steps in history:
+        for step in steps:
+            step(log)
+        log.wait(1)
+        seen.append(log.observe())
+    return seen
 
 
 def assert_same(read: dict[str, Any], ruler: Ruler, offset: int) -> None:

@@ -5,15 +5,11 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipeline.analytics.incarnation import with_committed_topic_id
 from pipeline.analytics.ladder import lags, offset_status
+from pipeline.analytics.readers import PARTITION, SNAPSHOT, committed_topic_id, readers
 from pipeline.analytics.rungs import Locate, gathered, kip532_from, rungs, with_readings
 from pipeline.analytics.units import unit_columns
 from pipeline.tables import LAG
-
-SNAPSHOT = ["cluster", "snapshot_id", "snapshot_date"]
-PARTITION = ["topic", "partition"]
-READER = [*SNAPSHOT, "group_id", *PARTITION]
 
 NOT_IN_CLUSTER = "UNKNOWN_TOPIC_OR_PARTITION"
 """What Kafka says of a partition that its metadata does not list: deleted, or not to be described."""
@@ -34,8 +30,9 @@ def compute_lag(
     them, are NULL.
     """
     partitions = (
-        gathered(_readers(committed_offsets, group_members), [*SNAPSHOT, *PARTITION])
+        gathered(readers(committed_offsets, group_members, previous), [*SNAPSHOT, *PARTITION])
         .join(_rungs(watermarks), [*SNAPSHOT, *PARTITION], how="left")
+        .join(_topic_ids(watermarks), ["cluster", *PARTITION], how="left")
         .join(rulers, ["cluster", "snapshot_id", *PARTITION], how="left")
     )
     rows = with_readings(partitions, locate).join(
@@ -45,10 +42,10 @@ def compute_lag(
         {
             "committed_error": F.coalesce("committed_error", "group_error"),
             "watermark_error": F.when(F.col("is_listed"), F.col("watermark_error")).otherwise(NOT_IN_CLUSTER),
-            "kip532_from": kip532_from(),
+            "committed_topic_id": committed_topic_id(),
         }
     )
-    complete = with_committed_topic_id(laddered, previous).withColumns(
+    complete = laddered.withColumn("kip532_from", kip532_from()).withColumns(
         {
             **lags(),
             **unit_columns(rungs(), F.unix_millis("captured_at")),
@@ -63,27 +60,6 @@ def compute_lag(
             for f in LAG.schema
         )
     )
-
-
-def _readers(committed_offsets: DataFrame, group_members: DataFrame) -> DataFrame:
-    """Every committed partition with its commit, and every assigned one with its member."""
-    committed = committed_offsets.where(F.col("topic").isNotNull()).select(
-        *READER,
-        "committed_offset",
-        "committed_at",
-        F.col("captured_at").alias("committed_captured_at"),
-        F.col("error").alias("committed_error"),
-    )
-    # While members hand a partition over, two of them may have it: the first by name stands for both.
-    member = F.min(F.struct("member_id", "client_id", "host"))
-    assigned = (
-        group_members.where(F.col("topic").isNotNull())
-        .groupBy(*READER)
-        .agg(member.alias("member"))
-        .select(*READER, "member.*")
-    )
-    unseen = {name: F.lit(None).cast("bigint") for name in ("consumed_offset", "fetched_offset")}
-    return committed.join(assigned, READER, how="full").withColumns(unseen)
 
 
 def _group_facts(committed_offsets: DataFrame, group_members: DataFrame) -> DataFrame:
@@ -120,3 +96,10 @@ def _rungs(watermarks: DataFrame) -> DataFrame:
         F.col("error").alias("watermark_error"),
         F.lit(True).alias("is_listed"),
     )
+
+
+def _topic_ids(watermarks: DataFrame) -> DataFrame:
+    """The topic ids of each partition, snapshot by snapshot: `topic_ids`."""
+    known = watermarks.where(F.col("topic_id").isNotNull())
+    ids = F.sort_array(F.collect_list(F.struct("snapshot_id", "topic_id")))
+    return known.groupBy("cluster", *PARTITION).agg(ids.alias("topic_ids"))

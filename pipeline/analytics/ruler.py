@@ -20,7 +20,7 @@ FUTURE_MS = 5 * 60_000
 """A timestamp so much later than the snapshot is a lying producer's."""
 SETTLING_MS = 10 * 60_000
 """Files below log start, as DeleteRecords leaves them, go with the next log.retention.check.interval.ms (5 minutes)."""
-THINNED_EVERY = 10
+THINNED_EVERY = 20
 """Looks between two thinnings."""
 NOTHING = Polyline()
 
@@ -115,7 +115,9 @@ class Ruler:
 
 def begun(seen: Observation) -> Ruler:
     """The ruler of a partition that is seen for the first time."""
-    return _with_timestamp(Ruler(seen, _two_ends(seen), settles_ms=_settles_ms(seen)), seen)
+    # Partitions that are seen for the first time together need not be thinned together.
+    looks = seen.log_end_offset % THINNED_EVERY
+    return _with_timestamp(Ruler(seen, _two_ends(seen), settles_ms=_settles_ms(seen), looks=looks), seen)
 
 
 def continued(ruler: Ruler, seen: Observation) -> Ruler:
@@ -136,6 +138,22 @@ def continued(ruler: Ruler, seen: Observation) -> Ruler:
     )
     next_ruler = replace(_with_timestamp(next_ruler, seen), last=seen)
     return next_ruler.thinned() if next_ruler.looks >= THINNED_EVERY else next_ruler
+
+
+def only_extends(ruler: Ruler, seen: Observation) -> bool:
+    """The ruler's newest vertices are all that `continued` needs, and it changes no older ones."""
+    before = ruler.last
+    return (
+        ruler.looks + 1 < THINNED_EVERY
+        and seen.topic_id == before.topic_id
+        and before.captured_ms >= ruler.settles_ms
+        and not seen.is_compacted
+        and seen.log_bytes is not None
+        and before.log_bytes is not None
+        and _has_only_grown(before, seen)
+        and (seen.log_end_offset > before.log_end_offset or seen.log_bytes == before.log_bytes)
+        and ruler.position_bytes.vertices[-1].offset == before.log_end_offset
+    )
 
 
 def _settles_ms(seen: Observation) -> int:
