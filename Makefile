@@ -13,7 +13,7 @@ export PYTHONPATH := .
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-fast lint format bench wheel venv jars check-java clean
+.PHONY: help demo test test-fast lint format bench accuracy wheel venv jars check-java clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ format: venv ## let ruff mend and format what it can
 
 bench: check-java jars ## measure; docs/benchmarks.md says what
 	$(PY) -m benchmarks $(ARGS)
+
+accuracy: check-java jars ## how far bytes and times are from the truth; docs/accuracy.md says what
+	$(PY) -m benchmarks.accuracy
 
 wheel: venv ## the package for a cluster that brings its own Spark, into dist/
 	rm -rf build/lib

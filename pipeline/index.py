@@ -23,13 +23,14 @@ class Index:
     """The index up to a batch of snapshots: the table, and the tail of snapshots that it does not know yet.
 
     It is written after every WRITTEN_EVERY snapshots, after `lag`. So a run that was killed computes the same again,
-    and most runs write none of it. The tail of a late batch is empty: the index knows it already.
+    and most runs write none of it. The tail of a late batch is empty: the index knows newer snapshots already.
     """
 
     lake: Lake
     cluster: str
     tail: Sequence[int]
     is_new: bool
+    running: int | None = None
 
     @classmethod
     def up_to(cls, lake: Lake, cluster: str, snapshot_id: int, *, is_running: bool = False) -> Index:
@@ -40,7 +41,9 @@ class Index:
         known = lake.read(SNAPSHOTS).where((F.col("cluster") == cluster) & is_readable)
         newer = known.where(F.col("snapshot_id") > (through or 0)).select("snapshot_id")
         tail = {r[0] for r in newer.orderBy(F.col("snapshot_id").desc()).limit(LONGEST_TAIL).collect()}
-        return cls(lake, cluster, sorted(tail | {snapshot_id} if is_running else tail), through is None)
+        if is_running and snapshot_id > (through or 0):
+            return cls(lake, cluster, sorted(tail | {snapshot_id}), through is None, snapshot_id)
+        return cls(lake, cluster, sorted(tail), through is None)
 
     def rulers(self, batch: Sequence[int]) -> DataFrame:
         """The rulers as of each snapshot of the batch: cluster, topic, partition, snapshot_id, ruler."""
@@ -63,4 +66,6 @@ class Index:
 
     def _seen(self) -> tuple[DataFrame, DataFrame]:
         watermarks = self.lake.read_snapshots(WATERMARKS, self.cluster, self.tail)
-        return watermarks, self.lake.read_snapshots(LOG_SAMPLES, self.cluster, self.tail)
+        # What a run that was killed has looked up will be replaced.
+        learnt = [i for i in self.tail if i != self.running]
+        return watermarks, self.lake.read_snapshots(LOG_SAMPLES, self.cluster, learnt)

@@ -27,6 +27,7 @@ from pipeline.tables import (
     COMPUTED,
     GROUP_MEMBERS,
     LAG,
+    LAG_HISTOGRAMS,
     QUARANTINE,
     READABLE,
     SNAPSHOTS,
@@ -69,10 +70,12 @@ STEPS = {
 }
 JVM = "jvm"  # its JVM is killed with it, while it writes its second table
 JVM_STEP = Step("replace 2 amid", ("running", 3, 0, 0, 0))
-LAG_KILLS = {JVM: "replace 1 amid", "two-landed": "replace 1 after", "finished": "merge 1 after"}
+LAG_KILLS = {JVM: "replace 1 amid", "two-landed": "replace 1 after", "all-landed": "replace 2 after"}
+LAG_KILLS |= {"finished": "merge 1 after"}
 
 # What differs between two runs: who and when.
 VARYING = {"cluster", "run_id", "captured_at", "committed_captured_at", "started_at", "finished_at", "computed_at"}
+VARYING |= {"consumer_age_ms"}  # as of captured_at
 
 
 @pytest.fixture(scope="module")
@@ -192,3 +195,13 @@ def test_after_another_lag_job_a_table_is_as_if_nothing_had_been(
     rows = rows_by_cluster(lake, table)
     assert rows == dict.fromkeys(settings.clusters, rows[CALM])
     assert len(rows[CALM]) == (2 if table is LAG else 1)
+
+
+def test_after_another_lag_job_every_histogram_is_there_once(computed: int, lake: Lake, settings: Config) -> None:
+    counted = lake.read(LAG_HISTOGRAMS).where("scope <> 'cluster' AND measure <> 'consumer_age_ms'")
+    found: dict[str, list[str]] = {}
+    for row in counted.collect():
+        found.setdefault(row["cluster"], []).append(str({**row.asDict(), "cluster": ""}))
+    rows = {cluster: sorted(each) for cluster, each in found.items()}
+    assert rows == dict.fromkeys(settings.clusters, rows[CALM])
+    assert any("consumer_lag_bytes" in row for row in rows[CALM])

@@ -1,0 +1,209 @@
+"""`make accuracy`: how far lag in bytes and time is from the truth, on a real broker, by workload.
+
+Records are produced with known timestamps and sizes, offsets committed, snapshots taken. The true time of a record is
+what it was produced with, true bytes are read from the broker's own segment files. Neither comes from the
+code that is measured; tests/test_log_files.py holds the reading of the files against DumpLogSegments.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
+
+from pipeline.config import Config, LakeConfig
+from pipeline.derive import compute_lag
+from pipeline.kafka.log_dirs import PartitionDir, open_log
+from pipeline.lake import Lake
+from pipeline.local.broker import EmbeddedKafka
+from pipeline.local.seeding import commit_offsets
+from pipeline.local.topics import create_topics
+from pipeline.session import spark_session
+from pipeline.snapshot import take_snapshots
+from pipeline.tables import LAG
+
+DIRECTORY = Path("build/accuracy")
+DOCUMENT = Path("docs/accuracy.md")
+SNAPSHOTS = 12
+MINUTE_MS = 60_000
+PLACES = (0.0, 0.003, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97, 0.999)
+"""Where groups have committed: parts of the log, from its start to its end."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What is written between two snapshots, a minute of record time: pauses in ms, sizes in bytes, records a batch."""
+
+    pauses_ms: Callable[[random.Random], float]
+    size: Callable[[random.Random], float]
+    batch: int = 5
+    codec: str | None = None
+    is_paused: Callable[[int], bool] = lambda _: False
+    keep: float = 1.0
+
+
+WORKLOADS: dict[str, Workload] = {
+    "steady": Workload(lambda _: 1_000, lambda _: 500),
+    "log-normal rates": Workload(lambda c: c.lognormvariate(5, 1.5), lambda _: 500),
+    "bursts": Workload(lambda c: 20_000 if c.random() < 0.02 else 20, lambda _: 500, batch=20),
+    "10 B to 100 KB": Workload(lambda _: 1_000, lambda c: 10 ** c.uniform(1, 5), batch=3),
+    "compressed": Workload(lambda _: 500, lambda c: 10 ** c.uniform(2, 4), batch=20, codec="gzip"),
+    "a paused producer": Workload(lambda _: 500, lambda _: 500, is_paused=lambda minute: minute % 3 != 0),
+    "its head is deleted": Workload(lambda _: 500, lambda c: 10 ** c.uniform(2, 3), keep=0.6),
+}
+
+
+@dataclass
+class Log:
+    """What was written to a partition."""
+
+    times_ms: list[int] = field(default_factory=list)
+    start: int = 0
+
+
+def main() -> int:
+    """Measure, print, write docs/accuracy.md."""
+    DIRECTORY.mkdir(parents=True, exist_ok=True)
+    # Kafka's least segment size; retention looks often, so that files go while it is measured.
+    properties = {"log.segment.bytes": str(1024 * 1024), "log.retention.check.interval.ms": "2000"}
+    with EmbeddedKafka(DIRECTORY / "kafka", properties=properties) as kafka:
+        spark = spark_session("accuracy", {"spark.master": "local[2]"})
+        lake = f"{DIRECTORY.absolute()}/lake-{datetime.now(UTC):%H%M%S}"
+        settings = Config.model_validate(
+            {
+                "lake": {"root": lake},
+                "snapshot": {"schedule": "1s"},
+                "clusters": {"real": {"bootstrap_servers": [kafka.bootstrap_servers]}},
+            }
+        )
+        first, found = [], []
+        for topics in _written(kafka):
+            (outcome,) = take_snapshots(spark, settings, ["real"], None, lambda: datetime.now(UTC))
+            print(f"snapshot: {outcome.status}: {outcome.message}", flush=True)
+            compute_lag(spark, settings, ["real"], lambda: datetime.now(UTC))
+            rows = _newest(Lake(spark, LakeConfig(root=lake)))
+            found = [_errors(row, topics[row.topic], kafka.directory / "node-1" / "data") for row in rows]
+            first = first or found
+        spark.stop()
+    _write(first, found)
+    return 0
+
+
+def _written(kafka: EmbeddedKafka) -> Any:
+    """Writes minute after minute, commits, deletes; yields what each topic has by then."""
+    chance = random.Random(20260131)
+    logs = {name.replace(" ", "-"): Log() for name in WORKLOADS}
+    start_ms = int((datetime.now(UTC) - timedelta(minutes=SNAPSHOTS + 1)).timestamp() * 1000)
+    with KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers) as admin:
+        create_topics(admin, dict.fromkeys(logs, 1))
+        for minute in range(SNAPSHOTS):
+            for workload, (topic, log) in zip(WORKLOADS.values(), logs.items(), strict=True):
+                _write_minute(kafka, topic, log, workload, minute, start_ms + minute * MINUTE_MS, chance)
+                if workload.keep < 1 and minute % 4 == 3:
+                    log.start = int((1 - workload.keep) * len(log.times_ms))
+                    admin.delete_records({TopicPartition(topic, 0): log.start})
+            for place in PLACES:
+                commits = {
+                    (topic, 0): log.start + int(place * (len(log.times_ms) - log.start)) for topic, log in logs.items()
+                }
+                commit_offsets(admin, f"at-{place}", commits)
+            yield logs
+
+
+def _write_minute(
+    kafka: EmbeddedKafka, topic: str, log: Log, workload: Workload, minute: int, start_ms: int, chance: random.Random
+) -> None:
+    if workload.is_paused(minute):
+        return
+    producer = KafkaProducer(
+        bootstrap_servers=kafka.bootstrap_servers, linger_ms=1_000, compression_type=workload.codec
+    )
+    at_ms = float(max([start_ms, *log.times_ms[-1:]]))
+    while at_ms < start_ms + MINUTE_MS:
+        for _ in range(workload.batch):
+            value = bytes(chance.choices(b"abcdefgh", k=int(workload.size(chance))))
+            log.times_ms.append(int(at_ms))
+            producer.send(topic, value, partition=0, timestamp_ms=int(at_ms))
+            at_ms += workload.pauses_ms(chance)
+        producer.flush()
+    producer.close()
+
+
+def _newest(lake: Lake) -> list[Any]:
+    rows = lake.read(LAG)
+    newest = rows.agg({"snapshot_id": "max"}).collect()[0][0]
+    return rows.where(f"snapshot_id = {newest} AND committed_offset IS NOT NULL").collect()
+
+
+@dataclass(frozen=True)
+class Errors:
+    """How far one row is from the truth: parts of the true lag, and whether what it states covers that."""
+
+    workload: str
+    bytes_off: float | None
+    is_bytes_covered: bool
+    time_off: float | None
+    is_time_covered: bool
+
+
+def _errors(row: Any, log: Log, data: Path) -> Errors:
+    files = open_log(PartitionDir(str(data), row.topic, row.partition))
+    true_bytes = files.at(row.committed_offset).bytes_to_end if files else None
+    end_ms = log.times_ms[-1]
+    is_end = row.committed_offset == len(log.times_ms)
+    true_ms = 0 if is_end else end_ms - log.times_ms[row.committed_offset]
+    bytes_off, is_bytes_covered = _off(row.consumer_lag_bytes, row.bytes_error, true_bytes)
+    time_off, is_time_covered = _off(row.consumer_lag_ms, row.time_error_ms, true_ms)
+    return Errors(row.topic, bytes_off, is_bytes_covered, time_off, is_time_covered)
+
+
+def _off(told: int | None, error: int | None, true: int | None) -> tuple[float | None, bool]:
+    if told is None or error is None or true is None:
+        return None, True
+    return abs(told - true) / max(1, true), abs(told - true) <= error
+
+
+def _write(first: Sequence[Errors], last: Sequence[Errors]) -> None:
+    text = (
+        "# Accuracy\n\nMade by `make accuracy`, which prints these figures and writes this file. Seven topics are "
+        f"written on an embedded broker, {SNAPSHOTS} snapshots a minute of record time apart, {len(PLACES)} groups "
+        "from log start to log end. Off: how far a lag is from the truth, as a part of the true lag. Covered: rows "
+        "whose stated error is not smaller than the true one.\n"
+    )
+    for title, errors in (("The first snapshot", first), (f"Snapshot {SNAPSHOTS}", last)):
+        text += f"\n## {title}\n\n{_table(errors)}"
+    DOCUMENT.write_text(text)
+    print(text)
+
+
+def _table(errors: Sequence[Errors]) -> str:
+    lines = ["| workload | bytes off: median, p99, max | covered | time off: median, p99, max | covered | rows |"]
+    lines += ["|---|---|---|---|---|---|"]
+    for workload in [*dict.fromkeys(e.workload for e in errors), "all"]:
+        rows = [e for e in errors if workload in (e.workload, "all")]
+        columns = (
+            _spread([e.bytes_off for e in rows if e.bytes_off is not None]),
+            f"{statistics.mean(e.is_bytes_covered for e in rows):.1%}",
+            _spread([e.time_off for e in rows if e.time_off is not None]),
+            f"{statistics.mean(e.is_time_covered for e in rows):.1%}",
+        )
+        lines.append(f"| {workload.replace('-', ' ')} | {' | '.join(columns)} | {len(rows)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _spread(values: Sequence[float]) -> str:
+    if not values:
+        return "–"
+    p99 = sorted(values)[min(len(values) - 1, int(0.99 * len(values)))]
+    return ", ".join(f"{v:.2%}" for v in (statistics.median(values), p99, max(values)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
