@@ -80,7 +80,7 @@ def main() -> int:
             {
                 "lake": {"root": lake},
                 "snapshot": {"schedule": "1s"},
-                "clusters": {"real": {"bootstrap_servers": [kafka.bootstrap_servers]}},
+                "clusters": {"real": {"bootstrap_servers": (kafka.bootstrap_servers,)}},
             }
         )
         first, found = [], []
