@@ -51,13 +51,16 @@ def _known(log_index: DataFrame) -> DataFrame:
 
 def index_rows(log_index: DataFrame, newest: DataFrame, through_snapshot_id: int) -> DataFrame:
     """The rows of LOG_INDEX after a snapshot: `newest` (PARTITION, ruler), and for a while those that were not seen."""
-    remembered = F.col("seen.captured_ms") >= through_snapshot_id - FORGOTTEN_MS
-    unseen = log_index.join(newest, [*PARTITION], how="left_anti").where(remembered)
-    rows = newest.select(*PARTITION, "ruler.*").unionByName(unseen.select(*PARTITION, *RULER.names))
-    named = rows.withColumns(
-        {"topic_id": F.col("seen.topic_id"), "through_snapshot_id": F.lit(through_snapshot_id).cast("bigint")}
+    known = log_index.select(*PARTITION, F.struct(*RULER.names).alias("known"))
+    rows = newest.join(known, [*PARTITION], how="full").select(*PARTITION, F.coalesce("ruler", "known").alias("kept"))
+    return (
+        rows.select(*PARTITION, "kept.*")
+        .where(F.col("seen.captured_ms") >= through_snapshot_id - FORGOTTEN_MS)
+        .withColumns(
+            {"topic_id": F.col("seen.topic_id"), "through_snapshot_id": F.lit(through_snapshot_id).cast("bigint")}
+        )
+        .select(*LOG_INDEX.columns)
     )
-    return named.select(*LOG_INDEX.columns)
 
 
 def wanted_times(
