@@ -77,6 +77,11 @@ def ledger_rows(lake: Lake, cluster: str) -> list[dict[str, Any]]:
     return [row.asDict(recursive=True) for row in rows]
 
 
+def bronze_rows(row: Any) -> dict[str, int]:
+    """What the ledger says of the tables that each snapshot writes; look-ups by time depend on how it went before."""
+    return {table: count for table, count in row["rows"].items() if table in ALL_ROWS}
+
+
 def landed(lake: Lake, cluster: str) -> dict[str, int]:
     return {t.name: lake.read(t).where(F.col("cluster") == cluster).count() for t in BRONZE}
 
@@ -149,7 +154,7 @@ def test_a_first_run_makes_the_lake_and_a_second_of_the_same_instant_adds_nothin
     (again,) = take_snapshots(spark, settings, ["east"], None, clock(59))
     assert (again.status, again.message) == ("skipped", f"run {row['run_id']} has taken it: complete")
     assert (row["snapshot_id"], row["schedule_ms"]) == (T0_MS, 60_000)
-    assert (row["rows"], row["groups"], row["partitions"]) == (ALL_ROWS, 2, 2)
+    assert (bronze_rows(row), row["groups"], row["partitions"]) == (ALL_ROWS, 2, 2)
     assert landed(lake, "east") == ALL_ROWS
     assert ledger_rows(lake, "east") == [row]
     assert commits(tmp_path) | {"snapshots": 0} == before | {"snapshots": 0}  # its MERGE is a commit without rows
@@ -322,7 +327,7 @@ def test_of_two_processes_at_once_one_takes_the_snapshot_and_the_other_says_who_
         "complete": "2 groups, 2 partitions, 3 commits",
         "skipped": f"run {row['run_id']}",
     }
-    assert landed(lake, "processes") == row["rows"] == ALL_ROWS
+    assert landed(lake, "processes") == bronze_rows(row) == ALL_ROWS
 
 
 def test_two_instants_of_one_cluster_at_once_lose_nothing(take: Take, lake: Lake, servers: str) -> None:
@@ -330,7 +335,7 @@ def test_two_instants_of_one_cluster_at_once_lose_nothing(take: Take, lake: Lake
         runs = [pool.submit(take, {"overlap": servers}, seconds) for seconds in (0, 1)]
         assert [run.result(200)["overlap"].status for run in runs] == ["complete", "complete"]
     rows = ledger_rows(lake, "overlap")
-    assert [(r["snapshot_id"], r["rows"]) for r in rows] == [(T0_MS, ALL_ROWS), (T0_MS + 1000, ALL_ROWS)]
+    assert [(r["snapshot_id"], bronze_rows(r)) for r in rows] == [(T0_MS, ALL_ROWS), (T0_MS + 1000, ALL_ROWS)]
     assert landed(lake, "overlap") == {table: 2 * count for table, count in ALL_ROWS.items()}
 
 
@@ -341,7 +346,7 @@ def test_several_clusters_at_once_never_meet(
     with caplog.at_level(logging.INFO, logger="pipeline"):
         outcomes = take(dict.fromkeys(names, servers))
     assert {name: outcome.status for name, outcome in outcomes.items()} == dict.fromkeys(names, "complete")
-    assert {name: ledger_rows(lake, name)[0]["rows"] for name in names} == dict.fromkeys(names, ALL_ROWS)
+    assert {name: bronze_rows(ledger_rows(lake, name)[0]) for name in names} == dict.fromkeys(names, ALL_ROWS)
     assert "another writer" not in caplog.text
 
 
