@@ -11,6 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, LongType, StructType
 
+from pipeline.analytics.arrow_udf import arrow_udf
 from pipeline.analytics.tally import SCALE, merged_counts, tallies
 from pipeline.tables import LAG, LAG_HISTOGRAMS
 
@@ -88,7 +89,7 @@ def rolled_up(histograms: DataFrame, window_ms: int, from_ms: int = 0) -> DataFr
 def _merged(parts: DataFrame, window_ms: int) -> DataFrame:
     """Histograms with the same measure, scope and start_ms become one."""
     has_buckets = F.col("bucket_offset").isNotNull()
-    merge = F.arrow_udf(merged_counts, ArrayType(LongType()))  # type: ignore[attr-defined]  # PySpark's stubs lack it
+    merge = arrow_udf(merged_counts, ArrayType(LongType()))
     totals = ["zero_count", "negative_count", "null_count", "count", "sum"]
     return (
         parts.groupBy(*_IDENTITY)

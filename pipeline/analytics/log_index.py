@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache, reduce
-from typing import Any
+from functools import reduce
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from pipeline.analytics.arrow_udf import arrow_udf
 from pipeline.analytics.polyline import TOLERANCE
 from pipeline.analytics.ruler_arrow import LOOK, RULER, RULERS, SAMPLE, rulers_after
 from pipeline.analytics.ruler_reading import READINGS, read_rulers
@@ -32,7 +31,7 @@ def rulers(log_index: DataFrame, watermarks: DataFrame, log_samples: DataFrame, 
         .join(_by_partition(log_samples, SAMPLE.names, "samples"), [*PARTITION], how="left")
         .join(_known(log_index), [*PARTITION], how="left")
     )
-    series = _rulers_after()(F.col("ruler"), F.col("looks"), F.col("samples"))
+    series = arrow_udf(rulers_after, RULERS)(F.col("ruler"), F.col("looks"), F.col("samples"))
     return partitions.select(*PARTITION, F.inline(series))
 
 
@@ -112,8 +111,7 @@ def _excess_ms() -> Column:
 
 def readings(ruler: Column, offsets: Column) -> Column:
     """A ruler read at an array of offsets: an array of READING."""
-    read: Column = _read_rulers()(ruler, offsets)
-    return read
+    return arrow_udf(read_rulers, READINGS)(ruler, offsets)
 
 
 def _looks(watermarks: DataFrame, asked_from: int) -> DataFrame:
@@ -131,22 +129,3 @@ def _looks(watermarks: DataFrame, asked_from: int) -> DataFrame:
 
 def _by_partition(rows: DataFrame, names: list[str], alias: str) -> DataFrame:
     return rows.groupBy(*PARTITION).agg(F.sort_array(F.collect_list(F.struct(*names))).alias(alias))
-
-
-# Made when they are first used: a function of Spark needs a session.
-@cache
-def _rulers_after() -> Any:
-    @F.arrow_udf(RULERS)  # type: ignore[attr-defined,untyped-decorator]
-    def function(states: pa.Array, looks: pa.Array, samples: pa.Array) -> pa.Array:
-        return rulers_after(states, looks, samples)
-
-    return function
-
-
-@cache
-def _read_rulers() -> Any:
-    @F.arrow_udf(READINGS)  # type: ignore[attr-defined,untyped-decorator]
-    def function(ruler: pa.Array, offsets: pa.Array) -> pa.Array:
-        return read_rulers(ruler, offsets)
-
-    return function

@@ -46,6 +46,10 @@ class Observation(NamedTuple):
         local = self.local_log_start_offset
         return self.log_start_offset if local is None else max(local, self.log_start_offset)
 
+    def is_future(self, timestamp_ms: int) -> bool:
+        """A timestamp that the clock had not reached by far: a lying producer's."""
+        return timestamp_ms > self.captured_ms + FUTURE_MS
+
 
 class Sample(NamedTuple):
     """A row of `log_samples`: what ListOffsets answers to a timestamp: the first record that is not older."""
@@ -87,7 +91,7 @@ class Ruler:
         All records before it are older than the timestamp that was asked for: so its own is the greatest up to there.
         """
         line, offset = self.timestamp_ms, sample.offset
-        if sample.timestamp_ms > self.last.captured_ms + FUTURE_MS:
+        if self.last.is_future(sample.timestamp_ms):
             return self
         try:
             line = line.refined(offset + 1, sample.timestamp_ms)
@@ -227,7 +231,7 @@ def _two_ends(seen: Observation) -> Polyline:
 
 def _with_timestamp(ruler: Ruler, seen: Observation) -> Ruler:
     newest = seen.max_timestamp_ms
-    is_future = newest is not None and newest > seen.captured_ms + FUTURE_MS
+    is_future = newest is not None and seen.is_future(newest)
     if newest is None or is_future:
         blind = replace(ruler, future_timestamps=ruler.future_timestamps + is_future)
         return replace(blind, arrival_ms=_with_arrival(ruler.arrival_ms, ruler.last, seen))

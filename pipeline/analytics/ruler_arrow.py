@@ -40,11 +40,11 @@ def _longs(*names: str) -> list[StructField]:
 
 RULER = StructType([StructField(name, LOG_INDEX.schema[name].dataType) for name in ("seen", *COUNTERS, "points")])
 """A ruler: the last look that it stands on, and its points."""
-POINT: StructType = RULER["points"].dataType.elementType  # type: ignore[attr-defined]
+POINT = cast(StructType, cast(ArrayType, RULER["points"].dataType).elementType)
 SEEN = cast(StructType, RULER["seen"].dataType)
 LOOK = StructType([*_longs("snapshot_id"), StructField("is_asked", BooleanType()), *SEEN.fields])
 SAMPLE = StructType(_longs("snapshot_id", *Sample._fields))
-_VERTEX = {line: ("offset", line, *(bound_name(line, b) for b in BOUNDS)) for line in LINES}
+VERTEX = {line: ("offset", line, *(bound_name(line, b) for b in BOUNDS)) for line in LINES}
 RULERS = ArrayType(StructType([*_longs("snapshot_id"), StructField("ruler", RULER)]))
 
 
@@ -54,7 +54,7 @@ class _Stored:
     def __init__(self, rulers: pa.StructArray) -> None:
         points = rulers.field("points")
         self.points = points.flatten()
-        self.ends = _ends(points)
+        self.ends = ends_of(points)
         self._columns = {name: self.points.field(name).to_pylist() for name in POINT.names}
         self._tails = self._last_vertices()
         self._is_valid = rulers.is_valid().to_pylist()
@@ -91,7 +91,7 @@ class _Stored:
         return Ruler(self._seen[i], position_bytes, timestamp_ms, arrival_ms, *self._counters[i])
 
     def _line(self, line: str, begin: int, end: int) -> Polyline:
-        columns = [self._columns[name][begin:end] for name in _VERTEX[line]]
+        columns = [self._columns[name][begin:end] for name in VERTEX[line]]
         return Polyline(tuple(Vertex._make(v) for v in zip(*columns, strict=True) if v[1] is not None))
 
 
@@ -116,7 +116,7 @@ def rulers_after(states: pa.Array, looks: pa.Array, samples: pa.Array) -> pa.Arr
         [pa.array([one.snapshot_id for one in made], pa.int64()), _encoded(made, stored.points)],
         names=["snapshot_id", "ruler"],
     )
-    return _lists([len(each) for each in series], values)
+    return listed([len(each) for each in series], values)
 
 
 def _replayed(stored: _Stored, i: int, looks: Sequence[_Look], samples: Sequence[_Sampled]) -> list[_Made]:
@@ -167,7 +167,7 @@ class _Sampled(tuple[Any, ...]):
 
 
 def _grouped(lists: pa.ListArray, make: Callable[[tuple[Any, ...]], Row]) -> list[list[Row]]:
-    rows, ends = _rows(lists.flatten(), make), _ends(lists).tolist()
+    rows, ends = _rows(lists.flatten(), make), ends_of(lists).tolist()
     return [rows[begin:end] for begin, end in pairwise(ends)]
 
 
@@ -206,7 +206,7 @@ def _encoded(made: Sequence[_Made], stored: pa.StructArray) -> pa.Array:
     ]
     counters = [pa.array([getattr(one.ruler, name) for one in made], pa.int64()) for name in COUNTERS]
     return pa.StructArray.from_arrays(
-        [pa.StructArray.from_arrays(seen, names=SEEN.names), *counters, _lists(total, points)], names=RULER.names
+        [pa.StructArray.from_arrays(seen, names=SEEN.names), *counters, listed(total, points)], names=RULER.names
     )
 
 
@@ -230,11 +230,12 @@ def _columns(rows: Sequence[tuple[Any, ...]], width: int) -> list[Sequence[Any]]
     return list(zip(*rows, strict=True)) if rows else [()] * width
 
 
-def _ends(lists: pa.ListArray) -> Longs:
+def ends_of(lists: pa.ListArray) -> Longs:
     """Where each list begins in the flattened values, and where the last one ends; NULL is an empty list."""
     lengths = lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
     return np.append(0, np.cumsum(lengths)).astype(np.int64)
 
 
-def _lists(lengths: Sequence[int] | Longs, values: pa.Array) -> pa.ListArray:
+def listed(lengths: Sequence[int] | Longs, values: pa.Array) -> pa.ListArray:
+    """Values as lists of such lengths."""
     return pa.ListArray.from_arrays(pa.array(np.append(0, np.cumsum(lengths)).astype(np.int32)), values)

@@ -10,9 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql.types import ArrayType, BooleanType, LongType, StructField, StructType
 
-from pipeline.analytics.ruler_arrow import BOUNDS, bound_name
+from pipeline.analytics.ruler_arrow import VERTEX, Longs, ends_of, listed
 
-Longs = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 READING = StructType(
@@ -60,11 +59,10 @@ class _Line:
         flat = points.flatten()
         values = flat.field(line)
         is_vertex = values.is_valid().to_numpy(zero_copy_only=False)
-        ends = np.append(0, np.cumsum(_lengths(points)))
-        self.ends = np.append(0, np.cumsum(is_vertex))[ends]
+        self.ends = np.append(0, np.cumsum(is_vertex))[ends_of(points)]
         kept = pa.array(is_vertex)
-        names = ("offset", line, *(bound_name(line, b) for b in BOUNDS))
-        columns = [flat.field(name).filter(kept).to_numpy(zero_copy_only=False).astype(np.int64) for name in names]
+        fields = [flat.field(name).filter(kept) for name in VERTEX[line]]
+        columns = [field.to_numpy(zero_copy_only=False).astype(np.int64) for field in fields]
         self.offset, self.value, self.error, self.below, self.above, self.gap, self.drift = columns
 
     def at(self, rulers: Longs, offsets: Longs) -> _Values:
@@ -96,16 +94,16 @@ class _Line:
         return low
 
 
-def read_rulers(rulers: pa.StructArray, offsets: pa.ListArray) -> pa.Array:
+def read_rulers(rulers: pa.Array, offsets: pa.Array) -> pa.Array:
     """For each ruler (RULER or NULL) and its array of offsets: READINGS, NULL for an offset that is NULL."""
-    lengths = _lengths(offsets)
+    lengths = np.diff(ends_of(offsets))
     asked = offsets.flatten()
     is_asked = asked.is_valid().to_numpy(zero_copy_only=False)
     where = np.repeat(np.arange(len(lengths)), lengths)
     at = asked.fill_null(0).to_numpy(zero_copy_only=False)
     readings = _read(rulers, where, at)
     values = pa.StructArray.from_arrays(readings, names=READING.names, mask=pa.array(~is_asked))
-    return pa.ListArray.from_arrays(pa.array(np.append(0, np.cumsum(lengths)).astype(np.int32)), values)
+    return listed(lengths, values)
 
 
 def _read(rulers: pa.StructArray, where: Longs, at: Longs) -> Sequence[pa.Array]:
@@ -139,9 +137,4 @@ def _first_known(first: _Values, second: _Values) -> tuple[Longs, Longs, Flags]:
 
 def _column(structs: pa.StructArray, name: str) -> Longs:
     values: Longs = structs.field(name).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-    return values
-
-
-def _lengths(lists: pa.ListArray) -> Longs:
-    values: Longs = lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
     return values

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pipeline.analytics.polyline import TOLERANCE
-from pipeline.analytics.ruler import FUTURE_MS, Ruler, Sample
+from pipeline.analytics.ruler import Ruler, Sample
 
 FIRST_AGE_MS = 60_000
 FINEST_MS = 100
@@ -64,8 +64,8 @@ class TimeSearch:
 
     def _is_blind(self) -> bool:
         """A record from the future is the answer to every look-up."""
-        newest, captured = self.ruler.last.max_timestamp_ms, self.ruler.last.captured_ms
-        return newest is None or newest > captured + FUTURE_MS
+        newest_ms = self.ruler.last.max_timestamp_ms
+        return newest_ms is None or self.ruler.last.is_future(newest_ms)
 
     def _excess_ms(self, rung: int) -> float:
         line = self.ruler.timestamp_ms

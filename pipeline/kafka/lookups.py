@@ -19,8 +19,8 @@ PARTITIONS_PER_REQUEST = 100
 MOST_ROUNDS = 60
 
 
-def look_up(client: KafkaClient, leader: int, searches: Mapping[TopicPartition, TimeSearch], budget: int) -> int:
-    """Carry the searches on until each has what it wants, or `budget` look-ups are made; how many were.
+def look_up(client: KafkaClient, leader: int, searches: Mapping[TopicPartition, TimeSearch], budget: int) -> None:
+    """Carry the searches on until each has what it wants, or `budget` look-ups are made.
 
     A partition that is not answered, because its leader has moved say, is left as it is.
     """
@@ -37,7 +37,6 @@ def look_up(client: KafkaClient, leader: int, searches: Mapping[TopicPartition, 
                 going[p].answered(asks[p].timestamp_ms, *answers[p])
             else:
                 del going[p]
-    return budget - left
 
 
 def _answers(
