@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from pipeline.analytics.log_index import wanted_times
-from pipeline.analytics.ruler_arrow import decoded
+from pipeline.analytics.ruler_binary import decoded
 from pipeline.analytics.time_search import TimeSearch
 from pipeline.errors import ClusterError
 from pipeline.index import Index

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from pyspark.sql.types import (
     ArrayType,
-    BooleanType,
+    BinaryType,
     DataType,
     DateType,
     DecimalType,
@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 LAYOUT_VERSION = 2
 """Raised whenever a table gains or changes a column. A newer lake is refused, an older one grows."""
 
-INT, LONG, STRING = IntegerType(), LongType(), StringType()
+INT, LONG, STRING, BINARY = IntegerType(), LongType(), StringType(), BinaryType()
 DATE, TIMESTAMP = DateType(), TimestampType()
 
 Column = tuple[str, DataType, str]
@@ -218,38 +218,7 @@ LOG_SAMPLES = Table(
     partitioned_by=("cluster", "snapshot_date"),
 )
 
-_POINT = ArrayType(
-    StructType(
-        [
-            StructField(name, LONG)
-            for name in (
-                "offset",
-                "position_bytes",
-                "timestamp_ms",
-                "arrival_ms",
-                *(f"position_{bound}_bytes" for bound in ("error", "below", "above", "gap", "drift")),
-                *(f"timestamp_{bound}_ms" for bound in ("error", "below", "above", "gap", "drift")),
-                *(f"arrival_{bound}_ms" for bound in ("error", "below", "above", "gap", "drift")),
-            )
-        ]
-    )
-)
-
-_SEEN = StructType(
-    [
-        StructField("captured_ms", LONG),
-        StructField("topic_id", STRING),
-        StructField("leader", INT),
-        StructField("log_start_offset", LONG),
-        StructField("local_log_start_offset", LONG),
-        StructField("log_end_offset", LONG),
-        StructField("max_timestamp_ms", LONG),
-        StructField("max_timestamp_offset", LONG),
-        StructField("log_bytes", LONG),
-        StructField("log_bytes_error", LONG),
-        StructField("is_compacted", BooleanType()),
-    ]
-)
+POINTS = ArrayType(StructType([StructField(name, LONG) for name in ("offset", "position_bytes", "timestamp_ms")]))
 
 LOG_INDEX = Table(
     "log_index",
@@ -259,12 +228,11 @@ LOG_INDEX = Table(
         _TOPIC_ID,
         _PARTITION,
         ("through_snapshot_id", LONG, "the newest snapshot that the points know"),
-        ("points", _POINT, "what lies before some offsets of the log: bytes, the greatest timestamp, and their bounds"),
-        ("seen", _SEEN, "the last look at the partition"),
-        ("settles_ms", LONG, "until when files below log start may be removed unseen, epoch ms"),
-        ("looks", LONG, "looks since the points were thinned"),
+        ("seen_at", TIMESTAMP, "when the partition was last seen"),
+        ("points", POINTS, "what lies before some offsets of the log: bytes, and the greatest timestamp, or NULL"),
         ("future_timestamps", LONG, "timestamps from the future that were set aside"),
         ("restarts", LONG, "how often the points began anew: recreated, truncated, compacted"),
+        ("ruler", BINARY, "the points with their errors, as laglake reads and carries them on"),
     ),
     key=("cluster", "topic", "partition"),
     partitioned_by=("cluster",),

@@ -15,9 +15,10 @@ from pyspark.sql.pandas.types import to_arrow_type
 
 from pipeline.analytics.log_index import FORGOTTEN_MS, index_rows, known_rulers, rulers, wanted_times
 from pipeline.analytics.ruler import Observation, Ruler, begun, continued
-from pipeline.analytics.ruler_arrow import LOOK as LOOK_TYPE
-from pipeline.analytics.ruler_arrow import RULER, SAMPLE, decoded, encoded, rulers_after
+from pipeline.analytics.ruler_binary import decoded, encoded
 from pipeline.analytics.ruler_reading import read_rulers
+from pipeline.analytics.ruler_replay import LOOK as LOOK_TYPE
+from pipeline.analytics.ruler_replay import SAMPLE, rulers_after
 from pipeline.tables import COMMITTED_OFFSETS, LOG_INDEX, LOG_SAMPLES, WATERMARKS
 from tests.helpers.logsim import Log
 from tests.helpers.rows import frame
@@ -54,7 +55,7 @@ def test_arrow_and_numpy_say_what_python_says(histories: list[list[list[Step]]])
 def test_rulers_are_carried_on_in_arrow_as_in_python(histories: list[list[list[Step]]], steps: list[int]) -> None:
     seen = [observations(history) for history in histories]
     made = [reduce(continued, looks[1:], begun(looks[0])) for looks in seen]
-    stored, done = pa.nulls(len(seen), to_arrow_type(RULER)), 0
+    stored, done = pa.nulls(len(seen), pa.binary()), 0
     for step in steps:
         batch = [looks[done : done + step] for looks in seen]
         rows = [[{"snapshot_id": done + n, "is_asked": False} | x._asdict() for n, x in enumerate(b)] for b in batch]
@@ -100,7 +101,7 @@ def assert_same(read: dict[str, Any], ruler: Ruler, offset: int) -> None:
 def test_no_ruler_and_no_offsets_are_no_readings() -> None:
     log = Log()
     made = looked_at(log, [])
-    stored = pa.concat_arrays([encoded([made]), pa.nulls(1, encoded([made]).type)])
+    stored = encoded([made, None])
     read = read_rulers(stored, pa.array([None, [5]], pa.list_(pa.int64()))).to_pylist()
     assert read[0] == []
     assert set(read[1][0].values()) == {None}
@@ -140,9 +141,9 @@ SAMPLES = [(1, "t", 0, START_MS, 0, START_MS + 1_000)]
 
 
 def points(rows: DataFrame) -> list[tuple[Any, ...]]:
-    ruler = rows.orderBy(F.col("snapshot_id").desc()).first()
-    assert ruler
-    return [(p.offset, p.position_bytes, p.timestamp_ms) for p in ruler.ruler.points]
+    newest = rows.orderBy(F.col("snapshot_id").desc()).limit(1).drop("snapshot_id")
+    (row,) = index_rows(frame(rows.sparkSession, LOG_INDEX, "topic"), newest, START_MS).collect()
+    return [tuple(point) for point in row.points]
 
 
 def test_each_snapshot_adds_a_point_and_each_look_up_too(spark: SparkSession) -> None:
@@ -162,7 +163,11 @@ def test_the_index_and_what_was_seen_since_are_the_same_as_everything_at_once(sp
     index = index_rows(frame(spark, LOG_INDEX, "topic"), newest, 2)
     at_once = rulers_of(spark, GROWING).where("snapshot_id = 3")
     assert_df_equality(rulers_of(spark, GROWING[2:], index), at_once, ignore_nullable=True, ignore_row_order=True)
-    assert [row.ruler.seen.log_end_offset for row in known_rulers(index, [1, 2]).collect()] == [200, 200]
+    known = known_rulers(index, [1, 2]).collect()
+    assert {row.snapshot_id for row in known} == {1, 2}
+    for ruler in decoded(pa.array([row.ruler for row in known])):
+        assert ruler
+        assert ruler.last.log_end_offset == 200
 
 
 def test_a_partition_that_could_not_be_read_keeps_its_ruler_for_a_week(spark: SparkSession) -> None:

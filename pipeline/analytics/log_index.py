@@ -10,8 +10,8 @@ from pyspark.sql import functions as F
 
 from pipeline.analytics.arrow_udf import arrow_udf
 from pipeline.analytics.polyline import TOLERANCE
-from pipeline.analytics.ruler_arrow import LOOK, RULER, RULERS, SAMPLE, rulers_after
-from pipeline.analytics.ruler_reading import READINGS, read_rulers
+from pipeline.analytics.ruler_reading import KNOWN, READINGS, read_rulers, what_is_known
+from pipeline.analytics.ruler_replay import LOOK, RULERS, SAMPLE, rulers_after
 from pipeline.analytics.time_search import FINEST_MS
 from pipeline.tables import LOG_INDEX
 
@@ -21,7 +21,7 @@ FORGOTTEN_MS = 7 * 24 * 3_600_000
 
 
 def rulers(log_index: DataFrame, watermarks: DataFrame, log_samples: DataFrame, asked_from: int) -> DataFrame:
-    """The ruler as of each snapshot from one on: PARTITION, snapshot_id, ruler (RULER).
+    """The ruler as of each snapshot from one on: PARTITION, snapshot_id, ruler.
 
     `log_index` are the rulers so far, `watermarks` and `log_samples` what was seen since, snapshot by snapshot. A
     snapshot that could not read a partition has no row for it. The last look at a partition has one, however old.
@@ -29,35 +29,31 @@ def rulers(log_index: DataFrame, watermarks: DataFrame, log_samples: DataFrame, 
     partitions = (
         _by_partition(_looks(watermarks, asked_from), LOOK.names, "looks")
         .join(_by_partition(log_samples, SAMPLE.names, "samples"), [*PARTITION], how="left")
-        .join(_known(log_index), [*PARTITION], how="left")
+        .join(log_index.select(*PARTITION, "ruler"), [*PARTITION], how="left")
     )
     series = arrow_udf(rulers_after, RULERS)(F.col("ruler"), F.col("looks"), F.col("samples"))
     return partitions.select(*PARTITION, F.inline(series))
 
 
 def known_rulers(log_index: DataFrame, snapshot_ids: Sequence[int]) -> DataFrame:
-    """The rulers of the index for snapshots that it knows already: PARTITION, snapshot_id, ruler (RULER).
+    """The rulers of the index for snapshots that it knows already: PARTITION, snapshot_id, ruler.
 
     A newer ruler tells what it knows of an older snapshot's offsets too, within its error.
     """
     ids = F.array(*(F.lit(i).cast("bigint") for i in snapshot_ids))
-    return _known(log_index).withColumn("snapshot_id", F.explode(ids))
-
-
-def _known(log_index: DataFrame) -> DataFrame:
-    return log_index.select(*PARTITION, F.struct(*(F.col(name) for name in RULER.names)).alias("ruler"))
+    return log_index.select(*PARTITION, F.explode(ids).alias("snapshot_id"), "ruler")
 
 
 def index_rows(log_index: DataFrame, newest: DataFrame, through_snapshot_id: int) -> DataFrame:
     """The rows of LOG_INDEX after a snapshot: `newest` (PARTITION, ruler), and for a while those that were not seen."""
-    known = log_index.select(*PARTITION, F.struct(*RULER.names).alias("known"))
-    rows = newest.join(known, [*PARTITION], how="full").select(*PARTITION, F.coalesce("ruler", "known").alias("kept"))
+    known = log_index.select(*PARTITION, F.col("ruler").alias("known"))
+    rows = newest.join(known, [*PARTITION], how="full").select(*PARTITION, F.coalesce("ruler", "known").alias("ruler"))
+    through = F.lit(through_snapshot_id).cast("bigint")
     return (
-        rows.select(*PARTITION, "kept.*")
-        .where(F.col("seen.captured_ms") >= through_snapshot_id - FORGOTTEN_MS)
-        .withColumns(
-            {"topic_id": F.col("seen.topic_id"), "through_snapshot_id": F.lit(through_snapshot_id).cast("bigint")}
-        )
+        rows.select("*", arrow_udf(what_is_known, KNOWN)(F.col("ruler")).alias("known"))
+        .select(*PARTITION, "ruler", "known.*", through.alias("through_snapshot_id"))
+        .where(F.col("seen_ms") >= through_snapshot_id - FORGOTTEN_MS)
+        .withColumn("seen_at", F.timestamp_millis("seen_ms"))
         .select(*LOG_INDEX.columns)
     )
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql.types import ArrayType, BooleanType, LongType, StructField, StructType
 
-from pipeline.analytics.ruler_arrow import VERTEX, Longs, ends_of, listed
-
-Flags = npt.NDArray[np.bool_]
+from pipeline.analytics.ruler_binary import Flags, Longs, Rulers
+from pipeline.analytics.ruler_replay import ends_of, listed
+from pipeline.tables import LOG_INDEX, POINTS
 
 READING = StructType(
     [
@@ -41,6 +40,9 @@ log begins later. `is_arrival`: the times are the snapshots' clock. `is_local`: 
 `is_exact`: read from the log itself, which a ruler's are not.
 """
 READINGS = ArrayType(READING)
+_TOLD = ("topic_id", "points", "future_timestamps", "restarts")
+KNOWN = StructType([StructField(name, LOG_INDEX.schema[name].dataType) for name in _TOLD]).add("seen_ms", LongType())
+"""What people are told of a ruler."""
 
 
 class _Values(NamedTuple):
@@ -53,24 +55,18 @@ class _Values(NamedTuple):
 
 
 class _Line:
-    """One line of many rulers, its vertices one after the other."""
+    """One line of many rulers."""
 
-    def __init__(self, points: pa.ListArray, line: str) -> None:
-        flat = points.flatten()
-        values = flat.field(line)
-        is_vertex = values.is_valid().to_numpy(zero_copy_only=False)
-        self.ends = np.append(0, np.cumsum(is_vertex))[ends_of(points)]
-        kept = pa.array(is_vertex)
-        fields = [flat.field(name).filter(kept) for name in VERTEX[line]]
-        columns = [field.to_numpy(zero_copy_only=False).astype(np.int64) for field in fields]
-        self.offset, self.value, self.error, self.below, self.above, self.gap, self.drift = columns
+    def __init__(self, rulers: Rulers, line: str) -> None:
+        self.first, self.end = rulers.span(line)
+        self.offset, self.value, self.error, self.below, self.above, self.gap, self.drift = rulers.rows.T
 
     def at(self, rulers: Longs, offsets: Longs) -> _Values:
         """`Polyline.at` for each pair of a ruler's number and an offset."""
         if not len(self.offset):
             nothing = np.zeros(len(offsets), np.int64)
             return _Values(nothing, nothing, (nothing, nothing), nothing.astype(bool))
-        first, last = self.ends[:-1][rulers], self.ends[1:][rulers] - 1
+        first, last = self.first[rulers], self.end[rulers] - 1
         low = np.minimum(self._newest_up_to(first, last, offsets), len(self.offset) - 1)
         is_known = (first <= last) & (self.offset[low] <= offsets)
         is_vertex = self.offset[low] == offsets
@@ -94,27 +90,26 @@ class _Line:
         return low
 
 
-def read_rulers(rulers: pa.Array, offsets: pa.Array) -> pa.Array:
-    """For each ruler (RULER or NULL) and its array of offsets: READINGS, NULL for an offset that is NULL."""
+def read_rulers(values: pa.Array, offsets: pa.Array) -> pa.Array:
+    """For each stored ruler (or NULL) and its array of offsets: READINGS, NULL for an offset that is NULL."""
     lengths = np.diff(ends_of(offsets))
     asked = offsets.flatten()
     is_asked = asked.is_valid().to_numpy(zero_copy_only=False)
     where = np.repeat(np.arange(len(lengths)), lengths)
     at = asked.fill_null(0).to_numpy(zero_copy_only=False)
-    readings = _read(rulers, where, at)
+    readings = _read(Rulers(values), where, at)
     values = pa.StructArray.from_arrays(readings, names=READING.names, mask=pa.array(~is_asked))
     return listed(lengths, values)
 
 
-def _read(rulers: pa.StructArray, where: Longs, at: Longs) -> Sequence[pa.Array]:
-    points, seen = rulers.field("points"), rulers.field("seen")
-    position = _Line(points, "position_bytes").at(where, at)
-    clocks = [_Line(points, name) for name in ("timestamp_ms", "arrival_ms")]
+def _read(rulers: Rulers, where: Longs, at: Longs) -> Sequence[pa.Array]:
+    position = _Line(rulers, "position_bytes").at(where, at)
+    clocks = [_Line(rulers, name) for name in ("timestamp_ms", "arrival_ms")]
     before = [line.at(where, at) for line in clocks]
     up_to = [line.at(where, at + 1) for line in clocks]
-    has_ruler = rulers.is_valid().to_numpy(zero_copy_only=False)[where]
-    is_in_log = has_ruler & (at >= _column(seen, "log_start_offset")[where])
-    is_local = is_in_log & (at >= _column(seen, "local_log_start_offset")[where])
+    has_ruler = rulers.is_known[where]
+    is_in_log = has_ruler & (at >= rulers.seen("log_start_offset")[where])
+    is_local = is_in_log & (at >= rulers.seen("local_log_start_offset")[where])
     is_arrival = ~before[0].is_known
     before_ms, before_error, has_before = _first_known(*before)
     up_to_ms, up_to_error, has_record = _first_known(*up_to)
@@ -135,6 +130,18 @@ def _first_known(first: _Values, second: _Values) -> tuple[Longs, Longs, Flags]:
     return value, error, first.is_known | second.is_known
 
 
-def _column(structs: pa.StructArray, name: str) -> Longs:
-    values: Longs = structs.field(name).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-    return values
+def what_is_known(values: pa.Array) -> pa.Array:
+    """For each stored ruler: KNOWN."""
+    rulers = Rulers(values)
+    lengths, offsets, values_by_line = rulers.points()
+    points = pa.StructArray.from_arrays(
+        [pa.array(offsets), *values_by_line], names=cast(StructType, POINTS.elementType).names
+    )
+    columns = {
+        "topic_id": pa.array(rulers.topic_ids, pa.string()),
+        "points": listed(lengths, points),
+        "future_timestamps": pa.array(rulers.counter("future_timestamps")),
+        "restarts": pa.array(rulers.counter("restarts")),
+        "seen_ms": pa.array(rulers.seen("captured_ms")),
+    }
+    return pa.StructArray.from_arrays([columns[name] for name in KNOWN.names], names=KNOWN.names)
