@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.analytics.lag import compute_lag
@@ -60,14 +60,13 @@ class Bronze:
         commits = readers.withColumn("committed_offset", offset)
         yield "committed", _whole(COMMITTED_OFFSETS, commits, 2)
         yield "members", _whole(GROUP_MEMBERS, readers.select("group_id").distinct(), 2)
-        yield "previous", _whole(LAG, commits.withColumn("committed_topic_id", F.sha1("topic")), 1)
+        yield "previous", _whole(LAG, commits.withColumn("committed_topic_id", _topic_id()), 1)
         looks = [_whole(WATERMARKS, _look(partitions, minute), minute) for minute in range(2 - POINTS, 2)]
         seen = looks[0]
         for more in looks[1:]:
             seen = seen.unionByName(more)
-        made = rulers(self.spark.createDataFrame([], LOG_INDEX.schema), seen, self.no_samples(), asked_from=1)
-        index = self.spark.createDataFrame([], LOG_INDEX.schema)
-        yield "index", index_rows(index, made.drop("snapshot_id"), 1)
+        nothing = self.spark.createDataFrame([], LOG_INDEX.schema)
+        yield "index", index_rows(nothing, seen, self.no_samples(), 1)
 
     def no_samples(self) -> DataFrame:
         """No look-ups."""
@@ -89,7 +88,11 @@ class Bronze:
 
     def index(self) -> DataFrame:
         """The index after the second snapshot."""
-        return index_rows(self.read("index"), self.rulers().drop("snapshot_id"), 2)
+        return index_rows(self.read("index"), self.read("watermarks-2"), self.no_samples(), 2)
+
+
+def _topic_id() -> Column:
+    return F.sha1("topic").substr(1, 22)
 
 
 def _look(partitions: DataFrame, minute: int) -> DataFrame:
@@ -99,7 +102,7 @@ def _look(partitions: DataFrame, minute: int) -> DataFrame:
     end = F.lit(number * RECORDS).cast("bigint") + varied
     return partitions.select(
         "*",
-        F.sha1("topic").substr(1, 22).alias("topic_id"),
+        _topic_id().alias("topic_id"),
         (F.abs(F.hash("topic", "partition")) % 6).cast("int").alias("leader"),
         *(F.lit(0).cast("bigint").alias(name) for name in ("log_start_offset", "log_bytes_error")),
         *(end.alias(name) for name in ("last_stable_offset", "high_watermark", "log_end_offset")),

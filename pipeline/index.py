@@ -56,10 +56,8 @@ class Index:
         if not self.tail or (len(self.tail) < WRITTEN_EVERY and not self.is_new):
             return
         through = self.tail[-1]
-        newest = log_index.rulers(self._known(), *self._seen(), asked_from=through + 1).drop("snapshot_id")
-        self.lake.replace(
-            LOG_INDEX, log_index.index_rows(self._known(), newest, through), f"cluster = '{self.cluster}'"
-        )
+        rows = log_index.index_rows(self._known(), *self._seen(), through)
+        self.lake.replace(LOG_INDEX, rows, f"cluster = '{self.cluster}'")
 
     def _known(self) -> DataFrame:
         return self.lake.read(LOG_INDEX).where(F.col("cluster") == self.cluster)

@@ -130,37 +130,38 @@ def look(minute: int, end: int, size: int, **other: Any) -> tuple[Any, ...]:
 GROWING = [look(1, 100, 1_000), look(2, 200, 3_000), look(3, 300, 3_500)]
 
 
-def rulers_of(spark: SparkSession, looks: list[tuple[Any, ...]], index: DataFrame | None = None) -> DataFrame:
-    known = frame(spark, LOG_INDEX, "topic") if index is None else index
+def seen_by(spark: SparkSession, looks: list[tuple[Any, ...]]) -> tuple[DataFrame, DataFrame]:
     samples = frame(spark, LOG_SAMPLES, "snapshot_id topic partition asked_ms offset timestamp_ms", *SAMPLES)
     seen = {row[0] for row in looks}
-    return rulers(known, frame(spark, WATERMARKS, LOOK, *looks), samples.where(F.col("snapshot_id").isin(seen)), 0)
+    return frame(spark, WATERMARKS, LOOK, *looks), samples.where(F.col("snapshot_id").isin(seen))
+
+
+def rulers_of(spark: SparkSession, looks: list[tuple[Any, ...]], index: DataFrame | None = None) -> DataFrame:
+    return rulers(frame(spark, LOG_INDEX, "topic") if index is None else index, *seen_by(spark, looks), 0)
+
+
+def index_of(spark: SparkSession, looks: list[tuple[Any, ...]], through: int) -> DataFrame:
+    return index_rows(frame(spark, LOG_INDEX, "topic"), *seen_by(spark, looks), through)
 
 
 SAMPLES = [(1, "t", 0, START_MS, 0, START_MS + 1_000)]
 
 
-def points(rows: DataFrame) -> list[tuple[Any, ...]]:
-    newest = rows.orderBy(F.col("snapshot_id").desc()).limit(1).drop("snapshot_id")
-    (row,) = index_rows(frame(rows.sparkSession, LOG_INDEX, "topic"), newest, START_MS).collect()
-    return [tuple(point) for point in row.points]
-
-
 def test_each_snapshot_adds_a_point_and_each_look_up_too(spark: SparkSession) -> None:
-    made = rulers_of(spark, GROWING)
-    assert points(made) == [
+    (row,) = index_of(spark, GROWING, 3).collect()
+    assert [tuple(point) for point in row.points] == [
         (0, 0, None),
         (1, None, START_MS + 1_000),
         (100, 1_000, START_MS + MINUTE),
         (200, 3_000, START_MS + 2 * MINUTE),
         (300, 3_500, START_MS + 3 * MINUTE),
     ]
-    assert sorted(row.snapshot_id for row in made.collect()) == [1, 2, 3]
+    assert (row.topic_id, row.seen_at.astimezone(UTC), row.restarts) == ("A", START + timedelta(minutes=3), 0)
+    assert sorted(row.snapshot_id for row in rulers_of(spark, GROWING).collect()) == [1, 2, 3]
 
 
 def test_the_index_and_what_was_seen_since_are_the_same_as_everything_at_once(spark: SparkSession) -> None:
-    newest = rulers_of(spark, GROWING[:2]).where("snapshot_id = 2").drop("snapshot_id")
-    index = index_rows(frame(spark, LOG_INDEX, "topic"), newest, 2)
+    index = index_of(spark, GROWING[:2], 2)
     at_once = rulers_of(spark, GROWING).where("snapshot_id = 3")
     assert_df_equality(rulers_of(spark, GROWING[2:], index), at_once, ignore_nullable=True, ignore_row_order=True)
     known = known_rulers(index, [1, 2]).collect()
@@ -174,10 +175,10 @@ def test_a_partition_that_could_not_be_read_keeps_its_ruler_for_a_week(spark: Sp
     unread = look(3, 300, 3_500, error="NOT_LEADER_OR_FOLLOWER")
     made = rulers_of(spark, [*GROWING[:2], unread])
     assert [row.snapshot_id for row in made.orderBy("snapshot_id").collect()] == [1, 2]
-    index = index_rows(frame(spark, LOG_INDEX, "topic"), made.where("snapshot_id = 2").drop("snapshot_id"), 2)
-    nothing = made.where("false").drop("snapshot_id")
+    index = index_of(spark, GROWING[:2], 2)
+    nothing = seen_by(spark, [])
     last_ms = START_MS + 2 * MINUTE
-    kept = [index_rows(index, nothing, last_ms + FORGOTTEN_MS + late).count() for late in (0, 1)]
+    kept = [index_rows(index, *nothing, last_ms + FORGOTTEN_MS + late).count() for late in (0, 1)]
     assert kept == [1, 0]
 
 

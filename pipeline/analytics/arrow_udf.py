@@ -11,6 +11,9 @@ from pyspark.sql.types import DataType
 
 
 def arrow_udf(function: Callable[..., Any], returns: DataType) -> Callable[..., Column]:
-    """A scalar Arrow function. Make it where it is used: it needs a session."""
-    made: Callable[..., Column] = F.arrow_udf(function, returns)  # type: ignore[attr-defined]  # PySpark's stubs lack it
+    """A scalar Arrow function. Make it where it is used: it needs a session.
+
+    Declared not deterministic, though it is: else Spark evaluates it once more for each filter on what it gives.
+    """
+    made: Callable[..., Column] = F.arrow_udf(function, returns).asNondeterministic()  # type: ignore[attr-defined]
     return made

@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipeline.analytics.ladder import lags, offset_status
-from pipeline.analytics.readers import PARTITION, SNAPSHOT, committed_topic_id, readers
+from pipeline.analytics.readers import PARTITION, readers
 from pipeline.analytics.rungs import Locate, gathered, kip532_from, rungs, with_readings
 from pipeline.analytics.units import unit_columns
 from pipeline.tables import LAG
@@ -30,19 +30,19 @@ def compute_lag(
     them, are NULL.
     """
     partitions = (
-        gathered(readers(committed_offsets, group_members, previous), [*SNAPSHOT, *PARTITION])
-        .join(_rungs(watermarks), [*SNAPSHOT, *PARTITION], how="left")
-        .join(_topic_ids(watermarks), ["cluster", *PARTITION], how="left")
-        .join(rulers, ["cluster", "snapshot_id", *PARTITION], how="left")
+        gathered(readers(committed_offsets, watermarks, group_members, previous), PARTITION)
+        .join(_rungs(watermarks), PARTITION, how="left")
+        .join(rulers, PARTITION, how="left")
     )
     rows = with_readings(partitions, locate).join(
-        _group_facts(committed_offsets, group_members), [*SNAPSHOT, "group_id"], how="left"
+        _group_facts(committed_offsets, group_members), ["cluster", "snapshot_id", "group_id"], how="left"
     )
+    topic_id = F.when(F.col("committed_offset").isNotNull(), F.coalesce("committed_topic_id", "topic_id"))
     laddered = rows.withColumns(
         {
             "committed_error": F.coalesce("committed_error", "group_error"),
             "watermark_error": F.when(F.col("is_listed"), F.col("watermark_error")).otherwise(NOT_IN_CLUSTER),
-            "committed_topic_id": committed_topic_id(),
+            "committed_topic_id": topic_id,
         }
     )
     complete = laddered.withColumn("kip532_from", kip532_from()).withColumns(
@@ -67,12 +67,14 @@ def _group_facts(committed_offsets: DataFrame, group_members: DataFrame) -> Data
 
     With an error the commits of its assigned partitions are unknown, not absent.
     """
-    unread = committed_offsets.where(F.col("topic").isNull()).select(*SNAPSHOT, "group_id", "error")
-    described = group_members.select(*SNAPSHOT, "group_id", "state", "group_type")
+    group = ["cluster", "snapshot_id", "group_id"]
+    unread = committed_offsets.where(F.col("topic").isNull()).select(*group, "error")
+    described = group_members.select(*group, "state", "group_type")
     return (
-        described.unionByName(unread, allowMissingColumns=True)
+        described.distinct()
+        .unionByName(unread, allowMissingColumns=True)
         .where(F.col("group_id").isNotNull())
-        .groupBy(*SNAPSHOT, "group_id")
+        .groupBy(*group)
         .agg(
             F.max("state").alias("group_state"),
             F.max("group_type").alias("group_type"),
@@ -83,9 +85,7 @@ def _group_facts(committed_offsets: DataFrame, group_members: DataFrame) -> Data
 
 def _rungs(watermarks: DataFrame) -> DataFrame:
     return watermarks.where(F.col("topic").isNotNull()).select(
-        *SNAPSHOT,
-        "topic",
-        "partition",
+        *PARTITION,
         "captured_at",
         "topic_id",
         "leader",
@@ -96,10 +96,3 @@ def _rungs(watermarks: DataFrame) -> DataFrame:
         F.col("error").alias("watermark_error"),
         F.lit(True).alias("is_listed"),
     )
-
-
-def _topic_ids(watermarks: DataFrame) -> DataFrame:
-    """The topic ids of each partition, snapshot by snapshot: `topic_ids`."""
-    known = watermarks.where(F.col("topic_id").isNotNull())
-    ids = F.sort_array(F.collect_list(F.struct("snapshot_id", "topic_id")))
-    return known.groupBy("cluster", *PARTITION).agg(ids.alias("topic_ids"))

@@ -26,13 +26,19 @@ def rulers(log_index: DataFrame, watermarks: DataFrame, log_samples: DataFrame, 
     `log_index` are the rulers so far, `watermarks` and `log_samples` what was seen since, snapshot by snapshot. A
     snapshot that could not read a partition has no row for it. The last look at a partition has one, however old.
     """
+    carried_on = _carried_on(log_index, watermarks, log_samples, asked_from)
+    return carried_on.select(*PARTITION, F.inline("series"))
+
+
+def _carried_on(log_index: DataFrame, watermarks: DataFrame, log_samples: DataFrame, asked_from: int) -> DataFrame:
+    """PARTITION, ruler (the one of the index, or NULL), series (RULERS: those since)."""
     partitions = (
         _by_partition(_looks(watermarks, asked_from), LOOK.names, "looks")
         .join(_by_partition(log_samples, SAMPLE.names, "samples"), [*PARTITION], how="left")
-        .join(log_index.select(*PARTITION, "ruler"), [*PARTITION], how="left")
+        .join(log_index.select(*PARTITION, "ruler"), [*PARTITION], how="full")
     )
     series = arrow_udf(rulers_after, RULERS)(F.col("ruler"), F.col("looks"), F.col("samples"))
-    return partitions.select(*PARTITION, F.inline(series))
+    return partitions.select(*PARTITION, "ruler", series.alias("series"))
 
 
 def known_rulers(log_index: DataFrame, snapshot_ids: Sequence[int]) -> DataFrame:
@@ -44,10 +50,12 @@ def known_rulers(log_index: DataFrame, snapshot_ids: Sequence[int]) -> DataFrame
     return log_index.select(*PARTITION, F.explode(ids).alias("snapshot_id"), "ruler")
 
 
-def index_rows(log_index: DataFrame, newest: DataFrame, through_snapshot_id: int) -> DataFrame:
-    """The rows of LOG_INDEX after a snapshot: `newest` (PARTITION, ruler), and for a while those that were not seen."""
-    known = log_index.select(*PARTITION, F.col("ruler").alias("known"))
-    rows = newest.join(known, [*PARTITION], how="full").select(*PARTITION, F.coalesce("ruler", "known").alias("ruler"))
+def index_rows(
+    log_index: DataFrame, watermarks: DataFrame, log_samples: DataFrame, through_snapshot_id: int
+) -> DataFrame:
+    """The rows of LOG_INDEX after a snapshot; for a while also of partitions that were not seen since."""
+    carried_on = _carried_on(log_index, watermarks, log_samples, asked_from=through_snapshot_id + 1)
+    rows = carried_on.select(*PARTITION, F.coalesce(F.get("series", F.lit(0))["ruler"], "ruler").alias("ruler"))
     through = F.lit(through_snapshot_id).cast("bigint")
     return (
         rows.select("*", arrow_udf(what_is_known, KNOWN)(F.col("ruler")).alias("known"))

@@ -63,7 +63,7 @@ class _Line:
 
     def at(self, rulers: Longs, offsets: Longs) -> _Values:
         """`Polyline.at` for each pair of a ruler's number and an offset."""
-        if not len(self.offset):
+        if (self.first == self.end).all():
             nothing = np.zeros(len(offsets), np.int64)
             return _Values(nothing, nothing, (nothing, nothing), nothing.astype(bool))
         first, last = self.first[rulers], self.end[rulers] - 1
@@ -95,11 +95,11 @@ def read_rulers(values: pa.Array, offsets: pa.Array) -> pa.Array:
     lengths = np.diff(ends_of(offsets))
     asked = offsets.flatten()
     is_asked = asked.is_valid().to_numpy(zero_copy_only=False)
-    where = np.repeat(np.arange(len(lengths)), lengths)
-    at = asked.fill_null(0).to_numpy(zero_copy_only=False)
-    readings = _read(Rulers(values), where, at)
-    values = pa.StructArray.from_arrays(readings, names=READING.names, mask=pa.array(~is_asked))
-    return listed(lengths, values)
+    where = np.repeat(np.arange(len(lengths)), lengths)[is_asked]
+    at = asked.drop_null().to_numpy()
+    known = pa.StructArray.from_arrays(_read(Rulers(values), where, at), names=READING.names)
+    number = pa.array(np.cumsum(is_asked) - 1, mask=~is_asked)
+    return listed(lengths, known.take(number))
 
 
 def _read(rulers: Rulers, where: Longs, at: Longs) -> Sequence[pa.Array]:

@@ -7,13 +7,12 @@ from collections.abc import Callable
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipeline.analytics.ladder import is_recreated
 from pipeline.analytics.log_index import readings
 from pipeline.analytics.ruler_reading import READING
 from pipeline.analytics.units import Rung
 
 SHARED_RUNGS = {"log_start": "log_start_offset", "high_watermark": "high_watermark", "log_end": "log_end_offset"}
-READER_RUNGS = {"committed": "committed_offset", "consumed": "consumed_offset", "fetched": "fetched_offset"}
+READER_RUNGS = {"committed": "valid_offset", "consumed": "consumed_offset", "fetched": "fetched_offset"}
 """The rungs of a partition, and those of one reader: name → column."""
 
 Locate = Callable[[DataFrame], DataFrame]
@@ -43,6 +42,7 @@ def with_readings(partitions: DataFrame, locate: Locate | None = None) -> DataFr
         *keep,
         *(F.col("all_readings")[i].alias(f"{name}_reading") for i, name in enumerate(SHARED_RUNGS)),
         *(F.col("own")[f"{name}_reading"].alias(f"{name}_reading") for name in READER_RUNGS),
+        F.coalesce("own.fetched_reading", "own.committed_reading").alias("kip532_reading"),
         "own.readers.*",
     )
 
@@ -89,14 +89,9 @@ def _surest(item: Column) -> Column:
 
 
 def rungs() -> dict[str, Rung]:
-    """Every rung of a row that `with_readings` made. An offset of another incarnation of its topic is on no ruler."""
+    """Every rung of a row that `with_readings` made."""
     found = {name: Rung(F.col(c), F.col(f"{name}_reading")) for name, c in (SHARED_RUNGS | READER_RUNGS).items()}
-    is_this = ~F.coalesce(is_recreated(), F.lit(False))
-    found["committed"] = _where(is_this, found["committed"])
-    fetched, committed = found["fetched"], found["committed"]
-    is_fetched = F.col("kip532_from") == "fetched"
-    offset = F.when(is_fetched, fetched.offset).otherwise(committed.offset)
-    return found | {"kip532": Rung(offset, F.when(is_fetched, fetched.reading).otherwise(committed.reading))}
+    return found | {"kip532": Rung(F.coalesce("fetched_offset", "valid_offset"), F.col("kip532_reading"))}
 
 
 def kip532_from() -> Column:
@@ -104,7 +99,3 @@ def kip532_from() -> Column:
     return F.when(F.col("fetched_offset").isNotNull(), "fetched").when(
         F.col("committed_offset").isNotNull(), "committed"
     )
-
-
-def _where(is_true: Column, rung: Rung) -> Rung:
-    return Rung(F.when(is_true, rung.offset), F.when(is_true, rung.reading))

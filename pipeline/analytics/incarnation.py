@@ -1,0 +1,71 @@
+"""Which incarnation of a topic a commit belongs to.
+
+A topic that is deleted and created again has the same name and a new id, and a commit belongs to the id under which it
+was first seen. Where a topic has had one id all along there is nothing to find out: so what this costs follows the
+topics that have moved, not the commits.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+TOPIC = ["cluster", "topic"]
+_PARTITION = [*TOPIC, "partition"]
+_SERIES = [*_PARTITION, "group_id"]
+"""What names one reader of one partition across snapshots."""
+
+
+def commits_of_moved_topics(committed_offsets: DataFrame, watermarks: DataFrame, previous: DataFrame) -> DataFrame:
+    """The topic ids of what is committed in topics that have not had one id all along.
+
+    A row for each reader and snapshot: committed_topic_id, and is_recreated where it is not the topic's id any more.
+    `previous` are rows of `lag` before. What is committed in all other topics belongs to the id that they have.
+    """
+    moved = F.broadcast(_moved_topics(committed_offsets, watermarks, previous))
+    ids = watermarks.select(*_PARTITION, "snapshot_id", "topic_id")
+    now = committed_offsets.join(moved, TOPIC, how="left_semi").join(ids, [*_PARTITION, "snapshot_id"], how="left")
+    earlier = previous.join(moved, TOPIC, how="left_semi").withColumn("topic_id", _known_id())
+    columns = [*_SERIES, "snapshot_id", "committed_offset", "topic_id"]
+    rows = _with_first_seen(
+        now.select(*columns, F.lit(True).alias("is_now")).unionByName(
+            earlier.select(*columns, F.lit(False).alias("is_now"))
+        )
+    )
+    return rows.where("is_now").select(
+        *_SERIES,
+        "snapshot_id",
+        "committed_topic_id",
+        (F.col("committed_topic_id") != F.col("topic_id")).alias("is_recreated"),
+    )
+
+
+def _known_id() -> Column:
+    """The id of a row of `lag`, NULL where none was known (before Kafka 2.8)."""
+    return F.coalesce("committed_topic_id", "topic_id")
+
+
+def _moved_topics(committed_offsets: DataFrame, watermarks: DataFrame, previous: DataFrame) -> DataFrame:
+    """The topics with several ids, or with one that is not known everywhere."""
+    seen = watermarks.where(F.col("topic").isNotNull()).select(*TOPIC, "topic_id")
+    known = previous.select(*TOPIC, _known_id().alias("topic_id")).where(F.col("topic_id").isNotNull())
+    committed = committed_offsets.where(F.col("topic").isNotNull()).select(*TOPIC).distinct()
+    unlisted = committed.join(seen, TOPIC, how="left_anti").withColumn("topic_id", F.lit(None).cast("string"))
+    ids = seen.unionByName(known).unionByName(unlisted).distinct()
+    # Of several ids one may be NULL; a topic without any is not among them.
+    return ids.groupBy(*TOPIC).count().where("count > 1").select(*TOPIC)
+
+
+def _with_first_seen(rows: DataFrame) -> DataFrame:
+    """With committed_topic_id: the topic id at the first snapshot that saw the commit.
+
+    A commit that is unknown in between (NULL) does not count as a change.
+    """
+    series = Window.partitionBy(*_SERIES).orderBy("snapshot_id")
+    before = F.last("committed_offset", ignorenulls=True).over(series.rowsBetween(Window.unboundedPreceding, -1))
+    is_new = F.col("committed_offset").isNotNull() & ~F.col("committed_offset").eqNullSafe(before)
+    commit = Window.partitionBy(*_SERIES, "commits").orderBy("snapshot_id")
+    first = F.first("topic_id", ignorenulls=True).over(commit.rowsBetween(Window.unboundedPreceding, Window.currentRow))
+    return rows.withColumn("commits", F.sum(is_new.cast("int")).over(series)).withColumn(
+        "committed_topic_id", F.when(F.col("committed_offset").isNotNull(), first)
+    )
