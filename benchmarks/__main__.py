@@ -1,6 +1,7 @@
-"""`make bench`: how fast committed offsets reach Delta, against Kafka's own tool in the same run.
+"""`make bench`: how fast committed offsets reach Delta, against Kafka's own tool in the same run, and lag is computed.
 
-One local broker, Spark local[2]. Figures are of this machine on this day; the ratios carry over better.
+One local broker, Spark local[2]. Figures are of this machine on this day; the ratios carry over better. With
+`ARGS=landing` or `ARGS=analytics` one half, which is printed and not kept.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from benchmarks.histograms import seconds as histogram_s
+from benchmarks.lag import Bronze
 from benchmarks.memory import PeakMemory
 from pipeline.config import LakeConfig
 from pipeline.lake import Lake, of_snapshots, utc_date
@@ -32,6 +36,8 @@ DOCUMENT = Path("docs/benchmarks.md")
 SMALL = Seeding(groups=500, topics=4, partitions=400)
 LARGE = Seeding(groups=2500, topics=4, partitions=400)
 WARM_RUNS = 7
+SETTINGS = {"spark.master": "local[2]", "spark.driver.memory": "4g"}
+Note = Callable[..., None]
 TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 
 _CONFIG = """\
@@ -46,6 +52,7 @@ bootstrap_servers = ["{servers}"]
 
 def main() -> int:
     """Measure, print, write docs/benchmarks.md."""
+    parts = {"landing": _landing, "analytics": _analytics}
     figures: list[tuple[str, str, str]] = []
 
     def note(what: str, value: str, target: str = "–") -> None:
@@ -53,12 +60,40 @@ def main() -> int:
         print(f"{what}: {value} (asked: {target})", flush=True)
 
     DIRECTORY.mkdir(parents=True, exist_ok=True)
+    for name in sys.argv[1:] or parts:
+        parts[name](note)
+    if not sys.argv[1:]:
+        _write(figures)
+    return 0
+
+
+def _analytics(note: Note) -> None:
+    spark = spark_session("bench", SETTINGS)
+    bronze = Bronze(spark, DIRECTORY.absolute() / "bronze")
+    bronze.make()
+    bronze.prepare_readings()
+    whole_s = {members: _spark_s(partial(bronze.lag, members)) for members in ("groups", "members")}
+    note("`lag` of 1,000,000 rows over 100,000 partitions, 20 points each, no members", _spread(whole_s["groups"]))
+    note("the same, each row with its member", _spread(whole_s["members"]))
+    counted_s = histogram_s(spark, DIRECTORY)
+    note("histograms of 1,000,000 rows", _spread(counted_s))
+    together_s = statistics.median(whole_s["members"]) + statistics.median(counted_s)
+    note("ladder, all units and histograms", f"{together_s:.1f} s", "≤ 12 s")
+    note("log index of 100,000 partitions carried on by a snapshot", _spread(_spark_s(bronze.index)), "≤ 10 s")
+    read_s, duckdb_s = statistics.median(_spark_s(bronze.readings)), bronze.duckdb_s()
+    note("1,000,000 offsets read on the index, in bytes and time, with errors", f"{read_s:.2f} s")
+    note("the points before them by DuckDB's ASOF join, in memory", f"{duckdb_s:.2f} s")
+    note("how many times as long as DuckDB", f"{read_s / duckdb_s:.1f}")
+    spark.stop()
+
+
+def _landing(note: Note) -> None:
     with EmbeddedKafka(DIRECTORY / "kafka", heap_mb=2048) as kafka:
         seed_offsets(kafka.bootstrap_servers, SMALL)
         first_s, *later_s = _whole_runs(kafka.bootstrap_servers, 3)
         note("first `run` of 200,000 rows by spark-submit.sh, which makes the lake", f"{first_s:.1f} s", "≤ 45 s")
         note("later `run` by spark-submit.sh, JVM start included", _spread(later_s), "≤ 45 s")
-        spark = spark_session("bench", {"spark.master": "local[2]"})
+        spark = spark_session("bench", SETTINGS)
         lake = Lake(spark, LakeConfig(root=str(DIRECTORY.absolute() / f"lake-{time.time_ns()}")))
         lake.prepare()
         landed_s = _warm(lambda number: _land(lake, kafka.bootstrap_servers, number))
@@ -82,8 +117,6 @@ def main() -> int:
         note("peak memory: driver's Python", f"{memory.driver_mb:.0f} MB", "< 1,000 MB")
         note("peak memory: largest Python worker", f"{memory.worker_mb:.0f} MB", "< 1,000 MB")
         spark.stop()
-    _write(figures)
-    return 0
 
 
 def _append(lake: Lake, servers: str, number: int) -> None:
@@ -124,6 +157,10 @@ def _warm(action: Callable[[int], object], runs: int = WARM_RUNS) -> list[float]
     return seconds[2:]
 
 
+def _spark_s(make: Callable[[], DataFrame], runs: int = 4) -> list[float]:
+    return _warm(lambda _: make().write.format("noop").mode("overwrite").save(), runs)
+
+
 def _timed(action: Callable[[], object]) -> float:
     started = time.perf_counter()
     action()
@@ -140,8 +177,9 @@ def _write(figures: list[tuple[str, str, str]]) -> None:
     DOCUMENT.write_text(
         "# Benchmarks\n\nMade by `make bench`, which prints these figures and writes this file: "
         f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, {today}. One embedded "
-        "broker, Spark local[2]; 500 groups × 400 partitions, then 2,500 × 400. Warm: the median after two runs that "
-        f"are not counted.\n\n| what | measured | asked |\n|---|---|---|\n{rows}\n"
+        "broker, Spark local[2]; 500 groups × 400 partitions, then 2,500 × 400. Lag and the index are computed from "
+        "made-up frames, read from Parquet and written nowhere. Warm: the median after two runs that are not "
+        f"counted.\n\n| what | measured | asked |\n|---|---|---|\n{rows}\n"
     )
     print(f"written to {DOCUMENT}")
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import duckdb
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.analytics.lag import compute_lag
-from pipeline.analytics.log_index import index_rows, rulers
+from pipeline.analytics.log_index import PARTITION, index_rows, known_rulers, readings
 from pipeline.tables import (
     COMMITTED_OFFSETS,
     GROUP_MEMBERS,
@@ -26,6 +28,16 @@ POINTS = 20
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 RECORDS, BYTES = 1_000, 500_000
 """What a partition is written in a minute."""
+
+
+_POINTS = """
+create table points as select topic, partition, point.offset as first, point.position_bytes as bytes
+from (select topic, partition, unnest(points) as point from '{folder}/index/*.parquet')
+where bytes is not null"""
+_COMMITTED = "create table committed as select topic, partition, committed_offset from '{folder}/committed/*.parquet'"
+_ASOF = """
+select count(*), sum(bytes) from committed asof join points
+on committed.topic = points.topic and committed.partition = points.partition and committed_offset >= first"""
 
 
 class Bronze:
@@ -59,7 +71,11 @@ class Bronze:
             yield f"watermarks-{minute}", _whole(WATERMARKS, _look(partitions, minute), minute)
         commits = readers.withColumn("committed_offset", offset)
         yield "committed", _whole(COMMITTED_OFFSETS, commits, 2)
-        yield "members", _whole(GROUP_MEMBERS, readers.select("group_id").distinct(), 2)
+        groups = readers.select("group_id").distinct().withColumn("state", F.lit("Stable"))
+        members = {name: F.concat(F.lit(f"{name}-"), "group_id") for name in ("member_id", "client_id", "host")}
+        assigned = readers.withColumns(members).withColumn("state", F.lit("Stable"))
+        yield "groups", _whole(GROUP_MEMBERS, groups, 2)
+        yield "members", _whole(GROUP_MEMBERS, assigned, 2)
         yield "previous", _whole(LAG, commits.withColumn("committed_topic_id", _topic_id()), 1)
         looks = [_whole(WATERMARKS, _look(partitions, minute), minute) for minute in range(2 - POINTS, 2)]
         seen = looks[0]
@@ -72,19 +88,32 @@ class Bronze:
         """No look-ups."""
         return self.spark.createDataFrame([], LOG_SAMPLES.schema)
 
-    def rulers(self) -> DataFrame:
-        """The rulers as of the second snapshot."""
-        return rulers(self.read("index"), self.read("watermarks-2"), self.no_samples(), asked_from=2)
-
-    def lag(self) -> DataFrame:
-        """The rows of `lag` of the second snapshot."""
+    def lag(self, members: str) -> DataFrame:
+        """The rows of `lag` of the second snapshot, by the index as it is; `members` or nothing but the `groups`."""
         return compute_lag(
             self.read("committed"),
             self.read("watermarks-2"),
-            self.read("members"),
+            self.read(members),
             self.read("previous"),
-            self.rulers(),
+            known_rulers(self.read("index"), [2]),
         )
+
+    def prepare_readings(self) -> None:
+        """Write the offsets that are committed in each partition beside its ruler, once."""
+        committed = self.read("committed").groupBy(*PARTITION).agg(F.collect_list("committed_offset").alias("offsets"))
+        asked = self.read("index").select(*PARTITION, "ruler").join(committed, [*PARTITION])
+        asked.write.mode("overwrite").parquet(str(self._folder / "asked"))
+
+    def readings(self) -> DataFrame:
+        """Every committed offset read on the index."""
+        return self.read("asked").select(readings(F.col("ruler"), F.col("offsets")))
+
+    def duckdb_s(self) -> float:
+        """Seconds that DuckDB takes for its ASOF join of every committed offset with the points of the index."""
+        with duckdb.connect() as connection:
+            connection.execute(_POINTS.format(folder=self._folder))
+            connection.execute(_COMMITTED.format(folder=self._folder))
+            return min(_timed(lambda: connection.execute(_ASOF).fetchall()) for _ in range(3))
 
     def index(self) -> DataFrame:
         """The index after the second snapshot."""
@@ -130,3 +159,9 @@ def _whole(table: Table, rows: DataFrame, minute: int) -> DataFrame:
             for f in table.schema
         )
     )
+
+
+def _timed(action: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    action()
+    return time.perf_counter() - started

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import LongType, StructField, StructType
 
 from pipeline.analytics.log_index import wanted_times
 from pipeline.analytics.ruler_binary import decoded
@@ -24,13 +24,15 @@ from pipeline.lake import Lake
 from pipeline.tables import COMMITTED_OFFSETS, LOG_SAMPLES, WATERMARKS
 
 SOURCE = "list_offsets_by_time"
-SAMPLES = StructType([*LOG_SAMPLES.observed.fields, *REQUEST_COLUMNS])
+SAMPLES = StructType([*LOG_SAMPLES.observed.fields, *REQUEST_COLUMNS, StructField("unanswered", LongType())])
 
 
 def learnt_samples(
     lake: Lake, cluster: str, snapshot_id: int, options: Mapping[str, str], *, budget: int, with_tiered: bool
 ) -> DataFrame:
-    """The look-ups of a snapshot whose bronze rows have landed: rows of `log_samples`, and rows that count requests.
+    """The look-ups of a snapshot whose bronze rows have landed: rows of `log_samples`, and one for each broker.
+
+    That one counts the requests, and the partitions that were not answered.
 
     Each action makes them anew. A broker is asked `budget` times at most, about the widest brackets first.
     """
@@ -60,20 +62,20 @@ def _searching(options: Mapping[str, str], budget: int) -> Callable[[pa.Table], 
             if ruler
         }
         leader = wanted["leader"][0].as_py()
-        requests = 0
+        count = {"request_broker": leader, "requests": 0, "unanswered": len(searches)}
         try:
             with KafkaClient(SourceOptions.parse(options)) as client:
-                look_up(client, leader, searches, budget)
-                requests = client.requests.total()
+                count["unanswered"] = look_up(client, leader, searches, budget)
+                count["requests"] = client.requests.total()
         except ClusterError:
             pass  # the watermarks have been read; times that are not known so well are told with their error
-        return pa.Table.from_pylist(_rows(searches, leader, requests), to_arrow_schema(SAMPLES))
+        return pa.Table.from_pylist([*_rows(searches), count], to_arrow_schema(SAMPLES))
 
     return search
 
 
-def _rows(searches: Mapping[TopicPartition, TimeSearch], leader: int, requests: int) -> list[dict[str, Any]]:
-    samples = [
+def _rows(searches: Mapping[TopicPartition, TimeSearch]) -> list[dict[str, Any]]:
+    return [
         {
             "topic": p.topic,
             "partition": p.partition,
@@ -84,4 +86,3 @@ def _rows(searches: Mapping[TopicPartition, TimeSearch], leader: int, requests: 
         for p, search in searches.items()
         for sample in search.samples
     ]
-    return [*samples, {"request_broker": leader, "requests": requests}]

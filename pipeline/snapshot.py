@@ -156,7 +156,8 @@ def _land_samples(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Land
             budget=cluster.index_lookups,
             with_tiered=cluster.index_lookups_tiered,
         )
-        counted = samples.observe(seen, F.count("topic").alias("rows"), *_requests(brokers))
+        counts = (F.count("topic").alias("rows"), F.sum("unanswered").alias("unanswered"))
+        counted = samples.observe(seen, *counts, *_requests(brokers))
         _replace(lake, claim, LOG_SAMPLES, counted.where(F.col("requests").isNull()))
     except ClaimedError:
         raise
@@ -167,6 +168,8 @@ def _land_samples(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Land
     found = seen.get
     _add(landed.requests, {str(b): found[f"broker_{b}"] for b in brokers})
     landed.samples = found["rows"]
+    if found["unanswered"]:
+        landed.warnings["lookups_unanswered"] = found["unanswered"]
     log.info("%s %d: %s: %d rows", claim.cluster, claim.snapshot_id, LOG_SAMPLES.name, landed.samples)
 
 

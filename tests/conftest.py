@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -158,3 +159,13 @@ def _wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path, timeo
             return
         time.sleep(0.2)
     pytest.fail(f"Spark Connect did not start:\n{log.read_text()[-4000:]}")
+
+
+@pytest.fixture(scope="session")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A broker's log directory as it was recorded; beside it `dump`, DumpLogSegments' words. Not to be changed."""
+    folder = tmp_path_factory.mktemp("recorded")
+    for name in ("logdir", "dump"):
+        with tarfile.open(ROOT / "tests" / "data" / "segments" / f"{name}.tar.xz") as archive:
+            archive.extractall(folder, filter="data")
+    return folder / "logdir"

@@ -4,7 +4,6 @@ import csv
 import os
 import shutil
 import struct
-import tarfile
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -17,65 +16,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import fs
 
-from pipeline.errors import ConfigError
-from pipeline.kafka.log_dirs import PartitionDir, PartitionLog, Place, list_partitions, open_log, shown
+from pipeline.kafka.log_dirs import PartitionLog, Place
 from pipeline.kafka.log_files import INDEX, TIME_INDEX, parse_index
+from tests.helpers.segments import WHOLE, batch, index, old_message, opened, time_index, write
 
 DATA = Path(__file__).parent / "data" / "segments"
 TRUTH = list(csv.DictReader((DATA / "truth.csv").read_text().splitlines()))
 TOLD = list(csv.DictReader((DATA / "offsets.csv").read_text().splitlines()))
 OFFSETS = {f"{row['topic']}-{row['partition']}": row for row in TOLD}
-
-
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The recorded log directory. Not to be changed."""
-    folder = tmp_path_factory.mktemp("recorded")
-    with tarfile.open(DATA / "logdir.tar.xz") as archive:
-        archive.extractall(folder, filter="data")
-    return folder / "logdir"
-
-
-def opened(folder: Path, name: str = "t-0") -> PartitionLog:
-    topic, _, partition = name.rpartition("-")
-    log = open_log(PartitionDir(str(folder), topic, int(partition)))
-    assert log is not None
-    return log
-
-
-def batch(base: int, last: int, stamp_ms: int = 5_000, size: int = 100, attributes: int = 0, magic: int = 2) -> bytes:
-    """A record batch, its fields at the places that DefaultRecordBatch documents; 0xff where its records would be."""
-    data = bytearray(b"\xff" * size)
-    data[:61] = bytes(61)
-    fields = {0: (8, base), 8: (4, size - 12), 16: (1, magic), 17: (4, 77), 21: (2, attributes), 23: (4, last - base)}
-    fields |= {27: (8, stamp_ms), 35: (8, stamp_ms), 57: (4, last - base + 1)}
-    for at, (width, value) in fields.items():
-        data[at : at + width] = value.to_bytes(width, "big", signed=True)
-    return bytes(data)
-
-
-def old_message(magic: int, offset: int = 0) -> bytes:
-    """A message of before 0.11: offset, size, CRC, magic, attributes, [timestamp,] key and value."""
-    body = struct.pack(">IBb", 0xCAFE_F00D, magic, 0) + bytes(8 * magic) + struct.pack(">ii5s", -1, 5, b"hello")
-    return struct.pack(">qi", offset, len(body)) + body
-
-
-def write(folder: Path, files: Mapping[str, bytes], name: str = "t-0") -> Path:
-    """Files of a partition; the number of a segment is filled up to 20 digits."""
-    path = folder / name
-    path.mkdir(parents=True, exist_ok=True)
-    for file, data in files.items():
-        base, _, suffix = file.partition(".")
-        (path / f"{base:0>20}.{suffix}").write_bytes(data)
-    return path
-
-
-def index(*entries: tuple[int, int]) -> bytes:
-    return b"".join(struct.pack(">ii", *entry) for entry in entries)
-
-
-def time_index(*entries: tuple[int, int]) -> bytes:
-    return b"".join(struct.pack(">qi", *entry) for entry in entries)
 
 
 def expected(row: Mapping[str, str]) -> Place:
@@ -109,18 +57,6 @@ def test_where_the_local_log_begins_and_whose_it_is(recorded: Path, name: str) -
     assert log.topic_id == (recorded / name / "partition.metadata").read_text().split()[-1]
     assert log.topic_id is not None
     assert len(log.topic_id) == 22
-
-
-def test_partitions_are_listed(recorded: Path) -> None:
-    assert list_partitions(str(recorded)) == [
-        (str(recorded), "seg-compact", 0),
-        (str(recorded), "seg-compressed", 0),
-        (str(recorded), "seg-compressed", 1),
-        (str(recorded), "seg-plain", 0),
-        (str(recorded), "seg-plain", 1),
-        (str(recorded), "seg-trimmed", 0),
-        (str(recorded), "seg-tx", 0),
-    ]
 
 
 def shifted(by: int) -> Callable[[bytes], bytes]:
@@ -270,7 +206,6 @@ def test_a_header_says_what_there_is_to_know_of_a_batch(tmp_path: Path) -> None:
     assert (second.size, second.record_count, second.max_timestamp_ms) == (100, 1, 5_000)
 
 
-WHOLE = batch(0, 3, 900) + batch(4, 9, 700)
 AFTER_WHOLE = Place(200, 0)
 
 
@@ -475,105 +410,6 @@ def test_a_scan_that_is_under_way_outlives_its_file(tmp_path: Path) -> None:
     (folder / f"{0:020}.log").unlink()
     assert len([first, *batches]) == 100
     assert (scan.end, scan.error) == (1_000_000, None)
-
-
-def test_a_partition_without_a_segment_is_an_error_and_one_that_is_not_there_is_none(tmp_path: Path) -> None:
-    (tmp_path / "t-0").mkdir()
-    log = opened(tmp_path)
-    assert (log.end, log.at(0)) == ((None, None, "KAFKA_STORAGE_ERROR: no segment"), Place(error=log.end.error))
-    assert (log.first_local_offset, log.newest, log.topic_id) == (None, (None, None), None)
-    assert open_log(PartitionDir(str(tmp_path), "t", 1)) is None
-
-
-def test_only_what_is_named_like_kafkas_own_is_read(tmp_path: Path) -> None:
-    stray = "t-0.0123456789abcdef0123456789abcdef"
-    odd = [
-        f"{stray}-delete",
-        f"{stray}-future",
-        f"{stray}-stray",
-        "t",
-        "t-",
-        "-0",
-        "t-01",
-        "t-x",
-        "t-٣",
-        "t-0\n",
-    ]
-    odd += ["lost+found", "a b-0", "ö-0", "t-2147483648", f"{'x' * 250}-0", "remote-log-index-cache", "t-1e3"]
-    for name in [*odd, "t-0", "..-0", "a-b-c-7", "t-delete-0", "t--1", "t.1_x-2147483647"]:
-        (tmp_path / name).mkdir()
-    (tmp_path / os.fsdecode(b"\xff-0")).mkdir()
-    (tmp_path / "file-0").touch()
-    (tmp_path / "dead-0").symlink_to(tmp_path / "nowhere")
-    (tmp_path / "linked-0").symlink_to(tmp_path / "t-0")
-    names = [f"{p.topic}-{p.partition}" for p in list_partitions(str(tmp_path))]
-    assert names == ["..-0", "a-b-c-7", "linked-0", "t-0", "t--1", "t-delete-0", "t.1_x-2147483647"]
-
-
-def test_only_segments_of_the_log_are_read(tmp_path: Path) -> None:
-    good = f"{3:020}.log"
-    folder = write(tmp_path, {"3.log": batch(3, 4)})
-    for name in [f"{9:020}.log{s}" for s in (".deleted", ".cleaned", ".swap", "\n")] + [
-        "9.log",
-        f"{9:021}.log",
-        "9" * 20 + ".log",
-    ]:
-        (folder / name).write_bytes(batch(9, 9))
-    (folder / f"{10:020}.log").mkdir()
-    os.mkfifo(folder / f"{11:020}.log")
-    (folder / os.fsdecode(b"\xff.log")).touch()
-    assert [segment.name for segment in opened(tmp_path).segments] == [good]
-
-
-@pytest.mark.parametrize("topic", ["../t", "t/../t", "/t", "", "t\n", "t\0", "x" * 250])
-def test_a_topics_name_does_not_lead_out_of_the_directory(tmp_path: Path, topic: str) -> None:
-    write(tmp_path, {"0.log": WHOLE})
-    (tmp_path / "inner").mkdir()
-    assert open_log(PartitionDir(str(tmp_path / "inner"), topic, 0)) is None
-
-
-@pytest.mark.parametrize("text", ["", "version: 0\ntopic_id: " + "A" * 22, "topic_id: short", "\xff\0", "version: 0"])
-def test_a_topic_id_that_is_not_there_is_null(tmp_path: Path, text: str) -> None:
-    folder = write(tmp_path, {"0.log": b""})
-    (folder / "partition.metadata").write_text(text, encoding="latin-1")
-    assert opened(tmp_path).topic_id is None
-
-
-@pytest.mark.parametrize("form", ["{}", "{}/", "file://{}"])
-def test_a_directory_is_a_path_or_a_uri(recorded: Path, form: str) -> None:
-    log_dir = form.format(recorded)
-    assert len(list_partitions(log_dir)) == 7
-    log = open_log(PartitionDir(log_dir, "seg-tx", 0))
-    assert log is not None
-    assert log.end.offset == 940
-
-
-def test_a_path_may_be_relative_and_odd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path / "a b%20#?:c", {"0.log": WHOLE})
-    monkeypatch.chdir(tmp_path)
-    log = opened(Path("a b%20#?:c"))
-    assert (log.end.offset, log.path) == (10, f"{tmp_path}/a b%20#?:c/t-0")
-
-
-@pytest.mark.parametrize(
-    ("log_dir", "message"),
-    [
-        pytest.param("/no/such/place", "log directory '/no/such/place' cannot be listed: ", id="nowhere"),
-        pytest.param(
-            "nope://me:secret@host/x?key=secret", "log directory 'nope://host/x' is no path and no URI", id="scheme"
-        ),
-    ],
-)
-def test_a_directory_that_cannot_be_opened_is_named_without_its_password(log_dir: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message.replace("?", "[?]")) as caught:
-        list_partitions(log_dir)
-    assert "secret" not in str(caught.value)
-
-
-def test_a_directory_is_shown_without_what_is_secret() -> None:
-    assert shown("s3://key:sec/ret@bucket/a@b?secret_key=x") == "s3://bucket/a@b"
-    assert shown("abfss://container@account/a:b") == "abfss://container@account/a:b"
-    assert shown("/a@b?c") == "/a@b?c"
 
 
 class Counting:

@@ -209,3 +209,8 @@ def test_a_tiered_log_is_looked_up_only_if_asked_for(spark: SparkSession) -> Non
 
 def test_a_partition_without_a_leader_is_not_looked_up(spark: SparkSession) -> None:
     assert wanted(spark, look(3, 300, 3_500, leader=None)) == []
+
+
+@pytest.mark.parametrize("newest_ms", [None, START_MS + 60 * MINUTE])
+def test_where_no_time_or_a_future_one_is_told_nothing_is_looked_up(spark: SparkSession, newest_ms: int | None) -> None:
+    assert wanted(spark, look(3, 300, 3_500, max_timestamp_ms=newest_ms)) == []

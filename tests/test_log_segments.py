@@ -4,7 +4,6 @@ import csv
 import os
 import re
 import shutil
-import tarfile
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -49,16 +48,6 @@ ENDS = "log_start last_stable_offset high_watermark log_end log_bytes"
 WATERMARK = "snapshot_id topic partition log_start_offset last_stable_offset high_watermark log_end_offset log_bytes"
 
 Row = tuple[Any, ...]
-
-
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The recorded log directory, and beside it what DumpLogSegments said of it. Not to be changed."""
-    folder = tmp_path_factory.mktemp("recorded")
-    for name in ("logdir", "dump"):
-        with tarfile.open(DATA / f"{name}.tar.xz") as archive:
-            archive.extractall(folder, filter="data")
-    return folder / "logdir"
 
 
 def dumped(log_dir: Path) -> Iterator[Row]:

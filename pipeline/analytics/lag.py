@@ -34,9 +34,8 @@ def compute_lag(
         .join(_rungs(watermarks), PARTITION, how="left")
         .join(rulers, PARTITION, how="left")
     )
-    rows = with_readings(partitions, locate).join(
-        _group_facts(committed_offsets, group_members), ["cluster", "snapshot_id", "group_id"], how="left"
-    )
+    groups = F.broadcast(_group_facts(committed_offsets, group_members))
+    rows = with_readings(partitions, locate).join(groups, ["cluster", "snapshot_id", "group_id"], how="left")
     topic_id = F.when(F.col("committed_offset").isNotNull(), F.coalesce("committed_topic_id", "topic_id"))
     laddered = rows.withColumns(
         {

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from pipeline.analytics.arrow_udf import arrow_udf
 from pipeline.analytics.polyline import TOLERANCE
+from pipeline.analytics.ruler import FUTURE_MS
 from pipeline.analytics.ruler_reading import KNOWN, READINGS, read_rulers, what_is_known
 from pipeline.analytics.ruler_replay import LOOK, RULERS, SAMPLE, rulers_after
 from pipeline.analytics.time_search import FINEST_MS
@@ -73,7 +74,7 @@ def wanted_times(
 
     Wanted are log start and the offsets with something unread, of one snapshot. At most so many partitions of a leader,
     those with the widest brackets. A partition with a tier of remote storage is left out unless asked for: an old
-    record would be fetched from there.
+    record would be fetched from there; so is one whose newest timestamp is from the future, the answer to any look-up.
     """
     unread = (
         committed_offsets.where(F.col("committed_offset").isNotNull())
@@ -81,7 +82,9 @@ def wanted_times(
         .agg(F.sort_array(F.collect_set("committed_offset")).alias("committed"))
     )
     is_local = F.coalesce(F.col("local_log_start_offset") <= F.col("log_start_offset"), F.lit(True))
-    seen = watermarks.where(F.col("error").isNull() & F.col("leader").isNotNull() & (is_local | F.lit(with_tiered)))
+    is_blind = F.col("max_timestamp_ms") > F.unix_millis("captured_at") + FUTURE_MS
+    can_tell = F.col("error").isNull() & F.col("leader").isNotNull() & ~is_blind
+    seen = watermarks.where(can_tell & (is_local | F.lit(with_tiered)))
     ends = seen.select(*PARTITION, "leader", "log_start_offset", "high_watermark", "log_end_offset")
     in_log = F.filter(
         "committed", lambda offset: (offset >= F.col("log_start_offset")) & (offset < F.col("high_watermark"))

@@ -17,14 +17,16 @@ from pipeline.kafka.watermarks import CONSUMER, READ_UNCOMMITTED, TopicPartition
 
 PARTITIONS_PER_REQUEST = 100
 MOST_ROUNDS = 60
+NO_RECORD = (-1, -1)
+"""What Kafka answers where all records are older."""
 
 
-def look_up(client: KafkaClient, leader: int, searches: Mapping[TopicPartition, TimeSearch], budget: int) -> None:
+def look_up(client: KafkaClient, leader: int, searches: Mapping[TopicPartition, TimeSearch], budget: int) -> int:
     """Carry the searches on until each has what it wants, or `budget` look-ups are made.
 
-    A partition that is not answered, because its leader has moved say, is left as it is.
+    A partition that is not answered, because its leader has moved say, is left as it is. How many were.
     """
-    left, going = budget, dict(searches)
+    left, going, unanswered = budget, dict(searches), 0
     for _ in range(MOST_ROUNDS):
         asks = {p: ask for p, search in going.items() if (ask := search.ask())}
         worst = sorted(asks, key=lambda p: -asks[p].excess_ms)[:left]
@@ -32,23 +34,26 @@ def look_up(client: KafkaClient, leader: int, searches: Mapping[TopicPartition, 
             break
         left -= len(worst)
         answers = _answers(client, leader, {p: asks[p] for p in worst})
+        unanswered += len(worst) - len(answers)
         for p in worst:
-            if p in answers:
-                going[p].answered(asks[p].timestamp_ms, *answers[p])
+            offset, timestamp_ms = answers.get(p, NO_RECORD)
+            if offset >= 0:
+                going[p].answered(asks[p].timestamp_ms, offset, timestamp_ms)
             else:
                 del going[p]
+    return unanswered
 
 
 def _answers(
     client: KafkaClient, leader: int, asks: Mapping[TopicPartition, Ask]
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """The first record that is not older than asked, and its timestamp; absent where there is none or an error."""
+    """The first record that is not older than asked, and its timestamp, NO_RECORD; absent where there is an error."""
     chunks = in_chunks(asks, PARTITIONS_PER_REQUEST)
     requests = [list_offsets_by_time({p: asks[p].timestamp_ms for p in chunk}) for chunk in chunks]
     found: dict[TopicPartition, tuple[int, int]] = {}
     for answer in client.exchange([(leader, request) for request in requests]):
         rows = {} if isinstance(answer, Failure) else parse_offsets(answer)
-        found |= {p: (row.offset, row.timestamp) for p, row in rows.items() if not row.error_code and row.offset >= 0}
+        found |= {p: (row.offset, row.timestamp) for p, row in rows.items() if not row.error_code}
     return found
 
 

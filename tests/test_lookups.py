@@ -1,0 +1,74 @@
+"""Look-ups by time in a real log: what they find, and what becomes of partitions that are not answered."""
+
+import time
+
+import pytest
+from kafka import KafkaAdminClient, KafkaProducer
+
+from pipeline.analytics.ruler import Observation, begun
+from pipeline.analytics.time_search import TimeSearch
+from pipeline.kafka.client import KafkaClient
+from pipeline.kafka.lookups import look_up
+from pipeline.kafka.watermarks import TopicPartition
+from pipeline.local.broker import EmbeddedKafka
+from pipeline.local.topics import create_topics
+from tests.helpers.kafka import leaders_of, parsed
+
+TOPIC = "lu-paused"
+RECORDS = 60
+OLDEST_MS = int(time.time() * 1000) - 7_200_000
+TIMES_MS = [OLDEST_MS + 1_000 * number + (3_600_000 if number >= 40 else 0) for number in range(RECORDS)]
+"""A record a second, with an hour's pause."""
+NOBODY = 99
+
+
+@pytest.fixture(scope="module")
+def leader(kafka: EmbeddedKafka) -> int:
+    with KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers) as admin:
+        create_topics(admin, {TOPIC: 1})
+        producer = KafkaProducer(bootstrap_servers=kafka.bootstrap_servers, enable_idempotence=False)
+        for timestamp_ms in TIMES_MS:
+            producer.send(TOPIC, b"x", partition=0, timestamp_ms=timestamp_ms).get(timeout=10)
+        producer.close(timeout=5)
+        (broker,) = leaders_of(admin, TOPIC)
+    return broker
+
+
+def search(*rungs: int) -> TimeSearch:
+    """For a log that was seen once."""
+    now_ms = int(time.time() * 1000)
+    seen = Observation(now_ms, "A", 1, 0, None, RECORDS, TIMES_MS[-1], RECORDS - 1, 6_000, 0, False)
+    return TimeSearch(begun(seen), rungs)
+
+
+def test_the_time_of_a_record_is_found(kafka: EmbeddedKafka, leader: int) -> None:
+    one = search(10, 45)
+    with KafkaClient(parsed(kafka.bootstrap_servers)) as client:
+        assert look_up(client, leader, {TopicPartition(TOPIC, 0): one}, 200) == 0
+    for rung in (10, 45):
+        found = one.ruler.timestamp_at(rung)
+        assert found
+        assert abs(found.value - TIMES_MS[rung]) <= found.error <= (TIMES_MS[-1] - TIMES_MS[rung]) / 100
+
+
+def test_no_more_look_ups_than_allowed_are_made(kafka: EmbeddedKafka, leader: int) -> None:
+    one = search(10)
+    with KafkaClient(parsed(kafka.bootstrap_servers)) as client:
+        assert look_up(client, leader, {TopicPartition(TOPIC, 0): one}, 2) == 0
+    assert len(one.samples) <= 2
+
+
+def test_a_partition_that_is_not_answered_is_counted_and_left_as_it_is(kafka: EmbeddedKafka, leader: int) -> None:
+    known, unknown = search(10), search(10)
+    both = {TopicPartition(TOPIC, 0): known, TopicPartition("lu-nowhere", 0): unknown}
+    with KafkaClient(parsed(kafka.bootstrap_servers)) as client:
+        assert look_up(client, leader, both, 200) == 1
+    assert known.samples
+    assert unknown.samples == []
+
+
+def test_a_leader_that_is_gone_leaves_all_as_they_are(kafka: EmbeddedKafka, leader: int) -> None:
+    one = search(10)
+    with KafkaClient(parsed(kafka.bootstrap_servers)) as client:
+        assert look_up(client, NOBODY, {TopicPartition(TOPIC, 0): one}, 200) == 1
+    assert one.samples == []
