@@ -22,7 +22,7 @@ def commits_of_moved_topics(committed_offsets: DataFrame, watermarks: DataFrame,
     A row for each reader and snapshot: committed_topic_id, and is_recreated where it is not the topic's id any more.
     `previous` are rows of `lag` before. What is committed in all other topics belongs to the id that they have.
     """
-    moved = F.broadcast(_moved_topics(committed_offsets, watermarks, previous))
+    moved = F.broadcast(_moved_topics(watermarks, previous))
     ids = watermarks.select(*_PARTITION, "snapshot_id", "topic_id")
     now = committed_offsets.join(moved, TOPIC, how="left_semi").join(ids, [*_PARTITION, "snapshot_id"], how="left")
     earlier = previous.join(moved, TOPIC, how="left_semi").withColumn("topic_id", _known_id())
@@ -45,15 +45,15 @@ def _known_id() -> Column:
     return F.coalesce("committed_topic_id", "topic_id")
 
 
-def _moved_topics(committed_offsets: DataFrame, watermarks: DataFrame, previous: DataFrame) -> DataFrame:
-    """The topics with several ids, or with one that is not known everywhere."""
-    seen = watermarks.where(F.col("topic").isNotNull()).select(*TOPIC, "topic_id")
-    known = previous.select(*TOPIC, _known_id().alias("topic_id")).where(F.col("topic_id").isNotNull())
-    committed = committed_offsets.where(F.col("topic").isNotNull()).select(*TOPIC).distinct()
-    unlisted = committed.join(seen, TOPIC, how="left_anti").withColumn("topic_id", F.lit(None).cast("string"))
-    ids = seen.unionByName(known).unionByName(unlisted).distinct()
+def _moved_topics(watermarks: DataFrame, previous: DataFrame) -> DataFrame:
+    """The topics with several ids, with one that is not known everywhere, or that are not listed any more."""
+    seen = watermarks.where(F.col("topic").isNotNull()).select(*TOPIC, "topic_id", F.lit(True).alias("is_listed"))
+    known = previous.select(*TOPIC, _known_id().alias("topic_id"), F.lit(False).alias("is_listed"))
+    ids = seen.unionByName(known.where(F.col("topic_id").isNotNull())).groupBy(*TOPIC, "topic_id")
     # Of several ids one may be NULL; a topic without any is not among them.
-    return ids.groupBy(*TOPIC).count().where("count > 1").select(*TOPIC)
+    topics = ids.agg(F.max("is_listed").alias("is_listed")).groupBy(*TOPIC)
+    counted = topics.agg(F.count("*").alias("ids"), F.max("is_listed").alias("is_listed"))
+    return counted.where((F.col("ids") > 1) | ~F.col("is_listed")).select(*TOPIC)
 
 
 def _with_first_seen(rows: DataFrame) -> DataFrame:
