@@ -124,6 +124,16 @@ class Rulers:
             older.append(self._data[first * _ROW_BYTES : (end - 1) * _ROW_BYTES] if is_same else b"")
         return to_bytes(tail, older)
 
+    def vertex_offsets(self) -> tuple[Longs, Longs]:
+        """The offsets at which a ruler has a vertex, whichever line's: its number, and the offset, both rising."""
+        spans = [self.span(line) for line in LINES]
+        of_ruler = np.concatenate([np.repeat(np.arange(len(self)), end - first) for first, end in spans])
+        offset = np.concatenate([self.rows[runs(first, end), 0] for first, end in spans])
+        order = np.lexsort((offset, of_ruler))
+        of_ruler, offset = of_ruler[order], offset[order]
+        is_first = np.append(True, (np.diff(of_ruler) != 0) | (np.diff(offset) != 0))[: len(offset)]
+        return of_ruler[is_first], offset[is_first]
+
     def points(self) -> tuple[Longs, Longs, list[pa.Array]]:
         """The vertices of bytes and of timestamps by ruler and offset: how many by ruler, offsets, each line's values.
 
@@ -131,7 +141,7 @@ class Rulers:
         """
         spans = [self.span(line) for line in LINES[:2]]
         numbers = [np.repeat(np.arange(len(self)), end - first) for first, end in spans]
-        vertices = np.concatenate([self.rows[_within(first, end)] for first, end in spans])
+        vertices = np.concatenate([self.rows[runs(first, end)] for first, end in spans])
         of_ruler, of_line = np.concatenate(numbers), np.repeat(np.arange(2), [len(n) for n in numbers])
         order = np.lexsort((vertices[:, 0], of_ruler))
         of_ruler, of_line, vertices = of_ruler[order], of_line[order], vertices[order]
@@ -167,7 +177,7 @@ def decoded(values: pa.Array) -> Iterator[Ruler | None]:
     return (rulers.whole(i) for i in range(len(rulers)))
 
 
-def _within(first: Longs, end: Longs) -> Longs:
-    """The numbers from each first up to its end, one span after the other."""
+def runs(first: Longs, end: Longs) -> Longs:
+    """The numbers from each first up to its end, one run after the other."""
     lengths = end - first
     return np.repeat(first - np.append(0, np.cumsum(lengths)[:-1]), lengths) + np.arange(lengths.sum())

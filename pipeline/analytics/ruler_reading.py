@@ -45,7 +45,7 @@ KNOWN = StructType([StructField(name, LOG_INDEX.schema[name].dataType) for name 
 """What people are told of a ruler."""
 
 
-class _Values(NamedTuple):
+class Values(NamedTuple):
     """Values of a line, with their errors, the drift of the vertices before and after, and whether there is one."""
 
     value: Longs
@@ -54,18 +54,18 @@ class _Values(NamedTuple):
     is_known: Flags
 
 
-class _Line:
+class Line:
     """One line of many rulers."""
 
     def __init__(self, rulers: Rulers, line: str) -> None:
         self.first, self.end = rulers.span(line)
         self.offset, self.value, self.error, self.below, self.above, self.gap, self.drift = rulers.rows.T
 
-    def at(self, rulers: Longs, offsets: Longs) -> _Values:
+    def at(self, rulers: Longs, offsets: Longs) -> Values:
         """`Polyline.at` for each pair of a ruler's number and an offset."""
         if (self.first == self.end).all():
             nothing = np.zeros(len(offsets), np.int64)
-            return _Values(nothing, nothing, (nothing, nothing), nothing.astype(bool))
+            return Values(nothing, nothing, (nothing, nothing), nothing.astype(bool))
         first, last = self.first[rulers], self.end[rulers] - 1
         low = np.minimum(self._newest_up_to(first, last, offsets), len(self.offset) - 1)
         is_known = (first <= last) & (self.offset[low] <= offsets)
@@ -77,7 +77,25 @@ class _Line:
         bracket = np.maximum(value - self.value[low] + self.error[low], self.value[high] + self.error[high] - value)
         bounds = np.maximum(self.below[low], self.above[low]) + self.gap[low] + 1
         error = np.where(is_vertex, self.error[low], np.minimum(bracket, bounds))
-        return _Values(value, error, (self.drift[low], self.drift[high]), is_known)
+        return Values(value, error, (self.drift[low], self.drift[high]), is_known)
+
+    def stray(self, rulers: Longs, offsets: Longs) -> Longs:
+        """For each pair: how far anything may be from the straight piece that begins at or before the offset."""
+        if (self.first == self.end).all():
+            return np.zeros(len(offsets), np.int64)
+        first, last = self.first[rulers], self.end[rulers] - 1
+        low = np.minimum(self._newest_up_to(first, last, offsets), len(self.offset) - 1)
+        high = np.minimum(low + 1, np.maximum(last, low))
+        bracket = self.value[high] + self.error[high] - self.value[low] + self.error[low]
+        bounds = np.maximum(self.below[low], self.above[low]) + self.gap[low] + 1
+        return np.where(low < high, np.minimum(bracket, bounds), 0)
+
+    def newest(self) -> Values:
+        """The newest vertex of each ruler."""
+        last = np.clip(self.end - 1, 0, max(len(self.offset) - 1, 0))
+        columns = (self.value, self.error, self.drift)
+        value, error, drift = (c[last] if len(c) else np.zeros(len(last), np.int64) for c in columns)
+        return Values(value, error, (drift, drift), self.first < self.end)
 
     def _newest_up_to(self, first: Longs, last: Longs, offsets: Longs) -> Longs:
         """The last of each ruler's vertices at or below the offset, or its first: a binary search of all at once."""
@@ -103,16 +121,16 @@ def read_rulers(values: pa.Array, offsets: pa.Array) -> pa.Array:
 
 
 def _read(rulers: Rulers, where: Longs, at: Longs) -> Sequence[pa.Array]:
-    position = _Line(rulers, "position_bytes").at(where, at)
-    clocks = [_Line(rulers, name) for name in ("timestamp_ms", "arrival_ms")]
+    position = Line(rulers, "position_bytes").at(where, at)
+    clocks = [Line(rulers, name) for name in ("timestamp_ms", "arrival_ms")]
     before = [line.at(where, at) for line in clocks]
     up_to = [line.at(where, at + 1) for line in clocks]
     has_ruler = rulers.is_known[where]
     is_in_log = has_ruler & (at >= rulers.seen("log_start_offset")[where])
     is_local = is_in_log & (at >= rulers.seen("local_log_start_offset")[where])
     is_arrival = ~before[0].is_known
-    before_ms, before_error, has_before = _first_known(*before)
-    up_to_ms, up_to_error, has_record = _first_known(*up_to)
+    before_ms, before_error, has_before = first_known(*before)
+    up_to_ms, up_to_error, has_record = first_known(*up_to)
     is_end = has_before & ~has_record
     record_ms, record_error = np.where(is_end, before_ms, up_to_ms), np.where(is_end, before_error, up_to_error)
     has_bytes, has_before = position.is_known & is_local, has_before & is_in_log
@@ -123,7 +141,7 @@ def _read(rulers: Rulers, where: Longs, at: Longs) -> Sequence[pa.Array]:
     return [pa.array(v, mask=~known) for v, known in longs] + [pa.array(v, mask=~known) for v, known in flags]
 
 
-def _first_known(first: _Values, second: _Values) -> tuple[Longs, Longs, Flags]:
+def first_known(first: Values, second: Values) -> tuple[Longs, Longs, Flags]:
     """The value, its error and whether there is one: the first clock's, or else the second's."""
     pairs = ((first.value, second.value), (first.error, second.error))
     value, error = (np.where(first.is_known, a, b) for a, b in pairs)

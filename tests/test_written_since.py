@@ -1,0 +1,117 @@
+"""What brokers have written since, from rulers, against logs with nothing hidden."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.analytics.ruler import Ruler, Sample, begun, continued
+from pipeline.analytics.ruler_binary import Rulers, encoded
+from pipeline.analytics.written_since import AGES_MS, Curves, Pieces, pieces, summed
+from tests.helpers.logsim import Batch, Log
+from tests.test_ruler import DAY, MINUTE, Step, op, pass_time
+
+
+class Remembering(Log):
+    """A log that forgets no batch, whatever becomes of it."""
+
+    def _begin(self) -> None:
+        super()._begin()
+        self.written: list[Batch] = []
+
+    def append(self, records: int, size: int, timestamp_ms: int | None = None) -> None:
+        first = self.log_end
+        super().append(records, size, timestamp_ms)
+        self.written.append(Batch(first, self.log_end - 1, size, self.timestamps_ms[-1]))
+
+    def written_since(self, age_ms: float) -> int:
+        """Bytes of all batches that are younger."""
+        return sum(batch.size for batch in self.written if batch.timestamp_ms > self.now_ms - age_ms)
+
+
+def producing(records: int) -> Step:
+    return lambda log: log.append(records, 100 * records)
+
+
+# In order: what a record was written after is otherwise a question of which records are still there.
+produce = st.builds(producing, st.integers(1, 30))
+# Records are of one size: growth that had to be estimated is then within what is told.
+happening = st.one_of(
+    st.builds(op, st.sampled_from(["retain", "tier"]), st.integers(1, 4)),
+    st.builds(op, st.just("delete_records"), st.integers(0, 300)),
+    st.builds(op, st.just("move")),
+)
+between_looks = st.lists(produce | produce | pass_time | happening, max_size=6)
+ages = st.lists(st.integers(0, len(AGES_MS) - 1), min_size=1, max_size=20)
+
+
+def looked_at(log: Log, history: list[list[Step]]) -> Ruler:
+    ruler = begun(log.observe())
+    for number, steps in enumerate(history):
+        for step in steps:
+            step(log)
+        log.wait(1)
+        ruler = continued(ruler, log.observe())
+        found = log.first_from(log.now_ms - DAY)
+        ruler = ruler.learnt(Sample(log.now_ms - DAY, *found)) if found else ruler
+        ruler = ruler.thinned() if number % 5 == 4 else ruler
+    return ruler
+
+
+def curves(of: Pieces, brokers: list[int]) -> Curves:
+    """`brokers`: that of each ruler."""
+    return summed(of, np.array(brokers, np.int64)[of.ruler], max(brokers) + 1)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.lists(between_looks, max_size=12), min_size=1, max_size=4))
+def test_the_truth_is_within_what_is_told(histories: list[list[list[Step]]]) -> None:
+    logs = [Remembering() for _ in histories]
+    rulers = Rulers(encoded([looked_at(log, history) for log, history in zip(logs, histories, strict=True)]))
+    made, known_ms = pieces(rulers)
+    told = curves(made, [number % 2 for number in range(len(logs))])
+    for broker in {number % 2 for number in range(len(logs))}:
+        own = [number for number in range(len(logs)) if number % 2 == broker]
+        for column, age_ms in enumerate(AGES_MS):
+            if age_ms > min(known_ms[own]):
+                break
+            truth = sum(logs[number].written_since(age_ms) for number in own)
+            least, written, most = (told[i][broker, column] for i in (1, 0, 2))
+            assert least - 1 <= truth <= most + 1, (age_ms, least, written, most)
+            assert least - 1 <= written <= most + 1
+
+
+def test_a_steady_partition_is_read_closely() -> None:
+    log = Remembering(segment_bytes=10**9)
+    ruler = begun(log.observe())
+    for _ in range(600):
+        log.append(10, 6_000)
+        log.wait(MINUTE)
+        ruler = continued(ruler, log.observe())
+    made, known_ms = pieces(Rulers(encoded([ruler.thinned()])))
+    told = curves(made, [0])
+    assert known_ms[0] > 9 * 60 * MINUTE
+    for column, age_ms in enumerate(AGES_MS):
+        if 10 * MINUTE < age_ms < known_ms[0]:
+            truth = log.written_since(age_ms)
+            assert told.written[0, column] == pytest.approx(truth, rel=0.02, abs=6_000)
+            assert told.most[0, column] - told.least[0, column] <= 0.2 * truth + 30_000
+
+
+def test_what_all_is_known_of_is_known_for_ever_and_an_empty_log_hides_nothing() -> None:
+    young, empty, old = Remembering(), Remembering(), Remembering()
+    young.append(1, 100)
+    for _ in range(5):
+        old.append(5, 500)
+        old.wait(MINUTE)
+    rulers = [begun(young.observe()), begun(empty.observe()), begun(old.observe())]
+    _, known_ms = pieces(Rulers(encoded(rulers)))
+    assert known_ms.tolist() == [np.inf, np.inf, MINUTE]
+
+
+def test_nothing_at_all_is_no_curve() -> None:
+    made, known_ms = pieces(Rulers(encoded([None])))
+    assert len(made.ruler) == 0
+    assert known_ms.tolist() == [np.inf]
