@@ -15,6 +15,7 @@ from typing import Any
 
 import pyspark
 import pytest
+from hypothesis import settings
 from kafka import KafkaAdminClient
 from pyspark.sql import SparkSession
 
@@ -32,6 +33,11 @@ SHORT_LIVED = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.shuffle.partitions": "1",
 }
+
+# The same examples each time: what fails, fails for everybody. HYPOTHESIS_PROFILE=search looks for new ones.
+settings.register_profile("steady", derandomize=True)
+settings.register_profile("search", derandomize=False)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
 KAFKA_FIXTURES = {"kafka", "kafka3", "tls"}
 # Quotes and backslashes must survive JAAS and .properties; the word "secret" is what redaction tests look for.

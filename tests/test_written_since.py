@@ -65,7 +65,7 @@ def curves(of: Pieces, brokers: list[int]) -> Curves:
     return summed(of, np.array(brokers, np.int64)[of.ruler], max(brokers) + 1)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(st.lists(st.lists(between_looks, max_size=12), min_size=1, max_size=4))
 def test_the_truth_is_within_what_is_told(histories: list[list[list[Step]]]) -> None:
     logs = [Remembering() for _ in histories]

@@ -88,7 +88,8 @@ class Ruler:
     def learnt(self, sample: Sample) -> Ruler:
         """With a look-up by time. Set aside if it is from the future, or contradicts what is known.
 
-        All records before it are older than the timestamp that was asked for: so its own is the greatest up to there.
+        All records before it, from log start on, are older than the timestamp that was asked for: so its own is the
+        greatest up to there.
         """
         line, offset = self.timestamp_ms, sample.offset
         if self.last.is_future(sample.timestamp_ms):
@@ -96,7 +97,7 @@ class Ruler:
         try:
             line = line.refined(offset + 1, sample.timestamp_ms)
             older = next((v for v in reversed(line.vertices) if v.offset < offset), None)
-            if older:
+            if older and offset > self.last.log_start_offset:
                 least = older.value - older.error
                 half = (sample.asked_ms - least) // 2
                 line = line.refined(offset, least + half, half)

@@ -74,7 +74,7 @@ def pieces(rulers: Rulers) -> tuple[Pieces, Floats]:
         np.maximum(stray_ms, np.maximum(time_error_ms, time_error_ms[newer])),
         doubt - np.where(is_newest, 0, doubt[newer]),
     )
-    return made, _known_ms(rulers, ruler, offset, age_ms)
+    return made, _known_ms(rulers, ruler, offset, age_ms - time_error_ms)
 
 
 def summed(of: Pieces, broker: Longs, brokers: int) -> Curves:
@@ -112,10 +112,10 @@ def _greatest_since(values: Longs, is_newest: Flags) -> Longs:
     return greatest
 
 
-def _known_ms(rulers: Rulers, ruler: Longs, offset: Longs, age_ms: Longs) -> Floats:
+def _known_ms(rulers: Rulers, ruler: Longs, offset: Longs, least_age_ms: Longs) -> Floats:
     is_empty = rulers.seen("log_start_offset") == rulers.seen("log_end_offset")
     known_ms = np.where(is_empty, np.inf, 0.0)
     is_oldest = np.append(True, ruler[1:] != ruler[:-1])[: len(ruler)]
     is_all = offset[is_oldest] == 0
-    known_ms[ruler[is_oldest]] = np.where(is_all, np.inf, age_ms[is_oldest])
+    known_ms[ruler[is_oldest]] = np.where(is_all, np.inf, least_age_ms[is_oldest])
     return known_ms
