@@ -23,6 +23,7 @@ from pyspark.sql import functions as F
 from benchmarks.histograms import seconds as histogram_s
 from benchmarks.lag import Bronze
 from benchmarks.memory import PeakMemory
+from benchmarks.timing import computed, timed, warm
 from pipeline.config import LakeConfig
 from pipeline.lake import Lake, of_snapshots, utc_date
 from pipeline.local.broker import EmbeddedKafka
@@ -35,7 +36,7 @@ DIRECTORY = Path("build/bench")
 DOCUMENT = Path("docs/benchmarks.md")
 SMALL = Seeding(groups=500, topics=4, partitions=400)
 LARGE = Seeding(groups=2500, topics=4, partitions=400)
-WARM_RUNS = 7
+RUNS = 4
 SETTINGS = {"spark.master": "local[2]", "spark.driver.memory": "4g"}
 Note = Callable[..., None]
 TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
@@ -72,15 +73,15 @@ def _analytics(note: Note) -> None:
     bronze = Bronze(spark, DIRECTORY.absolute() / "bronze")
     bronze.make()
     bronze.prepare_readings()
-    whole_s = {members: _spark_s(partial(bronze.lag, members)) for members in ("groups", "members")}
+    whole_s = {members: computed(partial(bronze.lag, members), RUNS) for members in ("groups", "members")}
     note("`lag` of 1,000,000 rows over 100,000 partitions, 20 points each, no members", _spread(whole_s["groups"]))
     note("the same, each row with its member", _spread(whole_s["members"]))
     counted_s = histogram_s(spark, DIRECTORY)
     note("histograms of 1,000,000 rows", _spread(counted_s))
     together_s = statistics.median(whole_s["members"]) + statistics.median(counted_s)
     note("ladder, all units and histograms", f"{together_s:.1f} s", "≤ 12 s")
-    note("log index of 100,000 partitions carried on by a snapshot", _spread(_spark_s(bronze.index)), "≤ 10 s")
-    read_s, duckdb_s = statistics.median(_spark_s(bronze.readings)), bronze.duckdb_s()
+    note("log index of 100,000 partitions carried on by a snapshot", _spread(computed(bronze.index, RUNS)), "≤ 10 s")
+    read_s, duckdb_s = statistics.median(computed(bronze.readings, RUNS)), bronze.duckdb_s()
     note("1,000,000 offsets read on the index, in bytes and time, with errors", f"{read_s:.2f} s")
     note("the points before them by DuckDB's ASOF join, in memory", f"{duckdb_s:.2f} s")
     note("how many times as long as DuckDB", f"{read_s / duckdb_s:.1f}")
@@ -96,11 +97,11 @@ def _landing(note: Note) -> None:
         spark = spark_session("bench", SETTINGS)
         lake = Lake(spark, LakeConfig(root=str(DIRECTORY.absolute() / f"lake-{time.time_ns()}")))
         lake.prepare()
-        landed_s = _warm(lambda number: _land(lake, kafka.bootstrap_servers, number))
-        append_s = _warm(lambda number: _append(lake, kafka.bootstrap_servers, number))
+        landed_s = warm(lambda number: _land(lake, kafka.bootstrap_servers, number))
+        append_s = warm(lambda number: _append(lake, kafka.bootstrap_servers, number))
         note("`kafka_committed_offsets` into Delta by append, 200,000 rows, warm", _spread(append_s), "≤ 1.2 s")
         note("the same as a snapshot lands it, by replaceWhere", _spread(landed_s))
-        tool_s = _timed(
+        tool_s = timed(
             lambda: kafka.run_tool(
                 TOOL, "--bootstrap-server", kafka.bootstrap_servers, "--describe", "--all-groups", timeout=600
             )
@@ -108,11 +109,11 @@ def _landing(note: Note) -> None:
         note("ConsumerGroupCommand --all-groups, the same offsets", f"{tool_s:.1f} s", "it took 34 s")
         note("how many times faster: appended", f"{tool_s / statistics.median(append_s):.0f}", "≥ 20")
         note("how many times faster: landed", f"{tool_s / statistics.median(landed_s):.0f}")
-        gate_s = _warm(lambda number: quarantine_failing(lake, COMMITTED_OFFSETS, "bench", number + 1))
+        gate_s = warm(lambda number: quarantine_failing(lake, COMMITTED_OFFSETS, "bench", number + 1))
         note("quality gate of 200,000 rows, warm", _spread(gate_s), "≤ 3 s")
         seed_offsets(kafka.bootstrap_servers, LARGE)
         with PeakMemory() as memory:
-            large_s = _warm(lambda number: _land(lake, kafka.bootstrap_servers, 1000 + number), runs=3)
+            large_s = warm(lambda number: _land(lake, kafka.bootstrap_servers, 1000 + number), runs=3)
         note("1,000,000 rows landed, warm", _spread(large_s), "≤ 7 s")
         note("peak memory: driver's Python", f"{memory.driver_mb:.0f} MB", "< 1,000 MB")
         note("peak memory: largest Python worker", f"{memory.worker_mb:.0f} MB", "< 1,000 MB")
@@ -148,23 +149,7 @@ def _whole_runs(servers: str, runs: int) -> list[float]:
     command = ["./spark-submit.sh", "--master", "local[2]", "--", "run", "--config", str(config)]
     command += ["--output", str(DIRECTORY / "report.html")]
     with (DIRECTORY / "run.log").open("wb") as log:
-        return [_timed(lambda: subprocess.run(command, check=True, stdout=log, stderr=log)) for _ in range(runs)]
-
-
-def _warm(action: Callable[[int], object], runs: int = WARM_RUNS) -> list[float]:
-    """Seconds of each run after two that are not counted."""
-    seconds = [_timed(lambda n=n: action(n)) for n in range(runs + 2)]
-    return seconds[2:]
-
-
-def _spark_s(make: Callable[[], DataFrame], runs: int = 4) -> list[float]:
-    return _warm(lambda _: make().write.format("noop").mode("overwrite").save(), runs)
-
-
-def _timed(action: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    action()
-    return time.perf_counter() - started
+        return [timed(lambda: subprocess.run(command, check=True, stdout=log, stderr=log)) for _ in range(runs)]
 
 
 def _spread(seconds: list[float]) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from benchmarks.timing import computed
 from pipeline.analytics.histograms import histograms
 from pipeline.tables import LAG
 
@@ -51,13 +51,7 @@ def seconds(spark: SparkSession, directory: Path, runs: int = 7) -> list[float]:
     """Seconds of each run of `histograms` over rows read from Parquet, after two that are not counted."""
     path = str(directory.absolute() / "lag-rows")
     rows(spark).write.mode("overwrite").parquet(path)
-    return [_run(spark.read.parquet(path)) for _ in range(runs + 2)][2:]
-
-
-def _run(lag: DataFrame) -> float:
-    started = time.perf_counter()
-    histograms(lag).write.format("noop").mode("overwrite").save()
-    return time.perf_counter() - started
+    return computed(lambda: histograms(spark.read.parquet(path)), runs)
 
 
 def _log_normal(seed: int, median: int) -> Column:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import duckdb
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from benchmarks.timing import timed
 from pipeline.analytics.lag import compute_lag
 from pipeline.analytics.log_index import PARTITION, index_rows, known_rulers, readings
 from pipeline.tables import (
@@ -113,7 +113,7 @@ class Bronze:
         with duckdb.connect() as connection:
             connection.execute(_POINTS.format(folder=self._folder))
             connection.execute(_COMMITTED.format(folder=self._folder))
-            return min(_timed(lambda: connection.execute(_ASOF).fetchall()) for _ in range(3))
+            return min(timed(lambda: connection.execute(_ASOF).fetchall()) for _ in range(3))
 
     def index(self) -> DataFrame:
         """The index after the second snapshot."""
@@ -159,9 +159,3 @@ def _whole(table: Table, rows: DataFrame, minute: int) -> DataFrame:
             for f in table.schema
         )
     )
-
-
-def _timed(action: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    action()
-    return time.perf_counter() - started

@@ -72,13 +72,8 @@ def test_rulers_are_carried_on_in_arrow_as_in_python(histories: list[list[list[S
 
 def observations(history: list[list[Step]]) -> list[Observation]:
     """What snapshots see of a log to which all this happens."""
-    log, seen = Log(), []
-    for steps in history:
-        for step in steps:
-            step(log)
-        log.wait(1)
-        seen.append(log.observe())
-    return seen
+    log = Log()
+    return [log.after(steps) for steps in history]
 
 
 def assert_same(read: dict[str, Any], ruler: Ruler, offset: int) -> None:

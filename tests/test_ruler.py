@@ -45,10 +45,7 @@ def looked_at(
     """The ruler of a log to which all this happened, with a look after each part; thinned now and then."""
     ruler = begun(log.observe())
     for number, steps in enumerate(history):
-        for step in steps:
-            step(log)
-        log.wait(1)
-        ruler = continued(ruler, log.observe())
+        ruler = continued(ruler, log.after(steps))
         assert_right(ruler, log, with_estimates=with_estimates)
         if with_lookups and log.is_in_order:  # out of order, an answer tells of its own record only
             ruler = learnt_by_time(ruler, log)

@@ -44,16 +44,12 @@ happening = st.one_of(
     st.builds(op, st.just("move")),
 )
 between_looks = st.lists(produce | produce | pass_time | happening, max_size=6)
-ages = st.lists(st.integers(0, len(AGES_MS) - 1), min_size=1, max_size=20)
 
 
 def looked_at(log: Log, history: list[list[Step]]) -> Ruler:
     ruler = begun(log.observe())
     for number, steps in enumerate(history):
-        for step in steps:
-            step(log)
-        log.wait(1)
-        ruler = continued(ruler, log.observe())
+        ruler = continued(ruler, log.after(steps))
         found = log.first_from(log.now_ms - DAY)
         ruler = ruler.learnt(Sample(log.now_ms - DAY, *found)) if found else ruler
         ruler = ruler.thinned() if number % 5 == 4 else ruler

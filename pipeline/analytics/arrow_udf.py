@@ -15,5 +15,6 @@ def arrow_udf(function: Callable[..., Any], returns: DataType) -> Callable[..., 
 
     Declared not deterministic, though it is: else Spark evaluates it once more for each filter on what it gives.
     """
+    # PySpark's stubs lack it.
     made: Callable[..., Column] = F.arrow_udf(function, returns).asNondeterministic()  # type: ignore[attr-defined]
     return made

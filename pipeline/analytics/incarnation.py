@@ -10,8 +10,8 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-TOPIC = ["cluster", "topic"]
-_PARTITION = [*TOPIC, "partition"]
+_TOPIC = ["cluster", "topic"]
+_PARTITION = [*_TOPIC, "partition"]
 _SERIES = [*_PARTITION, "group_id"]
 """What names one reader of one partition across snapshots."""
 
@@ -24,8 +24,8 @@ def commits_of_moved_topics(committed_offsets: DataFrame, watermarks: DataFrame,
     """
     moved = F.broadcast(_moved_topics(watermarks, previous))
     ids = watermarks.select(*_PARTITION, "snapshot_id", "topic_id")
-    now = committed_offsets.join(moved, TOPIC, how="left_semi").join(ids, [*_PARTITION, "snapshot_id"], how="left")
-    earlier = previous.join(moved, TOPIC, how="left_semi").withColumn("topic_id", _known_id())
+    now = committed_offsets.join(moved, _TOPIC, how="left_semi").join(ids, [*_PARTITION, "snapshot_id"], how="left")
+    earlier = previous.join(moved, _TOPIC, how="left_semi").withColumn("topic_id", _known_id())
     columns = [*_SERIES, "snapshot_id", "committed_offset", "topic_id"]
     rows = _with_first_seen(
         now.select(*columns, F.lit(True).alias("is_now")).unionByName(
@@ -47,13 +47,13 @@ def _known_id() -> Column:
 
 def _moved_topics(watermarks: DataFrame, previous: DataFrame) -> DataFrame:
     """The topics with several ids, with one that is not known everywhere, or that are not listed any more."""
-    seen = watermarks.where(F.col("topic").isNotNull()).select(*TOPIC, "topic_id", F.lit(True).alias("is_listed"))
-    known = previous.select(*TOPIC, _known_id().alias("topic_id"), F.lit(False).alias("is_listed"))
-    ids = seen.unionByName(known.where(F.col("topic_id").isNotNull())).groupBy(*TOPIC, "topic_id")
+    seen = watermarks.where(F.col("topic").isNotNull()).select(*_TOPIC, "topic_id", F.lit(True).alias("is_listed"))
+    known = previous.select(*_TOPIC, _known_id().alias("topic_id"), F.lit(False).alias("is_listed"))
+    ids = seen.unionByName(known.where(F.col("topic_id").isNotNull())).groupBy(*_TOPIC, "topic_id")
     # Of several ids one may be NULL; a topic without any is not among them.
-    topics = ids.agg(F.max("is_listed").alias("is_listed")).groupBy(*TOPIC)
+    topics = ids.agg(F.max("is_listed").alias("is_listed")).groupBy(*_TOPIC)
     counted = topics.agg(F.count("*").alias("ids"), F.max("is_listed").alias("is_listed"))
-    return counted.where((F.col("ids") > 1) | ~F.col("is_listed")).select(*TOPIC)
+    return counted.where((F.col("ids") > 1) | ~F.col("is_listed")).select(*_TOPIC)
 
 
 def _with_first_seen(rows: DataFrame) -> DataFrame:

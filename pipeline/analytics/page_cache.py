@@ -15,6 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DoubleType, IntegerType, LongType, StringType, StructField, StructType
 
+from pipeline.analytics.readers import PARTITION
 from pipeline.analytics.ruler_binary import Rulers, runs
 from pipeline.analytics.ruler_replay import ends_of, listed
 from pipeline.analytics.written_since import (
@@ -28,7 +29,6 @@ from pipeline.analytics.written_since import (
     summed,
 )
 
-PARTITION = ["cluster", "snapshot_id", "topic", "partition"]
 BROKER = ["cluster", "snapshot_id", "broker"]
 CURVES = StructType(
     [

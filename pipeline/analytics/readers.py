@@ -6,7 +6,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipeline.analytics.incarnation import commits_of_moved_topics
-from pipeline.tables import COMMITTED_OFFSETS
 
 PARTITION = ["cluster", "snapshot_id", "topic", "partition"]
 READER = [*PARTITION, "group_id"]
@@ -39,7 +38,7 @@ def readers(
         .withColumn("valid_offset", F.when(~is_gone, F.col("committed_offset")))
         .join(_members(group_members).hint("shuffle_hash"), READER, how="full")
         .withColumn("snapshot_date", F.coalesce("committed_date", "assigned_date"))
-        .withColumns(dict.fromkeys(UNOBSERVED, F.lit(None).cast(COMMITTED_OFFSETS.schema["committed_offset"].dataType)))
+        .withColumns(dict.fromkeys(UNOBSERVED, F.lit(None).cast("bigint")))
         .drop("committed_date", "assigned_date", "is_recreated")
     )
 

@@ -80,7 +80,8 @@ class Rulers:
 
     @cached_property
     def _headers(self) -> list[list[int]]:
-        return self._above[:, : -_TEXT // 8].tolist()  # type: ignore[no-any-return]
+        words: list[list[int]] = self._above[:, : -_TEXT // 8].tolist()
+        return words
 
     @cached_property
     def _spans(self) -> list[list[tuple[int, int]]]:
@@ -126,26 +127,15 @@ class Rulers:
 
     def vertex_offsets(self) -> tuple[Longs, Longs]:
         """The offsets at which a ruler has a vertex, whichever line's: its number, and the offset, both rising."""
-        spans = [self.span(line) for line in LINES]
-        of_ruler = np.concatenate([np.repeat(np.arange(len(self)), end - first) for first, end in spans])
-        offset = np.concatenate([self.rows[runs(first, end), 0] for first, end in spans])
-        order = np.lexsort((offset, of_ruler))
-        of_ruler, offset = of_ruler[order], offset[order]
-        is_first = np.append(True, (np.diff(of_ruler) != 0) | (np.diff(offset) != 0))[: len(offset)]
-        return of_ruler[is_first], offset[is_first]
+        of_ruler, _, vertices, is_first = self._by_offset(LINES)
+        return of_ruler[is_first], vertices[is_first, 0]
 
     def points(self) -> tuple[Longs, Longs, list[pa.Array]]:
         """The vertices of bytes and of timestamps by ruler and offset: how many by ruler, offsets, each line's values.
 
         A value is NULL at an offset where the line has no vertex.
         """
-        spans = [self.span(line) for line in LINES[:2]]
-        numbers = [np.repeat(np.arange(len(self)), end - first) for first, end in spans]
-        vertices = np.concatenate([self.rows[runs(first, end)] for first, end in spans])
-        of_ruler, of_line = np.concatenate(numbers), np.repeat(np.arange(2), [len(n) for n in numbers])
-        order = np.lexsort((vertices[:, 0], of_ruler))
-        of_ruler, of_line, vertices = of_ruler[order], of_line[order], vertices[order]
-        is_first = np.append(True, (np.diff(of_ruler) != 0) | (np.diff(vertices[:, 0]) != 0))[: len(vertices)]
+        of_ruler, of_line, vertices, is_first = self._by_offset(LINES[:2])
         number = np.cumsum(is_first) - 1
         values = []
         for line in range(2):
@@ -154,6 +144,17 @@ class Rulers:
             has[number[own]], value[number[own]] = True, vertices[own, 1]
             values.append(pa.array(value, mask=~has))
         return np.bincount(of_ruler[is_first], minlength=len(self)), vertices[is_first, 0], values
+
+    def _by_offset(self, lines: Sequence[str]) -> tuple[Longs, Longs, Longs, Flags]:
+        """The vertices of some lines by ruler and offset: of which ruler, which line, and is it the first there?"""
+        spans = [self.span(line) for line in lines]
+        numbers = [np.repeat(np.arange(len(self)), end - first) for first, end in spans]
+        vertices = np.concatenate([self.rows[runs(first, end)] for first, end in spans])
+        of_ruler, of_line = np.concatenate(numbers), np.repeat(np.arange(len(lines)), [len(n) for n in numbers])
+        order = np.lexsort((vertices[:, 0], of_ruler))
+        of_ruler, of_line, vertices = of_ruler[order], of_line[order], vertices[order]
+        is_first = np.append(True, (np.diff(of_ruler) != 0) | (np.diff(vertices[:, 0]) != 0))[: len(vertices)]
+        return of_ruler, of_line, vertices, is_first
 
 
 def to_bytes(ruler: Ruler, older: Sequence[bytes | memoryview] = (b"", b"", b"")) -> bytes:

@@ -48,13 +48,10 @@ def rulers_after(states: pa.Array, looks: pa.Array, samples: pa.Array) -> pa.Arr
     looked, learnt = _grouped(looks, _Look), _grouped(samples, _Sampled)
     series = [_replayed(stored, i, looked[i], learnt[i]) for i in range(len(stored))]
     made = [one for each in series for one in each]
-    ids, rulers = (
-        pa.array([one.snapshot_id for one in made], pa.int64()),
-        pa.array([m.ruler for m in made], pa.binary()),
-    )
-    return listed(
-        [len(each) for each in series], pa.StructArray.from_arrays([ids, rulers], names=["snapshot_id", "ruler"])
-    )
+    ids = pa.array([one.snapshot_id for one in made], pa.int64())
+    rulers = pa.array([one.ruler for one in made], pa.binary())
+    values = pa.StructArray.from_arrays([ids, rulers], names=["snapshot_id", "ruler"])
+    return listed([len(each) for each in series], values)
 
 
 def _replayed(stored: Rulers, i: int, looks: Sequence[_Look], samples: list[_Sampled]) -> list[_Made]:

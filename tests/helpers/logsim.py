@@ -5,6 +5,7 @@ Bytes are those of whole batches on the leader's replica, times those of records
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -136,6 +137,13 @@ class Log:
         """The topic is deleted and made again."""
         self.incarnation += 1
         self._begin()
+
+    def after(self, steps: Iterable[Callable[[Log], object]]) -> Observation:
+        """What a snapshot sees a moment after all this has happened."""
+        for step in steps:
+            step(self)
+        self.wait(1)
+        return self.observe()
 
     def observe(self) -> Observation:
         """What a snapshot sees."""
