@@ -96,6 +96,16 @@ def test_where_records_are_of_one_size_estimates_are_right_too(history: list[lis
     looked_at(Log(), history, with_estimates=True)
 
 
+def test_the_first_look_does_not_make_records_smaller_than_they_are() -> None:
+    four = [producing(1, 100, 0)] * 4
+    history = [
+        [producing(10, 1_000, 0), op("delete_records", 10)],
+        [*four, op("retain", 1)],
+        [producing(7, 700, 0), op("retain", 1)],
+    ]
+    looked_at(Log(), history, with_estimates=True)
+
+
 @settings(max_examples=500, deadline=None)
 @given(st.lists(between_looks, max_size=25), st.booleans())
 def test_whatever_happens_a_value_is_right_or_not_told(history: list[list[Step]], with_lookups: bool) -> None:

@@ -208,13 +208,18 @@ def _grown(line: Polyline, before: Observation, seen: Observation, is_sure: bool
 
 
 def _lately(line: Polyline, records: int) -> int | None:
-    """The bytes of so many records, by those of the four times as many before them; NULL where there are none."""
+    """The bytes of so many records, by those of the four times as many before them; NULL where there are none.
+
+    Rather too many than too few: then the truth is between what the size grew by and this.
+    """
     newest, oldest = line.vertices[-1], line.vertices[0]
     since = max(oldest.offset, newest.offset - 4 * records)
     start = line.at(since)
     if start is None or since == newest.offset:
         return None
-    return round((newest.value - start.value) * records / (newest.offset - since))
+    # See _two_ends: its first vertex is one record before the log's start.
+    is_before_start = since == oldest.offset > 0 == oldest.value
+    return round((newest.value - start.value) * records / max(1, newest.offset - since - is_before_start))
 
 
 def _two_ends(seen: Observation) -> Polyline:
