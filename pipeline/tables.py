@@ -23,7 +23,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-LAYOUT_VERSION = 2
+LAYOUT_VERSION = 3
 """Raised whenever a table gains or changes a column. A newer lake is refused, an older one grows."""
 
 INT, LONG, STRING, BINARY = IntegerType(), LongType(), StringType(), BinaryType()
@@ -288,6 +288,9 @@ LAG = Table(
         ("bytes_error", LONG, "stated error of consumer_lag_bytes"),
         ("time_method", STRING, "how times were read: exact | interpolated | extrapolated | arrival"),
         ("time_error_ms", LONG, "stated error of consumer_lag_ms"),
+        ("reuse_bytes", LONG, "what the leader's broker has written since the record that is read next (kip532_from)"),
+        ("reuse_error_bytes", LONG, "stated error of reuse_bytes"),
+        ("reuse_method", STRING, "how reuse_bytes was read: interpolated | at_least"),
         ("committed_at", TIMESTAMP, "when the offset was committed; NULL from OffsetFetch"),
         (
             "offset_status",

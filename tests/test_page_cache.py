@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.analytics.page_cache import with_reuse
+from pipeline.analytics.histograms import histograms
+from pipeline.analytics.page_cache import SERVED, page_cache, with_reuse
 from pipeline.analytics.ruler import Ruler, begun, continued
 from pipeline.analytics.ruler_binary import to_bytes
 from pipeline.tables import LAG, WATERMARKS
@@ -16,6 +17,7 @@ from tests.test_written_since import Remembering
 REPLICAS = {"led": [1, 2], "followed": [2, 1], "elsewhere": [2, 3]}
 RECORDS = {"led": 3, "followed": 50, "elsewhere": 700}
 """A minute."""
+READERS = "cluster string, snapshot_id long, group_id string, leader int, reader_age_ms long, reader_age_error_ms long"
 MINUTES = 400
 KEPT_MINUTES = 100
 """Of `elsewhere`, whose older records are deleted."""
@@ -44,20 +46,15 @@ def reuse(
 ) -> list[Any]:
     """The rows of readers (leader, age in minutes)."""
     lag = [
-        (1, f"group-{number}", "led", 0, leader, None if age is None else round(age * MINUTE), 0)
+        ("east", 1, f"group-{number}", leader, None if age is None else round(age * MINUTE), 0)
         for number, (leader, age) in enumerate(readers)
     ]
     stored = [("east", 1, topic, 0, bytearray(to_bytes(ruler))) for topic, (_, ruler) in logs.items()]
     rows = with_reuse(
-        frame(spark, LAG, "snapshot_id group_id topic partition leader consumer_age_ms time_error_ms", *lag),
+        spark.createDataFrame(lag, READERS),
         spark.createDataFrame(stored, "cluster string, snapshot_id long, topic string, partition int, ruler binary"),
         frame(spark, WATERMARKS, "snapshot_id topic partition replicas", *((1, t, 0, r) for t, r in REPLICAS.items())),
     )
-    assert [name for name in rows.columns if name not in LAG.columns] == [
-        "reuse_bytes",
-        "reuse_error_bytes",
-        "reuse_method",
-    ]
     return sorted(rows.collect(), key=lambda row: int(row.group_id.split("-")[1]))
 
 
@@ -90,3 +87,30 @@ def test_nothing_unread_is_no_distance_and_what_is_unknown_is_null(
     assert found == [(0, 0, "interpolated"), (None, None, None)]
     (leaderless,) = reuse(spark, logs, (None, 5.0))
     assert (leaderless.reuse_bytes, leaderless.reuse_method) == (None, None)
+
+
+def test_so_much_cache_serves_so_many_readers(spark: SparkSession) -> None:
+    known = [(7, "g", n, 1000 * n, "interpolated") for n in range(1, 951)]
+    tails = [(7, "tail", n, 0, "interpolated") for n in range(40)]
+    far = [(7, "far", n, 5_000, "at_least") for n in range(6)]
+    lost = [(7, "lost", n, None, None) for n in range(4)]
+    rows = frame(
+        spark, LAG, "leader group_id partition reuse_bytes reuse_method snapshot_id topic",
+        *((*row, 1_760_000_000_000, "t") for row in [*known, *tails, *far, *lost]),
+    )  # fmt: skip
+    (made,) = page_cache(histograms(rows)).collect()
+    assert (made.broker, made.readers, made.tail_readers, made.unknown_readers) == (7, 1000, 40, 10)
+    # The 500th of a thousand readers is the 460th that is not at the tail; the 999th is not known.
+    assert [made[name] for name in SERVED] == [
+        *(pytest.approx(exact, rel=0.0433) for exact in (460_000, 860_000, 910_000, 950_000)),
+        None,
+    ]
+
+
+def test_readers_that_are_all_at_the_tail_need_no_cache(spark: SparkSession) -> None:
+    rows = frame(
+        spark, LAG, "snapshot_id leader group_id topic partition reuse_bytes reuse_method",
+        *((1_760_000_000_000, 7, "g", "t", n, 0, "interpolated") for n in range(3)),
+    )  # fmt: skip
+    (made,) = page_cache(histograms(rows)).collect()
+    assert [made[name] for name in ("readers", "tail_readers", *SERVED)] == [3, 3, 0, 0, 0, 0, 0]

@@ -26,8 +26,9 @@ MEASURES = (
     "divergence",
     "kip532_bytes",
     "kip532_ms",
+    "reuse_bytes",
 )
-"""The columns of `lag` that are counted."""
+"""The columns of `lag` that are counted. Of `reuse_bytes` only what is known: a distance of at_least counts as NULL."""
 
 SCOPES = {"cluster": "cluster", "broker": "leader", "topic": "topic", "group": "group_id"}
 """Every scope, and the column of `lag` that has its values."""
@@ -65,7 +66,8 @@ def histograms(lag: DataFrame) -> DataFrame:
     count = partial(tallies, scopes=SCOPES, measures=MEASURES, names=[f.name for f in _PARTIAL])
     return _merged(
         # Workers count chunks of rows. In Spark's own columns less than the same took over 3 times as long.
-        lag.select("snapshot_id", *SCOPES.values(), *MEASURES)
+        lag.withColumn("reuse_bytes", F.when(F.col("reuse_method") != "at_least", F.col("reuse_bytes")))
+        .select("snapshot_id", *SCOPES.values(), *MEASURES)
         .mapInArrow(count, StructType(_PARTIAL))
         .where(F.col("scope_value").isNotNull())
         .withColumnRenamed("snapshot_id", "start_ms"),

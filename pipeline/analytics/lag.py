@@ -6,9 +6,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipeline.analytics.ladder import lags, offset_status
+from pipeline.analytics.page_cache import with_reuse
 from pipeline.analytics.readers import PARTITION, readers
 from pipeline.analytics.rungs import Locate, gathered, kip532_from, rungs, with_readings
-from pipeline.analytics.units import unit_columns
+from pipeline.analytics.units import reader_age, unit_columns
 from pipeline.tables import LAG
 
 NOT_IN_CLUSTER = "UNKNOWN_TOPIC_OR_PARTITION"
@@ -29,6 +30,8 @@ def compute_lag(
     `locate` places offsets exactly. The columns are those of LAG. Rungs that no source has observed yet, and what needs
     them, are NULL.
     """
+    # Rulers are read twice, and dear to carry on: an exchange of one's own is made once, and used again.
+    rulers = rulers.repartition(*PARTITION)
     partitions = (
         gathered(readers(committed_offsets, watermarks, group_members, previous), PARTITION)
         .join(_rungs(watermarks), PARTITION, how="left")
@@ -48,12 +51,14 @@ def compute_lag(
         {
             **lags(),
             **unit_columns(rungs(), F.unix_millis("captured_at")),
+            **reader_age(rungs(), F.unix_millis("captured_at")),
             "offset_status": offset_status(),
             "error": F.coalesce("watermark_error", "committed_error"),
         }
     )
-    present = set(complete.columns)
-    return complete.select(
+    reused = with_reuse(complete, rulers, watermarks)
+    present = set(reused.columns)
+    return reused.select(
         *(
             F.col(f.name).cast(f.dataType) if f.name in present else F.lit(None).cast(f.dataType).alias(f.name)
             for f in LAG.schema

@@ -15,21 +15,29 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DoubleType, IntegerType, LongType, StringType, StructField, StructType
 
+from pipeline.analytics.quantiles import quantiles
 from pipeline.analytics.readers import PARTITION
-from pipeline.analytics.ruler_binary import Rulers, runs
-from pipeline.analytics.ruler_replay import ends_of, listed
+from pipeline.analytics.ruler_binary import Rulers
+from pipeline.analytics.ruler_replay import listed
 from pipeline.analytics.written_since import (
     AGES_MS,
     AGES_PER_DOUBLING,
     FIRST_AGE_MS,
     Curves,
     Floats,
-    Pieces,
     pieces,
     summed,
 )
 
 BROKER = ["cluster", "snapshot_id", "broker"]
+SERVED = {
+    "cache_50_bytes": 0.5,
+    "cache_90_bytes": 0.9,
+    "cache_95_bytes": 0.95,
+    "cache_99_bytes": 0.99,
+    "cache_999_bytes": 0.999,
+}
+"""The columns of `page_cache`, and the part of the readers that so much cache serves."""
 CURVES = StructType(
     [
         StructField("cluster", StringType()),
@@ -42,16 +50,17 @@ CURVES = StructType(
 """What a broker has written since each of AGES_MS, at least and at most, and up to which age that is all."""
 
 
-def with_reuse(lag: DataFrame, rulers: DataFrame, watermarks: DataFrame) -> DataFrame:
-    """Rows of `lag` with reuse_bytes, reuse_error_bytes, reuse_method, of the broker that leads the partition.
+def with_reuse(readers: DataFrame, rulers: DataFrame, watermarks: DataFrame) -> DataFrame:
+    """Readers with reuse_bytes, reuse_error_bytes, reuse_method, of the broker that leads the partition.
 
-    reuse_bytes is what the broker has written since the record that the reader reads next, 0 where nothing is unread,
-    NULL where its time is not known. The method is `interpolated`, or `at_least` where the logs of some partitions do
-    not reach back so far. `rulers` have PARTITION and ruler, `watermarks` the replicas; both of the same snapshots.
-    Accurate to the time that the snapshot took.
+    A reader has cluster, snapshot_id, leader, reader_age_ms (of the record that it reads next, 0 where nothing is
+    unread) and reader_age_error_ms. reuse_bytes is what the broker has written since that record, 0 where nothing is
+    unread, NULL where its time is not known. The method is `interpolated`, or `at_least` where the logs of some
+    partitions do not reach back so far. `rulers` have PARTITION and ruler, `watermarks` the replicas; both of the same
+    snapshots. Accurate to the time that the snapshot took.
     """
     curves = F.broadcast(broker_curves(rulers, watermarks).withColumnRenamed("broker", "leader"))
-    age, error = F.col("consumer_age_ms"), F.coalesce("time_error_ms", F.lit(0))
+    age, error = F.col("reader_age_ms"), F.coalesce("reader_age_error_ms", F.lit(0))
     value, least, most = _read("written", age), _floor("least", age - error), _ceiling("most", age + error)
     is_tail = age <= 0
     columns = {
@@ -60,10 +69,43 @@ def with_reuse(lag: DataFrame, rulers: DataFrame, watermarks: DataFrame) -> Data
     }
     method = F.when(is_tail | (age <= F.col("known_ms")), "interpolated").otherwise("at_least")
     return (
-        lag.join(curves, ["cluster", "snapshot_id", "leader"], how="left")
+        readers.join(curves, ["cluster", "snapshot_id", "leader"], how="left")
         .withColumns({name: column.cast("bigint") for name, column in columns.items()})
         .withColumn("reuse_method", F.when(F.col("reuse_bytes").isNotNull(), method))
         .drop("known_ms", *Curves._fields)
+    )
+
+
+def page_cache(histograms: DataFrame) -> DataFrame:
+    """How much page cache serves how many of a broker's readers, by window: from rows of `lag_histograms`.
+
+    cluster, snapshot_date, window_start, window_ms, broker; readers (seen once per snapshot), of which tail_readers
+    have read all there is, and the distance of unknown_readers is not known, or at least so far only; cache_<p>_bytes
+    serves p % of the readers, ± 4.33 %. A reader of unknown distance counts as one that no cache serves: NULL where
+    too many are unknown to tell.
+    """
+    readers = F.col("count") + F.col("null_count")
+    everyone = F.struct("zero_count", "bucket_offset", "bucket_counts", "min", "max", readers.alias("count"))
+    return (
+        histograms.where((F.col("scope") == "broker") & (F.col("measure") == "reuse_bytes"))
+        .withColumn("everyone", everyone)
+        .withColumn("quantiles", quantiles(list(SERVED.values()), "everyone"))
+        .select(
+            "cluster",
+            "snapshot_date",
+            "window_start",
+            "window_ms",
+            F.col("scope_value").cast("int").alias("broker"),
+            readers.alias("readers"),
+            F.col("zero_count").alias("tail_readers"),
+            F.col("null_count").alias("unknown_readers"),
+            *(
+                F.when(F.ceil(readers * part - 1) < F.col("count"), F.col("quantiles")[number].cast("bigint")).alias(
+                    name
+                )
+                for number, (name, part) in enumerate(SERVED.items())
+            ),
+        )
     )
 
 
@@ -77,21 +119,19 @@ def broker_curves(rulers: DataFrame, watermarks: DataFrame) -> DataFrame:
 def _partial_curves(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         made, known_ms = pieces(Rulers(batch["ruler"]))
-        ends = ends_of(batch["replicas"])
-        of_ruler = np.repeat(np.arange(len(batch)), np.diff(ends))
-        snapshots = list(zip(batch["cluster"].to_pylist(), batch["snapshot_id"].to_pylist(), strict=True))
-        keys = [
-            (*snapshots[i], broker) for i, broker in zip(of_ruler, batch["replicas"].flatten().to_pylist(), strict=True)
-        ]
-        numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
-        broker = np.array([numbers[key] for key in keys], np.int64)
-        # Each piece once for every replica of its partition.
-        each = np.repeat(np.arange(len(made.ruler)), np.diff(ends)[made.ruler])
-        copies = runs(ends[made.ruler], ends[made.ruler + 1])
-        curves = summed(Pieces(*(column[each] for column in made)), broker[copies], len(numbers))
+        # Partitions with the same replicas add up to one curve, which then counts for each of them.
+        keys = list(zip(*(batch[name].to_pylist() for name in ("cluster", "snapshot_id", "replicas")), strict=True))
+        numbers = {key: number for number, key in enumerate(dict.fromkeys((*key[:2], *key[2]) for key in keys))}
+        of_ruler = np.array([numbers[*key[:2], *key[2]] for key in keys], np.int64)
+        curves = summed(made, of_ruler[made.ruler], len(numbers))
         known = np.full(len(numbers), np.inf)
-        np.minimum.at(known, broker, known_ms[of_ruler])
-        yield _rows(list(numbers), known, curves)
+        np.minimum.at(known, of_ruler, known_ms)
+        sets_of: dict[tuple[str, int, int], list[int]] = {}
+        for (cluster, snapshot_id, *brokers), number in numbers.items():
+            for broker in brokers:
+                sets_of.setdefault((cluster, snapshot_id, broker), []).append(number)
+        sums = (np.array([curve[sets].sum(axis=0) for sets in sets_of.values()]) for curve in curves)
+        yield _rows(list(sets_of), np.array([known[sets].min() for sets in sets_of.values()]), Curves(*sums))
 
 
 def _total(parts: pa.Table) -> pa.Table:
