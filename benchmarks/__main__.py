@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from benchmarks.histograms import seconds as histogram_s
+from benchmarks.history import seconds as history_s
 from benchmarks.lag import Bronze
 from benchmarks.memory import PeakMemory
 from benchmarks.timing import computed, timed, warm
@@ -37,6 +38,8 @@ DOCUMENT = Path("docs/benchmarks.md")
 SMALL = Seeding(groups=500, topics=4, partitions=400)
 LARGE = Seeding(groups=2500, topics=4, partitions=400)
 RUNS = 4
+HISTORY = 20
+"""Snapshots in the shorter lake."""
 SETTINGS = {"spark.master": "local[2]", "spark.driver.memory": "4g"}
 Note = Callable[..., None]
 TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
@@ -85,6 +88,12 @@ def _analytics(note: Note) -> None:
     note("1,000,000 offsets read on the index, in bytes and time, with errors", f"{read_s:.2f} s")
     note("the points before them by DuckDB's ASOF join, in memory", f"{duckdb_s:.2f} s")
     note("how many times as long as DuckDB", f"{read_s / duckdb_s:.1f}")
+    short_s, long_s = (
+        history_s(spark, DIRECTORY / f"history-{time.time_ns()}", snapshots) for snapshots in (HISTORY, 10 * HISTORY)
+    )
+    note(f"one more snapshot of 20,000 rows in a lake that has {HISTORY}", _spread(short_s))
+    note(f"the same in a lake that has {10 * HISTORY}", _spread(long_s))
+    note("how many times as long", f"{statistics.median(long_s) / statistics.median(short_s):.2f}", "≤ 1.2")
     spark.stop()
 
 

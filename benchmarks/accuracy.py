@@ -1,8 +1,9 @@
 """`make accuracy`: how far lag in bytes and time is from the truth, on a real broker, by workload.
 
 Records are produced with known timestamps and sizes, offsets committed, snapshots taken. The true time of a record is
-what it was produced with, true bytes are read from the broker's own segment files. Neither comes from the
-code that is measured; tests/test_log_files.py holds the reading of the files against DumpLogSegments.
+what it was produced with; true bytes, and what the broker has written since, are read from its own segment files.
+Neither comes from the code that is measured; tests/test_log_files.py holds the reading of the files against
+DumpLogSegments.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 
 from pipeline.config import Config, LakeConfig
 from pipeline.derive import compute_lag
-from pipeline.kafka.log_dirs import PartitionDir, open_log
+from pipeline.kafka.log_dirs import PartitionDir, list_partitions, open_log
 from pipeline.lake import Lake
 from pipeline.local.broker import EmbeddedKafka
 from pipeline.local.seeding import commit_offsets
@@ -89,7 +90,9 @@ def main() -> int:
             print(f"snapshot: {outcome.status}: {outcome.message}", flush=True)
             compute_lag(spark, settings, ["real"], lambda: datetime.now(UTC))
             rows = _newest(Lake(spark, LakeConfig(root=lake)))
-            found = [_errors(row, topics[row.topic], kafka.directory / "node-1" / "data") for row in rows]
+            data = kafka.directory / "node-1" / "data"
+            written = _written_bytes(data)
+            found = [_errors(row, topics[row.topic], data, written) for row in rows]
             first = first or found
         spark.stop()
     _write(first, found)
@@ -152,9 +155,18 @@ class Errors:
     is_bytes_covered: bool
     time_off: float | None
     is_time_covered: bool
+    reuse_off: float | None
+    is_reuse_covered: bool
 
 
-def _errors(row: Any, log: Log, data: Path) -> Errors:
+def _written_bytes(data: Path) -> list[tuple[int, int]]:
+    """Newest timestamp and size of each batch of all partitions of the broker, its own topics included."""
+    logs = filter(None, map(open_log, list_partitions(str(data))))
+    batches = (batch for log in logs for segment in log.segments for batch in segment.scan())
+    return [(batch.max_timestamp_ms, batch.size) for batch in batches if batch.max_timestamp_ms is not None]
+
+
+def _errors(row: Any, log: Log, data: Path, written: Sequence[tuple[int, int]]) -> Errors:
     files = open_log(PartitionDir(str(data), row.topic, row.partition))
     true_bytes = files.at(row.committed_offset).bytes_to_end if files else None
     end_ms = log.times_ms[-1]
@@ -165,7 +177,14 @@ def _errors(row: Any, log: Log, data: Path) -> Errors:
     batch_bytes = next((batch.size for batch in batches if batch.last_offset >= row.committed_offset), 0)
     is_near = bytes_off is None or bytes_off * (true_bytes or 0) <= 0.01 * (true_bytes or 0) + batch_bytes
     time_off, is_time_covered = _off(row.consumer_lag_ms, row.time_error_ms, true_ms)
-    return Errors(row.topic, bytes_off, is_near, is_bytes_covered, time_off, is_time_covered)
+    reuse_off, is_reuse_covered = None, True
+    if row.reuse_method == "interpolated":
+        since_ms = None if is_end else log.times_ms[row.committed_offset]
+        true_reuse = 0 if since_ms is None else sum(size for newest_ms, size in written if newest_ms >= since_ms)
+        reuse_off, is_reuse_covered = _off(row.reuse_bytes, row.reuse_error_bytes, true_reuse)
+    return Errors(
+        row.topic, bytes_off, is_near, is_bytes_covered, time_off, is_time_covered, reuse_off, is_reuse_covered
+    )
 
 
 def _off(told: int | None, error: int | None, true: int | None) -> tuple[float | None, bool]:
@@ -179,7 +198,8 @@ def _write(first: Sequence[Errors], last: Sequence[Errors]) -> None:
         "# Accuracy\n\nMade by `make accuracy`, which prints these figures and writes this file. Seven topics are "
         f"written on an embedded broker, {SNAPSHOTS} snapshots a minute of record time apart, {len(PLACES)} groups "
         "from log start to log end. Off: how far a lag is from the truth, as a part of the true lag. Covered: rows "
-        "whose stated error is not smaller than the true one.\n"
+        "whose stated error is not smaller than the true one. Reuse: what the broker has written since the record, to "
+        "all topics, where that is told to be known.\n"
     )
     for title, errors in (("The first snapshot", first), (f"Snapshot {SNAPSHOTS}", last)):
         text += f"\n## {title}\n\n{_table(errors)}"
@@ -189,7 +209,7 @@ def _write(first: Sequence[Errors], last: Sequence[Errors]) -> None:
 
 def _table(errors: Sequence[Errors]) -> str:
     names = "workload", "bytes off: median, p99, max", "within 1 % + one batch", "covered"
-    names += "time off: median, p99, max", "covered", "rows"
+    names += "time off: median, p99, max", "covered", "reuse off: median, p99, max", "covered", "rows"
     lines = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
     for workload in [*dict.fromkeys(e.workload for e in errors), "all"]:
         rows = [e for e in errors if workload in (e.workload, "all")]
@@ -199,6 +219,8 @@ def _table(errors: Sequence[Errors]) -> str:
             f"{statistics.mean(e.is_bytes_covered for e in rows):.1%}",
             _spread([e.time_off for e in rows if e.time_off is not None]),
             f"{statistics.mean(e.is_time_covered for e in rows):.1%}",
+            _spread([e.reuse_off for e in rows if e.reuse_off is not None]),
+            f"{statistics.mean(e.is_reuse_covered for e in rows):.1%}",
         )
         lines.append(f"| {workload.replace('-', ' ')} | {' | '.join(columns)} | {len(rows)} |")
     return "\n".join(lines) + "\n"

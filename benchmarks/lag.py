@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import duckdb
@@ -25,7 +24,9 @@ from pipeline.tables import (
 
 PARTITIONS, READERS = 100_000, 10
 POINTS = 20
-NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
+BROKERS = 6
+NOON_MS = 1_769_860_800_000
+MINUTE_MS = 60_000
 RECORDS, BYTES = 1_000, 500_000
 """What a partition is written in a minute."""
 
@@ -57,32 +58,21 @@ class Bronze:
         return self.spark.read.parquet(str(self._folder / name))
 
     def _frames(self) -> Iterator[tuple[str, DataFrame]]:
-        partitions = self.spark.range(PARTITIONS).select(
-            F.format_string("topic-of-some-length-%04d", F.col("id") % 1_000).alias("topic"),
-            (F.col("id") / 1_000).cast("int").alias("partition"),
-        )
-        readers = partitions.crossJoin(self.spark.range(READERS).withColumnRenamed("id", "reader")).select(
-            "topic",
-            "partition",
-            F.format_string("group-%02d-%03d", "reader", F.abs(F.hash("topic")) % 250).alias("group_id"),
-        )
-        offset = (F.rand(1) * (POINTS + 1) * RECORDS).cast("bigint")
+        partitions = partitions_of(self.spark, PARTITIONS)
         for minute in (1, 2):
-            yield f"watermarks-{minute}", _whole(WATERMARKS, _look(partitions, minute), minute)
-        commits = readers.withColumn("committed_offset", offset)
-        yield "committed", _whole(COMMITTED_OFFSETS, commits, 2)
+            yield f"watermarks-{minute}", whole(WATERMARKS, look(at(partitions, minute)))
+        commits = commits_of(partitions)
+        readers = commits.drop("committed_offset")
+        yield "committed", whole(COMMITTED_OFFSETS, at(commits, 2))
         groups = readers.select("group_id").distinct().withColumn("state", F.lit("Stable"))
         members = {name: F.concat(F.lit(f"{name}-"), "group_id") for name in ("member_id", "client_id", "host")}
         assigned = readers.withColumns(members).withColumn("state", F.lit("Stable"))
-        yield "groups", _whole(GROUP_MEMBERS, groups, 2)
-        yield "members", _whole(GROUP_MEMBERS, assigned, 2)
-        yield "previous", _whole(LAG, commits.withColumn("committed_topic_id", _topic_id()), 1)
-        looks = [_whole(WATERMARKS, _look(partitions, minute), minute) for minute in range(2 - POINTS, 2)]
-        seen = looks[0]
-        for more in looks[1:]:
-            seen = seen.unionByName(more)
+        yield "groups", whole(GROUP_MEMBERS, at(groups, 2))
+        yield "members", whole(GROUP_MEMBERS, at(assigned, 2))
+        yield "previous", whole(LAG, at(commits.withColumn("committed_topic_id", _topic_id()), 1))
+        seen = whole(WATERMARKS, look(at(partitions, *range(2 - POINTS, 2))))
         nothing = self.spark.createDataFrame([], LOG_INDEX.schema)
-        yield "index", index_rows(nothing, seen, self.no_samples(), 1)
+        yield "index", index_rows(nothing, seen, self.no_samples(), snapshot_id(1))
 
     def no_samples(self) -> DataFrame:
         """No look-ups."""
@@ -95,7 +85,7 @@ class Bronze:
             self.read("watermarks-2"),
             self.read(members),
             self.read("previous"),
-            known_rulers(self.read("index"), [2]),
+            known_rulers(self.read("index"), [snapshot_id(2)]),
         )
 
     def prepare_readings(self) -> None:
@@ -117,40 +107,65 @@ class Bronze:
 
     def index(self) -> DataFrame:
         """The index after the second snapshot."""
-        return index_rows(self.read("index"), self.read("watermarks-2"), self.no_samples(), 2)
+        return index_rows(self.read("index"), self.read("watermarks-2"), self.no_samples(), snapshot_id(2))
 
 
-def _topic_id() -> Column:
-    return F.sha1("topic").substr(1, 22)
+def snapshot_id(minute: int) -> int:
+    """The id of the snapshot of a minute."""
+    return NOON_MS + minute * MINUTE_MS
 
 
-def _look(partitions: DataFrame, minute: int) -> DataFrame:
-    """Watermarks of a snapshot; rates vary from minute to minute, so that points stay."""
-    number = minute + POINTS - 1
-    varied = (F.abs(F.hash("topic", "partition", F.lit(minute))) % 900).cast("bigint")
-    end = F.lit(number * RECORDS).cast("bigint") + varied
+def at(rows: DataFrame, *minutes: int) -> DataFrame:
+    """The rows once for each minute."""
+    return rows.withColumn("minute", F.explode(F.array(*(F.lit(m).cast("bigint") for m in minutes))))
+
+
+def partitions_of(spark: SparkSession, number: int) -> DataFrame:
+    """So many partitions of a thousand topics."""
+    return spark.range(number).select(
+        F.format_string("topic-of-some-length-%04d", F.col("id") % 1_000).alias("topic"),
+        (F.col("id") / 1_000).cast("int").alias("partition"),
+    )
+
+
+def commits_of(partitions: DataFrame) -> DataFrame:
+    """READERS of each partition, somewhere in its log."""
+    return partitions.withColumn("reader", F.explode(F.sequence(F.lit(0), F.lit(READERS - 1)))).select(
+        "topic",
+        "partition",
+        F.format_string("group-%02d-%03d", "reader", F.abs(F.hash("topic")) % 250).alias("group_id"),
+        (F.rand(1) * (POINTS + 1) * RECORDS).cast("bigint").alias("committed_offset"),
+    )
+
+
+def look(partitions: DataFrame) -> DataFrame:
+    """Watermarks of partitions in a `minute`; rates vary from minute to minute, so that points stay."""
+    varied = (F.abs(F.hash("topic", "partition", "minute")) % 900).cast("bigint")
+    end = (F.col("minute") + POINTS - 1) * RECORDS + varied
+    leader = (F.abs(F.hash("topic", "partition")) % BROKERS).cast("int")
     return partitions.select(
         "*",
         _topic_id().alias("topic_id"),
-        (F.abs(F.hash("topic", "partition")) % 6).cast("int").alias("leader"),
+        leader.alias("leader"),
+        F.array(*((leader + n) % BROKERS for n in range(3))).alias("replicas"),
         *(F.lit(0).cast("bigint").alias(name) for name in ("log_start_offset", "log_bytes_error")),
         *(end.alias(name) for name in ("last_stable_offset", "high_watermark", "log_end_offset")),
-        F.lit(int((NOON + timedelta(minutes=minute)).timestamp() * 1000)).alias("max_timestamp_ms"),
+        (NOON_MS + F.col("minute") * MINUTE_MS).alias("max_timestamp_ms"),
         (end - 1).alias("max_timestamp_offset"),
         (end * (BYTES // RECORDS)).alias("log_bytes"),
         F.lit("delete").alias("cleanup_policy"),
     )
 
 
-def _whole(table: Table, rows: DataFrame, minute: int) -> DataFrame:
-    """The rows of a snapshot, with all columns of the table."""
-    at = NOON + timedelta(minutes=minute)
+def whole(table: Table, rows: DataFrame) -> DataFrame:
+    """The rows of a `minute`, with all columns of the table."""
+    at_ms = NOON_MS + F.col("minute") * MINUTE_MS
     known = rows.withColumns(
         {
             "cluster": F.lit("bench"),
-            "snapshot_id": F.lit(minute).cast("bigint"),
-            "snapshot_date": F.lit(at.date()),
-            "captured_at": F.lit(at),
+            "snapshot_id": at_ms,
+            "snapshot_date": F.to_date(F.timestamp_millis(at_ms)),
+            "captured_at": F.timestamp_millis(at_ms),
         }
     )
     return known.select(
@@ -159,3 +174,7 @@ def _whole(table: Table, rows: DataFrame, minute: int) -> DataFrame:
             for f in table.schema
         )
     )
+
+
+def _topic_id() -> Column:
+    return F.sha1("topic").substr(1, 22)

@@ -13,7 +13,17 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DoubleType, IntegerType, LongType, StringType, StructField, StructType
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from pipeline.analytics.quantiles import quantiles
 from pipeline.analytics.readers import PARTITION
@@ -30,6 +40,8 @@ from pipeline.analytics.written_since import (
 )
 
 BROKER = ["cluster", "snapshot_id", "broker"]
+ROUNDING = 2.0**-23
+"""Of single precision, twice over."""
 SERVED = {
     "cache_50_bytes": 0.5,
     "cache_90_bytes": 0.9,
@@ -38,16 +50,18 @@ SERVED = {
     "cache_999_bytes": 0.999,
 }
 """The columns of `page_cache`, and the part of the readers that so much cache serves."""
-CURVES = StructType(
-    [
-        StructField("cluster", StringType()),
-        StructField("snapshot_id", LongType()),
-        StructField("broker", IntegerType()),
-        StructField("known_ms", DoubleType()),
-        *(StructField(name, ArrayType(DoubleType())) for name in Curves._fields),
-    ]
-)
-"""What a broker has written since each of AGES_MS, at least and at most, and up to which age that is all."""
+_KEY = [
+    StructField("cluster", StringType()),
+    StructField("snapshot_id", LongType()),
+    StructField("broker", IntegerType()),
+]
+_KNOWN = StructField("known_ms", DoubleType())
+_PARTS = StructType([*_KEY, _KNOWN, *(StructField(name, ArrayType(DoubleType())) for name in Curves._fields)])
+CURVES = StructType([*_KEY, _KNOWN, *(StructField(name, ArrayType(FloatType())) for name in ("written", "doubt"))])
+"""What a broker has written since each of AGES_MS, how far that may be off, and up to which age it is all there was.
+
+Single precision, as every reader's row has a copy of them on its way; what that costs is in `doubt`.
+"""
 
 
 def with_reuse(readers: DataFrame, rulers: DataFrame, watermarks: DataFrame) -> DataFrame:
@@ -61,7 +75,10 @@ def with_reuse(readers: DataFrame, rulers: DataFrame, watermarks: DataFrame) -> 
     """
     curves = F.broadcast(broker_curves(rulers, watermarks).withColumnRenamed("broker", "leader"))
     age, error = F.col("reader_age_ms"), F.coalesce("reader_age_error_ms", F.lit(0))
-    value, least, most = _read("written", age), _floor("least", age - error), _ceiling("most", age + error)
+    value = _read(F.col("written"), age)
+    before, after = _place(F.greatest(age - error, F.lit(0))), _place(age + error) + 1
+    least = F.get("written", before) - F.get("doubt", before)
+    most = F.get("written", after) + F.get("doubt", after)
     is_tail = age <= 0
     columns = {
         "reuse_bytes": F.when(is_tail, 0).when(age > 0, F.round(value)),
@@ -72,7 +89,7 @@ def with_reuse(readers: DataFrame, rulers: DataFrame, watermarks: DataFrame) -> 
         readers.join(curves, ["cluster", "snapshot_id", "leader"], how="left")
         .withColumns({name: column.cast("bigint") for name, column in columns.items()})
         .withColumn("reuse_method", F.when(F.col("reuse_bytes").isNotNull(), method))
-        .drop("known_ms", *Curves._fields)
+        .drop("known_ms", "written", "doubt")
     )
 
 
@@ -113,7 +130,7 @@ def broker_curves(rulers: DataFrame, watermarks: DataFrame) -> DataFrame:
     """CURVES, of every broker that has a replica."""
     replicas = watermarks.where(F.col("replicas").isNotNull()).select(*PARTITION, "replicas")
     parts = rulers.join(replicas, PARTITION).select("cluster", "snapshot_id", "replicas", "ruler")
-    return parts.mapInArrow(_partial_curves, CURVES).groupBy(*BROKER).applyInArrow(_total, CURVES)
+    return parts.mapInArrow(_partial_curves, _PARTS).groupBy(*BROKER).applyInArrow(_total, CURVES)
 
 
 def _partial_curves(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -131,27 +148,32 @@ def _partial_curves(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatc
             for broker in brokers:
                 sets_of.setdefault((cluster, snapshot_id, broker), []).append(number)
         sums = (np.array([curve[sets].sum(axis=0) for sets in sets_of.values()]) for curve in curves)
-        yield _rows(list(sets_of), np.array([known[sets].min() for sets in sets_of.values()]), Curves(*sums))
+        known_ms = np.array([known[sets].min() for sets in sets_of.values()])
+        yield _rows(list(sets_of), known_ms, list(sums), _PARTS)
 
 
 def _total(parts: pa.Table) -> pa.Table:
     """The sum of one broker's partial curves."""
     key = tuple(parts[name][0].as_py() for name in BROKER)
-    curves = Curves(
-        *(
-            np.array(parts[name].combine_chunks().flatten()).reshape(len(parts), -1).sum(axis=0, keepdims=True)
-            for name in Curves._fields
-        )
+    written, least, most = (
+        np.array(parts[name].combine_chunks().flatten()).reshape(len(parts), -1).sum(axis=0) for name in Curves._fields
     )
-    return pa.Table.from_batches([_rows([key], np.array(parts["known_ms"]).min(keepdims=True), curves)])
+    doubt = np.maximum(most - written, written - least) + ROUNDING * (most + least)
+    known_ms = np.array(parts["known_ms"]).min(keepdims=True)
+    return pa.Table.from_batches([_rows([key], known_ms, [written, doubt], CURVES)])
 
 
-def _rows(keys: list[tuple[str, int, int]], known_ms: Floats, curves: Curves) -> pa.RecordBatch:
-    cluster, snapshot_id, broker = zip(*keys, strict=True) if keys else ((), (), ())
-    columns = [pa.array(cluster, pa.string()), pa.array(snapshot_id, pa.int64()), pa.array(broker, pa.int32())]
+def _rows(
+    keys: list[tuple[str, int, int]], known_ms: Floats, curves: list[Floats], schema: StructType
+) -> pa.RecordBatch:
+    types = to_arrow_schema(schema)
+    columns = [pa.array(column, types.field(n).type) for n, column in enumerate(zip(*keys, strict=True))]
     ages = [len(AGES_MS)] * len(keys)
-    columns += [pa.array(known_ms), *(listed(ages, pa.array(curve.ravel())) for curve in curves)]
-    return pa.RecordBatch.from_arrays(columns, names=CURVES.names)
+    values = [
+        pa.array(curve.ravel()).cast(types.field(f).type.value_type)
+        for f, curve in zip(schema.names[4:], curves, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays([*columns, pa.array(known_ms), *(listed(ages, v) for v in values)], schema.names)
 
 
 def _place(age_ms: Column) -> Column:
@@ -160,21 +182,9 @@ def _place(age_ms: Column) -> Column:
     return F.least(F.when(age_ms < FIRST_AGE_MS, 0).otherwise(doublings), F.lit(len(AGES_MS) - 2)).cast("int")
 
 
-def _age_ms(place: Column) -> Column:
-    return F.when(place == 0, 0.0).otherwise(FIRST_AGE_MS * F.pow(F.lit(2.0), (place - 1) / AGES_PER_DOUBLING))
-
-
-def _read(curve: str, age_ms: Column) -> Column:
+def _read(curve: Column, age_ms: Column) -> Column:
     """A curve at an age, straight between two of AGES_MS."""
-    place = _place(age_ms)
+    ages, place = F.array(*map(F.lit, AGES_MS.tolist())), _place(age_ms)
     begin, end = F.get(curve, place), F.get(curve, place + 1)
-    share = (age_ms - _age_ms(place)) / (_age_ms(place + 1) - _age_ms(place))
+    share = (age_ms - F.get(ages, place)) / (F.get(ages, place + 1) - F.get(ages, place))
     return begin + (end - begin) * F.least(F.greatest(share, F.lit(0.0)), F.lit(1.0))
-
-
-def _floor(curve: str, age_ms: Column) -> Column:
-    return F.get(curve, _place(F.greatest(age_ms, F.lit(0))))
-
-
-def _ceiling(curve: str, age_ms: Column) -> Column:
-    return F.get(curve, _place(age_ms) + 1)

@@ -1,0 +1,53 @@
+"""What `lag` of one more snapshot costs in a lake with a longer history."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from benchmarks.lag import at, commits_of, look, partitions_of, snapshot_id, whole
+from benchmarks.timing import timed
+from pipeline.config import LakeConfig
+from pipeline.derive import compute_cluster
+from pipeline.lake import Lake, of_snapshots
+from pipeline.tables import COMMITTED_OFFSETS, SNAPSHOTS, WATERMARKS
+
+PARTITIONS = 2_000
+"""With ten readers each."""
+NOT_COUNTED = 2
+
+
+def seconds(spark: SparkSession, folder: Path, history: int, runs: int = 4) -> list[float]:
+    """Seconds that `lag` of each of so many snapshots took, after a history of so many others."""
+    lake = Lake(spark, LakeConfig(root=str(folder.absolute())))
+    lake.prepare()
+    _land(lake, range(history))
+    compute_cluster(lake, "bench", _now)
+    found = []
+    for number in range(history, history + NOT_COUNTED + runs):
+        _land(lake, range(number, number + 1))
+        found.append(timed(lambda: compute_cluster(lake, "bench", _now)))
+    return found[NOT_COUNTED:]
+
+
+def _land(lake: Lake, minutes: range) -> None:
+    """Snapshots as runs leave them, each in a file of its own, but in one commit."""
+    partitions = partitions_of(lake.spark, PARTITIONS)
+    where = of_snapshots("bench", [snapshot_id(m) for m in minutes])
+    ledger = lake.spark.range(1).withColumns(
+        {"status": F.lit("complete"), "run_id": F.lit("bench"), "started_at": F.lit(_now())}
+    )
+    for table, rows in (
+        (COMMITTED_OFFSETS, commits_of(partitions)),
+        (WATERMARKS, look(at(partitions, *minutes))),
+        (SNAPSHOTS, ledger),
+    ):
+        each = rows if "minute" in rows.columns else at(rows, *minutes)
+        lake.replace(table, whole(table, each).repartition(len(minutes), "snapshot_id"), where)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
