@@ -1,0 +1,65 @@
+"""What librdkafka's statistics callback tells: nearly the whole ladder of a client, in one JSON object.
+
+Clients of C, Go, .NET, Rust and confluent-kafka for Python are built on it. See STATISTICS.md of librdkafka.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pipeline.positions.position import Position
+
+
+def of_statistics(text: str) -> list[Position]:
+    """The positions of one consumer's statistics. Raises ValueError where it is no such text.
+
+    The queue of fetched records is shared by all partitions and repeated with each of them: it is told once, of the
+    client. A lag that is not known is -1 there. Whether a partition is paused is not told.
+    """
+    statistics = json.loads(text)
+    if not isinstance(statistics, dict) or "client_id" not in statistics:
+        raise ValueError("no statistics of librdkafka: an object with a client_id is missing")
+    if statistics.get("type") != "consumer":
+        return []
+    try:
+        client = statistics["client_id"]
+        partitions = list(_partitions(statistics))
+        buffered = max((p["fetchq_size"] for _, p in partitions), default=0)
+        return [
+            Position(client, buffered_bytes=buffered, bytes_total=statistics["rxmsg_bytes"]),
+            *(
+                Position(client, fetcher=broker["nodename"], requests_total=broker["req"]["Fetch"])
+                for broker in statistics["brokers"].values()
+                if broker["nodeid"] >= 0
+            ),
+            *(_position(client, topic, partition) for topic, partition in partitions),
+        ]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"no statistics of librdkafka: {error!r} is missing or wrong") from error
+
+
+def _partitions(statistics: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Those that are assigned: -1 is librdkafka's own, and what it once had stays listed."""
+    for name, topic in statistics["topics"].items():
+        for partition in topic["partitions"].values():
+            if partition["partition"] >= 0 and partition["fetch_state"] != "none":
+                yield name, partition
+
+
+def _position(client: str, topic: str, partition: Mapping[str, Any]) -> Position:
+    return Position(
+        client,
+        topic=topic,
+        partition=partition["partition"],
+        fetched_offset=_known(partition["next_offset"]),
+        consumed_offset=_known(partition["app_offset"]),
+        reported_lag=_known(partition["consumer_lag"]),
+        bytes_total=partition["rxbytes"],
+    )
+
+
+def _known(offset: int) -> int | None:
+    """An offset or a lag; librdkafka writes what it does not know below 0."""
+    return offset if offset >= 0 else None

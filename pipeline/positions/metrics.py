@@ -1,0 +1,159 @@
+"""Consumers' metrics under one set of names, whichever agent served them and whichever rules renamed them.
+
+Prometheus text and OpenMetrics (jmx_exporter), Jolokia's JSON; the Java consumer, and the old Scala one of 0.8.1 (whose
+MBeans have all in one flat, quoted name), 0.8.2 and later. A broker has the same beans for its replica fetchers: they
+are left out.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
+from prometheus_client.parser import text_string_to_metric_families as prometheus_text
+
+
+class Metric(NamedTuple):
+    """One value of a consumer, by its name in NAMES. What the metric is not broken down by is NULL."""
+
+    name: str
+    client_id: str
+    topic: str | None
+    partition: int | None
+    thread: str | None
+    broker: str | None
+    value: float
+
+
+class Reading(NamedTuple):
+    """A value as an agent tells it: what it is of, in one string, and its labels or key properties."""
+
+    what: str
+    labels: Mapping[str, str]
+    value: float
+
+
+NAMES = {
+    "records_lag": "consumerfetchmanager(metrics)?recordslag",
+    "records_lead": "consumerfetchmanager(metrics)?recordslead",
+    "max_lag": "consumerfetchmanager(metrics)?recordslagmax|consumerfetchermanager.*maxlag(value)?",
+    "fetcher_lag": "fetcherlagmetrics.*consumerlag(value)?",
+    "queue_chunks": "zookeeperconsumerconnector.*fetchqueuesize.*",
+    "requests_total": "consumerfetchmanager(metrics)?fetch(total)?|fetcherstats.*requests(persec)?(total|count)",
+    "bytes_total": "consumerfetchmanager(metrics)?bytesconsumed(total)?|fetcherstats.*bytes(persec)?(total|count)",
+}
+"""Our name of each metric, and how agents' names of it end, by letters and digits alone.
+
+records_lag, records_lead: the Java consumer's, by partition; to the end of what it may read, and from the log's start.
+fetcher_lag: the old consumer's ConsumerLag, by partition. max_lag: the largest of a client, as its gauge reads.
+queue_chunks: the old consumer's FetchQueueSize, by topic and thread. requests_total, bytes_total: counters of fetches.
+"""
+_OF_A_CLIENT = ("max_lag", "requests_total", "bytes_total")
+_WHAT = {name: re.compile(f".*?({ends})") for name, ends in NAMES.items()}
+_REPLICA = re.compile("ReplicaFetcher|ReplicaAlterLogDirs")
+# Rules that take what stands before a value for a name: …_clientid_<client>, clientId_<client>_brokerHost="…".
+_MANGLED = re.compile("(?:^|_)clientid_(.+?)(?:_brokerhost)?$", re.IGNORECASE)
+# 0.8.1: <client>-ConsumerFetcherThread-<consumer>-<fetcher>-<broker>-host_<host>-port_<port>[-<topic>-<partition>]
+_FLAT = re.compile(
+    r"(?P<client>.+)-ConsumerFetcherThread-(?P<consumer>.+)-\d+-\d+-host_(?P<host>.+?)-port_(?P<port>\d+)"
+    r"(-(?P<topic>.+)-(?P<partition>\d+))?(-[A-Za-z]+)?"
+)
+
+
+def of_prometheus(text: str) -> list[Metric]:
+    """The consumers' metrics of a scrape. Raises ValueError where it is no such text."""
+    parse = open_metrics if text.rstrip().endswith("# EOF") else prometheus_text
+    samples = (sample for family in parse(text) for sample in family.samples)
+    return metrics(Reading(s.name, s.labels, float(s.value)) for s in samples)
+
+
+def of_jolokia(text: str) -> list[Metric]:
+    """The consumers' metrics of an answer to one or several reads. Raises ValueError where it is no such answer."""
+    answers = json.loads(text)
+    answers = answers if isinstance(answers, list) else [answers]
+    if not all(isinstance(answer, dict) and "status" in answer for answer in answers):
+        raise ValueError("no answer of Jolokia: an object with a status is missing")
+    return metrics(reading for answer in answers if answer["status"] == 200 for reading in _readings(answer))
+
+
+def metrics(readings: Iterable[Reading]) -> list[Metric]:
+    """Those that are in NAMES and have a value, of consumers only, each topic once."""
+    named = [(name, reading) for reading in readings for name in _names(reading)]
+    # In one part of an answer names are whole, in another mangled: what is whole tells what the rest means.
+    consumers = {m["client"]: m["consumer"] for _, r in named for v in r.labels.values() if (m := _FLAT.fullmatch(v))}
+    clients = {v for _, r in named for key, v in r.labels.items() if _squashed(key) == "clientid"} | consumers.keys()
+    found = [metric for name, reading in named if (metric := _metric(name, reading, clients))]
+    topics = {(m.client_id, m.topic) for m in found if m.topic and m.client_id in consumers}
+    for name, reading in named:
+        if name == "queue_chunks" and topics:
+            found += _flat_queue(reading, topics, consumers)
+    # The Java consumer tells a dotted topic twice, with underscores too. Kafka lets no two topics differ in that alone.
+    twins = {m.topic.replace(".", "_") for m in found if m.topic and "." in m.topic}
+    return [m for m in found if m.topic not in twins]
+
+
+def _readings(answer: Mapping[str, Any]) -> Iterator[Reading]:
+    """The numbers of an answer of Jolokia: of a pattern by bean, of one bean by attribute, of one attribute."""
+    value, mbean = answer.get("value"), answer.get("request", {}).get("mbean", "")
+    attribute = answer["request"].get("attribute")
+    if not isinstance(value, dict):
+        value = {attribute or "Value": value}
+    beans = value if all(isinstance(v, dict) for v in value.values()) else {mbean: value}
+    for bean, attributes in beans.items():
+        domain, _, text = bean.partition(":")
+        properties = {key: v.strip('"') for key, _, v in (pair.partition("=") for pair in text.split(","))}
+        kind = f"{domain}{properties.pop('type', '')}{properties.get('name', '')}"
+        for name, number in attributes.items():
+            if isinstance(number, (int, float)):
+                yield Reading(kind + name, properties, float(number))
+
+
+def _names(reading: Reading) -> Iterator[str]:
+    if math.isfinite(reading.value):
+        what = _squashed(reading.what)
+        yield from (name for name, pattern in _WHAT.items() if pattern.fullmatch(what))
+
+
+def _metric(name: str, reading: Reading, clients: Collection[str]) -> Metric | None:
+    labels = {_squashed(_MANGLED.sub("brokerhost", key)): value for key, value in reading.labels.items()}
+    flat = next((m for value in labels.values() if (m := _FLAT.fullmatch(value))), None)
+    if flat:
+        labels |= {"clientid": flat["client"], "brokerhost": flat["host"], "brokerport": flat["port"]}
+        labels |= {key: flat[key] for key in ("topic", "partition") if flat[key]}
+        if not flat["topic"]:
+            labels.pop("topic", None)  # where a rule put it all
+    client, topic, partition = labels.get("clientid"), labels.get("topic"), labels.get("partition")
+    client = client or _mangled_client(reading, clients)
+    if not client or _REPLICA.match(client) or (topic is None) != (name in _OF_A_CLIENT):
+        return None
+    host, port = labels.get("brokerhost"), labels.get("brokerport")
+    broker = labels.get("broker") or (f"{host}:{port}" if host and port else host)
+    number = int(partition) if partition is not None else None
+    return Metric(name, client, topic, number, labels.get("threadid"), broker, reading.value)
+
+
+def _mangled_client(reading: Reading, clients: Collection[str]) -> str | None:
+    """The client that is part of a name, as the client itself writes it if another metric tells that."""
+    for text in (reading.what, *reading.labels):
+        if mangled := _MANGLED.search(text):
+            alike = (client for client in clients if _squashed(client) == _squashed(mangled[1]))
+            return next(alike, mangled[1])
+    what = _squashed(reading.what)
+    return next((client for client in clients if _squashed(client) in what), None)
+
+
+def _flat_queue(queue: Reading, topics: Iterable[tuple[str, str]], consumers: Mapping[str, str]) -> Iterator[Metric]:
+    """0.8.1: <client>-<group>-<topic>-<consumer>-<thread>-FetchQueueSize, of a topic that has lags."""
+    for client, topic in topics:
+        ends = re.escape(_squashed(topic + consumers[client])) + r"(\d+)fetchqueuesize(value)?"
+        place = re.search(ends, _squashed(queue.what))
+        if place:
+            yield Metric("queue_chunks", client, topic, None, place[1], None, queue.value)
+
+
+def _squashed(text: str) -> str:
+    return re.sub("[^a-z0-9]", "", text.lower())

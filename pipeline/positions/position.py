@@ -1,0 +1,49 @@
+"""What a client tells of how far it has read, whatever it is and however it tells that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from pipeline.positions.metrics import Metric
+
+
+class Position(NamedTuple):
+    """What `fetch_positions` has of one client, or of one of its fetchers, topics or partitions; the rest is NULL.
+
+    fetcher: the broker that is fetched from, or the old consumer's thread. Offsets are the next to be fetched, and to
+    be handed to the application. reported_lag is the client's own metric, reported_lead its distance from log start.
+    Counters are those of answered fetches. A client's queue may be shared: then only the client has buffered_bytes.
+    """
+
+    client_id: str
+    fetcher: str | None = None
+    topic: str | None = None
+    partition: int | None = None
+    fetched_offset: int | None = None
+    consumed_offset: int | None = None
+    reported_lag: int | None = None
+    reported_lead: int | None = None
+    queue_chunks: int | None = None
+    buffered_bytes: int | None = None
+    requests_total: int | None = None
+    bytes_total: int | None = None
+
+
+_COLUMNS = {
+    "records_lag": "reported_lag",
+    "records_lead": "reported_lead",
+    "max_lag": "reported_lag",
+    "fetcher_lag": "reported_lag",
+}
+
+
+def of_metrics(metrics: Iterable[Metric]) -> list[Position]:
+    """A position for each client, fetcher, topic and partition that has metrics."""
+    found: dict[tuple[str, str | None, str | None, int | None], dict[str, Any]] = {}
+    for metric in metrics:
+        # A lag is of a partition, whichever broker it is fetched from: that may change.
+        fetcher = metric.thread or (metric.broker if metric.partition is None else None)
+        values = found.setdefault((metric.client_id, fetcher, metric.topic, metric.partition), {})
+        values[_COLUMNS.get(metric.name, metric.name)] = round(metric.value)
+    return [Position(*identity, **values) for identity, values in found.items()]

@@ -1,0 +1,201 @@
+"""Consumers' metrics as agents serve them, against recordings of real consumers of four generations."""
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.positions.metrics import Metric, of_jolokia, of_prometheus
+from pipeline.positions.position import Position, of_metrics
+from tests.helpers.recordings import rounds, unpacked
+
+CLIENTS = {
+    "modern-b": "aggregator",
+    "modern-b-slow": "worker-1",
+    "legacy-a2-blocked": "",
+    "legacy-a2-kafka-0.8.1.1": "",
+}
+COUNTERS = ("requests_total", "bytes_total")
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("recordings")
+
+
+@pytest.mark.parametrize("recording", CLIENTS)
+def test_two_agents_tell_the_same_of_one_consumer(folder: Path, recording: str) -> None:
+    found = list(rounds(unpacked(recording, folder) / CLIENTS[recording]))
+    counters = []
+    for number, (_, jolokia, prometheus) in enumerate(found):
+        told = [{m[:5]: m.value for m in metrics} for metrics in (jolokia, prometheus)]
+        assert len(told[0]) == len(jolokia)
+        # Between the two answers a partition may come, with its first records; none has gone in these recordings.
+        assert set(told[0]) <= set(told[1])
+        assert set(told[0]) == set(told[1]) or number < 5
+        counters += [(key, told[0][key], told[1][key]) for key in told[0] if key[0] in COUNTERS]
+    assert all(before <= after for _, before, after in counters)
+    # jmx_exporter is read after Jolokia, and before the next round: its counters lie in between.
+    following: dict[object, float] = {}
+    for key, before, after in reversed(counters):
+        assert after <= following.get(key, float("inf"))
+        following[key] = before
+    assert {key[0] for key in following} == set(COUNTERS)
+
+
+def named(metrics: list[Metric]) -> dict[str, set[tuple[str, str | None, int | None, str | None, str | None]]]:
+    found: dict[str, set[tuple[str, str | None, int | None, str | None, str | None]]] = {}
+    for name, *identity, _ in metrics:
+        found.setdefault(name, set()).add(tuple(identity))  # type: ignore[arg-type]
+    return found
+
+
+def test_the_java_consumers_metrics(folder: Path) -> None:
+    _, metrics, _ = list(rounds(unpacked("modern-b", folder) / "aggregator"))[20]
+    partitions = {("orders", n) for n in range(3)} | {("clicks", 0), ("clicks", 1), ("mail.outbound", 0)}
+    each = {("shop-agg-1", topic, n, None, None) for topic, n in partitions}
+    client = {("shop-agg-1", None, None, None, None)}
+    assert named(metrics) == {
+        "records_lag": each,
+        "records_lead": each,
+        **dict.fromkeys(("max_lag", *COUNTERS), client),
+    }
+
+
+@pytest.mark.parametrize(
+    ("recording", "client", "broker", "threads", "partitions"),
+    [
+        (
+            "legacy-a2-blocked",
+            "backend",
+            "127.0.0.1:9392",
+            {"web-clicks": 3, "order.events": 1, "mail_queue": 2},
+            {"web-clicks": 3, "order.events": 2, "mail_queue": 3},
+        ),
+        (
+            "legacy-a2-kafka-0.8.1.1",
+            "legacy-reports",
+            "127.0.0.1:9392",
+            {"hist-clicks": 2, "hist.orders": 1},
+            {"hist-clicks": 2, "hist.orders": 2},
+        ),
+    ],
+)
+def test_the_old_consumers_metrics(
+    folder: Path, recording: str, client: str, broker: str, threads: dict[str, int], partitions: dict[str, int]
+) -> None:
+    _, metrics, _ = list(rounds(unpacked(recording, folder)))[20]
+    found = named(metrics)
+    assert {(c, t, p) for c, t, p, _, _ in found["fetcher_lag"]} == {
+        (client, topic, n) for topic, count in partitions.items() for n in range(count)
+    }
+    assert found["queue_chunks"] == {
+        (client, topic, None, str(n), None) for topic, count in threads.items() for n in range(count)
+    }
+    assert found["max_lag"] == {(client, None, None, None, None)}
+    assert found["requests_total"] == found["bytes_total"] == {(client, None, None, None, broker)}
+
+
+def test_a_queue_at_its_bound_is_told_of_the_topic_that_sleeps(folder: Path) -> None:
+    _, metrics, _ = list(rounds(unpacked("legacy-a2-blocked", folder)))[-1]
+    queues = {(m.topic, m.thread): m.value for m in metrics if m.name == "queue_chunks"}
+    assert {topic for (topic, _), chunks in queues.items() if chunks == 2} == {"order.events"}
+    assert {topic for (topic, _), chunks in queues.items() if chunks == 0} == {"web-clicks", "mail_queue"}
+
+
+LAG = "kafka_server_fetcherlagmetrics_consumerlag"
+SCRAPES = {
+    "the default rules of an older exporter, with a comma at the end": (
+        'kafka_consumer_consumer_fetch_manager_metrics_records_lag{client_id="c-1",topic="t",partition="1",} 360.0',
+        [Metric("records_lag", "c-1", "t", 1, None, None, 360.0)],
+    ),
+    "the rules of kafka-connect.yml": (
+        'kafka_consumer_fetch_manager_records_lag{clientId="c-1",partition="1",topic="t"} 320.0',
+        [Metric("records_lag", "c-1", "t", 1, None, None, 320.0)],
+    ),
+    "a client in the name of the metric, which another metric spells": (
+        (
+            f'{LAG}{{clientId="m-1",partition="0",topic="t"}} 7.0\n'
+            'kafka_consumer_zookeeperconsumerconnector_fetchqueuesize_clientid_m_1{threadId="0",topic="t"} 2.0'
+        ),
+        [Metric("fetcher_lag", "m-1", "t", 0, None, None, 7.0), Metric("queue_chunks", "m-1", "t", None, "0", None, 2)],
+    ),
+    "a client in the name of a label": (
+        'kafka_server_fetcherstats_requests_total{brokerPort="9392",clientId_mgroup_brokerHost="b-1"} 195.0',
+        [Metric("requests_total", "mgroup", None, None, None, "b-1:9392", 195.0)],
+    ),
+    "OpenMetrics": (
+        (
+            "# TYPE kafka_consumer_consumer_fetch_manager_metrics_fetch counter\n"
+            'kafka_consumer_consumer_fetch_manager_metrics_fetch_total{client_id="c"} 17.0\n# EOF\n'
+        ),
+        [Metric("requests_total", "c", None, None, None, None, 17.0)],
+    ),
+    "a broker's replica fetcher": (f'{LAG}{{clientId="ReplicaFetcherThread-0-1",partition="0",topic="t"}} 5.0', []),
+    "no value": ('kafka_consumer_consumer_fetch_manager_metrics_records_lag_max{client_id="c"} NaN', []),
+    "an average and a largest one of a partition": (
+        (
+            'kafka_consumer_consumer_fetch_manager_metrics_records_lag_avg{client_id="c",topic="t",partition="1"} 1.0\n'
+            'kafka_consumer_consumer_fetch_manager_metrics_records_lag_max{client_id="c",topic="t",partition="1"} 9.0'
+        ),
+        [],
+    ),
+    "nothing": ("", []),
+}
+
+
+@pytest.mark.parametrize("case", SCRAPES)
+def test_scrapes_by_other_rules(case: str) -> None:
+    text, metrics = SCRAPES[case]
+    assert of_prometheus(text + "\n" * (not text.endswith("\n"))) == metrics
+
+
+BEAN = "kafka.consumer:type=consumer-fetch-manager-metrics,client-id=c,topic=t,partition=3"
+ANSWERS = {
+    "one bean": (
+        f'{{"status": 200, "request": {{"mbean": "{BEAN}"}}, "value": {{"records-lag": 4.0, "records-lead": null}}}}',
+        [Metric("records_lag", "c", "t", 3, None, None, 4.0)],
+    ),
+    "one attribute of a bean": (
+        f'{{"status": 200, "request": {{"mbean": "{BEAN}", "attribute": "records-lead"}}, "value": 9}}',
+        [Metric("records_lead", "c", "t", 3, None, None, 9.0)],
+    ),
+    "nothing there yet, and what is there": (
+        (
+            '[{"status": 404, "error_type": "x", "request": {}}, '
+            '{"status": 200, "request": {"mbean": "kafka.consumer:*"}, '
+            '"value": {"kafka.consumer:clientId=m,name=MaxLag,type=ConsumerFetcherManager": {"Value": 3}}}]'
+        ),
+        [Metric("max_lag", "m", None, None, None, None, 3.0)],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ANSWERS)
+def test_answers_of_jolokia(case: str) -> None:
+    text, metrics = ANSWERS[case]
+    assert of_jolokia(text) == metrics
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", '"x"', "{}"])
+def test_what_is_no_answer_of_jolokia_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"Jolokia|Expecting"):
+        of_jolokia(text)
+
+
+@pytest.mark.parametrize("text", ["<html><body>Moved</body></html>\n", 'kafka_lag{client_id="c} 1\n'])
+def test_what_is_no_scrape_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r".+"):  # the words are the parser's
+        of_prometheus(text)
+
+
+def test_a_position_for_each_client_fetcher_topic_and_partition(folder: Path) -> None:
+    _, metrics, _ = list(rounds(unpacked("legacy-a2-blocked", folder)))[-1]
+    positions = {(p.fetcher, p.topic, p.partition): p for p in of_metrics(metrics)}
+    assert len(positions) == 8 + 6 + 1 + 1
+    assert positions[None, None, None] == Position("backend", reported_lag=0)
+    broker = positions["127.0.0.1:9392", None, None]
+    assert (broker.reported_lag, broker.queue_chunks) == (None, None)
+    assert broker.requests_total
+    assert broker.bytes_total
+    assert positions["0", "order.events", None].queue_chunks == 2
+    assert positions[None, "order.events", 1].reported_lag == 0

@@ -1,0 +1,78 @@
+"""librdkafka's statistics, against what its application and an independent client saw."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pipeline.positions.librdkafka import of_statistics
+from pipeline.positions.position import Position
+from tests.helpers.recordings import by_partition, table, unpacked
+
+PAUSED_MS = (1795258605516, 1795258640689)
+Told = list[tuple[int, dict[tuple[str | None, int | None], Position]]]
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return unpacked("librdkafka", tmp_path_factory.mktemp("recordings"))
+
+
+@pytest.fixture(scope="module")
+def told(recording: Path) -> Told:
+    lines = [json.loads(line) for line in (recording / "statistics.jsonl").read_text().splitlines()]
+    return [
+        (
+            line["ts"],
+            {(p.topic, p.partition): p for p in of_statistics(json.dumps(line["statistics"])) if not p.fetcher},
+        )
+        for line in lines
+    ]
+
+
+def test_the_consumed_offset_is_the_applications_position(recording: Path, told: Told) -> None:
+    compared = 0
+    for (topic, partition), rows in by_partition(table(recording / "positions.csv")).items():
+        for at_ms, positions in told:
+            before = [int(r["position"]) for r in rows if int(r["ts"]) <= at_ms]
+            after = [int(r["position"]) for r in rows if int(r["ts"]) >= at_ms]
+            consumed = positions[topic, partition].consumed_offset
+            if before and after and consumed is not None:
+                assert before[-1] <= consumed <= after[0]
+                compared += 1
+    assert compared >= 300
+
+
+def test_the_fetched_offset_is_from_consumed_to_the_high_watermark(recording: Path, told: Told) -> None:
+    buffered = 0
+    for (topic, partition), rows in by_partition(table(recording / "truth.csv")).items():
+        for at_ms, positions in told:
+            p = positions[topic, partition]
+            after = [int(r["high_watermark"]) for r in rows if int(r["ts"]) >= at_ms]
+            if after and p.fetched_offset is not None and p.consumed_offset is not None:
+                assert p.consumed_offset <= p.fetched_offset <= after[0]
+                buffered += p.fetched_offset > p.consumed_offset
+    assert buffered >= 50
+
+
+def test_pausing_throws_away_what_was_fetched(told: Told) -> None:
+    paused = [positions["shop-paused", 0] for at_ms, positions in told if PAUSED_MS[0] + 2_000 < at_ms < PAUSED_MS[1]]
+    assert len(paused) >= 15
+    assert {(p.fetched_offset, p.consumed_offset, p.reported_lag) for p in paused} == {(474, 474, 109)}
+
+
+def test_the_shared_queue_is_told_once(told: Told) -> None:
+    at_ms, positions = max(told, key=lambda one: one[1][None, None].buffered_bytes or 0)
+    assert PAUSED_MS[0] < at_ms < PAUSED_MS[1]
+    assert (positions[None, None].buffered_bytes or 0) > 256 * 1024  # queued.max.messages.kbytes = 256
+    assert {p.buffered_bytes for (topic, _), p in positions.items() if topic} == {None}
+
+
+def test_a_producer_has_no_positions() -> None:
+    assert of_statistics('{"client_id": "p", "type": "producer"}') == []
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"client_id": "c", "type": "consumer", "topics": 5}'])
+def test_what_is_no_statistics_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"no statistics of librdkafka|Expecting"):
+        of_statistics(text)
