@@ -14,6 +14,7 @@ class Position(NamedTuple):
     fetcher: the broker that is fetched from, or the old consumer's thread. Offsets are the next to be fetched, and to
     be handed to the application. reported_lag is the client's own metric, reported_lead its distance from log start.
     Counters are those of answered fetches. A client's queue may be shared: then only the client has buffered_bytes.
+    Without as_of_ms all is as of when it was told.
     """
 
     client_id: str
@@ -28,6 +29,8 @@ class Position(NamedTuple):
     buffered_bytes: int | None = None
     requests_total: int | None = None
     bytes_total: int | None = None
+    group_id: str | None = None
+    as_of_ms: int | None = None
 
 
 _COLUMNS = {

@@ -1,0 +1,93 @@
+"""The position of Java consumers by their lead, against the position that the application itself printed."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from pipeline.analytics.consumed import consumed_by_lead
+from pipeline.positions.position import of_metrics
+from tests.helpers.recordings import by_partition, rounds, table, unpacked
+
+COLUMNS = (
+    "cluster string, snapshot_id long, client_id string, topic string, partition int, "
+    "reported_lag long, reported_lead long, log_start_offset long"
+)
+CLIENTS = {"modern-b": "aggregator", "modern-b-slow": "worker-1"}
+SECOND = 1_000
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("recordings")
+
+
+def sampled(spark: SparkSession, recording: Path, client: str, every: int) -> DataFrame:
+    """What every so manieth round tells by Jolokia, with the log start that an independent client saw just before."""
+    starts = by_partition(table(recording / "truth.csv"))
+    rows = []
+    for at_ms, metrics, _ in list(rounds(recording / client))[::every]:
+        for p in of_metrics(metrics):
+            if p.partition is not None and p.topic:
+                start = [r for r in starts[p.topic, p.partition] if int(r["ts"]) <= at_ms][-1]["log_start"]
+                rows.append(
+                    ("east", at_ms, p.client_id, p.topic, p.partition, p.reported_lag, p.reported_lead, int(start))
+                )
+    return spark.createDataFrame(rows, COLUMNS)
+
+
+@pytest.mark.parametrize("every", [1, 6])
+@pytest.mark.parametrize("recording", CLIENTS)
+def test_it_is_the_position_of_the_application(spark: SparkSession, folder: Path, recording: str, every: int) -> None:
+    path = unpacked(recording, folder)
+    positions = by_partition(table(path / CLIENTS[recording] / "positions.csv"))
+    found = consumed_by_lead(sampled(spark, path, CLIENTS[recording], every)).collect()
+    told, wrong = [], []
+    for row in found:
+        # The application prints from its poll loop, about every second; the agent takes a part of a second to answer.
+        lines = positions[row.topic, row.partition]
+        before = [int(r["position"]) for r in lines if int(r["ts"]) <= row.snapshot_id]
+        after = [int(r["position"]) for r in lines if int(r["ts"]) >= row.snapshot_id + SECOND]
+        if row.consumed_offset is not None and before and after:
+            told.append(row)
+            if not before[-1] <= row.consumed_offset <= after[0]:
+                wrong.append((row, before[-1], after[0]))
+    assert len(found) >= 300 // every
+    assert wrong == []
+    assert len(told) >= 0.97 * len([row for row in found if row.reported_lead is not None])
+
+
+def test_today_s_log_start_is_not_that_of_a_paused_partition(spark: SparkSession, folder: Path) -> None:
+    path = unpacked("modern-b", folder)
+    rows = consumed_by_lead(sampled(spark, path, "aggregator", 1)).where("topic = 'clicks' AND partition = 0")
+    paused = rows.where("snapshot_id BETWEEN 1795255778000 AND 1795255797000").collect()
+    assert len(paused) >= 9
+    assert {(row.log_start_offset, row.reported_lead, row.consumed_offset) for row in paused} == {(1200, 882, 882)}
+
+
+def resolved(spark: SparkSession, *rows: tuple[int, int | None, int, int]) -> list[int | None]:
+    """The consumed offsets of one partition: (snapshot, lead, lag, log start)."""
+    made = [("east", at, "c", "t", 0, lag, lead, start) for at, lead, lag, start in rows]
+    return [
+        r.consumed_offset for r in consumed_by_lead(spark.createDataFrame(made, COLUMNS)).sort("snapshot_id").collect()
+    ]
+
+
+def test_a_lead_that_may_be_from_before_or_after_a_deletion_tells_nothing(spark: SparkSession) -> None:
+    first, moved, clear, moved_again = (1, 50, 0, 100), (2, 60, 0, 110), (3, 70, 0, 110), (4, 70, 0, 150)
+    assert resolved(spark, first, moved, clear, moved_again) == [None, None, 180, 180]
+    assert resolved(spark, (1, 50, 0, 0)) == [50]
+    assert resolved(spark, (1, 50, 0, 100), (2, 50, 0, 100)) == [None, None]
+    assert resolved(spark, (1, None, 0, 0), (2, 5, 0, 0)) == [None, 5]
+
+
+def test_snapshot_by_snapshot_it_finds_the_same(spark: SparkSession, folder: Path) -> None:
+    every = sampled(spark, unpacked("modern-b", folder), "aggregator", 4)
+    instants = sorted(row.snapshot_id for row in every.select("snapshot_id").distinct().collect())
+    together = {(r.snapshot_id, r.topic, r.partition): r.consumed_offset for r in consumed_by_lead(every).collect()}
+    previous, found = None, {}
+    for instant in instants:
+        rows = consumed_by_lead(every.where(f"snapshot_id = {instant}"), previous).collect()
+        found |= {(r.snapshot_id, r.topic, r.partition): r.consumed_offset for r in rows}
+        previous = spark.createDataFrame(rows, f"{COLUMNS}, consumed_offset long")
+    assert found == together

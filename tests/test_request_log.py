@@ -1,0 +1,164 @@
+"""A broker's request log, against what the applications and an independent client saw meanwhile."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.positions.position import Position
+from pipeline.positions.request_log import RequestLog
+from tests.helpers.recordings import by_partition, table, unpacked
+
+GROUPS = {
+    "shop-agg-1": "shop-aggregator",
+    "ledger-rc": "ledger-committed",
+    "ledger-ru": "ledger-uncommitted",
+}
+Seen = dict[tuple[str, str | None, int | None], Position]
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return unpacked("request-log", tmp_path_factory.mktemp("recordings"))
+
+
+@pytest.fixture(scope="module")
+def seen(recording: Path) -> list[Seen]:
+    """Where the clients are after each twentieth line."""
+    log, found = RequestLog(), []
+    for number, line in enumerate((recording / "request.log").read_text().splitlines()):
+        log.read(line)
+        if number % 20 == 0:
+            found.append({(p.client_id, p.topic, p.partition): p for p in log.positions()})
+    return found
+
+
+def test_it_is_from_the_applications_position_to_the_high_watermark(recording: Path, seen: list[Seen]) -> None:
+    ends = by_partition(table(recording / "truth.csv"))
+    positions = table(recording / "positions.csv")
+    compared, ahead = 0, 0
+    for client in GROUPS:
+        for (topic, partition), rows in by_partition([r for r in positions if r["client_id"] == client]).items():
+            for p in [at[client, topic, partition] for at in seen if (client, topic, partition) in at]:
+                assert p.as_of_ms
+                assert p.fetched_offset is not None
+                consumed = [int(r["position"]) for r in rows if int(r["ts"]) < p.as_of_ms]
+                end = [int(r["high_watermark"]) for r in ends[topic, partition] if int(r["ts"]) >= p.as_of_ms]
+                if consumed and end:
+                    assert consumed[-1] <= p.fetched_offset <= end[0]
+                    compared += 1
+                    ahead += p.fetched_offset > consumed[-1]
+    assert compared >= 1_500
+    assert ahead >= 500
+
+
+def test_a_paused_partition_is_as_of_when_it_was_last_fetched(seen: list[Seen]) -> None:
+    begin_ms, end_ms = 1795255742431, 1795255797442
+    others = [at["shop-agg-1", "orders", 0].as_of_ms or 0 for at in seen if ("shop-agg-1", "orders", 0) in at]
+    paused = [
+        at["shop-agg-1", "clicks", 0]
+        for at in seen
+        if begin_ms + 1_000 < (at.get(("shop-agg-1", "orders", 0), Position("")).as_of_ms or 0) < end_ms - 1_000
+    ]
+    assert len(paused) >= 40
+    (offset,) = {p.fetched_offset for p in paused}
+    (as_of_ms,) = {p.as_of_ms for p in paused}
+    assert as_of_ms
+    assert offset
+    assert begin_ms - 1_000 < as_of_ms < begin_ms + 100
+    assert 882 <= offset <= 931  # the application's position then, and the high watermark two seconds later
+    assert max(others) - min(others) > 120_000
+
+
+def test_clients_have_the_group_that_they_commit_for_and_counters(seen: list[Seen]) -> None:
+    clients = {p.client_id: p for p in seen[-1].values() if p.topic is None}
+    assert {name: p.group_id for name, p in clients.items()} == GROUPS
+    assert {p.group_id for p in seen[-1].values() if p.client_id == "ledger-rc"} == {"ledger-committed"}
+    for name in GROUPS:
+        requests = [at[name, None, None].requests_total or 0 for at in seen if (name, None, None) in at]
+        assert requests == sorted(requests)
+        assert requests[-1] > 400
+
+
+def test_topic_ids_are_named_as_metadata_names_them(recording: Path) -> None:
+    log = RequestLog()
+    for line in (recording / "request.log").read_text().splitlines():
+        log.read(line)
+    expected = {row["topic_id"]: row["topic"] for row in table(recording / "topic_ids.csv") if row["topic"][0] != "_"}
+    assert {key: name for key, name in log.topics.items() if name in expected.values()} == expected
+
+
+def line(api: str, client: str, request: dict[str, Any], response: dict[str, Any], second: int = 0) -> str:
+    header = {"clientId": client, "requestApiKeyName": api}
+    body = json.dumps(
+        {"requestHeader": header, "request": request, "response": response, "totalTimeMs": 0.0}, separators=(",", ":")
+    )
+    return f"[2026-01-31 12:00:{second:02},000] DEBUG Completed request:{body} (kafka.request.logger)"
+
+
+def fetch(client: str, session: tuple[int, int], offsets: dict[int, int], second: int = 0, **more: Any) -> str:
+    partitions = [{"partition": p, "fetchOffset": o} for p, o in offsets.items()]
+    topics = [{"topicId": "id-1", "partitions": partitions}] if offsets else []
+    forgotten = [{"topicId": "id-1", "partitions": more.pop("forgotten")}] if "forgotten" in more else []
+    request = {"sessionId": session[0], "sessionEpoch": session[1], "topics": topics, "forgottenTopicsData": forgotten}
+    return line("FETCH", client, request | more, {"sessionId": 7, "responses": []}, second)
+
+
+NOON_MS = 1_769_860_800_000
+
+
+def read(*lines: str) -> dict[tuple[str, str | None, int | None], tuple[int | None, int]]:
+    """Offset and second of each partition after all lines."""
+    log = RequestLog({"id-1": "t"})
+    for text in lines:
+        log.read(text)
+    return {
+        (p.client_id, p.topic, p.partition): (p.fetched_offset, ((p.as_of_ms or 0) - NOON_MS) // 1000)
+        for p in log.positions()
+        if p.topic
+    }
+
+
+def test_what_a_session_does_not_list_is_where_it_was() -> None:
+    begun = fetch("c", (0, 0), {0: 10, 1: 20}, 1)
+    assert read(begun) == {("c", "t", 0): (10, 1), ("c", "t", 1): (20, 1)}
+    assert read(begun, fetch("c", (7, 1), {1: 25}, 2)) == {("c", "t", 0): (10, 2), ("c", "t", 1): (25, 2)}
+    left = fetch("c", (7, 2), {}, 3, forgotten=[0])
+    assert read(begun, left) == {("c", "t", 0): (10, 1), ("c", "t", 1): (20, 3)}
+    anew = fetch("c", (7, -1), {1: 30}, 4)
+    assert read(begun, anew, fetch("c", (7, 1), {}, 5)) == {("c", "t", 0): (10, 1), ("c", "t", 1): (30, 5)}
+
+
+def test_followers_are_no_clients() -> None:
+    assert read(fetch("broker-2", (0, 0), {0: 10}, replicaId=2)) == {}
+    assert read(fetch("broker-2", (0, 0), {0: 10}, replicaState={"replicaId": 2, "replicaEpoch": 1})) == {}
+
+
+def test_a_client_of_several_groups_is_of_none() -> None:
+    log = RequestLog({"id-1": "t"})
+    log.read(fetch("c", (0, 0), {0: 10}))
+    for group in ("g-1", "g-2"):
+        log.read(line("OFFSET_COMMIT", "c", {"groupId": group}, {}))
+    assert {p.group_id for p in log.positions()} == {None}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        fetch("c", (0, 0), {0: 10})[:200],
+        "FETCH " + fetch("c", (0, 0), {0: 10}),
+        line("FETCH", "c", {"topics": 5}, {}),
+        line("OFFSET_COMMIT", "c", {}, {}),
+    ],
+)
+def test_a_line_that_is_torn_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="no line of Kafka's request log"):
+        RequestLog().read(text)
+
+
+def test_other_lines_are_passed_over() -> None:
+    log = RequestLog()
+    for text in ("", "[2026-01-31 12:00:00,000] INFO Starting (kafka.server)", line("PRODUCE", "p", {}, {})):
+        log.read(text)
+    assert log.positions() == []
