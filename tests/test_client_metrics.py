@@ -1,5 +1,6 @@
 """Consumers' metrics as agents serve them, against recordings of real consumers of four generations."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -139,8 +140,64 @@ SCRAPES = {
         ),
         [],
     ),
+    "a broker's replica fetcher, by a rule that takes its name for a label's": (
+        'kafka_server_fetcherstats_requests_total{brokerPort="1",clientid_replicafetcherthread_0_1_brokerhost="b"} 5.0',
+        [],
+    ),
+    "a partition that is none": (f'{LAG}{{clientId="c",partition="x",topic="t"}} 5.0', []),
+    "one client's topic with a dot, and another's with an underscore": (
+        (
+            f'{LAG}{{clientId="a",partition="0",topic="x.y"}} 1.0\n'
+            f'{LAG}{{clientId="a",partition="0",topic="x_y"}} 1.0\n'
+            f'{LAG}{{clientId="b",partition="0",topic="x_y"}} 2.0'
+        ),
+        [Metric("fetcher_lag", "a", "x.y", 0, None, None, 1.0), Metric("fetcher_lag", "b", "x_y", 0, None, None, 2.0)],
+    ),
     "nothing": ("", []),
 }
+
+
+def flat_answer(*values: tuple[str, str, int]) -> str:
+    beans = {f'"kafka":type="{kind}",name="{name}"': {"Value": n, "Count": n} for kind, name, n in values}
+    return json.dumps([{"status": 200, "request": {"mbean": "*"}, "value": {b: v}} for b, v in beans.items()])
+
+
+def lag_of(client: str, topic: str) -> tuple[str, str, int]:
+    thread = f"{client}-ConsumerFetcherThread-g_h-1-2-0-0-host_b-port_1"
+    return "FetcherLagMetrics", f"{thread}-{topic}-0-ConsumerLag", 0
+
+
+def test_flat_names_that_are_parts_of_others() -> None:
+    queue = "ZookeeperConsumerConnector"
+    answer = flat_answer(
+        lag_of("c", "clicks"),
+        lag_of("c", "web-clicks"),
+        (queue, "c-g-clicks-g_h-1-2-0-FetchQueueSize", 0),
+        (queue, "c-g-web-clicks-g_h-1-2-0-FetchQueueSize", 2),
+        lag_of("c-1", "other"),
+        ("ConsumerFetcherManager", "c-1-MaxLag", 9),
+        ("ConsumerFetcherManager", "c-MaxLag", 4),
+    )
+    found = of_jolokia(answer)
+    assert {m.topic: m.value for m in found if m.name == "queue_chunks"} == {"clicks": 0, "web-clicks": 2}
+    assert {m.client_id: m.value for m in found if m.name == "max_lag"} == {"c": 4, "c-1": 9}
+
+
+def test_each_of_several_fetchers_has_its_counters() -> None:
+    names = [f"c-ConsumerFetcherThread-g_h-1-2-{n}-0-host_b-port_1-RequestsPerSec" for n in (0, 1)]
+    positions = of_metrics(of_jolokia(flat_answer(*(("FetcherStats", name, 100 + n) for n, name in enumerate(names)))))
+    assert {(p.fetcher, p.requests_total) for p in positions} == {("b:1", 100), ("b:1/1", 101)}
+
+
+def test_a_long_hostile_name_takes_no_time() -> None:
+    name = "-ConsumerFetcherThread-a-1-1-host_h-port_1" * 2_000 + "_"
+    assert of_prometheus(f'{LAG}{{clientId="c",partition="0",topic="{name}"}} 1.0\n')[0].topic == name
+
+
+def test_a_client_id_in_quotes_is_whole() -> None:
+    bean = 'kafka.consumer:type=consumer-fetch-manager-metrics,client-id="a,b\\*",topic=t,partition=3'
+    answer = {"status": 200, "request": {"mbean": "*"}, "value": {bean: {"records-lag": 1}}}
+    assert [m.client_id for m in of_jolokia(json.dumps(answer))] == ["a,b*"]
 
 
 @pytest.mark.parametrize("case", SCRAPES)
@@ -176,7 +233,14 @@ def test_answers_of_jolokia(case: str) -> None:
     assert of_jolokia(text) == metrics
 
 
-@pytest.mark.parametrize("text", ["{", "[1]", '"x"', "{}"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("{", "[1]", '"x"', "{}", '{"status": 200, "value": 3}', '{"status": 200, "value": 3, "request": null}'),
+        '{"status": 200, "value": {"kafka.consumer:type=x": {"a": 1%s}}, "request": {"mbean": "*"}}' % ("0" * 400),
+        "[" * 100_000,
+    ],
+)
 def test_what_is_no_answer_of_jolokia_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"Jolokia|Expecting"):
         of_jolokia(text)

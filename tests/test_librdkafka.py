@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -68,11 +69,28 @@ def test_the_shared_queue_is_told_once(told: Told) -> None:
     assert {p.buffered_bytes for (topic, _), p in positions.items() if topic} == {None}
 
 
+def test_the_least_that_is_told() -> None:
+    assert [p.fetched_offset for p in of_statistics(of_one())] == [None, 1]
+
+
 def test_a_producer_has_no_positions() -> None:
     assert of_statistics('{"client_id": "p", "type": "producer"}') == []
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"client_id": "c", "type": "consumer", "topics": 5}'])
+def of_one(**partition: Any) -> str:
+    known = {"partition": 0, "fetch_state": "active", "fetchq_size": 0, "next_offset": 1, "app_offset": 1}
+    partitions = {"0": known | {"consumer_lag": 0, "rxbytes": 0} | partition}
+    topics = {"t": {"partitions": partitions}}
+    return json.dumps({"client_id": "c", "type": "consumer", "rxmsg_bytes": 0, "brokers": {}, "topics": topics})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("{", "[]", "{}", '{"client_id": "c", "type": "consumer", "topics": 5}', "[" * 100_000),
+        *(of_one(partition=2.5), of_one(app_offset=float("inf")), of_one(fetchq_size="a"), of_one(next_offset=True)),
+    ],
+)
 def test_what_is_no_statistics_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"no statistics of librdkafka|Expecting"):
         of_statistics(text)

@@ -1,5 +1,6 @@
 """Reuse distances in frames, against logs with nothing hidden."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -17,7 +18,10 @@ from tests.test_written_since import Remembering
 REPLICAS = {"led": [1, 2], "followed": [2, 1], "elsewhere": [2, 3]}
 RECORDS = {"led": 3, "followed": 50, "elsewhere": 700}
 """A minute."""
-READERS = "cluster string, snapshot_id long, group_id string, leader int, reader_age_ms long, reader_age_error_ms long"
+READERS = (
+    "cluster string, snapshot_id long, group_id string, leader int, "
+    "is_tail_reader boolean, reader_age_ms long, reader_age_error_ms long"
+)
 MINUTES = 400
 KEPT_MINUTES = 100
 """Of `elsewhere`, whose older records are deleted."""
@@ -42,18 +46,23 @@ def written(records: int, *, is_trimmed: bool) -> tuple[Remembering, Ruler]:
 
 
 def reuse(
-    spark: SparkSession, logs: dict[str, tuple[Remembering, Ruler]], *readers: tuple[int | None, float | None]
+    spark: SparkSession,
+    logs: dict[str, tuple[Remembering, Ruler]],
+    *readers: tuple[int | None, float | None],
+    late_ms: int = 0,
 ) -> list[Any]:
-    """The rows of readers (leader, age in minutes)."""
+    """The rows of readers (leader, age in minutes; at the tail if it is 0)."""
     lag = [
-        ("east", 1, f"group-{number}", leader, None if age is None else round(age * MINUTE), 0)
+        ("east", 1, f"group-{number}", leader, age == 0, None if age is None else round(age * MINUTE), 0)
         for number, (leader, age) in enumerate(readers)
     ]
+    seen_ms = late_ms + max(ruler.last.captured_ms for _, ruler in logs.values())
+    seen = [(1, t, 0, r, datetime.fromtimestamp(seen_ms / 1000, UTC)) for t, r in REPLICAS.items()]
     stored = [("east", 1, topic, 0, bytearray(to_bytes(ruler))) for topic, (_, ruler) in logs.items()]
     rows = with_reuse(
         spark.createDataFrame(lag, READERS),
         spark.createDataFrame(stored, "cluster string, snapshot_id long, topic string, partition int, ruler binary"),
-        frame(spark, WATERMARKS, "snapshot_id topic partition replicas", *((1, t, 0, r) for t, r in REPLICAS.items())),
+        frame(spark, WATERMARKS, "snapshot_id topic partition replicas captured_at", *seen),
     )
     return sorted(rows.collect(), key=lambda row: int(row.group_id.split("-")[1]))
 
@@ -87,6 +96,31 @@ def test_nothing_unread_is_no_distance_and_what_is_unknown_is_null(
     assert found == [(0, 0, "interpolated"), (None, None, None)]
     (leaderless,) = reuse(spark, logs, (None, 5.0))
     assert (leaderless.reuse_bytes, leaderless.reuse_method) == (None, None)
+
+
+def test_rulers_of_another_snapshot_tell_no_distance(
+    spark: SparkSession, logs: dict[str, tuple[Remembering, Ruler]]
+) -> None:
+    tail, far = reuse(spark, logs, (1, 0), (1, 30.0), late_ms=-MINUTE)
+    assert (tail.reuse_bytes, far.reuse_bytes, far.reuse_method) == (0, None, None)
+
+
+def test_what_a_partition_that_could_not_be_read_has_written_is_not_nothing(
+    spark: SparkSession, logs: dict[str, tuple[Remembering, Ruler]]
+) -> None:
+    (known,) = reuse(spark, logs, (1, 30.0))
+    (less,) = reuse(spark, {"led": logs["led"]}, (1, 30.0))
+    assert less.reuse_bytes < known.reuse_bytes
+    assert (known.reuse_method, less.reuse_method) == ("interpolated", "at_least")
+
+
+def test_an_unread_record_from_the_future_is_not_the_tail(
+    spark: SparkSession, logs: dict[str, tuple[Remembering, Ruler]]
+) -> None:
+    (ahead,) = reuse(spark, logs, (1, -2.0))
+    assert ahead.reuse_bytes == 0
+    lost = sum(logs[topic][0].written_since(2 * MINUTE) for topic in ("led", "followed"))
+    assert ahead.reuse_error_bytes >= lost > 0
 
 
 def test_so_much_cache_serves_so_many_readers(spark: SparkSession) -> None:

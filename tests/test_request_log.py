@@ -130,6 +130,21 @@ def test_what_a_session_does_not_list_is_where_it_was() -> None:
     assert read(begun, anew, fetch("c", (7, 1), {}, 5)) == {("c", "t", 0): (10, 1), ("c", "t", 1): (30, 5)}
 
 
+def test_two_processes_of_one_client_id_have_sessions_of_their_own() -> None:
+    first, second = (
+        fetch("c", (0, 0), {0: 10, 1: 20}, 1),
+        fetch("c", (8, 0), {0: 500}, 2).replace('"sessionId":7', '"sessionId":8'),
+    )
+    assert read(first, second, fetch("c", (7, 1), {1: 21}, 3))["c", "t", 0] == (10, 3)
+    assert read(first, fetch("other", (7, 1), {0: 11}, 2)).keys() & {("other", "t", 1)} == set()
+
+
+def test_a_recreated_topic_has_one_position() -> None:
+    again = fetch("c", (0, 0), {0: 5}, 2).replace("id-1", "id-2")
+    named = line("METADATA", "c", {}, {"topics": [{"name": "t", "topicId": "id-2"}]})
+    assert read(fetch("c", (0, 0), {0: 900}, 1), named, again) == {("c", "t", 0): (5, 2)}
+
+
 def test_followers_are_no_clients() -> None:
     assert read(fetch("broker-2", (0, 0), {0: 10}, replicaId=2)) == {}
     assert read(fetch("broker-2", (0, 0), {0: 10}, replicaState={"replicaId": 2, "replicaEpoch": 1})) == {}
@@ -150,6 +165,8 @@ def test_a_client_of_several_groups_is_of_none() -> None:
         "FETCH " + fetch("c", (0, 0), {0: 10}),
         line("FETCH", "c", {"topics": 5}, {}),
         line("OFFSET_COMMIT", "c", {}, {}),
+        fetch("c", (0, 0), {0: 10}).replace('"fetchOffset":10', '"fetchOffset":"x"'),
+        fetch("c", (0, 0), {0: 10}).replace('"totalTimeMs":0.0', '"totalTimeMs":Infinity'),
     ],
 )
 def test_a_line_that_is_torn_is_refused(text: str) -> None:

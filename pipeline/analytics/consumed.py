@@ -1,8 +1,9 @@
 """The consumed rung of a Java consumer: its position, which no metric of its tells.
 
-Its `records-lead` is position − log start, as of the last time that a poll handed records out; on a paused or slow
-partition it stands still, as the position does. So the position is that lead from the log start of then. The log start
-of now is another one if records have been deleted since: between the two readings of an unmoved log start all is clear.
+Its `records-lead` is position − log start, its `records-lag` log end − position. Both are set as a poll hands records
+out, and stand still on a paused or slow partition, as the position does; log start and end are those of the response
+that the records came with. So the position is that lead from the log start of then, and lead and lag from it make the
+log end of then: today's log start is refused where that would not have been the end.
 """
 
 from __future__ import annotations
@@ -11,28 +12,37 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 CLIENT_PARTITION = ["cluster", "client_id", "topic", "partition"]
+_STILL = ("reported_lag", "reported_lead", "log_start_offset", "committed_offset")
 
 
 def consumed_by_lead(positions: DataFrame, previous: DataFrame | None = None) -> DataFrame:
     """Positions with `consumed_offset`, NULL while the log start that the lead was measured from is not known.
 
-    `positions` have CLIENT_PARTITION, snapshot_id, reported_lag, reported_lead and the partition's log_start_offset, of
-    one or several snapshots; `previous` are what this made of the snapshot before them, so that what was known stays
-    known. Whatever was read between two snapshots with one log start was measured from it; a log that starts at 0 has
-    never moved. Where lead and lag have not changed nothing was read, and the position is what it was.
+    `positions` have a row for each CLIENT_PARTITION and snapshot_id: reported_lag, reported_lead, what the client's
+    group has committed, and the partition's log_start_offset, last_stable_offset and high_watermark. `previous` are
+    what this made of the snapshot before them, so that what was known stays known.
+
+    A log that starts at 0 has never moved its start. Else the start must be the same as one snapshot before, and lead
+    and lag from it must end between the log's ends of then (for a read_committed reader the last stable offset) and
+    now. Where lead and lag have not changed nothing was handed out, and the position is what it was; if the start has
+    moved, only if nothing was committed either: a reader may have read just as much as was deleted.
     """
     rows = positions.withColumns({"known_offset": F.lit(None).cast("bigint"), "is_asked": F.lit(True)})
     if previous is not None:
         known = previous.withColumnRenamed("consumed_offset", "known_offset")
         rows = rows.unionByName(known.withColumn("is_asked", F.lit(False)), allowMissingColumns=True)
     series = Window.partitionBy(*CLIENT_PARTITION).orderBy("snapshot_id")
-    start, before = F.col("log_start_offset"), F.lag("log_start_offset").over(series)
-    unread = [F.col(name).eqNullSafe(F.lag(name).over(series)) for name in ("reported_lag", "reported_lead")]
-    is_clear = (start == 0) | (start == before)
-    read = F.coalesce("known_offset", F.when(is_clear, start + F.col("reported_lead")))
+    start, lead, lag = (F.col(name) for name in ("log_start_offset", "reported_lead", "reported_lag"))
+    same = {name: F.col(name).eqNullSafe(F.lag(name).over(series)) for name in _STILL}
+    is_unread = same["reported_lag"] & same["reported_lead"]
+    is_unread &= same["log_start_offset"] | (same["committed_offset"] & F.col("committed_offset").isNotNull())
+    end = start + lead + lag
+    is_its_end = (end >= F.lag("last_stable_offset").over(series)) & (end <= F.col("high_watermark"))
+    is_clear = (start == 0) | ((start == F.lag("log_start_offset").over(series)) & is_its_end)
+    read = F.coalesce("known_offset", F.when(is_clear, start + lead))
     run = Window.partitionBy(*CLIENT_PARTITION, "run").orderBy("snapshot_id")
     return (
-        rows.withColumns({"read": read, "is_unread": unread[0] & unread[1]})
+        rows.withColumns({"read": read, "is_unread": is_unread})
         .withColumn("run", F.sum((~F.col("is_unread")).cast("int")).over(series))
         .withColumn("consumed_offset", F.first("read").over(run))
         .where("is_asked")

@@ -67,24 +67,27 @@ Single precision, as every reader's row has a copy of them on its way; what that
 def with_reuse(readers: DataFrame, rulers: DataFrame, watermarks: DataFrame) -> DataFrame:
     """Readers with reuse_bytes, reuse_error_bytes, reuse_method, of the broker that leads the partition.
 
-    A reader has cluster, snapshot_id, leader, reader_age_ms (of the record that it reads next, 0 where nothing is
-    unread) and reader_age_error_ms. reuse_bytes is what the broker has written since that record, 0 where nothing is
-    unread, NULL where its time is not known. The method is `interpolated`, or `at_least` where the logs of some
+    A reader has cluster, snapshot_id, leader, is_tail_reader (nothing is unread), reader_age_ms (of the record that it
+    reads next) and reader_age_error_ms. reuse_bytes is what the broker has written since that record, 0 where nothing
+    is unread, NULL where its time is not known. The method is `interpolated`, or `at_least` where the logs of some
     partitions do not reach back so far. `rulers` have PARTITION and ruler, `watermarks` the replicas; both of the same
     snapshots. Accurate to the time that the snapshot took.
     """
     curves = F.broadcast(broker_curves(rulers, watermarks).withColumnRenamed("broker", "leader"))
-    age, error = F.col("reader_age_ms"), F.coalesce("reader_age_error_ms", F.lit(0))
+    # A record from the future: a clock is wrong by as much at least.
+    ahead = F.greatest(-F.col("reader_age_ms"), F.lit(0))
+    age, error = F.col("reader_age_ms") + ahead, F.coalesce("reader_age_error_ms", F.lit(0)) + ahead
     value = _read(F.col("written"), age)
     before, after = _place(F.greatest(age - error, F.lit(0))), _place(age + error) + 1
     least = F.get("written", before) - F.get("doubt", before)
     most = F.get("written", after) + F.get("doubt", after)
-    is_tail = age <= 0
+    is_tail = F.col("is_tail_reader")
     columns = {
-        "reuse_bytes": F.when(is_tail, 0).when(age > 0, F.round(value)),
-        "reuse_error_bytes": F.when(is_tail, 0).when(age > 0, F.ceil(F.greatest(value - least, most - value))),
+        "reuse_bytes": F.when(is_tail, 0).when(age >= 0, F.round(value)),
+        "reuse_error_bytes": F.when(is_tail, 0).when(age >= 0, F.ceil(F.greatest(value - least, most - value))),
     }
-    method = F.when(is_tail | (age <= F.col("known_ms")), "interpolated").otherwise("at_least")
+    reach_ms = F.least("known_ms", F.lit(float(AGES_MS[-1])))
+    method = F.when(is_tail | (age + error <= reach_ms), "interpolated").otherwise("at_least")
     return (
         readers.join(curves, ["cluster", "snapshot_id", "leader"], how="left")
         .withColumns({name: column.cast("bigint") for name, column in columns.items()})
@@ -127,15 +130,27 @@ def page_cache(histograms: DataFrame) -> DataFrame:
 
 
 def broker_curves(rulers: DataFrame, watermarks: DataFrame) -> DataFrame:
-    """CURVES, of every broker that has a replica."""
-    replicas = watermarks.where(F.col("replicas").isNotNull()).select(*PARTITION, "replicas")
-    parts = rulers.join(replicas, PARTITION).select("cluster", "snapshot_id", "replicas", "ruler")
-    return parts.mapInArrow(_partial_curves, _PARTS).groupBy(*BROKER).applyInArrow(_total, CURVES)
+    """CURVES, of every broker that has a replica.
+
+    Ages are from the last look of a ruler: without one of this snapshot for a partition that could not be read they are
+    at least so much, and none where it is of another snapshot, as in a late batch.
+    """
+    replicas = watermarks.where(F.size("replicas") > 0).select(
+        *PARTITION, "replicas", F.unix_millis("captured_at").alias("captured_ms")
+    )
+    parts = replicas.join(rulers, PARTITION, how="left")
+    parts = parts.select("cluster", "snapshot_id", "replicas", "captured_ms", "ruler")
+    totals = parts.mapInArrow(_partial_curves, _PARTS).groupBy(*BROKER).applyInArrow(_total, CURVES)
+    return totals.where(F.col("known_ms") >= 0)
 
 
 def _partial_curves(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        made, known_ms = pieces(Rulers(batch["ruler"]))
+        rulers = Rulers(batch["ruler"])
+        made, known_ms = pieces(rulers)
+        is_there = batch["ruler"].is_valid().to_numpy(zero_copy_only=False)
+        is_of_now = rulers.seen("captured_ms") == batch["captured_ms"].to_numpy(zero_copy_only=False)
+        known_ms = np.where(is_there, np.where(is_of_now, known_ms, -1.0), 0.0)
         # Partitions with the same replicas add up to one curve, which then counts for each of them.
         keys = list(zip(*(batch[name].to_pylist() for name in ("cluster", "snapshot_id", "replicas")), strict=True))
         numbers = {key: number for number, key in enumerate(dict.fromkeys((*key[:2], *key[2]) for key in keys))}

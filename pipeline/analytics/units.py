@@ -117,6 +117,7 @@ def reader_age(rungs: dict[str, Rung], captured_ms: Column) -> dict[str, Column]
     """How old the record is that the reader fetches next, as far as that is known: the rung that KIP-532 takes."""
     reader = rungs["kip532"]
     return {
-        "reader_age_ms": age_ms(reader, rungs["high_watermark"], captured_ms),
+        "is_tail_reader": reader.offset >= rungs["high_watermark"].offset,
+        "reader_age_ms": captured_ms - reader.reading["timestamp_ms"],
         "reader_age_error_ms": reader.reading["timestamp_error_ms"],
     }

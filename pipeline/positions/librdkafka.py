@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pipeline.positions.position import Position
+from pipeline.positions.position import Position, whole
 
 
 def of_statistics(text: str) -> list[Position]:
@@ -18,25 +18,23 @@ def of_statistics(text: str) -> list[Position]:
     The queue of fetched records is shared by all partitions and repeated with each of them: it is told once, of the
     client. A lag that is not known is -1 there. Whether a partition is paused is not told.
     """
-    statistics = json.loads(text)
-    if not isinstance(statistics, dict) or "client_id" not in statistics:
-        raise ValueError("no statistics of librdkafka: an object with a client_id is missing")
-    if statistics.get("type") != "consumer":
-        return []
     try:
-        client = statistics["client_id"]
+        statistics = json.loads(text)
+        client = str(statistics["client_id"])
+        if statistics["type"] != "consumer":
+            return []
         partitions = list(_partitions(statistics))
-        buffered = max((p["fetchq_size"] for _, p in partitions), default=0)
+        buffered = max((whole(p["fetchq_size"]) for _, p in partitions), default=0)
         return [
-            Position(client, buffered_bytes=buffered, bytes_total=statistics["rxmsg_bytes"]),
+            Position(client, buffered_bytes=buffered, bytes_total=whole(statistics["rxmsg_bytes"])),
             *(
-                Position(client, fetcher=broker["nodename"], requests_total=broker["req"]["Fetch"])
+                Position(client, fetcher=broker["nodename"], requests_total=whole(broker["req"]["Fetch"]))
                 for broker in statistics["brokers"].values()
                 if broker["nodeid"] >= 0
             ),
             *(_position(client, topic, partition) for topic, partition in partitions),
         ]
-    except (KeyError, TypeError, AttributeError) as error:
+    except (AttributeError, KeyError, RecursionError, TypeError) as error:
         raise ValueError(f"no statistics of librdkafka: {error!r} is missing or wrong") from error
 
 
@@ -52,14 +50,14 @@ def _position(client: str, topic: str, partition: Mapping[str, Any]) -> Position
     return Position(
         client,
         topic=topic,
-        partition=partition["partition"],
+        partition=whole(partition["partition"]),
         fetched_offset=_known(partition["next_offset"]),
         consumed_offset=_known(partition["app_offset"]),
         reported_lag=_known(partition["consumer_lag"]),
-        bytes_total=partition["rxbytes"],
+        bytes_total=whole(partition["rxbytes"]),
     )
 
 
-def _known(offset: int) -> int | None:
+def _known(offset: Any) -> int | None:
     """An offset or a lag; librdkafka writes what it does not know below 0."""
-    return offset if offset >= 0 else None
+    return whole(offset) if offset >= 0 else None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -54,14 +55,18 @@ queue_chunks: the old consumer's FetchQueueSize, by topic and thread. requests_t
 """
 _OF_A_CLIENT = ("max_lag", "requests_total", "bytes_total")
 _WHAT = {name: re.compile(f".*?({ends})") for name, ends in NAMES.items()}
-_REPLICA = re.compile("ReplicaFetcher|ReplicaAlterLogDirs")
+_REPLICA = re.compile("replica_?(fetcher|alter_?log_?dirs)", re.IGNORECASE)
 # Rules that take what stands before a value for a name: …_clientid_<client>, clientId_<client>_brokerHost="…".
 _MANGLED = re.compile("(?:^|_)clientid_(.+?)(?:_brokerhost)?$", re.IGNORECASE)
 # 0.8.1: <client>-ConsumerFetcherThread-<consumer>-<fetcher>-<broker>-host_<host>-port_<port>[-<topic>-<partition>]
 _FLAT = re.compile(
-    r"(?P<client>.+)-ConsumerFetcherThread-(?P<consumer>.+)-\d+-\d+-host_(?P<host>.+?)-port_(?P<port>\d+)"
+    r"(?P<client>.+)-ConsumerFetcherThread-(?P<consumer>.+)-(?P<fetcher>\d+)-\d+-host_(?P<host>.+?)-port_(?P<port>\d+)"
     r"(-(?P<topic>.+)-(?P<partition>\d+))?(-[A-Za-z]+)?"
 )
+_LONGEST_FLAT = 1_000
+_OLD_BEAN = re.compile(".*(consumerfetchermanager|zookeeperconsumerconnector|fetcherstats)")
+_PROPERTY = re.compile(r'([^=,]+)=("(?:[^"\\]|\\.)*"|[^,]*)')
+_PARTITION = re.compile("[0-9]{1,9}")
 
 
 def of_prometheus(text: str) -> list[Metric]:
@@ -73,18 +78,22 @@ def of_prometheus(text: str) -> list[Metric]:
 
 def of_jolokia(text: str) -> list[Metric]:
     """The consumers' metrics of an answer to one or several reads. Raises ValueError where it is no such answer."""
-    answers = json.loads(text)
-    answers = answers if isinstance(answers, list) else [answers]
-    if not all(isinstance(answer, dict) and "status" in answer for answer in answers):
-        raise ValueError("no answer of Jolokia: an object with a status is missing")
-    return metrics(reading for answer in answers if answer["status"] == 200 for reading in _readings(answer))
+    try:
+        answers = json.loads(text)
+        answers = answers if isinstance(answers, list) else [answers]
+        return metrics([reading for answer in answers if answer["status"] == 200 for reading in _readings(answer)])
+    except (AttributeError, KeyError, OverflowError, RecursionError, TypeError) as error:
+        raise ValueError(f"no answer of Jolokia: {error!r} is missing or wrong") from error
 
 
 def metrics(readings: Iterable[Reading]) -> list[Metric]:
     """Those that are in NAMES and have a value, of consumers only, each topic once."""
     named = [(name, reading) for reading in readings for name in _names(reading)]
     # In one part of an answer names are whole, in another mangled: what is whole tells what the rest means.
-    consumers = {m["client"]: m["consumer"] for _, r in named for v in r.labels.values() if (m := _FLAT.fullmatch(v))}
+    consumers: dict[str, set[str]] = defaultdict(set)
+    for flat in (_flat(value) for _, reading in named for value in reading.labels.values()):
+        if flat:
+            consumers[flat["client"]].add(flat["consumer"])
     clients = {v for _, r in named for key, v in r.labels.items() if _squashed(key) == "clientid"} | consumers.keys()
     found = [metric for name, reading in named if (metric := _metric(name, reading, clients))]
     topics = {(m.client_id, m.topic) for m in found if m.topic and m.client_id in consumers}
@@ -92,24 +101,34 @@ def metrics(readings: Iterable[Reading]) -> list[Metric]:
         if name == "queue_chunks" and topics:
             found += _flat_queue(reading, topics, consumers)
     # The Java consumer tells a dotted topic twice, with underscores too. Kafka lets no two topics differ in that alone.
-    twins = {m.topic.replace(".", "_") for m in found if m.topic and "." in m.topic}
-    return [m for m in found if m.topic not in twins]
+    twins = {(m.client_id, m.topic.replace(".", "_")) for m in found if m.topic and "." in m.topic}
+    return [m for m in found if (m.client_id, m.topic) not in twins]
 
 
 def _readings(answer: Mapping[str, Any]) -> Iterator[Reading]:
     """The numbers of an answer of Jolokia: of a pattern by bean, of one bean by attribute, of one attribute."""
-    value, mbean = answer.get("value"), answer.get("request", {}).get("mbean", "")
-    attribute = answer["request"].get("attribute")
+    value, mbean, attribute = answer["value"], answer["request"]["mbean"], answer["request"].get("attribute")
     if not isinstance(value, dict):
         value = {attribute or "Value": value}
     beans = value if all(isinstance(v, dict) for v in value.values()) else {mbean: value}
     for bean, attributes in beans.items():
         domain, _, text = bean.partition(":")
-        properties = {key: v.strip('"') for key, _, v in (pair.partition("=") for pair in text.split(","))}
+        properties = {key: _unquoted(v) for key, v in _PROPERTY.findall(text)}
         kind = f"{domain}{properties.pop('type', '')}{properties.get('name', '')}"
         for name, number in attributes.items():
-            if isinstance(number, (int, float)):
+            if isinstance(number, (int, float)) and not isinstance(number, bool):
                 yield Reading(kind + name, properties, float(number))
+
+
+def _unquoted(value: str) -> str:
+    """A key property's value; in quotes some characters have a backslash before them (javax.management.ObjectName)."""
+    is_quoted = len(value) > 1 and value[0] == value[-1] == '"'
+    return re.sub(r"\\(.)", r"\1", value[1:-1]) if is_quoted else value
+
+
+def _flat(value: str) -> re.Match[str] | None:
+    is_short = len(value) <= _LONGEST_FLAT and value.count("-ConsumerFetcherThread-") == 1
+    return _FLAT.fullmatch(value) if is_short else None
 
 
 def _names(reading: Reading) -> Iterator[str]:
@@ -120,7 +139,7 @@ def _names(reading: Reading) -> Iterator[str]:
 
 def _metric(name: str, reading: Reading, clients: Collection[str]) -> Metric | None:
     labels = {_squashed(_MANGLED.sub("brokerhost", key)): value for key, value in reading.labels.items()}
-    flat = next((m for value in labels.values() if (m := _FLAT.fullmatch(value))), None)
+    flat = next((m for value in labels.values() if (m := _flat(value))), None)
     if flat:
         labels |= {"clientid": flat["client"], "brokerhost": flat["host"], "brokerport": flat["port"]}
         labels |= {key: flat[key] for key in ("topic", "partition") if flat[key]}
@@ -132,6 +151,10 @@ def _metric(name: str, reading: Reading, clients: Collection[str]) -> Metric | N
         return None
     host, port = labels.get("brokerhost"), labels.get("brokerport")
     broker = labels.get("broker") or (f"{host}:{port}" if host and port else host)
+    if partition is not None and not _PARTITION.fullmatch(partition):
+        return None
+    if broker and flat and flat["fetcher"] != "0":
+        broker += f"/{flat['fetcher']}"  # num.consumer.fetchers
     number = int(partition) if partition is not None else None
     return Metric(name, client, topic, number, labels.get("threadid"), broker, reading.value)
 
@@ -140,19 +163,32 @@ def _mangled_client(reading: Reading, clients: Collection[str]) -> str | None:
     """The client that is part of a name, as the client itself writes it if another metric tells that."""
     for text in (reading.what, *reading.labels):
         if mangled := _MANGLED.search(text):
-            alike = (client for client in clients if _squashed(client) == _squashed(mangled[1]))
+            alike = (client for client in sorted(clients) if _squashed(client) == _squashed(mangled[1]))
             return next(alike, mangled[1])
-    what = _squashed(reading.what)
-    return next((client for client in clients if _squashed(client) in what), None)
+    # 0.8.1: right after the bean's own name.
+    rest = _OLD_BEAN.sub("", _squashed(reading.what), count=1)
+    named = [client for client in clients if _squashed(client) and rest.startswith(_squashed(client))]
+    return max(named, key=lambda client: (len(client), client), default=None)
 
 
-def _flat_queue(queue: Reading, topics: Iterable[tuple[str, str]], consumers: Mapping[str, str]) -> Iterator[Metric]:
-    """0.8.1: <client>-<group>-<topic>-<consumer>-<thread>-FetchQueueSize, of a topic that has lags."""
+def _flat_queue(
+    queue: Reading, topics: Iterable[tuple[str, str]], consumers: Mapping[str, Iterable[str]]
+) -> Iterator[Metric]:
+    """0.8.1: <client>-<group>-<topic>-<consumer>-<thread>-FetchQueueSize, of a topic that has lags.
+
+    One topic's name may be the end of another's: the longest is meant.
+    """
+    what = _squashed(queue.what)
+    found = []
     for client, topic in topics:
-        ends = re.escape(_squashed(topic + consumers[client])) + r"(\d+)fetchqueuesize(value)?"
-        place = re.search(ends, _squashed(queue.what))
-        if place:
-            yield Metric("queue_chunks", client, topic, None, place[1], None, queue.value)
+        for consumer in consumers[client]:
+            place = re.search(re.escape(_squashed(topic + consumer)) + r"(\d+)fetchqueuesize(value)?$", what)
+            if place and _squashed(client) in what:
+                found.append(
+                    (len(topic), len(client), Metric("queue_chunks", client, topic, None, place[1], None, queue.value))
+                )
+    if found:
+        yield max(found)[-1]
 
 
 def _squashed(text: str) -> str:

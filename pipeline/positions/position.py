@@ -33,6 +33,13 @@ class Position(NamedTuple):
     as_of_ms: int | None = None
 
 
+def whole(number: Any) -> int:
+    """A number of a JSON text that fits a bigint. Raises TypeError where it is another value."""
+    if not isinstance(number, int) or isinstance(number, bool) or abs(number) >= 2**63:
+        raise TypeError(f"{str(number)[:40]!r} is no whole number")
+    return number
+
+
 _COLUMNS = {
     "records_lag": "reported_lag",
     "records_lead": "reported_lead",

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from pipeline.positions.position import Position
+from pipeline.positions.position import Position, whole
 
 _LINE = re.compile(
     r"\[(?P<at>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3})\] \w+ Completed request:(?P<request>\{.*\})(?: \([\w.]+\))?\s*"
@@ -45,7 +45,7 @@ class RequestLog:
     def __init__(self, topics: Mapping[str, str] | None = None) -> None:
         self.topics = dict(topics or {})
         self._clients: dict[str, _Client] = defaultdict(_Client)
-        self._sessions: dict[int, tuple[str, set[Place]]] = {}
+        self._sessions: dict[int, tuple[str, dict[Place, int]]] = {}
 
     def read(self, line: str) -> None:
         """Take one line in. Raises ValueError where a line of a request is not what Kafka writes."""
@@ -54,8 +54,8 @@ class RequestLog:
         parts = _LINE.fullmatch(line)
         if not parts:
             raise ValueError(f"no line of Kafka's request log: {line[:80]!r}")
-        request = json.loads(parts["request"])
         try:
+            request = json.loads(parts["request"])
             header, ended_ms = request["requestHeader"], _epoch_ms(parts["at"])
             if header["requestApiKeyName"] == "FETCH":
                 self._fetch(request, ended_ms - round(request["totalTimeMs"]))
@@ -64,7 +64,7 @@ class RequestLog:
             else:
                 known = (t for t in request["response"]["topics"] if t.get("name") and t.get("topicId"))
                 self.topics |= {topic["topicId"]: topic["name"] for topic in known}
-        except (KeyError, TypeError, AttributeError) as error:
+        except (AttributeError, KeyError, OverflowError, RecursionError, TypeError) as error:
             raise ValueError(f"no line of Kafka's request log: {error!r} is missing or wrong") from error
 
     def positions(self) -> list[Position]:
@@ -78,35 +78,43 @@ class RequestLog:
             if client.requests:
                 requests, size = client.requests, client.bytes
                 found.append(Position(client_id, group_id=group, requests_total=requests, bytes_total=size))
+            # A topic that was recreated has another id, and one name: what was asked last counts.
+            places: dict[Place, tuple[int, int]] = {}
             for (topic, partition), (offset, as_of_ms) in client.offsets.items():
-                name = self.topics.get(topic, topic)
-                found.append(Position(client_id, None, name, partition, offset, group_id=group, as_of_ms=as_of_ms))
+                place = (self.topics.get(topic, topic), partition)
+                if place not in places or as_of_ms >= places[place][1]:
+                    places[place] = (offset, as_of_ms)
+            found += [
+                Position(client_id, None, topic, partition, offset, group_id=group, as_of_ms=as_of_ms)
+                for (topic, partition), (offset, as_of_ms) in places.items()
+            ]
         return found
 
     def _fetch(self, line: Mapping[str, Any], sent_ms: int) -> None:
         request, response = line["request"], line["response"]
         if _replica(request) >= 0:
             return  # a follower's
-        client_id = line["requestHeader"]["clientId"]
-        client = self._clients[client_id]
-        epoch = request.get("sessionEpoch", _LAST_OF_SESSION)  # there are none before KIP-227
-        asked = {_place(topic, p): p["fetchOffset"] for topic, p in _partitions(request["topics"])}
-        session, places = request.get("sessionId", 0), set(asked)
-        if epoch in (_NEW_SESSION, _LAST_OF_SESSION):
+        client_id, epoch = str(line["requestHeader"]["clientId"]), request.get("sessionEpoch", _LAST_OF_SESSION)
+        asked = {_place(topic, p): whole(p["fetchOffset"]) for topic, p in _partitions(request["topics"])}
+        size = sum(whole(p.get("recordsSizeInBytes", 0)) for _, p in _partitions(response["responses"]))
+        session = request.get("sessionId", 0)
+        before: dict[Place, int] = {}
+        if epoch in (_NEW_SESSION, _LAST_OF_SESSION):  # before KIP-227 there are no others
             self._sessions.pop(session, None)
             session = response.get("sessionId", 0)
         else:
-            places |= self._sessions.get(session, (client_id, set()))[1]
-            places -= {(_topic(topic), p) for topic in request["forgottenTopicsData"] for p in topic["partitions"]}
-        if session:
-            self._sessions[session] = (client_id, places)
+            owner, before = self._sessions.get(session, (client_id, {}))
+            before = before if owner == client_id else {}
+            left = {(_topic(topic), p) for topic in request["forgottenTopicsData"] for p in topic["partitions"]}
+            before = {place: offset for place, offset in before.items() if place not in left}
         # What a session still has and does not list is fetched from the offset that it had.
-        for place in places:
-            offset = asked.get(place, client.offsets.get(place, (None,))[0])
-            if offset is not None:
-                client.offsets[place] = (offset, sent_ms)
+        offsets = before | asked
+        if session:
+            self._sessions[session] = (client_id, offsets)
+        client = self._clients[client_id]
+        client.offsets |= {place: (offset, sent_ms) for place, offset in offsets.items()}
         client.requests += 1
-        client.bytes += sum(p.get("recordsSizeInBytes", 0) for _, p in _partitions(response["responses"]))
+        client.bytes += size
 
 
 def _partitions(topics: list[Any]) -> Iterator[tuple[Any, Any]]:
@@ -114,7 +122,7 @@ def _partitions(topics: list[Any]) -> Iterator[tuple[Any, Any]]:
 
 
 def _place(topic: Mapping[str, Any], partition: Mapping[str, Any]) -> Place:
-    return _topic(topic), partition["partition"]
+    return _topic(topic), whole(partition["partition"])
 
 
 def _topic(topic: Mapping[str, Any]) -> str:
