@@ -137,12 +137,11 @@ def test_scopes_are_cluster_leader_topic_and_group(spark: SparkSession) -> None:
 
 
 def test_every_measure_counts_its_own_column(spark: SparkSession) -> None:
-    lag = frame(
-        spark, LAG, f"snapshot_id leader group_id topic {' '.join(MEASURES)}", (NOON_MS, 1, "g", "t", *range(1, 11))
-    )
+    names = f"snapshot_id leader group_id topic reuse_method {' '.join(MEASURES)}"
+    lag = frame(spark, LAG, names, (NOON_MS, 1, "g", "t", "interpolated", *range(1, 12)))
     found = {r.measure: r["sum"] for r in histograms(lag).where("scope = 'group'").collect()}
     assert found == {measure: value for value, measure in enumerate(MEASURES, 1)}
-    assert len(found) == 10
+    assert len(found) == 11
 
 
 def test_snapshots_and_clusters_do_not_mix(spark: SparkSession) -> None:
