@@ -184,11 +184,9 @@ def _flat_queue(
         for consumer in consumers[client]:
             place = re.search(re.escape(_squashed(topic + consumer)) + r"(\d+)fetchqueuesize(value)?$", what)
             if place and _squashed(client) in what:
-                found.append(
-                    (len(topic), len(client), Metric("queue_chunks", client, topic, None, place[1], None, queue.value))
-                )
+                found.append(Metric("queue_chunks", client, topic, None, place[1], None, queue.value))
     if found:
-        yield max(found)[-1]
+        yield max(found, key=lambda metric: (len(metric.topic or ""), len(metric.client_id)))
 
 
 def _squashed(text: str) -> str:
