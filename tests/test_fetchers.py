@@ -1,0 +1,94 @@
+"""Blocked fetchers of old consumers, in recordings of three of its versions."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from pipeline.analytics.fetchers import fetcher_states
+from pipeline.positions.position import of_metrics
+from tests.helpers.recordings import rounds, table, unpacked
+
+POSITIONS = (
+    "cluster string, snapshot_id long, client_id string, fetcher string, topic string, "
+    "queue_chunks long, requests_total long, bytes_total long"
+)
+ENDS = "cluster string, snapshot_id long, topic string, high_watermark long"
+# When a topic's thread went to sleep for ever, as the application itself wrote down; that topic, and the others.
+ASLEEP = {
+    "legacy-a2-blocked": (1795255108265, ["order.events"], ["mail_queue", "web-clicks"]),
+    "legacy-a2-kafka-0.8.1.1": (1795256677405, ["hist.orders"], ["hist-clicks"]),
+    "legacy-a2-kafka-1.1.1": (1795256542808, ["stock.levels"], ["cart-events"]),
+}
+SAMPLE_MS = 2_000
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("recordings")
+
+
+def sampled(spark: SparkSession, recording: Path, every: int) -> tuple[DataFrame, DataFrame]:
+    """Positions and log ends of every so manieth round."""
+    truth = table(recording / "truth.csv")
+    positions, ends = [], []
+    for at_ms, metrics, _ in list(rounds(recording))[::every]:
+        for p in of_metrics(metrics):
+            counters = p.queue_chunks, p.requests_total, p.bytes_total
+            positions.append(("east", at_ms, p.client_id, p.fetcher, p.topic, *counters))
+        newest = max(int(r["ts"]) for r in truth if int(r["ts"]) <= at_ms)
+        ends += [("east", at_ms, r["topic"], int(r["high_watermark"])) for r in truth if int(r["ts"]) == newest]
+    return spark.createDataFrame(positions, POSITIONS), spark.createDataFrame(ends, ENDS)
+
+
+def states(spark: SparkSession, folder: Path, recording: str, every: int = 1) -> list[Any]:
+    frames = sampled(spark, unpacked(recording, folder), every)
+    return fetcher_states(*frames).orderBy("snapshot_id").collect()
+
+
+@pytest.mark.parametrize("every", [1, 5])
+@pytest.mark.parametrize("recording", ASLEEP)
+def test_a_blocked_connector_is_seen_with_its_culprit_and_victims(
+    spark: SparkSession, folder: Path, recording: str, every: int
+) -> None:
+    asleep_ms, culprits, victims = ASLEEP[recording]
+    found = states(spark, folder, recording, every)
+    before = [row for row in found if row.snapshot_id <= asleep_ms]
+    assert len(before) >= 2
+    assert {row.state for row in before} <= {"fetching", "idle"}
+    # Its queue takes two more chunks first. Then it takes two samples, the first of which may be just before.
+    after = [row for row in found if row.snapshot_id > asleep_ms + (1 + 2 * every) * SAMPLE_MS]
+    assert len(after) * every >= 15
+    assert {(row.state, *row.culprits) for row in after} == {("blocked", *culprits)}
+    assert {tuple(row.victims) for row in after} == {tuple(victims)}
+    (since,) = {row.since_snapshot_id for row in after}
+    assert asleep_ms < since <= asleep_ms + (1 + 2 * every) * SAMPLE_MS
+
+
+def made(spark: SparkSession, *rows: tuple[int, int, int, int, int]) -> list[tuple[str | None, list[str], list[str]]]:
+    """States of a client with topics a and b: (requests, bytes, chunks of a, chunks of b, log end of both)."""
+    positions = [("east", at, "c", "b:1", None, None, r, b) for at, (r, b, *_) in enumerate(rows)]
+    positions += [
+        ("east", at, "c", "0", t, row[2 + n], None, None) for at, row in enumerate(rows) for n, t in enumerate("ab")
+    ]
+    ends = [("east", at, topic, row[4]) for at, row in enumerate(rows) for topic in "ab"]
+    frames = spark.createDataFrame(positions, POSITIONS), spark.createDataFrame(ends, ENDS)
+    return [(r.state, r.culprits, r.victims) for r in fetcher_states(*frames).orderBy("snapshot_id").collect()]
+
+
+def test_a_client_with_nothing_to_fetch_is_idle(spark: SparkSession) -> None:
+    assert made(spark, (1, 9, 0, 0, 5), (21, 9, 0, 0, 5)) == [("idle", [], [])]
+
+
+def test_a_client_that_has_stopped_beside_logs_that_have_too_is_not_told(spark: SparkSession) -> None:
+    assert made(spark, (1, 9, 0, 0, 5), (1, 9, 0, 0, 5)) == [(None, [], [])]
+
+
+def test_a_slow_consumer_has_no_victims(spark: SparkSession) -> None:
+    assert made(spark, (1, 9, 2, 2, 5), (1, 9, 2, 2, 6)) == [("blocked", ["a", "b"], [])]
+
+
+def test_a_restart_is_no_stall_and_recovery_is_seen_at_once(spark: SparkSession) -> None:
+    rows = [(9, 9, 0, 0, 5), (9, 9, 2, 0, 6), (9, 9, 2, 0, 7), (2, 4, 0, 0, 8), (8, 9, 0, 0, 9)]
+    assert [state for state, _, _ in made(spark, *rows)] == ["blocked", "blocked", "fetching", "fetching"]
