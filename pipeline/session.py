@@ -13,7 +13,7 @@ from weakref import WeakSet
 import pyspark
 from pyspark.sql import SparkSession
 
-from pipeline.kafka import register
+from pipeline import kafka, positions
 from pipeline.shipping import zip_packages
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
@@ -31,7 +31,8 @@ def spark_session(app_name: str, settings: Mapping[str, str] | None = None) -> S
     """
     spark = connect_session() if "SPARK_REMOTE" in os.environ else classic_session(app_name, settings or {})
     if spark not in _registered:
-        register(spark)
+        kafka.register(spark)
+        positions.register(spark)
         _registered.add(spark)
     return spark
 

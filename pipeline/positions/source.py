@@ -1,0 +1,206 @@
+"""Data sources of clients' positions: `kafka_client_metrics` and `librdkafka_statistics`, live or from files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import cast
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from pipeline.errors import ConfigError
+from pipeline.positions.librdkafka import of_statistics
+from pipeline.positions.metrics import of_jolokia, of_prometheus
+from pipeline.positions.position import Position, of_metrics
+from pipeline.positions.texts import Access, Text, files_in, from_endpoint, from_file
+from pipeline.tables import INT, LONG, STRING, TIMESTAMP
+
+POSITIONS = (
+    StructType()
+    .add("captured_at", TIMESTAMP)
+    .add("as_of", TIMESTAMP)
+    .add("group_id", STRING)
+    .add("client_id", STRING)
+    .add("fetcher", STRING)
+    .add("topic", STRING)
+    .add("partition", INT)
+    .add("fetched_offset", LONG)
+    .add("consumed_offset", LONG)
+    .add("reported_lag", LONG)
+    .add("reported_lead", LONG)
+    .add("queue_chunks", LONG)
+    .add("buffered_bytes", LONG)
+    .add("requests_total", LONG)
+    .add("bytes_total", LONG)
+    .add("source", STRING)
+    .add("endpoint", STRING)
+    .add("error", STRING)
+)
+"""What the sources observe: a row for each Position; and one with an error for each place or line that told nothing."""
+
+PLACES_PER_TASK = 16
+THREADS = 4
+Told = tuple[int, list[Position]]
+"""Positions, and the epoch ms at which they were told."""
+
+
+@dataclass(frozen=True)
+class PositionsOptions:
+    """Where to read: `endpoints` now, or files below each `path`; URIs may hold passwords and are not shown."""
+
+    endpoints: tuple[str, ...] = field(default=(), repr=False)
+    paths: tuple[str, ...] = field(default=(), repr=False)
+    access: Access = field(default_factory=Access)
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> PositionsOptions:
+        """Options from strings, by lower-case name. Raises ConfigError naming an option that is unknown or wrong."""
+        known = ("endpoints", "path", "user", "password", "ca_file", "timeout_ms", "most_bytes")
+        for name in options:
+            if name not in known:
+                raise ConfigError(f"unknown option {name!r}; options are {', '.join(known)}")
+        places = {
+            name: tuple(part.strip() for part in options.get(name, "").split(",") if part.strip())
+            for name in ("endpoints", "path")
+        }
+        if bool(places["endpoints"]) == bool(places["path"]):
+            raise ConfigError("one of the options 'endpoints' and 'path' is needed, several places with commas")
+        numbers = {name: _positive(name, options[name]) for name in ("timeout_ms", "most_bytes") if name in options}
+        access = Access(options.get("user"), options.get("password"), options.get("ca_file"), **numbers)
+        return cls(places["endpoints"], places["path"], access)
+
+
+@dataclass
+class Places(InputPartition):
+    """What one executor task reads."""
+
+    places: Sequence[str]
+
+
+class PositionsSource(DataSource):
+    """Options: `endpoints` (URLs) or `path` (files, folders, URIs), several with commas.
+
+    `user`, `password` and `ca_file` for endpoints; `timeout_ms` and `most_bytes` bound what one place may take.
+    """
+
+    @staticmethod
+    def told(text: Text) -> Iterator[Told | str]:
+        """What a text tells, and in words what of it tells nothing."""
+        raise NotImplementedError
+
+    def schema(self) -> StructType:
+        """POSITIONS."""
+        return POSITIONS
+
+    def reader(self, schema: StructType) -> PositionsReader:
+        """The reader that Spark sends to the executors."""
+        return PositionsReader(self.name(), type(self).told, PositionsOptions.parse(dict(self.options)))
+
+
+class ClientMetricsSource(PositionsSource):
+    """Consumers' metrics: Prometheus text, OpenMetrics or Jolokia's JSON, one answer a place."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "kafka_client_metrics"
+
+    @staticmethod
+    def told(text: Text) -> Iterator[Told | str]:
+        """The positions of one scrape or answer."""
+        parse = of_jolokia if text.text.lstrip()[:1] in ("{", "[") else of_prometheus
+        try:
+            yield text.captured_ms, of_metrics(parse(text.text))
+        except ValueError as error:
+            yield str(error)
+
+
+class StatisticsSource(PositionsSource):
+    """librdkafka's statistics, an object a line: as the callback gets it, or `{"ts": epoch ms, "statistics": it}`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "librdkafka_statistics"
+
+    @staticmethod
+    def told(text: Text) -> Iterator[Told | str]:
+        """The positions of each line. A line that is torn costs only itself."""
+        for number, line in enumerate(filter(str.strip, text.text.splitlines()), 1):
+            try:
+                at_ms, statistics = _of_line(line, text.captured_ms)
+                yield at_ms, of_statistics(statistics)
+            except ValueError as error:
+                yield f"line {number}: {error}"
+
+
+class PositionsReader(DataSourceReader):
+    """Lists files on the driver, reads places on executors, some at a time."""
+
+    def __init__(self, source: str, told: Callable[[Text], Iterator[Told | str]], options: PositionsOptions) -> None:
+        self.source = source
+        self.told = told
+        self.options = options
+
+    def partitions(self) -> Sequence[Places]:
+        """Raises ConfigError for a path where nothing is."""
+        places = self.options.endpoints or [file for path in self.options.paths for file in files_in(path)]
+        return [Places(places[i : i + PLACES_PER_TASK]) for i in range(0, len(places), PLACES_PER_TASK)] or [Places(())]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Arrow batches, one for each place."""
+        read = from_endpoint if self.options.endpoints else from_file
+        with ThreadPoolExecutor(THREADS) as pool:
+            for text in pool.map(lambda place: read(place, self.options.access), cast(Places, partition).places):
+                yield self._batch(text)
+
+    def _batch(self, text: Text) -> pa.RecordBatch:
+        schema = to_arrow_schema(POSITIONS, timezone="UTC")
+        rows = list(self._rows(text))
+        return pa.RecordBatch.from_pylist(rows, schema=schema)
+
+    def _rows(self, text: Text) -> Iterator[dict[str, object]]:
+        place = {"source": self.source, "endpoint": text.place}
+        found: Iterator[Told | str] = iter([text.error]) if text.error else self.told(text)
+        for one in found:
+            if isinstance(one, str):
+                yield place | {"captured_at": _instant(text.captured_ms), "error": _one_line(one)}
+                continue
+            at_ms, positions = one
+            for position in positions:
+                values = position._asdict()
+                as_of_ms = values.pop("as_of_ms")
+                as_of = _instant(at_ms if as_of_ms is None else as_of_ms)
+                yield place | values | {"captured_at": _instant(at_ms), "as_of": as_of}
+
+
+def _of_line(line: str, captured_ms: int) -> tuple[int, str]:
+    """When a line was told, and its statistics. What librdkafka itself tells of the time is in seconds."""
+    try:
+        said = json.loads(line)
+    except RecursionError:
+        raise ValueError("too deeply nested") from None
+    if isinstance(said, dict) and "statistics" in said:
+        return int(said.get("ts", captured_ms)), json.dumps(said["statistics"])
+    seconds = said.get("time") if isinstance(said, dict) else None
+    return (seconds * 1000 if isinstance(seconds, int) else captured_ms), line
+
+
+def _instant(epoch_ms: int) -> datetime:
+    return datetime.fromtimestamp(epoch_ms / 1000, UTC)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:500]
+
+
+def _positive(name: str, value: str) -> int:
+    if not value.isdigit() or not int(value):
+        raise ConfigError(f"option {name!r} must be a whole number above 0: {value!r}")
+    return int(value)

@@ -1,0 +1,154 @@
+"""The data sources of clients' positions, from folders and from endpoints good and bad."""
+
+import gzip
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipeline.errors import ConfigError
+from pipeline.positions.source import POSITIONS, PositionsOptions
+from pipeline.positions.texts import BEANS, Access, from_endpoint, from_file
+from tests.helpers.recordings import unpacked
+
+SCRAPE = 'kafka_server_fetcherlagmetrics_consumerlag{clientId="c",partition="0",topic="t"} 7.0\n'
+SECOND_MS = 1_000
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("recordings")
+
+
+def test_a_folder_of_scrapes_and_answers(spark: SparkSession, folder: Path, tmp_path: Path) -> None:
+    recording = unpacked("legacy-a2-blocked", folder)
+    (tmp_path / "jolokia").mkdir()
+    for file in sorted((recording / "jolokia").iterdir())[20:23]:
+        (tmp_path / "jolokia" / file.name).write_bytes(file.read_bytes())
+    for file in sorted((recording / "prom").iterdir())[20:23]:
+        (tmp_path / f"{file.name}.gz").write_bytes(gzip.compress(file.read_bytes()))
+    rows = spark.read.format("kafka_client_metrics").load(str(tmp_path)).collect()
+    assert rows[0].asDict().keys() == set(POSITIONS.names)
+    assert [row for row in rows if row.error] == []
+    assert {row.source for row in rows} == {"kafka_client_metrics"}
+    by_place: dict[str, list[Any]] = {}
+    for row in rows:
+        by_place.setdefault(row.endpoint, []).append(row)
+    assert len(by_place) == 6
+    assert {len(found) for found in by_place.values()} == {8 + 6 + 1 + 1}
+    for place, found in by_place.items():
+        instant_ms = int(Path(place).name.split(".")[0])
+        assert {round(row.captured_at.timestamp() * 1000) for row in found} == {instant_ms}
+
+
+def test_lines_of_statistics(spark: SparkSession, folder: Path, tmp_path: Path) -> None:
+    lines = (unpacked("librdkafka", folder) / "statistics.jsonl").read_text().splitlines()
+    wrapped, torn, raw = lines[20], lines[21][:500], json.dumps(json.loads(lines[22])["statistics"])
+    (tmp_path / "statistics.jsonl").write_text("\n".join([wrapped, "", torn, raw]))
+    rows = spark.read.format("librdkafka_statistics").load(str(tmp_path / "statistics.jsonl")).collect()
+    (error,) = [row.error for row in rows if row.error]
+    assert error.startswith("line 2: ")
+    slow = {row.captured_at.timestamp(): row for row in rows if row.topic == "shop.slow" and row.partition == 0}
+    assert sorted(slow) == [json.loads(wrapped)["ts"] / 1000, json.loads(raw)["time"]]
+    assert all(row.consumed_offset <= row.fetched_offset for row in slow.values())
+    assert {row.as_of for row in slow.values()} == {row.captured_at for row in slow.values()}
+
+
+class Endpoint(BaseHTTPRequestHandler):
+    """Serves what its path names."""
+
+    asked: ClassVar[dict[str, Any]] = {}
+
+    def do_GET(self) -> None:
+        self.asked[self.path] = self.headers.get("Authorization")
+        if self.path == "/broken":
+            self.send_error(500)
+            return
+        self.send_response(200)
+        self.end_headers()
+        if self.path == "/slow":
+            for _ in range(100):
+                self.wfile.write(b"#\n")
+                time.sleep(0.1)
+        elif self.path == "/long":
+            self.wfile.write(b"#" * 2_000_000)
+        else:
+            self.wfile.write(b"<html>" if self.path == "/html" else SCRAPE.encode())
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.asked[self.path] = [one["mbean"] for one in asked]
+        bean = "kafka.consumer:clientId=m,name=MaxLag,type=ConsumerFetcherManager"
+        value = [{"status": 200, "request": {"mbean": "x"}, "value": {bean: {"Value": 3}}}]
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps(value).encode())
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing on the terminal."""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Endpoint) as httpd:
+        httpd.daemon_threads = True
+        threading.Thread(target=httpd.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{httpd.server_port}"
+        httpd.shutdown()
+
+
+def test_one_bad_endpoint_does_not_cost_the_others(spark: SparkSession, server: str) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        dead = f"http://user:secret@127.0.0.1:{unused.getsockname()[1]}/metrics"
+        paths = ("metrics", "jolokia", "broken", "html", "slow", "long")
+        places = ",".join([dead, *(f"{server}/{path}" for path in paths)])
+        options = {"endpoints": places, "timeout_ms": str(SECOND_MS), "most_bytes": "1000000"}
+        rows = spark.read.format("kafka_client_metrics").options(**options).load().collect()
+    told = {row.endpoint.split("/")[-1]: row for row in rows if not row.error}
+    assert set(told) == {"metrics", "jolokia"}
+    assert (told["metrics"].client_id, told["metrics"].reported_lag) == ("c", 7)
+    assert (told["jolokia"].client_id, told["jolokia"].reported_lag) == ("m", 3)
+    errors = {row.endpoint.removeprefix(server): row.error for row in rows if row.error}
+    assert errors.pop(dead.replace("user:secret@", "")) == "ConnectionError"
+    assert errors.pop("/broken") == "HTTP status 500"
+    assert errors.pop("/slow") == "not read whole within 1000 ms"
+    assert errors.pop("/long") == "longer than 1000000 bytes"
+    assert list(errors) == ["/html"]
+    assert "secret" not in str(rows)
+
+
+def test_jolokia_is_asked_for_all_at_once_and_others_with_the_password(server: str) -> None:
+    access = Access("me", "secret")
+    assert from_endpoint(f"{server}/jolokia/", access).error is None
+    assert Endpoint.asked["/jolokia/"] == list(BEANS)
+    assert from_endpoint(f"{server}/metrics", access).text == SCRAPE
+    assert Endpoint.asked["/metrics"] == "Basic bWU6c2VjcmV0"
+    assert "secret" not in repr(access)
+
+
+def test_a_file_that_is_gone_or_no_archive_is_a_text_with_an_error(tmp_path: Path) -> None:
+    assert from_file(str(tmp_path / "none.prom"), Access()).error
+    (tmp_path / "torn.prom.gz").write_bytes(gzip.compress(b"#" * 10_000)[:20])
+    assert from_file(str(tmp_path / "torn.prom.gz"), Access()).error
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "one of the options 'endpoints' and 'path'"),
+        ({"endpoints": "http://a", "path": "/b"}, "one of the options 'endpoints' and 'path'"),
+        ({"path": "/b", "pasword": "x"}, "unknown option 'pasword'"),
+        ({"path": "/b", "timeout_ms": "0"}, "option 'timeout_ms' must be a whole number above 0"),
+    ],
+)
+def test_wrong_options_are_named(options: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        PositionsOptions.parse(options)
