@@ -111,3 +111,13 @@ def test_nothing_at_all_is_no_curve() -> None:
     made, known_ms = pieces(Rulers(encoded([None])))
     assert len(made.ruler) == 0
     assert known_ms.tolist() == [np.inf]
+
+
+@pytest.mark.parametrize("width_ms", [0, 1, 10, 1_000, 60_000])
+def test_bursts_of_long_ago_lose_nothing(width_ms: int) -> None:
+    bursts, size = 200_000, 1_000_000
+    nothing = np.zeros(bursts, np.int64)
+    begin = np.random.default_rng(1).integers(0, 60 * DAY, bursts)
+    made = Pieces(nothing, begin, begin + width_ms, np.full(bursts, size), nothing, nothing)
+    for curve in summed(made, nothing, 1):
+        assert curve[0, -1] == pytest.approx(bursts * size, rel=1e-12)

@@ -90,9 +90,12 @@ def summed(of: Pieces, broker: Longs, brokers: int) -> Curves:
 def _summed_ramps(of: Pieces, side: int, broker: Longs, brokers: int) -> Floats:
     """The sum of all pieces, each as old (1) or as young (-1) as it may be, or as it seems to be (0)."""
     begin, end = (age + side * of.stray_ms for age in (of.younger_ms, of.older_ms))
-    is_step = begin == end
+    # One between two of AGES_MS is there as a whole at the next, as if it were a step. Besides, a steep slope of long
+    # ago is a small difference of large sums.
+    is_step = np.searchsorted(AGES_MS, begin) == np.searchsorted(AGES_MS, end)
     slope = np.where(is_step, 0, of.written_bytes / np.maximum(1, end - begin))
-    steps = _summed_steps(begin + (side > 0), np.where(is_step, of.written_bytes, 0), broker, brokers)
+    at = np.where(begin == end, begin + (side > 0), end)
+    steps = _summed_steps(at, np.where(is_step, of.written_bytes, 0), broker, brokers)
     slopes = _summed_steps(begin, slope, broker, brokers) - _summed_steps(end, slope, broker, brokers)
     bases = _summed_steps(begin, slope * begin, broker, brokers) - _summed_steps(end, slope * end, broker, brokers)
     return slopes * AGES_MS - bases + steps
