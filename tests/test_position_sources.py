@@ -48,6 +48,15 @@ def test_a_folder_of_scrapes_and_answers(spark: SparkSession, folder: Path, tmp_
         assert {round(row.captured_at.timestamp() * 1000) for row in found} == {instant_ms}
 
 
+def test_a_torn_line_costs_only_itself(spark: SparkSession, tmp_path: Path) -> None:
+    another = SCRAPE.replace('partition="0"', 'partition="1"')
+    (tmp_path / "torn.prom").write_text(SCRAPE + 'kafka_x{client_id="c} 1\n' + another + "kafka_y{")
+    rows = spark.read.format("kafka_client_metrics").load(str(tmp_path)).collect()
+    (error,) = [row.error for row in rows if row.error]
+    assert error == "2 lines are torn, the first: 'kafka_x{client_id=\"c} 1'"
+    assert sorted((row.partition, row.reported_lag) for row in rows if not row.error) == [(0, 7), (1, 7)]
+
+
 def test_lines_of_statistics(spark: SparkSession, folder: Path, tmp_path: Path) -> None:
     lines = (unpacked("librdkafka", folder) / "statistics.jsonl").read_text().splitlines()
     wrapped, torn, raw = lines[20], lines[21][:500], json.dumps(json.loads(lines[22])["statistics"])

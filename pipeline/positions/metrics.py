@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from prometheus_client import Metric as PrometheusMetric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families as prometheus_text
 
@@ -72,8 +73,19 @@ _PARTITION = re.compile("[0-9]{1,9}")
 def of_prometheus(text: str) -> list[Metric]:
     """The consumers' metrics of a scrape. Raises ValueError where it is no such text."""
     parse = open_metrics if text.rstrip().endswith("# EOF") else prometheus_text
-    samples = (sample for family in parse(text) for sample in family.samples)
-    return metrics(Reading(s.name, s.labels, float(s.value)) for s in samples)
+    return metrics(_samples(parse(text)))
+
+
+def of_torn_prometheus(text: str) -> tuple[list[Metric], list[str]]:
+    """The consumers' metrics of the lines that are whole, and the lines that are not."""
+    whole: list[Reading] = []
+    torn = []
+    for line in text.splitlines():
+        try:
+            whole += _samples(prometheus_text(line + "\n"))
+        except ValueError:
+            torn.append(line)
+    return metrics(whole), torn
 
 
 def of_jolokia(text: str) -> list[Metric]:
@@ -103,6 +115,10 @@ def metrics(readings: Iterable[Reading]) -> list[Metric]:
     # The Java consumer tells a dotted topic twice, with underscores too. Kafka lets no two topics differ in that alone.
     twins = {(m.client_id, m.topic.replace(".", "_")) for m in found if m.topic and "." in m.topic}
     return [m for m in found if (m.client_id, m.topic) not in twins]
+
+
+def _samples(families: Iterable[PrometheusMetric]) -> Iterator[Reading]:
+    return (Reading(s.name, s.labels, float(s.value)) for family in families for s in family.samples)
 
 
 def _readings(answer: Mapping[str, Any]) -> Iterator[Reading]:

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from pipeline.errors import ConfigError
 from pipeline.positions.librdkafka import of_statistics
-from pipeline.positions.metrics import of_jolokia, of_prometheus
+from pipeline.positions.metrics import of_jolokia, of_prometheus, of_torn_prometheus
 from pipeline.positions.position import Position, of_metrics
 from pipeline.positions.texts import Access, Text, files_in, from_endpoint, from_file
 from pipeline.tables import INT, LONG, STRING, TIMESTAMP
@@ -113,12 +113,14 @@ class ClientMetricsSource(PositionsSource):
 
     @staticmethod
     def told(text: Text) -> Iterator[Told | str]:
-        """The positions of one scrape or answer."""
-        parse = of_jolokia if text.text.lstrip()[:1] in ("{", "[") else of_prometheus
+        """The positions of one scrape or answer. Of a torn scrape the lines that are whole count."""
+        is_json = text.text.lstrip()[:1] in ("{", "[")
         try:
-            yield text.captured_ms, of_metrics(parse(text.text))
+            yield text.captured_ms, of_metrics(of_jolokia(text.text) if is_json else of_prometheus(text.text))
         except ValueError as error:
-            yield str(error)
+            found, torn = ([], []) if is_json else of_torn_prometheus(text.text)
+            yield f"{len(torn)} lines are torn, the first: {torn[0]!r}" if found else str(error)
+            yield text.captured_ms, of_metrics(found)
 
 
 class StatisticsSource(PositionsSource):
