@@ -45,8 +45,8 @@ def test_two_agents_tell_the_same_of_one_consumer(folder: Path, recording: str) 
 
 def named(metrics: list[Metric]) -> dict[str, set[tuple[str, str | None, int | None, str | None, str | None]]]:
     found: dict[str, set[tuple[str, str | None, int | None, str | None, str | None]]] = {}
-    for name, *identity, _ in metrics:
-        found.setdefault(name, set()).add(tuple(identity))  # type: ignore[arg-type]
+    for m in metrics:
+        found.setdefault(m.name, set()).add((m.client_id, m.topic, m.partition, m.thread, m.broker))
     return found
 
 

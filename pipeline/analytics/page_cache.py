@@ -25,7 +25,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from pipeline.analytics.quantiles import quantiles
+from pipeline.analytics.quantiles import BROKER_WINDOW, of_brokers, quantiles
 from pipeline.analytics.readers import PARTITION
 from pipeline.analytics.ruler_binary import Rulers
 from pipeline.analytics.ruler_replay import listed
@@ -107,15 +107,11 @@ def page_cache(histograms: DataFrame) -> DataFrame:
     readers = F.col("count") + F.col("null_count")
     everyone = F.struct("zero_count", "bucket_offset", "bucket_counts", "min", "max", readers.alias("count"))
     return (
-        histograms.where((F.col("scope") == "broker") & (F.col("measure") == "reuse_bytes"))
+        of_brokers(histograms, "reuse_bytes")
         .withColumn("everyone", everyone)
         .withColumn("quantiles", quantiles(list(SERVED.values()), "everyone"))
         .select(
-            "cluster",
-            "snapshot_date",
-            "window_start",
-            "window_ms",
-            F.col("scope_value").cast("int").alias("broker"),
+            *BROKER_WINDOW,
             readers.alias("readers"),
             F.col("zero_count").alias("tail_readers"),
             F.col("null_count").alias("unknown_readers"),

@@ -23,6 +23,9 @@ PERCENTILES = {
 }
 """The attributes of a broker's histograms in JMX (Yammer's JmxReporter) that are quantiles."""
 
+BROKER_WINDOW = ("cluster", "snapshot_date", "window_start", "window_ms", "broker")
+"""What names a row of a view by broker: the first columns of each."""
+
 _GROWTH = 2**2**-SCALE
 # The harmonic midpoint of a bucket is this many times its lower bound: equally far from both bounds, relatively.
 _MIDPOINT = 2 * _GROWTH / (1 + _GROWTH)
@@ -71,6 +74,12 @@ def register_quantiles(spark: SparkSession) -> None:
     )
 
 
+def of_brokers(histograms: DataFrame, *measures: str) -> DataFrame:
+    """The histograms of some measures by broker, with its id as `broker`."""
+    is_asked = (F.col("scope") == "broker") & F.col("measure").isin(*measures)
+    return histograms.where(is_asked).withColumn("broker", F.col("scope_value").cast("int"))
+
+
 def kip532(histograms: DataFrame) -> DataFrame:
     """KIP-532's metrics of each broker and window, with the attributes of Kafka's own histograms in JMX.
 
@@ -78,16 +87,11 @@ def kip532(histograms: DataFrame) -> DataFrame:
     do not tell it within any bound. All but Count are NULL where nothing is known.
     """
     metric = F.element_at(F.create_map(*(F.lit(word) for pair in KIP532.items() for word in pair)), F.col("measure"))
-    is_kip532 = (F.col("scope") == "broker") & F.col("measure").isin(*KIP532)
     return (
-        histograms.where(is_kip532)
+        of_brokers(histograms, *KIP532)
         .withColumn("quantiles", quantiles(list(PERCENTILES.values())))
         .select(
-            "cluster",
-            "snapshot_date",
-            "window_start",
-            "window_ms",
-            F.col("scope_value").cast("int").alias("broker"),
+            *BROKER_WINDOW,
             metric.alias("metric"),
             F.col("count").alias("Count"),
             F.col("min").alias("Min"),
