@@ -70,6 +70,15 @@ def test_lines_of_statistics(spark: SparkSession, folder: Path, tmp_path: Path) 
     assert {row.as_of for row in slow.values()} == {row.captured_at for row in slow.values()}
 
 
+def test_a_line_with_an_absurd_time_costs_only_itself(spark: SparkSession, tmp_path: Path) -> None:
+    said: list[dict[str, Any]] = [{"ts": None}, {"ts": 10**30}, {"ts": "x"}, {"ts": 1_795_258_585_425}]
+    producer = {"client_id": "p", "type": "producer"}
+    lines = [json.dumps(one | {"statistics": producer}) for one in said] + [json.dumps(producer | {"time": 10**20})]
+    (tmp_path / "statistics.jsonl").write_text("\n".join(lines))
+    rows = spark.read.format("librdkafka_statistics").load(str(tmp_path / "statistics.jsonl")).collect()
+    assert [row.error.split(":")[0] for row in rows] == ["line 1", "line 2", "line 3", "line 5"]
+
+
 class Endpoint(BaseHTTPRequestHandler):
     """Serves what its path names."""
 

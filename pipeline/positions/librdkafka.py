@@ -13,13 +13,25 @@ from pipeline.positions.position import Position, whole
 
 
 def of_statistics(text: str) -> list[Position]:
-    """The positions of one consumer's statistics. Raises ValueError where it is no such text.
+    """The positions of one consumer's statistics. Raises ValueError where it is no such text."""
+    return of_parsed(parsed(text))
+
+
+def parsed(text: str) -> Any:
+    """A JSON text. Raises ValueError where it is none, or is nested too deeply."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("no statistics of librdkafka: nested too deeply") from None
+
+
+def of_parsed(statistics: Any) -> list[Position]:
+    """The positions of one consumer's statistics as JSON gives them. Raises ValueError where it is nothing such.
 
     The queue of fetched records is shared by all partitions and repeated with each of them: it is told once, of the
     client. A lag that is not known is -1 there. Whether a partition is paused is not told.
     """
     try:
-        statistics = json.loads(text)
         client = str(statistics["client_id"])
         if statistics["type"] != "consumer":
             return []
@@ -34,7 +46,7 @@ def of_statistics(text: str) -> list[Position]:
             ),
             *(_position(client, topic, partition) for topic, partition in partitions),
         ]
-    except (AttributeError, KeyError, RecursionError, TypeError) as error:
+    except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"no statistics of librdkafka: {error!r} is missing or wrong") from error
 
 

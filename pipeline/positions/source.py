@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import cast
+from typing import Any, cast
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -15,7 +14,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from pipeline.errors import ConfigError
-from pipeline.positions.librdkafka import of_statistics
+from pipeline.positions.librdkafka import of_parsed, parsed
 from pipeline.positions.metrics import of_jolokia, of_prometheus, of_torn_prometheus
 from pipeline.positions.position import Position, of_metrics
 from pipeline.positions.texts import Access, Text, files_in, from_endpoint, from_file
@@ -44,6 +43,8 @@ POSITIONS = (
 )
 """What the sources observe: a row for each Position; and one with an error for each place or line that told nothing."""
 
+LATEST_MS = 253_402_300_800_000
+"""The end of the year 9999, the last that a timestamp may have."""
 PLACES_PER_TASK = 16
 THREADS = 4
 Told = tuple[int, list[Position]]
@@ -137,7 +138,7 @@ class StatisticsSource(PositionsSource):
         for number, line in enumerate(filter(str.strip, text.text.splitlines()), 1):
             try:
                 at_ms, statistics = _of_line(line, text.captured_ms)
-                yield at_ms, of_statistics(statistics)
+                yield at_ms, of_parsed(statistics)
             except ValueError as error:
                 yield f"line {number}: {error}"
 
@@ -182,16 +183,17 @@ class PositionsReader(DataSourceReader):
                 yield place | values | {"captured_at": _instant(at_ms), "as_of": as_of}
 
 
-def _of_line(line: str, captured_ms: int) -> tuple[int, str]:
+def _of_line(line: str, captured_ms: int) -> tuple[int, Any]:
     """When a line was told, and its statistics. What librdkafka itself tells of the time is in seconds."""
-    try:
-        said = json.loads(line)
-    except RecursionError:
-        raise ValueError("too deeply nested") from None
+    statistics = said = parsed(line)
+    at_ms = captured_ms
     if isinstance(said, dict) and "statistics" in said:
-        return int(said.get("ts", captured_ms)), json.dumps(said["statistics"])
-    seconds = said.get("time") if isinstance(said, dict) else None
-    return (seconds * 1000 if isinstance(seconds, int) else captured_ms), line
+        statistics, at_ms = said["statistics"], said.get("ts", captured_ms)
+    elif isinstance(said, dict) and isinstance(said.get("time"), int):
+        at_ms = said["time"] * 1000
+    if not isinstance(at_ms, int) or not 0 <= at_ms < LATEST_MS:
+        raise ValueError(f"{str(at_ms)[:40]!r} is no time in epoch ms")
+    return at_ms, statistics
 
 
 def _instant(epoch_ms: int) -> datetime:
