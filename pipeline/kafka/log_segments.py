@@ -22,7 +22,7 @@ from pyspark.sql.types import BooleanType, StructType
 from pipeline.errors import ConfigError
 from pipeline.kafka.log_dirs import PartitionDir, PartitionLog, list_partitions, open_log, shown
 from pipeline.kafka.log_files import Batch, Segment
-from pipeline.kafka.options import NameFilter
+from pipeline.kafka.options import NameFilter, refuse_unknown, several
 from pipeline.kafka.source import MAX_BATCH_ROWS
 from pipeline.tables import INT, LONG, STRING
 
@@ -81,11 +81,8 @@ class LogSegmentsOptions:
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> LogSegmentsOptions:
         """Options from strings, by lower-case name. Raises ConfigError naming an option that is unknown or wrong."""
-        known = ("log_dirs", "topics_allow", "topics_deny")
-        for name in options:
-            if name not in known:
-                raise ConfigError(f"unknown option {name!r}; options are {', '.join(known)}")
-        log_dirs = tuple(d.strip() for d in options.get("log_dirs", "").split(",") if d.strip())
+        refuse_unknown(options, ("log_dirs", "topics_allow", "topics_deny"))
+        log_dirs = several(options.get("log_dirs"))
         if not log_dirs:
             raise ConfigError("option 'log_dirs' is missing: give a path or URI, several with commas")
         return cls(log_dirs, NameFilter(options.get("topics_allow"), options.get("topics_deny")))

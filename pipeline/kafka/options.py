@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any
@@ -19,6 +19,18 @@ _NOT_TEXT = {"metrics", "sasl_oauth_token_provider", "socket_options", "ssl_cont
 """Client options whose values are Python objects."""
 
 _MAY_BE_ZERO = {"retries", "retry_backoff_ms"}
+
+
+def several(text: str | None) -> tuple[str, ...]:
+    """What an option names, with commas between; blanks around a name do not count."""
+    return tuple(part.strip() for part in (text or "").split(",") if part.strip())
+
+
+def refuse_unknown(options: Iterable[str], known: Sequence[str]) -> None:
+    """Raises ConfigError for the first option that is not known."""
+    for name in options:
+        if name not in known:
+            raise ConfigError(f"unknown option {name!r}; options are {', '.join(known)}")
 
 
 @dataclass(frozen=True)
@@ -89,7 +101,7 @@ class SourceOptions:
                 client[name] = _convert(name, text, type(CLIENT_DEFAULTS[name]))
             else:
                 raise ConfigError(f"unknown option {name!r}; options are {', '.join(sorted(KNOWN))}")
-        servers = tuple(s.strip() for s in options.get("bootstrap_servers", "").split(",") if s.strip())
+        servers = several(options.get("bootstrap_servers"))
         if not servers:
             raise ConfigError("option 'bootstrap_servers' is missing: give host:port, several with commas")
         return cls(

@@ -14,6 +14,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from pipeline.errors import ConfigError
+from pipeline.kafka.options import refuse_unknown, several
 from pipeline.positions.librdkafka import of_parsed, parsed
 from pipeline.positions.metrics import of_jolokia, of_prometheus, of_torn_prometheus
 from pipeline.positions.position import Position, of_metrics
@@ -62,19 +63,13 @@ class PositionsOptions:
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> PositionsOptions:
         """Options from strings, by lower-case name. Raises ConfigError naming an option that is unknown or wrong."""
-        known = ("endpoints", "path", "user", "password", "ca_file", "timeout_ms", "most_bytes")
-        for name in options:
-            if name not in known:
-                raise ConfigError(f"unknown option {name!r}; options are {', '.join(known)}")
-        places = {
-            name: tuple(part.strip() for part in options.get(name, "").split(",") if part.strip())
-            for name in ("endpoints", "path")
-        }
-        if bool(places["endpoints"]) == bool(places["path"]):
+        refuse_unknown(options, ("endpoints", "path", "user", "password", "ca_file", "timeout_ms", "most_bytes"))
+        endpoints, paths = several(options.get("endpoints")), several(options.get("path"))
+        if bool(endpoints) == bool(paths):
             raise ConfigError("one of the options 'endpoints' and 'path' is needed, several places with commas")
         numbers = {name: _positive(name, options[name]) for name in ("timeout_ms", "most_bytes") if name in options}
         access = Access(options.get("user"), options.get("password"), options.get("ca_file"), **numbers)
-        return cls(places["endpoints"], places["path"], access)
+        return cls(endpoints, paths, access)
 
 
 @dataclass
