@@ -24,6 +24,7 @@ from pipeline.config_values import (
     Regex,
     any_of,
 )
+from pipeline.consumer_config import ConsumerSettings, PositionsConfig
 from pipeline.errors import ConfigError
 
 
@@ -97,7 +98,8 @@ class ClusterConfig(Section):
 
     `log_dirs` are its brokers' log directories, paths or URIs, if executors can read them: bytes and times are exact
     then. `index_lookups` bounds the look-ups by time that a snapshot makes at each broker, 0 makes none; in partitions
-    with tiered storage there are none unless `index_lookups_tiered`.
+    with tiered storage there are none unless `index_lookups_tiered`. `positions` are where clients tell their
+    own; what was last true longer ago than `positions_max_age` is not taken.
     """
 
     bootstrap_servers: Annotated[tuple[HostPort, ...], NotEmpty]
@@ -108,6 +110,8 @@ class ClusterConfig(Section):
     log_dirs: tuple[str, ...] = ()
     index_lookups: Annotated[Int, Field(ge=0)] = 2_000
     index_lookups_tiered: bool = False
+    positions: tuple[PositionsConfig, ...] = ()
+    positions_max_age_ms: DurationMs = Field(default=120_000, alias="positions_max_age")
 
     def source_options(self) -> dict[str, str]:
         """The options of laglake's Spark data sources for this cluster. Secrets are revealed: never log them."""
@@ -127,6 +131,7 @@ class Config(Section):
     lake: LakeConfig
     snapshot: SnapshotConfig = SnapshotConfig()
     clusters: dict[ClusterName, ClusterConfig] = Field(min_length=1)
+    clients: dict[str, ConsumerSettings] = Field(default_factory=dict)
 
 
 def load_config(path: Path, env: Mapping[str, str]) -> Config:

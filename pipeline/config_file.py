@@ -111,6 +111,7 @@ _IN_WORDS = {
     "too_short": "must not be empty",
     "greater_than_equal": "must be {ge} or more",
     "less_than_equal": "must be {le} or less",
+    "literal_error": "must be {expected}",
     "value_error": "{error}",
 }
 
@@ -131,8 +132,8 @@ def _keys_of(model: Any, table: list[str | int]) -> list[str]:
         if isinstance(model, type) and issubclass(model, BaseModel):
             fields = model.model_fields
             model = next(f.annotation for key, f in fields.items() if name in (key, f.alias))
-        else:  # a mapping such as dict[str, ClusterConfig]: every name leads to the same model
-            model = get_args(model)[-1]
+        else:  # dict[str, ClusterConfig], tuple[PositionsConfig, ...]: every name or number leads to the same model
+            model = next(m for m in reversed(get_args(model)) if m is not ...)
     return [field.alias or key for key, field in model.model_fields.items()]
 
 

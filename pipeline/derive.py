@@ -7,15 +7,19 @@ before it, the log index, and the watermarks since that was written.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.analytics import lag as lag_analytics
+from pipeline.analytics.clients import reader_positions
+from pipeline.analytics.settings import settings_frame
 from pipeline.config import Config
+from pipeline.consumer_config import ConsumerSettings
 from pipeline.errors import LakeError
 from pipeline.index import Index
 from pipeline.kafka.log_segments import locate
@@ -25,6 +29,7 @@ from pipeline.rollup import keep_histograms
 from pipeline.tables import (
     COMMITTED_OFFSETS,
     COMPUTED,
+    FETCH_POSITIONS,
     GROUP_MEMBERS,
     LAG,
     READABLE,
@@ -42,10 +47,11 @@ MEMORY = 10
 
 
 class Pending(NamedTuple):
-    """A snapshot to compute."""
+    """A snapshot to compute; has clients told their positions?"""
 
     snapshot_id: int
     run_id: str
+    has_positions: bool
 
 
 def compute_lag(spark: SparkSession, config: Config, clusters: Sequence[str], clock: Clock) -> int:
@@ -58,7 +64,7 @@ def compute_lag(spark: SparkSession, config: Config, clusters: Sequence[str], cl
     done, failures = 0, []
     for cluster in clusters:
         try:
-            done += compute_cluster(lake, cluster, clock, config.clusters[cluster].log_dirs)
+            done += compute_cluster(lake, cluster, clock, config.clusters[cluster].log_dirs, config.clients)
         except FAILURES as exc:
             failures.append(f"{cluster}: {first_line(exc)}")
     if failures:
@@ -66,10 +72,16 @@ def compute_lag(spark: SparkSession, config: Config, clusters: Sequence[str], cl
     return done
 
 
-def compute_cluster(lake: Lake, cluster: str, clock: Clock, log_dirs: Sequence[str] = ()) -> int:
+def compute_cluster(
+    lake: Lake,
+    cluster: str,
+    clock: Clock,
+    log_dirs: Sequence[str] = (),
+    clients: Mapping[str, ConsumerSettings] = MappingProxyType({}),
+) -> int:
     """Bring `lag` up to date for one cluster, batch by batch; the number of snapshots computed.
 
-    Bytes and times are exact where executors can read the brokers' `log_dirs`.
+    Bytes and times are exact where executors can read the brokers' `log_dirs`. `clients` are the settings of consumers.
     """
     done, more = 0, True
     placing = partial(locate, log_dirs=log_dirs) if log_dirs else None
@@ -80,13 +92,17 @@ def compute_cluster(lake: Lake, cluster: str, clock: Clock, log_dirs: Sequence[s
         ids = [p.snapshot_id for p in batch]
         index = Index.up_to(lake, cluster, ids[-1])
         earlier = before(lake, cluster, ids[0])
+        commits, watermarks, members = (
+            lake.read_snapshots(t, cluster, ids) for t in (COMMITTED_OFFSETS, WATERMARKS, GROUP_MEMBERS)
+        )
+        told = None
+        if any(p.has_positions for p in batch):
+            positions = lake.read_snapshots(FETCH_POSITIONS, cluster, [*earlier[:1], *ids])
+            just_before = lake.read_snapshots(LAG, cluster, earlier[:1])
+            settings = settings_frame(lake.spark, clients)
+            told = reader_positions(positions, watermarks, commits, members, just_before, settings)
         rows = lag_analytics.compute_lag(
-            lake.read_snapshots(COMMITTED_OFFSETS, cluster, ids),
-            lake.read_snapshots(WATERMARKS, cluster, ids),
-            lake.read_snapshots(GROUP_MEMBERS, cluster, ids),
-            lake.read_snapshots(LAG, cluster, earlier),
-            index.rulers(ids),
-            placing,
+            commits, watermarks, members, lake.read_snapshots(LAG, cluster, earlier), index.rulers(ids), placing, told
         )
         lake.replace(LAG, rows, of_snapshots(cluster, ids))
         now = clock()
@@ -103,14 +119,17 @@ def next_batch(lake: Lake, cluster: str) -> tuple[list[Pending], bool]:
     """The oldest snapshots to compute, at most BATCH, up to the first that is computed already; and are there more?"""
     ledger = lake.read(SNAPSHOTS).where((F.col("cluster") == cluster) & F.col("status").isin(*READABLE))
     marks = lake.read(COMPUTED).where((F.col("cluster") == cluster) & (F.col("job") == JOB))
-    pending = ledger.join(marks, "snapshot_id", how="left_anti").select("snapshot_id", "run_id")
+    positions = F.coalesce(F.element_at("rows", FETCH_POSITIONS.name), F.lit(0))
+    pending = ledger.join(marks, "snapshot_id", how="left_anti").select(
+        "snapshot_id", "run_id", positions.alias("positions")
+    )
     rows = pending.orderBy("snapshot_id").limit(BATCH).collect()
     due = len(rows)
     if due > 1:
         between = F.col("snapshot_id").between(rows[0]["snapshot_id"], rows[-1]["snapshot_id"])
         wall = marks.where(between).agg(F.min("snapshot_id")).collect()[0][0]
         rows = [r for r in rows if wall is None or r["snapshot_id"] < wall]
-    return [Pending(r["snapshot_id"], r["run_id"]) for r in rows], due == BATCH or len(rows) < due
+    return [Pending(r["snapshot_id"], r["run_id"], r["positions"] > 0) for r in rows], due == BATCH or len(rows) < due
 
 
 def before(lake: Lake, cluster: str, snapshot_id: int) -> list[int]:

@@ -19,11 +19,20 @@ from pyspark.sql import functions as F
 from pipeline.config import ClusterConfig, Config
 from pipeline.errors import ClaimedError, ClusterError, ConfigError
 from pipeline.lake import FAILURES, Clock, Lake, first_line, of_snapshots, utc_date
-from pipeline.ledger import Claim, Ledger, Summary
+from pipeline.ledger import Claim, Ledger, Problem, Summary
 from pipeline.lookups import learnt_samples
 from pipeline.quality import quarantine_failing
-from pipeline.summary import counts, summarize
-from pipeline.tables import COMMITTED_OFFSETS, GROUP_MEMBERS, LOG_SAMPLES, QUARANTINE, WATERMARKS, Table
+from pipeline.summary import counts, problems, summarize
+from pipeline.tables import (
+    COMMITTED_OFFSETS,
+    FETCH_POSITIONS,
+    GROUP_MEMBERS,
+    LOG_SAMPLES,
+    QUARANTINE,
+    WATERMARKS,
+    Table,
+)
+from pipeline.told import told_positions
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +67,8 @@ class Landed:
     brokers: list[Any] = field(default_factory=list)
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
     quarantined: dict[str, int] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+    positions: int = 0
     samples: int = 0
     warnings: dict[str, int] = field(default_factory=dict)
 
@@ -133,14 +144,38 @@ def land(lake: Lake, claim: Claim, cluster: ClusterConfig, brokers: Sequence[Any
     for broker in brokers:
         _add(landed.requests, {str(broker["request_broker"]): broker["requests"]})
     if claim.is_takeover:  # the one before may have got as far as the gate
-        lake.delete(QUARANTINE, of_snapshots(claim.cluster, [claim.snapshot_id]))
+        for table in (QUARANTINE, FETCH_POSITIONS):
+            lake.delete(table, of_snapshots(claim.cluster, [claim.snapshot_id]))
     for table in ORDER_OF_READING:
+        if table is WATERMARKS:
+            _land_positions(lake, claim, cluster, landed)
         _land_table(lake, claim, table, source_options(cluster), landed)
     for table in ORDER_OF_READING:
         landed.quarantined[table.name] = quarantine_failing(lake, table, claim.cluster, claim.snapshot_id).quarantined
     if cluster.index_lookups:
         _land_samples(lake, claim, cluster, landed)
     return landed
+
+
+def _land_positions(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Landed) -> None:
+    """What clients tell. What of it cannot be had makes the snapshot partial, and costs nothing else."""
+    told = told_positions(lake.spark, cluster)
+    if told is None:
+        return
+    seen = Observation()
+    try:
+        counted = told.observe(seen, F.count("source").alias("rows"), F.count("error").alias("errors"))
+        _replace(lake, claim, FETCH_POSITIONS, counted)
+    except ClaimedError:
+        raise
+    except FAILURES as exc:
+        landed.problems.append((FETCH_POSITIONS.name, None, reason_of(exc), 1))
+        return
+    landed.positions, errors = (seen.get[name] for name in ("rows", "errors"))
+    if errors:
+        rows = lake.read_snapshots(FETCH_POSITIONS, claim.cluster, [claim.snapshot_id])
+        landed.problems += problems(rows, FETCH_POSITIONS.name, F.col("endpoint"))
+    log.info("%s %d: fetch_positions: %d rows, %d errors", claim.cluster, claim.snapshot_id, landed.positions, errors)
 
 
 def _land_samples(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Landed) -> None:

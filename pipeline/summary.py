@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pipeline.lake import Lake
 from pipeline.ledger import COMPLETE, FAILED, PARTIAL, Claim, Problem, Summary
 from pipeline.quality.rules import oddities
-from pipeline.tables import BRONZE, COMMITTED_OFFSETS, GROUP_MEMBERS, LOG_SAMPLES, WATERMARKS, Table
+from pipeline.tables import BRONZE, COMMITTED_OFFSETS, FETCH_POSITIONS, GROUP_MEMBERS, LOG_SAMPLES, WATERMARKS, Table
 
 if TYPE_CHECKING:
     from pipeline.snapshot import Landed
@@ -25,7 +25,13 @@ def summarize(lake: Lake, claim: Claim, landed: Landed) -> Summary:
     tables = {t.name: lake.read_snapshots(t, claim.cluster, [claim.snapshot_id]) for t in BRONZE}
     errors = [
         *_broker_problems(landed.brokers),
-        *(p for name, rows in tables.items() if landed.counts[name]["errors"] for p in _problems(rows, name)),
+        *(
+            p
+            for name, rows in tables.items()
+            if landed.counts[name]["errors"]
+            for p in problems(rows, name, _where(name))
+        ),
+        *landed.problems,
         *(("quarantine", name, "failed an expectation", n) for name, n in landed.quarantined.items() if n),
     ]
     members, watermarks = landed.counts[GROUP_MEMBERS.name], landed.counts[WATERMARKS.name]
@@ -34,7 +40,7 @@ def summarize(lake: Lake, claim: Claim, landed: Landed) -> Summary:
         status=_status(landed, errors),
         groups=members["groups"],
         partitions=kept[WATERMARKS.name] - watermarks["errors"],
-        rows=kept | {LOG_SAMPLES.name: landed.samples},
+        rows=kept | {LOG_SAMPLES.name: landed.samples, FETCH_POSITIONS.name: landed.positions},
         expected={
             "brokers": len(landed.brokers),
             "groups": members["all_groups"],
@@ -59,9 +65,13 @@ def counts(table: Table) -> dict[str, Column]:
     return found
 
 
-def _problems(rows: DataFrame, table: str) -> list[Problem]:
+def _where(table: str) -> Column:
     group_tables = (COMMITTED_OFFSETS.name, GROUP_MEMBERS.name)
-    where = F.col("group_id") if table in group_tables else F.concat_ws("-", "topic", "partition")
+    return F.col("group_id") if table in group_tables else F.concat_ws("-", "topic", "partition")
+
+
+def problems(rows: DataFrame, table: str, where: Column) -> list[Problem]:
+    """The errors of a snapshot's rows of a table, the most frequent first, each with one place `where` it was met."""
     found = (
         rows.where(F.col("error").isNotNull())
         .groupBy("error")

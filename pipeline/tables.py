@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    BooleanType,
     DataType,
     DateType,
     DecimalType,
@@ -23,10 +24,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-LAYOUT_VERSION = 3
+LAYOUT_VERSION = 4
 """Raised whenever a table gains or changes a column. A newer lake is refused, an older one grows."""
 
-INT, LONG, STRING, BINARY = IntegerType(), LongType(), StringType(), BinaryType()
+INT, LONG, STRING, BINARY, BOOLEAN = IntegerType(), LongType(), StringType(), BinaryType(), BooleanType()
 DATE, TIMESTAMP = DateType(), TimestampType()
 
 Column = tuple[str, DataType, str]
@@ -189,6 +190,36 @@ GROUP_MEMBERS = Table(
     partitioned_by=("cluster", "snapshot_date"),
 )
 
+FETCH_POSITIONS = Table(
+    "fetch_positions",
+    _schema(
+        *_SNAPSHOT,
+        ("captured_at", TIMESTAMP, "when it was told"),
+        ("as_of", TIMESTAMP, "when it was last true"),
+        ("group_id", STRING, "consumer group, where the source tells it; NULL is looked for when lag is computed"),
+        ("client_id", STRING, "client.id"),
+        ("fetcher", STRING, "broker that is fetched from, or the old consumer's thread; NULL = of the client"),
+        _TOPIC,
+        _PARTITION,
+        ("fetched_offset", LONG, "next offset to fetch"),
+        ("consumed_offset", LONG, "next offset to hand to the application"),
+        ("reported_lag", LONG, "the client's own lag metric; of a client the largest"),
+        ("reported_lead", LONG, "the client's own distance from log start (KIP-223)"),
+        ("reported_end", LONG, "the log end that reported_lag counts to, where the client tells it"),
+        ("queue_chunks", LONG, "chunks in the queue of an old consumer's thread (FetchQueueSize)"),
+        ("buffered_bytes", LONG, "bytes fetched and not yet handed to the application"),
+        ("requests_total", LONG, "fetches answered since the client started"),
+        ("bytes_total", LONG, "bytes fetched since the client started"),
+        ("is_paused", BOOLEAN, "whether the application has paused the partition, where the client tells it"),
+        ("source", STRING, "kafka_client_metrics | librdkafka_statistics | kafka_request_log"),
+        ("endpoint", STRING, "where it was told: a URL or a file, without a password"),
+        ("error", STRING, "why a place or a line tells nothing, or NULL"),
+    ),
+    # Several agents may tell of one client: no row is another's duplicate.
+    key=(),
+    partitioned_by=("cluster", "snapshot_date"),
+)
+
 QUARANTINE = Table(
     "quarantine",
     _schema(
@@ -330,5 +361,5 @@ LAG_HISTOGRAMS = Table(
 )
 
 BRONZE = (COMMITTED_OFFSETS, GROUP_MEMBERS, WATERMARKS)
-TABLES = (*BRONZE, LOG_SAMPLES, QUARANTINE, LOG_INDEX, LAG, LAG_HISTOGRAMS, COMPUTED, SNAPSHOTS)
+TABLES = (*BRONZE, FETCH_POSITIONS, LOG_SAMPLES, QUARANTINE, LOG_INDEX, LAG, LAG_HISTOGRAMS, COMPUTED, SNAPSHOTS)
 """Every table, in the order of creation: the ledger last, so that a lake with a ledger has all the others."""

@@ -12,7 +12,7 @@ from tests.helpers.recordings import by_partition, rounds, table, unpacked
 COLUMNS = (
     "cluster string, snapshot_id long, client_id string, topic string, partition int, "
     "reported_lag long, reported_lead long, committed_offset long, "
-    "log_start_offset long, last_stable_offset long, high_watermark long"
+    "log_start_offset long, last_stable_offset long, high_watermark long, known_consumed long"
 )
 CLIENTS = {"modern-b": "aggregator", "modern-b-slow": "worker-1"}
 SECOND = 1_000
@@ -34,7 +34,7 @@ def sampled(spark: SparkSession, recording: Path, client: str, every: int) -> Da
                 names = ("committed", "log_start", "last_stable_offset", "high_watermark")
                 ends = [int(now[name]) if now[name] else None for name in names]
                 reported = p.client_id, p.topic, p.partition, p.reported_lag, p.reported_lead
-                rows.append(("east", at_ms, *reported, *ends))
+                rows.append(("east", at_ms, *reported, *ends, None))
     return spark.createDataFrame(rows, COLUMNS)
 
 
@@ -69,7 +69,7 @@ def test_today_s_log_start_is_not_that_of_a_paused_partition(spark: SparkSession
 
 def resolved(spark: SparkSession, *rows: tuple[int, int | None, int, int]) -> list[int | None]:
     """The consumed offsets of one partition: (snapshot, lead, lag, log start), in a log that ends at 200."""
-    made = [("east", at, "c", "t", 0, lag, lead, 90, start, 200, 200) for at, lead, lag, start in rows]
+    made = [("east", at, "c", "t", 0, lag, lead, 90, start, 200, 200, None) for at, lead, lag, start in rows]
     return [
         r.consumed_offset for r in consumed_by_lead(spark.createDataFrame(made, COLUMNS)).sort("snapshot_id").collect()
     ]
@@ -86,7 +86,7 @@ def test_a_lead_that_may_be_from_before_or_after_a_deletion_tells_nothing(spark:
 
 
 def test_a_reader_whose_records_are_deleted_as_it_commits_them_does_not_stand_still(spark: SparkSession) -> None:
-    rows = [("east", at, "c", "t", 0, 0, 50, 10 * at, 10 * at, 50 + 10 * at, 50 + 10 * at) for at in range(4)]
+    rows = [("east", at, "c", "t", 0, 0, 50, 10 * at, 10 * at, 50 + 10 * at, 50 + 10 * at, None) for at in range(4)]
     found = consumed_by_lead(spark.createDataFrame(rows, COLUMNS)).sort("snapshot_id").collect()
     assert [row.consumed_offset for row in found] == [50, None, None, None]
 
@@ -95,9 +95,10 @@ def test_snapshot_by_snapshot_it_finds_the_same(spark: SparkSession, folder: Pat
     every = sampled(spark, unpacked("modern-b", folder), "aggregator", 4)
     instants = sorted(row.snapshot_id for row in every.select("snapshot_id").distinct().collect())
     together = {(r.snapshot_id, r.topic, r.partition): r.consumed_offset for r in consumed_by_lead(every).collect()}
-    previous, found = None, {}
+    before, found = every.limit(0), {}
     for instant in instants:
-        rows = consumed_by_lead(every.where(f"snapshot_id = {instant}"), previous).collect()
-        found |= {(r.snapshot_id, r.topic, r.partition): r.consumed_offset for r in rows}
-        previous = spark.createDataFrame(rows, f"{COLUMNS}, consumed_offset long")
+        rows = consumed_by_lead(before.union(every.where(f"snapshot_id = {instant}"))).collect()
+        now = [row for row in rows if row.snapshot_id == instant]
+        found |= {(r.snapshot_id, r.topic, r.partition): r.consumed_offset for r in now}
+        before = spark.createDataFrame([(*r[:-2], r.consumed_offset) for r in now], COLUMNS)
     assert found == together

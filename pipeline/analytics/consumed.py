@@ -15,22 +15,18 @@ CLIENT_PARTITION = ["cluster", "client_id", "topic", "partition"]
 _STILL = ("reported_lag", "reported_lead", "log_start_offset", "committed_offset")
 
 
-def consumed_by_lead(positions: DataFrame, previous: DataFrame | None = None) -> DataFrame:
-    """Positions with `consumed_offset`, NULL while the log start that the lead was measured from is not known.
+def consumed_by_lead(rows: DataFrame) -> DataFrame:
+    """`rows` with `consumed_offset`, NULL while the log start that the lead was measured from is not known.
 
-    `positions` have a row for each CLIENT_PARTITION and snapshot_id: reported_lag, reported_lead, what the client's
-    group has committed, and the partition's log_start_offset, last_stable_offset and high_watermark. `previous` are
-    what this made of the snapshot before them, so that what was known stays known.
+    `rows` have one for each CLIENT_PARTITION and snapshot_id: reported_lag, reported_lead, what the client's group has
+    committed, and the partition's log_start_offset, last_stable_offset and high_watermark; known_consumed where this
+    has told the offset before, so that what was known stays known.
 
     A log that starts at 0 has never moved its start. Else the start must be the same as one snapshot before, and lead
     and lag from it must end between the log's ends of then (for a read_committed reader the last stable offset) and
     now. Where lead and lag have not changed nothing was handed out, and the position is what it was; if the start has
     moved, only if nothing was committed either: a reader may have read just as much as was deleted.
     """
-    rows = positions.withColumns({"known_offset": F.lit(None).cast("bigint"), "is_asked": F.lit(True)})
-    if previous is not None:
-        known = previous.withColumnRenamed("consumed_offset", "known_offset")
-        rows = rows.unionByName(known.withColumn("is_asked", F.lit(False)), allowMissingColumns=True)
     series = Window.partitionBy(*CLIENT_PARTITION).orderBy("snapshot_id")
     start, lead, lag = (F.col(name) for name in ("log_start_offset", "reported_lead", "reported_lag"))
     same = {name: F.col(name).eqNullSafe(F.lag(name).over(series)) for name in _STILL}
@@ -39,12 +35,11 @@ def consumed_by_lead(positions: DataFrame, previous: DataFrame | None = None) ->
     end = start + lead + lag
     is_its_end = (end >= F.lag("last_stable_offset").over(series)) & (end <= F.col("high_watermark"))
     is_clear = (start == 0) | ((start == F.lag("log_start_offset").over(series)) & is_its_end)
-    read = F.coalesce("known_offset", F.when(is_clear, start + lead))
+    read = F.coalesce("known_consumed", F.when(is_clear, start + lead))
     run = Window.partitionBy(*CLIENT_PARTITION, "run").orderBy("snapshot_id")
     return (
         rows.withColumns({"read": read, "is_unread": is_unread})
         .withColumn("run", F.sum((~F.col("is_unread")).cast("int")).over(series))
         .withColumn("consumed_offset", F.first("read").over(run))
-        .where("is_asked")
-        .drop("known_offset", "is_asked", "read", "is_unread", "run")
+        .drop("read", "is_unread", "run")
     )

@@ -23,17 +23,18 @@ def compute_lag(
     previous: DataFrame,
     rulers: DataFrame,
     locate: Locate | None = None,
+    told: DataFrame | None = None,
 ) -> DataFrame:
     """The rows of `lag` for the snapshots that the bronze frames hold.
 
     `previous` are rows of `lag` before them, `rulers` (PARTITION, snapshot_id, ruler) their partitions' rulers,
-    `locate` places offsets exactly. The columns are those of LAG. Rungs that no source has observed yet, and what needs
-    them, are NULL.
+    `locate` places offsets exactly, `told` is what clients tell (`reader_positions`). The columns are those of LAG.
+    Rungs that were not observed, and what needs them, are NULL.
     """
     # Rulers are read twice, and dear to carry on: an exchange of one's own is made once, and used again.
     rulers = rulers.repartition(*PARTITION)
     partitions = (
-        gathered(readers(committed_offsets, watermarks, group_members, previous), PARTITION)
+        gathered(readers(committed_offsets, watermarks, group_members, previous, told), PARTITION)
         .join(_rungs(watermarks), PARTITION, how="left")
         .join(rulers, PARTITION, how="left")
     )

@@ -9,18 +9,22 @@ from pipeline.analytics.incarnation import commits_of_moved_topics
 
 PARTITION = ["cluster", "snapshot_id", "topic", "partition"]
 READER = [*PARTITION, "group_id"]
-UNOBSERVED = ("consumed_offset", "fetched_offset")
-"""Rungs that no source has observed yet."""
+TOLD = ("consumed_offset", "fetched_offset", "stale_lag")
+"""What only clients tell."""
 
 
 def readers(
-    committed_offsets: DataFrame, watermarks: DataFrame, group_members: DataFrame, previous: DataFrame
+    committed_offsets: DataFrame,
+    watermarks: DataFrame,
+    group_members: DataFrame,
+    previous: DataFrame,
+    told: DataFrame | None = None,
 ) -> DataFrame:
-    """A row for each partition that a group has committed in, or that one of its members is assigned.
+    """A row for each partition that a group has committed in, or that a member is assigned or a client tells of.
 
     READER, snapshot_date, committed_offset, committed_at, committed_captured_at, committed_error, committed_topic_id
     (where `commits_of_moved_topics` tells it), valid_offset (the committed one, NULL if it is of another incarnation),
-    consumed_offset, fetched_offset, member_id, client_id, host.
+    member_id, client_id, host, and of `reader_positions`, if `told`: consumed_offset, fetched_offset, stale_lag.
     """
     commits = committed_offsets.where(F.col("topic").isNotNull()).select(
         *READER,
@@ -33,13 +37,24 @@ def readers(
     moved = commits_of_moved_topics(committed_offsets, watermarks, previous)
     is_gone = F.coalesce(F.col("is_recreated"), F.lit(False))
     # By hash: sorting a million rows by five strings takes longer than all else here.
-    return (
+    rows = (
         commits.join(moved.hint("shuffle_hash"), READER, how="left")
         .withColumn("valid_offset", F.when(~is_gone, F.col("committed_offset")))
         .join(_members(group_members).hint("shuffle_hash"), READER, how="full")
         .withColumn("snapshot_date", F.coalesce("committed_date", "assigned_date"))
-        .withColumns(dict.fromkeys(UNOBSERVED, F.lit(None).cast("bigint")))
         .drop("committed_date", "assigned_date", "is_recreated")
+    )
+    if told is None:
+        return rows.withColumns(dict.fromkeys(TOLD, F.lit(None).cast("bigint")))
+    return (
+        rows.join(told.hint("shuffle_hash"), READER, how="full")
+        .withColumns(
+            {
+                "snapshot_date": F.coalesce("snapshot_date", "told_date"),
+                "client_id": F.coalesce("client_id", "told_client_id"),
+            }
+        )
+        .drop("told_date", "told_client_id")
     )
 
 

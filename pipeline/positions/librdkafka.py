@@ -65,7 +65,9 @@ def _position(client: str, topic: str, partition: Mapping[str, Any]) -> Position
         partition=whole(partition["partition"]),
         fetched_offset=_known(partition["next_offset"]),
         consumed_offset=_known(partition["app_offset"]),
-        reported_lag=_known(partition["consumer_lag"]),
+        reported_lag=_known(lag := partition["consumer_lag"]),
+        # By isolation.level it is ls_offset or hi_offset: the one that consumer_lag was counted to.
+        reported_end=whole(partition["committed_offset"] + lag) if lag >= 0 else None,
         bytes_total=whole(partition["rxbytes"]),
     )
 

@@ -12,7 +12,8 @@ class Position(NamedTuple):
     """What `fetch_positions` has of one client, or of one of its fetchers, topics or partitions; the rest is NULL.
 
     fetcher: the broker that is fetched from, or the old consumer's thread. Offsets are the next to be fetched, and to
-    be handed to the application. reported_lag is the client's own metric, reported_lead its distance from log start.
+    be handed to the application. reported_lag is the client's own metric, reported_end the log end that it counts to,
+    reported_lead its distance from log start.
     Counters are those of answered fetches. A client's queue may be shared: then only the client has buffered_bytes.
     Without as_of_ms all is as of when it was told.
     """
@@ -25,10 +26,12 @@ class Position(NamedTuple):
     consumed_offset: int | None = None
     reported_lag: int | None = None
     reported_lead: int | None = None
+    reported_end: int | None = None
     queue_chunks: int | None = None
     buffered_bytes: int | None = None
     requests_total: int | None = None
     bytes_total: int | None = None
+    is_paused: bool | None = None
     group_id: str | None = None
     as_of_ms: int | None = None
 

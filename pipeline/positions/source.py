@@ -19,29 +19,9 @@ from pipeline.positions.librdkafka import of_parsed, parsed
 from pipeline.positions.metrics import of_jolokia, of_prometheus, of_torn_prometheus
 from pipeline.positions.position import Position, of_metrics
 from pipeline.positions.texts import Access, Text, files_in, from_endpoint, from_file
-from pipeline.tables import INT, LONG, STRING, TIMESTAMP
+from pipeline.tables import FETCH_POSITIONS
 
-POSITIONS = (
-    StructType()
-    .add("captured_at", TIMESTAMP)
-    .add("as_of", TIMESTAMP)
-    .add("group_id", STRING)
-    .add("client_id", STRING)
-    .add("fetcher", STRING)
-    .add("topic", STRING)
-    .add("partition", INT)
-    .add("fetched_offset", LONG)
-    .add("consumed_offset", LONG)
-    .add("reported_lag", LONG)
-    .add("reported_lead", LONG)
-    .add("queue_chunks", LONG)
-    .add("buffered_bytes", LONG)
-    .add("requests_total", LONG)
-    .add("bytes_total", LONG)
-    .add("source", STRING)
-    .add("endpoint", STRING)
-    .add("error", STRING)
-)
+POSITIONS = FETCH_POSITIONS.observed
 """What the sources observe: a row for each Position; and one with an error for each place or line that told nothing."""
 
 LATEST_MS = 253_402_300_800_000
@@ -147,7 +127,7 @@ class PositionsReader(DataSourceReader):
         self.options = options
 
     def partitions(self) -> Sequence[Places]:
-        """Raises ConfigError for a path where nothing is."""
+        """Files are listed now; a path where nothing is stays a place, which says so when it is read."""
         places = self.options.endpoints or [file for path in self.options.paths for file in files_in(path)]
         return [Places(places[i : i + PLACES_PER_TASK]) for i in range(0, len(places), PLACES_PER_TASK)] or [Places(())]
 

@@ -13,7 +13,6 @@ import requests
 from pyarrow import fs
 from urllib3.exceptions import HTTPError
 
-from pipeline.errors import ConfigError
 from pipeline.kafka.log_dirs import resolved, shown
 
 CHUNK_BYTES = 256 * 1024
@@ -79,6 +78,8 @@ def from_file(path: str, access: Access) -> Text:
         with files.open_input_stream(inside) as stream:
             chunks = iter(lambda: stream.read(CHUNK_BYTES), b"")
             text = _decoded(_bounded(chunks, access, time.monotonic()))
+    except FileNotFoundError:
+        return Text(shown(path), _now_ms(), "", "no such file or folder")
     except (OSError, ValueError, pa.ArrowException) as error:
         reason = str(error) if isinstance(error, _RefusedError) else type(error).__name__
         return Text(shown(path), _now_ms(), "", reason)
@@ -86,17 +87,12 @@ def from_file(path: str, access: Access) -> Text:
 
 
 def files_in(path: str) -> list[str]:
-    """The files of a folder or URI and of its folders, sorted; or the one file that it is.
-
-    Raises ConfigError where there is nothing.
-    """
-    files, inside = resolved(path)
-    if files.get_file_info(inside).type == fs.FileType.File:
-        return [path]
+    """The files of a folder or URI and of its folders, sorted; or what is no folder, as it is."""
     try:
+        files, inside = resolved(path)
         found = files.get_file_info(fs.FileSelector(inside, recursive=True))
-    except (OSError, pa.ArrowException):
-        raise ConfigError(f"{shown(path)!r} is no file and no folder that can be read") from None
+    except (OSError, ValueError, pa.ArrowException):
+        return [path]
     root = path.rstrip("/")
     return sorted(root + info.path.removeprefix(inside.rstrip("/")) for info in found if info.type == fs.FileType.File)
 

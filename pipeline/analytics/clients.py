@@ -1,0 +1,202 @@
+"""What clients tell of the readers of a snapshot: their groups, and the rungs that no broker knows.
+
+Clients tell different parts of it (docs/design.md, "Clients' positions"); what none of them tells stays NULL.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from pipeline.analytics.consumed import consumed_by_lead
+from pipeline.analytics.fetched import COUNTERS, fetched_by_lag, with_moved
+from pipeline.analytics.readers import PARTITION, READER
+from pipeline.analytics.settings import with_settings
+
+CLIENT = ["cluster", "snapshot_id", "client_id"]
+_PLACE = ["topic", "partition"]
+_ENDS = ["log_start_offset", "last_stable_offset", "high_watermark"]
+_REPORTED = ("reported_lag", "reported_lead", "reported_end")
+
+
+def instance() -> Column:
+    """What tells processes with the same client.id apart: the place, without the epoch ms in a file's name."""
+    return F.regexp_replace("endpoint", "[0-9]{13}", "")
+
+
+def reader_positions(
+    positions: DataFrame,
+    watermarks: DataFrame,
+    committed_offsets: DataFrame,
+    group_members: DataFrame,
+    previous: DataFrame,
+    settings: DataFrame,
+) -> DataFrame:
+    """What clients tell of each READER of the snapshots that the bronze frames hold; of several clients the newest.
+
+    READER, snapshot_date, told_client_id, consumed_offset, fetched_offset, stale_lag (to the last stable offset for a
+    client of read_committed). A client whose group is not known is left out.
+
+    `previous` are the rows of `lag` of the snapshot just before, whose positions are among `positions` too: what was
+    known then stays known while a client stands still. `settings` is a `settings_frame`.
+    """
+    groups = _groups(group_members, committed_offsets, previous)
+    rows = with_settings(client_partitions(positions), settings, "client_id")
+    rows = _with_group(rows, groups)
+    rows = _with_known(rows, watermarks, committed_offsets, previous)
+    rows = fetched_by_lag(consumed_by_lead(rows)).where(~F.col("is_known"))
+    rows = with_settings(rows.drop("settings"), settings, "client_id", "group_id").withColumns(
+        {
+            "consumed_offset": F.coalesce("told_consumed", "consumed_offset"),
+            "fetched_offset": F.coalesce("told_fetched", F.when(F.col("is_old"), F.col("fetched_offset"))),
+        }
+    )
+    # Where a rebalance leaves a partition with two clients, the one that was heard of last.
+    newest = F.struct("as_of", "client_id")
+    values = {name: F.col(name) for name in ("consumed_offset", "fetched_offset")}
+    values |= {"told_client_id": F.col("client_id"), "stale_lag": stale_lag()}
+    return rows.groupBy(*READER).agg(
+        F.max("snapshot_date").alias("told_date"),
+        *(F.max_by(value, F.when(value.isNotNull(), newest)).alias(name) for name, value in values.items()),
+    )
+
+
+def client_counters(positions: DataFrame) -> DataFrame:
+    """By CLIENT, instance: is_old (the Scala consumer); whether all, or any, of its fetchers' counters have moved.
+
+    NULL at the first snapshot of a fetcher, and for clients without counters.
+    """
+    rows = _observed(positions).where(F.col("partition").isNull())
+    # Only the old consumer has queues by topic, and counters by fetcher; librdkafka's are of another source.
+    has_fetcher = F.col("fetcher").isNotNull() & F.col("requests_total").isNotNull()
+    is_scraped = F.col("source") == "kafka_client_metrics"
+    is_old = is_scraped & (F.col("queue_chunks").isNotNull() | has_fetcher)
+    identity = ["cluster", "client_id", "instance", "fetcher"]
+    totals = rows.groupBy(*identity, "snapshot_id").agg(
+        F.some(is_old).alias("is_old"), *(F.max(name).alias(name) for name in COUNTERS)
+    )
+    return (
+        with_moved(totals, identity)
+        .groupBy(*CLIENT, "instance")
+        .agg(
+            F.some("is_old").alias("is_old"),
+            F.every("has_moved").alias("all_moved"),
+            F.some("has_moved").alias("any_moved"),
+        )
+    )
+
+
+def client_partitions(positions: DataFrame) -> DataFrame:
+    """A row for each partition that a client tells of in a snapshot, whichever of its agents told what.
+
+    CLIENT, topic, partition, snapshot_date, as_of, source, told_consumed, told_fetched, told_group, what was reported,
+    is_old, all_moved and any_moved (of `client_counters`).
+    """
+    reported = F.struct(*_REPORTED)
+    values = {
+        "told_consumed": F.col("consumed_offset"),
+        "told_fetched": F.col("fetched_offset"),
+        "told_group": F.col("group_id"),
+        # Together: a lag and a lead that were told at different times would not add up.
+        "reported": F.when(F.coalesce(*_REPORTED).isNotNull(), reported),
+    }
+    return (
+        _observed(positions)
+        .where(F.col("partition").isNotNull())
+        .join(F.broadcast(client_counters(positions)), [*CLIENT, "instance"], how="left")
+        .groupBy(*CLIENT, *_PLACE)
+        .agg(
+            F.max("snapshot_date").alias("snapshot_date"),
+            F.max("as_of").alias("as_of"),
+            F.max("source").alias("source"),
+            F.coalesce(F.some("is_old"), F.lit(False)).alias("is_old"),
+            F.every("all_moved").alias("all_moved"),
+            F.some("any_moved").alias("any_moved"),
+            *(F.max_by(value, F.when(value.isNotNull(), F.col("as_of"))).alias(name) for name, value in values.items()),
+        )
+        .select("*", "reported.*")
+        .drop("reported")
+    )
+
+
+def stale_lag() -> Column:
+    """What a client's own lag metric does not see: from the log end that it counts to, to the one there is.
+
+    librdkafka reads committed records only unless it is told otherwise, the Java consumer all.
+    """
+    default = F.when(F.col("source") == "librdkafka_statistics", "read_committed").otherwise("read_uncommitted")
+    level = F.coalesce(F.col("settings")["isolation_level"], default)
+    end = F.when(level == "read_committed", F.col("last_stable_offset")).otherwise(F.col("high_watermark"))
+    position = F.when(F.col("is_old"), F.col("fetched_offset")).otherwise(F.col("consumed_offset"))
+    return end - F.coalesce(F.col("reported_end"), position + F.col("reported_lag"))
+
+
+def _observed(positions: DataFrame) -> DataFrame:
+    rows = positions.where(F.col("error").isNull() & F.col("client_id").isNotNull())
+    return rows.withColumn("instance", instance())
+
+
+def _groups(group_members: DataFrame, committed_offsets: DataFrame, previous: DataFrame) -> DataFrame:
+    """Who is known to be in which group: cluster, snapshot_id, group_id, and of members client_id, topic, partition."""
+    names = ["cluster", "snapshot_id", "group_id"]
+    members = group_members.where(F.col("client_id").isNotNull()).select(*names, "client_id", *_PLACE)
+    before = previous.select(*names, "client_id", *_PLACE)
+    committed = committed_offsets.select(*names).distinct()
+    return members.unionByName(before).unionByName(committed, allowMissingColumns=True)
+
+
+def _with_group(rows: DataFrame, groups: DataFrame) -> DataFrame:
+    """`rows` with `group_id`: what the client tells, what the configuration says, what brokers know of its members.
+
+    A client id may be used in several groups: then only an assigned partition tells which. An old consumer, which no
+    broker knows, is its group's namesake by default. Ambiguous is NULL.
+    """
+
+    def only(by: list[str], name: str) -> DataFrame:
+        """The group of those of which there is one."""
+        group = F.when(F.count_distinct("group_id") == 1, F.min("group_id")).alias(name)
+        return groups.where(F.col("client_id").isNotNull()).groupBy(*by).agg(group)
+
+    namesakes = groups.select("cluster", "snapshot_id", F.col("group_id").alias("client_id")).distinct()
+    return (
+        rows.join(only([*CLIENT, *_PLACE], "assigned_group"), [*CLIENT, *_PLACE], how="left")
+        .join(F.broadcast(only(CLIENT, "members_group")), CLIENT, how="left")
+        .join(F.broadcast(namesakes.withColumn("is_namesake", F.lit(True))), CLIENT, how="left")
+        .withColumn(
+            "group_id",
+            F.coalesce(
+                F.col("told_group"),
+                F.col("settings")["group_id"],
+                F.col("assigned_group"),
+                F.col("members_group"),
+                F.when(F.col("is_old") & F.col("is_namesake"), F.col("client_id")),
+            ),
+        )
+        .where(F.col("group_id").isNotNull())
+        .drop("told_group", "assigned_group", "members_group", "is_namesake")
+    )
+
+
+def _with_known(rows: DataFrame, watermarks: DataFrame, committed_offsets: DataFrame, previous: DataFrame) -> DataFrame:
+    """`rows` beside the ends of their logs and the commits of their groups, and what is known of the snapshot before.
+
+    is_known: of the snapshot before; then known_consumed and known_fetched are what `lag` has of it.
+    """
+    ends = watermarks.where(F.col("topic").isNotNull()).select(*PARTITION, *_ENDS)
+    commits = committed_offsets.where(F.col("topic").isNotNull()).select(*READER, "committed_offset")
+    known = previous.select(
+        *READER,
+        *(F.col(name).alias(f"known_{name}") for name in (*_ENDS, "committed_offset")),
+        F.col("consumed_offset").alias("known_consumed"),
+        F.col("fetched_offset").alias("known_fetched"),
+        F.lit(True).alias("is_known"),
+    )
+    joined = (
+        rows.join(ends, PARTITION, how="left")
+        .join(commits.hint("shuffle_hash"), READER, how="left")
+        .join(known.hint("shuffle_hash"), READER, how="left")
+    )
+    either = {name: F.coalesce(f"known_{name}", name) for name in (*_ENDS, "committed_offset")}
+    return joined.withColumns(either | {"is_known": F.coalesce("is_known", F.lit(False))}).drop(
+        *(f"known_{name}" for name in either)
+    )

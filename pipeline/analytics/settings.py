@@ -1,0 +1,44 @@
+"""How clients are set up, beside what they tell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from pipeline.consumer_config import ConsumerSettings
+from pipeline.tables import LONG, STRING
+
+SETTINGS = (
+    StructType()
+    .add("group_id", STRING)
+    .add("isolation_level", STRING)
+    .add("queued_max_message_chunks", LONG)
+    .add("fetch_message_max_bytes", LONG)
+    .add("auto_commit_interval_ms", LONG)
+    .add("fetch_max_bytes", LONG)
+    .add("max_partition_fetch_bytes", LONG)
+    .add("queued_max_messages_kbytes", LONG)
+    .add("threads", LONG)
+    .add("heap_bytes", LONG)
+)
+"""The columns of ConsumerSettings; NULL where nothing is said."""
+
+
+def settings_frame(spark: SparkSession, settings: Mapping[str, ConsumerSettings]) -> DataFrame:
+    """`name`, a client id or a group, and `settings`: a row for each table `[clients."NAME"]`."""
+    rows = [(name, tuple(getattr(s, f) for f in SETTINGS.names)) for name, s in settings.items()]
+    return spark.createDataFrame(rows, StructType().add("name", STRING).add("settings", SETTINGS))
+
+
+def with_settings(rows: DataFrame, settings: DataFrame, *names: str) -> DataFrame:
+    """`rows` with `settings`: of each setting the first that is said of one of the columns `names`."""
+    found = []
+    for number, name in enumerate(names):
+        of_name = settings.select(F.col("name").alias(f"name_{number}"), F.col("settings").alias(f"settings_{number}"))
+        rows = rows.join(F.broadcast(of_name), rows[name] == F.col(f"name_{number}"), how="left")
+        found.append(f"settings_{number}")
+    first = F.struct(*(F.coalesce(*(F.col(s)[f] for s in found)).alias(f) for f in SETTINGS.names))
+    return rows.withColumn("settings", first).drop(*found, *(f"name_{n}" for n in range(len(names))))

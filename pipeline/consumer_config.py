@@ -1,0 +1,97 @@
+"""What a config says of consumers: where they tell their positions, and how they are set up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, SecretStr, model_validator
+
+from pipeline.config_file import FromEnvironment, Int, Section
+from pipeline.config_values import Count, DurationMs
+
+Source = Literal["kafka_client_metrics", "librdkafka_statistics"]
+
+
+class PositionsConfig(Section):
+    """One data source of clients' positions, a `[[clusters.X.positions]]`: its `endpoints`, or `paths` of files.
+
+    `group_id` is that of all its clients, where they have one in common. User, password and CA are for endpoints;
+    `timeout` and `most_bytes` bound what one place may take.
+    """
+
+    source: Source
+    endpoints: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    group_id: str | None = None
+    user: str | None = None
+    password: SecretStr | None = None
+    ca_file: str | None = None
+    timeout_ms: DurationMs = Field(default=10_000, alias="timeout")
+    most_bytes: Count = 100 * 1024 * 1024
+
+    @model_validator(mode="after")
+    def _has_places(self) -> Self:
+        if bool(self.endpoints) == bool(self.paths):
+            raise ValueError("must have either endpoints or paths")
+        if any("," in place for place in (*self.endpoints, *self.paths)):
+            raise ValueError("no endpoint and no path may contain a comma")
+        return self
+
+    def options(self) -> dict[str, str]:
+        """The options of the data source. Secrets are revealed: never log them."""
+        found = {
+            "endpoints": ",".join(self.endpoints),
+            "path": ",".join(self.paths),
+            "user": self.user,
+            "password": self.password.get_secret_value() if self.password else None,
+            "ca_file": self.ca_file,
+            "timeout_ms": str(self.timeout_ms),
+            "most_bytes": str(self.most_bytes),
+        }
+        return {name: value for name, value in found.items() if value}
+
+
+def _whole(name: str) -> Any:
+    return Field(default=None, alias=name, ge=1)
+
+
+class ConsumerSettings(Section):
+    """How a client is set up, by the names of Kafka's own settings; NULL where nothing is said.
+
+    A table `[clients."ID"]`, of the clients with that client id, or of a group whose clients are all alike. Names may
+    be in quotes, or in parts as TOML reads them. `threads` are an old consumer's streams, `heap_bytes` is what its JVM
+    may use.
+    """
+
+    group_id: str | None = Field(default=None, alias="group.id")
+    isolation_level: Literal["read_committed", "read_uncommitted"] | None = Field(default=None, alias="isolation.level")
+    queued_max_message_chunks: Int | None = _whole("queued.max.message.chunks")
+    fetch_message_max_bytes: Int | None = _whole("fetch.message.max.bytes")
+    auto_commit_interval_ms: Int | None = _whole("auto.commit.interval.ms")
+    fetch_max_bytes: Int | None = _whole("fetch.max.bytes")
+    max_partition_fetch_bytes: Int | None = _whole("max.partition.fetch.bytes")
+    queued_max_messages_kbytes: Int | None = _whole("queued.max.messages.kbytes")
+    threads: Annotated[Int | None, Field(ge=1)] = None
+    heap_bytes: Annotated[Int | None, Field(ge=1)] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _flat(cls, table: Any) -> Any:
+        return dict(_dotted(table)) if isinstance(table, Mapping) else table
+
+    @classmethod
+    def of_properties(cls, properties: Mapping[str, Any]) -> ConsumerSettings:
+        """Those settings of a consumer's own configuration that count here; it has many others."""
+        names = {field.alias or name for name, field in cls.model_fields.items()}
+        values = {name: properties[name] for name in names & properties.keys()}
+        return cls.model_validate({k: FromEnvironment(v) if isinstance(v, str) else v for k, v in values.items()})
+
+
+def _dotted(table: Mapping[str, Any], before: str = "") -> Any:
+    """Names of nested tables joined: TOML reads `fetch.max.bytes = 1` as three of them."""
+    for name, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _dotted(value, f"{before}{name}.")
+        else:
+            yield before + name, value
