@@ -3,7 +3,8 @@
 #
 #   ./spark-submit.sh [OPTIONS OF SPARK-SUBMIT --] JOB [OPTIONS OF THE JOB]
 #
-# JOB is snapshot, lag, report or run (all three in one Spark session); `./spark-submit.sh JOB --help` says more.
+# JOB is snapshot, lag, report, run (all three in one Spark session) or replay (of a recording);
+# `./spark-submit.sh JOB --help` says more.
 # Spark is that of SPARK_HOME, else that of the virtual environment, which is made first where there is none.
 set -euo pipefail
 
@@ -34,8 +35,8 @@ if [[ $name == -h || $name == --help ]]; then
   usage
   exit 0
 fi
-[[ $name =~ ^(snapshot|lag|report|run)$ ]] ||
-  fail 2 "the job must be snapshot, lag, report or run; options of spark-submit go before --"
+[[ $name =~ ^(snapshot|lag|report|run|replay)$ ]] ||
+  fail 2 "the job must be snapshot, lag, report, run or replay; options of spark-submit go before --"
 script=$root/jobs/$name.py
 set -- "${job[@]:1}"
 

@@ -15,6 +15,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from pipeline.config import Config, load_config
+from pipeline.config_values import cluster_name
 from pipeline.errors import ConfigError, LaglakeError, LakeError
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class Job:
     at: datetime | None
     fail_on: str
     output: Path
+    recording: Path = Path()
 
 
 Step = Callable[["SparkSession", Job], int]
@@ -69,8 +71,10 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}\n")
 
 
-def parser(job: str, description: str | None, *, output: bool = False) -> argparse.ArgumentParser:
-    """The command line of `job`; with `output` it also takes the path of the report."""
+def parser(
+    job: str, description: str | None, *, output: bool = False, recording: bool = False
+) -> argparse.ArgumentParser:
+    """The command line of `job`; with `output` it also takes the path of the report, with `recording` a folder."""
     result = _Parser(
         prog=f"laglake {job}",
         description=description,
@@ -93,11 +97,22 @@ def parser(job: str, description: str | None, *, output: bool = False) -> argpar
         "It is floored to the schedule; the same instant again adds nothing. Jobs that take no snapshot work "
         "on all that are there, whatever the instant",
     )
+    if recording:
+        result.add_argument(
+            "--recording",
+            type=Path,
+            metavar="FOLDER",
+            required=True,
+            help="what was recorded: jolokia/ or prom/ (here or in a folder for each client), statistics.jsonl, or "
+            "request.log, beside truth.csv with what the brokers had; docs/replay.md says more",
+        )
     result.add_argument(
         "--cluster",
         action="append",
         metavar="NAME",
-        help="only this cluster of the config; may be repeated (default: all)",
+        help="the name that the recording's cluster gets in the tables (default: that of the folder)"
+        if recording
+        else "only this cluster of the config; may be repeated (default: all)",
     )
     result.add_argument(
         "--fail-on",
@@ -164,10 +179,11 @@ def run(command: argparse.ArgumentParser, argv: Sequence[str] | None, *steps: St
         config = load_config(arguments.config, os.environ)
         job = Job(
             config=config,
-            clusters=choose_clusters(config, arguments.cluster or (), arguments.config),
+            clusters=_clusters(config, arguments),
             at=arguments.at,
             fail_on=arguments.fail_on,
             output=getattr(arguments, "output", DEFAULT_OUTPUT),
+            recording=getattr(arguments, "recording", Path()),
         )
         if arguments.check:
             return 0
@@ -219,6 +235,19 @@ def choose_clusters(config: Config, wanted: Iterable[str], file: Path) -> tuple[
     if unknown:
         raise ConfigError(f"--cluster {unknown[0]}: not in {file}, which has {', '.join(config.clusters)}")
     return tuple(name for name in config.clusters if name in wanted or not wanted)
+
+
+def _clusters(config: Config, arguments: argparse.Namespace) -> tuple[str, ...]:
+    """The clusters of the config to work on; for a recording the name of its own."""
+    if "recording" not in arguments:
+        return choose_clusters(config, arguments.cluster or (), arguments.config)
+    name, *more = arguments.cluster or [arguments.recording.resolve().name]
+    if more:
+        raise ConfigError("--cluster: a recording is of one cluster")
+    try:
+        return (cluster_name(name),)
+    except ValueError as error:
+        raise ConfigError(f"--cluster {name!a}: {error}") from None
 
 
 def exit_status(outcomes: Iterable[Outcome], fail_on: str) -> int:

@@ -42,7 +42,8 @@ def _host_and_port(text: str) -> str:
     return text
 
 
-def _cluster_name(text: str) -> str:
+def cluster_name(text: str) -> str:
+    """The name, if a cluster may have it. Raises ValueError."""
     if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", text):
         raise ValueError("the name of a cluster is 1 to 64 letters, digits, dots, dashes or underscores")
     return text
@@ -88,7 +89,7 @@ def _scoped(pattern: str) -> str:
 DurationMs = Annotated[int, BeforeValidator(duration_ms)]
 Regex = Annotated[str, AfterValidator(_regex)]
 HostPort = Annotated[str, AfterValidator(_host_and_port)]
-ClusterName = Annotated[str, AfterValidator(_cluster_name)]
+ClusterName = Annotated[str, AfterValidator(cluster_name)]
 Identifier = Annotated[str, AfterValidator(_identifier)]
 Location = Annotated[str, AfterValidator(_absolute)]
 NotEmpty = AfterValidator(_not_empty)

@@ -105,6 +105,11 @@ class Ledger:
         row = self._read(claim)
         return bool(row["run_id"] == claim.run_id and row["status"] == summary.status)
 
+    def record(self, cluster: str, done: Sequence[tuple[Claim, Summary]]) -> None:
+        """Write snapshots that are done and that no other run could want: those of a recording."""
+        rows = [self._row(claim, summary, self._clock()) for claim, summary in done]
+        self._lake.merge(SNAPSHOTS, rows, cluster)
+
     def _read(self, claim: Claim) -> Any:
         where = of_snapshots(claim.cluster, [claim.snapshot_id])
         since = F.unix_seconds("started_at").alias("since")

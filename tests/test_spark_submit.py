@@ -113,7 +113,7 @@ def test_without_a_job_it_says_which_there_are(submit: Submit, line: list[str]) 
     ended = submit(*line)
     assert ended.returncode == 2
     assert ended.stderr == (
-        "spark-submit.sh: the job must be snapshot, lag, report or run; options of spark-submit go before --\n"
+        "spark-submit.sh: the job must be snapshot, lag, report, run or replay; options of spark-submit go before --\n"
     )
 
 

@@ -1,0 +1,33 @@
+"""Analyse a recording made elsewhere: each round of its samples becomes a snapshot, as if it had been taken then."""
+
+import logging
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from jobs import cli
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+
+def step(spark: "SparkSession", job: cli.Job) -> int:
+    """Bring the recording in and compute all that is derived."""
+    from pipeline.lake import Lake  # see cli.run
+    from pipeline.replay import replay
+
+    (cluster,) = job.clusters
+    new = replay(Lake(spark, job.config.lake), job.config, job.recording, cluster, cli.utc_now)
+    log.info("%s: replayed, %d snapshots are new", cluster, new)
+    return 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the job; the exit status."""
+    return cli.run(cli.parser("replay", __doc__, recording=True), argv, step)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
