@@ -10,14 +10,19 @@ from pydantic import Field, SecretStr, model_validator
 from pipeline.config_file import FromEnvironment, Int, Section
 from pipeline.config_values import Count, DurationMs
 
-Source = Literal["kafka_client_metrics", "librdkafka_statistics"]
+Source = Literal["kafka_client_metrics", "librdkafka_statistics", "kafka_request_log"]
+
+
+_OF_ENDPOINTS = ("endpoints", "user", "password", "ca_file", "timeout_ms")
+_OF_LOGS = ("state", "timezone", "topics_file")
 
 
 class PositionsConfig(Section):
     """One data source of clients' positions, a `[[clusters.X.positions]]`: its `endpoints`, or `paths` of files.
 
-    `group_id` is that of all its clients, where they have one in common. User, password and CA are for endpoints;
-    `timeout` and `most_bytes` bound what one place may take.
+    `group_id` is that of all its clients, where they have one in common. User, password, CA and `timeout` are for
+    endpoints; `most_bytes` bounds what one place may take. A request log's `state` is a folder where it is kept how far
+    was read; `timezone` is that of the brokers, `topics_file` a CSV of topic and topic_id.
     """
 
     source: Source
@@ -27,8 +32,11 @@ class PositionsConfig(Section):
     user: str | None = None
     password: SecretStr | None = None
     ca_file: str | None = None
-    timeout_ms: DurationMs = Field(default=10_000, alias="timeout")
-    most_bytes: Count = 100 * 1024 * 1024
+    timeout_ms: DurationMs | None = Field(default=None, alias="timeout")
+    most_bytes: Count | None = None
+    state: str | None = None
+    timezone: str | None = None
+    topics_file: str | None = None
 
     @model_validator(mode="after")
     def _has_places(self) -> Self:
@@ -36,18 +44,29 @@ class PositionsConfig(Section):
             raise ValueError("must have either endpoints or paths")
         if any("," in place for place in (*self.endpoints, *self.paths)):
             raise ValueError("no endpoint and no path may contain a comma")
+        is_log = self.source == "kafka_request_log"
+        wrong = _OF_ENDPOINTS if is_log else _OF_LOGS
+        named = [name for name in wrong if getattr(self, name)]
+        if named:
+            raise ValueError(f"{self.source} has no {named[0].removesuffix('_ms')}")
+        if is_log and not self.state:
+            raise ValueError("kafka_request_log needs state, a folder where it is kept how far was read")
         return self
 
-    def options(self) -> dict[str, str]:
-        """The options of the data source. Secrets are revealed: never log them."""
+    def options(self, snapshot_id: int) -> dict[str, str]:
+        """The options of the data source, for a snapshot. Secrets are revealed: never log them."""
         found = {
             "endpoints": ",".join(self.endpoints),
             "path": ",".join(self.paths),
             "user": self.user,
             "password": self.password.get_secret_value() if self.password else None,
             "ca_file": self.ca_file,
-            "timeout_ms": str(self.timeout_ms),
-            "most_bytes": str(self.most_bytes),
+            "timeout_ms": self.timeout_ms and str(self.timeout_ms),
+            "most_bytes": self.most_bytes and str(self.most_bytes),
+            "state": self.state,
+            "batch": self.state and str(snapshot_id),
+            "timezone": self.timezone,
+            "topics_file": self.topics_file,
         }
         return {name: value for name, value in found.items() if value}
 
@@ -86,6 +105,10 @@ class ConsumerSettings(Section):
         names = {field.alias or name for name, field in cls.model_fields.items()}
         values = {name: properties[name] for name in names & properties.keys()}
         return cls.model_validate({k: FromEnvironment(v) if isinstance(v, str) else v for k, v in values.items()})
+
+
+KAFKA_NAMES = {name: field.alias or name for name, field in ConsumerSettings.model_fields.items()}
+"""Kafka's name of each setting."""
 
 
 def _dotted(table: Mapping[str, Any], before: str = "") -> Any:

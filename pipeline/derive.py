@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import takewhile
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from pyspark.sql import functions as F
 from pipeline.analytics import lag as lag_analytics
 from pipeline.analytics.clients import reader_positions
 from pipeline.analytics.settings import settings_frame
+from pipeline.client_tables import keep_clients
 from pipeline.config import Config
 from pipeline.consumer_config import ConsumerSettings
 from pipeline.errors import LakeError
@@ -78,28 +80,32 @@ def compute_cluster(
     clock: Clock,
     log_dirs: Sequence[str] = (),
     clients: Mapping[str, ConsumerSettings] = MappingProxyType({}),
+    most: int | None = None,
 ) -> int:
     """Bring `lag` up to date for one cluster, batch by batch; the number of snapshots computed.
 
-    Bytes and times are exact where executors can read the brokers' `log_dirs`. `clients` are the settings of consumers.
+    Bytes and times are exact where executors can read the brokers' `log_dirs`. `clients` are the settings of consumers,
+    `most` how many snapshots are computed together.
     """
     done, more = 0, True
     placing = partial(locate, log_dirs=log_dirs) if log_dirs else None
     while more:
-        batch, more = next_batch(lake, cluster)
+        batch, more = next_batch(lake, cluster, most or BATCH)
         if not batch:
             break
         ids = [p.snapshot_id for p in batch]
         index = Index.up_to(lake, cluster, ids[-1])
-        earlier = before(lake, cluster, ids[0])
+        before = computed_before(lake, cluster, ids[0])
+        earlier = up_to_complete(before)
+        has_positions = any(p.has_positions for p in batch)
+        settings = settings_frame(lake.spark, clients)
         commits, watermarks, members = (
             lake.read_snapshots(t, cluster, ids) for t in (COMMITTED_OFFSETS, WATERMARKS, GROUP_MEMBERS)
         )
         told = None
-        if any(p.has_positions for p in batch):
+        if has_positions:
             positions = lake.read_snapshots(FETCH_POSITIONS, cluster, [*earlier[:1], *ids])
             just_before = lake.read_snapshots(LAG, cluster, earlier[:1])
-            settings = settings_frame(lake.spark, clients)
             told = reader_positions(positions, watermarks, commits, members, just_before, settings)
         rows = lag_analytics.compute_lag(
             commits, watermarks, members, lake.read_snapshots(LAG, cluster, earlier), index.rulers(ids), placing, told
@@ -107,6 +113,8 @@ def compute_cluster(
         lake.replace(LAG, rows, of_snapshots(cluster, ids))
         now = clock()
         keep_histograms(lake, cluster, ids, earlier, now)
+        if has_positions:
+            keep_clients(lake, cluster, ids, [b.snapshot_id for b in before], settings)
         marks = [(cluster, JOB, p.snapshot_id, utc_date(p.snapshot_id), p.run_id, now) for p in batch]
         lake.merge(COMPUTED, marks, cluster)
         index.keep()
@@ -115,32 +123,40 @@ def compute_cluster(
     return done
 
 
-def next_batch(lake: Lake, cluster: str) -> tuple[list[Pending], bool]:
-    """The oldest snapshots to compute, at most BATCH, up to the first that is computed already; and are there more?"""
+def next_batch(lake: Lake, cluster: str, most: int) -> tuple[list[Pending], bool]:
+    """The oldest snapshots to compute, so many at most, up to the first that is computed; and are there more?"""
     ledger = lake.read(SNAPSHOTS).where((F.col("cluster") == cluster) & F.col("status").isin(*READABLE))
     marks = lake.read(COMPUTED).where((F.col("cluster") == cluster) & (F.col("job") == JOB))
     positions = F.coalesce(F.element_at("rows", FETCH_POSITIONS.name), F.lit(0))
     pending = ledger.join(marks, "snapshot_id", how="left_anti").select(
         "snapshot_id", "run_id", positions.alias("positions")
     )
-    rows = pending.orderBy("snapshot_id").limit(BATCH).collect()
+    rows = pending.orderBy("snapshot_id").limit(most).collect()
     due = len(rows)
     if due > 1:
         between = F.col("snapshot_id").between(rows[0]["snapshot_id"], rows[-1]["snapshot_id"])
         wall = marks.where(between).agg(F.min("snapshot_id")).collect()[0][0]
         rows = [r for r in rows if wall is None or r["snapshot_id"] < wall]
-    return [Pending(r["snapshot_id"], r["run_id"], r["positions"] > 0) for r in rows], due == BATCH or len(rows) < due
+    return [Pending(r["snapshot_id"], r["run_id"], r["positions"] > 0) for r in rows], due == most or len(rows) < due
 
 
-def before(lake: Lake, cluster: str, snapshot_id: int) -> list[int]:
-    """The computed snapshots just before one: back to the newest complete one, which has every group."""
+class Before(NamedTuple):
+    """A snapshot that is computed, and how it had ended."""
+
+    snapshot_id: int
+    status: str
+
+
+def computed_before(lake: Lake, cluster: str, snapshot_id: int) -> list[Before]:
+    """The computed snapshots just before one, the newest first, at most MEMORY."""
     earlier = (F.col("cluster") == cluster) & (F.col("snapshot_id") < snapshot_id)
     marks = lake.read(COMPUTED).where(earlier & (F.col("job") == JOB))
     ledger = lake.read(SNAPSHOTS).where(earlier).select("snapshot_id", "status")
     rows = marks.join(ledger, "snapshot_id", how="inner").orderBy(F.col("snapshot_id").desc()).limit(MEMORY).collect()
-    ids: list[int] = []
-    for row in rows:
-        ids.append(row["snapshot_id"])
-        if row["status"] == COMPLETE:
-            break
-    return ids
+    return [Before(r["snapshot_id"], r["status"]) for r in rows]
+
+
+def up_to_complete(before: Sequence[Before]) -> list[int]:
+    """Those back to the newest complete one, which has every group."""
+    incomplete = list(takewhile(lambda b: b.status != COMPLETE, before))
+    return [b.snapshot_id for b in before[: len(incomplete) + 1]]

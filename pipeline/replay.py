@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from pipeline.lake import Clock, Lake, of_snapshots
 from pipeline.ledger import COMPLETE, PARTIAL, Claim, Ledger, Problem, Summary
 from pipeline.positions.position import Position
 from pipeline.positions.recording import Recording, nearest
+from pipeline.positions.source import row_of
 from pipeline.tables import COMMITTED_OFFSETS, FETCH_POSITIONS, GROUP_MEMBERS, SNAPSHOTS, WATERMARKS, Table
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ def replay(lake: Lake, config: Config, folder: Path, cluster: str, clock: Clock)
         ids = due[first : first + BATCH]
         _land(lake, config, recording, cluster, ids, {i: logged[i] for i in ids if i in logged}, clock)
         log.info("%s: %d of %d rounds are in the lake", cluster, len(known) + first + len(ids), len(recording.rounds))
-    compute_cluster(lake, cluster, clock, clients=dict(config.clients) | dict(recording.settings))
+    compute_cluster(lake, cluster, clock, clients=dict(config.clients) | dict(recording.settings), most=BATCH)
     return len(due)
 
 
@@ -156,11 +156,8 @@ def _positions(lake: Lake, recording: Recording, ids: Sequence[int], logged: Map
 def _logged(recording: Recording, logged: Mapping[int, list[Position]]) -> Rows:
     for i, positions in logged.items():
         for position in positions:
-            values = position._asdict()
-            as_of_ms = values.pop("as_of_ms")
-            as_of = datetime.fromtimestamp((i if as_of_ms is None else as_of_ms) / 1000, UTC)
             place = {"source": "kafka_request_log", "endpoint": getattr(recording.request_log, "name", None)}
-            yield {"snapshot_id": i, "as_of": as_of, **values, **place}
+            yield {"snapshot_id": i, **row_of(position, i), **place}
 
 
 def _errors(rows: DataFrame) -> dict[int, list[Problem]]:

@@ -159,7 +159,7 @@ def land(lake: Lake, claim: Claim, cluster: ClusterConfig, brokers: Sequence[Any
 
 def _land_positions(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Landed) -> None:
     """What clients tell. What of it cannot be had makes the snapshot partial, and costs nothing else."""
-    told = told_positions(lake.spark, cluster)
+    told = told_positions(lake.spark, cluster, claim.snapshot_id)
     if told is None:
         return
     seen = Observation()

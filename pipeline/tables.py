@@ -15,6 +15,7 @@ from pyspark.sql.types import (
     DataType,
     DateType,
     DecimalType,
+    DoubleType,
     IntegerType,
     LongType,
     MapType,
@@ -360,6 +361,72 @@ LAG_HISTOGRAMS = Table(
     partitioned_by=("cluster", "snapshot_date"),
 )
 
+CLIENT_DIVERGENCE = Table(
+    "client_divergence",
+    _schema(
+        *_SNAPSHOT,
+        ("captured_at", TIMESTAMP, "when the watermarks were read"),
+        ("group_id", STRING, "the client's group; NULL = not known, or ambiguous"),
+        ("client_id", STRING, "client.id"),
+        ("max_lag", LONG, "the client's own gauge: MaxLag, records-lag-max, or the largest lag it reports"),
+        ("max_fetcher_lag", LONG, "largest fetcher_lag of its partitions"),
+        ("sum_fetcher_lag", LONG, "sum of them; NULL if one is not known, as all sums here"),
+        ("max_consumer_lag", LONG, "largest consumer_lag"),
+        ("sum_consumer_lag", LONG, "sum of them"),
+        ("max_divergence", LONG, "largest divergence"),
+        ("sum_divergence", LONG, "sum of them"),
+        ("hidden_lag", LONG, "by how much the gauge reads less than the largest lag of the application"),
+        ("verdict", STRING, "truthful | blind | stale; NULL = cannot be told"),
+        ("since", TIMESTAMP, "when the verdict was given first, without another in between"),
+        ("record_bytes", LONG, "mean size of its records, of the topic with the smallest"),
+        ("queue_records", LONG, "records that a full queue of an old consumer's thread hides from MaxLag"),
+        ("buffered_bytes", LONG, "bytes that it has fetched and not handed out"),
+        ("buffer_bound_bytes", LONG, "the most that its settings let it buffer"),
+        ("heap_share", DoubleType(), "buffer_bound_bytes as a part of its heap, where that is given"),
+    ),
+    key=("cluster", "snapshot_id", "group_id", "client_id"),
+    partitioned_by=("cluster", "snapshot_date"),
+)
+
+FINDINGS = Table(
+    "findings",
+    _schema(
+        ("finding_id", STRING, "hash of kind, identity and first_seen"),
+        (
+            "kind",
+            STRING,
+            "blocked_connector | slow_consumer | paused_partition | blind_gauge | too_large_message | buffer_too_large",
+        ),
+        _CLUSTER,
+        _GROUP,
+        ("client_id", STRING, "client.id"),
+        ("topic", STRING, "the topic that is the cause; NULL = not of one topic"),
+        ("partitions", ArrayType(INT), "its partitions that are concerned"),
+        ("owner", STRING, "who is to be told; NULL until owners are known"),
+        ("severity", STRING, "critical | warning | info"),
+        ("first_seen", TIMESTAMP, "the first snapshot with it"),
+        ("last_seen", TIMESTAMP, "the newest snapshot with it"),
+        ("resolved_at", TIMESTAMP, "the first snapshot of the client without it; NULL = it lasts"),
+        ("summary", STRING, "one sentence"),
+        ("evidence", STRING, "what it is concluded from, JSON"),
+        ("advice", STRING, "what to do"),
+    ),
+    key=("finding_id",),
+    partitioned_by=("cluster",),
+)
+
 BRONZE = (COMMITTED_OFFSETS, GROUP_MEMBERS, WATERMARKS)
-TABLES = (*BRONZE, FETCH_POSITIONS, LOG_SAMPLES, QUARANTINE, LOG_INDEX, LAG, LAG_HISTOGRAMS, COMPUTED, SNAPSHOTS)
+TABLES = (
+    *BRONZE,
+    FETCH_POSITIONS,
+    LOG_SAMPLES,
+    QUARANTINE,
+    LOG_INDEX,
+    LAG,
+    LAG_HISTOGRAMS,
+    CLIENT_DIVERGENCE,
+    FINDINGS,
+    COMPUTED,
+    SNAPSHOTS,
+)
 """Every table, in the order of creation: the ledger last, so that a lake with a ledger has all the others."""

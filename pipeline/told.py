@@ -11,14 +11,17 @@ from pipeline.analytics.clients import instance
 from pipeline.config import ClusterConfig
 
 
-def told_positions(spark: SparkSession, cluster: ClusterConfig) -> DataFrame | None:
+def told_positions(spark: SparkSession, cluster: ClusterConfig, snapshot_id: int) -> DataFrame | None:
     """Rows of `fetch_positions`: of each client what was told last, and each place or line that tells nothing.
 
     None where the configuration names no place. A client of which nothing was true since `positions_max_age` is left
     out: it may have ended. Secrets are revealed in the plan's options: never log it.
     """
     sources = [
-        spark.read.format(p.source).options(**p.options()).load().withColumn("default_group", F.lit(p.group_id))
+        spark.read.format(p.source)
+        .options(**p.options(snapshot_id))
+        .load()
+        .withColumn("default_group", F.lit(p.group_id))
         for p in cluster.positions
     ]
     if not sources:

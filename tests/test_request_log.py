@@ -124,7 +124,7 @@ def test_what_a_session_does_not_list_is_where_it_was() -> None:
     begun = fetch("c", (0, 0), {0: 10, 1: 20}, 1)
     assert read(begun) == {("c", "t", 0): (10, 1), ("c", "t", 1): (20, 1)}
     assert read(begun, fetch("c", (7, 1), {1: 25}, 2)) == {("c", "t", 0): (10, 2), ("c", "t", 1): (25, 2)}
-    left = fetch("c", (7, 2), {}, 3, forgotten=[0])
+    left = fetch("c", (7, 1), {}, 3, forgotten=[0])
     assert read(begun, left) == {("c", "t", 0): (10, 1), ("c", "t", 1): (20, 3)}
     anew = fetch("c", (7, -1), {1: 30}, 4)
     assert read(begun, anew, fetch("c", (7, 1), {}, 5)) == {("c", "t", 0): (10, 1), ("c", "t", 1): (30, 5)}

@@ -66,7 +66,7 @@ def client_counters(positions: DataFrame) -> DataFrame:
 
     NULL at the first snapshot of a fetcher, and for clients without counters.
     """
-    rows = _observed(positions).where(F.col("partition").isNull())
+    rows = observed(positions).where(F.col("partition").isNull())
     # Only the old consumer has queues by topic, and counters by fetcher; librdkafka's are of another source.
     has_fetcher = F.col("fetcher").isNotNull() & F.col("requests_total").isNotNull()
     is_scraped = F.col("source") == "kafka_client_metrics"
@@ -86,6 +86,23 @@ def client_counters(positions: DataFrame) -> DataFrame:
     )
 
 
+def totals(positions: DataFrame) -> DataFrame:
+    """The counters of each client, summed over what it fetches from: CLIENT, requests, bytes.
+
+    Of several agents that tell of a client the one counts that tells most.
+    """
+    rows = observed(positions).where(F.col("partition").isNull() & F.col("topic").isNull())
+    agent = [*CLIENT, "instance", "source"]
+    return (
+        rows.groupBy(*agent, "fetcher")
+        .agg(F.max("requests_total").alias("requests"), F.max("bytes_total").alias("bytes"))
+        .groupBy(*agent)
+        .agg(F.sum("requests").alias("requests"), F.sum("bytes").alias("bytes"))
+        .groupBy(*CLIENT)
+        .agg(F.max("requests").alias("requests"), F.max("bytes").alias("bytes"))
+    )
+
+
 def client_partitions(positions: DataFrame) -> DataFrame:
     """A row for each partition that a client tells of in a snapshot, whichever of its agents told what.
 
@@ -101,7 +118,7 @@ def client_partitions(positions: DataFrame) -> DataFrame:
         "reported": F.when(F.coalesce(*_REPORTED).isNotNull(), reported),
     }
     return (
-        _observed(positions)
+        observed(positions)
         .where(F.col("partition").isNotNull())
         .join(F.broadcast(client_counters(positions)), [*CLIENT, "instance"], how="left")
         .groupBy(*CLIENT, *_PLACE)
@@ -131,7 +148,8 @@ def stale_lag() -> Column:
     return end - F.coalesce(F.col("reported_end"), position + F.col("reported_lag"))
 
 
-def _observed(positions: DataFrame) -> DataFrame:
+def observed(positions: DataFrame) -> DataFrame:
+    """The rows that tell something of a client, with its `instance`."""
     rows = positions.where(F.col("error").isNull() & F.col("client_id").isNotNull())
     return rows.withColumn("instance", instance())
 

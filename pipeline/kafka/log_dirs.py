@@ -146,7 +146,7 @@ def list_partitions(log_dir: str) -> list[PartitionDir]:
     """
     files, path = resolved(log_dir)
     try:
-        names = _names(files.get_file_info(fs.FileSelector(path)), fs.FileType.Directory)
+        names = entries(files.get_file_info(fs.FileSelector(path)), fs.FileType.Directory)
     except FAILURES as exc:
         raise ConfigError(f"log directory {shown(log_dir)!r} cannot be listed: {exc}") from None
     matches = filter(None, map(PARTITION_NAME.fullmatch, names))
@@ -164,7 +164,7 @@ def open_log(where: PartitionDir) -> PartitionLog | None:
     files, root = resolved(where.log_dir)
     path = f"{root.rstrip('/')}/{name}"
     try:
-        found = _names(files.get_file_info(fs.FileSelector(path)), fs.FileType.File)
+        found = entries(files.get_file_info(fs.FileSelector(path)), fs.FileType.File)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except FAILURES as exc:
@@ -192,7 +192,7 @@ def shown(log_dir: str) -> str:
     return f"{uri[1]}{uri[2]}" if uri else log_dir
 
 
-def _names(infos: Iterable[fs.FileInfo], kind: fs.FileType) -> dict[str, fs.FileInfo]:
+def entries(infos: Iterable[fs.FileInfo], kind: fs.FileType) -> dict[str, fs.FileInfo]:
     """Entries of one kind by name. Those whose names are no UTF-8 are none of Kafka's."""
     named: dict[str, fs.FileInfo] = {}
     for info in infos:

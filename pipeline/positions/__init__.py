@@ -6,9 +6,10 @@ or `spark.read.format("librdkafka_statistics").load("/var/log/app/statistics")`.
 
 from pyspark.sql import SparkSession
 
+from pipeline.positions.request_log_source import RequestLogSource
 from pipeline.positions.source import ClientMetricsSource, StatisticsSource
 
-SOURCES = (ClientMetricsSource, StatisticsSource)
+SOURCES = (ClientMetricsSource, StatisticsSource, RequestLogSource)
 
 
 def register(spark: SparkSession) -> None:

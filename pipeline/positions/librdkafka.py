@@ -9,18 +9,18 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pipeline.positions.position import Position, whole
+from pipeline.positions.position import Position, text, whole
 
 
-def of_statistics(text: str) -> list[Position]:
+def of_statistics(line: str) -> list[Position]:
     """The positions of one consumer's statistics. Raises ValueError where it is no such text."""
-    return of_parsed(parsed(text))
+    return of_parsed(parsed(line))
 
 
-def parsed(text: str) -> Any:
+def parsed(line: str) -> Any:
     """A JSON text. Raises ValueError where it is none, or is nested too deeply."""
     try:
-        return json.loads(text)
+        return json.loads(line)
     except RecursionError:
         raise ValueError("no statistics of librdkafka: nested too deeply") from None
 
@@ -32,7 +32,7 @@ def of_parsed(statistics: Any) -> list[Position]:
     client. A lag that is not known is -1 there. Whether a partition is paused is not told.
     """
     try:
-        client = str(statistics["client_id"])
+        client = text(statistics["client_id"])
         if statistics["type"] != "consumer":
             return []
         partitions = list(_partitions(statistics))
@@ -61,8 +61,8 @@ def _partitions(statistics: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[st
 def _position(client: str, topic: str, partition: Mapping[str, Any]) -> Position:
     return Position(
         client,
-        topic=topic,
-        partition=whole(partition["partition"]),
+        topic=text(topic),
+        partition=whole(partition["partition"], below=2**31),
         fetched_offset=_known(partition["next_offset"]),
         consumed_offset=_known(partition["app_offset"]),
         reported_lag=_known(lag := partition["consumer_lag"]),

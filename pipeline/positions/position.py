@@ -36,9 +36,16 @@ class Position(NamedTuple):
     as_of_ms: int | None = None
 
 
-def whole(number: Any) -> int:
-    """A number of a JSON text that fits a bigint. Raises TypeError where it is another value."""
-    if not isinstance(number, int) or isinstance(number, bool) or abs(number) >= 2**63:
+def text(value: Any) -> str:
+    """A text that a table can have: JSON may have half of a surrogate pair. Raises TypeError where it is none."""
+    if not isinstance(value, str) or value.encode(errors="replace").decode() != value:
+        raise TypeError(f"{str(value)[:40]!a} is no text")
+    return value
+
+
+def whole(number: Any, below: int = 2**63) -> int:
+    """A number of a JSON text, by default one that fits a bigint. Raises TypeError where it is another value."""
+    if not isinstance(number, int) or isinstance(number, bool) or abs(number) >= below:
         raise TypeError(f"{str(number)[:40]!r} is no whole number")
     return number
 

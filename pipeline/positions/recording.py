@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ from pipeline.config_file import problems_of
 from pipeline.consumer_config import ConsumerSettings
 from pipeline.errors import ConfigError
 from pipeline.positions.position import Position
-from pipeline.positions.request_log import RequestLog
+from pipeline.positions.request_log import RequestLog, times_ms
 
 AGENTS = ("jolokia", "prom")
 STATISTICS = ("statistics.jsonl", "statistics.jsonl.gz")
@@ -95,8 +96,8 @@ class Recording:
         due = sorted(self.rounds)
         with _opened(self.request_log) as lines:
             for line in lines:
-                at_ms = log.at_ms
-                while due and at_ms is not None and at_ms > due[0]:
+                times = times_ms(line, UTC)
+                while due and times and times[0] > due[0]:
                     yield due.pop(0), log.positions()
                 try:
                     log.read(line)

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, cast
+from functools import partial
+from typing import cast
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -15,9 +16,10 @@ from pyspark.sql.types import StructType
 
 from pipeline.errors import ConfigError
 from pipeline.kafka.options import refuse_unknown, several
+from pipeline.positions import reported
 from pipeline.positions.librdkafka import of_parsed, parsed
 from pipeline.positions.metrics import of_jolokia, of_prometheus, of_torn_prometheus
-from pipeline.positions.position import Position, of_metrics
+from pipeline.positions.position import Position, of_metrics, whole
 from pipeline.positions.texts import Access, Text, files_in, from_endpoint, from_file
 from pipeline.tables import FETCH_POSITIONS
 
@@ -26,6 +28,8 @@ POSITIONS = FETCH_POSITIONS.observed
 
 LATEST_MS = 253_402_300_800_000
 """The end of the year 9999, the last that a timestamp may have."""
+LATE_MS = 2_000
+"""A callback that is later than that was late; less may be what seconds are rounded by."""
 PLACES_PER_TASK = 16
 THREADS = 4
 Told = tuple[int, list[Position]]
@@ -47,7 +51,7 @@ class PositionsOptions:
         endpoints, paths = several(options.get("endpoints")), several(options.get("path"))
         if bool(endpoints) == bool(paths):
             raise ConfigError("one of the options 'endpoints' and 'path' is needed, several places with commas")
-        numbers = {name: _positive(name, options[name]) for name in ("timeout_ms", "most_bytes") if name in options}
+        numbers = {name: positive(name, options[name]) for name in ("timeout_ms", "most_bytes") if name in options}
         access = Access(options.get("user"), options.get("password"), options.get("ca_file"), **numbers)
         return cls(endpoints, paths, access)
 
@@ -80,7 +84,7 @@ class PositionsSource(DataSource):
 
 
 class ClientMetricsSource(PositionsSource):
-    """Consumers' metrics: Prometheus text, OpenMetrics or Jolokia's JSON, one answer a place."""
+    """Consumers' metrics: Prometheus text, OpenMetrics or Jolokia's JSON, one answer a place; lines of a reporter."""
 
     @classmethod
     def name(cls) -> str:
@@ -91,6 +95,9 @@ class ClientMetricsSource(PositionsSource):
     def told(text: Text) -> Iterator[Told | str]:
         """The positions of one scrape or answer. Of a torn scrape the lines that are whole count."""
         is_json = text.text.lstrip()[:1] in ("{", "[")
+        if is_json and '"mbean"' not in text.text:
+            yield from _of_lines(text, reported.of_line)
+            return
         try:
             yield text.captured_ms, of_metrics(of_jolokia(text.text) if is_json else of_prometheus(text.text))
         except ValueError as error:
@@ -109,13 +116,8 @@ class StatisticsSource(PositionsSource):
 
     @staticmethod
     def told(text: Text) -> Iterator[Told | str]:
-        """The positions of each line. A line that is torn costs only itself."""
-        for number, line in enumerate(filter(str.strip, text.text.splitlines()), 1):
-            try:
-                at_ms, statistics = _of_line(line, text.captured_ms)
-                yield at_ms, of_parsed(statistics)
-            except ValueError as error:
-                yield f"line {number}: {error}"
+        """The positions of each line."""
+        return _of_lines(text, partial(_of_statistics, captured_ms=text.captured_ms))
 
 
 class PositionsReader(DataSourceReader):
@@ -148,18 +150,34 @@ class PositionsReader(DataSourceReader):
         found: Iterator[Told | str] = iter([text.error]) if text.error else self.told(text)
         for one in found:
             if isinstance(one, str):
-                yield place | {"captured_at": _instant(text.captured_ms), "error": _one_line(one)}
+                yield place | {"captured_at": instant(text.captured_ms), "error": one_line(one)}
                 continue
             at_ms, positions = one
             for position in positions:
-                values = position._asdict()
-                as_of_ms = values.pop("as_of_ms")
-                as_of = _instant(at_ms if as_of_ms is None else as_of_ms)
-                yield place | values | {"captured_at": _instant(at_ms), "as_of": as_of}
+                yield place | row_of(position, at_ms)
 
 
-def _of_line(line: str, captured_ms: int) -> tuple[int, Any]:
-    """When a line was told, and its statistics. What librdkafka itself tells of the time is in seconds."""
+def row_of(position: Position, at_ms: int) -> dict[str, object]:
+    """The columns of POSITIONS that a position has, when it was told."""
+    values = position._asdict()
+    as_of_ms = values.pop("as_of_ms")
+    return values | {"captured_at": instant(at_ms), "as_of": instant(at_ms if as_of_ms is None else as_of_ms)}
+
+
+def _of_lines(text: Text, told: Callable[[str], Told]) -> Iterator[Told | str]:
+    """What each line tells. One that is torn costs only itself."""
+    for number, line in enumerate(filter(str.strip, text.text.splitlines()), 1):
+        try:
+            yield told(line)
+        except ValueError as error:
+            yield f"line {number}: {error}"
+
+
+def _of_statistics(line: str, captured_ms: int) -> Told:
+    """When a line was told, and what. What librdkafka itself tells of the time is in seconds.
+
+    The callback runs in poll alone: an application that polls late is told late what was true before.
+    """
     statistics = said = parsed(line)
     at_ms = captured_ms
     if isinstance(said, dict) and "statistics" in said:
@@ -168,18 +186,25 @@ def _of_line(line: str, captured_ms: int) -> tuple[int, Any]:
         at_ms = said["time"] * 1000
     if not isinstance(at_ms, int) or not 0 <= at_ms < LATEST_MS:
         raise ValueError(f"{str(at_ms)[:40]!r} is no time in epoch ms")
-    return at_ms, statistics
+    positions = of_parsed(statistics)
+    made_ms = whole(statistics.get("time", 0)) * 1000
+    if 0 < made_ms < at_ms - LATE_MS:
+        positions = [p._replace(as_of_ms=made_ms) for p in positions]
+    return at_ms, positions
 
 
-def _instant(epoch_ms: int) -> datetime:
+def instant(epoch_ms: int) -> datetime:
+    """Epoch ms in UTC."""
     return datetime.fromtimestamp(epoch_ms / 1000, UTC)
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
+    """What an error says, as a row may have it."""
     return " ".join(text.split())[:500]
 
 
-def _positive(name: str, value: str) -> int:
+def positive(name: str, value: str) -> int:
+    """The number that an option is. Raises ConfigError."""
     if not value.isdigit() or not int(value):
         raise ConfigError(f"option {name!r} must be a whole number above 0: {value!r}")
     return int(value)

@@ -1,0 +1,46 @@
+"""Keeps `client_divergence` and `findings`: what the snapshots that were just computed say of clients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pipeline.analytics.divergence import client_divergence
+from pipeline.analytics.fetchers import fetcher_states
+from pipeline.analytics.findings import SLOW_RESOLVED_AFTER, findings
+from pipeline.analytics.poll_loops import poll_states
+from pipeline.analytics.problems import problems
+from pipeline.lake import Lake, of_snapshots
+from pipeline.tables import CLIENT_DIVERGENCE, FETCH_POSITIONS, FINDINGS, LAG, WATERMARKS
+
+LOOK_BACK = 2
+"""Snapshots before a batch that states are told from: two intervals."""
+
+
+def keep_clients(lake: Lake, cluster: str, batch: Sequence[int], before: Sequence[int], settings: DataFrame) -> None:
+    """Write what positions say of the clients of a batch, whose `lag` is written; `before` are the snapshots before."""
+    ids = [*before[:LOOK_BACK], *batch]
+    lag, positions, ends = (lake.read_snapshots(t, cluster, ids) for t in (LAG, FETCH_POSITIONS, WATERMARKS))
+    known = lake.read_snapshots(CLIENT_DIVERGENCE, cluster, before[:LOOK_BACK])
+    new = F.col("snapshot_id").isin(list(batch))
+    lake.replace(
+        CLIENT_DIVERGENCE,
+        client_divergence(positions, lag, known, settings).where(new),
+        of_snapshots(cluster, batch),
+    )
+    divergence = lake.read_snapshots(CLIENT_DIVERGENCE, cluster, batch)
+    found = problems(
+        divergence,
+        fetcher_states(positions, ends, settings).where(new),
+        poll_states(lag, positions).where(new),
+        lag.where(new),
+    )
+    recent = lake.read_snapshots(CLIENT_DIVERGENCE, cluster, [*before[:SLOW_RESOLVED_AFTER], *batch])
+    told = recent.select("cluster", "snapshot_id", "client_id").distinct()
+    ended = F.coalesce(F.greatest("last_seen", "resolved_at"), "last_seen")
+    is_newer = F.col("resolved_at").isNull() | (ended >= F.timestamp_millis(F.lit(min(batch))))
+    earlier = lake.read(FINDINGS).where((F.col("cluster") == cluster) & is_newer)
+    rows = findings(found, told, earlier)
+    lake.merge(FINDINGS, rows, cluster, "WHEN MATCHED THEN UPDATE SET *")

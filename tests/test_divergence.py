@@ -1,0 +1,154 @@
+"""MaxLag beside consumer lag: the worked table of the article on ConsumerFetcherManager's MaxLag, and made cases."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from pipeline.analytics.clients import reader_positions
+from pipeline.analytics.divergence import client_divergence
+from pipeline.analytics.lag import compute_lag
+from pipeline.analytics.settings import settings_frame
+from pipeline.consumer_config import ConsumerSettings
+from pipeline.tables import (
+    CLIENT_DIVERGENCE,
+    COMMITTED_OFFSETS,
+    FETCH_POSITIONS,
+    GROUP_MEMBERS,
+    LAG,
+    WATERMARKS,
+)
+from tests.helpers.rows import frame
+
+# Partition: committed offset, log end.
+TABLE = {0: (353, 8727), 1: (258, 8702), 2: (307, 8615)}
+OFFSETS = [353, 258, 307]
+MINUTE_MS = 60_000
+POSITION = (
+    "snapshot_id as_of client_id fetcher topic partition reported_lag queue_chunks requests_total bytes_total "
+    "source endpoint"
+)
+METRICS = "kafka_client_metrics"
+
+
+class Snapshots:
+    """Successive snapshots of an old consumer of group and client `mgroup`, a minute apart."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+        self.positions: list[tuple[Any, ...]] = []
+        self.commits: list[tuple[Any, ...]] = []
+        self.ends: list[tuple[Any, ...]] = []
+
+    def add(self, lags: list[int], requests: int, committed: list[int], ends: list[int]) -> None:
+        """What its gauges read, and the truth: by partition."""
+        at = MINUTE_MS * (1 + len(self.ends) // 3)
+
+        def position(fetcher: str | None, topic: str | None, partition: int | None, *values: Any) -> None:
+            told = (
+                at,
+                datetime.fromtimestamp(at / 1000, UTC),
+                "mgroup",
+                fetcher,
+                topic,
+                partition,
+                *values,
+                METRICS,
+                "http://app:9404",
+            )
+            self.positions.append(told)
+
+        position("b:9092", None, None, None, None, requests, 100 * requests)
+        position(None, None, None, max(lags), None, None, None)
+        for partition, lag in enumerate(lags):
+            position(None, "mtopic", partition, lag, None, None, None)
+            position(str(partition), "mtopic", None, None, 1, None, None)
+            self.commits.append((at, "mgroup", "mtopic", partition, committed[partition]))
+            self.ends.append((at, "mtopic", partition, 0, ends[partition]))
+
+    def tables(self, clients: dict[str, ConsumerSettings]) -> tuple[DataFrame, DataFrame]:
+        """The rows of `lag`, and those of `client_divergence`."""
+        spark, settings = self.spark, settings_frame(self.spark, clients)
+        positions = frame(spark, FETCH_POSITIONS, POSITION, *self.positions)
+        commits = frame(
+            spark, COMMITTED_OFFSETS, "snapshot_id group_id topic partition committed_offset", *self.commits
+        )
+        ends = frame(spark, WATERMARKS, "snapshot_id topic partition log_start_offset high_watermark", *self.ends)
+        nobody, nothing = frame(spark, GROUP_MEMBERS, "group_id"), frame(spark, LAG, "group_id")
+        told = reader_positions(positions, ends, commits, nobody, nothing, settings)
+        rulers = spark.createDataFrame(
+            [], "cluster string, topic string, partition int, snapshot_id bigint, ruler binary"
+        )
+        lag = compute_lag(commits, ends, nobody, nothing, rulers, told=told)
+        before = frame(spark, CLIENT_DIVERGENCE, "group_id")
+        return lag, client_divergence(positions, lag, before, settings)
+
+
+@pytest.fixture
+def snapshots(spark: SparkSession) -> Snapshots:
+    return Snapshots(spark)
+
+
+def lagging(lag: DataFrame, at: int) -> dict[int, tuple[int | None, ...]]:
+    """By partition: fetched offset, consumer lag, fetcher lag, divergence."""
+    found = lag.where(f"snapshot_id = {MINUTE_MS * at}").collect()
+    return {r.partition: (r.fetched_offset, r.consumer_lag, r.fetcher_lag, r.divergence) for r in found}
+
+
+def test_the_worked_table_of_the_article(snapshots: Snapshots) -> None:
+    """With a tiny fetch.message.max.bytes: MaxLag is 8443 once a message of partition 1 was pulled."""
+    ends = [end for _, end in TABLE.values()]
+    snapshots.add([8374, 8444, 8308], 1, OFFSETS, ends)
+    snapshots.add([8374, 8444, 8308], 2, OFFSETS, ends)
+    snapshots.add([8374, 8443, 8308], 3, OFFSETS, ends)
+    lag, divergence = snapshots.tables({})
+    # Whether the fetcher is at work is not known at the first look.
+    assert lagging(lag, 1)[1] == (None, 8444, None, None)
+    assert lagging(lag, 2) == {0: (353, 8374, 8374, 0), 1: (258, 8444, 8444, 0), 2: (307, 8308, 8308, 0)}
+    assert lagging(lag, 3) == {0: (353, 8374, 8374, 0), 1: (259, 8444, 8443, 1), 2: (307, 8308, 8308, 0)}
+    last = divergence.where(f"snapshot_id = {3 * MINUTE_MS}").collect()[0]
+    assert (last.group_id, last.max_lag, last.max_fetcher_lag, last.sum_fetcher_lag) == ("mgroup", 8443, 8443, 25125)
+    assert (last.max_consumer_lag, last.sum_consumer_lag) == (8444, 25126)
+    assert (last.max_divergence, last.sum_divergence, last.verdict) == (1, 1, "truthful")
+
+
+def test_with_default_buffers_max_lag_is_0_and_blind(snapshots: Snapshots) -> None:
+    """All of the table fits into one chunk, so everything is fetched and nothing seems to lag."""
+    ends = [end for _, end in TABLE.values()]
+    for number in (1, 2, 3):
+        snapshots.add([0, 0, 0], number, OFFSETS, ends)
+    lag, divergence = snapshots.tables({})
+    assert lagging(lag, 3) == {0: (8727, 8374, 0, 8374), 1: (8702, 8444, 0, 8444), 2: (8615, 8308, 0, 8308)}
+    rows = divergence.orderBy("snapshot_id").collect()
+    assert [r.verdict for r in rows] == [None, "blind", "blind"]
+    assert (rows[-1].max_lag, rows[-1].max_divergence, rows[-1].hidden_lag) == (0, 8444, 8444)
+    assert rows[-1].since == rows[1].captured_at
+
+
+def test_a_queue_hides_as_many_records_as_it_holds(snapshots: Snapshots) -> None:
+    """Each fetch brings 100 bytes and 25 records, of 4 bytes: two chunks of 1,000 bytes hide 500."""
+    for number in range(1, 8):
+        fetched = 25 * number
+        snapshots.add([900 - fetched, 900, 900], number, [fetched, 0, 0], [900, 900, 900])
+    settings = ConsumerSettings.of_properties({"queued.max.message.chunks": 2, "fetch.message.max.bytes": 1_000})
+    last = snapshots.tables({"mgroup": settings})[1].orderBy("snapshot_id").collect()[-1]
+    assert (last.record_bytes, last.queue_records) == (4, 500)
+    # Three threads, as it has three queues.
+    assert last.buffer_bound_bytes == 3 * 2 * 1_000
+
+
+def test_a_gauge_whose_counters_stand_still_is_stale_while_logs_grow(snapshots: Snapshots) -> None:
+    for number, requests in enumerate((1, 2, 2, 2, 3)):
+        snapshots.add([0, 0, 0], requests, [100, 100, 100], [100 + 10 * number] * 3)
+    lag, divergence = snapshots.tables({})
+    assert [r.verdict for r in divergence.orderBy("snapshot_id").collect()][2:4] == ["truthful", "stale"]
+    # It stands where it was when an answer came last, and is at the end again with the next.
+    assert [lagging(lag, at)[0][0] for at in (2, 3, 4, 5)] == [110, 110, 110, 140]
+
+
+def test_commits_that_are_late_are_no_fault_of_the_gauge(snapshots: Snapshots) -> None:
+    """Ten records a minute, and committed once a minute: up to twenty may be read and not committed."""
+    for number in range(1, 4):
+        snapshots.add([0, 0, 0], number, [100 + 10 * number - 20] * 3, [100 + 10 * number] * 3)
+    assert [r.verdict for r in snapshots.tables({})[1].orderBy("snapshot_id").collect()][1:] == ["truthful"] * 2

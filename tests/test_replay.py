@@ -1,0 +1,248 @@
+"""Recordings of real clients, replayed into a lake: the rungs, verdicts and findings, against independent truth."""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from jobs import replay as job
+from pipeline.errors import ConfigError
+from pipeline.lake import Lake
+from pipeline.replay import replay
+from pipeline.tables import CLIENT_DIVERGENCE, FETCH_POSITIONS, FINDINGS, LAG, SNAPSHOTS
+from tests.helpers.quiet import config
+from tests.helpers.recordings import by_partition, table, unpacked
+
+SECOND_MS = 1_000
+SAMPLE_MS = 2_000
+NOW = datetime(2026, 11, 22, tzinfo=UTC)
+Rows = Callable[[Any, str], DataFrame]
+RECORDINGS = ("legacy-a1-maxlag", "legacy-a2-blocked", "librdkafka", "modern-b", "modern-b-slow", "request-log")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("replayed")
+
+
+@pytest.fixture(scope="module")
+def lake(spark: SparkSession, folder: Path) -> Lake:
+    settings = config(folder, "any", {"any": "127.0.0.1:1"})
+    lake = Lake(spark, settings.lake)
+    for name in RECORDINGS:
+        assert replay(lake, settings, unpacked(name, folder), name, lambda: NOW) > 0
+    return lake
+
+
+@pytest.fixture(scope="module")
+def rows(lake: Lake) -> Rows:
+    """The rows of a table that are of one recording."""
+
+    def rows(table: Any, recording: str) -> DataFrame:
+        return lake.read(table).where(F.col("cluster") == recording)
+
+    return rows
+
+
+def finding(rows: Rows, recording: str, kind: str) -> Any:
+    """The one finding of a kind, with its times in epoch ms."""
+    names = ("first_seen", "last_seen", "resolved_at")
+    times = {f"{name}_ms": F.unix_millis(name) for name in names}
+    (found,) = rows(FINDINGS, recording).where(F.col("kind") == kind).withColumns(times).collect()
+    return found
+
+
+def kinds(rows: Rows, recording: str) -> set[tuple[str, str]]:
+    return {(r.kind, r.client_id) for r in rows(FINDINGS, recording).collect()}
+
+
+def test_each_round_is_a_snapshot_of_its_own_time(rows: Rows, folder: Path) -> None:
+    rounds = sorted(int(f.stem) for f in (folder / "modern-b" / "aggregator" / "jolokia").iterdir())
+    ledger = rows(SNAPSHOTS, "modern-b").orderBy("snapshot_id").collect()
+    assert [r.snapshot_id for r in ledger] == rounds
+    assert {r.status for r in ledger} == {"complete"}
+    of_lag = rows(LAG, "modern-b").select("snapshot_id", F.unix_millis("captured_at").alias("at_ms")).distinct()
+    assert {(r.snapshot_id, r.at_ms) for r in of_lag.collect()} == {(at_ms, at_ms) for at_ms in rounds}
+    lines = (folder / "librdkafka" / "statistics.jsonl").read_text().splitlines()
+    told = rows(SNAPSHOTS, "librdkafka").select("snapshot_id").collect()
+    assert {r.snapshot_id for r in told} == {json.loads(line)["ts"] for line in lines}
+
+
+def test_again_it_adds_nothing(lake: Lake, folder: Path) -> None:
+    settings = config(folder, "any", {"any": "127.0.0.1:1"})
+    versions = {t.name: lake.spark.sql(f"DESCRIBE HISTORY {lake.identifier(t)}").count() for t in (LAG, FINDINGS)}
+    assert replay(lake, settings, folder / "modern-b", "modern-b", lambda: NOW) == 0
+    again = {t.name: lake.spark.sql(f"DESCRIBE HISTORY {lake.identifier(t)}").count() for t in (LAG, FINDINGS)}
+    assert again == versions
+
+
+@pytest.mark.parametrize(
+    ("recording", "positions", "least"),
+    [
+        ("modern-b", "aggregator/positions.csv", 0.97),
+        ("modern-b", "ledger/positions.csv", 0.97),
+        ("modern-b-slow", "worker-1/positions.csv", 0.97),
+        ("librdkafka", "positions.csv", 0.97),
+    ],
+)
+def test_consumed_is_the_position_of_the_application(
+    rows: Rows, folder: Path, recording: str, positions: str, least: float
+) -> None:
+    printed = by_partition(table(folder / recording / positions))
+    clients = {line["client_id"] for lines in printed.values() for line in lines}
+    told, asked, wrong = 0, 0, []
+    for row in rows(LAG, recording).where(F.col("client_id").isin(*clients)).collect():
+        lines = [line for line in printed[row.topic, row.partition] if line["client_id"] == row.client_id]
+        before = [int(r["position"]) for r in lines if int(r["ts"]) <= row.snapshot_id]
+        after = [int(r["position"]) for r in lines if int(r["ts"]) >= row.snapshot_id + SECOND_MS]
+        if before and after and before[-1] > 0:
+            asked += 1
+            told += row.consumed_offset is not None
+            if row.consumed_offset is not None and not before[-1] <= row.consumed_offset <= after[0]:
+                wrong.append((row.snapshot_id, row.topic, row.partition, row.consumed_offset, before[-1], after[0]))
+    assert wrong == []
+    assert asked >= 100
+    assert told >= least * asked
+
+
+def test_the_request_log_s_fetched_offset_is_between_the_position_and_the_end(rows: Rows, folder: Path) -> None:
+    printed = by_partition(table(folder / "request-log" / "positions.csv"))
+    found = rows(LAG, "request-log").where("client_id = 'shop-agg-1' AND fetched_offset IS NOT NULL").collect()
+    assert len(found) >= 300
+    for row in found:
+        lines = [line for line in printed[row.topic, row.partition] if int(line["ts"]) <= row.snapshot_id]
+        # What was deleted under a paused partition is skipped at once.
+        if lines and (row.topic, row.partition) != ("clicks", 0):
+            assert int(lines[-1]["position"]) <= row.fetched_offset <= row.high_watermark + 1
+
+
+def test_stale_lag_names_the_paused_and_the_slow_topic(rows: Rows) -> None:
+    def largest(recording: str, client: str) -> dict[str, int]:
+        lag = rows(LAG, recording).where(F.col("client_id") == client)
+        return {r.topic: r.stale for r in lag.groupBy("topic").agg(F.max("stale_lag").alias("stale")).collect()}
+
+    paused = largest("modern-b", "shop-agg-1")
+    # 882 was the position, 1972 the end of clicks-0 in the last round before it was resumed.
+    assert paused["clicks"] == 1972 - 882
+    assert max(stale for topic, stale in paused.items() if topic != "clicks") < 50
+    slow = largest("modern-b-slow", "billing-worker-1")
+    assert slow["page_views"] > 1_200
+
+
+def test_a_reader_behind_an_open_transaction_is_measured_to_what_it_may_read(rows: Rows) -> None:
+    stuck = rows(LAG, "modern-b").where("client_id = 'ledger-rc' AND partition = 0 AND snapshot_id > 1795255760000")
+    found = stuck.where("snapshot_id < 1795255800000").collect()
+    assert len(found) >= 15
+    assert {r.last_stable_offset for r in found} == {220}
+    assert all(-3 <= r.stale_lag <= 3 and r.high_watermark - r.consumed_offset > 100 for r in found)
+
+
+def test_a_blocked_connector_is_one_finding_with_its_culprit_and_victims(rows: Rows) -> None:
+    asleep_ms = 1795255108265
+    found = finding(rows, "legacy-a2-blocked", "blocked_connector")
+    assert (found.group_id, found.client_id, found.topic) == ("backend", "backend", "order.events")
+    assert asleep_ms < found.first_seen_ms <= asleep_ms + 3 * SAMPLE_MS
+    assert found.resolved_at is None
+    evidence = json.loads(found.evidence)
+    assert evidence["culprit_topic"] == "order.events"
+    assert evidence["victim_topics"] == ["mail_queue", "web-clicks"]
+    assert "order.events" in found.summary
+    assert found.last_seen_ms == rows(SNAPSHOTS, "legacy-a2-blocked").agg(F.max("snapshot_id")).collect()[0][0]
+
+
+def test_in_a_stall_the_fetched_offset_stands_still_and_fetcher_lag_grows(rows: Rows) -> None:
+    """MaxLag says 0 all the time."""
+    stalled = rows(LAG, "legacy-a2-blocked").where("snapshot_id > 1795255115000").orderBy("snapshot_id")
+    for topic in ("order.events", "web-clicks", "mail_queue"):
+        found = stalled.where((F.col("topic") == topic) & (F.col("partition") == 0)).collect()
+        assert len({r.fetched_offset for r in found}) == 1
+        assert found[-1].fetcher_lag > 1_000
+        assert all(r.fetched_offset <= r.high_watermark for r in found)
+        assert all(r.divergence + r.fetcher_lag == r.consumer_lag for r in found)
+    told = rows(CLIENT_DIVERGENCE, "legacy-a2-blocked").where("snapshot_id > 1795255115000").collect()
+    assert {(r.max_lag, r.verdict) for r in told} == {(0, "stale")}
+
+
+def test_max_lag_of_default_buffers_is_blind_and_of_small_ones_truthful(rows: Rows) -> None:
+    def verdicts(client: str) -> list[Any]:
+        found = rows(CLIENT_DIVERGENCE, "legacy-a1-maxlag").where(F.col("client_id") == client)
+        return found.orderBy("snapshot_id").collect()
+
+    blind = [r for r in verdicts("mgroup") if r.verdict]
+    assert {r.verdict for r in blind} <= {"blind", "stale"}
+    assert {r.max_lag for r in blind} == {0}
+    assert all(r.max_consumer_lag > 6_500 and r.max_divergence > 6_000 for r in blind)
+    truthful = [r for r in verdicts("mgroup-small") if r.verdict]
+    assert {r.verdict for r in truthful} == {"truthful"}
+    # 40 to 60 records are in its queues, or processed and not committed; a queue hides one chunk of 2048 bytes.
+    assert all(r.max_divergence < 100 for r in truthful)
+    assert all(10 <= r.queue_records <= 25 for r in truthful if r.queue_records)
+    assert len(truthful) > 60
+
+
+def test_a_message_that_is_too_large_is_told_apart_from_a_blocked_connector(rows: Rows) -> None:
+    assert ("too_large_message", "mgroup-ten") in kinds(rows, "legacy-a1-maxlag")
+    assert ("blocked_connector", "mgroup-ten") not in kinds(rows, "legacy-a1-maxlag")
+    assert "fetch.message.max.bytes" in finding(rows, "legacy-a1-maxlag", "too_large_message").summary
+
+
+@pytest.mark.parametrize(
+    ("recording", "topic", "from_ms", "to_ms"),
+    [
+        ("modern-b", "clicks", 1795255742431, 1795255797442),
+        ("librdkafka", "shop-paused", 1795258605516, 1795258640689),
+    ],
+)
+def test_paused_partitions_are_one_finding_that_is_resolved(
+    rows: Rows, recording: str, topic: str, from_ms: int, to_ms: int
+) -> None:
+    found = finding(rows, recording, "paused_partition")
+    assert (found.topic, found.partitions) == (topic, [0, 1])
+    assert from_ms < found.first_seen_ms
+    # It goes on with what is in its queue after it was resumed.
+    assert to_ms - 2 * SAMPLE_MS <= found.last_seen_ms < found.resolved_at_ms <= to_ms + 4 * SAMPLE_MS
+
+
+@pytest.mark.parametrize(
+    ("recording", "client", "topic"),
+    [("modern-b-slow", "billing-worker-1", "invoices"), ("librdkafka", "shop.client-1", "shop.slow")],
+)
+def test_the_slow_topic_of_a_poll_loop_is_named(rows: Rows, recording: str, client: str, topic: str) -> None:
+    found = finding(rows, recording, "slow_consumer")
+    assert (found.client_id, found.topic) == (client, topic)
+
+
+def test_healthy_clients_have_no_findings(rows: Rows) -> None:
+    assert kinds(rows, "modern-b") == {("paused_partition", "shop-agg-1"), ("blind_gauge", "shop-agg-1")}
+    assert {client for _, client in kinds(rows, "legacy-a1-maxlag")} >= {"mgroup", "mgroup-ten"}
+    assert ("blind_gauge", "mgroup-small") not in kinds(rows, "legacy-a1-maxlag")
+
+
+def test_what_was_told_keeps_its_place_and_no_path_of_a_machine(rows: Rows) -> None:
+    places = {r.endpoint for r in rows(FETCH_POSITIONS, "modern-b").select("endpoint").distinct().collect()}
+    assert "aggregator/jolokia/1795255699058.json" in places
+    assert not any(place.startswith("/") for place in places)
+
+
+def test_a_folder_without_a_recording_is_refused(lake: Lake, folder: Path, tmp_path: Path) -> None:
+    settings = config(folder, "any", {"any": "127.0.0.1:1"})
+    with pytest.raises(ConfigError, match="holds no recording"):
+        replay(lake, settings, tmp_path, "x", lambda: NOW)
+    with pytest.raises(ConfigError, match="is no folder"):
+        replay(lake, settings, tmp_path / "absent", "x", lambda: NOW)
+    (tmp_path / "jolokia").mkdir()
+    (tmp_path / "jolokia" / "1795255699058.json").write_text("{")
+    (tmp_path / "truth.csv").write_text("ts,group,topic,partition,log_start,high_watermark,committed\n1,g,t,x,0,0,0\n")
+    with pytest.raises(ConfigError, match=r"truth.csv: line 2"):
+        replay(lake, settings, tmp_path, "x", lambda: NOW)
+
+
+def test_the_job_asks_for_a_recording(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        job.main(["--config", "conf/local.toml"])
+    assert "--recording" in capsys.readouterr().err

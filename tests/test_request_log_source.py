@@ -1,0 +1,371 @@
+"""The data source of brokers' request logs: what it tells bit by bit, however the files are cut, renamed and packed."""
+
+import gzip
+import random
+import shutil
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipeline.errors import ConfigError
+from pipeline.positions.request_log import RequestLog
+from pipeline.positions.request_log_source import (
+    HEAD_BYTES,
+    LINE_BYTES,
+    RequestLogOptions,
+    RequestLogSource,
+    _BrokerLog,
+)
+from pipeline.positions.source import POSITIONS
+from tests.helpers.recordings import by_partition, table, unpacked
+
+Rows = list[dict[str, Any]]
+CLIENTS = {"shop-agg-1", "ledger-rc", "ledger-ru"}
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return unpacked("request-log", tmp_path_factory.mktemp("recordings"))
+
+
+@pytest.fixture(scope="module")
+def lines(recording: Path) -> list[str]:
+    return (recording / "request.log").read_text().splitlines(keepends=True)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    (tmp_path / "broker-1").mkdir()
+    return tmp_path / "broker-1" / "kafka-request.log"
+
+
+def told(*paths: Path, state: Path | None = None, batch: object = None, **options: str) -> Rows:
+    """What a session without Spark is told; sorted, as the order means nothing."""
+    options |= {"path": ",".join(map(str, paths))}
+    if state:
+        options |= {"state": str(state), "batch": str(batch)}
+    reader = RequestLogSource(options).reader(POSITIONS)
+    rows = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+    return sorted(rows, key=str)
+
+
+def errors(rows: Rows) -> list[str]:
+    return [row["error"] for row in rows if row["error"]]
+
+
+def positions(rows: Rows) -> dict[tuple[str, str, int], int]:
+    return {(r["client_id"], r["topic"], r["partition"]): r["fetched_offset"] for r in rows if r["topic"]}
+
+
+def same_place(rows: Rows) -> Rows:
+    return [row | {"endpoint": None} for row in rows]
+
+
+def written_at(line: str) -> datetime:
+    """When a line says that it was written."""
+    return datetime.fromisoformat(line[1:24].replace(",", ".")).replace(tzinfo=UTC)
+
+
+def append(log: Path, content: bytes) -> None:
+    with log.open("ab") as file:
+        file.write(content)
+
+
+def roll_over(log: Path, number: int, packed: bool) -> None:
+    """As log4j does it hourly; a file may be packed then."""
+    rolled = log.rename(log.with_name(f"{log.name}.2026-11-21-{number:02}"))
+    if packed:
+        rolled.with_name(f"{rolled.name}.gz").write_bytes(gzip.compress(rolled.read_bytes()))
+        rolled.unlink()
+
+
+@pytest.fixture(scope="module")
+def steps(recording: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Rows]:
+    """What is told in many small batches; some are taken twice, and the log is rolled over meanwhile."""
+    folder, chance = tmp_path_factory.mktemp("steps"), random.Random(532)
+    content = (recording / "request.log").read_bytes()
+    cuts = [0, *sorted(chance.sample(range(len(content)), 90)), len(content)]
+    (folder / "broker").mkdir()
+    log, found = folder / "broker" / "kafka-request.log", []
+    for number, (begin, end) in enumerate(pairwise(cuts)):
+        line_end = content.rfind(b"\n", begin, end) + 1
+        if number % 9 == 8 and line_end:  # a file ends with a whole line, as in log4j
+            append(log, content[begin:line_end])
+            roll_over(log, number, packed=number % 2 == 0)
+            append(log, content[line_end:end])
+        else:
+            append(log, content[begin:end])
+        found.append(told(log.parent, state=folder / "state", batch=number))
+        if number % 4 == 0:
+            assert told(log.parent, state=folder / "state", batch=number) == found[-1]
+    assert len(list(log.parent.iterdir())) > 5
+    return found
+
+
+def test_many_small_batches_tell_what_one_go_tells(recording: Path, steps: list[Rows]) -> None:
+    whole = told(recording / "request.log")
+    assert same_place(steps[-1]) == same_place(whole)
+    assert {row["client_id"] for row in whole} == CLIENTS
+    assert [error for rows in steps for error in errors(rows)] == []
+
+
+def test_each_batch_is_between_the_applications_position_and_the_high_watermark(
+    recording: Path, steps: list[Rows]
+) -> None:
+    ends = by_partition(table(recording / "truth.csv"))
+    applications = table(recording / "positions.csv")
+    compared = 0
+    for client in CLIENTS:
+        for place, truth in by_partition([r for r in applications if r["client_id"] == client]).items():
+            for rows in steps:
+                for row in (r for r in rows if (r["client_id"], r["topic"], r["partition"]) == (client, *place)):
+                    as_of_ms = row["as_of"].timestamp() * 1_000
+                    consumed = [int(r["position"]) for r in truth if int(r["ts"]) < as_of_ms]
+                    end = [int(r["high_watermark"]) for r in ends[place] if int(r["ts"]) >= as_of_ms]
+                    if consumed and end:
+                        assert consumed[-1] <= row["fetched_offset"] <= end[0]
+                        compared += 1
+    assert compared > 500
+
+
+def test_spark_reads_two_brokers(spark: SparkSession, lines: list[str], tmp_path: Path) -> None:
+    brokers = [tmp_path / "broker-1", tmp_path / "broker-2"]
+    halves = lines[:2_000], lines
+    for broker, half in zip(brokers, halves, strict=True):
+        broker.mkdir()
+        (broker / "request.log.gz").write_bytes(gzip.compress("".join(half).encode()))
+    spark.dataSource.register(RequestLogSource)
+    options = {"state": str(tmp_path / "state"), "batch": "7"}
+    frame = spark.read.format("kafka_request_log").options(**options).load(",".join(map(str, brokers)))
+    rows = frame.collect()
+    assert set(frame.columns) == set(POSITIONS.names)
+    assert {row.source for row in rows} == {"kafka_request_log"}
+    for broker, half in zip(brokers, halves, strict=True):
+        mine = [row for row in rows if row.endpoint == str(broker)]
+        assert {row.client_id for row in mine} == CLIENTS
+        assert {row.captured_at.astimezone(UTC) for row in mine} == {written_at(half[-1])}
+    assert sorted(map(str, frame.collect())) == sorted(map(str, rows))
+    assert len(list((tmp_path / "state").iterdir())) == 2
+
+
+def test_a_batch_of_which_no_state_was_kept_is_read_as_if_for_the_first_time(
+    log: Path, lines: list[str], tmp_path: Path
+) -> None:
+    state, backup = tmp_path / "state", tmp_path / "backup"
+    log.write_text("".join(lines[:1_500]))
+    told(log.parent, state=state, batch=1)
+    shutil.copytree(state, backup)
+    append(log, "".join(lines[1_500:3_000]).encode())
+    killed = told(log.parent, state=state, batch=2)
+    shutil.rmtree(state)
+    backup.rename(state)
+    (state / f"{next(state.iterdir()).name}.unfinished").write_bytes(b"half a sta")
+    assert told(log.parent, state=state, batch=3) == killed
+    log.write_text("".join(lines))
+    # Between batches nothing is told twice, nor left out.
+    assert told(log.parent, state=state, batch=4) == told(log.parent)
+
+
+def test_a_batch_without_news_tells_what_was_true_and_since_when(log: Path, lines: list[str], tmp_path: Path) -> None:
+    log.write_text("".join(lines))
+    first = told(log.parent, state=tmp_path / "state", batch=1)
+    assert told(log.parent, state=tmp_path / "state", batch=2) == first
+    assert {row["captured_at"] for row in first} == {written_at(lines[-1])}
+    assert all(row["as_of"] <= row["captured_at"] for row in first)
+
+
+def test_a_line_that_has_not_ended_is_left_for_the_next_time(log: Path, lines: list[str], tmp_path: Path) -> None:
+    log.write_text("".join(lines[:300]) + lines[300][:400])
+    rows = told(log.parent, state=tmp_path / "state", batch=1)
+    assert errors(rows) == []
+    assert {row["captured_at"] for row in rows} == {written_at(lines[299])}
+    append(log, lines[300][400:].encode())
+    rows = told(log.parent, state=tmp_path / "state", batch=2)
+    assert errors(rows) == []
+    assert {row["captured_at"] for row in rows} == {written_at(lines[300])}
+
+
+def test_lines_that_are_refused_are_counted_by_file(log: Path, lines: list[str], tmp_path: Path) -> None:
+    fetches = [line for line in lines if '"requestApiKeyName":"FETCH"' in line]
+    torn = [line[:500] + "\n" for line in fetches[20:32]]
+    wild = fetches[40].replace('"partition":', '"partition":99999999999')
+    log.write_text("".join(lines[:6] + torn[:1] + lines[6:1_000] + torn[1:]))
+    rows = told(log.parent, state=tmp_path / "state", batch=1)
+    assert told(log.parent, state=tmp_path / "state", batch=1) == rows
+    (row,) = [row for row in rows if row["error"]]
+    assert row["error"].startswith("12 lines refused, the first: line 7: no line of Kafka's request log: '[2026-11-21")
+    assert row["endpoint"] == str(log)
+    assert positions(rows) == positions(told_of(lines[:1_000], tmp_path))
+    append(log, b"\xff\0 garbage\n" + wild.encode())
+    (error,) = errors(told(log.parent, state=tmp_path / "state", batch=2))
+    assert error.startswith("1 line refused, the first: line 1014: ")
+
+
+def told_of(lines: Sequence[str], folder: Path) -> Rows:
+    """What one file of lines tells."""
+    (folder / "one.log").write_text("".join(lines))
+    return told(folder / "one.log")
+
+
+def test_what_cannot_be_read_costs_only_itself(log: Path, lines: list[str], tmp_path: Path) -> None:
+    log.write_text("".join(lines[2_000:]))
+    packed = gzip.compress("".join(lines[:2_000]).encode())
+    torn = log.with_name(f"{log.name}.1.gz")
+    torn.write_bytes(packed[: len(packed) // 2])
+    log.with_name("server.log").write_text("[2026-11-21 10:00:00,000] INFO started (kafka.server.KafkaServer)\n")
+    (tmp_path / "empty").mkdir()
+    rows = told(log.parent, tmp_path / "empty", tmp_path / "none", state=tmp_path / "state", batch=1)
+    failed = {row["endpoint"]: row["error"] for row in rows if row["error"]}
+    assert failed.pop(str(torn)).startswith("cannot be read from byte ")
+    assert failed.pop(str(tmp_path / "empty")) == "no file in the folder has 'request' in its name"
+    assert failed.pop(str(tmp_path / "none")) == "is no file and no folder that can be read: FileNotFoundError"
+    assert failed == {}
+    assert {row["client_id"] for row in rows if row["topic"]} == CLIENTS
+    # Whole at last, its lines are older than what is known: they turn nothing back.
+    torn.write_bytes(packed)
+    later = told(log.parent, state=tmp_path / "state", batch=2)
+    assert errors(later) == []
+    assert positions(later) == positions(told_of(lines, tmp_path))
+
+
+def test_a_log_that_was_cut_is_begun_anew(log: Path, lines: list[str], tmp_path: Path) -> None:
+    state, copy = tmp_path / "state", log.with_name(f"{log.name}.1")
+    log.write_text("".join(lines[:1_000]))
+    first = told(log.parent, state=state, batch=1)
+    # As logrotate's copytruncate does it; while it copies there are two files that begin alike.
+    copy.write_text("".join(lines[:300]))
+    assert told(log.parent) == first
+    assert told(log.parent, state=state, batch=2) == first
+    copy.write_text("".join(lines[:1_000]))
+    log.write_text("".join(lines[1_000:1_200]))
+    assert told(log.parent, state=state, batch=3) == told(log.parent)
+    log.write_text("".join(lines[1_000:1_050]) + lines[1_050][:300] + "\n")
+    (error,) = errors(told(log.parent, state=state, batch=4))
+    assert error.startswith("1 line refused, the first: line 51: ")
+    # Cut to less than its first line, it tells nothing by which another file could be taken for it.
+    log.write_text(lines[1_000][:-9])
+    told(log.parent, state=state, batch=5)
+    assert len(lines[1_000]) > HEAD_BYTES + 9
+    for number, begin in ((2, 1_200), (3, 1_300)):
+        log.with_name(f"{log.name}.{number}").write_text("".join(lines[begin : begin + 100]))
+    later = told(log.parent, state=state, batch=6)
+    assert positions(later) == positions(told_of(lines[:1_050] + lines[1_200:1_400], tmp_path))
+
+
+def test_a_file_that_is_renamed_while_it_is_read_is_read_the_next_time(log: Path, lines: list[str]) -> None:
+    log.write_text("".join(lines[:100]))
+    broker = _BrokerLog(str(log.parent), RequestLog(), 1_000_000)
+    (file,), _ = broker._listed()
+    roll_over(log, 10, packed=False)
+    log.write_text("".join(lines[100:200]))
+    broker._read_on(file)
+    assert broker.errors == [(str(log), "cannot be read from byte 0 on: FileNotFoundError")]
+    assert (broker.log.at_ms, file.known.position) == (None, 0)
+
+
+def test_a_batch_reads_no_more_than_it_may(log: Path, lines: list[str], tmp_path: Path) -> None:
+    log.write_text("".join(lines[:2_500]))
+    roll_over(log, 10, packed=True)
+    log.write_text("".join(lines[2_500:]))
+    bound = 1_000_000
+    found: list[Rows] = []
+    while not found or errors(found[-1]):
+        found.append(told(log.parent, state=tmp_path / "state", batch=len(found), most_bytes=str(bound)))
+    size = sum(map(len, lines))
+    assert size // (2 * bound) < len(found) <= size // bound + 1
+    assert errors(found[0]) == ["more than 1000000 bytes are new: not all was read"]
+    assert found[-1] == told(log.parent)
+
+
+def test_a_line_without_an_end_is_not_waited_for(log: Path, lines: list[str]) -> None:
+    append(log, "".join(lines[:100]).encode())
+    with log.open("r+b") as file:
+        file.truncate(log.stat().st_size + LINE_BYTES + 5_000_000)  # zeros, as after a power failure
+    append(log, ("\n" + "".join(lines[100:200])).encode())
+    assert {row["captured_at"] for row in told(log)} == {written_at(lines[199])}
+    bounded = told(log, most_bytes=str(LINE_BYTES - 1_000_000))
+    assert {row["captured_at"] for row in bounded} == {written_at(lines[99])}
+
+
+def test_a_client_that_is_silent_for_a_day_is_forgotten(log: Path, lines: list[str], tmp_path: Path) -> None:
+    log.write_text("".join(lines[:2_000]))
+    roll_over(log, 10, packed=False)
+    assert {row["client_id"] for row in told(log.parent, state=tmp_path / "state", batch=1)} == CLIENTS
+    of_next_day = [line.replace("[2026-11-21", "[2026-11-22") for line in lines[2_000:] if "ledger-rc" in line]
+    log.write_text("".join(of_next_day))
+    rows = told(log.parent, state=tmp_path / "state", batch=2)
+    assert {row["client_id"] for row in rows} == {"ledger-rc"}
+    # What was read long ago and is still there is not read again.
+    assert told(log.parent, state=tmp_path / "state", batch=3) == rows
+
+
+def test_a_session_that_is_forgotten_turns_nothing_back(log: Path, lines: list[str]) -> None:
+    of_client = [line for line in lines[:2_000] if '"clientId":"ledger-rc"' in line and '"FETCH"' in line]
+    session = '"sessionId":442455871'
+    assert session in of_client[0]
+    later = of_client[0].replace(session, '"sessionId":0').replace("[2026-11-21 10", "[2026-11-22 09")
+    last = later.replace("[2026-11-22 09", "[2026-11-22 11").replace('"partition":', '"partition":1')
+    log.write_text("".join([*of_client, later, last]))
+    assert {p: o for (_, _, p), o in positions(told(log)).items()} == {0: 0, 1: 0, 10: 0, 11: 0}
+
+
+def test_times_are_those_of_the_brokers_time_zone(log: Path, lines: list[str]) -> None:
+    # On 25 October 2026 Berlin has 2 o'clock at 0:00 UTC, and again at 1:00 UTC.
+    hours = {"2026-10-25 01:10": 23, "2026-10-25 02:50": 0, "2026-10-25 02:20": 1, "2026-10-25 03:00": 2}
+    fetch = next(line for line in lines if '"requestApiKeyName":"FETCH"' in line)
+    for local, expected in hours.items():
+        append(log, f"[{local}{fetch[17:]}".encode())
+        (at,) = {row["captured_at"] for row in told(log, timezone="Europe/Berlin")}
+        assert (at.hour, at.minute) == (expected, int(local[-2:]))
+
+
+def test_topics_without_metadata_are_named_by_a_file(recording: Path, lines: list[str], log: Path) -> None:
+    log.write_text("".join(line for line in lines if '"METADATA"' not in line))
+    assert {len(topic) for _, topic, _ in positions(told(log))} == {22}
+    named = positions(told(log, topics_file=str(recording / "topic_ids.csv")))
+    assert named == positions(told(recording / "request.log"))
+
+
+def test_a_state_that_is_damaged_or_cannot_be_kept_is_told(log: Path, lines: list[str], tmp_path: Path) -> None:
+    log.write_text("".join(lines[:1_000]))
+    state = tmp_path / "state"
+    first = told(log.parent, state=state, batch=1)
+    for damaged in (b"", b"torn", gzip.compress(b"[]"), gzip.compress(b"{}")[:-9]):
+        (file,) = state.iterdir()
+        file.write_bytes(damaged)
+        rows = told(log.parent, state=state, batch=2)
+        (error,) = errors(rows)
+        assert error.startswith("the state is damaged, the log is read anew: ")
+        assert [row for row in rows if not row["error"]] == first
+    rows = told(log.parent, state=log / "below-a-file", batch=1)
+    assert [error.split(":")[0] for error in errors(rows)] == ["the state cannot be written"]
+    assert [row for row in rows if not row["error"]] == first
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "option 'path' is needed"),
+        ({"path": "/a,/b,/a/"}, "option 'path' names a place twice"),
+        ({"path": "/a", "state": "/s"}, "options 'state' and 'batch' need each other"),
+        ({"path": "/a", "bach": "1"}, "unknown option 'bach'"),
+        ({"path": "/a", "most_bytes": "0"}, "option 'most_bytes' must be a whole number above 0"),
+        ({"path": "/a", "timezone": "Mars/Crater"}, "option 'timezone': 'Mars/Crater' is no name of a time zone"),
+        ({"path": "nowhere://user:secret@a/b"}, "'nowhere://a/b' is no path and no URI"),
+    ],
+)
+def test_wrong_options_are_named(options: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        RequestLogOptions.parse(options)
+
+
+def test_a_file_of_topics_that_is_none_is_named(log: Path, lines: list[str]) -> None:
+    log.write_text(lines[0])
+    for file in (log, log.with_name("none.csv")):
+        with pytest.raises(ConfigError, match=r"option 'topics_file': .* is no CSV file of topic and topic_id"):
+            told(log, topics_file=str(file))
