@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipeline.analytics.divergence import client_divergence
@@ -12,6 +11,7 @@ from pipeline.analytics.fetchers import fetcher_states
 from pipeline.analytics.findings import SLOW_RESOLVED_AFTER, findings
 from pipeline.analytics.poll_loops import poll_states
 from pipeline.analytics.problems import problems
+from pipeline.consumer_config import ConsumerSettings
 from pipeline.lake import Lake, of_snapshots
 from pipeline.tables import CLIENT_DIVERGENCE, FETCH_POSITIONS, FINDINGS, LAG, WATERMARKS
 
@@ -19,7 +19,9 @@ LOOK_BACK = 2
 """Snapshots before a batch that states are told from: two intervals."""
 
 
-def keep_clients(lake: Lake, cluster: str, batch: Sequence[int], before: Sequence[int], settings: DataFrame) -> None:
+def keep_clients(
+    lake: Lake, cluster: str, batch: Sequence[int], before: Sequence[int], settings: Mapping[str, ConsumerSettings]
+) -> None:
     """Write what positions say of the clients of a batch, whose `lag` is written; `before` are the snapshots before."""
     ids = [*before[:LOOK_BACK], *batch]
     lag, positions, ends = (lake.read_snapshots(t, cluster, ids) for t in (LAG, FETCH_POSITIONS, WATERMARKS))
@@ -42,5 +44,7 @@ def keep_clients(lake: Lake, cluster: str, batch: Sequence[int], before: Sequenc
     ended = F.coalesce(F.greatest("last_seen", "resolved_at"), "last_seen")
     is_newer = F.col("resolved_at").isNull() | (ended >= F.timestamp_millis(F.lit(min(batch))))
     earlier = lake.read(FINDINGS).where((F.col("cluster") == cluster) & is_newer)
-    rows = findings(found, told, earlier)
-    lake.merge(FINDINGS, rows, cluster, "WHEN MATCHED THEN UPDATE SET *")
+    # At most a few for each client. A MERGE would read what they are made of once more.
+    rows = findings(found, told, earlier).collect()
+    if rows:
+        lake.merge(FINDINGS, rows, cluster, "WHEN MATCHED THEN UPDATE SET *")

@@ -18,7 +18,6 @@ from pyspark.sql import functions as F
 
 from pipeline.analytics import lag as lag_analytics
 from pipeline.analytics.clients import reader_positions
-from pipeline.analytics.settings import settings_frame
 from pipeline.client_tables import keep_clients
 from pipeline.config import Config
 from pipeline.consumer_config import ConsumerSettings
@@ -98,7 +97,6 @@ def compute_cluster(
         before = computed_before(lake, cluster, ids[0])
         earlier = up_to_complete(before)
         has_positions = any(p.has_positions for p in batch)
-        settings = settings_frame(lake.spark, clients)
         commits, watermarks, members = (
             lake.read_snapshots(t, cluster, ids) for t in (COMMITTED_OFFSETS, WATERMARKS, GROUP_MEMBERS)
         )
@@ -106,7 +104,7 @@ def compute_cluster(
         if has_positions:
             positions = lake.read_snapshots(FETCH_POSITIONS, cluster, [*earlier[:1], *ids])
             just_before = lake.read_snapshots(LAG, cluster, earlier[:1])
-            told = reader_positions(positions, watermarks, commits, members, just_before, settings)
+            told = reader_positions(positions, watermarks, commits, members, just_before, clients)
         rows = lag_analytics.compute_lag(
             commits, watermarks, members, lake.read_snapshots(LAG, cluster, earlier), index.rulers(ids), placing, told
         )
@@ -114,7 +112,7 @@ def compute_cluster(
         now = clock()
         keep_histograms(lake, cluster, ids, earlier, now)
         if has_positions:
-            keep_clients(lake, cluster, ids, [b.snapshot_id for b in before], settings)
+            keep_clients(lake, cluster, ids, [b.snapshot_id for b in before], clients)
         marks = [(cluster, JOB, p.snapshot_id, utc_date(p.snapshot_id), p.run_id, now) for p in batch]
         lake.merge(COMPUTED, marks, cluster)
         index.keep()

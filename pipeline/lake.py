@@ -181,14 +181,10 @@ class Lake:
 
         through_conflicts(write)
 
-    def merge(
-        self, table: Table, rows: Sequence[tuple[Any, ...]] | DataFrame, cluster: str, matched: str = ""
-    ) -> Merged:
+    def merge(self, table: Table, rows: Sequence[tuple[Any, ...]], cluster: str, matched: str = "") -> Merged:
         """Insert the rows whose key is absent; where it is there, do what the `matched` clause says. One commit."""
         on = " AND ".join(f"t.{column} <=> s.{column}" for column in table.key)
-        if not isinstance(rows, DataFrame):
-            rows = self.spark.createDataFrame(list(rows), table.schema)
-        with self._view(rows) as view:
+        with self._view(self.spark.createDataFrame(list(rows), table.schema)) as view:
             statement = (
                 f"MERGE INTO {self.identifier(table)} t USING {view} s ON t.cluster = '{cluster}' AND {on} "
                 f"{matched} WHEN NOT MATCHED THEN INSERT *"

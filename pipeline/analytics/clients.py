@@ -5,6 +5,8 @@ Clients tell different parts of it (docs/design.md, "Clients' positions"); what 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -12,6 +14,7 @@ from pipeline.analytics.consumed import consumed_by_lead
 from pipeline.analytics.fetched import COUNTERS, fetched_by_lag, with_moved
 from pipeline.analytics.readers import PARTITION, READER
 from pipeline.analytics.settings import with_settings
+from pipeline.consumer_config import ConsumerSettings
 
 CLIENT = ["cluster", "snapshot_id", "client_id"]
 _PLACE = ["topic", "partition"]
@@ -30,7 +33,7 @@ def reader_positions(
     committed_offsets: DataFrame,
     group_members: DataFrame,
     previous: DataFrame,
-    settings: DataFrame,
+    settings: Mapping[str, ConsumerSettings],
 ) -> DataFrame:
     """What clients tell of each READER of the snapshots that the bronze frames hold; of several clients the newest.
 
@@ -38,7 +41,7 @@ def reader_positions(
     client of read_committed). A client whose group is not known is left out.
 
     `previous` are the rows of `lag` of the snapshot just before, whose positions are among `positions` too: what was
-    known then stays known while a client stands still. `settings` is a `settings_frame`.
+    known then stays known while a client stands still. `settings` are those of consumers.
     """
     groups = _groups(group_members, committed_offsets, previous)
     rows = with_settings(client_partitions(positions), settings, "client_id")

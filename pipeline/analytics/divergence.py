@@ -6,13 +6,15 @@ are full it stands still. The Java consumer's records-lag is as of the records t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F
 
 from pipeline.analytics.clients import CLIENT, client_counters, observed, totals
 from pipeline.analytics.fetch_memory import Kind, buffer_bound, consumer_settings
 from pipeline.analytics.settings import with_settings
-from pipeline.consumer_config import KAFKA_NAMES
+from pipeline.consumer_config import KAFKA_NAMES, ConsumerSettings
 from pipeline.tables import CLIENT_DIVERGENCE, LONG
 
 COMMIT_MS = 60_000
@@ -25,7 +27,9 @@ _LAGS = ("fetcher_lag", "consumer_lag", "divergence")
 _SERIES = ["cluster", "group_id", "client_id"]
 
 
-def client_divergence(positions: DataFrame, lag: DataFrame, previous: DataFrame, settings: DataFrame) -> DataFrame:
+def client_divergence(
+    positions: DataFrame, lag: DataFrame, previous: DataFrame, settings: Mapping[str, ConsumerSettings]
+) -> DataFrame:
     """The rows of `client_divergence` of the successive snapshots that `positions` and `lag` are of.
 
     The application's lag is from consumed_offset where that is known, else from the commit; that may be late by what
@@ -94,7 +98,7 @@ def _gauges(positions: DataFrame) -> DataFrame:
     return gauges.join(moved, CLIENT, how="left").join(totals(positions), CLIENT, how="left")
 
 
-def _lags(lag: DataFrame, settings: DataFrame) -> DataFrame:
+def _lags(lag: DataFrame, settings: Mapping[str, ConsumerSettings]) -> DataFrame:
     """The lags of clients by group: what the table has of them, and what the verdict needs.
 
     max_app_lag: the largest lag of the application; noise: by how much less a gauge may read without anybody's fault.
@@ -172,7 +176,7 @@ def _buffer_bound() -> Column:
         .otherwise("java")
     )
     # A function with type hints would be taken for one of pandas or Arrow.
-    bound = F.udf(lambda *values: _bound_of(*values), LONG)
+    bound = F.udf(lambda *values: _bound_of(*values), LONG)  # noqa: PLW0108
     return bound(kind, "settings", "threads", "partitions", F.nullif("brokers", F.lit(0)))
 
 

@@ -8,10 +8,13 @@ stand still (a fetcher with nothing to fetch asks again each fetch.wait.max.ms) 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from pipeline.analytics.settings import with_settings
+from pipeline.consumer_config import ConsumerSettings
 
 QUEUED_MAX_MESSAGE_CHUNKS = 2
 """Chunks that the queue of a thread holds, by default."""
@@ -19,7 +22,7 @@ QUEUED_MAX_MESSAGE_CHUNKS = 2
 _CLIENT = ["cluster", "snapshot_id", "client_id"]
 
 
-def fetcher_states(positions: DataFrame, log_ends: DataFrame, settings: DataFrame) -> DataFrame:
+def fetcher_states(positions: DataFrame, log_ends: DataFrame, settings: Mapping[str, ConsumerSettings]) -> DataFrame:
     """The state of each fetcher at each snapshot but the first, and the topics that explain it.
 
     cluster, snapshot_id, client_id, fetcher; state: `fetching`; `idle`, where it asks and gets nothing; `blocked`,
@@ -30,7 +33,7 @@ def fetcher_states(positions: DataFrame, log_ends: DataFrame, settings: DataFram
 
     `positions` are rows of fetch_positions of successive snapshots (cluster, snapshot_id, client_id, fetcher, topic,
     queue_chunks, requests_total, bytes_total), `log_ends` those of watermarks (cluster, snapshot_id, topic,
-    high_watermark), `settings` a `settings_frame`.
+    high_watermark), `settings` those of consumers.
     """
     by_topic = Window.partitionBy("cluster", "topic").orderBy("snapshot_id")
     ends = log_ends.groupBy("cluster", "snapshot_id", "topic").agg(F.sum("high_watermark").alias("end"))

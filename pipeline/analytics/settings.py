@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -27,18 +27,19 @@ SETTINGS = (
 """The columns of ConsumerSettings; NULL where nothing is said."""
 
 
-def settings_frame(spark: SparkSession, settings: Mapping[str, ConsumerSettings]) -> DataFrame:
-    """`name`, a client id or a group, and `settings`: a row for each table `[clients."NAME"]`."""
-    rows = [(name, tuple(getattr(s, f) for f in SETTINGS.names)) for name, s in settings.items()]
-    return spark.createDataFrame(rows, StructType().add("name", STRING).add("settings", SETTINGS))
+def with_settings(rows: DataFrame, settings: Mapping[str, ConsumerSettings], *names: str) -> DataFrame:
+    """`rows` with a column `settings`: of each setting the first that is said of what one of the columns `names` has.
 
-
-def with_settings(rows: DataFrame, settings: DataFrame, *names: str) -> DataFrame:
-    """`rows` with `settings`: of each setting the first that is said of one of the columns `names`."""
+    `settings` are the tables `[clients."NAME"]`, by client id or group.
+    """
+    if not settings:
+        return rows.withColumn("settings", F.struct(*(F.lit(None).cast(f.dataType).alias(f.name) for f in SETTINGS)))
+    said = [(name, tuple(getattr(s, f) for f in SETTINGS.names)) for name, s in settings.items()]
+    frame = rows.sparkSession.createDataFrame(said, StructType().add("name", STRING).add("said", SETTINGS))
     found = []
     for number, name in enumerate(names):
-        of_name = settings.select(F.col("name").alias(f"name_{number}"), F.col("settings").alias(f"settings_{number}"))
+        of_name = frame.select(F.col("name").alias(f"name_{number}"), F.col("said").alias(f"said_{number}"))
         rows = rows.join(F.broadcast(of_name), rows[name] == F.col(f"name_{number}"), how="left")
-        found.append(f"settings_{number}")
+        found.append(f"said_{number}")
     first = F.struct(*(F.coalesce(*(F.col(s)[f] for s in found)).alias(f) for f in SETTINGS.names))
     return rows.withColumn("settings", first).drop(*found, *(f"name_{n}" for n in range(len(names))))
