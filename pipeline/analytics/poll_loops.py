@@ -35,8 +35,8 @@ def poll_states(lag: DataFrame, positions: DataFrame) -> DataFrame:
     cluster, snapshot_id, CLIENT_PARTITION; unread: records from consumed_offset to last_stable_offset; moved, grown:
     by how much either has moved since the snapshot before; is_waiting: it has not moved though its log has grown;
     is_slow: its client has hardly asked and has fallen behind, for two intervals; is_paused: it waits while its client
-    asks, for two intervals, or has gone without while the client got records of others. `lag` and `positions` are rows
-    of successive snapshots.
+    asks, for two intervals, or has gone without while the client got records of others; or the client tells it. `lag`
+    and `positions` are rows of successive snapshots.
     """
     series = Window.partitionBy(*CLIENT_PARTITION).orderBy("snapshot_id")
     of_client = Window.partitionBy(*CLIENT)
@@ -51,7 +51,8 @@ def poll_states(lag: DataFrame, positions: DataFrame) -> DataFrame:
     is_asking = F.col("asked_per_s") >= ASKING_PER_S
     return (
         lag.where(F.col("consumed_offset").isNotNull())
-        .join(F.broadcast(asking(positions)), CLIENT)
+        .join(F.broadcast(asking(positions)), CLIENT, how="left")
+        .join(F.broadcast(_told_paused(positions)), [*CLIENT, "topic", "partition"], how="left")
         # What is beyond an open transaction some cannot read: it is not what keeps a partition.
         .withColumn("end", F.coalesce("last_stable_offset", "high_watermark"))
         .withColumns(
@@ -63,12 +64,27 @@ def poll_states(lag: DataFrame, positions: DataFrame) -> DataFrame:
             }
         )
         .withColumn("is_waiting", (F.col("moved") == 0) & (F.col("grown") > 0) & (F.col("unread") > 0))
-        .withColumn("is_behind", ~is_asking & (F.sum("moved").over(of_client) < F.sum("grown").over(of_client)))
+        .withColumn(
+            "is_behind",
+            F.coalesce(~is_asking, F.lit(False)) & (F.sum("moved").over(of_client) < F.sum("grown").over(of_client)),
+        )
         .withColumn("run", F.sum(F.coalesce(~F.col("is_waiting"), F.lit(True)).cast("int")).over(series))
         .withColumn("left_out", F.sum(is_left_out.cast("int")).over(run))
-        .withColumn("waits_while_asking", F.col("is_waiting") & is_asking)
+        .withColumn("waits_while_asking", F.coalesce(F.col("is_waiting") & is_asking, F.lit(False)))
         .withColumn("is_slow", twice("is_behind"))
-        .withColumn("is_paused", twice("waits_while_asking") | (F.col("is_waiting") & (F.col("left_out") > 0)))
+        .withColumn(
+            "is_paused",
+            F.coalesce(
+                F.col("told_paused") & (F.col("unread") > 0),
+                twice("waits_while_asking") | (F.col("is_waiting") & (F.col("left_out") > 0)),
+            ),
+        )
         .where(F.col("moved").isNotNull())
         .select(*CLIENT_PARTITION, "snapshot_id", "unread", "moved", "grown", "is_waiting", "is_slow", "is_paused")
     )
+
+
+def _told_paused(positions: DataFrame) -> DataFrame:
+    """The partitions of which a client itself tells whether they are paused: CLIENT, topic, partition, told_paused."""
+    told = positions.where(F.col("is_paused").isNotNull() & F.col("partition").isNotNull())
+    return told.groupBy(*CLIENT, "topic", "partition").agg(F.max_by("is_paused", "as_of").alias("told_paused"))

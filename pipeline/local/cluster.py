@@ -92,11 +92,15 @@ class Cluster:
         self,
         main_class: str,
         *arguments: str,
+        agent: str | None = None,
         stdout: Output = subprocess.DEVNULL,
         stderr: Output = subprocess.DEVNULL,
     ) -> subprocess.Popen[str]:
-        """Start one of Kafka's command line tools in the background; it ends with this Kafka at the latest."""
-        return self._children.start(self._tools.command(main_class, *arguments), stdout, stderr)
+        """Start one of Kafka's command line tools in the background; it ends with this Kafka at the latest.
+
+        `agent` is that of `JavaTools.command`.
+        """
+        return self._children.start(self._tools.command(main_class, *arguments, agent=agent), stdout, stderr)
 
     def end_tool(self, process: subprocess.Popen[str], grace_s: float = 3.0) -> None:
         """End a spawned tool: SIGTERM, and SIGKILL after `grace_s` seconds; one that has ended is fine."""

@@ -40,11 +40,21 @@ class JavaTools:
         self._log4j.write_text(LOG4J)
 
     def command(
-        self, main_class: str, *arguments: str, log: Path | None = None, level: str = "WARN", heap_mb: int = 256
+        self,
+        main_class: str,
+        *arguments: str,
+        agent: str | None = None,
+        log: Path | None = None,
+        level: str = "WARN",
+        heap_mb: int = 256,
     ) -> list[str]:
-        """The command line that runs `main_class`, logging to `log` (default: tools.log of the folder)."""
+        """The command line that runs `main_class`, logging to `log` (default: tools.log of the folder).
+
+        `agent` is what a `-javaagent:` of one of the jars says: its file, and its own options after an equals sign.
+        """
         return [
             *(java(), f"-Xmx{heap_mb}m", *QUICK_START, *QUIET, *self._sharing(), self.marker),
+            *([f"-javaagent:{self.jars}/{agent}"] if agent else ()),
             f"-Dlog4j2.configurationFile={self._log4j}",
             f"-Dlaglake.log={log or self.directory / 'tools.log'}",
             f"-Dlaglake.level={level}",

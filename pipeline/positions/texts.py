@@ -105,7 +105,7 @@ def _asked(url: str, access: Access) -> requests.Response:
     asked = [{"type": "read", "mbean": bean} for bean in BEANS] if JOLOKIA.search(url) else None
     return requests.request(
         "POST" if asked else "GET",
-        url,
+        f"{url.rstrip('/')}/" if asked else url,  # Jolokia 2 knows no other form
         json=asked,
         auth=(access.user, access.password or "") if access.user is not None else None,
         verify=access.ca_file or True,

@@ -1,0 +1,249 @@
+"""The whole way with live clients: Java consumers under two agents, kafka-python and confluent-kafka."""
+
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from subprocess import DEVNULL, PIPE
+from typing import Any
+
+import confluent_kafka
+import pytest
+from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from pipeline.config import load_config
+from pipeline.derive import compute_lag
+from pipeline.lake import Lake
+from pipeline.local.agents import Agent, jmx_exporter, jolokia
+from pipeline.local.broker import EmbeddedKafka
+from pipeline.local.console_reader import CONSOLE_CONSUMER
+from pipeline.local.topics import create_topics
+from pipeline.reporters.confluent import StatisticsFile
+from pipeline.reporters.kafka_python import PositionsFile
+from pipeline.snapshot import take_snapshots
+from pipeline.tables import CLIENT_DIVERGENCE, FETCH_POSITIONS, FINDINGS, LAG, SNAPSHOTS
+from tests.helpers.kafka import member, wait_for
+from tests.helpers.quiet import write_config
+
+TOPICS = {"live-slow": 2, "live-steady": 1, "live-paused": 2, "live-stats": 1}
+PAUSED = TopicPartition("live-paused", 0)
+DEAD = "http://127.0.0.1:1/metrics"
+SNAPSHOTS_TAKEN = 3
+
+
+@pytest.fixture(scope="module")
+def lake(kafka: EmbeddedKafka, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """The lake after some snapshots of a cluster with all these clients."""
+    folder = tmp_path_factory.mktemp("live")
+    with KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers) as admin:
+        create_topics(admin, TOPICS)
+    agents = {"live-slow": jmx_exporter(folder), "live-steady": jolokia()}
+    with ExitStack() as stack:
+        stack.enter_context(writing(kafka.bootstrap_servers))
+        for name, agent in agents.items():
+            stack.enter_context(java_consumer(kafka, name, agent, is_slow=name == "live-slow"))
+        stack.enter_context(paused_python(kafka, folder / "python" / "positions.jsonl"))
+        stack.enter_context(polling_confluent(kafka.bootstrap_servers, folder / "stats" / "app.jsonl"))
+        config = load_config(written_config(folder, kafka, agents), {})
+        wait_for(lambda: all((folder / place).exists() for place in ("python/positions.jsonl", "stats/app.jsonl")))
+        wait_for(lambda: committed(kafka.bootstrap_servers, "live-slow"))
+        time.sleep(3)
+        for _ in range(SNAPSHOTS_TAKEN):
+            (outcome,) = take_snapshots(spark, config, ["live"], None, now)
+            assert outcome.status == "partial", outcome.message
+            time.sleep(1.5)
+    compute_lag(spark, config, ["live"], now)
+    return Lake(spark, config.lake)
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def written_config(folder: Path, kafka: EmbeddedKafka, agents: dict[str, Agent]) -> Path:
+    path = write_config(folder, "live", {"live": kafka.bootstrap_servers})
+    endpoints = json.dumps([DEAD, *(agent.endpoint for agent in agents.values())])
+    sources = {
+        "kafka_client_metrics": [f"endpoints = {endpoints}", f'paths = ["{folder}/python"]'],
+        "librdkafka_statistics": [f'paths = ["{folder}/stats"]'],
+    }
+    with path.open("a") as file:
+        for source, places in sources.items():
+            for place in places:
+                file.write(f'\n[[clusters.live.positions]]\nsource = "{source}"\n{place}\n')
+    return path
+
+
+@contextmanager
+def writing(servers: str) -> Iterator[None]:
+    """A few hundred records a second for every partition."""
+    ended = threading.Event()
+
+    def write() -> None:
+        producer = KafkaProducer(bootstrap_servers=servers)
+        while not ended.wait(0.05):
+            for topic, partitions in TOPICS.items():
+                for partition in range(partitions):
+                    for _ in range(10):
+                        producer.send(topic, b"x" * 500, partition=partition)
+        producer.close(timeout=5)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+@contextmanager
+def java_consumer(kafka: EmbeddedKafka, name: str, agent: Agent, *, is_slow: bool) -> Iterator[None]:
+    """Kafka's console consumer. What it prints is taken slowly from the slow one: a fifth of what comes in."""
+    properties = {"client.id": f"{name}-1", "auto.offset.reset": "earliest", "auto.commit.interval.ms": "500"}
+    process = kafka.spawn_tool(
+        CONSOLE_CONSUMER,
+        *("--bootstrap-server", kafka.bootstrap_servers, "--topic", name, "--group", name),
+        *(argument for item in properties.items() for argument in ("--command-property", "=".join(item))),
+        agent=agent.option,
+        stdout=PIPE if is_slow else DEVNULL,
+    )
+    ended = threading.Event()
+
+    def take() -> None:
+        while process.stdout and not ended.wait(0.1):
+            os.read(process.stdout.fileno(), 4_000)
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        kafka.end_tool(process)
+        thread.join()
+
+
+@contextmanager
+def paused_python(kafka: EmbeddedKafka, file: Path) -> Iterator[None]:
+    """A consumer that reads partition 1 and has paused 0."""
+    file.parent.mkdir()
+    ended = threading.Event()
+    options: dict[str, Any] = {"client_id": "live-python", "auto_offset_reset": "earliest"}
+    with member(kafka, "live-paused", PAUSED.topic, partitions=2, **options) as consumer:
+        consumer.pause(PAUSED)
+        PositionsFile(file, interval_s=0.5).watch(consumer)
+
+        def poll() -> None:
+            while not ended.is_set():
+                consumer.poll(timeout_ms=100)
+
+        thread = threading.Thread(target=poll)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+
+@contextmanager
+def polling_confluent(servers: str, file: Path) -> Iterator[None]:
+    file.parent.mkdir()
+    ended = threading.Event()
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": "live-stats",
+            "client.id": "live-rdkafka",
+            "auto.offset.reset": "earliest",
+            "statistics.interval.ms": 500,
+            "stats_cb": StatisticsFile(file),
+        }
+    )
+    consumer.subscribe(["live-stats"])
+
+    def poll() -> None:
+        while not ended.is_set():
+            consumer.poll(0.1)
+
+    thread = threading.Thread(target=poll)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        consumer.close()
+
+
+def committed(servers: str, group: str) -> bool:
+    with KafkaAdminClient(bootstrap_servers=servers) as admin:
+        return bool(admin.list_group_offsets([group])[group])
+
+
+def newest(lake: Lake, group: str) -> list[Any]:
+    """Its rows of lag in the last snapshot."""
+    lag = lake.read(LAG)
+    last = lag.agg(F.max("snapshot_id")).collect()[0][0]
+    rows = lag.where((F.col("snapshot_id") == last) & (F.col("group_id") == group)).orderBy("partition").collect()
+    assert len(rows) == TOPICS[group]
+    return list(rows)
+
+
+@pytest.mark.parametrize("group", ["live-slow", "live-steady"])
+def test_a_java_consumer_s_position_is_known_under_either_agent(lake: Lake, group: str) -> None:
+    for row in newest(lake, group):
+        assert row.client_id == f"{group}-1"
+        assert 0 < row.consumed_offset <= row.high_watermark
+        # It commits what it has handed out, twice a second, while it polls.
+        assert row.consumed_offset >= row.committed_offset
+
+
+def test_a_poll_loop_that_stands_still_is_a_slow_consumer(lake: Lake) -> None:
+    found = lake.read(FINDINGS).where("client_id = 'live-slow-1' AND kind = 'slow_consumer'").collect()
+    assert [(row.group_id, row.resolved_at) for row in found] == [("live-slow", None)]
+    assert sum(row.stale_lag for row in newest(lake, "live-slow")) > 100
+    verdicts = lake.read(CLIENT_DIVERGENCE).where("client_id = 'live-slow-1'").orderBy("snapshot_id").collect()
+    assert verdicts[-1].verdict in ("blind", "stale")
+
+
+def test_a_steady_reader_has_no_findings(lake: Lake) -> None:
+    clients = {row.client_id for row in lake.read(FINDINGS).collect()}
+    assert clients.isdisjoint({"live-steady-1", "live-rdkafka"})
+
+
+def test_a_paused_partition_of_kafka_python_is_found(lake: Lake) -> None:
+    paused, read = newest(lake, "live-paused")
+    assert paused.consumed_offset < 2_000 < read.consumed_offset
+    found = lake.read(FINDINGS).where("client_id = 'live-python' AND kind = 'paused_partition'").collect()
+    assert [(row.group_id, row.topic, row.partitions) for row in found] == [("live-paused", "live-paused", [0])]
+
+
+def test_librdkafka_tells_both_rungs(lake: Lake) -> None:
+    (row,) = newest(lake, "live-stats")
+    assert row.client_id == "live-rdkafka"
+    assert 0 < row.consumed_offset <= row.fetched_offset
+    # It was told up to half a second before the log end was read.
+    assert row.fetched_offset <= row.high_watermark
+    assert row.buffered == row.fetched_offset - row.consumed_offset
+
+
+def test_a_dead_endpoint_makes_snapshots_partial_and_costs_nothing_else(lake: Lake) -> None:
+    ledger = lake.read(SNAPSHOTS).orderBy("snapshot_id").collect()
+    assert len(ledger) == SNAPSHOTS_TAKEN
+    assert {row.status for row in ledger} == {"partial"}
+    for row in ledger:
+        ((what, where, error, count),) = row.errors
+        assert (what, where, count) == ("fetch_positions", DEAD, 1)
+        assert error == "ConnectionError"
+        assert row.rows["fetch_positions"] > 10
+    told = lake.read(FETCH_POSITIONS).where("error IS NULL").select("client_id").distinct().collect()
+    clients = {"live-slow-1", "live-steady-1", "live-python", "live-rdkafka"}
+    assert {row.client_id for row in told} == clients
