@@ -104,7 +104,7 @@ def parser(
             metavar="FOLDER",
             required=True,
             help="what was recorded: jolokia/ or prom/ (here or in a folder for each client), statistics.jsonl, or "
-            "request.log, beside truth.csv with what the brokers had; docs/replay.md says more",
+            "request.log, beside truth.csv with what the brokers had; docs/positions.md says more",
         )
     result.add_argument(
         "--cluster",
