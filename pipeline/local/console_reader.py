@@ -5,6 +5,7 @@ from pathlib import Path
 from kafka import KafkaAdminClient
 
 from pipeline.local.actors import Actor
+from pipeline.local.agents import jmx_exporter
 from pipeline.local.broker import EmbeddedKafka
 from pipeline.local.errors import WorkloadError
 from pipeline.local.plan import TopicPlan
@@ -14,19 +15,24 @@ LOOK_EVERY_S = 0.5
 
 
 class ConsoleReader(Actor):
-    """A healthy reader with `group.protocol=consumer`; its records go nowhere, its complaints into a file."""
+    """A healthy reader with `group.protocol=consumer`; its records go nowhere, its complaints into a file.
+
+    jmx_exporter serves its metrics at `endpoint`.
+    """
 
     def __init__(self, kafka: EmbeddedKafka, group_id: str, topic: TopicPlan) -> None:
         super().__init__(f"{group_id}-1", kafka.bootstrap_servers)
         self._kafka = kafka
         self._group_id = group_id
         self._topic = topic
+        self._agent = jmx_exporter(kafka.directory)
+        self.endpoint = self._agent.endpoint
 
     def act(self) -> None:
         """Settled with its first commit; an end of the program that nobody asked for is an error."""
         complaints = self._kafka.directory / f"{self.name}.log"
         with complaints.open("w") as file:
-            process = self._kafka.spawn_tool(*self._command(), stderr=file)
+            process = self._kafka.spawn_tool(*self._command(), agent=self._agent.option, stderr=file)
         try:
             with KafkaAdminClient(bootstrap_servers=self.bootstrap_servers, client_id=f"{self.name}-watch") as admin:
                 while not self.wait(LOOK_EVERY_S):

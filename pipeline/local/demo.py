@@ -35,6 +35,12 @@ root = "{lake}"
 schedule = "1s"
 [clusters.demo]
 bootstrap_servers = ["{servers}"]
+[[clusters.demo.positions]]
+source = "kafka_client_metrics"
+endpoints = ["{endpoint}"]
+[[clusters.demo.positions]]
+source = "kafka_client_metrics"
+paths = ["{positions}"]
 """
 
 
@@ -136,12 +142,21 @@ def run_jobs(servers: str, say: Callable[[str], None]) -> int:
     from jobs import cli, run, snapshot
     from pipeline.config import load_config
     from pipeline.lake import Lake
+    from pipeline.local.workload import endpoint_file, positions_folder
     from pipeline.report import format_groups, groups_table
     from pipeline.session import spark_session
     from pipeline.tables import COMPUTED, LAG
     from pipeline.tables import SNAPSHOTS as LEDGER
 
-    CONFIG.write_text(_CONFIG_TEXT.format(lake=DIRECTORY / "lake", servers=servers))
+    kafka = (DIRECTORY / "kafka").absolute()
+    CONFIG.write_text(
+        _CONFIG_TEXT.format(
+            lake=DIRECTORY / "lake",
+            servers=servers,
+            endpoint=endpoint_file(kafka).read_text(),
+            positions=positions_folder(kafka),
+        )
+    )
     cli.log_to_stderr()
     say("Spark is starting")
     spark = spark_session("laglake demo")

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
@@ -10,6 +11,7 @@ from kafka.errors import CommitFailedError, RebalanceInProgressError
 
 from pipeline.local.actors import Actor
 from pipeline.local.plan import TopicPlan
+from pipeline.reporters.kafka_python import PositionsFile
 
 COMMIT_EVERY_S = 0.5
 # Without it a client waits for ever once the broker is gone.
@@ -31,16 +33,23 @@ class LostMembershipError(Exception):
 class Reader(Actor):
     """One member of a consumer group that reads one topic; subclasses differ in how they `read`.
 
-    `options` are the consumer's own (isolation_level …).
+    `options` are the consumer's own (isolation_level …). With `positions`, a folder, it reports its positions there.
     """
 
     def __init__(
-        self, bootstrap_servers: str, group_id: str, topic: TopicPlan, member: int = 1, **options: Any
+        self,
+        bootstrap_servers: str,
+        group_id: str,
+        topic: TopicPlan,
+        member: int = 1,
+        positions: Path | None = None,
+        **options: Any,
     ) -> None:
         super().__init__(f"{group_id}-{member}", bootstrap_servers)
         self.group_id = group_id
         self.topic = topic
         self._options = options
+        self._positions = positions
         self._assigned_at = 0.0
 
     def act(self) -> None:
@@ -94,6 +103,8 @@ class Reader(Actor):
             **self._options,
         )
         self._assigned_at = time.monotonic()
+        if self._positions is not None:
+            PositionsFile(self._positions / f"{self.name}.jsonl", interval_s=1.0).watch(consumer)
         try:
             yield consumer
         finally:

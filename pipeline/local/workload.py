@@ -13,6 +13,7 @@ What each writes, and when it does what, is in `pipeline.local.plan`.
 """
 
 import time
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -90,19 +91,32 @@ class Workload:
 
 def _cast(kafka: EmbeddedKafka, pace: plan.Pace) -> list[Actor]:
     """One actor for each habit."""
-    servers = kafka.bootstrap_servers
+    servers, positions = kafka.bootstrap_servers, positions_folder(kafka.directory)
+    positions.mkdir(exist_ok=True)
     archive = StoppingReader(servers, plan.ARCHIVE_TRUNCATED, plan.ARCHIVE, pace.stop_after_s)
+    console = ConsoleReader(kafka, plan.ORDERS_KIP848, plan.ORDERS)
+    endpoint_file(kafka.directory).write_text(console.endpoint)
     return [
         SteadyProducer(servers, plan.TOPICS),
         OpenTransaction(servers, plan.LEDGER),
         SteadyReader(servers, plan.CHECKOUT_HEALTHY, plan.ORDERS, member=1),
         SteadyReader(servers, plan.CHECKOUT_HEALTHY, plan.ORDERS, member=2),
-        SlowReader(servers, plan.BILLING_SLOW, plan.INVOICES),
+        SlowReader(servers, plan.BILLING_SLOW, plan.INVOICES, positions=positions),
         StoppingReader(servers, plan.SEARCH_STOPPED, plan.SEARCHES, pace.stop_after_s),
         SteadyReader(servers, plan.LEDGER_READ_COMMITTED, plan.LEDGER, isolation_level="read_committed"),
         RewindingReader(servers, plan.AUDIT_REWOUND, plan.AUDIT, pace.rewind_every_s),
         archive,
         RecordDeleter(servers, plan.ARCHIVE, pace.truncate_every_s, after=archive),
-        ConsoleReader(kafka, plan.ORDERS_KIP848, plan.ORDERS),
-        PartialReader(servers, plan.PAYMENTS_PARTIAL, plan.PAYMENTS),
+        console,
+        PartialReader(servers, plan.PAYMENTS_PARTIAL, plan.PAYMENTS, positions=positions),
     ]
+
+
+def positions_folder(directory: Path) -> Path:
+    """Where the workload's kafka-python clients report their positions."""
+    return directory / "positions"
+
+
+def endpoint_file(directory: Path) -> Path:
+    """The file with the URL at which its Java client serves its metrics."""
+    return directory / "metrics-endpoint"
