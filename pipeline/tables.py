@@ -411,7 +411,7 @@ FINDINGS = Table(
         ("evidence", STRING, "what it is concluded from, JSON"),
         ("advice", STRING, "what to do"),
     ),
-    key=("finding_id",),
+    key=("cluster", "finding_id"),
     partitioned_by=("cluster",),
 )
 

@@ -93,7 +93,7 @@ def only_path_without_java(folder: Path) -> str:
     return str(folder)
 
 
-@pytest.mark.parametrize("job", ["snapshot", "lag", "report", "run"])
+@pytest.mark.parametrize("job", ["snapshot", "lag", "report", "run", "replay"])
 def test_help_of_a_job_starts_no_java(submit: Submit, tools: Path, job: str) -> None:
     write_program(tools / "java", "echo started >&2; exit 1")
     shown = submit(job, "--help", JAVA_HOME=None)

@@ -145,7 +145,7 @@ def run_jobs(servers: str, say: Callable[[str], None]) -> int:
     from pipeline.local.workload import endpoint_file, positions_folder
     from pipeline.report import format_groups, groups_table
     from pipeline.session import spark_session
-    from pipeline.tables import COMPUTED, LAG
+    from pipeline.tables import COMPUTED, FINDINGS, LAG
     from pipeline.tables import SNAPSHOTS as LEDGER
 
     kafka = (DIRECTORY / "kafka").absolute()
@@ -173,7 +173,9 @@ def run_jobs(servers: str, say: Callable[[str], None]) -> int:
             say(f"snapshot {number} of {SNAPSHOTS}, the lag of all, and the report")
     lake = Lake(spark, load_config(CONFIG, os.environ).lake)
     print(f"\n{format_groups(groups_table(lake.read(LAG), lake.read(LEDGER), lake.read(COMPUTED)))}\n")
-    print(f"The report: {REPORT} (open it in a browser). The tables: {DIRECTORY / 'lake'}, as Delta.")
+    for finding in lake.read(FINDINGS).where("resolved_at IS NULL").orderBy("kind", "client_id").limit(20).collect():
+        print(f"{finding.severity}: {finding.kind}: {finding.summary}")
+    print(f"\nThe report: {REPORT} (open it in a browser). The tables: {DIRECTORY / 'lake'}, as Delta.")
     print(f"To query them with SQL:\n\n{_QUERY.format(python=sys.executable, lake=DIRECTORY.absolute() / 'lake')}")
     return status
 

@@ -1,0 +1,101 @@
+"""What a config says of consumers: where they tell their positions, and how they are set up."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipeline.config import Config, load_config
+from pipeline.consumer_config import ConsumerSettings
+from pipeline.errors import ConfigError
+
+SMALLEST = '[lake]\nroot = "/lake"\n[clusters.east]\nbootstrap_servers = ["10.0.0.1:9092"]\n'
+SOURCE = SMALLEST + "[[clusters.east.positions]]\n"
+
+Load = Callable[..., Config]
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Load:
+    def load(text: str, **env: str) -> Config:
+        (tmp_path / "c.toml").write_text(text)
+        return load_config(tmp_path / "c.toml", env)
+
+    return load
+
+
+def test_a_source_of_positions_becomes_options(load: Load) -> None:
+    text = f"""{SOURCE}source = "kafka_client_metrics"
+endpoints = ["http://app-1:9404/metrics", "https://app-2:8778/jolokia"]
+user = "u"
+password = "${{env:APP}}"
+timeout = "5s"
+group_id = "g"
+"""
+    (found,) = load(text, APP="s3cret").clusters["east"].positions
+    assert found.group_id == "g"
+    assert found.options(7) == {
+        "endpoints": "http://app-1:9404/metrics,https://app-2:8778/jolokia",
+        "user": "u",
+        "password": "s3cret",
+        "timeout_ms": "5000",
+    }
+    assert "s3cret" not in repr(found)
+
+
+def test_a_request_log_is_read_on_by_snapshot(load: Load) -> None:
+    text = f'{SOURCE}source = "kafka_request_log"\npaths = ["/logs/1", "/logs/2"]\nstate = "/state"\n'
+    (found,) = load(text).clusters["east"].positions
+    assert found.options(7) == {"path": "/logs/1,/logs/2", "state": "/state", "batch": "7"}
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ('source = "kafka_client_metrics"', "clusters.east.positions[0]: must have either endpoints or paths"),
+        ('source = "jmx"\npaths = ["/a"]', "clusters.east.positions[0].source: must be 'kafka_client_metrics',"),
+        ('source = "librdkafka_statistics"\npaths = ["/a,b"]', "no endpoint and no path may contain a comma"),
+        ('source = "kafka_request_log"\npaths = ["/a"]', "kafka_request_log needs state"),
+        ('source = "kafka_request_log"\npaths = ["/a"]\nstate = "/s"\nuser = "u"', "kafka_request_log has no user"),
+        ('source = "kafka_client_metrics"\npaths = ["/a"]\nstate = "/s"', "kafka_client_metrics has no state"),
+        ('source = "kafka_client_metrics"\npath = ["/a"]', "positions[0].path: unknown key; did you mean paths?"),
+    ],
+)
+def test_what_is_wrong_with_a_source_is_said_where_it_is(load: Load, table: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(f"{SOURCE}{table}\n")
+    assert message in str(caught.value)
+
+
+def test_settings_of_clients_have_kafka_s_names_in_quotes_or_not(load: Load) -> None:
+    text = f"""{SMALLEST}[clients."mgroup"]
+queued.max.message.chunks = 1
+"fetch.message.max.bytes" = 2048
+isolation.level = "read_committed"
+threads = 3
+"""
+    found = load(text).clients["mgroup"]
+    assert (found.queued_max_message_chunks, found.fetch_message_max_bytes, found.threads) == (1, 2048, 3)
+    assert found.isolation_level == "read_committed"
+    assert found.heap_bytes is None
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("queued.max.message.chunks = 0", "clients.mgroup.'queued.max.message.chunks': must be 1 or more"),
+        ("queued.max.message.chunk = 1", "did you mean queued.max.message.chunks?"),
+        ('isolation.level = "dirty"', "must be 'read_committed' or 'read_uncommitted'"),
+    ],
+)
+def test_what_is_wrong_with_a_setting_is_said(load: Load, line: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(f"{SMALLEST}[clients.mgroup]\n{line}\n")
+    assert message in str(caught.value)
+
+
+def test_of_a_consumer_s_own_properties_those_that_count_are_taken() -> None:
+    found = ConsumerSettings.of_properties(
+        {"group.id": "g", "fetch.message.max.bytes": "10", "zookeeper.connect": "z", "auto.commit.interval.ms": "5000"}
+    )
+    assert (found.group_id, found.fetch_message_max_bytes, found.auto_commit_interval_ms) == ("g", 10, 5000)
