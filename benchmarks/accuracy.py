@@ -19,6 +19,7 @@ from typing import Any
 
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 
+from benchmarks import positions
 from pipeline.config import Config, LakeConfig
 from pipeline.derive import compute_lag
 from pipeline.kafka.log_dirs import PartitionDir, list_partitions, open_log
@@ -94,8 +95,9 @@ def main() -> int:
             written = _written_bytes(data)
             found = [_errors(row, topics[row.topic], data, written) for row in rows]
             first = first or found
+        clients = positions.table(Lake(spark, LakeConfig(root=lake)), settings, DIRECTORY / "recordings")
         spark.stop()
-    _write(first, found)
+    _write(first, found, clients)
     return 0
 
 
@@ -193,7 +195,7 @@ def _off(told: int | None, error: int | None, true: int | None) -> tuple[float |
     return abs(told - true) / max(1, true), abs(told - true) <= error
 
 
-def _write(first: Sequence[Errors], last: Sequence[Errors]) -> None:
+def _write(first: Sequence[Errors], last: Sequence[Errors], clients: str) -> None:
     text = (
         "# Accuracy\n\nMade by `make accuracy`, which prints these figures and writes this file. Seven topics are "
         f"written on an embedded broker, {SNAPSHOTS} snapshots a minute of record time apart, {len(PLACES)} groups "
@@ -203,6 +205,12 @@ def _write(first: Sequence[Errors], last: Sequence[Errors]) -> None:
     )
     for title, errors in (("The first snapshot", first), (f"Snapshot {SNAPSHOTS}", last)):
         text += f"\n## {title}\n\n{_table(errors)}"
+    text += (
+        "\n## What clients tell\n\nRecordings of real clients, replayed; against the position that the application "
+        "itself printed about once a second. Off: what lies between a value and the positions printed just before and "
+        "just after it. Rows: partitions that had been polled at least once. Fetched offsets have no independent truth but their "
+        f"order: not before the position, not beyond the log's end.\n\n{clients}\n"
+    )
     DOCUMENT.write_text(text)
     print(text)
 

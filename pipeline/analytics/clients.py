@@ -35,7 +35,7 @@ def reader_positions(
     previous: DataFrame,
     settings: Mapping[str, ConsumerSettings],
 ) -> DataFrame:
-    """What clients tell of each READER of the snapshots that the bronze frames hold; of several clients the newest.
+    """What clients tell of each READER of the snapshots that `watermarks` has; of several clients the newest.
 
     READER, snapshot_date, told_client_id, consumed_offset, fetched_offset, stale_lag (to the last stable offset for a
     client of read_committed). A client whose group is not known is left out.
@@ -47,7 +47,9 @@ def reader_positions(
     rows = with_settings(client_partitions(positions), settings, "client_id")
     rows = _with_group(rows, groups)
     rows = _with_known(rows, watermarks, committed_offsets, previous)
-    rows = fetched_by_lag(consumed_by_lead(rows)).where(~F.col("is_known"))
+    # Of the snapshot before `lag` is written, though more may be known of it by now.
+    new = F.broadcast(watermarks.select("cluster", "snapshot_id").distinct())
+    rows = fetched_by_lag(consumed_by_lead(rows)).join(new, ["cluster", "snapshot_id"], how="left_semi")
     rows = with_settings(rows.drop("settings"), settings, "client_id", "group_id").withColumns(
         {
             "consumed_offset": F.coalesce("told_consumed", "consumed_offset"),
@@ -132,11 +134,16 @@ def client_partitions(positions: DataFrame) -> DataFrame:
             F.coalesce(F.some("is_old"), F.lit(False)).alias("is_old"),
             F.every("all_moved").alias("all_moved"),
             F.some("any_moved").alias("any_moved"),
-            *(F.max_by(value, F.when(value.isNotNull(), F.col("as_of"))).alias(name) for name, value in values.items()),
+            *(_newest(value)["value"].alias(name) for name, value in values.items()),
         )
         .select("*", "reported.*")
         .drop("reported")
     )
+
+
+def _newest(value: Column) -> Column:
+    """The last that was told, as a field `value`; of several at one instant the largest, to be always the same."""
+    return F.max(F.when(value.isNotNull(), F.struct("as_of", value.alias("value"))))
 
 
 def stale_lag() -> Column:
@@ -201,7 +208,7 @@ def _with_group(rows: DataFrame, groups: DataFrame) -> DataFrame:
 def _with_known(rows: DataFrame, watermarks: DataFrame, committed_offsets: DataFrame, previous: DataFrame) -> DataFrame:
     """`rows` beside the ends of their logs and the commits of their groups, and what is known of the snapshot before.
 
-    is_known: of the snapshot before; then known_consumed and known_fetched are what `lag` has of it.
+    known_consumed and known_fetched are what `lag` has of that one.
     """
     ends = watermarks.where(F.col("topic").isNotNull()).select(*PARTITION, *_ENDS)
     commits = committed_offsets.where(F.col("topic").isNotNull()).select(*READER, "committed_offset")
@@ -210,7 +217,6 @@ def _with_known(rows: DataFrame, watermarks: DataFrame, committed_offsets: DataF
         *(F.col(name).alias(f"known_{name}") for name in (*_ENDS, "committed_offset")),
         F.col("consumed_offset").alias("known_consumed"),
         F.col("fetched_offset").alias("known_fetched"),
-        F.lit(True).alias("is_known"),
     )
     joined = (
         rows.join(ends, PARTITION, how="left")
@@ -218,6 +224,4 @@ def _with_known(rows: DataFrame, watermarks: DataFrame, committed_offsets: DataF
         .join(known.hint("shuffle_hash"), READER, how="left")
     )
     either = {name: F.coalesce(f"known_{name}", name) for name in (*_ENDS, "committed_offset")}
-    return joined.withColumns(either | {"is_known": F.coalesce("is_known", F.lit(False))}).drop(
-        *(f"known_{name}" for name in either)
-    )
+    return joined.withColumns(either).drop(*(f"known_{name}" for name in either))

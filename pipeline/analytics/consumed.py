@@ -36,10 +36,10 @@ def consumed_by_lead(rows: DataFrame) -> DataFrame:
     is_its_end = (end >= F.lag("last_stable_offset").over(series)) & (end <= F.col("high_watermark"))
     is_clear = (start == 0) | ((start == F.lag("log_start_offset").over(series)) & is_its_end)
     read = F.coalesce("known_consumed", F.when(is_clear, start + lead))
-    run = Window.partitionBy(*CLIENT_PARTITION, "run").orderBy("snapshot_id")
+    # A struct is not NULL where its value is. A window for each run would sort all rows once more.
+    newly_read = F.when(~F.col("is_unread"), F.struct("read"))
     return (
         rows.withColumns({"read": read, "is_unread": is_unread})
-        .withColumn("run", F.sum((~F.col("is_unread")).cast("int")).over(series))
-        .withColumn("consumed_offset", F.first("read").over(run))
-        .drop("read", "is_unread", "run")
+        .withColumn("consumed_offset", F.last(newly_read, ignorenulls=True).over(series)["read"])
+        .drop("read", "is_unread")
     )

@@ -91,7 +91,8 @@ def _gauges(positions: DataFrame) -> DataFrame:
         F.coalesce(F.max(F.when(of_client, F.col("reported_lag"))), F.max("reported_lag")).alias("max_lag"),
         F.max("buffered_bytes").alias("told_buffered"),
         F.nullif(F.count_distinct(thread), F.lit(0)).alias("threads"),
-        F.max("source").alias("source"),
+        # A request log tells of clients of every kind.
+        F.max(F.when(F.col("source") != "kafka_request_log", F.col("source"))).alias("source"),
     )
     counters = client_counters(positions).groupBy(*CLIENT)
     moved = counters.agg(F.some("is_old").alias("is_old"), F.some("any_moved").alias("any_moved"))
@@ -171,7 +172,7 @@ def _buffer_bound() -> Column:
     """`fetch_memory.buffer_bound` of a client; NULL where its kind, threads or brokers are not known."""
     kind = (
         F.when(F.col("source") == "librdkafka_statistics", "librdkafka")
-        .when(F.col("source") != "kafka_client_metrics", F.lit(None))
+        .when(F.col("source").isNull(), F.lit(None))
         .when(F.col("is_old"), "scala")
         .otherwise("java")
     )

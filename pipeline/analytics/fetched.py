@@ -26,13 +26,9 @@ def fetched_by_lag(rows: DataFrame) -> DataFrame:
     """
     read = F.coalesce("known_fetched", F.when(F.col("all_moved"), F.col("high_watermark") - F.col("reported_lag")))
     series = Window.partitionBy(*CLIENT_PARTITION).orderBy("snapshot_id")
-    run = Window.partitionBy(*CLIENT_PARTITION, "run").orderBy("snapshot_id")
-    has_changed = F.coalesce("any_moved", F.lit(True))
-    return (
-        rows.withColumns({"read": read, "run": F.sum(has_changed.cast("int")).over(series)})
-        .withColumn("fetched_offset", F.first("read").over(run))
-        .drop("read", "run")
-    )
+    # A struct is not NULL where its value is: what was known stays only while nothing has moved.
+    newly_read = F.when(F.coalesce("any_moved", F.lit(True)), F.struct(read.alias("read")))
+    return rows.withColumn("fetched_offset", F.last(newly_read, ignorenulls=True).over(series)["read"])
 
 
 def with_moved(counters: DataFrame, by: list[str]) -> DataFrame:

@@ -58,17 +58,19 @@ def findings(problems: DataFrame, told: DataFrame, before: DataFrame) -> DataFra
         F.min("first_seen").alias("first_seen"),
         F.max("at").alias("last_seen"),
         F.max("resolved_at").alias("known_resolved_at"),
+        F.some(~F.col("is_known")).alias("is_seen"),
         F.first("absent").alias("absent"),
         F.max("owner").alias("owner"),
     )
     after = F.filter("absent", lambda t: t > F.col("last_seen"))
+    ended = F.when(F.col("known_resolved_at").isNull() & (F.size(after) >= _patience()), after[0])
     identity = F.to_json(F.struct(*_KEY, F.unix_millis("first_seen").alias("first_seen")))
-    return found.withColumns(
-        {
-            "resolved_at": F.coalesce("known_resolved_at", F.when(F.size(after) >= _patience(), after[0])),
-            "finding_id": F.sha2(identity, 256),
-        }
-    ).select(*(F.col(f.name).cast(f.dataType) for f in FINDINGS.schema))
+    return (
+        found.withColumns({"ended": ended, "finding_id": F.sha2(identity, 256)})
+        .where(F.col("is_seen") | F.col("ended").isNotNull())
+        .withColumn("resolved_at", F.coalesce("known_resolved_at", "ended"))
+        .select(*(F.col(f.name).cast(f.dataType) for f in FINDINGS.schema))
+    )
 
 
 def _patience() -> Column:

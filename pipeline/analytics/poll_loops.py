@@ -69,7 +69,7 @@ def poll_states(lag: DataFrame, positions: DataFrame) -> DataFrame:
             F.coalesce(~is_asking, F.lit(False)) & (F.sum("moved").over(of_client) < F.sum("grown").over(of_client)),
         )
         .withColumn("run", F.sum(F.coalesce(~F.col("is_waiting"), F.lit(True)).cast("int")).over(series))
-        .withColumn("left_out", F.sum(is_left_out.cast("int")).over(run))
+        .withColumn("left_out", F.sum(F.coalesce(is_left_out, F.lit(False)).cast("int")).over(run))
         .withColumn("waits_while_asking", F.coalesce(F.col("is_waiting") & is_asking, F.lit(False)))
         .withColumn("is_slow", twice("is_behind"))
         .withColumn(

@@ -39,9 +39,8 @@ def _blocked_fetchers(fetchers: DataFrame, lag: DataFrame) -> DataFrame:
     kind = F.when(is_too_large, "too_large_message").otherwise("blocked_connector")
     blocked = (
         fetchers.where(F.col("state") == "blocked")
-        .groupBy(*CLIENT, "group_id")
+        .groupBy(*CLIENT, "group_id", kind.alias("kind"))
         .agg(
-            F.first(kind).alias("kind"),
             F.sort_array(F.collect_set("fetcher")).alias("fetchers"),
             *(F.first(name).alias(name) for name in ("culprits", "threads", "victims", "sum_fetcher_lag", "max_lag")),
             F.first("record_bytes").alias("record_bytes"),

@@ -1,0 +1,196 @@
+"""Whose positions they are that clients tell, and which of them count."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from pyspark.sql import Row, SparkSession
+
+from pipeline.analytics.clients import reader_positions
+from pipeline.consumer_config import ConsumerSettings
+from pipeline.tables import COMMITTED_OFFSETS, FETCH_POSITIONS, GROUP_MEMBERS, LAG, WATERMARKS
+from tests.helpers.rows import frame
+
+BEFORE, NOW = 60_000, 120_000
+JAVA, LIBRDKAFKA, LOG = "kafka_client_metrics", "librdkafka_statistics", "kafka_request_log"
+COMMITTED, UNCOMMITTED = ({"isolation.level": f"read_{level}"} for level in ("committed", "uncommitted"))
+SETTINGS = {
+    name: ConsumerSettings.of_properties(said)
+    for name, said in {
+        "configured": {"group.id": "by-settings"},
+        "newly-configured": {"group.id": "new"},
+        "careful": COMMITTED,
+        "careful-group": COMMITTED,
+        "careless-in-it": UNCOMMITTED,
+        "careless-rdkafka": UNCOMMITTED,
+    }.items()
+}
+# Client, group: by client id, and the partition that it is assigned.
+MEMBERS = [
+    ("teller", "by-members", "teller", 0),
+    ("configured", "by-members", "configured", 0),
+    ("in-two", "first", "of-two", 0),
+    ("in-two", "second", "of-two", 1),
+    ("in-both", "first", "of-both", 0),
+    ("in-both", "second", "of-both", 0),
+    ("in-one", "the-one", "other", 2),
+    ("idle", "the-idle", None, None),
+]
+NAMESAKES = ("old-moving", "old-standing", "old-new", "java")
+JAVA_GROUPS = {"careful": "g", "careless": "g", "of-careful-group": "careful-group", "careless-in-it": "careful-group"}
+# Log start, last stable offset and high watermark of each partition.
+ENDS = {BEFORE: (0, 40, 40), NOW: (0, 40, 50)}
+
+
+class Told:
+    """Rows of `fetch_positions`."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+
+    def add(self, client: str, topic: str | None = None, partition: int = 0, at: int = NOW, **values: Any) -> None:
+        """What a client tells of a partition, or with `topic` None of itself."""
+        place = {"topic": topic, "partition": None if topic is None else partition}
+        as_of = datetime.fromtimestamp((at + values.pop("later_ms", 0)) / 1000, UTC)
+        told = {"snapshot_id": at, "as_of": as_of, "client_id": client, "source": JAVA, "endpoint": "http://app:9404"}
+        self.rows.append(told | place | values)
+
+    def add_old(self, client: str, at: int, requests: int) -> None:
+        """An old consumer, whose ConsumerLag reads 10."""
+        self.add(client, at=at, fetcher="b:9092", requests_total=requests, bytes_total=100 * requests)
+        self.add(client, client, at=at, reported_lag=10)
+
+
+def told() -> list[dict[str, Any]]:
+    told = Told()
+    told.add("teller", "teller", consumed_offset=30, group_id="by-itself")
+    for client in ("configured", "in-one", "idle", "stranger", "java"):
+        told.add(client, client, consumed_offset=30)
+    for partition in (0, 1, 2):
+        told.add("in-two", "of-two", partition, consumed_offset=30)
+    told.add("in-both", "of-both", consumed_offset=30)
+    for at in (BEFORE, NOW):
+        told.add("newly-configured", "newly-configured", at=at, consumed_offset=30)
+        told.add_old("old-moving", at, requests=at)
+        told.add_old("old-standing", at, requests=1)
+    told.add_old("old-new", NOW, requests=1)
+    two: dict[str, Any] = {"topic": "two-clients", "group_id": "g"}
+    told.add("b", **two, consumed_offset=25, fetched_offset=28, source=LIBRDKAFKA, reported_end=33)
+    told.add("a", **two, consumed_offset=27, later_ms=1, source=LOG)
+    told.add("c", **two, later_ms=2, source=LOG, is_paused=True)
+    for topic, offsets in {"tied": (5, 6), "tied-too": (6, 5)}.items():
+        for number, offset in enumerate(offsets):
+            told.add("a", topic, group_id="g", consumed_offset=offset, endpoint=f"http://app:{number}")
+    for client, group in JAVA_GROUPS.items():
+        told.add(client, client, group_id=group, reported_lead=30, reported_lag=5)
+    for client in ("rdkafka", "careless-rdkafka"):
+        told.add(client, client, group_id="g", consumed_offset=30, source=LIBRDKAFKA, reported_lag=99, reported_end=38)
+    told.add("broken", "broken", group_id="g", consumed_offset=30, error="told nonsense")
+    return told.rows
+
+
+@pytest.fixture(scope="module")
+def readers(spark: SparkSession) -> dict[tuple[str, int], Row]:
+    """By topic and partition: what is told of the one reader of each."""
+    rows = told()
+    names = sorted({name for row in rows for name in row})
+    positions = frame(spark, FETCH_POSITIONS, " ".join(names), *([row.get(n) for n in names] for row in rows))
+    places = {(r["topic"], r["partition"]) for r in rows if r["topic"]}
+    start, stable, high = ENDS[NOW]
+    watermarks = frame(
+        spark,
+        WATERMARKS,
+        "snapshot_id topic partition log_start_offset last_stable_offset high_watermark",
+        *((NOW, *place, start, stable, high) for place in sorted(places)),
+    )
+    commits = frame(
+        spark,
+        COMMITTED_OFFSETS,
+        "snapshot_id group_id topic partition committed_offset",
+        *((NOW, group, "other", 0, 1) for group in NAMESAKES),
+        (NOW, None, None, None, None),
+    )
+    members = frame(
+        spark, GROUP_MEMBERS, "snapshot_id client_id group_id topic partition", *((NOW, *one) for one in MEMBERS)
+    )
+    previous = frame(
+        spark,
+        LAG,
+        "snapshot_id group_id client_id topic partition log_start_offset last_stable_offset high_watermark "
+        "fetched_offset",
+        *((BEFORE, c, c, c, 0, *ENDS[BEFORE], 30) for c in ("old-moving", "old-standing")),
+    )
+    found = reader_positions(positions, watermarks, commits, members, previous, SETTINGS).collect()
+    assert {r.snapshot_id for r in found} == {NOW}
+    by_place = {(r.topic, r.partition): r for r in found}
+    assert len(by_place) == len(found)
+    return by_place
+
+
+def test_a_group_is_the_one_that_the_source_tells_whatever_members_say(readers: dict[tuple[str, int], Row]) -> None:
+    assert readers["teller", 0].group_id == "by-itself"
+
+
+def test_else_the_one_in_the_settings(readers: dict[tuple[str, int], Row]) -> None:
+    assert readers["configured", 0].group_id == "by-settings"
+
+
+def test_else_that_of_the_member_with_the_partition(readers: dict[tuple[str, int], Row]) -> None:
+    """A client id that two groups use."""
+    assert [readers["of-two", p].group_id for p in (0, 1)] == ["first", "second"]
+
+
+def test_else_that_of_the_only_members_of_this_name(readers: dict[tuple[str, int], Row]) -> None:
+    """One is assigned other partitions, one none at all."""
+    assert (readers["in-one", 0].group_id, readers["idle", 0].group_id) == ("the-one", "the-idle")
+
+
+def test_else_an_old_consumer_is_its_groups_namesake_and_no_other_client_is(
+    readers: dict[tuple[str, int], Row],
+) -> None:
+    assert [readers[client, 0].group_id for client in ("old-moving", "old-standing")] == ["old-moving", "old-standing"]
+    assert ("java", 0) not in readers
+
+
+def test_what_is_ambiguous_unknown_or_an_error_is_left_out(readers: dict[tuple[str, int], Row]) -> None:
+    """Two groups of which neither has the partition, or both have; a client that nobody knows."""
+    assert not {("of-two", 2), ("of-both", 0), ("stranger", 0), ("broken", 0)} & readers.keys()
+
+
+def test_a_group_that_becomes_known_later_changes_nothing_of_the_snapshot_before(
+    readers: dict[tuple[str, int], Row],
+) -> None:
+    """The client told of itself then too, but `lag` has been written without it."""
+    assert (readers["newly-configured", 0].group_id, readers["newly-configured", 0].snapshot_id) == ("new", NOW)
+
+
+def test_of_two_clients_with_a_partition_the_newest_counts_value_by_value(
+    readers: dict[tuple[str, int], Row],
+) -> None:
+    row = readers["two-clients", 0]
+    # The last stable offset is 40, and librdkafka's own end 33.
+    assert (row.consumed_offset, row.fetched_offset, row.stale_lag, row.told_client_id) == (27, 28, 7, "c")
+
+
+def test_of_two_agents_at_the_same_instant_the_larger_counts(readers: dict[tuple[str, int], Row]) -> None:
+    assert [readers[topic, 0].consumed_offset for topic in ("tied", "tied-too")] == [6, 6]
+
+
+def test_a_java_consumers_own_lag_is_to_the_end_that_its_settings_say(readers: dict[tuple[str, int], Row]) -> None:
+    """Position 30 and lag 5 make 35, of 40 committed records and 50 in all. A client's own settings go first."""
+    found = [(readers[c, 0].consumed_offset, readers[c, 0].stale_lag) for c in JAVA_GROUPS]
+    assert found == [(30, 5), (30, 15), (30, 5), (30, 15)]
+
+
+def test_librdkafka_tells_its_end_and_reads_what_is_committed_by_default(
+    readers: dict[tuple[str, int], Row],
+) -> None:
+    assert [readers[c, 0].stale_lag for c in ("rdkafka", "careless-rdkafka")] == [2, 12]
+
+
+def test_an_old_consumer_has_fetched_up_to_its_lag_while_it_fetches(readers: dict[tuple[str, int], Row]) -> None:
+    """Its lag reads 10 before an end of 50: as of now where its counters move, else of when the end was 40."""
+    moving, standing, new = (readers[c, 0] for c in ("old-moving", "old-standing", "old-new"))
+    assert (moving.fetched_offset, moving.stale_lag, moving.consumed_offset) == (40, 0, None)
+    assert (standing.fetched_offset, standing.stale_lag) == (30, 10)
+    assert (new.fetched_offset, new.stale_lag) == (None, None)

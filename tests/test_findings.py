@@ -1,0 +1,239 @@
+"""Problems of clients that last: one row each, whichever way the snapshots come. Minutes stand for snapshots."""
+
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, Row, SparkSession
+
+from pipeline.analytics.findings import findings
+from pipeline.analytics.poll_loops import poll_states
+from pipeline.analytics.problems import problems
+from pipeline.tables import CLIENT_DIVERGENCE, FETCH_POSITIONS, FINDINGS, LAG
+from tests.helpers.rows import frame
+
+MINUTE_MS = 60_000
+ALWAYS = range(1, 13)
+PROBLEMS = (
+    "snapshot_id long, kind string, cluster string, group_id string, client_id string, topic string, "
+    "partitions array<int>, severity string, summary string, evidence string, advice string"
+)
+Seen = dict[int, str | None]
+
+
+def topics(minutes: Iterable[int], topic: str | None = None) -> Seen:
+    return dict.fromkeys(minutes, topic)
+
+
+# Client, group, kind; the minutes with the problem and the topic that it is of; the minutes in which the client tells.
+CASES: list[tuple[str, str | None, str, Seen, Iterable[int]]] = [
+    ("lasting", "g", "blind_gauge", topics(ALWAYS), ALWAYS),
+    ("blinking", "g", "blind_gauge", topics([1, 2, 4, 5, 6, 9, 10, 11, 12]), ALWAYS),
+    ("ended", "g", "blind_gauge", topics([1, 2, 3]), ALWAYS),
+    ("ending", "g", "blind_gauge", topics(range(1, 11)), ALWAYS),
+    ("again", "g", "blind_gauge", topics([1, 2, 6, 7]), ALWAYS),
+    ("silent", "g", "blind_gauge", topics([1, 2]), [1, 2]),
+    ("pausing", "g", "blind_gauge", topics([1, 2]), [1, 2, 3, 6, 7]),
+    ("nameless", None, "blind_gauge", topics([1, 2, 3, 4]), ALWAYS),
+    ("nameless", "g", "blind_gauge", topics([7, 8, 9]), ALWAYS),
+    ("paused", "g", "paused_partition", topics(ALWAYS, "a"), ALWAYS),
+    ("paused", "g", "paused_partition", topics([1, 2, 3], "b"), ALWAYS),
+    ("slow", "g", "slow_consumer", topics([1, 3, 8]) | {2: "t"}, ALWAYS),
+    ("slow-ended", "g", "slow_consumer", topics([1, 2], "t"), ALWAYS),
+    ("slow-moved", "g", "slow_consumer", {1: "t", 2: "u", 3: "u"}, [1, 2, 3]),
+]
+Lasting = list[tuple[str | None, str | None, int, int, int | None]]
+
+
+def at(minute: int) -> datetime:
+    return datetime.fromtimestamp(minute * MINUTE_MS / 1000, UTC)
+
+
+def minute(instant: datetime | None) -> int | None:
+    return None if instant is None else int(instant.timestamp() * 1000) // MINUTE_MS
+
+
+def seen_in(spark: SparkSession, minutes: Iterable[int], cases: Any = CASES) -> DataFrame:
+    rows = [
+        (m * MINUTE_MS, kind, "east", group, client, seen[m], [m], "warning", f"as of {m}", "{}", "-")
+        for client, group, kind, seen, _ in cases
+        for m in minutes
+        if m in seen
+    ]
+    return spark.createDataFrame(rows, PROBLEMS)
+
+
+def told_in(spark: SparkSession, minutes: Iterable[int], cases: Any = CASES) -> DataFrame:
+    rows = {("east", m * MINUTE_MS, client) for client, *_, tells in cases for m in minutes if m in tells}
+    return spark.createDataFrame(sorted(rows), "cluster string, snapshot_id long, client_id string")
+
+
+def by_client(rows: Iterable[Row]) -> Callable[[str], Lasting]:
+    """Of a client by time: group, topic, and the minutes of first_seen, last_seen and resolved_at."""
+    found: dict[str, Lasting] = {}
+    for r in sorted(rows, key=lambda r: (r.first_seen, r.topic or "")):
+        times = minute(r.first_seen), minute(r.last_seen), minute(r.resolved_at)
+        found.setdefault(r.client_id, []).append((r.group_id, r.topic, *times))  # type: ignore[arg-type]
+    return lambda client: found.get(client, [])
+
+
+@pytest.fixture(scope="module")
+def together(spark: SparkSession) -> list[Row]:
+    """The findings of all cases, of all snapshots at once."""
+    return findings(seen_in(spark, ALWAYS), told_in(spark, ALWAYS), frame(spark, FINDINGS, "kind")).collect()
+
+
+@pytest.fixture(scope="module")
+def lasting(together: list[Row]) -> Callable[[str], Lasting]:
+    return by_client(together)
+
+
+def test_a_problem_that_lasts_is_one_row_that_grows_older(
+    together: list[Row], lasting: Callable[[str], Lasting]
+) -> None:
+    assert lasting("lasting") == [("g", None, 1, 12, None)]
+    row = next(r for r in together if r.client_id == "lasting")
+    assert (row.summary, row.partitions, row.severity, row.owner) == ("as of 12", [12], "warning", None)
+
+
+def test_one_or_two_snapshots_without_it_do_not_end_it(lasting: Callable[[str], Lasting]) -> None:
+    assert lasting("blinking") == [("g", None, 1, 12, None)]
+    assert lasting("ending") == [("g", None, 1, 10, None)]
+
+
+def test_three_snapshots_without_it_end_it_at_the_first(lasting: Callable[[str], Lasting]) -> None:
+    assert lasting("ended") == [("g", None, 1, 3, 4)]
+
+
+def test_one_that_comes_back_is_another_finding(together: list[Row], lasting: Callable[[str], Lasting]) -> None:
+    assert lasting("again") == [("g", None, 1, 2, 3), ("g", None, 6, 7, 8)]
+    assert len({r.finding_id for r in together}) == len(together) == len(CASES) + 1
+
+
+def test_it_lasts_while_nobody_tells_of_the_client(lasting: Callable[[str], Lasting]) -> None:
+    assert lasting("silent") == [("g", None, 1, 2, None)]
+    # Of minutes 4 and 5 nobody tells: 3, 6 and 7 are the three without it.
+    assert lasting("pausing") == [("g", None, 1, 2, 3)]
+
+
+def test_a_client_without_a_group_has_findings_of_its_own(lasting: Callable[[str], Lasting]) -> None:
+    assert lasting("nameless") == [(None, None, 1, 4, 5), ("g", None, 7, 9, 10)]
+
+
+def test_each_topic_with_paused_partitions_is_a_finding(lasting: Callable[[str], Lasting]) -> None:
+    assert lasting("paused") == [("g", "a", 1, 12, None), ("g", "b", 1, 3, 4)]
+
+
+def test_the_topic_of_a_slow_consumer_stays_known(lasting: Callable[[str], Lasting]) -> None:
+    """Known at the second minute only; without it for four minutes, twice: five would end it."""
+    assert lasting("slow") == [("g", "t", 1, 8, None)]
+    assert lasting("slow-ended") == [("g", "t", 1, 2, 3)]
+    assert lasting("slow-moved") == [("g", "u", 1, 3, None)]
+
+
+def kept(spark: SparkSession, batches: Iterable[Iterable[int]]) -> list[Row]:
+    """The table after some batches: those rows are looked up, and merged, that keep_clients does."""
+    rows: dict[str, Row] = {}
+    for batch in batches:
+        first, *_, last = (*batch, *batch)
+        open_or_newer = [r for r in rows.values() if (minute(r.resolved_at) or first) >= first]
+        before = spark.createDataFrame(open_or_newer, FINDINGS.schema)
+        told = told_in(spark, range(first - 5, last + 1))
+        rows |= {r.finding_id: r for r in findings(seen_in(spark, batch), told, before).collect()}
+    return list(rows.values())
+
+
+def test_batch_by_batch_makes_the_same_rows(spark: SparkSession, together: list[Row]) -> None:
+    batches = [1, 2, 3], [4], [5, 6], [7], range(8, 13)
+    assert sorted(kept(spark, batches), key=str) == sorted(together, key=str)
+
+
+def test_a_batch_done_again_changes_nothing(spark: SparkSession, together: list[Row]) -> None:
+    before = spark.createDataFrame(together, FINDINGS.schema)
+    assert findings(seen_in(spark, ALWAYS), told_in(spark, ALWAYS), before).collect() == []
+
+
+def identity(client: str, first: int) -> str:
+    of = f'"kind":"blind_gauge","cluster":"east","group_id":"g","client_id":"{client}","first_seen":{first * MINUTE_MS}'
+    return sha256(f"{{{of}}}".encode()).hexdigest()
+
+
+def test_only_what_changes_is_told_and_owners_are_kept(spark: SparkSession) -> None:
+    """Minute 4 comes late, then 13: what has been seen at 9 is no news at 4, in which it may not have been."""
+    known = [("owned", 1, 12, None), ("late", 5, 9, None), ("unseen", 5, 9, None), ("over", 1, 3, 4), ("gone", 1, 2, 3)]
+    before = frame(
+        spark,
+        FINDINGS,
+        "finding_id kind group_id client_id owner first_seen last_seen resolved_at",
+        *(
+            (identity(c, first), "blind_gauge", "g", c, "team", at(first), at(last), resolved and at(resolved))
+            for c, first, last, resolved in known
+        ),
+    )
+    cases = [
+        ("owned", "g", "blind_gauge", topics([4, 13]), [4, 13]),
+        ("late", "g", "blind_gauge", topics([4]), [4]),
+        ("unseen", "g", "blind_gauge", {}, [3, 4]),
+        ("over", "g", "blind_gauge", topics([4]), [4]),
+        ("gone", "g", "blind_gauge", topics([13]), [13]),
+    ]
+    rows = findings(seen_in(spark, [4, 13], cases), told_in(spark, [3, 4, 13], cases), before).collect()
+    assert {r.finding_id: (r.client_id, r.owner, minute(r.first_seen), minute(r.last_seen)) for r in rows} == {
+        identity("owned", 1): ("owned", "team", 1, 13),
+        identity("gone", 13): ("gone", None, 13, 13),
+    }
+
+
+def test_a_java_consumer_that_is_slow_with_one_topic_names_it_and_the_one_that_waits(spark: SparkSession) -> None:
+    """No fetched offset is known of it. It asks ten times a minute; both logs grow by a hundred, one is read by ten."""
+    positions, lag = [], []
+    for m in (1, 2, 3):
+        positions.append((m * MINUTE_MS, at(m), "app", 10 * m, "kafka_client_metrics", "http://app:9404"))
+        lag += [
+            (m * MINUTE_MS, "g", "app", topic, 0, consumed, 100 * m)
+            for topic, consumed in (("costly", 10 * m), ("light", 50))
+        ]
+    told = frame(spark, FETCH_POSITIONS, "snapshot_id as_of client_id requests_total source endpoint", *positions)
+    readers = frame(spark, LAG, "snapshot_id group_id client_id topic partition consumed_offset high_watermark", *lag)
+    clients = frame(spark, CLIENT_DIVERGENCE, "group_id")
+    found = problems(clients, fetchers(spark), poll_states(readers, told), readers).collect()
+    assert [(r.kind, r.snapshot_id, r.topic, r.partitions) for r in found] == [
+        ("slow_consumer", 3 * MINUTE_MS, "costly", [0])
+    ]
+    assert found[0].evidence == '{"culprit_topic":"costly","victim_topics":["light"],"records_waiting":520}'
+
+
+def fetchers(spark: SparkSession, *rows: Any) -> DataFrame:
+    """What `fetcher_states` gives."""
+    return spark.createDataFrame(
+        [("east", MINUTE_MS, *row) for row in rows],
+        "cluster string, snapshot_id long, client_id string, fetcher string, state string, has_fetched boolean, "
+        "culprits array<string>, threads array<string>, victims array<string>",
+    )
+
+
+def test_fetchers_that_are_blocked_for_different_reasons_are_different_problems(spark: SparkSession) -> None:
+    states = fetchers(
+        spark,
+        ("old", "b1", "blocked", False, ["big"], ["0"], ["small"]),
+        ("old", "b2", "blocked", True, ["big"], ["0"], ["small"]),
+        ("old", "b3", "fetching", True, ["big"], ["0"], ["small"]),
+        ("full", "b1", "blocked", True, [], [], []),
+    )
+    clients = [(MINUTE_MS, group, client, 7) for group, client in (("g", "old"), (None, "full"))]
+    divergence = frame(spark, CLIENT_DIVERGENCE, "snapshot_id group_id client_id max_lag", *clients)
+    lag = frame(
+        spark,
+        LAG,
+        "snapshot_id group_id client_id topic partition",
+        *((MINUTE_MS, "g", "old", "big", p) for p in (1, 0)),
+    )
+    nobody = frame(spark, FETCH_POSITIONS, "client_id")
+    found = problems(divergence, states, poll_states(lag, nobody), lag).collect()
+    assert {(r.kind, r.group_id, r.client_id, r.topic, r.severity): r.partitions for r in found} == {
+        ("too_large_message", "g", "old", None, "critical"): None,
+        ("blocked_connector", "g", "old", "big", "critical"): [0, 1],
+        ("blocked_connector", None, "full", None, "warning"): None,
+    }
