@@ -208,8 +208,8 @@ def _write(first: Sequence[Errors], last: Sequence[Errors], clients: str) -> Non
     text += (
         "\n## What clients tell\n\nRecordings of real clients, replayed; against the position that the application "
         "itself printed about once a second. Off: what lies between a value and the positions printed just before and "
-        "just after it. Rows: partitions that had been polled at least once. Fetched offsets have no independent truth but their "
-        f"order: not before the position, not beyond the log's end.\n\n{clients}\n"
+        "just after it. Rows: partitions that had been polled at least once. Fetched offsets have no independent truth "
+        f"but their order: not before the position, not beyond the log's end.\n\n{clients}\n"
     )
     DOCUMENT.write_text(text)
     print(text)
