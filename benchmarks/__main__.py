@@ -1,7 +1,7 @@
 """`make bench`: how fast committed offsets reach Delta, against Kafka's own tool in the same run, and lag is computed.
 
 One local broker, Spark local[2]. Figures are of this machine on this day; the ratios carry over better. With
-`ARGS=landing` or `ARGS=analytics` one half, which is printed and not kept.
+`ARGS=landing`, `ARGS=analytics` or `ARGS=clients` one part, which is printed and not kept.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from benchmarks import clients
 from benchmarks.histograms import seconds as histogram_s
 from benchmarks.history import seconds as history_s
 from benchmarks.lag import Bronze
@@ -56,7 +57,7 @@ bootstrap_servers = ["{servers}"]
 
 def main() -> int:
     """Measure, print, write docs/benchmarks.md."""
-    parts = {"landing": _landing, "analytics": _analytics}
+    parts = {"landing": _landing, "analytics": _analytics, "clients": _clients}
     figures: list[tuple[str, str, str]] = []
 
     def note(what: str, value: str, target: str = "–") -> None:
@@ -94,6 +95,18 @@ def _analytics(note: Note) -> None:
     note(f"one more snapshot of 20,000 rows in a lake that has {HISTORY}", _spread(short_s))
     note(f"the same in a lake that has {10 * HISTORY}", _spread(long_s))
     note("how many times as long", f"{statistics.median(long_s) / statistics.median(short_s):.2f}", "≤ 1.2")
+    spark.stop()
+
+
+def _clients(note: Note) -> None:
+    spark = spark_session("bench", SETTINGS)
+    folder = DIRECTORY.absolute() / "clients"
+    cores = spark.sparkContext.defaultParallelism
+    samples = clients.samples_per_min(spark, folder) / cores
+    note("samples of Prometheus text a minute and core, from scrapes to Delta", f"{samples:,.0f}", "≥ 1,000,000")
+    note("lines of two request logs a second", f"{clients.lines_per_s(spark, folder):,.0f}", "≥ 50,000")
+    joined_s = computed(clients.joined(spark, folder), RUNS)
+    note("1,000,000 readers joined with what as many partitions of clients tell", _spread(joined_s), "≤ 8 s")
     spark.stop()
 
 

@@ -43,13 +43,21 @@ def replay(lake: Lake, config: Config, folder: Path, cluster: str, clock: Clock)
     lake.prepare()
     known = {r[0] for r in lake.read(SNAPSHOTS).where(F.col("cluster") == cluster).select("snapshot_id").collect()}
     due = [i for i in sorted(recording.rounds) if i not in known]
-    logged = dict(recording.logged())
+    logged = recording.logged()
     for first in range(0, len(due), BATCH):
         ids = due[first : first + BATCH]
-        _land(lake, config, recording, cluster, ids, {i: logged[i] for i in ids if i in logged}, clock)
+        _land(lake, config, recording, cluster, ids, dict(_until(ids[-1], logged)), clock)
         log.info("%s: %d of %d rounds are in the lake", cluster, len(known) + first + len(ids), len(recording.rounds))
     compute_cluster(lake, cluster, clock, clients=dict(config.clients) | dict(recording.settings), most=BATCH)
     return len(due)
+
+
+def _until(last_ms: int, logged: Iterator[tuple[int, list[Position]]]) -> Iterator[tuple[int, list[Position]]]:
+    """What the request log had told by each round up to one; the rest is left to be read."""
+    for at_ms, positions in logged:
+        yield at_ms, positions
+        if at_ms >= last_ms:
+            return
 
 
 def _land(
@@ -134,7 +142,7 @@ def _of_rounds(table: Mapping[int, Any], ids: Sequence[int]) -> Iterator[tuple[i
 
 def _positions(lake: Lake, recording: Recording, ids: Sequence[int], logged: Mapping[int, list[Position]]) -> DataFrame:
     """What clients told in some rounds, by the same data sources that read it live."""
-    found = [_frame(lake, FETCH_POSITIONS, _logged(recording, logged))]
+    found = [_frame(lake, FETCH_POSITIONS, _logged(recording, ids, logged))]
     files = {str(file): i for i in ids for file in recording.rounds[i]}
     if any("," in file for file in files):
         raise ConfigError(f"{recording.folder}: the path of a recording must have no comma")
@@ -153,9 +161,9 @@ def _positions(lake: Lake, recording: Recording, ids: Sequence[int], logged: Map
     return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), found)
 
 
-def _logged(recording: Recording, logged: Mapping[int, list[Position]]) -> Rows:
-    for i, positions in logged.items():
-        for position in positions:
+def _logged(recording: Recording, ids: Sequence[int], logged: Mapping[int, list[Position]]) -> Rows:
+    for i in ids:
+        for position in logged.get(i, ()):
             place = {"source": "kafka_request_log", "endpoint": getattr(recording.request_log, "name", None)}
             yield {"snapshot_id": i, **row_of(position, i), **place}
 

@@ -79,8 +79,8 @@ def told() -> list[dict[str, Any]]:
     told.add("a", **two, consumed_offset=27, later_ms=1, source=LOG)
     told.add("c", **two, later_ms=2, source=LOG, is_paused=True)
     for topic, offsets in {"tied": (5, 6), "tied-too": (6, 5)}.items():
-        for number, offset in enumerate(offsets):
-            told.add("a", topic, group_id="g", consumed_offset=offset, endpoint=f"http://app:{number}")
+        for offset in offsets:
+            told.add("a", topic, group_id="g", consumed_offset=offset, endpoint=f"http://app:{offset}")
     for client, group in JAVA_GROUPS.items():
         told.add(client, client, group_id=group, reported_lead=30, reported_lag=5)
     for client in ("rdkafka", "careless-rdkafka"):
@@ -172,8 +172,12 @@ def test_of_two_clients_with_a_partition_the_newest_counts_value_by_value(
     assert (row.consumed_offset, row.fetched_offset, row.stale_lag, row.told_client_id) == (27, 28, 7, "c")
 
 
-def test_of_two_agents_at_the_same_instant_the_larger_counts(readers: dict[tuple[str, int], Row]) -> None:
-    assert [readers[topic, 0].consumed_offset for topic in ("tied", "tied-too")] == [6, 6]
+def test_of_two_agents_at_the_same_instant_the_same_one_counts_in_any_order(
+    readers: dict[tuple[str, int], Row],
+) -> None:
+    first, second = (readers[topic, 0].consumed_offset for topic in ("tied", "tied-too"))
+    assert first in (5, 6)
+    assert first == second
 
 
 def test_a_java_consumers_own_lag_is_to_the_end_that_its_settings_say(readers: dict[tuple[str, int], Row]) -> None:

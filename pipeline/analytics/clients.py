@@ -45,7 +45,7 @@ def reader_positions(
     """
     groups = _groups(group_members, committed_offsets, previous)
     rows = with_settings(client_partitions(positions), settings, "client_id")
-    rows = _with_group(rows, groups)
+    rows = _with_group(rows, groups, _told_groups(positions))
     rows = _with_known(rows, watermarks, committed_offsets, previous)
     # Of the snapshot before `lag` is written, though more may be known of it by now.
     new = F.broadcast(watermarks.select("cluster", "snapshot_id").distinct())
@@ -54,16 +54,28 @@ def reader_positions(
         {
             "consumed_offset": F.coalesce("told_consumed", "consumed_offset"),
             "fetched_offset": F.coalesce("told_fetched", F.when(F.col("is_old"), F.col("fetched_offset"))),
+            "client_key": F.xxhash64("client_id"),
         }
     )
     # Where a rebalance leaves a partition with two clients, the one that was heard of last.
-    newest = F.struct("as_of", "client_id")
-    values = {name: F.col(name) for name in ("consumed_offset", "fetched_offset")}
-    values |= {"told_client_id": F.col("client_id"), "stale_lag": stale_lag()}
-    return rows.groupBy(*READER).agg(
+    order = _newest("client_id")
+    values = {name: F.col(name) for name in ("consumed_offset", "fetched_offset", "client_key")}
+    values |= {"stale_lag": stale_lag()}
+    readers = rows.groupBy(*READER).agg(
         F.max("snapshot_date").alias("told_date"),
-        *(F.max_by(value, F.when(value.isNotNull(), newest)).alias(name) for name, value in values.items()),
+        *(F.max_by(value, F.when(value.isNotNull(), order)).alias(name) for name, value in values.items()),
     )
+    names = positions.select(F.col("client_id").alias("told_client_id")).distinct()
+    named = names.withColumn("client_key", F.xxhash64("told_client_id"))
+    return readers.join(F.broadcast(named), "client_key", how="left").drop("client_key")
+
+
+def _newest(*of: str) -> Column:
+    """What is greatest for the last that was told; of several at one instant it is always the same.
+
+    A number: Spark has to sort all rows for a greatest struct or text, and not for that.
+    """
+    return F.unix_micros("as_of") * 1_000 + F.pmod(F.xxhash64(*of), F.lit(1_000))
 
 
 def client_counters(positions: DataFrame) -> DataFrame:
@@ -111,17 +123,13 @@ def totals(positions: DataFrame) -> DataFrame:
 def client_partitions(positions: DataFrame) -> DataFrame:
     """A row for each partition that a client tells of in a snapshot, whichever of its agents told what.
 
-    CLIENT, topic, partition, snapshot_date, as_of, source, told_consumed, told_fetched, told_group, what was reported,
-    is_old, all_moved and any_moved (of `client_counters`).
+    CLIENT, topic, partition, snapshot_date, as_of, told_consumed, told_fetched, what was reported, is_librdkafka; and
+    of `client_counters` is_old, all_moved, any_moved.
     """
-    reported = F.struct(*_REPORTED)
-    values = {
-        "told_consumed": F.col("consumed_offset"),
-        "told_fetched": F.col("fetched_offset"),
-        "told_group": F.col("group_id"),
-        # Together: a lag and a lead that were told at different times would not add up.
-        "reported": F.when(F.coalesce(*_REPORTED).isNotNull(), reported),
-    }
+    order = _newest("source", "endpoint")
+    # Together: a lag and a lead that were told at different times would not add up.
+    is_reported = F.coalesce(*_REPORTED).isNotNull()
+    told = {"told_consumed": "consumed_offset", "told_fetched": "fetched_offset"}
     return (
         observed(positions)
         .where(F.col("partition").isNotNull())
@@ -130,20 +138,14 @@ def client_partitions(positions: DataFrame) -> DataFrame:
         .agg(
             F.max("snapshot_date").alias("snapshot_date"),
             F.max("as_of").alias("as_of"),
-            F.max("source").alias("source"),
+            F.some(F.col("source") == "librdkafka_statistics").alias("is_librdkafka"),
             F.coalesce(F.some("is_old"), F.lit(False)).alias("is_old"),
             F.every("all_moved").alias("all_moved"),
             F.some("any_moved").alias("any_moved"),
-            *(_newest(value)["value"].alias(name) for name, value in values.items()),
+            *(F.max_by(c, F.when(F.col(c).isNotNull(), order)).alias(name) for name, c in told.items()),
+            *(F.max_by(c, F.when(is_reported, order)).alias(c) for c in _REPORTED),
         )
-        .select("*", "reported.*")
-        .drop("reported")
     )
-
-
-def _newest(value: Column) -> Column:
-    """The last that was told, as a field `value`; of several at one instant the largest, to be always the same."""
-    return F.max(F.when(value.isNotNull(), F.struct("as_of", value.alias("value"))))
 
 
 def stale_lag() -> Column:
@@ -151,7 +153,7 @@ def stale_lag() -> Column:
 
     librdkafka reads committed records only unless it is told otherwise, the Java consumer all.
     """
-    default = F.when(F.col("source") == "librdkafka_statistics", "read_committed").otherwise("read_uncommitted")
+    default = F.when(F.col("is_librdkafka"), "read_committed").otherwise("read_uncommitted")
     level = F.coalesce(F.col("settings")["isolation_level"], default)
     end = F.when(level == "read_committed", F.col("last_stable_offset")).otherwise(F.col("high_watermark"))
     position = F.when(F.col("is_old"), F.col("fetched_offset")).otherwise(F.col("consumed_offset"))
@@ -173,22 +175,29 @@ def _groups(group_members: DataFrame, committed_offsets: DataFrame, previous: Da
     return members.unionByName(before).unionByName(committed, allowMissingColumns=True)
 
 
-def _with_group(rows: DataFrame, groups: DataFrame) -> DataFrame:
+def _told_groups(positions: DataFrame) -> DataFrame:
+    """The group that a client itself tells, or its source: CLIENT, told_group; NULL where that is not one."""
+    told = observed(positions).where(F.col("group_id").isNotNull()).select(*CLIENT, "group_id").distinct()
+    return _only(told, CLIENT, "told_group")
+
+
+def _with_group(rows: DataFrame, groups: DataFrame, told: DataFrame) -> DataFrame:
     """`rows` with `group_id`: what the client tells, what the configuration says, what brokers know of its members.
 
     A client id may be used in several groups: then only an assigned partition tells which. An old consumer, which no
     broker knows, is its group's namesake by default. Ambiguous is NULL.
     """
-
-    def only(by: list[str], name: str) -> DataFrame:
-        """The group of those of which there is one."""
-        group = F.when(F.count_distinct("group_id") == 1, F.min("group_id")).alias(name)
-        return groups.where(F.col("client_id").isNotNull()).groupBy(*by).agg(group)
-
+    members = groups.where(F.col("client_id").isNotNull())
+    of_client = _only(members.select(*CLIENT, "group_id").distinct(), CLIENT, "members_group")
+    shared = of_client.where(F.col("members_group").isNull()).select(*CLIENT)
+    assigned = (
+        members.join(F.broadcast(shared), CLIENT, how="left_semi").select(*CLIENT, *_PLACE, "group_id").distinct()
+    )
     namesakes = groups.select("cluster", "snapshot_id", F.col("group_id").alias("client_id")).distinct()
     return (
-        rows.join(only([*CLIENT, *_PLACE], "assigned_group"), [*CLIENT, *_PLACE], how="left")
-        .join(F.broadcast(only(CLIENT, "members_group")), CLIENT, how="left")
+        rows.join(F.broadcast(told), CLIENT, how="left")
+        .join(_only(assigned, [*CLIENT, *_PLACE], "assigned_group"), [*CLIENT, *_PLACE], how="left")
+        .join(F.broadcast(of_client), CLIENT, how="left")
         .join(F.broadcast(namesakes.withColumn("is_namesake", F.lit(True))), CLIENT, how="left")
         .withColumn(
             "group_id",
@@ -205,6 +214,11 @@ def _with_group(rows: DataFrame, groups: DataFrame) -> DataFrame:
     )
 
 
+def _only(groups: DataFrame, by: list[str], name: str) -> DataFrame:
+    """Of distinct groups the one of those that have one; NULL for the others."""
+    return groups.groupBy(*by).agg(F.when(F.count(F.lit(1)) == 1, F.min("group_id")).alias(name))
+
+
 def _with_known(rows: DataFrame, watermarks: DataFrame, committed_offsets: DataFrame, previous: DataFrame) -> DataFrame:
     """`rows` beside the ends of their logs and the commits of their groups, and what is known of the snapshot before.
 
@@ -219,7 +233,7 @@ def _with_known(rows: DataFrame, watermarks: DataFrame, committed_offsets: DataF
         F.col("fetched_offset").alias("known_fetched"),
     )
     joined = (
-        rows.join(ends, PARTITION, how="left")
+        rows.join(F.broadcast(ends), PARTITION, how="left")
         .join(commits.hint("shuffle_hash"), READER, how="left")
         .join(known.hint("shuffle_hash"), READER, how="left")
     )

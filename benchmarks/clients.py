@@ -1,0 +1,109 @@
+"""What clients' positions cost: read from scrapes, read from a request log, joined with what is known of readers."""
+
+from __future__ import annotations
+
+import shutil
+import tarfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from benchmarks.lag import whole
+from benchmarks.timing import computed, timed
+from pipeline.analytics.clients import reader_positions
+from pipeline.config import LakeConfig
+from pipeline.lake import Lake, of_snapshots, utc_date
+from pipeline.tables import COMMITTED_OFFSETS, FETCH_POSITIONS, GROUP_MEMBERS, LAG, WATERMARKS, Table
+
+RECORDINGS = Path("tests/data/recordings")
+SNAPSHOT_ID = 1_795_339_680_000
+READERS, PARTITIONS = 1_000_000, 400
+CLIENTS = 400
+"""Scrapes, as many as a fleet has clients."""
+PLACES = 2
+COPIES = 10
+"""Request logs, and how often the recorded one is in each."""
+
+
+def samples_per_min(spark: SparkSession, folder: Path) -> float:
+    """Samples of Prometheus text a minute, from files of real scrapes to rows in Delta, on all cores."""
+    scrape = next((_unpacked("modern-b", folder) / "aggregator" / "prom").iterdir()).read_text()
+    places = folder / "scrapes"
+    places.mkdir(exist_ok=True)
+    for number in range(CLIENTS):
+        (places / f"{number}-{SNAPSHOT_ID}.prom").write_text(scrape.replace("shop-agg-1", f"client-{number}"))
+    samples = CLIENTS * sum(not line.startswith("#") for line in scrape.splitlines())
+    lake = Lake(spark, LakeConfig(root=f"{folder.absolute()}/lake-{time.time_ns()}"))
+    lake.prepare()
+    rows = spark.read.format("kafka_client_metrics").option("path", str(places)).load()
+    seconds = [timed(lambda: lake.replace(FETCH_POSITIONS, _of_snapshot(rows), _WHERE)) for _ in range(3)]
+    return samples / min(seconds[1:]) * 60
+
+
+def lines_per_s(spark: SparkSession, folder: Path) -> float:
+    """Lines of request logs a second, of two brokers at once, to rows that are written nowhere."""
+    recorded = (_unpacked("request-log", folder) / "request.log").read_text()
+    places = []
+    for broker in range(PLACES):
+        place = folder / f"broker-{broker}"
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir()
+        for copy in range(COPIES):
+            # Another day each, as a log that goes on.
+            (place / f"request.log.{copy}").write_text(recorded.replace("[2026-11-21", f"[2026-10-{copy + 1:02}"))
+        places.append(str(place))
+    lines = PLACES * COPIES * recorded.count("\n")
+    read = spark.read.format("kafka_request_log").option("path", ",".join(places))
+    return lines / min(computed(read.load, 2))
+
+
+def joined(spark: SparkSession, folder: Path) -> Callable[[], DataFrame]:
+    """Positions of a million partitions of clients, beside as many commits and members, for `computed`."""
+    reader = spark.range(READERS).withColumns(
+        {
+            "group": F.floor(F.col("id") / PARTITIONS),
+            "group_id": F.concat(F.lit("group-"), "group"),
+            "client_id": F.concat(F.lit("client-"), "group", F.lit("-"), F.col("id") % 4),
+            "topic": F.concat(F.lit("topic-"), F.floor(F.col("id") % PARTITIONS / 20)),
+            "partition": (F.col("id") % 20).cast("int"),
+            "minute": F.lit(0),
+            "committed_offset": F.col("id") % 1_000,
+            "log_start_offset": F.lit(0),
+            "last_stable_offset": F.lit(2_000),
+            "high_watermark": F.lit(2_000),
+            "reported_lag": F.lit(100),
+            "reported_lead": F.lit(900),
+            "as_of": F.timestamp_millis(F.lit(SNAPSHOT_ID)),
+            "source": F.lit("kafka_client_metrics"),
+            "endpoint": F.concat(F.lit("http://app-"), "group", F.lit(":9404/metrics")),
+        }
+    )
+    frames: dict[Table, DataFrame] = {
+        FETCH_POSITIONS: reader.drop("group_id"),
+        WATERMARKS: reader.where("group = 0"),
+        COMMITTED_OFFSETS: reader,
+        GROUP_MEMBERS: reader,
+    }
+    for table, rows in frames.items():
+        whole(table, rows).write.mode("overwrite").parquet(f"{folder}/{table.name}")
+    positions, watermarks, commits, members = (spark.read.parquet(f"{folder}/{table.name}") for table in frames)
+    nothing = spark.createDataFrame([], LAG.schema)
+    return lambda: reader_positions(positions, watermarks, commits, members, nothing, {})
+
+
+_WHERE = of_snapshots("bench", [SNAPSHOT_ID])
+
+
+def _of_snapshot(rows: DataFrame) -> DataFrame:
+    date = F.lit(utc_date(SNAPSHOT_ID))
+    return rows.withColumns({"cluster": F.lit("bench"), "snapshot_id": F.lit(SNAPSHOT_ID), "snapshot_date": date})
+
+
+def _unpacked(name: str, folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(RECORDINGS / f"{name}.tar.xz") as archive:
+        archive.extractall(folder, filter="data")
+    return folder / name
