@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from hypothesis import settings
 from kafka import KafkaAdminClient
 from pyspark.sql import SparkSession
 
-from pipeline.config import LakeConfig
+from pipeline.config import Config, LakeConfig, load_config
 from pipeline.lake import Lake
 from pipeline.local.broker import EmbeddedKafka
 from pipeline.local.nodes import free_ports
@@ -59,6 +59,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
         if "connect_server" in fixtures:
             item.add_marker(pytest.mark.connect)
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Callable[..., Config]:
+    """Load a config from its text, with an environment given by keyword."""
+
+    def load(text: str, **env: str) -> Config:
+        (tmp_path / "c.toml").write_text(text)
+        return load_config(tmp_path / "c.toml", env)
+
+    return load
 
 
 @pytest.fixture(scope="session")

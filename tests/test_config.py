@@ -22,17 +22,6 @@ Refuse = Callable[..., str]
 
 
 @pytest.fixture
-def load(tmp_path: Path) -> Load:
-    """Load a config from its text, with an environment given by keyword."""
-
-    def load(text: str, **env: str) -> Config:
-        (tmp_path / "c.toml").write_text(text)
-        return load_config(tmp_path / "c.toml", env)
-
-    return load
-
-
-@pytest.fixture
 def refused(load: Load, tmp_path: Path) -> Refuse:
     """What a wrong config is answered with, every line without the file's name in front."""
 

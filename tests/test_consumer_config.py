@@ -1,11 +1,10 @@
 """What a config says of consumers: where they tell their positions, and how they are set up."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from pipeline.config import Config, load_config
+from pipeline.config import Config
 from pipeline.consumer_config import ConsumerSettings
 from pipeline.errors import ConfigError
 
@@ -13,15 +12,6 @@ SMALLEST = '[lake]\nroot = "/lake"\n[clusters.east]\nbootstrap_servers = ["10.0.
 SOURCE = SMALLEST + "[[clusters.east.positions]]\n"
 
 Load = Callable[..., Config]
-
-
-@pytest.fixture
-def load(tmp_path: Path) -> Load:
-    def load(text: str, **env: str) -> Config:
-        (tmp_path / "c.toml").write_text(text)
-        return load_config(tmp_path / "c.toml", env)
-
-    return load
 
 
 def test_a_source_of_positions_becomes_options(load: Load) -> None:

@@ -4,7 +4,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -81,26 +81,37 @@ def written_config(folder: Path, kafka: EmbeddedKafka, agents: dict[str, Agent])
 
 
 @contextmanager
-def writing(servers: str) -> Iterator[None]:
-    """A few hundred records a second for every partition."""
+def meanwhile(step: Callable[[], object]) -> Iterator[None]:
+    """Again and again in a thread."""
     ended = threading.Event()
 
-    def write() -> None:
-        producer = KafkaProducer(bootstrap_servers=servers)
-        while not ended.wait(0.05):
-            for topic, partitions in TOPICS.items():
-                for partition in range(partitions):
-                    for _ in range(10):
-                        producer.send(topic, b"x" * 500, partition=partition)
-        producer.close(timeout=5)
+    def repeat() -> None:
+        while not ended.is_set():
+            step()
 
-    thread = threading.Thread(target=write)
+    thread = threading.Thread(target=repeat)
     thread.start()
     try:
         yield
     finally:
         ended.set()
         thread.join()
+
+
+@contextmanager
+def writing(servers: str) -> Iterator[None]:
+    """A few hundred records a second for every partition."""
+    producer = KafkaProducer(bootstrap_servers=servers)
+
+    def write() -> None:
+        time.sleep(0.05)
+        for topic, partitions in TOPICS.items():
+            for number in range(10 * partitions):
+                producer.send(topic, b"x" * 500, partition=number % partitions)
+
+    with meanwhile(write):
+        yield
+    producer.close(timeout=5)
 
 
 @contextmanager
@@ -114,49 +125,32 @@ def java_consumer(kafka: EmbeddedKafka, name: str, agent: Agent, *, is_slow: boo
         agent=agent.option,
         stdout=PIPE if is_slow else DEVNULL,
     )
-    ended = threading.Event()
 
     def take() -> None:
-        while process.stdout and not ended.wait(0.1):
+        time.sleep(0.1)
+        if process.stdout:
             os.read(process.stdout.fileno(), 4_000)
 
-    thread = threading.Thread(target=take)
-    thread.start()
-    try:
+    with meanwhile(take):
         yield
-    finally:
-        ended.set()
         kafka.end_tool(process)
-        thread.join()
 
 
 @contextmanager
 def paused_python(kafka: EmbeddedKafka, file: Path) -> Iterator[None]:
     """A consumer that reads partition 1 and has paused 0."""
     file.parent.mkdir()
-    ended = threading.Event()
     options: dict[str, Any] = {"client_id": "live-python", "auto_offset_reset": "earliest"}
     with member(kafka, "live-paused", PAUSED.topic, partitions=2, **options) as consumer:
         consumer.pause(PAUSED)
         PositionsFile(file, interval_s=0.5).watch(consumer)
-
-        def poll() -> None:
-            while not ended.is_set():
-                consumer.poll(timeout_ms=100)
-
-        thread = threading.Thread(target=poll)
-        thread.start()
-        try:
+        with meanwhile(lambda: consumer.poll(timeout_ms=100)):
             yield
-        finally:
-            ended.set()
-            thread.join()
 
 
 @contextmanager
 def polling_confluent(servers: str, file: Path) -> Iterator[None]:
     file.parent.mkdir()
-    ended = threading.Event()
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": servers,
@@ -168,19 +162,9 @@ def polling_confluent(servers: str, file: Path) -> Iterator[None]:
         }
     )
     consumer.subscribe(["live-stats"])
-
-    def poll() -> None:
-        while not ended.is_set():
-            consumer.poll(0.1)
-
-    thread = threading.Thread(target=poll)
-    thread.start()
-    try:
+    with meanwhile(lambda: consumer.poll(0.1)):
         yield
-    finally:
-        ended.set()
-        thread.join()
-        consumer.close()
+    consumer.close()
 
 
 def committed(servers: str, group: str) -> bool:
