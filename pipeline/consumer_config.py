@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
@@ -13,7 +14,7 @@ from pipeline.config_values import Count, DurationMs
 Source = Literal["kafka_client_metrics", "librdkafka_statistics", "kafka_request_log"]
 
 
-_OF_ENDPOINTS = ("endpoints", "user", "password", "ca_file", "timeout_ms")
+_OF_ENDPOINTS = ("endpoints", "user", "password", "ca_file", "timeout_ms", "names")
 _OF_LOGS = ("state", "timezone", "topics_file")
 
 
@@ -22,7 +23,8 @@ class PositionsConfig(Section):
 
     `group_id` is that of all its clients, where they have one in common. User, password, CA and `timeout` are for
     endpoints; `most_bytes` bounds what one place may take. A request log's `state` is a folder where it is kept how far
-    was read; `timezone` is that of the brokers, `topics_file` a CSV of topic and topic_id.
+    was read; `timezone` is that of the brokers, `topics_file` a CSV of topic and topic_id. `names` are what an exporter
+    calls metrics and labels by rules of its own, and ours of `pipeline.positions.metrics`.
     """
 
     source: Source
@@ -37,6 +39,7 @@ class PositionsConfig(Section):
     state: str | None = None
     timezone: str | None = None
     topics_file: str | None = None
+    names: dict[str, str] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _has_places(self) -> Self:
@@ -67,6 +70,7 @@ class PositionsConfig(Section):
             "batch": self.state and str(snapshot_id),
             "timezone": self.timezone,
             "topics_file": self.topics_file,
+            "names": self.names and json.dumps(self.names),
         }
         return {name: value for name, value in found.items() if value}
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.positions.metrics import Metric, of_jolokia, of_prometheus
+from pipeline.positions.metrics import NAMES, Metric, of_jolokia, of_prometheus
 from pipeline.positions.position import Position, of_metrics
 from tests.helpers.recordings import rounds, unpacked
 
@@ -263,3 +263,19 @@ def test_a_position_for_each_client_fetcher_topic_and_partition(folder: Path) ->
     assert broker.bytes_total
     assert positions["0", "order.events", None].queue_chunks == 2
     assert positions[None, "order.events", 1].reported_lag == 0
+
+
+def test_names_by_rules_of_one_s_own() -> None:
+    text = 'app_lag{consumer="c 1",t="orders",part="2"} 7.0\napp_lag_max{consumer="c 1"} 9.0\nother{consumer="x"} 1.0\n'
+    names = {"app_lag": "records_lag", "app_lag_max": "max_lag"}
+    names |= {"consumer": "client_id", "t": "topic", "part": "partition"}
+    found = {(m.name, m.client_id, m.topic, m.partition, m.value) for m in of_prometheus(text, names)}
+    assert found == {("records_lag", "c 1", "orders", 2, 7.0), ("max_lag", "c 1", None, None, 9.0)}
+    assert of_prometheus(text) == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_of_our_names_can_be_given(name: str) -> None:
+    labels = "" if name in ("max_lag", "requests_total", "bytes_total") else ',topic="t"'
+    (found,) = of_prometheus(f'mine{{client_id="c"{labels}}} 1.0\n', {"mine": name})
+    assert found.name == name

@@ -21,6 +21,7 @@ user = "u"
 password = "${{env:APP}}"
 timeout = "5s"
 group_id = "g"
+names = {{ app_lag = "records_lag" }}
 """
     (found,) = load(text, APP="s3cret").clusters["east"].positions
     assert found.group_id == "g"
@@ -29,6 +30,7 @@ group_id = "g"
         "user": "u",
         "password": "s3cret",
         "timeout_ms": "5000",
+        "names": '{"app_lag": "records_lag"}',
     }
     assert "s3cret" not in repr(found)
 

@@ -164,6 +164,8 @@ def test_a_file_that_is_gone_or_no_archive_is_a_text_with_an_error(tmp_path: Pat
         ({}, "one of the options 'endpoints' and 'path'"),
         ({"endpoints": "http://a", "path": "/b"}, "one of the options 'endpoints' and 'path'"),
         ({"path": "/b", "pasword": "x"}, "unknown option 'pasword'"),
+        ({"path": "/b", "names": "x"}, "option 'names' must be a JSON object"),
+        ({"path": "/b", "names": '{"a": "lag"}'}, "'lag' is none of records_lag, records_lead"),
         ({"path": "/b", "timeout_ms": "0"}, "option 'timeout_ms' must be a whole number above 0"),
     ],
 )

@@ -12,6 +12,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from prometheus_client import Metric as PrometheusMetric
@@ -54,6 +55,18 @@ records_lag, records_lead: the Java consumer's, by partition; to the end of what
 fetcher_lag: the old consumer's ConsumerLag, by partition. max_lag: the largest of a client, as its gauge reads.
 queue_chunks: the old consumer's FetchQueueSize, by topic and thread. requests_total, bytes_total: counters of fetches.
 """
+LABELS = ("client_id", "topic", "partition", "thread_id", "broker")
+"""What a metric may be broken down by."""
+Names = Mapping[str, str]
+"""What an agent calls metrics and labels by rules of its own, and our names of them: of NAMES and LABELS."""
+_AGENTS_NAMES = {
+    **{name: f"kafka_consumer_consumer_fetch_manager_metrics_{name}" for name in ("records_lag", "records_lead")},
+    "max_lag": "kafka_consumer_consumerfetchermanager_maxlag",
+    "fetcher_lag": "kafka_server_fetcherlagmetrics_consumerlag",
+    "queue_chunks": "kafka_consumer_zookeeperconsumerconnector_fetchqueuesize",
+    "requests_total": "kafka_consumer_consumer_fetch_manager_metrics_fetch_total",
+    "bytes_total": "kafka_consumer_consumer_fetch_manager_metrics_bytes_consumed_total",
+}
 _OF_A_CLIENT = ("max_lag", "requests_total", "bytes_total")
 _WHAT = {name: re.compile(f".*?({ends})") for name, ends in NAMES.items()}
 _REPLICA = re.compile("replica_?(fetcher|alter_?log_?dirs)", re.IGNORECASE)
@@ -70,19 +83,19 @@ _PROPERTY = re.compile(r'([^=,]+)=("(?:[^"\\]|\\.)*"|[^,]*)')
 _PARTITION = re.compile("[0-9]{1,9}")
 
 
-def of_prometheus(text: str) -> list[Metric]:
+def of_prometheus(text: str, names: Names = MappingProxyType({})) -> list[Metric]:
     """The consumers' metrics of a scrape. Raises ValueError where it is no such text."""
     parse = open_metrics if text.rstrip().endswith("# EOF") else prometheus_text
-    return metrics(_samples(parse(text)))
+    return metrics(_samples(parse(text), names))
 
 
-def of_torn_prometheus(text: str) -> tuple[list[Metric], list[str]]:
+def of_torn_prometheus(text: str, names: Names = MappingProxyType({})) -> tuple[list[Metric], list[str]]:
     """The consumers' metrics of the lines that are whole, and the lines that are not."""
     whole: list[Reading] = []
     torn = []
     for line in text.splitlines():
         try:
-            whole += _samples(prometheus_text(line + "\n"))
+            whole += _samples(prometheus_text(line + "\n"), names)
         except ValueError:
             torn.append(line)
     return metrics(whole), torn
@@ -117,8 +130,11 @@ def metrics(readings: Iterable[Reading]) -> list[Metric]:
     return [m for m in found if (m.client_id, m.topic) not in twins]
 
 
-def _samples(families: Iterable[PrometheusMetric]) -> Iterator[Reading]:
-    return (Reading(s.name, s.labels, float(s.value)) for family in families for s in family.samples)
+def _samples(families: Iterable[PrometheusMetric], names: Names) -> Iterator[Reading]:
+    for sample in (sample for family in families for sample in family.samples):
+        what = _AGENTS_NAMES.get(names.get(sample.name, ""), sample.name)
+        labels = {names.get(label, label): value for label, value in sample.labels.items()} if names else sample.labels
+        yield Reading(what, labels, float(sample.value))
 
 
 def _readings(answer: Mapping[str, Any]) -> Iterator[Reading]:

@@ -18,7 +18,7 @@ from pipeline.errors import ConfigError
 from pipeline.kafka.options import refuse_unknown, several
 from pipeline.positions import reported
 from pipeline.positions.librdkafka import of_parsed, parsed
-from pipeline.positions.metrics import of_jolokia, of_prometheus, of_torn_prometheus
+from pipeline.positions.metrics import LABELS, NAMES, Names, of_jolokia, of_prometheus, of_torn_prometheus
 from pipeline.positions.position import Position, of_metrics, whole
 from pipeline.positions.texts import Access, Text, files_in, from_endpoint, from_file
 from pipeline.tables import FETCH_POSITIONS
@@ -43,17 +43,19 @@ class PositionsOptions:
     endpoints: tuple[str, ...] = field(default=(), repr=False)
     paths: tuple[str, ...] = field(default=(), repr=False)
     access: Access = field(default_factory=Access)
+    names: Names = field(default_factory=dict)
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> PositionsOptions:
         """Options from strings, by lower-case name. Raises ConfigError naming an option that is unknown or wrong."""
-        refuse_unknown(options, ("endpoints", "path", "user", "password", "ca_file", "timeout_ms", "most_bytes"))
+        known = ("endpoints", "path", "user", "password", "ca_file", "timeout_ms", "most_bytes", "names")
+        refuse_unknown(options, known)
         endpoints, paths = several(options.get("endpoints")), several(options.get("path"))
         if bool(endpoints) == bool(paths):
             raise ConfigError("one of the options 'endpoints' and 'path' is needed, several places with commas")
         numbers = {name: positive(name, options[name]) for name in ("timeout_ms", "most_bytes") if name in options}
         access = Access(options.get("user"), options.get("password"), options.get("ca_file"), **numbers)
-        return cls(endpoints, paths, access)
+        return cls(endpoints, paths, access, _names(options.get("names", "{}")))
 
 
 @dataclass
@@ -67,10 +69,11 @@ class PositionsSource(DataSource):
     """Options: `endpoints` (URLs) or `path` (files, folders, URIs), several with commas.
 
     `user`, `password` and `ca_file` for endpoints; `timeout_ms` and `most_bytes` bound what one place may take.
+    `names`, a JSON object: what Prometheus text calls metrics and labels by rules of its own, and NAMES or LABELS.
     """
 
     @staticmethod
-    def told(text: Text) -> Iterator[Told | str]:
+    def told(text: Text, names: Names) -> Iterator[Told | str]:
         """What a text tells, and in words what of it tells nothing."""
         raise NotImplementedError
 
@@ -92,16 +95,16 @@ class ClientMetricsSource(PositionsSource):
         return "kafka_client_metrics"
 
     @staticmethod
-    def told(text: Text) -> Iterator[Told | str]:
+    def told(text: Text, names: Names) -> Iterator[Told | str]:
         """The positions of one scrape or answer. Of a torn scrape the lines that are whole count."""
         is_json = text.text.lstrip()[:1] in ("{", "[")
         if is_json and '"mbean"' not in text.text:
             yield from _of_lines(text, reported.of_line)
             return
         try:
-            yield text.captured_ms, of_metrics(of_jolokia(text.text) if is_json else of_prometheus(text.text))
+            yield text.captured_ms, of_metrics(of_jolokia(text.text) if is_json else of_prometheus(text.text, names))
         except ValueError as error:
-            found, torn = ([], []) if is_json else of_torn_prometheus(text.text)
+            found, torn = ([], []) if is_json else of_torn_prometheus(text.text, names)
             yield f"{len(torn)} lines are torn, the first: {torn[0]!r}" if found else str(error)
             yield text.captured_ms, of_metrics(found)
 
@@ -115,7 +118,7 @@ class StatisticsSource(PositionsSource):
         return "librdkafka_statistics"
 
     @staticmethod
-    def told(text: Text) -> Iterator[Told | str]:
+    def told(text: Text, names: Names) -> Iterator[Told | str]:  # noqa: ARG004 - librdkafka's are its own
         """The positions of each line."""
         return _of_lines(text, partial(_of_statistics, captured_ms=text.captured_ms))
 
@@ -123,7 +126,9 @@ class StatisticsSource(PositionsSource):
 class PositionsReader(DataSourceReader):
     """Lists files on the driver, reads places on executors, some at a time."""
 
-    def __init__(self, source: str, told: Callable[[Text], Iterator[Told | str]], options: PositionsOptions) -> None:
+    def __init__(
+        self, source: str, told: Callable[[Text, Names], Iterator[Told | str]], options: PositionsOptions
+    ) -> None:
         self.source = source
         self.told = told
         self.options = options
@@ -147,7 +152,7 @@ class PositionsReader(DataSourceReader):
 
     def _rows(self, text: Text) -> Iterator[dict[str, object]]:
         place = {"source": self.source, "endpoint": text.place}
-        found: Iterator[Told | str] = iter([text.error]) if text.error else self.told(text)
+        found: Iterator[Told | str] = iter([text.error]) if text.error else self.told(text, self.options.names)
         for one in found:
             if isinstance(one, str):
                 yield place | {"captured_at": instant(text.captured_ms), "error": one_line(one)}
@@ -201,6 +206,17 @@ def instant(epoch_ms: int) -> datetime:
 def one_line(text: str) -> str:
     """What an error says, as a row may have it."""
     return " ".join(text.split())[:500]
+
+
+def _names(text: str) -> Names:
+    try:
+        names = parsed(text)
+        unknown = [ours for ours in names.values() if ours not in (*NAMES, *LABELS)]
+    except (AttributeError, ValueError):
+        raise ConfigError(f"option 'names' must be a JSON object of names: {text[:80]!r}") from None
+    if unknown:
+        raise ConfigError(f"option 'names': {unknown[0]!r} is none of {', '.join((*NAMES, *LABELS))}")
+    return dict(names)
 
 
 def positive(name: str, value: str) -> int:
