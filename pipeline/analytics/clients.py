@@ -194,9 +194,10 @@ def _with_group(rows: DataFrame, groups: DataFrame, told: DataFrame) -> DataFram
         members.join(F.broadcast(shared), CLIENT, how="left_semi").select(*CLIENT, *_PLACE, "group_id").distinct()
     )
     namesakes = groups.select("cluster", "snapshot_id", F.col("group_id").alias("client_id")).distinct()
+    by_partition = _only(assigned, [*CLIENT, *_PLACE], "assigned_group")
     return (
         rows.join(F.broadcast(told), CLIENT, how="left")
-        .join(_only(assigned, [*CLIENT, *_PLACE], "assigned_group"), [*CLIENT, *_PLACE], how="left")
+        .join(by_partition.hint("shuffle_hash"), [*CLIENT, *_PLACE], how="left")
         .join(F.broadcast(of_client), CLIENT, how="left")
         .join(F.broadcast(namesakes.withColumn("is_namesake", F.lit(True))), CLIENT, how="left")
         .withColumn(
