@@ -59,15 +59,16 @@ def _partitions(statistics: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[st
 
 
 def _position(client: str, topic: str, partition: Mapping[str, Any]) -> Position:
+    # By isolation.level it is ls_offset or hi_offset that the lag is counted to, from what is committed.
+    committed, lag = _known(partition.get("committed_offset", -1)), _known(partition["consumer_lag"])
     return Position(
         client,
         topic=text(topic),
         partition=whole(partition["partition"], below=2**31),
         fetched_offset=_known(partition["next_offset"]),
         consumed_offset=_known(partition["app_offset"]),
-        reported_lag=_known(lag := partition["consumer_lag"]),
-        # By isolation.level it is ls_offset or hi_offset: the one that consumer_lag was counted to.
-        reported_end=whole(partition["committed_offset"] + lag) if lag >= 0 else None,
+        reported_lag=lag,
+        reported_end=None if committed is None or lag is None else whole(committed + lag),
         bytes_total=whole(partition["rxbytes"]),
     )
 
