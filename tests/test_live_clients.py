@@ -109,9 +109,11 @@ def writing(servers: str) -> Iterator[None]:
             for number in range(10 * partitions):
                 producer.send(topic, b"x" * 500, partition=number % partitions)
 
-    with meanwhile(write):
-        yield
-    producer.close(timeout=5)
+    try:
+        with meanwhile(write):
+            yield
+    finally:
+        producer.close(timeout=5)
 
 
 @contextmanager
@@ -131,8 +133,11 @@ def java_consumer(kafka: EmbeddedKafka, name: str, agent: Agent, *, is_slow: boo
         if process.stdout:
             os.read(process.stdout.fileno(), 4_000)
 
-    with meanwhile(take):
-        yield
+    try:
+        # It prints as long as something is written, so that nothing waits here for ever.
+        with meanwhile(take):
+            yield
+    finally:
         kafka.end_tool(process)
 
 
@@ -162,9 +167,11 @@ def polling_confluent(servers: str, file: Path) -> Iterator[None]:
         }
     )
     consumer.subscribe(["live-stats"])
-    with meanwhile(lambda: consumer.poll(0.1)):
-        yield
-    consumer.close()
+    try:
+        with meanwhile(lambda: consumer.poll(0.1)):
+            yield
+    finally:
+        consumer.close()
 
 
 def committed(servers: str, group: str) -> bool:
