@@ -41,7 +41,7 @@ def keep_clients(
     )
     recent = lake.read_snapshots(CLIENT_DIVERGENCE, cluster, [*before[:SLOW_RESOLVED_AFTER], *batch])
     told = recent.select("cluster", "snapshot_id", "client_id").distinct()
-    ended = F.coalesce(F.greatest("last_seen", "resolved_at"), "last_seen")
+    ended = F.greatest("last_seen", "resolved_at")  # skips NULL
     is_newer = F.col("resolved_at").isNull() | (ended >= F.timestamp_millis(F.lit(min(batch))))
     earlier = lake.read(FINDINGS).where((F.col("cluster") == cluster) & is_newer)
     # At most a few for each client. A MERGE would read what they are made of once more.

@@ -13,13 +13,13 @@ from pyspark.sql import functions as F
 
 from pipeline.analytics.clients import CLIENT, client_counters, observed, totals
 from pipeline.analytics.fetch_memory import Kind, buffer_bound, consumer_settings
+from pipeline.analytics.fetchers import QUEUED_MAX_MESSAGE_CHUNKS
 from pipeline.analytics.settings import with_settings
 from pipeline.consumer_config import KAFKA_NAMES, ConsumerSettings
 from pipeline.tables import CLIENT_DIVERGENCE, LONG
 
 COMMIT_MS = 60_000
 """auto.commit.interval.ms of the old consumer, by default: by so much commits may be late, and no gauge is to blame."""
-QUEUED_MAX_MESSAGE_CHUNKS = 2
 FETCH_MESSAGE_MAX_BYTES = 1024 * 1024
 FEWEST_RECORDS = 100
 """Records that a client must have fetched for their mean size to be taken."""

@@ -13,13 +13,12 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from pipeline.analytics.clients import CLIENT
 from pipeline.analytics.settings import with_settings
 from pipeline.consumer_config import ConsumerSettings
 
 QUEUED_MAX_MESSAGE_CHUNKS = 2
 """Chunks that the queue of a thread holds, by default."""
-
-_CLIENT = ["cluster", "snapshot_id", "client_id"]
 
 
 def fetcher_states(positions: DataFrame, log_ends: DataFrame, settings: Mapping[str, ConsumerSettings]) -> DataFrame:
@@ -43,10 +42,10 @@ def fetcher_states(positions: DataFrame, log_ends: DataFrame, settings: Mapping[
     topic = F.col("topic")
     queues = (
         with_settings(positions.where(F.col("queue_chunks").isNotNull()), settings, "client_id")
-        .groupBy(*_CLIENT, "topic")
+        .groupBy(*CLIENT, "topic")
         .agg(F.max("queue_chunks").alias("chunks"), F.array_sort(F.collect_set(thread)).alias("threads"))
         .join(growing, ["cluster", "snapshot_id", "topic"], how="left")
-        .groupBy(*_CLIENT)
+        .groupBy(*CLIENT)
         .agg(
             F.max("is_growing").alias("is_growing"),
             F.array_sort(F.collect_set(F.when(F.size("threads") > 0, topic))).alias("culprits"),
@@ -61,16 +60,16 @@ def fetcher_states(positions: DataFrame, log_ends: DataFrame, settings: Mapping[
     # Two agents may tell of one fetcher.
     counted = (
         positions.where(is_counted)
-        .groupBy(*_CLIENT, "fetcher")
+        .groupBy(*CLIENT, "fetcher")
         .agg(*(F.max(name).alias(name) for name in ("requests_total", "bytes_total")))
     )
     is_new = F.coalesce(~F.col("state").eqNullSafe(F.lag("state").over(series)), F.lit(True))
     run = Window.partitionBy("cluster", "client_id", "fetcher", "run")
     return (
-        counted.join(queues, _CLIENT)
+        counted.join(queues, CLIENT)
         .withColumns({"state": state, "is_first": F.lag("requests_total").over(series).isNull()})
         .where(~F.col("is_first"))
         .withColumns({"run": F.sum(is_new.cast("int")).over(series), "has_fetched": F.col("bytes_total") > 0})
         .withColumn("since_snapshot_id", F.min("snapshot_id").over(run))
-        .select(*_CLIENT, "fetcher", "state", "since_snapshot_id", "culprits", "threads", "victims", "has_fetched")
+        .select(*CLIENT, "fetcher", "state", "since_snapshot_id", "culprits", "threads", "victims", "has_fetched")
     )

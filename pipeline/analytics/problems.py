@@ -12,9 +12,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType
 
+from pipeline.analytics.clients import CLIENT
 from pipeline.tables import INT
 
-CLIENT = ["cluster", "snapshot_id", "client_id"]
 PROBLEM = ["kind", "cluster", "group_id", "client_id", "topic"]
 LARGEST_HEAP_SHARE = 0.5
 """What a client may buffer, as a part of its heap, before that is called too large."""

@@ -23,11 +23,11 @@ from pipeline.consumer_config import ConsumerSettings
 from pipeline.errors import ConfigError
 from pipeline.positions.position import Position
 from pipeline.positions.request_log import RequestLog, times_ms
+from pipeline.positions.texts import EPOCH_MS
 
 AGENTS = ("jolokia", "prom")
 STATISTICS = ("statistics.jsonl", "statistics.jsonl.gz")
 REQUEST_LOGS = ("request.log", "request.log.gz")
-_EPOCH_MS = re.compile(r"(?<!\d)(\d{13})(?!\d)")
 _MEMBERS = re.compile(r"consumer_groups_members_(\d{13})\.txt")
 _RUNGS = {
     "log_start": "log_start_offset",
@@ -133,7 +133,7 @@ def _rounds(folder: Path) -> dict[int, list[Path]]:
 
 def _timed(folder: Path) -> Iterator[tuple[int, Path]]:
     for file in folder.iterdir():
-        if found := _EPOCH_MS.search(file.name):
+        if found := EPOCH_MS.search(file.name):
             yield int(found[1]), file
 
 

@@ -25,7 +25,8 @@ BEANS = (
     "kafka.server:type=FetcherStats,*",
 )
 """What Jolokia is asked for, all in one request."""
-_EPOCH_MS = re.compile(r"(?<!\d)(\d{13})(?!\d)")
+EPOCH_MS = re.compile(r"(?<!\d)(\d{13})(?!\d)")
+"""The epoch ms in the name of a file, as of which it is."""
 
 
 class Text(NamedTuple):
@@ -72,7 +73,7 @@ def from_file(path: str, access: Access) -> Text:
     try:
         files, inside = resolved(path)
         info = files.get_file_info(inside)
-        found = _EPOCH_MS.findall(info.base_name)
+        found = EPOCH_MS.findall(info.base_name)
         changed_ms = int(info.mtime.timestamp() * 1000) if info.mtime else _now_ms()
         captured_ms = int(found[-1]) if found else changed_ms
         with files.open_input_stream(inside) as stream:
