@@ -10,6 +10,9 @@ SPARK = $(wildcard $(VENV)/lib/python3*/site-packages/pyspark)
 unexport SPARK_HOME PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON
 export PYTHONPATH := .
 
+# Each has a Spark and its brokers of its own, and takes 2 GiB or more.
+WORKERS := 2
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
@@ -21,8 +24,8 @@ help: ## this list
 demo: check-java jars ## the whole pipeline on an embedded Kafka; KEEP=1 leaves Kafka and its workload running
 	KEEP=$(KEEP) $(PY) -m pipeline.local.demo
 
-test: check-java jars ## all tests; ARGS="-k name" for some
-	$(PY) -m pytest $(ARGS)
+test: check-java jars ## all tests, WORKERS=2 at a time; ARGS="-k name" for some
+	$(PY) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 test-fast: check-java jars ## the tests that take no time: no broker, no lake, no Spark Connect
 	$(PY) -m pytest -m "not kafka and not connect and not slow" $(ARGS)

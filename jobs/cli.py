@@ -7,7 +7,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 from pipeline.config import Config, load_config
 from pipeline.config_values import cluster_name
 from pipeline.errors import ConfigError, LaglakeError, LakeError
+from pipeline.selection import Selection
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,6 +59,7 @@ class Job:
     fail_on: str
     output: Path
     recording: Path = Path()
+    selection: Selection = field(default_factory=Selection)
 
 
 Step = Callable[["SparkSession", Job], int]
@@ -72,9 +74,13 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parser(
-    job: str, description: str | None, *, output: bool = False, recording: bool = False
+    job: str, description: str | None, *, output: bool = False, recording: bool = False, selection: bool = False
 ) -> argparse.ArgumentParser:
-    """The command line of `job`; with `output` it also takes the path of the report, with `recording` a folder."""
+    """The command line of `job`.
+
+    With `output` it also takes the path of the report, with `recording` a folder, with `selection` what of the lake is
+    meant: any cluster that it has, and a time, groups and topics.
+    """
     result = _Parser(
         prog=f"laglake {job}",
         description=description,
@@ -106,14 +112,13 @@ def parser(
             help="what was recorded: jolokia/ or prom/ (here or in a folder for each client), statistics.jsonl, or "
             "request.log, beside truth.csv with what the brokers had; docs/positions.md says more",
         )
-    result.add_argument(
-        "--cluster",
-        action="append",
-        metavar="NAME",
-        help="the name that the recording's cluster gets in the tables (default: that of the folder)"
-        if recording
-        else "only this cluster of the config; may be repeated (default: all)",
-    )
+    cluster_help = "only this cluster of the config; may be repeated (default: all)"
+    if recording:
+        cluster_help = "the name that the recording's cluster gets in the tables (default: that of the folder)"
+    elif selection:
+        cluster_help = "only this cluster, also one of a recording; may be repeated (default: all that the lake has)"
+        _add_selection(result)
+    result.add_argument("--cluster", action="append", metavar="NAME", help=cluster_help)
     result.add_argument(
         "--fail-on",
         choices=("nothing", "partial"),
@@ -134,6 +139,18 @@ def parser(
         "--verbose", action="store_true", help="log more, with the tracebacks of what Spark refuses to do"
     )
     return result
+
+
+def _add_selection(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--from", dest="since", type=instant, metavar="INSTANT", help="no snapshot before this one (default: the first)"
+    )
+    command.add_argument(
+        "--to", dest="until", type=instant, metavar="INSTANT", help="no snapshot after this one (default: the newest)"
+    )
+    names = "found anywhere in the name (default: all)"
+    command.add_argument("--group", type=regex, metavar="REGEX", help=f"only groups with this, {names}")
+    command.add_argument("--topic", type=regex, metavar="REGEX", help=f"only topics with this, {names}")
 
 
 _EXAMPLES = """\
@@ -167,6 +184,19 @@ def instant(text: str) -> datetime:
     return parsed.astimezone(UTC)
 
 
+def regex(text: str) -> str:
+    """A regular expression, as an argument.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none.
+    """
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"{text!a} is no regular expression: {error}") from None
+    return text
+
+
 def run(command: argparse.ArgumentParser, argv: Sequence[str] | None, *steps: Step, load: str | None = None) -> int:
     """Check the arguments (None: the process's) and the config, then do the steps in one Spark session.
 
@@ -177,13 +207,15 @@ def run(command: argparse.ArgumentParser, argv: Sequence[str] | None, *steps: St
     arguments = command.parse_args(argv)
     try:
         config = load_config(arguments.config, os.environ)
+        clusters = _clusters(config, arguments)
         job = Job(
             config=config,
-            clusters=_clusters(config, arguments),
+            clusters=clusters,
             at=arguments.at,
             fail_on=arguments.fail_on,
             output=getattr(arguments, "output", DEFAULT_OUTPUT),
             recording=getattr(arguments, "recording", Path()),
+            selection=_selection(arguments, clusters),
         )
         if arguments.check:
             return 0
@@ -238,7 +270,9 @@ def choose_clusters(config: Config, wanted: Iterable[str], file: Path) -> tuple[
 
 
 def _clusters(config: Config, arguments: argparse.Namespace) -> tuple[str, ...]:
-    """The clusters of the config to work on; for a recording the name of its own."""
+    """The clusters of the config to work on; for a recording the name of its own, for a report any that are named."""
+    if "since" in arguments:
+        return tuple(arguments.cluster or ())
     if "recording" not in arguments:
         return choose_clusters(config, arguments.cluster or (), arguments.config)
     name, *more = arguments.cluster or [arguments.recording.resolve().name]
@@ -248,6 +282,16 @@ def _clusters(config: Config, arguments: argparse.Namespace) -> tuple[str, ...]:
         return (cluster_name(name),)
     except ValueError as error:
         raise ConfigError(f"--cluster {name!a}: {error}") from None
+
+
+def _selection(arguments: argparse.Namespace, clusters: tuple[str, ...]) -> Selection:
+    if "since" not in arguments:
+        return Selection(clusters)
+    from_ms, to_ms = (None if at is None else round(at.timestamp() * 1000) for at in (arguments.since, arguments.until))
+    if from_ms is not None and to_ms is not None and from_ms > to_ms:
+        since, until = (f"{at:%Y-%m-%dT%H:%M:%SZ}" for at in (arguments.since, arguments.until))
+        raise ConfigError(f"--from {since} is after --to {until}")
+    return Selection(clusters or None, from_ms, to_ms, arguments.group, arguments.topic)
 
 
 def exit_status(outcomes: Iterable[Outcome], fail_on: str) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from jobs import cli
+from pipeline.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -15,24 +16,24 @@ log = logging.getLogger(__name__)
 
 def step(spark: "SparkSession", job: cli.Job) -> int:
     """Write the page."""
-    from pyspark.sql import functions as F  # see cli.run
-
-    from pipeline.lake import Lake
-    from pipeline.report import write_report
-    from pipeline.tables import COMPUTED, LAG, SNAPSHOTS
+    from pipeline.lake import Lake  # see cli.run
+    from pipeline.report import Frames, write_report
+    from pipeline.tables import SNAPSHOTS
 
     lake = Lake(spark, job.config.lake)
     lake.prepare()
-    chosen = F.col("cluster").isin(*job.clusters)
-    snapshots, lag, computed = (lake.read(table).where(chosen) for table in (SNAPSHOTS, LAG, COMPUTED))
-    page = write_report(snapshots, lag, job.output, cli.utc_now(), computed=computed)
+    if job.selection.clusters is not None:
+        known = sorted(r["cluster"] for r in lake.read(SNAPSHOTS).select("cluster").distinct().collect())
+        if absent := sorted(set(job.selection.clusters) - set(known)):
+            raise ConfigError(f"--cluster {absent[0]}: the lake has {', '.join(known) or 'no cluster yet'}")
+    page = write_report(Frames.of(lake, job.selection), job.output, cli.utc_now())
     log.info("report: %s", page.absolute())
     return 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the job; the exit status."""
-    return cli.run(cli.parser("report", __doc__, output=True), argv, step)
+    return cli.run(cli.parser("report", __doc__, output=True, selection=True), argv, step)
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ SHORT_LIVED = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
 }
 
 # The same examples each time: what fails, fails for everybody. HYPOTHESIS_PROFILE=search looks for new ones.

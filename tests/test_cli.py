@@ -3,6 +3,7 @@
 import argparse
 import importlib
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from jobs import cli
 from pipeline.config import Config, load_config
 from pipeline.errors import ConfigError
+from pipeline.selection import Selection
 
 JOBS = ("snapshot", "lag", "report", "run")
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -140,20 +142,48 @@ def test_a_wrong_argument_is_one_line(
     assert message.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("line", "why"),
-    [
-        pytest.param(["--cluster", "wset"], "--cluster wset: not in", id="unknown cluster"),
-        pytest.param(["--config", "nope.toml"], "nope.toml: cannot be read", id="no such file"),
-    ],
-)
-def test_a_wrong_config_is_one_line(
-    job: ModuleType, line: list[str], why: str, config_file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert job.main(["--config", str(config_file), *line]) == 2
+def test_a_wrong_config_is_one_line(job: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    assert job.main(["--config", "nope.toml"]) == 2
     message = capsys.readouterr().err
-    assert message.startswith(why)
+    assert message.startswith("nope.toml: cannot be read")
     assert message.count("\n") == 1
+
+
+@pytest.mark.parametrize("job", ["snapshot", "lag", "run"])
+def test_a_cluster_that_the_config_does_not_have_is_one_line(
+    job: str, config_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert importlib.import_module(f"jobs.{job}").main(["--config", str(config_file), "--cluster", "wset"]) == 2
+    message = capsys.readouterr().err
+    assert message.startswith("--cluster wset: not in")
+    assert message.count("\n") == 1
+
+
+def test_the_report_is_of_a_time_and_of_clusters_that_only_the_lake_has(
+    config_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = cli.parser("report", None, output=True, selection=True)
+    line = ["--config", str(config_file), "--from", "1769860800000", "--to", "1769860800001", "--group", "^pay"]
+    found = []
+
+    def step(_: object, job: cli.Job) -> int:
+        found.append(job.selection)
+        return 0
+
+    def in_no_session(_: str, job: cli.Job, steps: Sequence[cli.Step]) -> int:
+        return max(step(None, job) for step in steps)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cli, "_in_session", in_no_session)
+        assert cli.run(command, line, step) == 0
+        assert cli.run(command, [*line, "--cluster", "recorded", "--topic", "a|b"], step) == 0
+        assert cli.run(command, [*line, "--from", "1769860800002"], step) == 2
+    times = (1_769_860_800_000, 1_769_860_800_001)
+    assert found == [Selection(None, *times, "^pay"), Selection(("recorded",), *times, "^pay", "a|b")]
+    assert capsys.readouterr().err == "--from 2026-01-31T12:00:00Z is after --to 2026-01-31T12:00:00Z\n"
+    with pytest.raises(SystemExit):
+        cli.run(command, ["--group", "("])
+    assert "argument --group: '(' is no regular expression" in capsys.readouterr().err
 
 
 def test_help_shows_examples_and_says_what_the_statuses_mean(

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.report.model import Instant, Point, Report
+from pipeline.report.model import Distribution, Finding, Gauge, Instant, Point, Report
 from pipeline.report.names import visible
 from pipeline.report.page import render
-from tests.helpers.reports import HOSTILE, MINUTE, NOON, NOW, group, report
+from tests.helpers.reports import HOSTILE, MINUTE, NOON, NOW, group, partition, report
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -62,11 +62,45 @@ class TestInChromium:
         groups = [group(name, 10 - i, min_headroom=i * 7 % 5) for i, name in enumerate(HOSTILE)]
         instants = tuple(Instant("east", NOON + i * MINUTE, int(i > 4), instants_shown) for i in range(instants_shown))
         points = tuple(
-            Point("east", at.snapshot_id, g.group_id, n * 100 + i, int(i == 2))
+            Point("east", at.snapshot_id, g.group_id, n * 100 + i, int(i == 2), 2_000 * i, 90_000, 5, 60 * i, 30 * i)
             for n, g in enumerate(groups)
             for i, at in enumerate(instants)
         )
-        return render(report(*groups, instants=instants, points=points))
+        ladder = partition(
+            HOSTILE[0],
+            3,
+            HOSTILE[1],
+            log_start_offset=0,
+            committed_offset=100,
+            consumed_offset=140,
+            high_watermark=200,
+            log_end_offset=200,
+            consumer_lag=100,
+            uncommitted=40,
+            consumer_lag_bytes=5_000,
+            bytes_error=40,
+            consumer_lag_ms=90_000,
+            headroom=100,
+        )
+        gauges = tuple(
+            Gauge("east", at.snapshot_id, None, name, 1, 2, 3 + i, None, "blind" if i else None)
+            for i, at in enumerate(instants)
+            for name in HOSTILE
+        )
+        return render(
+            report(
+                *groups,
+                instants=instants,
+                points=points,
+                partitions=(ladder,),
+                gauges=gauges,
+                distributions=(Distribution("east", 1, "kip532_bytes", 4, 1, ((0, 1), (1_000, 4))),),
+                findings=tuple(
+                    Finding("blind_gauge", "east", name, name, name, (0,), "warning", NOON, NOON, None, name, {}, name)
+                    for name in HOSTILE
+                ),
+            )
+        )
 
     def test_rows_and_lines_are_shown_without_a_word_on_the_console(self, browse: Browse) -> None:
         document, console = browse(self.page())
@@ -80,23 +114,93 @@ class TestInChromium:
             assert sum("A" in path for path in strokes) == 10
 
     def test_a_click_on_a_heading_sorts(self, browse: Browse) -> None:
-        click = "document.querySelectorAll('#groups-table thead button')[5].click();"
+        heading = "[...document.querySelectorAll('thead button')].find((b) => b.textContent === 'Least headroom')"
+        click = f"{heading}.click();"
         document, console = browse(with_script(self.page(), click + click))
         ascending = sorted(range(len(HOSTILE)), key=lambda i: i * 7 % 5)
         assert console == ""
         assert names_in_order(document) == [visible(HOSTILE[i]) for i in ascending]
 
+    def test_a_search_leaves_the_groups_that_have_it(self, browse: Browse) -> None:
+        search = "const f = document.querySelector('#find'); f.value = 'QUOTES'; f.dispatchEvent(new Event('input'));"
+        document, console = browse(with_script(self.page(), search))
+        assert console == ""
+        assert '<span id="found" role="status">1 found</span>' in document
+        rows = re.findall(
+            r"<tr( hidden=\"\")?>\s*<th scope=\"row\"", document[document.index('<table id="groups-table"') :]
+        )
+        assert [not hidden for hidden in rows[: len(HOSTILE)]] == ["quotes" in name for name in HOSTILE]
+
     def test_highlighting_a_group_lists_its_values_with_the_gap(self, browse: Browse) -> None:
         pick = "document.querySelector('#log').click(); document.querySelectorAll('.legend .pick')[1].click();"
         document, console = browse(with_script(self.page(), pick))
         values = document[document.index('<details id="values"') :]
-        rows = re.findall(r"<tr><td>(.*?)</td><td class=\"n\">(.*?)</td><td class=\"n\">(.*?)</td></tr>", values)
+        values = values[: values.index("</table>")]
+        rows = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in re.findall(r"<tr>(<td.*?)</tr>", values)]
         assert console == ""
-        newest = [(f"2026-03-01 12:0{m}:00", str(100 + m), "0") for m in (9, 8, 7, 6, 5)]
-        assert rows[:6] == [*newest, ("a gap", "", "")]
-        assert rows[8] == ("2026-03-01 12:02:00", "102", "1")
+        newest = [[f"2026-03-01 12:0{m}:00", str(100 + m), f"{2 * m} kB", "1.5 min", "0"] for m in (9, 8, 7, 6, 5)]
+        assert rows[:6] == [*newest, ["a gap", "", "", "", ""]]
+        assert rows[8] == ["2026-03-01 12:02:00", "102", "4 kB", "1.5 min", "1"]
         # In the legend and in the table.
         assert len(re.findall(r'<button [^>]*aria-pressed="true"', document)) == 2
+
+    def test_a_group_shows_its_ladder_with_the_gaps_named(self, browse: Browse) -> None:
+        document, console = browse(with_script(self.page(), "document.querySelectorAll('.legend .pick')[1].click();"))
+        assert console == ""
+        shown = document[document.index('<div id="ladders"') : document.index('<div id="rates-part"')]
+        texts = [html.unescape(text) for text in re.findall(r"<text[^>]*>(.*?)</text>", shown)]
+        assert texts == [
+            "the whole log: 200 offsets",
+            "committed 100",
+            "consumed 140",
+            "high watermark = log end 200",
+            "consumer lag 100 · 5 kB ± 40 B · 1.5 min",
+            "uncommitted 40",
+        ]
+        # To scale: from committed to log end, and two fifths of it uncommitted.
+        gaps = [
+            [float(x) for x in re.findall(r"[MH]([\d.]+)", path)[:3:2]]
+            for path in re.findall(r'd="([^"]*)" class="gap"', shown)
+        ]
+        (whole_from, whole_to), (part_from, part_to) = gaps
+        assert part_from == whole_from
+        assert (part_to - part_from) / (whole_to - whole_from) == pytest.approx(0.4)
+        assert html.escape(HOSTILE[0]) in shown
+
+    def test_another_unit_is_drawn(self, browse: Browse) -> None:
+        choose = "const u = document.querySelector('#unit'); u.value = 'ms'; u.dispatchEvent(new Event('change'));"
+        document, console = browse(with_script(self.page(), choose))
+        assert console == ""
+        drawing = document[document.index('<div id="drawing"') : document.index('<ul class="legend"')]
+        assert re.search(r">[\d.]+ (s|min)</text>", drawing)
+        assert 'aria-label="from 1.5 min to 1.5 min, at most 1.5 min"' in document
+
+    def test_a_gauge_and_what_is_true_are_lines_with_a_verdict(self, browse: Browse) -> None:
+        document, console = browse(self.page())
+        assert console == ""
+        assert "At the newest snapshot the gauge is blind." in document
+        drawing = document[document.index('<div id="gauge"') : document.index('<p id="gauge-verdict"')]
+        for number in (1, 2, 3):  # consumer lag, fetcher lag, gauge: each in two parts, before and after the hole
+            strokes = re.findall(rf'<path[^>]*\bd="(M[^"]*)"[^>]*stroke="var\(--series-{number}\)"[^>]*>', drawing)
+            assert sum("A" not in path for path in strokes) == 2
+        values = document[document.index('<table id="gauge-values"') :]
+        first_row = re.findall(r"<td[^>]*>(.*?)</td>", values)[:6]
+        assert first_row == ["2026-03-01 12:09:00", "1", "2", "12", "–", "blind"]
+
+    def test_brokers_have_their_quantiles(self, browse: Browse) -> None:
+        document, console = browse(self.page())
+        assert console == ""
+        values = document[document.index('<table id="broker-values"') :]
+        assert re.findall(r"<td[^>]*>(.*?)</td>", values)[:8] == [
+            "east 1",
+            "5",
+            "1",
+            "1",
+            "1 kB",
+            "1 kB",
+            "1 kB",
+            "1 kB",
+        ]
 
     def test_the_page_lets_no_other_script_run(self, browse: Browse) -> None:
         page = self.page()

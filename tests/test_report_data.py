@@ -1,13 +1,22 @@
 """What the report takes from the tables: aggregates, and their bounded way to the driver."""
 
+from datetime import UTC, datetime
+from typing import Any
+
 from chispa import assert_df_equality
 from pyspark.sql import SparkSession
 
-from pipeline.report import data, groups_table
+from pipeline.analytics.histograms import histograms
+from pipeline.report import Frames, data, details, groups_table
 from pipeline.report.collect import collect
-from pipeline.report.model import Group
-from pipeline.tables import COMPUTED, LAG, SNAPSHOTS
+from pipeline.report.model import Group, Partition
+from pipeline.selection import Selection
+from pipeline.tables import CLIENT_DIVERGENCE, COMPUTED, FINDINGS, LAG, SNAPSHOTS
 from tests.helpers.reports import MINUTE, NOON, NOW, frame, known, lag_row, snapshot
+
+
+def at(minute: int) -> datetime:
+    return datetime.fromtimestamp(NOON / 1000 + 60 * minute, UTC)
 
 
 class TestLedger:
@@ -107,6 +116,10 @@ class TestGroups:
                 transaction_lag=3,
                 headroom=20,
                 client_id="c2",
+                consumer_lag_bytes=70,
+                bytes_error=3,
+                consumer_lag_ms=900,
+                time_error_ms=8,
                 **member,
             ),
             lag_row(0, "mixed", 1, consumer_lag=-2, headroom=50, offset_status="beyond_end", client_id="c1", **member),
@@ -141,6 +154,11 @@ class TestGroups:
             client_id="c1",
             rows_with_error=1,
             error="LEADER_NOT_AVAILABLE",
+            consumer_lag_bytes=70,
+            bytes_error=3,
+            bytes_unknown=1,
+            consumer_lag_ms=900,
+            time_error_ms=8,
         )
         assert {
             g.group_id: (g.consumer_lag, g.partitions_unknown, g.why_no_lag, g.unread_offsets, g.statuses)
@@ -184,9 +202,28 @@ class TestGroups:
         lag = frame(
             spark,
             LAG,
-            known(0, "g", 5),
-            lag_row(0, "g", 1, consumer_lag=6),
-            known(1, "g", 5),
+            known(
+                0,
+                "g",
+                5,
+                consumer_lag_bytes=500,
+                consumer_lag_ms=80,
+                headroom=3,
+                high_watermark=20,
+                committed_offset=15,
+            ),
+            lag_row(
+                0,
+                "g",
+                1,
+                consumer_lag=6,
+                consumer_lag_bytes=200,
+                consumer_lag_ms=90,
+                headroom=9,
+                high_watermark=20,
+                committed_offset=14,
+            ),
+            known(1, "g", 5, high_watermark=20),
             lag_row(1, "g", 1, offset_status=None),
             lag_row(2, "g", 0, offset_status="no_watermark"),
             known(0, "other", 9),
@@ -195,11 +232,13 @@ class TestGroups:
             data.history(lag, {"g"}),
             spark.createDataFrame(
                 [
-                    ("east", NOON, "g", 11, 0),
-                    ("east", NOON + 60_000, "g", 5, 1),
-                    ("east", NOON + 120_000, "g", None, 1),
+                    ("east", NOON, "g", 11, 0, 700, 90, 3, 40, 29),
+                    ("east", NOON + 60_000, "g", 5, 1, None, None, None, None, None),
+                    ("east", NOON + 120_000, "g", None, 1, None, None, None, None, None),
                 ],
-                "cluster string, snapshot_id bigint, group_id string, consumer_lag bigint, partitions_unknown bigint",
+                "cluster string, snapshot_id bigint, group_id string, consumer_lag bigint, partitions_unknown bigint, "
+                "consumer_lag_bytes bigint, consumer_lag_ms bigint, min_headroom bigint, log_ends bigint, "
+                "commits bigint",
             ),
             ignore_row_order=True,
             ignore_nullable=True,
@@ -229,14 +268,14 @@ class TestCollect:
             *(known(i, "g", 10 * i) for i in range(4)),
             known(0, "g", 77, cluster="west"),
         )
-        found = collect(snapshots, lag, None, NOW, "title")
+        found = collect(Frames(snapshots, lag), NOW, "title")
         assert [(g.cluster, g.consumer_lag) for g in found.groups] == [("west", 77), ("east", 10)]
         assert {(p.cluster, p.snapshot_id, p.consumer_lag) for p in found.points} == {
             ("east", NOON, 0),
             ("east", NOON + 60_000, 10),
             ("west", NOON, 77),
         }
-        assert [g.cluster for g in groups_table(lag, snapshots)] == ["west", "east"]
+        assert [g.cluster for g in groups_table(Frames(snapshots, lag))] == ["west", "east"]
 
     def test_computed_tells_a_snapshot_without_groups_from_one_without_lag(self, spark: SparkSession) -> None:
         snapshots = frame(spark, SNAPSHOTS, snapshot(0), snapshot(1), snapshot(2))
@@ -244,7 +283,123 @@ class TestCollect:
         computed = frame(
             spark, COMPUTED, snapshot(0, job="lag"), snapshot(1, job="lag"), snapshot(2, job="something else")
         )
-        found = collect(snapshots, lag, computed, NOW, "title")
+        found = collect(Frames(snapshots, lag, computed), NOW, "title")
         assert found.clusters[0].lag_snapshot_id == NOON + 60_000
         assert found.groups == ()
-        assert collect(snapshots, lag, None, NOW, "title").clusters[0].lag_snapshot_id == NOON
+        assert collect(Frames(snapshots, lag), NOW, "title").clusters[0].lag_snapshot_id == NOON
+
+
+class TestDetails:
+    def test_the_worst_partitions_of_each_group(self, spark: SparkSession) -> None:
+        lag = frame(
+            spark,
+            LAG,
+            lag_row(0, "g", 0, consumer_lag=5, high_watermark=9),
+            lag_row(0, "g", 1, consumer_lag=7),
+            lag_row(0, "g", 2, consumer_lag=6),
+            lag_row(0, "g", 3, offset_status="no_commit"),
+            lag_row(0, "h", 0, consumer_lag=0),
+            lag_row(0, "other", 0, consumer_lag=99),
+            lag_row(0, "g", 4, topic=None, offset_status=None, error="NOT_COORDINATOR"),
+        )
+        found = [Partition(**r.asDict()) for r in details.partitions(lag, {"g", "h"}, 3).collect()]
+        assert [(p.group_id, p.partition) for p in found] == [("g", 3), ("g", 1), ("g", 2), ("h", 0)]
+
+    def test_open_findings_come_first_then_the_gravest_then_the_newest(self, spark: SparkSession) -> None:
+        def found(number: int, severity: str, minute: int, resolved: int | None = None) -> dict[str, Any]:
+            first, resolved_at = (None if m is None else at(m) for m in (minute, resolved))
+            times = {"first_seen": first, "last_seen": first, "resolved_at": resolved_at}
+            named = {
+                "finding_id": str(number),
+                "kind": "k",
+                "cluster": "east",
+                "severity": severity,
+                "summary": str(number),
+            }
+            return named | times | {"evidence": '{"a": 1}', "advice": "x"}
+
+        rows = [
+            found(1, "warning", 1),
+            found(2, "critical", 0),
+            found(3, "warning", 2),
+            found(4, "critical", 5, resolved=6),
+            found(5, "info", 9),
+        ]
+        listed = details.findings(frame(spark, FINDINGS, *rows), 4).collect()
+        assert [r["summary"] for r in listed] == ["2", "3", "1", "5"]
+        assert listed[0]["first_seen_ms"] == NOON
+
+    def test_gauges_of_the_clients_that_were_misled_about_most_whatever_their_group(self, spark: SparkSession) -> None:
+        def gauge(minute: int, client: str, verdict: str | None, hidden: int | None) -> dict[str, Any]:
+            return {
+                **lag_row(minute, "g", 0),
+                "group_id": None,
+                "client_id": client,
+                "verdict": verdict,
+                "hidden_lag": hidden,
+            }
+
+        rows = [
+            gauge(0, "honest", "truthful", 900),
+            gauge(1, "blind", "truthful", 1),
+            gauge(0, "blind", "blind", 9),
+            gauge(0, "unknown", None, None),
+            gauge(0, "off", "truthful", 901),
+        ]
+        found = details.gauges(frame(spark, CLIENT_DIVERGENCE, *rows), 2).collect()
+        assert [(r["snapshot_id"] - NOON, r["client_id"]) for r in found] in (
+            [(0, "blind"), (0, "off"), (MINUTE, "blind")],
+            [(0, "off"), (0, "blind"), (MINUTE, "blind")],
+        )
+
+    def test_a_distribution_has_the_readers_up_to_each_bucket(self, spark: SparkSession) -> None:
+        values = [0, 0, 1, 100, 100, 1_000, None]
+        lag = frame(
+            spark,
+            LAG,
+            *(lag_row(0, f"g{n}", 0, leader=1, kip532_bytes=v, kip532_ms=None) for n, v in enumerate(values)),
+        )
+        computed = frame(spark, COMPUTED, snapshot(0, job="lag"))
+        frames = Frames(frame(spark, SNAPSHOTS, snapshot(0)), lag, computed, histograms=histograms(lag))
+        found = {d.measure: d for d in collect(frames, NOW, "title").distributions}
+        of_bytes = found["kip532_bytes"]
+        assert (of_bytes.broker, of_bytes.count, of_bytes.unknown) == (1, 6, 1)
+        assert [below for _, below in of_bytes.steps] == [2, 3, 5, 6]
+        # Each at the bound of its bucket, at most 9.05 % above the value, the last as it is.
+        assert [value for value, _ in of_bytes.steps][::3] == [0, 1_000]
+        assert 100 <= of_bytes.steps[2][0] <= 109
+        assert (found["kip532_ms"].count, found["kip532_ms"].unknown) == (0, 7)
+
+
+class TestSelection:
+    def test_of_some_groups_topics_clusters_and_a_time(self, spark: SparkSession) -> None:
+        snapshots = frame(spark, SNAPSHOTS, *(snapshot(m, cluster=c) for m in range(3) for c in ("east", "west")))
+        lag = frame(
+            spark,
+            LAG,
+            *(known(m, g, m, topic=t) for m in range(3) for g, t in (("pay", "a"), ("pay", "b"), ("other", "a"))),
+            known(1, "pay", 9, topic="a", cluster="west"),
+        )
+        found = frame(
+            spark,
+            FINDINGS,
+            *(
+                {
+                    "cluster": "east",
+                    "finding_id": str(n),
+                    "group_id": "pay",
+                    "topic": topic,
+                    "first_seen": a,
+                    "last_seen": b,
+                }
+                for n, (topic, a, b) in enumerate([(None, at(0), at(0)), ("a", at(0), at(2)), ("b", at(1), at(1))])
+            ),
+        )
+        of = Selection(["east"], NOON + MINUTE, NOON + MINUTE, "^pay", "a")
+        chosen = Frames(snapshots, lag, findings=found).selected(of)
+        assert [tuple(r) for r in chosen.snapshots.select("cluster", "snapshot_id").collect()] == [
+            ("east", NOON + MINUTE)
+        ]
+        assert [(r["group_id"], r["topic"], r["consumer_lag"]) for r in chosen.lag.collect()] == [("pay", "a", 1)]
+        assert chosen.findings
+        assert [r["finding_id"] for r in chosen.findings.collect()] == ["1"]

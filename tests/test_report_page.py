@@ -2,65 +2,162 @@
 
 import json
 import re
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.report import format_groups, write_report
+from pipeline.report import Frames, format_groups, write_report
 from pipeline.report.attention import needs_attention
-from pipeline.report.chart import chart
-from pipeline.report.model import Instant, Point, Problem, Snapshot, Totals
+from pipeline.report.collect import CELLS, GROUPS_CHARTED, PARTITIONS_LISTED
+from pipeline.report.model import Finding, Gauge, Instant, Point, Problem, Snapshot, Totals
 from pipeline.report.names import columns, cut, visible
 from pipeline.report.page import render
+from pipeline.report.payload import payload
+from pipeline.report.trends import Trend, trends
 from pipeline.tables import LAG, SNAPSHOTS
 from tests.helpers.reports import (
     HOSTILE,
     MINUTE,
     NOON,
     NOW,
-    chart_data,
     cluster,
     frame,
     group,
+    page_data,
+    partition,
     report,
     snapshot,
     text_of,
 )
 
 
-class TestChart:
-    def lines(self, *points: Point, instants: tuple[Instant, ...]) -> list[list[tuple[int, int]]]:
-        drawn = chart(report(group(), instants=instants, points=points))
+class TestPayload:
+    def test_a_series_has_a_value_for_each_instant_of_its_cluster_and_none_where_there_is_none(self) -> None:
+        instants = tuple(Instant("east", NOON + i * MINUTE, i // 2, 4) for i in range(4))
+        instants += (Instant("west", NOON, 0, 1),)
+        points = (
+            Point("east", NOON, "g", 10, 0, 1_000, 60_000, 5, 100, 90),
+            Point("east", NOON + MINUTE, "g", None, 2, None, None, 5, 700, None),
+            Point("east", NOON + 3 * MINUTE, "g", 0, 0, 0, 0, 5, 1_300, 1_300),
+            Point("west", NOON, "g", 7, 0),
+        )
+        groups = [group(), group(cluster="west")]
+        drawn = payload(report(*groups, instants=instants, points=points), groups)
         assert drawn
-        lines: dict[int, list[tuple[int, int]]] = {}
-        for _, t_ms, lag, _, line, _ in drawn["dots"]:
-            lines.setdefault(line, []).append(((t_ms - NOON) // MINUTE, lag))
-        return sorted(lines.values())
+        assert drawn["instants"] == {
+            "east": [(NOON + i * MINUTE, i // 2) for i in range(4)],
+            "west": [(NOON, 0)],
+        }
+        east, west = drawn["groups"]
+        assert (east["records"], east["bytes"], east["ms"]) == (
+            [10, None, None, 0],
+            [1_000, None, None, 0],
+            [60_000, None, None, 0],
+        )
+        assert east["unknown"] == {1: 2}
+        # 600 offsets in a minute; no rate over a snapshot that is missing.
+        assert (east["produced"], east["consumed"]) == ([None, 10.0, None, None], [None, None, None, None])
+        assert west["records"] == [7]
 
-    def test_a_line_breaks_at_a_hole_an_unknown_lag_and_where_the_group_is_absent(self) -> None:
-        segments = [0, 0, 1, 1, 1, 1, 1, 1]
-        instants = tuple(Instant("east", NOON + i * MINUTE, s, 8) for i, s in enumerate(segments))
-        lags = {0: 10, 1: 11, 2: 12, 3: None, 4: 14, 6: 16, 7: 0}
-        points = [Point("east", NOON + i * MINUTE, "g", lag, 0) for i, lag in lags.items()]
-        assert self.lines(*points, instants=instants) == [[(0, 10), (1, 11)], [(2, 12)], [(4, 14)], [(6, 16), (7, 0)]]
+    def test_without_an_instant_there_is_nothing_to_draw(self) -> None:
+        assert payload(report(group(), instants=()), [group()]) is None
 
-    def test_a_lone_point_and_an_incomplete_sum_are_drawn_as_dots_however_many_there_are(self) -> None:
-        instants = tuple(Instant("east", NOON + i * MINUTE, int(i == 99), 100) for i in range(100))
-        points = [Point("east", NOON + i * MINUTE, "g", 1, int(i == 50)) for i in range(100)]
-        drawn = chart(report(group(), instants=instants, points=tuple(points)))
-        assert drawn
-        assert [(t - NOON) // MINUTE for _, t, _, _, _, is_drawn in drawn["dots"] if is_drawn] == [50, 99]
-
-    def test_without_a_known_lag_there_is_no_chart(self) -> None:
-        assert chart(report(group(lag=None))) is None
-
-    def test_names_are_no_part_of_the_specification(self) -> None:
-        drawn = chart(report(group("datum.secret")))
+    def test_names_are_no_part_of_the_specifications(self) -> None:
+        drawn = payload(report(group("datum.secret")), [group("datum.secret")])
         assert drawn
         assert [g["name"] for g in drawn["groups"]] == ["datum.secret"]
-        assert "secret" not in json.dumps([drawn["linear"], drawn["log"]])
+        assert "secret" not in json.dumps(drawn["charts"])
+
+    def test_what_is_not_known_of_a_partition_is_left_out(self) -> None:
+        of_group = partition("orders", 3, committed_offset=0, high_watermark=5, consumer_lag=5)
+        drawn = payload(report(group(partitions=4), partitions=(of_group,)), [group(partitions=4)])
+        assert drawn
+        (shown,) = drawn["groups"]
+        assert shown["left_out"] == 3
+        (told,) = shown["partitions"]
+        assert told == {
+            "topic": "orders",
+            "partition": 3,
+            "offset_status": "ok",
+            "committed_offset": 0,
+            "high_watermark": 5,
+            "consumer_lag": 5,
+        }
+
+    def test_the_client_that_its_gauge_misleads_about_most_often_comes_first(self) -> None:
+        def gauge(client_id: str, minute: int, max_lag: int, lag: int, verdict: str | None) -> Gauge:
+            return Gauge("east", NOON + minute * MINUTE, "g", client_id, max_lag, None, lag, None, verdict)
+
+        gauges = (
+            gauge("honest", 0, 5, 500, "truthful"),
+            gauge("blind once", 0, 0, 9, "blind"),
+            gauge("blind once", 1, 9, 9, "truthful"),
+            gauge("stale twice", 0, 3, 4, "stale"),
+            gauge("stale twice", 1, 3, 5, "stale"),
+        )
+        drawn = payload(report(group(), gauges=gauges), [group()])
+        assert drawn
+        assert [c["client"] for c in drawn["clients"]] == ["stale twice", "blind once", "honest"]
+        assert drawn["clients"][0]["rows"][1] == (NOON + MINUTE, 3, None, 5, None, "stale")
+
+
+class TestTrends:
+    def trend(self, *points: tuple[int, int | None, int | None], headrooms: Sequence[int | None] = ()) -> Trend:
+        """Of minutes, log ends and commits; a group with a gap in the ledger after minute 100."""
+        made = [
+            Point(
+                "east",
+                NOON + minute * MINUTE,
+                "g",
+                None if None in (end, commit) else (end or 0) - (commit or 0),
+                0,
+                min_headroom=headrooms[i] if headrooms else None,
+                log_ends=end,
+                commits=commit,
+            )
+            for i, (minute, end, commit) in enumerate(points)
+        ]
+        instants = [
+            Instant("east", p.snapshot_id, int(minute > 100), 9) for p, (minute, *_) in zip(made, points, strict=True)
+        ]
+        return trends(instants, made)["east", "g"]
+
+    def test_commits_that_stand_still_while_logs_grow(self) -> None:
+        found = self.trend((0, 100, 80), (1, 110, 90), (2, 120, 90), (3, 130, 90), (4, 140, 90))
+        assert (found.stalled_since_ms, found.unread_since) == (NOON + MINUTE, 30)
+        assert not found.is_falling_behind
+        assert self.trend((1, 110, 90), (2, 120, 90), (3, 130, 90)).stalled_since_ms is None
+        # All is read, or nothing comes.
+        assert self.trend(*((minute, 90, 90) for minute in range(5))).stalled_since_ms is None
+        assert self.trend(*((minute, 95, 90) for minute in range(5))).stalled_since_ms is None
+
+    def test_lag_that_grows_with_every_snapshot(self) -> None:
+        found = self.trend((0, 0, 0), (1, 600, 60), (2, 1_200, 120), (3, 1_800, 180))
+        assert found.is_falling_behind
+        assert (found.produced_per_s, found.consumed_per_s) == (10, 1)
+        assert not self.trend((0, 0, 0), (1, 600, 60), (2, 1_200, 700), (3, 1_800, 800)).is_falling_behind
+        # What was before a gap is another story.
+        assert not self.trend((99, 0, 0), (100, 600, 60), (101, 1_200, 120), (102, 1_800, 180)).is_falling_behind
+
+    def test_commits_that_went_back_unless_partitions_have_gone(self) -> None:
+        found = self.trend((0, 100, 80), (1, 110, 30), (2, 120, 40))
+        assert (found.set_back_ms, found.set_back_by) == (NOON + MINUTE, 50)
+        assert self.trend((0, 100, 80), (1, 50, 40)).set_back_ms is None
+        assert self.trend((0, 100, 80), (1, None, 30), (2, 120, 40)).set_back_ms is None
+
+    def test_when_records_will_be_deleted_unread(self) -> None:
+        behind = [(minute, 1_000, 500) for minute in range(4)]
+        assert self.trend(*behind, headrooms=[400, 300, 200, 100]).deleted_in_ms == MINUTE
+        assert self.trend(*behind, headrooms=[400, 400, 400, 400]).deleted_in_ms is None
+        assert self.trend(*behind, headrooms=[400, 300, None, None]).deleted_in_ms is None
+        assert self.trend(*behind, headrooms=[100_000, 100_000, 100_000, 99_999]).deleted_in_ms is None
+        # Gone already is another message; and nothing is lost to who has read all.
+        assert self.trend(*behind, headrooms=[30, 20, 10, -1]).deleted_in_ms is None
+        read = [(minute, 500, 500) for minute in range(4)]
+        assert self.trend(*read, headrooms=[400, 300, 200, 100]).deleted_in_ms is None
 
 
 class TestPage:
@@ -81,7 +178,7 @@ class TestPage:
                 title=name,
             )
         )
-        assert chart_data(page)["groups"][0]["name"] == visible(name)
+        assert page_data(page)["groups"][0]["name"] == visible(name)
         elements = re.sub(r"(<script\b.*?>).*?</script>", r"\1", page, flags=re.DOTALL)
         assert elements.count("<script") == 3
         assert "<img" not in elements
@@ -127,6 +224,45 @@ class TestPage:
         assert "1,500 offsets deleted unread" in text
         assert "\N{MINUS SIGN}900" in text
 
+    def test_open_findings_and_trends_come_with_their_group_and_its_picture(self) -> None:
+        def still_open(kind: str, severity: str, group_id: str | None, resolved_ms: int | None = None) -> Finding:
+            told = (f"{kind} is so.", {"culprit_topic": "clicks", "none": None}, "Do that.")
+            return Finding(kind, "east", group_id, "c1", "clicks", (0, 1), severity, NOON, NOON, resolved_ms, *told)
+
+        findings = (
+            still_open("blocked_connector", "critical", "payments"),
+            still_open("blind_gauge", "warning", None),
+            still_open("paused_partition", "warning", "payments", NOON),
+        )
+        instants = tuple(Instant("east", NOON + i * MINUTE, 0, 4) for i in range(4))
+        points = tuple(
+            Point("east", NOON + i * MINUTE, "payments", 100 * (i + 1), 0, log_ends=200 * i, commits=10)
+            for i in range(4)
+        )
+        behind = group("payments", 400, consumer_lag_bytes=1_500, bytes_error=20, consumer_lag_ms=90_000)
+        shown = report(behind, findings=findings, instants=instants, points=points)
+        told = [(i.level, i.subject, i.sentence, i.group) for i in needs_attention(shown)]
+        key = ("east", "payments")
+        assert told == [
+            ("bad", "payments", "blocked_connector is so. Since 2026-03-01 12:00:00 UTC.", key),
+            (
+                "bad",
+                "payments",
+                (
+                    "nothing was committed since 2026-03-01 12:00:00 UTC at least, while 600 offsets were written; "
+                    "it is behind by 400 offsets, 1.5 kB ± 20 B, 1.5 min."
+                ),
+                key,
+            ),
+            ("warn", "c1", "blind_gauge is so. Since 2026-03-01 12:00:00 UTC.", None),
+        ]
+        page = render(shown)
+        assert 'data-since="1772366400000"' in page
+        text = text_of(page)
+        assert "Do that." in text
+        assert "culprit_topic clicks" in text
+        assert "paused_partition is so." in text
+
     def test_groups_left_out_are_counted(self) -> None:
         shown = report(group("a"), totals={"east": Totals("east", 2_500, 0, 12)})
         text = text_of(render(shown))
@@ -139,7 +275,7 @@ class TestPage:
 
     def test_an_empty_lake_gets_a_page_that_says_what_to_do(self, spark: SparkSession, tmp_path: Path) -> None:
         output = tmp_path / "new" / "folder" / "report.html"
-        assert write_report(frame(spark, SNAPSHOTS), frame(spark, LAG), output, NOW) == output
+        assert write_report(Frames(frame(spark, SNAPSHOTS), frame(spark, LAG)), output, NOW) == output
         text = text_of(output.read_text(encoding="utf-8"))
         assert "There are no snapshots yet" in text
         assert "./spark-submit.sh run --config" in text
@@ -152,7 +288,7 @@ class TestPage:
             snapshot(0, "failed", errors=[("cluster", "east", "no route", 1)]),
             snapshot(1, "running"),
         )
-        page = write_report(snapshots, frame(spark, LAG), tmp_path / "report.html", NOW).read_text(encoding="utf-8")
+        page = write_report(Frames(snapshots, frame(spark, LAG)), tmp_path / "report.html", NOW).read_text("utf-8")
         text = text_of(page)
         assert "There is no lag yet" in text
         assert "cluster east: no route" in text
@@ -169,7 +305,7 @@ class TestPage:
 
         monkeypatch.setattr(Path, "replace", no_space)
         with pytest.raises(OSError, match="no space left"):
-            write_report(frame(spark, SNAPSHOTS), frame(spark, LAG), output, NOW)
+            write_report(Frames(frame(spark, SNAPSHOTS), frame(spark, LAG)), output, NOW)
         assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("report.html", "the last one")]
 
     def test_times_are_in_utc_whatever_the_zone_of_the_given_instant(self) -> None:
@@ -178,9 +314,16 @@ class TestPage:
 
     def test_a_thousand_long_names_fit_into_5_mb(self) -> None:
         groups = [group(f"{i:05}" + "ж" * 244) for i in range(1_000)]
-        instants = tuple(Instant("east", NOON + i * MINUTE, 0, 300) for i in range(300))
-        points = tuple(Point("east", i.snapshot_id, g.group_id, 123_456_789, 0) for g in groups[:50] for i in instants)
-        assert len(render(report(*groups, instants=instants, points=points)).encode()) < 5_000_000
+        instants = tuple(Instant("east", NOON + i * MINUTE, 0, 300) for i in range(CELLS // len(groups)))
+        known = (123_456_789, 0, 123_456_789_012, 123_456_789, 0, 123_456_789_012, 1_234_567_890)
+        points = tuple(Point("east", i.snapshot_id, g.group_id, *known) for g in groups for i in instants)
+        partitions = tuple(
+            partition("т" * 249, n, g.group_id, committed_offset=1_234_567_890, high_watermark=1_234_567_890)
+            for g in groups[:GROUPS_CHARTED]
+            for n in range(PARTITIONS_LISTED)
+        )
+        page = render(report(*groups, instants=instants, points=points, partitions=partitions))
+        assert len(page.encode()) < 5_000_000
 
 
 class TestTerminalTable:

@@ -143,10 +143,10 @@ def run_jobs(servers: str, say: Callable[[str], None]) -> int:
     from pipeline.config import load_config
     from pipeline.lake import Lake
     from pipeline.local.workload import endpoint_file, positions_folder
-    from pipeline.report import format_groups, groups_table
+    from pipeline.report import Frames, format_groups, groups_table
+    from pipeline.selection import Selection
     from pipeline.session import spark_session
-    from pipeline.tables import COMPUTED, FINDINGS, LAG
-    from pipeline.tables import SNAPSHOTS as LEDGER
+    from pipeline.tables import FINDINGS
 
     kafka = (DIRECTORY / "kafka").absolute()
     CONFIG.write_text(
@@ -172,7 +172,7 @@ def run_jobs(servers: str, say: Callable[[str], None]) -> int:
             status = max(status, run.main([*options, "--output", str(REPORT)]))
             say(f"snapshot {number} of {SNAPSHOTS}, the lag of all, and the report")
     lake = Lake(spark, load_config(CONFIG, os.environ).lake)
-    print(f"\n{format_groups(groups_table(lake.read(LAG), lake.read(LEDGER), lake.read(COMPUTED)))}\n")
+    print(f"\n{format_groups(groups_table(Frames.of(lake, Selection())))}\n")
     for finding in lake.read(FINDINGS).where("resolved_at IS NULL").orderBy("kind", "client_id").limit(20).collect():
         print(f"{finding.severity}: {finding.kind}: {finding.summary}")
     print(f"\nThe report: {REPORT} (open it in a browser). The tables: {DIRECTORY / 'lake'}, as Delta.")

@@ -7,37 +7,26 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
 
-from pyspark.sql import DataFrame
-
-from pipeline.report.chart import runtime
+from pipeline.report.charts import runtime
 from pipeline.report.collect import collect, collect_groups
+from pipeline.report.frames import Frames
 from pipeline.report.model import Group, by_lag
 from pipeline.report.page import render
 from pipeline.report.text import format_groups
 
-__all__ = ["Group", "format_groups", "groups_table", "write_report"]
+__all__ = ["Frames", "Group", "format_groups", "groups_table", "write_report"]
 
 
-def write_report(
-    snapshots: DataFrame,
-    lag: DataFrame,
-    output: Path,
-    generated_at: datetime,
-    *,
-    title: str = "Kafka consumer lag",
-    computed: DataFrame | None = None,
-) -> Path:
+def write_report(frames: Frames, output: Path, generated_at: datetime, *, title: str = "Kafka consumer lag") -> Path:
     """Writes the page on everything in the frames to `output` and returns that; its folder is made if need be.
 
-    `computed` tells which snapshots have lag. Without it those with a row in `lag` are taken: slower on a long
-    history, and a snapshot without a single group looks as if it had not been computed. `generated_at` must be aware
-    of its time zone. A reader of `output` never sees half a page.
+    `generated_at` must be aware of its time zone. A reader of `output` never sees half a page.
 
     Raises: OSError, if the file cannot be written.
     """
     with ThreadPoolExecutor(1) as pool:
         pool.submit(runtime)  # takes seconds to make, and is kept
-        report = collect(snapshots, lag, computed, generated_at, title)
+        report = collect(frames, generated_at, title)
     page = render(report)
     output.parent.mkdir(parents=True, exist_ok=True)
     unfinished = output.with_name(f".{output.name}.{os.getpid()}")
@@ -49,6 +38,6 @@ def write_report(
     return output
 
 
-def groups_table(lag: DataFrame, snapshots: DataFrame, computed: DataFrame | None = None) -> list[Group]:
+def groups_table(frames: Frames) -> list[Group]:
     """The groups at each cluster's newest snapshot with lag, most lag first."""
-    return by_lag(collect_groups(snapshots, lag, computed))
+    return by_lag(collect_groups(frames))

@@ -5,19 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
-from pipeline.report.model import Cluster, Group, Report, utc
+from pipeline.report.model import Cluster, Finding, Group, Report, utc
+from pipeline.report.trends import Trend, trends
+from pipeline.report.units import duration, size
 
 GROUPS_NAMED = 10
+FINDINGS_NAMED = 20
 
 
 class Item(NamedTuple):
-    """One sentence about a subject (a group or cluster, in quotation marks of the page's own, or nothing)."""
+    """One sentence about a subject (a group or cluster, in quotation marks of the page's own, or nothing).
+
+    `group` is the key of the group whose lag is its picture, `since_ms` a mark in it.
+    """
 
     level: Literal["bad", "warn"]
     subject: str
     sentence: str
     section: str
     is_loss: bool = False
+    group: tuple[str, str] | None = None
+    since_ms: int | None = None
+    advice: str | None = None
 
 
 def needs_attention(report: Report) -> list[Item]:
@@ -29,7 +38,7 @@ def needs_attention(report: Report) -> list[Item]:
 def _lost_data(report: Report) -> Iterator[Item]:
     lost = [g for g in report.groups if g.has_lost_data]
     for group in lost[:GROUPS_NAMED]:
-        yield Item("bad", group.group_id, _loss(group), "groups", is_loss=True)
+        yield Item("bad", group.group_id, _loss(group), "groups", is_loss=True, group=group.key)
     if more := sum(t.groups_with_loss for t in report.totals.values()) - len(lost[:GROUPS_NAMED]):
         yield Item("bad", "", f"{_count(more, 'more group')} lost data.", "groups", is_loss=True)
 
@@ -38,6 +47,98 @@ def _loss(group: Group) -> str:
     partitions = _count(group.statuses["deleted_unread"], "partition")
     unread = "" if group.unread_offsets is None else f", {group.unread_offsets:,} offsets in all"
     return f"records of {partitions} on cluster {group.cluster} were deleted unread{unread}."
+
+
+def _findings(report: Report) -> Iterator[Item]:
+    still_there = [f for f in report.findings if f.is_open]
+    for finding in still_there[:FINDINGS_NAMED]:
+        yield _of_finding(finding)
+    if (more := len(still_there) - FINDINGS_NAMED) > 0:
+        yield Item("warn", "", f"{_count(more, 'more finding')} {_is(more)} open.", "findings")
+
+
+def _of_finding(finding: Finding) -> Item:
+    since = f" Since {utc(finding.first_seen_ms):%Y-%m-%d %H:%M:%S} UTC."
+    return Item(
+        "bad" if finding.severity == "critical" else "warn",
+        finding.group_id or finding.client_id or finding.cluster,
+        finding.summary + since,
+        "findings",
+        group=None if finding.group_id is None else (finding.cluster, finding.group_id),
+        since_ms=finding.first_seen_ms,
+        advice=finding.advice,
+    )
+
+
+def _trends(report: Report) -> Iterator[Item]:
+    found = trends(report.instants, report.points)
+    of_groups = [(g, found[g.key]) for g in report.groups if g.key in found]
+    for rule in (_deleted_soon, _stalled, _falls_behind, _set_back):
+        items = [item for g, trend in of_groups if (item := rule(g, trend))]
+        yield from items[:GROUPS_NAMED]
+        if (more := len(items) - GROUPS_NAMED) > 0:
+            yield Item(items[0].level, "", f"the same is true of {_count(more, 'more group')}.", "groups")
+
+
+def _deleted_soon(group: Group, trend: Trend) -> Item | None:
+    if trend.deleted_in_ms is None or group.min_headroom is None:
+        return None
+    sentence = (
+        f"at the present rate records are deleted unread in about {duration(trend.deleted_in_ms)}: the start of a log "
+        f"is {_count(group.min_headroom, 'offset')} away from what was committed, and comes nearer."
+    )
+    return Item("bad", group.group_id, sentence, "groups", group=group.key)
+
+
+def _stalled(group: Group, trend: Trend) -> Item | None:
+    if trend.stalled_since_ms is None:
+        return None
+    if group.transaction_lag and group.consumer_lag_stable == 0 and not group.stable_unknown:
+        sentence = (
+            f"an open transaction hides {_count(group.transaction_lag, 'offset')} from it: a read_committed reader has "
+            f"read all that it can. Nothing was committed since "
+            f"{utc(trend.stalled_since_ms):%Y-%m-%d %H:%M:%S} UTC at least; {_behind(group)}."
+        )
+        return Item("bad", group.group_id, sentence, "groups", group=group.key, since_ms=trend.stalled_since_ms)
+    sentence = (
+        f"nothing was committed since {utc(trend.stalled_since_ms):%Y-%m-%d %H:%M:%S} UTC at least, while "
+        f"{_count(trend.unread_since or 0, 'offset')} were written; {_behind(group)}."
+    )
+    return Item("bad", group.group_id, sentence, "groups", group=group.key, since_ms=trend.stalled_since_ms)
+
+
+def _falls_behind(group: Group, trend: Trend) -> Item | None:
+    if not trend.is_falling_behind:
+        return None
+    rates = ""
+    if trend.produced_per_s is not None and trend.consumed_per_s is not None:
+        rates = f": {trend.produced_per_s:,.3g} offsets a second are written, {trend.consumed_per_s:,.3g} committed"
+    sentence = f"falls further behind with every snapshot{rates}; {_behind(group)}."
+    return Item("warn", group.group_id, sentence, "groups", group=group.key)
+
+
+def _set_back(group: Group, trend: Trend) -> Item | None:
+    if trend.set_back_ms is None or trend.set_back_by is None:
+        return None
+    sentence = (
+        f"its commits went back by {_count(trend.set_back_by, 'offset')} before "
+        f"{utc(trend.set_back_ms):%Y-%m-%d %H:%M:%S} UTC: a reset, or a consumer that began anew."
+    )
+    return Item("warn", group.group_id, sentence, "groups", group=group.key, since_ms=trend.set_back_ms)
+
+
+def _behind(group: Group) -> str:
+    """How far, in all units that are known."""
+    if group.consumer_lag is None:
+        return "its lag is not known"
+    parts = [_count(group.consumer_lag, "offset")]
+    if group.consumer_lag_bytes is not None and not group.bytes_unknown:
+        error = f" ± {size(group.bytes_error)}" if group.bytes_error else ""
+        parts.append(f"{size(group.consumer_lag_bytes)}{error}")
+    if group.consumer_lag_ms is not None:
+        error = f" ± {duration(group.time_error_ms)}" if group.time_error_ms else ""
+        parts.append(f"{duration(group.consumer_lag_ms)}{error}")
+    return f"it is behind by {', '.join(parts)}"
 
 
 def _newest_snapshot(report: Report) -> Iterator[Item]:
@@ -70,6 +171,12 @@ def _older_snapshots(report: Report) -> Iterator[Item]:
             yield Item("warn", "", f"{count:,} {of} {_is(count)} {status}.", "snapshots")
 
 
+def _refused(report: Report) -> Iterator[Item]:
+    if report.refused:
+        rows = f"{_count(report.refused, 'row')} {_is(report.refused)} in quarantine"
+        yield Item("warn", "", f"{rows}: they cannot be true, and count nowhere.", "snapshots")
+
+
 def _unknown_lag(report: Report) -> Iterator[Item]:
     if count := sum(t.groups_unknown for t in report.totals.values()):
         sentence = f"{_count(count, 'group')} {_has(count)} partitions whose lag is unknown."
@@ -99,9 +206,12 @@ def _has(number: int) -> str:
 
 _RULES: tuple[Callable[[Report], Iterator[Item]], ...] = (
     _lost_data,
+    _findings,
+    _trends,
     _newest_snapshot,
     _old_lag,
     _older_snapshots,
+    _refused,
     _unknown_lag,
     _odd_offsets,
 )

@@ -2,41 +2,68 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Any
 
 from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F
 
-from pipeline.report import data
-from pipeline.report.model import Cluster, Group, Instant, Point, Problem, Report, Snapshot, Totals
+from pipeline.analytics.tally import UPPER_BOUNDS
+from pipeline.report import data, details
+from pipeline.report.frames import Frames
+from pipeline.report.model import (
+    Cluster,
+    Distribution,
+    Finding,
+    Gauge,
+    Group,
+    Instant,
+    Partition,
+    Point,
+    Problem,
+    Report,
+    Snapshot,
+    Totals,
+)
 
 SNAPSHOTS_LISTED = 100
 GROUPS_LISTED = 1_000
 GROUPS_CHARTED = 50
+PARTITIONS_LISTED = 8
+CLIENTS_CHARTED = 20
+FINDINGS_LISTED = 200
 INSTANTS_CHARTED = 300
+CELLS = 50_000
+"""Groups times instants that fit onto a page; of many groups fewer instants are shown."""
 
 
-def collect(
-    snapshots: DataFrame,
-    lag: DataFrame,
-    computed: DataFrame | None,
-    generated_at: datetime,
-    title: str,
-) -> Report:
+def collect(frames: Frames, generated_at: datetime, title: str) -> Report:
     """The report on everything that the frames hold."""
-    ledger = _ledger(snapshots, lag, computed)
+    ledger = _ledger(frames)
     clusters = _clusters(ledger)
     if not clusters:
         return Report(title, generated_at)
-    groups = data.groups(data.at(lag, _newest_with_lag(clusters)))
+    newest = _newest_with_lag(clusters)
+    shown = data.at(frames.lag, newest)
+    groups = data.groups(shown)
     with ThreadPoolExecutor() as pool:  # each is short, but most of it is planning, which one core does
-        instants = pool.submit(_instants, ledger)
-        listed = pool.submit(_snapshots, snapshots)
+        listed = pool.submit(_snapshots, frames.snapshots)
         totals = pool.submit(_totals, groups)
-        worst = _groups(groups)
+        distributions = pool.submit(_distributions, frames, newest)
+        refused = pool.submit(_refused, frames)
+        findings = _findings(frames)
+        worst = _groups(groups, {f.group_id for f in findings if f.is_open and f.group_id is not None})
         charted = worst[:GROUPS_CHARTED]
+        partitions = pool.submit(_partitions, shown, charted)
+        instants = _instants(ledger, max(CELLS // max(len(worst), 1), 1))
+        wanted: dict[str, list[int]] = defaultdict(list)
+        for instant in instants:
+            wanted[instant.cluster].append(instant.snapshot_id)
+        gauges = pool.submit(_gauges, frames, wanted)
         return Report(
             title,
             generated_at,
@@ -44,20 +71,27 @@ def collect(
             snapshots=listed.result(),
             groups=worst,
             totals=totals.result(),
-            instants=instants.result(),
-            points=_points(lag, instants.result(), charted),
+            instants=instants,
+            points=_points(data.at(frames.lag, wanted), worst),
             charted=charted,
+            partitions=partitions.result(),
+            findings=findings,
+            gauges=gauges.result(),
+            distributions=distributions.result(),
+            refused=refused.result(),
         )
 
 
-def collect_groups(snapshots: DataFrame, lag: DataFrame, computed: DataFrame | None) -> tuple[Group, ...]:
+def collect_groups(frames: Frames) -> tuple[Group, ...]:
     """The groups at each cluster's newest snapshot with lag, worst first."""
-    clusters = _clusters(_ledger(snapshots, lag, computed))
-    return _groups(data.groups(data.at(lag, _newest_with_lag(clusters))))
+    clusters = _clusters(_ledger(frames))
+    return _groups(data.groups(data.at(frames.lag, _newest_with_lag(clusters))))
 
 
-def _ledger(snapshots: DataFrame, lag: DataFrame, computed: DataFrame | None) -> DataFrame:
-    return data.ledger(snapshots, lag if computed is None else computed.where("job = 'lag'"))
+def _ledger(frames: Frames) -> DataFrame:
+    return data.ledger(
+        frames.snapshots, frames.lag if frames.computed is None else frames.computed.where("job = 'lag'")
+    )
 
 
 def _newest_with_lag(clusters: tuple[Cluster, ...]) -> dict[str, list[int]]:
@@ -73,8 +107,8 @@ def _clusters(ledger: DataFrame) -> tuple[Cluster, ...]:
     return tuple(Cluster(**{**r, "expected": r["expected"] or {}}) for r in rows)
 
 
-def _instants(ledger: DataFrame) -> tuple[Instant, ...]:
-    return tuple(Instant(**r) for r in _rows(data.instants(ledger, INSTANTS_CHARTED)))
+def _instants(ledger: DataFrame, most: int) -> tuple[Instant, ...]:
+    return tuple(Instant(**r) for r in _rows(data.instants(ledger, min(most, INSTANTS_CHARTED))))
 
 
 def _totals(groups: DataFrame) -> dict[str, Totals]:
@@ -96,15 +130,58 @@ def _snapshots(snapshots: DataFrame) -> tuple[Snapshot, ...]:
     return tuple(map(snapshot, _rows(data.newest_snapshots(snapshots, SNAPSHOTS_LISTED))))
 
 
-def _groups(groups: DataFrame) -> tuple[Group, ...]:
-    return tuple(Group(**r) for r in _rows(data.worst_first(groups, GROUPS_LISTED)))
+def _groups(groups: DataFrame, found: Collection[str] = ()) -> tuple[Group, ...]:
+    return tuple(Group(**r) for r in _rows(data.worst_first(groups, GROUPS_LISTED, found)))
 
 
-def _points(lag: DataFrame, instants: tuple[Instant, ...], charted: tuple[Group, ...]) -> tuple[Point, ...]:
-    if not charted:
+def _points(lag: DataFrame, groups: tuple[Group, ...]) -> tuple[Point, ...]:
+    if not groups:
         return ()
-    wanted: dict[str, list[int]] = defaultdict(list)
-    for instant in instants:
-        wanted[instant.cluster].append(instant.snapshot_id)
-    rows = data.history(data.at(lag, wanted), {g.group_id for g in charted})
-    return tuple(Point(**r) for r in _rows(rows))
+    return tuple(Point(**r) for r in _rows(data.history(lag, {g.group_id for g in groups})))
+
+
+def _partitions(lag: DataFrame, groups: tuple[Group, ...]) -> tuple[Partition, ...]:
+    rows = _rows(details.partitions(lag, {g.group_id for g in groups}, PARTITIONS_LISTED))
+    return tuple(Partition(**r) for r in rows)
+
+
+def _findings(frames: Frames) -> tuple[Finding, ...]:
+    if frames.findings is None:
+        return ()
+    rows = _rows(details.findings(frames.findings, FINDINGS_LISTED))
+    return tuple(
+        Finding(**{**r, "partitions": tuple(r["partitions"] or ()), "evidence": json.loads(r["evidence"] or "{}")})
+        for r in rows
+    )
+
+
+def _gauges(frames: Frames, wanted: Mapping[str, Collection[int]]) -> tuple[Gauge, ...]:
+    if frames.divergence is None:
+        return ()
+    return tuple(Gauge(**r) for r in _rows(details.gauges(data.at(frames.divergence, wanted), CLIENTS_CHARTED)))
+
+
+def _distributions(frames: Frames, newest: Mapping[str, Collection[int]]) -> tuple[Distribution, ...]:
+    if frames.histograms is None:
+        return ()
+    windows = frames.histograms.withColumn("snapshot_id", F.unix_millis("window_start"))
+    return tuple(map(_distribution, _rows(details.distributions(data.at(windows, newest)))))
+
+
+def _distribution(row: dict[str, Any]) -> Distribution:
+    """Each bucket at its upper bound, but for the last, whose greatest value is known."""
+    below = row["negative_count"] + row["zero_count"]
+    steps = [(0, below)] if below else []
+    counts = row["bucket_counts"] or ()
+    for number, count in enumerate(counts):
+        below += count
+        is_last = number == len(counts) - 1
+        if count:
+            steps.append((row["max"] if is_last else int(UPPER_BOUNDS[row["bucket_offset"] + number + 1]), below))
+    names = {name: row[name] for name in ("cluster", "broker", "measure")}
+    return Distribution(**names, count=below, unknown=row["null_count"], steps=tuple(steps))
+
+
+def _refused(frames: Frames) -> int:
+    """Rows in quarantine."""
+    return 0 if frames.quarantine is None else frames.quarantine.count()

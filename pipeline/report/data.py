@@ -17,6 +17,7 @@ from pipeline.report.model import DATA_LOSS, OFFSET_STATUSES, UNKNOWN, utc
 from pipeline.tables import READABLE
 
 ERRORS_LISTED = 20
+_MOVES = {"high_watermark": "log_ends", "committed_offset": "commits"}
 UNHURRIED_MS = 60_000
 """Snapshots closer together than this are not on a scheduler's clock: a longer step is no missed one."""
 
@@ -165,16 +166,23 @@ def groups(lag: DataFrame) -> DataFrame:
             F.min("client_id").alias("client_id"),
             F.count("error").alias("rows_with_error"),
             F.min("error").alias("error"),
+            F.sum("consumer_lag_bytes").alias("consumer_lag_bytes"),
+            F.sum("bytes_error").alias("bytes_error"),
+            F.count_if(F.col("consumer_lag").isNotNull() & F.col("consumer_lag_bytes").isNull()).alias("bytes_unknown"),
+            F.max("consumer_lag_ms").alias("consumer_lag_ms"),
+            F.max_by("time_error_ms", "consumer_lag_ms").alias("time_error_ms"),
         )
         .withColumn("statuses", statuses)
         .drop(*names)
     )
 
 
-def worst_first(groups: DataFrame, limit: int) -> DataFrame:
-    """The `limit` worst groups: first those that lost data, so that none is cut, then by lag, unknown last."""
+def worst_first(groups: DataFrame, limit: int, found: Collection[str] = ()) -> DataFrame:
+    """The `limit` worst groups: those that lost data, so that none is cut, those `found`, then by lag, unknown last."""
     has_lost_data = F.coalesce(F.col("statuses")[DATA_LOSS], F.lit(0)) > 0
-    return groups.orderBy(F.desc(has_lost_data), F.desc_nulls_last("consumer_lag"), "cluster", "group_id").limit(limit)
+    is_found = F.col("group_id").isin(sorted(found))
+    order = (F.desc(has_lost_data), F.desc(is_found), F.desc_nulls_last("consumer_lag"), "cluster", "group_id")
+    return groups.orderBy(*order).limit(limit)
 
 
 def totals(groups: DataFrame) -> DataFrame:
@@ -191,12 +199,21 @@ def totals(groups: DataFrame) -> DataFrame:
 
 
 def history(lag: DataFrame, group_ids: Collection[str]) -> DataFrame:
-    """The lag of the named groups at each snapshot, as `model.Point`."""
+    """The named groups at each snapshot, as `model.Point`."""
     return (
         lag.where(F.col("group_id").isin(sorted(group_ids)))
         .groupBy("cluster", "snapshot_id", "group_id")
         .agg(
             F.sum("consumer_lag").alias("consumer_lag"),
             F.count_if(_is_unknown("consumer_lag")).alias("partitions_unknown"),
+            F.sum("consumer_lag_bytes").alias("consumer_lag_bytes"),
+            F.max("consumer_lag_ms").alias("consumer_lag_ms"),
+            F.min("headroom").alias("min_headroom"),
+            *(_whole_sum(name).alias(as_name) for name, as_name in _MOVES.items()),
         )
     )
+
+
+def _whole_sum(name: str) -> Column:
+    """The sum of a column, NULL where one of its values is."""
+    return F.when(F.count(name) == F.count("*"), F.sum(name))

@@ -6,8 +6,9 @@ Offsets and lags are counts of offsets, instants are epoch ms. None is unknown a
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
+from typing import Any
 
 DATA_LOSS = "deleted_unread"
 OFFSET_STATUSES = (DATA_LOSS, "beyond_end", "recreated", "no_watermark", "no_commit", "ok")
@@ -77,6 +78,8 @@ class Group:
     it should be known and is not are counted beside it (`partitions_unknown`). A partition without a commit
     has no lag and is not unknown: it is counted in `statuses`. Sums are signed, as lags are.
     `unread_offsets` is how many offsets were deleted before the group had read them; `client_id` is one of `clients`.
+    `consumer_lag_bytes` and `bytes_error` are summed likewise, over all but `bytes_unknown` of the partitions with a
+    lag. `consumer_lag_ms` is that of the partition which is furthest behind in time, `time_error_ms` its stated error.
     """
 
     cluster: str
@@ -99,6 +102,11 @@ class Group:
     client_id: str | None
     rows_with_error: int
     error: str | None
+    consumer_lag_bytes: int | None = None
+    bytes_error: int | None = None
+    bytes_unknown: int = 0
+    consumer_lag_ms: int | None = None
+    time_error_ms: int | None = None
 
     @property
     def key(self) -> tuple[str, str]:
@@ -152,13 +160,111 @@ class Instant:
 
 @dataclass(frozen=True)
 class Point:
-    """A group's lag at one instant: the sum of the known partitions, None if none is known."""
+    """A group at one instant: sums of the known partitions, None if none is known; `consumer_lag_ms` is the greatest.
+
+    `log_ends` and `commits` sum the high watermarks and the committed offsets, None unless all are known: how much both
+    move is what is produced and consumed.
+    """
 
     cluster: str
     snapshot_id: int
     group_id: str
     consumer_lag: int | None
     partitions_unknown: int
+    consumer_lag_bytes: int | None = None
+    consumer_lag_ms: int | None = None
+    min_headroom: int | None = None
+    log_ends: int | None = None
+    commits: int | None = None
+
+
+@dataclass(frozen=True)
+class Partition:
+    """One partition of a group at the snapshot shown: the columns of `lag` of the same names."""
+
+    cluster: str
+    group_id: str
+    topic: str
+    partition: int
+    client_id: str | None
+    host: str | None
+    offset_status: str | None
+    log_start_offset: int | None
+    committed_offset: int | None
+    consumed_offset: int | None
+    fetched_offset: int | None
+    last_stable_offset: int | None
+    high_watermark: int | None
+    log_end_offset: int | None
+    consumer_lag: int | None
+    consumer_lag_bytes: int | None
+    bytes_error: int | None
+    consumer_lag_ms: int | None
+    time_error_ms: int | None
+    consumer_age_ms: int | None
+    fetcher_lag: int | None
+    divergence: int | None
+    buffered: int | None
+    uncommitted: int | None
+    transaction_lag: int | None
+    stale_lag: int | None
+    headroom: int | None
+    headroom_bytes: int | None
+    headroom_ms: int | None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A row of `findings`; `evidence` as it was parsed."""
+
+    kind: str
+    cluster: str
+    group_id: str | None
+    client_id: str | None
+    topic: str | None
+    partitions: tuple[int, ...]
+    severity: str
+    first_seen_ms: int
+    last_seen_ms: int
+    resolved_ms: int | None
+    summary: str
+    evidence: dict[str, Any]
+    advice: str
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it lasts."""
+        return self.resolved_ms is None
+
+
+@dataclass(frozen=True)
+class Gauge:
+    """What a client's own lag gauge told at one instant, beside what was true: a row of `client_divergence`."""
+
+    cluster: str
+    snapshot_id: int
+    group_id: str | None
+    client_id: str
+    max_lag: int | None
+    max_fetcher_lag: int | None
+    max_consumer_lag: int | None
+    max_divergence: int | None
+    verdict: str | None
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """How a measure is spread among the readers of a broker's partitions, at the snapshot shown.
+
+    `steps` are (value, readers that have at most it), by value; those whose value is not known are in `unknown` alone.
+    """
+
+    cluster: str
+    broker: int
+    measure: str
+    count: int
+    unknown: int
+    steps: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -174,16 +280,34 @@ class Report:
     instants: tuple[Instant, ...] = ()
     points: tuple[Point, ...] = ()
     charted: tuple[Group, ...] = ()
+    partitions: tuple[Partition, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    gauges: tuple[Gauge, ...] = ()
+    distributions: tuple[Distribution, ...] = ()
+    refused: int = 0
 
     @property
     def snapshots_total(self) -> int:
         """How many snapshots the lake holds, listed or not."""
         return sum(c.snapshots for c in self.clusters)
 
+    def bar(self, finding: Finding) -> tuple[float, float]:
+        """Where a finding begins within the time of the snapshots, and how long it is, in per cent."""
+        first = min(c.first_snapshot_id for c in self.clusters)
+        span = max(max(c.last_snapshot_id for c in self.clusters) - first, 1)
+        end_ms = finding.last_seen_ms if finding.resolved_ms is None else finding.resolved_ms
+        start, end = (min(max(100 * (ms - first) / span, 0), 100) for ms in (finding.first_seen_ms, end_ms))
+        return round(min(start, 99), 2), round(max(end - start, 1), 2)
+
     @property
     def groups_total(self) -> int:
         """How many groups there are at the snapshots shown, listed or not."""
         return sum(t.groups for t in self.totals.values())
+
+
+def names_of(row: type) -> list[str]:
+    """The columns that a class of this module is made of."""
+    return [f.name for f in fields(row)]
 
 
 def by_lag(groups: Iterable[Group]) -> list[Group]:

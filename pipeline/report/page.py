@@ -17,27 +17,33 @@ from typing import NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from pipeline.report import chart
+from pipeline.report import charts
 from pipeline.report.attention import needs_attention
 from pipeline.report.model import Report, by_lag, utc
 from pipeline.report.names import visible
+from pipeline.report.payload import payload
+from pipeline.report.units import duration, size
+
+_SCRIPTS = ("tables.js", "pictures.js", "charts.js")
 
 
 def render(report: Report) -> str:
     """The whole page."""
-    drawing = chart.chart(report)
-    own_script = _asset("report.js")
-    runtime = chart.runtime() if drawing else ""
+    groups = by_lag(report.groups)
+    drawing = payload(report, groups)
+    own_script = "".join(map(_asset, _SCRIPTS))
+    runtime = charts.runtime() if drawing else ""
     return (
         _environment()
         .get_template("template.html")
         .render(
             report=report,
             attention=needs_attention(report),
-            groups=by_lag(report.groups),
-            # Names alone do not identify a group, nor does its place in the table.
+            groups=groups,
+            # Names alone do not identify a group.
+            numbers={g.key: number for number, g in enumerate(groups)},
             charted={g.key: number for number, g in enumerate(report.charted)},
-            colours=chart.COLOURS,
+            colours=charts.COLOURS,
             thinned=list(_thinned(report)),
             drawing=drawing,
             # Our own files and Vega's, which are not to be escaped; nothing of Kafka's is in them.
@@ -72,12 +78,14 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False}
     environment.filters |= {
         "visible": visible,
         "number": _number,
         "instant": _instant,
-        "colour": chart.colour,
+        "colour": charts.colour,
+        "size": size,
+        "duration": duration,
         "aware": lambda at: f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}",
     }
     return environment

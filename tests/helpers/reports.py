@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.report.collect import GROUPS_CHARTED
-from pipeline.report.model import Cluster, Group, Instant, Point, Report, Totals
+from pipeline.report.model import Cluster, Group, Instant, Partition, Point, Report, Totals, names_of
 from pipeline.tables import Table
 
 NOON = 1_772_366_400_000  # 2026-03-01T12:00:00Z
@@ -84,6 +84,13 @@ def group(group_id: str = "g", lag: int | None = 5, **more: Any) -> Group:
     return replace(plain, **more)
 
 
+def partition(topic: str, number: int, group_id: str = "g", **more: Any) -> Partition:
+    """Of which only what is given is known."""
+    unknown = dict.fromkeys(names_of(Partition))
+    named = {"cluster": "east", "group_id": group_id, "topic": topic, "partition": number, "offset_status": "ok"}
+    return Partition(**{**unknown, **named, **more})
+
+
 def cluster(name: str = "east", status: str = "complete", **more: Any) -> Cluster:
     plain = Cluster(
         cluster=name,
@@ -120,9 +127,9 @@ def report(*groups: Group, clusters: tuple[Cluster, ...] = (), **more: Any) -> R
     return replace(plain, **more)
 
 
-def chart_data(page: str) -> dict[str, Any]:
-    """The chart's data as a browser finds it: up to the first end tag of a script element."""
-    start = r'<script type="application/json" id="chart-data">'
+def page_data(page: str) -> dict[str, Any]:
+    """The data of the page's script, as a browser finds it: up to the first end tag of a script element."""
+    start = r'<script type="application/json" id="page-data">'
     found = re.search(start + "(.*?)</script", page, re.DOTALL | re.IGNORECASE)
     assert found
     parsed: dict[str, Any] = json.loads(found[1])

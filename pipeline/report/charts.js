@@ -1,0 +1,252 @@
+// The charts, drawn by Vega from specifications that hold no data: each is given its points here.
+const embed = async (place, specification, sets, signals = {}, tooltip = false) => {
+  const copy = structuredClone(specification);
+  // Vega warns of an empty set of bands.
+  if (sets.bands?.length === 0) {
+    const { t_ms } = sets.points[0] ?? { t_ms: 0 };
+    sets.bands = [{ t_ms, end_ms: t_ms, colour: "transparent" }];
+  }
+  for (const [name, values] of Object.entries(sets)) {
+    copy.data.find((set) => set.name === name).values = values.map((value) => ({ ...value }));
+  }
+  const options = { mode: "vega", renderer: "svg", actions: false, defaultStyle: false, tooltip };
+  for (const signal of copy.signals) if (signal.name in signals) signal.value = signals[signal.name];
+  // Vega would put a role and a label of its own in the place of ours.
+  const inner = document.createElement("div");
+  document.querySelector(place).replaceChildren(inner);
+  return (await vegaEmbed(inner, copy, options)).view;
+};
+
+/** Ticks of a logarithmic axis: 0 and the powers of ten on either side, as far as the values go. */
+function powers(values) {
+  const ticks = [0];
+  for (const sign of [1, -1]) {
+    const furthest = Math.max(0, ...values.map((value) => value * sign));
+    for (let tick = 1; tick <= furthest; tick *= 10) ticks.push(sign * tick);
+  }
+  return ticks.sort((a, b) => a - b);
+}
+
+const tip = document.body.appendChild(document.createElement("div"));
+tip.id = "tip";
+tip.hidden = true;
+/** A tooltip of the lines that `tell` makes of a point. */
+const shows = (tell) => (_, event, item, value) => {
+  tip.hidden = value === null || value === undefined;
+  if (tip.hidden) return;
+  tip.textContent = tell(item.datum).join("\n");
+  tip.style.left = `${Math.max(4, Math.min(event.clientX + 14, innerWidth - tip.offsetWidth - 4))}px`;
+  tip.style.top = `${Math.max(4, Math.min(event.clientY + 14, innerHeight - tip.offsetHeight - 4))}px`;
+};
+
+function cells(row, texts, classes) {
+  texts.forEach((text, i) => {
+    const cell = row.insertCell();
+    cell.textContent = text;
+    if (classes[i]) cell.className = classes[i];
+  });
+}
+
+if (page) {
+  drawLag();
+  if (page.clients.length) drawGauges();
+  if (page.brokers.length) drawBrokers();
+  for (const place of document.querySelectorAll(".spark")) drawSpark(place);
+}
+
+function drawLag() {
+  const FEW = 60; // With so few instants every point is a dot, with more only those that a line alone would hide.
+  const redrawStrips = keepStrips();
+  let picked = null, unit = "records", view = null;
+
+  /** The points of a group that are known in the unit; those without a gap in between are one line. */
+  function points(number) {
+    const group = page.groups[number];
+    const instants = page.instants[group.cluster];
+    const colour = group.colour ?? "var(--series-other)";
+    const found = [];
+    let line = 0;
+    group[unit].forEach((value, i) => {
+      const joins = i && group[unit][i - 1] !== null && instants[i][1] === instants[i - 1][1];
+      if (!joins) line += 1;
+      if (value === null) return;
+      const ends = i + 1 === instants.length || group[unit][i + 1] === null || instants[i + 1][1] !== instants[i][1];
+      const unknown = group.unknown[i] ?? 0;
+      found.push({
+        group: number, t_ms: instants[i][0], value, unknown, line: `${number}.${line}`, colour,
+        fill: unknown ? "var(--surface)" : colour,
+        is_drawn: instants.length <= FEW || unknown > 0 || (!joins && ends),
+      });
+    });
+    return found;
+  }
+
+  const tell = shows(({ group, t_ms, value, unknown }) => [
+    page.groups[group].name, page.groups[group].cluster, `${utc(t_ms)} UTC`, `lag ${inUnit(value, unit)}`,
+    ...(unknown ? [`${count(unknown)} partitions unknown`] : []),
+  ]);
+
+  async function draw() {
+    const charted = page.groups.map((_, i) => i).filter((i) => page.groups[i].colour !== null || i === picked);
+    // Grey ones first, so that the coloured are drawn over them.
+    const isGrey = (i) => page.groups[i].colour === null || page.groups[i].colour.includes("other");
+    const all = [...charted.filter(isGrey), ...charted.filter((i) => !isGrey(i))].flatMap(points);
+    const specification = document.getElementById("log").checked ? page.charts.log_lag : page.charts.lag;
+    const ticks = powers(all.map((point) => point.value));
+    view = await embed("#drawing", specification, { points: all }, { picked, unit, ticks }, tell);
+  }
+
+  function pick(number) {
+    const hadLine = number === null || page.groups[number].colour !== null;
+    picked = number;
+    if (hadLine && view) view.signal("picked", picked).runAsync();
+    else draw();
+    choice.value = picked === null ? "" : String(picked);
+    for (const button of document.querySelectorAll(".pick")) {
+      button.setAttribute("aria-pressed", String(Number(button.dataset.g) === picked));
+    }
+    showGroup(picked);
+  }
+
+  const choice = document.getElementById("pick");
+  choice.append(...page.groups.map(({ name, cluster }, i) => new Option(`${name} · ${cluster}`, i)));
+  choice.addEventListener("change", (event) =>
+    pick(event.target.value === "" ? null : Number(event.target.value)));
+  document.getElementById("unit").addEventListener("change", (event) => {
+    unit = event.target.value;
+    redrawStrips(unit);
+    draw();
+  });
+  document.getElementById("log").addEventListener("change", draw);
+  for (const button of document.querySelectorAll(".pick")) {
+    button.addEventListener("click", () => {
+      const number = Number(button.dataset.g);
+      pick(number === picked ? null : number);
+      if (picked !== null && button.closest("table")) document.getElementById("group").scrollIntoView();
+    });
+  }
+  for (const link of document.querySelectorAll('a[data-g]')) {
+    link.addEventListener("click", () => pick(Number(link.dataset.g)));
+  }
+  draw();
+}
+
+/** All about one group: its ladders, its rates, its values; nothing for null. */
+function showGroup(number) {
+  const section = document.getElementById("group");
+  section.hidden = number === null;
+  if (number === null) return;
+  const group = page.groups[number];
+  const instants = page.instants[group.cluster];
+  document.getElementById("group-title").textContent = group.name;
+  const facts = [`Cluster ${group.cluster}.`];
+  const of = group.partitions.length;
+  if (of && group.left_out > 0) facts.push(`The worst ${of} of its ${count(of + group.left_out)} partitions:`);
+  else if (!of) facts.push("Its partitions are shown of the groups with a colour or a line only.");
+  document.getElementById("group-facts").textContent = facts.join(" ");
+  document.getElementById("ladders").replaceChildren(...group.partitions.map(ladderOf));
+  showRates(group, instants);
+
+  const table = document.querySelector("#values table");
+  table.caption.textContent = `${group.name}, cluster ${group.cluster}, newest first.`;
+  table.tBodies[0].replaceChildren();
+  const classes = ["", "n", "n", "n", "n"];
+  for (let i = instants.length - 1; i >= 0; i -= 1) {
+    if (group.records[i] === null) continue;
+    const row = ["records", "bytes", "ms"].map((unit) => inUnit(group[unit][i], unit));
+    cells(table.tBodies[0].insertRow(), [utc(instants[i][0]), ...row, count(group.unknown[i] ?? 0)], classes);
+    const isGap = i && (group.records[i - 1] === null || instants[i][1] !== instants[i - 1][1]);
+    if (isGap) cells(table.tBodies[0].insertRow(), ["a gap", "", "", "", ""], classes);
+  }
+}
+
+/** A partition's name, reader and ladder. */
+function ladderOf(partition) {
+  const figure = document.createElement("figure");
+  const caption = figure.appendChild(document.createElement("figcaption"));
+  const title = caption.appendChild(document.createElement("b"));
+  title.textContent = `${partition.topic} ${partition.partition}`;
+  const reader = partition.client_id ? `read by ${partition.client_id}${partition.host ? ` at ${partition.host}` : ""}` : "no member reads it";
+  const parts = [reader, `offsets: ${partition.offset_status ?? "unknown"}`];
+  if (partition.headroom !== undefined) {
+    const more = [partition.headroom_bytes !== undefined && inUnit(partition.headroom_bytes, "bytes"),
+      partition.headroom_ms !== undefined && inUnit(partition.headroom_ms, "ms")].filter(Boolean);
+    parts.push(`headroom ${count(partition.headroom)} offsets${more.length ? ` (${more.join(", ")})` : ""}`);
+  }
+  if (partition.consumer_age_ms !== undefined) {
+    parts.push(`the record to be read next is ${inUnit(partition.consumer_age_ms, "ms")} old`);
+  }
+  if (partition.stale_lag !== undefined) parts.push(`${count(partition.stale_lag)} offsets that the client's own lag does not see`);
+  caption.append(` · ${parts.join(" · ")}`);
+  const drawing = ladder(partition);
+  if (drawing) figure.append(drawing);
+  return figure;
+}
+
+function showRates(group, instants) {
+  const part = document.getElementById("rates-part");
+  part.hidden = !group.produced?.some((value) => value !== null);
+  if (part.hidden) return;
+  const named = [["written", group.produced, "var(--series-2)"], ["committed", group.consumed, "var(--series-4)"]];
+  const points = named.flatMap(([name, values, colour]) => values.flatMap((value, i) => value === null ? [] : [
+    { t_ms: instants[i][0], value, name, colour, line: `${name}.${instants[i][1]}` }]));
+  const tell = shows(({ t_ms, value, name }) => [`${utc(t_ms)} UTC`, `${count(value)} offsets ${name} a second`]);
+  embed("#rates", page.charts.series, { points, bands: [] }, {}, tell);
+}
+
+function drawGauges() {
+  const choice = document.getElementById("client");
+  page.clients.forEach((client, i) => choice.append(new Option(
+    `${client.client}${client.group && client.group !== client.client ? ` · ${client.group}` : ""} · ${client.cluster}`, i)));
+  function draw() {
+    const { cluster, rows } = page.clients[choice.value];
+    const segments = new Map(page.instants[cluster] ?? []);
+    const named = [["consumer lag", 3, "var(--series-1)"], ["fetcher lag", 2, "var(--series-2)"], ["gauge", 1, "var(--series-3)"]];
+    const points = named.flatMap(([name, column, colour]) => rows.flatMap((row) => row[column] === null ? [] : [
+      { t_ms: row[0], value: row[column], name, colour, line: `${name}.${segments.get(row[0])}` }]));
+    const bands = rows.flatMap((row, i) => ["blind", "stale"].includes(row[5]) ? [
+      { t_ms: i ? rows[i - 1][0] : row[0], end_ms: row[0], colour: "var(--bad)" }] : []);
+    const tell = shows(({ t_ms, value, name }) => [`${utc(t_ms)} UTC`, `${name} ${count(value)}`]);
+    embed("#gauge", page.charts.series, { points, bands }, {}, tell);
+    const last = rows.at(-1);
+    document.getElementById("gauge-verdict").textContent = last[5] === null
+      ? "Whether the gauge tells the truth is not known at the newest snapshot."
+      : `At the newest snapshot the gauge is ${last[5]}.`;
+    const table = document.getElementById("gauge-values");
+    table.tBodies[0].replaceChildren();
+    for (const row of [...rows].reverse()) {
+      const texts = [utc(row[0]), ...row.slice(1, 5).map((value) => inUnit(value, "records")), row[5] ?? "unknown"];
+      cells(table.tBodies[0].insertRow(), texts, ["", "n", "n", "n", "n", ""]);
+    }
+  }
+  choice.addEventListener("change", draw);
+  draw();
+}
+
+function drawBrokers() {
+  const choice = document.getElementById("measure");
+  const value = (broker, part) => broker.steps.find(([, below]) => below >= part * broker.count)?.[0];
+  function draw() {
+    const unit = choice.value === "kip532_ms" ? "ms" : "bytes";
+    const brokers = page.brokers.filter((broker) => broker.measure === choice.value);
+    const colour = (i) => i < 8 ? `var(--series-${i + 1})` : "var(--series-other)";
+    const name = ({ cluster, broker }) => `${cluster} ${broker}`;
+    const points = brokers.flatMap((broker, i) => [[0, 0], ...broker.steps].map(([at, below]) => (
+      { value: at, share: broker.count ? below / (broker.count + broker.unknown) : 0, name: name(broker), colour: colour(i), line: i })));
+    const tell = shows((point) => [point.name, `${Math.round(point.share * 100)} % have at most ${inUnit(point.value, unit)}`]);
+    const ticks = powers(points.map((point) => point.value)).filter((tick, i, all) => all.length < 9 || i % 2 === 0);
+    embed("#distribution", page.charts.steps, { points }, { unit, ticks }, tell);
+    const table = document.getElementById("broker-values");
+    table.tBodies[0].replaceChildren();
+    brokers.forEach((broker, i) => {
+      const row = table.tBodies[0].insertRow();
+      const atEnd = broker.steps.length && broker.steps[0][0] === 0 ? broker.steps[0][1] : 0;
+      const quantiles = [0.5, 0.9, 0.99, 1].map((part) => inUnit(value(broker, part), unit));
+      cells(row, [name(broker), count(broker.count + broker.unknown), count(broker.unknown), count(atEnd), ...quantiles],
+        ["", "n", "n", "n", "n", "n", "n", "n"]);
+      row.cells[0].style.boxShadow = `inset 4px 0 ${colour(i)}`;
+    });
+  }
+  choice.addEventListener("change", draw);
+  draw();
+}

@@ -1,0 +1,182 @@
+"""The page's charts: Vega-Altair, compiled to Vega here, drawn as SVG by Vega's own runtime in the page.
+
+Embedded scripts rather than finished pictures: they fit a chart to the width, tell the value under the pointer and
+pick one line out of fifty. Compiling here means that a bad chart fails here, and that the page carries only the
+runtime. A specification holds no data and no name: the page's script (charts.js) gives it both.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, Literal
+
+import altair as alt
+import vl_convert
+
+from pipeline.report.model import Instant, utc
+
+VEGA_LITE = "6.4"
+COLOURS = 8
+"""The worst groups have a colour each, the rest are grey: more than eight colours cannot be told apart."""
+HEIGHTS_PX = {"lag": 340, "series": 240, "steps": 260}
+_NUMBER = (
+    "unit === 'ms' ? (abs(datum.value) >= 3600000 ? format(datum.value / 3600000, '~g') + ' h'"
+    " : abs(datum.value) >= 60000 ? format(datum.value / 60000, '.3~g') + ' min'"
+    " : format(datum.value / 1000, '.3~g') + ' s')"
+    " : format(datum.value, '~s') + (unit === 'bytes' ? 'B' : '')"
+)
+"""Each label with a unit of its own: an axis format would take the largest one's, and turn 10 into 0M."""
+
+
+def charts(instants: tuple[Instant, ...]) -> dict[str, Any]:
+    """The specifications by name: `lag` and `log_lag`, lines of groups; `series`, named lines; `steps`, distributions.
+
+    The script fills the data sets `points` and, of series, `bands`; sets the signals `unit` (records | bytes | ms),
+    `picked` (the number of a group, or null) and `ticks`.
+    """
+    span = _span(instants)
+    return {
+        "lag": _compiled(_lag(span, "linear"), "lag"),
+        "log_lag": _compiled(_lag(span, "symlog"), "lag"),
+        "series": _compiled(_series(), "series"),
+        "steps": _compiled(_steps(), "steps"),
+    }
+
+
+def colour(number: int) -> str:
+    """The CSS colour of a line; the style sheet has one for light and one for dark."""
+    return f"var(--series-{number + 1})" if number < COLOURS else "var(--series-other)"
+
+
+@cache
+def runtime() -> str:
+    """Vega's JavaScript, to be embedded; it defines the global `vegaEmbed`. Made offline, about 0.9 MB."""
+    # Vega alone would be smaller, but vl-convert 1.9 leaves its bundle's `vega` null.
+    bundle = vl_convert.javascript_bundle(snippet="window.vegaEmbed = vegaEmbed;", vl_version=VEGA_LITE)
+    return bundle.replace("</script", r"<\/script").replace("<!--", r"<\!--")
+
+
+def _span(instants: tuple[Instant, ...]) -> list[int]:
+    """First and last instant, epoch ms; a single one is given half a minute on each side."""
+    first, last = min(i.snapshot_id for i in instants), max(i.snapshot_id for i in instants)
+    return [first, last] if last > first else [first - 30_000, last + 30_000]
+
+
+def _time(span_ms: list[int]) -> alt.X:
+    """The time of the whole page."""
+    first, last = map(utc, span_ms)
+    minutes = (span_ms[1] - span_ms[0]) / 60_000
+    format_ = "%H:%M:%S" if minutes < 10 else "%H:%M" if minutes < 36 * 60 else "%Y-%m-%d"
+    title = f"UTC, {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M}"
+    axis = alt.Axis(format=format_, title=title, tickCount=8, grid=False)
+    return alt.X("t_ms:T").scale(alt.Scale(type="utc", domain=span_ms)).axis(axis)
+
+
+def _own_time() -> alt.X:
+    """The time that the points are of."""
+    axis = alt.Axis(title=None, tickCount=8, grid=False)
+    return alt.X("t_ms:T").scale(alt.Scale(type="utc")).axis(axis)
+
+
+def _value(kind: Literal["linear", "symlog"]) -> alt.Y:
+    axis = alt.Axis(labelExpr=_NUMBER, title=None, tickCount=6)
+    if kind == "symlog":
+        axis.values = alt.ExprRef("ticks")
+    return alt.Y("value:Q").scale(alt.Scale(type=kind, zero=True, nice=True)).axis(axis)
+
+
+def _lag(span_ms: list[int], kind: Literal["linear", "symlog"]) -> alt.LayerChart | alt.FacetChart:
+    """Lines of groups; points of one `line` are joined, `is_drawn` are dots as well."""
+    is_lit = "picked === null || datum.group === picked"
+    base = alt.Chart(alt.NamedData("points")).encode(
+        x=_time(span_ms),
+        y=_value(kind),
+        color=alt.Color("colour:N").scale(None).legend(None),
+        opacity=alt.condition(is_lit, alt.value(1), alt.value(0.12)),
+    )
+    lines = base.mark_line(clip=True).encode(
+        detail="line:N",
+        order="t_ms:T",
+        strokeWidth=alt.condition("datum.group === picked", alt.value(3), alt.value(1.6)),
+    )
+    dots = (
+        base.transform_filter("datum.is_drawn")
+        .mark_point(size=22, strokeWidth=1.5, opacity=1)
+        .encode(
+            fill=alt.Fill("fill:N").scale(None).legend(None),
+        )
+    )
+    hits = (
+        base.transform_filter(f"datum.group < {COLOURS} || datum.group === picked")
+        .mark_point(size=180, filled=True)
+        .encode(opacity=alt.value(0), tooltip="t_ms:T")
+    )
+    return alt.layer(lines, dots, hits)
+
+
+def _series() -> alt.LayerChart | alt.FacetChart:
+    """A few named lines, and bands of time behind them."""
+    bands = (
+        alt.Chart(alt.NamedData("bands"))
+        .mark_rect(opacity=0.16)
+        .encode(x=_own_time(), x2="end_ms", color=alt.Color("colour:N").scale(None).legend(None))
+    )
+    lines = (
+        alt.Chart(alt.NamedData("points"))
+        .mark_line(clip=True, strokeWidth=2, point=alt.OverlayMarkDef(size=18))
+        .encode(
+            x=_own_time(),
+            y=_value("linear"),
+            detail="line:N",
+            order="t_ms:T",
+            color=alt.Color("colour:N").scale(None).legend(None),
+            tooltip="t_ms:T",
+        )
+    )
+    return alt.layer(bands, lines)
+
+
+def _steps() -> alt.Chart:
+    """What part of the readers has at most a value."""
+    x_axis = alt.Axis(labelExpr=_NUMBER, title=None, values=alt.ExprRef("ticks"))
+    chart: alt.Chart = (
+        alt.Chart(alt.NamedData("points"))
+        .mark_line(interpolate="step-after", clip=True, strokeWidth=2)
+        .encode(
+            x=alt.X("value:Q").scale(alt.Scale(type="symlog", zero=True)).axis(x_axis),
+            y=alt.Y("share:Q")
+            .scale(alt.Scale(domain=[0, 1]))
+            .axis(alt.Axis(format="%", title="readers with at most this", tickCount=5)),
+            detail="line:N",
+            color=alt.Color("colour:N").scale(None).legend(None),
+            tooltip="value:Q",
+        )
+    )
+    return chart
+
+
+def _compiled(chart: alt.Chart | alt.LayerChart | alt.FacetChart, name: str) -> dict[str, Any]:
+    signals = {"picked": None, "unit": "records", "ticks": None}
+    named = chart.add_params(*(alt.param(name=key, value=value) for key, value in signals.items()))
+    themed = named.properties(width="container", height=HEIGHTS_PX[name]).configure(**_CONFIG)
+    return vl_convert.vegalite_to_vega(themed.to_dict(), vl_version=VEGA_LITE)
+
+
+_INK: dict[str, Any] = {"labelColor": "var(--soft)", "titleColor": "var(--soft)"}
+_CONFIG: dict[str, Any] = {
+    "background": "transparent",
+    "font": "system-ui, sans-serif",
+    "view": {"stroke": None},
+    "aria": False,
+    "axis": {
+        **_INK,
+        "domainColor": "var(--rule)",
+        "gridColor": "var(--rule)",
+        "tickColor": "var(--rule)",
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+        "titleFontWeight": "normal",
+        "titlePadding": 10,
+    },
+}
+"""Colours are names of the style sheet's, so that the drawing follows light and dark by itself."""

@@ -1,0 +1,92 @@
+"""What the page tells beside the lag of groups: partitions, findings, gauges, brokers. Pure DataFrame → DataFrame.
+
+Columns are those of the classes in `model`; instants leave Spark as epoch ms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from pipeline.analytics.quantiles import of_brokers
+from pipeline.report.model import Gauge, Partition, names_of
+
+MEASURES = ("kip532_bytes", "kip532_ms", "reuse_bytes")
+"""What is shown by broker."""
+_SEVERITIES = ("critical", "warning", "info")
+
+
+def partitions(lag: DataFrame, group_ids: Collection[str], limit: int) -> DataFrame:
+    """Of each named group the `limit` partitions that are worst: odd offsets first, then most lag, unknown last."""
+    is_odd = ~F.col("offset_status").eqNullSafe("ok")
+    worst = Window.partitionBy("cluster", "group_id").orderBy(
+        F.desc(is_odd), F.desc_nulls_last("consumer_lag"), "topic", "partition"
+    )
+    return (
+        lag.where(F.col("group_id").isin(sorted(group_ids)))
+        .where(F.col("topic").isNotNull())
+        .withColumn("nth", F.row_number().over(worst))
+        .where(F.col("nth") <= limit)
+        .orderBy("cluster", "group_id", "nth")
+        .select(*names_of(Partition))
+    )
+
+
+def findings(findings: DataFrame, limit: int) -> DataFrame:
+    """The `limit` findings that matter most: open ones first, then the gravest, then the newest."""
+    gravity = F.array_position(F.array(*map(F.lit, _SEVERITIES)), F.col("severity"))
+    return (
+        findings.orderBy(F.col("resolved_at").isNotNull(), gravity, F.desc("first_seen"), "finding_id")
+        .limit(limit)
+        .select(
+            "kind",
+            "cluster",
+            "group_id",
+            "client_id",
+            "topic",
+            "partitions",
+            "severity",
+            F.unix_millis("first_seen").alias("first_seen_ms"),
+            F.unix_millis("last_seen").alias("last_seen_ms"),
+            F.unix_millis("resolved_at").alias("resolved_ms"),
+            "summary",
+            "evidence",
+            "advice",
+        )
+    )
+
+
+def gauges(divergence: DataFrame, clients: int) -> DataFrame:
+    """The rows of so many clients, of those that the gauge has misled about most, by time."""
+    client = ["cluster", "group_id", "client_id"]
+    worst = (
+        divergence.groupBy(*client)
+        .agg(F.count_if(F.col("verdict") != "truthful").alias("wrong"), F.max("hidden_lag").alias("hidden"))
+        .orderBy(F.desc("wrong"), F.desc_nulls_last("hidden"), *client)
+        .limit(clients)
+    )
+    is_same = [F.col(f"d.{name}").eqNullSafe(F.col(f"w.{name}")) for name in client]
+    return (
+        divergence.alias("d")
+        .join(F.broadcast(worst.alias("w")), is_same)
+        .orderBy("snapshot_id")
+        .select(*(F.col(f"d.{name}") for name in names_of(Gauge)))
+    )
+
+
+def distributions(histograms: DataFrame) -> DataFrame:
+    """The histograms of MEASURES by broker: cluster, broker, measure, and what tells their buckets."""
+    return of_brokers(histograms.where(F.col("window_ms") == 0), *MEASURES).select(
+        "cluster",
+        "broker",
+        "measure",
+        "zero_count",
+        "negative_count",
+        "null_count",
+        "bucket_offset",
+        "bucket_counts",
+        "min",
+        "max",
+    )

@@ -1,0 +1,72 @@
+"""What a report is about: the tables it reads, and which part of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from datetime import date
+from functools import reduce
+from operator import and_
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from pipeline.lake import Lake, utc_date
+from pipeline.selection import Selection
+from pipeline.tables import CLIENT_DIVERGENCE, COMPUTED, FINDINGS, LAG, LAG_HISTOGRAMS, QUARANTINE, SNAPSHOTS, Table
+
+
+@dataclass(frozen=True)
+class Frames:
+    """The tables that the page is made of. Of those that are None it tells nothing.
+
+    `computed` tells which snapshots have lag. Without it those with a row in `lag` are taken: slower on a long history,
+    and a snapshot without a single group looks as if it had not been computed.
+    """
+
+    snapshots: DataFrame = field(metadata={"table": SNAPSHOTS})
+    lag: DataFrame = field(metadata={"table": LAG})
+    computed: DataFrame | None = field(default=None, metadata={"table": COMPUTED})
+    findings: DataFrame | None = field(default=None, metadata={"table": FINDINGS})
+    divergence: DataFrame | None = field(default=None, metadata={"table": CLIENT_DIVERGENCE})
+    histograms: DataFrame | None = field(default=None, metadata={"table": LAG_HISTOGRAMS})
+    quarantine: DataFrame | None = field(default=None, metadata={"table": QUARANTINE})
+
+    @classmethod
+    def of(cls, lake: Lake, selection: Selection) -> Frames:
+        """The tables of a lake, as far as they are selected."""
+        return cls(**{f.name: lake.read(f.metadata["table"]) for f in fields(cls)}).selected(selection)
+
+    def selected(self, selection: Selection) -> Frames:
+        """The same tables, with the selected rows only."""
+        found = {f.name: (getattr(self, f.name), f.metadata["table"]) for f in fields(self)}
+        return replace(
+            self,
+            **{name: df.where(_is_in(table, selection)) for name, (df, table) in found.items() if df is not None},
+        )
+
+
+def _is_in(table: Table, selection: Selection) -> Column:
+    """Whether a row is selected, as far as its columns tell; a name of NULL, where one is asked for, is not."""
+    conditions = [F.lit(True)]
+    if selection.clusters is not None:
+        conditions.append(F.col("cluster").isin(*selection.clusters))
+    from_ms, to_ms = selection.from_ms, selection.to_ms
+    if "snapshot_id" in table.columns:
+        conditions += _between("snapshot_id", from_ms, to_ms)
+    if "snapshot_date" in table.columns:  # so that the files of other days are not opened
+        conditions += _between("snapshot_date", *(None if ms is None else utc_date(ms) for ms in (from_ms, to_ms)))
+    if table is FINDINGS:  # those that were there at some time in between
+        conditions += _between(F.unix_millis("last_seen"), from_ms, None)
+        conditions += _between(F.unix_millis("first_seen"), None, to_ms)
+    for name, pattern in (("group_id", selection.group), ("topic", selection.topic)):
+        if pattern is not None and name in table.columns:
+            is_found = F.col(name).rlike(pattern)
+            # Not each finding is of a topic.
+            conditions.append(is_found | F.col(name).isNull() if table is FINDINGS else is_found)
+    return reduce(and_, conditions)
+
+
+def _between(value: str | Column, least: int | date | None, most: int | date | None) -> list[Column]:
+    column = F.col(value) if isinstance(value, str) else value
+    conditions = [] if least is None else [column >= F.lit(least)]
+    return conditions if most is None else [*conditions, column <= F.lit(most)]

@@ -1,0 +1,106 @@
+"""What the page's script is given, as JSON values: series by snapshot, ladders, gauges, distributions, charts."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from itertools import groupby, pairwise
+from typing import Any
+
+from pipeline.report.charts import charts, colour
+from pipeline.report.model import Gauge, Group, Instant, Partition, Point, Report
+from pipeline.report.names import visible
+
+RATES_CHARTED = 50
+_UNITS = {"records": "consumer_lag", "bytes": "consumer_lag_bytes", "ms": "consumer_lag_ms"}
+_SHOWN_ABOVE = ("cluster", "group_id")
+
+
+def payload(report: Report, groups: Sequence[Group]) -> dict[str, Any] | None:
+    """Everything that is drawn; None if there is no snapshot with lag. `groups` are in the order of the page's table.
+
+    Series have a value for each of their cluster's instants, None where it is unknown or the group was not there.
+    """
+    if not report.instants:
+        return None
+    times: dict[str, list[Instant]] = defaultdict(list)
+    for instant in sorted(report.instants, key=lambda i: i.snapshot_id):
+        times[instant.cluster].append(instant)
+    points: dict[tuple[str, str], dict[int, Point]] = defaultdict(dict)
+    for point in report.points:
+        points[point.cluster, point.group_id][point.snapshot_id] = point
+    partitions: dict[tuple[str, str], list[Partition]] = defaultdict(list)
+    for partition in report.partitions:
+        partitions[partition.cluster, partition.group_id].append(partition)
+    charted = {g.key: number for number, g in enumerate(report.charted)}
+    return {
+        "instants": {visible(c): [(i.snapshot_id, i.segment) for i in of_cluster] for c, of_cluster in times.items()},
+        "groups": [
+            {
+                "name": visible(g.group_id),
+                "cluster": visible(g.cluster),
+                "colour": colour(charted[g.key]) if g.key in charted else None,
+                **_series(times[g.cluster], points[g.key], has_rates=charted.get(g.key, RATES_CHARTED) < RATES_CHARTED),
+                "partitions": [_partition(p) for p in partitions[g.key]],
+                "left_out": g.partitions - len(partitions[g.key]),
+            }
+            for g in groups
+        ],
+        "clients": list(_clients(report.gauges)),
+        "brokers": [
+            {**asdict(d), "cluster": visible(d.cluster), "broker": str(d.broker)} for d in report.distributions
+        ],
+        "charts": charts(report.instants),
+    }
+
+
+def _series(instants: Sequence[Instant], points: dict[int, Point], *, has_rates: bool) -> dict[str, Any]:
+    found = [points.get(i.snapshot_id) for i in instants]
+    series: dict[str, Any] = {unit: [getattr(p, name) if p else None for p in found] for unit, name in _UNITS.items()}
+    series["unknown"] = {n: p.partitions_unknown for n, p in enumerate(found) if p and p.partitions_unknown}
+    if has_rates:
+        series["produced"], series["consumed"] = (
+            [None, *(_per_s(a, b, name) for a, b in pairwise(found))] for name in ("log_ends", "commits")
+        )
+    return series
+
+
+def _per_s(before: Point | None, after: Point | None, name: str) -> float | None:
+    first, last = (getattr(p, name) if p else None for p in (before, after))
+    if before is None or after is None or first is None or last is None:
+        return None
+    return float(f"{(last - first) * 1000 / (after.snapshot_id - before.snapshot_id):.4g}")
+
+
+def _partition(partition: Partition) -> dict[str, Any]:
+    """What is known of it: no key of a value that is not."""
+    known = {name: value for name, value in asdict(partition).items() if value is not None}
+    for name in _SHOWN_ABOVE:
+        del known[name]
+    return {name: visible(value) if isinstance(value, str) else value for name, value in known.items()}
+
+
+def _clients(gauges: Iterable[Gauge]) -> Iterable[dict[str, Any]]:
+    """Clients with their series; first the one that its gauge has misled about most often, then most."""
+
+    def client(gauge: Gauge) -> tuple[str, str, str]:
+        return gauge.cluster, gauge.group_id or "", gauge.client_id
+
+    found = [list(of) for _, of in groupby(sorted(gauges, key=lambda g: (client(g), g.snapshot_id)), client)]
+    found.sort(key=lambda of: (-sum(g.verdict in ("blind", "stale") for g in of), -_hidden(of)))
+    for of_client in found:
+        first = of_client[0]
+        yield {
+            "cluster": visible(first.cluster),
+            "group": None if first.group_id is None else visible(first.group_id),
+            "client": visible(first.client_id),
+            "rows": [
+                (g.snapshot_id, g.max_lag, g.max_fetcher_lag, g.max_consumer_lag, g.max_divergence, g.verdict)
+                for g in of_client
+            ],
+        }
+
+
+def _hidden(gauges: Iterable[Gauge]) -> int:
+    return max((g.max_consumer_lag or 0) - (g.max_lag or 0) for g in gauges)

@@ -1,0 +1,194 @@
+// What is drawn by hand: heat strips, sparklines and ladders. `page` is what payload.py has made.
+const source = document.getElementById("page-data");
+const page = source && JSON.parse(source.textContent);
+
+const utc = (ms) => new Date(ms).toISOString().slice(0, 19).replace("T", " ");
+const count = (n) => n.toLocaleString("en").replace("-", "\u2212");
+
+/** A value in a unit, as the page's tables write it. */
+function inUnit(value, unit) {
+  if (value === null || value === undefined) return "–";
+  const steps = {
+    records: [],
+    bytes: [["GB", 1e9], ["MB", 1e6], ["kB", 1e3]],
+    ms: [["d", 864e5], ["h", 36e5], ["min", 6e4], ["s", 1e3]],
+  }[unit];
+  const found = steps.find(([, factor]) => Math.abs(value) >= factor);
+  if (found) return `${count(Number((value / found[1]).toPrecision(3)))} ${found[0]}`;
+  return unit === "records" ? count(value) : `${count(Math.round(value))} ${unit === "bytes" ? "B" : "ms"}`;
+}
+
+/** An SVG element with attributes and, where given, text. */
+function svg(name, attributes = {}, text = null) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  if (text !== null) element.textContent = text;
+  return element;
+}
+
+const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+/** Fill a strip with a cell for each snapshot of the group's cluster: the darker, the more, on a logarithmic scale. */
+function drawStrip(canvas, unit, most) {
+  const group = page.groups[canvas.dataset.g];
+  const instants = page.instants[group.cluster];
+  const values = group[unit];
+  const context = canvas.getContext("2d");
+  const width = canvas.width / instants.length;
+  const colours = [style("--raised"), ...[1, 2, 3, 4, 5].map((n) => style(`--heat-${n}`))];
+  context.clearRect(0, 0, canvas.width, canvas.height);
+  values.forEach((value, i) => {
+    if (value === null) return;
+    const level = value <= 0 ? 0 : Math.min(5, 1 + Math.floor(5 * Math.log1p(value) / Math.log1p(most)));
+    context.fillStyle = value < 0 ? style("--series-5") : colours[level];
+    context.fillRect(i * width, 0, Math.max(width - (width > 4 ? 1 : 0), 1), canvas.height);
+  });
+  // A hole in the ledger is a gap in the strip.
+  context.fillStyle = style("--surface");
+  instants.forEach(([, segment], i) => {
+    if (i && segment !== instants[i - 1][1]) context.fillRect(i * width - 1.5, 0, 3, canvas.height);
+  });
+}
+
+/** Say in words what a strip shows. */
+function labelStrip(canvas, unit) {
+  const known = page.groups[canvas.dataset.g][unit].filter((value) => value !== null);
+  canvas.setAttribute("role", "img");
+  canvas.setAttribute("aria-label", known.length
+    ? `from ${inUnit(known[0], unit)} to ${inUnit(known.at(-1), unit)}, at most ${inUnit(Math.max(...known), unit)}`
+    : "not known at any snapshot");
+  canvas.title = canvas.getAttribute("aria-label");
+}
+
+/** Draw the strips that come into view, and all that have been again when the unit or the colours change. */
+function keepStrips() {
+  const most = {};
+  for (const unit of ["records", "bytes", "ms"]) {
+    most[unit] = page.groups.reduce((n, g) => g[unit].reduce((m, v) => Math.max(m, v ?? 0), n), 1);
+  }
+  let unit = "records";
+  const seen = new Set();
+  const watch = new IntersectionObserver((entries) => {
+    for (const { isIntersecting, target } of entries) {
+      if (!isIntersecting || seen.has(target)) continue;
+      seen.add(target);
+      drawStrip(target, unit, most[unit]);
+    }
+  }, { rootMargin: "1000px 0px" });
+  const strips = document.querySelectorAll("canvas.strip");
+  const again = () => {
+    seen.forEach((canvas) => drawStrip(canvas, unit, most[unit]));
+    strips.forEach((canvas) => labelStrip(canvas, unit));
+  };
+  strips.forEach((canvas) => watch.observe(canvas));
+  again();
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
+  return (changed) => { unit = changed; again(); };
+}
+
+/** A line of the group's lag, broken where it is not known, with a mark at an instant. */
+function drawSpark(place) {
+  const group = page.groups[place.dataset.g];
+  const instants = page.instants[group.cluster];
+  const [width, height] = [140, 32];
+  const [first, last] = [instants[0][0], instants.at(-1)[0]];
+  const most = Math.max(1, ...group.records.map((v) => v ?? 0));
+  const x = (ms) => last > first ? 2 + (width - 4) * (ms - first) / (last - first) : width / 2;
+  const y = (lag) => height - 2 - (height - 4) * Math.max(lag, 0) / most;
+  let path = "";
+  group.records.forEach((lag, i) => {
+    const joins = i && group.records[i - 1] !== null && instants[i][1] === instants[i - 1][1];
+    if (lag !== null) path += `${joins ? "L" : "M"}${x(instants[i][0]).toFixed(1)},${y(lag).toFixed(1)}`;
+  });
+  const drawing = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img",
+    "aria-label": `lag over time, at most ${count(most)} offsets` });
+  const since = Number(place.dataset.since);
+  if (since) {
+    const at = x(Math.min(Math.max(since, first), last));
+    drawing.append(svg("path", { d: `M${at},0V${height}`, class: "mark" }));
+  }
+  drawing.append(svg("path", { d: path, class: "line" }));
+  place.replaceChildren(drawing);
+}
+
+const RUNGS = [
+  ["log_start_offset", "log start"], ["committed_offset", "committed"], ["consumed_offset", "consumed"],
+  ["fetched_offset", "fetched"], ["last_stable_offset", "last stable"], ["high_watermark", "high watermark"],
+  ["log_end_offset", "log end"],
+];
+const GAPS = [
+  ["consumer_lag", "committed_offset", "high_watermark"], ["uncommitted", "committed_offset", "consumed_offset"],
+  ["buffered", "consumed_offset", "fetched_offset"], ["divergence", "committed_offset", "fetched_offset"],
+  ["fetcher_lag", "fetched_offset", "high_watermark"], ["transaction_lag", "last_stable_offset", "high_watermark"],
+  ["headroom", "log_start_offset", "committed_offset"],
+];
+
+/** The ladder of one partition, to scale: the whole log above, and below it what is unread, magnified. */
+function ladder(partition) {
+  const known = RUNGS.filter(([name]) => partition[name] !== undefined)
+    .map(([name, label]) => ({ name, label, offset: partition[name] }));
+  if (known.length < 2) return null;
+  const offsets = known.map((rung) => rung.offset);
+  const [low, high] = [Math.min(...offsets), Math.max(...offsets)];
+  const readers = known.filter(({ name }) => name !== "log_start_offset").map((rung) => rung.offset);
+  const [near, far] = [Math.min(...readers), Math.max(...readers, Math.min(...readers) + 1)];
+  const [width, left, right] = [960, 8, 360]; // On the right is room for what the gaps are called.
+  const scale = (from, to) => (offset) => left + (width - left - right) * (offset - from) / Math.max(to - from, 1);
+  const whole = scale(low, high), unread = scale(near, far);
+  const drawing = svg("svg", { role: "img", class: "ladder",
+    "aria-label": `${partition.topic} ${partition.partition}: ${known.map((r) => `${r.label} ${count(r.offset)}`).join(", ")}` });
+  // The whole log, and where in it the part below lies.
+  drawing.append(
+    svg("rect", { x: whole(low), y: 6, width: Math.max(whole(high) - whole(low), 1), height: 8, class: "log" }),
+    svg("rect", { x: whole(near), y: 6, width: Math.max(whole(far) - whole(near), 1), height: 8, class: "unread" }),
+    svg("path", { d: `M${whole(near)},14L${unread(near)},34M${whole(far)},14L${unread(far)},34`, class: "lens" }),
+    svg("text", { x: width - right + 12, y: 14 }, `the whole log: ${count(high - low)} offsets`),
+    svg("path", { d: `M${unread(near)},34H${unread(far)}`, class: "axis" }),
+  );
+  // Rungs at one offset share a tick; labels that would touch go to the next line.
+  const ticks = new Map();
+  for (const rung of known) {
+    if (rung.offset < near) continue;
+    ticks.set(rung.offset, [...(ticks.get(rung.offset) ?? []), rung.label]);
+  }
+  const ends = [];
+  let bottom = 34;
+  for (const [offset, labels] of [...ticks].sort(([a], [b]) => a - b)) {
+    const text = `${labels.join(" = ")} ${count(offset)}`;
+    const at = unread(offset);
+    const begin = Math.max(left, Math.min(at, width - right - text.length * 6.4));
+    let line = ends.findIndex((end) => end < begin - 8);
+    if (line < 0) line = ends.length;
+    ends[line] = begin + text.length * 6.4;
+    const y = 52 + 15 * line;
+    drawing.append(svg("path", { d: `M${at},30V${y - 10}`, class: "tick" }), svg("text", { x: begin, y }, text));
+    bottom = Math.max(bottom, y);
+  }
+  let y = bottom + 20;
+  for (const [name, from, to] of GAPS) {
+    const value = partition[name];
+    const isEmpty = value === 0 && name !== "consumer_lag";
+    if (value === undefined || isEmpty || partition[from] < near || partition[to] < near) continue;
+    const [a, b] = [unread(partition[from]), unread(partition[to])].sort((m, n) => m - n);
+    drawing.append(
+      svg("path", { d: `M${a},${y - 4}V${y + 4}M${a},${y}H${Math.max(b, a + 1)}M${b},${y - 4}V${y + 4}`, class: "gap" }),
+      svg("text", { x: width - right + 12, y: y + 4, class: "gap-label" }, gapLabel(partition, name)),
+    );
+    y += 17;
+  }
+  drawing.setAttribute("viewBox", `0 0 ${width} ${y - 6}`);
+  return drawing;
+}
+
+/** The name of a gap, and how wide it is in every unit that is known. */
+function gapLabel(partition, name) {
+  const parts = [`${name.replaceAll("_", " ")} ${count(partition[name])}`];
+  const withError = (value, error, unit) => inUnit(value, unit) + (error ? ` ± ${inUnit(error, unit)}` : "");
+  if (name === "consumer_lag" && partition.consumer_lag_bytes !== undefined) {
+    parts.push(withError(partition.consumer_lag_bytes, partition.bytes_error, "bytes"));
+  }
+  if (name === "consumer_lag" && partition.consumer_lag_ms !== undefined) {
+    parts.push(withError(partition.consumer_lag_ms, partition.time_error_ms, "ms"));
+  }
+  return parts.join(" · ");
+}

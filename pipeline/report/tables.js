@@ -1,0 +1,30 @@
+"use strict";
+
+// Sorting: a heading's button sorts by the cells' data-v, or their text; what is unknown stays last either way.
+for (const table of document.querySelectorAll("table.sortable")) {
+  const headings = [...table.tHead.rows[0].cells];
+  headings.forEach((heading, column) => heading.firstElementChild?.addEventListener("click", () => {
+    const descends = heading.getAttribute("aria-sort") !== "descending";
+    const isNumber = heading.classList.contains("n");
+    const value = (row) => row.cells[column].dataset.v ?? row.cells[column].textContent.trim();
+    const order = (a, b) => isNumber ? Number(a) - Number(b) : a.localeCompare(b, "en", { numeric: true });
+    const rows = [...table.tBodies[0].rows].sort((r, s) => {
+      const [a, b] = [value(r), value(s)];
+      if (a === "" || b === "") return (a === "") - (b === "");
+      return descends ? order(b, a) : order(a, b);
+    });
+    headings.forEach((other) => other.removeAttribute("aria-sort"));
+    heading.setAttribute("aria-sort", descends ? "descending" : "ascending");
+    table.tBodies[0].append(...rows);
+  }));
+}
+
+// Searching: only the groups are left whose name, cluster or client has the text.
+const find = document.getElementById("find");
+find?.addEventListener("input", () => {
+  const wanted = find.value.toLowerCase();
+  const rows = [...document.querySelector("#groups-table tbody").rows];
+  for (const row of rows) row.hidden = !row.textContent.toLowerCase().includes(wanted);
+  const found = rows.filter((row) => !row.hidden).length;
+  document.getElementById("found").textContent = wanted ? `${found.toLocaleString("en")} found` : "";
+});

@@ -1,0 +1,113 @@
+"""Where a group is heading, from its last snapshots: stalled, set back, falling behind, about to lose records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from pipeline.report.model import Instant, Point
+
+RECENT = 10
+"""Snapshots, without a gap in between, that a trend is told from."""
+FEWEST = 4
+DELETED_WITHIN_MS = 7 * 24 * 3_600_000
+"""A later loss is no trend yet."""
+
+
+@dataclass(frozen=True)
+class Trend:
+    """What a group's recent snapshots show; None where they do not show it, or are too few.
+
+    stalled_since_ms: commits have stood still since, while the logs grew; unread_since: by how much. set_back_ms,
+    set_back_by: when commits went back last, in all the time shown, and by how many offsets. produced_per_s,
+    consumed_per_s: how fast log ends and commits move. is_falling_behind: lag has grown at every one of them.
+    deleted_in_ms: until the least headroom is used up, if it goes on as it did.
+    """
+
+    stalled_since_ms: int | None = None
+    unread_since: int | None = None
+    set_back_ms: int | None = None
+    set_back_by: int | None = None
+    produced_per_s: float | None = None
+    consumed_per_s: float | None = None
+    is_falling_behind: bool = False
+    deleted_in_ms: int | None = None
+
+
+def trends(instants: Iterable[Instant], points: Iterable[Point]) -> dict[tuple[str, str], Trend]:
+    """The trend of each group, by cluster and group."""
+    segments = {(i.cluster, i.snapshot_id): i.segment for i in instants}
+    series: dict[tuple[str, str], list[Point]] = {}
+    for point in sorted(points, key=lambda p: p.snapshot_id):
+        series.setdefault((point.cluster, point.group_id), []).append(point)
+    return {group: _trend(of_group, segments) for group, of_group in series.items()}
+
+
+def _trend(points: Sequence[Point], segments: Mapping[tuple[str, int], int]) -> Trend:
+    newest = points[-1]
+    segment = segments[newest.cluster, newest.snapshot_id]
+    recent = [p for p in points if segments[p.cluster, p.snapshot_id] == segment][-RECENT:]
+    set_back = _set_back(points)
+    stalled = _stalled(recent)
+    produced = _per_s([(p.snapshot_id, p.log_ends) for p in recent if p.log_ends is not None])
+    consumed = _per_s([(p.snapshot_id, p.commits) for p in recent if p.commits is not None])
+    return Trend(
+        stalled_since_ms=stalled.snapshot_id if stalled else None,
+        unread_since=(newest.log_ends or 0) - (stalled.log_ends or 0) if stalled else None,
+        set_back_ms=set_back[0] if set_back else None,
+        set_back_by=set_back[1] if set_back else None,
+        produced_per_s=produced,
+        consumed_per_s=consumed,
+        is_falling_behind=_always_grows(recent) and not stalled,
+        deleted_in_ms=_deleted_in(recent),
+    )
+
+
+def _set_back(points: Sequence[Point]) -> tuple[int, int] | None:
+    """When and by how much commits went back; where log ends did too, partitions have gone instead."""
+    for before, after in reversed(list(pairwise(points))):
+        if None in (before.commits, after.commits, before.log_ends, after.log_ends):
+            continue
+        by = (before.commits or 0) - (after.commits or 0)
+        if by > 0 and (after.log_ends or 0) >= (before.log_ends or 0):
+            return after.snapshot_id, by
+    return None
+
+
+def _stalled(recent: Sequence[Point]) -> Point | None:
+    """The first snapshot with the commits of today, if there were FEWEST since and the logs have grown."""
+    newest = recent[-1]
+    if newest.commits is None or newest.log_ends is None or not newest.consumer_lag:
+        return None
+    still = [newest]
+    for point in reversed(recent[:-1]):
+        if point.commits != newest.commits or point.log_ends is None:
+            break
+        still.append(point)
+    first = still[-1]
+    return first if len(still) >= FEWEST and newest.log_ends > (first.log_ends or 0) else None
+
+
+def _per_s(known: Sequence[tuple[int, int]]) -> float | None:
+    if len(known) < 2:
+        return None
+    (from_ms, first), (to_ms, last) = known[0], known[-1]
+    return (last - first) * 1000 / (to_ms - from_ms)
+
+
+def _always_grows(recent: Sequence[Point]) -> bool:
+    lags = [p.consumer_lag for p in recent[-FEWEST:]]
+    return len(lags) == FEWEST and all(a is not None and b is not None and b > a for a, b in pairwise(lags))
+
+
+def _deleted_in(recent: Sequence[Point]) -> int | None:
+    """Log start moves by whole segments, so only what all the recent snapshots show together counts."""
+    known = [(p.snapshot_id, p.min_headroom) for p in recent if p.min_headroom is not None]
+    if len(known) < FEWEST:
+        return None
+    (from_ms, first), (to_ms, last) = known[0], known[-1]
+    if not recent[-1].consumer_lag or last < 0 or last >= first:
+        return None
+    left_ms = round(last * (to_ms - from_ms) / (first - last))
+    return left_ms if left_ms <= DELETED_WITHIN_MS else None
