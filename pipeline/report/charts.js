@@ -1,11 +1,12 @@
 // The charts, drawn by Vega from specifications that hold no data: each is given its points here.
 const embed = async (place, specification, sets, signals = {}, tooltip = false) => {
   const copy = structuredClone(specification);
-  // Vega warns of an empty set of bands.
-  if (sets.bands?.length === 0) {
-    const { t_ms } = sets.points[0] ?? { t_ms: 0 };
-    sets.bands = [{ t_ms, end_ms: t_ms, colour: "transparent" }];
-  }
+  // Told rather than left to Vega, which warns of what is empty.
+  const reach = (pick, ...more) => sets.points.reduce(([a, b], point) =>
+    [Math.min(a, point[pick]), Math.max(b, point[pick])], more);
+  const [low, high] = reach("value", 0, 1);
+  const [first, last] = reach("t_ms", Infinity, -Infinity);
+  signals = { low, high, first, last, ...signals };
   for (const [name, values] of Object.entries(sets)) {
     copy.data.find((set) => set.name === name).values = values.map((value) => ({ ...value }));
   }
@@ -59,6 +60,8 @@ function drawLag() {
   const redrawStrips = keepStrips();
   let picked = null, unit = "records", view = null;
 
+  const isGrey = (i) => page.groups[i].colour === null || page.groups[i].colour.includes("other");
+
   /** The points of a group that are known in the unit; those without a gap in between are one line. */
   function points(number) {
     const group = page.groups[number];
@@ -75,6 +78,7 @@ function drawLag() {
       found.push({
         group: number, t_ms: instants[i][0], value, unknown, line: `${number}.${line}`, colour,
         fill: unknown ? "var(--surface)" : colour,
+        is_coloured: !isGrey(number),
         is_drawn: instants.length <= FEW || unknown > 0 || (!joins && ends),
       });
     });
@@ -89,7 +93,6 @@ function drawLag() {
   async function draw() {
     const charted = page.groups.map((_, i) => i).filter((i) => page.groups[i].colour !== null || i === picked);
     // Grey ones first, so that the coloured are drawn over them.
-    const isGrey = (i) => page.groups[i].colour === null || page.groups[i].colour.includes("other");
     const all = [...charted.filter(isGrey), ...charted.filter((i) => !isGrey(i))].flatMap(points);
     const specification = document.getElementById("log").checked ? page.charts.log_lag : page.charts.lag;
     const ticks = powers(all.map((point) => point.value));

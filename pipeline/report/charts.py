@@ -32,13 +32,13 @@ def charts(instants: tuple[Instant, ...]) -> dict[str, Any]:
     """The specifications by name: `lag` and `log_lag`, lines of groups; `series`, named lines; `steps`, distributions.
 
     The script fills the data sets `points` and, of series, `bands`; sets the signals `unit` (records | bytes | ms),
-    `picked` (the number of a group, or null) and `ticks`.
+    `picked` (the number of a group, or null), `ticks`, and what the axes reach to: `low`, `high`, `first`, `last`.
     """
     span = _span(instants)
     return {
         "lag": _compiled(_lag(span, "linear"), "lag"),
         "log_lag": _compiled(_lag(span, "symlog"), "lag"),
-        "series": _compiled(_series(), "series"),
+        "series": _with_own_time(_compiled(_series(), "series")),
         "steps": _compiled(_steps(), "steps"),
     }
 
@@ -82,11 +82,12 @@ def _value(kind: Literal["linear", "symlog"]) -> alt.Y:
     axis = alt.Axis(labelExpr=_NUMBER, title=None, tickCount=6)
     if kind == "symlog":
         axis.values = alt.ExprRef("ticks")
-    return alt.Y("value:Q").scale(alt.Scale(type=kind, zero=True, nice=True)).axis(axis)
+    reach = [alt.ExprRef("low"), alt.ExprRef("high")]
+    return alt.Y("value:Q").scale(alt.Scale(type=kind, domain=reach, nice=True)).axis(axis)
 
 
 def _lag(span_ms: list[int], kind: Literal["linear", "symlog"]) -> alt.LayerChart | alt.FacetChart:
-    """Lines of groups; points of one `line` are joined, `is_drawn` are dots as well."""
+    """Lines of groups; points of one `line` are joined, `is_drawn` are dots, `is_coloured` can be pointed at."""
     is_lit = "picked === null || datum.group === picked"
     base = alt.Chart(alt.NamedData("points")).encode(
         x=_time(span_ms),
@@ -107,7 +108,7 @@ def _lag(span_ms: list[int], kind: Literal["linear", "symlog"]) -> alt.LayerChar
         )
     )
     hits = (
-        base.transform_filter(f"datum.group < {COLOURS} || datum.group === picked")
+        base.transform_filter("datum.is_coloured || datum.group === picked")
         .mark_point(size=180, filled=True)
         .encode(opacity=alt.value(0), tooltip="t_ms:T")
     )
@@ -143,7 +144,7 @@ def _steps() -> alt.Chart:
         alt.Chart(alt.NamedData("points"))
         .mark_line(interpolate="step-after", clip=True, strokeWidth=2)
         .encode(
-            x=alt.X("value:Q").scale(alt.Scale(type="symlog", zero=True)).axis(x_axis),
+            x=alt.X("value:Q").scale(alt.Scale(type="symlog", domain=[0, alt.ExprRef("high")])).axis(x_axis),
             y=alt.Y("share:Q")
             .scale(alt.Scale(domain=[0, 1]))
             .axis(alt.Axis(format="%", title="readers with at most this", tickCount=5)),
@@ -156,10 +157,17 @@ def _steps() -> alt.Chart:
 
 
 def _compiled(chart: alt.Chart | alt.LayerChart | alt.FacetChart, name: str) -> dict[str, Any]:
-    signals = {"picked": None, "unit": "records", "ticks": None}
+    signals = {"picked": None, "unit": "records", "ticks": None, "low": 0, "high": 1, "first": 0, "last": 1}
     named = chart.add_params(*(alt.param(name=key, value=value) for key, value in signals.items()))
     themed = named.properties(width="container", height=HEIGHTS_PX[name]).configure(**_CONFIG)
     return vl_convert.vegalite_to_vega(themed.to_dict(), vl_version=VEGA_LITE)
+
+
+def _with_own_time(specification: dict[str, Any]) -> dict[str, Any]:
+    """Vega-Lite makes nonsense of a domain of signals where the type is time; Vega itself takes it."""
+    x = next(scale for scale in specification["scales"] if scale["name"] == "x")
+    x["domain"] = [{"signal": "first"}, {"signal": "last"}]
+    return specification
 
 
 _INK: dict[str, Any] = {"labelColor": "var(--soft)", "titleColor": "var(--soft)"}
