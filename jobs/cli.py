@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import TYPE_CHECKING, Literal, NoReturn, Protocol
 
 from pipeline.config import Config, load_config
 from pipeline.config_values import cluster_name
@@ -60,6 +60,8 @@ class Job:
     output: Path
     recording: Path = Path()
     selection: Selection = field(default_factory=Selection)
+    kind: Literal["html", "json", "csv"] = "html"
+    show: int = 0
 
 
 Step = Callable[["SparkSession", Job], int]
@@ -131,8 +133,7 @@ def parser(
             "--output",
             type=Path,
             metavar="PATH",
-            default=DEFAULT_OUTPUT,
-            help="the page to write (default: %(default)s)",
+            help=f"the file to write (default: {DEFAULT_OUTPUT}, ending like the format)",
         )
     result.add_argument("--check", action="store_true", help="check the arguments and the config, and stop there")
     result.add_argument(
@@ -142,6 +143,13 @@ def parser(
 
 
 def _add_selection(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--format",
+        dest="kind",
+        choices=("html", "json", "csv"),
+        default="html",
+        help="html: the page (the default); json: all that is on it; csv: every partition at the newest snapshot",
+    )
     command.add_argument(
         "--from", dest="since", type=instant, metavar="INSTANT", help="no snapshot before this one (default: the first)"
     )
@@ -184,6 +192,17 @@ def instant(text: str) -> datetime:
     return parsed.astimezone(UTC)
 
 
+def positive(text: str) -> int:
+    """A number above 0, as an argument.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none.
+    """
+    if not re.fullmatch(r"0*[1-9][0-9]{0,8}", text):
+        raise argparse.ArgumentTypeError(f"{text!a} is no number from 1 to 999999999")
+    return int(text)
+
+
 def regex(text: str) -> str:
     """A regular expression, as an argument.
 
@@ -213,9 +232,11 @@ def run(command: argparse.ArgumentParser, argv: Sequence[str] | None, *steps: St
             clusters=clusters,
             at=arguments.at,
             fail_on=arguments.fail_on,
-            output=getattr(arguments, "output", DEFAULT_OUTPUT),
+            output=_output(arguments),
             recording=getattr(arguments, "recording", Path()),
             selection=_selection(arguments, clusters),
+            kind=getattr(arguments, "kind", "html"),
+            show=getattr(arguments, "show", 0),
         )
         if arguments.check:
             return 0
@@ -282,6 +303,11 @@ def _clusters(config: Config, arguments: argparse.Namespace) -> tuple[str, ...]:
         return (cluster_name(name),)
     except ValueError as error:
         raise ConfigError(f"--cluster {name!a}: {error}") from None
+
+
+def _output(arguments: argparse.Namespace) -> Path:
+    output: Path | None = getattr(arguments, "output", None)
+    return output or DEFAULT_OUTPUT.with_suffix(f".{getattr(arguments, 'kind', 'html')}")
 
 
 def _selection(arguments: argparse.Namespace, clusters: tuple[str, ...]) -> Selection:

@@ -1,6 +1,7 @@
 """Compute the lag of every snapshot that does not have it yet, late ones too."""
 
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -13,18 +14,39 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+SHOWN = 50
+
+
 def step(spark: "SparkSession", job: cli.Job) -> int:
-    """Compute what is due."""
+    """Compute what is due; show what there is then, if that is asked for."""
     from pipeline.derive import compute_lag  # see cli.run
 
     computed = compute_lag(spark, job.config, job.clusters, cli.utc_now)
     log.info("lag: %d snapshots computed", computed)
+    if job.show:
+        from pipeline.lake import Lake
+        from pipeline.report import Frames, partitions_table
+
+        coloured = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+        frames = Frames.of(Lake(spark, job.config.lake), job.selection)
+        sys.stdout.write(partitions_table(frames, job.show, coloured=coloured) + "\n")
     return 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the job; the exit status."""
-    return cli.run(cli.parser("lag", __doc__), argv, step)
+    command = cli.parser("lag", __doc__)
+    command.add_argument(
+        "--show",
+        type=cli.positive,
+        nargs="?",
+        const=SHOWN,
+        default=0,
+        metavar="ROWS",
+        help="then print the worst partitions at the newest snapshot, with the columns of kafka-consumer-groups first "
+        f"(without a number: {SHOWN})",
+    )
+    return cli.run(command, argv, step)
 
 
 if __name__ == "__main__":

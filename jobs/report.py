@@ -1,4 +1,4 @@
-"""Write the report: one HTML page that needs no network, of what the tables hold."""
+"""Write the report, of what the tables hold: one HTML page that needs no network, or JSON, or CSV."""
 
 import logging
 import sys
@@ -26,7 +26,7 @@ def step(spark: "SparkSession", job: cli.Job) -> int:
         known = sorted(r["cluster"] for r in lake.read(SNAPSHOTS).select("cluster").distinct().collect())
         if absent := sorted(set(job.selection.clusters) - set(known)):
             raise ConfigError(f"--cluster {absent[0]}: the lake has {', '.join(known) or 'no cluster yet'}")
-    page = write_report(Frames.of(lake, job.selection), job.output, cli.utc_now())
+    page = write_report(Frames.of(lake, job.selection), job.output, cli.utc_now(), kind=job.kind)
     log.info("report: %s", page.absolute())
     return 0
 

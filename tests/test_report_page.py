@@ -1,8 +1,10 @@
 """What the page says, its chart, and the same groups as text for a terminal."""
 
+import csv
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from pipeline.report.model import Finding, Gauge, Instant, Point, Problem, Snaps
 from pipeline.report.names import columns, cut, visible
 from pipeline.report.page import render
 from pipeline.report.payload import payload
+from pipeline.report.text import format_partitions
 from pipeline.report.trends import Trend, trends
 from pipeline.tables import LAG, SNAPSHOTS
 from tests.helpers.reports import (
@@ -26,6 +29,7 @@ from tests.helpers.reports import (
     cluster,
     frame,
     group,
+    known,
     page_data,
     partition,
     report,
@@ -326,7 +330,67 @@ class TestPage:
         assert len(page.encode()) < 5_000_000
 
 
+class TestExport:
+    def test_json_tells_all_that_the_page_does(self, spark: SparkSession, tmp_path: Path) -> None:
+        lag = frame(spark, LAG, known(0, HOSTILE[0], 7, consumer_lag_bytes=70))
+        frames = Frames(frame(spark, SNAPSHOTS, snapshot(0)), lag)
+        told = json.loads(write_report(frames, tmp_path / "new" / "r.json", NOW, kind="json").read_text("utf-8"))
+        assert told["generated_at"] == "2026-03-01T13:00:00+00:00"
+        (of_group,) = told["groups"]
+        assert (of_group["group_id"], of_group["consumer_lag"], of_group["consumer_lag_ms"]) == (HOSTILE[0], 7, None)
+        assert told["points"][0]["consumer_lag_bytes"] == 70
+        assert told["attention"] == []
+
+    def test_csv_has_every_partition_and_no_formula(self, spark: SparkSession, tmp_path: Path) -> None:
+        names = ["=1+1", "@x", *HOSTILE]
+        lag = frame(spark, LAG, *(known(0, name, n, topic=name, headroom=-5) for n, name in enumerate(names)))
+        frames = Frames(frame(spark, SNAPSHOTS, snapshot(0)), lag)
+        with write_report(frames, tmp_path / "r.csv", NOW, kind="csv").open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+        assert [r["group_id"] for r in reversed(rows)] == ["'=1+1", "'@x", *HOSTILE]
+        assert rows[-1]["consumer_lag"] == "0"
+        assert rows[-1]["headroom"] == "-5"
+        assert rows[-1]["consumer_lag_bytes"] == ""
+
+
 class TestTerminalTable:
+    def test_partitions_with_the_columns_of_kafkas_own_tool_first(self) -> None:
+        lost = partition(
+            "orders",
+            3,
+            "payments",
+            committed_offset=1_000,
+            log_end_offset=12_345,
+            consumer_lag=11_345,
+            client_id="c-1",
+            host="10.0.0.1",
+            consumer_lag_bytes=1_234_567,
+            bytes_error=900,
+            consumer_lag_ms=90_000,
+            consumer_age_ms=95_000,
+            headroom=-7,
+            offset_status="deleted_unread",
+        )
+        fine = partition("日本", 0, "g", consumer_lag=0)
+        headings, *lines, more = format_partitions([lost, fine], left_out=1_200).split("\n")
+        assert " ".join(headings.split()) == (
+            "GROUP TOPIC PARTITION CURRENT-OFFSET LOG-END-OFFSET LAG CLIENT-ID HOST LAG-BYTES LAG-TIME AGE HEADROOM "
+            "FETCHER-LAG STATUS CLUSTER"
+        )
+        assert re.sub("  +", "|", lines[0]) == (
+            "payments|orders|3|1,000|12,345|11,345|c-1|10.0.0.1|1.23 MB ± 900 B|1.5 min|1.58 min|-7|-|deleted_unread|east"
+        )
+        assert lines[1].split() == ["g", "日本", "0", "-", "-", "0", *["-"] * 7, "ok", "east"]
+        assert more == "and 1,200 more"
+        plain, coloured = (format_partitions([lost, fine], coloured=c).split("\n") for c in (False, True))
+        assert coloured == [plain[0], f"\x1b[31m{plain[1]}\x1b[0m", plain[2]]
+
+    @pytest.mark.parametrize("name", HOSTILE)
+    def test_a_hostile_partition_stays_on_its_line(self, name: str) -> None:
+        table = format_partitions([partition(name, 0, name, client_id=name, host=name)])
+        assert table.count("\n") == 1
+        assert table.replace("\n", "").isprintable()
+
     def test_groups_by_lag_in_aligned_columns(self) -> None:
         groups = [
             group("никогда", None, statuses={"no_commit": 1}, transaction_lag=None, min_headroom=None),

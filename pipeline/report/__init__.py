@@ -1,43 +1,71 @@
-"""The report: one self-contained page about the lake, and the same groups as text for a terminal."""
+"""The report: one self-contained page about the lake, the same as JSON and CSV, and as text for a terminal."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
+from typing import Literal
 
 from pipeline.report.charts import runtime
-from pipeline.report.collect import collect, collect_groups
+from pipeline.report.collect import all_partitions, collect, collect_groups, collect_partitions
+from pipeline.report.export import as_csv, as_json
 from pipeline.report.frames import Frames
 from pipeline.report.model import Group, by_lag
 from pipeline.report.page import render
-from pipeline.report.text import format_groups
+from pipeline.report.text import format_groups, format_partitions
 
-__all__ = ["Frames", "Group", "format_groups", "groups_table", "write_report"]
+__all__ = ["Frames", "Group", "format_groups", "groups_table", "partitions_table", "write_report"]
+
+Kind = Literal["html", "json", "csv"]
 
 
-def write_report(frames: Frames, output: Path, generated_at: datetime, *, title: str = "Kafka consumer lag") -> Path:
-    """Writes the page on everything in the frames to `output` and returns that; its folder is made if need be.
+def write_report(
+    frames: Frames,
+    output: Path,
+    generated_at: datetime,
+    *,
+    title: str = "Kafka consumer lag",
+    kind: Kind = "html",
+) -> Path:
+    """Writes what the frames hold to `output` and returns that; its folder is made if need be.
 
-    `generated_at` must be aware of its time zone. A reader of `output` never sees half a page.
+    `html` is the page, `json` what it tells, `csv` all partitions at the newest snapshots. `generated_at` must be aware
+    of its time zone. A reader of `output` never sees half a file.
 
     Raises: OSError, if the file cannot be written.
     """
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(runtime)  # takes seconds to make, and is kept
-        report = collect(frames, generated_at, title)
-    page = render(report)
     output.parent.mkdir(parents=True, exist_ok=True)
     unfinished = output.with_name(f".{output.name}.{os.getpid()}")
     try:
-        unfinished.write_text(page, encoding="utf-8", newline="\n")
+        with unfinished.open("w", encoding="utf-8", newline="\n") as file:
+            file.writelines(_text(frames, generated_at, title, kind))
         unfinished.replace(output)
     finally:
         unfinished.unlink(missing_ok=True)
     return output
 
 
+def _text(frames: Frames, generated_at: datetime, title: str, kind: Kind) -> Iterator[str]:
+    if kind == "csv":
+        yield from as_csv(all_partitions(frames))
+    elif kind == "json":
+        yield as_json(collect(frames, generated_at, title))
+    else:
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(runtime)  # takes seconds to make, and is kept
+            report = collect(frames, generated_at, title)
+        yield render(report)
+
+
 def groups_table(frames: Frames) -> list[Group]:
     """The groups at each cluster's newest snapshot with lag, most lag first."""
     return by_lag(collect_groups(frames))
+
+
+def partitions_table(frames: Frames, most: int, *, coloured: bool) -> str:
+    """The worst partitions at each cluster's newest snapshot with lag, as text for a terminal."""
+    partitions, total = collect_partitions(frames, most)
+    return format_partitions(partitions, left_out=total - len(partitions), coloured=coloured)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Any
@@ -86,6 +86,22 @@ def collect_groups(frames: Frames) -> tuple[Group, ...]:
     """The groups at each cluster's newest snapshot with lag, worst first."""
     clusters = _clusters(_ledger(frames))
     return _groups(data.groups(data.at(frames.lag, _newest_with_lag(clusters))))
+
+
+def collect_partitions(frames: Frames, limit: int) -> tuple[list[Partition], int]:
+    """The worst partitions at each cluster's newest snapshot with lag, and how many there are in all."""
+    rows = _worst_partitions(frames)
+    return [Partition(**r) for r in _rows(rows.limit(limit))], rows.count()
+
+
+def all_partitions(frames: Frames) -> Iterator[Partition]:
+    """All of them, worst first, a part of them at a time."""
+    return (Partition(**row.asDict()) for row in _worst_partitions(frames).toLocalIterator())
+
+
+def _worst_partitions(frames: Frames) -> DataFrame:
+    clusters = _clusters(_ledger(frames))
+    return details.worst_partitions(data.at(frames.lag, _newest_with_lag(clusters)))
 
 
 def _ledger(frames: Frames) -> DataFrame:

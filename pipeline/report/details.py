@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from pipeline.analytics.quantiles import of_brokers
@@ -20,10 +20,7 @@ _SEVERITIES = ("critical", "warning", "info")
 
 def partitions(lag: DataFrame, group_ids: Collection[str], limit: int) -> DataFrame:
     """Of each named group the `limit` partitions that are worst: odd offsets first, then most lag, unknown last."""
-    is_odd = ~F.col("offset_status").eqNullSafe("ok")
-    worst = Window.partitionBy("cluster", "group_id").orderBy(
-        F.desc(is_odd), F.desc_nulls_last("consumer_lag"), "topic", "partition"
-    )
+    worst = Window.partitionBy("cluster", "group_id").orderBy(*_worst_first())
     return (
         lag.where(F.col("group_id").isin(sorted(group_ids)))
         .where(F.col("topic").isNotNull())
@@ -32,6 +29,17 @@ def partitions(lag: DataFrame, group_ids: Collection[str], limit: int) -> DataFr
         .orderBy("cluster", "group_id", "nth")
         .select(*names_of(Partition))
     )
+
+
+def _worst_first() -> list[Column]:
+    is_odd = ~F.col("offset_status").eqNullSafe("ok")
+    return [F.desc(is_odd), F.desc_nulls_last("consumer_lag"), F.col("topic"), F.col("partition")]
+
+
+def worst_partitions(lag: DataFrame) -> DataFrame:
+    """All partitions of all groups in the same order, as `model.Partition`."""
+    rows = lag.where(F.col("topic").isNotNull())
+    return rows.orderBy(*_worst_first(), "group_id", "cluster").select(*names_of(Partition))
 
 
 def findings(findings: DataFrame, limit: int) -> DataFrame:

@@ -1,11 +1,12 @@
-"""The groups as a plain table for a terminal."""
+"""Groups and partitions as plain tables for a terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from pipeline.report.model import Group, by_lag
+from pipeline.report.model import DATA_LOSS, Group, Partition, by_lag
 from pipeline.report.names import columns, cut, padded, visible
+from pipeline.report.units import duration, size
 
 NAME_COLUMNS = 44
 _HEADINGS = (
@@ -22,6 +23,25 @@ _HEADINGS = (
     "OFFSETS",
 )
 _NUMBERS = {"LAG", "MAX", "STABLE", "IN-TXN", "HEADROOM", "PARTITIONS"}
+SHORT_NAME_COLUMNS = 28
+_PARTITION_HEADINGS = (
+    "GROUP",
+    "TOPIC",
+    "PARTITION",
+    "CURRENT-OFFSET",
+    "LOG-END-OFFSET",
+    "LAG",
+    "CLIENT-ID",
+    "HOST",
+    "LAG-BYTES",
+    "LAG-TIME",
+    "AGE",
+    "HEADROOM",
+    "FETCHER-LAG",
+    "STATUS",
+    "CLUSTER",
+)
+_PARTITION_NUMBERS = set(_PARTITION_HEADINGS) - {"GROUP", "TOPIC", "CLIENT-ID", "HOST", "STATUS", "CLUSTER"}
 
 
 def format_groups(groups: Sequence[Group]) -> str:
@@ -31,16 +51,66 @@ def format_groups(groups: Sequence[Group]) -> str:
     """
     if not groups:
         return "No consumer group has lag yet."
-    lines = [_HEADINGS, *map(_cells, by_lag(groups))]
+    return "\n".join(_aligned([_HEADINGS, *map(_cells, by_lag(groups))], _NUMBERS))
+
+
+def format_partitions(partitions: Sequence[Partition], *, left_out: int = 0, coloured: bool = False) -> str:
+    """A line per partition, with the columns of kafka-consumer-groups first; `-` is what is not known, or not there.
+
+    LAG-BYTES and LAG-TIME come with their stated error. `coloured` sends the terminal's escape codes for what is odd.
+    """
+    if not partitions:
+        return "No consumer group has lag yet."
+    lines = _aligned([_PARTITION_HEADINGS, *map(_partition_cells, partitions)], _PARTITION_NUMBERS)
+    if coloured:
+        lines[1:] = [_coloured(line, p) for line, p in zip(lines[1:], partitions, strict=True)]
+    if left_out:
+        lines.append(f"and {left_out:,} more")
+    return "\n".join(lines)
+
+
+def _aligned(lines: Sequence[Sequence[str]], numbers: set[str]) -> list[str]:
+    """The first line has the headings; columns of `numbers` are flush right."""
     widths = [max(map(columns, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(_line(cells, widths) for cells in lines)
+    return [
+        "  ".join(
+            padded(cell, width, right=heading in numbers)
+            for cell, width, heading in zip(cells, widths, lines[0], strict=True)
+        ).rstrip()
+        for cells in lines
+    ]
 
 
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    return "  ".join(
-        padded(cell, width, right=heading in _NUMBERS)
-        for cell, width, heading in zip(cells, widths, _HEADINGS, strict=True)
-    ).rstrip()
+def _coloured(line: str, partition: Partition) -> str:
+    if partition.offset_status == "ok":
+        return line
+    return f"\x1b[{31 if partition.offset_status == DATA_LOSS else 33}m{line}\x1b[0m"
+
+
+def _partition_cells(partition: Partition) -> tuple[str, ...]:
+    def name(text: str | None) -> str:
+        return cut(visible(text), SHORT_NAME_COLUMNS) if text else "-"
+
+    def with_error(value: int | None, error: int | None, told: Callable[[int], str]) -> str:
+        return "-" if value is None else told(value) + (f" ± {told(error)}" if error else "")
+
+    return (
+        name(partition.group_id),
+        name(partition.topic),
+        str(partition.partition),
+        _number(partition.committed_offset),
+        _number(partition.log_end_offset),
+        _number(partition.consumer_lag),
+        name(partition.client_id),
+        name(partition.host),
+        with_error(partition.consumer_lag_bytes, partition.bytes_error, size),
+        with_error(partition.consumer_lag_ms, partition.time_error_ms, duration),
+        "-" if partition.consumer_age_ms is None else duration(partition.consumer_age_ms),
+        _number(partition.headroom),
+        _number(partition.fetcher_lag),
+        partition.offset_status or "unknown",
+        name(partition.cluster),
+    )
 
 
 def _cells(group: Group) -> tuple[str, ...]:

@@ -59,7 +59,7 @@ def _trend(points: Sequence[Point], segments: Mapping[tuple[str, int], int]) -> 
         set_back_by=set_back[1] if set_back else None,
         produced_per_s=produced,
         consumed_per_s=consumed,
-        is_falling_behind=_always_grows(recent) and not stalled,
+        is_falling_behind=_always_grows(recent) and not stalled and (produced or 0) >= (consumed or 0),
         deleted_in_ms=_deleted_in(recent),
     )
 

@@ -1,0 +1,45 @@
+"""The report for other programs: JSON with all that is on the page, CSV with a line for each partition."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from io import StringIO
+
+from pipeline.report.attention import needs_attention
+from pipeline.report.model import Partition, Report, names_of
+
+
+def as_json(report: Report) -> str:
+    """What the page tells, under the names of `model`, and `attention`: its sentences, worst first.
+
+    Offsets and bytes are numbers, instants epoch ms, what is not known null.
+    """
+    told = asdict(report) | {
+        "generated_at": report.generated_at.isoformat(),
+        "totals": [asdict(t) for t in report.totals.values()],
+        "attention": [item._asdict() for item in needs_attention(report)],
+    }
+    return json.dumps(told, ensure_ascii=False, indent=1)
+
+
+def as_csv(partitions: Iterable[Partition]) -> Iterator[str]:
+    """A heading with the columns of `model.Partition`, and a line for each; what is not known is empty.
+
+    A text that a spreadsheet would take for a formula gets an apostrophe before it.
+    """
+    text = StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(names_of(Partition))
+    for partition in partitions:
+        writer.writerow([_harmless(value) for value in asdict(partition).values()])
+        yield text.getvalue()
+        text.seek(0)
+        text.truncate()
+    yield text.getvalue()
+
+
+def _harmless(value: object) -> object:
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
