@@ -4,7 +4,6 @@ import csv
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -378,7 +377,8 @@ class TestTerminalTable:
             "FETCHER-LAG STATUS CLUSTER"
         )
         assert re.sub("  +", "|", lines[0]) == (
-            "payments|orders|3|1,000|12,345|11,345|c-1|10.0.0.1|1.23 MB ± 900 B|1.5 min|1.58 min|-7|-|deleted_unread|east"
+            "payments|orders|3|1,000|12,345|11,345|c-1|10.0.0.1|1.23 MB ± 900 B|1.5 min|1.58 min|"
+            "-7|-|deleted_unread|east"
         )
         assert lines[1].split() == ["g", "日本", "0", "-", "-", "0", *["-"] * 7, "ok", "east"]
         assert more == "and 1,200 more"
