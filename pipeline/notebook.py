@@ -1,0 +1,39 @@
+"""For notebooks: a lake whose tables SQL finds by their names alone."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from pipeline.analytics.page_cache import page_cache
+from pipeline.analytics.quantiles import kip532, register_quantiles
+from pipeline.config import LakeConfig
+from pipeline.errors import LakeError
+from pipeline.lake import Lake
+from pipeline.tables import LAG_HISTOGRAMS, SNAPSHOTS, TABLES
+
+
+def open_lake(spark: SparkSession, where: str) -> Lake:
+    """The lake in a folder (a path, or a URI) or in a `catalog.schema`.
+
+    The session gets a temporary view for each table, so that `SELECT * FROM lag` works; the views `kip532` and
+    `page_cache` of the histograms by broker; and the SQL function `quantiles`. Raises LakeError where there is no lake.
+    """
+    named = re.fullmatch(r"(\w+)\.(\w+)", where)
+    place = {"catalog": named[1], "schema": named[2]} if named else {"root": _absolute(where)}
+    lake = Lake(spark, LakeConfig.model_validate(place))
+    if lake.layout() is None:
+        raise LakeError(f"{lake.identifier(SNAPSHOTS)} is not there: run `make demo`, or name a lake of your own")
+    for table in TABLES:
+        lake.read(table).createOrReplaceTempView(table.name)
+    histograms = lake.read(LAG_HISTOGRAMS)
+    kip532(histograms).createOrReplaceTempView("kip532")
+    page_cache(histograms).createOrReplaceTempView("page_cache")
+    register_quantiles(spark)
+    return lake
+
+
+def _absolute(where: str) -> str:
+    return where if "://" in where or where.startswith("/") else str(Path(where).resolve())
