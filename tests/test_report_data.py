@@ -1,6 +1,7 @@
 """What the report takes from the tables: aggregates, and their bounded way to the driver."""
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from chispa import assert_df_equality
@@ -9,9 +10,10 @@ from pyspark.sql import SparkSession
 from pipeline.analytics.histograms import histograms
 from pipeline.report import Frames, data, details, groups_table
 from pipeline.report.collect import collect
+from pipeline.report.incident import moments, write_incident
 from pipeline.report.model import Group, Partition
 from pipeline.selection import Selection
-from pipeline.tables import CLIENT_DIVERGENCE, COMPUTED, FINDINGS, LAG, SNAPSHOTS
+from pipeline.tables import CLIENT_DIVERGENCE, COMPUTED, FETCH_POSITIONS, FINDINGS, LAG, SNAPSHOTS
 from tests.helpers.reports import MINUTE, NOON, NOW, frame, known, lag_row, snapshot
 
 
@@ -403,3 +405,44 @@ class TestSelection:
         assert [(r["group_id"], r["topic"], r["consumer_lag"]) for r in chosen.lag.collect()] == [("pay", "a", 1)]
         assert chosen.findings
         assert [r["finding_id"] for r in chosen.findings.collect()] == ["1"]
+
+
+class TestIncident:
+    def test_the_partition_that_its_client_hides_most_of_is_drawn(self, spark: SparkSession, tmp_path: Path) -> None:
+        def of_lag(minute: int, number: int, stale_lag: int | None, **more: Any) -> dict[str, Any]:
+            plain = {"client_id": "c1", "log_start_offset": 0, "committed_offset": 10, "high_watermark": 110}
+            return lag_row(minute, "g", number, stale_lag=stale_lag, consumer_lag=100, **{**plain, **more})
+
+        told = {"consumer_lag_bytes": 5_000, "bytes_error": 20, "consumer_lag_ms": 90_000, "headroom": 10}
+        lag = frame(
+            spark,
+            LAG,
+            of_lag(0, 0, 999),
+            of_lag(0, 1, None, committed_offset=None, high_watermark=40),
+            of_lag(1, 0, 7),
+            of_lag(1, 1, 8, **told),
+            of_lag(1, 2, None),
+        )
+        positions = frame(
+            spark,
+            FETCH_POSITIONS,
+            lag_row(0, "g", 1, client_id="c1", reported_lag=3),
+            lag_row(1, "g", 1, client_id="c1", reported_lag=2),
+            lag_row(1, "g", 0, client_id="c1", reported_lag=50),
+            lag_row(1, "g", 1, client_id="other", reported_lag=60),
+        )
+        rows = moments(lag, positions)
+        assert [(r["snapshot_id"] - NOON, r["partition"], r["reported_lag"], r["high_watermark"]) for r in rows] == [
+            (0, 1, 3, 40),
+            (MINUTE, 1, 2, 110),
+        ]
+        drawn = write_incident(lag, positions, tmp_path / "new" / "incident.svg")
+        assert drawn
+        text = drawn.read_text("utf-8")
+        assert "behind by 100 records · 5 kB ± 20 B · 1.5 min at the end; 10 records of headroom left" in text
+        assert "records-lag of c1" in text
+
+    def test_without_clients_that_tell_there_is_no_picture(self, spark: SparkSession, tmp_path: Path) -> None:
+        output = tmp_path / "incident.svg"
+        assert write_incident(frame(spark, LAG, known(0, "g", 5)), frame(spark, FETCH_POSITIONS), output) is None
+        assert not output.exists()

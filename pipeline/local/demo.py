@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 DIRECTORY = Path("build/demo")
 CONFIG = DIRECTORY / "config.toml"
 REPORT = DIRECTORY / "report.html"
+INCIDENT = DIRECTORY / "incident.svg"
 SNAPSHOTS = 6
 EVERY_S = 8.0
 KAFKA_START_S = 120.0
@@ -144,9 +145,10 @@ def run_jobs(servers: str, say: Callable[[str], None]) -> int:
     from pipeline.lake import Lake
     from pipeline.local.workload import endpoint_file, positions_folder
     from pipeline.report import Frames, format_groups, groups_table
+    from pipeline.report.incident import write_incident
     from pipeline.selection import Selection
     from pipeline.session import spark_session
-    from pipeline.tables import FINDINGS
+    from pipeline.tables import FETCH_POSITIONS, FINDINGS, LAG
 
     kafka = (DIRECTORY / "kafka").absolute()
     CONFIG.write_text(
@@ -175,6 +177,9 @@ def run_jobs(servers: str, say: Callable[[str], None]) -> int:
     print(f"\n{format_groups(groups_table(Frames.of(lake, Selection())))}\n")
     for finding in lake.read(FINDINGS).where("resolved_at IS NULL").orderBy("kind", "client_id").limit(20).collect():
         print(f"{finding.severity}: {finding.kind}: {finding.summary}")
+    picture = write_incident(lake.read(LAG), lake.read(FETCH_POSITIONS), INCIDENT)
+    if picture:
+        print(f"\nWhat a client's own metric does not show: {picture}")
     print(f"\nThe report: {REPORT} (open it in a browser). The tables: {DIRECTORY / 'lake'}, as Delta.")
     print(f"To query them with SQL:\n\n{_QUERY.format(python=sys.executable, lake=DIRECTORY.absolute() / 'lake')}")
     return status

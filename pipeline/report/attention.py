@@ -51,18 +51,21 @@ def _loss(group: Group) -> str:
 
 def _findings(report: Report) -> Iterator[Item]:
     still_there = [f for f in report.findings if f.is_open]
+    shown = {c.cluster: c.lag_snapshot_id for c in report.clusters}
     for finding in still_there[:FINDINGS_NAMED]:
-        yield _of_finding(finding)
+        yield _of_finding(finding, shown.get(finding.cluster))
     if (more := len(still_there) - FINDINGS_NAMED) > 0:
         yield Item("warn", "", f"{_count(more, 'more finding')} {_is(more)} open.", "findings")
 
 
-def _of_finding(finding: Finding) -> Item:
-    since = f" Since {utc(finding.first_seen_ms):%Y-%m-%d %H:%M:%S} UTC."
+def _of_finding(finding: Finding, newest_ms: int | None) -> Item:
+    since = f" Since {utc(finding.first_seen_ms):%Y-%m-%d %H:%M:%S} UTC"
+    if newest_ms is not None and finding.last_seen_ms < newest_ms:  # its client may have gone
+        since += f", last seen {utc(finding.last_seen_ms):%Y-%m-%d %H:%M:%S}"
     return Item(
         "bad" if finding.severity == "critical" else "warn",
         finding.group_id or finding.client_id or finding.cluster,
-        finding.summary + since,
+        f"{finding.summary}{since}.",
         "findings",
         group=None if finding.group_id is None else (finding.cluster, finding.group_id),
         since_ms=finding.first_seen_ms,
