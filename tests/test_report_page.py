@@ -210,10 +210,21 @@ class TestPage:
         lost = group("payments", statuses={"deleted_unread": 2, "ok": 1}, unread_offsets=1_500, min_headroom=-900)
         west = cluster("west", "failed", error="not Kafka: speaks HTTP", lag_snapshot_id=None)
         old = cluster("east", "partial", snapshot_id=NOON + MINUTE, error="NOT_COORDINATOR", complete=1, snapshots=2)
-        shown = report(lost, clusters=(old, west), totals={"east": Totals("east", 1, 1, 1)})
+        points = tuple(Point("east", NOON + m * MINUTE, "payments", 5, 0, min_headroom=5 - 10 * m) for m in (0, 1, 2))
+        instants = tuple(Instant("east", p.snapshot_id, 0, 3) for p in points)
+        shown = report(
+            lost, clusters=(old, west), totals={"east": Totals("east", 1, 1, 1)}, points=points, instants=instants
+        )
         sentences = [(i.level, i.subject, i.sentence) for i in needs_attention(shown)]
         assert sentences == [
-            ("bad", "payments", "records of 2 partitions on cluster east were deleted unread, 1,500 offsets in all."),
+            (
+                "bad",
+                "payments",
+                (
+                    "records of 2 partitions on cluster east were deleted unread, 1,500 offsets in all; the log's "
+                    "start is past its commits since 2026-03-01 12:01:00 UTC at least."
+                ),
+            ),
             ("bad", "west", "the newest snapshot failed: not Kafka: speaks HTTP."),
             ("warn", "east", "the newest snapshot is partial: NOT_COORDINATOR."),
             ("warn", "east", "the lag shown is that of 2026-03-01 12:00:00 UTC, not the newest."),

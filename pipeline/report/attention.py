@@ -37,16 +37,27 @@ def needs_attention(report: Report) -> list[Item]:
 
 def _lost_data(report: Report) -> Iterator[Item]:
     lost = [g for g in report.groups if g.has_lost_data]
+    first: dict[tuple[str, str], int] = {}
+    for point in sorted(report.points, key=lambda p: p.snapshot_id):
+        if point.min_headroom is not None and point.min_headroom < 0:
+            first.setdefault((point.cluster, point.group_id), point.snapshot_id)
     for group in lost[:GROUPS_NAMED]:
-        yield Item("bad", group.group_id, _loss(group), "groups", is_loss=True, group=group.key)
+        since_ms = first.get(group.key)
+        sentence = _loss(group, since_ms)
+        yield Item("bad", group.group_id, sentence, "groups", is_loss=True, group=group.key, since_ms=since_ms)
     if more := sum(t.groups_with_loss for t in report.totals.values()) - len(lost[:GROUPS_NAMED]):
         yield Item("bad", "", f"{_count(more, 'more group')} lost data.", "groups", is_loss=True)
 
 
-def _loss(group: Group) -> str:
+def _loss(group: Group, since_ms: int | None) -> str:
     partitions = _count(group.statuses["deleted_unread"], "partition")
     unread = "" if group.unread_offsets is None else f", {group.unread_offsets:,} offsets in all"
-    return f"records of {partitions} on cluster {group.cluster} were deleted unread{unread}."
+    since = "" if since_ms is None else f"; the log's start is past its commits since {_at(since_ms)} at least"
+    return f"records of {partitions} on cluster {group.cluster} were deleted unread{unread}{since}."
+
+
+def _at(epoch_ms: int) -> str:
+    return f"{utc(epoch_ms):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _findings(report: Report) -> Iterator[Item]:
@@ -59,9 +70,9 @@ def _findings(report: Report) -> Iterator[Item]:
 
 
 def _of_finding(finding: Finding, newest_ms: int | None) -> Item:
-    since = f" Since {utc(finding.first_seen_ms):%Y-%m-%d %H:%M:%S} UTC"
+    since = f" Since {_at(finding.first_seen_ms)}"
     if newest_ms is not None and finding.last_seen_ms < newest_ms:  # its client may have gone
-        since += f", last seen {utc(finding.last_seen_ms):%Y-%m-%d %H:%M:%S}"
+        since += f", last seen {_at(finding.last_seen_ms)}"
     return Item(
         "bad" if finding.severity == "critical" else "warn",
         finding.group_id or finding.client_id or finding.cluster,
@@ -100,11 +111,11 @@ def _stalled(group: Group, trend: Trend) -> Item | None:
         sentence = (
             f"an open transaction hides {_count(group.transaction_lag, 'offset')} from it: a read_committed reader has "
             f"read all that it can. Nothing was committed since "
-            f"{utc(trend.stalled_since_ms):%Y-%m-%d %H:%M:%S} UTC at least; {_behind(group)}."
+            f"{_at(trend.stalled_since_ms)} at least; {_behind(group)}."
         )
         return Item("bad", group.group_id, sentence, "groups", group=group.key, since_ms=trend.stalled_since_ms)
     sentence = (
-        f"nothing was committed since {utc(trend.stalled_since_ms):%Y-%m-%d %H:%M:%S} UTC at least, while "
+        f"nothing was committed since {_at(trend.stalled_since_ms)} at least, while "
         f"{_count(trend.unread_since or 0, 'offset')} were written; {_behind(group)}."
     )
     return Item("bad", group.group_id, sentence, "groups", group=group.key, since_ms=trend.stalled_since_ms)
@@ -125,7 +136,7 @@ def _set_back(group: Group, trend: Trend) -> Item | None:
         return None
     sentence = (
         f"its commits went back by {_count(trend.set_back_by, 'offset')} before "
-        f"{utc(trend.set_back_ms):%Y-%m-%d %H:%M:%S} UTC: a reset, or a consumer that began anew."
+        f"{_at(trend.set_back_ms)}: a reset, or a consumer that began anew."
     )
     return Item("warn", group.group_id, sentence, "groups", group=group.key, since_ms=trend.set_back_ms)
 
@@ -163,7 +174,7 @@ def _old_lag(report: Report) -> Iterator[Item]:
         if shown is None:
             yield Item("warn", cluster.cluster, "no lag was computed for it yet.", "clusters")
         elif shown != cluster.snapshot_id and cluster.status != "running":
-            sentence = f"the lag shown is that of {utc(shown):%Y-%m-%d %H:%M:%S} UTC, not the newest."
+            sentence = f"the lag shown is that of {_at(shown)}, not the newest."
             yield Item("warn", cluster.cluster, sentence, "clusters")
 
 
