@@ -156,7 +156,7 @@ def _add_selection(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--to", dest="until", type=instant, metavar="INSTANT", help="no snapshot after this one (default: the newest)"
     )
-    names = "found anywhere in the name (default: all)"
+    names = "as Java reads it, found anywhere in the name (default: all)"
     command.add_argument("--group", type=regex, metavar="REGEX", help=f"only groups with this, {names}")
     command.add_argument("--topic", type=regex, metavar="REGEX", help=f"only topics with this, {names}")
 

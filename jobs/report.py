@@ -24,7 +24,7 @@ def step(spark: "SparkSession", job: cli.Job) -> int:
     lake.prepare()
     if job.selection.clusters is not None:
         known = sorted(r["cluster"] for r in lake.read(SNAPSHOTS).select("cluster").distinct().collect())
-        if absent := sorted(set(job.selection.clusters) - set(known)):
+        if absent := sorted(set(job.selection.clusters) - set(known) - set(job.config.clusters)):
             raise ConfigError(f"--cluster {absent[0]}: the lake has {', '.join(known) or 'no cluster yet'}")
     page = write_report(Frames.of(lake, job.selection), job.output, cli.utc_now(), kind=job.kind)
     log.info("report: %s", page.absolute())

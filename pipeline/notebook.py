@@ -12,7 +12,7 @@ from pipeline.analytics.quantiles import kip532, register_quantiles
 from pipeline.config import LakeConfig
 from pipeline.errors import LakeError
 from pipeline.lake import Lake
-from pipeline.tables import LAG_HISTOGRAMS, SNAPSHOTS, TABLES
+from pipeline.tables import LAG_HISTOGRAMS, LAYOUT_VERSION, SNAPSHOTS, TABLES
 
 
 def open_lake(spark: SparkSession, where: str) -> Lake:
@@ -24,8 +24,11 @@ def open_lake(spark: SparkSession, where: str) -> Lake:
     named = re.fullmatch(r"(\w+)\.(\w+)", where)
     place = {"catalog": named[1], "schema": named[2]} if named else {"root": _absolute(where)}
     lake = Lake(spark, LakeConfig.model_validate(place))
-    if lake.layout() is None:
+    found = lake.layout()
+    if found is None:
         raise LakeError(f"{lake.identifier(SNAPSHOTS)} is not there: run `make demo`, or name a lake of your own")
+    if found != LAYOUT_VERSION:
+        raise LakeError(f"{lake.identifier(SNAPSHOTS)} has layout {found}, not {LAYOUT_VERSION}: run a job on it first")
     for table in TABLES:
         lake.read(table).createOrReplaceTempView(table.name)
     histograms = lake.read(LAG_HISTOGRAMS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 
 @dataclass(frozen=True)
@@ -19,3 +20,15 @@ class Selection:
     to_ms: int | None = None
     group: str | None = None
     topic: str | None = None
+
+    def __str__(self) -> str:
+        """In words, for people; empty where all is asked for. Clusters are not named: a report has their names."""
+        words = [f"groups with {self.group}"] if self.group is not None else []
+        words += [f"topics with {self.topic}"] if self.topic is not None else []
+        words += [f"from {_at(self.from_ms)} UTC"] if self.from_ms is not None else []
+        words += [f"to {_at(self.to_ms)} UTC"] if self.to_ms is not None else []
+        return ", ".join(words)
+
+
+def _at(epoch_ms: int) -> str:
+    return f"{datetime.fromtimestamp(epoch_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"

@@ -29,11 +29,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("recordings")
 
 
-def sampled(spark: SparkSession, recording: Path, every: int) -> tuple[DataFrame, DataFrame]:
-    """Positions and log ends of every so manieth round."""
+def sampled(spark: SparkSession, recording: Path, every: int, first: int) -> tuple[DataFrame, DataFrame]:
+    """Positions and log ends of every so manieth round, from the first on."""
     truth = table(recording / "truth.csv")
     positions, ends = [], []
-    for at_ms, metrics, _ in list(rounds(recording))[::every]:
+    for at_ms, metrics, _ in list(rounds(recording))[first::every]:
         for p in of_metrics(metrics):
             counters = p.queue_chunks, p.requests_total, p.bytes_total
             positions.append(("east", at_ms, p.client_id, p.fetcher, p.topic, *counters))
@@ -42,8 +42,8 @@ def sampled(spark: SparkSession, recording: Path, every: int) -> tuple[DataFrame
     return spark.createDataFrame(positions, POSITIONS), spark.createDataFrame(ends, ENDS)
 
 
-def states(spark: SparkSession, folder: Path, recording: str, every: int = 1) -> list[Any]:
-    frames = sampled(spark, unpacked(recording, folder), every)
+def states(spark: SparkSession, folder: Path, recording: str, every: int = 1, first: int = 0) -> list[Any]:
+    frames = sampled(spark, unpacked(recording, folder), every, first)
     return fetcher_states(*frames, {}).orderBy("snapshot_id").collect()
 
 
@@ -93,3 +93,15 @@ def test_a_slow_consumer_has_no_victims(spark: SparkSession) -> None:
 def test_a_restart_is_no_stall_and_recovery_is_seen_at_once(spark: SparkSession) -> None:
     rows = [(9, 9, 0, 0, 5), (9, 9, 2, 0, 6), (9, 9, 2, 0, 7), (2, 4, 0, 0, 8), (8, 9, 0, 0, 9)]
     assert [state for state, _, _ in made(spark, *rows)] == ["blocked", "blocked", "fetching", "fetching"]
+
+
+def test_at_one_sample_a_minute_a_fetcher_is_blocked_once_it_has_not_asked_for_a_minute(
+    spark: SparkSession, folder: Path
+) -> None:
+    """In the first minute, from 20 s on, it still fetched for half the time; in the second not once."""
+    recording = "legacy-a2-blocked"
+    _, culprits, victims = ASLEEP[recording]
+    before, after = states(spark, folder, recording, every=30, first=10)
+    assert before.state == "fetching"
+    assert (after.state, after.culprits, after.victims) == ("blocked", culprits, victims)
+    assert after.since_snapshot_id == after.snapshot_id

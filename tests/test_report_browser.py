@@ -62,7 +62,18 @@ class TestInChromium:
         groups = [group(name, 10 - i, min_headroom=i * 7 % 5) for i, name in enumerate(HOSTILE)]
         instants = tuple(Instant("east", NOON + i * MINUTE, int(i > 4), instants_shown) for i in range(instants_shown))
         points = tuple(
-            Point("east", at.snapshot_id, g.group_id, n * 100 + i, int(i == 2), 2_000 * i, 90_000, 5, 60 * i, 30 * i)
+            Point(
+                "east",
+                at.snapshot_id,
+                g.group_id,
+                n * 100 + i,
+                int(i == 2),
+                2_000 * i,
+                int(i == 3),
+                90_000,
+                log_ends=60 * i,
+                commits=30 * i,
+            )
             for n, g in enumerate(groups)
             for i, at in enumerate(instants)
         )
@@ -178,7 +189,7 @@ class TestInChromium:
     def test_a_gauge_and_what_is_true_are_lines_with_a_verdict(self, browse: Browse) -> None:
         document, console = browse(self.page())
         assert console == ""
-        assert "At the newest snapshot the gauge is blind." in document
+        assert "At 2026-03-01 12:09:00 UTC, when it was told last, the gauge is blind." in document
         drawing = document[document.index('<div id="gauge"') : document.index('<p id="gauge-verdict"')]
         for number in (1, 2, 3):  # consumer lag, fetcher lag, gauge: each in two parts, before and after the hole
             strokes = re.findall(rf'<path[^>]*\bd="(M[^"]*)"[^>]*stroke="var\(--series-{number}\)"[^>]*>', drawing)
@@ -197,9 +208,9 @@ class TestInChromium:
             "1",
             "1",
             "1 kB",
-            "1 kB",
-            "1 kB",
-            "1 kB",
+            "–",
+            "–",
+            "–",
         ]
 
     def test_the_page_lets_no_other_script_run(self, browse: Browse) -> None:

@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from chispa import assert_df_equality
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from pipeline.analytics.histograms import histograms
 from pipeline.report import Frames, data, details, groups_table
 from pipeline.report.collect import collect
 from pipeline.report.incident import moments, write_incident
-from pipeline.report.model import Group, Partition
+from pipeline.report.model import Danger, Group, Partition
 from pipeline.selection import Selection
 from pipeline.tables import CLIENT_DIVERGENCE, COMPUTED, FETCH_POSITIONS, FINDINGS, LAG, SNAPSHOTS
 from tests.helpers.reports import MINUTE, NOON, NOW, frame, known, lag_row, snapshot
@@ -19,6 +20,12 @@ from tests.helpers.reports import MINUTE, NOON, NOW, frame, known, lag_row, snap
 
 def at(minute: int) -> datetime:
     return datetime.fromtimestamp(NOON / 1000 + 60 * minute, UTC)
+
+
+def _in_utc(findings: DataFrame) -> list[Any]:
+    """With their times as minutes."""
+    minutes = {c: (F.unix_millis(c) - NOON) / MINUTE for c in ("last_seen", "resolved_at")}
+    return findings.withColumns(minutes).collect()
 
 
 class TestLedger:
@@ -101,6 +108,8 @@ class TestInstants:
             *(("just fits", NOON + m * MINUTE, 0, 3) for m in (0, 1, 2)),
             *(("thinned", NOON + m * MINUTE, int(m > 6), 7) for m in (2, 4, 7)),
         ]
+        newest = data.instants(data.ledger(snapshots, snapshots), 1, newest=3).where("cluster = 'thinned'").collect()
+        assert [(r["snapshot_id"] - NOON) // MINUTE for r in newest] == [4, 5, 7]
 
 
 class TestGroups:
@@ -161,6 +170,7 @@ class TestGroups:
             bytes_unknown=1,
             consumer_lag_ms=900,
             time_error_ms=8,
+            ms_unknown=1,
         )
         assert {
             g.group_id: (g.consumer_lag, g.partitions_unknown, g.why_no_lag, g.unread_offsets, g.statuses)
@@ -193,8 +203,9 @@ class TestGroups:
         assert_df_equality(
             data.totals(groups),
             spark.createDataFrame(
-                [("east", 4, 1, 1)],
-                "cluster string, groups bigint, groups_unknown bigint, groups_with_loss bigint",
+                [("east", 4, 1, 1, 0, 0)],
+                "cluster string, groups bigint, groups_unknown bigint, groups_with_loss bigint, "
+                "groups_beyond_end bigint, groups_recreated bigint",
             ),
             ignore_nullable=True,
             ignore_metadata=True,
@@ -221,7 +232,8 @@ class TestGroups:
                 consumer_lag=6,
                 consumer_lag_bytes=200,
                 consumer_lag_ms=90,
-                headroom=9,
+                headroom=-9,
+                offset_status="deleted_unread",
                 high_watermark=20,
                 committed_offset=14,
             ),
@@ -234,13 +246,13 @@ class TestGroups:
             data.history(lag, {"g"}),
             spark.createDataFrame(
                 [
-                    ("east", NOON, "g", 11, 0, 700, 90, 3, 40, 29),
-                    ("east", NOON + 60_000, "g", 5, 1, None, None, None, None, None),
-                    ("east", NOON + 120_000, "g", None, 1, None, None, None, None, None),
+                    ("east", NOON, "g", 11, 0, 700, 0, 90, 0, 2, 1, 40, 29),
+                    ("east", NOON + 60_000, "g", 5, 1, None, 1, None, 1, 2, 0, None, None),
+                    ("east", NOON + 120_000, "g", None, 1, None, 0, None, 0, 1, 0, None, None),
                 ],
                 "cluster string, snapshot_id bigint, group_id string, consumer_lag bigint, partitions_unknown bigint, "
-                "consumer_lag_bytes bigint, consumer_lag_ms bigint, min_headroom bigint, log_ends bigint, "
-                "commits bigint",
+                "consumer_lag_bytes bigint, bytes_unknown bigint, consumer_lag_ms bigint, ms_unknown bigint, "
+                "partitions bigint, deleted bigint, log_ends bigint, commits bigint",
             ),
             ignore_row_order=True,
             ignore_nullable=True,
@@ -300,12 +312,35 @@ class TestDetails:
             lag_row(0, "g", 1, consumer_lag=7),
             lag_row(0, "g", 2, consumer_lag=6),
             lag_row(0, "g", 3, offset_status="no_commit"),
+            lag_row(0, "g", 5, offset_status="no_watermark"),
             lag_row(0, "h", 0, consumer_lag=0),
             lag_row(0, "other", 0, consumer_lag=99),
             lag_row(0, "g", 4, topic=None, offset_status=None, error="NOT_COORDINATOR"),
         )
         found = [Partition(**r.asDict()) for r in details.partitions(lag, {"g", "h"}, 3).collect()]
-        assert [(p.group_id, p.partition) for p in found] == [("g", 3), ("g", 1), ("g", 2), ("h", 0)]
+        # Without a commit there is no lag, and nothing odd.
+        assert [(p.group_id, p.partition) for p in found] == [("g", 5), ("g", 1), ("g", 2), ("h", 0)]
+
+    def test_of_each_group_the_partition_whose_records_are_deleted_first(self, spark: SparkSession) -> None:
+        def looks(group: str, partition: int, first: int | None, last: int, lag: int) -> list[dict[str, Any]]:
+            return [
+                lag_row(0, group, partition, headroom=first, consumer_lag=lag),
+                lag_row(10, group, partition, headroom=last, consumer_lag=lag),
+            ]
+
+        rows = [
+            *looks("g", 0, 400, 300, 9),
+            *looks("g", 1, 400, 100, 9),
+            *looks("g", 2, 900, 0, 0),  # has read all
+            *looks("g", 3, 5, -1, 9),  # is too late
+            *looks("g", 4, 5, 5, 9),
+            *looks("g", 5, None, 1, 9),
+            *looks("later", 0, 1_000_000, 999_999, 9),
+            lag_row(10, "new", 0, headroom=1, consumer_lag=9),
+        ]
+        found = [Danger(**r.asDict()) for r in details.dangers(frame(spark, LAG, *rows), 3_600_000).collect()]
+        # 300 offsets in 10 minutes, and 100 are left.
+        assert found == [Danger("east", "g", "t", 1, 100, 200_000)]
 
     def test_open_findings_come_first_then_the_gravest_then_the_newest(self, spark: SparkSession) -> None:
         def found(number: int, severity: str, minute: int, resolved: int | None = None) -> dict[str, Any]:
@@ -405,6 +440,24 @@ class TestSelection:
         assert [(r["group_id"], r["topic"], r["consumer_lag"]) for r in chosen.lag.collect()] == [("pay", "a", 1)]
         assert chosen.findings
         assert [r["finding_id"] for r in chosen.findings.collect()] == ["1"]
+        assert str(chosen.selection) == (
+            "groups with ^pay, topics with a, from 2026-03-01 12:01:00 UTC, to 2026-03-01 12:01:00 UTC"
+        )
+
+    def test_findings_are_as_they_were_then(self, spark: SparkSession) -> None:
+        def found(number: int, group: str | None, resolved: int | None) -> dict[str, Any]:
+            times = {"first_seen": at(0), "last_seen": at(9), "resolved_at": resolved and at(resolved)}
+            return {"cluster": "east", "finding_id": str(number), "group_id": group, **times}
+
+        rows = [found(0, "g", None), found(1, "g", 10), found(2, "g", 4), found(3, None, None)]
+        frames = Frames(frame(spark, SNAPSHOTS), frame(spark, LAG), findings=frame(spark, FINDINGS, *rows))
+        then = frames.selected(Selection(to_ms=NOON + 5 * MINUTE)).findings
+        assert then
+        shown = {r["finding_id"]: (r["last_seen"], r["resolved_at"]) for r in _in_utc(then)}
+        assert shown == {"0": (5, None), "1": (5, None), "2": (5, 4), "3": (5, None)}
+        of_group = frames.selected(Selection(group="g")).findings
+        assert of_group
+        assert of_group.count() == 3
 
 
 class TestIncident:

@@ -42,9 +42,9 @@ class TestPayload:
         instants = tuple(Instant("east", NOON + i * MINUTE, i // 2, 4) for i in range(4))
         instants += (Instant("west", NOON, 0, 1),)
         points = (
-            Point("east", NOON, "g", 10, 0, 1_000, 60_000, 5, 100, 90),
-            Point("east", NOON + MINUTE, "g", None, 2, None, None, 5, 700, None),
-            Point("east", NOON + 3 * MINUTE, "g", 0, 0, 0, 0, 5, 1_300, 1_300),
+            Point("east", NOON, "g", 10, 0, 1_000, 1, 60_000, log_ends=100, commits=90),
+            Point("east", NOON + MINUTE, "g", None, 2, log_ends=700),
+            Point("east", NOON + 3 * MINUTE, "g", 0, 0, 0, 0, 0, log_ends=1_300, commits=1_300),
             Point("west", NOON, "g", 7, 0),
         )
         groups = [group(), group(cluster="west")]
@@ -60,7 +60,7 @@ class TestPayload:
             [1_000, None, None, 0],
             [60_000, None, None, 0],
         )
-        assert east["unknown"] == {1: 2}
+        assert east["unknown"] == {"records": {1: 2}, "bytes": {0: 1, 1: 2}, "ms": {1: 2}}
         # 600 offsets in a minute; no rate over a snapshot that is missing.
         assert (east["produced"], east["consumed"]) == ([None, 10.0, None, None], [None, None, None, None])
         assert west["records"] == [7]
@@ -108,7 +108,7 @@ class TestPayload:
 
 
 class TestTrends:
-    def trend(self, *points: tuple[int, int | None, int | None], headrooms: Sequence[int | None] = ()) -> Trend:
+    def trend(self, *points: tuple[int, int | None, int | None], **more: Sequence[int]) -> Trend:
         """Of minutes, log ends and commits; a group with a gap in the ledger after minute 100."""
         made = [
             Point(
@@ -116,16 +116,15 @@ class TestTrends:
                 NOON + minute * MINUTE,
                 "g",
                 None if None in (end, commit) else (end or 0) - (commit or 0),
-                0,
-                min_headroom=headrooms[i] if headrooms else None,
+                more["unknown"][i] if "unknown" in more else 0,
+                partitions=more["partitions"][i] if "partitions" in more else 1,
                 log_ends=end,
                 commits=commit,
             )
             for i, (minute, end, commit) in enumerate(points)
         ]
-        instants = [
-            Instant("east", p.snapshot_id, int(minute > 100), 9) for p, (minute, *_) in zip(made, points, strict=True)
-        ]
+        late = NOON + 100 * MINUTE
+        instants = [Instant("east", p.snapshot_id, int(p.snapshot_id > late), 9) for p in made]
         return trends(instants, made)["east", "g"]
 
     def test_commits_that_stand_still_while_logs_grow(self) -> None:
@@ -148,19 +147,18 @@ class TestTrends:
     def test_commits_that_went_back_unless_partitions_have_gone(self) -> None:
         found = self.trend((0, 100, 80), (1, 110, 30), (2, 120, 40))
         assert (found.set_back_ms, found.set_back_by) == (NOON + MINUTE, 50)
-        assert self.trend((0, 100, 80), (1, 50, 40)).set_back_ms is None
+        assert self.trend((0, 100, 80), (1, 50, 40)).set_back_ms is None  # truncated
         assert self.trend((0, 100, 80), (1, None, 30), (2, 120, 40)).set_back_ms is None
 
-    def test_when_records_will_be_deleted_unread(self) -> None:
-        behind = [(minute, 1_000, 500) for minute in range(4)]
-        assert self.trend(*behind, headrooms=[400, 300, 200, 100]).deleted_in_ms == MINUTE
-        assert self.trend(*behind, headrooms=[400, 400, 400, 400]).deleted_in_ms is None
-        assert self.trend(*behind, headrooms=[400, 300, None, None]).deleted_in_ms is None
-        assert self.trend(*behind, headrooms=[100_000, 100_000, 100_000, 99_999]).deleted_in_ms is None
-        # Gone already is another message; and nothing is lost to who has read all.
-        assert self.trend(*behind, headrooms=[30, 20, 10, -1]).deleted_in_ms is None
-        read = [(minute, 500, 500) for minute in range(4)]
-        assert self.trend(*read, headrooms=[400, 300, 200, 100]).deleted_in_ms is None
+    def test_partitions_that_come_and_go_are_no_trend(self) -> None:
+        rows = [(0, 10, 0), (1, 20, 5), (2, 30, 5), (3, 1_000_040, 5)]
+        found = self.trend(*rows, partitions=[1, 1, 1, 2])
+        assert (found.is_falling_behind, found.produced_per_s) == (False, None)
+        assert self.trend(*rows).is_falling_behind
+        assert not self.trend(*rows, unknown=[3, 2, 1, 0]).is_falling_behind
+        gone = [(0, 100, 80), (1, 110, 30)]
+        assert self.trend(*gone, partitions=[2, 1]).set_back_ms is None
+        assert self.trend(*gone, partitions=[2, 2]).set_back_ms == NOON + MINUTE
 
 
 class TestPage:
@@ -210,7 +208,9 @@ class TestPage:
         lost = group("payments", statuses={"deleted_unread": 2, "ok": 1}, unread_offsets=1_500, min_headroom=-900)
         west = cluster("west", "failed", error="not Kafka: speaks HTTP", lag_snapshot_id=None)
         old = cluster("east", "partial", snapshot_id=NOON + MINUTE, error="NOT_COORDINATOR", complete=1, snapshots=2)
-        points = tuple(Point("east", NOON + m * MINUTE, "payments", 5, 0, min_headroom=5 - 10 * m) for m in (0, 1, 2))
+        points = tuple(
+            Point("east", NOON + m * MINUTE, "payments", 5, 0, deleted=d) for m, d in enumerate((2, 0, 1, 2))
+        )
         instants = tuple(Instant("east", p.snapshot_id, 0, 3) for p in points)
         shown = report(
             lost, clusters=(old, west), totals={"east": Totals("east", 1, 1, 1)}, points=points, instants=instants
@@ -222,7 +222,7 @@ class TestPage:
                 "payments",
                 (
                     "records of 2 partitions on cluster east were deleted unread, 1,500 offsets in all; the log's "
-                    "start is past its commits since 2026-03-01 12:01:00 UTC at least."
+                    "start is past its commits since 2026-03-01 12:02:00 UTC at least."
                 ),
             ),
             ("bad", "west", "the newest snapshot failed: not Kafka: speaks HTTP."),
@@ -254,7 +254,7 @@ class TestPage:
             for i in range(4)
         )
         behind = group("payments", 400, consumer_lag_bytes=1_500, bytes_error=20, consumer_lag_ms=90_000)
-        shown = report(behind, findings=findings, instants=instants, points=points)
+        shown = report(behind, findings=findings, findings_open=9, instants=instants, points=points)
         told = [(i.level, i.subject, i.sentence, i.group) for i in needs_attention(shown)]
         key = ("east", "payments")
         assert told == [
@@ -269,6 +269,7 @@ class TestPage:
                 key,
             ),
             ("warn", "c1", "blind_gauge is so. Since 2026-03-01 12:00:00 UTC.", None),
+            ("warn", "", "7 more findings are open.", None),
         ]
         page = render(shown)
         assert 'data-since="1772366400000"' in page
@@ -329,7 +330,7 @@ class TestPage:
     def test_a_thousand_long_names_fit_into_5_mb(self) -> None:
         groups = [group(f"{i:05}" + "ж" * 244) for i in range(1_000)]
         instants = tuple(Instant("east", NOON + i * MINUTE, 0, 300) for i in range(CELLS // len(groups)))
-        known = (123_456_789, 0, 123_456_789_012, 123_456_789, 0, 123_456_789_012, 1_234_567_890)
+        known = (123_456_789, 0, 123_456_789_012, 0, 123_456_789)
         points = tuple(Point("east", i.snapshot_id, g.group_id, *known) for g in groups for i in instants)
         partitions = tuple(
             partition("т" * 249, n, g.group_id, committed_offset=1_234_567_890, high_watermark=1_234_567_890)

@@ -39,8 +39,10 @@ def _lost_data(report: Report) -> Iterator[Item]:
     lost = [g for g in report.groups if g.has_lost_data]
     first: dict[tuple[str, str], int] = {}
     for point in sorted(report.points, key=lambda p: p.snapshot_id):
-        if point.min_headroom is not None and point.min_headroom < 0:
+        if point.deleted:
             first.setdefault((point.cluster, point.group_id), point.snapshot_id)
+        else:
+            first.pop((point.cluster, point.group_id), None)
     for group in lost[:GROUPS_NAMED]:
         since_ms = first.get(group.key)
         sentence = _loss(group, since_ms)
@@ -65,7 +67,7 @@ def _findings(report: Report) -> Iterator[Item]:
     shown = {c.cluster: c.lag_snapshot_id for c in report.clusters}
     for finding in still_there[:FINDINGS_NAMED]:
         yield _of_finding(finding, shown.get(finding.cluster))
-    if (more := len(still_there) - FINDINGS_NAMED) > 0:
+    if (more := report.findings_open - len(still_there[:FINDINGS_NAMED])) > 0:
         yield Item("warn", "", f"{_count(more, 'more finding')} {_is(more)} open.", "findings")
 
 
@@ -87,21 +89,24 @@ def _of_finding(finding: Finding, newest_ms: int | None) -> Item:
 def _trends(report: Report) -> Iterator[Item]:
     found = trends(report.instants, report.points)
     of_groups = [(g, found[g.key]) for g in report.groups if g.key in found]
-    for rule in (_deleted_soon, _stalled, _falls_behind, _set_back):
+    for rule in (_stalled, _falls_behind, _set_back):
         items = [item for g, trend in of_groups if (item := rule(g, trend))]
         yield from items[:GROUPS_NAMED]
         if (more := len(items) - GROUPS_NAMED) > 0:
             yield Item(items[0].level, "", f"the same is true of {_count(more, 'more group')}.", "groups")
 
 
-def _deleted_soon(group: Group, trend: Trend) -> Item | None:
-    if trend.deleted_in_ms is None or group.min_headroom is None:
-        return None
-    sentence = (
-        f"at the present rate records are deleted unread in about {duration(trend.deleted_in_ms)}: the start of a log "
-        f"is {_count(group.min_headroom, 'offset')} away from what was committed, and comes nearer."
-    )
-    return Item("bad", group.group_id, sentence, "groups", group=group.key)
+def _deleted_soon(report: Report) -> Iterator[Item]:
+    dangers = sorted(report.dangers, key=lambda d: d.deleted_in_ms)
+    for danger in dangers[:GROUPS_NAMED]:
+        sentence = (
+            f"at the present rate records of {danger.topic} {danger.partition} are deleted unread in about "
+            f"{duration(danger.deleted_in_ms)}: the log's start is {_count(danger.headroom, 'offset')} away from what "
+            "was committed, and comes nearer."
+        )
+        yield Item("bad", danger.group_id, sentence, "groups", group=(danger.cluster, danger.group_id))
+    if (more := len(dangers) - GROUPS_NAMED) > 0:
+        yield Item("bad", "", f"the same is true of {_count(more, 'more group')}.", "groups")
 
 
 def _stalled(group: Group, trend: Trend) -> Item | None:
@@ -126,7 +131,7 @@ def _falls_behind(group: Group, trend: Trend) -> Item | None:
         return None
     rates = ""
     if trend.produced_per_s is not None and trend.consumed_per_s is not None:
-        rates = f": {trend.produced_per_s:,.3g} offsets a second are written, {trend.consumed_per_s:,.3g} committed"
+        rates = f": {_rate(trend.produced_per_s)} offsets a second are written, {_rate(trend.consumed_per_s)} committed"
     sentence = f"falls further behind with every snapshot{rates}; {_behind(group)}."
     return Item("warn", group.group_id, sentence, "groups", group=group.key)
 
@@ -141,6 +146,10 @@ def _set_back(group: Group, trend: Trend) -> Item | None:
     return Item("warn", group.group_id, sentence, "groups", group=group.key, since_ms=trend.set_back_ms)
 
 
+def _rate(per_s: float) -> str:
+    return f"{per_s:,.0f}" if abs(per_s) >= 100 else f"{per_s:.3g}"
+
+
 def _behind(group: Group) -> str:
     """How far, in all units that are known."""
     if group.consumer_lag is None:
@@ -149,7 +158,7 @@ def _behind(group: Group) -> str:
     if group.consumer_lag_bytes is not None and not group.bytes_unknown:
         error = f" ± {size(group.bytes_error)}" if group.bytes_error else ""
         parts.append(f"{size(group.consumer_lag_bytes)}{error}")
-    if group.consumer_lag_ms is not None:
+    if group.consumer_lag_ms is not None and not group.ms_unknown:
         error = f" ± {duration(group.time_error_ms)}" if group.time_error_ms else ""
         parts.append(f"{duration(group.consumer_lag_ms)}{error}")
     return f"it is behind by {', '.join(parts)}"
@@ -202,7 +211,7 @@ def _odd_offsets(report: Report) -> Iterator[Item]:
         ("beyond_end", "committed beyond the log's end: the topic was truncated or recreated"),
         ("recreated", "not committed since the topic was recreated"),
     ):
-        if count := sum(status in g.statuses for g in report.groups):
+        if count := sum(getattr(t, f"groups_{status}") for t in report.totals.values()):
             yield Item("warn", "", f"{_count(count, 'group')} {_has(count)} {what}.", "groups")
 
 
@@ -220,6 +229,7 @@ def _has(number: int) -> str:
 
 _RULES: tuple[Callable[[Report], Iterator[Item]], ...] = (
     _lost_data,
+    _deleted_soon,
     _findings,
     _trends,
     _newest_snapshot,

@@ -22,7 +22,7 @@ const embed = async (place, specification, sets, signals = {}, tooltip = false) 
 function powers(values) {
   const ticks = [0];
   for (const sign of [1, -1]) {
-    const furthest = Math.max(0, ...values.map((value) => value * sign));
+    const furthest = values.reduce((most, value) => Math.max(most, value * sign), 0);
     for (let tick = 1; tick <= furthest; tick *= 10) ticks.push(sign * tick);
   }
   return ticks.sort((a, b) => a - b);
@@ -39,6 +39,15 @@ const shows = (tell) => (_, event, item, value) => {
   tip.style.left = `${Math.max(4, Math.min(event.clientX + 14, innerWidth - tip.offsetWidth - 4))}px`;
   tip.style.top = `${Math.max(4, Math.min(event.clientY + 14, innerHeight - tip.offsetHeight - 4))}px`;
 };
+
+/** The known values at their instants; `line` is the same for those without a gap in between. */
+function lines(instants, values) {
+  let line = 0;
+  return values.flatMap((value, i) => {
+    if (!i || values[i - 1] === null || instants[i][1] !== instants[i - 1][1]) line += 1;
+    return value === null ? [] : [{ t_ms: instants[i][0], value, line }];
+  });
+}
 
 function cells(row, texts, classes) {
   texts.forEach((text, i) => {
@@ -74,7 +83,7 @@ function drawLag() {
       if (!joins) line += 1;
       if (value === null) return;
       const ends = i + 1 === instants.length || group[unit][i + 1] === null || instants[i + 1][1] !== instants[i][1];
-      const unknown = group.unknown[i] ?? 0;
+      const unknown = group.unknown[unit][i] ?? 0;
       found.push({
         group: number, t_ms: instants[i][0], value, unknown, line: `${number}.${line}`, colour,
         fill: unknown ? "var(--surface)" : colour,
@@ -145,7 +154,7 @@ function showGroup(number) {
   const facts = [`Cluster ${group.cluster}.`];
   const of = group.partitions.length;
   if (of && group.left_out > 0) facts.push(`The worst ${of} of its ${count(of + group.left_out)} partitions:`);
-  else if (!of) facts.push("Its partitions are shown of the groups with a colour or a line only.");
+  else if (!of && group.colour === null) facts.push("Only of the worst groups the partitions are on this page.");
   document.getElementById("group-facts").textContent = facts.join(" ");
   document.getElementById("ladders").replaceChildren(...group.partitions.map(ladderOf));
   showRates(group, instants);
@@ -157,7 +166,7 @@ function showGroup(number) {
   for (let i = instants.length - 1; i >= 0; i -= 1) {
     if (group.records[i] === null) continue;
     const row = ["records", "bytes", "ms"].map((unit) => inUnit(group[unit][i], unit));
-    cells(table.tBodies[0].insertRow(), [utc(instants[i][0]), ...row, count(group.unknown[i] ?? 0)], classes);
+    cells(table.tBodies[0].insertRow(), [utc(instants[i][0]), ...row, count(group.unknown.records[i] ?? 0)], classes);
     const isGap = i && (group.records[i - 1] === null || instants[i][1] !== instants[i - 1][1]);
     if (isGap) cells(table.tBodies[0].insertRow(), ["a gap", "", "", "", ""], classes);
   }
@@ -169,14 +178,14 @@ function ladderOf(partition) {
   const caption = figure.appendChild(document.createElement("figcaption"));
   const title = caption.appendChild(document.createElement("b"));
   title.textContent = `${partition.topic} ${partition.partition}`;
-  const reader = partition.client_id ? `read by ${partition.client_id}${partition.host ? ` at ${partition.host}` : ""}` : "no member reads it";
-  const parts = [reader, `offsets: ${partition.offset_status ?? "unknown"}`];
+  const parts = [`offsets: ${partition.offset_status ?? "unknown"}`];
+  if (partition.client_id) parts.unshift(`read by ${partition.client_id}${partition.host ? ` at ${partition.host}` : ""}`);
   if (partition.headroom !== undefined) {
     const more = [partition.headroom_bytes !== undefined && inUnit(partition.headroom_bytes, "bytes"),
       partition.headroom_ms !== undefined && inUnit(partition.headroom_ms, "ms")].filter(Boolean);
     parts.push(`headroom ${count(partition.headroom)} offsets${more.length ? ` (${more.join(", ")})` : ""}`);
   }
-  if (partition.consumer_age_ms !== undefined) {
+  if (partition.consumer_age_ms !== undefined && partition.consumer_lag > 0) {
     parts.push(`the record to be read next is ${inUnit(partition.consumer_age_ms, "ms")} old`);
   }
   if (partition.stale_lag !== undefined) parts.push(`${count(partition.stale_lag)} offsets that the client's own lag does not see`);
@@ -191,8 +200,7 @@ function showRates(group, instants) {
   part.hidden = !group.produced?.some((value) => value !== null);
   if (part.hidden) return;
   const named = [["written", group.produced, "var(--series-2)"], ["committed", group.consumed, "var(--series-4)"]];
-  const points = named.flatMap(([name, values, colour]) => values.flatMap((value, i) => value === null ? [] : [
-    { t_ms: instants[i][0], value, name, colour, line: `${name}.${instants[i][1]}` }]));
+  const points = named.flatMap(([name, values, colour]) => lines(instants, values).map((point) => ({ ...point, name, colour, line: name + point.line })));
   const tell = shows(({ t_ms, value, name }) => [`${utc(t_ms)} UTC`, `${count(value)} offsets ${name} a second`]);
   embed("#rates", page.charts.series, { points, bands: [] }, {}, tell);
 }
@@ -203,18 +211,23 @@ function drawGauges() {
     `${client.client}${client.group && client.group !== client.client ? ` · ${client.group}` : ""} · ${client.cluster}`, i)));
   function draw() {
     const { cluster, rows } = page.clients[choice.value];
-    const segments = new Map(page.instants[cluster] ?? []);
+    const instants = page.instants[cluster] ?? [];
+    const told = new Map(rows.map((row) => [row[0], row]));
+    const all = instants.map(([at]) => told.get(at) ?? [at, null, null, null, null, null]);
     const named = [["consumer lag", 3, "var(--series-1)"], ["fetcher lag", 2, "var(--series-2)"], ["gauge", 1, "var(--series-3)"]];
-    const points = named.flatMap(([name, column, colour]) => rows.flatMap((row) => row[column] === null ? [] : [
-      { t_ms: row[0], value: row[column], name, colour, line: `${name}.${segments.get(row[0])}` }]));
-    const bands = rows.flatMap((row, i) => ["blind", "stale"].includes(row[5]) ? [
-      { t_ms: i ? rows[i - 1][0] : row[0], end_ms: row[0], colour: "var(--bad)" }] : []);
+    const points = named.flatMap(([name, column, colour]) => lines(instants, all.map((row) => row[column]))
+      .map((point) => ({ ...point, name, colour, line: name + point.line })));
+    const bands = all.flatMap((row, i) => {
+      if (!["blind", "stale"].includes(row[5])) return [];
+      const isNext = i && instants[i][1] === instants[i - 1][1] && told.has(all[i - 1][0]);
+      return [{ t_ms: isNext ? all[i - 1][0] : row[0], end_ms: row[0], colour: "var(--bad)" }];
+    });
     const tell = shows(({ t_ms, value, name }) => [`${utc(t_ms)} UTC`, `${name} ${count(value)}`]);
     embed("#gauge", page.charts.series, { points, bands }, {}, tell);
     const last = rows.at(-1);
     document.getElementById("gauge-verdict").textContent = last[5] === null
-      ? "Whether the gauge tells the truth is not known at the newest snapshot."
-      : `At the newest snapshot the gauge is ${last[5]}.`;
+      ? `Whether the gauge tells the truth is not known at ${utc(last[0])} UTC, when it was told last.`
+      : `At ${utc(last[0])} UTC, when it was told last, the gauge is ${last[5]}.`;
     const table = document.getElementById("gauge-values");
     table.tBodies[0].replaceChildren();
     for (const row of [...rows].reverse()) {
@@ -228,7 +241,7 @@ function drawGauges() {
 
 function drawBrokers() {
   const choice = document.getElementById("measure");
-  const value = (broker, part) => broker.steps.find(([, below]) => below >= part * broker.count)?.[0];
+  const value = ({ steps, count: known, unknown }, part) => steps.find(([, below]) => below >= part * (known + unknown))?.[0];
   function draw() {
     const unit = choice.value === "kip532_ms" ? "ms" : "bytes";
     const brokers = page.brokers.filter((broker) => broker.measure === choice.value);

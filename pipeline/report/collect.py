@@ -17,6 +17,7 @@ from pipeline.report import data, details
 from pipeline.report.frames import Frames
 from pipeline.report.model import (
     Cluster,
+    Danger,
     Distribution,
     Finding,
     Gauge,
@@ -29,6 +30,7 @@ from pipeline.report.model import (
     Snapshot,
     Totals,
 )
+from pipeline.report.trends import FEWEST, RECENT
 
 SNAPSHOTS_LISTED = 100
 GROUPS_LISTED = 1_000
@@ -37,6 +39,8 @@ PARTITIONS_LISTED = 8
 CLIENTS_CHARTED = 20
 FINDINGS_LISTED = 200
 INSTANTS_CHARTED = 300
+DELETED_WITHIN_MS = 7 * 24 * 3_600_000
+"""A later loss is no danger yet."""
 CELLS = 50_000
 """Groups times instants that fit onto a page; of many groups fewer instants are shown."""
 
@@ -46,7 +50,7 @@ def collect(frames: Frames, generated_at: datetime, title: str) -> Report:
     ledger = _ledger(frames)
     clusters = _clusters(ledger)
     if not clusters:
-        return Report(title, generated_at)
+        return Report(title, generated_at, selection=frames.selection)
     newest = _newest_with_lag(clusters)
     shown = data.at(frames.lag, newest)
     groups = data.groups(shown)
@@ -55,11 +59,13 @@ def collect(frames: Frames, generated_at: datetime, title: str) -> Report:
         totals = pool.submit(_totals, groups)
         distributions = pool.submit(_distributions, frames, newest)
         refused = pool.submit(_refused, frames)
+        counted = pool.submit(_findings_counted, frames)
         findings = _findings(frames)
         worst = _groups(groups, {f.group_id for f in findings if f.is_open and f.group_id is not None})
         charted = worst[:GROUPS_CHARTED]
         partitions = pool.submit(_partitions, shown, charted)
         instants = _instants(ledger, max(CELLS // max(len(worst), 1), 1))
+        dangers = pool.submit(_dangers, frames, instants)
         wanted: dict[str, list[int]] = defaultdict(list)
         for instant in instants:
             wanted[instant.cluster].append(instant.snapshot_id)
@@ -75,10 +81,14 @@ def collect(frames: Frames, generated_at: datetime, title: str) -> Report:
             points=_points(data.at(frames.lag, wanted), worst),
             charted=charted,
             partitions=partitions.result(),
+            dangers=dangers.result(),
             findings=findings,
+            findings_open=counted.result()[0],
+            findings_total=counted.result()[1],
             gauges=gauges.result(),
             distributions=distributions.result(),
             refused=refused.result(),
+            selection=frames.selection,
         )
 
 
@@ -124,7 +134,8 @@ def _clusters(ledger: DataFrame) -> tuple[Cluster, ...]:
 
 
 def _instants(ledger: DataFrame, most: int) -> tuple[Instant, ...]:
-    return tuple(Instant(**r) for r in _rows(data.instants(ledger, min(most, INSTANTS_CHARTED))))
+    limit = max(min(most, INSTANTS_CHARTED) - RECENT, 1)
+    return tuple(Instant(**r) for r in _rows(data.instants(ledger, limit, newest=RECENT)))
 
 
 def _totals(groups: DataFrame) -> dict[str, Totals]:
@@ -169,6 +180,27 @@ def _findings(frames: Frames) -> tuple[Finding, ...]:
         Finding(**{**r, "partitions": tuple(r["partitions"] or ()), "evidence": json.loads(r["evidence"] or "{}")})
         for r in rows
     )
+
+
+def _findings_counted(frames: Frames) -> tuple[int, int]:
+    """How many findings are open, and how many there are."""
+    if frames.findings is None:
+        return 0, 0
+    is_open = F.count_if(F.col("resolved_at").isNull())
+    row = frames.findings.agg(is_open.alias("open"), F.count("*").alias("total")).collect()[0]
+    return row["open"], row["total"]
+
+
+def _dangers(frames: Frames, instants: tuple[Instant, ...]) -> tuple[Danger, ...]:
+    """Of each cluster's newest snapshot, and the first of the recent ones without a gap in between."""
+    ends: dict[str, list[int]] = {}
+    for cluster in {i.cluster for i in instants}:
+        times = [i for i in instants if i.cluster == cluster][-RECENT:]
+        alike = [i.snapshot_id for i in times if i.segment == times[-1].segment]
+        if len(alike) >= FEWEST:
+            ends[cluster] = [alike[0], alike[-1]]
+    rows = details.dangers(data.at(frames.lag, ends), DELETED_WITHIN_MS)
+    return tuple(Danger(**r) for r in _rows(rows))
 
 
 def _gauges(frames: Frames, wanted: Mapping[str, Collection[int]]) -> tuple[Gauge, ...]:

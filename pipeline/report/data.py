@@ -89,8 +89,8 @@ def clusters(ledger: DataFrame) -> DataFrame:
     )
 
 
-def instants(ledger: DataFrame, limit: int) -> DataFrame:
-    """The snapshots with lag, at most `limit` per cluster, evenly thinned; the newest is always kept.
+def instants(ledger: DataFrame, limit: int, newest: int = 1) -> DataFrame:
+    """The snapshots with lag, at most `limit` per cluster, evenly thinned; and so many of the newest in any case.
 
     `segment` counts the holes so far: a snapshot without lag, or an instant that was missed (a step of
     twice the usual, and of a minute at least). Thinning happens after the count, so that no hole is thinned away.
@@ -101,7 +101,8 @@ def instants(ledger: DataFrame, limit: int) -> DataFrame:
     usual_ms = F.greatest(F.percentile_approx("step_ms", 0.5).over(cluster), F.col("schedule_ms"))
     is_late = (F.col("step_ms") >= 2 * usual_ms) & (F.col("step_ms") >= UNHURRIED_MS)
     is_hole = ~F.col("has_lag") | F.coalesce(is_late, F.lit(False))
-    is_kept = (F.col("total") <= limit) | (F.col("nth") * limit % F.col("total") < limit)
+    is_newest = F.col("nth") > F.col("total") - newest
+    is_kept = (F.col("total") <= limit) | (F.col("nth") * limit % F.col("total") < limit) | is_newest
     return (
         ledger.withColumn("step_ms", step_ms)
         .withColumn("is_hole", is_hole)
@@ -133,6 +134,11 @@ def at(lag: DataFrame, wanted: Mapping[str, Collection[int]]) -> DataFrame:
 def _is_unknown(measure: str) -> Column:
     """Whether a lag should be known and is not; without a commit there is none to know."""
     return F.col(measure).isNull() & ~F.col("offset_status").eqNullSafe("no_commit")
+
+
+def _lacking(measure: str) -> Column:
+    """How many partitions have a lag that is not known in a unit."""
+    return F.count_if(F.col("consumer_lag").isNotNull() & F.col(measure).isNull())
 
 
 def groups(lag: DataFrame) -> DataFrame:
@@ -168,9 +174,10 @@ def groups(lag: DataFrame) -> DataFrame:
             F.min("error").alias("error"),
             F.sum("consumer_lag_bytes").alias("consumer_lag_bytes"),
             F.sum("bytes_error").alias("bytes_error"),
-            F.count_if(F.col("consumer_lag").isNotNull() & F.col("consumer_lag_bytes").isNull()).alias("bytes_unknown"),
+            _lacking("consumer_lag_bytes").alias("bytes_unknown"),
             F.max("consumer_lag_ms").alias("consumer_lag_ms"),
             F.max_by("time_error_ms", "consumer_lag_ms").alias("time_error_ms"),
+            _lacking("consumer_lag_ms").alias("ms_unknown"),
         )
         .withColumn("statuses", statuses)
         .drop(*names)
@@ -193,6 +200,8 @@ def totals(groups: DataFrame) -> DataFrame:
             F.count("*").alias("groups"),
             F.count_if(F.col("partitions_unknown") > 0).alias("groups_unknown"),
             F.count_if(F.col("statuses")[DATA_LOSS] > 0).alias("groups_with_loss"),
+            F.count_if(F.col("statuses")["beyond_end"] > 0).alias("groups_beyond_end"),
+            F.count_if(F.col("statuses")["recreated"] > 0).alias("groups_recreated"),
         )
         .orderBy("cluster")
     )
@@ -207,8 +216,11 @@ def history(lag: DataFrame, group_ids: Collection[str]) -> DataFrame:
             F.sum("consumer_lag").alias("consumer_lag"),
             F.count_if(_is_unknown("consumer_lag")).alias("partitions_unknown"),
             F.sum("consumer_lag_bytes").alias("consumer_lag_bytes"),
+            _lacking("consumer_lag_bytes").alias("bytes_unknown"),
             F.max("consumer_lag_ms").alias("consumer_lag_ms"),
-            F.min("headroom").alias("min_headroom"),
+            _lacking("consumer_lag_ms").alias("ms_unknown"),
+            F.count("partition").alias("partitions"),
+            F.count_if(F.col("offset_status") == DATA_LOSS).alias("deleted"),
             *(_whole_sum(name).alias(as_name) for name, as_name in _MOVES.items()),
         )
     )

@@ -32,7 +32,7 @@ def partitions(lag: DataFrame, group_ids: Collection[str], limit: int) -> DataFr
 
 
 def _worst_first() -> list[Column]:
-    is_odd = ~F.col("offset_status").eqNullSafe("ok")
+    is_odd = ~F.coalesce(F.col("offset_status").isin("ok", "no_commit"), F.lit(False))
     return [F.desc(is_odd), F.desc_nulls_last("consumer_lag"), F.col("topic"), F.col("partition")]
 
 
@@ -40,6 +40,39 @@ def worst_partitions(lag: DataFrame) -> DataFrame:
     """All partitions of all groups in the same order, as `model.Partition`."""
     rows = lag.where(F.col("topic").isNotNull())
     return rows.orderBy(*_worst_first(), "group_id", "cluster").select(*names_of(Partition))
+
+
+def dangers(lag: DataFrame, within_ms: int) -> DataFrame:
+    """`model.Danger` of each group that has one: between the two snapshots of each cluster that `lag` is of.
+
+    Log start moves by whole segments, so they should be some time apart. Headroom that is used up later than
+    `within_ms` is no danger yet; what is deleted already is worse.
+    """
+    partition = ["cluster", "group_id", "topic", "partition"]
+    first, last = (
+        {name: of(name, "snapshot_id") for name in ("snapshot_id", "headroom", "consumer_lag")}
+        for of in (F.min_by, F.max_by)
+    )
+    used = F.col("first_headroom") - F.col("headroom")
+    passed_ms = F.col("snapshot_id") - F.col("first_snapshot_id")
+    left_ms = F.round(F.col("headroom") * passed_ms / used).cast("bigint")
+    return (
+        lag.where(F.col("topic").isNotNull())
+        .groupBy(*partition)
+        .agg(
+            *(value.alias(f"first_{name}") for name, value in first.items()),
+            *(value.alias(name) for name, value in last.items()),
+        )
+        .where((F.col("consumer_lag") > 0) & (F.col("headroom") >= 0) & (used > 0))
+        .withColumn("deleted_in_ms", left_ms)
+        .where(F.col("deleted_in_ms") <= within_ms)
+        .groupBy("cluster", "group_id")
+        .agg(
+            F.min_by(F.struct("topic", "partition", "headroom"), "deleted_in_ms").alias("worst"),
+            F.min("deleted_in_ms").alias("deleted_in_ms"),
+        )
+        .select("cluster", "group_id", "worst.*", "deleted_in_ms")
+    )
 
 
 def findings(findings: DataFrame, limit: int) -> DataFrame:

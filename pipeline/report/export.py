@@ -18,6 +18,7 @@ def as_json(report: Report) -> str:
     Offsets and bytes are numbers, instants epoch ms, what is not known null.
     """
     told = asdict(report) | {
+        "selection": str(report.selection),
         "generated_at": report.generated_at.isoformat(),
         "totals": [asdict(t) for t in report.totals.values()],
         "attention": [item._asdict() for item in needs_attention(report)],
@@ -31,7 +32,7 @@ def as_csv(partitions: Iterable[Partition]) -> Iterator[str]:
     A text that a spreadsheet would take for a formula gets an apostrophe before it.
     """
     text = StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
+    writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     writer.writerow(names_of(Partition))
     for partition in partitions:
         writer.writerow([_harmless(value) for value in asdict(partition).values()])
@@ -42,4 +43,4 @@ def as_csv(partitions: Iterable[Partition]) -> Iterator[str]:
 
 
 def _harmless(value: object) -> object:
-    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r", "\n")) else value

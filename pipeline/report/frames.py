@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import date
 from functools import reduce
 from operator import and_
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -30,19 +31,36 @@ class Frames:
     divergence: DataFrame | None = field(default=None, metadata={"table": CLIENT_DIVERGENCE})
     histograms: DataFrame | None = field(default=None, metadata={"table": LAG_HISTOGRAMS})
     quarantine: DataFrame | None = field(default=None, metadata={"table": QUARANTINE})
+    selection: Selection = field(default_factory=Selection)
 
     @classmethod
     def of(cls, lake: Lake, selection: Selection) -> Frames:
         """The tables of a lake, as far as they are selected."""
-        return cls(**{f.name: lake.read(f.metadata["table"]) for f in fields(cls)}).selected(selection)
+        tables: dict[str, Any] = {name: lake.read(table) for name, table in cls._tables().items()}
+        return cls(**tables).selected(selection)
 
     def selected(self, selection: Selection) -> Frames:
         """The same tables, with the selected rows only."""
-        found = {f.name: (getattr(self, f.name), f.metadata["table"]) for f in fields(self)}
-        return replace(
-            self,
-            **{name: df.where(_is_in(table, selection)) for name, (df, table) in found.items() if df is not None},
-        )
+        found = {name: (getattr(self, name), table) for name, table in self._tables().items()}
+        rows = {name: df.where(_is_in(table, selection)) for name, (df, table) in found.items() if df is not None}
+        if "findings" in rows and selection.to_ms is not None:
+            rows["findings"] = _as_known(rows["findings"], selection.to_ms)
+        return replace(self, selection=selection, **rows)
+
+    @classmethod
+    def _tables(cls) -> dict[str, Table]:
+        return {f.name: f.metadata["table"] for f in fields(cls) if "table" in f.metadata}
+
+
+def _as_known(findings: DataFrame, at_ms: int) -> DataFrame:
+    """Findings as they were at an instant: what was resolved later lasted then."""
+    at = F.timestamp_millis(F.lit(at_ms))
+    return findings.withColumns(
+        {
+            "resolved_at": F.when(F.col("resolved_at") <= at, F.col("resolved_at")),
+            "last_seen": F.least("last_seen", at),
+        }
+    )
 
 
 def _is_in(table: Table, selection: Selection) -> Column:
@@ -61,8 +79,8 @@ def _is_in(table: Table, selection: Selection) -> Column:
     for name, pattern in (("group_id", selection.group), ("topic", selection.topic)):
         if pattern is not None and name in table.columns:
             is_found = F.col(name).rlike(pattern)
-            # Not each finding is of a topic.
-            conditions.append(is_found | F.col(name).isNull() if table is FINDINGS else is_found)
+            is_of_all = F.lit(table is FINDINGS and name == "topic") & F.col(name).isNull()
+            conditions.append(is_found | is_of_all)  # not each finding is of one topic
     return reduce(and_, conditions)
 
 

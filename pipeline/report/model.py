@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any
 
+from pipeline.selection import Selection
+
 DATA_LOSS = "deleted_unread"
 OFFSET_STATUSES = (DATA_LOSS, "beyond_end", "recreated", "no_watermark", "no_commit", "ok")
 """`lag.offset_status`, what needs attention first."""
@@ -79,7 +81,8 @@ class Group:
     has no lag and is not unknown: it is counted in `statuses`. Sums are signed, as lags are.
     `unread_offsets` is how many offsets were deleted before the group had read them; `client_id` is one of `clients`.
     `consumer_lag_bytes` and `bytes_error` are summed likewise, over all but `bytes_unknown` of the partitions with a
-    lag. `consumer_lag_ms` is that of the partition which is furthest behind in time, `time_error_ms` its stated error.
+    lag. `consumer_lag_ms` is that of the partition which is furthest behind in time, `time_error_ms` its stated error;
+    `ms_unknown` like `bytes_unknown`.
     """
 
     cluster: str
@@ -107,6 +110,7 @@ class Group:
     bytes_unknown: int = 0
     consumer_lag_ms: int | None = None
     time_error_ms: int | None = None
+    ms_unknown: int = 0
 
     @property
     def key(self) -> tuple[str, str]:
@@ -143,6 +147,8 @@ class Totals:
     groups: int
     groups_unknown: int
     groups_with_loss: int
+    groups_beyond_end: int = 0
+    groups_recreated: int = 0
 
 
 @dataclass(frozen=True)
@@ -163,7 +169,8 @@ class Point:
     """A group at one instant: sums of the known partitions, None if none is known; `consumer_lag_ms` is the greatest.
 
     `log_ends` and `commits` sum the high watermarks and the committed offsets, None unless all are known: how much both
-    move is what is produced and consumed.
+    move is what is produced and consumed, as long as the `partitions` are the same. `deleted` counts those whose
+    records were deleted unread.
     """
 
     cluster: str
@@ -172,8 +179,11 @@ class Point:
     consumer_lag: int | None
     partitions_unknown: int
     consumer_lag_bytes: int | None = None
+    bytes_unknown: int = 0
     consumer_lag_ms: int | None = None
-    min_headroom: int | None = None
+    ms_unknown: int = 0
+    partitions: int = 1
+    deleted: int = 0
     log_ends: int | None = None
     commits: int | None = None
 
@@ -211,6 +221,18 @@ class Partition:
     headroom: int | None
     headroom_bytes: int | None
     headroom_ms: int | None
+
+
+@dataclass(frozen=True)
+class Danger:
+    """The partition of a group whose unread records will be deleted first, if log start goes on as it did."""
+
+    cluster: str
+    group_id: str
+    topic: str
+    partition: int
+    headroom: int
+    deleted_in_ms: int
 
 
 @dataclass(frozen=True)
@@ -281,10 +303,14 @@ class Report:
     points: tuple[Point, ...] = ()
     charted: tuple[Group, ...] = ()
     partitions: tuple[Partition, ...] = ()
+    dangers: tuple[Danger, ...] = ()
     findings: tuple[Finding, ...] = ()
+    findings_open: int = 0
+    findings_total: int = 0
     gauges: tuple[Gauge, ...] = ()
     distributions: tuple[Distribution, ...] = ()
     refused: int = 0
+    selection: Selection = field(default_factory=Selection)
 
     @property
     def snapshots_total(self) -> int:

@@ -12,8 +12,8 @@ from pipeline.report.charts import charts, colour
 from pipeline.report.model import Gauge, Group, Instant, Partition, Point, Report
 from pipeline.report.names import visible
 
-RATES_CHARTED = 50
 _UNITS = {"records": "consumer_lag", "bytes": "consumer_lag_bytes", "ms": "consumer_lag_ms"}
+_LACKING = {"bytes": "bytes_unknown", "ms": "ms_unknown"}
 _SHOWN_ABOVE = ("cluster", "group_id")
 
 
@@ -41,7 +41,7 @@ def payload(report: Report, groups: Sequence[Group]) -> dict[str, Any] | None:
                 "name": visible(g.group_id),
                 "cluster": visible(g.cluster),
                 "colour": colour(charted[g.key]) if g.key in charted else None,
-                **_series(times[g.cluster], points[g.key], has_rates=charted.get(g.key, RATES_CHARTED) < RATES_CHARTED),
+                **_series(times[g.cluster], points[g.key], has_rates=g.key in charted),
                 "partitions": [_partition(p) for p in partitions[g.key]],
                 "left_out": g.partitions - len(partitions[g.key]),
             }
@@ -58,7 +58,9 @@ def payload(report: Report, groups: Sequence[Group]) -> dict[str, Any] | None:
 def _series(instants: Sequence[Instant], points: dict[int, Point], *, has_rates: bool) -> dict[str, Any]:
     found = [points.get(i.snapshot_id) for i in instants]
     series: dict[str, Any] = {unit: [getattr(p, name) if p else None for p in found] for unit, name in _UNITS.items()}
-    series["unknown"] = {n: p.partitions_unknown for n, p in enumerate(found) if p and p.partitions_unknown}
+    series["unknown"] = {
+        unit: {n: lacking for n, p in enumerate(found) if p and (lacking := _unknown(p, unit))} for unit in _UNITS
+    }
     if has_rates:
         series["produced"], series["consumed"] = (
             [None, *(_per_s(a, b, name) for a, b in pairwise(found))] for name in ("log_ends", "commits")
@@ -66,9 +68,14 @@ def _series(instants: Sequence[Instant], points: dict[int, Point], *, has_rates:
     return series
 
 
+def _unknown(point: Point, unit: str) -> int:
+    """Partitions that a value in a unit lacks."""
+    return point.partitions_unknown + (getattr(point, _LACKING[unit]) if unit in _LACKING else 0)
+
+
 def _per_s(before: Point | None, after: Point | None, name: str) -> float | None:
     first, last = (getattr(p, name) if p else None for p in (before, after))
-    if before is None or after is None or first is None or last is None:
+    if before is None or after is None or first is None or last is None or before.partitions != after.partitions:
         return None
     return float(f"{(last - first) * 1000 / (after.snapshot_id - before.snapshot_id):.4g}")
 

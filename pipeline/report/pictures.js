@@ -14,7 +14,10 @@ function inUnit(value, unit) {
     ms: [["d", 864e5], ["h", 36e5], ["min", 6e4], ["s", 1e3]],
   }[unit];
   const found = steps.find(([, factor]) => Math.abs(value) >= factor);
-  if (found) return `${count(Number((value / found[1]).toPrecision(3)))} ${found[0]}`;
+  if (found) {
+    const scaled = value / found[1];
+    return `${count(Math.abs(scaled) >= 100 ? Math.round(scaled) : Number(scaled.toPrecision(3)))} ${found[0]}`;
+  }
   return unit === "records" ? count(value) : `${count(Math.round(value))} ${unit === "bytes" ? "B" : "ms"}`;
 }
 
@@ -46,7 +49,8 @@ function drawStrip(canvas, unit, most) {
   // A hole in the ledger is a gap in the strip.
   context.fillStyle = style("--surface");
   instants.forEach(([, segment], i) => {
-    if (i && segment !== instants[i - 1][1]) context.fillRect(i * width - 1.5, 0, 3, canvas.height);
+    const gap = Math.min(3, width / 2);
+    if (i && segment !== instants[i - 1][1]) context.fillRect(i * width - gap / 2, 0, gap, canvas.height);
   });
 }
 
@@ -92,16 +96,18 @@ function drawSpark(place) {
   const instants = page.instants[group.cluster];
   const [width, height] = [140, 32];
   const [first, last] = [instants[0][0], instants.at(-1)[0]];
-  const most = Math.max(1, ...group.records.map((v) => v ?? 0));
+  const known = group.records.filter((value) => value !== null);
+  const most = Math.max(1, ...known);
   const x = (ms) => last > first ? 2 + (width - 4) * (ms - first) / (last - first) : width / 2;
   const y = (lag) => height - 2 - (height - 4) * Math.max(lag, 0) / most;
   let path = "";
   group.records.forEach((lag, i) => {
     const joins = i && group.records[i - 1] !== null && instants[i][1] === instants[i - 1][1];
-    if (lag !== null) path += `${joins ? "L" : "M"}${x(instants[i][0]).toFixed(1)},${y(lag).toFixed(1)}`;
+    // A point of its own is a dot: a line as long as it is wide.
+    if (lag !== null) path += `${joins ? "L" : "M"}${x(instants[i][0]).toFixed(1)},${y(lag).toFixed(1)}${joins ? "" : "h.01"}`;
   });
   const drawing = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img",
-    "aria-label": `lag over time, at most ${count(most)} offsets` });
+    "aria-label": known.length ? `lag over time, at most ${count(Math.max(...known))} offsets` : "lag is not known" });
   const since = Number(place.dataset.since);
   if (since) {
     const at = x(Math.min(Math.max(since, first), last));
@@ -142,7 +148,7 @@ function ladder(partition) {
     svg("rect", { x: whole(low), y: 6, width: Math.max(whole(high) - whole(low), 1), height: 8, class: "log" }),
     svg("rect", { x: whole(near), y: 6, width: Math.max(whole(far) - whole(near), 1), height: 8, class: "unread" }),
     svg("path", { d: `M${whole(near)},14L${unread(near)},34M${whole(far)},14L${unread(far)},34`, class: "lens" }),
-    svg("text", { x: width - right + 12, y: 14 }, `the whole log: ${count(high - low)} offsets`),
+    svg("text", { x: width - right + 12, y: 14 }, wholeLog(partition)),
     svg("path", { d: `M${unread(near)},34H${unread(far)}`, class: "axis" }),
   );
   // Rungs at one offset share a tick; labels that would touch go to the next line.
@@ -178,6 +184,10 @@ function ladder(partition) {
   }
   drawing.setAttribute("viewBox", `0 0 ${width} ${y - 6}`);
   return drawing;
+}
+
+function wholeLog({ log_start_offset: start, log_end_offset: end }) {
+  return start === undefined || end === undefined ? "how long the log is is not known" : `the whole log: ${count(end - start)} offsets`;
 }
 
 /** The name of a gap, and how wide it is in every unit that is known. */

@@ -1,18 +1,16 @@
-"""Where a group is heading, from its last snapshots: stalled, set back, falling behind, about to lose records."""
+"""Where a group is heading, from its last snapshots: stalled, set back, falling behind."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 from pipeline.report.model import Instant, Point
 
 RECENT = 10
-"""Snapshots, without a gap in between, that a trend is told from."""
+"""Snapshots, of the same partitions and without a gap in between, that a trend is told from."""
 FEWEST = 4
-DELETED_WITHIN_MS = 7 * 24 * 3_600_000
-"""A later loss is no trend yet."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +20,6 @@ class Trend:
     stalled_since_ms: commits have stood still since, while the logs grew; unread_since: by how much. set_back_ms,
     set_back_by: when commits went back last, in all the time shown, and by how many offsets. produced_per_s,
     consumed_per_s: how fast log ends and commits move. is_falling_behind: lag has grown at every one of them.
-    deleted_in_ms: until the least headroom is used up, if it goes on as it did.
     """
 
     stalled_since_ms: int | None = None
@@ -32,7 +29,6 @@ class Trend:
     produced_per_s: float | None = None
     consumed_per_s: float | None = None
     is_falling_behind: bool = False
-    deleted_in_ms: int | None = None
 
 
 def trends(instants: Iterable[Instant], points: Iterable[Point]) -> dict[tuple[str, str], Trend]:
@@ -47,7 +43,10 @@ def trends(instants: Iterable[Instant], points: Iterable[Point]) -> dict[tuple[s
 def _trend(points: Sequence[Point], segments: Mapping[tuple[str, int], int]) -> Trend:
     newest = points[-1]
     segment = segments[newest.cluster, newest.snapshot_id]
-    recent = [p for p in points if segments[p.cluster, p.snapshot_id] == segment][-RECENT:]
+    alike = takewhile(
+        lambda p: segments[p.cluster, p.snapshot_id] == segment and p.partitions == newest.partitions, reversed(points)
+    )
+    recent = list(alike)[:RECENT][::-1]
     set_back = _set_back(points)
     stalled = _stalled(recent)
     produced = _per_s([(p.snapshot_id, p.log_ends) for p in recent if p.log_ends is not None])
@@ -60,14 +59,18 @@ def _trend(points: Sequence[Point], segments: Mapping[tuple[str, int], int]) -> 
         produced_per_s=produced,
         consumed_per_s=consumed,
         is_falling_behind=_always_grows(recent) and not stalled and (produced or 0) >= (consumed or 0),
-        deleted_in_ms=_deleted_in(recent),
     )
 
 
 def _set_back(points: Sequence[Point]) -> tuple[int, int] | None:
-    """When and by how much commits went back; where log ends did too, partitions have gone instead."""
+    """When and by how much commits went back, of the same partitions; a log that was truncated is another story."""
     for before, after in reversed(list(pairwise(points))):
-        if None in (before.commits, after.commits, before.log_ends, after.log_ends):
+        if before.partitions != after.partitions or None in (
+            before.commits,
+            after.commits,
+            before.log_ends,
+            after.log_ends,
+        ):
             continue
         by = (before.commits or 0) - (after.commits or 0)
         if by > 0 and (after.log_ends or 0) >= (before.log_ends or 0):
@@ -97,17 +100,5 @@ def _per_s(known: Sequence[tuple[int, int]]) -> float | None:
 
 
 def _always_grows(recent: Sequence[Point]) -> bool:
-    lags = [p.consumer_lag for p in recent[-FEWEST:]]
+    lags = [None if p.partitions_unknown else p.consumer_lag for p in recent[-FEWEST:]]
     return len(lags) == FEWEST and all(a is not None and b is not None and b > a for a, b in pairwise(lags))
-
-
-def _deleted_in(recent: Sequence[Point]) -> int | None:
-    """Log start moves by whole segments, so only what all the recent snapshots show together counts."""
-    known = [(p.snapshot_id, p.min_headroom) for p in recent if p.min_headroom is not None]
-    if len(known) < FEWEST:
-        return None
-    (from_ms, first), (to_ms, last) = known[0], known[-1]
-    if not recent[-1].consumer_lag or last < 0 or last >= first:
-        return None
-    left_ms = round(last * (to_ms - from_ms) / (first - last))
-    return left_ms if left_ms <= DELETED_WITHIN_MS else None

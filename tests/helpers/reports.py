@@ -21,6 +21,7 @@ HOSTILE = (
     "</script><img src=x onerror=alert(2)>",
     "\"quotes\" & 'apostrophes'",
     "two\nlines",
+    "back\r=1+1",
     "\x1b[31mred\u202egnp",
     "x" * 249,
     "группа-日本語-ü",
