@@ -251,7 +251,7 @@ def test_a_throttled_client_waits_and_loses_nothing(kafka: EmbeddedKafka, caplog
         quota("--add-config", "request_percentage=0.01")
         try:
             assert not isinstance(client.exchange([(1, metadata_of("kc-nothing"))])[0], Failure)
-            wait_for(lambda: client.exchange([(1, versions())]) and "throttled by broker" in caplog.text)
+            wait_for(lambda: client.exchange([(1, versions())] * 5) and "throttled by broker" in caplog.text)
             # The connection rests for a second now; whoever asks meanwhile waits.
             assert not isinstance(client.exchange([(1, versions())])[0], Failure)
             assert not isinstance(client.metadata(None), Failure)
