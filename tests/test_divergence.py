@@ -135,6 +135,12 @@ def test_a_queue_hides_as_many_records_as_it_holds(snapshots: Snapshots) -> None
     assert (last.record_bytes, last.queue_records) == (4, 500)
     # Three threads, as it has three queues.
     assert last.buffer_bound_bytes == 3 * 2 * 1_000
+    assert last.heap_share is None
+    with_heap = ConsumerSettings.of_properties(
+        {"queued.max.message.chunks": 2, "fetch.message.max.bytes": 1_000, "heap_bytes": 8_000}
+    )
+    told = snapshots.tables({"mgroup": with_heap})[1].orderBy("snapshot_id").collect()[-1]
+    assert told.heap_share == 0.75
 
 
 def test_a_gauge_whose_counters_stand_still_is_stale_while_logs_grow(snapshots: Snapshots) -> None:

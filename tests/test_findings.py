@@ -237,3 +237,17 @@ def test_fetchers_that_are_blocked_for_different_reasons_are_different_problems(
         ("blocked_connector", "g", "old", "big", "critical"): [0, 1],
         ("blocked_connector", None, "full", None, "warning"): None,
     }
+
+
+def test_a_client_that_may_fill_more_than_half_of_its_heap_is_told(spark: SparkSession) -> None:
+    rows = [
+        (MINUTE_MS, "g", "large", 8_000_000, 0.8),
+        (MINUTE_MS, "g", "half", 5_000_000, 0.5),
+        (MINUTE_MS, "g", "unknown", 5_000_000, None),
+    ]
+    names = "snapshot_id group_id client_id buffer_bound_bytes heap_share"
+    divergence = frame(spark, CLIENT_DIVERGENCE, names, *rows)
+    nobody, nothing = frame(spark, FETCH_POSITIONS, "client_id"), frame(spark, LAG, "group_id")
+    (found,) = problems(divergence, fetchers(spark), poll_states(nothing, nobody), nothing).collect()
+    assert (found.kind, found.client_id, found.severity) == ("buffer_too_large", "large", "warning")
+    assert found.summary == "large may buffer 8000000 bytes, 80 % of its heap."

@@ -3,6 +3,7 @@
 Brokers 2 and 3 of `kafka3` are treated badly here and are well again afterwards.
 """
 
+import logging
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -246,12 +247,13 @@ def test_a_throttled_client_waits_and_loses_nothing(kafka: EmbeddedKafka, caplog
         )
         assert tool.returncode == 0, tool.stderr
 
+    caplog.set_level(logging.WARNING, "kafka")  # a job that another test has run may have silenced it
     options = parsed(kafka.bootstrap_servers, retries="0")
     with KafkaClient(options) as client:
         quota("--add-config", "request_percentage=0.01")
         try:
             assert not isinstance(client.exchange([(1, metadata_of("kc-nothing"))])[0], Failure)
-            wait_for(lambda: client.exchange([(1, versions())] * 5) and "throttled by broker" in caplog.text)
+            wait_for(lambda: client.exchange([(1, versions())]) and "throttled by broker" in caplog.text)
             # The connection rests for a second now; whoever asks meanwhile waits.
             assert not isinstance(client.exchange([(1, versions())])[0], Failure)
             assert not isinstance(client.metadata(None), Failure)

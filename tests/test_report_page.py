@@ -1,24 +1,20 @@
-"""What the page says, its chart, and the same groups as text for a terminal."""
+"""What the page says, and what its script gets to draw."""
 
-import csv
 import json
 import re
-from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.report import Frames, format_groups, write_report
+from pipeline.report import Frames, write_report
 from pipeline.report.attention import needs_attention
 from pipeline.report.collect import CELLS, GROUPS_CHARTED, PARTITIONS_LISTED
 from pipeline.report.model import Finding, Gauge, Instant, Point, Problem, Snapshot, Totals
-from pipeline.report.names import columns, cut, visible
+from pipeline.report.names import visible
 from pipeline.report.page import render
 from pipeline.report.payload import payload
-from pipeline.report.text import format_partitions
-from pipeline.report.trends import Trend, trends
 from pipeline.tables import LAG, SNAPSHOTS
 from tests.helpers.reports import (
     HOSTILE,
@@ -28,7 +24,6 @@ from tests.helpers.reports import (
     cluster,
     frame,
     group,
-    known,
     page_data,
     partition,
     report,
@@ -105,60 +100,6 @@ class TestPayload:
         assert drawn
         assert [c["client"] for c in drawn["clients"]] == ["stale twice", "blind once", "honest"]
         assert drawn["clients"][0]["rows"][1] == (NOON + MINUTE, 3, None, 5, None, "stale")
-
-
-class TestTrends:
-    def trend(self, *points: tuple[int, int | None, int | None], **more: Sequence[int]) -> Trend:
-        """Of minutes, log ends and commits; a group with a gap in the ledger after minute 100."""
-        made = [
-            Point(
-                "east",
-                NOON + minute * MINUTE,
-                "g",
-                None if None in (end, commit) else (end or 0) - (commit or 0),
-                more["unknown"][i] if "unknown" in more else 0,
-                partitions=more["partitions"][i] if "partitions" in more else 1,
-                log_ends=end,
-                commits=commit,
-            )
-            for i, (minute, end, commit) in enumerate(points)
-        ]
-        late = NOON + 100 * MINUTE
-        instants = [Instant("east", p.snapshot_id, int(p.snapshot_id > late), 9) for p in made]
-        return trends(instants, made)["east", "g"]
-
-    def test_commits_that_stand_still_while_logs_grow(self) -> None:
-        found = self.trend((0, 100, 80), (1, 110, 90), (2, 120, 90), (3, 130, 90), (4, 140, 90))
-        assert (found.stalled_since_ms, found.unread_since) == (NOON + MINUTE, 30)
-        assert not found.is_falling_behind
-        assert self.trend((1, 110, 90), (2, 120, 90), (3, 130, 90)).stalled_since_ms is None
-        # All is read, or nothing comes.
-        assert self.trend(*((minute, 90, 90) for minute in range(5))).stalled_since_ms is None
-        assert self.trend(*((minute, 95, 90) for minute in range(5))).stalled_since_ms is None
-
-    def test_lag_that_grows_with_every_snapshot(self) -> None:
-        found = self.trend((0, 0, 0), (1, 600, 60), (2, 1_200, 120), (3, 1_800, 180))
-        assert found.is_falling_behind
-        assert (found.produced_per_s, found.consumed_per_s) == (10, 1)
-        assert not self.trend((0, 0, 0), (1, 600, 60), (2, 1_200, 700), (3, 1_800, 800)).is_falling_behind
-        # What was before a gap is another story.
-        assert not self.trend((99, 0, 0), (100, 600, 60), (101, 1_200, 120), (102, 1_800, 180)).is_falling_behind
-
-    def test_commits_that_went_back_unless_partitions_have_gone(self) -> None:
-        found = self.trend((0, 100, 80), (1, 110, 30), (2, 120, 40))
-        assert (found.set_back_ms, found.set_back_by) == (NOON + MINUTE, 50)
-        assert self.trend((0, 100, 80), (1, 50, 40)).set_back_ms is None  # truncated
-        assert self.trend((0, 100, 80), (1, None, 30), (2, 120, 40)).set_back_ms is None
-
-    def test_partitions_that_come_and_go_are_no_trend(self) -> None:
-        rows = [(0, 10, 0), (1, 20, 5), (2, 30, 5), (3, 1_000_040, 5)]
-        found = self.trend(*rows, partitions=[1, 1, 1, 2])
-        assert (found.is_falling_behind, found.produced_per_s) == (False, None)
-        assert self.trend(*rows).is_falling_behind
-        assert not self.trend(*rows, unknown=[3, 2, 1, 0]).is_falling_behind
-        gone = [(0, 100, 80), (1, 110, 30)]
-        assert self.trend(*gone, partitions=[2, 1]).set_back_ms is None
-        assert self.trend(*gone, partitions=[2, 2]).set_back_ms == NOON + MINUTE
 
 
 class TestPage:
@@ -339,107 +280,3 @@ class TestPage:
         )
         page = render(report(*groups, instants=instants, points=points, partitions=partitions))
         assert len(page.encode()) < 5_000_000
-
-
-class TestExport:
-    def test_json_tells_all_that_the_page_does(self, spark: SparkSession, tmp_path: Path) -> None:
-        lag = frame(spark, LAG, known(0, HOSTILE[0], 7, consumer_lag_bytes=70))
-        frames = Frames(frame(spark, SNAPSHOTS, snapshot(0)), lag)
-        told = json.loads(write_report(frames, tmp_path / "new" / "r.json", NOW, kind="json").read_text("utf-8"))
-        assert told["generated_at"] == "2026-03-01T13:00:00+00:00"
-        (of_group,) = told["groups"]
-        assert (of_group["group_id"], of_group["consumer_lag"], of_group["consumer_lag_ms"]) == (HOSTILE[0], 7, None)
-        assert told["points"][0]["consumer_lag_bytes"] == 70
-        assert told["attention"] == []
-
-    def test_csv_has_every_partition_and_no_formula(self, spark: SparkSession, tmp_path: Path) -> None:
-        names = ["=1+1", "@x", *HOSTILE]
-        lag = frame(spark, LAG, *(known(0, name, n, topic=name, headroom=-5) for n, name in enumerate(names)))
-        frames = Frames(frame(spark, SNAPSHOTS, snapshot(0)), lag)
-        with write_report(frames, tmp_path / "r.csv", NOW, kind="csv").open(encoding="utf-8", newline="") as file:
-            rows = list(csv.DictReader(file))
-        assert [r["group_id"] for r in reversed(rows)] == ["'=1+1", "'@x", *HOSTILE]
-        assert rows[-1]["consumer_lag"] == "0"
-        assert rows[-1]["headroom"] == "-5"
-        assert rows[-1]["consumer_lag_bytes"] == ""
-
-
-class TestTerminalTable:
-    def test_partitions_with_the_columns_of_kafkas_own_tool_first(self) -> None:
-        lost = partition(
-            "orders",
-            3,
-            "payments",
-            committed_offset=1_000,
-            log_end_offset=12_345,
-            consumer_lag=11_345,
-            client_id="c-1",
-            host="10.0.0.1",
-            consumer_lag_bytes=1_234_567,
-            bytes_error=900,
-            consumer_lag_ms=90_000,
-            consumer_age_ms=95_000,
-            headroom=-7,
-            offset_status="deleted_unread",
-        )
-        fine = partition("日本", 0, "g", consumer_lag=0)
-        headings, *lines, more = format_partitions([lost, fine], left_out=1_200).split("\n")
-        assert " ".join(headings.split()) == (
-            "GROUP TOPIC PARTITION CURRENT-OFFSET LOG-END-OFFSET LAG CLIENT-ID HOST LAG-BYTES LAG-TIME AGE HEADROOM "
-            "FETCHER-LAG STATUS CLUSTER"
-        )
-        assert re.sub("  +", "|", lines[0]) == (
-            "payments|orders|3|1,000|12,345|11,345|c-1|10.0.0.1|1.23 MB ± 900 B|1.5 min|1.58 min|"
-            "-7|-|deleted_unread|east"
-        )
-        assert lines[1].split() == ["g", "日本", "0", "-", "-", "0", *["-"] * 7, "ok", "east"]
-        assert more == "and 1,200 more"
-        plain, coloured = (format_partitions([lost, fine], coloured=c).split("\n") for c in (False, True))
-        assert coloured == [plain[0], f"\x1b[31m{plain[1]}\x1b[0m", plain[2]]
-
-    @pytest.mark.parametrize("name", HOSTILE)
-    def test_a_hostile_partition_stays_on_its_line(self, name: str) -> None:
-        table = format_partitions([partition(name, 0, name, client_id=name, host=name)])
-        assert table.count("\n") == 1
-        assert table.replace("\n", "").isprintable()
-
-    def test_groups_by_lag_in_aligned_columns(self) -> None:
-        groups = [
-            group("никогда", None, statuses={"no_commit": 1}, transaction_lag=None, min_headroom=None),
-            group("日本", 5, partitions_unknown=1, stable_unknown=1, partitions=2),
-            group("payments", 12_345, min_headroom=-7, partitions=3),
-        ]
-        headings, *lines = format_groups(groups).split("\n")
-        assert headings == (
-            "GROUP     CLUSTER        LAG     MAX  STABLE  IN-TXN  HEADROOM  PARTITIONS  STATE   TYPE     OFFSETS"
-        )
-        assert lines == [
-            "payments  east        12,345  12,345  12,345       0        -7           3  Stable  classic  ok 1",
-            "日本      east          5 +?       5    5 +?       0       100           2  Stable  classic  ok 1",
-            "никогда   east     no commit       -       -       -         -           1  Stable  classic  no_commit 1",
-        ]
-
-    @pytest.mark.parametrize("name", HOSTILE)
-    def test_a_hostile_name_stays_on_its_line_and_sends_the_terminal_nothing(self, name: str) -> None:
-        table = format_groups([group(name)])
-        assert table.count("\n") == 1
-        assert table.replace("\n", "").isprintable()
-        assert max(columns(line) for line in table.split("\n")) < 160
-
-    @pytest.mark.parametrize(
-        ("name", "width", "expected"),
-        [
-            pytest.param("abcdef", 6, "abcdef", id="fits"),
-            pytest.param("abcdefg", 6, "ab…efg", id="one too many"),
-            pytest.param("日本語日本語", 8, "日…本語", id="wide characters"),
-        ],
-    )
-    def test_a_long_name_keeps_both_ends(self, name: str, width: int, expected: str) -> None:
-        assert cut(name, width) == expected
-
-    def test_the_worst_offset_status_is_named_first(self) -> None:
-        counts = {"ok": 9, "unknown": 1, "no_commit": 2, "deleted_unread": 3}
-        assert format_groups([group(statuses=counts)]).endswith("deleted_unread 3, unknown 1, no_commit 2, ok 9")
-
-    def test_no_groups_is_said(self) -> None:
-        assert format_groups([]) == "No consumer group has lag yet."

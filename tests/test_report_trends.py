@@ -1,0 +1,61 @@
+"""Where groups are heading, told of their last snapshots."""
+
+from collections.abc import Sequence
+
+from pipeline.report.model import Instant, Point
+from pipeline.report.trends import Trend, trends
+from tests.helpers.reports import MINUTE, NOON
+
+
+class TestTrends:
+    def trend(self, *points: tuple[int, int | None, int | None], **more: Sequence[int]) -> Trend:
+        """Of minutes, log ends and commits; a group with a gap in the ledger after minute 100."""
+        made = [
+            Point(
+                "east",
+                NOON + minute * MINUTE,
+                "g",
+                None if None in (end, commit) else (end or 0) - (commit or 0),
+                more["unknown"][i] if "unknown" in more else 0,
+                partitions=more["partitions"][i] if "partitions" in more else 1,
+                log_ends=end,
+                commits=commit,
+            )
+            for i, (minute, end, commit) in enumerate(points)
+        ]
+        late = NOON + 100 * MINUTE
+        instants = [Instant("east", p.snapshot_id, int(p.snapshot_id > late), 9) for p in made]
+        return trends(instants, made)["east", "g"]
+
+    def test_commits_that_stand_still_while_logs_grow(self) -> None:
+        found = self.trend((0, 100, 80), (1, 110, 90), (2, 120, 90), (3, 130, 90), (4, 140, 90))
+        assert (found.stalled_since_ms, found.unread_since) == (NOON + MINUTE, 30)
+        assert not found.is_falling_behind
+        assert self.trend((1, 110, 90), (2, 120, 90), (3, 130, 90)).stalled_since_ms is None
+        # All is read, or nothing comes.
+        assert self.trend(*((minute, 90, 90) for minute in range(5))).stalled_since_ms is None
+        assert self.trend(*((minute, 95, 90) for minute in range(5))).stalled_since_ms is None
+
+    def test_lag_that_grows_with_every_snapshot(self) -> None:
+        found = self.trend((0, 0, 0), (1, 600, 60), (2, 1_200, 120), (3, 1_800, 180))
+        assert found.is_falling_behind
+        assert (found.produced_per_s, found.consumed_per_s) == (10, 1)
+        assert not self.trend((0, 0, 0), (1, 600, 60), (2, 1_200, 700), (3, 1_800, 800)).is_falling_behind
+        # What was before a gap is another story.
+        assert not self.trend((99, 0, 0), (100, 600, 60), (101, 1_200, 120), (102, 1_800, 180)).is_falling_behind
+
+    def test_commits_that_went_back_unless_partitions_have_gone(self) -> None:
+        found = self.trend((0, 100, 80), (1, 110, 30), (2, 120, 40))
+        assert (found.set_back_ms, found.set_back_by) == (NOON + MINUTE, 50)
+        assert self.trend((0, 100, 80), (1, 50, 40)).set_back_ms is None  # truncated
+        assert self.trend((0, 100, 80), (1, None, 30), (2, 120, 40)).set_back_ms is None
+
+    def test_partitions_that_come_and_go_are_no_trend(self) -> None:
+        rows = [(0, 10, 0), (1, 20, 5), (2, 30, 5), (3, 1_000_040, 5)]
+        found = self.trend(*rows, partitions=[1, 1, 1, 2])
+        assert (found.is_falling_behind, found.produced_per_s) == (False, None)
+        assert self.trend(*rows).is_falling_behind
+        assert not self.trend(*rows, unknown=[3, 2, 1, 0]).is_falling_behind
+        gone = [(0, 100, 80), (1, 110, 30)]
+        assert self.trend(*gone, partitions=[2, 1]).set_back_ms is None
+        assert self.trend(*gone, partitions=[2, 2]).set_back_ms == NOON + MINUTE
