@@ -121,7 +121,7 @@ def _lags(lag: DataFrame, settings: Mapping[str, ConsumerSettings]) -> DataFrame
     by_topic = rows.groupBy(*CLIENT, "group_id", "topic").agg(
         F.max("captured_at").alias("captured_at"),
         *(F.max(name).alias(f"max_{name}") for name in (*_LAGS, "app_lag")),
-        *(_whole_sum(name).alias(f"sum_{name}") for name in (*_LAGS, "fetched_offset", "buffered_bytes")),
+        *(whole_sum(name).alias(f"sum_{name}") for name in (*_LAGS, "fetched_offset", "buffered_bytes")),
         F.max("noise").alias("noise"),
         F.sum("grown").alias("grown"),
         F.count(F.lit(1)).alias("partitions"),
@@ -131,9 +131,9 @@ def _lags(lag: DataFrame, settings: Mapping[str, ConsumerSettings]) -> DataFrame
     return by_topic.groupBy(*CLIENT, "group_id").agg(
         F.max("captured_at").alias("captured_at"),
         *(F.max(f"max_{name}").alias(f"max_{name}") for name in (*_LAGS, "app_lag")),
-        *(_whole_sum(f"sum_{name}").alias(f"sum_{name}") for name in _LAGS),
-        _whole_sum("sum_fetched_offset").alias("fetched_offsets"),
-        _whole_sum("sum_buffered_bytes").alias("sum_buffered_bytes"),
+        *(whole_sum(f"sum_{name}").alias(f"sum_{name}") for name in _LAGS),
+        whole_sum("sum_fetched_offset").alias("fetched_offsets"),
+        whole_sum("sum_buffered_bytes").alias("sum_buffered_bytes"),
         F.max("noise").alias("noise"),
         F.sum("grown").alias("grown"),
         F.sum("partitions").alias("partitions"),
@@ -142,7 +142,7 @@ def _lags(lag: DataFrame, settings: Mapping[str, ConsumerSettings]) -> DataFrame
     )
 
 
-def _whole_sum(name: str) -> Column:
+def whole_sum(name: str) -> Column:
     """The sum of a column, NULL where one of its values is."""
     return F.when(F.count(name) == F.count(F.lit(1)), F.sum(name))
 

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from pipeline.report.model import Cluster, Finding, Group, Report, utc
 from pipeline.report.trends import Trend, trends
-from pipeline.report.units import duration, size
+from pipeline.report.units import duration, size, with_error
 
 GROUPS_NAMED = 10
 FINDINGS_NAMED = 20
@@ -156,11 +156,9 @@ def _behind(group: Group) -> str:
         return "its lag is not known"
     parts = [_count(group.consumer_lag, "offset")]
     if group.consumer_lag_bytes is not None and not group.bytes_unknown:
-        error = f" ± {size(group.bytes_error)}" if group.bytes_error else ""
-        parts.append(f"{size(group.consumer_lag_bytes)}{error}")
+        parts.append(with_error(group.consumer_lag_bytes, group.bytes_error, size))
     if group.consumer_lag_ms is not None and not group.ms_unknown:
-        error = f" ± {duration(group.time_error_ms)}" if group.time_error_ms else ""
-        parts.append(f"{duration(group.consumer_lag_ms)}{error}")
+        parts.append(with_error(group.consumer_lag_ms, group.time_error_ms, duration))
     return f"it is behind by {', '.join(parts)}"
 
 

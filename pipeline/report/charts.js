@@ -44,8 +44,8 @@ const shows = (tell) => (_, event, item, value) => {
 function lines(instants, values) {
   let line = 0;
   return values.flatMap((value, i) => {
-    if (!i || values[i - 1] === null || instants[i][1] !== instants[i - 1][1]) line += 1;
-    return value === null ? [] : [{ t_ms: instants[i][0], value, line }];
+    if (!joins(instants, values, i)) line += 1;
+    return value === null ? [] : [{ t_ms: instants[i][0], value, line, i }];
   });
 }
 
@@ -76,22 +76,16 @@ function drawLag() {
     const group = page.groups[number];
     const instants = page.instants[group.cluster];
     const colour = group.colour ?? "var(--series-other)";
-    const found = [];
-    let line = 0;
-    group[unit].forEach((value, i) => {
-      const joins = i && group[unit][i - 1] !== null && instants[i][1] === instants[i - 1][1];
-      if (!joins) line += 1;
-      if (value === null) return;
-      const ends = i + 1 === instants.length || group[unit][i + 1] === null || instants[i + 1][1] !== instants[i][1];
+    return lines(instants, group[unit]).map(({ t_ms, value, line, i }) => {
       const unknown = group.unknown[unit][i] ?? 0;
-      found.push({
-        group: number, t_ms: instants[i][0], value, unknown, line: `${number}.${line}`, colour,
+      const isAlone = !joins(instants, group[unit], i) && !joins(instants, group[unit], i + 1);
+      return {
+        group: number, t_ms, value, unknown, line: `${number}.${line}`, colour,
         fill: unknown ? "var(--surface)" : colour,
         is_coloured: !isGrey(number),
-        is_drawn: instants.length <= FEW || unknown > 0 || (!joins && ends),
-      });
+        is_drawn: instants.length <= FEW || unknown > 0 || isAlone,
+      };
     });
-    return found;
   }
 
   const tell = shows(({ group, t_ms, value, unknown }) => [
@@ -167,8 +161,7 @@ function showGroup(number) {
     if (group.records[i] === null) continue;
     const row = ["records", "bytes", "ms"].map((unit) => inUnit(group[unit][i], unit));
     cells(table.tBodies[0].insertRow(), [utc(instants[i][0]), ...row, count(group.unknown.records[i] ?? 0)], classes);
-    const isGap = i && (group.records[i - 1] === null || instants[i][1] !== instants[i - 1][1]);
-    if (isGap) cells(table.tBodies[0].insertRow(), ["a gap", "", "", "", ""], classes);
+    if (i && !joins(instants, group.records, i)) cells(table.tBodies[0].insertRow(), ["a gap", "", "", "", ""], classes);
   }
 }
 

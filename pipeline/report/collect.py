@@ -94,24 +94,22 @@ def collect(frames: Frames, generated_at: datetime, title: str) -> Report:
 
 def collect_groups(frames: Frames) -> tuple[Group, ...]:
     """The groups at each cluster's newest snapshot with lag, worst first."""
-    clusters = _clusters(_ledger(frames))
-    return _groups(data.groups(data.at(frames.lag, _newest_with_lag(clusters))))
+    return _groups(data.groups(_newest_lag(frames)))
 
 
 def collect_partitions(frames: Frames, limit: int) -> tuple[list[Partition], int]:
     """The worst partitions at each cluster's newest snapshot with lag, and how many there are in all."""
-    rows = _worst_partitions(frames)
+    rows = details.worst_partitions(_newest_lag(frames))
     return [Partition(**r) for r in _rows(rows.limit(limit))], rows.count()
 
 
 def all_partitions(frames: Frames) -> Iterator[Partition]:
     """All of them, worst first, a part of them at a time."""
-    return (Partition(**row.asDict()) for row in _worst_partitions(frames).toLocalIterator())
+    return (Partition(**row.asDict()) for row in details.worst_partitions(_newest_lag(frames)).toLocalIterator())
 
 
-def _worst_partitions(frames: Frames) -> DataFrame:
-    clusters = _clusters(_ledger(frames))
-    return details.worst_partitions(data.at(frames.lag, _newest_with_lag(clusters)))
+def _newest_lag(frames: Frames) -> DataFrame:
+    return data.at(frames.lag, _newest_with_lag(_clusters(_ledger(frames))))
 
 
 def _ledger(frames: Frames) -> DataFrame:

@@ -13,6 +13,7 @@ from operator import or_
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from pipeline.analytics.divergence import whole_sum
 from pipeline.report.model import DATA_LOSS, OFFSET_STATUSES, UNKNOWN, utc
 from pipeline.tables import READABLE
 
@@ -221,11 +222,6 @@ def history(lag: DataFrame, group_ids: Collection[str]) -> DataFrame:
             _lacking("consumer_lag_ms").alias("ms_unknown"),
             F.count("partition").alias("partitions"),
             F.count_if(F.col("offset_status") == DATA_LOSS).alias("deleted"),
-            *(_whole_sum(name).alias(as_name) for name, as_name in _MOVES.items()),
+            *(whole_sum(name).alias(as_name) for name, as_name in _MOVES.items()),
         )
     )
-
-
-def _whole_sum(name: str) -> Column:
-    """The sum of a column, NULL where one of its values is."""
-    return F.when(F.count(name) == F.count("*"), F.sum(name))

@@ -49,10 +49,6 @@ def dangers(lag: DataFrame, within_ms: int) -> DataFrame:
     `within_ms` is no danger yet; what is deleted already is worse.
     """
     partition = ["cluster", "group_id", "topic", "partition"]
-    first, last = (
-        {name: of(name, "snapshot_id") for name in ("snapshot_id", "headroom", "consumer_lag")}
-        for of in (F.min_by, F.max_by)
-    )
     used = F.col("first_headroom") - F.col("headroom")
     passed_ms = F.col("snapshot_id") - F.col("first_snapshot_id")
     left_ms = F.round(F.col("headroom") * passed_ms / used).cast("bigint")
@@ -60,8 +56,8 @@ def dangers(lag: DataFrame, within_ms: int) -> DataFrame:
         lag.where(F.col("topic").isNotNull())
         .groupBy(*partition)
         .agg(
-            *(value.alias(f"first_{name}") for name, value in first.items()),
-            *(value.alias(name) for name, value in last.items()),
+            *(F.min_by(name, "snapshot_id").alias(f"first_{name}") for name in ("snapshot_id", "headroom")),
+            *(F.max_by(name, "snapshot_id").alias(name) for name in ("snapshot_id", "headroom", "consumer_lag")),
         )
         .where((F.col("consumer_lag") > 0) & (F.col("headroom") >= 0) & (used > 0))
         .withColumn("deleted_in_ms", left_ms)
@@ -128,6 +124,5 @@ def distributions(histograms: DataFrame) -> DataFrame:
         "null_count",
         "bucket_offset",
         "bucket_counts",
-        "min",
         "max",
     )

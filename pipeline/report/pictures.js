@@ -31,6 +31,10 @@ function svg(name, attributes = {}, text = null) {
 
 const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
+/** Whether the value at an instant and the one before it are both known, and no snapshot is missing in between. */
+const joins = (instants, values, i) => i > 0 && i < values.length && values[i] !== null && values[i - 1] !== null
+  && instants[i][1] === instants[i - 1][1];
+
 /** Fill a strip with a cell for each snapshot of the group's cluster: the darker, the more, on a logarithmic scale. */
 function drawStrip(canvas, unit, most) {
   const group = page.groups[canvas.dataset.g];
@@ -102,9 +106,10 @@ function drawSpark(place) {
   const y = (lag) => height - 2 - (height - 4) * Math.max(lag, 0) / most;
   let path = "";
   group.records.forEach((lag, i) => {
-    const joins = i && group.records[i - 1] !== null && instants[i][1] === instants[i - 1][1];
+    if (lag === null) return;
+    const at = `${x(instants[i][0]).toFixed(1)},${y(lag).toFixed(1)}`;
     // A point of its own is a dot: a line as long as it is wide.
-    if (lag !== null) path += `${joins ? "L" : "M"}${x(instants[i][0]).toFixed(1)},${y(lag).toFixed(1)}${joins ? "" : "h.01"}`;
+    path += joins(instants, group.records, i) ? `L${at}` : `M${at}h.01`;
   });
   const drawing = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img",
     "aria-label": known.length ? `lag over time, at most ${count(Math.max(...known))} offsets` : "lag is not known" });

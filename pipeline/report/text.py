@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from pipeline.report.model import DATA_LOSS, Group, Partition, by_lag
 from pipeline.report.names import columns, cut, padded, visible
-from pipeline.report.units import duration, size
+from pipeline.report.units import duration, size, with_error
 
 NAME_COLUMNS = 44
 _HEADINGS = (
@@ -91,8 +91,8 @@ def _partition_cells(partition: Partition) -> tuple[str, ...]:
     def name(text: str | None) -> str:
         return cut(visible(text), SHORT_NAME_COLUMNS) if text else "-"
 
-    def with_error(value: int | None, error: int | None, told: Callable[[int], str]) -> str:
-        return "-" if value is None else told(value) + (f" ± {told(error)}" if error else "")
+    def measure(value: int | None, error: int | None, told: Callable[[int], str]) -> str:
+        return "-" if value is None else with_error(value, error, told)
 
     return (
         name(partition.group_id),
@@ -103,9 +103,9 @@ def _partition_cells(partition: Partition) -> tuple[str, ...]:
         _number(partition.consumer_lag),
         name(partition.client_id),
         name(partition.host),
-        with_error(partition.consumer_lag_bytes, partition.bytes_error, size),
-        with_error(partition.consumer_lag_ms, partition.time_error_ms, duration),
-        "-" if partition.consumer_age_ms is None else duration(partition.consumer_age_ms),
+        measure(partition.consumer_lag_bytes, partition.bytes_error, size),
+        measure(partition.consumer_lag_ms, partition.time_error_ms, duration),
+        measure(partition.consumer_age_ms, None, duration),
         _number(partition.headroom),
         _number(partition.fetcher_lag),
         partition.offset_status or "unknown",

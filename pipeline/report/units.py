@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 _BYTES = (("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
 _TIMES = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000))
 
@@ -22,6 +24,11 @@ def duration(ms: int) -> str:
     '1.5 min'
     """
     return _scaled(ms, _TIMES, "ms")
+
+
+def with_error(value: int, error: int | None, told: Callable[[int], str]) -> str:
+    """A value by `size` or `duration`, and its stated error if there is any."""
+    return f"{told(value)} ± {told(error)}" if error else told(value)
 
 
 def _scaled(value: int, units: tuple[tuple[str, int], ...], least: str) -> str:
