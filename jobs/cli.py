@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal, NoReturn, Protocol
 
 from pipeline.config import Config, load_config
 from pipeline.config_values import cluster_name
+from pipeline.databricks import is_databricks
 from pipeline.errors import ConfigError, LaglakeError, LakeError
 from pipeline.selection import Selection
 
@@ -104,6 +105,11 @@ def parser(
         help="when the snapshot was due: ISO 8601 with Z or an offset, or epoch milliseconds (default: now). "
         "It is floored to the schedule; the same instant again adds nothing. Jobs that take no snapshot work "
         "on all that are there, whatever the instant",
+    )
+    result.add_argument(
+        "--lake",
+        metavar="PLACE",
+        help="where the tables are, instead of the config's: a path, a URI, or CATALOG.SCHEMA",
     )
     if recording:
         result.add_argument(
@@ -225,7 +231,7 @@ def run(command: argparse.ArgumentParser, argv: Sequence[str] | None, *steps: St
     """
     arguments = command.parse_args(argv)
     try:
-        config = load_config(arguments.config, os.environ)
+        config = load_config(arguments.config, os.environ, arguments.lake)
         clusters = _clusters(config, arguments)
         job = Job(
             config=config,
@@ -251,19 +257,18 @@ def run(command: argparse.ArgumentParser, argv: Sequence[str] | None, *steps: St
 
 def _in_session(name: str, job: Job, steps: Iterable[Step]) -> int:
     # Not at the top: what is wrong with the arguments is said before Spark is loaded.
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
+    from pipeline.lake import SPARK_ERRORS
     from pipeline.session import spark_session
 
     # A session that was there is someone else's: a notebook's, or the platform's. Our own is stopped, because
     # a cluster whose driver just ends takes that for a failure of executors and starts them anew.
-    is_ours = SparkSession.getActiveSession() is None
+    is_ours = SparkSession.getActiveSession() is None and not is_databricks()
     spark = spark_session(name)
     try:
         return max(step(spark, job) for step in steps)
-    except (PySparkException, Py4JError) as error:
+    except SPARK_ERRORS as error:
         log.debug("%s", error, exc_info=True)
         raise LakeError(f"Spark: {_reason(error)}") from error
     finally:
@@ -352,10 +357,15 @@ def log_format() -> logging.Formatter:
 
 def log_to_stderr(level: int = logging.INFO) -> None:
     """Show laglake's own events from `level` on, and of libraries what went wrong; a log already set up stays."""
+    from pyspark.logger import PySparkLogger  # see _in_session
+
     handler = logging.StreamHandler()
     handler.setFormatter(log_format())
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
     for name in ("jobs", "pipeline", "__main__"):
         logging.getLogger(name).setLevel(level)
+    # Spark's exceptions log themselves when they are raised, those too that are expected.
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
     # kafka-python reports every try to reach a broker; what became of them is in the tables.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)

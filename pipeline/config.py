@@ -134,13 +134,21 @@ class Config(Section):
     clients: dict[str, ConsumerSettings] = Field(default_factory=dict)
 
 
-def load_config(path: Path, env: Mapping[str, str]) -> Config:
-    """The checked settings of a TOML file, with `${env:NAME}` taken from `env`.
+def lake_at(place: str) -> dict[str, str]:
+    """The table `[lake]` of a path, a URI, or `catalog.schema`: two names with a dot between, and no slash."""
+    named = re.fullmatch(r"([^\s.`/:]+)\.([^\s.`/:]+)", place)
+    return {"catalog": named[1], "schema": named[2]} if named else {"root": place}
+
+
+def load_config(path: Path, env: Mapping[str, str], lake: str | None = None) -> Config:
+    """The checked settings of a TOML file, with `${env:NAME}` taken from `env`; `lake` stands for its table `[lake]`.
 
     Raises:
         ConfigError: one line `FILE: key.path: what is wrong` for each problem; no line shows a value.
     """
     tables = read_toml(path, env)
+    if lake is not None:
+        tables["lake"] = lake_at(lake)
     try:
         return Config.model_validate(tables)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""Read a TOML file, fill in the environment, and say in plain words what is wrong with it.
+"""Read a TOML file, fill in the environment and secrets, and say in plain words what is wrong with it.
 
 Nothing here knows a setting by name; those are in `pipeline.config`. No message repeats a value,
 and no model shows one: any of them may be a password.
@@ -13,6 +13,7 @@ from typing import Annotated, Any, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
+from pipeline.databricks import secret
 from pipeline.errors import ConfigError
 
 Key = tuple[str | int, ...]
@@ -28,12 +29,12 @@ class Section(BaseModel):
         return ()
 
 
-class FromEnvironment(str):
-    """Text that a `${env:NAME}` went into: the only text that may stand for a number or truth."""
+class FilledIn(str):
+    """Text that a `${env:NAME}` or `${secret:SCOPE/KEY}` went into: the only text that may be a number or truth."""
 
 
 def _literal(value: object) -> object:
-    if not isinstance(value, FromEnvironment):
+    if not isinstance(value, FilledIn):
         return value
     if re.fullmatch(r"-?[0-9]{1,18}", value):
         return int(value)
@@ -45,10 +46,10 @@ Bool = Annotated[bool, BeforeValidator(_literal)]
 
 
 def read_toml(path: Path, env: Mapping[str, str]) -> dict[str, Any]:
-    """The tables of a TOML file, every `${env:NAME}` in a text replaced; lists become tuples.
+    """The tables of a TOML file, lists as tuples; `${env:NAME}` and `${secret:SCOPE/KEY}` in texts are replaced.
 
     Raises:
-        ConfigError: no such file, not TOML (with the line), a variable that is not set.
+        ConfigError: no such file, not TOML (with the line), a variable that is not set, a secret that cannot be read.
     """
     text = ""
     try:
@@ -76,8 +77,9 @@ def problems_of(error: ValidationError, model: type[BaseModel]) -> list[str]:
     ]
 
 
-_REFERENCE = re.compile(r"\$\{env:([^}]*)(\}?)")
+_REFERENCE = re.compile(r"\$\{(env|secret):([^}]*)(\}?)")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SECRET = re.compile(r"([\w.@-]+)/([\w.-]+)", re.ASCII)
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -90,14 +92,29 @@ def _fill_in(value: Any, env: Mapping[str, str], at: Key, problems: list[str]) -
         return value
 
     def look_up(reference: re.Match[str]) -> str:
-        name, closed = reference.groups()
-        if not closed or not _VARIABLE.fullmatch(name):
-            problems.append(f"{_dotted(at)}: a reference is written ${{env:NAME}}")
-        elif name not in env:
-            problems.append(f"{_dotted(at)}: the environment variable {name} is not set")
-        return env.get(name, "")
+        try:
+            return _referred(*reference.groups(), env=env)
+        except ValueError as error:
+            problems.append(f"{_dotted(at)}: {error}")
+            return ""
 
-    return FromEnvironment(_REFERENCE.sub(look_up, value))
+    return FilledIn(_REFERENCE.sub(look_up, value))
+
+
+def _referred(kind: str, name: str, closed: str, *, env: Mapping[str, str]) -> str:
+    if kind == "env":
+        if not closed or not _VARIABLE.fullmatch(name):
+            raise ValueError("a reference is written ${env:NAME}")
+        if name not in env:
+            raise ValueError(f"the environment variable {name} is not set")
+        return env[name]
+    named = _SECRET.fullmatch(name)
+    if not closed or not named:
+        raise ValueError("a reference is written ${secret:SCOPE/KEY}")
+    try:
+        return secret(*named.groups())
+    except ValueError as error:
+        raise ValueError(f"the secret {name} {error}") from None
 
 
 _IN_WORDS = {

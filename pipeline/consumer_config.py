@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SecretStr, model_validator
 
-from pipeline.config_file import FromEnvironment, Int, Section
+from pipeline.config_file import FilledIn, Int, Section
 from pipeline.config_values import Count, DurationMs
 
 Source = Literal["kafka_client_metrics", "librdkafka_statistics", "kafka_request_log"]
@@ -108,7 +108,7 @@ class ConsumerSettings(Section):
         """Those settings of a consumer's own configuration that count here; it has many others."""
         names = {field.alias or name for name, field in cls.model_fields.items()}
         values = {name: properties[name] for name in names & properties.keys()}
-        return cls.model_validate({k: FromEnvironment(v) if isinstance(v, str) else v for k, v in values.items()})
+        return cls.model_validate({k: FilledIn(v) if isinstance(v, str) else v for k, v in values.items()})
 
 
 KAFKA_NAMES = {name: field.alias or name for name, field in ConsumerSettings.model_fields.items()}

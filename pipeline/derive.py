@@ -21,10 +21,10 @@ from pipeline.analytics.clients import reader_positions
 from pipeline.client_tables import keep_clients
 from pipeline.config import Config
 from pipeline.consumer_config import ConsumerSettings
-from pipeline.errors import LakeError
+from pipeline.errors import LakeError, first_line
 from pipeline.index import Index
 from pipeline.kafka.log_segments import locate
-from pipeline.lake import FAILURES, Clock, Lake, first_line, of_snapshots, utc_date
+from pipeline.lake import FAILURES, Clock, Lake, of_snapshots, utc_date
 from pipeline.ledger import COMPLETE
 from pipeline.rollup import keep_histograms
 from pipeline.tables import (

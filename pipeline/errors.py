@@ -39,3 +39,11 @@ class ClaimedError(LakeError):
 
 class SchemaError(LakeError):
     """A table in the lake does not have the columns this version of laglake writes."""
+
+
+def first_line(error: BaseException) -> str:
+    """The first line that says something: Spark's messages go on with plans and stack traces."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    if lines[0].startswith("An error occurred while calling ") and len(lines) > 1:  # py4j, of a JVM's exception
+        return lines[1].removeprefix(": ")
+    return lines[0]

@@ -20,7 +20,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.config import LakeConfig
-from pipeline.errors import LaglakeError, LakeError, SchemaError
+from pipeline.errors import LaglakeError, LakeError, SchemaError, first_line
 from pipeline.tables import LAYOUT_VERSION, SNAPSHOTS, TABLES, Table
 
 log = logging.getLogger(__name__)
@@ -51,9 +51,9 @@ CONFLICTS = (
 SPARK_ERRORS: tuple[type[Exception], ...] = (PySparkException,)
 """What Spark raises. A classic session leaves most of the JVM's exceptions as they are: conflicts, aborted jobs."""
 with suppress(ImportError):  # pyspark-client, which has Connect alone, comes without
-    from py4j.protocol import Py4JJavaError
+    from py4j.protocol import Py4JError
 
-    SPARK_ERRORS = (PySparkException, Py4JJavaError)
+    SPARK_ERRORS = (PySparkException, Py4JError)
 
 FAILURES: tuple[type[Exception], ...] = (LaglakeError, *SPARK_ERRORS)
 """What may go wrong with one cluster and must not keep the others."""
@@ -160,15 +160,12 @@ class Lake:
 
     def replace(self, table: Table, rows: DataFrame, where: str) -> None:
         """Put `rows`, all of which satisfy `where`, in the place of the rows that did. One commit."""
-        aligned = rows.select(*_aligned(table))
-        writer = aligned.write.format("delta").mode("overwrite").option("replaceWhere", where)
+        # saveAsTable with replaceWhere would do the same, but what is observed of the rows is lost on the way.
+        writer = rows.select(*_aligned(table)).writeTo(self.identifier(table))
 
         def write() -> None:
             self._may_write()
-            if self._config.root is not None:
-                writer.save(f"{self._config.root}/{table.name}")
-            else:
-                writer.saveAsTable(self.identifier(table))
+            writer.overwrite(F.expr(where))
 
         through_conflicts(write)
 
@@ -224,11 +221,3 @@ def is_conflict(error: Exception) -> bool:
     """Delta's optimistic concurrency control refused the commit; classic and Connect name it alike in the message."""
     message = str(error)
     return any(name in message for name in CONFLICTS)
-
-
-def first_line(error: BaseException) -> str:
-    """The first line that says something: Spark's messages go on with plans and stack traces."""
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    if lines[0].startswith("An error occurred while calling ") and len(lines) > 1:  # py4j, of a JVM's exception
-        return lines[1].removeprefix(": ")
-    return lines[0]

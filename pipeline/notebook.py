@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 from pyspark.sql import SparkSession
 
 from pipeline.analytics.page_cache import page_cache
 from pipeline.analytics.quantiles import kip532, register_quantiles
-from pipeline.config import LakeConfig
+from pipeline.config import LakeConfig, lake_at
 from pipeline.errors import LakeError
 from pipeline.lake import Lake
 from pipeline.tables import LAG_HISTOGRAMS, LAYOUT_VERSION, SNAPSHOTS, TABLES
@@ -21,9 +18,7 @@ def open_lake(spark: SparkSession, where: str) -> Lake:
     The session gets a temporary view for each table, so that `SELECT * FROM lag` works; the views `kip532` and
     `page_cache` of the histograms by broker; and the SQL function `quantiles`. Raises LakeError where there is no lake.
     """
-    named = re.fullmatch(r"(\w+)\.(\w+)", where)
-    place = {"catalog": named[1], "schema": named[2]} if named else {"root": _absolute(where)}
-    lake = Lake(spark, LakeConfig.model_validate(place))
+    lake = Lake(spark, LakeConfig.model_validate(lake_at(where)))
     found = lake.layout()
     if found is None:
         raise LakeError(f"{lake.identifier(SNAPSHOTS)} is not there: run `make demo`, or name a lake of your own")
@@ -36,7 +31,3 @@ def open_lake(spark: SparkSession, where: str) -> Lake:
     page_cache(histograms).createOrReplaceTempView("page_cache")
     register_quantiles(spark)
     return lake
-
-
-def _absolute(where: str) -> str:
-    return where if "://" in where or where.startswith("/") else str(Path(where).resolve())

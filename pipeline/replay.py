@@ -82,7 +82,7 @@ def _land(
         named = frame.withColumns(
             {
                 "cluster": F.lit(cluster),
-                "snapshot_date": F.to_date(F.timestamp_millis("snapshot_id")),
+                "snapshot_date": F.date_from_unix_date(F.expr("int(snapshot_id div 86400000)")),
                 "captured_at": F.timestamp_millis("snapshot_id"),
             }
         )

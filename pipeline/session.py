@@ -14,6 +14,7 @@ import pyspark
 from pyspark.sql import SparkSession
 
 from pipeline import kafka, positions
+from pipeline.databricks import is_databricks
 from pipeline.shipping import zip_packages
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
@@ -26,10 +27,15 @@ _registered: WeakSet[SparkSession] = WeakSet()
 def spark_session(app_name: str, settings: Mapping[str, str] | None = None) -> SparkSession:
     """The running session, or a new one, with laglake's data sources registered.
 
-    With SPARK_REMOTE set it is a Connect session, and the package is sent to the server's workers. `settings` are those
-    of a new classic session.
+    On Databricks it is the platform's, whose workers have the package already. With SPARK_REMOTE set it is a Connect
+    session, and the package is sent to the server's workers. `settings` are those of a new classic session.
     """
-    spark = connect_session() if "SPARK_REMOTE" in os.environ else classic_session(app_name, settings or {})
+    if is_databricks():
+        spark = SparkSession.builder.getOrCreate()
+    elif "SPARK_REMOTE" in os.environ:
+        spark = connect_session()
+    else:
+        spark = classic_session(app_name, settings or {})
     if spark not in _registered:
         kafka.register(spark)
         positions.register(spark)

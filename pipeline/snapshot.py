@@ -17,8 +17,8 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.config import ClusterConfig, Config
-from pipeline.errors import ClaimedError, ClusterError, ConfigError
-from pipeline.lake import FAILURES, Clock, Lake, first_line, of_snapshots, utc_date
+from pipeline.errors import ClaimedError, ClusterError, ConfigError, first_line
+from pipeline.lake import FAILURES, Clock, Lake, of_snapshots, utc_date
 from pipeline.ledger import Claim, Ledger, Problem, Summary
 from pipeline.lookups import learnt_samples
 from pipeline.quality import quarantine_failing

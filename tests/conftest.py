@@ -125,6 +125,7 @@ class ConnectServer:
     ui: str
     event_logs: Path
     log: Path
+    warehouse: Path
 
     def client_env(self) -> dict[str, str]:
         """The environment of a client process: it finds laglake and the server, and no Java to start its own."""
@@ -141,7 +142,11 @@ def connect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connect
     home = tmp_path_factory.mktemp("connect")
     port, ui_port = free_ports(2)
     server = ConnectServer(
-        f"sc://127.0.0.1:{port}", f"http://127.0.0.1:{ui_port}", home / "events", home / "server.log"
+        f"sc://127.0.0.1:{port}",
+        f"http://127.0.0.1:{ui_port}",
+        home / "events",
+        home / "server.log",
+        home / "warehouse",
     )
     server.event_logs.mkdir()
     settings = read_defaults(CONF / "spark-defaults.conf") | SHORT_LIVED
@@ -152,6 +157,7 @@ def connect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connect
         "spark.eventLog.enabled": "true",
         "spark.eventLog.compress": "false",
         "spark.eventLog.dir": server.event_logs.as_uri(),
+        "spark.sql.warehouse.dir": str(server.warehouse),
     }
     command = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[2]"]
     command += [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]

@@ -1,6 +1,11 @@
-"""Each notebook runs from top to bottom, in a kernel of its own and through Spark Connect, and shows what is true."""
+"""Each job and each notebook works through Spark Connect, without a Java of its own, and shows what is true.
+
+The tables are those of a catalog: all is as it would be on serverless compute, but for the workers' sandbox.
+"""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +14,12 @@ import pytest
 from nbclient import NotebookClient
 from pyspark.sql import SparkSession
 
-from jobs.cli import utc_now
-from pipeline.derive import compute_lag
+from pipeline.config import LakeConfig
 from pipeline.lake import Lake
 from pipeline.local.broker import EmbeddedKafka
-from pipeline.replay import replay
-from pipeline.snapshot import take_snapshots
+from pipeline.tables import FINDINGS
 from tests.conftest import ROOT, ConnectServer
-from tests.helpers.quiet import config, seed
+from tests.helpers.quiet import expected_lag, lag_rows, seed, write_config
 from tests.helpers.recordings import table, unpacked
 
 PREFIX = "notebook"
@@ -26,19 +29,61 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 pytestmark = [pytest.mark.slow, pytest.mark.connect]
 
 
+SCHEMA = "notebooks"
+LAKE = f"spark_catalog.{SCHEMA}"
+JOBS = f"""
+import os, sys
+from pyspark.sql import SparkSession
+from jobs import lag, replay, report, snapshot
+config, recording, csv = sys.argv[1:]
+spark = SparkSession.builder.remote(os.environ["SPARK_REMOTE"]).getOrCreate()
+spark.sql("CREATE SCHEMA {LAKE}")
+spark.stop()
+common = ["--config", config, "--lake", "{LAKE}"]
+sys.exit(
+    replay.main([*common, "--recording", recording])
+    or snapshot.main([*common, "--fail-on", "partial"])
+    or snapshot.main([*common, "--fail-on", "partial"])
+    or lag.main([*common, "--show"])
+    or report.main([*common, "--format", "csv", "--output", csv])
+)
+"""
+
+
 @pytest.fixture(scope="module")
-def folder(spark: SparkSession, kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a lake: two snapshots of a quiet cluster, and a recording of a blocked connector."""
+def jobs(
+    kafka: EmbeddedKafka, connect_server: ConnectServer, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, str]:
+    """All jobs, one after the other: the folder of their lake, and what they printed.
+
+    The lake has a recording of a blocked connector and two snapshots of a quiet cluster.
+    """
     folder = tmp_path_factory.mktemp("notebooks")
     seed(kafka, PREFIX)
-    settings = config(folder, PREFIX, {"live": kafka.bootstrap_servers}, 'schedule = "1ms"')
-    lake = Lake(spark, settings.lake)
-    replay(lake, settings, unpacked(RECORDING, folder), RECORDING, utc_now)
-    for _ in range(2):
-        taken = take_snapshots(spark, settings, ["live"], utc_now(), utc_now)
-        assert [t.status for t in taken] == ["complete"]
-    compute_lag(spark, settings, ["live"], utc_now)
-    return folder
+    file = write_config(folder, PREFIX, {"live": kafka.bootstrap_servers}, 'schedule = "1ms"')
+    command = [sys.executable, "-c", JOBS, str(file), str(unpacked(RECORDING, folder)), str(folder / "report.csv")]
+    env = connect_server.client_env()
+    ran = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=250)
+    assert ran.returncode == 0, ran.stderr[-6000:]
+    return folder, ran.stdout
+
+
+@pytest.fixture(scope="module")
+def folder(jobs: tuple[Path, str]) -> Path:
+    return jobs[0]
+
+
+def test_the_jobs(jobs: tuple[Path, str], spark: SparkSession, connect_server: ConnectServer) -> None:
+    folder, printed = jobs
+    assert re.search(rf"{PREFIX}-billing +{PREFIX}-orders +0 +2 +5 +3 ", printed)
+    lake = Lake(spark, LakeConfig(root=str(connect_server.warehouse / f"{SCHEMA}.db")))
+    newest = lag_rows(lake, "live")[::2]
+    assert newest == expected_lag(PREFIX)
+    told = table(folder / "report.csv")
+    of_live = sorted((r["group_id"], r["topic"], int(r["partition"])) for r in told if r["cluster"] == "live")
+    assert of_live == [row[:3] for row in expected_lag(PREFIX)]
+    assert {r["cluster"] for r in told} == {"live", RECORDING}
+    assert lake.read(FINDINGS).where("kind = 'blocked_connector'").count() == 1
 
 
 class Ran:
@@ -60,7 +105,7 @@ def run(folder: Path, kafka: EmbeddedKafka, connect_server: ConnectServer) -> An
         wide = "'display.width', 400, 'display.max_columns', 99, 'display.max_colwidth', 200"
         notebook.cells.insert(0, nbformat.v4.new_code_cell(f"import pandas\npandas.set_option({wide})"))
         env = connect_server.client_env()
-        env |= {"LAGLAKE_LAKE": str(folder / "lake"), "LAGLAKE_BOOTSTRAP": kafka.bootstrap_servers}
+        env |= {"LAGLAKE_LAKE": LAKE, "LAGLAKE_BOOTSTRAP": kafka.bootstrap_servers}
         client = NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(file.parent)}})
         return Ran(client.execute(env=env))
 

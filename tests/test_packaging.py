@@ -3,9 +3,6 @@
 import configparser
 import re
 import runpy
-import shutil
-import subprocess
-import sys
 import zipfile
 from email.message import Message
 from email.parser import Parser
@@ -16,6 +13,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from pipeline import shipping
+from tests.helpers.wheel import built_wheel
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -33,13 +31,7 @@ def requirements(*extras: str) -> list[Requirement]:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
-    """The wheel, built from a copy of the sources: setuptools leaves its own things beside them."""
-    copy = tmp_path_factory.mktemp("sources") / "laglake"
-    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns("build", "dist", ".*", "*.egg-info", "__pycache__"))
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(copy / "dist"), str(copy)]
-    built = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert built.returncode == 0, built.stderr
-    (file,) = (copy / "dist").iterdir()
+    file = built_wheel(tmp_path_factory.mktemp("sources"))
     assert re.fullmatch(r"laglake-[0-9.]+-py3-none-any\.whl", file.name)
     return zipfile.ZipFile(file)
 
@@ -70,7 +62,7 @@ def test_the_commands_of_the_wheel_lead_to_the_jobs(wheel: zipfile.ZipFile) -> N
     points = configparser.ConfigParser()
     points.read_string(wheel.read(name).decode())
     jobs = ("lag", "replay", "report", "run", "snapshot")
-    assert dict(points["console_scripts"]) == {f"laglake-{job}": f"jobs.{job}:main" for job in jobs}
+    assert dict(points["console_scripts"]) == {f"laglake-{job}": f"jobs.entry_points:{job}" for job in jobs}
 
 
 def test_the_zip_has_every_file_and_the_same_bytes_each_time(tmp_path: Path) -> None:

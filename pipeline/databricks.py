@@ -1,0 +1,27 @@
+"""What is otherwise on Databricks: the session is the platform's, and secrets are in scopes."""
+
+import os
+
+from pipeline.errors import first_line
+
+
+def is_databricks() -> bool:
+    """This process is a notebook or job of Databricks, on a cluster or serverless."""
+    return "DATABRICKS_RUNTIME_VERSION" in os.environ
+
+
+def secret(scope: str, key: str) -> str:
+    """The value of a secret of Databricks. Elsewhere the SDK reads it, if it is installed and logged in.
+
+    Raises:
+        ValueError: it cannot be read, and why.
+    """
+    try:
+        from databricks.sdk.runtime import dbutils
+
+        value: str = dbutils.secrets.get(scope, key)
+    except ModuleNotFoundError:
+        raise ValueError("is on Databricks; elsewhere install databricks-sdk, or use ${env:NAME}") from None
+    except Exception as error:
+        raise ValueError(f"cannot be read: {first_line(error)}") from error
+    return value
