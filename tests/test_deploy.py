@@ -1,0 +1,86 @@
+"""The examples for schedulers are what their schedulers take: each is parsed by a tool of its own kind."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from tests.conftest import ROOT
+
+DEPLOY = ROOT / "docs" / "deploy"
+CHECKOUT = "/opt/laglake"
+DAGS = """
+import json, sys
+from airflow.dag_processing.dagbag import DagBag
+bag = DagBag(sys.argv[1])
+dags = {name: [(task.task_id, task.bash_command) for task in dag.tasks] for name, dag in bag.dags.items()}
+print(json.dumps({"errors": bag.import_errors, "dags": dags}))
+"""
+
+pytestmark = pytest.mark.slow
+
+
+def checked(arguments: list[str]) -> None:
+    """The arguments after spark-submit.sh are a job's."""
+    job, *options = arguments
+    options[options.index("--config") + 1] = str(ROOT / "conf" / "local.toml")
+    command = [sys.executable, "-m", f"jobs.{job}", *options, "--check"]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze on PATH")
+@pytest.mark.parametrize("is_broken", [False, True])
+def test_systemd_takes_the_timer_and_its_service(tmp_path: Path, is_broken: bool) -> None:
+    units = []
+    for name in ("laglake.timer", "laglake.service"):
+        # It looks for the program.
+        text = (DEPLOY / name).read_text().replace(CHECKOUT, str(ROOT))
+        units.append(tmp_path / name)
+        units[-1].write_text(text.replace("OnCalendar=", "OnCalender=") if is_broken else text)
+    ran = subprocess.run(["systemd-analyze", "verify", *units], capture_output=True, text=True, timeout=60)
+    about_ours = [line for line in ran.stderr.splitlines() if "laglake" in line]
+    assert bool(ran.returncode or about_ours) == is_broken, ran.stderr
+
+
+def test_the_service_calls_a_job_as_it_is_called() -> None:
+    (line,) = (s for s in (DEPLOY / "laglake.service").read_text().splitlines() if s.startswith("ExecStart="))
+    program, *arguments = line.removeprefix("ExecStart=").split()
+    assert program == f"{CHECKOUT}/spark-submit.sh"
+    checked(arguments)
+
+
+def test_kubernetes_takes_the_cron_job() -> None:
+    cron_job: Any = yaml.safe_load((DEPLOY / "cronjob.yaml").read_text())
+    kubernetes_validate.validate(cron_job, kubernetes_validate.latest_version(), strict=True)
+    (container,) = cron_job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    assert container["command"] == [f"{CHECKOUT}/spark-submit.sh"]
+    checked(container["args"])
+    cron_job["spec"]["concurency"] = "Forbid"
+    with pytest.raises(kubernetes_validate.ValidationError, match="concurency"):
+        kubernetes_validate.validate(cron_job, kubernetes_validate.latest_version(), strict=True)
+
+
+def test_airflow_takes_the_dag(tmp_path: Path) -> None:
+    venv.create(tmp_path / "airflow", with_pip=True)
+    python = tmp_path / "airflow" / "bin" / "python"
+    install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    subprocess.run([*install, "-r", ROOT / "tests" / "airflow.txt"], check=True, timeout=250)
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"AIRFLOW_HOME": str(tmp_path)}
+    command = [python, "-c", DAGS, DEPLOY / "airflow_dag.py"]
+    ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0, ran.stderr
+    told = json.loads(ran.stdout.splitlines()[-1])
+    assert told["errors"] == {}
+    [[task, line]] = told["dags"]["laglake"]
+    program, *arguments = line.replace("{{ ts }}", "2026-01-31T12:05:00+00:00").split()
+    assert (task, program) == ("run", f"{CHECKOUT}/spark-submit.sh")
+    checked(arguments)
