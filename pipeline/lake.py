@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructField
 
 from pipeline.config import LakeConfig
 from pipeline.errors import LaglakeError, LakeError, SchemaError, first_line
@@ -131,21 +132,20 @@ class Lake:
         return next((int(r["value"]) for r in rows if r["key"] == LAYOUT_PROPERTY), 0)
 
     def _create(self, table: Table) -> None:
-        columns = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in table.schema)
+        columns = ", ".join(_declared(column) for column in table.schema)
         skipping = ",".join(c for c in SKIPPING_COLUMNS if c in table.columns)
         pairs = PROPERTIES | {"delta.dataSkippingStatsColumns": skipping}
         properties = ", ".join(f"'{key}' = '{value}'" for key, value in pairs.items())
         self.spark.sql(
             f"CREATE TABLE IF NOT EXISTS {self.identifier(table)} ({columns}) USING delta "
-            f"PARTITIONED BY ({', '.join(table.partitioned_by)}) TBLPROPERTIES ({properties})"
+            f"PARTITIONED BY ({', '.join(table.partitioned_by)}) COMMENT {_quoted(table.about)} "
+            f"TBLPROPERTIES ({properties})"
         )
 
     def _grow(self, table: Table) -> None:
         have = set(self.read(table).columns)
         for column in (f for f in table.schema if f.name not in have):
-            self.spark.sql(
-                f"ALTER TABLE {self.identifier(table)} ADD COLUMN `{column.name}` {column.dataType.simpleString()}"
-            )
+            self.spark.sql(f"ALTER TABLE {self.identifier(table)} ADD COLUMN {_declared(column)}")
         self.spark.sql(
             f"ALTER TABLE {self.identifier(table)} SET TBLPROPERTIES ('{LAYOUT_PROPERTY}' = '{LAYOUT_VERSION}')"
         )
@@ -197,6 +197,14 @@ class Lake:
             yield name
         finally:
             self.spark.catalog.dropTempView(name)
+
+
+def _declared(column: StructField) -> str:
+    return f"`{column.name}` {column.dataType.simpleString()} COMMENT {_quoted(column.metadata['comment'])}"
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def _aligned(table: Table) -> list[Column]:

@@ -40,9 +40,10 @@ def _schema(*columns: Column) -> StructType:
 
 @dataclass(frozen=True)
 class Table:
-    """One Delta table. `key` names the columns that are unique among the rows without an error."""
+    """One Delta table. `about` says what it holds; `key` names what is unique among the rows without an error."""
 
     name: str
+    about: str
     schema: StructType
     key: tuple[str, ...]
     partitioned_by: tuple[str, ...]
@@ -85,6 +86,9 @@ _ERRORS = ArrayType(
 
 SNAPSHOTS = Table(
     "snapshots",
+    "The ledger: one row for each snapshot of a cluster, with how it ended, what was read and what was not. "
+    "Readers of other tables join it, or filter by `status`: what is not `complete` or `partial` may be half "
+    "there.",
     _schema(
         *_SNAPSHOT,
         ("run_id", STRING, "the run that holds or held the claim"),
@@ -110,6 +114,7 @@ READABLE = ("complete", "partial")
 
 COMPUTED = Table(
     "computed",
+    "Which derived tables have been computed from which snapshots.",
     _schema(
         _CLUSTER,
         ("job", STRING, "the derived table's job"),
@@ -123,6 +128,7 @@ COMPUTED = Table(
 
 COMMITTED_OFFSETS = Table(
     "committed_offsets",
+    "What each group has committed, as the group's coordinator told it.",
     _schema(
         *_SNAPSHOT,
         _CAPTURED,
@@ -142,6 +148,7 @@ COMMITTED_OFFSETS = Table(
 
 WATERMARKS = Table(
     "watermarks",
+    "How far each partition's log reaches, as its leader told it.",
     _schema(
         *_SNAPSHOT,
         _CAPTURED,
@@ -171,6 +178,8 @@ WATERMARKS = Table(
 
 GROUP_MEMBERS = Table(
     "group_members",
+    "Who is in each group, and which partitions are assigned to whom: a row for each assigned partition, and for "
+    "each member or group that has none.",
     _schema(
         *_SNAPSHOT,
         _CAPTURED,
@@ -193,6 +202,7 @@ GROUP_MEMBERS = Table(
 
 FETCH_POSITIONS = Table(
     "fetch_positions",
+    "What clients themselves tell: a row for each partition, and for each client or fetcher as a whole.",
     _schema(
         *_SNAPSHOT,
         ("captured_at", TIMESTAMP, "when it was told"),
@@ -223,6 +233,7 @@ FETCH_POSITIONS = Table(
 
 QUARANTINE = Table(
     "quarantine",
+    "Rows that failed an expectation, kept as they were and taken out of their table.",
     _schema(
         *_SNAPSHOT,
         ("table", STRING, "the table that the row was meant for"),
@@ -235,6 +246,7 @@ QUARANTINE = Table(
 
 LOG_SAMPLES = Table(
     "log_samples",
+    "What was looked up by time: timestamps of offsets.",
     _schema(
         *_SNAPSHOT,
         _TOPIC,
@@ -254,6 +266,7 @@ POINTS = ArrayType(StructType([StructField(name, LONG) for name in ("offset", "p
 
 LOG_INDEX = Table(
     "log_index",
+    "The rulers: for each partition the newest line of offset, bytes and time.",
     _schema(
         _CLUSTER,
         _TOPIC,
@@ -272,6 +285,8 @@ LOG_INDEX = Table(
 
 LAG = Table(
     "lag",
+    "The ladder of each group and partition at each snapshot, and every distance on it. A value that is not known "
+    "is NULL.",
     _schema(
         *_SNAPSHOT,
         ("captured_at", TIMESTAMP, "when the watermarks were read"),
@@ -337,6 +352,7 @@ LAG = Table(
 
 LAG_HISTOGRAMS = Table(
     "lag_histograms",
+    "Histograms of columns of `lag` in OpenTelemetry's exponential buckets, by snapshot, hour and day.",
     _schema(
         _CLUSTER,
         ("snapshot_date", DATE, "UTC date of window_start"),
@@ -363,6 +379,7 @@ LAG_HISTOGRAMS = Table(
 
 CLIENT_DIVERGENCE = Table(
     "client_divergence",
+    "Each client at each snapshot: what its own lag gauge reads, what is true, and the verdict on the gauge.",
     _schema(
         *_SNAPSHOT,
         ("captured_at", TIMESTAMP, "when the watermarks were read"),
@@ -390,6 +407,7 @@ CLIENT_DIVERGENCE = Table(
 
 FINDINGS = Table(
     "findings",
+    "What is wrong with a client, one row for as long as it lasts.",
     _schema(
         ("finding_id", STRING, "hash of kind, identity and first_seen"),
         (

@@ -64,6 +64,9 @@ def test_every_table_is_as_its_schema_says_and_open_to_other_readers(lake: Lake)
     for table in TABLES:
         detail = lake.spark.sql(f"DESCRIBE DETAIL {lake.identifier(table)}").collect()[0]
         assert [f.jsonValue()["type"] for f in lake.read(table).schema] == [f.jsonValue()["type"] for f in table.schema]
+        assert [f.metadata.get("comment") for f in lake.read(table).schema] == [
+            c.metadata["comment"] for c in table.schema
+        ]
         assert lake.read(table).columns == table.columns
         assert tuple(detail["partitionColumns"]) == table.partitioned_by
         assert detail["minReaderVersion"] == 1  # no feature that a reader must know
