@@ -16,7 +16,7 @@ WORKERS := 2
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-fast lint format bench accuracy wheel venv jars check-java clean
+.PHONY: help demo test test-fast lint format bench accuracy wheel docs venv jars check-java clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ accuracy: check-java jars ## how far bytes and times are from the truth; docs/ac
 wheel: venv ## the package for a cluster that brings its own Spark, into dist/
 	rm -rf build/lib
 	$(PY) -m build --wheel --no-isolation
+
+docs: venv ## the pages of docs/, into build/site
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
 
 venv: $(VENV)/.installed ## build/venv: the dependencies, not the project
 

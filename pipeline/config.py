@@ -29,14 +29,14 @@ from pipeline.errors import ConfigError
 
 
 class LakeConfig(Section):
-    """Where the tables are: at `<root>/<table>`, or `<catalog>.<schema>.<table>`; the other form is None.
-
-    A `root` without a URI scheme is an absolute path.
-    """
+    """Where the tables are: either below a `root`, or in a `catalog` and `schema`."""
 
     root: Location | None = None
+    """A folder, or the URI of an object store; the tables are at `<root>/<table>`."""
     catalog: Identifier | None = None
+    """A catalog; the tables are `<catalog>.<schema>.<table>`."""
     schema_name: Identifier | None = Field(default=None, alias="schema")
+    """The schema in it, which must be there."""
 
     @model_validator(mode="after")
     def _one_form(self) -> Self:
@@ -47,18 +47,23 @@ class LakeConfig(Section):
 
 
 class SnapshotConfig(Section):
-    """When snapshots are due (`schedule`), how late one may start, and how long its claim holds."""
+    """When snapshots are due, how late one may start, and how long its claim holds."""
 
     schedule_ms: DurationMs = Field(default=60_000, alias="schedule")
+    """How often `run` is called: a snapshot's instant is floored to it, so that a second call adds nothing."""
     max_delay_ms: DurationMs = Field(default=600_000, alias="max_delay")
+    """How far back `--at` may reach: a snapshot cannot be taken of the past."""
     max_duration_ms: DurationMs = Field(default=1_800_000, alias="max_duration")
+    """When a run that was killed may be taken over by another."""
 
 
 class GroupFilter(Section):
-    """Which names are read: those that one of `allow` matches and none of `deny`."""
+    """Which names are read: those that one of `allow` matches and none of `deny`, before anything is fetched."""
 
     allow: Annotated[tuple[Regex, ...], NotEmpty] = (".*",)
+    """Names that are read."""
     deny: tuple[Regex, ...] = ()
+    """Names that are not read even so."""
 
     @model_validator(mode="after")
     def _combines(self) -> Self:
@@ -79,39 +84,51 @@ class TopicFilter(GroupFilter):
     """The same for topics; Kafka's own are left out unless `deny` says otherwise."""
 
     deny: tuple[Regex, ...] = ("^__",)
+    """Names that are not read even so."""
 
 
 class LimitsConfig(Section):
-    """Bounds on what one executor task does: its waits, its repetitions, its share of the work."""
+    """Bounds on one executor task, so that a broker that hangs cannot hang a run."""
 
     connect_timeout_ms: DurationMs = Field(default=5_000, alias="connect_timeout")
+    """How long a broker may take to accept a connection, TLS and log-in included."""
     request_timeout_ms: DurationMs = Field(default=30_000, alias="request_timeout")
+    """How long a broker may take to answer; one that did not is not asked again."""
     task_timeout_ms: DurationMs = Field(default=300_000, alias="task_timeout")
+    """How long one task may take in all; what is not read by then is an error row."""
     retries: Annotated[Int, Field(ge=0, le=100)] = 5
+    """How often what has moved or is busy is asked for again."""
     retry_backoff_ms: DurationMs = Field(default=100, alias="retry_backoff")
+    """How long to wait before that, the first time; twice as long each next time."""
     groups_per_task: Count = 100
+    """Groups of one coordinator in a task: fewer spread wider, more make fewer requests."""
     partitions_per_task: Count = 5_000
+    """Partitions of one leader in a task."""
 
 
 class ClusterConfig(Section):
-    """One Kafka cluster: how to reach it, and what of it is read.
-
-    `log_dirs` are its brokers' log directories, paths or URIs, if executors can read them: bytes and times are exact
-    then. `index_lookups` bounds the look-ups by time that a snapshot makes at each broker, 0 makes none; in partitions
-    with tiered storage there are none unless `index_lookups_tiered`. `positions` are where clients tell their
-    own; what was last true longer ago than `positions_max_age` is not taken.
-    """
+    """One Kafka cluster: how to reach it, and what of it is read. Its name, here X, is that in the tables."""
 
     bootstrap_servers: Annotated[tuple[HostPort, ...], NotEmpty]
+    """Any brokers of the cluster; the others are found through them."""
     groups: GroupFilter = GroupFilter()
+    """Which groups are read, see below."""
     topics: TopicFilter = TopicFilter()
+    """Which topics are read, see below."""
     client: ClientConfig = ClientConfig()
+    """How to connect and log in, see below."""
     limits: LimitsConfig = LimitsConfig()
+    """How long things may take, see below."""
     log_dirs: tuple[str, ...] = ()
+    """The brokers' log directories, paths or URIs, if executors can read them: bytes and times are exact then."""
     index_lookups: Annotated[Int, Field(ge=0)] = 2_000
+    """The most look-ups by time that a snapshot makes at each broker; 0 makes none."""
     index_lookups_tiered: bool = False
+    """Whether to look up also in partitions whose old records are in remote storage."""
     positions: tuple[PositionsConfig, ...] = ()
+    """Where clients tell their own positions, see below."""
     positions_max_age_ms: DurationMs = Field(default=120_000, alias="positions_max_age")
+    """What was last true longer ago than this before a snapshot is not taken into it."""
 
     def source_options(self) -> dict[str, str]:
         """The options of laglake's Spark data sources for this cluster. Secrets are revealed: never log them."""
@@ -129,9 +146,13 @@ class Config(Section):
     """A whole file."""
 
     lake: LakeConfig
+    """Where the tables are; `--lake` on the command line goes before it."""
     snapshot: SnapshotConfig = SnapshotConfig()
+    """When snapshots are due."""
     clusters: dict[ClusterName, ClusterConfig] = Field(min_length=1)
+    """The clusters, each a table `[clusters.X]`."""
     clients: dict[str, ConsumerSettings] = Field(default_factory=dict)
+    """How clients are set up, each a table `[clients."ID"]`."""
 
 
 def lake_at(place: str) -> dict[str, str]:

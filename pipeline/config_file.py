@@ -20,9 +20,12 @@ Key = tuple[str | int, ...]
 
 
 class Section(BaseModel):
-    """A table of the file: immutable, and with no other keys than it names."""
+    """A table of the file: immutable, and with no other keys than it names.
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    What stands below a field is for the configuration reference.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
 
     def __repr_args__(self) -> tuple[()]:
         """Nothing: what `repr` and `str` show ends up in logs."""

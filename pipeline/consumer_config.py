@@ -19,27 +19,34 @@ _OF_LOGS = ("state", "timezone", "topics_file")
 
 
 class PositionsConfig(Section):
-    """One data source of clients' positions, a `[[clusters.X.positions]]`: its `endpoints`, or `paths` of files.
-
-    `group_id` is that of all its clients, where they have one in common. User, password, CA and `timeout` are for
-    endpoints; `most_bytes` bounds what one place may take. A request log's `state` is a folder where it is kept how far
-    was read; `timezone` is that of the brokers, `topics_file` a CSV of topic and topic_id. `names` are what an exporter
-    calls metrics and labels by rules of its own, and ours of `pipeline.positions.metrics`.
-    """
+    """One data source of clients' positions: its `endpoints`, or `paths` of files."""
 
     source: Source
+    """What is read."""
     endpoints: tuple[str, ...] = ()
+    """URLs of agents; all beans are asked for where one ends in `/jolokia`."""
     paths: tuple[str, ...] = ()
+    """Files or folders, paths or URIs; gzip too."""
     group_id: str | None = None
+    """The group of all its clients, where they have one in common."""
     user: str | None = None
+    """Of the endpoints, for basic authentication."""
     password: SecretStr | None = None
+    """Of the endpoints, for basic authentication."""
     ca_file: str | None = None
+    """Who has signed the certificates of endpoints, where the system does not know."""
     timeout_ms: DurationMs | None = Field(default=None, alias="timeout")
+    """How long one endpoint may take; unset is 10 s."""
     most_bytes: Count | None = None
+    """The most bytes that are read of one place; unset is 100 MiB, of a request log 2 GiB in a snapshot."""
     state: str | None = None
+    """A folder where it is kept how far a request log was read; all executors must reach it."""
     timezone: str | None = None
+    """The time zone of the brokers' request logs; unset is UTC."""
     topics_file: str | None = None
+    """A CSV of topic and topic_id for a request log, where the watermarks do not tell."""
     names: dict[str, str] = Field(default_factory=dict)
+    """What an exporter calls metrics and labels by rules of its own, and what they are."""
 
     @model_validator(mode="after")
     def _has_places(self) -> Self:
@@ -83,20 +90,29 @@ class ConsumerSettings(Section):
     """How a client is set up, by the names of Kafka's own settings; NULL where nothing is said.
 
     A table `[clients."ID"]`, of the clients with that client id, or of a group whose clients are all alike. Names may
-    be in quotes, or in parts as TOML reads them. `threads` are an old consumer's streams, `heap_bytes` is what its JVM
-    may use.
+    be in quotes, or in parts as TOML reads them.
     """
 
     group_id: str | None = Field(default=None, alias="group.id")
+    """The group that a client is in, where nothing else tells."""
     isolation_level: Literal["read_committed", "read_uncommitted"] | None = Field(default=None, alias="isolation.level")
+    """Whether its lag counts to the last stable offset or to the high watermark."""
     queued_max_message_chunks: Int | None = _whole("queued.max.message.chunks")
+    """Old consumer: chunks in the queue of one stream."""
     fetch_message_max_bytes: Int | None = _whole("fetch.message.max.bytes")
+    """Old consumer: the largest chunk. librdkafka: the largest answer for a partition."""
     auto_commit_interval_ms: Int | None = _whole("auto.commit.interval.ms")
+    """How late its commits may be without anyone being to blame."""
     fetch_max_bytes: Int | None = _whole("fetch.max.bytes")
+    """Java consumer: the largest answer of a broker."""
     max_partition_fetch_bytes: Int | None = _whole("max.partition.fetch.bytes")
+    """Java consumer: the largest part of it of one partition."""
     queued_max_messages_kbytes: Int | None = _whole("queued.max.messages.kbytes")
+    """librdkafka: the most that it buffers."""
     threads: Annotated[Int | None, Field(ge=1)] = None
+    """Old consumer: how many streams it has."""
     heap_bytes: Annotated[Int | None, Field(ge=1)] = None
+    """What its JVM may use, to tell which part of it the buffers may take."""
 
     @model_validator(mode="before")
     @classmethod

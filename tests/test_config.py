@@ -8,7 +8,7 @@ import pytest
 from kafka.net.manager import KafkaConnectionManager
 
 from pipeline.client_config import ClientConfig
-from pipeline.config import Config, load_config
+from pipeline.config import Config, lake_at, load_config
 from pipeline.config_values import any_of, duration_ms
 from pipeline.errors import ConfigError, LaglakeError
 from pipeline.kafka.options import SourceOptions
@@ -270,6 +270,40 @@ def test_a_missing_variable_names_the_key_and_the_variable(refused: Refuse) -> N
         "clusters.east.groups.deny[1]: the environment variable NOPE is not set",
         "clusters.east.client.client_id: the environment variable NOR_THIS is not set",
     ]
+
+
+@pytest.mark.parametrize(
+    "reference", ["${secret:}", "${secret:key}", "${secret:a/b", "${secret:a/b/c}", "${secret:a b/c}"]
+)
+def test_a_malformed_secret_is_refused(refused: Refuse, reference: str) -> None:
+    text = SMALLEST.replace("/lake", f"/x/{reference}")
+    assert refused(text) == "lake.root: a reference is written ${secret:SCOPE/KEY}"
+
+
+@pytest.mark.parametrize(
+    ("place", "lake"),
+    [
+        ("main.laglake", {"catalog": "main", "schema": "laglake"}),
+        ("my-catalog.dev_me_laglake", {"catalog": "my-catalog", "schema": "dev_me_laglake"}),
+        ("/data/a.b", {"root": "/data/a.b"}),
+        ("./a.b", {"root": "./a.b"}),
+        ("lake", {"root": "lake"}),
+        ("s3a://bucket.name/lake", {"root": "s3a://bucket.name/lake"}),
+        ("a.b.c", {"root": "a.b.c"}),
+    ],
+)
+def test_a_place_is_a_catalog_and_schema_or_a_path(place: str, lake: dict[str, str]) -> None:
+    assert lake_at(place) == lake
+
+
+def test_a_lake_of_the_command_line_goes_before_that_of_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text(SMALLEST)
+    assert load_config(file, {}, "main.laglake").lake.schema_name == "laglake"
+    file.write_text(SMALLEST.split("\n", 2)[2])
+    assert load_config(file, {}, "/other").lake.root == "/other"
+    with pytest.raises(ConfigError, match="lake: is required"):
+        load_config(file, {})
 
 
 @pytest.mark.parametrize("reference", ["${env:}", "${env:A B}", "${env:A", "${env:1A}"])

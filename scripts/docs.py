@@ -1,0 +1,159 @@
+"""The pages that are made from the code: tables, configuration, commands. mkdocs calls `on_files`."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from pipeline import config_values as kinds
+from pipeline.client_config import ClientConfig
+from pipeline.config import Config
+from pipeline.config_file import Section
+from pipeline.tables import TABLES, Table
+
+ROOT = Path(__file__).resolve().parents[1]
+JOBS = ("run", "snapshot", "lag", "report", "replay")
+ABOUT_TABLES = """\
+# Tables
+
+All are Delta tables, readable by Spark, delta-rs and DuckDB: no deletion vectors, no column mapping. Instants are
+UTC, `_ms` are milliseconds, `_bytes` bytes, offsets are Kafka's. What is not known is NULL, never 0. A snapshot that is
+being taken, or that failed, is none yet: join `snapshots` where `status` is `complete` or `partial`."""
+ABOUT_CONFIGURATION = """\
+# Configuration
+
+A TOML file. `conf/production.example.toml` is one to begin with; `--check` after any job says what is wrong with
+yours, without starting Spark. In any text, `${env:NAME}` is a variable of the driver's environment, and
+`${secret:SCOPE/KEY}` a secret of Databricks."""
+ABOUT_CLIENT = """\
+Options of [kafka-python's client](https://kafka-python.readthedocs.io), by its names and with its defaults"""
+ABOUT_COMMANDS = """\
+# Commands
+
+What `./spark-submit.sh JOB --help` says; the wheel's commands are `laglake-JOB`."""
+KINDS = {
+    kinds.DurationMs: 'a duration: `"500ms"`, `"30s"`, `"5m"`, `"2h"`, `"1d"`',
+    kinds.Regex: "a regular expression, found anywhere in the name",
+    kinds.HostPort: "`host:port`",
+    kinds.Count: "a number above 0",
+    kinds.Identifier: "a name",
+    kinds.Location: "a path or URI",
+    int: "a number",
+    bool: "true or false",
+}
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages."""
+    for name, text in (("tables", tables()), ("configuration", configuration()), ("commands", commands())):
+        files.append(File.generated(config, f"{name}.md", content=text))
+    return files
+
+
+def tables() -> str:
+    """Each table with its columns."""
+    return "\n\n".join([ABOUT_TABLES, *map(_table, TABLES)])
+
+
+def configuration() -> str:
+    """Each table of the file with its keys."""
+    return "\n\n".join([ABOUT_CONFIGURATION, *(_section(path, model) for path, model in _sections("", Config))])
+
+
+def commands() -> str:
+    """What each job says of itself."""
+    env = {name: value for name, value in os.environ.items() if name != "LAGLAKE_CONFIG"} | {"COLUMNS": "100"}
+    parts = [ABOUT_COMMANDS]
+    for job in JOBS:
+        command = [sys.executable, "-m", f"jobs.{job}", "--help"]
+        told = subprocess.run(command, cwd=ROOT, env=env, check=True, capture_output=True, text=True)
+        parts.append(f"## {job}\n\n```text\n{told.stdout}```")
+    return "\n\n".join(parts)
+
+
+def _table(table: Table) -> str:
+    named = (("Partitioned by", table.partitioned_by), ("One row for each", table.key))
+    facts = " ".join(f"{what} {', '.join(f'`{c}`' for c in columns)}." for what, columns in named if columns)
+    head = [f"## {table.name}\n", f"{table.about}\n", f"{facts}\n", "| column | type | what |", "|---|---|---|"]
+    rows = [f"| `{f.name}` | {f.dataType.simpleString()} | {_cell(f.metadata['comment'])} |" for f in table.schema]
+    return "\n".join([*head, *rows])
+
+
+def _sections(path: str, model: type[BaseModel]) -> Iterator[tuple[str, type[BaseModel]]]:
+    """Each table of the file, as TOML names it, and its model."""
+    yield path, model
+    for name, hint in get_type_hints(model).items():
+        inner = next((kind for kind in (hint, *get_args(hint)) if _is_table(kind)), None)
+        if inner is None:
+            continue
+        key = f"{path}.{_key(model, name)}".lstrip(".")
+        if get_origin(hint) is dict:
+            key += '."ID"' if name == "clients" else ".X"
+        yield from _sections(f"[{key}]" if get_origin(hint) is tuple else key, inner)
+
+
+def _section(path: str, model: type[BaseModel]) -> str:
+    title = f"## `[{path}]`" if path else "## The file"
+    if issubclass(model, ClientConfig):
+        names = [name for name, field in model.model_fields.items() if field.annotation is not type(None)]
+        return f"{title}\n\n{ABOUT_CLIENT}: {', '.join(f'`{name}`' for name in names)}."
+    about = "\n".join(line.strip() for line in (model.__doc__ or "").splitlines()).strip()
+    head = [f"{title}\n", f"{about}\n", "| key | kind | default | what |", "|---|---|---|---|"]
+    hints = get_type_hints(model, include_extras=True)
+    rows = [
+        f"| `{_key(model, name)}` | {_kind(hints[name])} | {_default(field, hints[name])} | {_cell(field.description)}"
+        for name, field in model.model_fields.items()
+    ]
+    return "\n".join([*head, *rows])
+
+
+def _key(model: type[BaseModel], name: str) -> str:
+    return model.model_fields[name].alias or name
+
+
+def _is_table(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Section)
+
+
+def _kind(hint: Any) -> str:
+    """What a value must be, in words."""
+    if hint in KINDS:
+        return KINDS[hint]
+    arguments = [kind for kind in get_args(hint) if kind is not type(None) and kind is not ...]
+    if get_origin(hint) is Literal:
+        return " or ".join(f"`{value}`" for value in arguments)
+    if _is_table(hint):
+        return "a table"
+    if get_origin(hint) is dict:
+        return "tables" if _is_table(arguments[1]) else "a table of texts"
+    if get_origin(hint) is tuple:
+        return "tables" if _is_table(arguments[0]) else f"a list, each {_kind(arguments[0])}"
+    return _kind(arguments[0]) if arguments else "text"
+
+
+def _default(field: FieldInfo, hint: Any) -> str:
+    if field.is_required():
+        return "required"
+    value = field.get_default(call_default_factory=True)
+    if value is None or isinstance(value, BaseModel) or value in ((), {}):
+        return ""
+    if isinstance(value, tuple):
+        texts = ", ".join(f'"{item}"' for item in value)
+        return f"`[{texts}]`"
+    return f"`{_duration(value) if hint == kinds.DurationMs else str(value).lower()}`"
+
+
+def _duration(ms: int) -> str:
+    name, size = next(unit for unit in (("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)) if ms % unit[1] == 0)
+    return f"{ms // size}{name}"
+
+
+def _cell(text: str | None) -> str:
+    return (text or "").replace("|", "\\|").replace("\n", " ")
