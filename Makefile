@@ -25,7 +25,7 @@ demo: check-java jars ## the whole pipeline on an embedded Kafka; KEEP=1 leaves 
 	KEEP=$(KEEP) $(PY) -m pipeline.local.demo
 
 test: check-java jars ## all tests, WORKERS=2 at a time; ARGS="-k name" for some
-	$(PY) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+	$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-fast: check-java jars ## the tests that take no time: no broker, no lake, no Spark Connect
 	$(PY) -m pytest -m "not kafka and not connect and not slow" $(ARGS)

@@ -40,6 +40,8 @@ settings.register_profile("steady", derandomize=True)
 settings.register_profile("search", derandomize=False)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
+# What a test with a marker takes, roughly.
+USUAL_S = {"connect": 20, "kafka": 6, "slow": 5, "spark": 2}
 KAFKA_FIXTURES = {"kafka", "kafka3", "tls"}
 # Quotes and backslashes must survive JAAS and .properties; the word "secret" is what redaction tests look for.
 KAFKA_USERS = {"reader": 'se"cret\\#1'}
@@ -60,6 +62,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
         if "connect_server" in fixtures:
             item.add_marker(pytest.mark.connect)
+    # Two at a time, the longest files first: what begins last must not be what takes longest.
+    length_s: dict[Path, float] = {}
+    for item in items:
+        found = max((seconds for name, seconds in USUAL_S.items() if item.get_closest_marker(name)), default=0.1)
+        length_s[item.path] = length_s.get(item.path, 0) + found
+    items.sort(key=lambda item: -length_s[item.path])
 
 
 @pytest.fixture

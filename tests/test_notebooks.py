@@ -34,8 +34,8 @@ LAKE = f"spark_catalog.{SCHEMA}"
 JOBS = f"""
 import os, sys
 from pyspark.sql import SparkSession
-from jobs import lag, replay, report, snapshot
-config, recording, csv = sys.argv[1:]
+from jobs import lag, replay, report, run, snapshot
+config, recording, csv, page = sys.argv[1:]
 spark = SparkSession.builder.remote(os.environ["SPARK_REMOTE"]).getOrCreate()
 spark.sql("CREATE SCHEMA {LAKE}")
 spark.stop()
@@ -43,7 +43,7 @@ common = ["--config", config, "--lake", "{LAKE}"]
 sys.exit(
     replay.main([*common, "--recording", recording])
     or snapshot.main([*common, "--fail-on", "partial"])
-    or snapshot.main([*common, "--fail-on", "partial"])
+    or run.main([*common, "--fail-on", "partial", "--output", page])
     or lag.main([*common, "--show"])
     or report.main([*common, "--format", "csv", "--output", csv])
 )
@@ -62,6 +62,7 @@ def jobs(
     seed(kafka, PREFIX)
     file = write_config(folder, PREFIX, {"live": kafka.bootstrap_servers}, 'schedule = "1ms"')
     command = [sys.executable, "-c", JOBS, str(file), str(unpacked(RECORDING, folder)), str(folder / "report.csv")]
+    command.append(str(folder / "report.html"))
     env = connect_server.client_env()
     ran = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=250)
     assert ran.returncode == 0, ran.stderr[-6000:]
@@ -79,6 +80,7 @@ def test_the_jobs(jobs: tuple[Path, str], spark: SparkSession, connect_server: C
     lake = Lake(spark, LakeConfig(root=str(connect_server.warehouse / f"{SCHEMA}.db")))
     newest = lag_rows(lake, "live")[::2]
     assert newest == expected_lag(PREFIX)
+    assert f"{PREFIX}-billing" in (folder / "report.html").read_text()
     told = table(folder / "report.csv")
     of_live = sorted((r["group_id"], r["topic"], int(r["partition"])) for r in told if r["cluster"] == "live")
     assert of_live == [row[:3] for row in expected_lag(PREFIX)]

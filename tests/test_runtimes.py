@@ -1,6 +1,6 @@
-"""The main job where it is to run: in one process, on a cluster of executors, and through Spark Connect.
+"""The main job where it is to run: in one process, and on a cluster of executors, with a password.
 
-Each runtime reads the same quiet broker, so each must find the same lag. Two log in with a password.
+Both read the same quiet broker, so both must find the same lag. Spark Connect has all jobs: tests/test_notebooks.py.
 """
 
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyspark
 import pytest
-from conftest import KAFKA_USERS, ROOT, ConnectServer
+from conftest import KAFKA_USERS, ROOT
 from pyspark.sql import SparkSession
 
 from jobs import run
@@ -61,19 +61,6 @@ def test_run_works_on_executors_that_only_have_the_package_shipped_to_them(
     assert b"ModuleNotFoundError" in here.stderr, "the package must be absent, else this test shows nothing"
     command = [str(ROOT / "spark-submit.sh"), "--master", "local-cluster[2,1,1024]", "--conf", "spark.ui.enabled=false"]
     command += ["--", "run", "--config", str(file), "--output", str(page)]
-    ran = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=TIMEOUT_S)
-    assert ran.returncode == 0, ran.stderr[-6000:]
-    assert leaks(ran.stdout + ran.stderr) == []
-    assert_ran(spark, tmp_path, page)
-
-
-def test_run_works_through_connect_without_a_jvm_of_its_own(
-    spark: SparkSession, connect_server: ConnectServer, quiet: EmbeddedKafka, tmp_path: Path
-) -> None:
-    page = tmp_path / "report.html"
-    file = write_config(tmp_path, PREFIX, {"east": quiet.sasl_bootstrap_servers}, client=LOGIN)
-    command = [sys.executable, "-m", "jobs.run", "--config", str(file), "--output", str(page)]
-    env = connect_server.client_env() | PASSWORD
     ran = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=TIMEOUT_S)
     assert ran.returncode == 0, ran.stderr[-6000:]
     assert leaks(ran.stdout + ran.stderr) == []
