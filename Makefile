@@ -46,7 +46,7 @@ accuracy: check-java jars ## how far bytes and times are from the truth; docs/ac
 	$(PY) -m benchmarks.accuracy
 
 wheel: venv ## the package for a cluster that brings its own Spark, into dist/
-	rm -rf build/lib
+	rm -rf build/lib dist
 	$(PY) -m build --wheel --no-isolation
 
 docs: venv ## the pages of docs/, into build/site

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, NoReturn, Protocol
 from pipeline.config import Config, load_config
 from pipeline.config_values import cluster_name
 from pipeline.databricks import is_databricks
-from pipeline.errors import ConfigError, LaglakeError, LakeError
+from pipeline.errors import ConfigError, LaglakeError, LakeError, first_line
 from pipeline.selection import Selection
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ _SMALLEST_MS = 100_000_000_000
 
 CONFIG_VARIABLE = "LAGLAKE_CONFIG"
 DEFAULT_CONFIG = "conf/local.toml"
+ZONE = "spark.sql.session.timeZone"
 DEFAULT_OUTPUT = Path("build/report.html")
 
 
@@ -266,20 +267,19 @@ def _in_session(name: str, job: Job, steps: Iterable[Step]) -> int:
     # a cluster whose driver just ends takes that for a failure of executors and starts them anew.
     is_ours = SparkSession.getActiveSession() is None and not is_databricks()
     spark = spark_session(name)
+    # Delta compares instants as text of the session's zone: an hour that comes twice would be two hours.
+    zone = spark.conf.get(ZONE) or "UTC"
+    spark.conf.set(ZONE, "UTC")
     try:
         return max(step(spark, job) for step in steps)
     except SPARK_ERRORS as error:
         log.debug("%s", error, exc_info=True)
-        raise LakeError(f"Spark: {_reason(error)}") from error
+        raise LakeError(f"Spark: {first_line(error)}") from error
     finally:
         if is_ours:
             spark.stop()
-
-
-def _reason(error: Exception) -> str:
-    """The line that says what Spark could not do: Delta's and Hadoop's come without Python's own form of an error."""
-    lines = str(error).splitlines() or [type(error).__name__]
-    return next((line[2:] for line in lines if line.startswith(": ")), lines[0])
+        else:
+            spark.conf.set(ZONE, zone)
 
 
 def choose_clusters(config: Config, wanted: Iterable[str], file: Path) -> tuple[str, ...]:

@@ -54,7 +54,7 @@ class SnapshotConfig(Section):
     max_delay_ms: DurationMs = Field(default=600_000, alias="max_delay")
     """How far back `--at` may reach: a snapshot cannot be taken of the past."""
     max_duration_ms: DurationMs = Field(default=1_800_000, alias="max_duration")
-    """When a run that was killed may be taken over by another."""
+    """When the claim of a run that was killed may be taken over by another of the same instant."""
 
 
 class GroupFilter(Section):
@@ -93,13 +93,13 @@ class LimitsConfig(Section):
     connect_timeout_ms: DurationMs = Field(default=5_000, alias="connect_timeout")
     """How long a broker may take to accept a connection, TLS and log-in included."""
     request_timeout_ms: DurationMs = Field(default=30_000, alias="request_timeout")
-    """How long a broker may take to answer; one that did not is not asked again."""
+    """How long a broker may take to answer; one that did not is not asked the same again."""
     task_timeout_ms: DurationMs = Field(default=300_000, alias="task_timeout")
     """How long one task may take in all; what is not read by then is an error row."""
     retries: Annotated[Int, Field(ge=0, le=100)] = 5
     """How often what has moved or is busy is asked for again."""
     retry_backoff_ms: DurationMs = Field(default=100, alias="retry_backoff")
-    """How long to wait before that, the first time; twice as long each next time."""
+    """How long to wait before that, the first time; twice as long each next time, up to 5 s."""
     groups_per_task: Count = 100
     """Groups of one coordinator in a task: fewer spread wider, more make fewer requests."""
     partitions_per_task: Count = 5_000
@@ -155,10 +155,17 @@ class Config(Section):
     """How clients are set up, each a table `[clients."ID"]`."""
 
 
-def lake_at(place: str) -> dict[str, str]:
-    """The table `[lake]` of a path, a URI, or `catalog.schema`: two names with a dot between, and no slash."""
+def lake_at(place: str) -> LakeConfig:
+    """The lake at a path, a URI, or a `catalog.schema`: two names with a dot between, and no slash.
+
+    Raises ConfigError for what can be none of these.
+    """
     named = re.fullmatch(r"([^\s.`/:]+)\.([^\s.`/:]+)", place)
-    return {"catalog": named[1], "schema": named[2]} if named else {"root": place}
+    try:
+        return LakeConfig.model_validate({"catalog": named[1], "schema": named[2]} if named else {"root": place})
+    except ValidationError as error:
+        reason = problems_of(error, LakeConfig)[0].partition(": ")[2]
+    raise ConfigError(f"the place of a lake {reason}")
 
 
 def load_config(path: Path, env: Mapping[str, str], lake: str | None = None) -> Config:

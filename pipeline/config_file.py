@@ -80,7 +80,7 @@ def problems_of(error: ValidationError, model: type[BaseModel]) -> list[str]:
     ]
 
 
-_REFERENCE = re.compile(r"\$\{(env|secret):([^}]*)(\}?)")
+_REFERENCE = re.compile(r"\$\{(\w+):([^}]*)(\}?)")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET = re.compile(r"([\w.@-]+)/([\w.-]+)", re.ASCII)
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
@@ -111,6 +111,8 @@ def _referred(kind: str, name: str, closed: str, *, env: Mapping[str, str]) -> s
         if name not in env:
             raise ValueError(f"the environment variable {name} is not set")
         return env[name]
+    if kind != "secret":
+        raise ValueError("a reference is written ${env:NAME} or ${secret:SCOPE/KEY}")
     named = _SECRET.fullmatch(name)
     if not closed or not named:
         raise ValueError("a reference is written ${secret:SCOPE/KEY}")

@@ -96,7 +96,7 @@ class ConsumerSettings(Section):
     group_id: str | None = Field(default=None, alias="group.id")
     """The group that a client is in, where nothing else tells."""
     isolation_level: Literal["read_committed", "read_uncommitted"] | None = Field(default=None, alias="isolation.level")
-    """Whether its lag counts to the last stable offset or to the high watermark."""
+    """Whether its own gauge counts to the last stable offset or to the high watermark, for stale_lag."""
     queued_max_message_chunks: Int | None = _whole("queued.max.message.chunks")
     """Old consumer: chunks in the queue of one stream."""
     fetch_message_max_bytes: Int | None = _whole("fetch.message.max.bytes")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import takewhile
 from types import MappingProxyType
@@ -43,6 +44,8 @@ log = logging.getLogger(__name__)
 JOB = "lag"
 BATCH = 60
 """Snapshots that are computed and committed together, after an outage say."""
+CLUSTERS_AT_ONCE = 4
+"""Small queries leave most of a cluster's cores idle. More would only compete for the driver."""
 MEMORY = 10
 """Snapshots to look back at most for a complete one: a partial one may lack a group whose state persists."""
 
@@ -63,9 +66,16 @@ def compute_lag(spark: SparkSession, config: Config, clusters: Sequence[str], cl
     lake = Lake(spark, config.lake)
     lake.prepare()
     done, failures = 0, []
-    for cluster in clusters:
+    with ThreadPoolExecutor(CLUSTERS_AT_ONCE) as pool:
+        computed = {
+            cluster: pool.submit(
+                compute_cluster, lake, cluster, clock, config.clusters[cluster].log_dirs, config.clients
+            )
+            for cluster in clusters
+        }
+    for cluster, future in computed.items():
         try:
-            done += compute_cluster(lake, cluster, clock, config.clusters[cluster].log_dirs, config.clients)
+            done += future.result()
         except FAILURES as exc:
             failures.append(f"{cluster}: {first_line(exc)}")
     if failures:

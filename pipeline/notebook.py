@@ -6,7 +6,7 @@ from pyspark.sql import SparkSession
 
 from pipeline.analytics.page_cache import page_cache
 from pipeline.analytics.quantiles import kip532, register_quantiles
-from pipeline.config import LakeConfig, lake_at
+from pipeline.config import lake_at
 from pipeline.errors import LakeError
 from pipeline.lake import Lake
 from pipeline.tables import LAG_HISTOGRAMS, LAYOUT_VERSION, SNAPSHOTS, TABLES
@@ -18,7 +18,7 @@ def open_lake(spark: SparkSession, where: str) -> Lake:
     The session gets a temporary view for each table, so that `SELECT * FROM lag` works; the views `kip532` and
     `page_cache` of the histograms by broker; and the SQL function `quantiles`. Raises LakeError where there is no lake.
     """
-    lake = Lake(spark, LakeConfig.model_validate(lake_at(where)))
+    lake = Lake(spark, lake_at(where))
     found = lake.layout()
     if found is None:
         raise LakeError(f"{lake.identifier(SNAPSHOTS)} is not there: run `make demo`, or name a lake of your own")

@@ -86,9 +86,8 @@ _ERRORS = ArrayType(
 
 SNAPSHOTS = Table(
     "snapshots",
-    "The ledger: one row for each snapshot of a cluster, with how it ended, what was read and what was not. "
-    "Readers of other tables join it, or filter by `status`: what is not `complete` or `partial` may be half "
-    "there.",
+    "The ledger: one row for each snapshot of a cluster, with how it ended, what was read and what was not. A snapshot "
+    "whose status is not `complete` or `partial` may be half there in other tables: join them with this one.",
     _schema(
         *_SNAPSHOT,
         ("run_id", STRING, "the run that holds or held the claim"),
@@ -139,7 +138,7 @@ COMMITTED_OFFSETS = Table(
         ("leader_epoch", INT, "leader epoch stored with the commit, or NULL"),
         ("metadata", STRING, "what the application stored with the commit"),
         ("committed_at", TIMESTAMP, "when it was committed; OffsetFetch does not tell"),
-        ("source", STRING, "offset_fetch"),
+        ("source", STRING, "offset_fetch | recording"),
         _ERROR,
     ),
     key=("cluster", "snapshot_id", "group_id", "topic", "partition"),
@@ -333,7 +332,7 @@ LAG = Table(
         ("kip532_from", STRING, "fetched | committed"),
         ("bytes_method", STRING, "how bytes were read: exact | interpolated | extrapolated | local_only"),
         ("bytes_error", LONG, "stated error of consumer_lag_bytes"),
-        ("time_method", STRING, "how times were read: exact | interpolated | extrapolated | arrival"),
+        ("time_method", STRING, "how times were read: exact | interpolated | arrival"),
         ("time_error_ms", LONG, "stated error of consumer_lag_ms"),
         ("reuse_bytes", LONG, "what the leader's broker has written since the record that is read next (kip532_from)"),
         ("reuse_error_bytes", LONG, "stated error of reuse_bytes"),

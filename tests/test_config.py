@@ -280,20 +280,34 @@ def test_a_malformed_secret_is_refused(refused: Refuse, reference: str) -> None:
     assert refused(text) == "lake.root: a reference is written ${secret:SCOPE/KEY}"
 
 
+@pytest.mark.parametrize("reference", ["${secrets:a/b}", "${ENV:A}", "${file:/etc/passwd}"])
+def test_a_reference_to_something_else_is_refused(refused: Refuse, reference: str) -> None:
+    text = SMALLEST.replace("/lake", f"/x/{reference}")
+    assert refused(text, A="a") == "lake.root: a reference is written ${env:NAME} or ${secret:SCOPE/KEY}"
+
+
 @pytest.mark.parametrize(
     ("place", "lake"),
     [
-        ("main.laglake", {"catalog": "main", "schema": "laglake"}),
-        ("my-catalog.dev_me_laglake", {"catalog": "my-catalog", "schema": "dev_me_laglake"}),
-        ("/data/a.b", {"root": "/data/a.b"}),
-        ("./a.b", {"root": "./a.b"}),
-        ("lake", {"root": "lake"}),
-        ("s3a://bucket.name/lake", {"root": "s3a://bucket.name/lake"}),
-        ("a.b.c", {"root": "a.b.c"}),
+        ("main.laglake", (None, "main", "laglake")),
+        ("my-catalog.dev_me_laglake", (None, "my-catalog", "dev_me_laglake")),
+        ("/data/a.b", ("/data/a.b", None, None)),
+        ("./a.b", (f"{Path.cwd()}/a.b", None, None)),
+        ("lake", (f"{Path.cwd()}/lake", None, None)),
+        ("s3a://bucket.name/lake", ("s3a://bucket.name/lake", None, None)),
+        ("a.b.c", (f"{Path.cwd()}/a.b.c", None, None)),
     ],
 )
-def test_a_place_is_a_catalog_and_schema_or_a_path(place: str, lake: dict[str, str]) -> None:
-    assert lake_at(place) == lake
+def test_a_place_is_a_catalog_and_schema_or_a_path(place: str, lake: tuple[str | None, ...]) -> None:
+    found = lake_at(place)
+    assert (found.root, found.catalog, found.schema_name) == lake
+
+
+@pytest.mark.parametrize("place", ["", " ", "/a`b"])
+def test_a_place_that_can_be_no_lake_is_one_line(place: str, tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text(SMALLEST)
+    with pytest.raises(ConfigError, match=r"^the place of a lake must not (be empty|contain a backtick)$"):
+        load_config(tmp_path / "c.toml", {}, place)
 
 
 def test_a_lake_of_the_command_line_goes_before_that_of_the_file(tmp_path: Path) -> None:

@@ -99,6 +99,15 @@ def test_schema_and_volume_are_those_that_databricks_knows() -> None:
     assert Volume.from_dict(RESOURCES["volumes"]["reports"]).name == "reports"
 
 
+def test_the_cluster_of_the_bundle_hides_passwords_as_other_sessions_do() -> None:
+    defaults = read_defaults(CONF / "spark-defaults.conf")
+    hidden = {name: value for name, value in defaults.items() if "redaction" in name}
+    assert len(hidden) == 2
+    for job in RESOURCES["jobs"].values():
+        for cluster in job.get("job_clusters", ()):
+            assert hidden.items() <= cluster["new_cluster"]["spark_conf"].items()
+
+
 def test_what_the_bundle_refers_to_is_there() -> None:
     setup = configparser.ConfigParser(interpolation=None)
     setup.read(ROOT / "setup.cfg")
@@ -167,9 +176,8 @@ def test_the_commands_of_the_wheel_work_in_a_session_of_the_platform(
     lake = ("--config", str(file), "--lake", "spark_catalog.lakes")
     report = tmp_path / "report.html"
     commands = [
-        ["laglake-snapshot", *lake],
+        ["laglake-run", *lake, "--output", str(report)],
         ["laglake-lag", *lake],
-        ["laglake-report", *lake, "--output", str(report)],
         ["laglake-lag", "--config", str(tmp_path / "nope.toml")],
     ]
     home = Path(pyspark.__file__).parent
@@ -194,7 +202,7 @@ def test_the_commands_of_the_wheel_work_in_a_session_of_the_platform(
     assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-3000:]
     assert "TABLE_OR_VIEW_NOT_FOUND" not in ran.stdout + ran.stderr, "that there is no lake yet is no error"
     told = json.loads(output.read_text())
-    returned = [[f"laglake-{job}", "returned"] for job in ("snapshot", "lag", "report")]
+    returned = [[f"laglake-{job}", "returned"] for job in ("run", "lag")]
     assert told["ended"] == [*returned, ["laglake-lag", 2]]
     assert sorted(told["lag"]) == [[row[0], row[2], row[5]] for row in expected_lag(PREFIX)]
     assert f"{PREFIX}-billing" in report.read_text()

@@ -69,6 +69,7 @@ def test_kubernetes_takes_the_cron_job() -> None:
         kubernetes_validate.validate(cron_job, kubernetes_validate.latest_version(), strict=True)
 
 
+@pytest.mark.timeout(600)
 def test_airflow_takes_the_dag(tmp_path: Path) -> None:
     venv.create(tmp_path / "airflow", with_pip=True)
     python = tmp_path / "airflow" / "bin" / "python"

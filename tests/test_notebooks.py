@@ -17,10 +17,11 @@ from pyspark.sql import SparkSession
 from pipeline.config import LakeConfig
 from pipeline.lake import Lake
 from pipeline.local.broker import EmbeddedKafka
-from pipeline.tables import FINDINGS
-from tests.conftest import ROOT, ConnectServer
+from pipeline.tables import FINDINGS, LAG
+from tests.conftest import KAFKA_USERS, ROOT, ConnectServer
 from tests.helpers.quiet import expected_lag, lag_rows, seed, write_config
 from tests.helpers.recordings import table, unpacked
+from tests.helpers.secrets import LOGIN, PASSWORD_VARIABLE, USER, leaks
 
 PREFIX = "notebook"
 RECORDING = "legacy-a2-blocked"
@@ -60,13 +61,14 @@ def jobs(
     """
     folder = tmp_path_factory.mktemp("notebooks")
     seed(kafka, PREFIX)
-    file = write_config(folder, PREFIX, {"live": kafka.bootstrap_servers}, 'schedule = "1ms"')
+    servers = {"live": kafka.sasl_bootstrap_servers}
+    file = write_config(folder, PREFIX, servers, 'schedule = "1ms"', client=LOGIN)
     command = [sys.executable, "-c", JOBS, str(file), str(unpacked(RECORDING, folder)), str(folder / "report.csv")]
     command.append(str(folder / "report.html"))
-    env = connect_server.client_env()
+    env = connect_server.client_env() | {PASSWORD_VARIABLE: KAFKA_USERS[USER]}
     ran = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=250)
     assert ran.returncode == 0, ran.stderr[-6000:]
-    return folder, ran.stdout
+    return folder, ran.stdout + ran.stderr
 
 
 @pytest.fixture(scope="module")
@@ -78,8 +80,9 @@ def test_the_jobs(jobs: tuple[Path, str], spark: SparkSession, connect_server: C
     folder, printed = jobs
     assert re.search(rf"{PREFIX}-billing +{PREFIX}-orders +0 +2 +5 +3 ", printed)
     lake = Lake(spark, LakeConfig(root=str(connect_server.warehouse / f"{SCHEMA}.db")))
-    newest = lag_rows(lake, "live")[::2]
-    assert newest == expected_lag(PREFIX)
+    for snapshot_id in {r[0] for r in lake.read(LAG).where("cluster = 'live'").select("snapshot_id").collect()}:
+        assert lag_rows(lake, "live", snapshot_id) == expected_lag(PREFIX)
+    assert leaks(printed) == []
     assert f"{PREFIX}-billing" in (folder / "report.html").read_text()
     told = table(folder / "report.csv")
     of_live = sorted((r["group_id"], r["topic"], int(r["partition"])) for r in told if r["cluster"] == "live")
@@ -101,13 +104,13 @@ class Ran:
 
 @pytest.fixture
 def run(folder: Path, kafka: EmbeddedKafka, connect_server: ConnectServer) -> Any:
-    def run(name: str) -> Ran:
+    def run(name: str, lake: str = LAKE) -> Ran:
         (file,) = (file for file in NOTEBOOKS if file.name.startswith(name))
         notebook = nbformat.read(file, as_version=4)
         wide = "'display.width', 400, 'display.max_columns', 99, 'display.max_colwidth', 200"
         notebook.cells.insert(0, nbformat.v4.new_code_cell(f"import pandas\npandas.set_option({wide})"))
         env = connect_server.client_env()
-        env |= {"LAGLAKE_LAKE": LAKE, "LAGLAKE_BOOTSTRAP": kafka.bootstrap_servers}
+        env |= {"LAGLAKE_LAKE": lake, "LAGLAKE_BOOTSTRAP": kafka.bootstrap_servers}
         client = NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(file.parent)}})
         return Ran(client.execute(env=env))
 
@@ -155,8 +158,8 @@ def test_live(run: Any) -> None:
     assert re.search(rf"{PREFIX}-billing +3(\.0)? +2 +2 +3(\.0)?", shown.text)
 
 
-def test_sql(run: Any) -> None:
-    shown = run("06")
+def test_sql(run: Any, connect_server: ConnectServer) -> None:
+    shown = run("06", str(connect_server.warehouse / f"{SCHEMA}.db"))  # the same lake as a folder
     assert f"{PREFIX}-audit" in shown.text
     assert re.search(r"blocked_connector +backend +order.events +\[\"mail_queue\",\"web-clicks\"\]", shown.text)
     assert "half_and_99" in shown.text

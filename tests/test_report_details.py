@@ -218,6 +218,9 @@ class TestIncident:
         text = drawn.read_text("utf-8")
         assert "behind by 100 records · 5 kB ± 20 B · 1.5 min at the end; 10 records of headroom left" in text
         assert "records-lag of c1" in text
+        late = write_incident(lag.withColumn("headroom", -F.col("headroom")), positions, tmp_path / "late.svg")
+        assert late
+        assert "1.5 min at the end; 10 records were deleted unread" in late.read_text("utf-8")
 
     def test_without_clients_that_tell_there_is_no_picture(self, spark: SparkSession, tmp_path: Path) -> None:
         output = tmp_path / "incident.svg"

@@ -41,7 +41,12 @@ def assert_ran(spark: SparkSession, folder: Path, page: Path) -> None:
 def test_run_works_in_the_session_that_is_there(spark: SparkSession, quiet: EmbeddedKafka, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     file = write_config(tmp_path, PREFIX, {"east": quiet.bootstrap_servers})
-    assert run.main(["--config", str(file), "--output", str(page)]) == 0
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    try:
+        assert run.main(["--config", str(file), "--output", str(page)]) == 0
+        assert spark.conf.get("spark.sql.session.timeZone") == "Europe/Berlin"
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
     assert_ran(spark, tmp_path, page)
 
 

@@ -1,6 +1,7 @@
 """conf/spark-defaults.conf: what it hides. Java's regular expressions and Python's agree on all that is used there."""
 
 import re
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,12 @@ def test_a_secret_in_text_is_hidden_and_the_rest_is_not(text: str) -> None:
     hidden = re.sub(DEFAULTS["spark.redaction.string.regex"], "***", text)
     assert SECRET not in hidden
     assert ("vis" in hidden) == ("vis" in text)
+
+
+def test_a_connector_that_is_asked_for_is_not_left_out() -> None:
+    excluded = DEFAULTS["spark.jars.excludes"].split(",")
+    assert not any(fnmatch("org.apache.hadoop:hadoop-aws", pattern) for pattern in excluded)
+    assert any(fnmatch("org.apache.hadoop:hadoop-client-api", pattern) for pattern in excluded)
 
 
 @pytest.mark.parametrize("text", ["Password authentication failed for kafka", "tokens are counted", "no secrets here"])

@@ -119,5 +119,10 @@ def _gap(row: dict[str, Any]) -> str:
         parts.append(f"{size(row['consumer_lag_bytes'])} ± {size(row['bytes_error'] or 0)}")
     if row["consumer_lag_ms"] is not None:
         parts.append(duration(row["consumer_lag_ms"]))
-    headroom = f"; {row['headroom']:,} records of headroom left" if row["headroom"] is not None else ""
-    return f"behind by {' · '.join(parts)} at the end{headroom}"
+    return f"behind by {' · '.join(parts)} at the end{_headroom(row['headroom'])}"
+
+
+def _headroom(records: int | None) -> str:
+    if records is None:
+        return ""
+    return f"; {records:,} records of headroom left" if records >= 0 else f"; {-records:,} records were deleted unread"

@@ -40,10 +40,12 @@ def expected_lag(prefix: str) -> list[tuple[object, ...]]:
     ]
 
 
-def lag_rows(lake: Lake, cluster: str) -> list[tuple[object, ...]]:
-    """LAG_COLUMNS of all lag rows of a cluster, sorted."""
-    rows = lake.read(LAG).where(f"cluster = '{cluster}'").select(*LAG_COLUMNS).collect()
-    return sorted(tuple(row) for row in rows)
+def lag_rows(lake: Lake, cluster: str, snapshot_id: int | None = None) -> list[tuple[object, ...]]:
+    """LAG_COLUMNS of all lag rows of a cluster, or of one snapshot of it, sorted."""
+    rows = lake.read(LAG).where(f"cluster = '{cluster}'")
+    if snapshot_id is not None:
+        rows = rows.where(f"snapshot_id = {snapshot_id}")
+    return sorted(tuple(row) for row in rows.select(*LAG_COLUMNS).collect())
 
 
 def write_config(
