@@ -19,7 +19,7 @@ class Pace:
 
     `stop_after_s`: search-stopped and archive-truncated read this long, then never again.
     `rewind_every_s`: audit-rewound goes back to its logs' beginning this often.
-    `truncate_every_s`: old records are deleted this often; those of the archive from when its reader has stopped.
+    `truncate_every_s`: records of the archive are deleted this often, from when its reader has stopped.
     """
 
     stop_after_s: float = 8.0
@@ -36,10 +36,6 @@ LEDGER = TopicPlan("ledger", partitions=2, records_per_s=30, record_bytes=250)
 AUDIT = TopicPlan("audit", partitions=3, records_per_s=20, record_bytes=1200)
 ARCHIVE = TopicPlan("archive", partitions=2, records_per_s=40, record_bytes=600)
 PAYMENTS = TopicPlan("payments", partitions=4, records_per_s=40, record_bytes=300)
-# What retention leaves: hardly anything, and what a demo writes but for its last minute. Left running, with KEEP=1, a
-# reader of a third of it loses records after four minutes.
-ARCHIVE_KEPT_S = 1.0
-INVOICES_KEPT_S = 160.0
 TOPICS = (ORDERS, INVOICES, SEARCHES, LEDGER, AUDIT, ARCHIVE, PAYMENTS)
 
 CHECKOUT_HEALTHY = "checkout-healthy"

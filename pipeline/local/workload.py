@@ -1,7 +1,7 @@
 """The demo's readers and writers, all real: every oddity the product reports is shown by a group of its own.
 
     checkout-healthy        keeps up, two members
-    billing-slow            reads a third of what is produced, and retention comes after it
+    billing-slow            reads a third of what is produced
     search-stopped          read for a while, then left
     ledger-read-committed   waits behind a transaction that stays open
     audit-rewound           goes back to the beginning every now and then
@@ -106,8 +106,7 @@ def _cast(kafka: EmbeddedKafka, pace: plan.Pace) -> list[Actor]:
         SteadyReader(servers, plan.LEDGER_READ_COMMITTED, plan.LEDGER, isolation_level="read_committed"),
         RewindingReader(servers, plan.AUDIT_REWOUND, plan.AUDIT, pace.rewind_every_s),
         archive,
-        RecordDeleter(servers, plan.ARCHIVE, plan.ARCHIVE_KEPT_S, pace.truncate_every_s, after=archive),
-        RecordDeleter(servers, plan.INVOICES, plan.INVOICES_KEPT_S, pace.truncate_every_s),
+        RecordDeleter(servers, plan.ARCHIVE, pace.truncate_every_s, after=archive),
         console,
         PartialReader(servers, plan.PAYMENTS_PARTIAL, plan.PAYMENTS, positions=positions),
     ]

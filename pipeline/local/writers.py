@@ -95,24 +95,19 @@ class OpenTransaction(Actor):
 
 
 class RecordDeleter(Actor):
-    """Deletes all but the newest `keep_s` seconds of a topic again and again, as a retention would.
+    """Deletes all but the newest records of a topic again and again, as a retention that is too short would."""
 
-    It begins once the reader `after` has stopped, if there is one: only then are records deleted unread.
-    """
-
-    def __init__(
-        self, bootstrap_servers: str, topic: TopicPlan, keep_s: float, every_s: float, after: Actor | None = None
-    ) -> None:
+    def __init__(self, bootstrap_servers: str, topic: TopicPlan, every_s: float, after: Actor) -> None:
         super().__init__(f"{topic.name}-deleter", bootstrap_servers)
         self._partitions = [TopicPartition(topic.name, partition) for partition in range(topic.partitions)]
-        self._keep = int(keep_s * topic.records_per_s / topic.partitions)
+        self._keep = max(1, int(topic.records_per_s / topic.partitions))  # a second's worth
         self._every_s = every_s
         self._after = after
 
     def act(self) -> None:
-        """Look every so often, and let go what is too old."""
+        """Start once the reader has stopped: only then are records deleted unread."""
         with KafkaAdminClient(bootstrap_servers=self.bootstrap_servers, client_id=self.name) as admin:
-            while self._after and not self._after.settled.is_set():
+            while not self._after.settled.is_set():
                 if self.wait(TICK_S):
                     return
             while not self.wait(self._every_s):
