@@ -1,13 +1,14 @@
 """`make bench`: how fast committed offsets reach Delta, against Kafka's own tool in the same run, and lag is computed.
 
 One local broker, Spark local[2]. Figures are of this machine on this day; the ratios carry over better. With
-`ARGS=landing`, `ARGS=analytics` or `ARGS=clients` one part, which is printed and not kept.
+`ARGS=landing`, `ARGS=analytics` or `ARGS=clients` one part.
 """
 
 from __future__ import annotations
 
 import os
 import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -45,6 +46,14 @@ SETTINGS = {"spark.master": "local[2]", "spark.driver.memory": "4g"}
 Note = Callable[..., None]
 TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 
+_HEAD = """\
+# Benchmarks
+
+Made by `make bench`, which prints these figures and writes this file: {machine}. One embedded broker, Spark local[2];
+500 groups × 400 partitions, then 2,500 × 400. Lag and the index are computed from made-up frames, read from Parquet and
+written nowhere. Warm: the median after two runs that are not counted.
+
+"""
 _CONFIG = """\
 [lake]
 root = "{lake}"
@@ -67,8 +76,7 @@ def main() -> int:
     DIRECTORY.mkdir(parents=True, exist_ok=True)
     for name in sys.argv[1:] or parts:
         parts[name](note)
-    if not sys.argv[1:]:
-        _write(figures)
+    _write(figures)
     return 0
 
 
@@ -179,14 +187,14 @@ def _spread(seconds: list[float]) -> str:
 
 
 def _write(figures: list[tuple[str, str, str]]) -> None:
-    rows = "\n".join(f"| {what} | {value} | {target} |" for what, value, target in figures)
-    today = datetime.now(UTC).date()
+    """Each figure with its day; those that were not measured now stay as they were."""
+    kept = re.findall(r"^\| (.+?) \| (.+?) \| (.+?) \| (\d{4}-.+?) \|$", DOCUMENT.read_text(), re.MULTILINE)
+    today = datetime.now(UTC).date().isoformat()
+    rows = {what: rest for what, *rest in kept} | {what: [value, asked, today] for what, value, asked in figures}
+    table = "\n".join(f"| {' | '.join([what, *rest])} |" for what, rest in rows.items())
+    machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
     DOCUMENT.write_text(
-        "# Benchmarks\n\nMade by `make bench`, which prints these figures and writes this file: "
-        f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, {today}. One embedded "
-        "broker, Spark local[2]; 500 groups × 400 partitions, then 2,500 × 400. Lag and the index are computed from "
-        "made-up frames, read from Parquet and written nowhere. Warm: the median after two runs that are not "
-        f"counted.\n\n| what | measured | asked |\n|---|---|---|\n{rows}\n"
+        f"{_HEAD.format(machine=machine)}| what | measured | asked | on |\n|---|---|---|---|\n{table}\n"
     )
     print(f"written to {DOCUMENT}")
 

@@ -33,6 +33,8 @@ SHORT_LIVED = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
+    # One session is for hundreds of tests.
+    "spark.driver.memory": "3g",
 }
 
 # The same examples each time: what fails, fails for everybody. HYPOTHESIS_PROFILE=search looks for new ones.
@@ -108,6 +110,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     settings = SHORT_LIVED | {
         "spark.master": "local[2]",
         "spark.ui.enabled": "false",
+        "spark.sql.ui.retainedExecutions": "10",
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
     }
     with pytest.MonkeyPatch.context() as patch:

@@ -205,6 +205,30 @@ def test_a_java_consumer_that_is_slow_with_one_topic_names_it_and_the_one_that_w
     assert found[0].evidence == '{"culprit_topic":"costly","victim_topics":["light"],"records_waiting":520}'
 
 
+@pytest.mark.parametrize(("still", "kinds"), [(1, set()), (3, {"slow_consumer"})])
+def test_a_rebalance_is_no_problem_unless_it_lasts(spark: SparkSession, still: int, kinds: set[str]) -> None:
+    """From minute 3 on app-1 neither asks nor gets anything; then one of its partitions is app-2's, and all goes on."""
+    positions, lag = [], []
+    read = {0: 100, 1: 100}
+    for m in range(1, 8):
+        is_still = 3 <= m < 3 + still
+        owners = {0: "app-1", 1: "app-1" if m < 3 + still else "app-2"}
+        for partition, client in owners.items():
+            read[partition] += 0 if is_still else 100
+            lag.append((m * MINUTE_MS, "g", client, "t", partition, read[partition], 100 * m + 110))
+        asked = 200 * (m - still if m >= 3 + still else min(m, 2))
+        positions += [
+            (m * MINUTE_MS, at(m), client, asked, "kafka_client_metrics", f"http://{client}:9404")
+            for client in sorted(set(owners.values()))
+        ]
+    told = frame(spark, FETCH_POSITIONS, "snapshot_id as_of client_id requests_total source endpoint", *positions)
+    readers = frame(spark, LAG, "snapshot_id group_id client_id topic partition consumed_offset high_watermark", *lag)
+    clients = frame(spark, CLIENT_DIVERGENCE, "group_id")
+    found = problems(clients, fetchers(spark), poll_states(readers, told), readers).collect()
+    assert {r.kind for r in found} == kinds
+    assert {r.client_id for r in found} <= {"app-1"}
+
+
 def fetchers(spark: SparkSession, *rows: Any) -> DataFrame:
     """What `fetcher_states` gives."""
     return spark.createDataFrame(

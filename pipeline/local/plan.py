@@ -19,12 +19,14 @@ class Pace:
 
     `stop_after_s`: search-stopped and archive-truncated read this long, then never again.
     `rewind_every_s`: audit-rewound goes back to its logs' beginning this often.
-    `truncate_every_s`: records of the archive are deleted this often, from when its reader has stopped.
+    `truncate_every_s`: records of the archive are deleted this often, from when its reader has stopped, and of the
+    invoices from `retain_s` on.
     """
 
     stop_after_s: float = 8.0
     rewind_every_s: float = 30.0
     truncate_every_s: float = 5.0
+    retain_s: float = 60.0
 
 
 DEMO_PACE = Pace()

@@ -1,7 +1,7 @@
 """The demo's readers and writers, all real: every oddity the product reports is shown by a group of its own.
 
     checkout-healthy        keeps up, two members
-    billing-slow            reads a third of what is produced
+    billing-slow            reads a third of what is produced, and retention comes close behind it
     search-stopped          read for a while, then left
     ledger-read-committed   waits behind a transaction that stays open
     audit-rewound           goes back to the beginning every now and then
@@ -26,7 +26,7 @@ from pipeline.local.console_reader import ConsoleReader
 from pipeline.local.errors import WorkloadError
 from pipeline.local.readers import PartialReader, RewindingReader, SlowReader, SteadyReader, StoppingReader
 from pipeline.local.topics import create_topics
-from pipeline.local.writers import OpenTransaction, RecordDeleter, SteadyProducer
+from pipeline.local.writers import CloseRetention, OpenTransaction, RecordDeleter, SteadyProducer
 
 STOP_TIMEOUT_S = 15.0
 LOOK_EVERY_S = 0.1
@@ -107,6 +107,7 @@ def _cast(kafka: EmbeddedKafka, pace: plan.Pace) -> list[Actor]:
         RewindingReader(servers, plan.AUDIT_REWOUND, plan.AUDIT, pace.rewind_every_s),
         archive,
         RecordDeleter(servers, plan.ARCHIVE, pace.truncate_every_s, after=archive),
+        CloseRetention(servers, plan.INVOICES, plan.BILLING_SLOW, pace.retain_s, pace.truncate_every_s),
         console,
         PartialReader(servers, plan.PAYMENTS_PARTIAL, plan.PAYMENTS, positions=positions),
     ]

@@ -114,3 +114,30 @@ class RecordDeleter(Actor):
                 ends = admin.list_partition_offsets(dict.fromkeys(self._partitions, OffsetSpec.LATEST))
                 admin.delete_records({partition: max(0, end.offset - self._keep) for partition, end in ends.items()})
                 self.settled.set()
+
+
+class CloseRetention(Actor):
+    """Deletes what a slow group has read, as a retention that is nearly too short would.
+
+    From `begin_s` on, each look takes a third of what lies between a log's start and the group's commit: the start
+    comes close, on any machine, and never past it.
+    """
+
+    def __init__(self, bootstrap_servers: str, topic: TopicPlan, group_id: str, begin_s: float, every_s: float) -> None:
+        super().__init__(f"{topic.name}-retention", bootstrap_servers)
+        self._partitions = [TopicPartition(topic.name, partition) for partition in range(topic.partitions)]
+        self._group_id = group_id
+        self._begin_s = begin_s
+        self._every_s = every_s
+
+    def act(self) -> None:
+        """Nobody need wait for it."""
+        self.settled.set()
+        if self.wait(self._begin_s):
+            return
+        with KafkaAdminClient(bootstrap_servers=self.bootstrap_servers, client_id=self.name) as admin:
+            while not self.wait(self._every_s):
+                starts = admin.list_partition_offsets(dict.fromkeys(self._partitions, OffsetSpec.EARLIEST))
+                commits = admin.list_group_offsets({self._group_id: self._partitions})[self._group_id]
+                read = {p: max(0, commits[p].offset - start.offset) for p, start in starts.items()}
+                admin.delete_records({p: start.offset + read[p] // 3 for p, start in starts.items()})

@@ -35,7 +35,7 @@ const style = (name) => getComputedStyle(document.documentElement).getPropertyVa
 const joins = (instants, values, i) => i > 0 && i < values.length && values[i] !== null && values[i - 1] !== null
   && instants[i][1] === instants[i - 1][1];
 
-/** Fill a strip with a cell for each snapshot of the group's cluster: the darker, the more, on a logarithmic scale. */
+/** Fill a strip with a cell for each snapshot of the group's cluster: the more, the further from the page, on a logarithmic scale. */
 function drawStrip(canvas, unit, most) {
   const group = page.groups[canvas.dataset.g];
   const instants = page.instants[group.cluster];
