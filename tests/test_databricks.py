@@ -91,7 +91,7 @@ def check(env: dict[str, str], job: str, *arguments: str) -> subprocess.Complete
 @pytest.mark.parametrize("name", RESOURCES["jobs"])
 def test_a_job_of_the_bundle_is_one_that_databricks_knows(name: str) -> None:
     job = Job.from_dict(RESOURCES["jobs"][name])
-    assert [task.python_wheel_task.package_name for task in job.tasks] == ["laglake"]  # type: ignore[union-attr]
+    assert [task.python_wheel_task.package_name for task in job.tasks] == ["laglake"]
 
 
 def test_schema_and_volume_are_those_that_databricks_knows() -> None:
