@@ -12,7 +12,6 @@ import os
 import re
 import subprocess
 import sys
-import venv
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -31,6 +30,7 @@ from databricks.bundles.volumes import Volume
 from pipeline.local.broker import EmbeddedKafka
 from pipeline.session import CONF, has_delta, log_settings, read_defaults
 from tests.conftest import ROOT
+from tests.helpers.environments import python_with
 from tests.helpers.quiet import expected_lag, seed, write_config
 from tests.helpers.wheel import built_wheel
 
@@ -158,12 +158,7 @@ def test_a_secret_that_cannot_be_read_is_one_line(workspace: dict[str, str], tmp
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The python of a new environment with the wheel and what it says that it needs, which is not Spark."""
     folder = tmp_path_factory.mktemp("platform")
-    pip = ("-m", "pip", "--quiet", "--disable-pip-version-check")
-    venv.create(folder / "venv", with_pip=True)
-    python = folder / "venv" / "bin" / "python"
-    command = [python, *pip, "install", "-c", ROOT / "constraints.txt", built_wheel(folder)]
-    subprocess.run(command, check=True, timeout=280)
-    return python
+    return python_with(folder / "venv", "-c", ROOT / "constraints.txt", built_wheel(folder))
 
 
 @pytest.mark.slow

@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-import venv
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 import yaml
 
 from tests.conftest import ROOT
+from tests.helpers.environments import python_with
 
 DEPLOY = ROOT / "docs" / "deploy"
 CHECKOUT = "/opt/laglake"
@@ -71,10 +71,7 @@ def test_kubernetes_takes_the_cron_job() -> None:
 
 @pytest.mark.timeout(600)
 def test_airflow_takes_the_dag(tmp_path: Path) -> None:
-    venv.create(tmp_path / "airflow", with_pip=True)
-    python = tmp_path / "airflow" / "bin" / "python"
-    install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    subprocess.run([*install, "-r", ROOT / "tests" / "airflow.txt"], check=True, timeout=250)
+    python = python_with(tmp_path / "airflow", "--no-deps", "-r", ROOT / "tests" / "airflow.txt")
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"AIRFLOW_HOME": str(tmp_path)}
     command = [python, "-c", DAGS, DEPLOY / "airflow_dag.py"]
     ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
