@@ -25,7 +25,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-LAYOUT_VERSION = 4
+LAYOUT_VERSION = 5
 """Raised whenever a table gains or changes a column. A newer lake is refused, an older one grows."""
 
 INT, LONG, STRING, BINARY, BOOLEAN = IntegerType(), LongType(), StringType(), BinaryType(), BooleanType()
@@ -135,6 +135,14 @@ COMMITTED_OFFSETS = Table(
         _TOPIC,
         _PARTITION,
         ("committed_offset", LONG, "next offset that the group would read after a restart; NULL = none"),
+        (
+            "earlier_offset",
+            LONG,
+            "committed just before the log's ends were read; committed_offset is just after",
+        ),
+        ("high_watermark", LONG, "high watermark of the log, read between the two; NULL = not read with the commit"),
+        ("last_stable_offset", LONG, "last stable offset, read with it; at most the high watermark"),
+        ("ends_at", TIMESTAMP, "when these two ends were read"),
         ("leader_epoch", INT, "leader epoch stored with the commit, or NULL"),
         ("metadata", STRING, "what the application stored with the commit"),
         ("committed_at", TIMESTAMP, "when it was committed; OffsetFetch does not tell"),
@@ -160,9 +168,10 @@ WATERMARKS = Table(
         ("isr", ArrayType(INT), "broker ids in sync"),
         ("log_start_offset", LONG, "ListOffsets EARLIEST"),
         ("local_log_start_offset", LONG, "ListOffsets EARLIEST_LOCAL (KIP-405), NULL where not supported"),
-        ("last_stable_offset", LONG, "ListOffsets LATEST, read_committed"),
+        ("last_stable_offset", LONG, "ListOffsets LATEST, read_committed; read after high_watermark, and at most that"),
         ("high_watermark", LONG, "ListOffsets LATEST, read_uncommitted"),
-        ("log_end_offset", LONG, "ListOffsets LATEST with replica_id -2"),
+        ("log_end_offset", LONG, "ListOffsets LATEST with replica_id -2; NULL where a broker does not tell it"),
+        ("high_watermark_after", LONG, "the high watermark once more, read after log_end_offset"),
         ("max_timestamp_ms", LONG, "newest record timestamp, as the producer wrote it; NULL if the log is empty"),
         ("max_timestamp_offset", LONG, "offset of the record with the newest timestamp (KIP-734)"),
         ("log_bytes", LONG, "local size of the leader's log (DescribeLogDirs)"),
@@ -191,8 +200,16 @@ GROUP_MEMBERS = Table(
         ("instance_id", STRING, "group.instance.id of a static member"),
         ("client_id", STRING, "client.id"),
         ("host", STRING, "address that the member connects from"),
+        ("coordinator", INT, "broker id of the group's coordinator"),
+        ("group_epoch", INT, "epoch of the group (KIP-848); NULL for classic groups"),
+        ("assignment_epoch", INT, "epoch of the target assignment (KIP-848)"),
+        ("member_epoch", INT, "epoch of the member (KIP-848); below the group's while it takes up an assignment"),
+        ("rack", STRING, "rack of the member (KIP-848)"),
+        ("subscribed_topics", ArrayType(STRING), "topics that the member subscribes to by name; NULL = not known"),
+        ("subscribed_regex", STRING, "regular expression that it subscribes by (KIP-848)"),
         _TOPIC,
         _PARTITION,
+        ("is_target", BOOLEAN, "whether the member is to keep the partition (KIP-848); NULL for classic groups"),
         _ERROR,
     ),
     key=("cluster", "snapshot_id", "group_id", "member_id", "topic", "partition"),

@@ -73,7 +73,8 @@ def test_a_commit_is_a_row_as_it_was_made(kafka: EmbeddedKafka, admin: Any) -> N
     rows = read(CommittedOffsetsSource, kafka.bootstrap_servers, groups_allow="^co-exact$")
     for row in rows:
         assert before <= row.pop("captured_at") <= datetime.now(UTC)
-    shared = {"group_id": "co-exact", "committed_at": None, "source": "offset_fetch", "error": None}
+    ends = dict.fromkeys(("earlier_offset", "high_watermark", "last_stable_offset", "ends_at"))
+    shared = {"group_id": "co-exact", "committed_at": None, "source": "offset_fetch", "error": None, **ends}
     exact = {"topic": "co-a", "partition": 2, "committed_offset": 7, "leader_epoch": 4, "metadata": metadata}
     plain = {"topic": "co-b", "partition": 0, "committed_offset": 0, "leader_epoch": None, "metadata": ""}
     assert sorted(rows, key=lambda row: row["topic"]) == [shared | exact, shared | plain]

@@ -61,7 +61,7 @@ def row(group: str, **values: Any) -> Row:
     """A row of an ordinary group; what is not given is NULL."""
     nothing = dict.fromkeys(GroupMembersSource.observed.names)
     nothing.pop("captured_at")
-    return nothing | {"group_id": group, "group_type": "classic"} | values
+    return nothing | {"group_id": group, "group_type": "classic", "coordinator": 1} | values
 
 
 def test_a_static_member_is_a_row_for_each_of_its_partitions(kafka: EmbeddedKafka, admin: Any) -> None:
@@ -76,6 +76,7 @@ def test_a_static_member_is_a_row_for_each_of_its_partitions(kafka: EmbeddedKafk
             "instance_id": "gm-instance",
             "client_id": "gm-client",
             "host": HOST,
+            "subscribed_topics": ["gm-a", "gm-b"],
         }
     expected = [("gm-a", 0), ("gm-a", 1), ("gm-b", 0)]
     assert sorted((one["topic"], one["partition"]) for one in rows) == expected
@@ -257,7 +258,11 @@ def test_a_group_of_the_new_protocol_has_its_members_and_partitions(new_groups: 
         "client_id": f"{new_groups.consumer}-1",
         "host": HOST,
         "topic": "gm-new",
+        "is_target": True,
+        "subscribed_topics": ["gm-new"],
+        **{name: rows[0][name] for name in ("group_epoch", "assignment_epoch", "member_epoch")},
     }
+    assert rows[0]["group_epoch"] == rows[0]["assignment_epoch"] == rows[0]["member_epoch"] > 0
     assert rows == [row(new_groups.consumer, **shared, partition=partition) for partition in (0, 1)]
     assert not member_ids
     assert len(shared["member_id"]) == 22

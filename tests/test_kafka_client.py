@@ -17,7 +17,7 @@ from kafka.protocol.consumer import ListOffsetsRequest, OffsetFetchRequest
 from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 
 from pipeline.errors import ClusterError
-from pipeline.kafka.client import Failure, KafkaClient, error_name, in_chunks
+from pipeline.kafka.client import Asked, Failure, KafkaClient, error_name, in_chunks
 from pipeline.kafka.committed_offsets import CommittedOffsetsSource
 from pipeline.kafka.group_members import GroupMembersSource
 from pipeline.kafka.watermarks import WatermarksSource
@@ -102,7 +102,7 @@ def test_what_fails_does_not_touch_the_rest(client: KafkaClient) -> None:
 
 
 def test_every_broker_tells_its_own_api_versions(client: KafkaClient) -> None:
-    supported = [client.api_versions(broker) for broker in (1, 2, 3)]
+    supported = [*client.api_versions((1, 2, 3)).values()]
     for versions_of_one in supported:
         # Kafka 4.3: ListOffsets, OffsetFetch, ConsumerGroupDescribe; Produce v0 to v2 are gone, LeaderAndIsr is too.
         assert isinstance(versions_of_one, dict)
@@ -200,8 +200,8 @@ def test_requests_that_wait_for_a_connection_have_one_limit_together(kafka3: Emb
 def ask_versions(client: KafkaClient, items: Mapping[str, Any]) -> dict[str, Any]:
     """Ask for items at their brokers; they never move."""
 
-    def ask(broker: int | None, names: Sequence[str]) -> dict[str, Any]:
-        return dict.fromkeys(names, client.exchange([(broker, versions())])[0])
+    def ask(_: int | None, names: Sequence[str]) -> Asked[str]:
+        return [versions()], lambda replies: dict.fromkeys(names, replies[0].answer)
 
     return client.ask_all(items, ask, lambda names: {name: items[name] for name in names})
 

@@ -93,7 +93,7 @@ def test_a_row_says_all_there_is_to_know_of_a_log(kafka: EmbeddedKafka, admin: A
     }
     written = {"max_timestamp_ms": HOUR_AGO_MS + 5_000, "max_timestamp_offset": 1, "log_bytes": size_of_logs(folder)}
     empty = {"max_timestamp_ms": None, "max_timestamp_offset": None, "log_bytes": 0}
-    ends = ("last_stable_offset", "high_watermark", "log_end_offset")
+    ends = ("last_stable_offset", "high_watermark", "log_end_offset", "high_watermark_after")
     assert size_of_logs(folder) > 0
     assert len(topic_id(folder)) == 22
     assert rows[0] == shared | written | dict.fromkeys(ends, 3) | {"partition": 0}
@@ -134,8 +134,9 @@ def test_a_frozen_follower_holds_the_high_watermark(kafka3: EmbeddedKafka) -> No
     producer3.close(timeout=5)
     assert ladder(row) == (0, 0, 5, 5, 9)
     assert (row["leader"], row["replicas"], sorted(row["isr"])) == (3, [3, 2], [2, 3])
-    # The newest record is not replicated yet, so Kafka does not show it: the column is NULL, the row stays.
-    assert (row["max_timestamp_ms"], row["max_timestamp_offset"], row["error"]) == (None, None, None)
+    assert row["high_watermark_after"] == 5
+    # To a consumer Kafka does not show a record that is not replicated yet; to the debugging consumer it does.
+    assert (row["max_timestamp_ms"], row["max_timestamp_offset"], row["error"]) == (HOUR_AGO_MS + 9_000, 5, None)
 
 
 def test_the_size_is_that_of_all_segments(kafka: EmbeddedKafka, admin: Any, producer: Any) -> None:
@@ -179,12 +180,14 @@ def test_a_log_that_moves_while_it_is_read_keeps_its_order(kafka: EmbeddedKafka,
 
     with Proxy(append) as proxy:
         row = watermarks(kafka, "wm-moving", proxy_url=proxy.url)[0]
-    # One more record before each question: log start, local log start, LSO, HW, log end, newest.
-    assert ladder(row) == (0, 0, 3, 4, 5)
-    assert (row["log_bytes"], row["log_bytes_error"]) == (sizes[4], sizes[4] - sizes[3])
+    # One more record before each question: log start, local log start, HW, LSO, log end, HW again, newest.
+    # What is stable after the high watermark was read is no further than that, as of then.
+    assert ladder(row) == (0, 0, 3, 3, 5)
+    assert row["high_watermark_after"] == 6
+    assert (row["log_bytes"], row["log_bytes_error"]) == (sizes[5], sizes[5])
     read_keys = [key for key in proxy.api_keys() if key in (LIST_OFFSETS, DESCRIBE_LOG_DIRS)]
     ends, size = LIST_OFFSETS, DESCRIBE_LOG_DIRS
-    assert read_keys == [ends, ends, ends, ends, size, ends, size, ends]
+    assert read_keys == [size, *[ends] * 6, size, ends]
 
 
 def test_a_denied_topic_is_never_asked_for(kafka: EmbeddedKafka, admin: Any) -> None:
@@ -333,9 +336,9 @@ def test_chunks_are_by_leader_and_requests_are_counted(kafka3: EmbeddedKafka) ->
     rows = planned.rows()
     leaders = {row["partition"]: (row["leader"], row["error"]) for row in rows if row["topic"]}
     assert leaders == {number: (replicas[0], None) for number, replicas in assignments.items()}
-    # Nine a leader, and the metadata from any of them.
+    # Ten a leader, and the metadata from any of them.
     counts = [(row["request_broker"], row["requests"]) for row in rows if row["requests"]]
-    assert ({broker for broker, _ in counts}, sum(count for _, count in counts)) == ({1, 2, 3}, 3 * 9 + 1)
+    assert ({broker for broker, _ in counts}, sum(count for _, count in counts)) == ({1, 2, 3}, 3 * 10 + 1)
     options["partitions_per_task"] = "2"
     assert sorted((chunk.broker, len(chunk.items)) for chunk in spread().chunks) == [(1, 1), (1, 2), (2, 2), (3, 1)]
 

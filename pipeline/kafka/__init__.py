@@ -10,9 +10,17 @@ from pipeline.kafka.brokers import BrokersSource
 from pipeline.kafka.committed_offsets import CommittedOffsetsSource
 from pipeline.kafka.group_members import GroupMembersSource
 from pipeline.kafka.log_segments import LogSegmentsSource
+from pipeline.kafka.snapshot import SnapshotSource
 from pipeline.kafka.watermarks import WatermarksSource
 
-SOURCES = (BrokersSource, CommittedOffsetsSource, GroupMembersSource, LogSegmentsSource, WatermarksSource)
+SOURCES = (
+    BrokersSource,
+    CommittedOffsetsSource,
+    GroupMembersSource,
+    LogSegmentsSource,
+    SnapshotSource,
+    WatermarksSource,
+)
 
 
 def register(spark: SparkSession) -> None:

@@ -58,18 +58,18 @@ class BrokersReader(KafkaReader):
     def fetch(self, client: KafkaClient, chunk: Chunk) -> Iterator[Columns]:
         """One row for each broker that the cluster names."""
         brokers = client.brokers()
-        found = [_capabilities(client, broker) for broker in brokers]
+        found = capabilities(client)
         yield {
             "broker": [*brokers],
             "address": [*brokers.values()],
             "cluster_id": [client.cluster_id()] * len(brokers),
-            "capabilities": [None if isinstance(f, Failure) else [*f.items()] for f in found],
-            "error": [f.error if isinstance(f, Failure) else None for f in found],
+            "capabilities": [None if isinstance(f, Failure) else [*f.items()] for f in (found[b] for b in brokers)],
+            "error": [f.error if isinstance(f, Failure) else None for f in (found[b] for b in brokers)],
         }
 
-    def unread(self, chunk: Chunk, reason: ClusterError) -> Columns:
+    def unread(self, chunk: Chunk, reason: ClusterError) -> Iterator[Columns]:
         """One row that says why in words."""
-        return {"error": [str(reason)]}
+        yield {"error": [str(reason)]}
 
 
 class BrokersSource(KafkaSource):
@@ -84,20 +84,23 @@ class BrokersSource(KafkaSource):
         return "kafka_brokers"
 
 
-def _capabilities(client: KafkaClient, broker: int) -> dict[str, str | None] | Failure:
-    supported = client.api_versions(broker)
-    if isinstance(supported, Failure):
-        return supported
+def capabilities(client: KafkaClient) -> dict[int, dict[str, str | None] | Failure]:
+    """API → highest version that both sides have, for each broker; all are asked at once."""
+    supported = client.api_versions(client.brokers())
+    answering = [b for b, versions in supported.items() if not isinstance(versions, Failure)]
+    log_dirs = client.ask_each(answering, lambda: DescribeLogDirsRequest(topics=[]))
+    return {
+        broker: versions if isinstance(versions, Failure) else _versions(client, versions, log_dirs[broker])
+        for broker, versions in supported.items()
+    }
+
+
+def _versions(client: KafkaClient, supported: dict[int, int], log_dirs: object) -> dict[str, str | None]:
     versions = {name: _version(client.version(api), supported.get(api.API_KEY)) for name, api in APIS.items()}
-    if versions["DescribeLogDirs"] and _refuses_log_dirs(client, broker):
+    if isinstance(log_dirs, Failure) and not log_dirs.is_retriable:
         versions["DescribeLogDirs"] = None
     return versions
 
 
 def _version(ours: int | None, the_brokers: int | None) -> str | None:
     return None if ours is None or the_brokers is None else str(min(ours, the_brokers))
-
-
-def _refuses_log_dirs(client: KafkaClient, broker: int) -> bool:
-    answer = client.ask_each([broker], lambda: DescribeLogDirsRequest(topics=[]))[broker]
-    return isinstance(answer, Failure) and not answer.is_retriable

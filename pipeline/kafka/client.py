@@ -11,9 +11,13 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from itertools import islice
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import kafka.errors as kafka_errors
 from kafka.future import Future
@@ -26,9 +30,20 @@ from pipeline.kafka.options import SourceOptions
 from pipeline.kafka.probe import first_answering
 
 Item = TypeVar("Item")
-Answer = TypeVar("Answer")
 Call = tuple[int | None, Any]
 """A broker id (None = any broker) and the request for it."""
+
+
+class Reply(NamedTuple):
+    """A broker's answer, or the Failure in its place, and when it arrived."""
+
+    answer: Any
+    arrived_at: datetime
+
+
+Asked = tuple[Sequence[Any], Callable[[Sequence[Reply]], Mapping[Item, Any]]]
+"""The requests for some items of one broker, and what makes an answer or a Failure for each item of the replies."""
+Ask = Callable[[int | None, Sequence[Item]], Asked[Item]]
 
 _RENAMED = {
     -1: "UNKNOWN_SERVER_ERROR",
@@ -79,10 +94,14 @@ RECEIVE_MAX_BYTES = 512 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Failure:
-    """Why an item could not be read: Kafka's error name. Final where a broker has said that there is no such thing."""
+    """Why an item could not be read: Kafka's error name. Final where a broker has said that there is no such thing.
+
+    `partial` is the answer where the broker sent one beside the error.
+    """
 
     error: str
     is_final: bool = False
+    partial: Any = field(default=None, compare=False, repr=False)
 
     @property
     def is_retriable(self) -> bool:
@@ -102,6 +121,8 @@ def error_name(code: int) -> str | None:
 
 def failure_of(error: BaseException) -> Failure:
     """The failure that stands for an exception of kafka-python."""
+    if isinstance(error, _Unreachable):
+        return error.failure
     if isinstance(error, kafka_errors.KafkaTimeoutError | kafka_errors.RequestTimedOutError):
         return Failure("REQUEST_TIMED_OUT")
     if isinstance(error, kafka_errors.IncompatibleBrokerVersion):
@@ -112,7 +133,32 @@ def failure_of(error: BaseException) -> Failure:
 
 
 class _PatientManager(KafkaConnectionManager):  # type: ignore[misc]
-    """Lets requests wait for a broker that throttles us; kafka-python refuses to send them (NodeNotReadyError)."""
+    """Lets requests wait for a broker that throttles us; kafka-python refuses to send them (NodeNotReadyError).
+
+    Each connection finds out what its own broker supports: during a rolling upgrade brokers differ.
+    """
+
+    def __init__(self, net: Any, **configs: Any) -> None:
+        super().__init__(net, **configs)
+        self.broker_version_data: Any
+        self.unreachable: dict[int, Failure] = {}
+
+    def get_connection(self, node_id: Any, *args: Any, **options: Any) -> Any:
+        """A new connection, or the one there is."""
+        configured = self.config["api_version"] is not None
+        of_bootstrap, self.broker_version_data = self.broker_version_data, None
+        try:
+            if configured:
+                self.broker_version_data = of_bootstrap
+            return super().get_connection(node_id, *args, **options)
+        finally:
+            self.broker_version_data = of_bootstrap
+
+    def versions_of(self, node_id: Any) -> Any:
+        """What a broker supports: of its connection, where there is one, else of the bootstrap server."""
+        connection = self._conns.get(node_id)
+        own = connection.broker_version_data if connection is not None else None
+        return own or self.broker_version_data
 
     def send(self, request: Any, node_id: Any = None, request_timeout_ms: float | None = None) -> Any:
         """A Future of the answer."""
@@ -126,6 +172,8 @@ class _PatientManager(KafkaConnectionManager):  # type: ignore[misc]
     def least_loaded_node(self) -> Any:
         """A broker that is connected or can be; one that throttles us if there is no other."""
         node_id = super().least_loaded_node()
+        if node_id in self.unreachable:
+            node_id = next((b.node_id for b in self.cluster.brokers() if b.node_id not in self.unreachable), None)
         if node_id is None:
             node_id = next((b.node_id for b in self.cluster.brokers() if b.node_id in self._conns), None)
         return node_id
@@ -207,55 +255,105 @@ class KafkaClient:
 
     def brokers(self) -> dict[int, str]:
         """The live brokers of the cluster: id → host:port as advertised."""
-        return {b.node_id: f"{b.host}:{b.port}" for b in self._manager.cluster.brokers()}
+        return {b.node_id: _address(b.host, b.port) for b in self._manager.cluster.brokers()}
+
+    def unreachable(self) -> frozenset[int]:
+        """The brokers that no connection could be made to. They are not tried again."""
+        return frozenset(self._manager.unreachable)
 
     def cluster_id(self) -> str | None:
         """Kafka's id of the cluster, None before 0.10.1."""
         cluster_id: str | None = self._manager.cluster.cluster_id
         return cluster_id
 
-    def version(self, request: Any) -> int | None:
-        """Highest version of an API that both sides have, None where the broker lacks it."""
+    def version(self, request: Any, broker: int | None = None) -> int | None:
+        """Highest version of an API that both sides have, None where the broker lacks it.
+
+        Of a broker that is not connected, and of no broker in particular, it is the bootstrap server's version.
+        """
         try:
-            version: int = self._manager.broker_version_data.api_version(request)
+            version: int = self._manager.versions_of(broker).api_version(request)
         except kafka_errors.IncompatibleBrokerVersion:
             return None
         return version
+
+    def supported(self, broker: int | None) -> dict[int, int] | None:
+        """The APIs of a broker: key → highest version; None where they are not known."""
+        versions = self._manager.versions_of(broker)
+        return None if versions is None else {key: highest for key, (_, highest) in versions.api_versions.items()}
 
     def exchange(self, calls: Sequence[Call]) -> list[Any]:
         """Send all requests at once, then take all answers, in order; what failed is a Failure instead.
 
         A broker answers the requests of one connection one after the other, so their order is the order of reading.
         """
-        answers: list[Any] = self._manager.run(self._exchange, calls)
-        return answers
+        return [reply.answer for reply in self._replies(calls)]
 
-    def api_versions(self, broker: int) -> dict[int, int] | Failure:
-        """What one broker supports: API key → highest version."""
+    def _replies(self, calls: Sequence[Call]) -> list[Reply]:
+        replies: list[Reply] = self._manager.run(self._exchange, calls)
+        return replies
+
+    def connect(self, brokers: Iterable[int | None]) -> None:
+        """Connect to all of the brokers at once. One that lets `connect_timeout_ms` pass is not tried again."""
+        self._manager.run(self._connect_all, [b for b in dict.fromkeys(brokers) if b is not None])
+
+    def _connect_any(self) -> None:
+        """Connect to a broker that answers, so that a request to any broker does not wait for one that does not."""
+        for _ in self.brokers():
+            broker = self._manager.least_loaded_node()
+            self.connect([broker])
+            if broker not in self._manager.unreachable:
+                return
+
+    async def _connect_all(self, brokers: Sequence[int]) -> None:
+        deadline = time.monotonic() + min(self.options.connect_timeout_ms, max(0.0, self._timeout_ms())) / 1000
+        for broker in brokers:
+            if broker not in self._manager.unreachable:
+                with suppress(kafka_errors.KafkaError):  # what it is, the request will say
+                    self._manager.get_connection(broker)
+        for broker in brokers:
+            connection = self._manager._conns.get(broker)  # noqa: SLF001
+            if connection is None or connection.connected or broker in self._manager.unreachable:
+                continue
+            remaining_ms = max(0.0, deadline - time.monotonic()) * 1000
+            try:
+                await self._manager.wait_for(connection.init_future, remaining_ms)
+            except Exception as exc:  # noqa: BLE001 - the broker cannot be asked, the others can
+                if time.monotonic() >= deadline:
+                    self._manager.unreachable[broker] = failure_of(exc)
+
+    def api_versions(self, brokers: Iterable[int]) -> dict[int, dict[int, int] | Failure]:
+        """What each broker supports: API key → highest version, or the Failure that kept it from answering."""
         request = ApiVersionsRequest(client_software_name=CLIENT_ID, client_software_version="0")
-        answer = self.ask_each([broker], lambda: request)[broker]
-        if isinstance(answer, Failure):
-            return answer
-        return {api.api_key: api.max_version for api in answer.api_keys}
+        return {
+            broker: a if isinstance(a, Failure) else {api.api_key: api.max_version for api in a.api_keys}
+            for broker, a in self.ask_each(brokers, lambda: request).items()
+        }
 
-    async def _exchange(self, calls: Sequence[Call]) -> list[Any]:
+    async def _exchange(self, calls: Sequence[Call]) -> list[Reply]:
         timeout_ms = self._timeout_ms()
         deadline = time.monotonic() + timeout_ms / 1000
+        arrivals: list[datetime | None] = [None] * len(calls)
         futures = [self._send(broker, request, timeout_ms) for broker, request in calls]
-        answers: list[Any] = []
-        for future in futures:
+        for number, future in enumerate(futures):
+            future.add_callback(partial(_note_arrival, arrivals, number))
+        replies: list[Reply] = []
+        for number, future in enumerate(futures):
             # What waits for a new connection has no time limit of its own.
             remaining_ms = max(0.0, deadline - time.monotonic()) * 1000
             try:
-                answers.append(await self._manager.wait_for(future, remaining_ms))
+                answer = await self._manager.wait_for(future, remaining_ms)
             except Exception as exc:  # noqa: BLE001 - whatever it was, the other answers stay
-                answers.append(failure_of(exc))
-        return answers
+                answer = failure_of(exc)
+            replies.append(Reply(answer, arrivals[number] or datetime.now(UTC)))
+        return replies
 
     def _send(self, broker: int | None, request: Any, timeout_ms: float) -> Any:
         node = self._manager.least_loaded_node() if broker is None else broker
         if node is None or timeout_ms <= 0:
             return Future().failure(kafka_errors.KafkaTimeoutError())
+        if node in self._manager.unreachable:
+            return Future().failure(_Unreachable(self._manager.unreachable[node]))
         self.requests[node] += 1
         try:
             return self._manager.send(request, node, request_timeout_ms=timeout_ms)
@@ -270,33 +368,31 @@ class KafkaClient:
     def ask_any(self, request: Any) -> Any:
         """Ask any broker, another one where that fails. Returns the answer or the last Failure."""
 
-        def ask(_: int | None, items: Sequence[str]) -> Mapping[str, Any]:
-            return dict.fromkeys(items, self.exchange([(None, request)])[0])
+        def ask(_: int | None, items: Sequence[str]) -> Asked[str]:
+            return [request], lambda replies: dict.fromkeys(items, replies[0].answer)
 
         return self.ask_all({"any": None}, ask, dict.fromkeys)["any"]
 
     def ask_each(self, brokers: Iterable[int], request: Callable[[], Any]) -> dict[int, Any]:
-        """Ask every broker the same, again where that fails. Returns its answer or the last Failure for each."""
+        """Ask all brokers the same at once, again where that fails. Returns its answer or the last Failure for each."""
 
-        def ask(broker: int | None, items: Sequence[int]) -> Mapping[int, Any]:
-            answer = self.exchange([(broker, request())])[0]
-            if not isinstance(answer, Failure) and answer.error_code:
-                answer = Failure(error_name(answer.error_code) or "")
-            return dict.fromkeys(items, answer)
+        def ask(_: int | None, items: Sequence[int]) -> Asked[int]:
+            return [request()], lambda replies: dict.fromkeys(items, _without_error(replies[0].answer))
 
         return self.ask_all({b: b for b in brokers}, ask, lambda again: {b: b for b in again})
 
     def ask_all(
         self,
         items: Mapping[Item, int | Failure | None],
-        ask: Callable[[int | None, Sequence[Item]], Mapping[Item, Any]],
+        ask: Ask[Item],
         locate: Callable[[Sequence[Item]], Mapping[Item, int | Failure | None]],
     ) -> dict[Item, Any]:
         """Ask for every item at the broker that serves it; where that has moved or is busy, locate and ask again.
 
-        `items` maps an item to its broker, `ask` gives an answer or a Failure for each item of one broker, `locate`
-        gives the present broker or a Failure. Rounds are bounded by `retries` and by the task's time. A broker that
-        let a request time out is not asked again. Returns an answer or the last Failure for each item.
+        `items` maps an item to its broker, `ask` gives the requests for the items of one broker, `locate` gives the
+        present broker or a Failure. Each round asks all brokers at once. Rounds are bounded by `retries` and by the
+        task's time. A broker that let a request time out is not asked again. Returns an answer or the last Failure for
+        each item.
         """
         answers: dict[Item, Any] = {}
         places: Mapping[Item, int | Failure | None] = items
@@ -315,20 +411,21 @@ class KafkaClient:
     def _gave_up(answer: Failure, before: object, now: object) -> bool:
         return answer.error == "REQUEST_TIMED_OUT" and before == now and before is not None
 
-    def _ask_round(
-        self,
-        places: Mapping[Item, int | Failure | None],
-        ask: Callable[[int | None, Sequence[Item]], Mapping[Item, Any]],
-    ) -> dict[Item, Any]:
-        answers: dict[Item, Any] = {}
+    def _ask_round(self, places: Mapping[Item, int | Failure | None], ask: Ask[Item]) -> dict[Item, Any]:
+        answers: dict[Item, Any] = {i: place for i, place in places.items() if isinstance(place, Failure)}
         by_broker: dict[int | None, list[Item]] = {}
         for item, place in places.items():
-            if isinstance(place, Failure):
-                answers[item] = place
-            else:
+            if not isinstance(place, Failure):
                 by_broker.setdefault(place, []).append(item)
-        for broker, its in by_broker.items():
-            answers |= ask(broker, its)
+        if None in by_broker:
+            self._connect_any()
+        self.connect(by_broker)  # what to ask depends on the version that a broker supports
+        asked = {broker: ask(broker, its) for broker, its in by_broker.items()}
+        replies = iter(self._replies([(b, request) for b, (requests, _) in asked.items() for request in requests]))
+        for broker, (requests, parse) in asked.items():
+            found = parse(list(islice(replies, len(requests))))
+            # A broker may leave an item out of its answer: that is the item's failure alone.
+            answers |= {i: found.get(i, Failure("UNKNOWN_SERVER_ERROR")) for i in by_broker[broker]}
         return answers
 
     def _back_off(self, attempt: int) -> None:
@@ -353,6 +450,26 @@ class KafkaClient:
     def _coordinator(self, group: str) -> int | Failure:
         answer = self.ask_any(FindCoordinatorRequest(key=group, key_type=0, max_version=3))
         return answer if isinstance(answer, Failure) else _place(answer.error_code, answer.node_id)
+
+
+class _Unreachable(Exception):  # noqa: N818 - carries a Failure through a Future
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.error)
+        self.failure = failure
+
+
+def _note_arrival(arrivals: list[datetime | None], number: int, _: Any) -> None:
+    arrivals[number] = datetime.now(UTC)
+
+
+def _without_error(answer: Any) -> Any:
+    if isinstance(answer, Failure) or not answer.error_code:
+        return answer
+    return Failure(error_name(answer.error_code) or "", partial=answer)
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _place(error_code: int, broker: int) -> int | Failure:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from itertools import repeat
 from typing import Any
 
 from kafka.protocol.consumer import OffsetFetchRequest
 
 from pipeline.errors import ClusterError
-from pipeline.kafka.client import Failure, KafkaClient, error_name, in_chunks
+from pipeline.kafka.client import Asked, Failure, KafkaClient, Reply, error_name, in_chunks
 from pipeline.kafka.groups import ListedGroup, Unlisted, chunks_by_coordinator
 from pipeline.kafka.source import UNREACHABLE, Chunk, Columns, KafkaReader, KafkaSource, known, now
 from pipeline.tables import COMMITTED_OFFSETS
@@ -21,19 +22,35 @@ _NO_GROUP_OFFSETS = {"share"}
 """Types of group that keep no committed offsets: share groups have an acquisition state instead (KIP-932)."""
 
 
-def offset_fetch(groups: Sequence[str]) -> Any:
-    """OffsetFetch v8+ for all committed partitions of many groups. Not v10+, which knows topics by id alone."""
+Partitions = Mapping[str, Sequence[int]]
+"""Partition numbers by topic."""
+
+
+def offset_fetch(groups: Sequence[str], named: Mapping[str, Partitions] | None = None) -> Any:
+    """OffsetFetch v8+ for all committed partitions of many groups, or for those `named` of each group.
+
+    Not v10+, which knows topics by id alone.
+    """
     group = OffsetFetchRequest.OffsetFetchRequestGroup
-    items = [group(group_id=g, topics=None) for g in groups]
+    topic = group.OffsetFetchRequestTopics
+    items = [
+        group(
+            group_id=g,
+            topics=None if named is None else [topic(name=t, partition_indexes=[*ps]) for t, ps in named[g].items()],
+        )
+        for g in groups
+    ]
     return OffsetFetchRequest(groups=items, require_stable=False, min_version=8, max_version=9)
 
 
-def offset_fetch_of_one(group: str) -> Any:
+def offset_fetch_of_one(group: str, named: Mapping[str, Partitions] | None = None) -> Any:
     """OffsetFetch v2 to v7 for one group: brokers before 3.0."""
-    return OffsetFetchRequest(group_id=group, topics=None, require_stable=False, min_version=2, max_version=7)
+    topic = OffsetFetchRequest.OffsetFetchRequestTopic
+    topics = None if named is None else [topic(name=t, partition_indexes=[*ps]) for t, ps in named[group].items()]
+    return OffsetFetchRequest(group_id=group, topics=topics, require_stable=False, min_version=2, max_version=7)
 
 
-def parse(group: Any, wanted: Callable[[str], bool]) -> Failure | Columns:
+def parse(group: Any, wanted: Callable[[str], bool], arrived_at: datetime) -> Failure | Columns:
     """The rows of one group, or the Failure of the whole group. A commit of -1 is none (NULL)."""
     if group.error_code:
         return Failure(error_name(group.error_code) or "")
@@ -45,7 +62,7 @@ def parse(group: Any, wanted: Callable[[str], bool]) -> Failure | Columns:
             partitions.extend(topic.partitions)
     size = len(topics)
     return {
-        "captured_at": [now()] * size,
+        "captured_at": [arrived_at] * size,
         "topic": topics,
         "partition": [p.partition_index for p in partitions],
         "committed_offset": [known(p.committed_offset) for p in partitions],
@@ -54,6 +71,25 @@ def parse(group: Any, wanted: Callable[[str], bool]) -> Failure | Columns:
         "source": [SOURCE] * size,
         "error": [error_name(p.error_code) for p in partitions],
     }
+
+
+def keeps_offsets(group: ListedGroup) -> bool:
+    """Whether a group of its type has committed offsets."""
+    return group.group_type not in _NO_GROUP_OFFSETS
+
+
+def read_commits(
+    client: KafkaClient,
+    coordinators: Mapping[str, int],
+    wanted: Callable[[str], bool],
+    named: Mapping[str, Partitions] | None = None,
+) -> dict[str, Columns | Failure]:
+    """The commits of each group, or the Failure that kept them from being read. All coordinators are asked at once."""
+
+    def ask(broker: int | None, groups: Sequence[str]) -> Asked[str]:
+        return _requests(client, broker, groups, wanted, named)
+
+    return client.ask_all(coordinators, ask, client.coordinators)
 
 
 class CommittedOffsetsReader(KafkaReader):
@@ -65,26 +101,13 @@ class CommittedOffsetsReader(KafkaReader):
 
     def fetch(self, client: KafkaClient, chunk: Chunk) -> Iterator[Columns]:
         """A group that could not be read is one row with its error."""
-        listed = [g for g in chunk.items if isinstance(g, ListedGroup) and g.group_type not in _NO_GROUP_OFFSETS]
-        wanted = self.options.topics.matcher()
+        listed = [g for g in chunk.items if isinstance(g, ListedGroup) and keeps_offsets(g)]
+        answers = read_commits(client, {g.group_id: g.coordinator for g in listed}, self.options.topics.matcher())
+        yield from commit_columns(answers, chunk.items)
 
-        def ask(broker: int | None, groups: Sequence[str]) -> Mapping[str, Any]:
-            return _ask(client, broker, groups, wanted)
-
-        answers = client.ask_all({g.group_id: g.coordinator for g in listed}, ask, client.coordinators)
-        read = {g: a for g, a in answers.items() if not isinstance(a, Failure)}
-        if read:
-            yield _together(read)
-        failed: list[tuple[str | None, str]]
-        failed = [(g, a.error) for g, a in answers.items() if isinstance(a, Failure)]
-        failed += [(None, i.error) for i in chunk.items if isinstance(i, Unlisted)]
-        if failed:
-            yield _failed([g for g, _ in failed], [error for _, error in failed])
-
-    def unread(self, chunk: Chunk, reason: ClusterError) -> Columns:
+    def unread(self, chunk: Chunk, reason: ClusterError) -> Iterator[Columns]:
         """One row for each group."""
-        groups = [i.group_id if isinstance(i, ListedGroup) else None for i in chunk.items]
-        return _failed(groups, [i.error if isinstance(i, Unlisted) else UNREACHABLE for i in chunk.items])
+        yield unread_commits(chunk.items)
 
 
 class CommittedOffsetsSource(KafkaSource):
@@ -99,20 +122,52 @@ class CommittedOffsetsSource(KafkaSource):
         return "kafka_committed_offsets"
 
 
-def _ask(
-    client: KafkaClient, broker: int | None, groups: Sequence[str], wanted: Callable[[str], bool]
-) -> dict[str, Any]:
-    if (client.version(OffsetFetchRequest) or 0) < 8:
-        answers = client.exchange([(broker, offset_fetch_of_one(g)) for g in groups])
-        return {g: a if isinstance(a, Failure) else parse(a, wanted) for g, a in zip(groups, answers, strict=True)}
+def commit_columns(
+    answers: Mapping[str, Columns | Failure], items: Sequence[ListedGroup | Unlisted] = ()
+) -> Iterator[Columns]:
+    """The rows of all groups; a group that could not be read, or listed, is one row with its error."""
+    read = {g: a for g, a in answers.items() if not isinstance(a, Failure)}
+    if read:
+        yield _together(read)
+    failed: list[tuple[str | None, str]]
+    failed = [(g, a.error) for g, a in answers.items() if isinstance(a, Failure)]
+    failed += [(None, i.error) for i in items if isinstance(i, Unlisted)]
+    if failed:
+        yield _failed([g for g, _ in failed], [error for _, error in failed])
+
+
+def unread_commits(items: Sequence[ListedGroup | Unlisted]) -> Columns:
+    """One row for each group of a cluster that cannot be reached any more."""
+    groups = [i.group_id if isinstance(i, ListedGroup) else None for i in items]
+    return _failed(groups, [i.error if isinstance(i, Unlisted) else UNREACHABLE for i in items])
+
+
+def _requests(
+    client: KafkaClient,
+    broker: int | None,
+    groups: Sequence[str],
+    wanted: Callable[[str], bool],
+    named: Mapping[str, Partitions] | None,
+) -> Asked[str]:
+    if (client.version(OffsetFetchRequest, broker) or 0) < 8:
+
+        def parse_each(replies: Sequence[Reply]) -> dict[str, Columns | Failure]:
+            found = zip(groups, replies, strict=True)
+            return {g: a if isinstance(a, Failure) else parse(a, wanted, at) for g, (a, at) in found}
+
+        return [offset_fetch_of_one(g, named) for g in groups], parse_each
     parts = list(in_chunks(groups, GROUPS_PER_REQUEST))
-    results: dict[str, Any] = {}
-    for part, answer in zip(parts, client.exchange([(broker, offset_fetch(p)) for p in parts]), strict=True):
-        if isinstance(answer, Failure):
-            results |= dict.fromkeys(part, answer)
-        else:
-            results |= {g.group_id: parse(g, wanted) for g in answer.groups}
-    return results
+
+    def parse_all(replies: Sequence[Reply]) -> dict[str, Columns | Failure]:
+        results: dict[str, Columns | Failure] = {}
+        for part, (answer, arrived_at) in zip(parts, replies, strict=True):
+            if isinstance(answer, Failure):
+                results |= dict.fromkeys(part, answer)
+            else:
+                results |= {g.group_id: parse(g, wanted, arrived_at) for g in answer.groups}
+        return results
+
+    return [offset_fetch(part, named) for part in parts], parse_all
 
 
 def _together(groups: Mapping[str, Columns]) -> Columns:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from kafka.protocol.admin import DescribeGroupsRequest
 from kafka.protocol.api_message import ApiMessage
-from kafka.protocol.consumer import ConsumerProtocolAssignment
+from kafka.protocol.consumer import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 from pipeline.errors import ClusterError
-from pipeline.kafka.client import Failure, KafkaClient, error_name
+from pipeline.kafka.client import Asked, Failure, KafkaClient, Reply, error_name
 from pipeline.kafka.groups import ListedGroup, Unlisted, chunks_by_coordinator
 from pipeline.kafka.source import UNREACHABLE, Chunk, Columns, KafkaReader, KafkaSource, now
 from pipeline.tables import GROUP_MEMBERS
@@ -49,6 +50,7 @@ def parse_classic(group: Any, wanted: Wanted) -> list[Row] | Failure:
     rows: list[Row] = []
     for m in group.members:
         member = shared | _member(m.member_id, m.group_instance_id, m.client_id, m.client_host)
+        member["subscribed_topics"] = _classic_subscription(group.protocol_type, m.member_metadata)
         assigned, error = _classic_assignment(group.protocol_type, m.member_assignment)
         rows += _member_rows(member, [(t, p) for t, p in assigned if wanted(t)], error)
     return rows or [shared]
@@ -58,14 +60,34 @@ def parse_consumer(group: Any, wanted: Wanted) -> list[Row] | Failure:
     """Rows of one group of a ConsumerGroupDescribeResponse."""
     if group.error_code:
         return Failure(error_name(group.error_code) or "")
-    shared = {"state": group.group_state, "protocol": CONSUMER, "assignor": group.assignor_name or None}
+    shared = {
+        "state": group.group_state,
+        "protocol": CONSUMER,
+        "assignor": group.assignor_name or None,
+        "group_epoch": group.group_epoch,
+        "assignment_epoch": group.assignment_epoch,
+    }
     rows: list[Row] = []
     for m in group.members:
         member = shared | _member(m.member_id, m.instance_id, m.client_id, m.client_host)
-        topics = [t for t in m.assignment.topic_partitions if wanted(t.topic_name)]
-        assigned = [(t.topic_name, p) for t in topics for p in t.partitions]
-        rows += _member_rows(member, assigned, None)
+        member |= {
+            "rack": m.rack_id or None,
+            "member_epoch": m.member_epoch,
+            "subscribed_topics": sorted(m.subscribed_topic_names),
+            "subscribed_regex": m.subscribed_topic_regex or None,
+        }
+        target = set(_partitions(m.target_assignment, wanted))
+        assigned = _partitions(m.assignment, wanted)
+        rows += [
+            row | {"is_target": (row["topic"], row["partition"]) in target} if row.get("topic") else row
+            for row in _member_rows(member, assigned, None)
+        ]
     return rows or [shared]
+
+
+def _partitions(assignment: Any, wanted: Wanted) -> list[tuple[str, int]]:
+    topics = [t for t in assignment.topic_partitions if wanted(t.topic_name)]
+    return [(t.topic_name, p) for t in topics for p in t.partitions]
 
 
 def _member(member_id: str, instance_id: str | None, client_id: str, host: str) -> Row:
@@ -96,6 +118,26 @@ def _classic_assignment(protocol: str, assignment: bytes) -> tuple[list[tuple[st
     return assigned, None
 
 
+def _classic_subscription(protocol: str, metadata: bytes) -> list[str] | None:
+    """The topics that a member of a classic group subscribes to; None where its bytes cannot be read."""
+    if protocol != CONSUMER or not metadata:
+        return None
+    try:
+        return sorted(ConsumerProtocolSubscription.decode(metadata).topics)
+    except (ValueError, IndexError, TypeError, struct.error):
+        return None
+
+
+def read_members(client: KafkaClient, groups: Sequence[ListedGroup], wanted: Wanted) -> dict[str, list[Row] | Failure]:
+    """The rows of each group, or the Failure that kept it from being described."""
+    listed = {g.group_id: g for g in groups}
+
+    def ask(broker: int | None, names: Sequence[str]) -> Asked[str]:
+        return _describe(broker, [listed[name] for name in names], wanted)
+
+    return client.ask_all({g.group_id: g.coordinator for g in groups}, ask, client.coordinators)
+
+
 class GroupMembersReader(KafkaReader):
     """By coordinator and chunk of groups."""
 
@@ -106,20 +148,12 @@ class GroupMembersReader(KafkaReader):
     def fetch(self, client: KafkaClient, chunk: Chunk) -> Iterator[Columns]:
         """A group that could not be described is one row with its listed state and its error."""
         listed = {g.group_id: g for g in chunk.items if isinstance(g, ListedGroup)}
+        answers = read_members(client, [*listed.values()], self.options.topics.matcher())
+        yield member_columns(chunk.items, answers)
 
-        wanted = self.options.topics.matcher()
-
-        def ask(broker: int | None, groups: Sequence[str]) -> Mapping[str, Any]:
-            return _ask(client, broker, [listed[g] for g in groups], wanted)
-
-        places = {g.group_id: g.coordinator for g in listed.values()}
-        answers = client.ask_all(places, ask, client.coordinators)
-        yield _columns([*_unlisted(chunk), *(row for g, a in answers.items() for row in _rows(listed[g], a))])
-
-    def unread(self, chunk: Chunk, reason: ClusterError) -> Columns:
+    def unread(self, chunk: Chunk, reason: ClusterError) -> Iterator[Columns]:
         """One row for each group."""
-        listed = [i for i in chunk.items if isinstance(i, ListedGroup)]
-        return _columns([*_unlisted(chunk), *(row for g in listed for row in _rows(g, Failure(UNREACHABLE)))])
+        yield member_columns(chunk.items, {})
 
 
 class GroupMembersSource(KafkaSource):
@@ -134,41 +168,55 @@ class GroupMembersSource(KafkaSource):
         return "kafka_group_members"
 
 
-def _ask(client: KafkaClient, broker: int | None, groups: Sequence[ListedGroup], wanted: Wanted) -> dict[str, Any]:
+def _describe(broker: int | None, groups: Sequence[ListedGroup], wanted: Wanted) -> Asked[str]:
+    """The requests for some groups of one coordinator: by type, as each type has an API of its own."""
     classic = [g.group_id for g in groups if g.group_type in (None, CLASSIC)]
     modern = [g.group_id for g in groups if g.group_type == CONSUMER]
-    others = {g.group_id: [{"state": g.state, "protocol": g.protocol}] for g in groups}
-    answers: dict[str, Any] = {g: rows for g, rows in others.items() if g not in {*classic, *modern}}
+    asked: list[tuple[list[str], Any, Callable[[Any, Wanted], list[Row] | Failure]]] = []
     if classic:
         request = DescribeGroupsRequest(groups=classic, include_authorized_operations=False)
-        answers |= _describe(client, broker, classic, request, lambda group: parse_classic(group, wanted))
+        asked.append((classic, request, parse_classic))
     if modern:
         request = ConsumerGroupDescribeRequest(group_ids=modern, include_authorized_operations=False)
-        answers |= _describe(client, broker, modern, request, lambda group: parse_consumer(group, wanted))
-    return answers
+        asked.append((modern, request, parse_consumer))
+
+    def parse(replies: Sequence[Reply]) -> dict[str, list[Row] | Failure]:
+        found: dict[str, list[Row] | Failure] = {
+            g.group_id: [{"state": g.state, "protocol": g.protocol}]
+            for g in groups
+            if g.group_type not in (None, CLASSIC, CONSUMER)
+        }
+        for (names, _, parse_group), (answer, arrived_at) in zip(asked, replies, strict=True):
+            if isinstance(answer, Failure):
+                found |= dict.fromkeys(names, answer)
+            else:
+                found |= {g.group_id: _stamped(parse_group(g, wanted), broker, arrived_at) for g in answer.groups}
+        return found
+
+    return [request for _, request, _ in asked], parse
 
 
-def _describe(
-    client: KafkaClient, broker: int | None, groups: Sequence[str], request: Any, parse: Any
-) -> dict[str, Any]:
-    answer = client.exchange([(broker, request)])[0]
-    if isinstance(answer, Failure):
-        return dict.fromkeys(groups, answer)
-    return {g.group_id: parse(g) for g in answer.groups}
+def _stamped(rows: list[Row] | Failure, coordinator: int | None, arrived_at: datetime) -> list[Row] | Failure:
+    if isinstance(rows, Failure):
+        return rows
+    return [row | {"captured_at": arrived_at, "coordinator": coordinator} for row in rows]
 
 
-def _unlisted(chunk: Chunk) -> list[Row]:
-    return [{"error": i.error} for i in chunk.items if isinstance(i, Unlisted)]
+def member_columns(items: Sequence[ListedGroup | Unlisted], answers: Mapping[str, list[Row] | Failure]) -> Columns:
+    """The rows of groups in columns; a group without an answer could not be reached."""
+    rows: list[Row] = [{"error": i.error} for i in items if isinstance(i, Unlisted)]
+    for group in items:
+        if isinstance(group, ListedGroup):
+            rows += _rows(group, answers.get(group.group_id, Failure(UNREACHABLE)))
+    at = now()
+    return {
+        name: [row.get(name, at if name == "captured_at" else None) for row in rows]
+        for name in GROUP_MEMBERS.observed.names
+    }
 
 
-def _rows(group: ListedGroup, answer: Any) -> list[Row]:
-    listed = {"group_id": group.group_id, "group_type": group.group_type}
+def _rows(group: ListedGroup, answer: list[Row] | Failure) -> list[Row]:
+    listed = {"group_id": group.group_id, "group_type": group.group_type, "coordinator": group.coordinator}
     if isinstance(answer, Failure):
         return [listed | {"state": group.state, "protocol": group.protocol, "error": answer.error}]
     return [listed | row for row in answer]
-
-
-def _columns(rows: Sequence[Row]) -> Columns:
-    captured_at = now()
-    stamped = [row | {"captured_at": captured_at} for row in rows]
-    return {name: [row.get(name) for row in stamped] for name in GROUP_MEMBERS.observed.names}

@@ -32,14 +32,16 @@ def list_groups(client: KafkaClient) -> tuple[list[ListedGroup], list[Unlisted]]
     """The groups that the filter selects, by name, and what could not be listed.
 
     A broker lists the groups that it coordinates. Groups whose partition of __consumer_offsets has no leader are listed
-    by nobody: each such partition counts as unlisted too.
+    by nobody: each such partition counts as unlisted too. While a coordinator loads, brokers before 4.0 list the groups
+    that are loaded beside the error: these are kept, and the error counts.
     """
     answers = client.ask_each(client.brokers(), ListGroupsRequest)
     groups: dict[str, ListedGroup] = {}
     unlisted = [Unlisted(a.error) for a in answers.values() if isinstance(a, Failure)]
     for broker, answer in answers.items():
-        if not isinstance(answer, Failure):
-            groups |= {g.group_id: _listed(g, broker) for g in answer.groups}
+        found = answer.partial if isinstance(answer, Failure) else answer
+        if found is not None:
+            groups |= {g.group_id: _listed(g, broker) for g in found.groups}
     names = client.options.groups.select(groups)
     return [groups[name] for name in names], unlisted + _without_coordinator(client)
 

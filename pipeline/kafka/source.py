@@ -36,12 +36,21 @@ Columns = Mapping[str, Sequence[Any]]
 
 @dataclass
 class Chunk(InputPartition):
-    """What one executor task reads: items of one broker. `planned` counts the requests that planning took."""
+    """What one executor task reads: items of one broker, or of several, and partitions with their placements.
+
+    `planned` counts the requests that planning took.
+    """
 
     broker: int | None
     address: str | None
     items: Sequence[Any]
     planned: Mapping[int, int] = field(default_factory=dict)
+    placements: Mapping[Any, Any] = field(default_factory=dict)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether there is anything to read."""
+        return bool(self.items or self.placements)
 
 
 class KafkaSource(DataSource):
@@ -76,9 +85,13 @@ class KafkaReader(DataSourceReader):
         """The rows of one chunk, in columns. What cannot be read is a row with its error."""
         raise NotImplementedError
 
-    def unread(self, chunk: Chunk, reason: ClusterError) -> Columns:
+    def unread(self, chunk: Chunk, reason: ClusterError) -> Iterator[Columns]:
         """The rows that stand for a chunk when the cluster cannot be reached (any more)."""
         raise NotImplementedError
+
+    def counted(self, requests: Mapping[int, int]) -> Columns:
+        """The rows that count requests by broker."""
+        return {"request_broker": [*requests], "requests": [*requests.values()]}
 
     def partitions(self) -> Sequence[InputPartition]:
         """Raises ClusterError where no bootstrap server answers."""
@@ -101,16 +114,17 @@ class KafkaReader(DataSourceReader):
 
     def _read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
         requests = Counter(chunk.planned)
-        if chunk.items:
+        if chunk.has_work:
             try:
                 with KafkaClient(self.options, [chunk.address] if chunk.address else []) as client:
                     for columns in self.fetch(client, chunk):
                         yield from self._batches(columns)
                     requests += client.requests
             except ClusterError as reason:
-                yield from self._batches(self.unread(chunk, reason))
+                for columns in self.unread(chunk, reason):
+                    yield from self._batches(columns)
         if self.options.count_requests:
-            yield from self._batches({"request_broker": [*requests], "requests": [*requests.values()]})
+            yield from self._batches(self.counted(requests))
 
     def _batches(self, columns: Columns) -> Iterator[pa.RecordBatch]:
         schema = to_arrow_schema(self.schema, timezone="UTC")

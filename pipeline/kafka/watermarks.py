@@ -1,23 +1,25 @@
 """Data source `kafka_watermarks`: the ends of every partition's log, its size, its newest record.
 
-One task asks one leader. All requests go out on one connection, which a broker answers one after the other, so their
-order is the order of reading: log start first and log end last, so that a moving log cannot turn the ladder upside
-down.
+All requests to a leader go out on one connection, which a broker answers one after the other, so their order is the
+order of reading. A trailing end is read after the end that it follows: a last stable offset read after the high
+watermark that is not below it proves that no transaction is open, and a high watermark read after the log end that is
+not below it proves that all is replicated.
 """
 
 from __future__ import annotations
 
 import base64
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby, islice
 from typing import Any, NamedTuple
 
 from kafka.protocol.admin import DescribeConfigsRequest, DescribeLogDirsRequest
 from kafka.protocol.consumer import ListOffsetsRequest
 
 from pipeline.errors import ClusterError
-from pipeline.kafka.client import Failure, KafkaClient, error_name, in_chunks
+from pipeline.kafka.client import Asked, Failure, KafkaClient, Reply, error_name, in_chunks
 from pipeline.kafka.source import UNREACHABLE, Chunk, Columns, KafkaReader, KafkaSource, known, now
 from pipeline.tables import WATERMARKS
 
@@ -26,8 +28,17 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL = -1, -2, -3, -4
 CONSUMER, DEBUGGING_CONSUMER = -1, -2
 """Replica ids: to the debugging consumer a leader tells its log end offset (ReplicaManager.fetchOffset)."""
 
+REMOTE = "remote://"
+LEADER_AND_ISR = 4
+"""An API between brokers, which Kafka lists while it runs with ZooKeeper."""
+
 _TOPIC_RESOURCE = 2
+_EPOCHS_SINCE = 9
 _CONFIGS = {"cleanup.policy": "cleanup_policy", "message.timestamp.type": "timestamp_type"}
+
+
+PARTITIONS_AT_ONCE = 2_000
+"""How many partitions a leader is asked for together: what is read of one of them is then of one moment."""
 
 
 class Question(NamedTuple):
@@ -39,16 +50,22 @@ class Question(NamedTuple):
     since: int = 1
 
 
-RUNGS = {
+STARTS = {
     "log_start_offset": Question(EARLIEST),
     "local_log_start_offset": Question(EARLIEST_LOCAL, since=8),
-    "last_stable_offset": Question(LATEST, READ_COMMITTED, since=2),
-    "high_watermark": Question(LATEST),
 }
-LOG_END = Question(LATEST, replica=DEBUGGING_CONSUMER)
-NEWEST = Question(MAX_TIMESTAMP, since=7)
+ENDS = {
+    "high_watermark": Question(LATEST),
+    "last_stable_offset": Question(LATEST, READ_COMMITTED, since=2),
+}
+BEYOND = {
+    "log_end_offset": Question(LATEST, replica=DEBUGGING_CONSUMER),
+    "high_watermark_after": Question(LATEST),
+}
+# As a consumer one would be answered nothing while the newest record is not replicated yet.
+NEWEST = Question(MAX_TIMESTAMP, replica=DEBUGGING_CONSUMER, since=7)
 
-REQUIRED = ("log_start_offset", "last_stable_offset", "high_watermark", "log_end_offset")
+REQUIRED = ("log_start_offset", "high_watermark")
 """What a row cannot do without. Any other column that a broker refuses is NULL, and the row stays."""
 
 
@@ -61,11 +78,12 @@ class TopicPartition(NamedTuple):
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a partition is, as the metadata says."""
+    """Where a partition is, as the metadata says. `fence` is the epoch that a leader is asked by, -1 = none."""
 
     topic_id: str | None
     leader: int
     leader_epoch: int
+    fence: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     error: str | None
@@ -87,11 +105,14 @@ def base64_id(topic_id: Any) -> str | None:
 
 def parse_metadata(response: Any) -> dict[TopicPartition, Placement]:
     """The placement of every partition of every readable topic in a MetadataResponse."""
+    # Before version 9 a broker may tell an epoch of before its restart (KAFKA-9212), and be refused by itself.
+    has_epochs = response.API_VERSION >= _EPOCHS_SINCE
     return {
         TopicPartition(topic.name, p.partition_index): Placement(
             base64_id(topic.topic_id),
             p.leader_id,
             p.leader_epoch,
+            p.leader_epoch if has_epochs else -1,
             tuple(p.replica_nodes),
             tuple(p.isr_nodes),
             error_name(p.error_code),
@@ -110,16 +131,27 @@ def by_topic(partitions: Sequence[TopicPartition]) -> dict[str, list[int]]:
     return grouped
 
 
-def list_offsets(question: Question, topics: Mapping[str, Sequence[int]]) -> Any:
-    """ListOffsets for one question about many partitions."""
+def list_offsets(question: Question, partitions: Mapping[TopicPartition, int]) -> Any:
+    """ListOffsets for one question about many partitions, by the leader epoch that the metadata knows (-1 = none).
+
+    A broker that has another epoch refuses: one that was deposed must not answer for the leader.
+    """
     topic = ListOffsetsRequest.ListOffsetsTopic
     partition = topic.ListOffsetsPartition
     return ListOffsetsRequest(
         replica_id=question.replica,
         isolation_level=question.isolation,
         topics=[
-            topic(name=name, partitions=[partition(partition_index=p, timestamp=question.timestamp) for p in ps])
-            for name, ps in topics.items()
+            topic(
+                name=name,
+                partitions=[
+                    partition(
+                        partition_index=p.partition, current_leader_epoch=partitions[p], timestamp=question.timestamp
+                    )
+                    for p in its
+                ],
+            )
+            for name, its in groupby(partitions, key=lambda p: p.topic)
         ],
         min_version=question.since,
     )
@@ -143,19 +175,23 @@ def describe_configs(topics: Mapping[str, Sequence[int]]) -> Any:
 
 
 def parse_offsets(answer: Any) -> dict[TopicPartition, Any]:
-    """ListOffsetsResponse → partition → its row of the response."""
-    if isinstance(answer, Failure):
+    """ListOffsetsResponse → partition → its row of the response. Empty where there is none."""
+    if answer is None or isinstance(answer, Failure):
         return {}
     return {TopicPartition(t.name, p.partition_index): p for t in answer.topics for p in t.partitions}
 
 
 def parse_sizes(answer: Any) -> dict[TopicPartition, int]:
-    """DescribeLogDirsResponse → partition → bytes of its current log. Empty where the broker refuses."""
+    """DescribeLogDirsResponse → partition → bytes of its current log. Empty where the broker refuses.
+
+    Redpanda lists a bucket of tiered storage as one directory more, whose sizes are not those of the disk.
+    """
     if isinstance(answer, Failure):
         return {}
     return {
         TopicPartition(t.name, p.partition_index): p.partition_size
         for directory in answer.results
+        if not directory.log_dir.startswith(REMOTE)
         for t in directory.topics
         for p in t.partitions
         if not p.is_future_key
@@ -173,52 +209,160 @@ def parse_configs(answer: Any) -> dict[str, dict[str, str]]:
     }
 
 
-def requests(topics: Mapping[str, Sequence[int]], version: int) -> dict[str, Any]:
+def has_log_end(versions: Mapping[int, int] | None) -> bool:
+    """Whether a broker of these APIs (key → version) gives the debugging consumer the log end.
+
+    Redpanda answers the high watermark. It has ListOffsets up to version 4, as Kafka 2.1 has; but no Kafka of that age
+    is without the APIs between brokers.
+    """
+    if versions is None:
+        return True
+    return versions.get(ListOffsetsRequest.API_KEY, 0) >= NEWEST.since or LEADER_AND_ISR in versions
+
+
+Read = dict[str, Any]
+"""The observed columns of a partition."""
+
+
+def read_ends(
+    client: KafkaClient, placements: dict[TopicPartition, Placement], whole: Container[TopicPartition]
+) -> dict[TopicPartition, Read | Failure]:
+    """The ends of all partitions, read at their leaders at once; of those in `whole` also log start, log end and size.
+
+    `placements` are brought up to date where a partition has moved.
+    """
+
+    def locate(partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int | Failure | None]:
+        return located(client, placements, partitions)
+
+    def ask(leader: int | None, partitions: Sequence[TopicPartition]) -> Asked[TopicPartition]:
+        supported, version = client.supported(leader), client.version(ListOffsetsRequest, leader) or 0
+        parts = list(in_chunks(sorted(partitions), PARTITIONS_AT_ONCE))
+        asked = [_requests({p: placements[p].fence for p in part}, whole, supported, version) for part in parts]
+
+        def parse(replies: Sequence[Reply]) -> dict[TopicPartition, Read | Failure]:
+            left = iter(replies)
+            found: dict[TopicPartition, Read | Failure] = {}
+            for part, requests in zip(parts, asked, strict=True):
+                found |= _parse(dict(zip(requests, islice(left, len(requests)), strict=True)), part, whole)
+            return found
+
+        return [request for requests in asked for request in requests.values()], parse
+
+    return client.ask_all({p: placements[p].place() for p in placements}, ask, locate)
+
+
+def read_rest(
+    client: KafkaClient, placements: dict[TopicPartition, Placement], rows: Mapping[TopicPartition, Read]
+) -> dict[TopicPartition, Read]:
+    """What may be read a little later.
+
+    The newest record, the topic's settings, and once more the high watermark of a log whose end was not replicated.
+    """
+    epochs = {p: placements[p].fence for p in sorted(rows)}
+    unreplicated = {p: epoch for p, epoch in epochs.items() if not _is_replicated(rows[p])}
+
+    def ask(leader: int | None, partitions: Sequence[TopicPartition]) -> Asked[TopicPartition]:
+        its = {p: epochs[p] for p in sorted(partitions)}
+        behind = {p: epoch for p, epoch in its.items() if p in unreplicated}
+        version = client.version(ListOffsetsRequest, leader) or 0
+        asked = {
+            **({"high_watermark_after": list_offsets(BEYOND["high_watermark_after"], behind)} if behind else {}),
+            **({"newest": list_offsets(NEWEST, its)} if version >= NEWEST.since else {}),
+            "configs": describe_configs(by_topic([*its])),
+        }
+
+        def parse(replies: Sequence[Reply]) -> dict[TopicPartition, Any]:
+            answers = {name: reply.answer for name, reply in zip(asked, replies, strict=True)}
+            newest = parse_offsets(answers.get("newest"))
+            after = parse_offsets(answers.get("high_watermark_after"))
+            configs = parse_configs(answers["configs"])
+            return {
+                p: _newest(newest.get(p)) | _still_later(after.get(p)) | configs.get(p.topic, {}) for p in partitions
+            }
+
+        return [*asked.values()], parse
+
+    found = client.ask_all({p: placements[p].place() for p in rows}, ask, dict.fromkeys)
+    return {p: {} if isinstance(more, Failure) else more for p, more in found.items()}
+
+
+def _requests(
+    epochs: Mapping[TopicPartition, int],
+    whole: Container[TopicPartition],
+    supported: Mapping[int, int] | None,
+    version: int,
+) -> dict[str, Any]:
     """What to ask a leader whose ListOffsets goes up to `version`, in the order of reading, by name."""
-    offsets = {name: list_offsets(q, topics) for name, q in RUNGS.items() if q.since <= version}
+    own = {p: epoch for p, epoch in epochs.items() if p in whole}
+
+    def offsets(questions: Mapping[str, Question], partitions: Mapping[TopicPartition, int]) -> dict[str, Any]:
+        return {name: list_offsets(q, partitions) for name, q in questions.items() if q.since <= version}
+
+    if not own:
+        return offsets(ENDS, epochs)
+    topics = by_topic([*own])
     return {
-        **offsets,
-        # The size is read before and after the log end: what it changed by is how far it may be off.
+        # The size is read before and after the offsets: what it changed by is how far it may be off.
         "size_before": describe_log_dirs(topics),
-        "log_end_offset": list_offsets(LOG_END, topics),
+        **offsets(STARTS, own),
+        **offsets(ENDS, epochs),
+        **(offsets(BEYOND, own) if has_log_end(supported) else {}),
         "size_after": describe_log_dirs(topics),
-        **({"newest": list_offsets(NEWEST, topics)} if NEWEST.since <= version else {}),
-        "configs": describe_configs(topics),
     }
 
 
-def parse(answers: Mapping[str, Any], partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Any]:
+def _parse(
+    replies: Mapping[str, Reply], partitions: Sequence[TopicPartition], whole: Container[TopicPartition]
+) -> dict[TopicPartition, Read | Failure]:
     """The observed columns of every partition, or the Failure that kept it from being read."""
-    asked = {name: answers[name] for name in (*RUNGS, "log_end_offset", "newest") if name in answers}
+    asked = {name: reply.answer for name, reply in replies.items() if name in {*STARTS, *ENDS, *BEYOND}}
     offsets = {name: parse_offsets(answer) for name, answer in asked.items()}
-    before, after = parse_sizes(answers["size_before"]), parse_sizes(answers["size_after"])
-    configs = parse_configs(answers["configs"])
-    captured_at = now()
-    rows: dict[TopicPartition, Any] = {}
+    before, after = (parse_sizes(replies[n].answer) if n in replies else {} for n in ("size_before", "size_after"))
+    rows: dict[TopicPartition, Read | Failure] = {}
     for p in partitions:
-        found = {name: offset.get(p) for name, offset in offsets.items()}
-        rows[p] = _first_failure(asked, found) or {
-            "captured_at": captured_at,
-            **{name: _offset(found.get(name)) for name in (*RUNGS, "log_end_offset")},
-            **_newest(found.get("newest")),
-            **_size(before.get(p), after.get(p)),
-            **configs.get(p.topic, {}),
+        found = {name: offsets[name].get(p) for name in (asked if p in whole else ENDS) if name in asked}
+        failure = _first_failure(asked, found)
+        rows[p] = failure or {
+            "captured_at": replies["high_watermark"].arrived_at,
+            **{name: _offset(row) for name, row in found.items()},
+            **(_size(before.get(p), after.get(p)) if p in whole else {}),
         }
-    return rows
+    return {p: row if isinstance(row, Failure) else _in_order(row) for p, row in rows.items()}
 
 
 def _first_failure(answers: Mapping[str, Any], found: Mapping[str, Any]) -> Failure | None:
-    for name in REQUIRED:
-        if name not in answers:
-            continue
-        if isinstance(answers[name], Failure):
-            failure: Failure = answers[name]
+    """The failure of a column that is required, or that may be answered when asked again."""
+    for name, row in found.items():
+        failure = _failure(answers[name], row)
+        if failure and (name in REQUIRED or failure.is_retriable):
             return failure
-        row = found[name]
-        error = "UNKNOWN_TOPIC_OR_PARTITION" if row is None else error_name(row.error_code)
-        if error:
-            return Failure(error)
     return None
+
+
+def _failure(answer: Any, row: Any) -> Failure | None:
+    if isinstance(answer, Failure):
+        return answer
+    if row is None:  # the broker left the partition out
+        return Failure("UNKNOWN_TOPIC_OR_PARTITION")
+    error = error_name(row.error_code)
+    return Failure(error) if error else None
+
+
+def _in_order(row: Read) -> Read:
+    """As of the high watermark: what is stable later was at most as far then."""
+    stable, high = row.get("last_stable_offset"), row["high_watermark"]
+    return row if stable is None or high is None else row | {"last_stable_offset": min(stable, high)}
+
+
+def _is_replicated(row: Read) -> bool:
+    end, high = row.get("log_end_offset"), row.get("high_watermark_after")
+    return end is None or high is None or high >= end
+
+
+def _still_later(row: Any) -> Read:
+    offset = _offset(row)
+    return {} if offset is None else {"high_watermark_after": offset}
 
 
 def _offset(row: Any) -> int | None:
@@ -237,18 +381,54 @@ def _size(before: int | None, after: int | None) -> dict[str, int | None]:
     return {"log_bytes": after, "log_bytes_error": abs(after - before)}
 
 
+def located(
+    client: KafkaClient, placements: dict[TopicPartition, Placement], partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, int | Failure | None]:
+    """Where partitions are now: the leader or a Failure. `placements` are brought up to date."""
+    response = client.metadata(sorted({p.topic for p in partitions}))
+    if isinstance(response, Failure):
+        return dict.fromkeys(partitions, response)
+    gone = Failure("UNKNOWN_TOPIC_OR_PARTITION", is_final=True)
+    found = parse_metadata(response)
+    placements.update({p: found[p] for p in partitions if p in found})
+    return {p: found[p].place() if p in found else gone for p in partitions}
+
+
+def read_partitions(
+    client: KafkaClient, placements: dict[TopicPartition, Placement]
+) -> dict[TopicPartition, Read | Failure]:
+    """All observed columns of partitions. `placements` are brought up to date where one has moved."""
+    return with_rest(client, placements, read_ends(client, placements, placements.copy()))
+
+
+def with_rest(
+    client: KafkaClient, placements: dict[TopicPartition, Placement], answers: Mapping[TopicPartition, Read | Failure]
+) -> dict[TopicPartition, Read | Failure]:
+    """The answers for `placements`, those that could be read with all columns."""
+    its = {p: answers[p] for p in placements}
+    read = {p: row for p, row in its.items() if not isinstance(row, Failure)}
+    rest = read_rest(client, placements, read) if read else {}
+    return its | {p: row | rest[p] for p, row in read.items()}
+
+
+def all_placements(client: KafkaClient) -> dict[TopicPartition, Placement]:
+    """Every partition of the topics that the filter selects. Raises ClusterError where the metadata cannot be read."""
+    response = client.metadata(None)
+    if isinstance(response, Failure):
+        raise ClusterError(f"the cluster's metadata cannot be read: {response.error}")
+    placements = parse_metadata(response)
+    topics = set(client.options.topics.select({p.topic for p in placements}))
+    return {p: placement for p, placement in placements.items() if p.topic in topics}
+
+
 class WatermarksReader(KafkaReader):
     """By leader and chunk of partitions."""
 
     def plan(self, client: KafkaClient) -> list[Chunk]:
         """Reads the metadata of all topics; the filter is applied before anything else is asked."""
-        response = client.metadata(None)
-        if isinstance(response, Failure):
-            raise ClusterError(f"the cluster's metadata cannot be read: {response.error}")
-        placements = parse_metadata(response)
-        topics = set(self.options.topics.select({p.topic for p in placements}))
+        placements = all_placements(client)
         by_leader: dict[int, list[tuple[TopicPartition, Placement]]] = {}
-        for partition in sorted(p for p in placements if p.topic in topics):
+        for partition in sorted(placements):
             by_leader.setdefault(placements[partition].leader, []).append((partition, placements[partition]))
         addresses = client.brokers()
         return [
@@ -260,27 +440,12 @@ class WatermarksReader(KafkaReader):
     def fetch(self, client: KafkaClient, chunk: Chunk) -> Iterator[Columns]:
         """A partition that could not be read is one row with its placement and its error."""
         placements: dict[TopicPartition, Placement] = dict(chunk.items)
+        answers = read_partitions(client, placements)
+        yield watermark_columns(placements, answers)
 
-        def locate(partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int | Failure | None]:
-            response = client.metadata(sorted({p.topic for p in partitions}))
-            if isinstance(response, Failure):
-                return dict.fromkeys(partitions, response)
-            gone = Failure("UNKNOWN_TOPIC_OR_PARTITION", is_final=True)
-            found = parse_metadata(response)
-            placements.update({p: found[p] for p in partitions if p in found})
-            return {p: found[p].place() if p in found else gone for p in partitions}
-
-        def ask(leader: int | None, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Any]:
-            asked = requests(by_topic(partitions), client.version(ListOffsetsRequest) or 0)
-            answers = client.exchange([(leader, request) for request in asked.values()])
-            return parse(dict(zip(asked, answers, strict=True)), partitions)
-
-        answers = client.ask_all({p: m.place() for p, m in placements.items()}, ask, locate)
-        yield _columns(placements, answers)
-
-    def unread(self, chunk: Chunk, reason: ClusterError) -> Columns:
+    def unread(self, chunk: Chunk, reason: ClusterError) -> Iterator[Columns]:
         """One row for each partition."""
-        return _columns(dict(chunk.items), {p: Failure(UNREACHABLE) for p, _ in chunk.items})
+        yield watermark_columns(dict(chunk.items), {p: Failure(UNREACHABLE) for p, _ in chunk.items})
 
 
 class WatermarksSource(KafkaSource):
@@ -295,12 +460,15 @@ class WatermarksSource(KafkaSource):
         return "kafka_watermarks"
 
 
-def _columns(placements: Mapping[TopicPartition, Placement], answers: Mapping[TopicPartition, Any]) -> Columns:
+def watermark_columns(
+    placements: Mapping[TopicPartition, Placement], answers: Mapping[TopicPartition, Read | Failure]
+) -> Columns:
+    """The rows of partitions in columns."""
     rows = [_row(p, placements[p], answers[p]) for p in sorted(answers)]
     return {name: [row.get(name) for row in rows] for name in WATERMARKS.observed.names}
 
 
-def _row(partition: TopicPartition, placement: Placement, answer: Any) -> dict[str, Any]:
+def _row(partition: TopicPartition, placement: Placement, answer: Read | Failure) -> dict[str, Any]:
     observed = {"captured_at": now(), "error": answer.error} if isinstance(answer, Failure) else answer
     return {
         "topic": partition.topic,

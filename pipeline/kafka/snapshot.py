@@ -1,0 +1,266 @@
+"""Data source `kafka_snapshot`: members, commits and watermarks of a cluster, read together.
+
+What a log gains between the reading of a commit and that of its log's end looks like lag. So a task reads the groups
+and partitions of its chunk in slices, and each slice in three rounds that follow one another at once: the commits, the
+ends of their logs, the commits again. The group had committed no less than `earlier_offset` and no more than
+`committed_offset` when the ends were read, whatever moved meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import ceil
+from typing import Any, ClassVar
+
+from pyspark.sql.types import StringType, StructField, StructType
+
+from pipeline.errors import ClusterError
+from pipeline.kafka.client import Failure, KafkaClient, in_chunks
+from pipeline.kafka.committed_offsets import (
+    Partitions,
+    commit_columns,
+    keeps_offsets,
+    read_commits,
+    unread_commits,
+)
+from pipeline.kafka.group_members import Row, member_columns, read_members
+from pipeline.kafka.groups import ListedGroup, list_groups
+from pipeline.kafka.source import UNREACHABLE, Chunk, Columns, KafkaReader, KafkaSource
+from pipeline.kafka.watermarks import (
+    PARTITIONS_AT_ONCE,
+    Placement,
+    Read,
+    TopicPartition,
+    all_placements,
+    by_topic,
+    located,
+    read_ends,
+    read_partitions,
+    watermark_columns,
+    with_rest,
+)
+from pipeline.tables import BRONZE, COMMITTED_OFFSETS, GROUP_MEMBERS, WATERMARKS
+
+KIND = "kind"
+REQUESTS = "requests"
+"""The kind of the rows that count requests; a row of any other kind is of the bronze table with that name."""
+
+GROUPS_AT_ONCE = 25
+
+Commits = dict[str, "Columns | Failure"]
+
+
+def _merged() -> StructType:
+    """The columns of all bronze tables; a row has those of its kind."""
+    fields = {f.name: f for table in BRONZE for f in table.observed.fields}
+    return StructType([StructField(KIND, StringType()), *fields.values()])
+
+
+class SnapshotReader(KafkaReader):
+    """By chunk of groups and partitions. A cluster with fewer than fill one is read in one task."""
+
+    def plan(self, client: KafkaClient) -> list[Chunk]:
+        """Reads the metadata and lists the groups, once; the filters are applied before anything else is asked."""
+        placements = all_placements(client)
+        groups, unlisted = list_groups(client)
+        groups.sort(key=lambda g: (g.coordinator, g.group_id))
+        partitions = sorted(placements, key=lambda p: (placements[p].leader, p))
+        tasks = max(
+            1,
+            ceil(len(groups) / self.options.groups_per_task),
+            ceil(len(partitions) / self.options.partitions_per_task),
+        )
+        return [
+            Chunk(
+                None,
+                None,
+                [*_share(groups, number, tasks), *(unlisted if number == 0 else ())],
+                placements={p: placements[p] for p in _share(partitions, number, tasks)},
+            )
+            for number in range(tasks)
+        ]
+
+    def fetch(self, client: KafkaClient, chunk: Chunk) -> Iterator[Columns]:
+        """What cannot be read is a row with its error."""
+        listed = [g for g in chunk.items if isinstance(g, ListedGroup)]
+        members = read_members(client, listed, self.options.topics.matcher())
+        yield _of(GROUP_MEMBERS.name, member_columns(chunk.items, members))
+        reading = _Reading(client, dict(chunk.placements), members)
+        for groups in in_chunks((g for g in listed if keeps_offsets(g)), GROUPS_AT_ONCE):
+            for columns in reading.commits(groups):
+                yield _of(COMMITTED_OFFSETS.name, columns)
+        for columns in commit_columns({}, chunk.items):
+            yield _of(COMMITTED_OFFSETS.name, columns)
+        reading.rest()
+        yield _of(WATERMARKS.name, watermark_columns(reading.placements, reading.watermarks))
+
+    def unread(self, chunk: Chunk, reason: ClusterError) -> Iterator[Columns]:
+        """One row for each group and kind, and for each partition."""
+        yield _of(GROUP_MEMBERS.name, member_columns(chunk.items, {}))
+        yield _of(COMMITTED_OFFSETS.name, unread_commits(chunk.items))
+        failed = dict.fromkeys(chunk.placements, Failure(UNREACHABLE))
+        yield _of(WATERMARKS.name, watermark_columns(chunk.placements, failed))
+
+    def counted(self, requests: Mapping[int, int]) -> Columns:
+        """The rows that count requests, with their kind."""
+        return _of(REQUESTS, super().counted(requests))
+
+
+class SnapshotSource(KafkaSource):
+    """Columns: kind, and those of the tables `committed_offsets`, `group_members` and `watermarks`."""
+
+    observed: ClassVar[StructType] = _merged()
+    reader_class = SnapshotReader
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "kafka_snapshot"
+
+
+class _Reading:
+    """The commits and partitions of one chunk, slice by slice. A partition's row is read with its first commit."""
+
+    def __init__(
+        self,
+        client: KafkaClient,
+        placements: dict[TopicPartition, Placement],
+        members: Mapping[str, list[Row] | Failure],
+    ) -> None:
+        self.client = client
+        self.placements = placements
+        self.watermarks: dict[TopicPartition, Read | Failure] = {}
+        self.elsewhere: dict[TopicPartition, Placement] = {}
+        """Partitions whose row another task reads."""
+        self.completed: set[TopicPartition] = set()
+        self.members = members
+        self.wanted = client.options.topics.matcher()
+
+    def commits(self, groups: Sequence[ListedGroup]) -> Iterator[Columns]:
+        """The commits of some groups, between which the ends of their logs are read."""
+        coordinators = {g.group_id: g.coordinator for g in groups}
+        earlier = read_commits(self.client, coordinators, self.wanted)
+        found: Commits = {}
+        for some in _slices(earlier):
+            ends = self.ends({p for group in some for p in _partitions(earlier[group])})
+            later = read_commits(self.client, {group: coordinators[group] for group in some}, self.wanted)
+            found |= {g: _joined(earlier[g], later[g], ends) for g in some}
+            self.complete(ends)
+        yield from commit_columns(earlier | found)
+        yield from commit_columns(self.hidden(coordinators))
+
+    def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Read | Failure]:
+        """The ends of logs, read now. A partition of this chunk that was not read yet is read whole."""
+        placements = self.placed(partitions)
+        whole = {p for p in placements if p in self.placements and p not in self.watermarks}
+        ends = read_ends(self.client, placements, whole)
+        self.placements.update({p: placements[p] for p in whole})
+        self.watermarks.update({p: ends[p] for p in whole})
+        return ends
+
+    def placed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Placement]:
+        """Where partitions are; those that the cluster does not list are left out."""
+        wanted = set(partitions)
+        unknown = wanted - self.placements.keys() - self.elsewhere.keys()
+        if unknown:
+            located(self.client, self.elsewhere, sorted(unknown))
+        return {p: place for p in wanted if (place := self.placements.get(p) or self.elsewhere.get(p))}
+
+    def complete(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read what may be read later of the partitions whose row was begun."""
+        begun = {p: self.placements[p] for p in partitions if p in self.placements and p not in self.completed}
+        self.watermarks |= with_rest(self.client, begun, self.watermarks)
+        self.completed |= begun.keys()
+
+    def rest(self) -> None:
+        """Read the partitions that no commit led to."""
+        left = {p: place for p, place in self.placements.items() if p not in self.watermarks}
+        self.watermarks |= read_partitions(self.client, left)
+        self.placements.update(left)
+
+    def hidden(self, coordinators: Mapping[str, int]) -> Commits:
+        """The commits that Kafka leaves out in silence: in topics that may not be described.
+
+        Members' assignments name the partitions, and asked by name Kafka says why it does not answer.
+        """
+        named: dict[str, Partitions] = {}
+        for group in coordinators:
+            held = {_partition_of(row) for row in _rows(self.members.get(group)) if row.get("topic")}
+            unseen = held - self.placed(held).keys()
+            if unseen:
+                named[group] = by_topic(sorted(unseen))
+        if not named:
+            return {}
+        answers = read_commits(self.client, {g: coordinators[g] for g in named}, self.wanted, named)
+        return {g: a if isinstance(a, Failure) else _refused(a) for g, a in answers.items()}
+
+
+def _share(items: Sequence[Any], number: int, of: int) -> Sequence[Any]:
+    """The part `number` of `of` parts of about equal size."""
+    return items[len(items) * number // of : len(items) * (number + 1) // of]
+
+
+def _of(kind: str, columns: Columns) -> Columns:
+    rows = max(map(len, columns.values()), default=0)
+    return {KIND: [kind] * rows, **columns}
+
+
+def _rows(answer: list[Row] | Failure | None) -> list[Row]:
+    return [] if answer is None or isinstance(answer, Failure) else answer
+
+
+def _partition_of(row: Row) -> TopicPartition:
+    return TopicPartition(row["topic"], row["partition"])
+
+
+def _partitions(columns: Columns | Failure) -> list[TopicPartition]:
+    if isinstance(columns, Failure):
+        return []
+    return list(map(TopicPartition, columns["topic"], columns["partition"]))
+
+
+def _slices(commits: Commits) -> Iterator[list[str]]:
+    """The groups that could be read, so many together that the ends of their logs are read in one moment."""
+    some: list[str] = []
+    partitions: set[TopicPartition] = set()
+    for group, columns in commits.items():
+        if isinstance(columns, Failure):
+            continue
+        partitions.update(_partitions(columns))
+        some.append(group)
+        if len(partitions) >= PARTITIONS_AT_ONCE:
+            yield some
+            some, partitions = [], set()
+    if some:
+        yield some
+
+
+def _joined(
+    earlier: Columns | Failure, later: Columns | Failure, ends: Mapping[TopicPartition, Read | Failure]
+) -> Columns | Failure:
+    """The later commits of a group with the earlier ones and the ends that were read between them.
+
+    Where only one of the two could be read, or knows a partition, there are no ends: they are not of its moment.
+    """
+    if isinstance(earlier, Failure) or isinstance(later, Failure):
+        return earlier if isinstance(later, Failure) else later
+    before = dict(zip(_partitions(earlier), earlier["committed_offset"], strict=True))
+    partitions = _partitions(later)
+    read = [_ends(ends.get(p)) if p in before else {} for p in partitions]
+    return {
+        **later,
+        "earlier_offset": [before.get(p) for p in partitions],
+        "high_watermark": [end.get("high_watermark") for end in read],
+        "last_stable_offset": [end.get("last_stable_offset") for end in read],
+        "ends_at": [end.get("captured_at") for end in read],
+    }
+
+
+def _ends(answer: Read | Failure | None) -> Read:
+    return {} if answer is None or isinstance(answer, Failure) else answer
+
+
+def _refused(columns: Columns) -> Columns:
+    """The rows with an error."""
+    kept = [number for number, error in enumerate(columns["error"]) if error]
+    return {name: [values[number] for number in kept] for name, values in columns.items()}
