@@ -169,6 +169,20 @@ class Lake:
 
         through_conflicts(write)
 
+    def stage(self, name: str, rows: DataFrame) -> DataFrame:
+        """Write rows aside, in the place of what was there under this name, and return what reads them.
+
+        A source is read again by each query on it. Caching would do, but Connect and serverless sessions have none.
+        """
+        self._may_write()
+        if self._config.root is not None:
+            path = f"{self._config.root}/_staging/{name}"
+            rows.write.mode("overwrite").parquet(path)
+            return self.spark.read.schema(rows.schema).parquet(path)
+        table = f"`{self._config.catalog}`.`{self._config.schema_name}`.`staging_{name}`"
+        rows.writeTo(table).using("delta").createOrReplace()
+        return self.spark.table(table)
+
     def delete(self, table: Table, where: str) -> None:
         """Remove the rows that satisfy `where`. One commit, none if there are no such rows."""
 

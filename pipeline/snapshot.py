@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import uuid
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -17,32 +18,21 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.config import ClusterConfig, Config
-from pipeline.errors import ClaimedError, ClusterError, ConfigError, first_line
+from pipeline.errors import ClaimedError, ClusterError, ConfigError, LakeError, first_line
+from pipeline.kafka.snapshot import KIND
 from pipeline.lake import FAILURES, Clock, Lake, of_snapshots, utc_date
 from pipeline.ledger import Claim, Ledger, Problem, Summary
 from pipeline.lookups import learnt_samples
 from pipeline.quality import quarantine_failing
 from pipeline.summary import counts, problems, summarize
-from pipeline.tables import (
-    COMMITTED_OFFSETS,
-    FETCH_POSITIONS,
-    GROUP_MEMBERS,
-    LOG_SAMPLES,
-    QUARANTINE,
-    WATERMARKS,
-    Table,
-)
+from pipeline.tables import BRONZE, FETCH_POSITIONS, LOG_SAMPLES, QUARANTINE, Table
 from pipeline.told import told_positions
 
 log = logging.getLogger(__name__)
 
-SOURCES: Mapping[str, str] = {
-    COMMITTED_OFFSETS.name: "kafka_committed_offsets",
-    GROUP_MEMBERS.name: "kafka_group_members",
-    WATERMARKS.name: "kafka_watermarks",
-}
-ORDER_OF_READING = (COMMITTED_OFFSETS, GROUP_MEMBERS, WATERMARKS)
-"""Committed offsets before watermarks: a log that moves meanwhile can make lag too large, never negative."""
+SOURCE = "kafka_snapshot"
+STAGES = 7
+"""Places where snapshots of a cluster are staged in turn. A prime number, so that usual schedules use them all."""
 
 MAX_CLUSTERS_AT_ONCE = 8
 
@@ -146,25 +136,64 @@ def land(lake: Lake, claim: Claim, cluster: ClusterConfig, brokers: Sequence[Any
     if claim.is_takeover:  # the one before may have got as far as the gate
         for table in (QUARANTINE, FETCH_POSITIONS):
             lake.delete(table, of_snapshots(claim.cluster, [claim.snapshot_id]))
-    for table in ORDER_OF_READING:
-        if table is WATERMARKS:
-            _land_positions(lake, claim, cluster, landed)
-        _land_table(lake, claim, table, source_options(cluster), landed)
-    for table in ORDER_OF_READING:
-        landed.quarantined[table.name] = quarantine_failing(lake, table, claim.cluster, claim.snapshot_id).quarantined
+    _land_bronze(lake, claim, cluster, landed)
     if cluster.index_lookups:
         _land_samples(lake, claim, cluster, landed)
     return landed
 
 
-def _land_positions(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Landed) -> None:
-    """What clients tell. What of it cannot be had makes the snapshot partial, and costs nothing else."""
+def _land_bronze(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Landed) -> None:
+    # All is read before anything is landed: what passes between two readings looks like lag. Clients' positions come
+    # first, so that none is beyond the end of its log.
+    positions = _staged_positions(lake, claim, cluster, landed)
+    staged = _staged(lake, claim, "kafka", lake.spark.read.format(SOURCE).options(**source_options(cluster)).load())
+    read = _read(staged, landed)
+    for table in BRONZE:
+        _land_table(lake, claim, table, staged, landed)
+        if landed.counts[table.name]["rows"] != read[table.name]:
+            raise LakeError("the rows that were read are gone: does another run take snapshots of this cluster?")
+    if positions is not None:
+        _land_positions(lake, claim, positions, landed)
+    for table in BRONZE:
+        landed.quarantined[table.name] = quarantine_failing(lake, table, claim.cluster, claim.snapshot_id).quarantined
+
+
+def _staged(lake: Lake, claim: Claim, name: str, rows: DataFrame) -> DataFrame:
+    """Read a source once; what is returned reads what was read then."""
+    run = F.lit(claim.run_id)
+    place = f"{name}_{claim.cluster}_{claim.snapshot_id // 1000 % STAGES}"
+    return lake.stage(place, rows.withColumn("run_id", run)).where(F.col("run_id") == run)
+
+
+def _read(staged: DataFrame, landed: Landed) -> Counter[str]:
+    """How many rows of each kind were read; what was requested of each broker is added to `landed`."""
+    counted = staged.groupBy(KIND, "request_broker").agg(
+        F.count(F.lit(1)).alias("rows"), F.sum("requests").alias("requests")
+    )
+    read: Counter[str] = Counter()
+    for row in counted.collect():
+        read[row[KIND]] += row["rows"]
+        _add(landed.requests, {str(row["request_broker"]): row["requests"]})
+    return read
+
+
+def _staged_positions(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Landed) -> DataFrame | None:
+    """What clients report, read now. If it cannot be read, the snapshot is partial; no other table is affected."""
     told = told_positions(lake.spark, cluster, claim.snapshot_id)
     if told is None:
-        return
+        return None
+    try:
+        return _staged(lake, claim, "positions", told)
+    except FAILURES as exc:
+        landed.problems.append((FETCH_POSITIONS.name, None, reason_of(exc), 1))
+        return None
+
+
+def _land_positions(lake: Lake, claim: Claim, positions: DataFrame, landed: Landed) -> None:
+    """Store the clients' positions. If they cannot be stored, the snapshot is partial; no other table is affected."""
     seen = Observation()
     try:
-        counted = told.observe(seen, F.count("source").alias("rows"), F.count("error").alias("errors"))
+        counted = positions.observe(seen, F.count("source").alias("rows"), F.count("error").alias("errors"))
         _replace(lake, claim, FETCH_POSITIONS, counted)
     except ClaimedError:
         raise
@@ -181,7 +210,6 @@ def _land_positions(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: La
 def _land_samples(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Landed) -> None:
     """What look-ups by time tell. A snapshot is whole without them: where they fail, that is a warning."""
     seen = Observation()
-    brokers = [b["broker"] for b in landed.brokers]
     try:
         samples = learnt_samples(
             lake,
@@ -192,7 +220,7 @@ def _land_samples(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Land
             with_tiered=cluster.index_lookups_tiered,
         )
         counts = (F.count("topic").alias("rows"), F.sum("unanswered").alias("unanswered"))
-        counted = samples.observe(seen, *counts, *_requests(brokers))
+        counted = samples.observe(seen, *counts, F.collect_list(_request_count()).alias("requests"))
         _replace(lake, claim, LOG_SAMPLES, counted.where(F.col("requests").isNull()))
     except ClaimedError:
         raise
@@ -201,7 +229,8 @@ def _land_samples(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Land
         landed.warnings["lookups_failed"] = 1
         return
     found = seen.get
-    _add(landed.requests, {str(b): found[f"broker_{b}"] for b in brokers})
+    for row in found["requests"]:
+        _add(landed.requests, {str(row["request_broker"]): row["requests"]})
     landed.samples = found["rows"]
     if found["unanswered"]:
         landed.warnings["lookups_unanswered"] = found["unanswered"]
@@ -217,15 +246,13 @@ def read_brokers(spark: SparkSession, options: Mapping[str, str]) -> list[Any]:
     return brokers
 
 
-def _land_table(lake: Lake, claim: Claim, table: Table, options: Mapping[str, str], landed: Landed) -> None:
-    brokers = [b["broker"] for b in landed.brokers]
+def _land_table(lake: Lake, claim: Claim, table: Table, staged: DataFrame, landed: Landed) -> None:
     wanted = counts(table)
     seen = Observation()
-    observed = lake.spark.read.format(SOURCES[table.name]).options(**options).load()
-    counted = observed.observe(seen, *(c.alias(name) for name, c in wanted.items()), *_requests(brokers))
-    _replace(lake, claim, table, counted.where(F.col("requests").isNull()))
+    rows = staged.where(F.col(KIND) == table.name).select(*table.observed.names)
+    counted = rows.observe(seen, *(c.alias(name) for name, c in wanted.items()))
+    _replace(lake, claim, table, counted)
     found = seen.get
-    _add(landed.requests, {str(b): found[f"broker_{b}"] for b in brokers})
     landed.counts[table.name] = {name: found[name] for name in wanted}
     log.info(
         "%s %d: %s: %d rows, %d errors", claim.cluster, claim.snapshot_id, table.name, found["rows"], found["errors"]
@@ -243,8 +270,9 @@ def _replace(lake: Lake, claim: Claim, table: Table, observed: DataFrame) -> Non
     lake.replace(table, rows, of_snapshots(claim.cluster, [claim.snapshot_id]))
 
 
-def _requests(brokers: Sequence[int]) -> list[Column]:
-    return [F.sum(F.when(F.col("request_broker") == b, F.col("requests"))).alias(f"broker_{b}") for b in brokers]
+def _request_count() -> Column:
+    """The rows that count requests, one for each leader that was asked."""
+    return F.when(F.col("requests").isNotNull(), F.struct("request_broker", "requests"))
 
 
 def _add(total: dict[str, int], more: Mapping[str, int | None]) -> None:

@@ -1,6 +1,10 @@
 """The offset ladder: rungs, the distances between them, and what an odd distance means.
 
 Lags keep their sign. A rung that was not observed is NULL, and so is every lag that needs it.
+
+Rungs move while they are read. So the lower rung of three lags is read after the upper one: `committed_offset` and
+`last_stable_offset` after `high_watermark`, and that once more after `log_end_offset`. Such a lag is 0 where the lower
+rung has caught up with what was there, else it is at least the distance; its error is how much more it can have been.
 """
 
 from __future__ import annotations
@@ -23,8 +27,42 @@ LAGS: dict[str, tuple[str, str]] = {
 
 
 def lags() -> dict[str, Column]:
-    """The columns of LAGS, for a frame that has the rungs."""
-    return {name: F.col(upper) - F.col(lower) for name, (lower, upper) in LAGS.items()}
+    """The columns of LAGS and their errors, for a frame that has the rungs.
+
+    The true lag is at least the value, and at most the value and its error.
+    """
+    distances = {name: F.col(upper) - F.col(lower) for name, (lower, upper) in LAGS.items()}
+    caught_up = F.lit(0).cast("bigint")
+    # Where the high watermark was not read again, that it has moved is not known.
+    after = F.coalesce("high_watermark_after", "log_high_watermark")
+    moved = F.col("high_watermark_after") - F.col("log_high_watermark")
+    unreplicated = F.col("log_end") - after
+    unstable = F.col("log_high_watermark") - F.col("log_stable_offset")
+    return distances | {
+        **{
+            name: F.when(has_overtaken(LAGS[name][1]), caught_up).otherwise(distances[name])
+            for name in ("consumer_lag", "consumer_lag_stable")
+        },
+        "consumer_lag_error": consumer_lag_error(),
+        "replication_lag": F.when(unreplicated < 0, caught_up).otherwise(unreplicated),
+        "replication_lag_error": F.when(unreplicated > 0, moved).when(unreplicated <= 0, caught_up),
+        "transaction_lag": unstable,
+        "transaction_lag_error": F.when(unstable > 0, moved).when(unstable <= 0, caught_up),
+    }
+
+
+def has_overtaken(end: str) -> Column:
+    """The group has committed beyond an end of the log after that was read: it is not behind.
+
+    A commit that was beyond the end already before that is another matter: its log was truncated, or recreated.
+    """
+    return (F.col("committed_offset") > F.col(end)) & (F.col("earlier_offset") <= F.col(end))
+
+
+def consumer_lag_error() -> Column:
+    """What the group has committed while the end was read; NULL where the end was not read with the commit."""
+    moved = F.least("committed_offset", "high_watermark") - F.col("earlier_offset")
+    return F.when(moved < 0, 0).otherwise(moved).cast("bigint")
 
 
 def has_no_watermark() -> Column:
@@ -49,7 +87,9 @@ def is_recreated() -> Column:
 
 def is_beyond_end() -> Column:
     """The commit is past the end: the log was truncated, or recreated unseen."""
-    return F.col("committed_offset") > F.col("log_end_offset")
+    return (F.col("committed_offset") > F.col("log_end_offset")) & ~F.coalesce(
+        has_overtaken("high_watermark"), F.lit(False)
+    )
 
 
 def is_deleted_unread() -> Column:

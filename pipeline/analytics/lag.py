@@ -41,7 +41,7 @@ def compute_lag(
     groups = F.broadcast(_group_facts(committed_offsets, group_members))
     rows = with_readings(partitions, locate).join(groups, ["cluster", "snapshot_id", "group_id"], how="left")
     topic_id = F.when(F.col("committed_offset").isNotNull(), F.coalesce("committed_topic_id", "topic_id"))
-    laddered = rows.withColumns(
+    laddered = _with_own_ends(rows).withColumns(
         {
             "committed_error": F.coalesce("committed_error", "group_error"),
             "watermark_error": F.when(F.col("is_listed"), F.col("watermark_error")).otherwise(NOT_IN_CLUSTER),
@@ -64,6 +64,35 @@ def compute_lag(
             F.col(f.name).cast(f.dataType) if f.name in present else F.lit(None).cast(f.dataType).alias(f.name)
             for f in LAG.schema
         )
+    )
+
+
+def _with_own_ends(rows: DataFrame) -> DataFrame:
+    """The ends that were read with the commit, in the place of those of the partition's own row.
+
+    The partition's own are kept to be compared with one another: log_high_watermark, log_stable_offset, log_end. The
+    time and the records between the two readings, where the commit's is the later one, are beyond_ms, beyond_records.
+    """
+    has_own, end = F.col("end_offset").isNotNull(), F.col("log_end_offset")
+    zero = F.lit(0).cast("bigint")
+    later_ms = F.unix_millis("ends_at") - F.unix_millis("captured_at")
+    is_beyond = has_own & (F.col("end_offset") > end)
+    return rows.withColumns(
+        {
+            "log_high_watermark": F.col("high_watermark"),
+            "log_stable_offset": F.col("last_stable_offset"),
+            "log_end": end,
+            "beyond_records": F.when(is_beyond, F.col("end_offset") - end).otherwise(zero),
+            "beyond_ms": F.when(is_beyond, F.greatest(later_ms, zero)).otherwise(zero),
+        }
+    ).withColumns(
+        {
+            "captured_at": F.coalesce("ends_at", "captured_at"),
+            "high_watermark": F.coalesce("end_offset", "high_watermark"),
+            "last_stable_offset": F.when(has_own, F.col("stable_offset")).otherwise(F.col("last_stable_offset")),
+            "log_end_offset": F.when(is_beyond, F.col("end_offset")).otherwise(end),
+            "high_watermark_reading": F.coalesce("end_reading", "high_watermark_reading"),
+        }
     )
 
 
@@ -98,6 +127,8 @@ def _rungs(watermarks: DataFrame) -> DataFrame:
         "last_stable_offset",
         "high_watermark",
         "log_end_offset",
+        "high_watermark_after",
+        F.try_divide("log_bytes", F.col("log_end_offset") - F.col("log_start_offset")).alias("record_bytes"),
         F.col("error").alias("watermark_error"),
         F.lit(True).alias("is_listed"),
     )

@@ -72,27 +72,38 @@ def wanted_times(
 ) -> DataFrame:
     """Where look-ups by time would tell more: leader, topic, partition, ruler, rungs (offsets whose times are wanted).
 
-    Wanted are log start and the offsets with something unread, of one snapshot. At most so many partitions of a leader,
-    those with the widest brackets. A partition with a tier of remote storage is left out unless asked for: an old
-    record would be fetched from there; so is one whose newest timestamp is from the future, the answer to any look-up.
+    Wanted are log start and the offsets with something unread, of one snapshot, and the last records before the ends
+    that these were compared with: where the log moved on, the newest timestamp that is known is not theirs. At most
+    `most` partitions of a leader are searched, those with the widest brackets. A partition with a tier of remote storage
+    is left out unless asked for: an old record would be fetched from there; so is one whose newest timestamp is from
+    the future, as that record is the answer to any look-up.
     """
     unread = (
         committed_offsets.where(F.col("committed_offset").isNotNull())
         .groupBy(*PARTITION)
-        .agg(F.sort_array(F.collect_set("committed_offset")).alias("committed"))
+        .agg(
+            F.sort_array(F.collect_set("committed_offset")).alias("committed"),
+            F.collect_set("high_watermark").alias("ends"),
+        )
     )
     is_local = F.coalesce(F.col("local_log_start_offset") <= F.col("log_start_offset"), F.lit(True))
-    is_blind = F.col("max_timestamp_ms") > F.unix_millis("captured_at") + FUTURE_MS
+    is_blind = F.coalesce(F.col("max_timestamp_ms") > F.unix_millis("captured_at") + FUTURE_MS, F.lit(False))
     can_tell = F.col("error").isNull() & F.col("leader").isNotNull() & ~is_blind
     seen = watermarks.where(can_tell & (is_local | F.lit(with_tiered)))
     ends = seen.select(*PARTITION, "leader", "log_start_offset", "high_watermark", "log_end_offset")
     in_log = F.filter(
         "committed", lambda offset: (offset >= F.col("log_start_offset")) & (offset < F.col("high_watermark"))
     )
+    ends_read = F.array_union("ends", F.array("high_watermark"))
+    last_read = F.transform(
+        F.filter(ends_read, lambda end: (end < F.col("log_end_offset")) & (F.size(in_log) > 0)),
+        lambda end: end - 1,
+    )
     first = F.when(F.col("log_start_offset") < F.col("high_watermark"), F.array("log_start_offset"))
     partitions = (
         ends.join(unread, [*PARTITION], how="inner")
         .withColumn("rungs", F.array_union(F.coalesce(first, F.array().cast("array<bigint>")), in_log))
+        .withColumn("rungs", F.array_union("rungs", last_read))
         .where(F.size("rungs") > 0)
         .join(rulers, [*PARTITION], how="inner")
         .withColumn("read", readings(F.col("ruler"), F.concat("rungs", F.array("log_end_offset"))))

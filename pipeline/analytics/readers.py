@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipeline.analytics.incarnation import commits_of_moved_topics
@@ -22,14 +22,19 @@ def readers(
 ) -> DataFrame:
     """A row for each partition that a group has committed in, or that a member is assigned or a client tells of.
 
-    READER, snapshot_date, committed_offset, committed_at, committed_captured_at, committed_error, committed_topic_id
-    (where `commits_of_moved_topics` tells it), valid_offset (the committed one, NULL if it is of another incarnation),
-    member_id, client_id, host, and of `reader_positions`, if `told`: consumed_offset, fetched_offset, stale_lag.
+    READER, snapshot_date, committed_offset, earlier_offset and the ends read with them (end_offset, stable_offset,
+    ends_at), committed_at, committed_captured_at, committed_error, committed_topic_id (where `commits_of_moved_topics`
+    knows it), valid_offset (the committed one, as of end_offset; NULL if it is of another incarnation), member_id,
+    client_id, host, and of `reader_positions`, if `told`: consumed_offset, fetched_offset, stale_lag.
     """
     commits = committed_offsets.where(F.col("topic").isNotNull()).select(
         *READER,
         F.col("snapshot_date").alias("committed_date"),
         "committed_offset",
+        "earlier_offset",
+        F.col("high_watermark").alias("end_offset"),
+        F.col("last_stable_offset").alias("stable_offset"),
+        "ends_at",
         "committed_at",
         F.col("captured_at").alias("committed_captured_at"),
         F.col("error").alias("committed_error"),
@@ -39,7 +44,7 @@ def readers(
     # By hash: sorting a million rows by five strings takes longer than all else here.
     rows = (
         commits.join(moved.hint("shuffle_hash"), READER, how="left")
-        .withColumn("valid_offset", F.when(~is_gone, F.col("committed_offset")))
+        .withColumn("valid_offset", F.when(~is_gone, _as_of_end()))
         .join(_members(group_members).hint("shuffle_hash"), READER, how="full")
         .withColumn("snapshot_date", F.coalesce("committed_date", "assigned_date"))
         .drop("committed_date", "assigned_date", "is_recreated")
@@ -56,6 +61,12 @@ def readers(
         )
         .drop("told_date", "told_client_id")
     )
+
+
+def _as_of_end() -> Column:
+    """The committed offset; the end where the group has committed beyond it only after the end was read."""
+    end, committed = F.col("end_offset"), F.col("committed_offset")
+    return F.when((committed > end) & (F.col("earlier_offset") <= end), end).otherwise(committed)
 
 
 def _members(group_members: DataFrame) -> DataFrame:

@@ -14,6 +14,9 @@ from pipeline.analytics.units import Rung
 SHARED_RUNGS = {"log_start": "log_start_offset", "high_watermark": "high_watermark", "log_end": "log_end_offset"}
 READER_RUNGS = {"committed": "valid_offset", "consumed": "consumed_offset", "fetched": "fetched_offset"}
 """The rungs of a partition, and those of one reader: name → column."""
+MOVED_RUNGS = ("earlier", "end")
+"""What was read with a commit: what was committed before, and the high watermark. Read where they differ from what else
+is read: on a quiet cluster nowhere."""
 
 Locate = Callable[[DataFrame], DataFrame]
 """Places offsets exactly: rows of (topic, partition, offset) → rows of `pipeline.kafka.log_segments.PLACES`."""
@@ -36,12 +39,13 @@ def with_readings(partitions: DataFrame, locate: Locate | None = None) -> DataFr
         all_readings = F.transform(F.arrays_zip(_offsets().alias("offset"), all_readings.alias("reading")), _surest)
     keep = [c for c in partitions.columns if c not in ("readers", "ruler", "places")]
     read = partitions.withColumn("all_readings", all_readings)
-    own = F.arrays_zip("readers", *(_own(i).alias(f"{name}_reading") for i, name in enumerate(READER_RUNGS)))
+    own_names = (*READER_RUNGS, *MOVED_RUNGS)
+    own = F.arrays_zip("readers", *(_own(i).alias(f"{name}_reading") for i, name in enumerate(own_names)))
     rows = read.select(*keep, "all_readings", F.explode(own).alias("own"))
     return rows.select(
         *keep,
         *(F.col("all_readings")[i].alias(f"{name}_reading") for i, name in enumerate(SHARED_RUNGS)),
-        *(F.col("own")[f"{name}_reading"].alias(f"{name}_reading") for name in READER_RUNGS),
+        *(F.col("own")[f"{name}_reading"].alias(f"{name}_reading") for name in own_names),
         F.coalesce("own.fetched_reading", "own.committed_reading").alias("kip532_reading"),
         "own.readers.*",
     )
@@ -49,7 +53,17 @@ def with_readings(partitions: DataFrame, locate: Locate | None = None) -> DataFr
 
 def _offsets() -> Column:
     """All offsets of a partition's rungs: the shared ones, then each rung of all readers."""
-    return F.concat(F.array(*SHARED_RUNGS.values()), *(F.col("readers")[c] for c in READER_RUNGS.values()))
+    readers = F.col("readers")
+    moved = {
+        "earlier": lambda r: F.when(r["earlier_offset"] != r["valid_offset"], r["earlier_offset"]),
+        "end": lambda r: _unless_shared(F.least(r["end_offset"], F.col("log_end_offset"))),
+    }
+    own = [*(readers[c] for c in READER_RUNGS.values()), *(F.transform(readers, moved[name]) for name in MOVED_RUNGS)]
+    return F.concat(F.array(*SHARED_RUNGS.values()), *own)
+
+
+def _unless_shared(end: Column) -> Column:
+    return F.when(end != F.col("high_watermark"), end)
 
 
 def _own(number: int) -> Column:
@@ -89,8 +103,9 @@ def _surest(item: Column) -> Column:
 
 
 def rungs() -> dict[str, Rung]:
-    """Every rung of a row that `with_readings` made."""
+    """Every rung of a row that `with_readings` made and `lag` has given its own high watermark."""
     found = {name: Rung(F.col(c), F.col(f"{name}_reading")) for name, c in (SHARED_RUNGS | READER_RUNGS).items()}
+    found["earlier"] = Rung(F.col("earlier_offset"), F.col("earlier_reading"))
     return found | {"kip532": Rung(F.coalesce("fetched_offset", "valid_offset"), F.col("kip532_reading"))}
 
 

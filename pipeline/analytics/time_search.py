@@ -65,7 +65,7 @@ class TimeSearch:
     def _is_blind(self) -> bool:
         """A record from the future is the answer to every look-up."""
         newest_ms = self.ruler.last.max_timestamp_ms
-        return newest_ms is None or self.ruler.last.is_future(newest_ms)
+        return newest_ms is not None and self.ruler.last.is_future(newest_ms)
 
     def _excess_ms(self, rung: int) -> float:
         line = self.ruler.timestamp_ms

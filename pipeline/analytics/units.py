@@ -6,6 +6,7 @@ known, or the ruler does not reach it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from pyspark.sql import Column
@@ -99,17 +100,30 @@ def age_ms(lower: Rung, upper: Rung, captured_ms: Column) -> Column:
     return F.when(lower.offset >= upper.offset, 0).otherwise(captured_ms - lower.reading["timestamp_ms"])
 
 
+def _moved(
+    between: Callable[[Rung, Rung], Column], error: Callable[[Rung, Rung], Column], earlier: Rung, committed: Rung
+) -> Column:
+    """How much the group may have had to read more, as of when the end was read: from its earlier commit on."""
+    more = between(earlier, committed) + error(earlier, committed)
+    return F.when(earlier.offset < committed.offset, more).otherwise(F.lit(0).cast("bigint"))
+
+
 def unit_columns(rungs: dict[str, Rung], captured_ms: Column) -> dict[str, Column]:
     """The columns of `lag` in bytes and ms, for rungs by name."""
     consumer = rungs["committed"], rungs["high_watermark"]
+    moved = rungs["earlier"], rungs["committed"]
+    # The end that was read with a commit may lie beyond the newest that the ruler knows: by the mean size of a record.
+    beyond_bytes = F.ceil(F.when(F.col("beyond_records") > 0, F.col("beyond_records") * F.col("record_bytes")))
+    beyond_bytes = F.coalesce(beyond_bytes, F.lit(0)).cast("bigint")
     return {
         **{name: bytes_between(rungs[low], rungs[high]) for name, (low, high) in BYTE_LAGS.items()},
         **{name: ms_between(rungs[low], rungs[high]) for name, (low, high) in TIME_LAGS.items()},
+        "consumer_lag_bytes": bytes_between(*consumer) + beyond_bytes,
         "consumer_age_ms": age_ms(*consumer, captured_ms),
         "bytes_method": bytes_method(*consumer),
-        "bytes_error": bytes_error(*consumer),
+        "bytes_error": bytes_error(*consumer) + _moved(bytes_between, bytes_error, *moved) + beyond_bytes,
         "time_method": time_method(*consumer),
-        "time_error_ms": ms_error(*consumer),
+        "time_error_ms": ms_error(*consumer) + _moved(ms_between, ms_error, *moved) + F.col("beyond_ms"),
     }
 
 

@@ -240,13 +240,15 @@ def _joined(
 ) -> Columns | Failure:
     """The later commits of a group with the earlier ones and the ends that were read between them.
 
-    Where only one of the two could be read, or knows a partition, there are no ends: they are not of its moment.
+    A commit that is new since the earlier reading has no end of its moment: it is left to the next snapshot.
     """
     if isinstance(earlier, Failure) or isinstance(later, Failure):
         return earlier if isinstance(later, Failure) else later
     before = dict(zip(_partitions(earlier), earlier["committed_offset"], strict=True))
+    kept = [number for number, p in enumerate(_partitions(later)) if p in before]
+    later = {name: [values[number] for number in kept] for name, values in later.items()}
     partitions = _partitions(later)
-    read = [_ends(ends.get(p)) if p in before else {} for p in partitions]
+    read = [_ends(ends.get(p)) for p in partitions]
     return {
         **later,
         "earlier_offset": [before.get(p) for p in partitions],
