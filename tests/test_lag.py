@@ -76,6 +76,70 @@ def test_offset_status_on_each_side_of_its_boundaries(spark: SparkSession) -> No
     assert {r.topic: r.offset_status for r in lag.collect()} == {c: status for c, (_, status) in BOUNDARIES.items()}
 
 
+BRACKETS = {
+    # earlier, committed, high watermark and stable offset read between them
+    "nothing moved": ((150, 150, 180, 170), (30, 0, 20, "ok")),
+    "the group moved": ((150, 160, 180, 170), (20, 10, 10, "ok")),
+    "it has just caught up": ((150, 180, 180, 180), (0, 30, 0, "ok")),
+    "it has overtaken the end": ((175, 190, 180, 180), (0, 5, 0, "ok")),
+    "it was at the end and has overtaken it": ((180, 190, 180, 180), (0, 0, 0, "ok")),
+    "it was beyond the end before": ((181, 190, 180, 180), (-10, 0, -10, "ok")),
+    "it has read beyond what is stable": ((165, 175, 180, 170), (5, 10, 0, "ok")),
+    "it went back": ((170, 150, 180, 170), (30, 0, 20, "ok")),
+    "the end is beyond the partition's own": ((150, 150, 200, 200), (50, 0, 50, "ok")),
+    "only read once": ((None, 150, None, None), (30, None, 20, "ok")),
+    "far beyond the end before": ((500, 500, 180, 180), (-320, 0, -320, "beyond_end")),
+}
+
+
+def test_consumer_lag_is_as_of_the_end_that_was_read_with_the_commit(spark: SparkSession) -> None:
+    names = "snapshot_id group_id topic partition earlier_offset committed_offset high_watermark last_stable_offset"
+    committed = [(1, case, "t", 0, *read) for case, (read, _) in BRACKETS.items()]
+    seen = frame(spark, WATERMARKS, WATERMARK, (1, "t", 0, "A", 100, 170, 180, 185, None))
+    lag = compute_lag(
+        frame(spark, COMMITTED_OFFSETS, names, *committed),
+        seen,
+        frame(spark, GROUP_MEMBERS, "topic"),
+        frame(spark, LAG, PREVIOUS),
+        rulers_of(spark, seen),
+    )
+    found = {
+        r.group_id: (r.consumer_lag, r.consumer_lag_error, r.consumer_lag_stable, r.offset_status)
+        for r in lag.collect()
+    }
+    assert found == {case: expected for case, (_, expected) in BRACKETS.items()}
+
+
+ENDS = {
+    # stable, high watermark, log end, high watermark once more: as they were read, in another order
+    "still": ((180, 180, 180, 180), (0, 0, 0, 0)),
+    "moving, all replicated and stable": ((180, 180, 190, 195), (0, 0, 0, 0)),
+    "not yet replicated": ((180, 180, 190, 187), (0, 0, 3, 7)),
+    "nothing replicated meanwhile": ((180, 180, 190, 180), (0, 0, 10, 0)),
+    "an open transaction": ((170, 180, 190, 190), (10, 10, 0, 0)),
+    "an open transaction in a still log": ((170, 180, 180, 180), (10, 0, 0, 0)),
+    "no log end": ((180, 180, None, None), (0, 0, None, None)),
+    "the high watermark was read once": ((170, 180, 185, None), (10, None, 5, None)),
+}
+
+
+def test_transaction_and_replication_lag_are_zero_where_the_later_reading_has_caught_up(spark: SparkSession) -> None:
+    names = "snapshot_id topic partition last_stable_offset high_watermark log_end_offset high_watermark_after"
+    seen = frame(spark, WATERMARKS, names, *((1, case, 0, *read) for case, (read, _) in ENDS.items()))
+    lag = compute_lag(
+        frame(spark, COMMITTED_OFFSETS, COMMITTED, *((1, "g", case, 0, 150, None) for case in ENDS)),
+        seen,
+        frame(spark, GROUP_MEMBERS, "topic"),
+        frame(spark, LAG, PREVIOUS),
+        rulers_of(spark, seen),
+    )
+    found = {
+        r.topic: (r.transaction_lag, r.transaction_lag_error, r.replication_lag, r.replication_lag_error)
+        for r in lag.collect()
+    }
+    assert found == {case: expected for case, (_, expected) in ENDS.items()}
+
+
 def test_a_partition_that_is_assigned_but_not_committed_has_a_row_with_its_member(spark: SparkSession) -> None:
     lag = lag_of(
         spark,

@@ -74,9 +74,9 @@ def wanted_times(
 
     Wanted are log start and the offsets with something unread, of one snapshot, and the last records before the ends
     that these were compared with: where the log moved on, the newest timestamp that is known is not theirs. At most
-    `most` partitions of a leader are searched, those with the widest brackets. A partition with a tier of remote storage
-    is left out unless asked for: an old record would be fetched from there; so is one whose newest timestamp is from
-    the future, as that record is the answer to any look-up.
+    `most` partitions of a leader are searched, those with the widest brackets. A partition with a tier of remote
+    storage is left out unless asked for: an old record would be fetched from there; so is one whose newest timestamp
+    is from the future, as that record is the answer to any look-up.
     """
     unread = (
         committed_offsets.where(F.col("committed_offset").isNotNull())
