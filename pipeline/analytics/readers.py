@@ -24,7 +24,8 @@ def readers(
 
     READER, snapshot_date, committed_offset, committed_at, committed_captured_at, committed_error, committed_topic_id
     (where `commits_of_moved_topics` tells it), valid_offset (the committed one, NULL if it is of another incarnation),
-    member_id, client_id, host, and of `reader_positions`, if `told`: consumed_offset, fetched_offset, stale_lag.
+    member_id, client_id, host, and of `reader_positions`, if `told`: instance, consumed_offset, fetched_offset,
+    stale_lag.
     """
     commits = committed_offsets.where(F.col("topic").isNotNull()).select(
         *READER,
@@ -54,6 +55,7 @@ def readers(
                 "client_id": F.coalesce("client_id", "told_client_id"),
             }
         )
+        .withColumnRenamed("told_instance", "instance")
         .drop("told_date", "told_client_id")
     )
 
