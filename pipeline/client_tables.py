@@ -36,7 +36,7 @@ def keep_clients(
     found = problems(
         divergence,
         fetcher_states(positions, ends, settings).where(new),
-        poll_states(lag, positions).where(new),
+        poll_states(lag, positions, settings).where(new),
         lag.where(new),
     )
     recent = lake.read_snapshots(CLIENT_DIVERGENCE, cluster, [*before[:SLOW_RESOLVED_AFTER], *batch])

@@ -225,6 +225,7 @@ FETCH_POSITIONS = Table(
         ("as_of", TIMESTAMP, "when it was last true"),
         ("group_id", STRING, "consumer group, where the source tells it; NULL is looked for when lag is computed"),
         ("client_id", STRING, "client.id"),
+        ("host", STRING, "address that the client connects from, where the source tells it"),
         ("fetcher", STRING, "broker that is fetched from, or the old consumer's thread; NULL = of the client"),
         _TOPIC,
         _PARTITION,
@@ -232,7 +233,8 @@ FETCH_POSITIONS = Table(
         ("consumed_offset", LONG, "next offset to hand to the application"),
         ("reported_lag", LONG, "the client's own lag metric; of a client the largest"),
         ("reported_lead", LONG, "the client's own distance from log start (KIP-223)"),
-        ("reported_end", LONG, "the log end that reported_lag counts to, where the client tells it"),
+        ("reported_end", LONG, "the high watermark that the client knows, where it tells it"),
+        ("reported_stable_end", LONG, "the last stable offset that the client knows, where it tells it"),
         ("queue_chunks", LONG, "chunks in the queue of an old consumer's thread (FetchQueueSize)"),
         ("buffered_bytes", LONG, "bytes fetched and not yet handed to the application"),
         ("requests_total", LONG, "fetches answered since the client started"),
@@ -318,6 +320,7 @@ LAG = Table(
         ("member_id", STRING, "member that the partition is assigned to"),
         ("client_id", STRING, "its client.id"),
         ("host", STRING, "its address"),
+        ("instance", STRING, "process that reports the partition: its endpoint, file or address; NULL until observed"),
         ("log_start_offset", LONG, "rung: first offset of the log"),
         ("committed_offset", LONG, "rung: committed"),
         ("consumed_offset", LONG, "rung: handed to the application; NULL until observed"),
@@ -398,12 +401,13 @@ LAG_HISTOGRAMS = Table(
 
 CLIENT_DIVERGENCE = Table(
     "client_divergence",
-    "Each client at each snapshot: what its own lag gauge reads, what is true, and the verdict on the gauge.",
+    "Each client process at each snapshot: what its own lag gauge reads, what is true, and the verdict on the gauge.",
     _schema(
         *_SNAPSHOT,
         ("captured_at", TIMESTAMP, "when the watermarks were read"),
         ("group_id", STRING, "the client's group; NULL = not known, or ambiguous"),
         ("client_id", STRING, "client.id"),
+        ("instance", STRING, "process with that client.id: its endpoint, file or address"),
         ("max_lag", LONG, "the client's own gauge: MaxLag, records-lag-max, or the largest lag it reports"),
         ("max_fetcher_lag", LONG, "largest fetcher_lag of its partitions"),
         ("sum_fetcher_lag", LONG, "sum of them; NULL if one is not known, as all sums here"),
@@ -420,7 +424,7 @@ CLIENT_DIVERGENCE = Table(
         ("buffer_bound_bytes", LONG, "the most that its settings let it buffer"),
         ("heap_share", DoubleType(), "buffer_bound_bytes as a part of its heap, where that is given"),
     ),
-    key=("cluster", "snapshot_id", "group_id", "client_id"),
+    key=("cluster", "snapshot_id", "group_id", "client_id", "instance"),
     partitioned_by=("cluster", "snapshot_date"),
 )
 
@@ -437,6 +441,7 @@ FINDINGS = Table(
         _CLUSTER,
         _GROUP,
         ("client_id", STRING, "client.id"),
+        ("instance", STRING, "process with that client.id: its endpoint, file or address"),
         ("topic", STRING, "the topic that is the cause; NULL = not of one topic"),
         ("partitions", ArrayType(INT), "its partitions that are concerned"),
         ("owner", STRING, "who is to be told; NULL until owners are known"),

@@ -84,7 +84,9 @@ def told() -> list[dict[str, Any]]:
     for client, group in JAVA_GROUPS.items():
         told.add(client, client, group_id=group, reported_lead=30, reported_lag=5)
     for client in ("rdkafka", "careless-rdkafka"):
-        told.add(client, client, group_id="g", consumed_offset=30, source=LIBRDKAFKA, reported_lag=99, reported_end=38)
+        ends = {"reported_end": 47, "reported_stable_end": 38}
+        told.add(client, client, group_id="g", consumed_offset=30, source=LIBRDKAFKA, reported_lag=99, **ends)
+    told.add("rdkafka-new", "rdkafka-new", group_id="g", consumed_offset=30, source=LIBRDKAFKA, reported_lag=5)
     told.add("broken", "broken", group_id="g", consumed_offset=30, error="told nonsense")
     return told.rows
 
@@ -186,10 +188,16 @@ def test_a_java_consumers_own_lag_is_to_the_end_that_its_settings_say(readers: d
     assert found == [(30, 5), (30, 15), (30, 5), (30, 15)]
 
 
-def test_librdkafka_tells_its_end_and_reads_what_is_committed_by_default(
+def test_librdkafka_tells_both_ends_and_reads_what_is_committed_by_default(
     readers: dict[tuple[str, int], Row],
 ) -> None:
-    assert [readers[c, 0].stale_lag for c in ("rdkafka", "careless-rdkafka")] == [2, 12]
+    """It knows ends of 38 and 47, where there are 40 committed records and 50 in all."""
+    assert [readers[c, 0].stale_lag for c in ("rdkafka", "careless-rdkafka")] == [2, 3]
+
+
+def test_librdkafkas_lag_is_not_added_to_its_position(readers: dict[tuple[str, int], Row]) -> None:
+    """It may count from what is committed."""
+    assert readers["rdkafka-new", 0].stale_lag is None
 
 
 def test_an_old_consumer_has_fetched_up_to_its_lag_while_it_fetches(readers: dict[tuple[str, int], Row]) -> None:

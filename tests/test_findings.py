@@ -229,12 +229,31 @@ def test_a_rebalance_is_no_problem_unless_it_lasts(spark: SparkSession, still: i
     assert {r.client_id for r in found} <= {"app-1"}
 
 
+def test_each_process_with_a_client_id_has_findings_of_its_own(spark: SparkSession) -> None:
+    """The one on pod-1 goes on, the one on pod-2 has gone: the client still tells, and without its problem."""
+    seen = [("pod-1", m) for m in ALWAYS] + [("pod-2", m) for m in (1, 2, 3)]
+    rows = [
+        (m * MINUTE_MS, "slow_consumer", "east", "g", "shared", pod, None, [0], "warning", pod, "{}", "-")
+        for pod, m in seen
+    ]
+    made = spark.createDataFrame(rows, PROBLEMS.replace("client_id string", "client_id string, instance string"))
+    told = told_in(spark, ALWAYS, [("shared", "g", "slow_consumer", {}, ALWAYS)])
+    found = findings(made, told, frame(spark, FINDINGS, "kind")).collect()
+    assert {
+        (r.instance, r.summary, minute(r.first_seen), minute(r.last_seen), minute(r.resolved_at)) for r in found
+    } == {
+        ("pod-1", "pod-1", 1, 12, None),
+        ("pod-2", "pod-2", 1, 3, 4),
+    }
+    assert len({r.finding_id for r in found}) == 2
+
+
 def fetchers(spark: SparkSession, *rows: Any) -> DataFrame:
     """What `fetcher_states` gives."""
     return spark.createDataFrame(
-        [("east", MINUTE_MS, *row) for row in rows],
-        "cluster string, snapshot_id long, client_id string, fetcher string, state string, has_fetched boolean, "
-        "culprits array<string>, threads array<string>, victims array<string>",
+        [("east", MINUTE_MS, "http://app:9404", *row) for row in rows],
+        "cluster string, snapshot_id long, instance string, client_id string, fetcher string, state string, "
+        "has_fetched boolean, culprits array<string>, threads array<string>, victims array<string>",
     )
 
 
@@ -246,13 +265,14 @@ def test_fetchers_that_are_blocked_for_different_reasons_are_different_problems(
         ("old", "b3", "fetching", True, ["big"], ["0"], ["small"]),
         ("full", "b1", "blocked", True, [], [], []),
     )
-    clients = [(MINUTE_MS, group, client, 7) for group, client in (("g", "old"), (None, "full"))]
-    divergence = frame(spark, CLIENT_DIVERGENCE, "snapshot_id group_id client_id max_lag", *clients)
+    app = "http://app:9404"
+    clients = [(MINUTE_MS, group, client, app, 7) for group, client in (("g", "old"), (None, "full"))]
+    divergence = frame(spark, CLIENT_DIVERGENCE, "snapshot_id group_id client_id instance max_lag", *clients)
     lag = frame(
         spark,
         LAG,
-        "snapshot_id group_id client_id topic partition",
-        *((MINUTE_MS, "g", "old", "big", p) for p in (1, 0)),
+        "snapshot_id group_id client_id instance topic partition",
+        *((MINUTE_MS, "g", "old", app, "big", p) for p in (1, 0)),
     )
     nobody = frame(spark, FETCH_POSITIONS, "client_id")
     found = problems(divergence, states, poll_states(lag, nobody), lag).collect()

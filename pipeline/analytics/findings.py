@@ -12,7 +12,7 @@ OF_A_TOPIC = ("paused_partition",)
 RESOLVED_AFTER = 3
 SLOW_RESOLVED_AFTER = 5
 """Snapshots without a problem after which it has ended; more for slow poll loops, which come round now and then."""
-_KEY = ["kind", "cluster", "group_id", "client_id", "of_topic"]
+_KEY = ["kind", "cluster", "group_id", "client_id", "instance", "of_topic"]
 _TOLD = ("partitions", "severity", "summary", "evidence", "advice")
 
 

@@ -97,7 +97,7 @@ def findings(findings: DataFrame, limit: int) -> DataFrame:
 
 def gauges(divergence: DataFrame, clients: int) -> DataFrame:
     """The rows of so many clients, of those that the gauge has misled about most, by time."""
-    client = ["cluster", "group_id", "client_id"]
+    client = ["cluster", "group_id", "client_id", "instance"]
     worst = (
         divergence.groupBy(*client)
         .agg(F.count_if(F.col("verdict") != "truthful").alias("wrong"), F.max("hidden_lag").alias("hidden"))

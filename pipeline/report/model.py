@@ -272,6 +272,7 @@ class Gauge:
     max_consumer_lag: int | None
     max_divergence: int | None
     verdict: str | None
+    instance: str | None = None
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from itertools import groupby, pairwise
@@ -89,19 +89,24 @@ def _partition(partition: Partition) -> dict[str, Any]:
 
 
 def _clients(gauges: Iterable[Gauge]) -> Iterable[dict[str, Any]]:
-    """Clients with their series; first the one that its gauge has misled about most often, then most."""
+    """Clients with their series; first the one that its gauge has misled about most often, then most.
 
-    def client(gauge: Gauge) -> tuple[str, str, str]:
-        return gauge.cluster, gauge.group_id or "", gauge.client_id
+    Processes that share a client.id have a series each, and their instance beside the name.
+    """
+
+    def client(gauge: Gauge) -> tuple[str, str, str, str]:
+        return gauge.cluster, gauge.group_id or "", gauge.client_id, gauge.instance or ""
 
     found = [list(of) for _, of in groupby(sorted(gauges, key=lambda g: (client(g), g.snapshot_id)), client)]
     found.sort(key=lambda of: (-sum(g.verdict in ("blind", "stale") for g in of), -_hidden(of)))
+    named = Counter(client(of[0])[:3] for of in found)
     for of_client in found:
         first = of_client[0]
+        is_shared = named[client(first)[:3]] > 1 and first.instance is not None
         yield {
             "cluster": visible(first.cluster),
             "group": None if first.group_id is None else visible(first.group_id),
-            "client": visible(first.client_id),
+            "client": visible(f"{first.client_id} at {first.instance}" if is_shared else first.client_id),
             "rows": [
                 (g.snapshot_id, g.max_lag, g.max_fetcher_lag, g.max_consumer_lag, g.max_divergence, g.verdict)
                 for g in of_client
