@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from pipeline.analytics.consumed import consumed_by_lead
 from pipeline.analytics.fetched import COUNTERS, fetched_by_lag, with_moved
+from pipeline.analytics.instants import read_ms
 from pipeline.analytics.readers import PARTITION, READER
 from pipeline.analytics.settings import with_settings
 from pipeline.consumer_config import ConsumerSettings
@@ -104,19 +105,21 @@ def client_counters(positions: DataFrame) -> DataFrame:
 
 
 def totals(positions: DataFrame) -> DataFrame:
-    """The counters of each client, summed over what it fetches from: CLIENT, requests, bytes.
+    """The counters of each client, summed over what it fetches from: CLIENT, requests, bytes, read_ms.
 
     Of several agents that tell of a client the one counts that tells most.
     """
     rows = observed(positions).where(F.col("partition").isNull() & F.col("topic").isNull())
     agent = [*CLIENT, "instance", "source"]
+    newest = F.max("read_ms").alias("read_ms")
     return (
-        rows.groupBy(*agent, "fetcher")
-        .agg(F.max("requests_total").alias("requests"), F.max("bytes_total").alias("bytes"))
+        rows.withColumn("read_ms", read_ms())
+        .groupBy(*agent, "fetcher")
+        .agg(F.max("requests_total").alias("requests"), F.max("bytes_total").alias("bytes"), newest)
         .groupBy(*agent)
-        .agg(F.sum("requests").alias("requests"), F.sum("bytes").alias("bytes"))
+        .agg(F.sum("requests").alias("requests"), F.sum("bytes").alias("bytes"), newest)
         .groupBy(*CLIENT)
-        .agg(F.max("requests").alias("requests"), F.max("bytes").alias("bytes"))
+        .agg(F.max("requests").alias("requests"), F.max("bytes").alias("bytes"), newest)
     )
 
 
