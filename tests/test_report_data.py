@@ -1,5 +1,6 @@
 """What the report takes from the tables: aggregates, and their bounded way to the driver."""
 
+import json
 from typing import Any
 
 from chispa import assert_df_equality
@@ -11,7 +12,16 @@ from pipeline.report.model import Group, Loss
 from pipeline.report.payload import payload
 from pipeline.report.trends import trends
 from pipeline.tables import COMPUTED, LAG, SNAPSHOTS
+from tests.conftest import ROOT
 from tests.helpers.reports import MINUTE, NOON, NOW, at, frame, known, lag_row, snapshot
+
+
+def query_of(notebook: str, text: str) -> str:
+    """The SQL of the one cell that has the text."""
+    cells = json.loads((ROOT / "notebooks" / notebook).read_text("utf-8"))["cells"]
+    (source,) = (source for cell in cells if text in (source := "".join(cell["source"])))
+    found: str = source.split('"""')[1]
+    return found
 
 
 class TestLedger:
@@ -276,6 +286,12 @@ class TestGroups:
             Loss("east", "over", 2, 25, half, half + MINUTE),
             Loss("east", "gone", 1, 3, half + MINUTE, half + MINUTE),
         ]
+        lag.createOrReplaceTempView("lag")
+        counted = spark.sql(query_of("06_sql.ipynb", "offset_status = 'deleted_unread'")).collect()
+        spark.catalog.dropTempView("lag")
+        # The notebook has all of them, by partition.
+        lost_by = sorted((r["group_id"], r["partition"], r["lost"]) for r in counted)
+        assert lost_by == [("gone", 0, 3), ("lasts", 0, 10), ("over", 0, 20), ("over", 1, 5)]
 
     def test_history_keeps_an_unknown_lag_unknown(self, spark: SparkSession) -> None:
         lag = frame(
