@@ -340,10 +340,10 @@ LAG = Table(
         ("replication_lag", LONG, "high_watermark → log_end_offset; 0 where all was replicated a moment later"),
         ("replication_lag_error", LONG, "the true replication_lag is at most so much more"),
         ("stale_lag", LONG, "what the client's own lag metric does not see"),
-        ("headroom", LONG, "log_start → committed; negative = records were deleted unread"),
+        ("headroom", LONG, "log_start → committed; negative = records after the commit were deleted"),
         ("consumer_lag_bytes", LONG, "consumer_lag in bytes"),
         ("consumer_lag_ms", LONG, "consumer_lag in record time"),
-        ("consumer_age_ms", LONG, "captured_at - timestamp at the committed offset"),
+        ("consumer_age_ms", LONG, "age of the first record that is not committed, at captured_at; 0 = none"),
         ("fetcher_lag_bytes", LONG, "fetcher_lag in bytes"),
         ("fetcher_lag_ms", LONG, "fetcher_lag in record time"),
         ("buffered_bytes", LONG, "buffered in bytes"),
@@ -364,7 +364,10 @@ LAG = Table(
         (
             "offset_status",
             STRING,
-            "no_watermark | no_commit | recreated | beyond_end | deleted_unread | ok; NULL if the commit is unknown",
+            (
+                "no_watermark | no_commit | recreated | beyond_end | deleted_unread | deleted_uncommitted | ok; "
+                "NULL if the commit is unknown"
+            ),
         ),
         ("error", STRING, "why the watermark or the commit is unknown, or NULL"),
     ),

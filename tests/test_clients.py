@@ -7,6 +7,7 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from pipeline.analytics.clients import reader_positions
+from pipeline.analytics.poll_loops import asking
 from pipeline.consumer_config import ConsumerSettings
 from pipeline.tables import COMMITTED_OFFSETS, FETCH_POSITIONS, GROUP_MEMBERS, LAG, WATERMARKS
 from tests.helpers.rows import frame
@@ -206,3 +207,16 @@ def test_an_old_consumer_has_fetched_up_to_its_lag_while_it_fetches(readers: dic
     assert (moving.fetched_offset, moving.stale_lag, moving.consumed_offset) == (40, 0, None)
     assert (standing.fetched_offset, standing.stale_lag) == (30, 10)
     assert (new.fetched_offset, new.stale_lag) == (None, None)
+
+
+def test_how_often_a_client_asks_goes_by_when_its_counters_were_read(spark: SparkSession) -> None:
+    """The first was read 50 s late, so there are 10 s between them; without such a time it is the snapshots' minute."""
+    read_ms = {"told": (BEFORE + 50_000, NOW), "not told": (None, None), "the other way round": (NOW + 1, NOW)}
+    rows = [
+        (snapshot_id, ms and datetime.fromtimestamp(ms / 1000, UTC), client, requests, JAVA, "http://app:9404")
+        for client, times in read_ms.items()
+        for snapshot_id, ms, requests in zip((BEFORE, NOW), times, (100, 112), strict=True)
+    ]
+    names = "snapshot_id captured_at client_id requests_total source endpoint"
+    found = asking(frame(spark, FETCH_POSITIONS, names, *rows)).where(f"snapshot_id = {NOW}").collect()
+    assert {r.client_id: r.asked_per_s for r in found} == {"told": 1.2, "not told": 0.2, "the other way round": None}

@@ -1,6 +1,5 @@
 """What the report tells beside the lag of groups: partitions, findings, gauges, brokers; a part of it; one incident."""
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,7 @@ from pipeline.report.incident import moments, write_incident
 from pipeline.report.model import Danger, Partition
 from pipeline.selection import Selection
 from pipeline.tables import CLIENT_DIVERGENCE, COMPUTED, FETCH_POSITIONS, FINDINGS, LAG, SNAPSHOTS
-from tests.helpers.reports import MINUTE, NOON, NOW, frame, known, lag_row, snapshot
-
-
-def at(minute: int) -> datetime:
-    return datetime.fromtimestamp(NOON / 1000 + 60 * minute, UTC)
+from tests.helpers.reports import MINUTE, NOON, NOW, at, frame, known, lag_row, snapshot
 
 
 def _in_utc(findings: DataFrame) -> list[Any]:
@@ -46,25 +41,56 @@ class TestDetails:
         assert [(p.group_id, p.partition) for p in found] == [("g", 5), ("g", 1), ("g", 2), ("h", 0)]
 
     def test_of_each_group_the_partition_whose_records_are_deleted_first(self, spark: SparkSession) -> None:
-        def looks(group: str, partition: int, first: int | None, last: int, lag: int) -> list[dict[str, Any]]:
-            return [
-                lag_row(0, group, partition, headroom=first, consumer_lag=lag),
-                lag_row(10, group, partition, headroom=last, consumer_lag=lag),
-            ]
+        def looks(group: str, partition: int, first: dict[str, Any], last: dict[str, Any]) -> list[dict[str, Any]]:
+            ends = {"high_watermark": 9_000}
+            return [lag_row(0, group, partition, **ends | first), lag_row(10, group, partition, **ends | last)]
 
+        def rungs(start: int, committed: int | None, consumed: int | None = None, **more: Any) -> dict[str, Any]:
+            return {"log_start_offset": start, "committed_offset": committed, "consumed_offset": consumed, **more}
+
+        topic_was, topic_is = {"topic_id": "A"}, {"topic_id": "B"}
         rows = [
-            *looks("g", 0, 400, 300, 9),
-            *looks("g", 1, 400, 100, 9),
-            *looks("g", 2, 900, 0, 0),  # has read all
-            *looks("g", 3, 5, -1, 9),  # is too late
-            *looks("g", 4, 5, 5, 9),
-            *looks("g", 5, None, 1, 9),
-            *looks("later", 0, 1_000_000, 999_999, 9),
-            lag_row(10, "new", 0, headroom=1, consumer_lag=9),
+            *looks("g", 0, rungs(0, 400), rungs(100, 400)),
+            *looks("g", 1, rungs(0, 400), rungs(400, 500)),
+            *looks("has read all", 0, rungs(0, 8_000), rungs(8_500, 9_000)),
+            *looks("is too late", 0, rungs(0, 5), rungs(6, 5, offset_status="deleted_unread")),
+            *looks("commit stands, as does log start", 0, rungs(10, 15), rungs(10, 15)),
+            *looks("commit unknown before", 0, rungs(0, None), rungs(10, 11)),
+            # The log's start has not moved: nothing is being deleted.
+            *looks("set back to the beginning", 0, rungs(0, 5_000), rungs(0, 0)),
+            # 10 a minute are deleted; the 4,000 that were set back will not be once more.
+            *looks("set back while the start moves", 0, rungs(0, 5_000), rungs(100, 1_000)),
+            *looks("reads as fast as records are deleted", 0, rungs(0, 10), rungs(500, 510)),
+            *looks("later", 0, rungs(0, 1_000_000), rungs(1, 1_000_000)),
+            *looks("recreated", 0, rungs(0, 50, **topic_was), rungs(40, 50, **topic_is, offset_status="recreated")),
+            *looks("began anew", 0, rungs(0, 50, **topic_was), rungs(40, 50, **topic_is)),
+            # Never commits, and reads: that would be deleted uncommitted.
+            *looks("has consumed all", 0, rungs(0, 300, 7_000), rungs(200, 300, 9_000)),
+            *looks("has consumed more", 0, rungs(0, 300, 300), rungs(200, 300, 400)),
+            lag_row(10, "new", 0, **rungs(5, 6), high_watermark=9_000),
         ]
-        found = [Danger(**r.asDict()) for r in details.dangers(frame(spark, LAG, *rows), 3_600_000).collect()]
-        # 300 offsets in 10 minutes, and 100 are left.
-        assert found == [Danger("east", "g", "t", 1, 100, 200_000)]
+        found = [Danger(**r.asDict()) for r in details.dangers(frame(spark, LAG, *rows), 5_400_000).collect()]
+        assert sorted(found, key=lambda d: d.group_id) == [
+            # 400 are deleted and 100 read in 10 minutes, and 100 are left.
+            Danger("east", "g", "t", 1, 100, 200_000),
+            # 200 are deleted and 100 consumed, and 200 are left.
+            Danger("east", "has consumed more", "t", 0, 200, 1_200_000),
+            # 100 are deleted in 10 minutes, and 900 are left.
+            Danger("east", "set back while the start moves", "t", 0, 900, 5_400_000),
+        ]
+
+    def test_how_soon_records_are_deleted_goes_by_when_logs_and_commits_were_read(self, spark: SparkSession) -> None:
+        """In 8 minutes 480 are deleted, one a second; in 5 minutes 150 are read, one in two seconds."""
+        first = {"captured_at": at(2), "committed_captured_at": at(1)}
+        last = {"captured_at": at(10), "committed_captured_at": at(6)}
+        lag = frame(
+            spark,
+            LAG,
+            lag_row(0, "g", 0, log_start_offset=0, committed_offset=430, high_watermark=9_000, **first),
+            lag_row(10, "g", 0, log_start_offset=480, committed_offset=580, high_watermark=9_000, **last),
+        )
+        (found,) = details.dangers(lag, 3_600_000).collect()
+        assert (found["headroom"], found["deleted_in_ms"]) == (100, 200_000)
 
     def test_open_findings_come_first_then_the_gravest_then_the_newest(self, spark: SparkSession) -> None:
         def found(number: int, severity: str, minute: int, resolved: int | None = None) -> dict[str, Any]:
@@ -218,9 +244,16 @@ class TestIncident:
         text = drawn.read_text("utf-8")
         assert "behind by 100 records · 5 kB ± 20 B · 1.5 min at the end; 10 records of headroom left" in text
         assert "records-lag of c1" in text
-        late = write_incident(lag.withColumn("headroom", -F.col("headroom")), positions, tmp_path / "late.svg")
-        assert late
-        assert "1.5 min at the end; 10 records were deleted unread" in late.read_text("utf-8")
+        for status, consumed, words in (
+            ("deleted_unread", None, "10 records were deleted unread"),
+            ("deleted_unread", 14, "6 records were deleted unread"),
+            ("deleted_uncommitted", 20, "10 records after the commit were deleted"),
+        ):
+            late = {"headroom": -10, "log_start_offset": 20, "offset_status": status, "consumed_offset": consumed}
+            changed = lag.withColumns({name: F.lit(v).cast(LAG.schema[name].dataType) for name, v in late.items()})
+            drawn = write_incident(changed, positions, tmp_path / "late.svg")
+            assert drawn
+            assert f"1.5 min at the end; {words}" in drawn.read_text("utf-8")
 
     def test_without_clients_that_tell_there_is_no_picture(self, spark: SparkSession, tmp_path: Path) -> None:
         output = tmp_path / "incident.svg"

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from pipeline.analytics.consumed import consumed_by_lead
 from pipeline.analytics.fetched import COUNTERS, fetched_by_lag, with_moved
 from pipeline.analytics.instances import CLIENT, INSTANCE, observed
+from pipeline.analytics.instants import read_ms
 from pipeline.analytics.readers import PARTITION, READER
 from pipeline.analytics.settings import with_settings
 from pipeline.consumer_config import ConsumerSettings
@@ -100,20 +101,22 @@ def client_counters(told: DataFrame) -> DataFrame:
 
 
 def totals(told: DataFrame) -> DataFrame:
-    """The counters of each process, summed over what it fetches from: INSTANCE, requests, bytes.
+    """The counters of each process, summed over what it fetches from: INSTANCE, requests, bytes, read_ms.
 
     Of several agents that tell of a process the one counts that tells most. `told` are `observed` rows; of one address
     the request log of each broker has some.
     """
     rows = told.where(F.col("partition").isNull() & F.col("topic").isNull())
     agent = [*INSTANCE, "agent", "source"]
+    newest = F.max("read_ms").alias("read_ms")
     return (
-        rows.groupBy(*agent, "place", "fetcher")
-        .agg(F.max("requests_total").alias("requests"), F.max("bytes_total").alias("bytes"))
+        rows.withColumn("read_ms", read_ms())
+        .groupBy(*agent, "place", "fetcher")
+        .agg(F.max("requests_total").alias("requests"), F.max("bytes_total").alias("bytes"), newest)
         .groupBy(*agent)
-        .agg(F.sum("requests").alias("requests"), F.sum("bytes").alias("bytes"))
+        .agg(F.sum("requests").alias("requests"), F.sum("bytes").alias("bytes"), newest)
         .groupBy(*INSTANCE)
-        .agg(F.max("requests").alias("requests"), F.max("bytes").alias("bytes"))
+        .agg(F.max("requests").alias("requests"), F.max("bytes").alias("bytes"), newest)
     )
 
 

@@ -15,6 +15,7 @@ from pipeline.analytics.clients import client_counters, totals
 from pipeline.analytics.fetch_memory import Kind, buffer_bound, consumer_settings
 from pipeline.analytics.fetchers import QUEUED_MAX_MESSAGE_CHUNKS
 from pipeline.analytics.instances import CLIENT, INSTANCE, observed, with_instance
+from pipeline.analytics.instants import read_ms
 from pipeline.analytics.settings import with_settings
 from pipeline.consumer_config import KAFKA_NAMES, ConsumerSettings
 from pipeline.tables import CLIENT_DIVERGENCE, LONG
@@ -107,7 +108,7 @@ def _lags(lag: DataFrame, settings: Mapping[str, ConsumerSettings]) -> DataFrame
     """
     series = Window.partitionBy(*_SERIES, "topic", "partition").orderBy("snapshot_id")
     grown = F.col("high_watermark") - F.lag("high_watermark").over(series)
-    interval_ms = F.col("snapshot_id") - F.lag("snapshot_id").over(series)
+    interval_ms = read_ms() - F.lag(read_ms()).over(series)
     # A reader of committed records has its end there.
     end = F.coalesce("last_stable_offset", "high_watermark")
     is_known = F.col("consumed_offset").isNotNull()
@@ -116,7 +117,7 @@ def _lags(lag: DataFrame, settings: Mapping[str, ConsumerSettings]) -> DataFrame
         {
             "app_lag": F.when(is_known, end - F.col("consumed_offset")).otherwise(F.col("consumer_lag")),
             "grown": grown,
-            "noise": F.when(is_known, grown).otherwise(grown * (1 + late_ms / interval_ms)),
+            "noise": F.when(is_known, grown).otherwise(grown * (1 + late_ms / F.when(interval_ms > 0, interval_ms))),
         }
     )
     by_topic = rows.groupBy(*INSTANCE, "group_id", "topic").agg(

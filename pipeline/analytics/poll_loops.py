@@ -29,10 +29,12 @@ CLIENT_PARTITION = ["cluster", "group_id", "client_id", "instance", "topic", "pa
 def asking(told: DataFrame) -> DataFrame:
     """How often each process has asked since the snapshot before: INSTANCE, asked_per_s; NULL at the first.
 
-    A counter that has become smaller began anew in between: 0. `told` are `observed` rows.
+    A counter that has become smaller began anew in between: 0. The time is that between the two readings. `told` are
+    `observed` rows.
     """
     series = Window.partitionBy("cluster", "client_id", "instance").orderBy("snapshot_id")
-    seconds = (F.col("snapshot_id") - F.lag("snapshot_id").over(series)) / 1000
+    passed_ms = F.col("read_ms") - F.lag("read_ms").over(series)
+    seconds = F.when(passed_ms > 0, passed_ms) / 1000
     asked = F.greatest(F.col("requests") - F.lag("requests").over(series), F.lit(0))
     counted = totals(told).where(F.col("requests").isNotNull())
     return counted.select(*INSTANCE, (asked / seconds).alias("asked_per_s"))
