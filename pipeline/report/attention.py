@@ -73,6 +73,8 @@ def _findings(report: Report) -> Iterator[Item]:
 
 def _of_finding(finding: Finding, newest_ms: int | None) -> Item:
     since = f" Since {_at(finding.first_seen_ms)}"
+    if finding.worst_ms is not None and finding.worst_ms < finding.last_seen_ms:
+        since += f", at its worst {_at(finding.worst_ms)}"
     if newest_ms is not None and finding.last_seen_ms < newest_ms:  # its client may have gone
         since += f", last seen {_at(finding.last_seen_ms)}"
     return Item(
