@@ -431,33 +431,62 @@ CLIENT_DIVERGENCE = Table(
     partitioned_by=("cluster", "snapshot_date"),
 )
 
+_FINDING_ID: Column = ("finding_id", STRING, "hash of kind, identity and first_seen")
+_KIND: Column = (
+    "kind",
+    STRING,
+    "blocked_connector | slow_consumer | paused_partition | blind_gauge | too_large_message | buffer_too_large",
+)
+_CLIENT: Column = ("client_id", STRING, "client.id")
+_INSTANCE: Column = ("instance", STRING, "process with that client.id: its endpoint, file or address")
+_CAUSE: Column = ("topic", STRING, "the topic that is the cause; NULL = not of one topic, or not known")
+_PROBLEM: tuple[Column, ...] = (
+    ("partitions", ArrayType(INT), "its partitions that are concerned"),
+    ("severity", STRING, "critical | warning | info"),
+    (
+        "magnitude",
+        DoubleType(),
+        "how bad it is among its kind: records that wait, or that the gauge hides; for buffer_too_large heap_share",
+    ),
+    ("summary", STRING, "one sentence"),
+    ("evidence", STRING, "what it is concluded from, JSON"),
+    ("advice", STRING, "what to do"),
+)
+
 FINDINGS = Table(
     "findings",
-    "What is wrong with a client, one row for as long as it lasts.",
+    "What is wrong with a client, one row for as long as it lasts. What it is concluded from is that of its worst "
+    "moment, `worst_at`; `finding_history` has every snapshot's.",
     _schema(
-        ("finding_id", STRING, "hash of kind, identity and first_seen"),
-        (
-            "kind",
-            STRING,
-            "blocked_connector | slow_consumer | paused_partition | blind_gauge | too_large_message | buffer_too_large",
-        ),
+        _FINDING_ID,
+        _KIND,
         _CLUSTER,
         _GROUP,
-        ("client_id", STRING, "client.id"),
-        ("instance", STRING, "process with that client.id: its endpoint, file or address"),
-        ("topic", STRING, "the topic that is the cause; NULL = not of one topic"),
-        ("partitions", ArrayType(INT), "its partitions that are concerned"),
+        _CLIENT,
+        _INSTANCE,
+        _CAUSE,
         ("owner", STRING, "who is to be told; NULL until owners are known"),
-        ("severity", STRING, "critical | warning | info"),
         ("first_seen", TIMESTAMP, "the first snapshot with it"),
         ("last_seen", TIMESTAMP, "the newest snapshot with it"),
         ("resolved_at", TIMESTAMP, "the first snapshot of the client without it; NULL = it lasts"),
-        ("summary", STRING, "one sentence"),
-        ("evidence", STRING, "what it is concluded from, JSON"),
-        ("advice", STRING, "what to do"),
+        (
+            "resolution_confirmed_at",
+            TIMESTAMP,
+            "the third snapshot without it (slow_consumer: the fifth), by which resolved_at is known",
+        ),
+        ("worst_at", TIMESTAMP, "the snapshot in which it was worst: what is said of it below is of then"),
+        *_PROBLEM,
     ),
     key=("cluster", "finding_id"),
     partitioned_by=("cluster",),
+)
+
+FINDING_HISTORY = Table(
+    "finding_history",
+    "Each finding at each snapshot with it, as it was then.",
+    _schema(*_SNAPSHOT, _FINDING_ID, _KIND, _GROUP, _CLIENT, _INSTANCE, _CAUSE, *_PROBLEM),
+    key=("cluster", "snapshot_id", "finding_id"),
+    partitioned_by=("cluster", "snapshot_date"),
 )
 
 BRONZE = (COMMITTED_OFFSETS, GROUP_MEMBERS, WATERMARKS)
@@ -471,6 +500,7 @@ TABLES = (
     LAG_HISTOGRAMS,
     CLIENT_DIVERGENCE,
     FINDINGS,
+    FINDING_HISTORY,
     COMPUTED,
     SNAPSHOTS,
 )

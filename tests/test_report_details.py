@@ -12,13 +12,13 @@ from pipeline.report.collect import collect
 from pipeline.report.incident import moments, write_incident
 from pipeline.report.model import Danger, Partition
 from pipeline.selection import Selection
-from pipeline.tables import CLIENT_DIVERGENCE, COMPUTED, FETCH_POSITIONS, FINDINGS, LAG, SNAPSHOTS
+from pipeline.tables import CLIENT_DIVERGENCE, COMPUTED, FETCH_POSITIONS, FINDING_HISTORY, FINDINGS, LAG, SNAPSHOTS
 from tests.helpers.reports import MINUTE, NOON, NOW, at, frame, known, lag_row, snapshot
 
 
 def _in_utc(findings: DataFrame) -> list[Any]:
     """With their times as minutes."""
-    minutes = {c: (F.unix_millis(c) - NOON) / MINUTE for c in ("last_seen", "resolved_at")}
+    minutes = {c: (F.unix_millis(c) - NOON) / MINUTE for c in ("last_seen", "resolved_at", "worst_at")}
     return findings.withColumns(minutes).collect()
 
 
@@ -195,19 +195,50 @@ class TestSelection:
         )
 
     def test_findings_are_as_they_were_then(self, spark: SparkSession) -> None:
-        def found(number: int, group: str | None, resolved: int | None) -> dict[str, Any]:
-            times = {"first_seen": at(0), "last_seen": at(9), "resolved_at": resolved and at(resolved)}
-            return {"cluster": "east", "finding_id": str(number), "group_id": group, **times}
+        def found(number: int, last: int, group: str | None = "g", **ended: int) -> dict[str, Any]:
+            times = {"first_seen": at(0), "last_seen": at(last), **{name: at(m) for name, m in ended.items()}}
+            return {"cluster": "east", "finding_id": str(number), "group_id": group, "summary": "of now", **times}
 
-        rows = [found(0, "g", None), found(1, "g", 10), found(2, "g", 4), found(3, None, None)]
-        frames = Frames(frame(spark, SNAPSHOTS), frame(spark, LAG), findings=frame(spark, FINDINGS, *rows))
-        then = frames.selected(Selection(to_ms=NOON + 5 * MINUTE)).findings
-        assert then
-        shown = {r["finding_id"]: (r["last_seen"], r["resolved_at"]) for r in _in_utc(then)}
-        assert shown == {"0": (5, None), "1": (5, None), "2": (5, 4), "3": (5, None)}
-        of_group = frames.selected(Selection(group="g")).findings
-        assert of_group
-        assert of_group.count() == 3
+        def then(number: int, minute: int, magnitude: float, topic: str | None = None) -> dict[str, Any]:
+            told = {"severity": "warning", "magnitude": magnitude, "summary": f"of {minute}", "topic": topic}
+            return {**lag_row(minute, "g", 0), **told, "finding_id": str(number)}
+
+        rows = [
+            found(0, 9),
+            found(1, 9, resolved_at=10, resolution_confirmed_at=12),
+            found(2, 3, resolved_at=4, resolution_confirmed_at=5),
+            found(3, 3, None, resolved_at=4, resolution_confirmed_at=6),
+            found(4, 3, resolved_at=4),  # by a laglake that kept no more of it
+            found(5, 9) | {"first_seen": at(6)},
+        ]
+        seen = [then(0, 0, 1), then(0, 2, 7, "a"), then(0, 4, 3), then(0, 9, 9, "b"), then(1, 1, 1), then(1, 9, 1)]
+        frames = Frames(
+            frame(spark, SNAPSHOTS),
+            frame(spark, LAG),
+            findings=frame(spark, FINDINGS, *rows),
+            finding_history=frame(spark, FINDING_HISTORY, *seen),
+        )
+
+        def shown(selection: Selection) -> dict[str, tuple[Any, ...]]:
+            found = frames.selected(selection).findings
+            assert found
+            names = ("last_seen", "resolved_at", "worst_at", "summary", "topic")
+            return {r["finding_id"]: tuple(r[name] for name in names) for r in _in_utc(found)}
+
+        until = shown(Selection(to_ms=NOON + 5 * MINUTE))
+        assert until == {
+            "0": (4, None, 2, "of 2", "a"),
+            "1": (1, None, 1, "of 1", None),
+            "2": (3, 4, None, "of now", None),
+            "3": (3, None, None, "of now", None),
+            "4": (3, 4, None, "of now", None),
+        }
+        # Its worst moment may be before the time that is asked for; it was last seen in it.
+        window = {"from_ms": NOON + 4 * MINUTE, "to_ms": NOON + 5 * MINUTE}
+        assert shown(Selection(**window)) == {"0": until["0"]}
+        assert set(shown(Selection(**window, topic="a"))) == {"0"}
+        assert not shown(Selection(**window, topic="b"))
+        assert set(shown(Selection(group="g"))) == {"0", "1", "2", "4", "5"}
 
 
 class TestIncident:

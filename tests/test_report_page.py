@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -194,7 +195,9 @@ class TestPage:
 
         findings = (
             still_open("blocked_connector", "critical", "payments"),
-            still_open("blind_gauge", "warning", None),
+            replace(
+                still_open("blind_gauge", "warning", None), last_seen_ms=NOON + MINUTE, worst_ms=NOON + MINUTE // 2
+            ),
             still_open("paused_partition", "warning", "payments", NOON),
         )
         instants = tuple(Instant("east", NOON + i * MINUTE, 0, 4) for i in range(4))
@@ -219,7 +222,15 @@ class TestPage:
                 ),
                 key,
             ),
-            ("warn", "c1", "blind_gauge is so. Since the snapshot of 2026-03-01 12:00:00 UTC.", None),
+            (
+                "warn",
+                "c1",
+                (
+                    "blind_gauge is so. Since the snapshot of 2026-03-01 12:00:00 UTC, at its worst in that of "
+                    "2026-03-01 12:00:30 UTC."
+                ),
+                None,
+            ),
             ("warn", "", "7 more findings are open.", None),
         ]
         page = render(shown)
@@ -228,6 +239,13 @@ class TestPage:
         assert "Do that." in text
         assert "culprit_topic clicks" in text
         assert "paused_partition is so." in text
+        assert "worst 2026-03-01 12:00:30" in text
+
+    def test_a_finding_of_which_nothing_was_kept_has_neither_severity_nor_advice(self) -> None:
+        unknown = Finding("k", "east", None, "c1", None, (), None, NOON, NOON, None, "Nothing was kept.", {}, None)
+        text = text_of(render(report(findings=(unknown,), findings_open=1)))
+        assert "Nothing was kept. Since the snapshot of 2026-03-01 12:00:00 UTC." in text
+        assert "None" not in text
 
     def test_what_was_lost_before_is_data_loss_too(self) -> None:
         losses = (Loss("east", "payments", 2, 1_500, NOON, NOON + MINUTE), Loss("east", "gone", 1, 1, NOON, NOON))

@@ -1,7 +1,8 @@
 """What is wrong with clients at each snapshot: a row for each problem. `findings` makes of them what lasts.
 
 All give snapshot_id, kind, cluster, group_id, client_id, instance (the process), topic (the cause, NULL while it is not
-known), partitions, severity, summary (one sentence, which names the process), evidence (JSON), advice.
+known), partitions, severity, magnitude (how bad it is among its kind), summary (one sentence, which names the process),
+evidence (JSON), advice.
 """
 
 from __future__ import annotations
@@ -83,6 +84,7 @@ def _blocked_fetchers(fetchers: DataFrame, lag: DataFrame) -> DataFrame:
         topic=F.col("culprit"),
         partitions=F.col("partitions"),
         severity=F.when(has_victims | ~is_blocked, "critical").otherwise("warning"),
+        magnitude=F.when(is_blocked, F.col("sum_fetcher_lag")).otherwise(F.col("max_lag")),
         summary=F.when(is_blocked, stalled).otherwise(too_large),
         evidence=evidence,
         advice=F.when(
@@ -128,6 +130,7 @@ def _slow_clients(polls: DataFrame) -> DataFrame:
         topic=topic,
         partitions=F.col("of_topic")[topic],
         severity=F.lit("warning"),
+        magnitude=F.col("unread"),
         summary=summary,
         evidence={
             "culprit_topic": topic,
@@ -164,6 +167,7 @@ def _paused_partitions(polls: DataFrame) -> DataFrame:
         topic=F.col("topic"),
         partitions=F.col("partitions"),
         severity=F.lit("warning"),
+        magnitude=F.col("unread"),
         summary=summary,
         evidence={"records_waiting": F.col("unread"), "hosts": F.col("hosts")},
         advice=F.lit("Call resume, or let another consumer read it; records-lag stays at its last value while paused."),
@@ -196,6 +200,7 @@ def _gauges(divergence: DataFrame) -> DataFrame:
         divergence.where(F.col("verdict").isin("blind", "stale")),
         kind=F.lit("blind_gauge"),
         severity=F.lit("warning"),
+        magnitude=F.col("hidden_lag"),
         summary=summary,
         evidence={name: F.col(name) for name in ("verdict", *lags, "queue_records")},
         advice=F.when(F.col("queue_records").isNotNull(), hidden).otherwise(
@@ -216,6 +221,7 @@ def _buffers(divergence: DataFrame) -> DataFrame:
         divergence.where(F.col("heap_share") > LARGEST_HEAP_SHARE),
         kind=F.lit("buffer_too_large"),
         severity=F.lit("warning"),
+        magnitude=F.col("heap_share"),
         summary=summary,
         evidence={name: F.col(name) for name in ("buffered_bytes", "buffer_bound_bytes", "heap_share")},
         advice=F.lit("Lower the fetch sizes or the queue; pipeline.analytics.fetch_memory tells which to what."),
@@ -238,6 +244,7 @@ def _problem(
     *,
     kind: Column,
     severity: Column,
+    magnitude: Column,
     summary: Column,
     evidence: dict[str, Column],
     advice: Column,
@@ -255,6 +262,7 @@ def _problem(
         (F.lit(None).cast("string") if topic is None else topic).alias("topic"),
         (F.lit(None).cast(ArrayType(INT)) if partitions is None else partitions).alias("partitions"),
         severity.alias("severity"),
+        magnitude.cast("double").alias("magnitude"),
         summary.alias("summary"),
         as_json.alias("evidence"),
         advice.alias("advice"),

@@ -93,6 +93,8 @@ def _findings(report: Report) -> Iterator[Item]:
 def _of_finding(finding: Finding, newest_ms: int | None) -> Item:
     # A finding is dated by snapshots, whose instants are those that they were scheduled for.
     since = f" Since the snapshot of {_at(finding.first_seen_ms)}"
+    if finding.worst_ms is not None and finding.worst_ms < finding.last_seen_ms:
+        since += f", at its worst in that of {_at(finding.worst_ms)}"
     if newest_ms is not None and finding.last_seen_ms < newest_ms:  # its client may have gone
         since += f", last seen in that of {_at(finding.last_seen_ms)}"
     return Item(

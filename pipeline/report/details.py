@@ -94,7 +94,9 @@ def findings(findings: DataFrame, limit: int) -> DataFrame:
     """The `limit` findings that matter most: open ones first, then the gravest, then the newest."""
     gravity = F.array_position(F.array(*map(F.lit, _SEVERITIES)), F.col("severity"))
     return (
-        findings.orderBy(F.col("resolved_at").isNotNull(), gravity, F.desc("first_seen"), "finding_id")
+        findings.orderBy(
+            F.col("resolved_at").isNotNull(), F.asc_nulls_last(gravity), F.desc("first_seen"), "finding_id"
+        )
         .limit(limit)
         .select(
             "kind",
@@ -110,6 +112,7 @@ def findings(findings: DataFrame, limit: int) -> DataFrame:
             "summary",
             "evidence",
             "advice",
+            F.unix_millis("worst_at").alias("worst_ms"),
         )
     )
 

@@ -290,7 +290,11 @@ class Danger:
 
 @dataclass(frozen=True)
 class Finding:
-    """A row of `findings`; `evidence` as it was parsed."""
+    """A row of `findings`; `evidence` as it was parsed.
+
+    `partitions`, `severity`, `summary`, `evidence` and `advice` are of `worst_ms`, its worst moment; that is None where
+    it is not known. `severity` and `advice` are None where nothing was kept of the time that is asked for.
+    """
 
     kind: str
     cluster: str
@@ -298,13 +302,14 @@ class Finding:
     client_id: str | None
     topic: str | None
     partitions: tuple[int, ...]
-    severity: str
+    severity: str | None
     first_seen_ms: int
     last_seen_ms: int
     resolved_ms: int | None
     summary: str
     evidence: dict[str, Any]
-    advice: str
+    advice: str | None
+    worst_ms: int | None = None
 
     @property
     def is_open(self) -> bool:
