@@ -61,18 +61,20 @@ def _instances(rows: DataFrame) -> DataFrame:
             F.collect_set(F.when(is_address, F.col("agent"))).alias("addresses"),
         )
     )
-    of_host = F.filter("agents", lambda other: _site(other) == _site(F.col("agent")))
-    agents = (
-        partitions.withColumn("agent", F.explode("agents")).groupBy(*_AGENT).agg(F.min(of_host[0]).alias("instance"))
+    is_named = (F.size("agents") == 1) & (F.size("addresses") == 0)  # as hardly any other partition is
+    only_address = F.when(F.size("addresses") == 1, F.col("addresses")).otherwise(F.array().cast("array<string>"))
+    agents, agent = F.col("agents"), F.col("agent")
+    of_host = F.filter("agents", lambda other: _site(other) == _site(agent))[0]
+    is_agent = F.array_contains("agents", agent)
+    first = F.when(is_agent, of_host).otherwise(agents[0])
+    is_clear = F.bool_or("is_agent") | (F.min("first") == F.max("first"))
+    return (
+        partitions.where(~is_named & (F.size("agents") > 0))
+        .withColumn("agent", F.explode(F.concat("agents", only_address)))
+        .select(*_AGENT, first.alias("first"), is_agent.alias("is_agent"))
+        .groupBy(*_AGENT)
+        .agg(F.when(is_clear, F.min("first")).alias("instance"))
     )
-    is_clear = (F.size("addresses") == 1) & (F.size("agents") > 0)
-    first = F.col("agents")[0]
-    addresses = (
-        partitions.where(is_clear)
-        .groupBy(*CLIENT, F.col("addresses")[0].alias("agent"))
-        .agg(F.when(F.min(first) == F.max(first), F.min(first)).alias("instance"))
-    )
-    return agents.unionByName(addresses)
 
 
 def _site(agent: Column) -> Column:
