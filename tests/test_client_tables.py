@@ -177,7 +177,9 @@ def test_an_older_lake_goes_on_with_its_findings(spark: SparkSession, tmp_path: 
     lake.merge(older, [tuple(r) for r in frame(spark, older, names, known).collect()], "east")
     lake.prepare()
     assert lake.layout() == LAYOUT_VERSION
-    assert known_at(lake, "east", 3.5) == [("slow_consumer of app: what it was like then was not kept.", 3, None, None)]
+    assert known_at(lake, "east", 3.5) == [
+        ("slow_consumer of app: what it was like then was not kept.", 3.5, None, None)
+    ]
     land(lake, "east")
     keep(lake, "east", [5])
     (found,) = rows(lake, FINDINGS, "east")

@@ -199,8 +199,8 @@ class TestSelection:
             times = {"first_seen": at(0), "last_seen": at(last), **{name: at(m) for name, m in ended.items()}}
             return {"cluster": "east", "finding_id": str(number), "group_id": group, "summary": "of now", **times}
 
-        def then(number: int, minute: int, magnitude: float, topic: str | None = None) -> dict[str, Any]:
-            told = {"severity": "warning", "magnitude": magnitude, "summary": f"of {minute}", "topic": topic}
+        def then(number: int, minute: int, magnitude: int, topic: str | None = None) -> dict[str, Any]:
+            told = {"severity": "warning", "magnitude": float(magnitude), "summary": f"of {minute}", "topic": topic}
             return {**lag_row(minute, "g", 0), **told, "finding_id": str(number)}
 
         rows = [

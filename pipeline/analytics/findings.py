@@ -109,7 +109,7 @@ def findings_as_known(findings: DataFrame, history: DataFrame, at_ms: int) -> Da
     """The rows of `findings` as the snapshots up to an instant had made them, whatever came later.
 
     `history` are the rows of `finding_history` up to then. Of a finding that is older than that table it lacks what was
-    known then: that is NULL, the summary says so, and last_seen is first_seen.
+    known then: that is NULL, the summary says so, and last_seen is the instant itself, as it lasted then.
     """
     at = F.timestamp_millis(F.lit(at_ms))
     seen = F.timestamp_millis("snapshot_id")
@@ -123,7 +123,7 @@ def findings_as_known(findings: DataFrame, history: DataFrame, at_ms: int) -> Da
     is_current = F.col("last_seen") <= at
     is_resolved = is_current & (F.coalesce("resolution_confirmed_at", "resolved_at") <= at)
     unknown = F.format_string("%s of %s: what it was like then was not kept.", "kind", "client_id")
-    instead = {"last_seen": F.col("first_seen"), "summary": unknown}
+    instead = {"last_seen": at, "summary": unknown}
     values = {
         name: F.when(is_current, F.col(name)).otherwise(F.coalesce(F.col("then")[name], instead.get(name, F.lit(None))))
         for name in ("last_seen", "topic", *_AT_WORST)
