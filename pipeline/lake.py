@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import random
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +15,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, date, datetime
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
+from zlib import crc32
 
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -179,7 +181,9 @@ class Lake:
             path = f"{self._config.root}/_staging/{name}"
             rows.write.mode("overwrite").parquet(path)
             return self.spark.read.schema(rows.schema).parquet(path)
-        table = f"`{self._config.catalog}`.`{self._config.schema_name}`.`staging_{name}`"
+        # Catalogs take letters, digits and underscores; the checksum keeps apart what these make equal.
+        plain = f"staging_{re.sub('[^A-Za-z0-9]', '_', name)}_{crc32(name.encode()):08x}"
+        table = f"`{self._config.catalog}`.`{self._config.schema_name}`.`{plain}`"
         rows.writeTo(table).using("delta").createOrReplace()
         return self.spark.table(table)
 

@@ -266,6 +266,10 @@ class KafkaClient:
         cluster_id: str | None = self._manager.cluster.cluster_id
         return cluster_id
 
+    def give_up(self, brokers: Iterable[int]) -> None:
+        """Do not try to connect to these brokers: another client of this snapshot could not."""
+        self._manager.unreachable.update(dict.fromkeys(brokers, Failure("REQUEST_TIMED_OUT")))
+
     def version(self, request: Any, broker: int | None = None) -> int | None:
         """Highest version of an API that both sides have, None where the broker lacks it.
 
@@ -278,9 +282,13 @@ class KafkaClient:
         return version
 
     def supported(self, broker: int | None) -> dict[int, int] | None:
-        """The APIs of a broker: key → highest version; None where they are not known."""
+        """The APIs of a broker: key → highest version; None where they are not known, or configured."""
         versions = self._manager.versions_of(broker)
-        return None if versions is None else {key: highest for key, (_, highest) in versions.api_versions.items()}
+        return (
+            None
+            if versions is None or "api_version" in self.options.client
+            else {key: highest for key, (_, highest) in versions.api_versions.items()}
+        )
 
     def exchange(self, calls: Sequence[Call]) -> list[Any]:
         """Send all requests at once, then take all answers, in order; what failed is a Failure instead.
@@ -386,17 +394,18 @@ class KafkaClient:
         items: Mapping[Item, int | Failure | None],
         ask: Ask[Item],
         locate: Callable[[Sequence[Item]], Mapping[Item, int | Failure | None]],
+        retries: int | None = None,
     ) -> dict[Item, Any]:
         """Ask for every item at the broker that serves it; where that has moved or is busy, locate and ask again.
 
         `items` maps an item to its broker, `ask` gives the requests for the items of one broker, `locate` gives the
-        present broker or a Failure. Each round asks all brokers at once. Rounds are bounded by `retries` and by the
-        task's time. A broker that let a request time out is not asked again. Returns an answer or the last Failure for
-        each item.
+        present broker or a Failure. Each round asks all brokers at once. Rounds are bounded by `retries` (by default
+        the option's) and by the task's time. A broker that let a request time out is not asked again. Returns an answer
+        or the last Failure for each item.
         """
         answers: dict[Item, Any] = {}
         places: Mapping[Item, int | Failure | None] = items
-        for attempt in range(self.options.retries + 1):
+        for attempt in range((self.options.retries if retries is None else retries) + 1):
             if attempt:
                 self._back_off(attempt)
                 located = locate(list(places))

@@ -17,6 +17,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from pipeline.errors import ClusterError
 from pipeline.kafka.client import Failure, KafkaClient, in_chunks
 from pipeline.kafka.committed_offsets import (
+    SOURCE,
     Partitions,
     commit_columns,
     keeps_offsets,
@@ -25,7 +26,7 @@ from pipeline.kafka.committed_offsets import (
 )
 from pipeline.kafka.group_members import Row, member_columns, read_members
 from pipeline.kafka.groups import ListedGroup, list_groups
-from pipeline.kafka.source import UNREACHABLE, Chunk, Columns, KafkaReader, KafkaSource
+from pipeline.kafka.source import UNREACHABLE, Chunk, Columns, KafkaReader, KafkaSource, now
 from pipeline.kafka.watermarks import (
     PARTITIONS_AT_ONCE,
     Placement,
@@ -46,6 +47,8 @@ REQUESTS = "requests"
 """The kind of the rows that count requests; a row of any other kind is of the bronze table with that name."""
 
 GROUPS_AT_ONCE = 25
+BRACKET = ("earlier_offset", "high_watermark", "last_stable_offset", "ends_at")
+"""The columns of a commit that are read around it."""
 
 Commits = dict[str, "Columns | Failure"]
 
@@ -150,12 +153,16 @@ class _Reading:
         yield from commit_columns(self.hidden(coordinators))
 
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Read | Failure]:
-        """The ends of logs, read now. A partition of this chunk that was not read yet is read whole."""
+        """The ends of logs, read now. A partition of this chunk that was not read yet is read whole.
+
+        Commits wait to be read again meanwhile: what has no leader is asked for once more, and then left to `rest`.
+        """
         placements = self.placed(partitions)
         whole = {p for p in placements if p in self.placements and p not in self.watermarks}
-        ends = read_ends(self.client, placements, whole)
-        self.placements.update({p: placements[p] for p in whole})
-        self.watermarks.update({p: ends[p] for p in whole})
+        ends = read_ends(self.client, placements, whole, retries=1)
+        read = {p for p in whole if not isinstance(ends[p], Failure)}
+        self.placements.update({p: placements[p] for p in read})
+        self.watermarks.update({p: ends[p] for p in read})
         return ends
 
     def placed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Placement]:
@@ -168,12 +175,12 @@ class _Reading:
 
     def complete(self, partitions: Iterable[TopicPartition]) -> None:
         """Read what may be read later of the partitions whose row was begun."""
-        begun = {p: self.placements[p] for p in partitions if p in self.placements and p not in self.completed}
+        begun = {p: self.placements[p] for p in partitions if p in self.watermarks and p not in self.completed}
         self.watermarks |= with_rest(self.client, begun, self.watermarks)
         self.completed |= begun.keys()
 
     def rest(self) -> None:
-        """Read the partitions that no commit led to."""
+        """Read the partitions that no commit led to, or that were not answered then."""
         left = {p: place for p, place in self.placements.items() if p not in self.watermarks}
         self.watermarks |= read_partitions(self.client, left)
         self.placements.update(left)
@@ -192,7 +199,7 @@ class _Reading:
         if not named:
             return {}
         answers = read_commits(self.client, {g: coordinators[g] for g in named}, self.wanted, named)
-        return {g: a if isinstance(a, Failure) else _refused(a) for g, a in answers.items()}
+        return {g: _refused(a, named[g]) for g, a in answers.items()}
 
 
 def _share(items: Sequence[Any], number: int, of: int) -> Sequence[Any]:
@@ -240,10 +247,13 @@ def _joined(
 ) -> Columns | Failure:
     """The later commits of a group with the earlier ones and the ends that were read between them.
 
-    A commit that is new since the earlier reading has no end of its moment: it is left to the next snapshot.
+    Where the commits could not be read again, the earlier ones stand without ends. A commit that is new since the
+    earlier reading has no end of its moment: it is left to the next snapshot.
     """
-    if isinstance(earlier, Failure) or isinstance(later, Failure):
-        return earlier if isinstance(later, Failure) else later
+    if isinstance(earlier, Failure):
+        return earlier
+    if isinstance(later, Failure):
+        return {**earlier, **{name: [None] * len(earlier["topic"]) for name in BRACKET}}
     before = dict(zip(_partitions(earlier), earlier["committed_offset"], strict=True))
     kept = [number for number, p in enumerate(_partitions(later)) if p in before]
     later = {name: [values[number] for number in kept] for name, values in later.items()}
@@ -262,7 +272,17 @@ def _ends(answer: Read | Failure | None) -> Read:
     return {} if answer is None or isinstance(answer, Failure) else answer
 
 
-def _refused(columns: Columns) -> Columns:
-    """The rows with an error."""
-    kept = [number for number, error in enumerate(columns["error"]) if error]
-    return {name: [values[number] for number in kept] for name, values in columns.items()}
+def _refused(answer: Columns | Failure, named: Partitions) -> Columns:
+    """The rows with an error; where the group could not be asked, one for each partition that was named."""
+    if isinstance(answer, Failure):
+        pairs = [(topic, partition) for topic, partitions in named.items() for partition in partitions]
+        return {
+            "captured_at": [now()] * len(pairs),
+            "topic": [topic for topic, _ in pairs],
+            "partition": [partition for _, partition in pairs],
+            "source": [SOURCE] * len(pairs),
+            "error": [answer.error] * len(pairs),
+        }
+    kept = [number for number, error in enumerate(answer["error"]) if error]
+    names = ("captured_at", "topic", "partition", "source", "error")
+    return {name: [answer[name][number] for number in kept] for name in names}

@@ -38,7 +38,7 @@ Columns = Mapping[str, Sequence[Any]]
 class Chunk(InputPartition):
     """What one executor task reads: items of one broker, or of several, and partitions with their placements.
 
-    `planned` counts the requests that planning took.
+    `planned` counts the requests that planning took; `unreachable` are the brokers that it could not connect to.
     """
 
     broker: int | None
@@ -46,6 +46,7 @@ class Chunk(InputPartition):
     items: Sequence[Any]
     planned: Mapping[int, int] = field(default_factory=dict)
     placements: Mapping[Any, Any] = field(default_factory=dict)
+    unreachable: frozenset[int] = frozenset()
 
     @property
     def has_work(self) -> bool:
@@ -98,6 +99,8 @@ class KafkaReader(DataSourceReader):
         with KafkaClient(self.options) as client:
             chunks = self.plan(client) or [Chunk(None, None, ())]
             chunks[0].planned = dict(client.requests)
+            for chunk in chunks:
+                chunk.unreachable = client.unreachable()
         return chunks
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -117,6 +120,7 @@ class KafkaReader(DataSourceReader):
         if chunk.has_work:
             try:
                 with KafkaClient(self.options, [chunk.address] if chunk.address else []) as client:
+                    client.give_up(chunk.unreachable)
                     for columns in self.fetch(client, chunk):
                         yield from self._batches(columns)
                     requests += client.requests

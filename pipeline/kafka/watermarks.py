@@ -225,7 +225,10 @@ Read = dict[str, Any]
 
 
 def read_ends(
-    client: KafkaClient, placements: dict[TopicPartition, Placement], whole: Container[TopicPartition]
+    client: KafkaClient,
+    placements: dict[TopicPartition, Placement],
+    whole: Container[TopicPartition],
+    retries: int | None = None,
 ) -> dict[TopicPartition, Read | Failure]:
     """The ends of all partitions, read at their leaders at once; of those in `whole` also log start, log end and size.
 
@@ -249,7 +252,7 @@ def read_ends(
 
         return [request for requests in asked for request in requests.values()], parse
 
-    return client.ask_all({p: placements[p].place() for p in placements}, ask, locate)
+    return client.ask_all({p: placements[p].place() for p in placements}, ask, locate, retries)
 
 
 def read_rest(
