@@ -74,7 +74,16 @@ LAG_KILLS = {JVM: "replace 1 amid", "two-landed": "replace 1 after", "all-landed
 LAG_KILLS |= {"finished": "merge 1 after"}
 
 # What differs between two runs: who and when.
-VARYING = {"cluster", "run_id", "captured_at", "committed_captured_at", "started_at", "finished_at", "computed_at"}
+VARYING = {
+    "cluster",
+    "run_id",
+    "captured_at",
+    "committed_captured_at",
+    "ends_at",
+    "started_at",
+    "finished_at",
+    "computed_at",
+}
 VARYING |= {"consumer_age_ms"}  # as of captured_at
 
 
