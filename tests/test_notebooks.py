@@ -66,7 +66,7 @@ def jobs(
     command = [sys.executable, "-c", JOBS, str(file), str(unpacked(RECORDING, folder)), str(folder / "report.csv")]
     command.append(str(folder / "report.html"))
     env = connect_server.client_env() | {PASSWORD_VARIABLE: KAFKA_USERS[USER]}
-    ran = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=250)
+    ran = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=800)
     assert ran.returncode == 0, ran.stderr[-6000:]
     return folder, ran.stdout + ran.stderr
 
