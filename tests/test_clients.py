@@ -7,6 +7,7 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from pipeline.analytics.clients import reader_positions
+from pipeline.analytics.instances import observed
 from pipeline.analytics.poll_loops import asking
 from pipeline.consumer_config import ConsumerSettings
 from pipeline.tables import COMMITTED_OFFSETS, FETCH_POSITIONS, GROUP_MEMBERS, LAG, WATERMARKS
@@ -218,5 +219,5 @@ def test_how_often_a_client_asks_goes_by_when_its_counters_were_read(spark: Spar
         for snapshot_id, ms, requests in zip((BEFORE, NOW), times, (100, 112), strict=True)
     ]
     names = "snapshot_id captured_at client_id requests_total source endpoint"
-    found = asking(frame(spark, FETCH_POSITIONS, names, *rows)).where(f"snapshot_id = {NOW}").collect()
+    found = asking(observed(frame(spark, FETCH_POSITIONS, names, *rows))).where(f"snapshot_id = {NOW}").collect()
     assert {r.client_id: r.asked_per_s for r in found} == {"told": 1.2, "not told": 0.2, "the other way round": None}

@@ -18,7 +18,7 @@ MINUTE_MS = 60_000
 ALWAYS = range(1, 13)
 TABLES = FINDINGS, FINDING_HISTORY
 PROBLEMS = (
-    "snapshot_id long, kind string, cluster string, group_id string, client_id string, topic string, "
+    "snapshot_id long, kind string, cluster string, group_id string, client_id string, instance string, topic string, "
     "partitions array<int>, severity string, magnitude double, summary string, evidence string, advice string"
 )
 Seen = dict[int, str | None]
@@ -66,6 +66,7 @@ def seen_in(spark: SparkSession, minutes: Iterable[int], cases: Any = CASES) -> 
             "east",
             group,
             client,
+            None,
             seen[m],
             [m],
             "warning",
@@ -350,12 +351,13 @@ def test_each_process_with_a_client_id_has_findings_of_its_own(spark: SparkSessi
     """The one on pod-1 goes on, the one on pod-2 has gone: the client still tells, and without its problem."""
     seen = [("pod-1", m) for m in ALWAYS] + [("pod-2", m) for m in (1, 2, 3)]
     rows = [
-        (m * MINUTE_MS, "slow_consumer", "east", "g", "shared", pod, None, [0], "warning", pod, "{}", "-")
+        (m * MINUTE_MS, "slow_consumer", "east", "g", "shared", pod, None, [0], "warning", 1.0, pod, "{}", "-")
         for pod, m in seen
     ]
-    made = spark.createDataFrame(rows, PROBLEMS.replace("client_id string", "client_id string, instance string"))
     told = told_in(spark, ALWAYS, [("shared", "g", "slow_consumer", {}, ALWAYS)])
-    found = findings(made, told, frame(spark, FINDINGS, "kind")).collect()
+    none = frame(spark, FINDINGS, "kind")
+    history = finding_history(spark.createDataFrame(rows, PROBLEMS), told, none)
+    found = findings(history, told, none).collect()
     assert {
         (r.instance, r.summary, minute(r.first_seen), minute(r.last_seen), minute(r.resolved_at)) for r in found
     } == {

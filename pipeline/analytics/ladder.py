@@ -87,9 +87,8 @@ def is_recreated() -> Column:
 
 def is_beyond_end() -> Column:
     """The commit is past the end: the log was truncated, or recreated unseen."""
-    return (F.col("committed_offset") > F.col("log_end_offset")) & ~F.coalesce(
-        has_overtaken("high_watermark"), F.lit(False)
-    )
+    has_moved_past = F.coalesce(has_overtaken("log_end_offset"), F.lit(False))
+    return (F.col("committed_offset") > F.col("log_end_offset")) & ~has_moved_past
 
 
 def is_deleted() -> Column:

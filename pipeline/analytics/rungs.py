@@ -56,14 +56,16 @@ def _offsets() -> Column:
     readers = F.col("readers")
     moved = {
         "earlier": lambda r: F.when(r["earlier_offset"] != r["valid_offset"], r["earlier_offset"]),
-        "end": lambda r: _unless_shared(F.least(r["end_offset"], F.col("log_end_offset"))),
+        "end": lambda r: _unless_shared(r["end_offset"]),
     }
     own = [*(readers[c] for c in READER_RUNGS.values()), *(F.transform(readers, moved[name]) for name in MOVED_RUNGS)]
     return F.concat(F.array(*SHARED_RUNGS.values()), *own)
 
 
 def _unless_shared(end: Column) -> Column:
-    return F.when(end != F.col("high_watermark"), end)
+    """The end that was read with a commit, as far as the ruler reaches."""
+    reached = F.when(end > F.col("log_end_offset"), F.col("log_end_offset")).otherwise(end)
+    return F.when(reached != F.col("high_watermark"), reached)
 
 
 def _own(number: int) -> Column:
