@@ -42,8 +42,8 @@ format: venv ## let ruff mend and format what it can
 bench: check-java jars ## measure; docs/benchmarks.md says what
 	$(PY) -m benchmarks $(ARGS)
 
-accuracy: check-java jars ## how far bytes and times are from the truth; docs/accuracy.md says what
-	$(PY) -m benchmarks.accuracy
+accuracy: check-java jars ## how far lag is from the truth; ARGS=busy while a cluster is busy; docs/accuracy.md
+	$(PY) -m benchmarks.accuracy $(ARGS)
 
 wheel: venv ## the package for a cluster that brings its own Spark, into dist/
 	rm -rf build/lib dist

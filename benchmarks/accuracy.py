@@ -19,7 +19,7 @@ from typing import Any
 
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 
-from benchmarks import positions
+from benchmarks import busy, positions
 from pipeline.config import Config, LakeConfig
 from pipeline.derive import compute_lag
 from pipeline.kafka.log_dirs import PartitionDir, list_partitions, open_log
@@ -71,7 +71,9 @@ class Log:
 
 
 def main() -> int:
-    """Measure, print, write docs/accuracy.md."""
+    """Measure, print, write docs/accuracy.md; with `busy` on the command line that section alone."""
+    if sys.argv[1:2] == ["busy"]:
+        return busy.main(sys.argv[2:], DIRECTORY, DOCUMENT)
     DIRECTORY.mkdir(parents=True, exist_ok=True)
     # Kafka's least segment size; retention looks often, so that files go while it is measured.
     properties = {"log.segment.bytes": str(1024 * 1024), "log.retention.check.interval.ms": "2000"}
@@ -211,7 +213,8 @@ def _write(first: Sequence[Errors], last: Sequence[Errors], clients: str) -> Non
         "just after it. Rows: partitions that had been polled at least once. Fetched offsets have no independent truth "
         f"but their order: not before the position, not beyond the log's end.\n\n{clients}\n"
     )
-    DOCUMENT.write_text(text)
+    _, heading, section = DOCUMENT.read_text().partition(f"\n{busy.HEADING}\n")
+    DOCUMENT.write_text(text + heading + section)
     print(text)
 
 

@@ -1,4 +1,4 @@
-"""Keeps `client_divergence` and `findings`: what the snapshots that were just computed say of clients."""
+"""Keeps `client_divergence`, `finding_history`, `findings`: what snapshots that were just computed say of clients."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ from pyspark.sql import functions as F
 
 from pipeline.analytics.divergence import client_divergence
 from pipeline.analytics.fetchers import fetcher_states
-from pipeline.analytics.findings import SLOW_RESOLVED_AFTER, findings
+from pipeline.analytics.findings import SLOW_RESOLVED_AFTER, finding_history, findings
 from pipeline.analytics.poll_loops import poll_states
 from pipeline.analytics.problems import problems
 from pipeline.consumer_config import ConsumerSettings
 from pipeline.lake import Lake, of_snapshots
-from pipeline.tables import CLIENT_DIVERGENCE, FETCH_POSITIONS, FINDINGS, LAG, WATERMARKS
+from pipeline.tables import CLIENT_DIVERGENCE, FETCH_POSITIONS, FINDING_HISTORY, FINDINGS, LAG, WATERMARKS
 
 LOOK_BACK = 2
 """Snapshots before a batch that states are told from: two intervals."""
+IF_NOT_OLDER = (
+    "WHEN MATCHED AND greatest(s.last_seen, s.resolved_at) >= greatest(t.last_seen, t.resolved_at) THEN UPDATE SET *"
+)
+"""Another job may have gone on with a finding since it was read: it is not put back to what it was."""
 
 
 def keep_clients(
@@ -36,7 +40,7 @@ def keep_clients(
     found = problems(
         divergence,
         fetcher_states(positions, ends, settings).where(new),
-        poll_states(lag, positions).where(new),
+        poll_states(lag, positions, settings).where(new),
         lag.where(new),
     )
     recent = lake.read_snapshots(CLIENT_DIVERGENCE, cluster, [*before[:SLOW_RESOLVED_AFTER], *batch])
@@ -44,7 +48,8 @@ def keep_clients(
     ended = F.greatest("last_seen", "resolved_at")  # skips NULL
     is_newer = F.col("resolved_at").isNull() | (ended >= F.timestamp_millis(F.lit(min(batch))))
     earlier = lake.read(FINDINGS).where((F.col("cluster") == cluster) & is_newer)
+    lake.replace(FINDING_HISTORY, finding_history(found, told, earlier), of_snapshots(cluster, batch))
     # At most a few for each client. A MERGE would read what they are made of once more.
-    rows = findings(found, told, earlier).collect()
+    rows = findings(lake.read_snapshots(FINDING_HISTORY, cluster, batch), told, earlier).collect()
     if rows:
-        lake.merge(FINDINGS, rows, cluster, "WHEN MATCHED THEN UPDATE SET *")
+        lake.merge(FINDINGS, rows, cluster, IF_NOT_OLDER)

@@ -103,6 +103,10 @@ class ConsumerSettings(Section):
     """Old consumer: the largest chunk. librdkafka: the largest answer for a partition."""
     auto_commit_interval_ms: Int | None = _whole("auto.commit.interval.ms")
     """How late its commits may be without anyone being to blame."""
+    fetch_max_wait_ms: Int | None = Field(default=None, alias="fetch.max.wait.ms", ge=0)
+    """Java consumer: how long a broker may keep a fetch waiting for records. One that waits long asks rarely."""
+    fetch_wait_max_ms: Int | None = Field(default=None, alias="fetch.wait.max.ms", ge=0)
+    """The same of librdkafka and of the old consumer."""
     fetch_max_bytes: Int | None = _whole("fetch.max.bytes")
     """Java consumer: the largest answer of a broker."""
     max_partition_fetch_bytes: Int | None = _whole("max.partition.fetch.bytes")

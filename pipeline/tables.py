@@ -225,6 +225,7 @@ FETCH_POSITIONS = Table(
         ("as_of", TIMESTAMP, "when it was last true"),
         ("group_id", STRING, "consumer group, where the source tells it; NULL is looked for when lag is computed"),
         ("client_id", STRING, "client.id"),
+        ("host", STRING, "address that the client connects from, where the source tells it"),
         ("fetcher", STRING, "broker that is fetched from, or the old consumer's thread; NULL = of the client"),
         _TOPIC,
         _PARTITION,
@@ -232,7 +233,8 @@ FETCH_POSITIONS = Table(
         ("consumed_offset", LONG, "next offset to hand to the application"),
         ("reported_lag", LONG, "the client's own lag metric; of a client the largest"),
         ("reported_lead", LONG, "the client's own distance from log start (KIP-223)"),
-        ("reported_end", LONG, "the log end that reported_lag counts to, where the client tells it"),
+        ("reported_end", LONG, "the high watermark that the client knows, where it tells it"),
+        ("reported_stable_end", LONG, "the last stable offset that the client knows, where it tells it"),
         ("queue_chunks", LONG, "chunks in the queue of an old consumer's thread (FetchQueueSize)"),
         ("buffered_bytes", LONG, "bytes fetched and not yet handed to the application"),
         ("requests_total", LONG, "fetches answered since the client started"),
@@ -318,6 +320,7 @@ LAG = Table(
         ("member_id", STRING, "member that the partition is assigned to"),
         ("client_id", STRING, "its client.id"),
         ("host", STRING, "its address"),
+        ("instance", STRING, "process that reports the partition: its endpoint, file or address; NULL until observed"),
         ("log_start_offset", LONG, "rung: first offset of the log"),
         ("committed_offset", LONG, "rung: committed"),
         ("consumed_offset", LONG, "rung: handed to the application; NULL until observed"),
@@ -337,10 +340,10 @@ LAG = Table(
         ("replication_lag", LONG, "high_watermark → log_end_offset; 0 where all was replicated a moment later"),
         ("replication_lag_error", LONG, "the true replication_lag is at most so much more"),
         ("stale_lag", LONG, "what the client's own lag metric does not see"),
-        ("headroom", LONG, "log_start → committed; negative = records were deleted unread"),
+        ("headroom", LONG, "log_start → committed; negative = records after the commit were deleted"),
         ("consumer_lag_bytes", LONG, "consumer_lag in bytes"),
         ("consumer_lag_ms", LONG, "consumer_lag in record time"),
-        ("consumer_age_ms", LONG, "captured_at - timestamp at the committed offset"),
+        ("consumer_age_ms", LONG, "age of the first record that is not committed, at captured_at; 0 = none"),
         ("fetcher_lag_bytes", LONG, "fetcher_lag in bytes"),
         ("fetcher_lag_ms", LONG, "fetcher_lag in record time"),
         ("buffered_bytes", LONG, "buffered in bytes"),
@@ -361,7 +364,10 @@ LAG = Table(
         (
             "offset_status",
             STRING,
-            "no_watermark | no_commit | recreated | beyond_end | deleted_unread | ok; NULL if the commit is unknown",
+            (
+                "no_watermark | no_commit | recreated | beyond_end | deleted_unread | deleted_uncommitted | ok; "
+                "NULL if the commit is unknown"
+            ),
         ),
         ("error", STRING, "why the watermark or the commit is unknown, or NULL"),
     ),
@@ -398,12 +404,13 @@ LAG_HISTOGRAMS = Table(
 
 CLIENT_DIVERGENCE = Table(
     "client_divergence",
-    "Each client at each snapshot: what its own lag gauge reads, what is true, and the verdict on the gauge.",
+    "Each client process at each snapshot: what its own lag gauge reads, what is true, and the verdict on the gauge.",
     _schema(
         *_SNAPSHOT,
         ("captured_at", TIMESTAMP, "when the watermarks were read"),
         ("group_id", STRING, "the client's group; NULL = not known, or ambiguous"),
         ("client_id", STRING, "client.id"),
+        ("instance", STRING, "process with that client.id: its endpoint, file or address"),
         ("max_lag", LONG, "the client's own gauge: MaxLag, records-lag-max, or the largest lag it reports"),
         ("max_fetcher_lag", LONG, "largest fetcher_lag of its partitions"),
         ("sum_fetcher_lag", LONG, "sum of them; NULL if one is not known, as all sums here"),
@@ -420,36 +427,66 @@ CLIENT_DIVERGENCE = Table(
         ("buffer_bound_bytes", LONG, "the most that its settings let it buffer"),
         ("heap_share", DoubleType(), "buffer_bound_bytes as a part of its heap, where that is given"),
     ),
-    key=("cluster", "snapshot_id", "group_id", "client_id"),
+    key=("cluster", "snapshot_id", "group_id", "client_id", "instance"),
     partitioned_by=("cluster", "snapshot_date"),
+)
+
+_FINDING_ID: Column = ("finding_id", STRING, "hash of kind, identity and first_seen")
+_KIND: Column = (
+    "kind",
+    STRING,
+    "blocked_connector | slow_consumer | paused_partition | blind_gauge | too_large_message | buffer_too_large",
+)
+_CLIENT: Column = ("client_id", STRING, "client.id")
+_INSTANCE: Column = ("instance", STRING, "process with that client.id: its endpoint, file or address")
+_CAUSE: Column = ("topic", STRING, "the topic that is the cause; NULL = not of one topic, or not known")
+_PROBLEM: tuple[Column, ...] = (
+    ("partitions", ArrayType(INT), "its partitions that are concerned"),
+    ("severity", STRING, "critical | warning | info"),
+    (
+        "magnitude",
+        DoubleType(),
+        "how bad it is among its kind: records that wait, or that the gauge hides; for buffer_too_large heap_share",
+    ),
+    ("summary", STRING, "one sentence"),
+    ("evidence", STRING, "what it is concluded from, JSON"),
+    ("advice", STRING, "what to do"),
 )
 
 FINDINGS = Table(
     "findings",
-    "What is wrong with a client, one row for as long as it lasts.",
+    "What is wrong with a client, one row for as long as it lasts. What it is concluded from is that of its worst "
+    "moment, `worst_at`; `finding_history` has every snapshot's.",
     _schema(
-        ("finding_id", STRING, "hash of kind, identity and first_seen"),
-        (
-            "kind",
-            STRING,
-            "blocked_connector | slow_consumer | paused_partition | blind_gauge | too_large_message | buffer_too_large",
-        ),
+        _FINDING_ID,
+        _KIND,
         _CLUSTER,
         _GROUP,
-        ("client_id", STRING, "client.id"),
-        ("topic", STRING, "the topic that is the cause; NULL = not of one topic"),
-        ("partitions", ArrayType(INT), "its partitions that are concerned"),
+        _CLIENT,
+        _INSTANCE,
+        _CAUSE,
         ("owner", STRING, "who is to be told; NULL until owners are known"),
-        ("severity", STRING, "critical | warning | info"),
         ("first_seen", TIMESTAMP, "the first snapshot with it"),
         ("last_seen", TIMESTAMP, "the newest snapshot with it"),
         ("resolved_at", TIMESTAMP, "the first snapshot of the client without it; NULL = it lasts"),
-        ("summary", STRING, "one sentence"),
-        ("evidence", STRING, "what it is concluded from, JSON"),
-        ("advice", STRING, "what to do"),
+        (
+            "resolution_confirmed_at",
+            TIMESTAMP,
+            "the third snapshot without it (slow_consumer: the fifth), by which resolved_at is known",
+        ),
+        ("worst_at", TIMESTAMP, "the snapshot in which it was worst: what is said of it below is of then"),
+        *_PROBLEM,
     ),
     key=("cluster", "finding_id"),
     partitioned_by=("cluster",),
+)
+
+FINDING_HISTORY = Table(
+    "finding_history",
+    "Each finding at each snapshot with it, as it was then.",
+    _schema(*_SNAPSHOT, _FINDING_ID, _KIND, _GROUP, _CLIENT, _INSTANCE, _CAUSE, *_PROBLEM),
+    key=("cluster", "snapshot_id", "finding_id"),
+    partitioned_by=("cluster", "snapshot_date"),
 )
 
 BRONZE = (COMMITTED_OFFSETS, GROUP_MEMBERS, WATERMARKS)
@@ -463,6 +500,7 @@ TABLES = (
     LAG_HISTOGRAMS,
     CLIENT_DIVERGENCE,
     FINDINGS,
+    FINDING_HISTORY,
     COMPUTED,
     SNAPSHOTS,
 )

@@ -7,7 +7,7 @@ from functools import reduce
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from pipeline.analytics.clients import instance
+from pipeline.analytics.instances import place
 from pipeline.config import ClusterConfig
 
 
@@ -27,7 +27,7 @@ def told_positions(spark: SparkSession, cluster: ClusterConfig, snapshot_id: int
     if not sources:
         return None
     rows = reduce(DataFrame.unionByName, sources)
-    of_client = Window.partitionBy("source", instance(), "client_id")
+    of_client = Window.partitionBy("source", place(), "host", "client_id")
     oldest = F.current_timestamp() - F.make_dt_interval(secs=F.lit(cluster.positions_max_age_ms / 1000))
     is_newest = (F.col("captured_at") == F.max("captured_at").over(of_client)) & (
         F.max("as_of").over(of_client) >= oldest

@@ -7,6 +7,8 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from pipeline.analytics.clients import reader_positions
+from pipeline.analytics.instances import observed
+from pipeline.analytics.poll_loops import asking
 from pipeline.consumer_config import ConsumerSettings
 from pipeline.tables import COMMITTED_OFFSETS, FETCH_POSITIONS, GROUP_MEMBERS, LAG, WATERMARKS
 from tests.helpers.rows import frame
@@ -84,7 +86,9 @@ def told() -> list[dict[str, Any]]:
     for client, group in JAVA_GROUPS.items():
         told.add(client, client, group_id=group, reported_lead=30, reported_lag=5)
     for client in ("rdkafka", "careless-rdkafka"):
-        told.add(client, client, group_id="g", consumed_offset=30, source=LIBRDKAFKA, reported_lag=99, reported_end=38)
+        ends = {"reported_end": 47, "reported_stable_end": 38}
+        told.add(client, client, group_id="g", consumed_offset=30, source=LIBRDKAFKA, reported_lag=99, **ends)
+    told.add("rdkafka-new", "rdkafka-new", group_id="g", consumed_offset=30, source=LIBRDKAFKA, reported_lag=5)
     told.add("broken", "broken", group_id="g", consumed_offset=30, error="told nonsense")
     return told.rows
 
@@ -186,10 +190,16 @@ def test_a_java_consumers_own_lag_is_to_the_end_that_its_settings_say(readers: d
     assert found == [(30, 5), (30, 15), (30, 5), (30, 15)]
 
 
-def test_librdkafka_tells_its_end_and_reads_what_is_committed_by_default(
+def test_librdkafka_tells_both_ends_and_reads_what_is_committed_by_default(
     readers: dict[tuple[str, int], Row],
 ) -> None:
-    assert [readers[c, 0].stale_lag for c in ("rdkafka", "careless-rdkafka")] == [2, 12]
+    """It knows ends of 38 and 47, where there are 40 committed records and 50 in all."""
+    assert [readers[c, 0].stale_lag for c in ("rdkafka", "careless-rdkafka")] == [2, 3]
+
+
+def test_librdkafkas_lag_is_not_added_to_its_position(readers: dict[tuple[str, int], Row]) -> None:
+    """It may count from what is committed."""
+    assert readers["rdkafka-new", 0].stale_lag is None
 
 
 def test_an_old_consumer_has_fetched_up_to_its_lag_while_it_fetches(readers: dict[tuple[str, int], Row]) -> None:
@@ -198,3 +208,16 @@ def test_an_old_consumer_has_fetched_up_to_its_lag_while_it_fetches(readers: dic
     assert (moving.fetched_offset, moving.stale_lag, moving.consumed_offset) == (40, 0, None)
     assert (standing.fetched_offset, standing.stale_lag) == (30, 10)
     assert (new.fetched_offset, new.stale_lag) == (None, None)
+
+
+def test_how_often_a_client_asks_goes_by_when_its_counters_were_read(spark: SparkSession) -> None:
+    """The first was read 50 s late, so there are 10 s between them; without such a time it is the snapshots' minute."""
+    read_ms = {"told": (BEFORE + 50_000, NOW), "not told": (None, None), "the other way round": (NOW + 1, NOW)}
+    rows = [
+        (snapshot_id, ms and datetime.fromtimestamp(ms / 1000, UTC), client, requests, JAVA, "http://app:9404")
+        for client, times in read_ms.items()
+        for snapshot_id, ms, requests in zip((BEFORE, NOW), times, (100, 112), strict=True)
+    ]
+    names = "snapshot_id captured_at client_id requests_total source endpoint"
+    found = asking(observed(frame(spark, FETCH_POSITIONS, names, *rows))).where(f"snapshot_id = {NOW}").collect()
+    assert {r.client_id: r.asked_per_s for r in found} == {"told": 1.2, "not told": 0.2, "the other way round": None}

@@ -10,7 +10,7 @@ from pipeline.positions.position import of_metrics
 from tests.helpers.recordings import by_partition, rounds, table, unpacked
 
 COLUMNS = (
-    "cluster string, snapshot_id long, client_id string, topic string, partition int, "
+    "cluster string, snapshot_id long, client_id string, instance string, topic string, partition int, "
     "reported_lag long, reported_lead long, committed_offset long, "
     "log_start_offset long, last_stable_offset long, high_watermark long, known_consumed long"
 )
@@ -33,7 +33,7 @@ def sampled(spark: SparkSession, recording: Path, client: str, every: int) -> Da
                 now = next(r for r in reversed(truth[p.topic, p.partition]) if int(r["ts"]) <= at_ms)
                 names = ("committed", "log_start", "last_stable_offset", "high_watermark")
                 ends = [int(now[name]) if now[name] else None for name in names]
-                reported = p.client_id, p.topic, p.partition, p.reported_lag, p.reported_lead
+                reported = p.client_id, "app", p.topic, p.partition, p.reported_lag, p.reported_lead
                 rows.append(("east", at_ms, *reported, *ends, None))
     return spark.createDataFrame(rows, COLUMNS)
 
@@ -69,7 +69,7 @@ def test_today_s_log_start_is_not_that_of_a_paused_partition(spark: SparkSession
 
 def resolved(spark: SparkSession, *rows: tuple[int, int | None, int, int]) -> list[int | None]:
     """The consumed offsets of one partition: (snapshot, lead, lag, log start), in a log that ends at 200."""
-    made = [("east", at, "c", "t", 0, lag, lead, 90, start, 200, 200, None) for at, lead, lag, start in rows]
+    made = [("east", at, "c", "app", "t", 0, lag, lead, 90, start, 200, 200, None) for at, lead, lag, start in rows]
     return [
         r.consumed_offset for r in consumed_by_lead(spark.createDataFrame(made, COLUMNS)).sort("snapshot_id").collect()
     ]
@@ -86,7 +86,9 @@ def test_a_lead_that_may_be_from_before_or_after_a_deletion_tells_nothing(spark:
 
 
 def test_a_reader_whose_records_are_deleted_as_it_commits_them_does_not_stand_still(spark: SparkSession) -> None:
-    rows = [("east", at, "c", "t", 0, 0, 50, 10 * at, 10 * at, 50 + 10 * at, 50 + 10 * at, None) for at in range(4)]
+    rows = [
+        ("east", at, "c", "app", "t", 0, 0, 50, 10 * at, 10 * at, 50 + 10 * at, 50 + 10 * at, None) for at in range(4)
+    ]
     found = consumed_by_lead(spark.createDataFrame(rows, COLUMNS)).sort("snapshot_id").collect()
     assert [row.consumed_offset for row in found] == [50, None, None, None]
 

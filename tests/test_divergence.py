@@ -40,8 +40,10 @@ class Snapshots:
         self.commits: list[tuple[Any, ...]] = []
         self.ends: list[tuple[Any, ...]] = []
 
-    def add(self, lags: list[int], requests: int, committed: list[int], ends: list[int]) -> None:
-        """What its gauges read, and the truth: by partition."""
+    def add(
+        self, lags: list[int], requests: int, committed: list[int], ends: list[int], late_ms: int | None = None
+    ) -> None:
+        """What its gauges read, and the truth: by partition; it was read so long after the snapshot's instant."""
         at = MINUTE_MS * (1 + len(self.ends) // 3)
 
         def position(fetcher: str | None, topic: str | None, partition: int | None, *values: Any) -> None:
@@ -64,7 +66,8 @@ class Snapshots:
             position(None, "mtopic", partition, lag, None, None, None)
             position(str(partition), "mtopic", None, None, 1, None, None)
             self.commits.append((at, "mgroup", "mtopic", partition, committed[partition]))
-            self.ends.append((at, "mtopic", partition, 0, ends[partition]))
+            read_at = None if late_ms is None else datetime.fromtimestamp((at + late_ms) / 1000, UTC)
+            self.ends.append((at, read_at, "mtopic", partition, 0, ends[partition]))
 
     def tables(self, clients: dict[str, ConsumerSettings]) -> tuple[DataFrame, DataFrame]:
         """The rows of `lag`, and those of `client_divergence`."""
@@ -73,7 +76,8 @@ class Snapshots:
         commits = frame(
             spark, COMMITTED_OFFSETS, "snapshot_id group_id topic partition committed_offset", *self.commits
         )
-        ends = frame(spark, WATERMARKS, "snapshot_id topic partition log_start_offset high_watermark", *self.ends)
+        names = "snapshot_id captured_at topic partition log_start_offset high_watermark"
+        ends = frame(spark, WATERMARKS, names, *self.ends)
         nobody, nothing = frame(spark, GROUP_MEMBERS, "group_id"), frame(spark, LAG, "group_id")
         told = reader_positions(positions, ends, commits, nobody, nothing, settings)
         rulers = spark.createDataFrame(
@@ -157,3 +161,10 @@ def test_commits_that_are_late_are_no_fault_of_the_gauge(snapshots: Snapshots) -
     for number in range(1, 4):
         snapshots.add([0, 0, 0], number, [100 + 10 * number - 20] * 3, [100 + 10 * number] * 3)
     assert [r.verdict for r in snapshots.tables({})[1].orderBy("snapshot_id").collect()][1:] == ["truthful"] * 2
+
+
+def test_how_late_commits_may_be_goes_by_when_snapshots_were_read(snapshots: Snapshots) -> None:
+    """Ten records in 20 s, and committed once a minute: up to forty may be read and not committed."""
+    for number, late_ms in enumerate((40_000, 0), start=1):
+        snapshots.add([0, 0, 0], number, [100 + 10 * number - 30] * 3, [100 + 10 * number] * 3, late_ms)
+    assert [r.verdict for r in snapshots.tables({})[1].orderBy("snapshot_id").collect()] == [None, "truthful"]

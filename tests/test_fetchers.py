@@ -12,8 +12,10 @@ from tests.helpers.recordings import rounds, table, unpacked
 
 POSITIONS = (
     "cluster string, snapshot_id long, client_id string, fetcher string, topic string, "
-    "queue_chunks long, requests_total long, bytes_total long"
+    "queue_chunks long, requests_total long, bytes_total long, "
+    "endpoint string, host string, partition int, error string"
 )
+PLACE = ("http://app:9404", None, None, None)
 ENDS = "cluster string, snapshot_id long, topic string, high_watermark long"
 # When a topic's thread went to sleep for ever, as the application itself wrote down; that topic, and the others.
 ASLEEP = {
@@ -36,7 +38,7 @@ def sampled(spark: SparkSession, recording: Path, every: int, first: int) -> tup
     for at_ms, metrics, _ in list(rounds(recording))[first::every]:
         for p in of_metrics(metrics):
             counters = p.queue_chunks, p.requests_total, p.bytes_total
-            positions.append(("east", at_ms, p.client_id, p.fetcher, p.topic, *counters))
+            positions.append(("east", at_ms, p.client_id, p.fetcher, p.topic, *counters, *PLACE))
         newest = max(int(r["ts"]) for r in truth if int(r["ts"]) <= at_ms)
         ends += [("east", at_ms, r["topic"], int(r["high_watermark"])) for r in truth if int(r["ts"]) == newest]
     return spark.createDataFrame(positions, POSITIONS), spark.createDataFrame(ends, ENDS)
@@ -68,9 +70,11 @@ def test_a_blocked_connector_is_seen_with_its_culprit_and_victims(
 
 def made(spark: SparkSession, *rows: tuple[int, int, int, int, int]) -> list[tuple[str | None, list[str], list[str]]]:
     """States of a client with topics a and b: (requests, bytes, chunks of a, chunks of b, log end of both)."""
-    positions = [("east", at, "c", "b:1", None, None, r, b) for at, (r, b, *_) in enumerate(rows)]
+    positions = [("east", at, "c", "b:1", None, None, r, b, *PLACE) for at, (r, b, *_) in enumerate(rows)]
     positions += [
-        ("east", at, "c", "0", t, row[2 + n], None, None) for at, row in enumerate(rows) for n, t in enumerate("ab")
+        ("east", at, "c", "0", t, row[2 + n], None, None, *PLACE)
+        for at, row in enumerate(rows)
+        for n, t in enumerate("ab")
     ]
     ends = [("east", at, topic, row[4]) for at, row in enumerate(rows) for topic in "ab"]
     frames = spark.createDataFrame(positions, POSITIONS), spark.createDataFrame(ends, ENDS)

@@ -8,17 +8,18 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from pipeline.analytics.findings import findings
+from pipeline.analytics.findings import finding_history, findings, findings_as_known
 from pipeline.analytics.poll_loops import poll_states
 from pipeline.analytics.problems import problems
-from pipeline.tables import CLIENT_DIVERGENCE, FETCH_POSITIONS, FINDINGS, LAG
+from pipeline.tables import CLIENT_DIVERGENCE, FETCH_POSITIONS, FINDING_HISTORY, FINDINGS, LAG
 from tests.helpers.rows import frame
 
 MINUTE_MS = 60_000
 ALWAYS = range(1, 13)
+TABLES = FINDINGS, FINDING_HISTORY
 PROBLEMS = (
-    "snapshot_id long, kind string, cluster string, group_id string, client_id string, topic string, "
-    "partitions array<int>, severity string, summary string, evidence string, advice string"
+    "snapshot_id long, kind string, cluster string, group_id string, client_id string, instance string, topic string, "
+    "partitions array<int>, severity string, magnitude double, summary string, evidence string, advice string"
 )
 Seen = dict[int, str | None]
 
@@ -43,6 +44,7 @@ CASES: list[tuple[str, str | None, str, Seen, Iterable[int]]] = [
     ("slow", "g", "slow_consumer", topics([1, 3, 8]) | {2: "t"}, ALWAYS),
     ("slow-ended", "g", "slow_consumer", topics([1, 2], "t"), ALWAYS),
     ("slow-moved", "g", "slow_consumer", {1: "t", 2: "u", 3: "u"}, [1, 2, 3]),
+    ("blocked", "g", "blocked_connector", {1: None, 2: "t", 3: "t", 4: "u", 5: None}, ALWAYS),
 ]
 Lasting = list[tuple[str | None, str | None, int, int, int | None]]
 
@@ -56,8 +58,23 @@ def minute(instant: datetime | None) -> int | None:
 
 
 def seen_in(spark: SparkSession, minutes: Iterable[int], cases: Any = CASES) -> DataFrame:
+    """It is worse from minute to minute, but for every fourth."""
     rows = [
-        (m * MINUTE_MS, kind, "east", group, client, seen[m], [m], "warning", f"as of {m}", "{}", "-")
+        (
+            m * MINUTE_MS,
+            kind,
+            "east",
+            group,
+            client,
+            None,
+            seen[m],
+            [m],
+            "warning",
+            float(m % 4 and m),
+            f"as of {m}",
+            "{}",
+            "-",
+        )
         for client, group, kind, seen, _ in cases
         for m in minutes
         if m in seen
@@ -79,10 +96,43 @@ def by_client(rows: Iterable[Row]) -> Callable[[str], Lasting]:
     return lambda client: found.get(client, [])
 
 
+class Kept:
+    """The two tables, as `keep_clients` keeps them: the same rows are looked up, replaced and merged."""
+
+    def __init__(self, spark: SparkSession, cases: Any = CASES) -> None:
+        self._spark = spark
+        self._cases = cases
+        self.findings: dict[str, Row] = {}
+        self.history: dict[int, list[Row]] = {}
+
+    def add(self, batch: Iterable[int]) -> list[Row]:
+        """The rows of `findings` that a batch changes."""
+        first, *_, last = (*batch, *batch)
+        open_or_newer = [r for r in self.findings.values() if (minute(r.resolved_at) or first) >= first]
+        before = self._spark.createDataFrame(open_or_newer, FINDINGS.schema)
+        told = told_in(self._spark, range(first - 5, last + 1), self._cases)
+        seen = finding_history(seen_in(self._spark, batch, self._cases), told, before).collect()
+        self.history |= {m: [r for r in seen if r.snapshot_id == m * MINUTE_MS] for m in batch}
+        found = findings(self._spark.createDataFrame(seen, FINDING_HISTORY.schema), told, before).collect()
+        self.findings |= {r.finding_id: r for r in found}
+        return found
+
+    def rows(self) -> tuple[list[Row], list[Row]]:
+        """Of both tables."""
+        return sorted(self.findings.values(), key=str), sorted((r for m in self.history.values() for r in m), key=str)
+
+
 @pytest.fixture(scope="module")
-def together(spark: SparkSession) -> list[Row]:
-    """The findings of all cases, of all snapshots at once."""
-    return findings(seen_in(spark, ALWAYS), told_in(spark, ALWAYS), frame(spark, FINDINGS, "kind")).collect()
+def at_once(spark: SparkSession) -> Kept:
+    """All cases, of all snapshots in one batch."""
+    kept = Kept(spark)
+    kept.add(ALWAYS)
+    return kept
+
+
+@pytest.fixture(scope="module")
+def together(at_once: Kept) -> list[Row]:
+    return list(at_once.findings.values())
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +145,7 @@ def test_a_problem_that_lasts_is_one_row_that_grows_older(
 ) -> None:
     assert lasting("lasting") == [("g", None, 1, 12, None)]
     row = next(r for r in together if r.client_id == "lasting")
-    assert (row.summary, row.partitions, row.severity, row.owner) == ("as of 12", [12], "warning", None)
+    assert (row.severity, row.owner) == ("warning", None)
 
 
 def test_one_or_two_snapshots_without_it_do_not_end_it(lasting: Callable[[str], Lasting]) -> None:
@@ -109,7 +159,7 @@ def test_three_snapshots_without_it_end_it_at_the_first(lasting: Callable[[str],
 
 def test_one_that_comes_back_is_another_finding(together: list[Row], lasting: Callable[[str], Lasting]) -> None:
     assert lasting("again") == [("g", None, 1, 2, 3), ("g", None, 6, 7, 8)]
-    assert len({r.finding_id for r in together}) == len(together) == len(CASES) + 1
+    assert len({r.finding_id for r in together}) == len(together) == len(CASES) + 3
 
 
 def test_it_lasts_while_nobody_tells_of_the_client(lasting: Callable[[str], Lasting]) -> None:
@@ -130,33 +180,94 @@ def test_the_topic_of_a_slow_consumer_stays_known(lasting: Callable[[str], Lasti
     """Known at the second minute only; without it for four minutes, twice: five would end it."""
     assert lasting("slow") == [("g", "t", 1, 8, None)]
     assert lasting("slow-ended") == [("g", "t", 1, 2, 3)]
-    assert lasting("slow-moved") == [("g", "u", 1, 3, None)]
 
 
-def kept(spark: SparkSession, batches: Iterable[Iterable[int]]) -> list[Row]:
-    """The table after some batches: those rows are looked up, and merged, that keep_clients does."""
-    rows: dict[str, Row] = {}
-    for batch in batches:
-        first, *_, last = (*batch, *batch)
-        open_or_newer = [r for r in rows.values() if (minute(r.resolved_at) or first) >= first]
-        before = spark.createDataFrame(open_or_newer, FINDINGS.schema)
-        told = told_in(spark, range(first - 5, last + 1))
-        rows |= {r.finding_id: r for r in findings(seen_in(spark, batch), told, before).collect()}
-    return list(rows.values())
+def test_another_topic_that_is_the_cause_is_another_finding(lasting: Callable[[str], Lasting]) -> None:
+    assert lasting("slow-moved") == [("g", "t", 1, 1, None), ("g", "u", 2, 3, None)]
+    # The first was that of t, once the cause was known; the last, of an unknown cause, that of u.
+    assert lasting("blocked") == [("g", "t", 1, 3, 4), ("g", "u", 4, 5, 6)]
 
 
-def test_batch_by_batch_makes_the_same_rows(spark: SparkSession, together: list[Row]) -> None:
-    batches = [1, 2, 3], [4], [5, 6], [7], range(8, 13)
-    assert sorted(kept(spark, batches), key=str) == sorted(together, key=str)
+def test_a_finding_is_remembered_by_its_worst_moment(together: list[Row]) -> None:
+    def worst(client: str) -> list[Any]:
+        of_client = sorted((r for r in together if r.client_id == client), key=lambda r: r.first_seen)
+        return [(minute(r.worst_at), r.magnitude, r.summary, r.partitions) for r in of_client]
+
+    assert worst("lasting") == [(11, 11.0, "as of 11", [11])]
+    assert worst("blocked") == [(3, 3.0, "as of 3", [3]), (5, 5.0, "as of 5", [5])]
 
 
-def test_a_batch_done_again_changes_nothing(spark: SparkSession, together: list[Row]) -> None:
-    before = spark.createDataFrame(together, FINDINGS.schema)
-    assert findings(seen_in(spark, ALWAYS), told_in(spark, ALWAYS), before).collect() == []
+def test_worst_is_what_is_gravest_then_what_names_its_partitions_then_what_is_most_then_the_first(
+    spark: SparkSession,
+) -> None:
+    def worst(*moments: tuple[str, list[int] | None, float | None]) -> int | None:
+        names = "snapshot_id finding_id kind client_id severity partitions magnitude"
+        rows = [(m * MINUTE_MS, "f", "k", "c", *moment) for m, moment in enumerate(moments, 1)]
+        nobody, nothing = told_in(spark, []), frame(spark, FINDINGS, "kind")
+        (found,) = findings(frame(spark, FINDING_HISTORY, names, *rows), nobody, nothing).collect()
+        return minute(found.worst_at)
+
+    assert worst(("warning", [0], 9.0), ("critical", None, None), ("info", [0], 9.0)) == 2
+    assert worst(("warning", None, 9.0), ("warning", [0], 1.0)) == 2
+    assert worst(("warning", [0], None), ("warning", [0], 1.0), ("warning", [0], 1.0)) == 2
 
 
-def identity(client: str, first: int) -> str:
-    of = f'"kind":"blind_gauge","cluster":"east","group_id":"g","client_id":"{client}","first_seen":{first * MINUTE_MS}'
+def test_each_snapshot_with_a_problem_is_kept_as_it_was(at_once: Kept) -> None:
+    assert set(at_once.history) == set(ALWAYS)
+    of_client = {m: [r for r in rows if r.client_id == "blocked"] for m, rows in at_once.history.items()}
+    assert {m: [(r.topic, r.summary) for r in rows] for m, rows in of_client.items() if rows} == {
+        1: [(None, "as of 1")],
+        2: [("t", "as of 2")],
+        3: [("t", "as of 3")],
+        4: [("u", "as of 4")],
+        5: [(None, "as of 5")],
+    }
+    ids = [rows[0].finding_id for m, rows in of_client.items() if m <= 5]
+    assert ids == [identity("blocked", first, "blocked_connector") for first in (1, 1, 1, 4, 4)]
+    assert {str(r.snapshot_date) for rows in at_once.history.values() for r in rows} == {"1970-01-01"}
+
+
+def test_batch_by_batch_makes_the_same_rows_and_each_is_known_as_it_was_then(
+    spark: SparkSession, at_once: Kept
+) -> None:
+    """Each batch is done again, as after a run that was killed before it had marked it."""
+    kept = Kept(spark)
+    everything = [spark.createDataFrame(rows, t.schema) for rows, t in zip(at_once.rows(), TABLES, strict=True)]
+    for batch in ([1, 2, 3], [4], [5, 6], [7], range(8, 13)):
+        kept.add(batch)
+        then = kept.rows()
+        kept.add(batch)
+        assert kept.rows() == then
+        known = findings_as_known(everything[0], everything[1], max(batch) * MINUTE_MS).collect()
+        assert sorted(known, key=str) == then[0]
+    assert kept.rows() == at_once.rows()
+
+
+def test_what_an_older_lake_did_not_keep_is_not_known(spark: SparkSession) -> None:
+    """Neither history nor worst_at: what is there of a finding is of the last snapshot with it."""
+    names = "finding_id kind client_id severity summary first_seen last_seen resolved_at"
+    old = frame(
+        spark,
+        FINDINGS,
+        names,
+        ("going", "blind_gauge", "a", "warning", "as of 9", at(1), at(9), None),
+        ("over", "blind_gauge", "b", "warning", "as of 4", at(1), at(4), at(5)),
+    )
+    nothing = frame(spark, FINDING_HISTORY, "kind")
+    known = {r.finding_id: r for r in findings_as_known(old, nothing, 6 * MINUTE_MS).collect()}
+    going, over = known["going"], known["over"]
+    assert (going.summary, going.severity) == ("blind_gauge of a: what it was like then was not kept.", None)
+    assert (minute(going.last_seen), minute(over.last_seen), minute(over.resolved_at)) == (6, 4, 5)
+    assert (over.summary, over.severity, over.worst_at) == ("as of 4", "warning", None)
+    going_on = frame(
+        spark, FINDING_HISTORY, "snapshot_id finding_id kind client_id", (10 * MINUTE_MS, "going", "blind_gauge", "a")
+    )
+    (found,) = findings(going_on, told_in(spark, []), old.where("finding_id = 'going'")).collect()
+    assert (minute(found.first_seen), minute(found.last_seen), minute(found.worst_at)) == (1, 10, 9)
+
+
+def identity(client: str, first: int, kind: str = "blind_gauge") -> str:
+    of = f'"kind":"{kind}","cluster":"east","group_id":"g","client_id":"{client}","first_seen":{first * MINUTE_MS}'
     return sha256(f"{{{of}}}".encode()).hexdigest()
 
 
@@ -179,10 +290,17 @@ def test_only_what_changes_is_told_and_owners_are_kept(spark: SparkSession) -> N
         ("over", "g", "blind_gauge", topics([4]), [4]),
         ("gone", "g", "blind_gauge", topics([13]), [13]),
     ]
-    rows = findings(seen_in(spark, [4, 13], cases), told_in(spark, [3, 4, 13], cases), before).collect()
+    told = told_in(spark, [3, 4, 13], cases)
+    history = finding_history(seen_in(spark, [4, 13], cases), told, before)
+    rows = findings(history, told, before).collect()
     assert {r.finding_id: (r.client_id, r.owner, minute(r.first_seen), minute(r.last_seen)) for r in rows} == {
         identity("owned", 1): ("owned", "team", 1, 13),
         identity("gone", 13): ("gone", None, 13, 13),
+    }
+    assert {(r.snapshot_id // MINUTE_MS, r.client_id) for r in history.collect()} == {
+        (4, "owned"),
+        (13, "owned"),
+        (13, "gone"),
     }
 
 
@@ -229,12 +347,32 @@ def test_a_rebalance_is_no_problem_unless_it_lasts(spark: SparkSession, still: i
     assert {r.client_id for r in found} <= {"app-1"}
 
 
+def test_each_process_with_a_client_id_has_findings_of_its_own(spark: SparkSession) -> None:
+    """The one on pod-1 goes on, the one on pod-2 has gone: the client still tells, and without its problem."""
+    seen = [("pod-1", m) for m in ALWAYS] + [("pod-2", m) for m in (1, 2, 3)]
+    rows = [
+        (m * MINUTE_MS, "slow_consumer", "east", "g", "shared", pod, None, [0], "warning", 1.0, pod, "{}", "-")
+        for pod, m in seen
+    ]
+    told = told_in(spark, ALWAYS, [("shared", "g", "slow_consumer", {}, ALWAYS)])
+    none = frame(spark, FINDINGS, "kind")
+    history = finding_history(spark.createDataFrame(rows, PROBLEMS), told, none)
+    found = findings(history, told, none).collect()
+    assert {
+        (r.instance, r.summary, minute(r.first_seen), minute(r.last_seen), minute(r.resolved_at)) for r in found
+    } == {
+        ("pod-1", "pod-1", 1, 12, None),
+        ("pod-2", "pod-2", 1, 3, 4),
+    }
+    assert len({r.finding_id for r in found}) == 2
+
+
 def fetchers(spark: SparkSession, *rows: Any) -> DataFrame:
     """What `fetcher_states` gives."""
     return spark.createDataFrame(
-        [("east", MINUTE_MS, *row) for row in rows],
-        "cluster string, snapshot_id long, client_id string, fetcher string, state string, has_fetched boolean, "
-        "culprits array<string>, threads array<string>, victims array<string>",
+        [("east", MINUTE_MS, "http://app:9404", *row) for row in rows],
+        "cluster string, snapshot_id long, instance string, client_id string, fetcher string, state string, "
+        "has_fetched boolean, culprits array<string>, threads array<string>, victims array<string>",
     )
 
 
@@ -246,13 +384,14 @@ def test_fetchers_that_are_blocked_for_different_reasons_are_different_problems(
         ("old", "b3", "fetching", True, ["big"], ["0"], ["small"]),
         ("full", "b1", "blocked", True, [], [], []),
     )
-    clients = [(MINUTE_MS, group, client, 7) for group, client in (("g", "old"), (None, "full"))]
-    divergence = frame(spark, CLIENT_DIVERGENCE, "snapshot_id group_id client_id max_lag", *clients)
+    app = "http://app:9404"
+    clients = [(MINUTE_MS, group, client, app, 7) for group, client in (("g", "old"), (None, "full"))]
+    divergence = frame(spark, CLIENT_DIVERGENCE, "snapshot_id group_id client_id instance max_lag", *clients)
     lag = frame(
         spark,
         LAG,
-        "snapshot_id group_id client_id topic partition",
-        *((MINUTE_MS, "g", "old", "big", p) for p in (1, 0)),
+        "snapshot_id group_id client_id instance topic partition",
+        *((MINUTE_MS, "g", "old", app, "big", p) for p in (1, 0)),
     )
     nobody = frame(spark, FETCH_POSITIONS, "client_id")
     found = problems(divergence, states, poll_states(lag, nobody), lag).collect()

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pipeline.analytics.lag import compute_lag
 from pipeline.analytics.log_index import rulers
 from pipeline.tables import COMMITTED_OFFSETS, GROUP_MEMBERS, LAG, LOG_INDEX, LOG_SAMPLES, WATERMARKS
-from tests.helpers.rows import frame
+from tests.helpers.rows import SNAPSHOT_DATE, frame
 
 COMMITTED = "snapshot_id group_id topic partition committed_offset error"
 WATERMARK = (
@@ -26,6 +26,7 @@ def lag_of(
     watermarks: list[tuple[Any, ...]] = (),
     members: list[tuple[Any, ...]] = (),
     previous: list[tuple[Any, ...]] = (),
+    told: DataFrame | None = None,
 ) -> DataFrame:
     seen = frame(spark, WATERMARKS, WATERMARK, *watermarks)
     return compute_lag(
@@ -34,6 +35,7 @@ def lag_of(
         frame(spark, GROUP_MEMBERS, MEMBER, *members),
         frame(spark, LAG, PREVIOUS, *previous),
         rulers_of(spark, seen),
+        told=told,
     )
 
 
@@ -138,6 +140,28 @@ def test_transaction_and_replication_lag_are_zero_where_the_later_reading_has_ca
         for r in lag.collect()
     }
     assert found == {case: expected for case, (_, expected) in ENDS.items()}
+
+
+# Log start is 100, and 60 is committed: what a client has consumed.
+CONSUMED = {
+    "one below log start": (99, "deleted_unread"),
+    "at log start": (100, "deleted_uncommitted"),
+    "past log start": (150, "deleted_uncommitted"),
+    "less than is committed": (10, "deleted_unread"),
+    "not known": (None, "deleted_unread"),
+}
+
+
+def test_what_a_client_has_consumed_was_not_deleted_unread(spark: SparkSession) -> None:
+    told = spark.createDataFrame(
+        [("east", 1, case, 0, "g", SNAPSHOT_DATE, "c", offset, None, None) for case, (offset, _) in CONSUMED.items()],
+        "cluster string, snapshot_id bigint, topic string, partition int, group_id string, told_date date, "
+        "told_client_id string, consumed_offset bigint, fetched_offset bigint, stale_lag bigint",
+    )
+    committed = [(1, "g", case, 0, 60, None) for case in CONSUMED]
+    lag = lag_of(spark, committed, [(1, case, 0, "A", 100, 170, 180, 185, None) for case in CONSUMED], told=told)
+    assert {r.topic: r.offset_status for r in lag.collect()} == {c: status for c, (_, status) in CONSUMED.items()}
+    assert {r.headroom for r in lag.collect()} == {-40}
 
 
 def test_a_partition_that_is_assigned_but_not_committed_has_a_row_with_its_member(spark: SparkSession) -> None:

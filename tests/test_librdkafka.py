@@ -73,6 +73,33 @@ def test_the_least_that_is_told() -> None:
     assert [p.fetched_offset for p in of_statistics(of_one())] == [None, 1]
 
 
+def test_the_ends_that_the_client_knows_are_those_of_its_lag(recording: Path, told: Told) -> None:
+    """This version counts its lag from what is committed, and reads committed records only."""
+    compared = 0
+    for number, line in enumerate((recording / "statistics.jsonl").read_text().splitlines()):
+        for name, topic in json.loads(line)["statistics"]["topics"].items():
+            for p in topic["partitions"].values():
+                if p["consumer_lag"] >= 0 and (name, p["partition"]) in told[number][1]:
+                    seen = told[number][1][name, p["partition"]]
+                    assert seen.reported_stable_end == p["committed_offset"] + p["consumer_lag"]
+                    assert seen.reported_end == p["hi_offset"]
+                    compared += 1
+    assert compared >= 300
+
+
+def test_the_ends_are_the_same_whichever_offset_a_version_counts_its_lag_from() -> None:
+    """Position 90, 20 committed: version 1.6 counts 10 records to the last stable offset, 1.7 counts 80."""
+    known = {"app_offset": 90, "committed_offset": 20, "hi_offset": 130, "ls_offset": 100}
+    for lag in (10, 80):
+        position = of_statistics(of_one(**known, consumer_lag=lag))[1]
+        assert (position.reported_lag, position.reported_stable_end, position.reported_end) == (lag, 100, 130)
+
+
+def test_ends_are_not_known_before_the_first_fetch() -> None:
+    position = of_statistics(of_one(hi_offset=-1001, ls_offset=-1001, consumer_lag=-1))[1]
+    assert (position.reported_lag, position.reported_stable_end, position.reported_end) == (None, None, None)
+
+
 def test_a_producer_has_no_positions() -> None:
     assert of_statistics('{"client_id": "p", "type": "producer"}') == []
 

@@ -139,7 +139,9 @@ def test_fetcher_lag_and_consumer_lag(run: Any, folder: Path) -> None:
 
 def test_one_slow_topic_blocks_all(run: Any) -> None:
     shown = run("03")
-    assert re.search(r"blocked_connector, 09:58:31 to [\d:]+: backend's fetcher waits for order.events, ", shown.text)
+    assert re.search(
+        r"blocked_connector, 09:58:31 to [\d:]+: The fetcher of backend waits for order.events, ", shown.text
+    )
     assert "nothing comes for mail_queue, web-clicks meanwhile" in shown.text
     assert "'victim_topics': ['mail_queue', 'web-clicks']" in shown.text
     assert shown.charts == 2

@@ -73,6 +73,7 @@ class TestInChromium:
                 90_000,
                 log_ends=60 * i,
                 commits=30 * i,
+                consumer_age_ms=120_000,
             )
             for n, g in enumerate(groups)
             for i, at in enumerate(instants)
@@ -149,9 +150,11 @@ class TestInChromium:
         values = values[: values.index("</table>")]
         rows = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in re.findall(r"<tr>(<td.*?)</tr>", values)]
         assert console == ""
-        newest = [[f"2026-03-01 12:0{m}:00", str(100 + m), f"{2 * m} kB", "1.5 min", "0"] for m in (9, 8, 7, 6, 5)]
-        assert rows[:6] == [*newest, ["a gap", "", "", "", ""]]
-        assert rows[8] == ["2026-03-01 12:02:00", "102", "4 kB", "1.5 min", "1"]
+        newest = [
+            [f"2026-03-01 12:0{m}:00", str(100 + m), f"{2 * m} kB", "1.5 min", "2 min", "0"] for m in (9, 8, 7, 6, 5)
+        ]
+        assert rows[:6] == [*newest, ["a gap", "", "", "", "", ""]]
+        assert rows[8] == ["2026-03-01 12:02:00", "102", "4 kB", "1.5 min", "2 min", "1"]
         # In the legend and in the table.
         assert len(re.findall(r'<button [^>]*aria-pressed="true"', document)) == 2
 
@@ -178,13 +181,14 @@ class TestInChromium:
         assert (part_to - part_from) / (whole_to - whole_from) == pytest.approx(0.4)
         assert html.escape(HOSTILE[0]) in shown
 
-    def test_another_unit_is_drawn(self, browse: Browse) -> None:
-        choose = "const u = document.querySelector('#unit'); u.value = 'ms'; u.dispatchEvent(new Event('change'));"
+    @pytest.mark.parametrize(("unit", "told"), [("ms", "1.5 min"), ("age", "2 min")])
+    def test_another_unit_is_drawn(self, browse: Browse, unit: str, told: str) -> None:
+        choose = f"const u = document.querySelector('#unit'); u.value = '{unit}'; u.dispatchEvent(new Event('change'));"
         document, console = browse(with_script(self.page(), choose))
         assert console == ""
         drawing = document[document.index('<div id="drawing"') : document.index('<ul class="legend"')]
         assert re.search(r">[\d.]+ (s|min)</text>", drawing)
-        assert 'aria-label="from 1.5 min to 1.5 min, at most 1.5 min"' in document
+        assert f'aria-label="from {told} to {told}, at most {told}"' in document
 
     def test_a_gauge_and_what_is_true_are_lines_with_a_verdict(self, browse: Browse) -> None:
         document, console = browse(self.page())

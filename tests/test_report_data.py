@@ -1,13 +1,27 @@
 """What the report takes from the tables: aggregates, and their bounded way to the driver."""
 
+import json
+from typing import Any
+
 from chispa import assert_df_equality
 from pyspark.sql import SparkSession
 
 from pipeline.report import Frames, data, groups_table
 from pipeline.report.collect import collect
-from pipeline.report.model import Group
+from pipeline.report.model import Group, Loss
+from pipeline.report.payload import payload
+from pipeline.report.trends import trends
 from pipeline.tables import COMPUTED, LAG, SNAPSHOTS
-from tests.helpers.reports import MINUTE, NOON, NOW, frame, known, lag_row, snapshot
+from tests.conftest import ROOT
+from tests.helpers.reports import MINUTE, NOON, NOW, at, frame, known, lag_row, snapshot
+
+
+def query_of(notebook: str, text: str) -> str:
+    """The SQL of the one cell that has the text."""
+    cells = json.loads((ROOT / "notebooks" / notebook).read_text("utf-8"))["cells"]
+    (source,) = (source for cell in cells if text in (source := "".join(cell["source"])))
+    found: str = source.split('"""')[1]
+    return found
 
 
 class TestLedger:
@@ -113,15 +127,37 @@ class TestGroups:
                 bytes_error=3,
                 consumer_lag_ms=900,
                 time_error_ms=8,
+                consumer_age_ms=4_000,
                 **member,
             ),
             lag_row(0, "mixed", 1, consumer_lag=-2, headroom=50, offset_status="beyond_end", client_id="c1", **member),
-            lag_row(0, "mixed", 2, offset_status="no_commit", transaction_lag=1, **member),
+            lag_row(
+                0,
+                "mixed",
+                2,
+                offset_status="no_commit",
+                transaction_lag=1,
+                log_start_offset=50,
+                high_watermark=80,
+                **member,
+            ),
             lag_row(0, "mixed", 3, offset_status="no_watermark", error="LEADER_NOT_AVAILABLE", **member),
             lag_row(0, "unknown", 0, offset_status=None, error="NOT_COORDINATOR"),
             lag_row(0, "uncommitted", 0, offset_status="no_commit"),
-            known(0, "lost", 90, headroom=-15, offset_status="deleted_unread"),
-            lag_row(0, "lost", 1, consumer_lag=10, headroom=-5, offset_status="deleted_unread"),
+            known(0, "lost", 90, headroom=-15, committed_offset=5, log_start_offset=20, offset_status="deleted_unread"),
+            # Of these five, a client has consumed two.
+            lag_row(
+                0,
+                "lost",
+                1,
+                consumer_lag=10,
+                headroom=-5,
+                committed_offset=5,
+                consumed_offset=7,
+                log_start_offset=10,
+                offset_status="deleted_unread",
+            ),
+            known(0, "went on", 9, headroom=-5, consumed_offset=12, offset_status="deleted_uncommitted"),
             # The topic was recreated: what the old headroom says of the new topic is no loss.
             known(0, "recreated", 0, headroom=-7, offset_status="recreated"),
         )
@@ -153,6 +189,10 @@ class TestGroups:
             consumer_lag_ms=900,
             time_error_ms=8,
             ms_unknown=1,
+            consumer_age_ms=4_000,
+            age_error_ms=8,
+            age_unknown=1,
+            not_committed_offsets=30,
         )
         assert {
             g.group_id: (g.consumer_lag, g.partitions_unknown, g.why_no_lag, g.unread_offsets, g.statuses)
@@ -161,7 +201,8 @@ class TestGroups:
         } == {
             "unknown": (None, 1, "unknown", None, {"unknown": 1}),
             "uncommitted": (None, 0, "no commit", None, {"no_commit": 1}),
-            "lost": (100, 0, "no commit", 20, {"deleted_unread": 2}),
+            "lost": (100, 0, "no commit", 18, {"deleted_unread": 2}),
+            "went on": (9, 0, "no commit", None, {"deleted_uncommitted": 1}),
             "recreated": (0, 0, "no commit", None, {"recreated": 1}),
         }
         assert (found["lost"].min_headroom, found["lost"].stable_unknown) == (-15, 1)
@@ -185,13 +226,72 @@ class TestGroups:
         assert_df_equality(
             data.totals(groups),
             spark.createDataFrame(
-                [("east", 4, 1, 1, 0, 0)],
+                [("east", 4, 1, 1, 0, 0, 0, 0, None)],
                 "cluster string, groups bigint, groups_unknown bigint, groups_with_loss bigint, "
-                "groups_beyond_end bigint, groups_recreated bigint",
+                "groups_beyond_end bigint, groups_recreated bigint, groups_deleted_uncommitted bigint, "
+                "groups_not_committed bigint, not_committed_offsets bigint",
             ),
             ignore_nullable=True,
             ignore_metadata=True,
         )
+
+    def test_what_is_not_committed_yet_is_bounded_by_the_logs_and_by_what_was_consumed(
+        self, spark: SparkSession
+    ) -> None:
+        def not_committed(group: str, partition: int, **more: Any) -> dict[str, Any]:
+            return lag_row(0, group, partition, offset_status="no_commit", high_watermark=100, **more)
+
+        lag = frame(
+            spark,
+            LAG,
+            known(0, "both", 7),
+            not_committed("both", 1, log_start_offset=40),
+            not_committed("both", 2, log_start_offset=40, consumed_offset=90),
+            not_committed("seen in part", 0, log_start_offset=0),
+            not_committed("seen in part", 1, log_start_offset=None),
+            not_committed("elsewhere", 0, log_start_offset=40, cluster="west"),
+            known(0, "committed", 1, log_start_offset=0, high_watermark=100, cluster="west"),
+        )
+        groups = data.groups(lag)
+        found = {r["group_id"]: (r["consumer_lag"], r["not_committed_offsets"]) for r in groups.collect()}
+        assert found == {
+            "both": (7, 70),
+            "seen in part": (None, None),
+            "elsewhere": (None, 60),
+            "committed": (1, None),
+        }
+        totals = data.totals(groups).select("cluster", "groups_not_committed", "not_committed_offsets").collect()
+        assert [tuple(row) for row in totals] == [("east", 2, None), ("west", 1, 60)]
+
+    def test_losses_of_the_past_are_summed_by_partition_and_those_that_last_are_left_out(
+        self, spark: SparkSession
+    ) -> None:
+        def lost(minute: int, group: str, partition: int, start: int, **more: Any) -> dict[str, Any]:
+            plain = {"committed_offset": 10, "offset_status": "deleted_unread", "captured_at": at(minute, seconds=30)}
+            return lag_row(minute, group, partition, log_start_offset=start, **plain | more)
+
+        lag = frame(
+            spark,
+            LAG,
+            *(lost(minute, "over", 0, 20 + 10 * minute) for minute in (0, 1)),
+            lost(1, "over", 1, 15),
+            lost(2, "over", 0, 90, committed_offset=95, offset_status="ok"),
+            *(lost(minute, "lasts", 0, 20) for minute in (0, 1, 2)),
+            lost(1, "read meanwhile", 0, 20, consumed_offset=20, offset_status="deleted_uncommitted"),
+            lost(1, "gone", 0, 13),
+        )
+        found = [Loss(**r.asDict()) for r in data.losses(lag, {"east": NOON + 2 * MINUTE}, 9).collect()]
+        half = NOON + MINUTE // 2
+        assert found == [
+            Loss("east", "over", 2, 25, half, half + MINUTE),
+            Loss("east", "gone", 1, 3, half + MINUTE, half + MINUTE),
+        ]
+        lag.createOrReplaceTempView("lag")
+        counted = spark.sql(query_of("06_sql.ipynb", "offset_status = 'deleted_unread'")).collect()
+        spark.catalog.dropTempView("lag")
+        # The notebook has all of them, by partition.
+        lost_by = sorted((r["group_id"], r["partition"], r["lost"]) for r in counted)
+        assert lost_by == [("gone", 0, 3), ("lasts", 0, 10), ("over", 0, 20), ("over", 1, 5)]
 
     def test_history_keeps_an_unknown_lag_unknown(self, spark: SparkSession) -> None:
         lag = frame(
@@ -206,6 +306,9 @@ class TestGroups:
                 headroom=3,
                 high_watermark=20,
                 committed_offset=15,
+                consumer_age_ms=95,
+                captured_at=at(0, seconds=80),
+                committed_captured_at=at(0, seconds=70),
             ),
             lag_row(
                 0,
@@ -218,6 +321,8 @@ class TestGroups:
                 offset_status="deleted_unread",
                 high_watermark=20,
                 committed_offset=14,
+                captured_at=at(0, seconds=90),
+                committed_captured_at=at(0, seconds=70),
             ),
             known(1, "g", 5, high_watermark=20),
             lag_row(1, "g", 1, offset_status=None),
@@ -228,13 +333,14 @@ class TestGroups:
             data.history(lag, {"g"}),
             spark.createDataFrame(
                 [
-                    ("east", NOON, "g", 11, 0, 700, 0, 90, 0, 2, 1, 40, 29),
-                    ("east", NOON + 60_000, "g", 5, 1, None, 1, None, 1, 2, 0, None, None),
-                    ("east", NOON + 120_000, "g", None, 1, None, 0, None, 0, 1, 0, None, None),
+                    ("east", NOON, "g", 11, 0, 700, 0, 90, 0, 2, 1, 40, 29, 95, 1, NOON + 85_000, NOON + 70_000),
+                    ("east", NOON + 60_000, "g", 5, 1, None, 1, None, 1, 2, 0, None, None, None, 1, None, None),
+                    ("east", NOON + 120_000, "g", None, 1, None, 0, None, 0, 1, 0, None, None, None, 0, None, None),
                 ],
                 "cluster string, snapshot_id bigint, group_id string, consumer_lag bigint, partitions_unknown bigint, "
                 "consumer_lag_bytes bigint, bytes_unknown bigint, consumer_lag_ms bigint, ms_unknown bigint, "
-                "partitions bigint, deleted bigint, log_ends bigint, commits bigint",
+                "partitions bigint, deleted bigint, log_ends bigint, commits bigint, consumer_age_ms bigint, "
+                "age_unknown bigint, captured_ms bigint, committed_captured_ms bigint",
             ),
             ignore_row_order=True,
             ignore_nullable=True,
@@ -272,6 +378,45 @@ class TestCollect:
             ("west", NOON, 77),
         }
         assert [g.cluster for g in groups_table(Frames(snapshots, lag))] == ["west", "east"]
+
+    def test_a_constant_rate_is_constant_however_late_a_snapshot_was_read(self, spark: SparkSession) -> None:
+        """60 records a second are written and 30 are read; the first snapshot is 88 s late, commits are read before."""
+        late_s = [88, 10, 25, 12, 2]
+
+        def seen(minute: int, late: int) -> dict[str, Any]:
+            ends_s, commits_s = 60 * minute + late, 60 * minute + late - 7 * (minute % 2)
+            read = {"captured_at": at(0, seconds=ends_s), "committed_captured_at": at(0, seconds=commits_s)}
+            rungs = {"high_watermark": 60 * ends_s, "committed_offset": 30 * commits_s}
+            return known(minute, "g", rungs["high_watermark"] - rungs["committed_offset"], **rungs, **read)
+
+        minutes = [0, 2, 3, 4, 5]
+        lag = frame(spark, LAG, *map(seen, minutes, late_s))
+        snapshots = frame(spark, SNAPSHOTS, *(snapshot(minute, schedule_ms=2 * MINUTE) for minute in minutes))
+        found = collect(Frames(snapshots, lag), NOW, "title")
+        assert [i.read_ms - i.snapshot_id for i in found.instants] == [1_000 * late for late in late_s]
+        drawn = payload(found, found.groups)
+        assert drawn
+        (of_group,) = drawn["groups"]
+        assert of_group["produced"] == [None, 60, 60, 60, 60]
+        assert of_group["consumed"] == [None, 30, 30, 30, 30]
+        trend = trends(found.instants, found.points)["east", "g"]
+        assert (trend.produced_per_s, trend.consumed_per_s) == (60, 30)
+
+    def test_what_was_lost_in_the_past_is_told_beside_what_is_lost_now(self, spark: SparkSession) -> None:
+        def row(minute: int, partition: int, committed: int, status: str) -> dict[str, Any]:
+            rungs = {"log_start_offset": 100, "committed_offset": committed, "consumer_lag": 1}
+            return lag_row(minute, "g", partition, offset_status=status, **rungs)
+
+        lag = frame(
+            spark,
+            LAG,
+            row(0, 0, 40, "deleted_unread"),
+            row(1, 0, 200, "ok"),
+            *(row(minute, 1, 90, "deleted_unread") for minute in (0, 1)),
+        )
+        found = collect(Frames(frame(spark, SNAPSHOTS, snapshot(0), snapshot(1)), lag), NOW, "title")
+        assert found.losses == (Loss("east", "g", 1, 60, NOON, NOON),)
+        assert found.groups[0].unread_offsets == 10
 
     def test_computed_tells_a_snapshot_without_groups_from_one_without_lag(self, spark: SparkSession) -> None:
         snapshots = frame(spark, SNAPSHOTS, snapshot(0), snapshot(1), snapshot(2))

@@ -1,6 +1,5 @@
 """What the report tells beside the lag of groups: partitions, findings, gauges, brokers; a part of it; one incident."""
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +12,13 @@ from pipeline.report.collect import collect
 from pipeline.report.incident import moments, write_incident
 from pipeline.report.model import Danger, Partition
 from pipeline.selection import Selection
-from pipeline.tables import CLIENT_DIVERGENCE, COMPUTED, FETCH_POSITIONS, FINDINGS, LAG, SNAPSHOTS
-from tests.helpers.reports import MINUTE, NOON, NOW, frame, known, lag_row, snapshot
-
-
-def at(minute: int) -> datetime:
-    return datetime.fromtimestamp(NOON / 1000 + 60 * minute, UTC)
+from pipeline.tables import CLIENT_DIVERGENCE, COMPUTED, FETCH_POSITIONS, FINDING_HISTORY, FINDINGS, LAG, SNAPSHOTS
+from tests.helpers.reports import MINUTE, NOON, NOW, at, frame, known, lag_row, snapshot
 
 
 def _in_utc(findings: DataFrame) -> list[Any]:
     """With their times as minutes."""
-    minutes = {c: (F.unix_millis(c) - NOON) / MINUTE for c in ("last_seen", "resolved_at")}
+    minutes = {c: (F.unix_millis(c) - NOON) / MINUTE for c in ("last_seen", "resolved_at", "worst_at")}
     return findings.withColumns(minutes).collect()
 
 
@@ -46,25 +41,56 @@ class TestDetails:
         assert [(p.group_id, p.partition) for p in found] == [("g", 5), ("g", 1), ("g", 2), ("h", 0)]
 
     def test_of_each_group_the_partition_whose_records_are_deleted_first(self, spark: SparkSession) -> None:
-        def looks(group: str, partition: int, first: int | None, last: int, lag: int) -> list[dict[str, Any]]:
-            return [
-                lag_row(0, group, partition, headroom=first, consumer_lag=lag),
-                lag_row(10, group, partition, headroom=last, consumer_lag=lag),
-            ]
+        def looks(group: str, partition: int, first: dict[str, Any], last: dict[str, Any]) -> list[dict[str, Any]]:
+            ends = {"high_watermark": 9_000}
+            return [lag_row(0, group, partition, **ends | first), lag_row(10, group, partition, **ends | last)]
 
+        def rungs(start: int, committed: int | None, consumed: int | None = None, **more: Any) -> dict[str, Any]:
+            return {"log_start_offset": start, "committed_offset": committed, "consumed_offset": consumed, **more}
+
+        topic_was, topic_is = {"topic_id": "A"}, {"topic_id": "B"}
         rows = [
-            *looks("g", 0, 400, 300, 9),
-            *looks("g", 1, 400, 100, 9),
-            *looks("g", 2, 900, 0, 0),  # has read all
-            *looks("g", 3, 5, -1, 9),  # is too late
-            *looks("g", 4, 5, 5, 9),
-            *looks("g", 5, None, 1, 9),
-            *looks("later", 0, 1_000_000, 999_999, 9),
-            lag_row(10, "new", 0, headroom=1, consumer_lag=9),
+            *looks("g", 0, rungs(0, 400), rungs(100, 400)),
+            *looks("g", 1, rungs(0, 400), rungs(400, 500)),
+            *looks("has read all", 0, rungs(0, 8_000), rungs(8_500, 9_000)),
+            *looks("is too late", 0, rungs(0, 5), rungs(6, 5, offset_status="deleted_unread")),
+            *looks("commit stands, as does log start", 0, rungs(10, 15), rungs(10, 15)),
+            *looks("commit unknown before", 0, rungs(0, None), rungs(10, 11)),
+            # The log's start has not moved: nothing is being deleted.
+            *looks("set back to the beginning", 0, rungs(0, 5_000), rungs(0, 0)),
+            # 10 a minute are deleted; the 4,000 that were set back will not be once more.
+            *looks("set back while the start moves", 0, rungs(0, 5_000), rungs(100, 1_000)),
+            *looks("reads as fast as records are deleted", 0, rungs(0, 10), rungs(500, 510)),
+            *looks("later", 0, rungs(0, 1_000_000), rungs(1, 1_000_000)),
+            *looks("recreated", 0, rungs(0, 50, **topic_was), rungs(40, 50, **topic_is, offset_status="recreated")),
+            *looks("began anew", 0, rungs(0, 50, **topic_was), rungs(40, 50, **topic_is)),
+            # Never commits, and reads: that would be deleted uncommitted.
+            *looks("has consumed all", 0, rungs(0, 300, 7_000), rungs(200, 300, 9_000)),
+            *looks("has consumed more", 0, rungs(0, 300, 300), rungs(200, 300, 400)),
+            lag_row(10, "new", 0, **rungs(5, 6), high_watermark=9_000),
         ]
-        found = [Danger(**r.asDict()) for r in details.dangers(frame(spark, LAG, *rows), 3_600_000).collect()]
-        # 300 offsets in 10 minutes, and 100 are left.
-        assert found == [Danger("east", "g", "t", 1, 100, 200_000)]
+        found = [Danger(**r.asDict()) for r in details.dangers(frame(spark, LAG, *rows), 5_400_000).collect()]
+        assert sorted(found, key=lambda d: d.group_id) == [
+            # 400 are deleted and 100 read in 10 minutes, and 100 are left.
+            Danger("east", "g", "t", 1, 100, 200_000),
+            # 200 are deleted and 100 consumed, and 200 are left.
+            Danger("east", "has consumed more", "t", 0, 200, 1_200_000),
+            # 100 are deleted in 10 minutes, and 900 are left.
+            Danger("east", "set back while the start moves", "t", 0, 900, 5_400_000),
+        ]
+
+    def test_how_soon_records_are_deleted_goes_by_when_logs_and_commits_were_read(self, spark: SparkSession) -> None:
+        """In 8 minutes 480 are deleted, one a second; in 5 minutes 150 are read, one in two seconds."""
+        first = {"captured_at": at(2), "committed_captured_at": at(1)}
+        last = {"captured_at": at(10), "committed_captured_at": at(6)}
+        lag = frame(
+            spark,
+            LAG,
+            lag_row(0, "g", 0, log_start_offset=0, committed_offset=430, high_watermark=9_000, **first),
+            lag_row(10, "g", 0, log_start_offset=480, committed_offset=580, high_watermark=9_000, **last),
+        )
+        (found,) = details.dangers(lag, 3_600_000).collect()
+        assert (found["headroom"], found["deleted_in_ms"]) == (100, 200_000)
 
     def test_open_findings_come_first_then_the_gravest_then_the_newest(self, spark: SparkSession) -> None:
         def found(number: int, severity: str, minute: int, resolved: int | None = None) -> dict[str, Any]:
@@ -169,19 +195,50 @@ class TestSelection:
         )
 
     def test_findings_are_as_they_were_then(self, spark: SparkSession) -> None:
-        def found(number: int, group: str | None, resolved: int | None) -> dict[str, Any]:
-            times = {"first_seen": at(0), "last_seen": at(9), "resolved_at": resolved and at(resolved)}
-            return {"cluster": "east", "finding_id": str(number), "group_id": group, **times}
+        def found(number: int, last: int, group: str | None = "g", **ended: int) -> dict[str, Any]:
+            times = {"first_seen": at(0), "last_seen": at(last), **{name: at(m) for name, m in ended.items()}}
+            return {"cluster": "east", "finding_id": str(number), "group_id": group, "summary": "of now", **times}
 
-        rows = [found(0, "g", None), found(1, "g", 10), found(2, "g", 4), found(3, None, None)]
-        frames = Frames(frame(spark, SNAPSHOTS), frame(spark, LAG), findings=frame(spark, FINDINGS, *rows))
-        then = frames.selected(Selection(to_ms=NOON + 5 * MINUTE)).findings
-        assert then
-        shown = {r["finding_id"]: (r["last_seen"], r["resolved_at"]) for r in _in_utc(then)}
-        assert shown == {"0": (5, None), "1": (5, None), "2": (5, 4), "3": (5, None)}
-        of_group = frames.selected(Selection(group="g")).findings
-        assert of_group
-        assert of_group.count() == 3
+        def then(number: int, minute: int, magnitude: int, topic: str | None = None) -> dict[str, Any]:
+            told = {"severity": "warning", "magnitude": float(magnitude), "summary": f"of {minute}", "topic": topic}
+            return {**lag_row(minute, "g", 0), **told, "finding_id": str(number)}
+
+        rows = [
+            found(0, 9),
+            found(1, 9, resolved_at=10, resolution_confirmed_at=12),
+            found(2, 3, resolved_at=4, resolution_confirmed_at=5),
+            found(3, 3, None, resolved_at=4, resolution_confirmed_at=6),
+            found(4, 3, resolved_at=4),  # by a laglake that kept no more of it
+            found(5, 9) | {"first_seen": at(6)},
+        ]
+        seen = [then(0, 0, 1), then(0, 2, 7, "a"), then(0, 4, 3), then(0, 9, 9, "b"), then(1, 1, 1), then(1, 9, 1)]
+        frames = Frames(
+            frame(spark, SNAPSHOTS),
+            frame(spark, LAG),
+            findings=frame(spark, FINDINGS, *rows),
+            finding_history=frame(spark, FINDING_HISTORY, *seen),
+        )
+
+        def shown(selection: Selection) -> dict[str, tuple[Any, ...]]:
+            found = frames.selected(selection).findings
+            assert found
+            names = ("last_seen", "resolved_at", "worst_at", "summary", "topic")
+            return {r["finding_id"]: tuple(r[name] for name in names) for r in _in_utc(found)}
+
+        until = shown(Selection(to_ms=NOON + 5 * MINUTE))
+        assert until == {
+            "0": (4, None, 2, "of 2", "a"),
+            "1": (1, None, 1, "of 1", None),
+            "2": (3, 4, None, "of now", None),
+            "3": (3, None, None, "of now", None),
+            "4": (3, 4, None, "of now", None),
+        }
+        # Its worst moment may be before the time that is asked for; it was last seen in it.
+        window = {"from_ms": NOON + 4 * MINUTE, "to_ms": NOON + 5 * MINUTE}
+        assert shown(Selection(**window)) == {"0": until["0"]}
+        assert set(shown(Selection(**window, topic="a"))) == {"0"}
+        assert not shown(Selection(**window, topic="b"))
+        assert set(shown(Selection(group="g"))) == {"0", "1", "2", "4", "5"}
 
 
 class TestIncident:
@@ -218,9 +275,16 @@ class TestIncident:
         text = drawn.read_text("utf-8")
         assert "behind by 100 records · 5 kB ± 20 B · 1.5 min at the end; 10 records of headroom left" in text
         assert "records-lag of c1" in text
-        late = write_incident(lag.withColumn("headroom", -F.col("headroom")), positions, tmp_path / "late.svg")
-        assert late
-        assert "1.5 min at the end; 10 records were deleted unread" in late.read_text("utf-8")
+        for status, consumed, words in (
+            ("deleted_unread", None, "10 records were deleted unread"),
+            ("deleted_unread", 14, "6 records were deleted unread"),
+            ("deleted_uncommitted", 20, "10 records after the commit were deleted"),
+        ):
+            late = {"headroom": -10, "log_start_offset": 20, "offset_status": status, "consumed_offset": consumed}
+            changed = lag.withColumns({name: F.lit(v).cast(LAG.schema[name].dataType) for name, v in late.items()})
+            drawn = write_incident(changed, positions, tmp_path / "late.svg")
+            assert drawn
+            assert f"1.5 min at the end; {words}" in drawn.read_text("utf-8")
 
     def test_without_clients_that_tell_there_is_no_picture(self, spark: SparkSession, tmp_path: Path) -> None:
         output = tmp_path / "incident.svg"

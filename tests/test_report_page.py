@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from pyspark.sql import SparkSession
 from pipeline.report import Frames, write_report
 from pipeline.report.attention import needs_attention
 from pipeline.report.collect import CELLS, GROUPS_CHARTED, PARTITIONS_LISTED
-from pipeline.report.model import Finding, Gauge, Instant, Point, Problem, Snapshot, Totals
+from pipeline.report.model import Finding, Gauge, Instant, Loss, Point, Problem, Snapshot, Totals
 from pipeline.report.names import visible
 from pipeline.report.page import render
 from pipeline.report.payload import payload
@@ -35,9 +36,9 @@ from tests.helpers.reports import (
 class TestPayload:
     def test_a_series_has_a_value_for_each_instant_of_its_cluster_and_none_where_there_is_none(self) -> None:
         instants = tuple(Instant("east", NOON + i * MINUTE, i // 2, 4) for i in range(4))
-        instants += (Instant("west", NOON, 0, 1),)
+        instants += (Instant("west", NOON, 0, 1, captured_ms=NOON + 9_000),)
         points = (
-            Point("east", NOON, "g", 10, 0, 1_000, 1, 60_000, log_ends=100, commits=90),
+            Point("east", NOON, "g", 10, 0, 1_000, 1, 60_000, log_ends=100, commits=90, consumer_age_ms=70_000),
             Point("east", NOON + MINUTE, "g", None, 2, log_ends=700),
             Point("east", NOON + 3 * MINUTE, "g", 0, 0, 0, 0, 0, log_ends=1_300, commits=1_300),
             Point("west", NOON, "g", 7, 0),
@@ -46,8 +47,8 @@ class TestPayload:
         drawn = payload(report(*groups, instants=instants, points=points), groups)
         assert drawn
         assert drawn["instants"] == {
-            "east": [(NOON + i * MINUTE, i // 2) for i in range(4)],
-            "west": [(NOON, 0)],
+            "east": [(NOON + i * MINUTE, i // 2, NOON + i * MINUTE) for i in range(4)],
+            "west": [(NOON, 0, NOON + 9_000)],
         }
         east, west = drawn["groups"]
         assert (east["records"], east["bytes"], east["ms"]) == (
@@ -55,7 +56,8 @@ class TestPayload:
             [1_000, None, None, 0],
             [60_000, None, None, 0],
         )
-        assert east["unknown"] == {"records": {1: 2}, "bytes": {0: 1, 1: 2}, "ms": {1: 2}}
+        assert east["age"] == [70_000, None, None, None]
+        assert east["unknown"] == {"records": {1: 2}, "bytes": {0: 1, 1: 2}, "ms": {1: 2}, "age": {1: 2}}
         # 600 offsets in a minute; no rate over a snapshot that is missing.
         assert (east["produced"], east["consumed"]) == ([None, 10.0, None, None], [None, None, None, None])
         assert west["records"] == [7]
@@ -84,6 +86,13 @@ class TestPayload:
             "high_watermark": 5,
             "consumer_lag": 5,
         }
+
+    def test_the_lag_of_a_partition_is_told_in_other_units_with_its_error(self) -> None:
+        uncertain = {"consumer_lag_bytes": 287_000, "bytes_error": 1_010_000}
+        of_group = partition("orders", 3, consumer_lag=5, consumer_lag_ms=90_000, time_error_ms=6_000, **uncertain)
+        drawn = payload(report(group(), partitions=(of_group,)), [group()])
+        assert drawn
+        assert drawn["groups"][0]["partitions"][0]["in_units"] == "< 1.3 MB · 1.5 min ± 0.1 min"
 
     def test_the_client_that_its_gauge_misleads_about_most_often_comes_first(self) -> None:
         def gauge(client_id: str, minute: int, max_lag: int, lag: int, verdict: str | None) -> Gauge:
@@ -186,7 +195,9 @@ class TestPage:
 
         findings = (
             still_open("blocked_connector", "critical", "payments"),
-            still_open("blind_gauge", "warning", None),
+            replace(
+                still_open("blind_gauge", "warning", None), last_seen_ms=NOON + MINUTE, worst_ms=NOON + MINUTE // 2
+            ),
             still_open("paused_partition", "warning", "payments", NOON),
         )
         instants = tuple(Instant("east", NOON + i * MINUTE, 0, 4) for i in range(4))
@@ -194,22 +205,32 @@ class TestPage:
             Point("east", NOON + i * MINUTE, "payments", 100 * (i + 1), 0, log_ends=200 * i, commits=10)
             for i in range(4)
         )
-        behind = group("payments", 400, consumer_lag_bytes=1_500, bytes_error=20, consumer_lag_ms=90_000)
+        late = {"consumer_lag_ms": 0, "consumer_age_ms": 90_000, "age_error_ms": 500}
+        behind = group("payments", 400, consumer_lag_bytes=1_500, bytes_error=20, **late)
         shown = report(behind, findings=findings, findings_open=9, instants=instants, points=points)
         told = [(i.level, i.subject, i.sentence, i.group) for i in needs_attention(shown)]
         key = ("east", "payments")
         assert told == [
-            ("bad", "payments", "blocked_connector is so. Since 2026-03-01 12:00:00 UTC.", key),
+            ("bad", "payments", "blocked_connector is so. Since the snapshot of 2026-03-01 12:00:00 UTC.", key),
             (
                 "bad",
                 "payments",
                 (
                     "nothing was committed since 2026-03-01 12:00:00 UTC at least, while 600 offsets were written; "
-                    "it is behind by 400 offsets, 1.5 kB ± 20 B, 1.5 min."
+                    "it is behind by 400 offsets, 1.5 kB ± 20 B, and its oldest record that is not committed is "
+                    "1.5 min ± 600 ms old."
                 ),
                 key,
             ),
-            ("warn", "c1", "blind_gauge is so. Since 2026-03-01 12:00:00 UTC.", None),
+            (
+                "warn",
+                "c1",
+                (
+                    "blind_gauge is so. Since the snapshot of 2026-03-01 12:00:00 UTC, at its worst in that of "
+                    "2026-03-01 12:00:30 UTC."
+                ),
+                None,
+            ),
             ("warn", "", "7 more findings are open.", None),
         ]
         page = render(shown)
@@ -218,6 +239,73 @@ class TestPage:
         assert "Do that." in text
         assert "culprit_topic clicks" in text
         assert "paused_partition is so." in text
+        assert "worst 2026-03-01 12:00:30" in text
+
+    def test_a_finding_of_which_nothing_was_kept_has_neither_severity_nor_advice(self) -> None:
+        unknown = Finding("k", "east", None, "c1", None, (), None, NOON, NOON, None, "Nothing was kept.", {}, None)
+        text = text_of(render(report(findings=(unknown,), findings_open=1)))
+        assert "Nothing was kept. Since the snapshot of 2026-03-01 12:00:00 UTC." in text
+        assert "None" not in text
+
+    def test_what_was_lost_before_is_data_loss_too(self) -> None:
+        losses = (Loss("east", "payments", 2, 1_500, NOON, NOON + MINUTE), Loss("east", "gone", 1, 1, NOON, NOON))
+        shown = report(group("payments"), losses=losses)
+        assert [(i.level, i.is_loss, i.subject, i.sentence) for i in needs_attention(shown)] == [
+            (
+                "bad",
+                True,
+                "payments",
+                (
+                    "records of 2 partitions on cluster east were deleted unread, 1,500 offsets in all, as was seen "
+                    "from 2026-03-01 12:00:00 UTC to 2026-03-01 12:01:00 UTC. The newest snapshot no longer shows it."
+                ),
+            ),
+            (
+                "bad",
+                True,
+                "gone",
+                (
+                    "records of 1 partition on cluster east were deleted unread, 1 offset in all, as was seen at "
+                    "2026-03-01 12:00:00 UTC. The newest snapshot no longer shows it."
+                ),
+            ),
+        ]
+        assert "no records are known to have been deleted" not in text_of(render(shown))
+
+    def test_what_was_read_before_it_was_deleted_is_no_loss(self) -> None:
+        went_on = group("payments", statuses={"deleted_uncommitted": 1}, min_headroom=-900)
+        shown = report(went_on, totals={"east": Totals("east", 1, 0, 0, groups_deleted_uncommitted=1)})
+        assert not went_on.has_lost_data
+        assert [(i.level, i.is_loss, i.sentence) for i in needs_attention(shown)] == [
+            (
+                "warn",
+                False,
+                "1 group has read further than the log's start, and committed less: a restart finds those deleted.",
+            )
+        ]
+        assert "deleted_uncommitted 1" in text_of(render(shown))
+
+    def test_partitions_without_a_commit_are_told_beside_the_lag(self) -> None:
+        new = group("new", None, statuses={"no_commit": 2}, not_committed_offsets=1_234)
+        caught_up = group("caught up", 0, statuses={"ok": 1, "no_commit": 1}, not_committed_offsets=0)
+        totals = {
+            "east": Totals("east", 2, 0, 0, groups_not_committed=2, not_committed_offsets=1_234),
+            "west": Totals("west", 1, 0, 0, groups_not_committed=1, not_committed_offsets=None),
+        }
+        shown = report(new, caught_up, totals=totals)
+        assert [i.sentence for i in needs_attention(shown)] == [
+            (
+                "not committed yet: up to 1,234 offsets, in partitions of 2 groups without a commit. They are in no "
+                "lag; with auto.offset.reset=earliest all of them are still to be read."
+            )
+        ]
+        text = text_of(render(shown))
+        assert "no_commit 2 not committed yet: up to 1,234 offsets" in text
+        assert "up to 0 offsets" not in text
+
+    def test_how_late_a_group_is_is_its_age_where_one_record_is_unread(self) -> None:
+        text = text_of(render(report(group(lag=1, consumer_lag_ms=0, consumer_age_ms=3_600_000, age_error_ms=60_000))))
+        assert "0 ms 1 h ± 1.2 min" in text
 
     def test_groups_left_out_are_counted(self) -> None:
         shown = report(group("a"), totals={"east": Totals("east", 2_500, 0, 12)})
@@ -272,7 +360,8 @@ class TestPage:
         groups = [group(f"{i:05}" + "ж" * 244) for i in range(1_000)]
         instants = tuple(Instant("east", NOON + i * MINUTE, 0, 300) for i in range(CELLS // len(groups)))
         known = (123_456_789, 0, 123_456_789_012, 0, 123_456_789)
-        points = tuple(Point("east", i.snapshot_id, g.group_id, *known) for g in groups for i in instants)
+        late = {"consumer_age_ms": 123_456_789}
+        points = tuple(Point("east", i.snapshot_id, g.group_id, *known, **late) for g in groups for i in instants)
         partitions = tuple(
             partition("т" * 249, n, g.group_id, committed_offset=1_234_567_890, high_watermark=1_234_567_890)
             for g in groups[:GROUPS_CHARTED]

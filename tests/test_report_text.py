@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from pipeline.report import Frames, format_groups, write_report
 from pipeline.report.names import columns, cut
 from pipeline.report.text import format_partitions
+from pipeline.report.units import size
 from pipeline.tables import LAG, SNAPSHOTS
 from tests.helpers.reports import (
     HOSTILE,
@@ -60,6 +61,7 @@ class TestTerminalTable:
             consumer_lag_bytes=1_234_567,
             bytes_error=900,
             consumer_lag_ms=90_000,
+            time_error_ms=500,
             consumer_age_ms=95_000,
             headroom=-7,
             offset_status="deleted_unread",
@@ -71,7 +73,7 @@ class TestTerminalTable:
             "FETCHER-LAG STATUS CLUSTER"
         )
         assert re.sub("  +", "|", lines[0]) == (
-            "payments|orders|3|1,000|12,345|11,345|c-1|10.0.0.1|1.23 MB ± 900 B|1.5 min|1.58 min|"
+            "payments|orders|3|1,000|12,345|11,345|c-1|10.0.0.1|1.23 MB ± 10 kB|1.5 min ± 600 ms|1.58 min ± 1.2 s|"
             "-7|-|deleted_unread|east"
         )
         assert lines[1].split() == ["g", "日本", "0", "-", "-", "0", *["-"] * 7, "ok", "east"]
@@ -122,6 +124,48 @@ class TestTerminalTable:
     def test_the_worst_offset_status_is_named_first(self) -> None:
         counts = {"ok": 9, "unknown": 1, "no_commit": 2, "deleted_unread": 3}
         assert format_groups([group(statuses=counts)]).endswith("deleted_unread 3, unknown 1, no_commit 2, ok 9")
+
+    def test_what_is_not_committed_yet_is_said_beside_its_partitions(self) -> None:
+        counts = {"ok": 1, "no_commit": 2}
+        table = format_groups([group(statuses=counts, not_committed_offsets=1_234)])
+        assert table.endswith("no_commit 2 (up to 1,234 offsets), ok 1")
+
+    @pytest.mark.parametrize(
+        ("value", "error", "expected"),
+        [
+            pytest.param(2_900_000, None, "2.9 MB", id="no error is stated"),
+            pytest.param(2_900_000, 0, "2.9 MB", id="exact"),
+            pytest.param(2_900_000, 100_000, "2.9 MB ± 0.1 MB", id="in one unit"),
+            pytest.param(2_940_000, 110_000, "2.9 MB ± 0.2 MB", id="what is rounded off is part of the error"),
+            pytest.param(1_234_567, 900, "1.23 MB ± 10 kB", id="an error too small for the unit"),
+            pytest.param(287_000, 1_010_000, "< 1.3 MB", id="the error exceeds the value"),
+            pytest.param(1_000, 1_000, "1 kB ± 1 kB", id="the error is as large as the value"),
+            pytest.param(1_000, 1_001, "< 2.1 kB", id="the error is larger by one"),
+            pytest.param(0, 5, "< 5 B", id="none, give or take some"),
+            pytest.param(-40_000, 500, "−40 kB ± 0.5 kB", id="negative"),
+            pytest.param(-5, 100, "> −110 B", id="negative, and the error exceeds it"),
+        ],
+    )
+    def test_an_error_is_shown_as_people_read_it(self, value: int, error: int | None, expected: str) -> None:
+        assert size(value, error) == expected
+
+    def test_what_is_shown_covers_what_is_stated(self) -> None:
+        """Read back as people do, in bytes: never less than value and error span."""
+        units = {"B": 1, "kB": 1_000, "MB": 10**6, "GB": 10**9}
+
+        def read(text: str) -> float:
+            number, unit = text.split()
+            return float(number.replace(",", "")) * units[unit]
+
+        for value in (0, 1, 999, 1_005, 99_949, 123_456, 999_999, 7_654_321, 10**12 + 1):
+            for error in (1, 9, 95, 1_049, 12_345, 999_999, 10**9):
+                shown = size(value, error)
+                if error > value:
+                    assert read(shown.removeprefix("< ")) >= value + error
+                else:
+                    middle, around = map(read, shown.split(" ± "))
+                    assert middle - around <= value - error + 1e-3
+                    assert middle + around >= value + error - 1e-3
 
     def test_no_groups_is_said(self) -> None:
         assert format_groups([]) == "No consumer group has lag yet."

@@ -36,6 +36,31 @@ class TestTrends:
         assert self.trend(*((minute, 90, 90) for minute in range(5))).stalled_since_ms is None
         assert self.trend(*((minute, 95, 90) for minute in range(5))).stalled_since_ms is None
 
+    def test_since_when_is_when_commits_were_read_not_what_the_snapshot_is_named_after(self) -> None:
+        late = [
+            Point(
+                "east",
+                NOON + minute * MINUTE,
+                "g",
+                1,
+                0,
+                log_ends=100 + minute,
+                commits=commits,
+                captured_ms=NOON + minute * MINUTE + 9_000,
+                committed_captured_ms=NOON + minute * MINUTE + 8_000,
+            )
+            for minute, commits in enumerate([95, 90, 90, 90, 90])
+        ]
+        found = trends([Instant("east", p.snapshot_id, 0, 5) for p in late], late)["east", "g"]
+        assert (found.stalled_since_ms, found.set_back_ms) == (NOON + MINUTE + 8_000, NOON + MINUTE + 8_000)
+        # 4 offsets in 4 minutes.
+        assert found.produced_per_s == 1 / 60
+
+    def test_no_rate_of_two_snapshots_that_were_read_in_the_other_order(self) -> None:
+        read = {NOON: NOON + 3 * MINUTE, NOON + MINUTE: NOON + 2 * MINUTE}
+        points = [Point("east", at, "g", 1, 0, log_ends=5, captured_ms=ms) for at, ms in read.items()]
+        assert trends([Instant("east", at, 0, 2) for at in read], points)["east", "g"].produced_per_s is None
+
     def test_lag_that_grows_with_every_snapshot(self) -> None:
         found = self.trend((0, 0, 0), (1, 600, 60), (2, 1_200, 120), (3, 1_800, 180))
         assert found.is_falling_behind

@@ -139,6 +139,34 @@ def test_two_processes_of_one_client_id_have_sessions_of_their_own() -> None:
     assert read(first, fetch("other", (7, 1), {0: 11}, 2)).keys() & {("other", "t", 1)} == set()
 
 
+def at_address(text: str, address: str) -> str:
+    connection = f'"connection":"10.0.0.9:9092-{address}:41780-1-5"'
+    return text.replace('"totalTimeMs"', f'{connection},"totalTimeMs"')
+
+
+def test_processes_of_one_client_id_are_told_apart_by_their_addresses() -> None:
+    """What each has asked for, its counters and its group; so it is after a restart from what was kept."""
+    lines = [
+        at_address(fetch("c", (0, 0), {0: 10}, 1), "10.0.0.1"),
+        at_address(fetch("c", (0, 0), {1: 20}, 2).replace('"sessionId":7', '"sessionId":8'), "2001:db8:0:0:0:0:0:2"),
+        at_address(line("OFFSET_COMMIT", "c", {"groupId": "g-1"}, {}, 2), "10.0.0.1"),
+        at_address(line("OFFSET_COMMIT", "c", {"groupId": "g-2"}, {}, 2), "2001:db8:0:0:0:0:0:2"),
+        at_address(fetch("c", (7, 1), {0: 11}, 3), "10.0.0.1"),
+    ]
+    log = RequestLog({"id-1": "t"})
+    for text in lines[:4]:
+        log.read(text)
+    log = RequestLog.from_state(json.loads(json.dumps(log.state())))
+    log.read(lines[4])
+    found = {(p.host, p.group_id, p.partition, p.fetched_offset, p.requests_total) for p in log.positions()}
+    assert found == {
+        ("10.0.0.1", "g-1", None, None, 2),
+        ("10.0.0.1", "g-1", 0, 11, None),
+        ("2001:db8:0:0:0:0:0:2", "g-2", None, None, 1),
+        ("2001:db8:0:0:0:0:0:2", "g-2", 1, 20, None),
+    }
+
+
 def test_a_recreated_topic_has_one_position() -> None:
     again = fetch("c", (0, 0), {0: 5}, 2).replace("id-1", "id-2")
     named = line("METADATA", "c", {}, {"topics": [{"name": "t", "topicId": "id-2"}]})

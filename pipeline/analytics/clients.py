@@ -12,19 +12,15 @@ from pyspark.sql import functions as F
 
 from pipeline.analytics.consumed import consumed_by_lead
 from pipeline.analytics.fetched import COUNTERS, fetched_by_lag, with_moved
+from pipeline.analytics.instances import CLIENT, INSTANCE, observed
+from pipeline.analytics.instants import read_ms
 from pipeline.analytics.readers import PARTITION, READER
 from pipeline.analytics.settings import with_settings
 from pipeline.consumer_config import ConsumerSettings
 
-CLIENT = ["cluster", "snapshot_id", "client_id"]
 _PLACE = ["topic", "partition"]
 _ENDS = ["log_start_offset", "last_stable_offset", "high_watermark"]
-_REPORTED = ("reported_lag", "reported_lead", "reported_end")
-
-
-def instance() -> Column:
-    """What tells processes with the same client.id apart: the place, without the epoch ms in a file's name."""
-    return F.regexp_replace("endpoint", "[0-9]{13}", "")
+_REPORTED = ("reported_lag", "reported_lead", "reported_end", "reported_stable_end")
 
 
 def reader_positions(
@@ -37,15 +33,16 @@ def reader_positions(
 ) -> DataFrame:
     """What clients tell of each READER of the snapshots that `watermarks` has; of several clients the newest.
 
-    READER, snapshot_date, told_client_id, consumed_offset, fetched_offset, stale_lag (to the last stable offset for a
-    client of read_committed). A client whose group is not known is left out.
+    READER, snapshot_date, told_client_id, told_instance, consumed_offset, fetched_offset, stale_lag (to the last stable
+    offset for a client of read_committed). A client whose group is not known is left out.
 
     `previous` are the rows of `lag` of the snapshot just before, whose positions are among `positions` too: what was
     known then stays known while a client stands still. `settings` are those of consumers.
     """
     groups = _groups(group_members, committed_offsets, previous)
-    rows = with_settings(client_partitions(positions), settings, "client_id")
-    rows = _with_group(rows, groups, _told_groups(positions))
+    told = observed(positions)
+    rows = with_settings(client_partitions(told), settings, "client_id")
+    rows = _with_group(rows, groups, told)
     rows = _with_known(rows, watermarks, committed_offsets, previous)
     # Of the snapshot before `lag` is written, though more may be known of it by now.
     new = F.broadcast(watermarks.select("cluster", "snapshot_id").distinct())
@@ -54,20 +51,20 @@ def reader_positions(
         {
             "consumed_offset": F.coalesce("told_consumed", "consumed_offset"),
             "fetched_offset": F.coalesce("told_fetched", F.when(F.col("is_old"), F.col("fetched_offset"))),
-            "client_key": F.xxhash64("client_id"),
+            "instance_key": F.xxhash64("client_id", "instance"),
         }
     )
-    # Where a rebalance leaves a partition with two clients, the one that was heard of last.
-    order = _newest("client_id")
-    values = {name: F.col(name) for name in ("consumed_offset", "fetched_offset", "client_key")}
+    # Where a rebalance leaves a partition with two processes, the one that was heard of last.
+    order = _newest("client_id", "instance")
+    values = {name: F.col(name) for name in ("consumed_offset", "fetched_offset", "instance_key")}
     values |= {"stale_lag": stale_lag()}
     readers = rows.groupBy(*READER).agg(
         F.max("snapshot_date").alias("told_date"),
         *(F.max_by(value, F.when(value.isNotNull(), order)).alias(name) for name, value in values.items()),
     )
-    names = positions.select(F.col("client_id").alias("told_client_id")).distinct()
-    named = names.withColumn("client_key", F.xxhash64("told_client_id"))
-    return readers.join(F.broadcast(named), "client_key", how="left").drop("client_key")
+    names = told.select(F.col("client_id").alias("told_client_id"), F.col("instance").alias("told_instance")).distinct()
+    named = names.withColumn("instance_key", F.xxhash64("told_client_id", "told_instance"))
+    return readers.join(F.broadcast(named), "instance_key", how="left").drop("instance_key")
 
 
 def _newest(*of: str) -> Column:
@@ -78,23 +75,23 @@ def _newest(*of: str) -> Column:
     return F.unix_micros("as_of") * 1_000 + F.pmod(F.xxhash64(*of), F.lit(1_000))
 
 
-def client_counters(positions: DataFrame) -> DataFrame:
-    """By CLIENT, instance: is_old (the Scala consumer); whether all, or any, of its fetchers' counters have moved.
+def client_counters(told: DataFrame) -> DataFrame:
+    """By INSTANCE: is_old (the Scala consumer); whether all, or any, of its fetchers' counters have moved.
 
-    NULL at the first snapshot of a fetcher, and for clients without counters.
+    NULL at the first snapshot of a fetcher, and for clients without counters. `told` are `observed` rows.
     """
-    rows = observed(positions).where(F.col("partition").isNull())
+    rows = told.where(F.col("partition").isNull())
     # Only the old consumer has queues by topic, and counters by fetcher; librdkafka's are of another source.
     has_fetcher = F.col("fetcher").isNotNull() & F.col("requests_total").isNotNull()
     is_scraped = F.col("source") == "kafka_client_metrics"
     is_old = is_scraped & (F.col("queue_chunks").isNotNull() | has_fetcher)
-    identity = ["cluster", "client_id", "instance", "fetcher"]
+    identity = ["cluster", "client_id", "instance", "agent", "place", "fetcher"]
     totals = rows.groupBy(*identity, "snapshot_id").agg(
         F.some(is_old).alias("is_old"), *(F.max(name).alias(name) for name in COUNTERS)
     )
     return (
         with_moved(totals, identity)
-        .groupBy(*CLIENT, "instance")
+        .groupBy(*INSTANCE)
         .agg(
             F.some("is_old").alias("is_old"),
             F.every("has_moved").alias("all_moved"),
@@ -103,38 +100,40 @@ def client_counters(positions: DataFrame) -> DataFrame:
     )
 
 
-def totals(positions: DataFrame) -> DataFrame:
-    """The counters of each client, summed over what it fetches from: CLIENT, requests, bytes.
+def totals(told: DataFrame) -> DataFrame:
+    """The counters of each process, summed over what it fetches from: INSTANCE, requests, bytes, read_ms.
 
-    Of several agents that tell of a client the one counts that tells most.
+    Of several agents that tell of a process the one counts that tells most. `told` are `observed` rows; of one address
+    the request log of each broker has some.
     """
-    rows = observed(positions).where(F.col("partition").isNull() & F.col("topic").isNull())
-    agent = [*CLIENT, "instance", "source"]
+    rows = told.where(F.col("partition").isNull() & F.col("topic").isNull())
+    agent = [*INSTANCE, "agent", "source"]
+    newest = F.max("read_ms").alias("read_ms")
     return (
-        rows.groupBy(*agent, "fetcher")
-        .agg(F.max("requests_total").alias("requests"), F.max("bytes_total").alias("bytes"))
+        rows.withColumn("read_ms", read_ms())
+        .groupBy(*agent, "place", "fetcher")
+        .agg(F.max("requests_total").alias("requests"), F.max("bytes_total").alias("bytes"), newest)
         .groupBy(*agent)
-        .agg(F.sum("requests").alias("requests"), F.sum("bytes").alias("bytes"))
-        .groupBy(*CLIENT)
-        .agg(F.max("requests").alias("requests"), F.max("bytes").alias("bytes"))
+        .agg(F.sum("requests").alias("requests"), F.sum("bytes").alias("bytes"), newest)
+        .groupBy(*INSTANCE)
+        .agg(F.max("requests").alias("requests"), F.max("bytes").alias("bytes"), newest)
     )
 
 
-def client_partitions(positions: DataFrame) -> DataFrame:
-    """A row for each partition that a client tells of in a snapshot, whichever of its agents told what.
+def client_partitions(told: DataFrame) -> DataFrame:
+    """A row for each partition that a process tells of in a snapshot, whichever of its agents told what.
 
-    CLIENT, topic, partition, snapshot_date, as_of, told_consumed, told_fetched, what was reported, is_librdkafka; and
-    of `client_counters` is_old, all_moved, any_moved.
+    INSTANCE, topic, partition, snapshot_date, as_of, told_consumed, told_fetched, what was reported, is_librdkafka; and
+    of `client_counters` is_old, all_moved, any_moved. `told` are `observed` rows.
     """
     order = _newest("source", "endpoint")
     # Together: a lag and a lead that were told at different times would not add up.
     is_reported = F.coalesce(*_REPORTED).isNotNull()
-    told = {"told_consumed": "consumed_offset", "told_fetched": "fetched_offset"}
+    offsets = {"told_consumed": "consumed_offset", "told_fetched": "fetched_offset"}
     return (
-        observed(positions)
-        .where(F.col("partition").isNotNull())
-        .join(F.broadcast(client_counters(positions)), [*CLIENT, "instance"], how="left")
-        .groupBy(*CLIENT, *_PLACE)
+        told.where(F.col("partition").isNotNull())
+        .join(F.broadcast(client_counters(told)), INSTANCE, how="left")
+        .groupBy(*INSTANCE, *_PLACE)
         .agg(
             F.max("snapshot_date").alias("snapshot_date"),
             F.max("as_of").alias("as_of"),
@@ -142,7 +141,7 @@ def client_partitions(positions: DataFrame) -> DataFrame:
             F.coalesce(F.some("is_old"), F.lit(False)).alias("is_old"),
             F.every("all_moved").alias("all_moved"),
             F.some("any_moved").alias("any_moved"),
-            *(F.max_by(c, F.when(F.col(c).isNotNull(), order)).alias(name) for name, c in told.items()),
+            *(F.max_by(c, F.when(F.col(c).isNotNull(), order)).alias(name) for name, c in offsets.items()),
             *(F.max_by(c, F.when(is_reported, order)).alias(c) for c in _REPORTED),
         )
     )
@@ -151,19 +150,16 @@ def client_partitions(positions: DataFrame) -> DataFrame:
 def stale_lag() -> Column:
     """What a client's own lag metric does not see: from the log end that it counts to, to the one there is.
 
-    librdkafka reads committed records only unless it is told otherwise, the Java consumer all.
+    By default librdkafka reads committed records only, the Java consumer all. librdkafka reports both ends that it
+    knows; its lag is of no use here, as before version 1.7 it counts from another offset.
     """
     default = F.when(F.col("is_librdkafka"), "read_committed").otherwise("read_uncommitted")
     level = F.coalesce(F.col("settings")["isolation_level"], default)
-    end = F.when(level == "read_committed", F.col("last_stable_offset")).otherwise(F.col("high_watermark"))
+    is_stable = level == "read_committed"
+    end = F.when(is_stable, F.col("last_stable_offset")).otherwise(F.col("high_watermark"))
     position = F.when(F.col("is_old"), F.col("fetched_offset")).otherwise(F.col("consumed_offset"))
-    return end - F.coalesce(F.col("reported_end"), position + F.col("reported_lag"))
-
-
-def observed(positions: DataFrame) -> DataFrame:
-    """The rows that tell something of a client, with its `instance`."""
-    rows = positions.where(F.col("error").isNull() & F.col("client_id").isNotNull())
-    return rows.withColumn("instance", instance())
+    by_lag = F.when(~F.col("is_librdkafka"), position + F.col("reported_lag"))
+    return end - F.coalesce(F.when(is_stable, F.col("reported_stable_end")), F.col("reported_end"), by_lag)
 
 
 def _groups(group_members: DataFrame, committed_offsets: DataFrame, previous: DataFrame) -> DataFrame:
@@ -175,17 +171,17 @@ def _groups(group_members: DataFrame, committed_offsets: DataFrame, previous: Da
     return members.unionByName(before).unionByName(committed, allowMissingColumns=True)
 
 
-def _told_groups(positions: DataFrame) -> DataFrame:
-    """The group that a client itself tells, or its source: CLIENT, told_group; NULL where that is not one."""
-    told = observed(positions).where(F.col("group_id").isNotNull()).select(*CLIENT, "group_id").distinct()
-    return _only(told, CLIENT, "told_group")
+def _told_groups(told: DataFrame, by: list[str], name: str) -> DataFrame:
+    """The group that a process or client itself tells, or its source, as `name`; NULL where that is not one."""
+    return _only(told.where(F.col("group_id").isNotNull()).select(*by, "group_id").distinct(), by, name)
 
 
 def _with_group(rows: DataFrame, groups: DataFrame, told: DataFrame) -> DataFrame:
-    """`rows` with `group_id`: what the client tells, what the configuration says, what brokers know of its members.
+    """`rows` with `group_id`: what the process tells, what the configuration says, what brokers know of its members.
 
-    A client id may be used in several groups: then only an assigned partition tells which. An old consumer, which no
-    broker knows, is its group's namesake by default. Ambiguous is NULL.
+    A process that tells none is in the group of the others with its client id, if that is one. A client id may be used
+    in several groups: then only an assigned partition tells which. An old consumer, which no broker knows, is its
+    group's namesake by default. Ambiguous is NULL.
     """
     members = groups.where(F.col("client_id").isNotNull())
     of_client = _only(members.select(*CLIENT, "group_id").distinct(), CLIENT, "members_group")
@@ -196,13 +192,15 @@ def _with_group(rows: DataFrame, groups: DataFrame, told: DataFrame) -> DataFram
     namesakes = groups.select("cluster", "snapshot_id", F.col("group_id").alias("client_id")).distinct()
     by_partition = _only(assigned, [*CLIENT, *_PLACE], "assigned_group")
     return (
-        rows.join(F.broadcast(told), CLIENT, how="left")
+        rows.join(F.broadcast(_told_groups(told, INSTANCE, "own_group")), INSTANCE, how="left")
+        .join(F.broadcast(_told_groups(told, CLIENT, "told_group")), CLIENT, how="left")
         .join(by_partition.hint("shuffle_hash"), [*CLIENT, *_PLACE], how="left")
         .join(F.broadcast(of_client), CLIENT, how="left")
         .join(F.broadcast(namesakes.withColumn("is_namesake", F.lit(True))), CLIENT, how="left")
         .withColumn(
             "group_id",
             F.coalesce(
+                F.col("own_group"),
                 F.col("told_group"),
                 F.col("settings")["group_id"],
                 F.col("assigned_group"),
@@ -211,7 +209,7 @@ def _with_group(rows: DataFrame, groups: DataFrame, told: DataFrame) -> DataFram
             ),
         )
         .where(F.col("group_id").isNotNull())
-        .drop("told_group", "assigned_group", "members_group", "is_namesake")
+        .drop("own_group", "told_group", "assigned_group", "members_group", "is_namesake")
     )
 
 

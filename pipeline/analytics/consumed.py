@@ -11,7 +11,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-CLIENT_PARTITION = ["cluster", "client_id", "topic", "partition"]
+CLIENT_PARTITION = ["cluster", "client_id", "instance", "topic", "partition"]
 _STILL = ("reported_lag", "reported_lead", "log_start_offset", "committed_offset")
 
 

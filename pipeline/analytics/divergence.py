@@ -11,9 +11,11 @@ from collections.abc import Mapping
 from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F
 
-from pipeline.analytics.clients import CLIENT, client_counters, observed, totals
+from pipeline.analytics.clients import client_counters, totals
 from pipeline.analytics.fetch_memory import Kind, buffer_bound, consumer_settings
 from pipeline.analytics.fetchers import QUEUED_MAX_MESSAGE_CHUNKS
+from pipeline.analytics.instances import CLIENT, INSTANCE, observed, with_instance
+from pipeline.analytics.instants import read_ms
 from pipeline.analytics.settings import with_settings
 from pipeline.consumer_config import KAFKA_NAMES, ConsumerSettings
 from pipeline.tables import CLIENT_DIVERGENCE, LONG
@@ -24,7 +26,7 @@ FETCH_MESSAGE_MAX_BYTES = 1024 * 1024
 FEWEST_RECORDS = 100
 """Records that a client must have fetched for their mean size to be taken."""
 _LAGS = ("fetcher_lag", "consumer_lag", "divergence")
-_SERIES = ["cluster", "group_id", "client_id"]
+_SERIES = ["cluster", "group_id", "client_id", "instance"]
 
 
 def client_divergence(
@@ -38,9 +40,11 @@ def client_divergence(
     more than lateness explains. `truthful`: neither. NULL where the gauge, the lag or the growth is not known, so at
     the first snapshot: `previous` are the rows that are known already, and stay as they are.
     """
-    told = _gauges(positions)
-    lags = _lags(lag.join(F.broadcast(told.select(*CLIENT)), CLIENT), settings)
-    rows = told.join(lags, CLIENT, how="left").join(_known(previous), [*CLIENT, "group_id"], how="left")
+    told = observed(positions)
+    gauges = _gauges(told)
+    clients = gauges.select(*CLIENT).distinct()
+    lags = _lags(with_instance(lag.join(F.broadcast(clients), CLIENT), told), settings)
+    rows = gauges.join(lags, INSTANCE, how="left").join(_known(previous), [*INSTANCE, "group_id"], how="left")
     rows = with_settings(rows, settings, "client_id", "group_id").withColumn(
         "is_still", (F.col("grown") > 0) & ~F.col("any_moved")
     )
@@ -81,12 +85,11 @@ def client_divergence(
     return found.select(*(F.col(f.name).cast(f.dataType) for f in CLIENT_DIVERGENCE.schema))
 
 
-def _gauges(positions: DataFrame) -> DataFrame:
-    """What clients tell of themselves: CLIENT, max_lag, is_old, any_moved, requests, bytes, threads, kind, …."""
-    rows = observed(positions)
+def _gauges(told: DataFrame) -> DataFrame:
+    """What processes tell of themselves: INSTANCE, max_lag, is_old, any_moved, requests, bytes, threads, source, …."""
     of_client = F.col("topic").isNull() & F.col("fetcher").isNull()
     thread = F.when(F.col("queue_chunks").isNotNull(), F.struct("topic", "fetcher"))
-    gauges = rows.groupBy(*CLIENT).agg(
+    gauges = told.groupBy(*INSTANCE).agg(
         F.max("snapshot_date").alias("snapshot_date"),
         F.coalesce(F.max(F.when(of_client, F.col("reported_lag"))), F.max("reported_lag")).alias("max_lag"),
         F.max("buffered_bytes").alias("told_buffered"),
@@ -94,19 +97,18 @@ def _gauges(positions: DataFrame) -> DataFrame:
         # A request log tells of clients of every kind.
         F.max(F.when(F.col("source") != "kafka_request_log", F.col("source"))).alias("source"),
     )
-    counters = client_counters(positions).groupBy(*CLIENT)
-    moved = counters.agg(F.some("is_old").alias("is_old"), F.some("any_moved").alias("any_moved"))
-    return gauges.join(moved, CLIENT, how="left").join(totals(positions), CLIENT, how="left")
+    moved = client_counters(told).select(*INSTANCE, "is_old", "any_moved")
+    return gauges.join(moved, INSTANCE, how="left").join(totals(told), INSTANCE, how="left")
 
 
 def _lags(lag: DataFrame, settings: Mapping[str, ConsumerSettings]) -> DataFrame:
-    """The lags of clients by group: what the table has of them, and what the verdict needs.
+    """The lags of processes by group: what the table has of them, and what the verdict needs.
 
     max_app_lag: the largest lag of the application; noise: by how much less a gauge may read without anybody's fault.
     """
     series = Window.partitionBy(*_SERIES, "topic", "partition").orderBy("snapshot_id")
     grown = F.col("high_watermark") - F.lag("high_watermark").over(series)
-    interval_ms = F.col("snapshot_id") - F.lag("snapshot_id").over(series)
+    interval_ms = read_ms() - F.lag(read_ms()).over(series)
     # A reader of committed records has its end there.
     end = F.coalesce("last_stable_offset", "high_watermark")
     is_known = F.col("consumed_offset").isNotNull()
@@ -115,10 +117,10 @@ def _lags(lag: DataFrame, settings: Mapping[str, ConsumerSettings]) -> DataFrame
         {
             "app_lag": F.when(is_known, end - F.col("consumed_offset")).otherwise(F.col("consumer_lag")),
             "grown": grown,
-            "noise": F.when(is_known, grown).otherwise(grown * (1 + late_ms / interval_ms)),
+            "noise": F.when(is_known, grown).otherwise(grown * (1 + late_ms / F.when(interval_ms > 0, interval_ms))),
         }
     )
-    by_topic = rows.groupBy(*CLIENT, "group_id", "topic").agg(
+    by_topic = rows.groupBy(*INSTANCE, "group_id", "topic").agg(
         F.max("captured_at").alias("captured_at"),
         *(F.max(name).alias(f"max_{name}") for name in (*_LAGS, "app_lag")),
         *(whole_sum(name).alias(f"sum_{name}") for name in (*_LAGS, "fetched_offset", "buffered_bytes")),
@@ -128,7 +130,7 @@ def _lags(lag: DataFrame, settings: Mapping[str, ConsumerSettings]) -> DataFrame
         F.collect_set("leader").alias("leaders"),
         (F.sum("consumer_lag_bytes") / F.nullif(F.sum("consumer_lag"), F.lit(0))).alias("record_bytes"),
     )
-    return by_topic.groupBy(*CLIENT, "group_id").agg(
+    return by_topic.groupBy(*INSTANCE, "group_id").agg(
         F.max("captured_at").alias("captured_at"),
         *(F.max(f"max_{name}").alias(f"max_{name}") for name in (*_LAGS, "app_lag")),
         *(whole_sum(f"sum_{name}").alias(f"sum_{name}") for name in _LAGS),
@@ -158,7 +160,7 @@ def _verdict() -> Column:
 
 def _known(previous: DataFrame) -> DataFrame:
     known = (F.col(name).alias(f"known_{name}") for name in ("verdict", "since", "record_bytes"))
-    return previous.select(*CLIENT, "group_id", *known)
+    return previous.select(*INSTANCE, "group_id", *known)
 
 
 def _queue_bytes() -> Column:

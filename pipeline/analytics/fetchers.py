@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from pipeline.analytics.clients import CLIENT
+from pipeline.analytics.instances import INSTANCE, observed
 from pipeline.analytics.settings import with_settings
 from pipeline.consumer_config import ConsumerSettings
 
@@ -24,16 +24,16 @@ QUEUED_MAX_MESSAGE_CHUNKS = 2
 def fetcher_states(positions: DataFrame, log_ends: DataFrame, settings: Mapping[str, ConsumerSettings]) -> DataFrame:
     """The state of each fetcher at each snapshot but the first, and the topics that explain it.
 
-    cluster, snapshot_id, client_id, fetcher; state: `fetching`; `idle`, where it asks and gets nothing; `blocked`,
+    INSTANCE, fetcher; state: `fetching`; `idle`, where it asks and gets nothing; `blocked`,
     where it does not ask though a log grows; NULL where it does not ask and none grows; since_snapshot_id: the first
     snapshot of all in this state; culprits: topics with a queue that is full, threads: those of these queues; victims:
     topics with empty queues whose logs grow. A blocked fetcher with both is a blocked connector; one without victims is
     a slow consumer of its own. has_fetched: it has ever got a whole message.
 
-    `positions` are rows of fetch_positions of successive snapshots (cluster, snapshot_id, client_id, fetcher, topic,
-    queue_chunks, requests_total, bytes_total), `log_ends` those of watermarks (cluster, snapshot_id, topic,
-    high_watermark), `settings` those of consumers.
+    `positions` are rows of fetch_positions of successive snapshots, `log_ends` those of watermarks (cluster,
+    snapshot_id, topic, high_watermark), `settings` those of consumers.
     """
+    told = observed(positions)
     by_topic = Window.partitionBy("cluster", "topic").orderBy("snapshot_id")
     ends = log_ends.groupBy("cluster", "snapshot_id", "topic").agg(F.sum("high_watermark").alias("end"))
     growing = ends.withColumn("is_growing", F.col("end") > F.lag("end").over(by_topic)).drop("end")
@@ -41,11 +41,11 @@ def fetcher_states(positions: DataFrame, log_ends: DataFrame, settings: Mapping[
     thread = F.when(F.col("queue_chunks") >= most_chunks, F.col("fetcher"))
     topic = F.col("topic")
     queues = (
-        with_settings(positions.where(F.col("queue_chunks").isNotNull()), settings, "client_id")
-        .groupBy(*CLIENT, "topic")
+        with_settings(told.where(F.col("queue_chunks").isNotNull()), settings, "client_id")
+        .groupBy(*INSTANCE, "topic")
         .agg(F.max("queue_chunks").alias("chunks"), F.array_sort(F.collect_set(thread)).alias("threads"))
         .join(growing, ["cluster", "snapshot_id", "topic"], how="left")
-        .groupBy(*CLIENT)
+        .groupBy(*INSTANCE)
         .agg(
             F.max("is_growing").alias("is_growing"),
             F.array_sort(F.collect_set(F.when(F.size("threads") > 0, topic))).alias("culprits"),
@@ -53,23 +53,23 @@ def fetcher_states(positions: DataFrame, log_ends: DataFrame, settings: Mapping[
             F.array_sort(F.collect_set(F.when((F.col("chunks") == 0) & F.col("is_growing"), topic))).alias("victims"),
         )
     )
-    series = Window.partitionBy("cluster", "client_id", "fetcher").orderBy("snapshot_id")
+    series = Window.partitionBy("cluster", "client_id", "instance", "fetcher").orderBy("snapshot_id")
     asked, got = (F.col(name) != F.lag(name).over(series) for name in ("requests_total", "bytes_total"))
     state = F.when(asked & got, "fetching").when(asked, "idle").when(~asked & F.col("is_growing"), "blocked")
     is_counted = topic.isNull() & F.col("fetcher").isNotNull() & F.col("requests_total").isNotNull()
     # Two agents may tell of one fetcher.
     counted = (
-        positions.where(is_counted)
-        .groupBy(*CLIENT, "fetcher")
+        told.where(is_counted)
+        .groupBy(*INSTANCE, "fetcher")
         .agg(*(F.max(name).alias(name) for name in ("requests_total", "bytes_total")))
     )
     is_new = F.coalesce(~F.col("state").eqNullSafe(F.lag("state").over(series)), F.lit(True))
-    run = Window.partitionBy("cluster", "client_id", "fetcher", "run")
+    run = Window.partitionBy("cluster", "client_id", "instance", "fetcher", "run")
     return (
-        counted.join(queues, CLIENT)
+        counted.join(queues, INSTANCE)
         .withColumns({"state": state, "is_first": F.lag("requests_total").over(series).isNull()})
         .where(~F.col("is_first"))
         .withColumns({"run": F.sum(is_new.cast("int")).over(series), "has_fetched": F.col("bytes_total") > 0})
         .withColumn("since_snapshot_id", F.min("snapshot_id").over(run))
-        .select(*CLIENT, "fetcher", "state", "since_snapshot_id", "culprits", "threads", "victims", "has_fetched")
+        .select(*INSTANCE, "fetcher", "state", "since_snapshot_id", "culprits", "threads", "victims", "has_fetched")
     )

@@ -1,81 +1,159 @@
-"""The table `findings`: a problem that lasts is one row, which grows older, and is resolved when it ends."""
+"""The tables `finding_history` and `findings`: a problem that lasts is one finding, which is resolved when it ends.
+
+`finding_history` keeps what each snapshot knew of it and never changes afterwards; `findings` is made of that.
+"""
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
+from collections.abc import Sequence
 
-from pipeline.tables import FINDINGS
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType
+
+from pipeline.analytics.spans import Span, assigned
+from pipeline.tables import FINDING_HISTORY, FINDINGS, LONG
 
 OF_A_TOPIC = ("paused_partition",)
-"""Kinds of which a client has one for each topic. Of others the topic is the cause, which may become known later."""
+"""Kinds of which a client may have one for each topic at once. Of others the topic is the cause."""
 RESOLVED_AFTER = 3
 SLOW_RESOLVED_AFTER = 5
 """Snapshots without a problem after which it has ended; more for slow poll loops, which come round now and then."""
-_KEY = ["kind", "cluster", "group_id", "client_id", "of_topic"]
-_TOLD = ("partitions", "severity", "summary", "evidence", "advice")
+_KEY = ["kind", "cluster", "group_id", "client_id", "instance", "of_topic"]
+_OF_SNAPSHOT = ["snapshot_id", "topic", "partitions", "severity", "magnitude", "summary", "evidence", "advice"]
+_AT_WORST = ["worst_at", *_OF_SNAPSHOT[2:]]
+_SEVERITIES = ("info", "warning", "critical")
 
 
-def findings(problems: DataFrame, told: DataFrame, before: DataFrame) -> DataFrame:
-    """The rows of `findings` that some snapshots make or change, by finding_id.
+def finding_history(problems: DataFrame, told: DataFrame, before: DataFrame) -> DataFrame:
+    """The rows of `finding_history` of some snapshots.
 
     `problems` are those of the snapshots. `told` has a row for each client that told anything in one of them, or in the
-    SLOW_RESOLVED_AFTER just before (cluster, snapshot_id, client_id). `before` are the rows that are open, or were
-    last seen after the first of the snapshots.
+    SLOW_RESOLVED_AFTER just before (cluster, snapshot_id, client_id). `before` are the rows of `findings` that are
+    open, or were last seen after the first of the snapshots.
 
-    A problem is resolved at the first of RESOLVED_AFTER snapshots in which its client told something and had it no
-    more; while nobody tells of the client it stays as it is. A snapshot before the last_seen of a finding changes
-    nothing of it and makes no other. A problem that comes back after it was resolved is a new finding.
+    A problem in a snapshot before the last_seen of a finding belongs to that finding if it had begun by then; it makes
+    no other. One that comes back after it was resolved, or whose cause is another topic, is another finding.
     """
-    of_topic = F.when(F.col("kind").isin(*OF_A_TOPIC), F.col("topic"))
-    at = F.timestamp_millis("snapshot_id").alias("at")
-    seen = problems.withColumns({"of_topic": of_topic, "at": at, "first_seen": at, "is_known": F.lit(False)})
-    known = before.withColumns({"of_topic": of_topic, "at": F.col("last_seen"), "is_known": F.lit(True)})
-    rows = known.unionByName(seen, allowMissingColumns=True)
-    # Windows and groupBy take NULL for a value, as the group of a client may be; joins would not.
-    of_key = Window.partitionBy(*_KEY)
-    newest_known = F.max(F.when(F.col("is_known"), F.greatest("last_seen", "resolved_at"))).over(of_key)
-    rows = rows.withColumn("newest_known", newest_known).where(
-        F.col("is_known") | F.col("newest_known").isNull() | (F.col("at") > F.col("newest_known"))
+    of_topic = F.when(F.col("kind").isin(*OF_A_TOPIC), F.col("topic")).alias("of_topic")
+    key: list[Column | str] = [*_KEY[:-1], of_topic]
+    times = (F.unix_millis(name).alias(name) for name in ("first_seen", "last_seen", "resolved_at"))
+    known = before.select(*key, F.struct(*times, "topic").alias("known"))
+    seen = problems.select(*key, F.struct(*_OF_SNAPSHOT).alias("seen"))
+    # groupBy takes NULL for a value, as the group of a client may be; a join would not.
+    by_key = (
+        known.unionByName(seen, allowMissingColumns=True)
+        .groupBy(*_KEY)
+        .agg(F.sort_array(F.collect_list("seen")).alias("seen"), F.collect_list("known").alias("known"))
+        .where(F.size("seen") > 0)
     )
-    heard = told.groupBy("cluster", "client_id").agg(F.collect_set(at).alias("heard"))
-    rows = rows.join(heard, ["cluster", "client_id"], how="left")
-    # The snapshots of the client in which it does not have the problem.
-    absent = F.array_sort(F.array_except(F.col("heard"), F.collect_set("at").over(of_key)))
-    series = Window.partitionBy(*_KEY).orderBy("at")
-    last_at, last_resolved = F.lag("at").over(series), F.lag("resolved_at").over(series)
-    is_over = last_resolved.isNotNull() | (_between("absent", F.col("last_at"), F.col("at")) >= _patience())
-    begun = F.coalesce(F.col("is_over"), F.lit(True)) | F.col("last_at").isNull()
-    runs = (
-        rows.withColumn("absent", F.coalesce(absent, F.array().cast("array<timestamp>")))
-        .withColumn("last_at", last_at)
-        .withColumn("is_over", is_over)
-        .withColumn("run", F.sum(begun.cast("int")).over(series))
+    # A function with type hints would be taken for one of pandas or Arrow.
+    first_seen = F.udf(lambda *values: _first_seen(*values), ArrayType(LONG)).asNondeterministic()  # noqa: PLW0108
+    begun = first_seen("seen.snapshot_id", "seen.topic", "known", "heard", _patience())
+    rows = (
+        by_key.join(_heard(told), ["cluster", "client_id"], how="left")
+        .withColumn("first_seen", begun)
+        .select(*_KEY, F.inline(F.arrays_zip("seen", "first_seen")))
+        .where(F.col("first_seen").isNotNull())
+        .select(*_KEY, "first_seen", "seen.*")
     )
-    found = runs.groupBy(*_KEY, "run").agg(
-        F.max_by("topic", F.when(F.col("topic").isNotNull(), F.col("at"))).alias("topic"),
-        *(F.max_by(name, F.col("at")).alias(name) for name in _TOLD),
-        F.min("first_seen").alias("first_seen"),
-        F.max("at").alias("last_seen"),
-        F.max("resolved_at").alias("known_resolved_at"),
-        F.some(~F.col("is_known")).alias("is_seen"),
-        F.first("absent").alias("absent"),
-        F.max("owner").alias("owner"),
+    identity = F.to_json(F.struct(*_KEY, "first_seen"))
+    date = F.date_from_unix_date(F.expr("int(snapshot_id div 86400000)"))  # whatever the session's time zone is
+    named: DataFrame = rows.withColumns({"finding_id": F.sha2(identity, 256), "snapshot_date": date})
+    return named.select(*(F.col(f.name).cast(f.dataType) for f in FINDING_HISTORY.schema))
+
+
+def _first_seen(
+    seen: Sequence[int], topics: Sequence[str | None], known: Sequence[Row], heard: Sequence[int] | None, patience: int
+) -> list[int | None]:
+    spans = assigned(list(zip(seen, topics, strict=True)), [_span(row) for row in known], heard or (), patience)
+    return [None if span is None else span.first_ms for span in spans]
+
+
+def _span(row: Row) -> Span:
+    return Span(row["first_seen"], row["last_seen"], row["topic"], row["resolved_at"])
+
+
+def findings(history: DataFrame, told: DataFrame, before: DataFrame) -> DataFrame:
+    """The rows of `findings` that some snapshots make or change, by finding_id.
+
+    `history` are the rows of `finding_history` of the snapshots, `told` and `before` as above. A problem is resolved at
+    the first of RESOLVED_AFTER snapshots in which its client told something and had it no more; while nobody tells of
+    the client it stays as it is.
+    """
+    at = F.timestamp_millis("snapshot_id")
+    worst_at = F.coalesce("worst_at", "last_seen")  # before layout 5 it was the newest that was kept
+    known = before.withColumns({"worst_at": worst_at, "is_new": F.lit(False)})
+    seen = history.withColumns({"first_seen": at, "last_seen": at, "worst_at": at, "is_new": F.lit(True)})
+    of_finding = known.unionByName(seen, allowMissingColumns=True).groupBy("cluster", "finding_id")
+    same = ("kind", "group_id", "client_id", "instance", "owner", "resolved_at", "resolution_confirmed_at")
+    rows = of_finding.agg(
+        *(F.max(name).alias(name) for name in same),
+        *_so_far(),
+        F.some("is_new").alias("is_seen"),
     )
-    after = F.filter("absent", lambda t: t > F.col("last_seen"))
-    ended = F.when(F.col("known_resolved_at").isNull() & (F.size(after) >= _patience()), after[0])
-    identity = F.to_json(F.struct(*_KEY, F.unix_millis("first_seen").alias("first_seen")))
+    absent = F.filter(F.transform("heard", F.timestamp_millis), lambda instant: instant > F.col("last_seen"))
+    ends = F.col("resolved_at").isNull() & (F.size("absent") >= _patience())
+    nth = {"resolved_at": F.lit(0), "resolution_confirmed_at": _patience() - 1}
     return (
-        found.withColumns({"ended": ended, "finding_id": F.sha2(identity, 256)})
-        .where(F.col("is_seen") | F.col("ended").isNotNull())
-        .withColumn("resolved_at", F.coalesce("known_resolved_at", "ended"))
+        rows.join(_heard(told), ["cluster", "client_id"], how="left")
+        .withColumn("absent", absent)
+        .where(F.col("is_seen") | ends)
+        .withColumns({name: F.when(ends, F.get("absent", n)).otherwise(F.col(name)) for name, n in nth.items()})
+        .select("*", "worst.*")
         .select(*(F.col(f.name).cast(f.dataType) for f in FINDINGS.schema))
     )
 
 
+def findings_as_known(findings: DataFrame, history: DataFrame, at_ms: int) -> DataFrame:
+    """The rows of `findings` as the snapshots up to an instant had made them, whatever came later.
+
+    `history` are the rows of `finding_history` up to then. Of a finding that is older than that table it lacks what was
+    known then: that is NULL, the summary says so, and last_seen is the instant itself, as it lasted then.
+    """
+    at = F.timestamp_millis(F.lit(at_ms))
+    seen = F.timestamp_millis("snapshot_id")
+    then = (
+        history.where(F.col("snapshot_id") <= at_ms)
+        .withColumns({"first_seen": seen, "last_seen": seen, "worst_at": seen})
+        .groupBy("cluster", "finding_id")
+        .agg(*_so_far())
+        .select("cluster", "finding_id", F.struct("last_seen", "topic", "worst.*").alias("then"))
+    )
+    is_current = F.col("last_seen") <= at
+    is_resolved = is_current & (F.coalesce("resolution_confirmed_at", "resolved_at") <= at)
+    unknown = F.format_string("%s of %s: what it was like then was not kept.", "kind", "client_id")
+    instead = {"last_seen": at, "summary": unknown}
+    values = {
+        name: F.when(is_current, F.col(name)).otherwise(F.coalesce(F.col("then")[name], instead.get(name, F.lit(None))))
+        for name in ("last_seen", "topic", *_AT_WORST)
+    }
+    ends = {name: F.when(is_resolved, F.col(name)) for name in ("resolved_at", "resolution_confirmed_at")}
+    known = findings.where(F.col("first_seen") <= at).join(then, ["cluster", "finding_id"], how="left")
+    return known.withColumns(values | ends).select(*FINDINGS.columns)
+
+
+def _so_far() -> list[Column]:
+    """What snapshots come to: first_seen, last_seen, topic, worst (_AT_WORST).
+
+    Worst is what is gravest, then what names its partitions, then what has the greatest magnitude, then the first.
+    """
+    gravity = F.array_position(F.array(*map(F.lit, _SEVERITIES)), F.col("severity"))
+    names_partitions = F.col("partitions").isNotNull()
+    badness = F.struct(gravity, names_partitions, "magnitude", -F.unix_millis("worst_at"))
+    return [
+        F.min("first_seen").alias("first_seen"),
+        F.max("last_seen").alias("last_seen"),
+        F.max_by("topic", F.when(F.col("topic").isNotNull(), F.col("last_seen"))).alias("topic"),
+        F.max_by(F.struct(*_AT_WORST), badness).alias("worst"),
+    ]
+
+
+def _heard(told: DataFrame) -> DataFrame:
+    """The snapshots, by time, in which each client told anything: cluster, client_id, heard."""
+    heard = F.sort_array(F.collect_set("snapshot_id")).alias("heard")
+    return told.groupBy("cluster", "client_id").agg(heard)
+
+
 def _patience() -> Column:
     return F.when(F.col("kind") == "slow_consumer", SLOW_RESOLVED_AFTER).otherwise(RESOLVED_AFTER)
-
-
-def _between(instants: str, after: Column, before: Column) -> Column:
-    return F.size(F.filter(instants, lambda t: (t > after) & (t < before)))

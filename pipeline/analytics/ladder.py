@@ -91,9 +91,27 @@ def is_beyond_end() -> Column:
     return (F.col("committed_offset") > F.col("log_end_offset")) & ~has_moved_past
 
 
-def is_deleted_unread() -> Column:
+def is_deleted() -> Column:
     """Records after the commit have been deleted."""
     return F.col("committed_offset") < F.col("log_start_offset")
+
+
+def read_up_to() -> Column:
+    """Below this offset the group is known to have read: the commit, or what a client has consumed if that is more.
+
+    NULL where neither is known.
+    """
+    return F.greatest("committed_offset", "consumed_offset")
+
+
+def deleted_unread_offsets() -> Column:
+    """How many offsets between `read_up_to` and log start were deleted; 0 or less where nothing was."""
+    return F.col("log_start_offset") - read_up_to()
+
+
+def is_deleted_unread() -> Column:
+    """Records were deleted that the group has not read, as far as is known."""
+    return deleted_unread_offsets() > 0
 
 
 def offset_status() -> Column:
@@ -105,5 +123,6 @@ def offset_status() -> Column:
         .when(is_recreated(), "recreated")
         .when(is_beyond_end(), "beyond_end")
         .when(is_deleted_unread(), "deleted_unread")
+        .when(is_deleted(), "deleted_uncommitted")
         .otherwise("ok")
     )

@@ -25,7 +25,8 @@ def readers(
     READER, snapshot_date, committed_offset, earlier_offset and the ends read with them (end_offset, stable_offset,
     ends_at), committed_at, committed_captured_at, committed_error, committed_topic_id (where `commits_of_moved_topics`
     knows it), valid_offset (the committed one, as of end_offset; NULL if it is of another incarnation), member_id,
-    client_id, host, and of `reader_positions`, if `told`: consumed_offset, fetched_offset, stale_lag.
+    client_id, host, and of `reader_positions`, if `told`: instance, consumed_offset, fetched_offset,
+    stale_lag.
     """
     commits = committed_offsets.where(F.col("topic").isNotNull()).select(
         *READER,
@@ -59,6 +60,7 @@ def readers(
                 "client_id": F.coalesce("client_id", "told_client_id"),
             }
         )
+        .withColumnRenamed("told_instance", "instance")
         .drop("told_date", "told_client_id")
     )
 

@@ -18,6 +18,8 @@ SETTINGS = (
     .add("queued_max_message_chunks", LONG)
     .add("fetch_message_max_bytes", LONG)
     .add("auto_commit_interval_ms", LONG)
+    .add("fetch_max_wait_ms", LONG)
+    .add("fetch_wait_max_ms", LONG)
     .add("fetch_max_bytes", LONG)
     .add("max_partition_fetch_bytes", LONG)
     .add("queued_max_messages_kbytes", LONG)

@@ -11,6 +11,8 @@ from typing import Any
 
 from pipeline.positions.position import Position, text, whole
 
+_UNKNOWN = -1
+
 
 def of_statistics(line: str) -> list[Position]:
     """The positions of one consumer's statistics. Raises ValueError where it is no such text."""
@@ -59,16 +61,16 @@ def _partitions(statistics: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[st
 
 
 def _position(client: str, topic: str, partition: Mapping[str, Any]) -> Position:
-    # By isolation.level it is ls_offset or hi_offset that the lag is counted to, from what is committed.
-    committed, lag = _known(partition.get("committed_offset", -1)), _known(partition["consumer_lag"])
+    # Not by consumer_lag: before version 1.7 that counts from another offset, and by isolation.level to either end.
     return Position(
         client,
         topic=text(topic),
         partition=whole(partition["partition"], below=2**31),
         fetched_offset=_known(partition["next_offset"]),
         consumed_offset=_known(partition["app_offset"]),
-        reported_lag=lag,
-        reported_end=None if committed is None or lag is None else whole(committed + lag),
+        reported_lag=_known(partition["consumer_lag"]),
+        reported_end=_known(partition.get("hi_offset", _UNKNOWN)),
+        reported_stable_end=_known(partition.get("ls_offset", _UNKNOWN)),
         bytes_total=whole(partition["rxbytes"]),
     )
 

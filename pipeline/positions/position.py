@@ -12,8 +12,9 @@ class Position(NamedTuple):
     """What `fetch_positions` has of one client, or of one of its fetchers, topics or partitions; the rest is NULL.
 
     fetcher: the broker that is fetched from, or the old consumer's thread. Offsets are the next to be fetched, and to
-    be handed to the application. reported_lag is the client's own metric, reported_end the log end that it counts to,
-    reported_lead its distance from log start.
+    be handed to the application. reported_lag is the client's own metric, reported_lead its distance from log start;
+    reported_end and reported_stable_end are the high watermark and the last stable offset that the client knows.
+    host: the address that the client connects from.
     Counters are those of answered fetches. A client's queue may be shared: then only the client has buffered_bytes.
     Without as_of_ms all is as of when it was told.
     """
@@ -34,6 +35,8 @@ class Position(NamedTuple):
     is_paused: bool | None = None
     group_id: str | None = None
     as_of_ms: int | None = None
+    reported_stable_end: int | None = None
+    host: str | None = None
 
 
 def text(value: Any) -> str:

@@ -27,8 +27,12 @@ _READ = tuple(f'{_API}{name}"' for name in ("FETCH", "OFFSET_COMMIT", "METADATA"
 _NEW_SESSION, _LAST_OF_SESSION = 0, -1
 """Session epochs of a full request: one that begins a session, and one that ends it or has none."""
 _MINUTE_MS = 60_000
+# Of SocketServer's names of connections, <local>:<port>-<remote>:<port>-<processor>-<number>, the remote address.
+_CONNECTION = re.compile(r".*:\d+-(.+):\d+(?:-\d+){1,2}")
 _INT32 = 2**31
 Place = tuple[str, int]
+Who = tuple[str, str | None]
+"""A client.id and the address that it connects from: several processes may have the same client.id."""
 
 
 @dataclass
@@ -52,7 +56,7 @@ class _Client:
 class _Session:
     """What a client fetches in a session: the next offset of all its partitions, as of the request of this epoch."""
 
-    client_id: str
+    who: Who
     epoch: int
     asked_ms: int
     offsets: dict[Place, int]
@@ -83,7 +87,7 @@ class RequestLog:
         self.topics = dict(topics or {})
         self.at_ms: int | None = None
         self.zone = zone
-        self._clients: dict[str, _Client] = defaultdict(_Client)
+        self._clients: dict[Who, _Client] = defaultdict(_Client)
         self._sessions: dict[int, _Session] = {}
 
     def read(self, line: str) -> None:
@@ -99,13 +103,13 @@ class RequestLog:
         try:
             request = json.loads(parts[1])
             header = request["requestHeader"]
-            client_id = text(header["clientId"] or "")
+            who = text(header["clientId"] or ""), _remote(request.get("connection"))
             if header["requestApiKeyName"] == "FETCH":
                 if _replica(request["request"]) < 0:  # a follower's has its broker's id
-                    self._take(client_id, _fetch(request, at_ms))
+                    self._take(who, _fetch(request, at_ms))
             elif header["requestApiKeyName"] == "OFFSET_COMMIT":
                 group = text(request["request"]["groupId"])
-                self._heard(client_id).groups.add(group)
+                self._heard(who).groups.add(group)
             else:
                 known = (t for t in request["response"]["topics"] if t.get("name") and t.get("topicId"))
                 self.topics |= {text(topic["topicId"]): text(topic["name"]) for topic in known}
@@ -115,13 +119,14 @@ class RequestLog:
     def positions(self) -> list[Position]:
         """Where every client is: itself with its counters, and each partition that it has fetched, as of then.
 
-        The group is NULL for a client that has not committed, or has for several groups.
+        Processes with one client.id are told apart by their addresses. The group is NULL for one that has not
+        committed, or has for several groups.
         """
-        sessions: dict[str, list[_Session]] = defaultdict(list)
+        sessions: dict[Who, list[_Session]] = defaultdict(list)
         for session in self._sessions.values():
-            sessions[session.client_id].append(session)
+            sessions[session.who].append(session)
         found = []
-        for client_id, client in self._clients.items():
+        for (client_id, host), client in self._clients.items():
             group = next(iter(client.groups)) if len(client.groups) == 1 else None
             if client.requests:
                 found.append(
@@ -131,16 +136,17 @@ class RequestLog:
                         requests_total=client.requests,
                         bytes_total=client.bytes,
                         as_of_ms=client.heard_ms,
+                        host=host,
                     )
                 )
             asked = [(place, offset, as_of_ms) for place, (offset, as_of_ms) in client.offsets.items()]
-            asked += [(place, o, s.asked_ms) for s in sessions[client_id] for place, o in s.offsets.items()]
+            asked += [(place, o, s.asked_ms) for s in sessions[client_id, host] for place, o in s.offsets.items()]
             # A topic that was recreated has another id, and one name: what was asked last counts.
             places: dict[Place, tuple[int, int]] = {}
             for (topic, partition), offset, as_of_ms in sorted(asked, key=lambda one: one[2]):
                 places[self.topics.get(topic, topic), partition] = (offset, as_of_ms)
             found += [
-                Position(client_id, None, topic, partition, offset, group_id=group, as_of_ms=as_of_ms)
+                Position(client_id, None, topic, partition, offset, group_id=group, as_of_ms=as_of_ms, host=host)
                 for (topic, partition), (offset, as_of_ms) in places.items()
             ]
         return found
@@ -150,26 +156,27 @@ class RequestLog:
         since_ms = (self.at_ms or 0) - SILENT_MS
         for session_id in [key for key, session in self._sessions.items() if session.asked_ms < since_ms]:
             self._end(session_id)
-        for client_id in [key for key, client in self._clients.items() if client.heard_ms < since_ms]:
-            del self._clients[client_id]
+        for who in [key for key, client in self._clients.items() if client.heard_ms < since_ms]:
+            del self._clients[who]
 
     def state(self) -> dict[str, Any]:
         """All that is known, in what JSON has; `from_state` takes it back."""
         return {
             "at_ms": self.at_ms,
             "topics": self.topics,
-            "clients": {
-                client_id: {
+            "clients": [
+                {
+                    "who": [*who],
                     "groups": sorted(client.groups),
                     "requests": client.requests,
                     "bytes": client.bytes,
                     "heard_ms": client.heard_ms,
                     "offsets": [[*place, *asked] for place, asked in client.offsets.items()],
                 }
-                for client_id, client in self._clients.items()
-            },
+                for who, client in self._clients.items()
+            ],
             "sessions": [
-                [key, s.client_id, s.epoch, s.asked_ms, [[*place, offset] for place, offset in s.offsets.items()]]
+                [key, [*s.who], s.epoch, s.asked_ms, [[*place, offset] for place, offset in s.offsets.items()]]
                 for key, s in self._sessions.items()
             ],
         }
@@ -181,13 +188,14 @@ class RequestLog:
         """A log that goes on from a `state`. Raises KeyError, TypeError or ValueError where it is none."""
         log = cls({**(topics or {}), **state["topics"]}, zone)
         log.at_ms = state["at_ms"]
-        for client_id, told in state["clients"].items():
+        for told in state["clients"]:
             offsets = {(topic, partition): (offset, as_of_ms) for topic, partition, offset, as_of_ms in told["offsets"]}
             groups = set(told["groups"])
-            log._clients[client_id] = _Client(offsets, groups, told["requests"], told["bytes"], told["heard_ms"])
-        for key, client_id, epoch, asked_ms, partitions in state["sessions"]:
+            client_id, host = told["who"]
+            log._clients[client_id, host] = _Client(offsets, groups, told["requests"], told["bytes"], told["heard_ms"])
+        for key, (client_id, host), epoch, asked_ms, partitions in state["sessions"]:
             offsets_of = {(topic, partition): offset for topic, partition, offset in partitions}
-            log._sessions[key] = _Session(client_id, epoch, asked_ms, offsets_of)
+            log._sessions[key] = _Session((client_id, host), epoch, asked_ms, offsets_of)
         return log
 
     def _at_ms(self, line: str) -> int | None:
@@ -198,17 +206,17 @@ class RequestLog:
         first, second = times
         return first if first >= (self.at_ms or 0) - _MINUTE_MS else second
 
-    def _heard(self, client_id: str) -> _Client:
-        client = self._clients[client_id]
+    def _heard(self, who: Who) -> _Client:
+        client = self._clients[who]
         client.heard_ms = self.at_ms or 0
         return client
 
-    def _take(self, client_id: str, fetch: _Fetch) -> None:
-        client = self._heard(client_id)
+    def _take(self, who: Who, fetch: _Fetch) -> None:
+        client = self._heard(who)
         client.requests += 1
         client.bytes += fetch.bytes
         session = self._sessions.get(fetch.session)
-        if session and session.client_id == client_id:
+        if session and session.who == who:
             # Files may come late, and be read again: what a session has asked since is newer.
             if fetch.sent_ms < session.asked_ms if fetch.is_full else fetch.epoch <= session.epoch:
                 return
@@ -219,7 +227,7 @@ class RequestLog:
         self._end(fetch.ends)
         self._end(fetch.session)
         if fetch.session:
-            self._sessions[fetch.session] = _Session(client_id, fetch.epoch, fetch.sent_ms, fetch.offsets)
+            self._sessions[fetch.session] = _Session(who, fetch.epoch, fetch.sent_ms, fetch.offsets)
         else:
             client.offsets |= {place: (offset, fetch.sent_ms) for place, offset in fetch.offsets.items()}
 
@@ -234,7 +242,7 @@ class RequestLog:
     def _end(self, session_id: int) -> None:
         session = self._sessions.pop(session_id, None)
         if session:
-            self._clients[session.client_id].keep(session)
+            self._clients[session.who].keep(session)
 
 
 def times_ms(line: str, zone: tzinfo) -> tuple[int, int] | None:
@@ -288,6 +296,12 @@ def _partitions(topics: list[Any]) -> Iterator[tuple[Any, Any]]:
 def _topic(topic: Mapping[str, Any]) -> str:
     """Its id; its name in versions before 13."""
     return text(topic.get("topicId") or topic["topic"])
+
+
+def _remote(connection: str | None) -> str | None:
+    """The address of a connection's other end; None where the line does not tell it as Kafka does."""
+    parts = _CONNECTION.fullmatch(connection or "")
+    return parts[1] if parts else None
 
 
 def _replica(request: Mapping[str, Any]) -> int:

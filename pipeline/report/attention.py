@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
-from pipeline.report.model import Cluster, Finding, Group, Report, utc
+from pipeline.report.model import DATA_LOSS, Cluster, Finding, Group, Loss, Report, utc
 from pipeline.report.trends import Trend, trends
-from pipeline.report.units import duration, size, with_error
+from pipeline.report.units import duration, size
 
 GROUPS_NAMED = 10
 FINDINGS_NAMED = 20
@@ -40,7 +40,7 @@ def _lost_data(report: Report) -> Iterator[Item]:
     first: dict[tuple[str, str], int] = {}
     for point in sorted(report.points, key=lambda p: p.snapshot_id):
         if point.deleted:
-            first.setdefault((point.cluster, point.group_id), point.snapshot_id)
+            first.setdefault((point.cluster, point.group_id), point.ends_ms)
         else:
             first.pop((point.cluster, point.group_id), None)
     for group in lost[:GROUPS_NAMED]:
@@ -52,10 +52,29 @@ def _lost_data(report: Report) -> Iterator[Item]:
 
 
 def _loss(group: Group, since_ms: int | None) -> str:
-    partitions = _count(group.statuses["deleted_unread"], "partition")
+    partitions = _count(group.statuses[DATA_LOSS], "partition")
     unread = "" if group.unread_offsets is None else f", {group.unread_offsets:,} offsets in all"
     since = "" if since_ms is None else f"; the log's start is past its commits since {_at(since_ms)} at least"
     return f"records of {partitions} on cluster {group.cluster} were deleted unread{unread}{since}."
+
+
+def _lost_before(report: Report) -> Iterator[Item]:
+    """What was lost within the time shown, in partitions where the group has gone on since."""
+    for loss in report.losses[:GROUPS_NAMED]:
+        group = loss.cluster, loss.group_id
+        yield Item("bad", loss.group_id, _past(loss), "groups", is_loss=True, group=group, since_ms=loss.first_ms)
+    if more := len(report.losses[GROUPS_NAMED:]):
+        yield Item("bad", "", f"{_count(more, 'more group')} lost data before.", "groups", is_loss=True)
+
+
+def _past(loss: Loss) -> str:
+    seen = f"at {_at(loss.first_ms)}"
+    if loss.last_ms > loss.first_ms:
+        seen = f"from {_at(loss.first_ms)} to {_at(loss.last_ms)}"
+    return (
+        f"records of {_count(loss.partitions, 'partition')} on cluster {loss.cluster} were deleted unread, "
+        f"{_count(loss.unread_offsets, 'offset')} in all, as was seen {seen}. The newest snapshot no longer shows it."
+    )
 
 
 def _at(epoch_ms: int) -> str:
@@ -72,9 +91,12 @@ def _findings(report: Report) -> Iterator[Item]:
 
 
 def _of_finding(finding: Finding, newest_ms: int | None) -> Item:
-    since = f" Since {_at(finding.first_seen_ms)}"
+    # A finding is dated by snapshots, whose instants are those that they were scheduled for.
+    since = f" Since the snapshot of {_at(finding.first_seen_ms)}"
+    if finding.worst_ms is not None and finding.worst_ms < finding.last_seen_ms:
+        since += f", at its worst in that of {_at(finding.worst_ms)}"
     if newest_ms is not None and finding.last_seen_ms < newest_ms:  # its client may have gone
-        since += f", last seen {_at(finding.last_seen_ms)}"
+        since += f", last seen in that of {_at(finding.last_seen_ms)}"
     return Item(
         "bad" if finding.severity == "critical" else "warn",
         finding.group_id or finding.client_id or finding.cluster,
@@ -101,8 +123,8 @@ def _deleted_soon(report: Report) -> Iterator[Item]:
     for danger in dangers[:GROUPS_NAMED]:
         sentence = (
             f"at the present rate records of {danger.topic} {danger.partition} are deleted unread in about "
-            f"{duration(danger.deleted_in_ms)}: the log's start is {_count(danger.headroom, 'offset')} away from what "
-            "was committed, and comes nearer."
+            f"{duration(danger.deleted_in_ms)}: the log's start is {_count(danger.headroom, 'offset')} away from the "
+            "first unread record, and moves faster than the group reads."
         )
         yield Item("bad", danger.group_id, sentence, "groups", group=(danger.cluster, danger.group_id))
     if (more := len(dangers) - GROUPS_NAMED) > 0:
@@ -151,15 +173,20 @@ def _rate(per_s: float) -> str:
 
 
 def _behind(group: Group) -> str:
-    """How far, in all units that are known."""
+    """How far, in all units that are known, and how late: by the age, as of one unread record the time lag is 0."""
     if group.consumer_lag is None:
         return "its lag is not known"
     parts = [_count(group.consumer_lag, "offset")]
     if group.consumer_lag_bytes is not None and not group.bytes_unknown:
-        parts.append(with_error(group.consumer_lag_bytes, group.bytes_error, size))
-    if group.consumer_lag_ms is not None and not group.ms_unknown:
-        parts.append(with_error(group.consumer_lag_ms, group.time_error_ms, duration))
-    return f"it is behind by {', '.join(parts)}"
+        parts.append(size(group.consumer_lag_bytes, group.bytes_error))
+    behind = f"it is behind by {', '.join(parts)}"
+    if group.consumer_age_ms is None or group.age_unknown:
+        return behind
+    return f"{behind}, and its oldest record that is not committed is {_age(group)} old"
+
+
+def _age(group: Group) -> str:
+    return duration(group.consumer_age_ms or 0, group.age_error_ms)
 
 
 def _newest_snapshot(report: Report) -> Iterator[Item]:
@@ -204,10 +231,24 @@ def _unknown_lag(report: Report) -> Iterator[Item]:
         yield Item("warn", "", sentence, "groups")
 
 
+def _not_committed(report: Report) -> Iterator[Item]:
+    """What no sum of lag has: a partition without a commit has no lag."""
+    totals = [t for t in report.totals.values() if t.not_committed_offsets]
+    if totals:
+        groups = _count(sum(t.groups_not_committed for t in totals), "group")
+        most = _count(sum(t.not_committed_offsets or 0 for t in totals), "offset")
+        sentence = (
+            f"not committed yet: up to {most}, in partitions of {groups} without a commit. They are in no lag; with "
+            "auto.offset.reset=earliest all of them are still to be read."
+        )
+        yield Item("warn", "", sentence, "groups")
+
+
 def _odd_offsets(report: Report) -> Iterator[Item]:
     for status, what in (
         ("beyond_end", "committed beyond the log's end: the topic was truncated or recreated"),
         ("recreated", "not committed since the topic was recreated"),
+        ("deleted_uncommitted", "read further than the log's start, and committed less: a restart finds those deleted"),
     ):
         if count := sum(getattr(t, f"groups_{status}") for t in report.totals.values()):
             yield Item("warn", "", f"{_count(count, 'group')} {_has(count)} {what}.", "groups")
@@ -227,6 +268,7 @@ def _has(number: int) -> str:
 
 _RULES: tuple[Callable[[Report], Iterator[Item]], ...] = (
     _lost_data,
+    _lost_before,
     _deleted_soon,
     _findings,
     _trends,
@@ -235,5 +277,6 @@ _RULES: tuple[Callable[[Report], Iterator[Item]], ...] = (
     _older_snapshots,
     _refused,
     _unknown_lag,
+    _not_committed,
     _odd_offsets,
 )

@@ -45,7 +45,7 @@ function lines(instants, values) {
   let line = 0;
   return values.flatMap((value, i) => {
     if (!joins(instants, values, i)) line += 1;
-    return value === null ? [] : [{ t_ms: instants[i][0], value, line, i }];
+    return value === null ? [] : [{ t_ms: instants[i][2], value, line, i }];
   });
 }
 
@@ -89,7 +89,7 @@ function drawLag() {
   }
 
   const tell = shows(({ group, t_ms, value, unknown }) => [
-    page.groups[group].name, page.groups[group].cluster, `${utc(t_ms)} UTC`, `lag ${inUnit(value, unit)}`,
+    page.groups[group].name, page.groups[group].cluster, `${utc(t_ms)} UTC`, `${unit === "age" ? "age" : "lag"} ${inUnit(value, unit)}`,
     ...(unknown ? [`${count(unknown)} partitions unknown`] : []),
   ]);
 
@@ -99,7 +99,7 @@ function drawLag() {
     const all = [...charted.filter(isGrey), ...charted.filter((i) => !isGrey(i))].flatMap(points);
     const specification = document.getElementById("log").checked ? page.charts.log_lag : page.charts.lag;
     const ticks = powers(all.map((point) => point.value));
-    view = await embed("#drawing", specification, { points: all }, { picked, unit, ticks }, tell);
+    view = await embed("#drawing", specification, { points: all }, { picked, unit: unit === "age" ? "ms" : unit, ticks }, tell);
   }
 
   function pick(number) {
@@ -156,12 +156,12 @@ function showGroup(number) {
   const table = document.querySelector("#values table");
   table.caption.textContent = `${group.name}, cluster ${group.cluster}, newest first.`;
   table.tBodies[0].replaceChildren();
-  const classes = ["", "n", "n", "n", "n"];
+  const classes = ["", "n", "n", "n", "n", "n"];
   for (let i = instants.length - 1; i >= 0; i -= 1) {
     if (group.records[i] === null) continue;
-    const row = ["records", "bytes", "ms"].map((unit) => inUnit(group[unit][i], unit));
+    const row = ["records", "bytes", "ms", "age"].map((unit) => inUnit(group[unit][i], unit));
     cells(table.tBodies[0].insertRow(), [utc(instants[i][0]), ...row, count(group.unknown.records[i] ?? 0)], classes);
-    if (i && !joins(instants, group.records, i)) cells(table.tBodies[0].insertRow(), ["a gap", "", "", "", ""], classes);
+    if (i && !joins(instants, group.records, i)) cells(table.tBodies[0].insertRow(), ["a gap", "", "", "", "", ""], classes);
   }
 }
 
@@ -179,7 +179,11 @@ function ladderOf(partition) {
     parts.push(`headroom ${count(partition.headroom)} offsets${more.length ? ` (${more.join(", ")})` : ""}`);
   }
   if (partition.consumer_age_ms !== undefined && partition.consumer_lag > 0) {
-    parts.push(`the record to be read next is ${inUnit(partition.consumer_age_ms, "ms")} old`);
+    parts.push(`the oldest record that is not committed is ${inUnit(partition.consumer_age_ms, "ms")} old`);
+  }
+  if (partition.offset_status === "no_commit" && partition.log_start_offset !== undefined) {
+    const most = partition.high_watermark - Math.max(partition.log_start_offset, partition.consumed_offset ?? 0);
+    parts.push(`not committed yet: up to ${count(Math.max(most, 0))} offsets`);
   }
   if (partition.stale_lag !== undefined) parts.push(`${count(partition.stale_lag)} offsets that the client's own lag does not see`);
   caption.append(` · ${parts.join(" · ")}`);
@@ -213,7 +217,7 @@ function drawGauges() {
     const bands = all.flatMap((row, i) => {
       if (!["blind", "stale"].includes(row[5])) return [];
       const isNext = i && instants[i][1] === instants[i - 1][1] && told.has(all[i - 1][0]);
-      return [{ t_ms: isNext ? all[i - 1][0] : row[0], end_ms: row[0], colour: "var(--bad)" }];
+      return [{ t_ms: instants[isNext ? i - 1 : i][2], end_ms: instants[i][2], colour: "var(--bad)" }];
     });
     const tell = shows(({ t_ms, value, name }) => [`${utc(t_ms)} UTC`, `${name} ${count(value)}`]);
     embed("#gauge", page.charts.series, { points, bands }, {}, tell);

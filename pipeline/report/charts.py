@@ -58,7 +58,7 @@ def runtime() -> str:
 
 def _span(instants: tuple[Instant, ...]) -> list[int]:
     """First and last instant, epoch ms; a single one is given half a minute on each side."""
-    first, last = min(i.snapshot_id for i in instants), max(i.snapshot_id for i in instants)
+    first, last = min(i.read_ms for i in instants), max(i.read_ms for i in instants)
     return [first, last] if last > first else [first - 30_000, last + 30_000]
 
 

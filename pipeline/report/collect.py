@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -23,6 +24,7 @@ from pipeline.report.model import (
     Gauge,
     Group,
     Instant,
+    Loss,
     Partition,
     Point,
     Problem,
@@ -41,7 +43,7 @@ FINDINGS_LISTED = 200
 INSTANTS_CHARTED = 300
 DELETED_WITHIN_MS = 7 * 24 * 3_600_000
 """A later loss is no danger yet."""
-CELLS = 50_000
+CELLS = 35_000
 """Groups times instants that fit onto a page; of many groups fewer instants are shown."""
 
 
@@ -70,6 +72,9 @@ def collect(frames: Frames, generated_at: datetime, title: str) -> Report:
         for instant in instants:
             wanted[instant.cluster].append(instant.snapshot_id)
         gauges = pool.submit(_gauges, frames, wanted)
+        drawn = data.at(frames.lag, wanted)
+        losses = pool.submit(_losses, drawn, newest)
+        points = _points(drawn, worst)
         return Report(
             title,
             generated_at,
@@ -77,11 +82,12 @@ def collect(frames: Frames, generated_at: datetime, title: str) -> Report:
             snapshots=listed.result(),
             groups=worst,
             totals=totals.result(),
-            instants=instants,
-            points=_points(data.at(frames.lag, wanted), worst),
+            instants=_when_read(instants, points),
+            points=points,
             charted=charted,
             partitions=partitions.result(),
             dangers=dangers.result(),
+            losses=losses.result(),
             findings=findings,
             findings_open=counted.result()[0],
             findings_total=counted.result()[1],
@@ -163,6 +169,21 @@ def _points(lag: DataFrame, groups: tuple[Group, ...]) -> tuple[Point, ...]:
     if not groups:
         return ()
     return tuple(Point(**r) for r in _rows(data.history(lag, {g.group_id for g in groups})))
+
+
+def _when_read(instants: Iterable[Instant], points: Iterable[Point]) -> tuple[Instant, ...]:
+    """The instants with the time at which the last of their groups was read."""
+    read: dict[tuple[str, int], int] = {}
+    for point in points:
+        of = point.cluster, point.snapshot_id
+        if point.captured_ms is not None:
+            read[of] = max(point.captured_ms, read.get(of, point.captured_ms))
+    return tuple(replace(i, captured_ms=read.get((i.cluster, i.snapshot_id))) for i in instants)
+
+
+def _losses(lag: DataFrame, newest: Mapping[str, Collection[int]]) -> tuple[Loss, ...]:
+    shown = {cluster: max(ids) for cluster, ids in newest.items()}
+    return tuple(Loss(**r) for r in _rows(data.losses(lag, shown, GROUPS_LISTED)))
 
 
 def _partitions(lag: DataFrame, groups: tuple[Group, ...]) -> tuple[Partition, ...]:

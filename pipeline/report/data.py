@@ -14,6 +14,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from pipeline.analytics.divergence import whole_sum
+from pipeline.analytics.instants import mean_read_ms, read_ms
+from pipeline.analytics.ladder import deleted_unread_offsets
 from pipeline.report.model import DATA_LOSS, OFFSET_STATUSES, UNKNOWN, utc
 from pipeline.tables import READABLE
 
@@ -142,6 +144,18 @@ def _lacking(measure: str) -> Column:
     return F.count_if(F.col("consumer_lag").isNotNull() & F.col(measure).isNull())
 
 
+def _is_loss() -> Column:
+    return F.col("offset_status") == DATA_LOSS
+
+
+def _most_not_committed() -> Column:
+    """The most that a group may still read in its partitions without a commit; NULL if one of them is not known."""
+    is_not_committed = F.col("offset_status") == "no_commit"
+    most = F.col("high_watermark") - F.greatest("log_start_offset", "consumed_offset")
+    is_known = F.count_if(is_not_committed & most.isNull()) == 0
+    return F.when(is_known, F.sum(F.when(is_not_committed, F.greatest(most, F.lit(0)))))
+
+
 def groups(lag: DataFrame) -> DataFrame:
     """One row per cluster, snapshot and group, as `model.Group`; `statuses` counts offset_status, 0 left out.
 
@@ -152,7 +166,7 @@ def groups(lag: DataFrame) -> DataFrame:
     counts = [F.count_if(status == name).alias(name) for name in names]
     pairs = [column for name in names for column in (F.lit(name), F.col(name))]
     statuses = F.map_filter(F.create_map(*pairs), lambda _, count: count > 0)
-    unread = F.when(F.col("offset_status") == DATA_LOSS, -F.col("headroom"))
+    unread = F.when(_is_loss(), deleted_unread_offsets())
     return (
         lag.groupBy("cluster", "snapshot_id", "group_id")
         .agg(
@@ -179,6 +193,11 @@ def groups(lag: DataFrame) -> DataFrame:
             F.max("consumer_lag_ms").alias("consumer_lag_ms"),
             F.max_by("time_error_ms", "consumer_lag_ms").alias("time_error_ms"),
             _lacking("consumer_lag_ms").alias("ms_unknown"),
+            F.max("consumer_age_ms").alias("consumer_age_ms"),
+            # The age needs one end of the span only, whose error is a part of this.
+            F.max_by("time_error_ms", "consumer_age_ms").alias("age_error_ms"),
+            _lacking("consumer_age_ms").alias("age_unknown"),
+            _most_not_committed().alias("not_committed_offsets"),
         )
         .withColumn("statuses", statuses)
         .drop(*names)
@@ -194,7 +213,9 @@ def worst_first(groups: DataFrame, limit: int, found: Collection[str] = ()) -> D
 
 
 def totals(groups: DataFrame) -> DataFrame:
-    """How many groups each cluster has, how many of an unknown lag, how many that lost data."""
+    """`model.Totals` of each cluster."""
+    is_not_committed = F.col("statuses")["no_commit"] > 0
+    most = F.col("not_committed_offsets")
     return (
         groups.groupBy("cluster")
         .agg(
@@ -203,6 +224,9 @@ def totals(groups: DataFrame) -> DataFrame:
             F.count_if(F.col("statuses")[DATA_LOSS] > 0).alias("groups_with_loss"),
             F.count_if(F.col("statuses")["beyond_end"] > 0).alias("groups_beyond_end"),
             F.count_if(F.col("statuses")["recreated"] > 0).alias("groups_recreated"),
+            F.count_if(F.col("statuses")["deleted_uncommitted"] > 0).alias("groups_deleted_uncommitted"),
+            F.count_if(is_not_committed).alias("groups_not_committed"),
+            F.when(F.count_if(is_not_committed & most.isNull()) == 0, F.sum(most)).alias("not_committed_offsets"),
         )
         .orderBy("cluster")
     )
@@ -221,7 +245,36 @@ def history(lag: DataFrame, group_ids: Collection[str]) -> DataFrame:
             F.max("consumer_lag_ms").alias("consumer_lag_ms"),
             _lacking("consumer_lag_ms").alias("ms_unknown"),
             F.count("partition").alias("partitions"),
-            F.count_if(F.col("offset_status") == DATA_LOSS).alias("deleted"),
+            F.count_if(_is_loss()).alias("deleted"),
             *(whole_sum(name).alias(as_name) for name, as_name in _MOVES.items()),
+            F.max("consumer_age_ms").alias("consumer_age_ms"),
+            _lacking("consumer_age_ms").alias("age_unknown"),
+            mean_read_ms().alias("captured_ms"),
+            mean_read_ms("committed_captured_at").alias("committed_captured_ms"),
         )
+    )
+
+
+def losses(lag: DataFrame, shown: Mapping[str, int], limit: int) -> DataFrame:
+    """`model.Loss` of each group that has one, the greatest first: what was lost, but not at the snapshots `shown`."""
+    is_shown = [(F.col("cluster") == cluster) & (F.col("last_id") == id_) for cluster, id_ in shown.items()]
+    return (
+        lag.where(_is_loss())
+        .groupBy("cluster", "group_id", "topic", "partition")
+        .agg(
+            F.max(deleted_unread_offsets()).alias("unread_offsets"),
+            F.min(read_ms()).alias("first_ms"),
+            F.max(read_ms()).alias("last_ms"),
+            F.max("snapshot_id").alias("last_id"),
+        )
+        .where(~reduce(or_, is_shown, F.lit(False)))
+        .groupBy("cluster", "group_id")
+        .agg(
+            F.count("*").alias("partitions"),
+            F.sum("unread_offsets").alias("unread_offsets"),
+            F.min("first_ms").alias("first_ms"),
+            F.max("last_ms").alias("last_ms"),
+        )
+        .orderBy(F.desc("unread_offsets"), "cluster", "group_id")
+        .limit(limit)
     )

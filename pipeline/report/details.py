@@ -10,6 +10,7 @@ from collections.abc import Collection
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from pipeline.analytics.instants import read_ms
 from pipeline.analytics.quantiles import of_brokers
 from pipeline.report.model import Gauge, Partition, names_of
 
@@ -45,23 +46,29 @@ def worst_partitions(lag: DataFrame) -> DataFrame:
 def dangers(lag: DataFrame, within_ms: int) -> DataFrame:
     """`model.Danger` of each group that has one: between the two snapshots of each cluster that `lag` is of.
 
-    Log start moves by whole segments, so they should be some time apart. Headroom that is used up later than
-    `within_ms` is no danger yet; what is deleted already is worse.
+    Log start moves by whole segments, so they should be some time apart. It must have moved, and faster than what the
+    group has read: a commit that went back says nothing of the speed at which the group reads. Headroom that is used
+    up later than `within_ms` is no danger yet; what is deleted already is worse.
     """
     partition = ["cluster", "group_id", "topic", "partition"]
-    used = F.col("first_headroom") - F.col("headroom")
-    passed_ms = F.col("snapshot_id") - F.col("first_snapshot_id")
-    left_ms = F.round(F.col("headroom") * passed_ms / used).cast("bigint")
+    names = ("topic_id", "log_start_offset", "committed_offset", "consumed_offset", "high_watermark", "offset_status")
+    look = F.struct(*names, read_ms().alias("ends_ms"), read_ms("committed_captured_at").alias("commits_ms"))
+    first, last = F.col("first"), F.col("last")
+    # Offsets a ms.
+    deleted = (last["log_start_offset"] - first["log_start_offset"]) / _passed("ends_ms")
+    gained = (_read_up_to(last) - _read_up_to(first)) / _passed("commits_ms")
+    nearer = deleted - F.when(gained > 0, gained).when(gained <= 0, 0)
+    headroom = _read_up_to(last) - last["log_start_offset"]
+    left_ms = headroom / F.when(nearer > 0, nearer)
+    is_unread = (_read_up_to(last) < last["high_watermark"]) & (headroom >= 0)
+    is_same_log = last["offset_status"].isin("ok", "deleted_uncommitted")
+    is_same_log &= first["topic_id"].eqNullSafe(last["topic_id"])
     return (
         lag.where(F.col("topic").isNotNull())
         .groupBy(*partition)
-        .agg(
-            *(F.min_by(name, "snapshot_id").alias(f"first_{name}") for name in ("snapshot_id", "headroom")),
-            *(F.max_by(name, "snapshot_id").alias(name) for name in ("snapshot_id", "headroom", "consumer_lag")),
-        )
-        .where((F.col("consumer_lag") > 0) & (F.col("headroom") >= 0) & (used > 0))
-        .withColumn("deleted_in_ms", left_ms)
-        .where(F.col("deleted_in_ms") <= within_ms)
+        .agg(F.min_by(look, "snapshot_id").alias("first"), F.max_by(look, "snapshot_id").alias("last"))
+        .where(is_unread & is_same_log & (deleted > 0) & (left_ms <= within_ms))
+        .withColumns({"headroom": headroom, "deleted_in_ms": F.round(left_ms).cast("bigint")})
         .groupBy("cluster", "group_id")
         .agg(
             F.min_by(F.struct("topic", "partition", "headroom"), "deleted_in_ms").alias("worst"),
@@ -71,11 +78,25 @@ def dangers(lag: DataFrame, within_ms: int) -> DataFrame:
     )
 
 
+def _passed(read_at: str) -> Column:
+    """The ms between two looks; NULL where the later one was not read after the other."""
+    passed = F.col("last")[read_at] - F.col("first")[read_at]
+    return F.when(passed > 0, passed)
+
+
+def _read_up_to(look: Column) -> Column:
+    """The offset below which the group is known to have read; by its commit if a client has not told at both looks."""
+    is_told = F.col("first")["consumed_offset"].isNotNull() & F.col("last")["consumed_offset"].isNotNull()
+    return F.greatest(look["committed_offset"], F.when(is_told, look["consumed_offset"]))
+
+
 def findings(findings: DataFrame, limit: int) -> DataFrame:
     """The `limit` findings that matter most: open ones first, then the gravest, then the newest."""
     gravity = F.array_position(F.array(*map(F.lit, _SEVERITIES)), F.col("severity"))
     return (
-        findings.orderBy(F.col("resolved_at").isNotNull(), gravity, F.desc("first_seen"), "finding_id")
+        findings.orderBy(
+            F.col("resolved_at").isNotNull(), F.asc_nulls_last(gravity), F.desc("first_seen"), "finding_id"
+        )
         .limit(limit)
         .select(
             "kind",
@@ -91,13 +112,14 @@ def findings(findings: DataFrame, limit: int) -> DataFrame:
             "summary",
             "evidence",
             "advice",
+            F.unix_millis("worst_at").alias("worst_ms"),
         )
     )
 
 
 def gauges(divergence: DataFrame, clients: int) -> DataFrame:
     """The rows of so many clients, of those that the gauge has misled about most, by time."""
-    client = ["cluster", "group_id", "client_id"]
+    client = ["cluster", "group_id", "client_id", "instance"]
     worst = (
         divergence.groupBy(*client)
         .agg(F.count_if(F.col("verdict") != "truthful").alias("wrong"), F.max("hidden_lag").alias("hidden"))

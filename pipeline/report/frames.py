@@ -11,9 +11,20 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from pipeline.analytics.findings import findings_as_known
 from pipeline.lake import Lake, utc_date
 from pipeline.selection import Selection
-from pipeline.tables import CLIENT_DIVERGENCE, COMPUTED, FINDINGS, LAG, LAG_HISTOGRAMS, QUARANTINE, SNAPSHOTS, Table
+from pipeline.tables import (
+    CLIENT_DIVERGENCE,
+    COMPUTED,
+    FINDING_HISTORY,
+    FINDINGS,
+    LAG,
+    LAG_HISTOGRAMS,
+    QUARANTINE,
+    SNAPSHOTS,
+    Table,
+)
 
 
 @dataclass(frozen=True)
@@ -28,6 +39,7 @@ class Frames:
     lag: DataFrame = field(metadata={"table": LAG})
     computed: DataFrame | None = field(default=None, metadata={"table": COMPUTED})
     findings: DataFrame | None = field(default=None, metadata={"table": FINDINGS})
+    finding_history: DataFrame | None = field(default=None, metadata={"table": FINDING_HISTORY})
     divergence: DataFrame | None = field(default=None, metadata={"table": CLIENT_DIVERGENCE})
     histograms: DataFrame | None = field(default=None, metadata={"table": LAG_HISTOGRAMS})
     quarantine: DataFrame | None = field(default=None, metadata={"table": QUARANTINE})
@@ -40,27 +52,24 @@ class Frames:
         return cls(**tables).selected(selection)
 
     def selected(self, selection: Selection) -> Frames:
-        """The same tables, with the selected rows only."""
+        """The same tables, with the selected rows only; findings as they were known at the end of the time selected."""
         found = {name: (getattr(self, name), table) for name, table in self._tables().items()}
+        found["findings"] = self._findings_as_known(selection), FINDINGS
         rows = {name: df.where(_is_in(table, selection)) for name, (df, table) in found.items() if df is not None}
-        if "findings" in rows and selection.to_ms is not None:
-            rows["findings"] = _as_known(rows["findings"], selection.to_ms)
         return replace(self, selection=selection, **rows)
+
+    def _findings_as_known(self, selection: Selection) -> DataFrame | None:
+        if self.findings is None or selection.to_ms is None:
+            return self.findings
+        history = self.finding_history
+        if history is None:
+            history = self.findings.sparkSession.createDataFrame([], FINDING_HISTORY.schema)
+        until_then = Selection(selection.clusters, to_ms=selection.to_ms)
+        return findings_as_known(self.findings, history.where(_is_in(FINDING_HISTORY, until_then)), selection.to_ms)
 
     @classmethod
     def _tables(cls) -> dict[str, Table]:
         return {f.name: f.metadata["table"] for f in fields(cls) if "table" in f.metadata}
-
-
-def _as_known(findings: DataFrame, at_ms: int) -> DataFrame:
-    """Findings as they were at an instant: what was resolved later lasted then."""
-    at = F.timestamp_millis(F.lit(at_ms))
-    return findings.withColumns(
-        {
-            "resolved_at": F.when(F.col("resolved_at") <= at, F.col("resolved_at")),
-            "last_seen": F.least("last_seen", at),
-        }
-    )
 
 
 def _is_in(table: Table, selection: Selection) -> Column:

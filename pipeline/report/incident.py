@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipeline.report.charts import VEGA_LITE
+from pipeline.report.model import DATA_LOSS
 from pipeline.report.names import visible
 from pipeline.report.units import duration, size
 
@@ -52,8 +53,8 @@ def moments(lag: DataFrame, positions: DataFrame) -> list[dict[str, Any]]:
         .agg(F.max("reported_lag").alias("reported_lag"))
     )
     its_own = lag.where(is_it[0] & (F.col("group_id") == worst["group_id"]) & is_it[2] & is_it[3])
-    measures = ("consumer_lag", "consumer_lag_bytes", "bytes_error", "consumer_lag_ms", "headroom")
-    names = ("group_id", "client_id", "topic", "partition", *RUNGS, *measures, "reported_lag")
+    measures = ("consumer_lag", "consumer_lag_bytes", "bytes_error", "consumer_lag_ms", "time_error_ms", "headroom")
+    names = ("group_id", "client_id", "topic", "partition", "offset_status", *RUNGS, *measures, "reported_lag")
     rows = its_own.join(told, "snapshot_id", how="left").orderBy("snapshot_id").select("snapshot_id", *names)
     return [row.asDict() for row in rows.collect()]
 
@@ -116,13 +117,18 @@ def _gap(row: dict[str, Any]) -> str:
         return "how far it is behind at the end is not known"
     parts = [f"{row['consumer_lag']:,} records"]
     if row["consumer_lag_bytes"] is not None:
-        parts.append(f"{size(row['consumer_lag_bytes'])} ± {size(row['bytes_error'] or 0)}")
+        parts.append(size(row["consumer_lag_bytes"], row["bytes_error"]))
     if row["consumer_lag_ms"] is not None:
-        parts.append(duration(row["consumer_lag_ms"]))
-    return f"behind by {' · '.join(parts)} at the end{_headroom(row['headroom'])}"
+        parts.append(duration(row["consumer_lag_ms"], row["time_error_ms"]))
+    return f"behind by {' · '.join(parts)} at the end{_headroom(row)}"
 
 
-def _headroom(records: int | None) -> str:
-    if records is None:
+def _headroom(row: dict[str, Any]) -> str:
+    if row["headroom"] is None:
         return ""
-    return f"; {records:,} records of headroom left" if records >= 0 else f"; {-records:,} records were deleted unread"
+    if row["headroom"] >= 0:
+        return f"; {row['headroom']:,} records of headroom left"
+    read_up_to = max(row["committed_offset"], row["consumed_offset"] or 0)
+    if row["offset_status"] == DATA_LOSS:
+        return f"; {row['log_start_offset'] - read_up_to:,} records were deleted unread"
+    return f"; {-row['headroom']:,} records after the commit were deleted"

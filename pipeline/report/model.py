@@ -13,7 +13,7 @@ from typing import Any
 from pipeline.selection import Selection
 
 DATA_LOSS = "deleted_unread"
-OFFSET_STATUSES = (DATA_LOSS, "beyond_end", "recreated", "no_watermark", "no_commit", "ok")
+OFFSET_STATUSES = (DATA_LOSS, "beyond_end", "recreated", "no_watermark", "deleted_uncommitted", "no_commit", "ok")
 """`lag.offset_status`, what needs attention first."""
 UNKNOWN = "unknown"
 """Stands for an offset_status of NULL."""
@@ -79,10 +79,13 @@ class Group:
     `consumer_lag` and its kin sum the partitions where it is known, None if it is known for none; the partitions where
     it should be known and is not are counted beside it (`partitions_unknown`). A partition without a commit
     has no lag and is not unknown: it is counted in `statuses`. Sums are signed, as lags are.
-    `unread_offsets` is how many offsets were deleted before the group had read them; `client_id` is one of `clients`.
+    `unread_offsets` is how many offsets were deleted before the group had read them. `not_committed_offsets` is how
+    many the group may still read in its partitions without a commit, at most: all of them if it begins at the earliest
+    offset; None if there is no such partition, or its log is not known. `client_id` is one of `clients`.
     `consumer_lag_bytes` and `bytes_error` are summed likewise, over all but `bytes_unknown` of the partitions with a
     lag. `consumer_lag_ms` is that of the partition which is furthest behind in time, `time_error_ms` its stated error;
-    `ms_unknown` like `bytes_unknown`.
+    `ms_unknown` like `bytes_unknown`. `consumer_age_ms` is the age of the oldest record that is not committed, with
+    `age_error_ms` and `age_unknown`.
     """
 
     cluster: str
@@ -111,6 +114,10 @@ class Group:
     consumer_lag_ms: int | None = None
     time_error_ms: int | None = None
     ms_unknown: int = 0
+    consumer_age_ms: int | None = None
+    age_error_ms: int | None = None
+    age_unknown: int = 0
+    not_committed_offsets: int | None = None
 
     @property
     def key(self) -> tuple[str, str]:
@@ -141,7 +148,10 @@ class Group:
 
 @dataclass(frozen=True)
 class Totals:
-    """All groups of one cluster at the snapshot shown, also those that the page leaves out."""
+    """All groups of one cluster at the snapshot shown, also those that the page leaves out.
+
+    `not_committed_offsets` sums those of the `groups_not_committed`, None if one of them is not known.
+    """
 
     cluster: str
     groups: int
@@ -149,6 +159,9 @@ class Totals:
     groups_with_loss: int
     groups_beyond_end: int = 0
     groups_recreated: int = 0
+    groups_deleted_uncommitted: int = 0
+    groups_not_committed: int = 0
+    not_committed_offsets: int | None = None
 
 
 @dataclass(frozen=True)
@@ -156,21 +169,29 @@ class Instant:
     """A snapshot that the chart shows. A line joins two neighbours only if their `segment` is the same.
 
     `total` is how many snapshots of the cluster have lag; fewer instants than that means they were thinned.
+    `captured_ms` is when the snapshot was read, which may be long after the instant that it was scheduled for.
     """
 
     cluster: str
     snapshot_id: int
     segment: int
     total: int
+    captured_ms: int | None = None
+
+    @property
+    def read_ms(self) -> int:
+        """Where the chart draws it: when it was read, as far as that is known."""
+        return self.snapshot_id if self.captured_ms is None else self.captured_ms
 
 
 @dataclass(frozen=True)
 class Point:
-    """A group at one instant: sums of the known partitions, None if none is known; `consumer_lag_ms` is the greatest.
+    """A group at one instant: sums of the known partitions, None if none is known; times are the greatest.
 
     `log_ends` and `commits` sum the high watermarks and the committed offsets, None unless all are known: how much both
     move is what is produced and consumed, as long as the `partitions` are the same. `deleted` counts those whose
-    records were deleted unread.
+    records were deleted unread. `captured_ms` and `committed_captured_ms` are when the ends of its logs and its commits
+    were read, in the mean of its partitions: rates are divided by these, as a snapshot may be late.
     """
 
     cluster: str
@@ -186,6 +207,35 @@ class Point:
     deleted: int = 0
     log_ends: int | None = None
     commits: int | None = None
+    consumer_age_ms: int | None = None
+    age_unknown: int = 0
+    captured_ms: int | None = None
+    committed_captured_ms: int | None = None
+
+    @property
+    def ends_ms(self) -> int:
+        """When `log_ends` were read; the scheduled instant where that is not known."""
+        return self.snapshot_id if self.captured_ms is None else self.captured_ms
+
+    @property
+    def commits_ms(self) -> int:
+        """When `commits` were read; the scheduled instant where that is not known."""
+        return self.snapshot_id if self.committed_captured_ms is None else self.committed_captured_ms
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Records of a group that were deleted unread, in partitions where it has gone on past log start since.
+
+    `unread_offsets` is the most of each of the `partitions`, summed. It was seen from `first_ms` to `last_ms`.
+    """
+
+    cluster: str
+    group_id: str
+    partitions: int
+    unread_offsets: int
+    first_ms: int
+    last_ms: int
 
 
 @dataclass(frozen=True)
@@ -225,7 +275,10 @@ class Partition:
 
 @dataclass(frozen=True)
 class Danger:
-    """The partition of a group whose unread records will be deleted first, if log start goes on as it did."""
+    """The partition of a group whose unread records will be deleted first, if log start and group go on as they did.
+
+    `headroom` is how far log start is from the first record that the group is not known to have read.
+    """
 
     cluster: str
     group_id: str
@@ -237,7 +290,11 @@ class Danger:
 
 @dataclass(frozen=True)
 class Finding:
-    """A row of `findings`; `evidence` as it was parsed."""
+    """A row of `findings`; `evidence` as it was parsed.
+
+    `partitions`, `severity`, `summary`, `evidence` and `advice` are of `worst_ms`, its worst moment; that is None where
+    it is not known. `severity` and `advice` are None where nothing was kept of the time that is asked for.
+    """
 
     kind: str
     cluster: str
@@ -245,13 +302,14 @@ class Finding:
     client_id: str | None
     topic: str | None
     partitions: tuple[int, ...]
-    severity: str
+    severity: str | None
     first_seen_ms: int
     last_seen_ms: int
     resolved_ms: int | None
     summary: str
     evidence: dict[str, Any]
-    advice: str
+    advice: str | None
+    worst_ms: int | None = None
 
     @property
     def is_open(self) -> bool:
@@ -272,6 +330,7 @@ class Gauge:
     max_consumer_lag: int | None
     max_divergence: int | None
     verdict: str | None
+    instance: str | None = None
 
 
 @dataclass(frozen=True)
@@ -304,6 +363,7 @@ class Report:
     charted: tuple[Group, ...] = ()
     partitions: tuple[Partition, ...] = ()
     dangers: tuple[Danger, ...] = ()
+    losses: tuple[Loss, ...] = ()
     findings: tuple[Finding, ...] = ()
     findings_open: int = 0
     findings_total: int = 0

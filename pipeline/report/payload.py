@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from itertools import groupby, pairwise
@@ -11,16 +11,24 @@ from typing import Any
 from pipeline.report.charts import charts, colour
 from pipeline.report.model import Gauge, Group, Instant, Partition, Point, Report
 from pipeline.report.names import visible
+from pipeline.report.trends import per_s
+from pipeline.report.units import duration, size
 
-_UNITS = {"records": "consumer_lag", "bytes": "consumer_lag_bytes", "ms": "consumer_lag_ms"}
-_LACKING = {"bytes": "bytes_unknown", "ms": "ms_unknown"}
+_UNITS = {
+    "records": "consumer_lag",
+    "bytes": "consumer_lag_bytes",
+    "ms": "consumer_lag_ms",
+    "age": "consumer_age_ms",
+}
+_LACKING = {"bytes": "bytes_unknown", "ms": "ms_unknown", "age": "age_unknown"}
 _SHOWN_ABOVE = ("cluster", "group_id")
 
 
 def payload(report: Report, groups: Sequence[Group]) -> dict[str, Any] | None:
     """Everything that is drawn; None if there is no snapshot with lag. `groups` are in the order of the page's table.
 
-    Series have a value for each of their cluster's instants, None where it is unknown or the group was not there.
+    Series have a value for each of their cluster's instants, None where it is unknown or the group was not there. An
+    instant is (snapshot_id, segment, when it was read).
     """
     if not report.instants:
         return None
@@ -35,7 +43,9 @@ def payload(report: Report, groups: Sequence[Group]) -> dict[str, Any] | None:
         partitions[partition.cluster, partition.group_id].append(partition)
     charted = {g.key: number for number, g in enumerate(report.charted)}
     return {
-        "instants": {visible(c): [(i.snapshot_id, i.segment) for i in of_cluster] for c, of_cluster in times.items()},
+        "instants": {
+            visible(c): [(i.snapshot_id, i.segment, i.read_ms) for i in of_cluster] for c, of_cluster in times.items()
+        },
         "groups": [
             {
                 "name": visible(g.group_id),
@@ -63,7 +73,8 @@ def _series(instants: Sequence[Instant], points: dict[int, Point], *, has_rates:
     }
     if has_rates:
         series["produced"], series["consumed"] = (
-            [None, *(_per_s(a, b, name) for a, b in pairwise(found))] for name in ("log_ends", "commits")
+            [None, *(_per_s(a, b, *names) for a, b in pairwise(found))]
+            for names in (("ends_ms", "log_ends"), ("commits_ms", "commits"))
         )
     return series
 
@@ -73,35 +84,48 @@ def _unknown(point: Point, unit: str) -> int:
     return point.partitions_unknown + (getattr(point, _LACKING[unit]) if unit in _LACKING else 0)
 
 
-def _per_s(before: Point | None, after: Point | None, name: str) -> float | None:
-    first, last = (getattr(p, name) if p else None for p in (before, after))
-    if before is None or after is None or first is None or last is None or before.partitions != after.partitions:
+def _per_s(before: Point | None, after: Point | None, at: str, name: str) -> float | None:
+    if before is None or after is None or before.partitions != after.partitions:
         return None
-    return float(f"{(last - first) * 1000 / (after.snapshot_id - before.snapshot_id):.4g}")
+    first, last = ((getattr(point, at), getattr(point, name)) for point in (before, after))
+    rate = None if first[1] is None or last[1] is None else per_s(first, last)
+    return None if rate is None else float(f"{rate:.4g}")
 
 
 def _partition(partition: Partition) -> dict[str, Any]:
-    """What is known of it: no key of a value that is not."""
+    """What is known of it: no key of a value that is not. `in_units` is its lag in other units, as people read it."""
     known = {name: value for name, value in asdict(partition).items() if value is not None}
     for name in _SHOWN_ABOVE:
         del known[name]
+    in_units = []
+    if partition.consumer_lag_bytes is not None:
+        in_units.append(size(partition.consumer_lag_bytes, partition.bytes_error))
+    if partition.consumer_lag_ms is not None:
+        in_units.append(duration(partition.consumer_lag_ms, partition.time_error_ms))
+    if in_units:
+        known["in_units"] = " · ".join(in_units)
     return {name: visible(value) if isinstance(value, str) else value for name, value in known.items()}
 
 
 def _clients(gauges: Iterable[Gauge]) -> Iterable[dict[str, Any]]:
-    """Clients with their series; first the one that its gauge has misled about most often, then most."""
+    """Clients with their series; first the one that its gauge has misled about most often, then most.
 
-    def client(gauge: Gauge) -> tuple[str, str, str]:
-        return gauge.cluster, gauge.group_id or "", gauge.client_id
+    Processes that share a client.id have a series each, and their instance beside the name.
+    """
+
+    def client(gauge: Gauge) -> tuple[str, str, str, str]:
+        return gauge.cluster, gauge.group_id or "", gauge.client_id, gauge.instance or ""
 
     found = [list(of) for _, of in groupby(sorted(gauges, key=lambda g: (client(g), g.snapshot_id)), client)]
     found.sort(key=lambda of: (-sum(g.verdict in ("blind", "stale") for g in of), -_hidden(of)))
+    named = Counter(client(of[0])[:3] for of in found)
     for of_client in found:
         first = of_client[0]
+        is_shared = named[client(first)[:3]] > 1 and first.instance is not None
         yield {
             "cluster": visible(first.cluster),
             "group": None if first.group_id is None else visible(first.group_id),
-            "client": visible(first.client_id),
+            "client": visible(f"{first.client_id} at {first.instance}" if is_shared else first.client_id),
             "rows": [
                 (g.snapshot_id, g.max_lag, g.max_fetcher_lag, g.max_consumer_lag, g.max_divergence, g.verdict)
                 for g in of_client

@@ -12,7 +12,7 @@ function inUnit(value, unit) {
     records: [],
     bytes: [["GB", 1e9], ["MB", 1e6], ["kB", 1e3]],
     ms: [["d", 864e5], ["h", 36e5], ["min", 6e4], ["s", 1e3]],
-  }[unit];
+  }[unit === "age" ? "ms" : unit];
   const found = steps.find(([, factor]) => Math.abs(value) >= factor);
   if (found) {
     const scaled = value / found[1];
@@ -71,7 +71,7 @@ function labelStrip(canvas, unit) {
 /** Draw the strips that come into view, and all that have been again when the unit or the colours change. */
 function keepStrips() {
   const most = {};
-  for (const unit of ["records", "bytes", "ms"]) {
+  for (const unit of ["records", "bytes", "ms", "age"]) {
     most[unit] = page.groups.reduce((n, g) => g[unit].reduce((m, v) => Math.max(m, v ?? 0), n), 1);
   }
   let unit = "records";
@@ -99,7 +99,7 @@ function drawSpark(place) {
   const group = page.groups[place.dataset.g];
   const instants = page.instants[group.cluster];
   const [width, height] = [140, 32];
-  const [first, last] = [instants[0][0], instants.at(-1)[0]];
+  const [first, last] = [instants[0][2], instants.at(-1)[2]];
   const known = group.records.filter((value) => value !== null);
   const most = Math.max(1, ...known);
   const x = (ms) => last > first ? 2 + (width - 4) * (ms - first) / (last - first) : width / 2;
@@ -107,7 +107,7 @@ function drawSpark(place) {
   let path = "";
   group.records.forEach((lag, i) => {
     if (lag === null) return;
-    const at = `${x(instants[i][0]).toFixed(1)},${y(lag).toFixed(1)}`;
+    const at = `${x(instants[i][2]).toFixed(1)},${y(lag).toFixed(1)}`;
     // A point of its own is a dot: a line as long as it is wide.
     path += joins(instants, group.records, i) ? `L${at}` : `M${at}h.01`;
   });
@@ -195,15 +195,8 @@ function wholeLog({ log_start_offset: start, log_end_offset: end }) {
   return start === undefined || end === undefined ? "how long the log is is not known" : `the whole log: ${count(end - start)} offsets`;
 }
 
-/** The name of a gap, and how wide it is in every unit that is known. */
+/** The name of a gap, and how wide it is; of the lag in every unit that is known. */
 function gapLabel(partition, name) {
-  const parts = [`${name.replaceAll("_", " ")} ${count(partition[name])}`];
-  const withError = (value, error, unit) => inUnit(value, unit) + (error ? ` ± ${inUnit(error, unit)}` : "");
-  if (name === "consumer_lag" && partition.consumer_lag_bytes !== undefined) {
-    parts.push(withError(partition.consumer_lag_bytes, partition.bytes_error, "bytes"));
-  }
-  if (name === "consumer_lag" && partition.consumer_lag_ms !== undefined) {
-    parts.push(withError(partition.consumer_lag_ms, partition.time_error_ms, "ms"));
-  }
-  return parts.join(" · ");
+  const label = `${name.replaceAll("_", " ")} ${count(partition[name])}`;
+  return name === "consumer_lag" && partition.in_units ? `${label} · ${partition.in_units}` : label;
 }

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from pipeline.report.model import DATA_LOSS, Group, Partition, by_lag
 from pipeline.report.names import columns, cut, padded, visible
-from pipeline.report.units import duration, size, with_error
+from pipeline.report.units import duration, size
 
 NAME_COLUMNS = 44
 _HEADINGS = (
@@ -48,6 +48,7 @@ def format_groups(groups: Sequence[Group]) -> str:
     """A line per group, most lag first, in aligned columns; names longer than NAME_COLUMNS lose their middle.
 
     LAG sums the known partitions, `+?` says that some are unknown; `-` stands for none. HEADROOM is the smallest.
+    OFFSETS counts partitions; beside no_commit is how many offsets may still be read there, at most.
     """
     if not groups:
         return "No consumer group has lag yet."
@@ -57,7 +58,8 @@ def format_groups(groups: Sequence[Group]) -> str:
 def format_partitions(partitions: Sequence[Partition], *, left_out: int = 0, coloured: bool = False) -> str:
     """A line per partition, with the columns of kafka-consumer-groups first; `-` is what is not known, or not there.
 
-    LAG-BYTES and LAG-TIME come with their stated error. `coloured` sends the terminal's escape codes for what is odd.
+    LAG-BYTES, LAG-TIME and AGE come with their stated error. `coloured` sends the terminal's escape codes for what is
+    odd.
     """
     if not partitions:
         return "No consumer group has lag yet."
@@ -91,9 +93,6 @@ def _partition_cells(partition: Partition) -> tuple[str, ...]:
     def name(text: str | None) -> str:
         return cut(visible(text), SHORT_NAME_COLUMNS) if text else "-"
 
-    def measure(value: int | None, error: int | None, told: Callable[[int], str]) -> str:
-        return "-" if value is None else with_error(value, error, told)
-
     return (
         name(partition.group_id),
         name(partition.topic),
@@ -103,9 +102,9 @@ def _partition_cells(partition: Partition) -> tuple[str, ...]:
         _number(partition.consumer_lag),
         name(partition.client_id),
         name(partition.host),
-        measure(partition.consumer_lag_bytes, partition.bytes_error, size),
-        measure(partition.consumer_lag_ms, partition.time_error_ms, duration),
-        measure(partition.consumer_age_ms, None, duration),
+        "-" if partition.consumer_lag_bytes is None else size(partition.consumer_lag_bytes, partition.bytes_error),
+        "-" if partition.consumer_lag_ms is None else duration(partition.consumer_lag_ms, partition.time_error_ms),
+        "-" if partition.consumer_age_ms is None else duration(partition.consumer_age_ms, partition.time_error_ms),
         _number(partition.headroom),
         _number(partition.fetcher_lag),
         partition.offset_status or "unknown",
@@ -125,8 +124,13 @@ def _cells(group: Group) -> tuple[str, ...]:
         str(group.partitions),
         group.group_state or "-",
         group.group_type or "-",
-        ", ".join(f"{name} {count}" for name, count in group.statuses_by_severity),
+        ", ".join(_status(group, name, count) for name, count in group.statuses_by_severity),
     )
+
+
+def _status(group: Group, name: str, count: int) -> str:
+    has_most = name == "no_commit" and group.not_committed_offsets is not None
+    return f"{name} {count}" + (f" (up to {group.not_committed_offsets:,} offsets)" if has_most else "")
 
 
 def _number(value: int | None) -> str:

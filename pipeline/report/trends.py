@@ -49,10 +49,10 @@ def _trend(points: Sequence[Point], segments: Mapping[tuple[str, int], int]) -> 
     recent = list(alike)[:RECENT][::-1]
     set_back = _set_back(points)
     stalled = _stalled(recent)
-    produced = _per_s([(p.snapshot_id, p.log_ends) for p in recent if p.log_ends is not None])
-    consumed = _per_s([(p.snapshot_id, p.commits) for p in recent if p.commits is not None])
+    produced = _per_s([(p.ends_ms, p.log_ends) for p in recent if p.log_ends is not None])
+    consumed = _per_s([(p.commits_ms, p.commits) for p in recent if p.commits is not None])
     return Trend(
-        stalled_since_ms=stalled.snapshot_id if stalled else None,
+        stalled_since_ms=stalled.commits_ms if stalled else None,
         unread_since=(newest.log_ends or 0) - (stalled.log_ends or 0) if stalled else None,
         set_back_ms=set_back[0] if set_back else None,
         set_back_by=set_back[1] if set_back else None,
@@ -74,7 +74,7 @@ def _set_back(points: Sequence[Point]) -> tuple[int, int] | None:
             continue
         by = (before.commits or 0) - (after.commits or 0)
         if by > 0 and (after.log_ends or 0) >= (before.log_ends or 0):
-            return after.snapshot_id, by
+            return after.commits_ms, by
     return None
 
 
@@ -93,10 +93,13 @@ def _stalled(recent: Sequence[Point]) -> Point | None:
 
 
 def _per_s(known: Sequence[tuple[int, int]]) -> float | None:
-    if len(known) < 2:
-        return None
-    (from_ms, first), (to_ms, last) = known[0], known[-1]
-    return (last - first) * 1000 / (to_ms - from_ms)
+    return per_s(known[0], known[-1]) if known else None
+
+
+def per_s(before: tuple[int, int], after: tuple[int, int]) -> float | None:
+    """How much an offset moved in a second between two readings (epoch ms, offset); None unless one is later."""
+    passed_ms = after[0] - before[0]
+    return (after[1] - before[1]) * 1000 / passed_ms if passed_ms > 0 else None
 
 
 def _always_grows(recent: Sequence[Point]) -> bool:

@@ -1,41 +1,79 @@
-"""How bytes and durations are written: three digits, and a unit that people read."""
+"""How bytes and durations are written: three digits, a unit that people read, and what is not known of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 _BYTES = (("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
 _TIMES = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000))
+_Units = tuple[tuple[str, int], ...]
 
 
-def size(count: int) -> str:
-    """Bytes, decimal.
+def size(count: int, error: int | None = None) -> str:
+    """Bytes, decimal, and their stated error if there is any: a bound where the error is larger than the value.
 
     >>> size(1_234_567)
     '1.23 MB'
+    >>> size(2_900_000, 100_000)
+    '2.9 MB ± 0.1 MB'
+    >>> size(287_000, 1_010_000)
+    '< 1.3 MB'
     """
-    return _scaled(count, _BYTES, "B")
+    return _with_error(count, error or 0, _BYTES, "B")
 
 
-def duration(ms: int) -> str:
-    """Milliseconds.
+def duration(ms: int, error: int | None = None) -> str:
+    """Milliseconds, likewise.
 
     >>> duration(90_000)
     '1.5 min'
+    >>> duration(0, 1_210)
+    '< 1.3 s'
     """
-    return _scaled(ms, _TIMES, "ms")
+    return _with_error(ms, error or 0, _TIMES, "ms")
 
 
-def with_error(value: int, error: int | None, told: Callable[[int], str]) -> str:
-    """A value by `size` or `duration`, and its stated error if there is any."""
-    return f"{told(value)} ± {told(error)}" if error else told(value)
+def _with_error(value: int, error: int, units: _Units, least: str) -> str:
+    if not error:
+        return _scaled(value, units, least)
+    if error > abs(value):
+        bound = abs(value) + error
+        name, factor = _unit(bound, units, least)
+        shown = _rounded_up(bound, _place(bound, bound, factor))
+        return f"> \N{MINUS SIGN}{_digits(shown, factor)} {name}" if value < 0 else f"< {_digits(shown, factor)} {name}"
+    name, factor = _unit(value, units, least)
+    place = _place(value, error, factor)
+    shown = (value + place // 2) // place * place
+    # What is rounded off the value is added to the error, so that both together still cover the truth.
+    shown_error = _rounded_up(error + abs(value - shown), place)
+    in_its_unit = f"{_digits(shown_error, factor)} {name}" if 10 * shown_error >= factor else None
+    text = f"{_digits(shown, factor)} {name} ± {in_its_unit or _scaled(shown_error, units, least)}"
+    return text.replace("-", "\N{MINUS SIGN}")
 
 
-def _scaled(value: int, units: tuple[tuple[str, int], ...], least: str) -> str:
-    for name, factor in units:
-        if abs(value) >= factor:
-            return f"{_three_digits(value / factor)} {name}".replace("-", "\N{MINUS SIGN}")
-    return f"{value:,} {least}".replace("-", "\N{MINUS SIGN}")
+def _place(value: int, error: int, factor: int) -> int:
+    """What the last digit of a value counts: the third one, or the second where that is within the error."""
+    place = max(factor // 100, 1)
+    while abs(value) >= 1_000 * place or (error >= 10 * place and abs(value) >= 100 * place):
+        place *= 10
+    return place
+
+
+def _rounded_up(value: int, place: int) -> int:
+    return -(-value // place) * place
+
+
+def _unit(value: int, units: _Units, least: str) -> tuple[str, int]:
+    return next(((name, factor) for name, factor in units if abs(value) >= factor), (least, 1))
+
+
+def _digits(value: int, factor: int) -> str:
+    digits = f"{value / factor:,.2f}"
+    return digits.rstrip("0").rstrip(".")
+
+
+def _scaled(value: int, units: _Units, least: str) -> str:
+    name, factor = _unit(value, units, least)
+    text = f"{value:,} {name}" if factor == 1 else f"{_three_digits(value / factor)} {name}"
+    return text.replace("-", "\N{MINUS SIGN}")
 
 
 def _three_digits(value: float) -> str:

@@ -34,11 +34,15 @@ def frame(spark: SparkSession, table: Table, *rows: dict[str, Any]) -> DataFrame
     return spark.createDataFrame([tuple(row.get(c) for c in table.columns) for row in rows], table.schema)
 
 
+def at(minute: int, seconds: int = 0) -> datetime:
+    """So long after NOON."""
+    return datetime.fromtimestamp(NOON / 1000 + 60 * minute + seconds, UTC)
+
+
 def snapshot(minute: int, status: str = "complete", cluster: str = "east", **more: Any) -> dict[str, Any]:
-    at = datetime.fromtimestamp(NOON / 1000 + minute * 60, UTC)
     named = {"cluster": cluster, "snapshot_id": NOON + minute * MINUTE, "snapshot_date": date(2026, 3, 1)}
-    finished_at = None if status == "running" else at
-    timed = {"started_at": at, "finished_at": finished_at, "schedule_ms": MINUTE}
+    finished_at = None if status == "running" else at(minute)
+    timed = {"started_at": at(minute), "finished_at": finished_at, "schedule_ms": MINUTE}
     return {**named, **timed, "status": status, "run_id": "r", **more}
 
 

@@ -1,0 +1,109 @@
+"""Which process reports a position: several may share one client.id, and one may be reported by several agents.
+
+Java names the first consumer of every JVM consumer-<group>-1, librdkafka names every client rdkafka. Counters,
+positions and problems are therefore of an *instance*, one process, and never of a client.id.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+CLIENT = ["cluster", "snapshot_id", "client_id"]
+INSTANCE = [*CLIENT, "instance"]
+HERE = "."
+"""The instance of a recording of one client, whose files are in the recording's own folder."""
+_AGENT = [*CLIENT, "agent"]
+_URL = "^https?://"
+_HOST = r"^https?://(\[[^\]]*\]|[^/:]*)"
+# A recording has a folder for each process, in it one for each agent, in it a file for each round.
+_ROUND = r"(^|/)(jolokia|prom)/[^/]*[0-9]{13}[^/]*$"
+_EPOCH_MS = "[0-9]{13}"
+_ROLLED_OVER = r"(\.[0-9]{1,3})?(\.gz)?$"
+
+
+def place() -> Column:
+    """The `endpoint`, by one name for all files of a series: those of successive rounds, and those rolled over."""
+    endpoint = F.col("endpoint")
+    file = endpoint
+    for changing in (_ROUND, _EPOCH_MS, _ROLLED_OVER):
+        file = F.regexp_replace(file, changing, "")
+    named = F.coalesce(F.nullif(file, F.lit("")), F.lit(HERE))
+    return F.when(endpoint.rlike(_URL), endpoint).otherwise(named)
+
+
+def observed(positions: DataFrame) -> DataFrame:
+    """The rows of `fetch_positions` that report something of a client, with three more columns.
+
+    place: see there. agent: who reports; in a request log, the client's address. instance: the process that is reported
+    of, named after one of its agents.
+    """
+    is_observed = F.col("error").isNull() & F.col("client_id").isNotNull()
+    rows = positions.where(is_observed).withColumn("place", place())
+    rows = rows.withColumn("agent", F.coalesce("host", "place"))
+    return rows.join(F.broadcast(_instances(rows)), _AGENT, how="left").withColumn(
+        "instance", F.coalesce("instance", "agent")
+    )
+
+
+def _instances(rows: DataFrame) -> DataFrame:
+    """The agents whose process is named after another agent, or the same: CLIENT, agent, instance.
+
+    A partition is read by one process of a group. So agents on one host that report the same partition are of one
+    process. An address in a request log is that of the agent that reports the address's partitions, if that is clear.
+    """
+    is_address = F.col("host").isNotNull()
+    partitions = (
+        rows.where(F.col("partition").isNotNull())
+        .groupBy(*CLIENT, "topic", "partition")
+        .agg(
+            F.array_sort(F.collect_set(F.when(~is_address, F.col("agent")))).alias("agents"),
+            F.collect_set(F.when(is_address, F.col("agent"))).alias("addresses"),
+        )
+    )
+    is_named = (F.size("agents") == 1) & (F.size("addresses") == 0)  # as hardly any other partition is
+    only_address = F.when(F.size("addresses") == 1, F.col("addresses")).otherwise(F.array().cast("array<string>"))
+    agents, agent = F.col("agents"), F.col("agent")
+    of_host = F.filter("agents", lambda other: _site(other) == _site(agent))[0]
+    is_agent = F.array_contains("agents", agent)
+    first = F.when(is_agent, of_host).otherwise(agents[0])
+    is_clear = F.bool_or("is_agent") | (F.min("first") == F.max("first"))
+    return (
+        partitions.where(~is_named & (F.size("agents") > 0))
+        .withColumn("agent", F.explode(F.concat("agents", only_address)))
+        .select(*_AGENT, first.alias("first"), is_agent.alias("is_agent"))
+        .groupBy(*_AGENT)
+        .agg(F.when(is_clear, F.min("first")).alias("instance"))
+    )
+
+
+def _site(agent: Column) -> Column:
+    """The host of an agent with a URL; of a file the file."""
+    host = F.regexp_extract(agent, _HOST, 1)
+    return F.when(host == "", agent).otherwise(host)
+
+
+def with_instance(lag: DataFrame, told: DataFrame) -> DataFrame:
+    """Rows of `lag` with an `instance` also where no agent reports the partition.
+
+    It is the instance that reports the member's other partitions, or the only one with that client.id. NULL where
+    neither is clear. `told` are `observed` rows of the same snapshots.
+    """
+    only = told.groupBy(*CLIENT).agg(_only("instance").alias("only_instance"))
+    of_member = Window.partitionBy("cluster", "snapshot_id", "group_id", "member_id")
+    members = F.when(
+        F.min("instance").over(of_member) == F.max("instance").over(of_member), F.min("instance").over(of_member)
+    )
+    return (
+        lag.join(F.broadcast(only), CLIENT, how="left")
+        .withColumn(
+            "instance",
+            F.coalesce("instance", "only_instance", F.when(F.col("member_id").isNotNull(), members)),
+        )
+        .drop("only_instance")
+    )
+
+
+def _only(name: str) -> Column:
+    """The value of a column where all rows have the same, else NULL."""
+    return F.when(F.min(name) == F.max(name), F.min(name))

@@ -1,0 +1,17 @@
+"""When rows were read: what rates and "since" go by. A snapshot is named after an instant that it may be late for."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+
+def read_ms(captured_at: str = "captured_at") -> Column:
+    """When a row was read, epoch ms; the scheduled instant where that is not known, as without a watermark."""
+    return F.coalesce(F.unix_millis(captured_at), F.col("snapshot_id"))
+
+
+def mean_read_ms(captured_at: str = "captured_at") -> Column:
+    """When the rows of one snapshot_id were read, in the mean, which sums over them are as of; NULL if none tells."""
+    late_ms = F.unix_millis(captured_at) - F.col("snapshot_id")
+    return F.col("snapshot_id") + F.round(F.avg(late_ms)).cast("bigint")

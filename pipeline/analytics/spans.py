@@ -1,0 +1,61 @@
+"""Which finding a problem belongs to, for the problems of one kind that one client has: plain Python over snapshots."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+
+@dataclass
+class Span:
+    """A finding from its first snapshot to its newest, epoch ms; `topic` is the cause, None while it is not known."""
+
+    first_ms: int
+    last_ms: int
+    topic: str | None
+    resolved_ms: int | None = None
+
+
+def assigned(
+    seen: Sequence[tuple[int, str | None]], known: Sequence[Span], heard: Sequence[int], patience: int
+) -> list[Span | None]:
+    """For each snapshot with the problem, the finding that it belongs to.
+
+    `seen` are those snapshots and the topic that is the cause, by time; `known` the findings so far; `heard` all
+    snapshots in which the client was heard of, by time. A finding lasts while less than `patience` of these pass
+    without it. Another topic is another finding; a problem whose cause is not known belongs to the one that began last.
+
+    A snapshot that comes late, or is done again, belongs to the finding that lasted then, if there was one; else to
+    none (None): the past gets no other findings. So a batch that is done again is assigned as it was.
+    """
+    spans = [replace(span) for span in known]
+    newest_ms = max((span.resolved_ms or span.last_ms for span in known), default=0)
+    found = []
+    for at_ms, topic in seen:
+        span = _span_at(spans, at_ms, topic, heard, patience)
+        if span is None and at_ms > newest_ms:
+            span = Span(at_ms, at_ms, topic)
+            spans.append(span)
+        if span is not None:
+            span.last_ms = max(span.last_ms, at_ms)
+            span.topic = span.topic or topic
+        found.append(span)
+    return found
+
+
+def _span_at(spans: Sequence[Span], at_ms: int, topic: str | None, heard: Sequence[int], patience: int) -> Span | None:
+    """The finding that lasted at an instant and may have this cause: one known to have it, else the one begun last."""
+    lasting = [
+        span
+        for span in spans
+        if (span.topic is None or topic is None or span.topic == topic) and _lasts(span, at_ms, heard, patience)
+    ]
+    return max(lasting, key=lambda span: (topic is not None and span.topic == topic, span.first_ms), default=None)
+
+
+def _lasts(span: Span, at_ms: int, heard: Sequence[int], patience: int) -> bool:
+    if at_ms <= span.last_ms:
+        return span.first_ms <= at_ms
+    absent = bisect_left(heard, at_ms) - bisect_right(heard, span.last_ms)
+    return span.resolved_ms is None and absent < patience

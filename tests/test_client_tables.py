@@ -1,0 +1,187 @@
+"""Findings in a lake: batch by batch, done again, overtaken by another job; and what a report of the past says of them.
+
+A Java consumer reads ten records a minute of one topic and none of another, whose logs grow by a hundred, and hardly
+asks for more; that shows from minute 3 on. At minute 6 it has caught up: the first of five snapshots without it.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from pipeline.client_tables import keep_clients
+from pipeline.config import LakeConfig
+from pipeline.lake import LAYOUT_PROPERTY, Lake, Merged, of_snapshots, utc_date
+from pipeline.report import Frames, details
+from pipeline.selection import Selection
+from pipeline.tables import FETCH_POSITIONS, FINDING_HISTORY, FINDINGS, LAG, LAYOUT_VERSION, SNAPSHOTS, Table
+from tests.helpers.rows import frame
+
+MINUTE_MS = 60_000
+# Across midnight, so across two dates of the partitioning.
+FIRST_MS = 1_769_903_700_000
+LAST = 10
+SLOW = (3, 4, 5)
+PLACE = "cluster snapshot_id snapshot_date"
+SUMMARY = (
+    "app hardly asks for records any more and has {} unread: its application is slow with costly, and others wait."
+)
+
+
+def at_ms(minute: int) -> int:
+    return FIRST_MS + minute * MINUTE_MS
+
+
+def unread(minute: int) -> int:
+    return 90 * minute + 100 * minute - 50
+
+
+def land(lake: Lake, cluster: str) -> None:
+    """What clients told, and `lag`, of all minutes."""
+    positions: list[Any] = []
+    lag: list[Any] = []
+    for m in range(1, LAST + 1):
+        place = (cluster, at_ms(m), utc_date(at_ms(m)))
+        requests = 10 * min(m, 5) + 200 * max(m - 5, 0)
+        as_of = datetime.fromtimestamp(at_ms(m) / 1000, UTC)
+        positions.append((*place, as_of, "app", requests, "kafka_client_metrics", "http://app:9404"))
+        for topic, slowly in (("costly", 10 * m), ("light", 50)):
+            lag.append((*place, "g", "app", topic, 0, slowly if m <= 5 else 100 * m, 100 * m))
+    ids = of_snapshots(cluster, [at_ms(m) for m in range(1, LAST + 1)])
+    told = f"{PLACE} as_of client_id requests_total source endpoint"
+    lake.replace(FETCH_POSITIONS, frame(lake.spark, FETCH_POSITIONS, told, *positions), ids)
+    readers = f"{PLACE} group_id client_id topic partition consumed_offset high_watermark"
+    lake.replace(LAG, frame(lake.spark, LAG, readers, *lag), ids)
+
+
+def keep(lake: Lake, cluster: str, batch: Sequence[int]) -> None:
+    before = [at_ms(m) for m in range(batch[0] - 1, 0, -1)]
+    keep_clients(lake, cluster, [at_ms(m) for m in batch], before, {})
+
+
+def rows(lake: Lake, table: Table, cluster: str) -> list[dict[str, Any]]:
+    """By time; instants as minutes."""
+    of_cluster = lake.read(table).where(F.col("cluster") == cluster)
+    times = {n: (F.unix_millis(n) - FIRST_MS) / MINUTE_MS for n in of_cluster.columns if n.endswith(("_at", "_seen"))}
+    if table is FINDING_HISTORY:
+        times["snapshot_id"] = (F.col("snapshot_id") - FIRST_MS) / MINUTE_MS
+    found = [r.asDict() for r in of_cluster.withColumns(times).collect()]
+    return sorted(found, key=str)
+
+
+def known_at(lake: Lake, cluster: str, minute: float | None) -> list[tuple[Any, ...]]:
+    """What the report up to an instant has: summary, and the minutes of last_seen, worst_at and resolved_at."""
+    until_ms = None if minute is None else FIRST_MS + int(minute * MINUTE_MS)
+    frames = Frames.of(lake, Selection([cluster], to_ms=until_ms))
+    assert frames.findings
+    found = details.findings(frames.findings, 9).collect()
+    return [(r.summary, *map(minute_of, (r.last_seen_ms, r.worst_ms, r.resolved_ms))) for r in found]
+
+
+def minute_of(epoch_ms: int | None) -> float | None:
+    return None if epoch_ms is None else (epoch_ms - FIRST_MS) / MINUTE_MS
+
+
+@pytest.fixture(scope="module")
+def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """With the cluster `east`, whose minutes were computed in batches."""
+    lake = Lake(spark, LakeConfig(root=str(tmp_path_factory.mktemp("clients") / "lake")))
+    lake.prepare()
+    land(lake, "east")
+    for batch in ([1, 2, 3], [4], [5, 6, 7], [8], [9, 10]):
+        keep(lake, "east", batch)
+    return lake
+
+
+def test_a_problem_is_one_finding_with_its_worst_and_a_row_for_each_snapshot_with_it(lake: Lake) -> None:
+    (found,) = rows(lake, FINDINGS, "east")
+    assert (found["kind"], found["topic"], found["partitions"]) == ("slow_consumer", "costly", [0])
+    times = ("first_seen", "last_seen", "worst_at", "resolved_at", "resolution_confirmed_at")
+    assert [found[name] for name in times] == [3, 5, 5, 6, 10]
+    assert (found["summary"], found["magnitude"]) == (SUMMARY.format(unread(5)), unread(5))
+    history = rows(lake, FINDING_HISTORY, "east")
+    seen = sorted((r["snapshot_id"], r["summary"], r["magnitude"]) for r in history)
+    assert seen == [(m, SUMMARY.format(unread(m)), unread(m)) for m in SLOW]
+    assert {r["finding_id"] for r in history} == {found["finding_id"]}
+    assert {str(r["snapshot_date"]) for r in history} == {str(utc_date(at_ms(m))) for m in SLOW}
+
+
+@pytest.mark.parametrize(
+    ("minute", "expected"),
+    [
+        pytest.param(2.9, [], id="before it began"),
+        pytest.param(3, [(3, 3, None)], id="when it began"),
+        pytest.param(4.5, [(4, 4, None)], id="while it lasted"),
+        pytest.param(9.9, [(5, 5, None)], id="before it was known to have ended"),
+        pytest.param(10, [(5, 5, 6)], id="when that was known"),
+        pytest.param(None, [(5, 5, 6)], id="now"),
+    ],
+)
+def test_a_report_of_the_past_says_what_was_known_then(
+    lake: Lake, minute: float | None, expected: list[tuple[int, int, int | None]]
+) -> None:
+    assert known_at(lake, "east", minute) == [
+        (SUMMARY.format(unread(worst)), last, worst, end) for last, worst, end in expected
+    ]
+
+
+def test_snapshots_that_are_computed_again_change_nothing(lake: Lake) -> None:
+    tables = FINDINGS, FINDING_HISTORY
+    before = [rows(lake, table, "east") for table in tables]
+    for batch in ([5, 6, 7], [4]):
+        keep(lake, "east", batch)
+    assert [rows(lake, table, "east") for table in tables] == before
+
+
+class Overtaken(Lake):
+    """A lake in which, just before this job writes findings, another goes on with these batches."""
+
+    batches: Iterable[Sequence[int]] = ()
+
+    def merge(self, table: Table, found: Sequence[Any], cluster: str, matched: str = "") -> Merged:
+        batches, self.batches = self.batches, ()
+        for batch in batches:
+            keep(self, cluster, batch)
+        return super().merge(table, found, cluster, matched)
+
+
+def test_a_job_that_is_overtaken_does_not_open_again_what_was_resolved(lake: Lake, spark: SparkSession) -> None:
+    land(lake, "raced")
+    slow = Overtaken(spark, lake._config)
+    slow.batches = [1, 2, 3, 4, 5], [6, 7, 8, 9, 10]
+    keep(slow, "raced", [1, 2, 3, 4])
+    (found,) = rows(lake, FINDINGS, "raced")
+    assert (found["last_seen"], found["worst_at"], found["resolved_at"]) == (5, 5, 6)
+    assert [r["snapshot_id"] for r in rows(lake, FINDING_HISTORY, "raced")] == [3, 4, 5]
+
+
+def test_an_older_lake_goes_on_with_its_findings(spark: SparkSession, tmp_path: Path) -> None:
+    """Its one finding has been seen at minutes 3 and 4; it has no table of their history."""
+    lake = Lake(spark, LakeConfig(root=str(tmp_path / "lake")))
+    new = ("magnitude", "worst_at", "resolution_confirmed_at")
+    older = replace(FINDINGS, schema=StructType([f for f in FINDINGS.schema if f.name not in new]))
+    for table in (older, SNAPSHOTS):
+        lake._create(table)
+    lake.spark.sql(f"ALTER TABLE {lake.identifier(SNAPSHOTS)} SET TBLPROPERTIES ('{LAYOUT_PROPERTY}' = '4')")
+    first, last = (datetime.fromtimestamp(at_ms(m) / 1000, UTC) for m in (3, 4))
+    names = "finding_id kind group_id client_id topic severity first_seen last_seen summary"
+    of = f'{{"kind":"slow_consumer","cluster":"east","group_id":"g","client_id":"app","first_seen":{at_ms(3)}}}'
+    known = (sha256(of.encode()).hexdigest(), "slow_consumer", "g", "app", "costly", "warning", first, last, "as of 4")
+    lake.merge(older, [tuple(r) for r in frame(spark, older, names, known).collect()], "east")
+    lake.prepare()
+    assert lake.layout() == LAYOUT_VERSION
+    assert known_at(lake, "east", 3.5) == [
+        ("slow_consumer of app: what it was like then was not kept.", 3.5, None, None)
+    ]
+    land(lake, "east")
+    keep(lake, "east", [5])
+    (found,) = rows(lake, FINDINGS, "east")
+    assert (found["first_seen"], found["last_seen"], found["worst_at"]) == (3, 5, 5)
+    assert found["summary"] == SUMMARY.format(unread(5))

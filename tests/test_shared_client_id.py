@@ -1,0 +1,248 @@
+"""Processes that share one client.id, as Java's default makes it in every JVM: each is judged by itself."""
+
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, Row, SparkSession
+
+from pipeline.analytics.clients import reader_positions
+from pipeline.analytics.divergence import client_divergence
+from pipeline.analytics.fetchers import fetcher_states
+from pipeline.analytics.lag import compute_lag
+from pipeline.analytics.poll_loops import poll_states
+from pipeline.analytics.problems import problems
+from pipeline.consumer_config import ConsumerSettings
+from pipeline.tables import (
+    CLIENT_DIVERGENCE,
+    COMMITTED_OFFSETS,
+    FETCH_POSITIONS,
+    GROUP_MEMBERS,
+    LAG,
+    WATERMARKS,
+    Table,
+)
+from tests.helpers.rows import frame
+
+MINUTE_MS = 60_000
+METRICS, LOG = "kafka_client_metrics", "kafka_request_log"
+RULER = "cluster string, topic string, partition int, snapshot_id bigint, ruler binary"
+SETTINGS = {
+    name: ConsumerSettings.of_properties({setting: wait_ms})
+    for name, setting, wait_ms in (("batch", "fetch.max.wait.ms", 10_000), ("c-batch", "fetch.wait.max.ms", 10_000))
+}
+
+
+class Cluster:
+    """Rows of bronze tables, snapshot by snapshot; each topic has the name of the group that reads it."""
+
+    def __init__(self) -> None:
+        self.rows: dict[Table, list[dict[str, Any]]] = {
+            table: [] for table in (FETCH_POSITIONS, COMMITTED_OFFSETS, WATERMARKS, GROUP_MEMBERS)
+        }
+
+    def tell(self, at: int, client: str, endpoint: str, **values: Any) -> None:
+        """What an agent reports."""
+        as_of = datetime.fromtimestamp(at / 1000, UTC)
+        told = {"snapshot_id": at, "as_of": as_of, "client_id": client, "endpoint": endpoint, "source": METRICS}
+        self.rows[FETCH_POSITIONS].append(told | values)
+
+    def reader(self, at: int, group: str, client: str, partition: int, end: int, host: str | None = None) -> None:
+        """A partition of a log that begins at 0, and its reader, who commits nothing after the first record."""
+        place = {"snapshot_id": at, "topic": group, "partition": partition}
+        self.rows[WATERMARKS].append(place | {"log_start_offset": 0, "last_stable_offset": end, "high_watermark": end})
+        self.rows[COMMITTED_OFFSETS].append(place | {"group_id": group, "committed_offset": 1})
+        if host:
+            member = {"group_id": group, "client_id": client, "member_id": f"{client}-{host}", "host": host}
+            self.rows[GROUP_MEMBERS].append(place | member)
+
+    def java(self, at: int, group: str, client: str, pod: str, partition: int, asked: int, read: int, end: int) -> None:
+        """A Java consumer, whose records-lag is as of the records that came last."""
+        endpoint = f"http://{pod}:9404/metrics"
+        self.tell(at, client, endpoint, requests_total=asked, bytes_total=100 * asked)
+        self.tell(at, client, endpoint, topic=group, partition=partition, reported_lead=read, reported_lag=0)
+        self.reader(at, group, client, partition, end, f"/{pod}")
+
+    def frame(self, spark: SparkSession, table: Table) -> DataFrame:
+        rows = self.rows[table]
+        names = sorted({name for row in rows for name in row})
+        return frame(spark, table, " ".join(names), *([row.get(n) for n in names] for row in rows))
+
+
+def shared(cluster: Cluster) -> None:
+    """Two pods of Java: the first has hardly asked, the second asks five times a second and keeps up."""
+    for m in range(1, 5):
+        cluster.java(m * MINUTE_MS, "app", "consumer-app-1", "pod-1", 0, asked=m, read=50, end=100 * m)
+        cluster.java(m * MINUTE_MS, "app", "consumer-app-1", "pod-2", 1, asked=300 * m, read=100 * m, end=100 * m)
+
+
+def paused(cluster: Cluster) -> None:
+    """The first pod goes on asking and reads nothing of one of its partitions; the second is well."""
+    for m in range(1, 5):
+        at = m * MINUTE_MS
+        for partition, read in ((0, 50), (1, 100 * m)):
+            cluster.java(at, "halved", "consumer-halved-1", "pod-1", partition, 300 * m, read, end=100 * m)
+        cluster.java(at, "halved", "consumer-halved-1", "pod-2", 2, asked=300 * m, read=100 * m, end=100 * m)
+
+
+def old(cluster: Cluster) -> None:
+    """Two processes of the old consumer, whose client.id is the group: one waits for a topic whose queue is full."""
+    for m in range(1, 5):
+        at = m * MINUTE_MS
+        for pod, partition, requests, chunks in (("old-1", 0, 1, 2), ("old-2", 1, 100 * m, 0)):
+            endpoint = f"http://{pod}:7071/metrics"
+            cluster.tell(at, "mirror", endpoint, fetcher="b:9092", requests_total=requests, bytes_total=requests)
+            cluster.tell(at, "mirror", endpoint, topic="mirror", fetcher="0", queue_chunks=chunks)
+            cluster.tell(at, "mirror", endpoint, topic="mirror", partition=partition, reported_lag=5)
+            cluster.reader(at, "mirror", "mirror", partition, end=100 * m)
+
+
+def grouped(cluster: Cluster) -> None:
+    """librdkafka's default name, in two groups that read the same topic: each process reports its own group."""
+    for m in range(1, 5):
+        at = m * MINUTE_MS
+        cluster.reader(at, "first", "rdkafka", 0, end=100 * m)
+        cluster.rows[COMMITTED_OFFSETS].append(
+            {"snapshot_id": at, "group_id": "second", "topic": "first", "partition": 0, "committed_offset": 1}
+        )
+        for group, read in (("first", 10 * m), ("second", 100 * m)):
+            endpoint = f"/var/log/{group}.jsonl"
+            cluster.tell(at, "rdkafka", endpoint, group_id=group, topic="first", partition=0, consumed_offset=read)
+
+
+def logged(cluster: Cluster) -> None:
+    """One pod reports its position, two brokers' request logs what it asked for, and what another pod did."""
+    for m in range(1, 5):
+        at = m * MINUTE_MS
+        for broker in (1, 2):
+            file = f"/logs/broker-{broker}"
+            for pod, requests in (("10.0.0.1", m), ("10.0.0.2", 200 * m)):
+                cluster.tell(at, "py", file, source=LOG, host=pod, requests_total=requests, bytes_total=requests)
+        for pod, partition, read in (("10.0.0.1", 0, 50), ("10.0.0.2", 1, 100 * m)):
+            fetched = {"topic": "python", "partition": partition, "fetched_offset": read}
+            cluster.tell(at, "py", f"/logs/broker-{1 + partition}", source=LOG, host=pod, **fetched)
+            cluster.reader(at, "python", "py", partition, end=100 * m, host=f"/{pod}")
+        reported = {"topic": "python", "partition": 0, "consumed_offset": 50}
+        cluster.tell(at, "py", f"/var/log/py.jsonl{'.1' if m == 2 else ''}", **reported)
+
+
+def twice_told(cluster: Cluster) -> None:
+    """A process with two agents, one of which does not report one of its partitions yet."""
+    for m in range(1, 5):
+        at = m * MINUTE_MS
+        for agent, partitions in ((":8778/jolokia", (0, 1)), (":9404/metrics", (0,))):
+            endpoint = f"http://both{agent}"
+            cluster.tell(at, "twice", endpoint, requests_total=m, bytes_total=m)
+            for partition in partitions:
+                cluster.tell(at, "twice", endpoint, topic="twice", partition=partition, consumed_offset=50)
+        for partition in (0, 1):
+            cluster.reader(at, "twice", "twice", partition, end=100 * m, host="/both")
+
+
+def batches(cluster: Cluster) -> None:
+    """Readers that ask every ten seconds, and then get all there is: at each snapshot some is unread."""
+    for client in ("batch", "c-batch", "batch-of-unknown-wait"):
+        for m in range(1, 6):
+            # Less comes in than before, so what came in before has not been read when it has not asked for a while.
+            read, end = 100 * m - 20 - 10 * m, 100 * m
+            cluster.java(m * MINUTE_MS, client, client, client, 0, asked=6 * m, read=read, end=end)
+    for m in range(1, 6):
+        cluster.java(m * MINUTE_MS, "stuck", "batch", "stuck", 0, asked=1, read=50, end=100 * m)
+
+
+CASES: tuple[Callable[[Cluster], None], ...] = (shared, paused, old, grouped, logged, twice_told, batches)
+Found = dict[str, list[Row]]
+
+
+@pytest.fixture(scope="module")
+def found(spark: SparkSession) -> Found:
+    """What the tables have of all cases, by table."""
+    cluster = Cluster()
+    for case in CASES:
+        case(cluster)
+    positions, commits, ends, members = (
+        cluster.frame(spark, t) for t in (FETCH_POSITIONS, COMMITTED_OFFSETS, WATERMARKS, GROUP_MEMBERS)
+    )
+    nothing = frame(spark, LAG, "group_id")
+    told = reader_positions(positions, ends, commits, members, nothing, SETTINGS)
+    rulers = spark.createDataFrame([], RULER)
+    lag = spark.createDataFrame(compute_lag(commits, ends, members, nothing, rulers, told=told).collect(), LAG.schema)
+    before = frame(spark, CLIENT_DIVERGENCE, "group_id")
+    divergence = spark.createDataFrame(
+        client_divergence(positions, lag, before, SETTINGS).collect(), CLIENT_DIVERGENCE.schema
+    )
+    fetchers = fetcher_states(positions, ends, SETTINGS)
+    wrong = problems(divergence, fetchers, poll_states(lag, positions, SETTINGS), lag)
+    return {"lag": lag.collect(), "divergence": divergence.collect(), "problems": wrong.collect()}
+
+
+def wrong(found: Found, group: str, *kinds: str) -> set[tuple[str, str]]:
+    """What is wrong with a group's processes in the last snapshot: kinds, and instances."""
+    rows = [r for r in found["problems"] if r.group_id == group and (not kinds or r.kind in kinds)]
+    last = max((r.snapshot_id for r in rows), default=0)
+    return {(r.kind, r.instance) for r in rows if r.snapshot_id == last}
+
+
+def of_group(rows: Iterable[Row], group: str) -> list[Row]:
+    return [r for r in rows if r.group_id == group]
+
+
+def test_the_stuck_one_of_two_pods_is_slow_and_nothing_is_paused(found: Found) -> None:
+    assert wrong(found, "app", "slow_consumer", "paused_partition") == {("slow_consumer", "http://pod-1:9404/metrics")}
+    (row,) = [r for r in of_group(found["problems"], "app") if r.kind == "slow_consumer" and r.snapshot_id == 240_000]
+    assert row.summary.startswith("consumer-app-1 at http://pod-1:9404/metrics hardly asks for records any more")
+    assert '"hosts":["/pod-1"]' in row.evidence
+    assert '"records_waiting":350' in row.evidence
+
+
+def test_each_pod_s_gauge_has_a_verdict_of_its_own(found: Found) -> None:
+    rows = of_group(found["divergence"], "app")
+    assert {(r.instance, r.max_consumer_lag, r.verdict) for r in rows if r.snapshot_id == 240_000} == {
+        ("http://pod-1:9404/metrics", 399, "blind"),
+        ("http://pod-2:9404/metrics", 399, "truthful"),
+    }
+
+
+def test_a_paused_partition_is_that_of_the_pod_that_asks_for_others(found: Found) -> None:
+    assert wrong(found, "halved", "slow_consumer", "paused_partition") == {
+        ("paused_partition", "http://pod-1:9404/metrics")
+    }
+
+
+def test_one_of_two_old_consumers_is_blocked(found: Found) -> None:
+    assert wrong(found, "mirror", "blocked_connector") == {("blocked_connector", "http://old-1:7071/metrics")}
+    (row,) = [r for r in of_group(found["problems"], "mirror") if r.snapshot_id == 240_000 and "blocked" in r.kind]
+    assert (row.topic, row.partitions) == ("mirror", [0])
+    assert row.summary.startswith("The fetcher of mirror at http://old-1:7071/metrics waits for mirror")
+
+
+def test_processes_of_one_name_in_two_groups_have_positions_of_their_own(found: Found) -> None:
+    last = [r for r in found["lag"] if r.topic == "first" and r.snapshot_id == 240_000]
+    assert {(r.group_id, r.instance, r.consumed_offset) for r in last} == {
+        ("first", "/var/log/first.jsonl", 40),
+        ("second", "/var/log/second.jsonl", 400),
+    }
+
+
+def test_requests_of_all_brokers_logs_count_for_the_process_at_their_address(found: Found) -> None:
+    """Its agent reports no counters; the file that was rolled over is of the same process."""
+    assert {(r.partition, r.instance) for r in of_group(found["lag"], "python")} == {
+        (0, "/var/log/py.jsonl"),
+        (1, "10.0.0.2"),
+    }
+    assert wrong(found, "python", "slow_consumer", "paused_partition") == {("slow_consumer", "/var/log/py.jsonl")}
+
+
+def test_two_agents_of_one_process_make_one_finding(found: Found) -> None:
+    assert wrong(found, "twice", "slow_consumer") == {("slow_consumer", "http://both:8778/jolokia")}
+    assert len([r for r in of_group(found["divergence"], "twice") if r.snapshot_id == 240_000]) == 1
+
+
+def test_a_reader_that_asks_every_ten_seconds_is_not_slow_while_it_reads_all(found: Found) -> None:
+    for group in ("batch", "c-batch", "batch-of-unknown-wait"):
+        assert wrong(found, group, "slow_consumer") == set()
+
+
+def test_one_that_reads_no_more_is_slow_however_long_it_may_wait(found: Found) -> None:
+    assert wrong(found, "stuck", "slow_consumer") == {("slow_consumer", "http://stuck:9404/metrics")}

@@ -1,0 +1,79 @@
+"""Which finding a problem belongs to, whichever way its snapshots come. Small integers stand for instants."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.analytics.spans import Span, assigned
+
+PATIENCE = 3
+ALWAYS = tuple(range(1, 21))
+Seen = list[tuple[int, str | None]]
+
+
+def begun(seen: Seen, known: list[Span] | None = None, heard: tuple[int, ...] = ALWAYS) -> list[int | None]:
+    """The first instant of the finding of each."""
+    return [span and span.first_ms for span in assigned(seen, known or [], heard, PATIENCE)]
+
+
+@pytest.mark.parametrize(
+    ("seen", "known", "expected"),
+    [
+        pytest.param([(1, "t"), (4, "t")], [], [1, 1], id="absent twice it lasts"),
+        pytest.param([(1, "t"), (5, "t")], [], [1, 5], id="absent three times it has ended"),
+        pytest.param([(1, "t"), (2, "u"), (3, "t")], [], [1, 2, 1], id="another cause is another finding"),
+        pytest.param([(1, "t"), (2, "u"), (5, "t")], [], [1, 2, 5], id="one that ended while another lasted"),
+        pytest.param([(1, None), (2, "t"), (3, None), (4, "u")], [], [1, 1, 1, 4], id="a cause that becomes known"),
+        pytest.param([(1, "t"), (2, "u"), (3, None)], [], [1, 2, 2], id="an unknown cause is that of the last begun"),
+        pytest.param([(6, None)], [Span(1, 3, "t", 4)], [6], id="a resolved one is not begun again"),
+        pytest.param([(7, "t")], [Span(1, 4, "t")], [1], id="an open one goes on"),
+        pytest.param([(2, "t"), (4, "t")], [Span(3, 6, "t")], [None, 3], id="late, before it and within it"),
+        pytest.param([(4, "u")], [Span(3, 6, "t")], [None], id="late, of another cause"),
+        pytest.param([(5, "t")], [Span(1, 3, "t", 5)], [None], id="late, when it is known to have ended"),
+    ],
+)
+def test_a_problem_belongs_to_the_finding_that_lasts(seen: Seen, known: list[Span], expected: list[int | None]) -> None:
+    assert begun(seen, known) == expected
+
+
+def test_it_lasts_while_nobody_hears_of_the_client() -> None:
+    assert begun([(1, "t"), (20, "t")], heard=(1, 2, 19, 20)) == [1, 1]
+    assert begun([(1, "t"), (20, "t")], heard=(1, 2, 18, 19, 20)) == [1, 20]
+
+
+def spans_after(seen: Seen, known: list[Span], heard: tuple[int, ...]) -> list[Span]:
+    """What `findings` has after a batch: of each its newest topic, and whether it is resolved."""
+    spans = {span.first_ms: span for span in known}
+    for (at, topic), span in zip(seen, assigned(seen, known, heard, PATIENCE), strict=True):
+        if span is not None:
+            old = spans.setdefault(span.first_ms, Span(at, at, topic))
+            spans[span.first_ms] = Span(old.first_ms, max(old.last_ms, at), old.topic or topic, old.resolved_ms)
+    after = {first: [h for h in heard if h > span.last_ms] for first, span in spans.items()}
+    for first, span in spans.items():
+        if span.resolved_ms is None and len(after[first]) >= PATIENCE:
+            span.resolved_ms = after[first][0]
+    return list(spans.values())
+
+
+@settings(max_examples=400)
+@given(
+    st.lists(st.sampled_from([None, "absent", "t", "u"]), min_size=1, max_size=20),
+    st.lists(st.integers(1, 19), max_size=6),
+)
+def test_batches_that_are_done_again_are_assigned_as_all_snapshots_at_once(
+    each: list[str | None], cuts: list[int]
+) -> None:
+    problems: Seen = [(at, topic) for at, topic in enumerate(each, 1) if topic != "absent"]
+    at_once = dict(zip(problems, begun(problems, heard=ALWAYS[: len(each)]), strict=True))
+    known: list[Span] = []
+    edges = sorted({0, len(each), *(c for c in cuts if c < len(each))})
+    for start, end in pairwise(edges):
+        batch = [(at, topic) for at, topic in problems if start < at <= end]
+        heard = ALWAYS[max(start - 5, 0) : end]
+        before = [s for s in known if s.resolved_ms is None or s.resolved_ms > start]
+        assert begun(batch, before, heard) == [at_once[p] for p in batch]
+        known = [*(s for s in known if s not in before), *spans_after(batch, before, heard)]
+        again = [s for s in known if s.resolved_ms is None or s.resolved_ms > start]
+        assert begun(batch, again, heard) == [at_once[p] for p in batch]
