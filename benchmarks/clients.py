@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from benchmarks.lag import whole
 from benchmarks.timing import computed, timed
 from pipeline.analytics.clients import reader_positions
+from pipeline.analytics.instances import observed
 from pipeline.config import LakeConfig
 from pipeline.lake import Lake, of_snapshots, utc_date
 from pipeline.tables import COMMITTED_OFFSETS, FETCH_POSITIONS, GROUP_MEMBERS, LAG, WATERMARKS, Table
@@ -91,7 +92,7 @@ def joined(spark: SparkSession, folder: Path) -> Callable[[], DataFrame]:
         whole(table, rows).write.mode("overwrite").parquet(f"{folder}/{table.name}")
     positions, watermarks, commits, members = (spark.read.parquet(f"{folder}/{table.name}") for table in frames)
     nothing = spark.createDataFrame([], LAG.schema)
-    return lambda: reader_positions(positions, watermarks, commits, members, nothing, {})
+    return lambda: reader_positions(observed(positions), watermarks, commits, members, nothing, {})
 
 
 _WHERE = of_snapshots("bench", [SNAPSHOT_ID])

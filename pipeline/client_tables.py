@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipeline.analytics.divergence import client_divergence
 from pipeline.analytics.fetchers import fetcher_states
 from pipeline.analytics.findings import SLOW_RESOLVED_AFTER, finding_history, findings
+from pipeline.analytics.instances import observed, with_instance
 from pipeline.analytics.poll_loops import poll_states
 from pipeline.analytics.problems import problems
 from pipeline.consumer_config import ConsumerSettings
@@ -28,28 +30,35 @@ def keep_clients(
 ) -> None:
     """Write what positions say of the clients of a batch, whose `lag` is written; `before` are the snapshots before."""
     ids = [*before[:LOOK_BACK], *batch]
-    lag, positions, ends = (lake.read_snapshots(t, cluster, ids) for t in (LAG, FETCH_POSITIONS, WATERMARKS))
+    of_batch = of_snapshots(cluster, batch)
+    readers, positions, ends = (lake.read_snapshots(t, cluster, ids) for t in (LAG, FETCH_POSITIONS, WATERMARKS))
     known = lake.read_snapshots(CLIENT_DIVERGENCE, cluster, before[:LOOK_BACK])
     new = F.col("snapshot_id").isin(list(batch))
-    lake.replace(
-        CLIENT_DIVERGENCE,
-        client_divergence(positions, lag, known, settings).where(new),
-        of_snapshots(cluster, batch),
-    )
-    divergence = lake.read_snapshots(CLIENT_DIVERGENCE, cluster, batch)
-    found = problems(
-        divergence,
-        fetcher_states(positions, ends, settings).where(new),
-        poll_states(lag, positions, settings).where(new),
-        lag.where(new),
-    )
-    recent = lake.read_snapshots(CLIENT_DIVERGENCE, cluster, [*before[:SLOW_RESOLVED_AFTER], *batch])
-    told = recent.select("cluster", "snapshot_id", "client_id").distinct()
-    ended = F.greatest("last_seen", "resolved_at")  # skips NULL
-    is_newer = F.col("resolved_at").isNull() | (ended >= F.timestamp_millis(F.lit(min(batch))))
-    earlier = lake.read(FINDINGS).where((F.col("cluster") == cluster) & is_newer)
-    lake.replace(FINDING_HISTORY, finding_history(found, told, earlier), of_snapshots(cluster, batch))
+    told = lake.computed(observed(positions))
+    lag = lake.computed(with_instance(readers, told))
+    divergence = lake.computed(client_divergence(told, lag, known, settings).where(new))
+    lake.replace(CLIENT_DIVERGENCE, divergence, of_batch)
+    states = fetcher_states(told, ends, settings).where(new)
+    polls = lake.computed(poll_states(lag, told, settings).where(new))
+    found = lake.computed(problems(divergence, states, polls, lag.where(new)))
+    heard = lake.computed(_heard(lake, cluster, batch, before))
+    earlier = lake.computed(_earlier(lake, cluster, batch))
+    history = lake.computed(finding_history(found, heard, earlier))
+    lake.replace(FINDING_HISTORY, history, of_batch)
     # At most a few for each client. A MERGE would read what they are made of once more.
-    rows = findings(lake.read_snapshots(FINDING_HISTORY, cluster, batch), told, earlier).collect()
+    rows = findings(history, heard, earlier).collect()
     if rows:
         lake.merge(FINDINGS, rows, cluster, IF_NOT_OLDER)
+
+
+def _heard(lake: Lake, cluster: str, batch: Sequence[int], before: Sequence[int]) -> DataFrame:
+    """The clients that reported something, by snapshot, also in those before that a problem may have lasted over."""
+    recent = lake.read_snapshots(CLIENT_DIVERGENCE, cluster, [*before[:SLOW_RESOLVED_AFTER], *batch])
+    return recent.select("cluster", "snapshot_id", "client_id").distinct()
+
+
+def _earlier(lake: Lake, cluster: str, batch: Sequence[int]) -> DataFrame:
+    """The findings that are open, or ended after the batch began."""
+    ended = F.greatest("last_seen", "resolved_at")  # skips NULL
+    is_newer = F.col("resolved_at").isNull() | (ended >= F.timestamp_millis(F.lit(min(batch))))
+    return lake.read(FINDINGS).where((F.col("cluster") == cluster) & is_newer)

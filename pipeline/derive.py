@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 
 from pipeline.analytics import lag as lag_analytics
 from pipeline.analytics.clients import reader_positions
+from pipeline.analytics.instances import observed
 from pipeline.client_tables import keep_clients
 from pipeline.config import Config
 from pipeline.consumer_config import ConsumerSettings
@@ -114,7 +115,9 @@ def compute_cluster(
         if has_positions:
             positions = lake.read_snapshots(FETCH_POSITIONS, cluster, [*earlier[:1], *ids])
             just_before = lake.read_snapshots(LAG, cluster, earlier[:1])
-            told = reader_positions(positions, watermarks, commits, members, just_before, clients)
+            reported = lake.computed(observed(positions))
+            readers = reader_positions(reported, watermarks, commits, members, just_before, clients)
+            told = lake.computed(readers)
         rows = lag_analytics.compute_lag(
             commits, watermarks, members, lake.read_snapshots(LAG, cluster, earlier), index.rulers(ids), placing, told
         )

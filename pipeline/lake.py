@@ -187,6 +187,16 @@ class Lake:
         rows.writeTo(table).using("delta").createOrReplace()
         return self.spark.table(table)
 
+    def computed(self, rows: DataFrame) -> DataFrame:
+        """Rows that several queries need, computed once, so that plans begin with them; where sessions can keep rows.
+
+        Spark analyses a plan anew with each step that is added, so a long one that is used often takes seconds.
+        """
+        try:
+            return rows.localCheckpoint()
+        except FAILURES:  # on serverless compute
+            return rows
+
     def delete(self, table: Table, where: str) -> None:
         """Remove the rows that satisfy `where`. One commit, none if there are no such rows."""
 

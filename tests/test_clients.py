@@ -124,7 +124,7 @@ def readers(spark: SparkSession) -> dict[tuple[str, int], Row]:
         "fetched_offset",
         *((BEFORE, c, c, c, 0, *ENDS[BEFORE], 30) for c in ("old-moving", "old-standing")),
     )
-    found = reader_positions(positions, watermarks, commits, members, previous, SETTINGS).collect()
+    found = reader_positions(observed(positions), watermarks, commits, members, previous, SETTINGS).collect()
     assert {r.snapshot_id for r in found} == {NOW}
     by_place = {(r.topic, r.partition): r for r in found}
     assert len(by_place) == len(found)

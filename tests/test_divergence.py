@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.analytics.clients import reader_positions
 from pipeline.analytics.divergence import client_divergence
+from pipeline.analytics.instances import observed, with_instance
 from pipeline.analytics.lag import compute_lag
 from pipeline.consumer_config import ConsumerSettings
 from pipeline.tables import (
@@ -79,13 +80,15 @@ class Snapshots:
         names = "snapshot_id captured_at topic partition log_start_offset high_watermark"
         ends = frame(spark, WATERMARKS, names, *self.ends)
         nobody, nothing = frame(spark, GROUP_MEMBERS, "group_id"), frame(spark, LAG, "group_id")
-        told = reader_positions(positions, ends, commits, nobody, nothing, settings)
+        told = observed(positions).localCheckpoint()
+        readers = reader_positions(told, ends, commits, nobody, nothing, settings)
         rulers = spark.createDataFrame(
             [], "cluster string, topic string, partition int, snapshot_id bigint, ruler binary"
         )
-        lag = compute_lag(commits, ends, nobody, nothing, rulers, told=told)
+        lag = compute_lag(commits, ends, nobody, nothing, rulers, told=readers.localCheckpoint())
         before = frame(spark, CLIENT_DIVERGENCE, "group_id")
-        return lag, client_divergence(positions, lag, before, settings)
+        lag = lag.localCheckpoint()
+        return lag, client_divergence(told, with_instance(lag, told), before, settings)
 
 
 @pytest.fixture

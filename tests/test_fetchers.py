@@ -7,6 +7,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.analytics.fetchers import fetcher_states
+from pipeline.analytics.instances import observed
 from pipeline.positions.position import of_metrics
 from tests.helpers.recordings import rounds, table, unpacked
 
@@ -46,7 +47,7 @@ def sampled(spark: SparkSession, recording: Path, every: int, first: int) -> tup
 
 def states(spark: SparkSession, folder: Path, recording: str, every: int = 1, first: int = 0) -> list[Any]:
     frames = sampled(spark, unpacked(recording, folder), every, first)
-    return fetcher_states(*frames, {}).orderBy("snapshot_id").collect()
+    return fetcher_states(observed(frames[0]), frames[1], {}).orderBy("snapshot_id").collect()
 
 
 @pytest.mark.parametrize("every", [1, 5])
@@ -78,7 +79,7 @@ def made(spark: SparkSession, *rows: tuple[int, int, int, int, int]) -> list[tup
     ]
     ends = [("east", at, topic, row[4]) for at, row in enumerate(rows) for topic in "ab"]
     frames = spark.createDataFrame(positions, POSITIONS), spark.createDataFrame(ends, ENDS)
-    found = fetcher_states(*frames, {}).orderBy("snapshot_id").collect()
+    found = fetcher_states(observed(frames[0]), frames[1], {}).orderBy("snapshot_id").collect()
     return [(r.state, r.culprits, r.victims) for r in found]
 
 

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from pipeline.analytics.findings import finding_history, findings, findings_as_known
+from pipeline.analytics.instances import observed, with_instance
 from pipeline.analytics.poll_loops import poll_states
 from pipeline.analytics.problems import problems
 from pipeline.tables import CLIENT_DIVERGENCE, FETCH_POSITIONS, FINDING_HISTORY, FINDINGS, LAG
@@ -313,8 +314,10 @@ def test_a_java_consumer_that_is_slow_with_one_topic_names_it_and_the_one_that_w
             (m * MINUTE_MS, "g", "app", topic, 0, consumed, 100 * m)
             for topic, consumed in (("costly", 10 * m), ("light", 50))
         ]
-    told = frame(spark, FETCH_POSITIONS, "snapshot_id as_of client_id requests_total source endpoint", *positions)
-    readers = frame(spark, LAG, "snapshot_id group_id client_id topic partition consumed_offset high_watermark", *lag)
+    names = "snapshot_id as_of client_id requests_total source endpoint"
+    told = observed(frame(spark, FETCH_POSITIONS, names, *positions)).localCheckpoint()
+    names = "snapshot_id group_id client_id topic partition consumed_offset high_watermark"
+    readers = with_instance(frame(spark, LAG, names, *lag), told)
     clients = frame(spark, CLIENT_DIVERGENCE, "group_id")
     found = problems(clients, fetchers(spark), poll_states(readers, told), readers).collect()
     assert [(r.kind, r.snapshot_id, r.topic, r.partitions) for r in found] == [
@@ -339,8 +342,10 @@ def test_a_rebalance_is_no_problem_unless_it_lasts(spark: SparkSession, still: i
             (m * MINUTE_MS, at(m), client, asked, "kafka_client_metrics", f"http://{client}:9404")
             for client in sorted(set(owners.values()))
         ]
-    told = frame(spark, FETCH_POSITIONS, "snapshot_id as_of client_id requests_total source endpoint", *positions)
-    readers = frame(spark, LAG, "snapshot_id group_id client_id topic partition consumed_offset high_watermark", *lag)
+    names = "snapshot_id as_of client_id requests_total source endpoint"
+    told = observed(frame(spark, FETCH_POSITIONS, names, *positions)).localCheckpoint()
+    names = "snapshot_id group_id client_id topic partition consumed_offset high_watermark"
+    readers = with_instance(frame(spark, LAG, names, *lag), told)
     clients = frame(spark, CLIENT_DIVERGENCE, "group_id")
     found = problems(clients, fetchers(spark), poll_states(readers, told), readers).collect()
     assert {r.kind for r in found} == kinds
@@ -393,7 +398,7 @@ def test_fetchers_that_are_blocked_for_different_reasons_are_different_problems(
         "snapshot_id group_id client_id instance topic partition",
         *((MINUTE_MS, "g", "old", app, "big", p) for p in (1, 0)),
     )
-    nobody = frame(spark, FETCH_POSITIONS, "client_id")
+    nobody = observed(frame(spark, FETCH_POSITIONS, "client_id"))
     found = problems(divergence, states, poll_states(lag, nobody), lag).collect()
     assert {(r.kind, r.group_id, r.client_id, r.topic, r.severity): r.partitions for r in found} == {
         ("too_large_message", "g", "old", None, "critical"): None,
@@ -410,7 +415,7 @@ def test_a_client_that_may_fill_more_than_half_of_its_heap_is_told(spark: SparkS
     ]
     names = "snapshot_id group_id client_id buffer_bound_bytes heap_share"
     divergence = frame(spark, CLIENT_DIVERGENCE, names, *rows)
-    nobody, nothing = frame(spark, FETCH_POSITIONS, "client_id"), frame(spark, LAG, "group_id")
+    nobody, nothing = observed(frame(spark, FETCH_POSITIONS, "client_id")), frame(spark, LAG, "group_id")
     (found,) = problems(divergence, fetchers(spark), poll_states(nothing, nobody), nothing).collect()
     assert (found.kind, found.client_id, found.severity) == ("buffer_too_large", "large", "warning")
     assert found.summary == "large may buffer 8000000 bytes, 80 % of its heap."

@@ -194,7 +194,7 @@ def test_a_java_consumer_s_position_is_known_under_either_agent(lake: Lake, grou
     for row, before in zip(newest(lake, group), newest(lake, group, ago=1), strict=True):
         assert row.client_id == f"{group}-1"
         assert 0 < row.consumed_offset <= row.high_watermark
-        # It commits only what it has handed out. Positions are read before commits, so those of the snapshot before count.
+        # It commits only what it has handed out. Positions are read before commits, so it is the earlier commit.
         assert row.consumed_offset >= before.committed_offset > 0
 
 

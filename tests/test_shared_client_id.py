@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pipeline.analytics.clients import reader_positions
 from pipeline.analytics.divergence import client_divergence
 from pipeline.analytics.fetchers import fetcher_states
+from pipeline.analytics.instances import observed, with_instance
 from pipeline.analytics.lag import compute_lag
 from pipeline.analytics.poll_loops import poll_states
 from pipeline.analytics.problems import problems
@@ -165,15 +166,15 @@ def found(spark: SparkSession) -> Found:
         cluster.frame(spark, t) for t in (FETCH_POSITIONS, COMMITTED_OFFSETS, WATERMARKS, GROUP_MEMBERS)
     )
     nothing = frame(spark, LAG, "group_id")
-    told = reader_positions(positions, ends, commits, members, nothing, SETTINGS)
+    told = observed(positions).localCheckpoint()
+    readers = reader_positions(told, ends, commits, members, nothing, SETTINGS)
     rulers = spark.createDataFrame([], RULER)
-    lag = spark.createDataFrame(compute_lag(commits, ends, members, nothing, rulers, told=told).collect(), LAG.schema)
+    lag = compute_lag(commits, ends, members, nothing, rulers, told=readers.localCheckpoint()).localCheckpoint()
+    of_process = with_instance(lag, told).localCheckpoint()
     before = frame(spark, CLIENT_DIVERGENCE, "group_id")
-    divergence = spark.createDataFrame(
-        client_divergence(positions, lag, before, SETTINGS).collect(), CLIENT_DIVERGENCE.schema
-    )
-    fetchers = fetcher_states(positions, ends, SETTINGS)
-    wrong = problems(divergence, fetchers, poll_states(lag, positions, SETTINGS), lag)
+    divergence = client_divergence(told, of_process, before, SETTINGS).localCheckpoint()
+    fetchers = fetcher_states(told, ends, SETTINGS)
+    wrong = problems(divergence, fetchers, poll_states(of_process, told, SETTINGS), of_process)
     return {"lag": lag.collect(), "divergence": divergence.collect(), "problems": wrong.collect()}
 
 

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from pipeline.analytics.consumed import consumed_by_lead
 from pipeline.analytics.fetched import COUNTERS, fetched_by_lag, with_moved
-from pipeline.analytics.instances import CLIENT, INSTANCE, observed
+from pipeline.analytics.instances import CLIENT, INSTANCE
 from pipeline.analytics.instants import read_ms
 from pipeline.analytics.readers import PARTITION, READER
 from pipeline.analytics.settings import with_settings
@@ -24,7 +24,7 @@ _REPORTED = ("reported_lag", "reported_lead", "reported_end", "reported_stable_e
 
 
 def reader_positions(
-    positions: DataFrame,
+    told: DataFrame,
     watermarks: DataFrame,
     committed_offsets: DataFrame,
     group_members: DataFrame,
@@ -36,11 +36,10 @@ def reader_positions(
     READER, snapshot_date, told_client_id, told_instance, consumed_offset, fetched_offset, stale_lag (to the last stable
     offset for a client of read_committed). A client whose group is not known is left out.
 
-    `previous` are the rows of `lag` of the snapshot just before, whose positions are among `positions` too: what was
-    known then stays known while a client stands still. `settings` are those of consumers.
+    `told` are `observed` rows. `previous` are the rows of `lag` of the snapshot just before, of which `told` has rows
+    too: what was known then stays known while a client stands still. `settings` are those of consumers.
     """
     groups = _groups(group_members, committed_offsets, previous)
-    told = observed(positions)
     rows = with_settings(client_partitions(told), settings, "client_id")
     rows = _with_group(rows, groups, told)
     rows = _with_known(rows, watermarks, committed_offsets, previous)

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pipeline.analytics.clients import client_counters, totals
 from pipeline.analytics.fetch_memory import Kind, buffer_bound, consumer_settings
 from pipeline.analytics.fetchers import QUEUED_MAX_MESSAGE_CHUNKS
-from pipeline.analytics.instances import CLIENT, INSTANCE, observed, with_instance
+from pipeline.analytics.instances import INSTANCE
 from pipeline.analytics.instants import read_ms
 from pipeline.analytics.settings import with_settings
 from pipeline.consumer_config import KAFKA_NAMES, ConsumerSettings
@@ -30,9 +30,11 @@ _SERIES = ["cluster", "group_id", "client_id", "instance"]
 
 
 def client_divergence(
-    positions: DataFrame, lag: DataFrame, previous: DataFrame, settings: Mapping[str, ConsumerSettings]
+    told: DataFrame, lag: DataFrame, previous: DataFrame, settings: Mapping[str, ConsumerSettings]
 ) -> DataFrame:
-    """The rows of `client_divergence` of the successive snapshots that `positions` and `lag` are of.
+    """The rows of `client_divergence` of the successive snapshots that `told` and `lag` are of.
+
+    `told` are `observed` rows, `lag` has been given its instances (`with_instance`).
 
     The application's lag is from consumed_offset where that is known, else from the commit; that may be late by what
     the log grows in auto.commit.interval.ms. `stale`: no fetch was answered for two snapshots, though the client's logs
@@ -40,11 +42,8 @@ def client_divergence(
     more than lateness explains. `truthful`: neither. NULL where the gauge, the lag or the growth is not known, so at
     the first snapshot: `previous` are the rows that are known already, and stay as they are.
     """
-    told = observed(positions)
-    gauges = _gauges(told)
-    clients = gauges.select(*CLIENT).distinct()
-    lags = _lags(with_instance(lag.join(F.broadcast(clients), CLIENT), told), settings)
-    rows = gauges.join(lags, INSTANCE, how="left").join(_known(previous), [*INSTANCE, "group_id"], how="left")
+    rows = _gauges(told).join(_lags(lag, settings), INSTANCE, how="left")
+    rows = rows.join(_known(previous), [*INSTANCE, "group_id"], how="left")
     rows = with_settings(rows, settings, "client_id", "group_id").withColumn(
         "is_still", (F.col("grown") > 0) & ~F.col("any_moved")
     )

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from pipeline.analytics.instances import INSTANCE, observed
+from pipeline.analytics.instances import INSTANCE
 from pipeline.analytics.settings import with_settings
 from pipeline.consumer_config import ConsumerSettings
 
@@ -21,7 +21,7 @@ QUEUED_MAX_MESSAGE_CHUNKS = 2
 """Chunks that the queue of a thread holds, by default."""
 
 
-def fetcher_states(positions: DataFrame, log_ends: DataFrame, settings: Mapping[str, ConsumerSettings]) -> DataFrame:
+def fetcher_states(told: DataFrame, log_ends: DataFrame, settings: Mapping[str, ConsumerSettings]) -> DataFrame:
     """The state of each fetcher at each snapshot but the first, and the topics that explain it.
 
     INSTANCE, fetcher; state: `fetching`; `idle`, where it asks and gets nothing; `blocked`,
@@ -30,10 +30,9 @@ def fetcher_states(positions: DataFrame, log_ends: DataFrame, settings: Mapping[
     topics with empty queues whose logs grow. A blocked fetcher with both is a blocked connector; one without victims is
     a slow consumer of its own. has_fetched: it has ever got a whole message.
 
-    `positions` are rows of fetch_positions of successive snapshots, `log_ends` those of watermarks (cluster,
+    `told` are `observed` rows of successive snapshots, `log_ends` those of watermarks (cluster,
     snapshot_id, topic, high_watermark), `settings` those of consumers.
     """
-    told = observed(positions)
     by_topic = Window.partitionBy("cluster", "topic").orderBy("snapshot_id")
     ends = log_ends.groupBy("cluster", "snapshot_id", "topic").agg(F.sum("high_watermark").alias("end"))
     growing = ends.withColumn("is_growing", F.col("end") > F.lag("end").over(by_topic)).drop("end")

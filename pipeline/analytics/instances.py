@@ -37,50 +37,38 @@ def observed(positions: DataFrame) -> DataFrame:
 
     place: see there. agent: who reports; in a request log, the client's address. instance: the process that is reported
     of, named after one of its agents.
-    """
-    is_observed = F.col("error").isNull() & F.col("client_id").isNotNull()
-    rows = positions.where(is_observed).withColumn("place", place())
-    rows = rows.withColumn("agent", F.coalesce("host", "place"))
-    return rows.join(F.broadcast(_instances(rows)), _AGENT, how="left").withColumn(
-        "instance", F.coalesce("instance", "agent")
-    )
-
-
-def _instances(rows: DataFrame) -> DataFrame:
-    """The agents whose process is named after another agent, or the same: CLIENT, agent, instance.
 
     A partition is read by one process of a group. So agents on one host that report the same partition are of one
     process. An address in a request log is that of the agent that reports the address's partitions, if that is clear.
     """
-    is_address = F.col("host").isNotNull()
-    partitions = (
-        rows.where(F.col("partition").isNotNull())
-        .groupBy(*CLIENT, "topic", "partition")
-        .agg(
-            F.array_sort(F.collect_set(F.when(~is_address, F.col("agent")))).alias("agents"),
-            F.collect_set(F.when(is_address, F.col("agent"))).alias("addresses"),
-        )
+    is_observed = F.col("error").isNull() & F.col("client_id").isNotNull()
+    is_address, agent = F.col("host").isNotNull(), F.col("agent")
+    of_partition = Window.partitionBy(*CLIENT, "topic", "partition")
+    address = F.when(is_address, agent)
+    # Windows, as these rows are used many times over: a join with what is made of them doubles every plan.
+    is_only = F.min(address).over(of_partition) == F.max(address).over(of_partition)
+    reporter = (
+        F.when(F.col("partition").isNull(), F.lit(None))
+        .when(~is_address, F.min(agent).over(Window.partitionBy(*CLIENT, "topic", "partition", "site")))
+        .when(is_only, F.min(F.when(~is_address, agent)).over(of_partition))
     )
-    is_named = (F.size("agents") == 1) & (F.size("addresses") == 0)  # as hardly any other partition is
-    only_address = F.when(F.size("addresses") == 1, F.col("addresses")).otherwise(F.array().cast("array<string>"))
-    agents, agent = F.col("agents"), F.col("agent")
-    of_host = F.filter("agents", lambda other: _site(other) == _site(agent))[0]
-    is_agent = F.array_contains("agents", agent)
-    first = F.when(is_agent, of_host).otherwise(agents[0])
-    is_clear = F.bool_or("is_agent") | (F.min("first") == F.max("first"))
+    of_agent = Window.partitionBy(*_AGENT)
+    first = F.min("reporter").over(of_agent)
+    is_clear = F.min(is_address).over(of_agent).eqNullSafe(F.lit(False)) | (first == F.max("reporter").over(of_agent))
     return (
-        partitions.where(~is_named & (F.size("agents") > 0))
-        .withColumn("agent", F.explode(F.concat("agents", only_address)))
-        .select(*_AGENT, first.alias("first"), is_agent.alias("is_agent"))
-        .groupBy(*_AGENT)
-        .agg(F.when(is_clear, F.min("first")).alias("instance"))
+        positions.where(is_observed)
+        .withColumn("place", place())
+        .withColumn("agent", F.coalesce("host", "place"))
+        .withColumn("site", F.struct(is_address, _site(agent)))
+        .withColumn("reporter", reporter)
+        .withColumn("instance", F.coalesce(F.when(is_clear, first), agent))
+        .drop("site", "reporter")
     )
 
 
 def _site(agent: Column) -> Column:
     """The host of an agent with a URL; of a file the file."""
-    host = F.regexp_extract(agent, _HOST, 1)
-    return F.when(host == "", agent).otherwise(host)
+    return F.coalesce(F.nullif(F.regexp_extract(agent, _HOST, 1), F.lit("")), agent)
 
 
 def with_instance(lag: DataFrame, told: DataFrame) -> DataFrame:

@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from pipeline.analytics.clients import totals
-from pipeline.analytics.instances import INSTANCE, observed, with_instance
+from pipeline.analytics.instances import INSTANCE
 from pipeline.analytics.settings import with_settings
 from pipeline.consumer_config import ConsumerSettings
 
@@ -41,7 +41,7 @@ def asking(told: DataFrame) -> DataFrame:
 
 
 def poll_states(
-    lag: DataFrame, positions: DataFrame, settings: Mapping[str, ConsumerSettings] = MappingProxyType({})
+    lag: DataFrame, told: DataFrame, settings: Mapping[str, ConsumerSettings] = MappingProxyType({})
 ) -> DataFrame:
     """How each process gets on with each partition whose consumed offset is known, at each snapshot but the first.
 
@@ -50,10 +50,9 @@ def poll_states(
     moved though its log has grown; is_slow: its process has hardly asked, has fallen behind, and has more unread than
     came in since the snapshot before and while a fetch may wait, for two intervals; is_paused: it waits while its
     process asks, for two intervals, or has gone without while the process got records of others; or the client tells
-    it. `lag` and `positions` are rows of successive snapshots, `settings` those of consumers: how long a fetch may
-    wait, FETCH_MAX_WAIT_MS if nothing is said.
+    it. `lag` (`with_instance`) and `told` (`observed`) are rows of successive snapshots, `settings` those of consumers:
+    how long a fetch may wait, FETCH_MAX_WAIT_MS if nothing is said.
     """
-    told = observed(positions)
     series = Window.partitionBy(*CLIENT_PARTITION).orderBy("snapshot_id")
     of_process = Window.partitionBy(*INSTANCE, "group_id")
 
@@ -73,7 +72,7 @@ def poll_states(
     is_behind = (F.sum("moved").over(of_process) < F.sum("grown").over(of_process)) & (
         F.sum(F.when(F.col("grown").isNotNull(), F.col("unread"))).over(of_process) > F.sum(allowed).over(of_process)
     )
-    readers = with_instance(lag, told).where(F.col("consumed_offset").isNotNull())
+    readers = lag.where(F.col("consumed_offset").isNotNull())
     return (
         with_settings(readers, settings, "client_id", "group_id")
         .withColumn("wait_ms", _wait_ms())
