@@ -27,10 +27,14 @@ def lag_of(
     members: list[tuple[Any, ...]] = (),
     previous: list[tuple[Any, ...]] = (),
     told: DataFrame | None = None,
+    *,
+    commit: str = COMMITTED,
+    watermark: str = WATERMARK,
 ) -> DataFrame:
-    seen = frame(spark, WATERMARKS, WATERMARK, *watermarks)
+    """`lag` of such rows; `commit` and `watermark` name their columns."""
+    seen = frame(spark, WATERMARKS, watermark, *watermarks)
     return compute_lag(
-        frame(spark, COMMITTED_OFFSETS, COMMITTED, *committed),
+        frame(spark, COMMITTED_OFFSETS, commit, *committed),
         seen,
         frame(spark, GROUP_MEMBERS, MEMBER, *members),
         frame(spark, LAG, PREVIOUS, *previous),
@@ -78,6 +82,7 @@ def test_offset_status_on_each_side_of_its_boundaries(spark: SparkSession) -> No
     assert {r.topic: r.offset_status for r in lag.collect()} == {c: status for c, (_, status) in BOUNDARIES.items()}
 
 
+BRACKETED = "snapshot_id group_id topic partition earlier_offset committed_offset high_watermark last_stable_offset"
 BRACKETS = {
     # earlier, committed, high watermark and stable offset read between them
     "nothing moved": ((150, 150, 180, 170), (30, 0, 20, "ok")),
@@ -95,16 +100,8 @@ BRACKETS = {
 
 
 def test_consumer_lag_is_as_of_the_end_that_was_read_with_the_commit(spark: SparkSession) -> None:
-    names = "snapshot_id group_id topic partition earlier_offset committed_offset high_watermark last_stable_offset"
     committed = [(1, case, "t", 0, *read) for case, (read, _) in BRACKETS.items()]
-    seen = frame(spark, WATERMARKS, WATERMARK, (1, "t", 0, "A", 100, 170, 180, 185, None))
-    lag = compute_lag(
-        frame(spark, COMMITTED_OFFSETS, names, *committed),
-        seen,
-        frame(spark, GROUP_MEMBERS, "topic"),
-        frame(spark, LAG, PREVIOUS),
-        rulers_of(spark, seen),
-    )
+    lag = lag_of(spark, committed, [(1, "t", 0, "A", 100, 170, 180, 185, None)], commit=BRACKETED)
     found = {
         r.group_id: (r.consumer_lag, r.consumer_lag_error, r.consumer_lag_stable, r.offset_status)
         for r in lag.collect()
@@ -127,14 +124,8 @@ ENDS = {
 
 def test_transaction_and_replication_lag_are_zero_where_the_later_reading_has_caught_up(spark: SparkSession) -> None:
     names = "snapshot_id topic partition last_stable_offset high_watermark log_end_offset high_watermark_after"
-    seen = frame(spark, WATERMARKS, names, *((1, case, 0, *read) for case, (read, _) in ENDS.items()))
-    lag = compute_lag(
-        frame(spark, COMMITTED_OFFSETS, COMMITTED, *((1, "g", case, 0, 150, None) for case in ENDS)),
-        seen,
-        frame(spark, GROUP_MEMBERS, "topic"),
-        frame(spark, LAG, PREVIOUS),
-        rulers_of(spark, seen),
-    )
+    seen = [(1, case, 0, *read) for case, (read, _) in ENDS.items()]
+    lag = lag_of(spark, [(1, "g", case, 0, 150, None) for case in ENDS], seen, watermark=names)
     found = {
         r.topic: (r.transaction_lag, r.transaction_lag_error, r.replication_lag, r.replication_lag_error)
         for r in lag.collect()
@@ -297,7 +288,7 @@ START_MS = 1_769_817_600_000
 MINUTE = 60_000
 
 
-def ruled(minute: int, start: int, end: int, size: int, *, high_watermark: int | None = None) -> tuple[Any, ...]:
+def ruled(minute: int, start: int, end: int, size: int | None, *, high_watermark: int | None = None) -> tuple[Any, ...]:
     """A look at a log whose newest record is of half a minute ago."""
     captured = START + timedelta(minutes=minute)
     newest_ms = START_MS + minute * MINUTE - 30_000
@@ -354,6 +345,23 @@ UNITS: dict[str, tuple[int | None, dict[str, Any]]] = {
     "beyond the end": (301, {"consumer_lag_bytes": None, "bytes_error": None, "consumer_lag_ms": None}),
     "no commit": (None, {"consumer_lag_bytes": None, "consumer_age_ms": None, "bytes_method": None}),
 }
+
+
+@pytest.mark.parametrize(
+    ("log_bytes", "expected"),
+    [
+        # 100 records in 1,000 bytes: ten more are 100, give or take as much.
+        pytest.param(1_000, (1_100, 100), id="known"),
+        pytest.param(None, (None, None), id="unknown"),
+    ],
+)
+def test_bytes_beyond_the_end_that_the_ruler_knows_are_by_the_mean_size_of_a_record(
+    spark: SparkSession, log_bytes: int | None, expected: tuple[int | None, int | None]
+) -> None:
+    seen = [ruled(1, 0, 100, log_bytes)]
+    (row,) = lag_of(spark, [(1, "g", "t", 0, 0, 0, 110, 110)], seen, commit=BRACKETED, watermark=RULED).collect()
+    assert (row.consumer_lag, row.consumer_lag_bytes, row.bytes_error) == (110, *expected)
+    assert (row.bytes_method is None) == (log_bytes is None)
 
 
 def test_lag_in_bytes_and_time_is_read_from_the_ruler(spark: SparkSession) -> None:

@@ -6,6 +6,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipeline.analytics.incarnation import commits_of_moved_topics
+from pipeline.analytics.ladder import has_overtaken
 
 PARTITION = ["cluster", "snapshot_id", "topic", "partition"]
 READER = [*PARTITION, "group_id"]
@@ -67,8 +68,7 @@ def readers(
 
 def _as_of_end() -> Column:
     """The committed offset; the end where the group has committed beyond it only after the end was read."""
-    end, committed = F.col("end_offset"), F.col("committed_offset")
-    return F.when((committed > end) & (F.col("earlier_offset") <= end), end).otherwise(committed)
+    return F.when(has_overtaken("end_offset"), F.col("end_offset")).otherwise(F.col("committed_offset"))
 
 
 def _members(group_members: DataFrame) -> DataFrame:

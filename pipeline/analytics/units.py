@@ -113,14 +113,15 @@ def unit_columns(rungs: dict[str, Rung], captured_ms: Column) -> dict[str, Colum
     consumer = rungs["committed"], rungs["high_watermark"]
     moved = rungs["earlier"], rungs["committed"]
     # The end that was read with a commit may lie beyond the newest that the ruler knows: by the mean size of a record.
-    beyond_bytes = F.ceil(F.when(F.col("beyond_records") > 0, F.col("beyond_records") * F.col("record_bytes")))
-    beyond_bytes = F.coalesce(beyond_bytes, F.lit(0)).cast("bigint")
+    # Where that is not known, the bytes are not known either.
+    beyond = F.ceil(F.col("beyond_records") * F.col("record_bytes"))
+    beyond_bytes = F.when(F.col("beyond_records") > 0, beyond).otherwise(0).cast("bigint")
     return {
         **{name: bytes_between(rungs[low], rungs[high]) for name, (low, high) in BYTE_LAGS.items()},
         **{name: ms_between(rungs[low], rungs[high]) for name, (low, high) in TIME_LAGS.items()},
         "consumer_lag_bytes": bytes_between(*consumer) + beyond_bytes,
         "consumer_age_ms": age_ms(*consumer, captured_ms),
-        "bytes_method": bytes_method(*consumer),
+        "bytes_method": F.when(beyond_bytes.isNotNull(), bytes_method(*consumer)),
         "bytes_error": bytes_error(*consumer) + _moved(bytes_between, bytes_error, *moved) + beyond_bytes,
         "time_method": time_method(*consumer),
         "time_error_ms": ms_error(*consumer) + _moved(ms_between, ms_error, *moved) + F.col("beyond_ms"),
