@@ -144,6 +144,11 @@ COMMITTED_OFFSETS = Table(
         ("last_stable_offset", LONG, "last stable offset, read with it; at most the high watermark"),
         ("ends_at", TIMESTAMP, "when these two ends were read"),
         ("leader_epoch", INT, "leader epoch stored with the commit, or NULL"),
+        (
+            "epoch_end_offset",
+            LONG,
+            "where that epoch ends in the log (OffsetForLeaderEpoch, KIP-320); NULL = it has not, or not known",
+        ),
         ("metadata", STRING, "what the application stored with the commit"),
         ("committed_at", TIMESTAMP, "when it was committed; OffsetFetch does not tell"),
         ("source", STRING, "offset_fetch | recording"),
@@ -365,8 +370,8 @@ LAG = Table(
             "offset_status",
             STRING,
             (
-                "no_watermark | no_commit | recreated | beyond_end | deleted_unread | deleted_uncommitted | ok; "
-                "NULL if the commit is unknown"
+                "no_watermark | no_commit | recreated | truncated | beyond_end | deleted_unread | "
+                "deleted_uncommitted | ok; NULL if the commit is unknown"
             ),
         ),
         ("error", STRING, "why the watermark or the commit is unknown, or NULL"),

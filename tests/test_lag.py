@@ -296,6 +296,35 @@ def ruled(minute: int, start: int, end: int, size: int | None, *, high_watermark
     return (minute, captured, "t", 0, "A", 1, start, up_to, up_to, end, newest_ms, end - 1, size, 0)
 
 
+EPOCHS = {
+    # commit, its leader epoch and where that ends; the topic's id and the leader's epoch
+    "its records are there": ((150, 3, 150, "A", 5), "ok"),
+    "its records were cut off": ((151, 3, 150, "A", 5), "truncated"),
+    "cut off, and the log ends before it": ((186, 3, 150, "A", 5), "truncated"),
+    "of the leader's epoch": ((150, 5, None, "A", 5), "ok"),
+    "of an epoch to come, by the topic's id of this topic": ((150, 9, None, "A", 5), "ok"),
+    "of an epoch that the topic without an id has not had": ((150, 9, None, None, 5), "recreated"),
+    "of a topic without an id": ((150, 5, None, None, 5), "ok"),
+    "without an epoch": ((150, None, None, None, 5), "ok"),
+}
+
+
+def test_a_leader_epoch_tells_of_records_that_are_gone(spark: SparkSession) -> None:
+    commit = "snapshot_id group_id topic partition committed_offset leader_epoch epoch_end_offset"
+    watermark = f"{RULED} leader_epoch"
+    committed = [(1, "g", case, 0, *read) for case, ((*read, _, _), _) in EPOCHS.items()]
+    seen = []
+    for case, ((*_, topic_id, epoch), _) in EPOCHS.items():
+        look = dict(zip(RULED.split(), ruled(1, 100, 185, 8_500), strict=True)) | {"topic": case, "topic_id": topic_id}
+        seen.append((*look.values(), epoch))
+    rows = {r.topic: r for r in lag_of(spark, committed, seen, commit=commit, watermark=watermark).collect()}
+    assert {case: row.offset_status for case, row in rows.items()} == {c: s for c, (_, s) in EPOCHS.items()}
+    # Where the records are gone, the place of the commit is not known, in bytes and in time.
+    known = {case for case, row in rows.items() if row.consumer_lag_bytes is not None}
+    assert known == {case for case, (_, status) in EPOCHS.items() if status == "ok"}
+    assert {row.headroom_bytes is not None for case, row in rows.items() if case in known} == {True}
+
+
 UNITS: dict[str, tuple[int | None, dict[str, Any]]] = {
     "at a point of the ruler": (
         200,

@@ -81,8 +81,17 @@ def has_no_commit() -> Column:
 
 
 def is_recreated() -> Column:
-    """The topic has another id than when this offset was committed, so the offset counts in a log that is gone."""
-    return F.col("committed_topic_id") != F.col("topic_id")
+    """The topic has another id than when this offset was committed, so the offset counts in a log that is gone.
+
+    Before Kafka 2.8 topics have no ids; but leader epochs only grow, and those of a new topic begin at 0.
+    """
+    has_newer_epoch = F.col("topic_id").isNull() & (F.col("committed_epoch") > F.col("leader_epoch"))
+    return F.coalesce(F.col("committed_topic_id") != F.col("topic_id"), has_newer_epoch)
+
+
+def is_truncated() -> Column:
+    """The leader epoch that was stored with the commit ends below it: the records before the commit were cut off."""
+    return F.col("committed_offset") > F.col("epoch_end_offset")
 
 
 def is_beyond_end() -> Column:
@@ -121,6 +130,7 @@ def offset_status() -> Column:
         .when(has_unknown_commit(), F.lit(None).cast("string"))
         .when(has_no_commit(), "no_commit")
         .when(is_recreated(), "recreated")
+        .when(is_truncated(), "truncated")
         .when(is_beyond_end(), "beyond_end")
         .when(is_deleted_unread(), "deleted_unread")
         .when(is_deleted(), "deleted_uncommitted")

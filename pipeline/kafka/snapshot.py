@@ -24,6 +24,7 @@ from pipeline.kafka.committed_offsets import (
     read_commits,
     unread_commits,
 )
+from pipeline.kafka.epochs import Epoch, read_epoch_ends
 from pipeline.kafka.group_members import Row, member_columns, read_members
 from pipeline.kafka.groups import ListedGroup, list_groups
 from pipeline.kafka.source import UNREACHABLE, Chunk, Columns, KafkaReader, KafkaSource, now
@@ -47,7 +48,7 @@ REQUESTS = "requests"
 """The kind of the rows that count requests; a row of any other kind is of the bronze table with that name."""
 
 GROUPS_AT_ONCE = 25
-BRACKET = ("earlier_offset", "high_watermark", "last_stable_offset", "ends_at")
+BRACKET = ("earlier_offset", "high_watermark", "last_stable_offset", "ends_at", "epoch_end_offset")
 """The columns of a commit that are read around it."""
 
 Commits = dict[str, "Columns | Failure"]
@@ -136,6 +137,7 @@ class _Reading:
         self.elsewhere: dict[TopicPartition, Placement] = {}
         """Partitions whose row another task reads."""
         self.completed: set[TopicPartition] = set()
+        self.ended: dict[Epoch, int | None] = {}
         self.members = members
         self.wanted = client.options.topics.matcher()
 
@@ -147,7 +149,8 @@ class _Reading:
         for some in _slices(earlier):
             ends = self.ends({p for group in some for p in _partitions(earlier[group])})
             later = read_commits(self.client, {group: coordinators[group] for group in some}, self.wanted)
-            found |= {g: _joined(earlier[g], later[g], ends) for g in some}
+            epoch_ends = self.epoch_ends(later.values())
+            found |= {g: _joined(earlier[g], later[g], ends, epoch_ends) for g in some}
             self.complete(ends)
         yield from commit_columns(earlier | found)
         yield from commit_columns(self.hidden(coordinators))
@@ -164,6 +167,18 @@ class _Reading:
         self.placements.update({p: placements[p] for p in read})
         self.watermarks.update({p: ends[p] for p in read})
         return ends
+
+    def epoch_ends(self, commits: Iterable[Columns | Failure]) -> Mapping[Epoch, int | None]:
+        """Where the leader epochs of commits end; not of those that are the leader's own, which have no end yet."""
+        epochs = {epoch for columns in commits for epoch in _epochs(columns)}
+        placements = self.placed({epoch.partition for epoch in epochs - self.ended.keys()})
+        wanted = [
+            e
+            for e in epochs - self.ended.keys()
+            if (place := placements.get(e.partition)) and 0 <= e.leader_epoch < place.leader_epoch
+        ]
+        self.ended |= read_epoch_ends(self.client, placements, wanted)
+        return self.ended
 
     def placed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Placement]:
         """Where partitions are; those that the cluster does not list are left out."""
@@ -243,7 +258,10 @@ def _slices(commits: Commits) -> Iterator[list[str]]:
 
 
 def _joined(
-    earlier: Columns | Failure, later: Columns | Failure, ends: Mapping[TopicPartition, Read | Failure]
+    earlier: Columns | Failure,
+    later: Columns | Failure,
+    ends: Mapping[TopicPartition, Read | Failure],
+    epoch_ends: Mapping[Epoch, int | None],
 ) -> Columns | Failure:
     """The later commits of a group with the earlier ones and the ends that were read between them.
 
@@ -265,7 +283,18 @@ def _joined(
         "high_watermark": [end.get("high_watermark") for end in read],
         "last_stable_offset": [end.get("last_stable_offset") for end in read],
         "ends_at": [end.get("captured_at") for end in read],
+        "epoch_end_offset": [epoch_ends.get(epoch) for epoch in _epochs(later)],
     }
+
+
+def _epochs(columns: Columns | Failure) -> list[Epoch]:
+    """The leader epoch of each commit, -1 where none is stored."""
+    if isinstance(columns, Failure):
+        return []
+    return [
+        Epoch(p, -1 if epoch is None else epoch)
+        for p, epoch in zip(_partitions(columns), columns["leader_epoch"], strict=True)
+    ]
 
 
 def _ends(answer: Read | Failure | None) -> Read:

@@ -1,0 +1,105 @@
+"""Where the leader epochs that were stored with commits end in their logs (KIP-320).
+
+A consumer stores the epoch of the last record it has read. An unclean election may cut a log off below that and let it
+grow again beyond the commit: the offset looks sound, and yet other records are there now. What tells it is that the
+epoch ends below the commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from kafka.protocol.consumer import OffsetForLeaderEpochRequest
+
+from pipeline.kafka.client import Asked, Failure, KafkaClient, Reply
+from pipeline.kafka.source import known
+from pipeline.kafka.watermarks import Placement, TopicPartition, located
+
+SINCE = 2
+"""The version of OffsetForLeaderEpoch that clients may use: topics need to be describable, no more."""
+
+
+class Epoch(NamedTuple):
+    """A leader epoch of a partition."""
+
+    partition: TopicPartition
+    leader_epoch: int
+
+
+def read_epoch_ends(
+    client: KafkaClient, placements: dict[TopicPartition, Placement], epochs: Iterable[Epoch]
+) -> dict[Epoch, int | None]:
+    """The offset that follows the last record of each epoch; None where the leader does not say.
+
+    The epochs of a partition are asked for by one request each, as an answer names the partition only. `placements`
+    are brought up to date where a partition has moved.
+    """
+
+    def locate(items: Sequence[Epoch]) -> dict[Epoch, int | Failure | None]:
+        places = located(client, placements, list({e.partition for e in items}))
+        return {e: places[e.partition] for e in items}
+
+    def ask(leader: int | None, items: Sequence[Epoch]) -> Asked[Epoch]:
+        if (client.version(OffsetForLeaderEpochRequest, leader) or 0) < SINCE:
+            return [], lambda _: dict.fromkeys(items, Failure("UNSUPPORTED_VERSION"))
+        parts = _one_of_each_partition(items)
+
+        def parse(replies: Sequence[Reply]) -> dict[Epoch, Any]:
+            found: dict[Epoch, Any] = {}
+            for part, (answer, _) in zip(parts, replies, strict=True):
+                ends = _parse(answer)
+                found |= {e: answer if isinstance(answer, Failure) else ends.get(e.partition) for e in part}
+            return found
+
+        return [offset_for_leader_epoch(part, placements) for part in parts], parse
+
+    answers = client.ask_all({e: placements[e.partition].place() for e in epochs}, ask, locate, retries=1)
+    return {e: None if isinstance(a, Failure) else a for e, a in answers.items()}
+
+
+def offset_for_leader_epoch(epochs: Sequence[Epoch], placements: Mapping[TopicPartition, Placement]) -> Any:
+    """OffsetForLeaderEpoch for one epoch of each partition, refused by a broker that does not lead it any more."""
+    topic = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
+    partition = topic.OffsetForLeaderPartition
+    return OffsetForLeaderEpochRequest(
+        replica_id=-1,
+        topics=[
+            topic(
+                topic=name,
+                partitions=[
+                    partition(
+                        partition=e.partition.partition,
+                        current_leader_epoch=placements[e.partition].fence,
+                        leader_epoch=e.leader_epoch,
+                    )
+                    for e in its
+                ],
+            )
+            for name, its in groupby(sorted(epochs), key=lambda e: e.partition.topic)
+        ],
+        min_version=SINCE,
+    )
+
+
+def _parse(answer: Any) -> dict[TopicPartition, int | None]:
+    if isinstance(answer, Failure):
+        return {}
+    return {
+        TopicPartition(t.topic, p.partition): None if p.error_code else known(p.end_offset)
+        for t in answer.topics
+        for p in t.partitions
+    }
+
+
+def _one_of_each_partition(epochs: Sequence[Epoch]) -> list[list[Epoch]]:
+    """The epochs in as few lists as there are epochs of one partition."""
+    lists: list[list[Epoch]] = []
+    of_partition: dict[TopicPartition, int] = {}
+    for epoch in sorted(epochs):
+        number = of_partition[epoch.partition] = of_partition.get(epoch.partition, -1) + 1
+        if number == len(lists):
+            lists.append([])
+        lists[number].append(epoch)
+    return lists

@@ -1,0 +1,70 @@
+"""Commits whose records were cut off the log, as the leader epoch stored with them tells, on a real leader."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
+from kafka.structs import OffsetAndMetadata
+
+from pipeline.kafka.snapshot import SnapshotSource
+from pipeline.local.broker import EmbeddedKafka
+from tests.helpers.kafka import Row, delete_groups, read, reassign
+
+LOG = TopicPartition("ep-log", 0)
+BEFORE, AFTER = 5, 7
+"""Records that the first leader has written, and the second one after it."""
+
+Commits = Mapping[str, tuple[int, int | None]]
+
+
+def commit(admin: Any, group: str, offset: int, leader_epoch: int) -> None:
+    admin.alter_group_offsets(group, {LOG: OffsetAndMetadata(offset, "", leader_epoch)})
+
+
+def append(producer: Any, records: int) -> None:
+    for _ in range(records):
+        producer.send(LOG.topic, b"x", partition=0)
+    producer.flush()
+
+
+@pytest.fixture(scope="module")
+def commits(kafka3: EmbeddedKafka) -> dict[str, Row]:
+    """What is read of each group. A commit beyond the end of its epoch is one whose records are gone."""
+    with KafkaAdminClient(bootstrap_servers=kafka3.bootstrap_servers) as admin:
+        admin.create_topics({LOG.topic: {"assignments": {0: [2]}}})
+        with KafkaProducer(bootstrap_servers=kafka3.bootstrap_servers, enable_idempotence=False) as producer:
+            append(producer, BEFORE)
+            reassign(admin, LOG, [3])
+            append(producer, AFTER)
+        (partition,) = admin.describe_topics([LOG.topic])[0]["partitions"]
+        epoch = partition["leader_epoch"]
+        assert epoch > 0
+        stored: dict[str, tuple[int, int]] = {
+            "ep-within": (BEFORE - 1, 0),
+            "ep-at-its-end": (BEFORE, 0),
+            "ep-cut-off": (BEFORE + 1, 0),
+            "ep-now": (BEFORE + AFTER, epoch),
+            "ep-none": (BEFORE + AFTER, -1),
+        }
+        for group, (offset, leader_epoch) in stored.items():
+            commit(admin, group, offset, leader_epoch)
+        rows = read(SnapshotSource, kafka3.bootstrap_servers, topics_allow="^ep-", groups_allow="^ep-")
+        delete_groups(admin, "ep-")
+    return {row["group_id"]: row for row in rows if row["kind"] == "committed_offsets"}
+
+
+def test_an_epoch_that_has_ended_has_its_end_beside_the_commit(commits: dict[str, Row]) -> None:
+    ends = {group: row["epoch_end_offset"] for group, row in commits.items()}
+    assert ends == {
+        "ep-within": BEFORE,
+        "ep-at-its-end": BEFORE,
+        "ep-cut-off": BEFORE,
+        "ep-now": None,
+        "ep-none": None,
+    }
+
+
+def test_the_bracket_is_read_as_ever(commits: dict[str, Row]) -> None:
+    assert {row["high_watermark"] for row in commits.values()} == {BEFORE + AFTER}
+    assert all(row["earlier_offset"] == row["committed_offset"] and not row["error"] for row in commits.values())
