@@ -196,6 +196,23 @@ def test_log_start_and_what_is_unread_is_looked_up(spark: SparkSession) -> None:
     assert wanted(spark, look(3, 300, 3_500, log_start_offset=60)) == [(1, "t", 0, [60, 250])]
 
 
+def test_while_a_group_and_its_log_move_both_commits_and_the_last_record_before_the_end_are_looked_up(
+    spark: SparkSession,
+) -> None:
+    """The newest timestamp is of a record that came after the end of the log was read."""
+    commits = [(3, "g", "t", 0, 240, 250, 300), (3, "h", "t", 0, 290, 300, 300)]
+    names = "snapshot_id group_id topic partition earlier_offset committed_offset high_watermark"
+    newest = look(3, 300, 3_500, max_timestamp_offset=301)
+    (row,) = wanted_times(
+        rulers_of(spark, [*GROWING[:2], newest]).where("snapshot_id = 3"),
+        frame(spark, WATERMARKS, LOOK, newest),
+        frame(spark, COMMITTED_OFFSETS, names, *commits),
+        most=5,
+        with_tiered=False,
+    ).collect()
+    assert row.rungs == [0, 240, 250, 290, 299]
+
+
 def test_a_tiered_log_is_looked_up_only_if_asked_for(spark: SparkSession) -> None:
     tiered = look(3, 300, 3_500, local_log_start_offset=40)
     assert wanted(spark, tiered) == []

@@ -190,6 +190,24 @@ def test_a_log_that_moves_while_it_is_read_keeps_its_order(kafka: EmbeddedKafka,
     assert read_keys == [size, *[ends] * 6, size, ends]
 
 
+def test_the_newest_record_is_asked_for_again_where_it_was_not_told(
+    kafka: EmbeddedKafka, admin: Any, producer: Any
+) -> None:
+    create_topics(admin, {"wm-missed": 1})
+    write(producer, "wm-missed")
+    asked = []
+
+    def cut(request: Request) -> bool:
+        """Log start, local log start, HW, LSO, log end and HW again are answered; at the newest the broker hangs up."""
+        asked.append(request.api_key)
+        return request.api_key == LIST_OFFSETS and asked.count(LIST_OFFSETS) == 7
+
+    with Proxy(cut) as proxy:
+        row = watermarks(kafka, "wm-missed", proxy_url=proxy.url)[0]
+    assert [row[name] for name in REST] == [HOUR_AGO_MS, 0, *(row[name] for name in REST[2:4]), "delete", "CreateTime"]
+    assert row["error"] is None
+
+
 def test_a_denied_topic_is_never_asked_for(kafka: EmbeddedKafka, admin: Any) -> None:
     create_topics(admin, {"wm-wanted": 1, "wm-unwanted": 1})
     with Proxy() as proxy:

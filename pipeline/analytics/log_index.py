@@ -72,8 +72,9 @@ def wanted_times(
 ) -> DataFrame:
     """Where look-ups by time would tell more: leader, topic, partition, ruler, rungs (offsets whose times are wanted).
 
-    Wanted are log start and the offsets with something unread, of one snapshot, and the last records before the ends
-    that these were compared with: where the log moved on, the newest timestamp that is known is not theirs. At most
+    Wanted are log start and the offsets with something unread, of one snapshot, both those that were committed before
+    the ends of the logs were read and after it, and the last records before these ends: where the log moved on, the
+    newest timestamp that is known is not theirs. At most
     `most` partitions of a leader are searched, those with the widest brackets. A partition with a tier of remote
     storage is left out unless asked for: an old record would be fetched from there; so is one whose newest timestamp
     is from the future, as that record is the answer to any look-up.
@@ -82,7 +83,9 @@ def wanted_times(
         committed_offsets.where(F.col("committed_offset").isNotNull())
         .groupBy(*PARTITION)
         .agg(
-            F.sort_array(F.collect_set("committed_offset")).alias("committed"),
+            F.sort_array(F.array_union(F.collect_set("committed_offset"), F.collect_set("earlier_offset"))).alias(
+                "committed"
+            ),
             F.collect_set("high_watermark").alias("ends"),
         )
     )
@@ -90,13 +93,17 @@ def wanted_times(
     is_blind = F.coalesce(F.col("max_timestamp_ms") > F.unix_millis("captured_at") + FUTURE_MS, F.lit(False))
     can_tell = F.col("error").isNull() & F.col("leader").isNotNull() & ~is_blind
     seen = watermarks.where(can_tell & (is_local | F.lit(with_tiered)))
-    ends = seen.select(*PARTITION, "leader", "log_start_offset", "high_watermark", "log_end_offset")
+    # The newest timestamp is read after the log's end: its record may have come in between.
+    newest_end = F.greatest("log_end_offset", F.col("max_timestamp_offset") + 1)
+    ends = seen.select(
+        *PARTITION, "leader", "log_start_offset", "high_watermark", "log_end_offset", newest_end.alias("newest_end")
+    )
     in_log = F.filter(
         "committed", lambda offset: (offset >= F.col("log_start_offset")) & (offset < F.col("high_watermark"))
     )
     ends_read = F.array_union("ends", F.array("high_watermark"))
     last_read = F.transform(
-        F.filter(ends_read, lambda end: (end < F.col("log_end_offset")) & (F.size(in_log) > 0)),
+        F.filter(ends_read, lambda end: (end < F.col("newest_end")) & (F.size(in_log) > 0)),
         lambda end: end - 1,
     )
     first = F.when(F.col("log_start_offset") < F.col("high_watermark"), F.array("log_start_offset"))

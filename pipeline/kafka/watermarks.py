@@ -265,6 +265,9 @@ def read_rest(
     epochs = {p: placements[p].fence for p in sorted(rows)}
     unreplicated = {p: epoch for p, epoch in epochs.items() if not _is_replicated(rows[p])}
 
+    def locate(partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int | Failure | None]:
+        return {p: placements[p].place() for p in partitions}
+
     def ask(leader: int | None, partitions: Sequence[TopicPartition]) -> Asked[TopicPartition]:
         its = {p: epochs[p] for p in sorted(partitions)}
         behind = {p: epoch for p, epoch in its.items() if p in unreplicated}
@@ -280,14 +283,18 @@ def read_rest(
             newest = parse_offsets(answers.get("newest"))
             after = parse_offsets(answers.get("high_watermark_after"))
             configs = parse_configs(answers["configs"])
-            return {
-                p: _newest(newest.get(p)) | _still_later(after.get(p)) | configs.get(p.topic, {}) for p in partitions
-            }
+            found: dict[TopicPartition, Any] = {}
+            for p in partitions:
+                more = _newest(newest.get(p)) | _still_later(after.get(p)) | configs.get(p.topic, {})
+                is_missed = "newest" in asked and more["max_timestamp_offset"] is None and _has_records(rows[p])
+                found[p] = Failure("OFFSET_NOT_AVAILABLE", partial=more) if is_missed else more
+            return found
 
         return [*asked.values()], parse
 
-    found = client.ask_all({p: placements[p].place() for p in rows}, ask, dict.fromkeys)
-    return {p: {} if isinstance(more, Failure) else more for p, more in found.items()}
+    # While a log is appended to, a leader may find no record with the newest timestamp: it is asked again.
+    found = client.ask_all({p: placements[p].place() for p in rows}, ask, locate, retries=2)
+    return {p: (more.partial or {}) if isinstance(more, Failure) else more for p, more in found.items()}
 
 
 def _requests(
@@ -361,6 +368,10 @@ def _in_order(row: Read) -> Read:
 def _is_replicated(row: Read) -> bool:
     end, high = row.get("log_end_offset"), row.get("high_watermark_after")
     return end is None or high is None or high >= end
+
+
+def _has_records(row: Read) -> bool:
+    return bool(row["log_start_offset"] < row["high_watermark"])
 
 
 def _still_later(row: Any) -> Read:
