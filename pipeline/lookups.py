@@ -18,8 +18,8 @@ from pipeline.index import Index
 from pipeline.kafka.client import KafkaClient
 from pipeline.kafka.lookups import look_up
 from pipeline.kafka.options import SourceOptions
+from pipeline.kafka.partitions import TopicPartition
 from pipeline.kafka.source import REQUEST_COLUMNS
-from pipeline.kafka.watermarks import TopicPartition
 from pipeline.lake import Lake
 from pipeline.tables import COMMITTED_OFFSETS, LOG_SAMPLES, WATERMARKS
 

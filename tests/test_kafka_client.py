@@ -17,8 +17,10 @@ from kafka.protocol.consumer import ListOffsetsRequest, OffsetFetchRequest
 from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 
 from pipeline.errors import ClusterError
-from pipeline.kafka.client import Asked, Failure, KafkaClient, error_name, in_chunks
+from pipeline.kafka.client import Asked, KafkaClient, in_chunks
 from pipeline.kafka.committed_offsets import CommittedOffsetsSource
+from pipeline.kafka.connections import address
+from pipeline.kafka.failures import Failure, error_name
 from pipeline.kafka.group_members import GroupMembersSource
 from pipeline.kafka.watermarks import WatermarksSource
 from pipeline.local.broker import EmbeddedKafka
@@ -234,6 +236,12 @@ def test_a_frozen_leader_costs_its_own_partitions_only(kafka3: EmbeddedKafka, ad
     with frozen(kafka3, 2), at_most(6):
         rows = by_partition(planned.rows())
     assert rows == {0: (1, 0, None), 1: (2, None, "REQUEST_TIMED_OUT"), 2: (3, 0, None)}
+
+
+def test_an_ipv6_address_is_told_from_its_port_by_brackets() -> None:
+    """As advertised listeners have them: without brackets the last group of the address would be the port."""
+    assert address("::1", 9092) == "[::1]:9092"
+    assert address("kafka-1", 9092) == "kafka-1:9092"
 
 
 # --- a broker that throttles

@@ -9,7 +9,7 @@ from pipeline.analytics.ruler import Observation, begun
 from pipeline.analytics.time_search import TimeSearch
 from pipeline.kafka.client import KafkaClient
 from pipeline.kafka.lookups import look_up
-from pipeline.kafka.watermarks import TopicPartition
+from pipeline.kafka.partitions import TopicPartition
 from pipeline.local.broker import EmbeddedKafka
 from pipeline.local.topics import create_topics
 from tests.helpers.kafka import leaders_of, parsed

@@ -19,7 +19,8 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import IntegerType, MapType, StringType, StructField, StructType
 
 from pipeline.errors import ClusterError
-from pipeline.kafka.client import Failure, KafkaClient
+from pipeline.kafka.client import KafkaClient
+from pipeline.kafka.failures import Failure
 from pipeline.kafka.group_members import ConsumerGroupDescribeRequest
 from pipeline.kafka.source import Chunk, Columns, KafkaReader, KafkaSource
 

@@ -1,334 +1,24 @@
-"""The one user of kafka-python's inner API: raw requests to chosen brokers, with limits on every wait.
-
-kafka-python's admin client loses a whole batch at the first error in it, keeps stale coordinators and waits without an
-overall limit. Its connection manager has none of this, so requests are sent through that, and errors stay with their
-items. `tests/test_kafka_client.py` is the contract that a new kafka-python must pass.
-"""
+"""Asks brokers for items, each at the broker that serves it, in rounds over all of them at once."""
 
 from __future__ import annotations
 
-import logging
-import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from functools import partial
 from itertools import islice
-from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, TypeVar
 
-import kafka.errors as kafka_errors
-from kafka.future import Future
-from kafka.net.manager import KafkaConnectionManager
-from kafka.net.selector import NetworkSelector
 from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest
 
-from pipeline.errors import ClusterError
-from pipeline.kafka.options import SourceOptions
-from pipeline.kafka.probe import first_answering
+from pipeline.kafka.connections import CLIENT_ID, Connections, Reply
+from pipeline.kafka.failures import Failure, error_name
 
 Item = TypeVar("Item")
-Call = tuple[int | None, Any]
-"""A broker id (None = any broker) and the request for it."""
-
-
-class Reply(NamedTuple):
-    """A broker's answer, or the Failure in its place, and when it arrived."""
-
-    answer: Any
-    arrived_at: datetime
-
-
 Asked = tuple[Sequence[Any], Callable[[Sequence[Reply]], Mapping[Item, Any]]]
 """The requests for some items of one broker, and what makes an answer or a Failure for each item of the replies."""
 Ask = Callable[[int | None, Sequence[Item]], Asked[Item]]
 
-_RENAMED = {
-    -1: "UNKNOWN_SERVER_ERROR",
-    6: "NOT_LEADER_OR_FOLLOWER",
-    10: "MESSAGE_TOO_LARGE",
-    17: "INVALID_TOPIC_EXCEPTION",
-    39: "INVALID_REPLICA_ASSIGNMENT",
-    128: "INVALID_REGULAR_EXPRESSION",
-    129: "REBOOTSTRAP_REQUIRED",
-    130: "STREAMS_INVALID_TOPOLOGY",
-    131: "STREAMS_INVALID_TOPOLOGY_EPOCH",
-    132: "STREAMS_TOPOLOGY_FENCED",
-    133: "SHARE_SESSION_LIMIT_REACHED",
-}
-"""Error codes whose name in kafka-python is not the one in Kafka 4.3's `Errors` enum."""
 
-_MOVED_OR_BUSY = {
-    "COORDINATOR_LOAD_IN_PROGRESS",
-    "COORDINATOR_NOT_AVAILABLE",
-    "FENCED_LEADER_EPOCH",
-    "KAFKA_STORAGE_ERROR",
-    "LEADER_NOT_AVAILABLE",
-    "NETWORK_EXCEPTION",
-    "NOT_COORDINATOR",
-    "NOT_LEADER_OR_FOLLOWER",
-    "OFFSET_NOT_AVAILABLE",
-    "REPLICA_NOT_AVAILABLE",
-    "REQUEST_TIMED_OUT",
-    "UNKNOWN_LEADER_EPOCH",
-    "UNKNOWN_TOPIC_OR_PARTITION",
-    "UNSTABLE_OFFSET_COMMIT",
-}
-
-_REFUSALS = (
-    kafka_errors.IllegalSaslStateError,
-    kafka_errors.KafkaConnectionError,
-    kafka_errors.SaslAuthenticationFailedError,
-    kafka_errors.UnsupportedSaslMechanismError,
-)
-
-# At DEBUG, kafka-python logs every request in full: SASL's hold the password.
-logging.getLogger("kafka").setLevel(logging.INFO)
-
-CLIENT_ID = "laglake"
-MAX_BACKOFF_S = 5.0
-RECEIVE_MAX_BYTES = 512 * 1024 * 1024
-
-
-@dataclass(frozen=True)
-class Failure:
-    """Why an item could not be read: Kafka's error name. Final where a broker has said that there is no such thing.
-
-    `partial` is the answer where the broker sent one beside the error.
-    """
-
-    error: str
-    is_final: bool = False
-    partial: Any = field(default=None, compare=False, repr=False)
-
-    @property
-    def is_retriable(self) -> bool:
-        """The item may be answered when asked again, or elsewhere."""
-        return self.error in _MOVED_OR_BUSY and not self.is_final
-
-
-def error_name(code: int) -> str | None:
-    """Kafka's name of an error code, None for 0."""
-    if code == 0:
-        return None
-    if code in _RENAMED:
-        return _RENAMED[code]
-    error = kafka_errors.for_code(code)
-    return error.message if error.message != "UNKNOWN" else f"UNKNOWN_ERROR_{code}"
-
-
-def failure_of(error: BaseException) -> Failure:
-    """The failure that stands for an exception of kafka-python."""
-    if isinstance(error, _Unreachable):
-        return error.failure
-    if isinstance(error, kafka_errors.KafkaTimeoutError | kafka_errors.RequestTimedOutError):
-        return Failure("REQUEST_TIMED_OUT")
-    if isinstance(error, kafka_errors.IncompatibleBrokerVersion):
-        return Failure("UNSUPPORTED_VERSION")
-    if isinstance(error, kafka_errors.BrokerResponseError) and error.errno:
-        return Failure(error_name(error.errno) or "UNKNOWN_SERVER_ERROR")
-    return Failure("NETWORK_EXCEPTION")
-
-
-class _PatientManager(KafkaConnectionManager):  # type: ignore[misc]
-    """Lets requests wait for a broker that throttles us; kafka-python refuses to send them (NodeNotReadyError).
-
-    Each connection finds out what its own broker supports: during a rolling upgrade brokers differ.
-    """
-
-    def __init__(self, net: Any, **configs: Any) -> None:
-        super().__init__(net, **configs)
-        self.broker_version_data: Any
-        self.unreachable: dict[int, Failure] = {}
-
-    def get_connection(self, node_id: Any, *args: Any, **options: Any) -> Any:
-        """A new connection, or the one there is."""
-        configured = self.config["api_version"] is not None
-        of_bootstrap, self.broker_version_data = self.broker_version_data, None
-        try:
-            if configured:
-                self.broker_version_data = of_bootstrap
-            return super().get_connection(node_id, *args, **options)
-        finally:
-            self.broker_version_data = of_bootstrap
-
-    def versions_of(self, node_id: Any) -> Any:
-        """What a broker supports: of its connection, where there is one, else of the bootstrap server."""
-        connection = self._conns.get(node_id)
-        own = connection.broker_version_data if connection is not None else None
-        return own or self.broker_version_data
-
-    def send(self, request: Any, node_id: Any = None, request_timeout_ms: float | None = None) -> Any:
-        """A Future of the answer."""
-        node_id = self.least_loaded_node() if node_id is None else node_id
-        connection = self._conns.get(node_id)
-        if connection is not None and connection.connected and connection.paused:
-            timeout_at = connection._timeout_at(timeout_ms=request_timeout_ms)  # noqa: SLF001
-            return connection._send_request(request, timeout_at=timeout_at)  # noqa: SLF001 - send_request refuses
-        return super().send(request, node_id, request_timeout_ms)
-
-    def least_loaded_node(self) -> Any:
-        """A broker that is connected or can be; one that throttles us if there is no other."""
-        node_id = super().least_loaded_node()
-        if node_id in self.unreachable:
-            node_id = next((b.node_id for b in self.cluster.brokers() if b.node_id not in self.unreachable), None)
-        if node_id is None:
-            node_id = next((b.node_id for b in self.cluster.brokers() if b.node_id in self._conns), None)
-        return node_id
-
-
-class KafkaClient:
-    """Connections to one cluster, made for one task and closed with it. Not to be pickled.
-
-    `requests` counts what was sent, by broker id. Raises ClusterError where no bootstrap server answers as Kafka.
-    """
-
-    def __init__(self, options: SourceOptions, prefer: Sequence[str] = ()) -> None:
-        self.options = options
-        self.requests: Counter[int] = Counter()
-        self._deadline = time.monotonic() + options.task_timeout_ms / 1000
-        servers = list(dict.fromkeys([*prefer, *options.bootstrap_servers]))
-        if "proxy_url" not in options.client:  # else only the proxy can tell
-            servers = [first_answering(servers, options)]
-        configs = {
-            "client_id": CLIENT_ID,
-            "request_timeout_ms": options.request_timeout_ms,
-            "socket_connection_setup_timeout_ms": options.connect_timeout_ms,
-            "socket_connection_setup_timeout_max_ms": options.connect_timeout_ms,
-            "receive_message_max_bytes": RECEIVE_MAX_BYTES,
-            # What is beyond the limit (5) when a connection is made would never be sent.
-            "max_in_flight_requests_per_connection": 1_000_000,
-            **options.client,
-            "bootstrap_servers": servers,
-        }
-        self._net = NetworkSelector(client_id=configs["client_id"])
-        self._manager = _PatientManager(self._net, **configs)
-        self._net.start()
-        try:
-            self._bootstrap(servers)
-        except BaseException:
-            self.close()
-            raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close all connections and end the IO thread."""
-        self._manager.call_soon(self._manager.close)
-        self._net.stop(timeout_ms=1000)
-        self._net.close()
-
-    def _bootstrap(self, servers: Sequence[str]) -> None:
-        """Connect and learn who the brokers are. Raises ClusterError with the reason why that cannot be."""
-        # kafka-python's own bootstrap tries again until its time is up, and then says only that.
-        reasons: dict[str, str] = {}
-        for attempt in range(max(2, len(servers))):
-            number = attempt % len(servers)
-            failure = self._manager.run(self._connect, f"bootstrap-{number}")
-            if failure is None:
-                return
-            reasons.setdefault(servers[number], _reason(failure, self.options))
-            if not getattr(failure, "retriable", False):
-                break
-            self._back_off(attempt + 1)
-        raise ClusterError("; ".join(f"{server} {reason}" for server, reason in reasons.items()))
-
-    async def _connect(self, node: str) -> Exception | None:
-        try:
-            await self._manager.get_connection(node, self.options.connect_timeout_ms, refresh_metadata_on_err=False)
-            await self._manager.cluster.refresh_metadata(node)
-            await self._manager.bootstrap_async(self.options.connect_timeout_ms)
-        except Exception as exc:  # noqa: BLE001 - each is a reason why the cluster cannot be used
-            return exc
-        return None
-
-    def brokers(self) -> dict[int, str]:
-        """The live brokers of the cluster: id → host:port as advertised."""
-        return {b.node_id: _address(b.host, b.port) for b in self._manager.cluster.brokers()}
-
-    def unreachable(self) -> frozenset[int]:
-        """The brokers that no connection could be made to. They are not tried again."""
-        return frozenset(self._manager.unreachable)
-
-    def cluster_id(self) -> str | None:
-        """Kafka's id of the cluster, None before 0.10.1."""
-        cluster_id: str | None = self._manager.cluster.cluster_id
-        return cluster_id
-
-    def give_up(self, brokers: Iterable[int]) -> None:
-        """Do not try to connect to these brokers: another client of this snapshot could not."""
-        self._manager.unreachable.update(dict.fromkeys(brokers, Failure("REQUEST_TIMED_OUT")))
-
-    def version(self, request: Any, broker: int | None = None) -> int | None:
-        """Highest version of an API that both sides have, None where the broker lacks it.
-
-        Of a broker that is not connected, and of no broker in particular, it is the bootstrap server's version.
-        """
-        try:
-            version: int = self._manager.versions_of(broker).api_version(request)
-        except kafka_errors.IncompatibleBrokerVersion:
-            return None
-        return version
-
-    def supported(self, broker: int | None) -> dict[int, int] | None:
-        """The APIs of a broker: key → highest version; None where they are not known, or configured."""
-        versions = self._manager.versions_of(broker)
-        return (
-            None
-            if versions is None or "api_version" in self.options.client
-            else {key: highest for key, (_, highest) in versions.api_versions.items()}
-        )
-
-    def exchange(self, calls: Sequence[Call]) -> list[Any]:
-        """Send all requests at once, then take all answers, in order; what failed is a Failure instead.
-
-        A broker answers the requests of one connection one after the other, so their order is the order of reading.
-        """
-        return [reply.answer for reply in self._replies(calls)]
-
-    def _replies(self, calls: Sequence[Call]) -> list[Reply]:
-        replies: list[Reply] = self._manager.run(self._exchange, calls)
-        return replies
-
-    def connect(self, brokers: Iterable[int | None]) -> None:
-        """Connect to all of the brokers at once. One that lets `connect_timeout_ms` pass is not tried again."""
-        self._manager.run(self._connect_all, [b for b in dict.fromkeys(brokers) if b is not None])
-
-    def _connect_any(self) -> None:
-        """Connect to a broker that answers, so that a request to any broker does not wait for one that does not."""
-        for _ in self.brokers():
-            broker = self._manager.least_loaded_node()
-            self.connect([broker])
-            if broker not in self._manager.unreachable:
-                return
-
-    async def _connect_all(self, brokers: Sequence[int]) -> None:
-        deadline = time.monotonic() + min(self.options.connect_timeout_ms, max(0.0, self._timeout_ms())) / 1000
-        for broker in brokers:
-            if broker not in self._manager.unreachable:
-                with suppress(kafka_errors.KafkaError):  # what it is, the request will say
-                    self._manager.get_connection(broker)
-        for broker in brokers:
-            connection = self._manager._conns.get(broker)  # noqa: SLF001
-            if connection is None or connection.connected or broker in self._manager.unreachable:
-                continue
-            remaining_ms = max(0.0, deadline - time.monotonic()) * 1000
-            try:
-                await self._manager.wait_for(connection.init_future, remaining_ms)
-            except Exception as exc:  # noqa: BLE001 - the broker cannot be asked, the others can
-                if time.monotonic() >= deadline:
-                    self._manager.unreachable[broker] = failure_of(exc)
+class KafkaClient(Connections):
+    """Asks for items, and again where an item has moved or its broker is busy. What fails stays with its item."""
 
     def api_versions(self, brokers: Iterable[int]) -> dict[int, dict[int, int] | Failure]:
         """What each broker supports: API key → highest version, or the Failure that kept it from answering."""
@@ -337,41 +27,6 @@ class KafkaClient:
             broker: a if isinstance(a, Failure) else {api.api_key: api.max_version for api in a.api_keys}
             for broker, a in self.ask_each(brokers, lambda: request).items()
         }
-
-    async def _exchange(self, calls: Sequence[Call]) -> list[Reply]:
-        timeout_ms = self._timeout_ms()
-        deadline = time.monotonic() + timeout_ms / 1000
-        arrivals: list[datetime | None] = [None] * len(calls)
-        futures = [self._send(broker, request, timeout_ms) for broker, request in calls]
-        for number, future in enumerate(futures):
-            future.add_callback(partial(_note_arrival, arrivals, number))
-        replies: list[Reply] = []
-        for number, future in enumerate(futures):
-            # What waits for a new connection has no time limit of its own.
-            remaining_ms = max(0.0, deadline - time.monotonic()) * 1000
-            try:
-                answer = await self._manager.wait_for(future, remaining_ms)
-            except Exception as exc:  # noqa: BLE001 - whatever it was, the other answers stay
-                answer = failure_of(exc)
-            replies.append(Reply(answer, arrivals[number] or datetime.now(UTC)))
-        return replies
-
-    def _send(self, broker: int | None, request: Any, timeout_ms: float) -> Any:
-        node = self._manager.least_loaded_node() if broker is None else broker
-        if node is None or timeout_ms <= 0:
-            return Future().failure(kafka_errors.KafkaTimeoutError())
-        if node in self._manager.unreachable:
-            return Future().failure(_Unreachable(self._manager.unreachable[node]))
-        self.requests[node] += 1
-        try:
-            return self._manager.send(request, node, request_timeout_ms=timeout_ms)
-        except kafka_errors.KafkaError as exc:  # an unknown broker id, a failed authentication
-            self._manager.cluster.request_update()  # the broker may have joined after us
-            return Future().failure(exc)
-
-    def _timeout_ms(self) -> float:
-        remaining_ms = (self._deadline - time.monotonic()) * 1000
-        return min(float(self.options.request_timeout_ms), remaining_ms)
 
     def ask_any(self, request: Any) -> Any:
         """Ask any broker, another one where that fails. Returns the answer or the last Failure."""
@@ -407,12 +62,12 @@ class KafkaClient:
         places: Mapping[Item, int | Failure | None] = items
         for attempt in range((self.options.retries if retries is None else retries) + 1):
             if attempt:
-                self._back_off(attempt)
+                self.back_off(attempt)
                 located = locate(list(places))
                 places = {i: p for i, p in located.items() if not self._gave_up(answers[i], places[i], p)}
             answers |= self._ask_round(places, ask)
             places = {i: p for i, p in places.items() if _is_retriable(answers[i])}
-            if not places or self._timeout_ms() <= 0:
+            if not places or self.timeout_ms() <= 0:
                 break
         return answers
 
@@ -427,19 +82,15 @@ class KafkaClient:
             if not isinstance(place, Failure):
                 by_broker.setdefault(place, []).append(item)
         if None in by_broker:
-            self._connect_any()
+            self.connect_any()
         self.connect(by_broker)  # what to ask depends on the version that a broker supports
         asked = {broker: ask(broker, its) for broker, its in by_broker.items()}
-        replies = iter(self._replies([(b, request) for b, (requests, _) in asked.items() for request in requests]))
+        replies = iter(self.replies([(b, request) for b, (requests, _) in asked.items() for request in requests]))
         for broker, (requests, parse) in asked.items():
             found = parse(list(islice(replies, len(requests))))
             # A broker may leave an item out of its answer: that is the item's failure alone.
             answers |= {i: found.get(i, Failure("UNKNOWN_SERVER_ERROR")) for i in by_broker[broker]}
         return answers
-
-    def _back_off(self, attempt: int) -> None:
-        pause = self.options.retry_backoff_ms / 1000 * 2 ** (attempt - 1)
-        time.sleep(max(0.0, min(pause, MAX_BACKOFF_S, self._timeout_ms() / 1000)))
 
     def metadata(self, topics: Sequence[str] | None) -> Any:
         """MetadataResponse for some topics or all (None), or a Failure."""
@@ -461,24 +112,10 @@ class KafkaClient:
         return answer if isinstance(answer, Failure) else _place(answer.error_code, answer.node_id)
 
 
-class _Unreachable(Exception):  # noqa: N818 - carries a Failure through a Future
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.error)
-        self.failure = failure
-
-
-def _note_arrival(arrivals: list[datetime | None], number: int, _: Any) -> None:
-    arrivals[number] = datetime.now(UTC)
-
-
 def _without_error(answer: Any) -> Any:
     if isinstance(answer, Failure) or not answer.error_code:
         return answer
     return Failure(error_name(answer.error_code) or "", partial=answer)
-
-
-def _address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _place(error_code: int, broker: int) -> int | Failure:
@@ -488,22 +125,6 @@ def _place(error_code: int, broker: int) -> int | Failure:
 
 def _is_retriable(answer: object) -> bool:
     return isinstance(answer, Failure) and answer.is_retriable
-
-
-def _reason(error: Exception, options: SourceOptions) -> str:
-    """Why a Kafka listener cannot be used, in words. Not the error's own: they may hold a URL with a password."""
-    if "CERTIFICATE_VERIFY_FAILED" in str(error):
-        return "shows a TLS certificate that is not trusted: check ssl_cafile, and that it names this host"
-    if isinstance(error, _REFUSALS):
-        # A broker says why it refuses and hangs up; where both arrive at once, kafka-python sees only the latter.
-        if options.client.get("security_protocol", "").startswith("SASL"):
-            return "does not authenticate us: check security_protocol and the SASL user, password and mechanism"
-        if "proxy_url" in options.client:
-            return "cannot be reached through the proxy, or closes the connection: check security_protocol"
-        return "closes the connection: check security_protocol"
-    if isinstance(error, FileNotFoundError):
-        return "cannot be used: a file that an ssl_ option names does not exist"
-    return f"answers, but cannot be used: {type(error).__name__}"
 
 
 def in_chunks(items: Iterable[Item], size: int) -> Iterable[list[Item]]:

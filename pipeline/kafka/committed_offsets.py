@@ -10,7 +10,9 @@ from typing import Any
 from kafka.protocol.consumer import OffsetFetchRequest
 
 from pipeline.errors import ClusterError
-from pipeline.kafka.client import Asked, Failure, KafkaClient, Reply, error_name, in_chunks
+from pipeline.kafka.client import Asked, KafkaClient, in_chunks
+from pipeline.kafka.connections import Reply
+from pipeline.kafka.failures import Failure, error_name
 from pipeline.kafka.groups import ListedGroup, Unlisted, chunks_by_coordinator
 from pipeline.kafka.source import UNREACHABLE, Chunk, Columns, KafkaReader, KafkaSource, known, now
 from pipeline.tables import COMMITTED_OFFSETS

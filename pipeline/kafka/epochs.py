@@ -13,9 +13,11 @@ from typing import Any, NamedTuple
 
 from kafka.protocol.consumer import OffsetForLeaderEpochRequest
 
-from pipeline.kafka.client import Asked, Failure, KafkaClient, Reply
+from pipeline.kafka.client import Asked, KafkaClient
+from pipeline.kafka.connections import Reply
+from pipeline.kafka.failures import Failure
+from pipeline.kafka.partitions import Placement, TopicPartition, located
 from pipeline.kafka.source import known
-from pipeline.kafka.watermarks import Placement, TopicPartition, located
 
 SINCE = 2
 """The version of OffsetForLeaderEpoch that clients may use: topics need to be describable, no more."""

@@ -16,7 +16,9 @@ from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.consumer import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 from pipeline.errors import ClusterError
-from pipeline.kafka.client import Asked, Failure, KafkaClient, Reply, error_name
+from pipeline.kafka.client import Asked, KafkaClient
+from pipeline.kafka.connections import Reply
+from pipeline.kafka.failures import Failure, error_name
 from pipeline.kafka.groups import ListedGroup, Unlisted, chunks_by_coordinator
 from pipeline.kafka.source import UNREACHABLE, Chunk, Columns, KafkaReader, KafkaSource, now
 from pipeline.tables import GROUP_MEMBERS

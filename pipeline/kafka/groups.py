@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 from kafka.protocol.admin import ListGroupsRequest
 
-from pipeline.kafka.client import Failure, KafkaClient, in_chunks
+from pipeline.kafka.client import KafkaClient, in_chunks
+from pipeline.kafka.failures import Failure
 from pipeline.kafka.source import Chunk
 
 OFFSETS_TOPIC = "__consumer_offsets"

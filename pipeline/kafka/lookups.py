@@ -12,8 +12,10 @@ from typing import Any
 from kafka.protocol.consumer import ListOffsetsRequest
 
 from pipeline.analytics.time_search import Ask, TimeSearch
-from pipeline.kafka.client import Failure, KafkaClient, in_chunks
-from pipeline.kafka.watermarks import CONSUMER, READ_UNCOMMITTED, TopicPartition, parse_offsets
+from pipeline.kafka.client import KafkaClient, in_chunks
+from pipeline.kafka.failures import Failure
+from pipeline.kafka.log_ends import CONSUMER, READ_UNCOMMITTED, parse_offsets
+from pipeline.kafka.partitions import TopicPartition
 
 PARTITIONS_PER_REQUEST = 100
 MOST_ROUNDS = 60

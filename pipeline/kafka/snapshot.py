@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pipeline.errors import ClusterError
-from pipeline.kafka.client import Failure, KafkaClient, in_chunks
+from pipeline.kafka.client import KafkaClient, in_chunks
 from pipeline.kafka.committed_offsets import (
     SOURCE,
     Partitions,
@@ -25,22 +25,12 @@ from pipeline.kafka.committed_offsets import (
     unread_commits,
 )
 from pipeline.kafka.epochs import Epoch, read_epoch_ends
+from pipeline.kafka.failures import Failure
 from pipeline.kafka.group_members import Row, member_columns, read_members
 from pipeline.kafka.groups import ListedGroup, list_groups
+from pipeline.kafka.partitions import Placement, TopicPartition, all_placements, by_topic, located
 from pipeline.kafka.source import UNREACHABLE, Chunk, Columns, KafkaReader, KafkaSource, now
-from pipeline.kafka.watermarks import (
-    PARTITIONS_AT_ONCE,
-    Placement,
-    Read,
-    TopicPartition,
-    all_placements,
-    by_topic,
-    located,
-    read_ends,
-    read_partitions,
-    watermark_columns,
-    with_rest,
-)
+from pipeline.kafka.watermarks import PARTITIONS_AT_ONCE, Read, read_ends, read_partitions, watermark_columns, with_rest
 from pipeline.tables import BRONZE, COMMITTED_OFFSETS, GROUP_MEMBERS, WATERMARKS
 
 KIND = "kind"

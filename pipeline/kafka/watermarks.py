@@ -8,216 +8,40 @@ not below it proves that all is replicated.
 
 from __future__ import annotations
 
-import base64
-import uuid
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import groupby, islice
-from typing import Any, NamedTuple
+from itertools import islice
+from typing import Any
 
-from kafka.protocol.admin import DescribeConfigsRequest, DescribeLogDirsRequest
 from kafka.protocol.consumer import ListOffsetsRequest
 
 from pipeline.errors import ClusterError
-from pipeline.kafka.client import Asked, Failure, KafkaClient, Reply, error_name, in_chunks
+from pipeline.kafka.client import Asked, KafkaClient, in_chunks
+from pipeline.kafka.connections import Reply
+from pipeline.kafka.failures import Failure, error_name
+from pipeline.kafka.log_ends import (
+    BEYOND,
+    ENDS,
+    NEWEST,
+    STARTS,
+    Question,
+    describe_configs,
+    describe_log_dirs,
+    has_log_end,
+    list_offsets,
+    parse_configs,
+    parse_offsets,
+    parse_sizes,
+)
+from pipeline.kafka.partitions import Placement, TopicPartition, all_placements, by_topic, located
 from pipeline.kafka.source import UNREACHABLE, Chunk, Columns, KafkaReader, KafkaSource, known, now
 from pipeline.tables import WATERMARKS
-
-READ_UNCOMMITTED, READ_COMMITTED = 0, 1
-LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL = -1, -2, -3, -4
-CONSUMER, DEBUGGING_CONSUMER = -1, -2
-"""Replica ids: to the debugging consumer a leader tells its log end offset (ReplicaManager.fetchOffset)."""
-
-REMOTE = "remote://"
-LEADER_AND_ISR = 4
-"""An API between brokers, which Kafka lists while it runs with ZooKeeper."""
-
-_TOPIC_RESOURCE = 2
-_EPOCHS_SINCE = 9
-_CONFIGS = {"cleanup.policy": "cleanup_policy", "message.timestamp.type": "timestamp_type"}
-
 
 PARTITIONS_AT_ONCE = 2_000
 """How many partitions a leader is asked for together: what is read of one of them is then of one moment."""
 
 
-class Question(NamedTuple):
-    """One ListOffsets question: its timestamp, isolation and replica id, and the version that knows it."""
-
-    timestamp: int
-    isolation: int = READ_UNCOMMITTED
-    replica: int = CONSUMER
-    since: int = 1
-
-
-STARTS = {
-    "log_start_offset": Question(EARLIEST),
-    "local_log_start_offset": Question(EARLIEST_LOCAL, since=8),
-}
-ENDS = {
-    "high_watermark": Question(LATEST),
-    "last_stable_offset": Question(LATEST, READ_COMMITTED, since=2),
-}
-BEYOND = {
-    "log_end_offset": Question(LATEST, replica=DEBUGGING_CONSUMER),
-    "high_watermark_after": Question(LATEST),
-}
-# As a consumer one would be answered nothing while the newest record is not replicated yet.
-NEWEST = Question(MAX_TIMESTAMP, replica=DEBUGGING_CONSUMER, since=7)
-
 REQUIRED = ("log_start_offset", "high_watermark")
 """What a row cannot do without. Any other column that a broker refuses is NULL, and the row stays."""
-
-
-class TopicPartition(NamedTuple):
-    """The name of a partition."""
-
-    topic: str
-    partition: int
-
-
-@dataclass(frozen=True)
-class Placement:
-    """Where a partition is, as the metadata says. `fence` is the epoch that a leader is asked by, -1 = none."""
-
-    topic_id: str | None
-    leader: int
-    leader_epoch: int
-    fence: int
-    replicas: tuple[int, ...]
-    isr: tuple[int, ...]
-    error: str | None
-
-    def place(self) -> int | Failure:
-        """The leader's id, or why there is none."""
-        if self.leader >= 0:
-            return self.leader
-        return Failure(self.error or "LEADER_NOT_AVAILABLE")
-
-
-def base64_id(topic_id: Any) -> str | None:
-    """A topic id in Kafka's own form, 22 characters of base64url; None where the broker has none (before 2.8)."""
-    value = topic_id if isinstance(topic_id, uuid.UUID) else uuid.UUID(str(topic_id)) if topic_id else None
-    if value is None or value.int == 0:
-        return None
-    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
-
-
-def parse_metadata(response: Any) -> dict[TopicPartition, Placement]:
-    """The placement of every partition of every readable topic in a MetadataResponse."""
-    # Before version 9 a broker may tell an epoch of before its restart (KAFKA-9212), and be refused by itself.
-    has_epochs = response.API_VERSION >= _EPOCHS_SINCE
-    return {
-        TopicPartition(topic.name, p.partition_index): Placement(
-            base64_id(topic.topic_id),
-            p.leader_id,
-            p.leader_epoch,
-            p.leader_epoch if has_epochs else -1,
-            tuple(p.replica_nodes),
-            tuple(p.isr_nodes),
-            error_name(p.error_code),
-        )
-        for topic in response.topics
-        if topic.error_code == 0
-        for p in topic.partitions
-    }
-
-
-def by_topic(partitions: Sequence[TopicPartition]) -> dict[str, list[int]]:
-    """Partition numbers by topic."""
-    grouped: dict[str, list[int]] = {}
-    for topic, partition in partitions:
-        grouped.setdefault(topic, []).append(partition)
-    return grouped
-
-
-def list_offsets(question: Question, partitions: Mapping[TopicPartition, int]) -> Any:
-    """ListOffsets for one question about many partitions, by the leader epoch that the metadata knows (-1 = none).
-
-    A broker that has another epoch refuses: one that was deposed must not answer for the leader.
-    """
-    topic = ListOffsetsRequest.ListOffsetsTopic
-    partition = topic.ListOffsetsPartition
-    return ListOffsetsRequest(
-        replica_id=question.replica,
-        isolation_level=question.isolation,
-        topics=[
-            topic(
-                name=name,
-                partitions=[
-                    partition(
-                        partition_index=p.partition, current_leader_epoch=partitions[p], timestamp=question.timestamp
-                    )
-                    for p in its
-                ],
-            )
-            for name, its in groupby(partitions, key=lambda p: p.topic)
-        ],
-        min_version=question.since,
-    )
-
-
-def describe_log_dirs(topics: Mapping[str, Sequence[int]]) -> Any:
-    """DescribeLogDirs for many partitions of the broker asked."""
-    topic = DescribeLogDirsRequest.DescribableLogDirTopic
-    return DescribeLogDirsRequest(topics=[topic(topic=name, partitions=list(ps)) for name, ps in topics.items()])
-
-
-def describe_configs(topics: Mapping[str, Sequence[int]]) -> Any:
-    """DescribeConfigs for two settings of many topics."""
-    resource = DescribeConfigsRequest.DescribeConfigsResource
-    return DescribeConfigsRequest(
-        resources=[
-            resource(resource_type=_TOPIC_RESOURCE, resource_name=name, configuration_keys=[*_CONFIGS])
-            for name in topics
-        ]
-    )
-
-
-def parse_offsets(answer: Any) -> dict[TopicPartition, Any]:
-    """ListOffsetsResponse → partition → its row of the response. Empty where there is none."""
-    if answer is None or isinstance(answer, Failure):
-        return {}
-    return {TopicPartition(t.name, p.partition_index): p for t in answer.topics for p in t.partitions}
-
-
-def parse_sizes(answer: Any) -> dict[TopicPartition, int]:
-    """DescribeLogDirsResponse → partition → bytes of its current log. Empty where the broker refuses.
-
-    Redpanda lists a bucket of tiered storage as one directory more, whose sizes are not those of the disk.
-    """
-    if isinstance(answer, Failure):
-        return {}
-    return {
-        TopicPartition(t.name, p.partition_index): p.partition_size
-        for directory in answer.results
-        if not directory.log_dir.startswith(REMOTE)
-        for t in directory.topics
-        for p in t.partitions
-        if not p.is_future_key
-    }
-
-
-def parse_configs(answer: Any) -> dict[str, dict[str, str]]:
-    """DescribeConfigsResponse → topic → column → value. Empty where the broker refuses."""
-    if isinstance(answer, Failure):
-        return {}
-    return {
-        r.resource_name: {_CONFIGS[c.name]: c.value for c in r.configs if c.name in _CONFIGS}
-        for r in answer.results
-        if r.error_code == 0
-    }
-
-
-def has_log_end(versions: Mapping[int, int] | None) -> bool:
-    """Whether a broker of these APIs (key → version) gives the debugging consumer the log end.
-
-    Redpanda answers the high watermark. It has ListOffsets up to version 4, as Kafka 2.1 has; but no Kafka of that age
-    is without the APIs between brokers.
-    """
-    if versions is None:
-        return True
-    return versions.get(ListOffsetsRequest.API_KEY, 0) >= NEWEST.since or LEADER_AND_ISR in versions
 
 
 Read = dict[str, Any]
@@ -395,19 +219,6 @@ def _size(before: int | None, after: int | None) -> dict[str, int | None]:
     return {"log_bytes": after, "log_bytes_error": abs(after - before)}
 
 
-def located(
-    client: KafkaClient, placements: dict[TopicPartition, Placement], partitions: Sequence[TopicPartition]
-) -> dict[TopicPartition, int | Failure | None]:
-    """Where partitions are now: the leader or a Failure. `placements` are brought up to date."""
-    response = client.metadata(sorted({p.topic for p in partitions}))
-    if isinstance(response, Failure):
-        return dict.fromkeys(partitions, response)
-    gone = Failure("UNKNOWN_TOPIC_OR_PARTITION", is_final=True)
-    found = parse_metadata(response)
-    placements.update({p: found[p] for p in partitions if p in found})
-    return {p: found[p].place() if p in found else gone for p in partitions}
-
-
 def read_partitions(
     client: KafkaClient, placements: dict[TopicPartition, Placement]
 ) -> dict[TopicPartition, Read | Failure]:
@@ -423,16 +234,6 @@ def with_rest(
     read = {p: row for p, row in its.items() if not isinstance(row, Failure)}
     rest = read_rest(client, placements, read) if read else {}
     return its | {p: row | rest[p] for p, row in read.items()}
-
-
-def all_placements(client: KafkaClient) -> dict[TopicPartition, Placement]:
-    """Every partition of the topics that the filter selects. Raises ClusterError where the metadata cannot be read."""
-    response = client.metadata(None)
-    if isinstance(response, Failure):
-        raise ClusterError(f"the cluster's metadata cannot be read: {response.error}")
-    placements = parse_metadata(response)
-    topics = set(client.options.topics.select({p.topic for p in placements}))
-    return {p: placement for p, placement in placements.items() if p.topic in topics}
 
 
 class WatermarksReader(KafkaReader):

@@ -1,0 +1,139 @@
+"""What to ask a leader about the logs of its partitions, and what its answers say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from kafka.protocol.admin import DescribeConfigsRequest, DescribeLogDirsRequest
+from kafka.protocol.consumer import ListOffsetsRequest
+
+from pipeline.kafka.failures import Failure
+from pipeline.kafka.partitions import TopicPartition
+
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL = -1, -2, -3, -4
+CONSUMER, DEBUGGING_CONSUMER = -1, -2
+"""Replica ids: to the debugging consumer a leader tells its log end offset (ReplicaManager.fetchOffset)."""
+
+REMOTE = "remote://"
+LEADER_AND_ISR = 4
+"""An API between brokers, which Kafka lists while it runs with ZooKeeper."""
+
+_TOPIC_RESOURCE = 2
+_CONFIGS = {"cleanup.policy": "cleanup_policy", "message.timestamp.type": "timestamp_type"}
+
+
+class Question(NamedTuple):
+    """One ListOffsets question: its timestamp, isolation and replica id, and the version that knows it."""
+
+    timestamp: int
+    isolation: int = READ_UNCOMMITTED
+    replica: int = CONSUMER
+    since: int = 1
+
+
+STARTS = {
+    "log_start_offset": Question(EARLIEST),
+    "local_log_start_offset": Question(EARLIEST_LOCAL, since=8),
+}
+ENDS = {
+    "high_watermark": Question(LATEST),
+    "last_stable_offset": Question(LATEST, READ_COMMITTED, since=2),
+}
+BEYOND = {
+    "log_end_offset": Question(LATEST, replica=DEBUGGING_CONSUMER),
+    "high_watermark_after": Question(LATEST),
+}
+# As a consumer one would be answered nothing while the newest record is not replicated yet.
+NEWEST = Question(MAX_TIMESTAMP, replica=DEBUGGING_CONSUMER, since=7)
+
+
+def list_offsets(question: Question, partitions: Mapping[TopicPartition, int]) -> Any:
+    """ListOffsets for one question about many partitions, by the leader epoch that the metadata knows (-1 = none).
+
+    A broker that has another epoch refuses: one that was deposed must not answer for the leader.
+    """
+    topic = ListOffsetsRequest.ListOffsetsTopic
+    partition = topic.ListOffsetsPartition
+    return ListOffsetsRequest(
+        replica_id=question.replica,
+        isolation_level=question.isolation,
+        topics=[
+            topic(
+                name=name,
+                partitions=[
+                    partition(
+                        partition_index=p.partition, current_leader_epoch=partitions[p], timestamp=question.timestamp
+                    )
+                    for p in its
+                ],
+            )
+            for name, its in groupby(partitions, key=lambda p: p.topic)
+        ],
+        min_version=question.since,
+    )
+
+
+def describe_log_dirs(topics: Mapping[str, Sequence[int]]) -> Any:
+    """DescribeLogDirs for many partitions of the broker asked."""
+    topic = DescribeLogDirsRequest.DescribableLogDirTopic
+    return DescribeLogDirsRequest(topics=[topic(topic=name, partitions=list(ps)) for name, ps in topics.items()])
+
+
+def describe_configs(topics: Mapping[str, Sequence[int]]) -> Any:
+    """DescribeConfigs for two settings of many topics."""
+    resource = DescribeConfigsRequest.DescribeConfigsResource
+    return DescribeConfigsRequest(
+        resources=[
+            resource(resource_type=_TOPIC_RESOURCE, resource_name=name, configuration_keys=[*_CONFIGS])
+            for name in topics
+        ]
+    )
+
+
+def parse_offsets(answer: Any) -> dict[TopicPartition, Any]:
+    """ListOffsetsResponse → partition → its row of the response. Empty where there is none."""
+    if answer is None or isinstance(answer, Failure):
+        return {}
+    return {TopicPartition(t.name, p.partition_index): p for t in answer.topics for p in t.partitions}
+
+
+def parse_sizes(answer: Any) -> dict[TopicPartition, int]:
+    """DescribeLogDirsResponse → partition → bytes of its current log. Empty where the broker refuses.
+
+    Redpanda lists a bucket of tiered storage as one directory more, whose sizes are not those of the disk.
+    """
+    if isinstance(answer, Failure):
+        return {}
+    return {
+        TopicPartition(t.name, p.partition_index): p.partition_size
+        for directory in answer.results
+        if not directory.log_dir.startswith(REMOTE)
+        for t in directory.topics
+        for p in t.partitions
+        if not p.is_future_key
+    }
+
+
+def parse_configs(answer: Any) -> dict[str, dict[str, str]]:
+    """DescribeConfigsResponse → topic → column → value. Empty where the broker refuses."""
+    if isinstance(answer, Failure):
+        return {}
+    return {
+        r.resource_name: {_CONFIGS[c.name]: c.value for c in r.configs if c.name in _CONFIGS}
+        for r in answer.results
+        if r.error_code == 0
+    }
+
+
+def has_log_end(versions: Mapping[int, int] | None) -> bool:
+    """Whether a broker of these APIs (key → version) gives the debugging consumer the log end.
+
+    Redpanda answers the high watermark. It has ListOffsets up to version 4, as Kafka 2.1 has; but no Kafka of that age
+    is without the APIs between brokers.
+    """
+    if versions is None:
+        return True
+    return versions.get(ListOffsetsRequest.API_KEY, 0) >= NEWEST.since or LEADER_AND_ISR in versions

@@ -1,0 +1,100 @@
+"""Partitions, and where they are."""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from pipeline.errors import ClusterError
+from pipeline.kafka.client import KafkaClient
+from pipeline.kafka.failures import Failure, error_name
+
+_EPOCHS_SINCE = 9
+
+
+class TopicPartition(NamedTuple):
+    """The name of a partition."""
+
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a partition is, as the metadata says. `fence` is the epoch that a leader is asked by, -1 = none."""
+
+    topic_id: str | None
+    leader: int
+    leader_epoch: int
+    fence: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    error: str | None
+
+    def place(self) -> int | Failure:
+        """The leader's id, or why there is none."""
+        if self.leader >= 0:
+            return self.leader
+        return Failure(self.error or "LEADER_NOT_AVAILABLE")
+
+
+def base64_id(topic_id: Any) -> str | None:
+    """A topic id in Kafka's own form, 22 characters of base64url; None where the broker has none (before 2.8)."""
+    value = topic_id if isinstance(topic_id, uuid.UUID) else uuid.UUID(str(topic_id)) if topic_id else None
+    if value is None or value.int == 0:
+        return None
+    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
+
+
+def parse_metadata(response: Any) -> dict[TopicPartition, Placement]:
+    """The placement of every partition of every readable topic in a MetadataResponse."""
+    # Before version 9 a broker may tell an epoch of before its restart (KAFKA-9212), and be refused by itself.
+    has_epochs = response.API_VERSION >= _EPOCHS_SINCE
+    return {
+        TopicPartition(topic.name, p.partition_index): Placement(
+            base64_id(topic.topic_id),
+            p.leader_id,
+            p.leader_epoch,
+            p.leader_epoch if has_epochs else -1,
+            tuple(p.replica_nodes),
+            tuple(p.isr_nodes),
+            error_name(p.error_code),
+        )
+        for topic in response.topics
+        if topic.error_code == 0
+        for p in topic.partitions
+    }
+
+
+def by_topic(partitions: Sequence[TopicPartition]) -> dict[str, list[int]]:
+    """Partition numbers by topic."""
+    grouped: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        grouped.setdefault(topic, []).append(partition)
+    return grouped
+
+
+def located(
+    client: KafkaClient, placements: dict[TopicPartition, Placement], partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, int | Failure | None]:
+    """Where partitions are now: the leader or a Failure. `placements` are brought up to date."""
+    response = client.metadata(sorted({p.topic for p in partitions}))
+    if isinstance(response, Failure):
+        return dict.fromkeys(partitions, response)
+    gone = Failure("UNKNOWN_TOPIC_OR_PARTITION", is_final=True)
+    found = parse_metadata(response)
+    placements.update({p: found[p] for p in partitions if p in found})
+    return {p: found[p].place() if p in found else gone for p in partitions}
+
+
+def all_placements(client: KafkaClient) -> dict[TopicPartition, Placement]:
+    """Every partition of the topics that the filter selects. Raises ClusterError where the metadata cannot be read."""
+    response = client.metadata(None)
+    if isinstance(response, Failure):
+        raise ClusterError(f"the cluster's metadata cannot be read: {response.error}")
+    placements = parse_metadata(response)
+    topics = set(client.options.topics.select({p.topic for p in placements}))
+    return {p: placement for p, placement in placements.items() if p.topic in topics}
