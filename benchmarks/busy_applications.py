@@ -26,8 +26,8 @@ from typing import Any, Self
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 TICK_S = 0.02
-LINGER_MS = 50
-"""Batches of a few records: with one of its own for every record three brokers on two cores do nothing else."""
+LINGER_MS = 200
+"""Batches of some records: with one of its own for every record three brokers on two cores do nothing else."""
 COMMIT_EVERY_S = 0.2
 TRANSACTION_TICK_S = 0.2
 END_TIMEOUT_S = 15.0

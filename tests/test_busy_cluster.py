@@ -20,9 +20,11 @@ from pipeline.lake import Lake
 from pipeline.local.broker import EmbeddedKafka
 from pipeline.tables import COMMITTED_OFFSETS, WATERMARKS
 
+pytestmark = pytest.mark.timeout(1_800)
+
 # As busy as a machine of two cores bears beside all else.
-LOAD = Load(orders="busy-orders", ledger="busy-ledger", records_per_s=600, behind_s=5.0, open_s=10.0)
-SNAPSHOTS = 3
+LOAD = Load(orders="busy-orders", ledger="busy-ledger", records_per_s=300, behind_s=5.0, open_s=10.0)
+SNAPSHOTS = 2
 
 
 @dataclass(frozen=True)
