@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from pipeline.analytics.divergence import client_divergence
 from pipeline.analytics.fetchers import fetcher_states
-from pipeline.analytics.findings import SLOW_RESOLVED_AFTER, finding_history, findings
+from pipeline.analytics.findings import finding_history, findings
 from pipeline.analytics.instances import observed, with_instance
 from pipeline.analytics.poll_loops import poll_states
 from pipeline.analytics.problems import problems
@@ -35,7 +35,7 @@ def keep_clients(
     known = lake.read_snapshots(CLIENT_DIVERGENCE, cluster, before[:LOOK_BACK])
     new = F.col("snapshot_id").isin(list(batch))
     told = lake.computed(observed(positions))
-    lag = lake.computed(with_instance(readers, told))
+    lag = lake.computed(with_instance(readers, told).where("instance IS NOT NULL"))
     divergence = lake.computed(client_divergence(told, lag, known, settings).where(new))
     lake.replace(CLIENT_DIVERGENCE, divergence, of_batch)
     states = fetcher_states(told, ends, settings).where(new)
@@ -43,17 +43,16 @@ def keep_clients(
     found = lake.computed(problems(divergence, states, polls, lag.where(new)))
     heard = lake.computed(_heard(lake, cluster, batch, before))
     earlier = lake.computed(_earlier(lake, cluster, batch))
-    history = lake.computed(finding_history(found, heard, earlier))
-    lake.replace(FINDING_HISTORY, history, of_batch)
+    lake.replace(FINDING_HISTORY, finding_history(found, heard, earlier), of_batch)
     # At most a few for each client. A MERGE would read what they are made of once more.
-    rows = findings(history, heard, earlier).collect()
+    rows = findings(lake.read_snapshots(FINDING_HISTORY, cluster, batch), heard, earlier).collect()
     if rows:
         lake.merge(FINDINGS, rows, cluster, IF_NOT_OLDER)
 
 
 def _heard(lake: Lake, cluster: str, batch: Sequence[int], before: Sequence[int]) -> DataFrame:
     """The clients that reported something, by snapshot, also in those before that a problem may have lasted over."""
-    recent = lake.read_snapshots(CLIENT_DIVERGENCE, cluster, [*before[:SLOW_RESOLVED_AFTER], *batch])
+    recent = lake.read_snapshots(CLIENT_DIVERGENCE, cluster, [*before, *batch])
     return recent.select("cluster", "snapshot_id", "client_id").distinct()
 
 

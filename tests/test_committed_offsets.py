@@ -11,6 +11,7 @@ from kafka.admin import ACLOperation, ResourceType
 from pyspark.sql import SparkSession
 
 from pipeline.kafka.committed_offsets import CommittedOffsetsSource
+from pipeline.kafka.snapshot import BRACKET
 from pipeline.local.broker import EmbeddedKafka
 from pipeline.local.topics import create_topics
 from tests.helpers.kafka import (
@@ -73,7 +74,7 @@ def test_a_commit_is_a_row_as_it_was_made(kafka: EmbeddedKafka, admin: Any) -> N
     rows = read(CommittedOffsetsSource, kafka.bootstrap_servers, groups_allow="^co-exact$")
     for row in rows:
         assert before <= row.pop("captured_at") <= datetime.now(UTC)
-    ends = dict.fromkeys(("earlier_offset", "high_watermark", "last_stable_offset", "ends_at"))
+    ends = dict.fromkeys(BRACKET)
     shared = {"group_id": "co-exact", "committed_at": None, "source": "offset_fetch", "error": None, **ends}
     exact = {"topic": "co-a", "partition": 2, "committed_offset": 7, "leader_epoch": 4, "metadata": metadata}
     plain = {"topic": "co-b", "partition": 0, "committed_offset": 0, "leader_epoch": None, "metadata": ""}

@@ -14,9 +14,9 @@ from tests.helpers.recordings import rounds, table, unpacked
 POSITIONS = (
     "cluster string, snapshot_id long, client_id string, fetcher string, topic string, "
     "queue_chunks long, requests_total long, bytes_total long, "
-    "endpoint string, host string, partition int, error string"
+    "endpoint string, host string, partition int, error string, captured_at timestamp"
 )
-PLACE = ("http://app:9404", None, None, None)
+PLACE = ("http://app:9404", None, None, None, None)
 ENDS = "cluster string, snapshot_id long, topic string, high_watermark long"
 # When a topic's thread went to sleep for ever, as the application itself wrote down; that topic, and the others.
 ASLEEP = {

@@ -187,6 +187,7 @@ def test_a_quarantined_row_is_whole_json(lake: Lake) -> None:
         "last_stable_offset": None,
         "ends_at": None,
         "leader_epoch": None,
+        "epoch_end_offset": None,
         "metadata": 'a "quoted"\nline',
         "committed_at": None,
         "source": None,

@@ -152,7 +152,51 @@ def batches(cluster: Cluster) -> None:
         cluster.java(m * MINUTE_MS, "stuck", "batch", "stuck", 0, asked=1, read=50, end=100 * m)
 
 
-CASES: tuple[Callable[[Cluster], None], ...] = (shared, paused, old, grouped, logged, twice_told, batches)
+def half_told(cluster: Cluster) -> None:
+    """A name in two groups: the process of one of them reports that it keeps up, of the other one nothing is known."""
+    for m in range(1, 5):
+        at = m * MINUTE_MS
+        cluster.tell(at, "common", "http://heard:9404/metrics", group_id="heard", reported_lag=0)
+        for group in ("heard", "unheard"):
+            cluster.reader(at, group, "common", 0, end=100_000 * m, host=f"/{group}")
+
+
+def read_twice(cluster: Cluster) -> None:
+    """An old consumer whose metrics are written every other minute: each text is read twice."""
+    for m in range(1, 7):
+        at, written = m * MINUTE_MS, (m + 1) // 2
+        text = {"captured_at": datetime.fromtimestamp(written * 2 * MINUTE_MS / 1000, UTC)}
+        endpoint = "/metrics/seldom.prom"
+        counters = {"requests_total": 100 * written, "bytes_total": 100 * written}
+        cluster.tell(at, "seldom", endpoint, fetcher="b:9092", **counters, **text)
+        cluster.tell(at, "seldom", endpoint, topic="seldom", fetcher="0", queue_chunks=0, **text)
+        cluster.tell(at, "seldom", endpoint, topic="seldom", partition=0, reported_lag=5, **text)
+        cluster.reader(at, "seldom", "seldom", 0, end=100 * m)
+
+
+def left_behind(cluster: Cluster) -> None:
+    """An old consumer that fetches from one broker, and still has the counters of another one that it has left."""
+    for m in range(1, 5):
+        at, endpoint = m * MINUTE_MS, "http://moved:7071/metrics"
+        for broker, requests in (("b1:9092", 900), ("b2:9092", 100 * m)):
+            cluster.tell(at, "moved", endpoint, fetcher=broker, requests_total=requests, bytes_total=requests)
+        cluster.tell(at, "moved", endpoint, topic="moved", fetcher="0", queue_chunks=0)
+        cluster.tell(at, "moved", endpoint, topic="moved", partition=0, reported_lag=5)
+        cluster.reader(at, "moved", "moved", 0, end=100 * m)
+
+
+CASES: tuple[Callable[[Cluster], None], ...] = (
+    shared,
+    paused,
+    old,
+    grouped,
+    logged,
+    twice_told,
+    batches,
+    half_told,
+    read_twice,
+    left_behind,
+)
 Found = dict[str, list[Row]]
 
 
@@ -238,6 +282,21 @@ def test_requests_of_all_brokers_logs_count_for_the_process_at_their_address(fou
 def test_two_agents_of_one_process_make_one_finding(found: Found) -> None:
     assert wrong(found, "twice", "slow_consumer") == {("slow_consumer", "http://both:8778/jolokia")}
     assert len([r for r in of_group(found["divergence"], "twice") if r.snapshot_id == 240_000]) == 1
+
+
+def test_a_process_is_not_judged_by_the_lag_of_another_one_with_its_name(found: Found) -> None:
+    assert {r.instance for r in of_group(found["divergence"], "heard")} == {"http://heard:9404/metrics"}
+    assert of_group(found["divergence"], "unheard") == []
+    assert wrong(found, "unheard") == set()
+
+
+def test_counters_that_were_read_twice_have_not_stood_still(found: Found) -> None:
+    assert wrong(found, "seldom", "blocked_connector") == set()
+    assert {r.verdict for r in of_group(found["divergence"], "seldom")}.isdisjoint({"stale"})
+
+
+def test_a_fetcher_that_has_ended_is_not_blocked(found: Found) -> None:
+    assert wrong(found, "moved", "blocked_connector") == set()
 
 
 def test_a_reader_that_asks_every_ten_seconds_is_not_slow_while_it_reads_all(found: Found) -> None:

@@ -77,7 +77,8 @@ def _newest(*of: str) -> Column:
 def client_counters(told: DataFrame) -> DataFrame:
     """By INSTANCE: is_old (the Scala consumer); whether all, or any, of its fetchers' counters have moved.
 
-    NULL at the first snapshot of a fetcher, and for clients without counters. `told` are `observed` rows.
+    NULL at the first snapshot of a fetcher, and for clients without counters. is_read_anew: none of them is of a text
+    that the snapshot before has read already. `told` are `observed` rows.
     """
     rows = told.where(F.col("partition").isNull())
     # Only the old consumer has queues by topic, and counters by fetcher; librdkafka's are of another source.
@@ -86,7 +87,7 @@ def client_counters(told: DataFrame) -> DataFrame:
     is_old = is_scraped & (F.col("queue_chunks").isNotNull() | has_fetcher)
     identity = ["cluster", "client_id", "instance", "agent", "place", "fetcher"]
     totals = rows.groupBy(*identity, "snapshot_id").agg(
-        F.some(is_old).alias("is_old"), *(F.max(name).alias(name) for name in COUNTERS)
+        F.some(is_old).alias("is_old"), *(F.max(name).alias(name) for name in (*COUNTERS, "captured_at"))
     )
     return (
         with_moved(totals, identity)
@@ -95,6 +96,7 @@ def client_counters(told: DataFrame) -> DataFrame:
             F.some("is_old").alias("is_old"),
             F.every("has_moved").alias("all_moved"),
             F.some("has_moved").alias("any_moved"),
+            F.every("is_read_anew").alias("is_read_anew"),
         )
     )
 
@@ -115,7 +117,12 @@ def totals(told: DataFrame) -> DataFrame:
         .groupBy(*agent)
         .agg(F.sum("requests").alias("requests"), F.sum("bytes").alias("bytes"), newest)
         .groupBy(*INSTANCE)
-        .agg(F.max("requests").alias("requests"), F.max("bytes").alias("bytes"), newest)
+        # A counter goes with the clock of the agent that reports it.
+        .agg(
+            F.max("requests").alias("requests"),
+            F.max("bytes").alias("bytes"),
+            F.max_by("read_ms", F.coalesce("requests", F.lit(-1))).alias("read_ms"),
+        )
     )
 
 
@@ -178,9 +185,9 @@ def _told_groups(told: DataFrame, by: list[str], name: str) -> DataFrame:
 def _with_group(rows: DataFrame, groups: DataFrame, told: DataFrame) -> DataFrame:
     """`rows` with `group_id`: what the process tells, what the configuration says, what brokers know of its members.
 
-    A process that tells none is in the group of the others with its client id, if that is one. A client id may be used
-    in several groups: then only an assigned partition tells which. An old consumer, which no broker knows, is its
-    group's namesake by default. Ambiguous is NULL.
+    A client id may be used in several groups: then only an assigned partition tells which. A process that tells none,
+    and is of no member that brokers know, is in the group of the others with its client id, if that is one. An old
+    consumer, which no broker knows, is its group's namesake by default. Ambiguous is NULL.
     """
     members = groups.where(F.col("client_id").isNotNull())
     of_client = _only(members.select(*CLIENT, "group_id").distinct(), CLIENT, "members_group")
@@ -200,10 +207,10 @@ def _with_group(rows: DataFrame, groups: DataFrame, told: DataFrame) -> DataFram
             "group_id",
             F.coalesce(
                 F.col("own_group"),
-                F.col("told_group"),
                 F.col("settings")["group_id"],
                 F.col("assigned_group"),
                 F.col("members_group"),
+                F.col("told_group"),
                 F.when(F.col("is_old") & F.col("is_namesake"), F.col("client_id")),
             ),
         )
@@ -231,7 +238,7 @@ def _with_known(rows: DataFrame, watermarks: DataFrame, committed_offsets: DataF
         F.col("fetched_offset").alias("known_fetched"),
     )
     joined = (
-        rows.join(F.broadcast(ends), PARTITION, how="left")
+        rows.join(ends.hint("shuffle_hash"), PARTITION, how="left")
         .join(commits.hint("shuffle_hash"), READER, how="left")
         .join(known.hint("shuffle_hash"), READER, how="left")
     )

@@ -45,7 +45,7 @@ def client_divergence(
     rows = _gauges(told).join(_lags(lag, settings), INSTANCE, how="left")
     rows = rows.join(_known(previous), [*INSTANCE, "group_id"], how="left")
     rows = with_settings(rows, settings, "client_id", "group_id").withColumn(
-        "is_still", (F.col("grown") > 0) & ~F.col("any_moved")
+        "is_still", (F.col("grown") > 0) & ~F.col("any_moved") & F.col("is_read_anew")
     )
     series = Window.partitionBy(*_SERIES).orderBy("snapshot_id")
     has_stood_still = F.col("is_still") & F.lag("is_still").over(series)
@@ -96,14 +96,15 @@ def _gauges(told: DataFrame) -> DataFrame:
         # A request log tells of clients of every kind.
         F.max(F.when(F.col("source") != "kafka_request_log", F.col("source"))).alias("source"),
     )
-    moved = client_counters(told).select(*INSTANCE, "is_old", "any_moved")
+    moved = client_counters(told).select(*INSTANCE, "is_old", "any_moved", "is_read_anew")
     return gauges.join(moved, INSTANCE, how="left").join(totals(told), INSTANCE, how="left")
 
 
 def _lags(lag: DataFrame, settings: Mapping[str, ConsumerSettings]) -> DataFrame:
     """The lags of processes by group: what the table has of them, and what the verdict needs.
 
-    max_app_lag: the largest lag of the application; noise: by how much less a gauge may read without anybody's fault.
+    max_app_lag: the largest lag of the application; judged_lag: that of the partitions that are read for an interval
+    already; noise: by how much less a gauge may read without anybody's fault.
     """
     series = Window.partitionBy(*_SERIES, "topic", "partition").orderBy("snapshot_id")
     grown = F.col("high_watermark") - F.lag("high_watermark").over(series)
@@ -124,6 +125,7 @@ def _lags(lag: DataFrame, settings: Mapping[str, ConsumerSettings]) -> DataFrame
         *(F.max(name).alias(f"max_{name}") for name in (*_LAGS, "app_lag")),
         *(whole_sum(name).alias(f"sum_{name}") for name in (*_LAGS, "fetched_offset", "buffered_bytes")),
         F.max("noise").alias("noise"),
+        F.max(F.when(F.col("noise").isNotNull(), F.col("app_lag"))).alias("judged_lag"),
         F.sum("grown").alias("grown"),
         F.count(F.lit(1)).alias("partitions"),
         F.collect_set("leader").alias("leaders"),
@@ -136,6 +138,7 @@ def _lags(lag: DataFrame, settings: Mapping[str, ConsumerSettings]) -> DataFrame
         whole_sum("sum_fetched_offset").alias("fetched_offsets"),
         whole_sum("sum_buffered_bytes").alias("sum_buffered_bytes"),
         F.max("noise").alias("noise"),
+        F.max("judged_lag").alias("judged_lag"),
         F.sum("grown").alias("grown"),
         F.sum("partitions").alias("partitions"),
         F.size(F.array_distinct(F.flatten(F.collect_list("leaders")))).alias("brokers"),
@@ -149,7 +152,7 @@ def whole_sum(name: str) -> Column:
 
 
 def _verdict() -> Column:
-    gauge, app_lag, noise = F.col("max_lag"), F.col("max_app_lag"), F.col("noise")
+    gauge, app_lag, noise = F.col("max_lag"), F.col("judged_lag"), F.col("noise")
     return (
         F.when(gauge.isNull() | app_lag.isNull() | noise.isNull(), F.lit(None))
         .when((app_lag - gauge > noise) & (2 * gauge < app_lag), "blind")

@@ -7,7 +7,7 @@ as it is, and what it has fetched stands still too. What has come in shows in th
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
 from pipeline.analytics.consumed import CLIENT_PARTITION
@@ -32,8 +32,16 @@ def fetched_by_lag(rows: DataFrame) -> DataFrame:
 
 
 def with_moved(counters: DataFrame, by: list[str]) -> DataFrame:
-    """Successive `counters` of something named `by`, with has_moved; NULL at the first, or where there are none."""
+    """Successive `counters` of something named `by`, with has_moved; NULL at the first, or where there are none.
+
+    And is_read_anew: they are of another text than before.
+    """
     series = Window.partitionBy(*by).orderBy("snapshot_id")
     moved = [F.col(name) != F.lag(name).over(series) for name in COUNTERS]
     either = F.greatest(*(m.cast("int") for m in moved))  # skips NULL
-    return counters.withColumn("has_moved", either == 1)
+    return counters.withColumns({"has_moved": either == 1, "is_read_anew": is_read_anew(series)})
+
+
+def is_read_anew(series: WindowSpec) -> Column:
+    """Whether a row is of another text than the one before it: a file may be written less often than it is read."""
+    return F.coalesce(F.col("captured_at") > F.lag("captured_at").over(series), F.lit(True))

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from pipeline.analytics.fetched import is_read_anew
 from pipeline.analytics.instances import INSTANCE
 from pipeline.analytics.settings import with_settings
 from pipeline.consumer_config import ConsumerSettings
@@ -25,7 +26,8 @@ def fetcher_states(told: DataFrame, log_ends: DataFrame, settings: Mapping[str, 
     """The state of each fetcher at each snapshot but the first, and the topics that explain it.
 
     INSTANCE, fetcher; state: `fetching`; `idle`, where it asks and gets nothing; `blocked`,
-    where it does not ask though a log grows; NULL where it does not ask and none grows; since_snapshot_id: the first
+    where it does not ask though a log grows, and a queue is full or no fetcher of its process asks; NULL where that is
+    not so, or what is known of it was read before already; since_snapshot_id: the first
     snapshot of all in this state; culprits: topics with a queue that is full, threads: those of these queues; victims:
     topics with empty queues whose logs grow. A blocked fetcher with both is a blocked connector; one without victims is
     a slow consumer of its own. has_fetched: it has ever got a whole message.
@@ -53,21 +55,29 @@ def fetcher_states(told: DataFrame, log_ends: DataFrame, settings: Mapping[str, 
         )
     )
     series = Window.partitionBy("cluster", "client_id", "instance", "fetcher").orderBy("snapshot_id")
-    asked, got = (F.col(name) != F.lag(name).over(series) for name in ("requests_total", "bytes_total"))
-    state = F.when(asked & got, "fetching").when(asked, "idle").when(~asked & F.col("is_growing"), "blocked")
+    moved = {
+        new: F.when(is_read_anew(series), F.col(name) != F.lag(name).over(series))
+        for new, name in (("asked", "requests_total"), ("got", "bytes_total"))
+    }
+    # Some versions keep the counters of a fetcher that has ended (KAFKA-3632): others of the process move on.
+    waits = (F.size("culprits") > 0) | ~F.max("asked").over(Window.partitionBy(*INSTANCE))
+    asked, got = F.col("asked"), F.col("got")
+    state = F.when(asked & got, "fetching").when(asked, "idle")
+    state = state.when(~asked & F.col("is_growing") & waits, "blocked")
     is_counted = topic.isNull() & F.col("fetcher").isNotNull() & F.col("requests_total").isNotNull()
     # Two agents may tell of one fetcher.
     counted = (
         told.where(is_counted)
         .groupBy(*INSTANCE, "fetcher")
-        .agg(*(F.max(name).alias(name) for name in ("requests_total", "bytes_total")))
+        .agg(*(F.max(name).alias(name) for name in ("requests_total", "bytes_total", "captured_at")))
     )
     is_new = F.coalesce(~F.col("state").eqNullSafe(F.lag("state").over(series)), F.lit(True))
     run = Window.partitionBy("cluster", "client_id", "instance", "fetcher", "run")
     return (
         counted.join(queues, INSTANCE)
-        .withColumns({"state": state, "is_first": F.lag("requests_total").over(series).isNull()})
+        .withColumns({**moved, "is_first": F.lag("requests_total").over(series).isNull()})
         .where(~F.col("is_first"))
+        .withColumn("state", state)
         .withColumns({"run": F.sum(is_new.cast("int")).over(series), "has_fetched": F.col("bytes_total") > 0})
         .withColumn("since_snapshot_id", F.min("snapshot_id").over(run))
         .select(*INSTANCE, "fetcher", "state", "since_snapshot_id", "culprits", "threads", "victims", "has_fetched")

@@ -74,10 +74,14 @@ def _site(agent: Column) -> Column:
 def with_instance(lag: DataFrame, told: DataFrame) -> DataFrame:
     """Rows of `lag` with an `instance` also where no agent reports the partition.
 
-    It is the instance that reports the member's other partitions, or the only one with that client.id. NULL where
-    neither is clear. `told` are `observed` rows of the same snapshots.
+    It is the instance that reports the member's other partitions, or the only one with that client.id if that is the
+    name of one member of one group. NULL where neither is clear. `told` are `observed` rows of the same snapshots.
     """
     only = told.groupBy(*CLIENT).agg(_only("instance").alias("only_instance"))
+    of_client = Window.partitionBy(*CLIENT)
+    is_alone = F.lit(True)
+    for name in ("group_id", "member_id"):
+        is_alone &= F.min(name).over(of_client).eqNullSafe(F.max(name).over(of_client))
     of_member = Window.partitionBy("cluster", "snapshot_id", "group_id", "member_id")
     members = F.when(
         F.min("instance").over(of_member) == F.max("instance").over(of_member), F.min("instance").over(of_member)
@@ -86,7 +90,11 @@ def with_instance(lag: DataFrame, told: DataFrame) -> DataFrame:
         lag.join(F.broadcast(only), CLIENT, how="left")
         .withColumn(
             "instance",
-            F.coalesce("instance", "only_instance", F.when(F.col("member_id").isNotNull(), members)),
+            F.coalesce(
+                F.col("instance"),
+                F.when(is_alone, F.col("only_instance")),
+                F.when(F.col("member_id").isNotNull(), members),
+            ),
         )
         .drop("only_instance")
     )

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from pipeline.analytics.clients import totals
 from pipeline.analytics.instances import INSTANCE
+from pipeline.analytics.instants import read_ms
 from pipeline.analytics.settings import with_settings
 from pipeline.consumer_config import ConsumerSettings
 
@@ -68,7 +69,8 @@ def poll_states(
     least_per_s = ASKING_SHARE * 1000 / F.greatest(F.col("wait_ms"), F.lit(FETCH_MAX_WAIT_MS))
     is_asking = F.col("asked_per_s") >= least_per_s
     # What came in since the snapshot before, and what comes in while a fetch waits.
-    allowed = F.col("grown") * (1 + F.col("wait_ms") / F.col("interval_ms"))
+    interval_ms = F.when(F.col("interval_ms") > 0, F.col("interval_ms"))
+    allowed = F.col("grown") * (1 + F.col("wait_ms") / interval_ms)
     is_behind = (F.sum("moved").over(of_process) < F.sum("grown").over(of_process)) & (
         F.sum(F.when(F.col("grown").isNotNull(), F.col("unread"))).over(of_process) > F.sum(allowed).over(of_process)
     )
@@ -86,7 +88,7 @@ def poll_states(
                 "moved": F.col("consumed_offset") - F.lag("consumed_offset").over(series),
                 "fetched": F.col("fetched_offset") - F.lag("fetched_offset").over(series),
                 "grown": F.col("end") - F.lag("end").over(series),
-                "interval_ms": F.col("snapshot_id") - F.lag("snapshot_id").over(series),
+                "interval_ms": read_ms() - F.lag(read_ms()).over(series),
             }
         )
         .withColumn("is_waiting", (F.col("moved") == 0) & (F.col("grown") > 0) & (F.col("unread") > 0))
