@@ -142,6 +142,7 @@ COMMITTED_OFFSETS = Table(
         ),
         ("high_watermark", LONG, "high watermark of the log, read between the two; NULL = not read with the commit"),
         ("last_stable_offset", LONG, "last stable offset, read with it; at most the high watermark"),
+        ("log_start_offset", LONG, "first offset of the log, read just before these two"),
         ("ends_at", TIMESTAMP, "when these two ends were read"),
         ("leader_epoch", INT, "leader epoch stored with the commit, or NULL"),
         (
@@ -370,7 +371,7 @@ LAG = Table(
             "offset_status",
             STRING,
             (
-                "no_watermark | no_commit | recreated | truncated | beyond_end | deleted_unread | "
+                "no_watermark | no_commit | recreated | beyond_end | deleted_unread | "
                 "deleted_uncommitted | ok; NULL if the commit is unknown"
             ),
         ),

@@ -109,6 +109,31 @@ def test_consumer_lag_is_as_of_the_end_that_was_read_with_the_commit(spark: Spar
     assert found == {case: expected for case, (_, expected) in BRACKETS.items()}
 
 
+def test_records_that_are_deleted_after_the_commit_was_read_were_not_lost(spark: SparkSession) -> None:
+    """Kafka Streams deletes what it has committed; another task may read the partition's row a while later."""
+    names = f"{BRACKETED} log_start_offset"
+    seen = [(1, "t", 0, "A", 155, 180, 180, 185, None)]
+    (row,) = lag_of(spark, [(1, "g", "t", 0, 150, 150, 180, 180, 140)], seen, commit=names).collect()
+    assert (row.log_start_offset, row.headroom, row.offset_status) == (140, 10, "ok")
+
+
+@pytest.mark.parametrize(
+    ("late_s", "expected"),
+    [
+        # The ends could not be read with the commit: the partition's row is older than that, or newer.
+        pytest.param(5, (0, None, "ok"), id="the commit is newer"),
+        pytest.param(-5, (-20, None, "beyond_end"), id="the commit is older"),
+    ],
+)
+def test_a_commit_beyond_an_end_that_is_older_has_overtaken_it(
+    spark: SparkSession, late_s: int, expected: tuple[int, int | None, str]
+) -> None:
+    names = "snapshot_id captured_at group_id topic partition committed_offset"
+    commit = (1, START + timedelta(seconds=60 + late_s), "g", "t", 0, 205)
+    (row,) = lag_of(spark, [commit], [ruled(1, 0, 185, 1_000)], commit=names, watermark=RULED).collect()
+    assert (row.consumer_lag, row.consumer_lag_error, row.offset_status) == expected
+
+
 ENDS = {
     # stable, high watermark, log end, high watermark once more: as they were read, in another order
     "still": ((180, 180, 180, 180), (0, 0, 0, 0)),
@@ -294,35 +319,6 @@ def ruled(minute: int, start: int, end: int, size: int | None, *, high_watermark
     newest_ms = START_MS + minute * MINUTE - 30_000
     up_to = high_watermark or end
     return (minute, captured, "t", 0, "A", 1, start, up_to, up_to, end, newest_ms, end - 1, size, 0)
-
-
-EPOCHS = {
-    # commit, its leader epoch and where that ends; the topic's id and the leader's epoch
-    "its records are there": ((150, 3, 150, "A", 5), "ok"),
-    "its records were cut off": ((151, 3, 150, "A", 5), "truncated"),
-    "cut off, and the log ends before it": ((186, 3, 150, "A", 5), "truncated"),
-    "of the leader's epoch": ((150, 5, None, "A", 5), "ok"),
-    "of an epoch to come, by the topic's id of this topic": ((150, 9, None, "A", 5), "ok"),
-    "of an epoch that the topic without an id has not had": ((150, 9, None, None, 5), "recreated"),
-    "of a topic without an id": ((150, 5, None, None, 5), "ok"),
-    "without an epoch": ((150, None, None, None, 5), "ok"),
-}
-
-
-def test_a_leader_epoch_tells_of_records_that_are_gone(spark: SparkSession) -> None:
-    commit = "snapshot_id group_id topic partition committed_offset leader_epoch epoch_end_offset"
-    watermark = f"{RULED} leader_epoch"
-    committed = [(1, "g", case, 0, *read) for case, ((*read, _, _), _) in EPOCHS.items()]
-    seen = []
-    for case, ((*_, topic_id, epoch), _) in EPOCHS.items():
-        look = dict(zip(RULED.split(), ruled(1, 100, 185, 8_500), strict=True)) | {"topic": case, "topic_id": topic_id}
-        seen.append((*look.values(), epoch))
-    rows = {r.topic: r for r in lag_of(spark, committed, seen, commit=commit, watermark=watermark).collect()}
-    assert {case: row.offset_status for case, row in rows.items()} == {c: s for c, (_, s) in EPOCHS.items()}
-    # Where the records are gone, the place of the commit is not known, in bytes and in time.
-    known = {case for case, row in rows.items() if row.consumer_lag_bytes is not None}
-    assert known == {case for case, (_, status) in EPOCHS.items() if status == "ok"}
-    assert {row.headroom_bytes is not None for case, row in rows.items() if case in known} == {True}
 
 
 UNITS: dict[str, tuple[int | None, dict[str, Any]]] = {

@@ -40,7 +40,7 @@ def lags() -> dict[str, Column]:
     unstable = F.col("log_high_watermark") - F.col("log_stable_offset")
     return distances | {
         **{
-            name: F.when(has_overtaken(LAGS[name][1]), caught_up).otherwise(distances[name])
+            name: F.when(has_overtaken_older(LAGS[name][1]), caught_up).otherwise(distances[name])
             for name in ("consumer_lag", "consumer_lag_stable")
         },
         "consumer_lag_error": consumer_lag_error(),
@@ -57,6 +57,13 @@ def has_overtaken(end: str) -> Column:
     A commit that was beyond the end already before that is another matter: its log was truncated, or recreated.
     """
     return (F.col("committed_offset") > F.col(end)) & (F.col("earlier_offset") <= F.col(end))
+
+
+def has_overtaken_older(end: str) -> Column:
+    """The same, also where no end could be read with the commit, and the partition's own is older than the commit."""
+    is_older = F.col("end_offset").isNull() & (F.col("captured_at") < F.col("committed_captured_at"))
+    is_later_commit = F.coalesce(is_older, F.lit(False)) & (F.col("committed_offset") > F.col(end))
+    return F.coalesce(has_overtaken(end), F.lit(False)) | is_later_commit
 
 
 def consumer_lag_error() -> Column:
@@ -81,23 +88,13 @@ def has_no_commit() -> Column:
 
 
 def is_recreated() -> Column:
-    """The topic has another id than when this offset was committed, so the offset counts in a log that is gone.
-
-    Before Kafka 2.8 topics have no ids; but leader epochs only grow, and those of a new topic begin at 0.
-    """
-    has_newer_epoch = F.col("topic_id").isNull() & (F.col("committed_epoch") > F.col("leader_epoch"))
-    return F.coalesce(F.col("committed_topic_id") != F.col("topic_id"), has_newer_epoch)
-
-
-def is_truncated() -> Column:
-    """The leader epoch that was stored with the commit ends below it: the records before the commit were cut off."""
-    return F.col("committed_offset") > F.col("epoch_end_offset")
+    """The topic has another id than when this offset was committed, so the offset counts in a log that is gone."""
+    return F.col("committed_topic_id") != F.col("topic_id")
 
 
 def is_beyond_end() -> Column:
     """The commit is past the end: the log was truncated, or recreated unseen."""
-    has_moved_past = F.coalesce(has_overtaken("log_end_offset"), F.lit(False))
-    return (F.col("committed_offset") > F.col("log_end_offset")) & ~has_moved_past
+    return (F.col("committed_offset") > F.col("log_end_offset")) & ~has_overtaken_older("log_end_offset")
 
 
 def is_deleted() -> Column:
@@ -130,7 +127,6 @@ def offset_status() -> Column:
         .when(has_unknown_commit(), F.lit(None).cast("string"))
         .when(has_no_commit(), "no_commit")
         .when(is_recreated(), "recreated")
-        .when(is_truncated(), "truncated")
         .when(is_beyond_end(), "beyond_end")
         .when(is_deleted_unread(), "deleted_unread")
         .when(is_deleted(), "deleted_uncommitted")

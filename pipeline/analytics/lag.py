@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipeline.analytics.ladder import is_recreated, is_truncated, lags, offset_status
+from pipeline.analytics.ladder import lags, offset_status
 from pipeline.analytics.page_cache import with_reuse
 from pipeline.analytics.readers import PARTITION, readers
 from pipeline.analytics.rungs import Locate, gathered, kip532_from, rungs, with_readings
@@ -48,18 +48,14 @@ def compute_lag(
             "committed_topic_id": topic_id,
         }
     )
-    complete = (
-        _without_gone(laddered)
-        .withColumn("kip532_from", kip532_from())
-        .withColumns(
-            {
-                **lags(),
-                **unit_columns(rungs(), F.unix_millis("captured_at")),
-                **reader_age(rungs(), F.unix_millis("captured_at")),
-                "offset_status": offset_status(),
-                "error": F.coalesce("watermark_error", "committed_error"),
-            }
-        )
+    complete = laddered.withColumn("kip532_from", kip532_from()).withColumns(
+        {
+            **lags(),
+            **unit_columns(rungs(), F.unix_millis("captured_at")),
+            **reader_age(rungs(), F.unix_millis("captured_at")),
+            "offset_status": offset_status(),
+            "error": F.coalesce("watermark_error", "committed_error"),
+        }
     )
     reused = with_reuse(complete, rulers, watermarks)
     present = set(reused.columns)
@@ -81,6 +77,7 @@ def _with_own_ends(rows: DataFrame) -> DataFrame:
     zero = F.lit(0).cast("bigint")
     later_ms = F.unix_millis("ends_at") - F.unix_millis("captured_at")
     is_beyond = has_own & (F.col("end_offset") > end)
+    has_own_start = F.coalesce(F.col("start_offset") == F.col("log_start_offset"), F.lit(True))
     return rows.withColumns(
         {
             "log_high_watermark": F.col("high_watermark"),
@@ -92,20 +89,14 @@ def _with_own_ends(rows: DataFrame) -> DataFrame:
     ).withColumns(
         {
             "captured_at": F.coalesce("ends_at", "captured_at"),
+            "log_start_offset": F.coalesce("start_offset", "log_start_offset"),
+            "log_start_reading": F.when(has_own_start, F.col("log_start_reading")),
             "high_watermark": F.coalesce("end_offset", "high_watermark"),
             "last_stable_offset": F.when(has_own, F.col("stable_offset")).otherwise(F.col("last_stable_offset")),
             "log_end_offset": F.when(is_beyond, F.col("end_offset")).otherwise(end),
             "high_watermark_reading": F.coalesce("end_reading", "high_watermark_reading"),
         }
     )
-
-
-def _without_gone(rows: DataFrame) -> DataFrame:
-    """Rows that do not know where a commit is in bytes and time if the records before it are gone."""
-    is_kept = ~F.coalesce(is_recreated() | is_truncated(), F.lit(False))
-    kept = {name: F.when(is_kept, F.col(name)) for name in ("valid_offset", "committed_reading")}
-    reading = F.when(is_kept | F.col("fetched_offset").isNotNull(), F.col("kip532_reading"))
-    return rows.withColumns({**kept, "kip532_reading": reading})
 
 
 def _group_facts(committed_offsets: DataFrame, group_members: DataFrame) -> DataFrame:
@@ -135,7 +126,6 @@ def _rungs(watermarks: DataFrame) -> DataFrame:
         "captured_at",
         "topic_id",
         "leader",
-        "leader_epoch",
         "log_start_offset",
         "last_stable_offset",
         "high_watermark",

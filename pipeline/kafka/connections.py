@@ -42,6 +42,9 @@ logging.getLogger("kafka").setLevel(logging.INFO)
 
 CLIENT_ID = "laglake"
 MAX_BACKOFF_S = 5.0
+MOST_TIMEOUTS = 2
+"""Exchanges that a broker may leave unanswered before it is left alone."""
+TIMED_OUT = Failure("REQUEST_TIMED_OUT")
 RECEIVE_MAX_BYTES = 512 * 1024 * 1024
 
 
@@ -108,6 +111,7 @@ class Connections:
     def __init__(self, options: SourceOptions, prefer: Sequence[str] = ()) -> None:
         self.options = options
         self.requests: Counter[int] = Counter()
+        self._timeouts: Counter[int] = Counter()
         self._deadline = time.monotonic() + options.task_timeout_ms / 1000
         servers = list(dict.fromkeys([*prefer, *options.bootstrap_servers]))
         if "proxy_url" not in options.client:  # else only the proxy can tell
@@ -259,6 +263,7 @@ class Connections:
         for number, future in enumerate(futures):
             future.add_callback(partial(_note_arrival, arrivals, number))
         replies: list[Reply] = []
+        timed_out: set[int | None] = set()
         for number, future in enumerate(futures):
             # What waits for a new connection has no time limit of its own.
             remaining_ms = max(0.0, deadline - time.monotonic()) * 1000
@@ -266,8 +271,16 @@ class Connections:
                 answer = await self._manager.wait_for(future, remaining_ms)
             except Exception as exc:  # noqa: BLE001 - whatever it was, the other answers stay
                 answer = failure_of(exc)
+                timed_out.update([calls[number][0]] if answer == TIMED_OUT else ())
             replies.append(Reply(answer, arrivals[number] or datetime.now(UTC)))
+        self._remember(timed_out)
         return replies
+
+    def _remember(self, timed_out: Iterable[int | None]) -> None:
+        """A broker that keeps requests waiting, time after time, is not asked any more: others wait for it."""
+        self._timeouts.update(b for b in timed_out if b is not None)
+        slow = (b for b, times in self._timeouts.items() if times >= MOST_TIMEOUTS)
+        self._manager.unreachable.update({b: TIMED_OUT for b in slow if b not in self._manager.unreachable})
 
     def _send(self, broker: int | None, request: Any, timeout_ms: float) -> Any:
         node = self._manager.least_loaded_node() if broker is None else broker

@@ -1,8 +1,8 @@
 """Where the leader epochs that were stored with commits end in their logs (KIP-320).
 
 A consumer stores the epoch of the last record it has read. An unclean election may cut a log off below that and let it
-grow again beyond the commit: the offset looks sound, and yet other records are there now. What tells it is that the
-epoch ends below the commit.
+grow again beyond the commit: the offset looks sound, and yet other records are there now. Then the epoch ends below the
+commit; so it does where a client stores an older epoch than that of the records it has read, as Sarama does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kafka.protocol.consumer import OffsetForLeaderEpochRequest
 
 from pipeline.kafka.client import Asked, KafkaClient
 from pipeline.kafka.connections import Reply
-from pipeline.kafka.failures import Failure
+from pipeline.kafka.failures import Failure, error_name
 from pipeline.kafka.partitions import Placement, TopicPartition, located
 from pipeline.kafka.source import known
 
@@ -85,14 +85,15 @@ def offset_for_leader_epoch(epochs: Sequence[Epoch], placements: Mapping[TopicPa
     )
 
 
-def _parse(answer: Any) -> dict[TopicPartition, int | None]:
+def _end_or_failure(answer: Any) -> int | Failure | None:
+    error = error_name(answer.error_code)
+    return Failure(error) if error else known(answer.end_offset)
+
+
+def _parse(answer: Any) -> dict[TopicPartition, int | Failure | None]:
     if isinstance(answer, Failure):
         return {}
-    return {
-        TopicPartition(t.topic, p.partition): None if p.error_code else known(p.end_offset)
-        for t in answer.topics
-        for p in t.partitions
-    }
+    return {TopicPartition(t.topic, p.partition): _end_or_failure(p) for t in answer.topics for p in t.partitions}
 
 
 def _one_of_each_partition(epochs: Sequence[Epoch]) -> list[list[Epoch]]:

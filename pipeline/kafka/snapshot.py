@@ -38,7 +38,10 @@ REQUESTS = "requests"
 """The kind of the rows that count requests; a row of any other kind is of the bronze table with that name."""
 
 GROUPS_AT_ONCE = 25
-BRACKET = ("earlier_offset", "high_watermark", "last_stable_offset", "ends_at", "epoch_end_offset")
+BRACKET = (
+    *("earlier_offset", "high_watermark", "last_stable_offset", "log_start_offset"),
+    *("ends_at", "epoch_end_offset"),
+)
 """The columns of a commit that are read around it."""
 
 Commits = dict[str, "Columns | Failure"]
@@ -269,9 +272,11 @@ def _joined(
     read = [_ends(ends.get(p)) for p in partitions]
     return {
         **later,
-        "earlier_offset": [before.get(p) for p in partitions],
-        "high_watermark": [end.get("high_watermark") for end in read],
-        "last_stable_offset": [end.get("last_stable_offset") for end in read],
+        "earlier_offset": [before.get(p) if end else None for p, end in zip(partitions, read, strict=True)],
+        **{
+            name: [end.get(name) for end in read]
+            for name in ("high_watermark", "last_stable_offset", "log_start_offset")
+        },
         "ends_at": [end.get("captured_at") for end in read],
         "epoch_end_offset": [epoch_ends.get(epoch) for epoch in _epochs(later)],
     }

@@ -40,6 +40,8 @@ PARTITIONS_AT_ONCE = 2_000
 """How many partitions a leader is asked for together: what is read of one of them is then of one moment."""
 
 
+NEWEST_AT_ONCE = 200
+
 REQUIRED = ("log_start_offset", "high_watermark")
 """What a row cannot do without. Any other column that a broker refuses is NULL, and the row stays."""
 
@@ -54,7 +56,7 @@ def read_ends(
     whole: Container[TopicPartition],
     retries: int | None = None,
 ) -> dict[TopicPartition, Read | Failure]:
-    """The ends of all partitions, read at their leaders at once; of those in `whole` also log start, log end and size.
+    """Log start and ends of all partitions, read at their leaders at once; of those in `whole` also log end and size.
 
     `placements` are brought up to date where a partition has moved.
     """
@@ -98,23 +100,28 @@ def read_rest(
         version = client.version(ListOffsetsRequest, leader) or 0
         asked = {
             **({"high_watermark_after": list_offsets(BEYOND["high_watermark_after"], behind)} if behind else {}),
-            **({"newest": list_offsets(NEWEST, its)} if version >= NEWEST.since else {}),
             "configs": describe_configs(by_topic([*its])),
         }
+        # The newest records are read from their batches, which may be on a cold disk: the last, and few at a time.
+        knows_newest = version >= NEWEST.since
+        parts = list(in_chunks(its, NEWEST_AT_ONCE)) if knows_newest else []
+        newest_asked = [list_offsets(NEWEST, {p: its[p] for p in part}) for part in parts]
 
         def parse(replies: Sequence[Reply]) -> dict[TopicPartition, Any]:
-            answers = {name: reply.answer for name, reply in zip(asked, replies, strict=True)}
-            newest = parse_offsets(answers.get("newest"))
+            answers = {name: reply.answer for name, reply in zip(asked, replies, strict=False)}
+            newest: dict[TopicPartition, Any] = {}
+            for reply in replies[len(asked) :]:
+                newest |= parse_offsets(reply.answer)
             after = parse_offsets(answers.get("high_watermark_after"))
             configs = parse_configs(answers["configs"])
             found: dict[TopicPartition, Any] = {}
             for p in partitions:
                 more = _newest(newest.get(p)) | _still_later(after.get(p)) | configs.get(p.topic, {})
-                is_missed = "newest" in asked and more["max_timestamp_offset"] is None and _has_records(rows[p])
+                is_missed = knows_newest and more["max_timestamp_offset"] is None and _has_records(rows[p])
                 found[p] = Failure("OFFSET_NOT_AVAILABLE", partial=more) if is_missed else more
             return found
 
-        return [*asked.values()], parse
+        return [*asked.values(), *newest_asked], parse
 
     # While a log is appended to, a leader may find no record with the newest timestamp: it is asked again.
     found = client.ask_all({p: placements[p].place() for p in rows}, ask, locate, retries=2)
@@ -133,13 +140,15 @@ def _requests(
     def offsets(questions: Mapping[str, Question], partitions: Mapping[TopicPartition, int]) -> dict[str, Any]:
         return {name: list_offsets(q, partitions) for name, q in questions.items() if q.since <= version}
 
+    start = {"log_start_offset": STARTS["log_start_offset"]}
     if not own:
-        return offsets(ENDS, epochs)
+        return offsets(start, epochs) | offsets(ENDS, epochs)
     topics = by_topic([*own])
     return {
         # The size is read before and after the offsets: what it changed by is how far it may be off.
         "size_before": describe_log_dirs(topics),
-        **offsets(STARTS, own),
+        **offsets(start, epochs),
+        **offsets({name: question for name, question in STARTS.items() if name not in start}, own),
         **offsets(ENDS, epochs),
         **(offsets(BEYOND, own) if has_log_end(supported) else {}),
         "size_after": describe_log_dirs(topics),
@@ -155,7 +164,11 @@ def _parse(
     before, after = (parse_sizes(replies[n].answer) if n in replies else {} for n in ("size_before", "size_after"))
     rows: dict[TopicPartition, Read | Failure] = {}
     for p in partitions:
-        found = {name: offsets[name].get(p) for name in (asked if p in whole else ENDS) if name in asked}
+        found = {
+            name: offsets[name].get(p)
+            for name in (asked if p in whole else ("log_start_offset", *ENDS))
+            if name in asked
+        }
         failure = _first_failure(asked, found)
         rows[p] = failure or {
             "captured_at": replies["high_watermark"].arrived_at,
