@@ -6,7 +6,7 @@ positions and problems are therefore of an *instance*, one process, and never of
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
 CLIENT = ["cluster", "snapshot_id", "client_id"]
@@ -74,14 +74,14 @@ def _site(agent: Column) -> Column:
 def with_instance(lag: DataFrame, told: DataFrame) -> DataFrame:
     """Rows of `lag` with an `instance` also where no agent reports the partition.
 
-    It is the instance that reports the member's other partitions, or the only one with that client.id if that is the
-    name of one member of one group. NULL where neither is clear. `told` are `observed` rows of the same snapshots.
+    It is the instance that reports the member's other partitions, or the only one with that client.id, if that is the
+    name of one member of the group: of the group that the instance reports, or of the only one. NULL where neither is
+    clear. `told` are `observed` rows of the same snapshots.
     """
-    only = told.groupBy(*CLIENT).agg(_only("instance").alias("only_instance"))
-    of_client = Window.partitionBy(*CLIENT)
-    is_alone = F.lit(True)
-    for name in ("group_id", "member_id"):
-        is_alone &= F.min(name).over(of_client).eqNullSafe(F.max(name).over(of_client))
+    only = told.groupBy(*CLIENT).agg(_only("instance").alias("only_instance"), _only("group_id").alias("only_group"))
+    is_only_group = _is_one("group_id", Window.partitionBy(*CLIENT))
+    is_its_group = F.coalesce(F.col("only_group") == F.col("group_id"), is_only_group)
+    is_alone = is_its_group & _is_one("member_id", Window.partitionBy(*CLIENT, "group_id"))
     of_member = Window.partitionBy("cluster", "snapshot_id", "group_id", "member_id")
     members = F.when(
         F.min("instance").over(of_member) == F.max("instance").over(of_member), F.min("instance").over(of_member)
@@ -96,8 +96,13 @@ def with_instance(lag: DataFrame, told: DataFrame) -> DataFrame:
                 F.when(F.col("member_id").isNotNull(), members),
             ),
         )
-        .drop("only_instance")
+        .drop("only_instance", "only_group")
     )
+
+
+def _is_one(name: str, window: WindowSpec) -> Column:
+    """Whether all rows of a window have the same value, or none."""
+    return F.min(name).over(window).eqNullSafe(F.max(name).over(window))
 
 
 def _only(name: str) -> Column:
