@@ -1,6 +1,5 @@
-"""Commits whose records were cut off the log, as the leader epoch stored with them tells, on a real leader."""
+"""Commits whose records were cut off the log, as the leader epoch stored with them shows, on a real leader."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -14,8 +13,6 @@ from tests.helpers.kafka import Row, delete_groups, read, reassign
 LOG = TopicPartition("ep-log", 0)
 BEFORE, AFTER = 5, 7
 """Records that the first leader has written, and the second one after it."""
-
-Commits = Mapping[str, tuple[int, int | None]]
 
 
 def commit(admin: Any, group: str, offset: int, leader_epoch: int) -> None:

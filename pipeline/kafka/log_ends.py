@@ -15,7 +15,7 @@ from pipeline.kafka.partitions import TopicPartition
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL = -1, -2, -3, -4
 CONSUMER, DEBUGGING_CONSUMER = -1, -2
-"""Replica ids: to the debugging consumer a leader tells its log end offset (ReplicaManager.fetchOffset)."""
+"""Replica ids: a leader answers the debugging consumer with its log end offset (ReplicaManager.fetchOffset)."""
 
 REMOTE = "remote://"
 LEADER_AND_ISR = 4
@@ -34,14 +34,12 @@ class Question(NamedTuple):
     since: int = 1
 
 
-STARTS = {
-    "log_start_offset": Question(EARLIEST),
-    "local_log_start_offset": Question(EARLIEST_LOCAL, since=8),
-}
 ENDS = {
+    "log_start_offset": Question(EARLIEST),
     "high_watermark": Question(LATEST),
     "last_stable_offset": Question(LATEST, READ_COMMITTED, since=2),
 }
+LOCAL_START = {"local_log_start_offset": Question(EARLIEST_LOCAL, since=8)}
 BEYOND = {
     "log_end_offset": Question(LATEST, replica=DEBUGGING_CONSUMER),
     "high_watermark_after": Question(LATEST),

@@ -51,7 +51,7 @@ def base64_id(topic_id: Any) -> str | None:
 
 def parse_metadata(response: Any) -> dict[TopicPartition, Placement]:
     """The placement of every partition of every readable topic in a MetadataResponse."""
-    # Before version 9 a broker may tell an epoch of before its restart (KAFKA-9212), and be refused by itself.
+    # Before version 9 a broker may answer with an epoch from before its restart (KAFKA-9212), and refuse it afterwards.
     has_epochs = response.API_VERSION >= _EPOCHS_SINCE
     return {
         TopicPartition(topic.name, p.partition_index): Placement(

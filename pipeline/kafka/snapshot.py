@@ -28,6 +28,7 @@ from pipeline.kafka.epochs import Epoch, read_epoch_ends
 from pipeline.kafka.failures import Failure
 from pipeline.kafka.group_members import Row, member_columns, read_members
 from pipeline.kafka.groups import ListedGroup, list_groups
+from pipeline.kafka.log_ends import ENDS
 from pipeline.kafka.partitions import Placement, TopicPartition, all_placements, by_topic, located
 from pipeline.kafka.source import UNREACHABLE, Chunk, Columns, KafkaReader, KafkaSource, now
 from pipeline.kafka.watermarks import PARTITIONS_AT_ONCE, Read, read_ends, read_partitions, watermark_columns, with_rest
@@ -38,10 +39,7 @@ REQUESTS = "requests"
 """The kind of the rows that count requests; a row of any other kind is of the bronze table with that name."""
 
 GROUPS_AT_ONCE = 25
-BRACKET = (
-    *("earlier_offset", "high_watermark", "last_stable_offset", "log_start_offset"),
-    *("ends_at", "epoch_end_offset"),
-)
+BRACKET = ("earlier_offset", *ENDS, "ends_at", "epoch_end_offset")
 """The columns of a commit that are read around it."""
 
 Commits = dict[str, "Columns | Failure"]
@@ -273,10 +271,7 @@ def _joined(
     return {
         **later,
         "earlier_offset": [before.get(p) if end else None for p, end in zip(partitions, read, strict=True)],
-        **{
-            name: [end.get(name) for end in read]
-            for name in ("high_watermark", "last_stable_offset", "log_start_offset")
-        },
+        **{name: [end.get(name) for end in read] for name in ENDS},
         "ends_at": [end.get("captured_at") for end in read],
         "epoch_end_offset": [epoch_ends.get(epoch) for epoch in _epochs(later)],
     }

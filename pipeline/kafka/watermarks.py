@@ -21,8 +21,8 @@ from pipeline.kafka.failures import Failure, error_name
 from pipeline.kafka.log_ends import (
     BEYOND,
     ENDS,
+    LOCAL_START,
     NEWEST,
-    STARTS,
     Question,
     describe_configs,
     describe_log_dirs,
@@ -140,15 +140,13 @@ def _requests(
     def offsets(questions: Mapping[str, Question], partitions: Mapping[TopicPartition, int]) -> dict[str, Any]:
         return {name: list_offsets(q, partitions) for name, q in questions.items() if q.since <= version}
 
-    start = {"log_start_offset": STARTS["log_start_offset"]}
     if not own:
-        return offsets(start, epochs) | offsets(ENDS, epochs)
+        return offsets(ENDS, epochs)
     topics = by_topic([*own])
     return {
         # The size is read before and after the offsets: what it changed by is how far it may be off.
         "size_before": describe_log_dirs(topics),
-        **offsets(start, epochs),
-        **offsets({name: question for name, question in STARTS.items() if name not in start}, own),
+        **offsets(LOCAL_START, own),
         **offsets(ENDS, epochs),
         **(offsets(BEYOND, own) if has_log_end(supported) else {}),
         "size_after": describe_log_dirs(topics),
@@ -159,16 +157,12 @@ def _parse(
     replies: Mapping[str, Reply], partitions: Sequence[TopicPartition], whole: Container[TopicPartition]
 ) -> dict[TopicPartition, Read | Failure]:
     """The observed columns of every partition, or the Failure that kept it from being read."""
-    asked = {name: reply.answer for name, reply in replies.items() if name in {*STARTS, *ENDS, *BEYOND}}
+    asked = {name: reply.answer for name, reply in replies.items() if name in {*LOCAL_START, *ENDS, *BEYOND}}
     offsets = {name: parse_offsets(answer) for name, answer in asked.items()}
     before, after = (parse_sizes(replies[n].answer) if n in replies else {} for n in ("size_before", "size_after"))
     rows: dict[TopicPartition, Read | Failure] = {}
     for p in partitions:
-        found = {
-            name: offsets[name].get(p)
-            for name in (asked if p in whole else ("log_start_offset", *ENDS))
-            if name in asked
-        }
+        found = {name: offsets[name].get(p) for name in (asked if p in whole else ENDS) if name in asked}
         failure = _first_failure(asked, found)
         rows[p] = failure or {
             "captured_at": replies["high_watermark"].arrived_at,
