@@ -30,7 +30,8 @@ def commits(kafka3: EmbeddedKafka) -> dict[str, Row]:
     """What is read of each group. A commit beyond the end of its epoch is one whose records are gone."""
     with KafkaAdminClient(bootstrap_servers=kafka3.bootstrap_servers) as admin:
         admin.create_topics({LOG.topic: {"assignments": {0: [2]}}})
-        with KafkaProducer(bootstrap_servers=kafka3.bootstrap_servers, enable_idempotence=False) as producer:
+        # acks: a leader that does not know yet that it has been deposed must not confirm records.
+        with KafkaProducer(bootstrap_servers=kafka3.bootstrap_servers, acks="all") as producer:
             append(producer, BEFORE)
             reassign(admin, LOG, [3])
             append(producer, AFTER)

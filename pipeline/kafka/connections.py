@@ -156,13 +156,16 @@ class Connections:
     def _bootstrap(self, servers: Sequence[str]) -> None:
         """Connect and learn who the brokers are. Raises ClusterError with the reason why that cannot be."""
         # kafka-python's own bootstrap tries again until its time is up, and then says only that.
+        # The numbers in its names of the servers are random.
+        nodes = {address(b.host, b.port): b.node_id for b in self._manager.cluster.bootstrap_brokers()}
+        names = sorted(nodes, key=lambda name: servers.index(name) if name in servers else len(servers))
         reasons: dict[str, str] = {}
-        for attempt in range(max(2, len(servers))):
-            number = attempt % len(servers)
-            failure = self._manager.run(self._connect, f"bootstrap-{number}")
+        for attempt in range(max(2, len(names))):
+            name = names[attempt % len(names)]
+            failure = self._manager.run(self._connect, nodes[name])
             if failure is None:
                 return
-            reasons.setdefault(servers[number], _reason(failure, self.options))
+            reasons.setdefault(name, _reason(failure, self.options))
             if not getattr(failure, "retriable", False):
                 break
             self.back_off(attempt + 1)
@@ -171,7 +174,10 @@ class Connections:
     async def _connect(self, node: str) -> Exception | None:
         try:
             await self._manager.get_connection(node, self.options.connect_timeout_ms, refresh_metadata_on_err=False)
-            await self._manager.cluster.refresh_metadata(node)
+            cluster = self._manager.cluster
+            await cluster.refresh_metadata(node)
+            # kafka-python picks one at random, and may pick the ones that are down until its time is up.
+            cluster._bootstrap_brokers = {node: cluster._bootstrap_brokers[node]}  # noqa: SLF001
             await self._manager.bootstrap_async(self.options.connect_timeout_ms)
         except Exception as exc:  # noqa: BLE001 - each is a reason why the cluster cannot be used
             return exc

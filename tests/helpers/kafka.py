@@ -184,8 +184,14 @@ def leaders_of(admin: Any, *topics: str) -> set[int]:
 
 
 def reassign(admin: Any, partition: TopicPartition, replicas: list[int]) -> None:
+    """Move a partition, and wait until one of the new replicas leads it and the others are gone."""
+
+    def moved() -> bool:
+        described = partitions_of(admin, partition.topic)[partition]
+        return sorted(described["replica_nodes"]) == sorted(replicas) and described["leader_id"] in replicas
+
     admin.alter_partition_reassignments({partition: replicas})
-    wait_for(lambda: not admin.list_partition_reassignments())
+    wait_for(lambda: not admin.list_partition_reassignments() and moved())
 
 
 def spread(kafka: EmbeddedKafka, moved: Mapping[TopicPartition, list[int]] | None = None) -> None:
