@@ -230,4 +230,12 @@ def test_where_the_newest_time_is_from_the_future_nothing_is_looked_up(spark: Sp
 def test_where_a_broker_does_not_tell_the_newest_time_older_ones_are_looked_up_all_the_same(
     spark: SparkSession,
 ) -> None:
-    assert wanted(spark, look(3, 300, 3_500, max_timestamp_ms=None)) == [(1, "t", 0, [0, 50, 250])]
+    unknown = look(3, 300, 3_500, max_timestamp_ms=None, max_timestamp_offset=None)
+    assert wanted(spark, unknown) == [(1, "t", 0, [0, 50, 250, 299])]
+
+
+def test_a_log_whose_broker_does_not_tell_what_is_not_replicated_is_known_up_to_the_high_watermark(
+    spark: SparkSession,
+) -> None:
+    unknown = look(3, 300, 3_500, log_end_offset=None, max_timestamp_ms=None, max_timestamp_offset=None)
+    assert wanted(spark, unknown) == [(1, "t", 0, [0, 50, 250, 299])]

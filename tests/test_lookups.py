@@ -6,7 +6,7 @@ import pytest
 from kafka import KafkaAdminClient, KafkaProducer
 
 from pipeline.analytics.ruler import Observation, begun
-from pipeline.analytics.time_search import TimeSearch
+from pipeline.analytics.time_search import FINEST_MS, TimeSearch
 from pipeline.kafka.client import KafkaClient
 from pipeline.kafka.lookups import look_up
 from pipeline.kafka.partitions import TopicPartition
@@ -34,10 +34,10 @@ def leader(kafka: EmbeddedKafka) -> int:
     return broker
 
 
-def search(*rungs: int) -> TimeSearch:
+def search(*rungs: int, newest: tuple[int | None, int | None] = (TIMES_MS[-1], RECORDS - 1)) -> TimeSearch:
     """For a log that was seen once."""
     now_ms = int(time.time() * 1000)
-    seen = Observation(now_ms, "A", 1, 0, None, RECORDS, TIMES_MS[-1], RECORDS - 1, 6_000, 0, False)
+    seen = Observation(now_ms, "A", 1, 0, None, RECORDS, *newest, 6_000, 0, False)
     return TimeSearch(begun(seen), rungs)
 
 
@@ -49,6 +49,17 @@ def test_the_time_of_a_record_is_found(kafka: EmbeddedKafka, leader: int) -> Non
         found = one.ruler.timestamp_at(rung)
         assert found
         assert abs(found.value - TIMES_MS[rung]) <= found.error <= (TIMES_MS[-1] - TIMES_MS[rung]) / 100
+
+
+def test_the_newest_record_is_found_where_a_broker_does_not_tell_it(kafka: EmbeddedKafka, leader: int) -> None:
+    one = search(10, RECORDS - 1, newest=(None, None))
+    with KafkaClient(parsed(kafka.bootstrap_servers)) as client:
+        assert look_up(client, leader, {TopicPartition(TOPIC, 0): one}, 200) == 0
+    newest, older = one.ruler.timestamp_at(RECORDS - 1), one.ruler.timestamp_at(10)
+    assert newest
+    assert older
+    assert abs(newest.value - TIMES_MS[-1]) <= newest.error <= FINEST_MS
+    assert abs(older.value - TIMES_MS[10]) <= older.error <= (TIMES_MS[-1] - TIMES_MS[10]) / 100
 
 
 def test_no_more_look_ups_than_allowed_are_made(kafka: EmbeddedKafka, leader: int) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.analytics.polyline import TOLERANCE
-from pipeline.analytics.ruler import begun
+from pipeline.analytics.ruler import NOTHING, Observation, begun, continued
 from pipeline.analytics.time_search import FINEST_MS, FIRST_AGE_MS, TimeSearch
 from tests.helpers.logsim import Log
 
@@ -17,13 +17,25 @@ HOUR = 3_600_000
 
 def searched(log: Log, *rungs: int, most: int = 200) -> tuple[TimeSearch, int]:
     """The search on a log's first snapshot, to its end, and how many look-ups it took."""
-    search, lookups = TimeSearch(begun(log.observe()), rungs), 0
+    return carried_on(TimeSearch(begun(log.observe()), rungs), log, most)
+
+
+def carried_on(search: TimeSearch, log: Log, most: int = 200) -> tuple[TimeSearch, int]:
+    lookups = 0
     while (ask := search.ask()) and lookups < most:
         lookups += 1
         found = log.first_from(ask.timestamp_ms)
-        assert found, "nothing is asked for that is newer than all records"
-        search.answered(ask.timestamp_ms, *found)
+        if found:
+            search.answered(ask.timestamp_ms, *found)
+        else:
+            assert search.ruler.last.max_timestamp_ms is None, "nothing is asked for that is newer than all records"
+            search.unanswered(ask.timestamp_ms)
     return search, lookups
+
+
+def without_newest(log: Log) -> Observation:
+    """A snapshot by a broker that does not tell its newest record."""
+    return log.observe()._replace(max_timestamp_ms=None, max_timestamp_offset=None)
 
 
 def filled(gap_ms: Callable[[random.Random], float], records: int = 3_000) -> Log:
@@ -77,6 +89,62 @@ def test_all_rungs_of_any_log_are_known_within_tolerance(
         assert abs(found.value - log.timestamp_of(rung)) <= found.error
         assert found.error <= max(FINEST_MS, TOLERANCE * (end_ms - found.value))
     assert lookups < 200
+
+
+@settings(max_examples=300, deadline=None)
+@given(batches, st.integers(0, 365 * 24 * HOUR) | st.integers(0, 100))
+def test_where_a_broker_does_not_tell_its_newest_record_it_is_looked_up(
+    produced: list[tuple[int, int]], idle_ms: int
+) -> None:
+    log = Log()
+    for records, pause_ms in produced:
+        log.wait(pause_ms)
+        log.append(records, 100)
+    log.wait(idle_ms)
+    search, lookups = carried_on(TimeSearch(begun(without_newest(log)), (log.log_end - 1,)), log)
+    found = search.ruler.timestamp_at(log.log_end - 1)
+    assert found
+    assert abs(found.value - log.timestamp_of(log.log_end - 1)) <= found.error <= FINEST_MS
+    assert search.ruler.arrival_ms == NOTHING
+    assert lookups <= 60
+
+
+def test_only_what_is_newer_than_before_is_looked_up_in_the_next_snapshot() -> None:
+    log = filled(lambda chance: 10, 1_000)
+    search, _ = carried_on(TimeSearch(begun(without_newest(log)), (999,)), log)
+    again = TimeSearch(continued(search.ruler, without_newest(log)), (999,))
+    assert again.ask() is None
+    log.append(1, 100)
+    log.wait(60_000)
+    search, lookups = carried_on(TimeSearch(continued(search.ruler, without_newest(log)), (1_000,)), log)
+    found = search.ruler.timestamp_at(1_000)
+    assert found
+    assert abs(found.value - log.timestamp_of(1_000)) <= found.error <= FINEST_MS
+    assert lookups <= 15
+
+
+def test_a_record_that_is_older_than_the_one_before_it_ends_the_search_for_the_newest() -> None:
+    log = filled(lambda chance: 10, 10)
+    search, _ = carried_on(TimeSearch(begun(without_newest(log)), (9,)), log)
+    newest = search.ruler.timestamp_at(9)
+    log.append(1, 100, log.now_ms - HOUR)
+    search, lookups = carried_on(TimeSearch(continued(search.ruler, without_newest(log)), (10,)), log)
+    found = search.ruler.timestamp_at(10)
+    assert newest
+    assert found
+    assert abs(found.value - newest.value) <= found.error
+    assert lookups <= 10
+
+
+def test_records_without_a_timestamp_are_not_looked_for_for_ever() -> None:
+    log = filled(lambda chance: 10, 1)
+    search = TimeSearch(begun(without_newest(log)), (0,))
+    lookups = 0
+    while ask := search.ask():
+        lookups += 1
+        search.unanswered(ask.timestamp_ms)
+    assert lookups <= 20
+    assert search.samples == []
 
 
 def test_nothing_is_asked_where_a_record_from_the_future_is_every_answer() -> None:

@@ -6,6 +6,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipeline.analytics.ladder import lags, offset_status
+from pipeline.analytics.log_index import known_end
 from pipeline.analytics.page_cache import with_reuse
 from pipeline.analytics.readers import PARTITION, readers
 from pipeline.analytics.rungs import Locate, gathered, kip532_from, rungs, with_readings
@@ -131,7 +132,7 @@ def _rungs(watermarks: DataFrame) -> DataFrame:
         "high_watermark",
         "log_end_offset",
         "high_watermark_after",
-        F.try_divide("log_bytes", F.col("log_end_offset") - F.col("log_start_offset")).alias("record_bytes"),
+        F.try_divide("log_bytes", known_end() - F.col("log_start_offset")).alias("record_bytes"),
         F.col("error").alias("watermark_error"),
         F.lit(True).alias("is_listed"),
     )

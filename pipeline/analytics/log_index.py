@@ -94,16 +94,26 @@ def wanted_times(
     can_tell = F.col("error").isNull() & F.col("leader").isNotNull() & ~is_blind
     seen = watermarks.where(can_tell & (is_local | F.lit(with_tiered)))
     # The newest timestamp is read after the log's end: its record may have come in between.
-    newest_end = F.greatest("log_end_offset", F.col("max_timestamp_offset") + 1)
+    newest_end = F.greatest(known_end(), F.col("max_timestamp_offset") + 1)
     ends = seen.select(
-        *PARTITION, "leader", "log_start_offset", "high_watermark", "log_end_offset", newest_end.alias("newest_end")
+        *PARTITION,
+        "leader",
+        "log_start_offset",
+        "high_watermark",
+        known_end().alias("log_end_offset"),
+        F.when(F.col("max_timestamp_ms").isNotNull(), newest_end).alias("newest_end"),
     )
     in_log = F.filter(
         "committed", lambda offset: (offset >= F.col("log_start_offset")) & (offset < F.col("high_watermark"))
     )
     ends_read = F.array_union("ends", F.array("high_watermark"))
+
+
+    def is_older(end: Column) -> Column:
+        return F.coalesce(end < F.col("newest_end"), F.lit(True))
+
     last_read = F.transform(
-        F.filter(ends_read, lambda end: (end < F.col("newest_end")) & (F.size(in_log) > 0)),
+        F.filter(ends_read, lambda end: is_older(end) & (F.size(in_log) > 0)),
         lambda end: end - 1,
     )
     first = F.when(F.col("log_start_offset") < F.col("high_watermark"), F.array("log_start_offset"))
@@ -134,6 +144,11 @@ def _excess_ms() -> Column:
     return F.array_max(F.transform(F.slice("read", F.lit(1), F.size("rungs")), excess))
 
 
+def known_end() -> Column:
+    """Where a log ends, as far as its broker says: Redpanda does not tell what is not replicated yet."""
+    return F.coalesce("log_end_offset", "high_watermark")
+
+
 def readings(ruler: Column, offsets: Column) -> Column:
     """A ruler read at an array of offsets: an array of READING."""
     return arrow_udf(read_rulers, READINGS)(ruler, offsets)
@@ -144,9 +159,10 @@ def _looks(watermarks: DataFrame, asked_from: int) -> DataFrame:
         "is_asked": F.col("snapshot_id") >= asked_from,
         "captured_ms": F.unix_millis("captured_at"),
         "is_compacted": F.coalesce(F.col("cleanup_policy").contains("compact"), F.lit(False)),
+        "log_end_offset": known_end(),
     }
-    needed = ("captured_at", "log_start_offset", "log_end_offset")
-    is_seen = reduce(Column.__and__, (F.col(name).isNotNull() for name in needed), F.col("error").isNull())
+    needed = (F.col("captured_at"), F.col("log_start_offset"), known_end())
+    is_seen = reduce(Column.__and__, (column.isNotNull() for column in needed), F.col("error").isNull())
     return watermarks.where(is_seen).select(
         *PARTITION, *(seen.get(name, F.col(name)).alias(name) for name in LOOK.names)
     )

@@ -52,11 +52,14 @@ class Observation(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """A row of `log_samples`: what ListOffsets answers to a timestamp: the first record that is not older."""
+    """A row of `log_samples`: what ListOffsets answers to a timestamp: the first record that is not older.
+
+    Where there is none, `timestamp_ms` is None, and `offset` is an end that the log had by then.
+    """
 
     asked_ms: int
     offset: int
-    timestamp_ms: int
+    timestamp_ms: int | None
 
 
 @dataclass(frozen=True)
@@ -91,19 +94,14 @@ class Ruler:
         All records before it, from log start on, are older than the timestamp that was asked for: so its own is the
         greatest up to there.
         """
-        line, offset = self.timestamp_ms, sample.offset
-        if self.last.is_future(sample.timestamp_ms):
+        if sample.timestamp_ms is not None and self.last.is_future(sample.timestamp_ms):
             return self
         try:
-            line = line.refined(offset + 1, sample.timestamp_ms)
-            older = next((v for v in reversed(line.vertices) if v.offset < offset), None)
-            if older and offset > self.last.log_start_offset:
-                least = older.value - older.error
-                half = (sample.asked_ms - least) // 2
-                line = line.refined(offset, least + half, half)
+            line = _with_sample(self.timestamp_ms, sample, self.last.log_start_offset)
         except ValueError:
             return self
-        return replace(self, timestamp_ms=line)
+        is_to_the_end = bool(line.vertices) and line.vertices[-1].offset >= self.last.log_end_offset
+        return replace(self, timestamp_ms=line, arrival_ms=NOTHING if is_to_the_end else self.arrival_ms)
 
     def thinned(self) -> Ruler:
         """With few vertices, none of them below log start."""
@@ -239,6 +237,9 @@ def _with_timestamp(ruler: Ruler, seen: Observation) -> Ruler:
     newest = seen.max_timestamp_ms
     is_future = newest is not None and seen.is_future(newest)
     if newest is None or is_future:
+        known_to = ruler.timestamp_ms.vertices[-1].offset if ruler.timestamp_ms.vertices else -1
+        if not is_future and known_to >= seen.log_end_offset:  # by look-ups, and nothing has come since
+            return ruler
         blind = replace(ruler, future_timestamps=ruler.future_timestamps + is_future)
         return replace(blind, arrival_ms=_with_arrival(ruler.arrival_ms, ruler.last, seen))
     line = ruler.timestamp_ms
@@ -250,6 +251,28 @@ def _with_timestamp(ruler: Ruler, seen: Observation) -> Ruler:
             return ruler
         newest = max(newest, last.value)
     return replace(ruler, timestamp_ms=line.extended(offset, newest), arrival_ms=NOTHING)
+
+
+def _with_sample(line: Polyline, sample: Sample, log_start_offset: int) -> Polyline:
+    """The line with the record that was found, and with what is known of those before it.
+
+    Raises ValueError where that contradicts the line.
+    """
+    offset = sample.offset
+    older = next((v for v in reversed(line.vertices) if v.offset < offset), None)
+    before = None
+    if older and offset > log_start_offset:
+        least = older.value - older.error
+        half = (sample.asked_ms - least) // 2
+        before = (offset, least + half, half)
+    newest = line.vertices[-1].offset if line.vertices else -1
+    found = None if sample.timestamp_ms is None else (offset + 1, sample.timestamp_ms)
+    if offset < newest:
+        line = line.refined(*found) if found else line
+        return line.refined(*before) if before else line
+    if before and offset > newest:
+        line = line.extended(*before)
+    return line.extended(*found) if found else line
 
 
 def _with_arrival(line: Polyline, before: Observation, seen: Observation) -> Polyline:

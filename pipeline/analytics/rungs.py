@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipeline.analytics.log_index import readings
+from pipeline.analytics.log_index import known_end, readings
 from pipeline.analytics.ruler_reading import READING
 from pipeline.analytics.units import Rung
 
@@ -64,7 +64,7 @@ def _offsets() -> Column:
 
 def _unless_shared(end: Column) -> Column:
     """The end that was read with a commit, as far as the ruler reaches."""
-    reached = F.when(end > F.col("log_end_offset"), F.col("log_end_offset")).otherwise(end)
+    reached = F.when(end > known_end(), known_end()).otherwise(end)
     return F.when(reached != F.col("high_watermark"), reached)
 
 

@@ -1,9 +1,10 @@
 """Which timestamps to look up in a partition's log, so that its rungs' times are known within tolerance.
 
-A look-up by time (ListOffsets) tells the first record that is not older. First at doubling ages, until one is found
-that is older than the oldest rung, or at once the first record of all, where that is a rung. Then within the bracket
-that a rung lies in, where its time is expected and in the middle by turns: the one is quick where rates are steady, the
-other sure where they are not.
+A look-up by time (ListOffsets) tells the first record that is not older. Where a broker does not tell its newest
+record, that one comes first: at growing ages until a record is found, then between it and the time since when there is
+none. Then at doubling ages, until one is found that is older than the oldest rung, or at once the first record of all,
+where that is a rung. Then within the bracket that a rung lies in, where its time is expected and in the middle by
+turns: the one is quick where rates are steady, the other sure where they are not.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from pipeline.analytics.polyline import TOLERANCE
 from pipeline.analytics.ruler import Ruler, Sample
 
 FIRST_AGE_MS = 60_000
+NEWEST_AGE_MS = 1_000
+NEWEST_AGE_FACTOR = 8
 FINEST_MS = 100
 """Times that are known so well are not looked up, however small the lag is."""
 
@@ -35,13 +38,18 @@ class TimeSearch:
     rungs: tuple[int, ...]
     samples: list[Sample] = field(default_factory=list)
     age_ms: int = 0
+    newest_age_ms: int = NEWEST_AGE_MS
+    until_ms: int | None = None
+    """Since when there is no record."""
     is_over: bool = False
 
     def ask(self) -> Ask | None:
         """What to look up next; None when all is known well enough, or nothing more can be learnt."""
-        line = self.ruler.timestamp_ms.vertices
-        if self.is_over or not line or self._is_blind():
+        if self.is_over or self._is_blind():
             return None
+        if self._wants_newest() and not self._newest_is_near():
+            return Ask(self._nearer_newest(), math.inf)
+        line = self.ruler.timestamp_ms.vertices
         excess_ms, rung = max((self._excess_ms(rung), rung) for rung in self.rungs)
         if excess_ms <= 0:
             return None
@@ -54,13 +62,57 @@ class TimeSearch:
 
     def answered(self, asked_ms: int, offset: int, timestamp_ms: int) -> None:
         """Take the answer in. One that tells nothing new ends the search: the records are not in the order of time."""
-        sample = Sample(asked_ms, offset, timestamp_ms)
+        if not self._has_learnt(Sample(asked_ms, offset, timestamp_ms)):
+            # As long as the oldest rung is not reached, an older record may be.
+            self.is_over = asked_ms == 0 or all(self._excess_ms(rung) < math.inf for rung in self.rungs)
+
+    def unanswered(self, asked_ms: int) -> None:
+        """Take in that no record is so new."""
+        self.until_ms = asked_ms
+        self.is_over = not self._wants_newest() or asked_ms == 0
+
+    def _has_learnt(self, sample: Sample) -> bool:
         learnt = self.ruler.learnt(sample)
-        if learnt.timestamp_ms != self.ruler.timestamp_ms:
+        is_new = learnt.timestamp_ms != self.ruler.timestamp_ms
+        if is_new:
             self.ruler = learnt
             self.samples.append(sample)
-        else:  # as long as the oldest rung is not reached, an older record may be
-            self.is_over = asked_ms == 0 or all(self._excess_ms(rung) < math.inf for rung in self.rungs)
+        return is_new
+
+    def _wants_newest(self) -> bool:
+        """Whether the newest rung lies beyond what is known."""
+        line = self.ruler.timestamp_ms.vertices
+        return not line or line[-1].offset < self._end()
+
+    def _end(self) -> int:
+        """Just after the newest rung."""
+        return min(max(self.rungs) + 1, self.ruler.last.log_end_offset)
+
+    def _newest_is_near(self) -> bool:
+        """Whether the newest record is known well enough, by the time since when there is none."""
+        if self.until_ms is None or self.until_ms - self._known_ms() > FINEST_MS:
+            return False
+        return self._has_learnt(Sample(self.until_ms, self._end(), None))
+
+    def _known_ms(self) -> int:
+        """The greatest timestamp so far. -1 is what a record without a timestamp has."""
+        line = self.ruler.timestamp_ms.vertices
+        return line[-1].value + line[-1].error if line else -1
+
+    def _nearer_newest(self) -> int:
+        known_ms, captured_ms = self._known_ms(), self.ruler.last.captured_ms
+        if not self.samples:
+            aged_ms = captured_ms - self.newest_age_ms
+            self.newest_age_ms *= NEWEST_AGE_FACTOR
+            if aged_ms > known_ms:
+                return aged_ms
+            if known_ms < 0:
+                return 0
+        if self.until_ms is None:
+            return max(captured_ms, known_ms) + 1
+        # The next record after the one that is known, and the middle, by turns.
+        middle_ms = (known_ms + self.until_ms) // 2
+        return known_ms + 1 if len(self.samples) % 2 else max(known_ms + 1, middle_ms)
 
     def _is_blind(self) -> bool:
         """A record from the future is the answer to every look-up."""

@@ -41,6 +41,8 @@ def look_up(client: KafkaClient, leader: int, searches: Mapping[TopicPartition, 
             offset, timestamp_ms = answers.get(p, NO_RECORD)
             if offset >= 0:
                 going[p].answered(asks[p].timestamp_ms, offset, timestamp_ms)
+            elif p in answers:
+                going[p].unanswered(asks[p].timestamp_ms)
             else:
                 del going[p]
     return unanswered
