@@ -25,7 +25,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-LAYOUT_VERSION = 5
+LAYOUT_VERSION = 6
 """Raised whenever a table gains or changes a column. A newer lake is refused, an older one grows."""
 
 INT, LONG, STRING, BINARY, BOOLEAN = IntegerType(), LongType(), StringType(), BinaryType(), BooleanType()
@@ -321,6 +321,11 @@ LAG = Table(
         ("committed_topic_id", STRING, "topic id under which this committed offset was first seen"),
         _PARTITION,
         ("leader", INT, "broker id of the leader"),
+        (
+            "verified_epoch",
+            INT,
+            "leader epoch stored with the commit, where a snapshot has seen that it reaches the commit; else NULL",
+        ),
         ("group_state", STRING, "the group's state"),
         ("group_type", STRING, "classic | consumer | share | streams"),
         ("member_id", STRING, "member that the partition is assigned to"),
@@ -371,7 +376,7 @@ LAG = Table(
             "offset_status",
             STRING,
             (
-                "no_watermark | no_commit | recreated | beyond_end | deleted_unread | "
+                "no_watermark | no_commit | recreated | truncated | beyond_end | deleted_unread | "
                 "deleted_uncommitted | ok; NULL if the commit is unknown"
             ),
         ),

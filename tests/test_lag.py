@@ -321,6 +321,58 @@ def ruled(minute: int, start: int, end: int, size: int | None, *, high_watermark
     return (minute, captured, "t", 0, "A", 1, start, up_to, up_to, end, newest_ms, end - 1, size, 0)
 
 
+# Case → (snapshot, commit, its leader epoch, where that ends, the leader's epoch)…, and the statuses.
+TRUNCATED = {
+    "cut off after it was read": ([(1, 150, 3, None, 3), (2, 150, 3, 120, 4)], ["ok", "truncated"]),
+    "it persists": ([(1, 150, 3, None, 3), (2, 150, 3, 120, 4), (3, 150, 3, 120, 4)], ["ok", "truncated", "truncated"]),
+    "seen within an epoch that had ended": ([(1, 150, 3, 150, 4), (2, 150, 3, 120, 5)], ["ok", "truncated"]),
+    "a new commit ends it": (
+        [(1, 150, 3, None, 3), (2, 150, 3, 120, 4), (3, 151, 4, None, 4)],
+        ["ok", "truncated", "ok"],
+    ),
+    "the client stores an older epoch": ([(1, 150, 2, 120, 4), (2, 150, 2, 120, 4)], ["ok", "ok"]),
+    "the same offset, stored with an older epoch": ([(1, 150, 4, None, 4), (2, 150, 2, 120, 4)], ["ok", "ok"]),
+    "the epoch has ended at the commit": ([(1, 150, 3, None, 3), (2, 150, 3, 150, 4)], ["ok", "ok"]),
+    "the end is not known for a while": (
+        [(1, 150, 3, None, 3), (2, 150, 3, None, 4), (3, 150, 3, 120, 4)],
+        ["ok", "ok", "truncated"],
+    ),
+    "without an epoch": ([(1, 150, None, None, 3), (2, 150, None, None, 4)], ["ok", "ok"]),
+}
+
+
+@pytest.mark.parametrize("computed_before", [0, 1])
+def test_a_commit_whose_records_were_cut_off_is_truncated_until_the_group_commits_anew(
+    spark: SparkSession, computed_before: int
+) -> None:
+    commit = "snapshot_id group_id topic partition committed_offset leader_epoch epoch_end_offset"
+    watermark = f"{RULED} leader_epoch"
+
+    def compute(snapshots: range, previous: DataFrame) -> DataFrame:
+        seen = [(case, *row) for case, (history, _) in TRUNCATED.items() for row in history if row[0] in snapshots]
+        logs = []
+        for case, minute, *_, epoch in seen:
+            look = dict(zip(RULED.split(), ruled(minute, 100, 185, 8_500), strict=True)) | {"topic": case}
+            logs.append((*look.values(), epoch))
+        watermarks = frame(spark, WATERMARKS, watermark, *logs)
+        committed = [(minute, "g", case, 0, offset, epoch, end) for case, minute, offset, epoch, end, _ in seen]
+        return compute_lag(
+            frame(spark, COMMITTED_OFFSETS, commit, *committed),
+            watermarks,
+            frame(spark, GROUP_MEMBERS, MEMBER),
+            previous,
+            rulers_of(spark, watermarks),
+        )
+
+    first = compute(range(1, 1 + computed_before), frame(spark, LAG, PREVIOUS))
+    rest = compute(range(1 + computed_before, 4), first)
+    rows = sorted(first.unionByName(rest).collect(), key=lambda r: (r.topic, r.snapshot_id))
+    found = {case: [r.offset_status for r in rows if r.topic == case] for case in TRUNCATED}
+    assert found == {case: statuses for case, (_, statuses) in TRUNCATED.items()}
+    # Where the records are gone, the place of the commit is not known, in bytes and in time.
+    assert {r.offset_status for r in rows if r.consumer_lag_bytes is None} == {"truncated"}
+
+
 UNITS: dict[str, tuple[int | None, dict[str, Any]]] = {
     "at a point of the ruler": (
         200,

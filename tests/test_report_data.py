@@ -226,9 +226,9 @@ class TestGroups:
         assert_df_equality(
             data.totals(groups),
             spark.createDataFrame(
-                [("east", 4, 1, 1, 0, 0, 0, 0, None)],
+                [("east", 4, 1, 1, 0, 0, 0, 0, 0, None)],
                 "cluster string, groups bigint, groups_unknown bigint, groups_with_loss bigint, "
-                "groups_beyond_end bigint, groups_recreated bigint, "
+                "groups_truncated bigint, groups_beyond_end bigint, groups_recreated bigint, "
                 "groups_deleted_uncommitted bigint, "
                 "groups_not_committed bigint, not_committed_offsets bigint",
             ),

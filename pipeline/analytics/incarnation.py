@@ -1,8 +1,12 @@
-"""Which incarnation of a topic a commit belongs to.
+"""Which log a commit belongs to: an incarnation of its topic, and a log that nothing was cut off.
 
 A topic that is deleted and created again has the same name and a new id, and a commit belongs to the id under which it
-was first seen. Where a topic has had one id all along there is nothing to find out: so what this costs follows the
-topics that have moved, not the commits.
+was first seen. A log that an unclean election cuts back below a commit may grow again beyond it; then the leader epoch
+stored with the commit ends below it (KIP-320). That alone proves nothing, as Sarama stores an epoch older than that of
+the records it has read (IBM/sarama#2694, #3418): the same commit must have been seen within the same epoch before.
+
+Where a topic has had one id all along, and no commit is beyond its epoch, there is nothing to find out: so what this
+costs follows the topics that have moved, not the commits.
 """
 
 from __future__ import annotations
@@ -17,27 +21,46 @@ _SERIES = [*_PARTITION, "group_id"]
 
 
 def commits_of_moved_topics(committed_offsets: DataFrame, watermarks: DataFrame, previous: DataFrame) -> DataFrame:
-    """The topic ids of what is committed in topics that have not had one id all along.
+    """The logs of what is committed in topics that have not had one id all along, or whose log may have been cut off.
 
-    A row for each reader and snapshot: committed_topic_id, and is_recreated where it is not the topic's id any more.
-    `previous` are rows of `lag` before. What is committed in all other topics belongs to the id that they have.
+    A row for each reader and snapshot: committed_topic_id, verified_epoch (as of LAG), and is_recreated, is_truncated
+    where the commit belongs to another log than there is. `previous` are rows of `lag` before. What is committed in all
+    other topics belongs to the id that they have.
     """
-    moved = F.broadcast(_moved_topics(watermarks, previous))
-    ids = watermarks.select(*_PARTITION, "snapshot_id", "topic_id")
+    moved = F.broadcast(_moved_topics(committed_offsets, watermarks, previous))
+    ids = watermarks.select(*_PARTITION, "snapshot_id", "topic_id", F.col("leader_epoch").alias("log_epoch"))
     now = committed_offsets.join(moved, _TOPIC, how="left_semi").join(ids, [*_PARTITION, "snapshot_id"], how="left")
     earlier = previous.join(moved, _TOPIC, how="left_semi").withColumn("topic_id", _known_id())
     columns = [*_SERIES, "snapshot_id", "committed_offset", "topic_id"]
-    rows = _with_first_seen(
-        now.select(*columns, F.lit(True).alias("is_now")).unionByName(
-            earlier.select(*columns, F.lit(False).alias("is_now"))
-        )
+    stored = now.select(
+        *columns,
+        "leader_epoch",
+        _is_cut_off().alias("is_cut_off"),
+        verified_epoch("leader_epoch", "log_epoch").alias("verified_epoch"),
+        F.lit(True).alias("is_now"),
     )
+    known = earlier.select(*columns, "verified_epoch", F.lit(False).alias("is_now"))
+    rows = _with_first_seen(stored.unionByName(known, allowMissingColumns=True))
+    was_within = F.coalesce(F.col("verified_epoch") == F.col("leader_epoch"), F.lit(False))
     return rows.where("is_now").select(
         *_SERIES,
         "snapshot_id",
         "committed_topic_id",
+        "verified_epoch",
         (F.col("committed_topic_id") != F.col("topic_id")).alias("is_recreated"),
+        (F.col("is_cut_off") & was_within).alias("is_truncated"),
     )
+
+
+def verified_epoch(committed_epoch: str, log_epoch: str) -> Column:
+    """The leader epoch stored with a commit, where it reaches the commit; NULL where it does not, or is not known."""
+    is_going_on = F.col("epoch_end_offset").isNull() & (F.col(committed_epoch) == F.col(log_epoch))
+    is_within = is_going_on | (F.col("epoch_end_offset") >= F.col("committed_offset"))
+    return F.when(is_within, F.col(committed_epoch))
+
+
+def _is_cut_off() -> Column:
+    return F.coalesce(F.col("epoch_end_offset") < F.col("committed_offset"), F.lit(False))
 
 
 def _known_id() -> Column:
@@ -45,19 +68,24 @@ def _known_id() -> Column:
     return F.coalesce("committed_topic_id", "topic_id")
 
 
-def _moved_topics(watermarks: DataFrame, previous: DataFrame) -> DataFrame:
-    """The topics with several ids, with one that is not known everywhere, or that are not listed any more."""
+def _moved_topics(committed_offsets: DataFrame, watermarks: DataFrame, previous: DataFrame) -> DataFrame:
+    """The topics with several ids, with one that is not known everywhere, or that are not listed any more.
+
+    And those in which a commit is beyond the end of its leader epoch.
+    """
+    cut_off = committed_offsets.where(_is_cut_off()).select(*_TOPIC).distinct()
     seen = watermarks.where(F.col("topic").isNotNull()).select(*_TOPIC, "topic_id", F.lit(True).alias("is_listed"))
     known = previous.select(*_TOPIC, _known_id().alias("topic_id"), F.lit(False).alias("is_listed"))
     ids = seen.unionByName(known.where(F.col("topic_id").isNotNull())).groupBy(*_TOPIC, "topic_id")
     # Of several ids one may be NULL; a topic without any is not among them.
     topics = ids.agg(F.max("is_listed").alias("is_listed")).groupBy(*_TOPIC)
     counted = topics.agg(F.count("*").alias("ids"), F.max("is_listed").alias("is_listed"))
-    return counted.where((F.col("ids") > 1) | ~F.col("is_listed")).select(*_TOPIC)
+    moved = counted.where((F.col("ids") > 1) | ~F.col("is_listed")).select(*_TOPIC)
+    return moved.unionByName(cut_off)
 
 
 def _with_first_seen(rows: DataFrame) -> DataFrame:
-    """With committed_topic_id: the topic id at the first snapshot that saw the commit.
+    """With committed_topic_id: the topic id at the first snapshot that saw the commit; verified_epoch: the last one.
 
     A commit that is unknown in between (NULL) does not count as a change.
     """
@@ -66,6 +94,10 @@ def _with_first_seen(rows: DataFrame) -> DataFrame:
     is_new = F.col("committed_offset").isNotNull() & ~F.col("committed_offset").eqNullSafe(before)
     commit = Window.partitionBy(*_SERIES, "commits").orderBy("snapshot_id")
     first = F.first("topic_id", ignorenulls=True).over(commit.rowsBetween(Window.unboundedPreceding, Window.currentRow))
-    return rows.withColumn("commits", F.sum(is_new.cast("int")).over(series)).withColumn(
-        "committed_topic_id", F.when(F.col("committed_offset").isNotNull(), first)
+    verified = F.last("verified_epoch", ignorenulls=True).over(
+        commit.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    )
+    is_known = F.col("committed_offset").isNotNull()
+    return rows.withColumn("commits", F.sum(is_new.cast("int")).over(series)).withColumns(
+        {"committed_topic_id": F.when(is_known, first), "verified_epoch": F.when(is_known, verified)}
     )

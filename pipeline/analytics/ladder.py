@@ -92,6 +92,11 @@ def is_recreated() -> Column:
     return F.col("committed_topic_id") != F.col("topic_id")
 
 
+def is_truncated() -> Column:
+    """The leader epoch stored with the commit ends below it, and did not when the same commit was seen before."""
+    return F.coalesce("is_truncated", F.lit(False))
+
+
 def is_beyond_end() -> Column:
     """The commit is past the end: the log was truncated, or recreated unseen."""
     return (F.col("committed_offset") > F.col("log_end_offset")) & ~has_overtaken_older("log_end_offset")
@@ -127,6 +132,7 @@ def offset_status() -> Column:
         .when(has_unknown_commit(), F.lit(None).cast("string"))
         .when(has_no_commit(), "no_commit")
         .when(is_recreated(), "recreated")
+        .when(is_truncated(), "truncated")
         .when(is_beyond_end(), "beyond_end")
         .when(is_deleted_unread(), "deleted_unread")
         .when(is_deleted(), "deleted_uncommitted")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from pipeline.analytics.incarnation import verified_epoch
 from pipeline.analytics.ladder import lags, offset_status
 from pipeline.analytics.log_index import known_end
 from pipeline.analytics.page_cache import with_reuse
@@ -47,6 +48,7 @@ def compute_lag(
             "committed_error": F.coalesce("committed_error", "group_error"),
             "watermark_error": F.when(F.col("is_listed"), F.col("watermark_error")).otherwise(NOT_IN_CLUSTER),
             "committed_topic_id": topic_id,
+            "verified_epoch": F.coalesce("verified_epoch", verified_epoch("committed_epoch", "log_epoch")),
         }
     )
     complete = laddered.withColumn("kip532_from", kip532_from()).withColumns(
@@ -127,6 +129,7 @@ def _rungs(watermarks: DataFrame) -> DataFrame:
         "captured_at",
         "topic_id",
         "leader",
+        F.col("leader_epoch").alias("log_epoch"),
         "log_start_offset",
         "last_stable_offset",
         "high_watermark",

@@ -108,7 +108,6 @@ def wanted_times(
     )
     ends_read = F.array_union("ends", F.array("high_watermark"))
 
-
     def is_older(end: Column) -> Column:
         return F.coalesce(end < F.col("newest_end"), F.lit(True))
 

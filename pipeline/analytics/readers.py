@@ -24,10 +24,10 @@ def readers(
     """A row for each partition that a group has committed in, or that a member is assigned or a client tells of.
 
     READER, snapshot_date, committed_offset, earlier_offset and the ends read with them (end_offset, stable_offset,
-    start_offset, ends_at), committed_at, committed_captured_at, committed_error,
-    committed_topic_id (where `commits_of_moved_topics` knows it), valid_offset (the committed one, as of end_offset;
-    NULL if it is of another incarnation), member_id, client_id, host, and of `reader_positions`, if `told`: instance,
-    consumed_offset, fetched_offset, stale_lag.
+    start_offset, ends_at), committed_epoch, epoch_end_offset, committed_at, committed_captured_at, committed_error,
+    committed_topic_id, verified_epoch and is_truncated (where `commits_of_moved_topics` knows them), valid_offset (the
+    committed one, as of end_offset; NULL if it is of another incarnation, or of a log that was cut off), member_id,
+    client_id, host, and of `reader_positions`, if `told`: instance, consumed_offset, fetched_offset, stale_lag.
     """
     commits = committed_offsets.where(F.col("topic").isNotNull()).select(
         *READER,
@@ -38,12 +38,14 @@ def readers(
         F.col("last_stable_offset").alias("stable_offset"),
         F.col("log_start_offset").alias("start_offset"),
         "ends_at",
+        F.col("leader_epoch").alias("committed_epoch"),
+        "epoch_end_offset",
         "committed_at",
         F.col("captured_at").alias("committed_captured_at"),
         F.col("error").alias("committed_error"),
     )
     moved = commits_of_moved_topics(committed_offsets, watermarks, previous)
-    is_gone = F.coalesce(F.col("is_recreated"), F.lit(False))
+    is_gone = F.coalesce(F.col("is_recreated") | F.col("is_truncated"), F.lit(False))
     # By hash: sorting a million rows by five strings takes longer than all else here.
     rows = (
         commits.join(moved.hint("shuffle_hash"), READER, how="left")

@@ -246,6 +246,7 @@ def _not_committed(report: Report) -> Iterator[Item]:
 
 def _odd_offsets(report: Report) -> Iterator[Item]:
     for status, what in (
+        ("truncated", "committed in a log that was cut off below the commit, and holds other records there now"),
         ("beyond_end", "committed beyond the log's end: the topic was truncated or recreated"),
         ("recreated", "not committed since the topic was recreated"),
         ("deleted_uncommitted", "read further than the log's start, and committed less: a restart finds those deleted"),

@@ -222,6 +222,7 @@ def totals(groups: DataFrame) -> DataFrame:
             F.count("*").alias("groups"),
             F.count_if(F.col("partitions_unknown") > 0).alias("groups_unknown"),
             F.count_if(F.col("statuses")[DATA_LOSS] > 0).alias("groups_with_loss"),
+            F.count_if(F.col("statuses")["truncated"] > 0).alias("groups_truncated"),
             F.count_if(F.col("statuses")["beyond_end"] > 0).alias("groups_beyond_end"),
             F.count_if(F.col("statuses")["recreated"] > 0).alias("groups_recreated"),
             F.count_if(F.col("statuses")["deleted_uncommitted"] > 0).alias("groups_deleted_uncommitted"),

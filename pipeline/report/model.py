@@ -14,13 +14,13 @@ from pipeline.selection import Selection
 
 DATA_LOSS = "deleted_unread"
 OFFSET_STATUSES = (
-    *(DATA_LOSS, "beyond_end", "recreated", "no_watermark"),
+    *(DATA_LOSS, "truncated", "beyond_end", "recreated", "no_watermark"),
     *("deleted_uncommitted", "no_commit", "ok"),
 )
 """`lag.offset_status`, what needs attention first."""
 UNKNOWN = "unknown"
 """Stands for an offset_status of NULL."""
-_BY_SEVERITY = (*OFFSET_STATUSES[:4], UNKNOWN, *OFFSET_STATUSES[4:])
+_BY_SEVERITY = (*OFFSET_STATUSES[:5], UNKNOWN, *OFFSET_STATUSES[5:])
 
 
 @dataclass(frozen=True)
@@ -160,6 +160,7 @@ class Totals:
     groups: int
     groups_unknown: int
     groups_with_loss: int
+    groups_truncated: int = 0
     groups_beyond_end: int = 0
     groups_recreated: int = 0
     groups_deleted_uncommitted: int = 0
