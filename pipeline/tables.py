@@ -142,6 +142,7 @@ COMMITTED_OFFSETS = Table(
         ),
         ("high_watermark", LONG, "high watermark of the log, read between the two; NULL = not read with the commit"),
         ("last_stable_offset", LONG, "last stable offset, read with it; at most the high watermark"),
+        ("high_watermark_after", LONG, "the high watermark once more, read after these two"),
         ("log_start_offset", LONG, "first offset of the log, read just before these two"),
         ("ends_at", TIMESTAMP, "when these two ends were read"),
         ("leader_epoch", INT, "leader epoch stored with the commit, or NULL"),

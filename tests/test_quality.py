@@ -185,6 +185,7 @@ def test_a_quarantined_row_is_whole_json(lake: Lake) -> None:
         "earlier_offset": None,
         "high_watermark": None,
         "last_stable_offset": None,
+        "high_watermark_after": None,
         "log_start_offset": None,
         "ends_at": None,
         "leader_epoch": None,

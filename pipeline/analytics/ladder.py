@@ -34,10 +34,9 @@ def lags() -> dict[str, Column]:
     distances = {name: F.col(upper) - F.col(lower) for name, (lower, upper) in LAGS.items()}
     caught_up = F.lit(0).cast("bigint")
     # Where the high watermark was not read again, that it has moved is not known.
-    after = F.coalesce("high_watermark_after", "log_high_watermark")
-    moved = F.col("high_watermark_after") - F.col("log_high_watermark")
+    after = F.coalesce("log_after", "log_high_watermark")
     unreplicated = F.col("log_end") - after
-    unstable = F.col("log_high_watermark") - F.col("log_stable_offset")
+    unstable = distances["transaction_lag"]
     return distances | {
         **{
             name: F.when(has_overtaken_older(LAGS[name][1]), caught_up).otherwise(distances[name])
@@ -45,9 +44,12 @@ def lags() -> dict[str, Column]:
         },
         "consumer_lag_error": consumer_lag_error(),
         "replication_lag": F.when(unreplicated < 0, caught_up).otherwise(unreplicated),
-        "replication_lag_error": F.when(unreplicated > 0, moved).when(unreplicated <= 0, caught_up),
-        "transaction_lag": unstable,
-        "transaction_lag_error": F.when(unstable > 0, moved).when(unstable <= 0, caught_up),
+        "replication_lag_error": F.when(unreplicated > 0, F.col("log_after") - F.col("log_high_watermark")).when(
+            unreplicated <= 0, caught_up
+        ),
+        "transaction_lag_error": F.when(unstable > 0, F.col("high_watermark_after") - F.col("high_watermark")).when(
+            unstable <= 0, caught_up
+        ),
     }
 
 

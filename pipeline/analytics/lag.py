@@ -73,8 +73,8 @@ def compute_lag(
 def _with_own_ends(rows: DataFrame) -> DataFrame:
     """The ends that were read with the commit, in the place of those of the partition's own row.
 
-    The partition's own are kept to be compared with one another: log_high_watermark, log_stable_offset, log_end. The
-    time and the records between the two readings, where the commit's is the later one, are beyond_ms, beyond_records.
+    Of the partition's own those are kept that are compared with log_end: log_high_watermark, log_after. The time and
+    the records between the two readings, where the commit's is the later one, are beyond_ms, beyond_records.
     """
     has_own, end = F.col("end_offset").isNotNull(), F.col("log_end_offset")
     zero = F.lit(0).cast("bigint")
@@ -84,7 +84,7 @@ def _with_own_ends(rows: DataFrame) -> DataFrame:
     return rows.withColumns(
         {
             "log_high_watermark": F.col("high_watermark"),
-            "log_stable_offset": F.col("last_stable_offset"),
+            "log_after": F.col("high_watermark_after"),
             "log_end": end,
             "beyond_records": F.when(is_beyond, F.col("end_offset") - end).otherwise(zero),
             "beyond_ms": F.when(is_beyond, F.greatest(later_ms, zero)).otherwise(zero),
@@ -95,6 +95,7 @@ def _with_own_ends(rows: DataFrame) -> DataFrame:
             "log_start_offset": F.coalesce("start_offset", "log_start_offset"),
             "log_start_reading": F.when(has_own_start, F.col("log_start_reading")),
             "high_watermark": F.coalesce("end_offset", "high_watermark"),
+            "high_watermark_after": F.when(has_own, F.col("end_after")).otherwise(F.col("high_watermark_after")),
             "last_stable_offset": F.when(has_own, F.col("stable_offset")).otherwise(F.col("last_stable_offset")),
             "log_end_offset": F.when(is_beyond, F.col("end_offset")).otherwise(end),
             "high_watermark_reading": F.coalesce("end_reading", "high_watermark_reading"),

@@ -24,10 +24,11 @@ def readers(
     """A row for each partition that a group has committed in, or that a member is assigned or a client tells of.
 
     READER, snapshot_date, committed_offset, earlier_offset and the ends read with them (end_offset, stable_offset,
-    start_offset, ends_at), committed_epoch, epoch_end_offset, committed_at, committed_captured_at, committed_error,
-    committed_topic_id, verified_epoch and is_truncated (where `commits_of_moved_topics` knows them), valid_offset (the
-    committed one, as of end_offset; NULL if it is of another incarnation, or of a log that was cut off), member_id,
-    client_id, host, and of `reader_positions`, if `told`: instance, consumed_offset, fetched_offset, stale_lag.
+    start_offset, end_after, ends_at), committed_epoch, epoch_end_offset, committed_at, committed_captured_at,
+    committed_error, committed_topic_id, verified_epoch and is_truncated (where `commits_of_moved_topics` knows them),
+    valid_offset (the committed one, as of end_offset; NULL if it is of another incarnation, or of a log that was cut
+    off), member_id, client_id, host, and of `reader_positions`, if `told`: instance, consumed_offset, fetched_offset,
+    stale_lag.
     """
     commits = committed_offsets.where(F.col("topic").isNotNull()).select(
         *READER,
@@ -37,6 +38,7 @@ def readers(
         F.col("high_watermark").alias("end_offset"),
         F.col("last_stable_offset").alias("stable_offset"),
         F.col("log_start_offset").alias("start_offset"),
+        F.col("high_watermark_after").alias("end_after"),
         "ends_at",
         F.col("leader_epoch").alias("committed_epoch"),
         "epoch_end_offset",

@@ -40,10 +40,8 @@ ENDS = {
     "last_stable_offset": Question(LATEST, READ_COMMITTED, since=2),
 }
 LOCAL_START = {"local_log_start_offset": Question(EARLIEST_LOCAL, since=8)}
-BEYOND = {
-    "log_end_offset": Question(LATEST, replica=DEBUGGING_CONSUMER),
-    "high_watermark_after": Question(LATEST),
-}
+LOG_END = {"log_end_offset": Question(LATEST, replica=DEBUGGING_CONSUMER)}
+AFTER = {"high_watermark_after": Question(LATEST)}
 # As a consumer one would be answered nothing while the newest record is not replicated yet.
 NEWEST = Question(MAX_TIMESTAMP, replica=DEBUGGING_CONSUMER, since=7)
 

@@ -4,6 +4,9 @@ What a log gains between the reading of a commit and that of its log's end looks
 and partitions of its chunk in slices, and each slice in three rounds that follow one another at once: the commits, the
 ends of their logs, the commits again. The group had committed no less than `earlier_offset` and no more than
 `committed_offset` when the ends were read, whatever moved meanwhile.
+
+What else is known of a log is read once all commits are: so the ends in a partition's own row are hardly ever older
+than those that were read with a commit.
 """
 
 from __future__ import annotations
@@ -28,10 +31,10 @@ from pipeline.kafka.epochs import Epoch, read_epoch_ends
 from pipeline.kafka.failures import Failure
 from pipeline.kafka.group_members import Row, member_columns, read_members
 from pipeline.kafka.groups import ListedGroup, list_groups
-from pipeline.kafka.log_ends import ENDS
+from pipeline.kafka.log_ends import AFTER, ENDS
 from pipeline.kafka.partitions import Placement, TopicPartition, all_placements, by_topic, located
 from pipeline.kafka.source import UNREACHABLE, Chunk, Columns, KafkaReader, KafkaSource, now
-from pipeline.kafka.watermarks import PARTITIONS_AT_ONCE, Read, read_ends, read_partitions, watermark_columns, with_rest
+from pipeline.kafka.watermarks import PARTITIONS_AT_ONCE, Read, read_ends, read_partitions, watermark_columns
 from pipeline.tables import BRONZE, COMMITTED_OFFSETS, GROUP_MEMBERS, WATERMARKS
 
 KIND = "kind"
@@ -39,7 +42,8 @@ REQUESTS = "requests"
 """The kind of the rows that count requests; a row of any other kind is of the bronze table with that name."""
 
 GROUPS_AT_ONCE = 25
-BRACKET = ("earlier_offset", *ENDS, "ends_at", "epoch_end_offset")
+ENDS_READ = (*ENDS, *AFTER)
+BRACKET = ("earlier_offset", *ENDS_READ, "ends_at", "epoch_end_offset")
 """The columns of a commit that are read around it."""
 
 Commits = dict[str, "Columns | Failure"]
@@ -52,7 +56,7 @@ def _merged() -> StructType:
 
 
 class SnapshotReader(KafkaReader):
-    """By chunk of groups and partitions. A cluster with fewer than fill one is read in one task."""
+    """By chunk of groups, then by chunk of partitions. A cluster with few of both is read in one task."""
 
     def plan(self, client: KafkaClient) -> list[Chunk]:
         """Reads the metadata and lists the groups, once; the filters are applied before anything else is asked."""
@@ -60,19 +64,17 @@ class SnapshotReader(KafkaReader):
         groups, unlisted = list_groups(client)
         groups.sort(key=lambda g: (g.coordinator, g.group_id))
         partitions = sorted(placements, key=lambda p: (placements[p].leader, p))
-        tasks = max(
-            1,
-            ceil(len(groups) / self.options.groups_per_task),
-            ceil(len(partitions) / self.options.partitions_per_task),
-        )
+        of_groups = ceil(len(groups) / self.options.groups_per_task) or 1
+        of_partitions = ceil(len(partitions) / self.options.partitions_per_task)
+        items = [[*_share(groups, number, of_groups)] for number in range(of_groups)]
+        items[0] += unlisted
+        shares = [{p: placements[p] for p in _share(partitions, n, of_partitions)} for n in range(of_partitions)]
+        if of_groups == of_partitions == 1:
+            return [Chunk(None, None, items[0], placements=shares[0])]
+        # Spark begins the tasks in this order.
         return [
-            Chunk(
-                None,
-                None,
-                [*_share(groups, number, tasks), *(unlisted if number == 0 else ())],
-                placements={p: placements[p] for p in _share(partitions, number, tasks)},
-            )
-            for number in range(tasks)
+            *(Chunk(None, None, some) for some in items),
+            *(Chunk(None, None, [], placements=share) for share in shares),
         ]
 
     def fetch(self, client: KafkaClient, chunk: Chunk) -> Iterator[Columns]:
@@ -86,8 +88,8 @@ class SnapshotReader(KafkaReader):
                 yield _of(COMMITTED_OFFSETS.name, columns)
         for columns in commit_columns({}, chunk.items):
             yield _of(COMMITTED_OFFSETS.name, columns)
-        reading.rest()
-        yield _of(WATERMARKS.name, watermark_columns(reading.placements, reading.watermarks))
+        placements = {p: reading.placements[p] for p in chunk.placements}
+        yield _of(WATERMARKS.name, watermark_columns(placements, read_partitions(client, placements)))
 
     def unread(self, chunk: Chunk, reason: ClusterError) -> Iterator[Columns]:
         """One row for each group and kind, and for each partition."""
@@ -114,7 +116,7 @@ class SnapshotSource(KafkaSource):
 
 
 class _Reading:
-    """The commits and partitions of one chunk, slice by slice. A partition's row is read with its first commit."""
+    """The commits of one chunk, slice by slice."""
 
     def __init__(
         self,
@@ -124,10 +126,7 @@ class _Reading:
     ) -> None:
         self.client = client
         self.placements = placements
-        self.watermarks: dict[TopicPartition, Read | Failure] = {}
-        self.elsewhere: dict[TopicPartition, Placement] = {}
-        """Partitions whose row another task reads."""
-        self.completed: set[TopicPartition] = set()
+        """Where partitions are, as far as it is known; what else commits lead to is added."""
         self.ended: dict[Epoch, int | None] = {}
         self.members = members
         self.wanted = client.options.topics.matcher()
@@ -142,21 +141,17 @@ class _Reading:
             later = read_commits(self.client, {group: coordinators[group] for group in some}, self.wanted)
             epoch_ends = self.epoch_ends(later.values())
             found |= {g: _joined(earlier[g], later[g], ends, epoch_ends) for g in some}
-            self.complete(ends)
         yield from commit_columns(earlier | found)
         yield from commit_columns(self.hidden(coordinators))
 
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Read | Failure]:
-        """The ends of logs, read now. A partition of this chunk that was not read yet is read whole.
+        """The ends of logs, read now.
 
-        Commits wait to be read again meanwhile: what has no leader is asked for once more, and then left to `rest`.
+        Commits wait to be read again meanwhile: what has no leader is asked for once more, and then has no ends.
         """
         placements = self.placed(partitions)
-        whole = {p for p in placements if p in self.placements and p not in self.watermarks}
-        ends = read_ends(self.client, placements, whole, retries=1)
-        read = {p for p in whole if not isinstance(ends[p], Failure)}
-        self.placements.update({p: placements[p] for p in read})
-        self.watermarks.update({p: ends[p] for p in read})
+        ends = read_ends(self.client, placements, whole=False, retries=1)
+        self.placements.update(placements)
         return ends
 
     def epoch_ends(self, commits: Iterable[Columns | Failure]) -> Mapping[Epoch, int | None]:
@@ -174,22 +169,10 @@ class _Reading:
     def placed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Placement]:
         """Where partitions are; those that the cluster does not list are left out."""
         wanted = set(partitions)
-        unknown = wanted - self.placements.keys() - self.elsewhere.keys()
+        unknown = wanted - self.placements.keys()
         if unknown:
-            located(self.client, self.elsewhere, sorted(unknown))
-        return {p: place for p in wanted if (place := self.placements.get(p) or self.elsewhere.get(p))}
-
-    def complete(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read what may be read later of the partitions whose row was begun."""
-        begun = {p: self.placements[p] for p in partitions if p in self.watermarks and p not in self.completed}
-        self.watermarks |= with_rest(self.client, begun, self.watermarks)
-        self.completed |= begun.keys()
-
-    def rest(self) -> None:
-        """Read the partitions that no commit led to, or that were not answered then."""
-        left = {p: place for p, place in self.placements.items() if p not in self.watermarks}
-        self.watermarks |= read_partitions(self.client, left)
-        self.placements.update(left)
+            located(self.client, self.placements, sorted(unknown))
+        return {p: self.placements[p] for p in wanted if p in self.placements}
 
     def hidden(self, coordinators: Mapping[str, int]) -> Commits:
         """The commits that Kafka leaves out in silence: in topics that may not be described.
@@ -271,7 +254,7 @@ def _joined(
     return {
         **later,
         "earlier_offset": [before.get(p) if end else None for p, end in zip(partitions, read, strict=True)],
-        **{name: [end.get(name) for end in read] for name in ENDS},
+        **{name: [end.get(name) for end in read] for name in ENDS_READ},
         "ends_at": [end.get("captured_at") for end in read],
         "epoch_end_offset": [epoch_ends.get(epoch) for epoch in _epochs(later)],
     }

@@ -8,7 +8,7 @@ not below it proves that all is replicated.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -19,9 +19,10 @@ from pipeline.kafka.client import Asked, KafkaClient, in_chunks
 from pipeline.kafka.connections import Reply
 from pipeline.kafka.failures import Failure, error_name
 from pipeline.kafka.log_ends import (
-    BEYOND,
+    AFTER,
     ENDS,
     LOCAL_START,
+    LOG_END,
     NEWEST,
     Question,
     describe_configs,
@@ -53,10 +54,11 @@ Read = dict[str, Any]
 def read_ends(
     client: KafkaClient,
     placements: dict[TopicPartition, Placement],
-    whole: Container[TopicPartition],
+    *,
+    whole: bool,
     retries: int | None = None,
 ) -> dict[TopicPartition, Read | Failure]:
-    """Log start and ends of all partitions, read at their leaders at once; of those in `whole` also log end and size.
+    """Log start and ends of all partitions, read at their leaders at once; if `whole`, also log end and size.
 
     `placements` are brought up to date where a partition has moved.
     """
@@ -73,7 +75,7 @@ def read_ends(
             left = iter(replies)
             found: dict[TopicPartition, Read | Failure] = {}
             for part, requests in zip(parts, asked, strict=True):
-                found |= _parse(dict(zip(requests, islice(left, len(requests)), strict=True)), part, whole)
+                found |= _parse(dict(zip(requests, islice(left, len(requests)), strict=True)), part)
             return found
 
         return [request for requests in asked for request in requests.values()], parse
@@ -99,7 +101,7 @@ def read_rest(
         behind = {p: epoch for p, epoch in its.items() if p in unreplicated}
         version = client.version(ListOffsetsRequest, leader) or 0
         asked = {
-            **({"high_watermark_after": list_offsets(BEYOND["high_watermark_after"], behind)} if behind else {}),
+            **({"high_watermark_after": list_offsets(AFTER["high_watermark_after"], behind)} if behind else {}),
             "configs": describe_configs(by_topic([*its])),
         }
         # The newest records are read from their batches, which may be on a cold disk: the last, and few at a time.
@@ -130,44 +132,41 @@ def read_rest(
 
 def _requests(
     epochs: Mapping[TopicPartition, int],
-    whole: Container[TopicPartition],
+    whole: bool,
     supported: Mapping[int, int] | None,
     version: int,
 ) -> dict[str, Any]:
     """What to ask a leader whose ListOffsets goes up to `version`, in the order of reading, by name."""
-    own = {p: epoch for p, epoch in epochs.items() if p in whole}
 
-    def offsets(questions: Mapping[str, Question], partitions: Mapping[TopicPartition, int]) -> dict[str, Any]:
-        return {name: list_offsets(q, partitions) for name, q in questions.items() if q.since <= version}
+    def offsets(questions: Mapping[str, Question]) -> dict[str, Any]:
+        return {name: list_offsets(q, epochs) for name, q in questions.items() if q.since <= version}
 
-    if not own:
-        return offsets(ENDS, epochs)
-    topics = by_topic([*own])
+    if not whole:
+        return offsets(ENDS | AFTER)
+    topics = by_topic([*epochs])
     return {
         # The size is read before and after the offsets: what it changed by is how far it may be off.
         "size_before": describe_log_dirs(topics),
-        **offsets(LOCAL_START, own),
-        **offsets(ENDS, epochs),
-        **(offsets(BEYOND, own) if has_log_end(supported) else {}),
+        **offsets(LOCAL_START | ENDS),
+        **offsets((LOG_END if has_log_end(supported) else {}) | AFTER),
         "size_after": describe_log_dirs(topics),
     }
 
 
-def _parse(
-    replies: Mapping[str, Reply], partitions: Sequence[TopicPartition], whole: Container[TopicPartition]
-) -> dict[TopicPartition, Read | Failure]:
+def _parse(replies: Mapping[str, Reply], partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Read | Failure]:
     """The observed columns of every partition, or the Failure that kept it from being read."""
-    asked = {name: reply.answer for name, reply in replies.items() if name in {*LOCAL_START, *ENDS, *BEYOND}}
+    sizes = ("size_before", "size_after")
+    asked = {name: reply.answer for name, reply in replies.items() if name not in sizes}
     offsets = {name: parse_offsets(answer) for name, answer in asked.items()}
-    before, after = (parse_sizes(replies[n].answer) if n in replies else {} for n in ("size_before", "size_after"))
+    before, after = (parse_sizes(replies[name].answer) if name in replies else {} for name in sizes)
     rows: dict[TopicPartition, Read | Failure] = {}
     for p in partitions:
-        found = {name: offsets[name].get(p) for name in (asked if p in whole else ENDS) if name in asked}
+        found = {name: offsets[name].get(p) for name in asked}
         failure = _first_failure(asked, found)
         rows[p] = failure or {
             "captured_at": replies["high_watermark"].arrived_at,
             **{name: _offset(row) for name, row in found.items()},
-            **(_size(before.get(p), after.get(p)) if p in whole else {}),
+            **_size(before.get(p), after.get(p)),
         }
     return {p: row if isinstance(row, Failure) else _in_order(row) for p, row in rows.items()}
 
@@ -230,17 +229,10 @@ def read_partitions(
     client: KafkaClient, placements: dict[TopicPartition, Placement]
 ) -> dict[TopicPartition, Read | Failure]:
     """All observed columns of partitions. `placements` are brought up to date where one has moved."""
-    return with_rest(client, placements, read_ends(client, placements, placements.copy()))
-
-
-def with_rest(
-    client: KafkaClient, placements: dict[TopicPartition, Placement], answers: Mapping[TopicPartition, Read | Failure]
-) -> dict[TopicPartition, Read | Failure]:
-    """The answers for `placements`, those that could be read with all columns."""
-    its = {p: answers[p] for p in placements}
-    read = {p: row for p, row in its.items() if not isinstance(row, Failure)}
+    answers = read_ends(client, placements, whole=True)
+    read = {p: row for p, row in answers.items() if not isinstance(row, Failure)}
     rest = read_rest(client, placements, read) if read else {}
-    return its | {p: row | rest[p] for p, row in read.items()}
+    return answers | {p: row | rest[p] for p, row in read.items()}
 
 
 class WatermarksReader(KafkaReader):
