@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
@@ -23,7 +23,7 @@ from pipeline.kafka.snapshot import KIND
 from pipeline.lake import FAILURES, Clock, Lake, of_snapshots, utc_date
 from pipeline.ledger import Claim, Ledger, Problem, Summary
 from pipeline.lookups import learnt_samples
-from pipeline.quality import quarantine_failing
+from pipeline.quality import is_suspect, quarantine_failing, with_marks
 from pipeline.summary import counts, problems, summarize
 from pipeline.tables import BRONZE, FETCH_POSITIONS, LOG_SAMPLES, QUARANTINE, Table
 from pipeline.told import told_positions
@@ -49,6 +49,13 @@ class SnapshotOutcome:
     message: str
 
 
+class Read(NamedTuple):
+    """The rows that were read of a bronze table: how many, and whether some of them may be refused."""
+
+    rows: int
+    is_suspect: bool
+
+
 @dataclass
 class Landed:
     """What the reads of one snapshot have cost and met, before its rows are summed up."""
@@ -56,7 +63,7 @@ class Landed:
     requests: dict[str, int] = field(default_factory=dict)
     brokers: list[Any] = field(default_factory=list)
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
-    quarantined: dict[str, int] = field(default_factory=dict)
+    quarantined: Counter[str] = field(default_factory=Counter)
     problems: list[Problem] = field(default_factory=list)
     positions: int = 0
     samples: int = 0
@@ -150,12 +157,14 @@ def _land_bronze(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Lande
     read = _read(staged, landed)
     for table in BRONZE:
         _land_table(lake, claim, table, staged, landed)
-        if landed.counts[table.name]["rows"] != read[table.name]:
+        if landed.counts[table.name]["rows"] != read[table.name].rows:
             raise LakeError("the rows that were read are gone: does another run take snapshots of this cluster?")
     if positions is not None:
         _land_positions(lake, claim, positions, landed)
     for table in BRONZE:
-        landed.quarantined[table.name] = quarantine_failing(lake, table, claim.cluster, claim.snapshot_id).quarantined
+        if read[table.name].is_suspect:
+            verdict = quarantine_failing(lake, table, claim.cluster, claim.snapshot_id)
+            landed.quarantined[table.name] = verdict.quarantined
 
 
 def _staged(lake: Lake, claim: Claim, name: str, rows: DataFrame) -> DataFrame:
@@ -165,14 +174,17 @@ def _staged(lake: Lake, claim: Claim, name: str, rows: DataFrame) -> DataFrame:
     return lake.stage(place, rows.withColumn("run_id", run)).where(F.col("run_id") == run)
 
 
-def _read(staged: DataFrame, landed: Landed) -> Counter[str]:
-    """How many rows of each kind were read; what was requested of each broker is added to `landed`."""
-    counted = staged.groupBy(KIND, "request_broker").agg(
-        F.count(F.lit(1)).alias("rows"), F.sum("requests").alias("requests")
+def _read(staged: DataFrame, landed: Landed) -> dict[str, Read]:
+    """What was read of each bronze table; what was requested of each broker is added to `landed`."""
+    counted = (
+        with_marks(staged, KIND)
+        .groupBy(KIND, "request_broker")
+        .agg(F.count(F.lit(1)).alias("rows"), F.sum("requests").alias("requests"), is_suspect().alias("is_suspect"))
     )
-    read: Counter[str] = Counter()
+    read = {table.name: Read(0, False) for table in BRONZE}
     for row in counted.collect():
-        read[row[KIND]] += row["rows"]
+        if row[KIND] in read:
+            read[row[KIND]] = Read(row["rows"], row["is_suspect"])
         _add(landed.requests, {str(row["request_broker"]): row["requests"]})
     return read
 

@@ -377,7 +377,7 @@ LAG = Table(
             "offset_status",
             STRING,
             (
-                "no_watermark | no_commit | recreated | truncated | beyond_end | deleted_unread | "
+                "no_watermark | no_commit | recreated | beyond_end | truncated | deleted_unread | "
                 "deleted_uncommitted | ok; NULL if the commit is unknown"
             ),
         ),

@@ -69,6 +69,24 @@ def test_no_more_look_ups_than_allowed_are_made(kafka: EmbeddedKafka, leader: in
     assert len(one.samples) <= 2
 
 
+def test_of_many_logs_whose_newest_record_is_unknown_some_are_found_with_few_look_ups(
+    kafka: EmbeddedKafka, leader: int
+) -> None:
+    with KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers) as admin:
+        create_topics(admin, {"lu-many": 20})
+        with KafkaProducer(bootstrap_servers=kafka.bootstrap_servers, enable_idempotence=False) as producer:
+            for partition in range(20):
+                producer.send("lu-many", b"x", partition=partition, timestamp_ms=TIMES_MS[partition])
+    now_ms = int(time.time() * 1000)
+    seen = Observation(now_ms, "A", 1, 0, None, 1, None, None, 100, 0, False)
+    searches = {TopicPartition("lu-many", p): TimeSearch(begun(seen), (0,)) for p in range(20)}
+    with KafkaClient(parsed(kafka.bootstrap_servers)) as client:
+        look_up(client, leader, searches, 60)
+    found = {p.partition: reading for p, one in searches.items() if (reading := one.ruler.timestamp_at(0))}
+    assert len(found) >= 2
+    assert all(abs(reading.value - TIMES_MS[p]) <= reading.error <= FINEST_MS for p, reading in found.items())
+
+
 def test_a_partition_that_is_not_answered_is_counted_and_left_as_it_is(kafka: EmbeddedKafka, leader: int) -> None:
     known, unknown = search(10), search(10)
     both = {TopicPartition(TOPIC, 0): known, TopicPartition("lu-nowhere", 0): unknown}

@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import reduce
 from typing import Any
 
 import great_expectations as gx
@@ -14,9 +15,10 @@ from great_expectations.core.expectation_suite import ExpectationSuite
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from pipeline.kafka.snapshot import KIND, SnapshotSource
 from pipeline.lake import Lake, of_snapshots, utc_date
 from pipeline.ledger import Claim
-from pipeline.quality import quarantine_failing
+from pipeline.quality import is_suspect, quarantine_failing, with_marks
 from pipeline.quality.rules import EXPECTATIONS, MAX_PARTITION, label, oddities, offends, with_rows_of_key
 from pipeline.snapshot import Landed
 from pipeline.summary import counts, summarize
@@ -162,6 +164,22 @@ def test_offending_rows_go_to_quarantine_by_name_and_the_rest_stay(
     assert sorted(found, key=str) == sorted(expected, key=str)
 
 
+@pytest.mark.parametrize(("table", "names", "good", "bad"), CASES)
+def test_rows_that_would_fail_are_suspect_before_they_land(
+    spark: SparkSession, table: Table, names: str, good: list[Sequence[Any]], bad: Bad
+) -> None:
+    cases = {"none": good}
+    for row, reasons in bad:
+        cases.setdefault(str(reasons), [*good]).append(row)
+    nothing = spark.createDataFrame([], SnapshotSource.observed)
+    frames = [frame(spark, table, names, *rows).withColumn("case", F.lit(case)) for case, rows in cases.items()]
+    read = reduce(DataFrame.unionByName, frames).withColumn(KIND, F.lit(table.name))
+    marked = with_marks(nothing.unionByName(read, allowMissingColumns=True), KIND)
+    judged = marked.groupBy("case").agg(is_suspect().alias("is_suspect")).collect()
+    found = {row["case"]: row["is_suspect"] for row in judged}
+    assert found == {case: case != "none" for case in cases}
+
+
 def comparable(row: dict[str, Any]) -> dict[str, Any]:
     row["captured_at"] = row["captured_at"] is not None
     row["snapshot_date"] = str(row["snapshot_date"])
@@ -216,7 +234,7 @@ def test_a_snapshot_with_refused_rows_is_partial_and_the_ledger_counts_them(lake
         WATERMARKS: land(lake, WATERMARKS, MARK, GOOD_MARKS),
     }
     refused = {t.name: quarantine_failing(lake, t, "east", ID).quarantined for t in BRONZE}
-    landed = Landed(counts={t.name: counted(rows[t], t) for t in BRONZE}, quarantined=refused)
+    landed = Landed(counts={t.name: counted(rows[t], t) for t in BRONZE}, quarantined=Counter(refused))
     summary = summarize(lake, Claim("east", ID, "run", T0), landed)
     assert summary.status == "partial"
     landed_rows = {"committed_offsets": 7, "group_members": 4, "watermarks": 7}

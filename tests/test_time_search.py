@@ -109,6 +109,36 @@ def test_where_a_broker_does_not_tell_its_newest_record_it_is_looked_up(
     assert lookups <= 60
 
 
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 9), st.integers(0, HOUR), st.sampled_from([0, 0, -HOUR, HOUR])), min_size=1),
+    st.integers(0, 24 * HOUR),
+)
+def test_whatever_is_in_a_log_the_search_for_its_newest_record_ends_and_repeats_no_question(
+    produced: list[tuple[int, int, int]], idle_ms: int
+) -> None:
+    """Some records are stamped an hour too early or too late."""
+    log = Log()
+    for records, pause_ms, lie_ms in produced:
+        log.wait(pause_ms)
+        log.append(records, 100, log.now_ms + lie_ms)
+    log.wait(idle_ms)
+    search = TimeSearch(begun(without_newest(log)), (0, log.log_end // 2, log.log_end - 1))
+    asked: list[int] = []
+    while (ask := search.ask()) and len(asked) < 200:
+        assert ask.timestamp_ms not in asked
+        asked.append(ask.timestamp_ms)
+        found = log.first_from(ask.timestamp_ms)
+        if found:
+            search.answered(ask.timestamp_ms, *found)
+        else:
+            search.unanswered(ask.timestamp_ms)
+    assert len(asked) < 200
+    newest = search.ruler.timestamp_at(log.log_end - 1)
+    if newest and search.ruler.arrival_ms == NOTHING:
+        assert abs(newest.value - max(log.timestamps_ms)) <= newest.error
+
+
 def test_only_what_is_newer_than_before_is_looked_up_in_the_next_snapshot() -> None:
     log = filled(lambda chance: 10, 1_000)
     search, _ = carried_on(TimeSearch(begun(without_newest(log)), (999,)), log)

@@ -101,7 +101,10 @@ def is_truncated() -> Column:
 
 def is_beyond_end() -> Column:
     """The commit is past the end: the log was truncated, or recreated unseen."""
-    return (F.col("committed_offset") > F.col("log_end_offset")) & ~has_overtaken_older("log_end_offset")
+    # Redpanda does not tell the log's end.
+    is_past = F.col("committed_offset") > F.coalesce("log_end_offset", "high_watermark")
+    end = F.when(F.col("log_end_offset").isNotNull(), has_overtaken_older("log_end_offset"))
+    return is_past & ~F.coalesce(end, has_overtaken_older("high_watermark"))
 
 
 def is_deleted() -> Column:
@@ -134,8 +137,8 @@ def offset_status() -> Column:
         .when(has_unknown_commit(), F.lit(None).cast("string"))
         .when(has_no_commit(), "no_commit")
         .when(is_recreated(), "recreated")
-        .when(is_truncated(), "truncated")
         .when(is_beyond_end(), "beyond_end")
+        .when(is_truncated(), "truncated")
         .when(is_deleted_unread(), "deleted_unread")
         .when(is_deleted(), "deleted_uncommitted")
         .otherwise("ok")

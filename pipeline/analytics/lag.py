@@ -76,7 +76,7 @@ def _with_own_ends(rows: DataFrame) -> DataFrame:
     Of the partition's own those are kept that are compared with log_end: log_high_watermark, log_after. The time and
     the records between the two readings, where the commit's is the later one, are beyond_ms, beyond_records.
     """
-    has_own, end = F.col("end_offset").isNotNull(), F.col("log_end_offset")
+    has_own, end = F.col("end_offset").isNotNull(), known_end()
     zero = F.lit(0).cast("bigint")
     later_ms = F.unix_millis("ends_at") - F.unix_millis("captured_at")
     is_beyond = has_own & (F.col("end_offset") > end)
@@ -85,7 +85,7 @@ def _with_own_ends(rows: DataFrame) -> DataFrame:
         {
             "log_high_watermark": F.col("high_watermark"),
             "log_after": F.col("high_watermark_after"),
-            "log_end": end,
+            "log_end": F.col("log_end_offset"),
             "beyond_records": F.when(is_beyond, F.col("end_offset") - end).otherwise(zero),
             "beyond_ms": F.when(is_beyond, F.greatest(later_ms, zero)).otherwise(zero),
         }
@@ -97,7 +97,9 @@ def _with_own_ends(rows: DataFrame) -> DataFrame:
             "high_watermark": F.coalesce("end_offset", "high_watermark"),
             "high_watermark_after": F.when(has_own, F.col("end_after")).otherwise(F.col("high_watermark_after")),
             "last_stable_offset": F.when(has_own, F.col("stable_offset")).otherwise(F.col("last_stable_offset")),
-            "log_end_offset": F.when(is_beyond, F.col("end_offset")).otherwise(end),
+            "log_end_offset": F.when(is_beyond & F.col("log_end").isNotNull(), F.col("end_offset")).otherwise(
+                F.col("log_end")
+            ),
             "high_watermark_reading": F.coalesce("end_reading", "high_watermark_reading"),
         }
     )

@@ -108,11 +108,13 @@ def wanted_times(
     )
     ends_read = F.array_union("ends", F.array("high_watermark"))
 
+    is_unknown = F.col("newest_end").isNull() & (F.col("log_start_offset") < F.col("high_watermark"))
+
     def is_older(end: Column) -> Column:
         return F.coalesce(end < F.col("newest_end"), F.lit(True))
 
     last_read = F.transform(
-        F.filter(ends_read, lambda end: is_older(end) & (F.size(in_log) > 0)),
+        F.filter(ends_read, lambda end: is_older(end) & (is_unknown | (F.size(in_log) > 0))),
         lambda end: end - 1,
     )
     first = F.when(F.col("log_start_offset") < F.col("high_watermark"), F.array("log_start_offset"))

@@ -24,10 +24,11 @@ FINEST_MS = 100
 
 
 class Ask(NamedTuple):
-    """A timestamp to look up, and how much too wide its bracket is (infinite if it has no lower end)."""
+    """A timestamp to look up, how much too wide its bracket is (infinite without a lower end), and what it is for."""
 
     timestamp_ms: int
     excess_ms: float
+    is_for_newest: bool = False
 
 
 @dataclass
@@ -41,6 +42,8 @@ class TimeSearch:
     newest_age_ms: int = NEWEST_AGE_MS
     until_ms: int | None = None
     """Since when there is no record."""
+    has_no_newest: bool = False
+    """The newest record cannot be found: an answer contradicted what is known, or was from the future."""
     is_over: bool = False
 
     def ask(self) -> Ask | None:
@@ -48,8 +51,11 @@ class TimeSearch:
         if self.is_over or self._is_blind():
             return None
         if self._wants_newest() and not self._newest_is_near():
-            return Ask(self._nearer_newest(), math.inf)
+            bracket_ms = math.inf if self.until_ms is None else self.until_ms - self._known_ms() - FINEST_MS
+            return Ask(self._nearer_newest(), bracket_ms, is_for_newest=True)
         line = self.ruler.timestamp_ms.vertices
+        if not line:
+            return None
         excess_ms, rung = max((self._excess_ms(rung), rung) for rung in self.rungs)
         if excess_ms <= 0:
             return None
@@ -62,14 +68,20 @@ class TimeSearch:
 
     def answered(self, asked_ms: int, offset: int, timestamp_ms: int) -> None:
         """Take the answer in. One that tells nothing new ends the search: the records are not in the order of time."""
-        if not self._has_learnt(Sample(asked_ms, offset, timestamp_ms)):
+        is_for_newest = self._wants_newest()
+        if self._has_learnt(Sample(asked_ms, offset, timestamp_ms)):
+            return
+        if is_for_newest:
+            self.has_no_newest = True
+        else:
             # As long as the oldest rung is not reached, an older record may be.
             self.is_over = asked_ms == 0 or all(self._excess_ms(rung) < math.inf for rung in self.rungs)
 
     def unanswered(self, asked_ms: int) -> None:
         """Take in that no record is so new."""
-        self.until_ms = asked_ms
         self.is_over = not self._wants_newest() or asked_ms == 0
+        self.until_ms = asked_ms
+        self.newest_age_ms *= NEWEST_AGE_FACTOR
 
     def _has_learnt(self, sample: Sample) -> bool:
         learnt = self.ruler.learnt(sample)
@@ -80,9 +92,9 @@ class TimeSearch:
         return is_new
 
     def _wants_newest(self) -> bool:
-        """Whether the newest rung lies beyond what is known."""
+        """Whether the newest rung lies beyond what is known, and may be found."""
         line = self.ruler.timestamp_ms.vertices
-        return not line or line[-1].offset < self._end()
+        return not self.has_no_newest and (not line or line[-1].offset < self._end())
 
     def _end(self) -> int:
         """Just after the newest rung."""
@@ -90,9 +102,12 @@ class TimeSearch:
 
     def _newest_is_near(self) -> bool:
         """Whether the newest record is known well enough, by the time since when there is none."""
-        if self.until_ms is None or self.until_ms - self._known_ms() > FINEST_MS:
+        if self.until_ms is None or not self.ruler.timestamp_ms.vertices:
             return False
-        return self._has_learnt(Sample(self.until_ms, self._end(), None))
+        if self.until_ms - self._known_ms() > FINEST_MS:
+            return False
+        self.has_no_newest = not self._has_learnt(Sample(self.until_ms, self._end(), None))
+        return True
 
     def _known_ms(self) -> int:
         """The greatest timestamp so far. -1 is what a record without a timestamp has."""
@@ -103,7 +118,6 @@ class TimeSearch:
         known_ms, captured_ms = self._known_ms(), self.ruler.last.captured_ms
         if not self.samples:
             aged_ms = captured_ms - self.newest_age_ms
-            self.newest_age_ms *= NEWEST_AGE_FACTOR
             if aged_ms > known_ms:
                 return aged_ms
             if known_ms < 0:
@@ -123,7 +137,7 @@ class TimeSearch:
         line = self.ruler.timestamp_ms
         found = line.at(rung + 1)
         if found is None:
-            return math.inf if rung + 1 < line.vertices[0].offset else 0
+            return math.inf if line.vertices and rung + 1 < line.vertices[0].offset else 0
         return found.error - max(FINEST_MS, TOLERANCE * (line.vertices[-1].value - found.value))
 
     def _within_bracket(self, rung: int) -> int:

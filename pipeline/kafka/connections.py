@@ -177,8 +177,12 @@ class Connections:
             cluster = self._manager.cluster
             await cluster.refresh_metadata(node)
             # kafka-python picks one at random, and may pick the ones that are down until its time is up.
-            cluster._bootstrap_brokers = {node: cluster._bootstrap_brokers[node]}  # noqa: SLF001
-            await self._manager.bootstrap_async(self.options.connect_timeout_ms)
+            servers = cluster._bootstrap_brokers  # noqa: SLF001
+            cluster._bootstrap_brokers = {node: servers[node]}  # noqa: SLF001
+            try:
+                await self._manager.bootstrap_async(self.options.connect_timeout_ms)
+            finally:
+                cluster._bootstrap_brokers = servers  # noqa: SLF001
         except Exception as exc:  # noqa: BLE001 - each is a reason why the cluster cannot be used
             return exc
         return None

@@ -6,6 +6,7 @@ broker, a request asks for few partitions, and the widest brackets come first. I
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +20,8 @@ from pipeline.kafka.partitions import TopicPartition
 
 PARTITIONS_PER_REQUEST = 100
 MOST_ROUNDS = 60
+LOOK_UPS_OF_NEWEST = 15
+"""About how many look-ups it takes to find the newest record of a log."""
 NO_RECORD = (-1, -1)
 """What Kafka answers where all records are older."""
 
@@ -29,8 +32,11 @@ def look_up(client: KafkaClient, leader: int, searches: Mapping[TopicPartition, 
     A partition that is not answered, because its leader has moved say, is left as it is. How many were.
     """
     left, going, unanswered = budget, dict(searches), 0
+    begun: set[TopicPartition] = set()
     for _ in range(MOST_ROUNDS):
         asks = {p: ask for p, search in going.items() if (ask := search.ask())}
+        begun = _begun(asks, begun, left)
+        asks = {p: ask for p, ask in asks.items() if not ask.is_for_newest or p in begun}
         worst = sorted(asks, key=lambda p: -asks[p].excess_ms)[:left]
         if not worst:
             break
@@ -46,6 +52,17 @@ def look_up(client: KafkaClient, leader: int, searches: Mapping[TopicPartition, 
             else:
                 del going[p]
     return unanswered
+
+
+def _begun(asks: Mapping[TopicPartition, Ask], begun: set[TopicPartition], left: int) -> set[TopicPartition]:
+    """The logs whose newest records are searched now: as many as can be found, so that the next snapshot knows them.
+
+    Those that had no turn have as good a chance in the next snapshot as the others.
+    """
+    wanting = {p for p, ask in asks.items() if ask.is_for_newest}
+    waiting = sorted(wanting - begun)
+    room = max(1, left // LOOK_UPS_OF_NEWEST) - len(wanting & begun)
+    return begun | set(random.sample(waiting, min(len(waiting), max(0, room))))
 
 
 def _answers(

@@ -5,8 +5,8 @@ and partitions of its chunk in slices, and each slice in three rounds that follo
 ends of their logs, the commits again. The group had committed no less than `earlier_offset` and no more than
 `committed_offset` when the ends were read, whatever moved meanwhile.
 
-What else is known of a log is read once all commits are: so the ends in a partition's own row are hardly ever older
-than those that were read with a commit.
+What else is known of a log is read last: so the ends in a partition's own row are seldom older than those that were
+read with a commit.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _merged() -> StructType:
 
 
 class SnapshotReader(KafkaReader):
-    """By chunk of groups, then by chunk of partitions. A cluster with few of both is read in one task."""
+    """By chunk of groups. Chunks of partitions are read with the last of them, once their commits have been."""
 
     def plan(self, client: KafkaClient) -> list[Chunk]:
         """Reads the metadata and lists the groups, once; the filters are applied before anything else is asked."""
@@ -64,18 +64,16 @@ class SnapshotReader(KafkaReader):
         groups, unlisted = list_groups(client)
         groups.sort(key=lambda g: (g.coordinator, g.group_id))
         partitions = sorted(placements, key=lambda p: (placements[p].leader, p))
-        of_groups = ceil(len(groups) / self.options.groups_per_task) or 1
         of_partitions = ceil(len(partitions) / self.options.partitions_per_task)
-        items = [[*_share(groups, number, of_groups)] for number in range(of_groups)]
+        of_groups = ceil(len(groups) / self.options.groups_per_task)
+        tasks = max(1, of_groups, of_partitions)
+        items: list[list[Any]] = [[*_share(groups, number, of_groups)] for number in range(of_groups)]
+        items += [[] for _ in range(tasks - of_groups)]
         items[0] += unlisted
-        shares = [{p: placements[p] for p in _share(partitions, n, of_partitions)} for n in range(of_partitions)]
-        if of_groups == of_partitions == 1:
-            return [Chunk(None, None, items[0], placements=shares[0])]
-        # Spark begins the tasks in this order.
-        return [
-            *(Chunk(None, None, some) for some in items),
-            *(Chunk(None, None, [], placements=share) for share in shares),
-        ]
+        # Spark begins the tasks in this order: the last ones hardly end before a commit is read by another.
+        shares: list[dict[TopicPartition, Placement]] = [{} for _ in range(tasks - of_partitions)]
+        shares += [{p: placements[p] for p in _share(partitions, n, of_partitions)} for n in range(of_partitions)]
+        return [Chunk(None, None, some, placements=share) for some, share in zip(items, shares, strict=True)]
 
     def fetch(self, client: KafkaClient, chunk: Chunk) -> Iterator[Columns]:
         """What cannot be read is a row with its error."""

@@ -1,5 +1,5 @@
 """The gate between what was observed and what readers may see."""
 
-from pipeline.quality.gate import Verdict, judge, quarantine_failing
+from pipeline.quality.gate import Verdict, is_suspect, judge, quarantine_failing, with_marks
 
-__all__ = ["Verdict", "judge", "quarantine_failing"]
+__all__ = ["Verdict", "is_suspect", "judge", "quarantine_failing", "with_marks"]

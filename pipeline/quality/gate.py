@@ -1,27 +1,28 @@
-"""Judges the rows of a snapshot that have just landed, and moves those that fail to `quarantine`.
+"""Judges the rows of a snapshot, and moves those that fail to `quarantine`.
 
-Great Expectations gives the verdict, in one aggregate over the landed rows; only where it fails are the offending rows
-looked for.
+What was read is counted in any case, and with it the rows that offend a rule: a clean table costs no query of its own.
+Only where there are some, or a key twice, Great Expectations gives the verdict on the landed rows.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import great_expectations as gx
 from great_expectations.core.expectation_suite import ExpectationSuite
 from great_expectations.data_context.types.base import ProgressBarsConfig
 from great_expectations.expectations.expectation import Expectation
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipeline.errors import LakeError
 from pipeline.lake import Lake, of_snapshots
 from pipeline.quality.rules import EXPECTATIONS, ROWS_OF_KEY, label, offends, with_rows_of_key
-from pipeline.tables import QUARANTINE, Table
+from pipeline.tables import BRONZE, QUARANTINE, Table
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +36,37 @@ class Verdict:
 
     failed: tuple[Expectation, ...]
     quarantined: int = 0
+
+
+def with_marks(read: DataFrame, kind: str) -> DataFrame:
+    """Rows that were read and are not landed yet, with what `is_suspect` needs: judged_key, is_offending.
+
+    A row has the observed columns of the bronze table that its column `kind` names. Both are NULL in other rows, and in
+    those that carry an error.
+    """
+    is_judged = F.col("error").isNull()
+    marks = {"judged_key": _key, "is_offending": _is_offending}
+    return read.withColumns({name: F.when(is_judged, _by_kind(kind, mark)) for name, mark in marks.items()})
+
+
+def is_suspect() -> Column:
+    """Whether some of the rows of a table may fail, in an aggregate by kind. Keys with one hash are suspect, too."""
+    has_twins = F.count_distinct("judged_key") < F.count("judged_key")
+    return F.coalesce(F.max("is_offending"), F.lit(False)) | has_twins
+
+
+def _by_kind(kind: str, column: Callable[[Table], Column]) -> Column:
+    cases = [F.when(F.col(kind) == table.name, column(table)) for table in BRONZE]
+    return F.coalesce(*cases)
+
+
+def _key(table: Table) -> Column:
+    return F.xxhash64(*(name for name in table.key if name in table.observed.names))
+
+
+def _is_offending(table: Table) -> Column:
+    own = [e for e in EXPECTATIONS[table.name] if getattr(e, "column", "") in table.observed.names]
+    return reduce(Column.__or__, map(offends, own))
 
 
 def judge(rows: DataFrame, expectations: Sequence[Expectation]) -> tuple[Expectation, ...]:
