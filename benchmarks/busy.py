@@ -53,10 +53,9 @@ _TEXT = """\
 Made by `make accuracy ARGS=busy`: three brokers, replication factor 3, acks=1, 2,000 records/s on 12 partitions;
 {number} snapshots, with {idle:,} group-partitions beside it that do not move. Each application writes down what it
 sends, reads and commits, just before it asks for it and just after the answer: that bounds the truth of every instant.
-Before: the same scenario when commits were read and written before the logs' ends.
 
-| what | before | now | expected |
-|---|---|---|---|
+| what | measured | expected |
+|---|---|---|
 {lines}
 """
 
@@ -83,7 +82,7 @@ def main(arguments: Sequence[str], directory: Path, document: Path) -> int:
     parser.add_argument("--snapshots", type=int, default=50)
     options = parser.parse_args(arguments)
     figures = measure(directory.absolute() / "busy", options.idle, options.snapshots)
-    section = _section(figures, options.idle, options.snapshots, document.read_text())
+    section = _section(figures, options.idle, options.snapshots)
     head, _, _ = document.read_text().partition(f"\n{HEADING}\n")
     document.write_text(f"{head}\n{section}")
     print(section)
@@ -356,11 +355,9 @@ def _read_share(rows: DataFrame, usual: Sequence[Taken], away: Sequence[Taken]) 
 # --- the table
 
 
-def _section(figures: Sequence[Figure], idle: int, number: int, document: str) -> str:
-    """The section of the document; what it says of the time before stays."""
-    _, _, old = document.partition(HEADING)
-    before = dict(re.findall(r"^\| (.+?) \| (.+?) \|", old, re.MULTILINE))
-    lines = (f"| {f.what} | {before.get(f.what, '–')} | {f.measured} | {f.expected} |" for f in figures)
+def _section(figures: Sequence[Figure], idle: int, number: int) -> str:
+    """The section of the document."""
+    lines = (f"| {f.what} | {f.measured} | {f.expected} |" for f in figures)
     return _TEXT.format(idle=idle, number=number, heading=HEADING, lines="\n".join(lines))
 
 
