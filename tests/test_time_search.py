@@ -21,16 +21,21 @@ def searched(log: Log, *rungs: int, most: int = 200) -> tuple[TimeSearch, int]:
 
 
 def carried_on(search: TimeSearch, log: Log, most: int = 200) -> tuple[TimeSearch, int]:
-    lookups = 0
-    while (ask := search.ask()) and lookups < most:
-        lookups += 1
+    return search, len(asked_of(search, log, most))
+
+
+def asked_of(search: TimeSearch, log: Log, most: int = 200) -> list[int]:
+    """The timestamps that a search asks for, until it ends."""
+    asked: list[int] = []
+    while (ask := search.ask()) and len(asked) < most:
+        asked.append(ask.timestamp_ms)
         found = log.first_from(ask.timestamp_ms)
         if found:
             search.answered(ask.timestamp_ms, *found)
         else:
             assert search.ruler.last.max_timestamp_ms is None, "nothing is asked for that is newer than all records"
             search.unanswered(ask.timestamp_ms)
-    return search, lookups
+    return asked
 
 
 def without_newest(log: Log) -> Observation:
@@ -124,16 +129,9 @@ def test_whatever_is_in_a_log_the_search_for_its_newest_record_ends_and_repeats_
         log.append(records, 100, log.now_ms + lie_ms)
     log.wait(idle_ms)
     search = TimeSearch(begun(without_newest(log)), (0, log.log_end // 2, log.log_end - 1))
-    asked: list[int] = []
-    while (ask := search.ask()) and len(asked) < 200:
-        assert ask.timestamp_ms not in asked
-        asked.append(ask.timestamp_ms)
-        found = log.first_from(ask.timestamp_ms)
-        if found:
-            search.answered(ask.timestamp_ms, *found)
-        else:
-            search.unanswered(ask.timestamp_ms)
+    asked = asked_of(search, log)
     assert len(asked) < 200
+    assert len(set(asked)) == len(asked)
     newest = search.ruler.timestamp_at(log.log_end - 1)
     if newest and search.ruler.arrival_ms == NOTHING:
         assert abs(newest.value - max(log.timestamps_ms)) <= newest.error

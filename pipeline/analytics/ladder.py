@@ -101,7 +101,7 @@ def is_truncated() -> Column:
 
 def is_beyond_end() -> Column:
     """The commit is past the end: the log was truncated, or recreated unseen."""
-    # Redpanda does not tell the log's end.
+    # Redpanda does not report the log end offset.
     is_past = F.col("committed_offset") > F.coalesce("log_end_offset", "high_watermark")
     end = F.when(F.col("log_end_offset").isNotNull(), has_overtaken_older("log_end_offset"))
     return is_past & ~F.coalesce(end, has_overtaken_older("high_watermark"))

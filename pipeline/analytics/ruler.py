@@ -54,7 +54,7 @@ class Observation(NamedTuple):
 class Sample(NamedTuple):
     """A row of `log_samples`: what ListOffsets answers to a timestamp: the first record that is not older.
 
-    Where there is none, `timestamp_ms` is None, and `offset` is an end that the log had by then.
+    Where there is none, `timestamp_ms` is None, and all records before `offset` are older than what was asked for.
     """
 
     asked_ms: int

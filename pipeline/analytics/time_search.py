@@ -1,10 +1,10 @@
 """Which timestamps to look up in a partition's log, so that its rungs' times are known within tolerance.
 
-A look-up by time (ListOffsets) tells the first record that is not older. Where a broker does not tell its newest
-record, that one comes first: at growing ages until a record is found, then between it and the time since when there is
-none. Then at doubling ages, until one is found that is older than the oldest rung, or at once the first record of all,
-where that is a rung. Then within the bracket that a rung lies in, where its time is expected and in the middle by
-turns: the one is quick where rates are steady, the other sure where they are not.
+A look-up by time (ListOffsets) returns the first record that is not older. Where a broker does not report its newest
+record, that one is searched first: at growing ages until a record is found, then between its timestamp and the earliest
+one for which there was no record. Then at doubling ages, until one is found that is older than the oldest rung, or at
+once the first record of all, where that is a rung. Then within the bracket that a rung lies in, where its time is
+expected and in the middle by turns: the one is quick where rates are steady, the other sure where they are not.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class TimeSearch:
     age_ms: int = 0
     newest_age_ms: int = NEWEST_AGE_MS
     until_ms: int | None = None
-    """Since when there is no record."""
+    """No record has this timestamp or a later one. None until that is known of some timestamp."""
     has_no_newest: bool = False
     """The newest record cannot be found: an answer contradicted what is known, or was from the future."""
     is_over: bool = False
@@ -78,7 +78,7 @@ class TimeSearch:
             self.is_over = asked_ms == 0 or all(self._excess_ms(rung) < math.inf for rung in self.rungs)
 
     def unanswered(self, asked_ms: int) -> None:
-        """Take in that no record is so new."""
+        """Take in that there is no record with this timestamp or a later one."""
         self.is_over = not self._wants_newest() or asked_ms == 0
         self.until_ms = asked_ms
         self.newest_age_ms *= NEWEST_AGE_FACTOR
