@@ -1,0 +1,113 @@
+"""Commits of logs that are gone: the topic was recreated, or the log was cut off below the commit."""
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from pipeline.analytics.lag import compute_lag
+from pipeline.tables import COMMITTED_OFFSETS, GROUP_MEMBERS, LAG, WATERMARKS
+from tests.helpers.lag_rows import COMMITTED, MEMBER, PREVIOUS, RULED, WATERMARK, ruled, rulers_of
+from tests.helpers.rows import frame
+
+# Case → (snapshot, committed offset, topic id)…, and the statuses. A case is a topic.
+RECREATED = {
+    "the id changes, the commit does not": ([(1, 50, "A"), (2, 50, "B")], ["ok", "recreated"]),
+    "it persists": ([(1, 50, "A"), (2, 50, "B"), (3, 50, "B")], ["ok", "recreated", "recreated"]),
+    "a new commit ends it": ([(1, 50, "A"), (2, 50, "B"), (3, 3, "B")], ["ok", "recreated", "ok"]),
+    "committed anew at once": ([(1, 50, "A"), (2, 3, "B")], ["ok", "ok"]),
+    "the first commit is under the new id": ([(1, None, "A"), (2, 50, "B")], ["no_commit", "ok"]),
+    "an id unknown in between": ([(1, 50, "A"), (2, 50, None), (3, 50, "B")], ["ok", "ok", "recreated"]),
+    "an id unknown at first": ([(1, 50, None), (2, 50, "A"), (3, 50, "B")], ["ok", "ok", "recreated"]),
+    "no ids before Kafka 2.8": ([(1, 50, None), (2, 50, None)], ["ok", "ok"]),
+}
+
+
+@pytest.mark.parametrize("computed_before", [0, 1])
+def test_recreated_holds_until_the_group_commits_anew(spark: SparkSession, computed_before: int) -> None:
+    def compute(snapshots: range, previous: DataFrame) -> DataFrame:
+        seen = [(case, *row) for case, (history, _) in RECREATED.items() for row in history if row[0] in snapshots]
+        watermarks = frame(
+            spark, WATERMARKS, WATERMARK, *((s, case, 0, id_, 0, 60, 60, 60, None) for case, s, _, id_ in seen)
+        )
+        return compute_lag(
+            frame(
+                spark, COMMITTED_OFFSETS, COMMITTED, *((s, "g", case, 0, offset, None) for case, s, offset, _ in seen)
+            ),
+            watermarks,
+            frame(spark, GROUP_MEMBERS, MEMBER),
+            previous,
+            rulers_of(spark, watermarks),
+        )
+
+    none = frame(spark, LAG, PREVIOUS)
+    first = compute(range(1, 1 + computed_before), none)
+    rest = compute(range(1 + computed_before, 4), first)
+    found: dict[str, list[str]] = {}
+    for row in first.unionByName(rest).orderBy("snapshot_id").collect():
+        found.setdefault(row.topic, []).append(row.offset_status)
+    assert found == {case: statuses for case, (_, statuses) in RECREATED.items()}
+
+
+# Case → (snapshot, commit, its leader epoch, where that ends, the leader's epoch)…, and the statuses.
+TRUNCATED = {
+    "cut off after it was read": ([(1, 150, 3, None, 3), (2, 150, 3, 120, 4)], ["ok", "truncated"]),
+    "it persists": ([(1, 150, 3, None, 3), (2, 150, 3, 120, 4), (3, 150, 3, 120, 4)], ["ok", "truncated", "truncated"]),
+    "seen within an epoch that had ended": ([(1, 150, 3, 150, 4), (2, 150, 3, 120, 5)], ["ok", "truncated"]),
+    "a new commit ends it": (
+        [(1, 150, 3, None, 3), (2, 150, 3, 120, 4), (3, 151, 4, None, 4)],
+        ["ok", "truncated", "ok"],
+    ),
+    "the client stores an older epoch": ([(1, 150, 2, 120, 4), (2, 150, 2, 120, 4)], ["ok", "ok"]),
+    "the same offset, stored with an older epoch": ([(1, 150, 4, None, 4), (2, 150, 2, 120, 4)], ["ok", "ok"]),
+    "the epoch has ended at the commit": ([(1, 150, 3, None, 3), (2, 150, 3, 150, 4)], ["ok", "ok"]),
+    "the end is not known for a while": (
+        [(1, 150, 3, None, 3), (2, 150, 3, None, 4), (3, 150, 3, 120, 4)],
+        ["ok", "ok", "truncated"],
+    ),
+    "without an epoch": ([(1, 150, None, None, 3), (2, 150, None, None, 4)], ["ok", "ok"]),
+}
+
+
+@pytest.mark.parametrize("computed_before", [0, 1])
+def test_a_commit_whose_records_were_cut_off_is_truncated_until_the_group_commits_anew(
+    spark: SparkSession, computed_before: int
+) -> None:
+    commit = "snapshot_id group_id topic partition committed_offset leader_epoch epoch_end_offset"
+    watermark = f"{RULED} leader_epoch"
+
+    def compute(snapshots: range, previous: DataFrame) -> DataFrame:
+        seen = [(case, *row) for case, (history, _) in TRUNCATED.items() for row in history if row[0] in snapshots]
+        logs = []
+        for case, minute, *_, epoch in seen:
+            look = dict(zip(RULED.split(), ruled(minute, 100, 185, 8_500), strict=True)) | {"topic": case}
+            logs.append((*look.values(), epoch))
+        watermarks = frame(spark, WATERMARKS, watermark, *logs)
+        committed = [(minute, "g", case, 0, offset, epoch, end) for case, minute, offset, epoch, end, _ in seen]
+        return compute_lag(
+            frame(spark, COMMITTED_OFFSETS, commit, *committed),
+            watermarks,
+            frame(spark, GROUP_MEMBERS, MEMBER),
+            previous,
+            rulers_of(spark, watermarks),
+        )
+
+    first = compute(range(1, 1 + computed_before), frame(spark, LAG, PREVIOUS))
+    rest = compute(range(1 + computed_before, 4), first)
+    rows = sorted(first.unionByName(rest).collect(), key=lambda r: (r.topic, r.snapshot_id))
+    found = {case: [r.offset_status for r in rows if r.topic == case] for case in TRUNCATED}
+    assert found == {case: statuses for case, (_, statuses) in TRUNCATED.items()}
+    # Where the records are gone, the place of the commit is not known, in bytes and in time.
+    assert {r.offset_status for r in rows if r.consumer_lag_bytes is None} == {"truncated"}
+
+
+def test_an_offset_of_a_topic_that_was_recreated_is_on_no_ruler(spark: SparkSession) -> None:
+    looks = frame(spark, WATERMARKS, RULED, ruled(2, 0, 200, 3_000))
+    rows = compute_lag(
+        frame(spark, COMMITTED_OFFSETS, COMMITTED, (2, "g", "t", 0, 200, None)),
+        looks,
+        frame(spark, GROUP_MEMBERS, MEMBER),
+        frame(spark, LAG, PREVIOUS, (1, "g", "t", 0, "OLD", "OLD", 200, "ok")),
+        rulers_of(spark, looks),
+    )
+    row = rows.collect()[0]
+    assert (row.offset_status, row.consumer_lag) == ("recreated", 0)
+    assert [row.consumer_lag_bytes, row.consumer_lag_ms, row.bytes_method, row.headroom_bytes] == [None] * 4

@@ -1,0 +1,107 @@
+"""`lag` in bytes and time, from literal bronze rows. Every expected number is written out by hand."""
+
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipeline.analytics.lag import compute_lag
+from pipeline.tables import COMMITTED_OFFSETS, GROUP_MEMBERS, LAG, WATERMARKS
+from tests.helpers.lag_rows import BRACKETED, COMMITTED, MEMBER, PREVIOUS, RULED, lag_of, ruled, rulers_of
+from tests.helpers.rows import frame
+
+UNITS: dict[str, tuple[int | None, dict[str, Any]]] = {
+    "at a point of the ruler": (
+        200,
+        {
+            "consumer_lag_bytes": 500,
+            "bytes_error": 0,
+            "headroom_bytes": 3_000,
+            # The record at the offset came after the second snapshot's newest: half way to the third at most.
+            "consumer_lag_ms": 59_400,
+            "consumer_age_ms": 89_400,
+            "time_error_ms": 59_400,
+        },
+    ),
+    "between two points": (
+        150,
+        {
+            "consumer_lag_bytes": 1_500,
+            "bytes_error": 1_000,
+            "headroom_bytes": 2_000,
+            "consumer_lag_ms": 89_400,
+            "consumer_age_ms": 119_400,
+            "time_error_ms": 30_600,
+            "bytes_method": "interpolated",
+            "time_method": "interpolated",
+            "kip532_from": "committed",
+            "kip532_bytes": 1_500,
+            "kip532_ms": 89_400,
+        },
+    ),
+    "below the first point, times are not known": (
+        50,
+        {"consumer_lag_bytes": 3_000, "bytes_error": 500, "consumer_lag_ms": None, "time_method": None},
+    ),
+    "nothing unread": (
+        300,
+        {
+            "consumer_lag_bytes": 0,
+            "bytes_error": 0,
+            "bytes_method": "exact",
+            "consumer_lag_ms": 0,
+            "consumer_age_ms": 0,
+            "time_error_ms": 0,
+            "kip532_bytes": 0,
+            "headroom_bytes": 3_500,
+        },
+    ),
+    "beyond the end": (301, {"consumer_lag_bytes": None, "bytes_error": None, "consumer_lag_ms": None}),
+    "no commit": (None, {"consumer_lag_bytes": None, "consumer_age_ms": None, "bytes_method": None}),
+}
+
+
+@pytest.mark.parametrize(
+    ("log_bytes", "expected"),
+    [
+        # 100 records in 1,000 bytes: ten more are 100, give or take as much.
+        pytest.param(1_000, (1_100, 100), id="known"),
+        pytest.param(None, (None, None), id="unknown"),
+    ],
+)
+def test_bytes_beyond_the_end_that_the_ruler_knows_are_by_the_mean_size_of_a_record(
+    spark: SparkSession, log_bytes: int | None, expected: tuple[int | None, int | None]
+) -> None:
+    seen = [ruled(1, 0, 100, log_bytes)]
+    (row,) = lag_of(spark, [(1, "g", "t", 0, 0, 0, 110, 110)], seen, commit=BRACKETED, watermark=RULED).collect()
+    assert (row.consumer_lag, row.consumer_lag_bytes, row.bytes_error) == (110, *expected)
+    assert (row.bytes_method is None) == (log_bytes is None)
+
+
+def test_lag_in_bytes_and_time_is_read_from_the_ruler(spark: SparkSession) -> None:
+    looks = frame(spark, WATERMARKS, RULED, ruled(1, 0, 100, 1_000), ruled(2, 0, 200, 3_000), ruled(3, 0, 300, 3_500))
+    commits = [(3, name, "t", 0, offset, None) for name, (offset, _) in UNITS.items()]
+    rows = compute_lag(
+        frame(spark, COMMITTED_OFFSETS, COMMITTED, *commits),
+        looks.where("snapshot_id = 3"),
+        frame(spark, GROUP_MEMBERS, MEMBER),
+        frame(spark, LAG, PREVIOUS),
+        rulers_of(spark, looks),
+    )
+    found = {row.group_id: row.asDict() for row in rows.collect()}
+    for name, (_, expected) in UNITS.items():
+        assert {column: found[name][column] for column in expected} == expected, name
+
+
+def test_bytes_are_told_up_to_the_high_watermark_and_for_kip_532_to_the_log_end(spark: SparkSession) -> None:
+    looks = frame(spark, WATERMARKS, RULED, ruled(1, 0, 100, 1_000), ruled(2, 0, 200, 3_000, high_watermark=150))
+    rows = compute_lag(
+        frame(spark, COMMITTED_OFFSETS, COMMITTED, (2, "g", "t", 0, 100, None)),
+        looks.where("snapshot_id = 2"),
+        frame(spark, GROUP_MEMBERS, MEMBER),
+        frame(spark, LAG, PREVIOUS),
+        rulers_of(spark, looks),
+    )
+    row = rows.collect()[0]
+    assert (row.consumer_lag_bytes, row.bytes_error, row.kip532_bytes) == (1_000, 1_000, 2_000)
+    assert (row.consumer_lag_ms, row.kip532_ms) == (29_400, 59_400)
