@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import ResourceType
+from kafka.structs import MemberState
 from pyspark.sql import SparkSession
 
 from pipeline.kafka.committed_offsets import CommittedOffsetsSource
@@ -64,6 +65,12 @@ def row(group: str, **values: Any) -> Row:
     return nothing | {"group_id": group, "group_type": "classic", "coordinator": 1} | values
 
 
+def is_stable(consumer: Any) -> bool:
+    """Whether it knows its share of the latest rebalance: the others know theirs as soon as their leader has sent it."""
+    consumer.poll(timeout_ms=50)
+    return consumer.group_metadata().state is MemberState.STABLE
+
+
 def test_a_static_member_is_a_row_for_each_of_its_partitions(kafka: EmbeddedKafka, admin: Any) -> None:
     options = {"group_instance_id": "gm-instance", "client_id": "gm-client"}
     with member(kafka, "gm-static", "gm-a", "gm-b", partitions=3, **options) as consumer:
@@ -89,6 +96,7 @@ def test_a_member_without_partitions_is_a_row_too(kafka: EmbeddedKafka, admin: A
         first = stack.enter_context(member(kafka, "gm-idle", "gm-b", client_id="gm-1"))
         polled = {"meanwhile": lambda: first.poll(timeout_ms=50), "partitions": 0}
         idle = stack.enter_context(member(kafka, "gm-idle", "gm-b", client_id="gm-2", **polled))
+        wait_for(lambda: is_stable(first) and len(first.assignment() | idle.assignment()) == 1)
         held = {"gm-1": len(first.assignment()), "gm-2": len(idle.assignment())}
         rows = members(kafka, "^gm-idle$")
     assert sorted(held.values()) == [0, 1]

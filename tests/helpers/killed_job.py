@@ -31,7 +31,8 @@ STEPS: dict[str, tuple[Any, str]] = {
     "merge": (Lake, "merge"),
     "replace": (Lake, "replace"),
 }
-TIMEOUT_S = 270.0
+TIMEOUT_S = 600.0
+"""Of all runs of a plan together: they share two cores, and those with other tests."""
 
 
 @dataclass(frozen=True)
