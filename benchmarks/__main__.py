@@ -1,7 +1,7 @@
 """`make bench`: how fast committed offsets reach Delta, against Kafka's own tool in the same run, and lag is computed.
 
 One local broker, Spark local[2]. Figures are of this machine on this day; the ratios carry over better. With
-`ARGS=landing`, `ARGS=analytics` or `ARGS=clients` one part.
+`ARGS=landing`, `ARGS=analytics` or `ARGS=clients` one part; with `ARGS=waterfall` what each phase of a `run` costs.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from pipeline.tables import COMMITTED_OFFSETS
 
 DIRECTORY = Path("build/bench")
 DOCUMENT = Path("docs/benchmarks.md")
+TINY = Seeding(groups=9, topics=1, partitions=3)
 SMALL = Seeding(groups=500, topics=4, partitions=400)
 LARGE = Seeding(groups=2500, topics=4, partitions=400)
 RUNS = 4
@@ -66,7 +67,7 @@ bootstrap_servers = ["{servers}"]
 
 def main() -> int:
     """Measure, print, write docs/benchmarks.md."""
-    parts = {"landing": _landing, "analytics": _analytics, "clients": _clients}
+    parts = {"waterfall": _waterfall, "landing": _landing, "analytics": _analytics, "clients": _clients}
     figures: list[tuple[str, str, str]] = []
 
     def note(what: str, value: str, target: str = "–") -> None:
@@ -116,6 +117,21 @@ def _clients(note: Note) -> None:
     joined_s = computed(clients.joined(spark, folder), RUNS)
     note("1,000,000 readers joined with what as many partitions of clients tell", _spread(joined_s), "≤ 8 s")
     spark.stop()
+
+
+def _waterfall(_note: Note) -> None:
+    """Print the phases of the first `run` of a lake, and of a later one, in a new process and in one that is warm."""
+    for name, seeding in (("tiny", TINY), ("small", SMALL)):
+        with EmbeddedKafka(DIRECTORY / f"kafka-{name}", heap_mb=2048) as kafka:
+            seed_offsets(kafka.bootstrap_servers, seeding)
+            config, lake = DIRECTORY / "config.toml", DIRECTORY.absolute() / f"waterfall-{time.time_ns()}"
+            config.write_text(_CONFIG.format(lake=lake, servers=kafka.bootstrap_servers))
+            for runs in ("1", "4"):
+                print(
+                    f"\n{name}: {seeding.groups} groups × {seeding.topics * seeding.partitions} partitions", flush=True
+                )
+                command = [sys.executable, "-m", "benchmarks.waterfall", str(config), str(lake), runs]
+                subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
 
 
 def _landing(note: Note) -> None:

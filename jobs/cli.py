@@ -260,6 +260,7 @@ def _in_session(name: str, job: Job, steps: Iterable[Step]) -> int:
     # Not at the top: what is wrong with the arguments is said before Spark is loaded.
     from pyspark.sql import SparkSession
 
+    from pipeline.few_rows import for_few_rows
     from pipeline.lake import SPARK_ERRORS
     from pipeline.session import spark_session
 
@@ -271,7 +272,8 @@ def _in_session(name: str, job: Job, steps: Iterable[Step]) -> int:
     zone = spark.conf.get(ZONE) or "UTC"
     spark.conf.set(ZONE, "UTC")
     try:
-        return max(step(spark, job) for step in steps)
+        with for_few_rows(spark):
+            return max(step(spark, job) for step in steps)
     except SPARK_ERRORS as error:
         log.debug("%s", error, exc_info=True)
         raise LakeError(f"Spark: {first_line(error)}") from error

@@ -10,24 +10,23 @@ import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import takewhile
 from types import MappingProxyType
-from typing import NamedTuple
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.analytics import lag as lag_analytics
 from pipeline.analytics.clients import reader_positions
+from pipeline.analytics.incarnation import moved_topics
 from pipeline.analytics.instances import observed
+from pipeline.backlog import JOB, read_backlog
 from pipeline.client_tables import keep_clients
 from pipeline.config import Config
 from pipeline.consumer_config import ConsumerSettings
 from pipeline.errors import LakeError, first_line
-from pipeline.index import Index
+from pipeline.few_rows import expect_rows
 from pipeline.kafka.log_segments import locate
 from pipeline.lake import FAILURES, Clock, Lake, of_snapshots, utc_date
-from pipeline.ledger import COMPLETE
 from pipeline.rollup import keep_histograms
 from pipeline.tables import (
     COMMITTED_OFFSETS,
@@ -35,28 +34,15 @@ from pipeline.tables import (
     FETCH_POSITIONS,
     GROUP_MEMBERS,
     LAG,
-    READABLE,
-    SNAPSHOTS,
     WATERMARKS,
 )
 
 log = logging.getLogger(__name__)
 
-JOB = "lag"
 BATCH = 60
 """Snapshots that are computed and committed together, after an outage say."""
 CLUSTERS_AT_ONCE = 4
 """Small queries leave most of a cluster's cores idle. More would only compete for the driver."""
-MEMORY = 10
-"""Snapshots to look back at most for a complete one: a partial one may lack a group whose state persists."""
-
-
-class Pending(NamedTuple):
-    """A snapshot to compute; has clients told their positions?"""
-
-    snapshot_id: int
-    run_id: str
-    has_positions: bool
 
 
 def compute_lag(spark: SparkSession, config: Config, clusters: Sequence[str], clock: Clock) -> int:
@@ -100,17 +86,19 @@ def compute_cluster(
     done, more = 0, True
     placing = partial(locate, log_dirs=log_dirs) if log_dirs else None
     while more:
-        batch, more = next_batch(lake, cluster, most or BATCH)
+        backlog = read_backlog(lake, cluster, most or BATCH)
+        batch, more = backlog.batch, backlog.has_more
         if not batch:
             break
-        ids = [p.snapshot_id for p in batch]
-        index = Index.up_to(lake, cluster, ids[-1])
-        before = computed_before(lake, cluster, ids[0])
-        earlier = up_to_complete(before)
-        has_positions = any(p.has_positions for p in batch)
-        commits, watermarks, members = (
-            lake.read_snapshots(t, cluster, ids) for t in (COMMITTED_OFFSETS, WATERMARKS, GROUP_MEMBERS)
-        )
+        expect_rows(lake.spark, sum(s.rows for s in batch))
+        ids, earlier = [s.snapshot_id for s in batch], backlog.up_to_complete
+        has_positions = any(s.has_positions for s in batch)
+        commits, members = (lake.read_snapshots(t, cluster, ids) for t in (COMMITTED_OFFSETS, GROUP_MEMBERS))
+        # Nearly every step of the plan reads something of this table, which is the smallest.
+        seen = lake.computed(lake.read_snapshots(WATERMARKS, cluster, sorted({*backlog.index.tail, *ids})))
+        watermarks = seen.where(F.col("snapshot_id").isin(ids))
+        previous = lake.read_snapshots(LAG, cluster, earlier)
+        has_moved = bool(moved_topics(commits, watermarks, previous).limit(1).collect())
         told = None
         if has_positions:
             positions = lake.read_snapshots(FETCH_POSITIONS, cluster, [*earlier[:1], *ids])
@@ -119,55 +107,22 @@ def compute_cluster(
             readers = reader_positions(reported, watermarks, commits, members, just_before, clients)
             told = lake.computed(readers)
         rows = lag_analytics.compute_lag(
-            commits, watermarks, members, lake.read_snapshots(LAG, cluster, earlier), index.rulers(ids), placing, told
+            commits,
+            watermarks,
+            members,
+            previous if has_moved else None,
+            backlog.index.rulers(ids, seen),
+            placing,
+            told,
         )
         lake.replace(LAG, rows, of_snapshots(cluster, ids))
         now = clock()
         keep_histograms(lake, cluster, ids, earlier, now)
         if has_positions:
-            keep_clients(lake, cluster, ids, [b.snapshot_id for b in before], clients)
-        marks = [(cluster, JOB, p.snapshot_id, utc_date(p.snapshot_id), p.run_id, now) for p in batch]
-        lake.merge(COMPUTED, marks, cluster)
-        index.keep()
+            keep_clients(lake, cluster, ids, [s.snapshot_id for s in backlog.before], clients)
+        marks = [(cluster, JOB, s.snapshot_id, utc_date(s.snapshot_id), s.run_id, now) for s in batch]
+        lake.replace(COMPUTED, lake.rows(COMPUTED, marks), f"{of_snapshots(cluster, ids)} AND job = '{JOB}'")
+        backlog.index.keep(seen)
         done += len(batch)
         log.info("%s: lag of %d snapshots, %d to %d", cluster, len(batch), ids[0], ids[-1])
     return done
-
-
-def next_batch(lake: Lake, cluster: str, most: int) -> tuple[list[Pending], bool]:
-    """The oldest snapshots to compute, so many at most, up to the first that is computed; and are there more?"""
-    ledger = lake.read(SNAPSHOTS).where((F.col("cluster") == cluster) & F.col("status").isin(*READABLE))
-    marks = lake.read(COMPUTED).where((F.col("cluster") == cluster) & (F.col("job") == JOB))
-    positions = F.coalesce(F.element_at("rows", FETCH_POSITIONS.name), F.lit(0))
-    pending = ledger.join(marks, "snapshot_id", how="left_anti").select(
-        "snapshot_id", "run_id", positions.alias("positions")
-    )
-    rows = pending.orderBy("snapshot_id").limit(most).collect()
-    due = len(rows)
-    if due > 1:
-        between = F.col("snapshot_id").between(rows[0]["snapshot_id"], rows[-1]["snapshot_id"])
-        wall = marks.where(between).agg(F.min("snapshot_id")).collect()[0][0]
-        rows = [r for r in rows if wall is None or r["snapshot_id"] < wall]
-    return [Pending(r["snapshot_id"], r["run_id"], r["positions"] > 0) for r in rows], due == most or len(rows) < due
-
-
-class Before(NamedTuple):
-    """A snapshot that is computed, and how it had ended."""
-
-    snapshot_id: int
-    status: str
-
-
-def computed_before(lake: Lake, cluster: str, snapshot_id: int) -> list[Before]:
-    """The computed snapshots just before one, the newest first, at most MEMORY."""
-    earlier = (F.col("cluster") == cluster) & (F.col("snapshot_id") < snapshot_id)
-    marks = lake.read(COMPUTED).where(earlier & (F.col("job") == JOB))
-    ledger = lake.read(SNAPSHOTS).where(earlier).select("snapshot_id", "status")
-    rows = marks.join(ledger, "snapshot_id", how="inner").orderBy(F.col("snapshot_id").desc()).limit(MEMORY).collect()
-    return [Before(r["snapshot_id"], r["status"]) for r in rows]
-
-
-def up_to_complete(before: Sequence[Before]) -> list[int]:
-    """Those back to the newest complete one, which has every group."""
-    incomplete = list(takewhile(lambda b: b.status != COMPLETE, before))
-    return [b.snapshot_id for b in before[: len(incomplete) + 1]]

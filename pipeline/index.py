@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from pipeline.analytics import log_index
 from pipeline.lake import Lake
-from pipeline.tables import LOG_INDEX, LOG_SAMPLES, READABLE, SNAPSHOTS, WATERMARKS
+from pipeline.tables import LOG_INDEX, LOG_SAMPLES, READABLE, SNAPSHOTS
 
 WRITTEN_EVERY = 10
 """Snapshots after which the index is written anew."""
@@ -33,37 +33,52 @@ class Index:
     running: int | None = None
 
     @classmethod
-    def up_to(cls, lake: Lake, cluster: str, snapshot_id: int, *, is_running: bool = False) -> Index:
-        """The index up to a snapshot, which may still be running: its watermarks have landed."""
-        rows = lake.read(LOG_INDEX).where(F.col("cluster") == cluster)
-        through = rows.agg(F.max("through_snapshot_id")).collect()[0][0]
-        is_readable = F.col("status").isin(*READABLE) & (F.col("snapshot_id") <= snapshot_id)
-        known = lake.read(SNAPSHOTS).where((F.col("cluster") == cluster) & is_readable)
-        newer = known.where(F.col("snapshot_id") > (through or 0)).select("snapshot_id")
-        tail = {r[0] for r in newer.orderBy(F.col("snapshot_id").desc()).limit(LONGEST_TAIL).collect()}
-        if is_running and snapshot_id > (through or 0):
-            return cls(lake, cluster, sorted(tail | {snapshot_id}), through is None, snapshot_id)
-        return cls(lake, cluster, sorted(tail), through is None)
+    def of(cls, lake: Lake, cluster: str, readable: Sequence[int], through: int | None) -> Index:
+        """The index up to the last of some readable snapshots, ascending; `through` is what `head` says."""
+        newer = [i for i in readable if i > (through or 0)]
+        return cls(lake, cluster, newer[-LONGEST_TAIL:], through is None)
 
-    def rulers(self, batch: Sequence[int]) -> DataFrame:
-        """The rulers as of each snapshot of the batch: cluster, topic, partition, snapshot_id, ruler."""
+    @classmethod
+    def while_running(cls, lake: Lake, cluster: str, snapshot_id: int) -> Index:
+        """The index up to a snapshot that is still running: its watermarks have landed."""
+        is_readable = F.col("status").isin(*READABLE) & (F.col("snapshot_id") <= snapshot_id)
+        readable = lake.read(SNAPSHOTS).where((F.col("cluster") == cluster) & is_readable).select("snapshot_id")
+        is_newer = F.col("snapshot_id") > F.coalesce("through", F.lit(0))
+        newer = cls.head(lake, cluster).join(readable, is_newer, how="left")
+        rows = newer.orderBy(F.col("snapshot_id").desc()).limit(LONGEST_TAIL).collect()
+        if snapshot_id <= (rows[0]["through"] or 0):
+            return cls(lake, cluster, (), is_new=False)
+        tail = {r["snapshot_id"] for r in rows if r["snapshot_id"] is not None} | {snapshot_id}
+        return cls(lake, cluster, sorted(tail), is_new=False, running=snapshot_id)
+
+    @staticmethod
+    def head(lake: Lake, cluster: str) -> DataFrame:
+        """One row: `through`, the newest snapshot that the index was written from; NULL where there is no index."""
+        rows = lake.read(LOG_INDEX).where(F.col("cluster") == cluster)
+        return rows.agg(F.max("through_snapshot_id").alias("through"))
+
+    def rulers(self, batch: Sequence[int], watermarks: DataFrame) -> DataFrame:
+        """The rulers as of each snapshot of the batch: cluster, topic, partition, snapshot_id, ruler.
+
+        `watermarks` are those of the tail at least.
+        """
         if not self.tail:
             return log_index.known_rulers(self._known(), batch)
-        return log_index.rulers(self._known(), *self._seen(), asked_from=batch[0])
+        return log_index.rulers(self._known(), *self._seen(watermarks), asked_from=batch[0])
 
-    def keep(self) -> None:
+    def keep(self, watermarks: DataFrame) -> None:
         """Write the index, if it has none yet or the tail has become long."""
         if not self.tail or (len(self.tail) < WRITTEN_EVERY and not self.is_new):
             return
         through = self.tail[-1]
-        rows = log_index.index_rows(self._known(), *self._seen(), through)
+        rows = log_index.index_rows(self._known(), *self._seen(watermarks), through)
         self.lake.replace(LOG_INDEX, rows, f"cluster = '{self.cluster}'")
 
     def _known(self) -> DataFrame:
         return self.lake.read(LOG_INDEX).where(F.col("cluster") == self.cluster)
 
-    def _seen(self) -> tuple[DataFrame, DataFrame]:
-        watermarks = self.lake.read_snapshots(WATERMARKS, self.cluster, self.tail)
+    def _seen(self, watermarks: DataFrame) -> tuple[DataFrame, DataFrame]:
         # What a run that was killed has looked up will be replaced.
         learnt = [i for i in self.tail if i != self.running]
-        return watermarks, self.lake.read_snapshots(LOG_SAMPLES, self.cluster, learnt)
+        samples = self.lake.read_snapshots(LOG_SAMPLES, self.cluster, learnt)
+        return watermarks.where(F.col("snapshot_id").isin(list(self.tail))), samples

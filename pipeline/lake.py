@@ -171,6 +171,10 @@ class Lake:
 
         through_conflicts(write)
 
+    def rows(self, table: Table, rows: Sequence[tuple[Any, ...]]) -> DataFrame:
+        """Rows of a table that the driver has; few, as they become part of each plan."""
+        return self.spark.createDataFrame(list(rows), table.schema)
+
     def stage(self, name: str, rows: DataFrame) -> DataFrame:
         """Write rows aside, in the place of what was there under this name, and return what reads them.
 
@@ -209,7 +213,7 @@ class Lake:
     def merge(self, table: Table, rows: Sequence[tuple[Any, ...]], cluster: str, matched: str = "") -> Merged:
         """Insert the rows whose key is absent; where it is there, do what the `matched` clause says. One commit."""
         on = " AND ".join(f"t.{column} <=> s.{column}" for column in table.key)
-        with self._view(self.spark.createDataFrame(list(rows), table.schema)) as view:
+        with self._view(self.rows(table, rows)) as view:
             statement = (
                 f"MERGE INTO {self.identifier(table)} t USING {view} s ON t.cluster = '{cluster}' AND {on} "
                 f"{matched} WHEN NOT MATCHED THEN INSERT *"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from pipeline.config import SnapshotConfig
@@ -59,6 +60,12 @@ class Summary:
             return "; ".join(problems + more)
         read = f"{self.groups} groups, {self.partitions} partitions, {self.rows.get('committed_offsets', 0)} commits"
         return "; ".join([read, *problems, *more])
+
+
+def rows_of_snapshot() -> Column:
+    """`rows` of the ledger as one number: those of all bronze tables."""
+    counts = F.coalesce(F.map_values("rows"), F.array().cast("array<bigint>"))
+    return F.aggregate(counts, F.lit(0).cast("bigint"), lambda total, count: total + count)
 
 
 class Ledger:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StructField, StructType
 
@@ -36,9 +37,11 @@ def learnt_samples(
 
     Each action makes them anew. A broker is asked `budget` times at most, about the widest brackets first.
     """
+    index = Index.while_running(lake, cluster, snapshot_id)
+    seen = lake.read_snapshots(WATERMARKS, cluster, sorted({*index.tail, snapshot_id}))
     wanted = wanted_times(
-        Index.up_to(lake, cluster, snapshot_id, is_running=True).rulers([snapshot_id]),
-        lake.read_snapshots(WATERMARKS, cluster, [snapshot_id]),
+        index.rulers([snapshot_id], seen),
+        seen.where(F.col("snapshot_id") == snapshot_id),
         lake.read_snapshots(COMMITTED_OFFSETS, cluster, [snapshot_id]),
         most=budget,
         with_tiered=with_tiered,

@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 
 from pipeline.config import ClusterConfig, Config
 from pipeline.errors import ClaimedError, ClusterError, ConfigError, LakeError, first_line
+from pipeline.few_rows import expect_rows
 from pipeline.kafka.snapshot import KIND
 from pipeline.lake import FAILURES, Clock, Lake, of_snapshots, utc_date
 from pipeline.ledger import Claim, Ledger, Problem, Summary
@@ -155,6 +156,7 @@ def _land_bronze(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Lande
     positions = _staged_positions(lake, claim, cluster, landed)
     staged = _staged(lake, claim, "kafka", lake.spark.read.format(SOURCE).options(**source_options(cluster)).load())
     read = _read(staged, landed)
+    expect_rows(lake.spark, sum(r.rows for r in read.values()))
     for table in BRONZE:
         _land_table(lake, claim, table, staged, landed)
         if landed.counts[table.name]["rows"] != read[table.name].rows:

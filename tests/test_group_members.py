@@ -66,7 +66,7 @@ def row(group: str, **values: Any) -> Row:
 
 
 def is_stable(consumer: Any) -> bool:
-    """Whether it knows its share of the latest rebalance: the others know theirs as soon as their leader has sent it."""
+    """Whether it knows its share since the latest rebalance; others may, before it does."""
     consumer.poll(timeout_ms=50)
     return consumer.group_metadata().state is MemberState.STABLE
 

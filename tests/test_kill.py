@@ -71,7 +71,7 @@ STEPS = {
 JVM = "jvm"  # its JVM is killed with it, while it writes its second table
 JVM_STEP = Step("replace 2 amid", ("running", 3, 0, 0, 0))
 LAG_KILLS = {JVM: "replace 1 amid", "two-landed": "replace 1 after", "all-landed": "replace 2 after"}
-LAG_KILLS |= {"finished": "merge 1 after"}
+LAG_KILLS |= {"finished": "replace 3 after"}
 
 # What differs between two runs: who and when.
 VARYING = {

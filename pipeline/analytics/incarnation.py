@@ -5,8 +5,8 @@ was first seen. A log that an unclean election cuts back below a commit may grow
 stored with the commit ends below it (KIP-320). That alone proves nothing, as Sarama stores an epoch older than that of
 the records it has read (IBM/sarama#2694, #3418): the same commit must have been seen within the same epoch before.
 
-Where a topic has had one id all along, and no commit is beyond its epoch, there is nothing to find out: so what this
-costs follows the topics that have moved, not the commits.
+Where a topic has had one id all along, and no commit is beyond its epoch, there is nothing to find out: what this costs
+follows the topics that have moved, not the commits.
 """
 
 from __future__ import annotations
@@ -20,6 +20,23 @@ _SERIES = [*_PARTITION, "group_id"]
 """What names one reader of one partition across snapshots."""
 
 
+def moved_topics(committed_offsets: DataFrame, watermarks: DataFrame, previous: DataFrame) -> DataFrame:
+    """The topics with several ids, with one that is not known everywhere, or that are not listed any more.
+
+    And those in which a commit is beyond the end of its leader epoch. Nearly always there are none, and then nothing
+    that is committed needs `commits_of_moved_topics`.
+    """
+    cut_off = committed_offsets.where(_is_cut_off()).select(*_TOPIC).distinct()
+    seen = watermarks.where(F.col("topic").isNotNull()).select(*_TOPIC, "topic_id", F.lit(True).alias("is_listed"))
+    known = previous.select(*_TOPIC, _known_id().alias("topic_id"), F.lit(False).alias("is_listed"))
+    ids = seen.unionByName(known.where(F.col("topic_id").isNotNull())).groupBy(*_TOPIC, "topic_id")
+    # Of several ids one may be NULL; a topic without any is not among them.
+    topics = ids.agg(F.max("is_listed").alias("is_listed")).groupBy(*_TOPIC)
+    counted = topics.agg(F.count("*").alias("ids"), F.max("is_listed").alias("is_listed"))
+    moved = counted.where((F.col("ids") > 1) | ~F.col("is_listed")).select(*_TOPIC)
+    return moved.unionByName(cut_off)
+
+
 def commits_of_moved_topics(committed_offsets: DataFrame, watermarks: DataFrame, previous: DataFrame) -> DataFrame:
     """The logs of what is committed in topics that have not had one id all along, or whose log may have been cut off.
 
@@ -27,7 +44,7 @@ def commits_of_moved_topics(committed_offsets: DataFrame, watermarks: DataFrame,
     where the commit belongs to another log than there is. `previous` are rows of `lag` before. What is committed in all
     other topics belongs to the id that they have.
     """
-    moved = F.broadcast(_moved_topics(committed_offsets, watermarks, previous))
+    moved = F.broadcast(moved_topics(committed_offsets, watermarks, previous))
     ids = watermarks.select(*_PARTITION, "snapshot_id", "topic_id", F.col("leader_epoch").alias("log_epoch"))
     now = committed_offsets.join(moved, _TOPIC, how="left_semi").join(ids, [*_PARTITION, "snapshot_id"], how="left")
     earlier = previous.join(moved, _TOPIC, how="left_semi").withColumn("topic_id", _known_id())
@@ -66,22 +83,6 @@ def _is_cut_off() -> Column:
 def _known_id() -> Column:
     """The id of a row of `lag`, NULL where none was known (before Kafka 2.8)."""
     return F.coalesce("committed_topic_id", "topic_id")
-
-
-def _moved_topics(committed_offsets: DataFrame, watermarks: DataFrame, previous: DataFrame) -> DataFrame:
-    """The topics with several ids, with one that is not known everywhere, or that are not listed any more.
-
-    And those in which a commit is beyond the end of its leader epoch.
-    """
-    cut_off = committed_offsets.where(_is_cut_off()).select(*_TOPIC).distinct()
-    seen = watermarks.where(F.col("topic").isNotNull()).select(*_TOPIC, "topic_id", F.lit(True).alias("is_listed"))
-    known = previous.select(*_TOPIC, _known_id().alias("topic_id"), F.lit(False).alias("is_listed"))
-    ids = seen.unionByName(known.where(F.col("topic_id").isNotNull())).groupBy(*_TOPIC, "topic_id")
-    # Of several ids one may be NULL; a topic without any is not among them.
-    topics = ids.agg(F.max("is_listed").alias("is_listed")).groupBy(*_TOPIC)
-    counted = topics.agg(F.count("*").alias("ids"), F.max("is_listed").alias("is_listed"))
-    moved = counted.where((F.col("ids") > 1) | ~F.col("is_listed")).select(*_TOPIC)
-    return moved.unionByName(cut_off)
 
 
 def _with_first_seen(rows: DataFrame) -> DataFrame:

@@ -10,6 +10,13 @@ from pipeline.analytics.ladder import has_overtaken
 
 PARTITION = ["cluster", "snapshot_id", "topic", "partition"]
 READER = [*PARTITION, "group_id"]
+OF_ITS_LOG = {
+    "committed_topic_id": "string",
+    "verified_epoch": "int",
+    "is_recreated": "boolean",
+    "is_truncated": "boolean",
+}
+"""What `commits_of_moved_topics` finds out of a commit."""
 TOLD = ("consumed_offset", "fetched_offset", "stale_lag")
 """What only clients tell."""
 
@@ -18,10 +25,12 @@ def readers(
     committed_offsets: DataFrame,
     watermarks: DataFrame,
     group_members: DataFrame,
-    previous: DataFrame,
+    previous: DataFrame | None,
     told: DataFrame | None = None,
 ) -> DataFrame:
     """A row for each partition that a group has committed in, or that a member is assigned or a client tells of.
+
+    `previous` are rows of `lag` before, None where no topic has moved (`moved_topics`).
 
     READER, snapshot_date, committed_offset, earlier_offset and the ends read with them (end_offset, stable_offset,
     start_offset, end_after, ends_at), committed_epoch, epoch_end_offset, committed_at, committed_captured_at,
@@ -46,12 +55,15 @@ def readers(
         F.col("captured_at").alias("committed_captured_at"),
         F.col("error").alias("committed_error"),
     )
-    moved = commits_of_moved_topics(committed_offsets, watermarks, previous)
-    is_gone = F.coalesce(F.col("is_recreated") | F.col("is_truncated"), F.lit(False))
     # By hash: sorting a million rows by five strings takes longer than all else here.
+    if previous is None:
+        commits = commits.withColumns({name: F.lit(None).cast(kind) for name, kind in OF_ITS_LOG.items()})
+    else:
+        moved = commits_of_moved_topics(committed_offsets, watermarks, previous)
+        commits = commits.join(moved.hint("shuffle_hash"), READER, how="left")
+    is_gone = F.coalesce(F.col("is_recreated") | F.col("is_truncated"), F.lit(False))
     rows = (
-        commits.join(moved.hint("shuffle_hash"), READER, how="left")
-        .withColumn("valid_offset", F.when(~is_gone, _as_of_end()))
+        commits.withColumn("valid_offset", F.when(~is_gone, _as_of_end()))
         .join(_members(group_members).hint("shuffle_hash"), READER, how="full")
         .withColumn("snapshot_date", F.coalesce("committed_date", "assigned_date"))
         .drop("committed_date", "assigned_date", "is_recreated")

@@ -1,0 +1,204 @@
+"""What each phase of a `run` costs: seconds, CPU, SQL executions, Spark jobs, exchanges, scans, Delta commits.
+
+A phase is a function that a run calls; what it spends in another phase is counted there. As a program it prints the
+first run of a process and the last of so many: `python -m benchmarks.waterfall CONFIG LAKE RUNS`.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from jobs import run
+from pipeline import derive, index, lake, ledger, report, snapshot
+from pipeline.session import spark_session
+from pipeline.tables import Table
+
+REST = "all the rest"
+PHASES: dict[str, tuple[Any, str]] = {
+    "prepare the lake": (lake.Lake, "prepare"),
+    "claim": (ledger.Ledger, "claim"),
+    "read Kafka": (snapshot, "_staged"),
+    "count what was read": (snapshot, "_read"),
+    "land": (snapshot, "_land_table"),
+    "land positions": (snapshot, "_land_positions"),
+    "judge": (snapshot, "quarantine_failing"),
+    "look up times": (snapshot, "_land_samples"),
+    "sum up": (snapshot, "summarize"),
+    "finish": (ledger.Ledger, "finish"),
+    "find what is pending": (derive, "read_backlog"),
+    "lag": (derive.lag_analytics, "compute_lag"),
+    "histograms": (derive, "keep_histograms"),
+    "clients": (derive, "keep_clients"),
+    "keep the index": (index.Index, "keep"),
+    "report": (report, "write_report"),
+}
+"""Phase → whose attribute the function is, and its name. Writes of a table are phases of their own."""
+WRITES = ("replace", "merge")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What something has cost, or what a session has spent so far."""
+
+    seconds: float = 0.0
+    cpu_s: float = 0.0
+    executions: int = 0
+    jobs: int = 0
+    exchanges: int = 0
+    scans: int = 0
+    commits: int = 0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(*(a + b for a, b in zip(self._values(), other._values(), strict=True)))
+
+    def __sub__(self, other: Cost) -> Cost:
+        return Cost(*(a - b for a, b in zip(self._values(), other._values(), strict=True)))
+
+    def __str__(self) -> str:
+        return " ".join(f"{value:10.1f}" if isinstance(value, float) else f"{value:10d}" for value in self._values())
+
+    def _values(self) -> list[Any]:
+        return [getattr(self, f.name) for f in fields(self)]
+
+
+@dataclass
+class Waterfall:
+    """Counts what a classic session spends, phase by phase, on a lake in a local folder."""
+
+    spark: SparkSession
+    lake: Path
+    phases: dict[str, Cost] = field(default_factory=dict)
+    _seen: int = 0
+    _exchanges: int = 0
+    _scans: int = 0
+
+    def run(self, action: Callable[[], object]) -> Cost:
+        """Do it; what it has cost in all. What each phase has cost is in `phases` then."""
+        self.phases = dict.fromkeys((*PHASES, REST), Cost())
+        with ExitStack() as stack:
+            for phase, (owner, name) in PHASES.items():
+                stack.enter_context(mock.patch.object(owner, name, self._counting(phase, getattr(owner, name))))
+            for name in WRITES:
+                stack.enter_context(mock.patch.object(lake.Lake, name, self._writing(getattr(lake.Lake, name))))
+            with self._phase(REST):
+                action()
+        return self._total()
+
+    def __str__(self) -> str:
+        heads = " ".join(f"{f.name:>10}" for f in fields(Cost))
+        lines = [f"{phase:26}{cost}" for phase, cost in self.phases.items() if cost.executions or cost.seconds > 0.05]
+        return "\n".join([f"{'':26}{heads}", *lines, f"{'in all':26}{self._total()}"])
+
+    def so_far(self) -> Cost:
+        """What the session has spent until now."""
+        session = self.spark._jsparkSession  # noqa: SLF001 – what Spark counts for its web pages
+        context = session.sparkContext()
+        context.listenerBus().waitUntilEmpty()
+        store = session.sharedState().statusStore()
+        kept = store.executionsList()  # of many the newest, so they are counted by their ids
+        number = kept.last().executionId() + 1 if kept.nonEmpty() else 0
+        operators = [name for found in range(self._seen, number) for name in _operators(store, found)]
+        self._seen = number
+        self._exchanges += sum("Exchange" in name for name in operators)
+        self._scans += sum("Scan" in name for name in operators)
+        return Cost(
+            seconds=time.perf_counter(),
+            cpu_s=cpu_s(),
+            executions=number,
+            jobs=context.dagScheduler().numTotalJobs(),
+            exchanges=self._exchanges,
+            scans=self._scans,
+            commits=sum(1 for _ in self.lake.glob("*/_delta_log/*.json")),
+        )
+
+    def _counting(self, phase: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def counted(*args: Any, **options: Any) -> Any:
+            with self._phase(phase):
+                return original(*args, **options)
+
+        return counted
+
+    def _writing(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def counted(to: lake.Lake, table: Table, *args: Any, **options: Any) -> Any:
+            with self._phase(f"  {original.__name__} {table.name}"):
+                return original(to, table, *args, **options)
+
+        return counted
+
+    @contextmanager
+    def _phase(self, phase: str) -> Iterator[None]:
+        elsewhere, before = self._total(), self.so_far()
+        try:
+            yield
+        finally:
+            spent = self.so_far() - before - (self._total() - elsewhere)
+            self.phases[phase] = self.phases.get(phase, Cost()) + spent
+
+    def _total(self) -> Cost:
+        return functools.reduce(Cost.__add__, self.phases.values(), Cost())
+
+
+def one_run(config: Path, page: Path) -> None:
+    """The job `run` in the session that is active; the schedule is a second, so no snapshot is skipped."""
+    time.sleep(1 - time.time() % 1)
+    status = run.main(["--config", str(config), "--output", str(page), "--fail-on", "partial"])
+    assert status == 0, "the log says why"
+
+
+def _operators(store: Any, execution: int) -> list[str]:
+    """The names of the operators of an execution's plan."""
+    try:
+        nodes = store.planGraph(execution).allNodes()
+    except Py4JJavaError:
+        return []
+    return [nodes.apply(number).name() for number in range(nodes.size())]
+
+
+def cpu_s() -> float:
+    """CPU seconds of this process and all its descendants, those that have ended included."""
+    parents, used = {}, {}
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError, ValueError, IndexError):
+            values = (entry / "stat").read_text().rpartition(")")[2].split()
+            parents[int(entry.name)], used[int(entry.name)] = int(values[1]), sum(map(int, values[11:15]))
+    total = 0
+    for pid, ticks in used.items():
+        ancestor = pid
+        while ancestor and ancestor != os.getpid():
+            ancestor = parents.get(ancestor, 0)
+        total += ticks if ancestor else 0
+    return total / os.sysconf("SC_CLK_TCK")
+
+
+def main(config: str, lake_folder: str, runs: str) -> int:
+    """Print what the first and the last of so many runs cost."""
+    started = time.perf_counter()
+    spark = spark_session("waterfall", {"spark.master": "local[2]", "spark.driver.memory": "4g"})
+    waterfall = Waterfall(spark, Path(lake_folder))
+    sys.stdout.write(f"Spark has started after {time.perf_counter() - started:.1f} s\n")
+    page = Path(config).with_name("report.html")
+    for number in range(1, int(runs) + 1):
+        waterfall.run(lambda: one_run(Path(config), page))
+        if number in (1, int(runs)):
+            sys.stdout.write(f"\nrun {number} of this process\n{waterfall}\n")
+            sys.stdout.flush()
+    spark.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,81 @@
+"""What a cluster's ledger, marks and log index say is to be computed, and from what: one query."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import dropwhile, takewhile
+from typing import NamedTuple
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
+from pipeline.index import LONGEST_TAIL, Index
+from pipeline.lake import Lake
+from pipeline.ledger import COMPLETE, rows_of_snapshot
+from pipeline.tables import COMPUTED, FETCH_POSITIONS, READABLE, SNAPSHOTS
+
+JOB = "lag"
+MEMORY = 10
+"""Snapshots to look back at most for a complete one: a partial one may lack a group whose state persists."""
+
+
+class Snapshot(NamedTuple):
+    """A snapshot that readers may see. `has_positions`: clients have reported theirs; `rows`: of all bronze tables."""
+
+    snapshot_id: int
+    run_id: str
+    status: str
+    has_positions: bool
+    rows: int
+
+
+@dataclass(frozen=True)
+class Backlog:
+    """The oldest snapshots without lag, with none in between that has it, and what they are computed from.
+
+    `before` are the snapshots just before them, the newest first. `has_more`: there may be more without lag.
+    """
+
+    batch: list[Snapshot]
+    before: list[Snapshot]
+    index: Index
+    has_more: bool
+
+    @property
+    def up_to_complete(self) -> list[int]:
+        """Those before, back to the newest complete one, which has every group."""
+        incomplete = list(takewhile(lambda s: s.status != COMPLETE, self.before))
+        return [s.snapshot_id for s in self.before[: len(incomplete) + 1]]
+
+
+def read_backlog(lake: Lake, cluster: str, most: int) -> Backlog:
+    """The oldest of a cluster's snapshots without lag, `most` at most."""
+    # Few columns of one row a snapshot: a year of minutes is read in a second or two.
+    by_cluster = Window.partitionBy("cluster")
+    has_positions = F.coalesce(F.element_at("rows", FETCH_POSITIONS.name), F.lit(0)) > 0
+    readable = (
+        lake.read(SNAPSHOTS)
+        .where((F.col("cluster") == cluster) & F.col("status").isin(*READABLE))
+        .withColumns({"has_positions": has_positions, "rows": rows_of_snapshot()})
+        .select("cluster", *Snapshot._fields)
+    )
+    marks = lake.read(COMPUTED).where((F.col("cluster") == cluster) & (F.col("job") == JOB))
+    has_lag = marks.select("snapshot_id", F.lit(True).alias("has_lag"))
+    first = F.min(F.when(F.col("has_lag").isNull(), F.col("number"))).over(by_cluster)
+    around = (
+        readable.join(has_lag, "snapshot_id", how="left")
+        .withColumn("number", F.row_number().over(by_cluster.orderBy("snapshot_id")))
+        .withColumn("first", first)
+        .where(F.col("number").between(F.col("first") - LONGEST_TAIL, F.col("first") + most))
+        .crossJoin(Index.head(lake, cluster))
+        .orderBy("snapshot_id")
+    )
+    rows = around.collect()
+    found = [(Snapshot(*(row[name] for name in Snapshot._fields)), bool(row["has_lag"])) for row in rows]
+    due = list(dropwhile(lambda known: known[1], found))
+    batch = [snapshot for snapshot, _ in takewhile(lambda known: not known[1], due[:most])]
+    before = [snapshot for snapshot, _ in found[: len(found) - len(due)]]
+    has_more = len(due) > most or any(not has_lag for _, has_lag in due[len(batch) :])
+    known = [s.snapshot_id for s in (*before, *batch)]
+    index = Index.of(lake, cluster, known, rows[0]["through"] if rows else None)
+    return Backlog(batch, before[::-1][:MEMORY], index, has_more)
