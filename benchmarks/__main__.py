@@ -131,7 +131,8 @@ def _waterfall(_note: Note) -> None:
                     f"\n{name}: {seeding.groups} groups × {seeding.topics * seeding.partitions} partitions", flush=True
                 )
                 command = [sys.executable, "-m", "benchmarks.waterfall", str(config), str(lake), runs]
-                subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
+                with (DIRECTORY / "waterfall.log").open("ab") as log:
+                    subprocess.run(command, check=True, stderr=log)
 
 
 def _landing(note: Note) -> None:

@@ -33,7 +33,8 @@ class Snapshot(NamedTuple):
 class Backlog:
     """The oldest snapshots without lag, with none in between that has it, and what they are computed from.
 
-    `before` are the snapshots just before them, the newest first. `has_more`: there may be more without lag.
+    `before` are the snapshots just before them, which have it: the newest first, MEMORY at most. `has_more`: there may
+    be more without lag.
     """
 
     batch: list[Snapshot]
@@ -50,10 +51,9 @@ class Backlog:
 
 def read_backlog(lake: Lake, cluster: str, most: int) -> Backlog:
     """The oldest of a cluster's snapshots without lag, `most` at most."""
-    # Few columns of one row a snapshot: a year of minutes is read in a second or two.
     by_cluster = Window.partitionBy("cluster")
     has_positions = F.coalesce(F.element_at("rows", FETCH_POSITIONS.name), F.lit(0)) > 0
-    readable = (
+    known = (
         lake.read(SNAPSHOTS)
         .where((F.col("cluster") == cluster) & F.col("status").isin(*READABLE))
         .withColumns({"has_positions": has_positions, "rows": rows_of_snapshot()})
@@ -63,7 +63,7 @@ def read_backlog(lake: Lake, cluster: str, most: int) -> Backlog:
     has_lag = marks.select("snapshot_id", F.lit(True).alias("has_lag"))
     first = F.min(F.when(F.col("has_lag").isNull(), F.col("number"))).over(by_cluster)
     around = (
-        readable.join(has_lag, "snapshot_id", how="left")
+        known.join(has_lag, "snapshot_id", how="left")
         .withColumn("number", F.row_number().over(by_cluster.orderBy("snapshot_id")))
         .withColumn("first", first)
         .where(F.col("number").between(F.col("first") - LONGEST_TAIL, F.col("first") + most))
@@ -71,11 +71,12 @@ def read_backlog(lake: Lake, cluster: str, most: int) -> Backlog:
         .orderBy("snapshot_id")
     )
     rows = around.collect()
-    found = [(Snapshot(*(row[name] for name in Snapshot._fields)), bool(row["has_lag"])) for row in rows]
-    due = list(dropwhile(lambda known: known[1], found))
-    batch = [snapshot for snapshot, _ in takewhile(lambda known: not known[1], due[:most])]
-    before = [snapshot for snapshot, _ in found[: len(found) - len(due)]]
+    # By id: a snapshot that was marked twice is there twice.
+    found = {row["snapshot_id"]: (Snapshot(*(row[name] for name in Snapshot._fields)), row["has_lag"]) for row in rows}
+    due = list(dropwhile(lambda pair: pair[1], found.values()))
+    batch = [snapshot for snapshot, _ in takewhile(lambda pair: not pair[1], due[:most])]
+    before = [snapshot for snapshot, _ in list(found.values())[: len(found) - len(due)]]
     has_more = len(due) > most or any(not has_lag for _, has_lag in due[len(batch) :])
-    known = [s.snapshot_id for s in (*before, *batch)]
-    index = Index.of(lake, cluster, known, rows[0]["through"] if rows else None)
+    readable = [s.snapshot_id for s in (*before, *batch)]
+    index = Index.of(lake, cluster, readable, rows[0]["through"] if rows else None)
     return Backlog(batch, before[::-1][:MEMORY], index, has_more)

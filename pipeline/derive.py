@@ -24,7 +24,7 @@ from pipeline.client_tables import keep_clients
 from pipeline.config import Config
 from pipeline.consumer_config import ConsumerSettings
 from pipeline.errors import LakeError, first_line
-from pipeline.few_rows import expect_rows
+from pipeline.few_rows import MANY_ROWS, expect_rows
 from pipeline.kafka.log_segments import locate
 from pipeline.lake import FAILURES, Clock, Lake, of_snapshots, utc_date
 from pipeline.rollup import keep_histograms
@@ -90,12 +90,14 @@ def compute_cluster(
         batch, more = backlog.batch, backlog.has_more
         if not batch:
             break
-        expect_rows(lake.spark, sum(s.rows for s in batch))
+        rows_due = sum(s.rows for s in batch)
+        expect_rows(lake.spark, rows_due)
         ids, earlier = [s.snapshot_id for s in batch], backlog.up_to_complete
         has_positions = any(s.has_positions for s in batch)
         commits, members = (lake.read_snapshots(t, cluster, ids) for t in (COMMITTED_OFFSETS, GROUP_MEMBERS))
-        # Nearly every step of the plan reads something of this table, which is the smallest.
-        seen = lake.computed(lake.read_snapshots(WATERMARKS, cluster, sorted({*backlog.index.tail, *ids})))
+        seen = lake.read_snapshots(WATERMARKS, cluster, sorted({*backlog.index.tail, *ids}))
+        if rows_due < MANY_ROWS:  # five steps of the plan read them; many are read again rather than kept
+            seen = lake.computed(seen)
         watermarks = seen.where(F.col("snapshot_id").isin(ids))
         previous = lake.read_snapshots(LAG, cluster, earlier)
         has_moved = bool(moved_topics(commits, watermarks, previous).limit(1).collect())

@@ -1,46 +1,75 @@
-"""How Spark runs queries on few rows: to compile them, and to plan each of their stages anew, takes longer than to run.
+"""How Spark runs queries on few rows: compiling them, or planning each stage anew, takes longer than running them.
 
-A job begins like that, and goes over to what the session had before as soon as it knows of many rows.
+A job begins with the settings for few rows. As soon as it knows of many rows, the session's own come back.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from threading import Lock
 from weakref import WeakKeyDictionary
 
 from pyspark.sql import SparkSession
 
 from pipeline.databricks import is_databricks
+from pipeline.lake import SPARK_ERRORS
+
+log = logging.getLogger(__name__)
 
 FEW_ROWS = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.shuffle.partitions": "1",
 }
 MANY_ROWS = 50_000
-"""From so many rows on compiled code gives back what it costs, even in a process that runs it once."""
+"""From so many rows on compiled queries are worth what they cost, even in a process that runs each once."""
 
-_before: WeakKeyDictionary[SparkSession, dict[str, str | None]] = WeakKeyDictionary()
+_own: WeakKeyDictionary[SparkSession, dict[str, str]] = WeakKeyDictionary()
+"""Sessions with the settings for few rows, and their own."""
+_lock = Lock()
 
 
 @contextmanager
 def for_few_rows(spark: SparkSession) -> Iterator[None]:
-    """Run queries as is best for few rows, until `expect_rows` knows better. Databricks' sessions stay as they are."""
-    if not is_databricks():
-        _before[spark] = {name: spark.conf.get(name) for name in FEW_ROWS}
-        for name, value in FEW_ROWS.items():
-            spark.conf.set(name, value)
+    """Run queries as is best for few rows, until `expect_rows` is called with many; the session's own settings last.
+
+    On Databricks, and where a server refuses the settings, it does nothing. Of jobs side by side in one session the
+    first sets them and the first that ends puts them back; all see the same rows with either.
+    """
+    with _lock:
+        if spark not in _own and not is_databricks():
+            _own[spark] = {}
+            try:
+                for name, value in FEW_ROWS.items():
+                    own = spark.conf.get(name) or ""
+                    spark.conf.set(name, value)
+                    _own[spark][name] = own
+            except SPARK_ERRORS as exc:
+                log.debug("the session keeps its settings: %s", exc)
+                _put_back(spark)
     try:
         yield
     finally:
-        expect_rows(spark, MANY_ROWS)
+        with _lock:
+            _put_back(spark)
 
 
 def expect_rows(spark: SparkSession, rows: int) -> None:
-    """Say how many rows the queries to come will read. If these are many, the session's own settings are put back."""
+    """Say how many rows the next queries will read. If these are many, the session's own settings come back."""
     if rows >= MANY_ROWS:
-        for name, value in _before.pop(spark, {}).items():
-            if value is not None:
-                spark.conf.set(name, value)
+        with _lock:
+            _put_back(spark)
+
+
+def own_setting(spark: SparkSession, name: str) -> str:
+    """A setting of FEW_ROWS as the session itself has it: few rows may still be much work, such as logs to be read."""
+    return _own.get(spark, {}).get(name) or spark.conf.get(name) or ""
+
+
+def _put_back(spark: SparkSession) -> None:
+    for name, value in _own.pop(spark, {}).items():
+        with suppress(*SPARK_ERRORS):  # a session that is gone must not hide why
+            spark.conf.set(name, value)

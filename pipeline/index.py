@@ -41,15 +41,15 @@ class Index:
     @classmethod
     def while_running(cls, lake: Lake, cluster: str, snapshot_id: int) -> Index:
         """The index up to a snapshot that is still running: its watermarks have landed."""
-        is_readable = F.col("status").isin(*READABLE) & (F.col("snapshot_id") <= snapshot_id)
-        readable = lake.read(SNAPSHOTS).where((F.col("cluster") == cluster) & is_readable).select("snapshot_id")
-        is_newer = F.col("snapshot_id") > F.coalesce("through", F.lit(0))
-        newer = cls.head(lake, cluster).join(readable, is_newer, how="left")
-        rows = newer.orderBy(F.col("snapshot_id").desc()).limit(LONGEST_TAIL).collect()
-        if snapshot_id <= (rows[0]["through"] or 0):
+        through = cls.head(lake, cluster).collect()[0]["through"]
+        if snapshot_id <= (through or 0):
             return cls(lake, cluster, (), is_new=False)
-        tail = {r["snapshot_id"] for r in rows if r["snapshot_id"] is not None} | {snapshot_id}
-        return cls(lake, cluster, sorted(tail), is_new=False, running=snapshot_id)
+        # A literal, so that Delta opens only the files of newer snapshots.
+        is_newer = (F.col("snapshot_id") > (through or 0)) & (F.col("snapshot_id") <= snapshot_id)
+        newer = lake.read(SNAPSHOTS).where((F.col("cluster") == cluster) & F.col("status").isin(*READABLE) & is_newer)
+        rows = newer.select("snapshot_id").orderBy(F.col("snapshot_id").desc()).limit(LONGEST_TAIL).collect()
+        tail = {r["snapshot_id"] for r in rows} | {snapshot_id}
+        return cls(lake, cluster, sorted(tail), through is None, snapshot_id)
 
     @staticmethod
     def head(lake: Lake, cluster: str) -> DataFrame:

@@ -172,8 +172,8 @@ class Lake:
         through_conflicts(write)
 
     def rows(self, table: Table, rows: Sequence[tuple[Any, ...]]) -> DataFrame:
-        """Rows of a table that the driver has; few, as they become part of each plan."""
-        return self.spark.createDataFrame(list(rows), table.schema)
+        """A few rows that the driver has, to be written as one file."""
+        return self.spark.createDataFrame(list(rows), table.schema).coalesce(1)
 
     def stage(self, name: str, rows: DataFrame) -> DataFrame:
         """Write rows aside, in the place of what was there under this name, and return what reads them.

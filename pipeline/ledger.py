@@ -63,7 +63,7 @@ class Summary:
 
 
 def rows_of_snapshot() -> Column:
-    """`rows` of the ledger as one number: those of all bronze tables."""
+    """The ledger's `rows` as one number: those of all tables that a snapshot writes."""
     counts = F.coalesce(F.map_values("rows"), F.array().cast("array<bigint>"))
     return F.aggregate(counts, F.lit(0).cast("bigint"), lambda total, count: total + count)
 

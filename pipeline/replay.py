@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from pipeline.config import Config
 from pipeline.derive import compute_cluster
 from pipeline.errors import ConfigError
+from pipeline.few_rows import expect_rows
 from pipeline.kafka.log_dirs import shown
 from pipeline.lake import Clock, Lake, of_snapshots
 from pipeline.ledger import COMPLETE, PARTIAL, Claim, Ledger, Problem, Summary
@@ -102,6 +103,7 @@ def _land(
 def _frame(lake: Lake, table: Table, rows: Rows) -> DataFrame:
     columns = [f.name for f in table.schema]
     found = [tuple(row.get(name) for name in columns) for row in rows]
+    expect_rows(lake.spark, len(found))
     return lake.spark.createDataFrame(found, table.schema)
 
 

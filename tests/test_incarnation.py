@@ -1,8 +1,10 @@
 """Commits of logs that are gone: the topic was recreated, or the log was cut off below the commit."""
 
 import pytest
+from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
 
+from pipeline.analytics.incarnation import moved_topics
 from pipeline.analytics.lag import compute_lag
 from pipeline.tables import COMMITTED_OFFSETS, GROUP_MEMBERS, LAG, WATERMARKS
 from tests.helpers.lag_rows import COMMITTED, MEMBER, PREVIOUS, RULED, WATERMARK, ruled, rulers_of
@@ -45,6 +47,21 @@ def test_recreated_holds_until_the_group_commits_anew(spark: SparkSession, compu
     for row in first.unionByName(rest).orderBy("snapshot_id").collect():
         found.setdefault(row.topic, []).append(row.offset_status)
     assert found == {case: statuses for case, (_, statuses) in RECREATED.items()}
+
+
+def test_where_no_topic_has_moved_lag_is_the_same_without_the_rows_before(spark: SparkSession) -> None:
+    history = [(1, 50), (2, 50), (3, 55)]
+    columns = "snapshot_id topic partition topic_id leader_epoch log_start_offset high_watermark log_end_offset"
+    watermarks = frame(spark, WATERMARKS, columns, *((s, "t", 0, "A", 4, 0, 60, 60) for s, _ in history))
+    named = "snapshot_id group_id topic partition committed_offset leader_epoch epoch_end_offset"
+    commits = frame(spark, COMMITTED_OFFSETS, named, *((s, "g", "t", 0, offset, 3, 58) for s, offset in history))
+    members = frame(spark, GROUP_MEMBERS, MEMBER, (3, "g", "consumer", "Stable", "m", "c", "/h", "t", 0))
+    previous = frame(spark, LAG, PREVIOUS, (0, "g", "t", 0, "A", "A", 50, "ok"))
+    assert moved_topics(commits, watermarks, previous).isEmpty()
+    rulers = rulers_of(spark, watermarks).localCheckpoint()
+    whole, short = (compute_lag(commits, watermarks, members, rows, rulers) for rows in (previous, None))
+    assert_df_equality(short, whole, ignore_row_order=True)
+    assert [(r.offset_status, r.verified_epoch) for r in short.collect()] == [("ok", 3)] * 3
 
 
 # Case → (snapshot, commit, its leader epoch, where that ends, the leader's epoch)…, and the statuses.

@@ -44,7 +44,7 @@ class TestLedger:
         snapshots = frame(
             spark,
             SNAPSHOTS,
-            snapshot(0, groups=3, partitions=9, expected={"groups": 3}),
+            snapshot(0, groups=3, partitions=9, expected={"groups": 3}, rows={"watermarks": 2, "committed_offsets": 7}),
             snapshot(1, "failed", errors=refused),
             snapshot(2, "running"),
             snapshot(0, "running", cluster="west"),
@@ -52,7 +52,7 @@ class TestLedger:
         found = data.clusters(data.ledger(snapshots, frame(spark, LAG, known(0, "g", 1)))).collect()
         east = ["east", NOON + 60_000, "failed", "no route", None, None, None, NOON, NOON + 120_000, NOON]
         west = ["west", NOON, "running", None, None, None, None, NOON, NOON, None]
-        assert [list(row) for row in found] == [[*east, 3, 1, 0, 1, 1], [*west, 1, 0, 0, 0, 1]]
+        assert [list(row) for row in found] == [[*east, 3, 9, 1, 0, 1, 1], [*west, 1, 0, 0, 0, 0, 1]]
 
     def test_lists_the_newest_snapshots_of_any_status_and_counts_the_errors_it_leaves_out(
         self, spark: SparkSession

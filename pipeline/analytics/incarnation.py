@@ -23,8 +23,8 @@ _SERIES = [*_PARTITION, "group_id"]
 def moved_topics(committed_offsets: DataFrame, watermarks: DataFrame, previous: DataFrame) -> DataFrame:
     """The topics with several ids, with one that is not known everywhere, or that are not listed any more.
 
-    And those in which a commit is beyond the end of its leader epoch. Nearly always there are none, and then nothing
-    that is committed needs `commits_of_moved_topics`.
+    And those in which a commit is beyond the end of its leader epoch. Where there are none, nothing that is
+    committed needs `commits_of_moved_topics`. With Sarama's groups (see above) there may always be some.
     """
     cut_off = committed_offsets.where(_is_cut_off()).select(*_TOPIC).distinct()
     seen = watermarks.where(F.col("topic").isNotNull()).select(*_TOPIC, "topic_id", F.lit(True).alias("is_listed"))

@@ -55,11 +55,11 @@ def readers(
         F.col("captured_at").alias("committed_captured_at"),
         F.col("error").alias("committed_error"),
     )
-    # By hash: sorting a million rows by five strings takes longer than all else here.
     if previous is None:
         commits = commits.withColumns({name: F.lit(None).cast(kind) for name, kind in OF_ITS_LOG.items()})
     else:
         moved = commits_of_moved_topics(committed_offsets, watermarks, previous)
+        # By hash, as below: sorting a million rows by five strings takes longer than all else here.
         commits = commits.join(moved.hint("shuffle_hash"), READER, how="left")
     is_gone = F.coalesce(F.col("is_recreated") | F.col("is_truncated"), F.lit(False))
     rows = (

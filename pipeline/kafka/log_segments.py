@@ -20,6 +20,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BooleanType, StructType
 
 from pipeline.errors import ConfigError
+from pipeline.few_rows import own_setting
 from pipeline.kafka.log_dirs import PartitionDir, PartitionLog, list_partitions, open_log, shown
 from pipeline.kafka.log_files import Batch, Segment
 from pipeline.kafka.options import NameFilter, refuse_unknown, several
@@ -246,5 +247,5 @@ def _longest(
 
 
 def _tasks(frame: DataFrame) -> int:
-    setting = frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or ""
+    setting = own_setting(frame.sparkSession, "spark.sql.shuffle.partitions")
     return int(setting) if setting.isdigit() else LOCATE_TASKS

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from pipeline.analytics.tally import UPPER_BOUNDS
+from pipeline.few_rows import expect_rows
 from pipeline.report import data, details
 from pipeline.report.frames import Frames
 from pipeline.report.model import (
@@ -134,7 +135,16 @@ def _rows(frame: DataFrame) -> list[dict[str, Any]]:
 
 def _clusters(ledger: DataFrame) -> tuple[Cluster, ...]:
     rows = _rows(data.clusters(ledger))
-    return tuple(Cluster(**{**r, "expected": r["expected"] or {}}) for r in rows)
+    expect_rows(ledger.sparkSession, sum(r["most_rows"] * _charted(r["snapshots"], r["groups"]) for r in rows))
+    return tuple(
+        Cluster(**{**{name: r[name] for name in r if name != "most_rows"}, "expected": r["expected"] or {}})
+        for r in rows
+    )
+
+
+def _charted(snapshots: int, groups: int | None) -> int:
+    """How many of a cluster's snapshots the page shows."""
+    return min(snapshots, INSTANTS_CHARTED, max(CELLS // max(groups or 1, 1), 1))
 
 
 def _instants(ledger: DataFrame, most: int) -> tuple[Instant, ...]:

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from pipeline.analytics.divergence import whole_sum
 from pipeline.analytics.instants import mean_read_ms, read_ms
 from pipeline.analytics.ladder import deleted_unread_offsets
+from pipeline.ledger import rows_of_snapshot
 from pipeline.report.model import DATA_LOSS, OFFSET_STATUSES, UNKNOWN, utc
 from pipeline.tables import READABLE
 
@@ -60,7 +61,10 @@ def newest_snapshots(snapshots: DataFrame, limit: int) -> DataFrame:
 
 
 def clusters(ledger: DataFrame) -> DataFrame:
-    """One row per cluster: its newest snapshot that has ended, its newest with lag, its snapshots of each status."""
+    """One row per cluster: its newest snapshot that has ended, its newest with lag, its snapshots of each status.
+
+    And `most_rows`, the bronze rows of its largest snapshot.
+    """
     # One that runs says nothing yet, and would hide that the one before it failed.
     recency = F.struct(F.col("status") != "running", "snapshot_id")
 
@@ -83,6 +87,7 @@ def clusters(ledger: DataFrame) -> DataFrame:
             F.max("snapshot_id").alias("last_snapshot_id"),
             F.max(F.when(F.col("has_lag"), F.col("snapshot_id"))).alias("lag_snapshot_id"),
             F.count("*").alias("snapshots"),
+            F.max(rows_of_snapshot()).alias("most_rows"),
             having("complete"),
             having("partial"),
             having("failed"),

@@ -32,7 +32,7 @@ STEPS: dict[str, tuple[Any, str]] = {
     "replace": (Lake, "replace"),
 }
 TIMEOUT_S = 600.0
-"""Of all runs of a plan together: they share two cores, and those with other tests."""
+"""Of all runs of a plan together. Two cores are for them and for other tests."""
 
 
 @dataclass(frozen=True)

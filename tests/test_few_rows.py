@@ -1,0 +1,99 @@
+"""Settings for few rows: how long they hold, and that the session's own come back."""
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+from pipeline.few_rows import FEW_ROWS, MANY_ROWS, expect_rows, for_few_rows, own_setting
+
+OWN = {
+    "spark.sql.shuffle.partitions": "7",
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.codegen.factoryMode": "FALLBACK",
+}
+
+
+def settings(spark: SparkSession) -> dict[str, str | None]:
+    return {name: spark.conf.get(name) for name in FEW_ROWS}
+
+
+@pytest.fixture
+def session(spark: SparkSession) -> Iterator[SparkSession]:
+    """The session with settings that differ from those for few rows in each."""
+    before = settings(spark)
+    for name, value in OWN.items():
+        spark.conf.set(name, value)
+    yield spark
+    for name, value in before.items():
+        spark.conf.set(name, str(value))
+
+
+def test_they_hold_as_long_as_rows_are_few(session: SparkSession) -> None:
+    with for_few_rows(session):
+        expect_rows(session, MANY_ROWS - 1)
+        assert settings(session) == FEW_ROWS
+    assert settings(session) == OWN
+
+
+def test_the_sessions_own_come_back_with_many_rows(session: SparkSession) -> None:
+    with for_few_rows(session):
+        expect_rows(session, MANY_ROWS)
+        assert settings(session) == OWN
+    assert settings(session) == OWN
+
+
+def test_they_come_back_after_an_error(session: SparkSession) -> None:
+    with pytest.raises(KeyError), for_few_rows(session):
+        raise KeyError
+    assert settings(session) == OWN
+
+
+def test_of_two_jobs_at_once_the_second_keeps_nothing(session: SparkSession) -> None:
+    with for_few_rows(session), for_few_rows(session):
+        assert settings(session) == FEW_ROWS
+    assert settings(session) == OWN
+
+
+def test_without_a_job_nothing_changes(session: SparkSession) -> None:
+    expect_rows(session, MANY_ROWS)
+    assert settings(session) == OWN
+
+
+def test_how_many_tasks_the_session_would_use_itself_is_known(session: SparkSession) -> None:
+    name = "spark.sql.shuffle.partitions"
+    with for_few_rows(session):
+        assert (session.conf.get(name), own_setting(session, name)) == ("1", "7")
+    assert own_setting(session, name) == "7"
+
+
+def test_databricks_keeps_its_own(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
+    with for_few_rows(session):
+        assert settings(session) == OWN
+
+
+class Server:
+    """A session whose server refuses the last of the settings, as a vendor's may."""
+
+    def __init__(self) -> None:
+        self.conf = self
+        self.settings = dict(OWN)
+
+    def get(self, name: str) -> str:
+        return self.settings[name]
+
+    def set(self, name: str, value: str) -> None:
+        if name == list(FEW_ROWS)[-1]:
+            raise AnalysisException(f"{name} cannot be set here")
+        self.settings[name] = value
+
+
+def test_a_server_that_refuses_one_keeps_its_own_and_the_job_goes_on() -> None:
+    server: Any = Server()
+    with for_few_rows(cast(SparkSession, server)):
+        assert server.settings == OWN
+    assert server.settings == OWN
