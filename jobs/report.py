@@ -22,9 +22,9 @@ def step(spark: "SparkSession", job: cli.Job) -> int:
 
     lake = Lake(spark, job.config.lake)
     lake.prepare()
-    if job.selection.clusters is not None:
+    if unknown := set(job.selection.clusters or ()) - set(job.config.clusters):
         known = sorted(r["cluster"] for r in lake.read(SNAPSHOTS).select("cluster").distinct().collect())
-        if absent := sorted(set(job.selection.clusters) - set(known) - set(job.config.clusters)):
+        if absent := sorted(unknown - set(known)):
             raise ConfigError(f"--cluster {absent[0]}: the lake has {', '.join(known) or 'no cluster yet'}")
     page = write_report(Frames.of(lake, job.selection), job.output, cli.utc_now(), kind=job.kind)
     log.info("report: %s", page.absolute())

@@ -33,8 +33,8 @@ class Snapshot(NamedTuple):
 class Backlog:
     """The oldest snapshots without lag, with none in between that has it, and what they are computed from.
 
-    `before` are the snapshots just before them, which have it: the newest first, MEMORY at most. `has_more`: there may
-    be more without lag.
+    `before` are the snapshots just before them, which have it: the newest first, MEMORY at most. `has_more`: there
+    are others without it.
     """
 
     batch: list[Snapshot]
@@ -61,11 +61,12 @@ def read_backlog(lake: Lake, cluster: str, most: int) -> Backlog:
     )
     marks = lake.read(COMPUTED).where((F.col("cluster") == cluster) & (F.col("job") == JOB))
     has_lag = marks.select("snapshot_id", F.lit(True).alias("has_lag"))
-    first = F.min(F.when(F.col("has_lag").isNull(), F.col("number"))).over(by_cluster)
+    is_due = F.col("has_lag").isNull()
     around = (
         known.join(has_lag, "snapshot_id", how="left")
         .withColumn("number", F.row_number().over(by_cluster.orderBy("snapshot_id")))
-        .withColumn("first", first)
+        .withColumn("first", F.min(F.when(is_due, F.col("number"))).over(by_cluster))
+        .withColumn("due", F.count_if(is_due).over(by_cluster))
         .where(F.col("number").between(F.col("first") - LONGEST_TAIL, F.col("first") + most))
         .crossJoin(Index.head(lake, cluster))
         .orderBy("snapshot_id")
@@ -76,7 +77,6 @@ def read_backlog(lake: Lake, cluster: str, most: int) -> Backlog:
     due = list(dropwhile(lambda pair: pair[1], found.values()))
     batch = [snapshot for snapshot, _ in takewhile(lambda pair: not pair[1], due[:most])]
     before = [snapshot for snapshot, _ in list(found.values())[: len(found) - len(due)]]
-    has_more = len(due) > most or any(not has_lag for _, has_lag in due[len(batch) :])
     readable = [s.snapshot_id for s in (*before, *batch)]
     index = Index.of(lake, cluster, readable, rows[0]["through"] if rows else None)
-    return Backlog(batch, before[::-1][:MEMORY], index, has_more)
+    return Backlog(batch, before[::-1][:MEMORY], index, has_more=bool(rows) and rows[0]["due"] > len(batch))
