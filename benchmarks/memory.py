@@ -7,6 +7,8 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
+from benchmarks.processes import family
+
 EVERY_S = 0.1
 
 
@@ -32,21 +34,7 @@ class PeakMemory:
 
 
 def _python_descendants(root: int) -> list[int]:
-    parents: dict[int, int] = {}
-    names: dict[int, str] = {}
-    for entry in Path("/proc").iterdir():
-        with suppress(OSError, ValueError, IndexError):
-            pid = int(entry.name)
-            head, _, tail = (entry / "stat").read_text().rpartition(")")
-            names[pid], parents[pid] = head.split("(", 1)[1], int(tail.split()[1])
-    found = []
-    for pid in parents:
-        ancestor = parents.get(pid, 0)
-        while ancestor and ancestor != root:
-            ancestor = parents.get(ancestor, 0)
-        if ancestor == root and names[pid].startswith("python"):
-            found.append(pid)
-    return found
+    return [pid for pid, process in family(root).items() if pid != root and process.name.startswith("python")]
 
 
 def _peak_mb(pid: int) -> float:

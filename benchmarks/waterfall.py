@@ -8,12 +8,13 @@ run of a process and the last of so many: `python -m benchmarks.waterfall CONFIG
 from __future__ import annotations
 
 import functools
+import operator
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, fields
+from contextlib import ExitStack, contextmanager
+from dataclasses import astuple, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -21,6 +22,7 @@ from unittest import mock
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
+from benchmarks.processes import family
 from jobs import run
 from pipeline import derive, index, lake, ledger, report, snapshot
 from pipeline.session import spark_session
@@ -62,16 +64,13 @@ class Cost:
     commits: int = 0
 
     def __add__(self, other: Cost) -> Cost:
-        return Cost(*(a + b for a, b in zip(self._values(), other._values(), strict=True)))
+        return Cost(*map(operator.add, astuple(self), astuple(other)))
 
     def __sub__(self, other: Cost) -> Cost:
-        return Cost(*(a - b for a, b in zip(self._values(), other._values(), strict=True)))
+        return Cost(*map(operator.sub, astuple(self), astuple(other)))
 
     def __str__(self) -> str:
-        return " ".join(f"{value:10.1f}" if isinstance(value, float) else f"{value:10d}" for value in self._values())
-
-    def _values(self) -> list[Any]:
-        return [getattr(self, f.name) for f in fields(self)]
+        return " ".join(f"{value:10.1f}" if isinstance(value, float) else f"{value:10d}" for value in astuple(self))
 
 
 @dataclass
@@ -116,7 +115,7 @@ class Waterfall:
         self._scans += sum(name.startswith("Scan parquet") for name in operators)
         return Cost(
             seconds=time.perf_counter(),
-            cpu_s=cpu_s(),
+            cpu_s=sum(process.cpu_s for process in family(os.getpid()).values()),
             executions=number,
             jobs=context.dagScheduler().numTotalJobs(),
             exchanges=self._exchanges,
@@ -167,22 +166,6 @@ def _operators(store: Any, execution: int) -> list[str]:
     except Py4JJavaError:
         return []
     return [nodes.apply(number).name() for number in range(nodes.size())]
-
-
-def cpu_s() -> float:
-    """CPU seconds of this process and all its descendants, those that have ended included."""
-    parents, used = {}, {}
-    for entry in Path("/proc").iterdir():
-        with suppress(OSError, ValueError, IndexError):
-            values = (entry / "stat").read_text().rpartition(")")[2].split()
-            parents[int(entry.name)], used[int(entry.name)] = int(values[1]), sum(map(int, values[11:15]))
-    total = 0
-    for pid, ticks in used.items():
-        ancestor = pid
-        while ancestor and ancestor != os.getpid():
-            ancestor = parents.get(ancestor, 0)
-        total += ticks if ancestor else 0
-    return total / os.sysconf("SC_CLK_TCK")
 
 
 def main(config: str, lake_folder: str, runs: str) -> int:

@@ -34,7 +34,6 @@ from pipeline.tables import (
     FETCH_POSITIONS,
     GROUP_MEMBERS,
     LAG,
-    WATERMARKS,
 )
 
 log = logging.getLogger(__name__)
@@ -95,7 +94,7 @@ def compute_cluster(
         ids, earlier = [s.snapshot_id for s in batch], backlog.up_to_complete
         has_positions = any(s.has_positions for s in batch)
         commits, members = (lake.read_snapshots(t, cluster, ids) for t in (COMMITTED_OFFSETS, GROUP_MEMBERS))
-        seen = lake.read_snapshots(WATERMARKS, cluster, sorted({*backlog.index.tail, *ids}))
+        seen = backlog.index.watermarks(ids)
         if rows_due < MANY_ROWS:  # five steps of the plan read them; many are read again rather than kept
             seen = lake.computed(seen)
         watermarks = seen.where(F.col("snapshot_id").isin(ids))

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from pipeline.analytics import log_index
 from pipeline.lake import Lake
-from pipeline.tables import LOG_INDEX, LOG_SAMPLES, READABLE, SNAPSHOTS
+from pipeline.tables import LOG_INDEX, LOG_SAMPLES, READABLE, SNAPSHOTS, WATERMARKS
 
 WRITTEN_EVERY = 10
 """Snapshots after which the index is written anew."""
@@ -56,6 +56,10 @@ class Index:
         """One row: `through`, the newest snapshot that the index was written from; NULL where there is no index."""
         rows = lake.read(LOG_INDEX).where(F.col("cluster") == cluster)
         return rows.agg(F.max("through_snapshot_id").alias("through"))
+
+    def watermarks(self, batch: Sequence[int]) -> DataFrame:
+        """The watermarks of the tail and of a batch."""
+        return self.lake.read_snapshots(WATERMARKS, self.cluster, sorted({*self.tail, *batch}))
 
     def rulers(self, batch: Sequence[int], watermarks: DataFrame) -> DataFrame:
         """The rulers as of each snapshot of the batch: cluster, topic, partition, snapshot_id, ruler.

@@ -22,7 +22,7 @@ from pipeline.kafka.options import SourceOptions
 from pipeline.kafka.partitions import TopicPartition
 from pipeline.kafka.source import REQUEST_COLUMNS
 from pipeline.lake import Lake
-from pipeline.tables import COMMITTED_OFFSETS, LOG_SAMPLES, WATERMARKS
+from pipeline.tables import COMMITTED_OFFSETS, LOG_SAMPLES
 
 SOURCE = "list_offsets_by_time"
 SAMPLES = StructType([*LOG_SAMPLES.observed.fields, *REQUEST_COLUMNS, StructField("unanswered", LongType())])
@@ -38,7 +38,7 @@ def learnt_samples(
     Each action makes them anew. A broker is asked `budget` times at most, about the widest brackets first.
     """
     index = Index.while_running(lake, cluster, snapshot_id)
-    seen = lake.read_snapshots(WATERMARKS, cluster, sorted({*index.tail, snapshot_id}))
+    seen = index.watermarks([snapshot_id])
     wanted = wanted_times(
         index.rulers([snapshot_id], seen),
         seen.where(F.col("snapshot_id") == snapshot_id),

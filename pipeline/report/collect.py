@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -67,7 +68,7 @@ def collect(frames: Frames, generated_at: datetime, title: str) -> Report:
         worst = _groups(groups, {f.group_id for f in findings if f.is_open and f.group_id is not None})
         charted = worst[:GROUPS_CHARTED]
         partitions = pool.submit(_partitions, shown, charted)
-        instants = _instants(ledger, max(CELLS // max(len(worst), 1), 1))
+        instants = _instants(ledger, _most_instants(len(worst)))
         dangers = pool.submit(_dangers, frames, instants)
         wanted: dict[str, list[int]] = defaultdict(list)
         for instant in instants:
@@ -135,20 +136,19 @@ def _rows(frame: DataFrame) -> list[dict[str, Any]]:
 
 def _clusters(ledger: DataFrame) -> tuple[Cluster, ...]:
     rows = _rows(data.clusters(ledger))
-    expect_rows(ledger.sparkSession, sum(r["most_rows"] * _charted(r["snapshots"], r["groups"]) for r in rows))
-    return tuple(
-        Cluster(**{**{name: r[name] for name in r if name != "most_rows"}, "expected": r["expected"] or {}})
-        for r in rows
-    )
+    most_rows = [row.pop("most_rows") for row in rows]
+    charted = [min(row["snapshots"], _most_instants(row["groups"] or 0)) for row in rows]
+    expect_rows(ledger.sparkSession, sum(map(operator.mul, most_rows, charted)))
+    return tuple(Cluster(**{**r, "expected": r["expected"] or {}}) for r in rows)
 
 
-def _charted(snapshots: int, groups: int | None) -> int:
-    """How many of a cluster's snapshots the page shows."""
-    return min(snapshots, INSTANTS_CHARTED, max(CELLS // max(groups or 1, 1), 1))
+def _most_instants(groups: int) -> int:
+    """How many snapshots of so many groups fit onto the page."""
+    return min(INSTANTS_CHARTED, max(CELLS // max(groups, 1), 1))
 
 
 def _instants(ledger: DataFrame, most: int) -> tuple[Instant, ...]:
-    limit = max(min(most, INSTANTS_CHARTED) - RECENT, 1)
+    limit = max(most - RECENT, 1)
     return tuple(Instant(**r) for r in _rows(data.instants(ledger, limit, newest=RECENT)))
 
 
