@@ -1,16 +1,17 @@
 """What the report takes from the tables: aggregates, and their bounded way to the driver."""
 
 import json
+from itertools import pairwise
 from typing import Any
 
 from chispa import assert_df_equality
 from pyspark.sql import SparkSession
 
 from pipeline.report import Frames, data, groups_table
-from pipeline.report.collect import collect
+from pipeline.report.collect import CELLS, collect
 from pipeline.report.model import Group, Loss
 from pipeline.report.payload import payload
-from pipeline.report.trends import trends
+from pipeline.report.trends import RECENT, trends
 from pipeline.tables import COMPUTED, LAG, SNAPSHOTS
 from tests.conftest import ROOT
 from tests.helpers.reports import MINUTE, NOON, NOW, at, frame, known, lag_row, snapshot
@@ -402,6 +403,20 @@ class TestCollect:
         assert of_group["consumed"] == [None, 30, 30, 30, 30]
         trend = trends(found.instants, found.points)["east", "g"]
         assert (trend.produced_per_s, trend.consumed_per_s) == (60, 30)
+
+    def test_many_groups_are_shown_at_fewer_instants_and_at_all_of_the_newest(self, spark: SparkSession) -> None:
+        minutes, groups = 60, 1_000
+        last = minutes - 1
+        rows = [known(minute, "g0", 1) for minute in range(last)]
+        lag = frame(spark, LAG, *rows, *(known(last, f"g{number}", 1) for number in range(groups)))
+        snapshots = frame(spark, SNAPSHOTS, *(snapshot(minute) for minute in range(minutes) if minute != 20))
+        found = collect(Frames(snapshots, lag), NOW, "title")
+        shown = [(i.snapshot_id - NOON) // MINUTE for i in found.instants]
+        assert len(shown) <= CELLS // groups
+        assert shown[-RECENT:] == list(range(minutes - RECENT, minutes))
+        assert max(b - a for a, b in pairwise(shown)) <= 4
+        assert {i.segment for i in found.instants if i.snapshot_id > NOON + 20 * MINUTE} == {1}
+        assert {p.snapshot_id for p in found.points} == {i.snapshot_id for i in found.instants}
 
     def test_what_was_lost_in_the_past_is_told_beside_what_is_lost_now(self, spark: SparkSession) -> None:
         def row(minute: int, partition: int, committed: int, status: str) -> dict[str, Any]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-import operator
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial, reduce
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.analytics.tally import UPPER_BOUNDS
@@ -50,59 +51,84 @@ CELLS = 35_000
 
 
 def collect(frames: Frames, generated_at: datetime, title: str) -> Report:
-    """The report on everything that the frames hold."""
+    """The report on everything that the frames hold, in three queries: each needs what the one before has found."""
     ledger = _ledger(frames)
-    clusters = _clusters(ledger)
+    first = _asked(
+        clusters=data.clusters(ledger),
+        snapshots=data.newest_snapshots(frames.snapshots, SNAPSHOTS_LISTED),
+        findings=frames.findings and details.findings(frames.findings, FINDINGS_LISTED),
+        counted=frames.findings and details.findings_counted(frames.findings),
+        refused=frames.quarantine and frames.quarantine.agg(F.count("*").alias("rows")),
+    )
+    clusters = _clusters(first["clusters"], frames.lag.sparkSession)
     if not clusters:
         return Report(title, generated_at, selection=frames.selection)
+    findings = tuple(map(_finding, first["findings"]))
     newest = _newest_with_lag(clusters)
     shown = data.at(frames.lag, newest)
     groups = data.groups(shown)
-    with ThreadPoolExecutor() as pool:  # each is short, but most of it is planning, which one core does
-        listed = pool.submit(_snapshots, frames.snapshots)
-        totals = pool.submit(_totals, groups)
-        distributions = pool.submit(_distributions, frames, newest)
-        refused = pool.submit(_refused, frames)
-        counted = pool.submit(_findings_counted, frames)
-        findings = _findings(frames)
-        worst = _groups(groups, {f.group_id for f in findings if f.is_open and f.group_id is not None})
-        charted = worst[:GROUPS_CHARTED]
-        partitions = pool.submit(_partitions, shown, charted)
-        instants = _instants(ledger, _most_instants(len(worst)))
-        dangers = pool.submit(_dangers, frames, instants)
-        wanted: dict[str, list[int]] = defaultdict(list)
-        for instant in instants:
-            wanted[instant.cluster].append(instant.snapshot_id)
-        gauges = pool.submit(_gauges, frames, wanted)
-        drawn = data.at(frames.lag, wanted)
-        losses = pool.submit(_losses, drawn, newest)
-        points = _points(drawn, worst)
-        return Report(
-            title,
-            generated_at,
-            clusters,
-            snapshots=listed.result(),
-            groups=worst,
-            totals=totals.result(),
-            instants=_when_read(instants, points),
-            points=points,
-            charted=charted,
-            partitions=partitions.result(),
-            dangers=dangers.result(),
-            losses=losses.result(),
-            findings=findings,
-            findings_open=counted.result()[0],
-            findings_total=counted.result()[1],
-            gauges=gauges.result(),
-            distributions=distributions.result(),
-            refused=refused.result(),
-            selection=frames.selection,
-        )
+    found = {f.group_id for f in findings if f.is_open and f.group_id is not None}
+    second = _asked(
+        groups=data.worst_first(groups, GROUPS_LISTED, found),
+        totals=data.totals(groups),
+        distributions=frames.histograms and details.distributions(_windows_at(frames.histograms, newest)),
+        instants=data.instants(ledger, INSTANTS_CHARTED - RECENT, newest=RECENT),
+    )
+    worst = tuple(Group(**r) for r in second["groups"])
+    charted = worst[:GROUPS_CHARTED]
+    instants = _thinned([Instant(**r) for r in second["instants"]], _most_instants(len(worst)))
+    wanted: dict[str, list[int]] = defaultdict(list)
+    for instant in instants:
+        wanted[instant.cluster].append(instant.snapshot_id)
+    drawn = data.at(frames.lag, wanted)
+    last = {cluster: max(ids) for cluster, ids in newest.items()}
+    third = _asked(
+        points=data.history(drawn, {g.group_id for g in worst}) if worst else None,
+        losses=data.losses(drawn, last, GROUPS_LISTED),
+        dangers=details.dangers(data.at(frames.lag, _ends_of_trends(instants)), DELETED_WITHIN_MS),
+        partitions=details.partitions(shown, {g.group_id for g in charted}, PARTITIONS_LISTED),
+        gauges=frames.divergence and details.gauges(data.at(frames.divergence, wanted), CLIENTS_CHARTED),
+    )
+    points = tuple(Point(**r) for r in third["points"])
+    (counted,) = first["counted"] or [{"open": 0, "total": 0}]
+    return Report(
+        title,
+        generated_at,
+        clusters,
+        snapshots=tuple(map(_snapshot, first["snapshots"])),
+        groups=worst,
+        totals={r["cluster"]: Totals(**r) for r in second["totals"]},
+        instants=_when_read(instants, points),
+        points=points,
+        charted=charted,
+        partitions=tuple(Partition(**r) for r in third["partitions"]),
+        dangers=tuple(Danger(**r) for r in third["dangers"]),
+        losses=tuple(Loss(**r) for r in third["losses"]),
+        findings=findings,
+        findings_open=counted["open"],
+        findings_total=counted["total"],
+        gauges=tuple(Gauge(**r) for r in third["gauges"]),
+        distributions=tuple(map(_distribution, second["distributions"])),
+        refused=sum(r["rows"] for r in first["refused"]),
+        selection=frames.selection,
+    )
+
+
+def _asked(**frames: DataFrame | None) -> dict[str, list[dict[str, Any]]]:
+    """The rows of several frames in their order, by one query: each is one column of it. Of None there are no rows."""
+    parts = [frame.select(F.struct("*").alias(name)) for name, frame in frames.items() if frame is not None]
+    rows = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), parts).collect()
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in frames}
+    for row in rows:
+        for name, part in row.asDict().items():
+            if part is not None:
+                found[name].append(part.asDict())
+    return found
 
 
 def collect_groups(frames: Frames) -> tuple[Group, ...]:
     """The groups at each cluster's newest snapshot with lag, worst first."""
-    return _groups(data.groups(_newest_lag(frames)))
+    return tuple(Group(**r) for r in _rows(data.worst_first(data.groups(_newest_lag(frames)), GROUPS_LISTED)))
 
 
 def collect_partitions(frames: Frames, limit: int) -> tuple[list[Partition], int]:
@@ -117,7 +143,8 @@ def all_partitions(frames: Frames) -> Iterator[Partition]:
 
 
 def _newest_lag(frames: Frames) -> DataFrame:
-    return data.at(frames.lag, _newest_with_lag(_clusters(_ledger(frames))))
+    ledger = _ledger(frames)
+    return data.at(frames.lag, _newest_with_lag(_clusters(_rows(data.clusters(ledger)), ledger.sparkSession)))
 
 
 def _ledger(frames: Frames) -> DataFrame:
@@ -134,12 +161,10 @@ def _rows(frame: DataFrame) -> list[dict[str, Any]]:
     return [row.asDict() for row in frame.collect()]
 
 
-def _clusters(ledger: DataFrame) -> tuple[Cluster, ...]:
-    rows = _rows(data.clusters(ledger))
-    most_rows = [row.pop("most_rows") for row in rows]
+def _clusters(rows: Sequence[dict[str, Any]], spark: SparkSession) -> tuple[Cluster, ...]:
     charted = [min(row["snapshots"], _most_instants(row["groups"] or 0)) for row in rows]
-    expect_rows(ledger.sparkSession, sum(map(operator.mul, most_rows, charted)))
-    return tuple(Cluster(**{**r, "expected": r["expected"] or {}}) for r in rows)
+    expect_rows(spark, sum(row.pop("most_rows") * of_row for row, of_row in zip(rows, charted, strict=True)))
+    return tuple(Cluster(**{**row, "expected": row["expected"] or {}}) for row in rows)
 
 
 def _most_instants(groups: int) -> int:
@@ -147,38 +172,31 @@ def _most_instants(groups: int) -> int:
     return min(INSTANTS_CHARTED, max(CELLS // max(groups, 1), 1))
 
 
-def _instants(ledger: DataFrame, most: int) -> tuple[Instant, ...]:
+def _thinned(instants: Sequence[Instant], most: int) -> tuple[Instant, ...]:
+    """At most so many of each cluster, and RECENT; as `data.instants` has thinned them, which knows no groups."""
     limit = max(most - RECENT, 1)
-    return tuple(Instant(**r) for r in _rows(data.instants(ledger, limit, newest=RECENT)))
+    kept: list[Instant] = []
+    for _, of_cluster in groupby(instants, attrgetter("cluster")):
+        times = list(of_cluster)
+        total = len(times)
+        kept += [
+            time
+            for nth, time in enumerate(times, 1)
+            if total <= limit or nth * limit % total < limit or nth > total - RECENT
+        ]
+    return tuple(kept)
 
 
-def _totals(groups: DataFrame) -> dict[str, Totals]:
-    return {r["cluster"]: Totals(**r) for r in _rows(data.totals(groups))}
-
-
-def _snapshots(snapshots: DataFrame) -> tuple[Snapshot, ...]:
-    def snapshot(row: dict[str, Any]) -> Snapshot:
-        problems: list[Row] = row["errors"] or []
-        return Snapshot(
-            **{
-                **row,
-                "expected": row["expected"] or {},
-                "warnings": row["warnings"] or {},
-                "errors": tuple(Problem(**p.asDict()) for p in problems),
-            }
-        )
-
-    return tuple(map(snapshot, _rows(data.newest_snapshots(snapshots, SNAPSHOTS_LISTED))))
-
-
-def _groups(groups: DataFrame, found: Collection[str] = ()) -> tuple[Group, ...]:
-    return tuple(Group(**r) for r in _rows(data.worst_first(groups, GROUPS_LISTED, found)))
-
-
-def _points(lag: DataFrame, groups: tuple[Group, ...]) -> tuple[Point, ...]:
-    if not groups:
-        return ()
-    return tuple(Point(**r) for r in _rows(data.history(lag, {g.group_id for g in groups})))
+def _snapshot(row: dict[str, Any]) -> Snapshot:
+    problems: list[Row] = row["errors"] or []
+    return Snapshot(
+        **{
+            **row,
+            "expected": row["expected"] or {},
+            "warnings": row["warnings"] or {},
+            "errors": tuple(Problem(**p.asDict()) for p in problems),
+        }
+    )
 
 
 def _when_read(instants: Iterable[Instant], points: Iterable[Point]) -> tuple[Instant, ...]:
@@ -191,58 +209,24 @@ def _when_read(instants: Iterable[Instant], points: Iterable[Point]) -> tuple[In
     return tuple(replace(i, captured_ms=read.get((i.cluster, i.snapshot_id))) for i in instants)
 
 
-def _losses(lag: DataFrame, newest: Mapping[str, Collection[int]]) -> tuple[Loss, ...]:
-    shown = {cluster: max(ids) for cluster, ids in newest.items()}
-    return tuple(Loss(**r) for r in _rows(data.losses(lag, shown, GROUPS_LISTED)))
+def _finding(row: dict[str, Any]) -> Finding:
+    evidence = json.loads(row["evidence"] or "{}")
+    return Finding(**{**row, "partitions": tuple(row["partitions"] or ()), "evidence": evidence})
 
 
-def _partitions(lag: DataFrame, groups: tuple[Group, ...]) -> tuple[Partition, ...]:
-    rows = _rows(details.partitions(lag, {g.group_id for g in groups}, PARTITIONS_LISTED))
-    return tuple(Partition(**r) for r in rows)
-
-
-def _findings(frames: Frames) -> tuple[Finding, ...]:
-    if frames.findings is None:
-        return ()
-    rows = _rows(details.findings(frames.findings, FINDINGS_LISTED))
-    return tuple(
-        Finding(**{**r, "partitions": tuple(r["partitions"] or ()), "evidence": json.loads(r["evidence"] or "{}")})
-        for r in rows
-    )
-
-
-def _findings_counted(frames: Frames) -> tuple[int, int]:
-    """How many findings are open, and how many there are."""
-    if frames.findings is None:
-        return 0, 0
-    is_open = F.count_if(F.col("resolved_at").isNull())
-    row = frames.findings.agg(is_open.alias("open"), F.count("*").alias("total")).collect()[0]
-    return row["open"], row["total"]
-
-
-def _dangers(frames: Frames, instants: tuple[Instant, ...]) -> tuple[Danger, ...]:
-    """Of each cluster's newest snapshot, and the first of the recent ones without a gap in between."""
+def _ends_of_trends(instants: Sequence[Instant]) -> dict[str, list[int]]:
+    """Each cluster's newest snapshot, and the first of the recent ones without a gap in between."""
     ends: dict[str, list[int]] = {}
     for cluster in {i.cluster for i in instants}:
         times = [i for i in instants if i.cluster == cluster][-RECENT:]
         alike = [i.snapshot_id for i in times if i.segment == times[-1].segment]
         if len(alike) >= FEWEST:
             ends[cluster] = [alike[0], alike[-1]]
-    rows = details.dangers(data.at(frames.lag, ends), DELETED_WITHIN_MS)
-    return tuple(Danger(**r) for r in _rows(rows))
+    return ends
 
 
-def _gauges(frames: Frames, wanted: Mapping[str, Collection[int]]) -> tuple[Gauge, ...]:
-    if frames.divergence is None:
-        return ()
-    return tuple(Gauge(**r) for r in _rows(details.gauges(data.at(frames.divergence, wanted), CLIENTS_CHARTED)))
-
-
-def _distributions(frames: Frames, newest: Mapping[str, Collection[int]]) -> tuple[Distribution, ...]:
-    if frames.histograms is None:
-        return ()
-    windows = frames.histograms.withColumn("snapshot_id", F.unix_millis("window_start"))
-    return tuple(map(_distribution, _rows(details.distributions(data.at(windows, newest)))))
+def _windows_at(histograms: DataFrame, newest: Mapping[str, Collection[int]]) -> DataFrame:
+    return data.at(histograms.withColumn("snapshot_id", F.unix_millis("window_start")), newest)
 
 
 def _distribution(row: dict[str, Any]) -> Distribution:
@@ -257,8 +241,3 @@ def _distribution(row: dict[str, Any]) -> Distribution:
             steps.append((row["max"] if is_last else int(UPPER_BOUNDS[row["bucket_offset"] + number + 1]), below))
     names = {name: row[name] for name in ("cluster", "broker", "measure")}
     return Distribution(**names, count=below, unknown=row["null_count"], steps=tuple(steps))
-
-
-def _refused(frames: Frames) -> int:
-    """Rows in quarantine."""
-    return 0 if frames.quarantine is None else frames.quarantine.count()

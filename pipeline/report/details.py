@@ -117,6 +117,11 @@ def findings(findings: DataFrame, limit: int) -> DataFrame:
     )
 
 
+def findings_counted(findings: DataFrame) -> DataFrame:
+    """One row: how many findings are `open`, and how many there are in `total`."""
+    return findings.agg(F.count_if(F.col("resolved_at").isNull()).alias("open"), F.count("*").alias("total"))
+
+
 def gauges(divergence: DataFrame, clients: int) -> DataFrame:
     """The rows of so many clients, of those that the gauge has misled about most, by time."""
     client = ["cluster", "group_id", "client_id", "instance"]
