@@ -108,6 +108,18 @@ done
 # of hours say --conf spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=4.
 java_options="-Dlog4j2.configurationFile=file://${root// /%20}/conf/log4j2.properties"
 java_options+=" -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseParallelGC"
+# A job that goes on until a signal ends it is started by Python, which starts Spark: else Spark's JVM would get the signal
+# and end at once. It lives long enough for the optimizing compiler.
+for argument; do
+  if [[ $argument == --every || $argument == --every=* ]]; then
+    java_options=${java_options%% -XX:*}
+    submit=(--name "laglake $name" --conf "spark.driver.defaultJavaOptions=$java_options" "${options[@]}")
+    PYSPARK_SUBMIT_ARGS=$(printf '%q ' "${submit[@]}" --py-files "$py_files" pyspark-shell)
+    export PYSPARK_SUBMIT_ARGS PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
+    exec "$python" -P "$script" "$@"
+  fi
+done
+
 # Spark passes what the job writes to stderr, its log, on to stdout; it belongs on stderr.
 exec "$SPARK_HOME/bin/spark-submit" --name "laglake $name" \
   --conf "spark.driver.defaultJavaOptions=$java_options" \

@@ -7,15 +7,16 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Literal, NoReturn, Protocol
 
+from jobs.schedule import repeat, stopped_by_signals
 from pipeline.config import Config, load_config
-from pipeline.config_values import cluster_name
+from pipeline.config_values import cluster_name, duration_ms
 from pipeline.databricks import is_databricks
 from pipeline.errors import ConfigError, LaglakeError, LakeError, first_line
 from pipeline.selection import Selection
@@ -64,6 +65,9 @@ class Job:
     selection: Selection = field(default_factory=Selection)
     kind: Literal["html", "json", "csv"] = "html"
     show: int = 0
+    is_repeated: bool = False
+    missed: int = 0
+    """Instants of the schedule just before this run that had none, as the run before took too long."""
 
 
 Step = Callable[["SparkSession", Job], int]
@@ -78,12 +82,18 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parser(
-    job: str, description: str | None, *, output: bool = False, recording: bool = False, selection: bool = False
+    job: str,
+    description: str | None,
+    *,
+    output: bool = False,
+    recording: bool = False,
+    selection: bool = False,
+    repeated: bool = False,
 ) -> argparse.ArgumentParser:
     """The command line of `job`.
 
     With `output` it also takes the path of the report, with `recording` a folder, with `selection` what of the lake is
-    meant: any cluster that it has, and a time, groups and topics.
+    meant: any cluster that it has, and a time, groups and topics. With `repeated` it may be asked to go on.
     """
     result = _Parser(
         prog=f"laglake {job}",
@@ -142,6 +152,16 @@ def parser(
             metavar="PATH",
             help=f"the file to write (default: {DEFAULT_OUTPUT}, ending like the format)",
         )
+    if repeated:
+        result.add_argument(
+            "--every",
+            type=duration,
+            nargs="?",
+            const=0,
+            metavar="DURATION",
+            help="do not end, but take a snapshot every so often, such as 60s (without a duration: the schedule of the "
+            "config), until SIGTERM or Ctrl-C, after which the step at hand is finished",
+        )
     result.add_argument("--check", action="store_true", help="check the arguments and the config, and stop there")
     result.add_argument(
         "--verbose", action="store_true", help="log more, with the tracebacks of what Spark refuses to do"
@@ -199,6 +219,18 @@ def instant(text: str) -> datetime:
     return parsed.astimezone(UTC)
 
 
+def duration(text: str) -> int:
+    """Milliseconds, as an argument.
+
+    Raises:
+        argparse.ArgumentTypeError: it is not a duration.
+    """
+    try:
+        return duration_ms(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def positive(text: str) -> int:
     """A number above 0, as an argument.
 
@@ -232,7 +264,8 @@ def run(command: argparse.ArgumentParser, argv: Sequence[str] | None, *steps: St
     """
     arguments = command.parse_args(argv)
     try:
-        config = load_config(arguments.config, os.environ, arguments.lake)
+        every_ms = getattr(arguments, "every", None)
+        config = _scheduled(load_config(arguments.config, os.environ, arguments.lake), every_ms, arguments.at)
         clusters = _clusters(config, arguments)
         job = Job(
             config=config,
@@ -244,6 +277,7 @@ def run(command: argparse.ArgumentParser, argv: Sequence[str] | None, *steps: St
             selection=_selection(arguments, clusters),
             kind=getattr(arguments, "kind", "html"),
             show=getattr(arguments, "show", 0),
+            is_repeated=every_ms is not None,
         )
         if arguments.check:
             return 0
@@ -256,7 +290,7 @@ def run(command: argparse.ArgumentParser, argv: Sequence[str] | None, *steps: St
         return error.exit_status
 
 
-def _in_session(name: str, job: Job, steps: Iterable[Step]) -> int:
+def _in_session(name: str, job: Job, steps: Sequence[Step]) -> int:
     # Not at the top: what is wrong with the arguments is said before Spark is loaded.
     from pyspark.sql import SparkSession
 
@@ -272,6 +306,8 @@ def _in_session(name: str, job: Job, steps: Iterable[Step]) -> int:
     zone = spark.conf.get(ZONE) or "UTC"
     spark.conf.set(ZONE, "UTC")
     try:
+        if job.is_repeated:
+            return _repeated(spark, job, steps)
         with for_few_rows(spark):
             return max(step(spark, job) for step in steps)
     except SPARK_ERRORS as error:
@@ -282,6 +318,37 @@ def _in_session(name: str, job: Job, steps: Iterable[Step]) -> int:
             spark.stop()
         else:
             spark.conf.set(ZONE, zone)
+
+
+def _repeated(spark: "SparkSession", job: Job, steps: Sequence[Step]) -> int:
+    """The steps at each instant of the schedule. A run that fails is not the last, unless Spark itself has ended."""
+    from pipeline.few_rows import for_few_rows
+    from pipeline.lake import FAILURES
+
+    with stopped_by_signals() as stop:
+
+        def once(missed: int) -> None:
+            try:
+                with for_few_rows(spark):
+                    for step in steps:
+                        if not stop.is_set():
+                            step(spark, replace(job, missed=missed))
+            except FAILURES as error:
+                spark.range(1).collect()  # raises where Spark has ended
+                log.debug("%s", error, exc_info=True)
+                log.error("this run has failed, the next will be tried: %s", first_line(error))
+
+        repeat(job.config.snapshot.schedule_ms, once, utc_now, stop)
+    return 0
+
+
+def _scheduled(config: Config, every_ms: int | None, at: datetime | None) -> Config:
+    """The config with the schedule that the command line asks for, if it does."""
+    if every_ms is not None and at is not None:
+        raise ConfigError("--at and --every: an instant is of one run; leave one of them out")
+    if not every_ms:
+        return config
+    return config.model_copy(update={"snapshot": config.snapshot.model_copy(update={"schedule_ms": every_ms})})
 
 
 def choose_clusters(config: Config, wanted: Iterable[str], file: Path) -> tuple[str, ...]:

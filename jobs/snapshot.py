@@ -20,7 +20,7 @@ def step(spark: "SparkSession", job: cli.Job) -> int:
     """Take the snapshots; a cluster that fails stops no other."""
     from pipeline.snapshot import take_snapshots  # see cli.run
 
-    outcomes = take_snapshots(spark, job.config, job.clusters, job.at, cli.utc_now)
+    outcomes = take_snapshots(spark, job.config, job.clusters, job.at, cli.utc_now, missed=job.missed)
     for outcome in outcomes:
         level = logging.INFO if outcome.status in ("complete", "skipped") else logging.WARNING
         log.log(level, "%s %d: %s: %s", outcome.cluster, outcome.snapshot_id, outcome.status, outcome.message)

@@ -10,7 +10,7 @@ import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -89,21 +89,32 @@ def snapshot_instant(at: datetime | None, now: datetime, config: Config) -> int:
 
 
 def take_snapshots(
-    spark: SparkSession, config: Config, clusters: Sequence[str], at: datetime | None, clock: Clock
+    spark: SparkSession,
+    config: Config,
+    clusters: Sequence[str],
+    at: datetime | None,
+    clock: Clock,
+    *,
+    missed: int = 0,
 ) -> list[SnapshotOutcome]:
-    """A snapshot of each cluster, side by side; what one meets does not touch the others."""
+    """A snapshot of each cluster, side by side; what one meets does not touch the others.
+
+    `missed` is the number of instants just before this one that had no snapshot: a warning in the ledger.
+    """
     snapshot_id = snapshot_instant(at, clock(), config)
     lake = Lake(spark, config.lake)
     lake.prepare()
 
     def take(cluster: str) -> SnapshotOutcome:
-        return take_snapshot(lake, config, cluster, snapshot_id, clock)
+        return take_snapshot(lake, config, cluster, snapshot_id, clock, missed)
 
     with ThreadPoolExecutor(max_workers=min(len(clusters), MAX_CLUSTERS_AT_ONCE)) as pool:
         return list(pool.map(take, clusters))
 
 
-def take_snapshot(lake: Lake, config: Config, cluster: str, snapshot_id: int, clock: Clock) -> SnapshotOutcome:
+def take_snapshot(
+    lake: Lake, config: Config, cluster: str, snapshot_id: int, clock: Clock, missed: int = 0
+) -> SnapshotOutcome:
     """Claim, land, judge, finish. A failure becomes the ledger row's status and error, and the outcome's message."""
     ledger = Ledger(lake, config.snapshot, clock)
     claim = Claim(cluster, snapshot_id, run_id=uuid.uuid4().hex, started_at=clock())
@@ -114,6 +125,8 @@ def take_snapshot(lake: Lake, config: Config, cluster: str, snapshot_id: int, cl
             claim = ledger.claim(claim)
             log.info("%s %d: claimed by run %s", cluster, snapshot_id, claim.run_id)
             summary = observe(lake.guarded(lambda: ledger.check(claim)), claim, config.clusters[cluster], brokers)
+        if missed:
+            summary = replace(summary, warnings={**summary.warnings, "missed_instants": missed})
         if not ledger.finish(claim, summary):
             return SnapshotOutcome(cluster, snapshot_id, "skipped", "another run took the claim over meanwhile")
     except ClaimedError as exc:

@@ -39,14 +39,12 @@ def checked(arguments: list[str]) -> None:
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze on PATH")
 @pytest.mark.parametrize("is_broken", [False, True])
-def test_systemd_takes_the_timer_and_its_service(tmp_path: Path, is_broken: bool) -> None:
-    units = []
-    for name in ("laglake.timer", "laglake.service"):
-        # It looks for the program.
-        text = (DEPLOY / name).read_text().replace(CHECKOUT, str(ROOT))
-        units.append(tmp_path / name)
-        units[-1].write_text(text.replace("OnCalendar=", "OnCalender=") if is_broken else text)
-    ran = subprocess.run(["systemd-analyze", "verify", *units], capture_output=True, text=True, timeout=60)
+def test_systemd_takes_the_service(tmp_path: Path, is_broken: bool) -> None:
+    # It looks for the program.
+    text = (DEPLOY / "laglake.service").read_text().replace(CHECKOUT, str(ROOT))
+    unit = tmp_path / "laglake.service"
+    unit.write_text(text.replace("KillMode=", "KilMode=") if is_broken else text)
+    ran = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True, timeout=60)
     about_ours = [line for line in ran.stderr.splitlines() if "laglake" in line]
     assert bool(ran.returncode or about_ours) == is_broken, ran.stderr
 
@@ -58,15 +56,15 @@ def test_the_service_calls_a_job_as_it_is_called() -> None:
     checked(arguments)
 
 
-def test_kubernetes_takes_the_cron_job() -> None:
-    cron_job: Any = yaml.safe_load((DEPLOY / "cronjob.yaml").read_text())
-    kubernetes_validate.validate(cron_job, kubernetes_validate.latest_version(), strict=True)
-    (container,) = cron_job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+def test_kubernetes_takes_the_deployment() -> None:
+    deployment: Any = yaml.safe_load((DEPLOY / "deployment.yaml").read_text())
+    kubernetes_validate.validate(deployment, kubernetes_validate.latest_version(), strict=True)
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
     assert container["command"] == [f"{CHECKOUT}/spark-submit.sh"]
     checked(container["args"])
-    cron_job["spec"]["concurency"] = "Forbid"
-    with pytest.raises(kubernetes_validate.ValidationError, match="concurency"):
-        kubernetes_validate.validate(cron_job, kubernetes_validate.latest_version(), strict=True)
+    deployment["spec"]["replica"] = 1
+    with pytest.raises(kubernetes_validate.ValidationError, match="replica"):
+        kubernetes_validate.validate(deployment, kubernetes_validate.latest_version(), strict=True)
 
 
 @pytest.mark.timeout(600)
