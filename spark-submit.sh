@@ -102,25 +102,45 @@ for ((i = 0; i < ${#spark_options[@]}; i++)); do
 done
 [[ -z $packages ]] || options+=(--packages "$packages")
 
-# The default options, so that the caller's spark.driver.extraJavaOptions still count. Blanks would split the path.
-# A job lives for a minute or so: the optimizing compiler and a concurrent collector would take a third of its CPU time
-# and give nothing back. (With one compiler the JVM would by itself reserve too little for compiled code.) For a backlog
-# of hours say --conf spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=4.
-java_options="-Dlog4j2.configurationFile=file://${root// /%20}/conf/log4j2.properties"
-java_options+=" -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseParallelGC"
-# A job that goes on until a signal ends it is started by Python, which starts Spark: else Spark's JVM would get the signal
-# and end at once. It lives long enough for the optimizing compiler.
+# Of `run --every`; `--check` above has refused it for other jobs.
+is_repeated=
 for argument; do
-  if [[ $argument == --every || $argument == --every=* ]]; then
-    java_options=${java_options%% -XX:*}
-    submit=(--name "laglake $name" --conf "spark.driver.defaultJavaOptions=$java_options" "${options[@]}")
-    PYSPARK_SUBMIT_ARGS=$(printf '%q ' "${submit[@]}" --py-files "$py_files" pyspark-shell)
-    export PYSPARK_SUBMIT_ARGS PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
-    exec "$python" -P "$script" "$@"
-  fi
+  [[ ! $argument =~ ^--every(=|$) ]] || is_repeated=1
 done
 
+# The default options, so that the caller's spark.driver.extraJavaOptions still count. Blanks would split the path.
+java_options="-Dlog4j2.configurationFile=file://${root// /%20}/conf/log4j2.properties"
+if [[ -n $is_repeated ]]; then
+  java_options+=" -XX:+ExitOnOutOfMemoryError"
+else
+  # A job lives for a minute or so: the optimizing compiler and a concurrent collector would take a third of its CPU time
+  # and give nothing back. (With one compiler the JVM would by itself reserve too little for compiled code.) For a backlog
+  # of hours say --conf spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=4.
+  java_options+=" -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseParallelGC"
+fi
+submit=("$SPARK_HOME/bin/spark-submit" --name "laglake $name" --conf "spark.driver.defaultJavaOptions=$java_options")
+submit+=("${options[@]}" --py-files "$py_files" "$script" "$@")
 # Spark passes what the job writes to stderr, its log, on to stdout; it belongs on stderr.
-exec "$SPARK_HOME/bin/spark-submit" --name "laglake $name" \
-  --conf "spark.driver.defaultJavaOptions=$java_options" \
-  "${options[@]}" --py-files "$py_files" "$script" "$@" >&2
+[[ -n $is_repeated ]] || exec "${submit[@]}" >&2
+
+# The job, a child of Spark's JVM, ends after the step at hand when it gets SIGTERM or SIGINT; the JVM has to outlive it, so
+# it ignores both. Until the job has begun there is nothing to finish.
+LAGLAKE_PID_FILE=$(mktemp)
+export LAGLAKE_PID_FILE
+trap 'rm -f "$LAGLAKE_PID_FILE"' EXIT
+(trap '' TERM INT && exec "${submit[@]}" >&2) &
+spark=$!
+pass_on() {
+  if [[ -s $LAGLAKE_PID_FILE ]]; then
+    kill -TERM "$(<"$LAGLAKE_PID_FILE")" 2>/dev/null || true
+  else
+    kill -KILL "$spark" 2>/dev/null || true
+    exit 143
+  fi
+}
+trap pass_on TERM
+trap 'if [[ ! -s $LAGLAKE_PID_FILE ]]; then pass_on; fi' INT  # a terminal sends it to the job, too
+while kill -0 "$spark" 2>/dev/null; do
+  wait "$spark" || true  # a signal ends this wait, but not the job
+done
+wait "$spark"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import operator
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -160,12 +161,12 @@ def one_run(config: Path, page: Path) -> None:
 
 
 def _operators(store: Any, execution: int) -> list[str]:
-    """The names of the operators of an execution's plan."""
+    """The names of the operators of an execution's plan, of which Spark makes a graph in the DOT language."""
     try:
-        nodes = store.planGraph(execution).allNodes()
+        graph = store.planGraph(execution).makeDotFile(store.executionMetrics(execution))
     except Py4JJavaError:
         return []
-    return [nodes.apply(number).name() for number in range(nodes.size())]
+    return re.findall(r'^\s*\d+ \[id="node\d+" label="([^"]*)"', graph, re.MULTILINE)
 
 
 def main(config: str, lake_folder: str, runs: str) -> int:

@@ -7,6 +7,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
@@ -159,8 +160,8 @@ def parser(
             nargs="?",
             const=0,
             metavar="DURATION",
-            help="do not end, but take a snapshot every so often, such as 60s (without a duration: the schedule of the "
-            "config), until SIGTERM or Ctrl-C, after which the step at hand is finished",
+            help="go on until SIGTERM or Ctrl-C, which let the step at hand finish: a run at this interval, such as "
+            "60s (without a duration: the schedule of the config)",
         )
     result.add_argument("--check", action="store_true", help="check the arguments and the config, and stop there")
     result.add_argument(
@@ -264,8 +265,7 @@ def run(command: argparse.ArgumentParser, argv: Sequence[str] | None, *steps: St
     """
     arguments = command.parse_args(argv)
     try:
-        every_ms = getattr(arguments, "every", None)
-        config = _scheduled(load_config(arguments.config, os.environ, arguments.lake), every_ms, arguments.at)
+        config = _scheduled(load_config(arguments.config, os.environ, arguments.lake), arguments)
         clusters = _clusters(config, arguments)
         job = Job(
             config=config,
@@ -277,7 +277,7 @@ def run(command: argparse.ArgumentParser, argv: Sequence[str] | None, *steps: St
             selection=_selection(arguments, clusters),
             kind=getattr(arguments, "kind", "html"),
             show=getattr(arguments, "show", 0),
-            is_repeated=every_ms is not None,
+            is_repeated=getattr(arguments, "every", None) is not None,
         )
         if arguments.check:
             return 0
@@ -315,7 +315,8 @@ def _in_session(name: str, job: Job, steps: Sequence[Step]) -> int:
         raise LakeError(f"Spark: {first_line(error)}") from error
     finally:
         if is_ours:
-            spark.stop()
+            with suppress(OSError):  # Spark's JVM may be gone
+                spark.stop()
         else:
             spark.conf.set(ZONE, zone)
 
@@ -325,27 +326,44 @@ def _repeated(spark: "SparkSession", job: Job, steps: Sequence[Step]) -> int:
     from pipeline.few_rows import for_few_rows
     from pipeline.lake import FAILURES
 
+    recoverable: tuple[type[Exception], ...] = (*FAILURES, OSError)  # such as a disk that is full
+
     with stopped_by_signals() as stop:
 
-        def once(missed: int) -> None:
+        def once(at: datetime, missed: int) -> None:
             try:
                 with for_few_rows(spark):
                     for step in steps:
                         if not stop.is_set():
-                            step(spark, replace(job, missed=missed))
-            except FAILURES as error:
-                spark.range(1).collect()  # raises where Spark has ended
+                            step(spark, replace(job, at=at, missed=missed))
+            except recoverable as error:
+                _check_alive(spark)
                 log.debug("%s", error, exc_info=True)
                 log.error("this run has failed, the next will be tried: %s", first_line(error))
+            if stop.is_set():
+                log.info("%s: the job ends after the step at hand", stop.signal_name)
 
         repeat(job.config.snapshot.schedule_ms, once, utc_now, stop)
     return 0
 
 
-def _scheduled(config: Config, every_ms: int | None, at: datetime | None) -> Config:
+def _check_alive(spark: "SparkSession") -> None:
+    from pipeline.lake import SPARK_ERRORS
+
+    dead: tuple[type[Exception], ...] = (*SPARK_ERRORS, OSError)
+    try:
+        spark.range(1).collect()
+    except dead as error:
+        raise LakeError(f"Spark has ended: {first_line(error)}") from error
+
+
+def _scheduled(config: Config, arguments: argparse.Namespace) -> Config:
     """The config with the schedule that the command line asks for, if it does."""
-    if every_ms is not None and at is not None:
+    every_ms = getattr(arguments, "every", None)
+    if every_ms is not None and arguments.at is not None:
         raise ConfigError("--at and --every: an instant is of one run; leave one of them out")
+    if every_ms is not None and arguments.fail_on != "nothing":
+        raise ConfigError("--fail-on and --every: a failed snapshot does not end the job; leave one of them out")
     if not every_ms:
         return config
     return config.model_copy(update={"snapshot": config.snapshot.model_copy(update={"schedule_ms": every_ms})})

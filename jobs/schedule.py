@@ -1,35 +1,52 @@
 """Repeats a job in one session, at the instants of its schedule, until the process is asked to end."""
 
 import logging
+import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from threading import Event, current_thread, main_thread
+from pathlib import Path
+from threading import current_thread, main_thread
 from types import FrameType
 
 log = logging.getLogger(__name__)
 
-LONGEST_WAIT_S = 30.0
-"""The clock is looked at anew after this, as it may be set, and machines may sleep."""
+PID_FILE = "LAGLAKE_PID_FILE"
+"""Environment variable: where a process says that it can be sent signals now, and its id."""
+_LONGEST_NAP_S = 0.5
 
 
-def repeat(every_ms: int, run: Callable[[int], object], now: Callable[[], datetime], stop: Event) -> None:
+class Stop:
+    """Whether the process has been asked to end. A flag without a lock, so that a signal handler may set it."""
+
+    signal_name: str | None = None
+
+    def is_set(self) -> bool:
+        """Whether a signal has come."""
+        return self.signal_name is not None
+
+    def wait(self, seconds: float) -> None:
+        """Sleep for so long, or a little less; not for long after a signal."""
+        if not self.is_set():
+            time.sleep(min(seconds, _LONGEST_NAP_S))
+
+
+def repeat(every_ms: int, run: Callable[[datetime, int], object], now: Callable[[], datetime], stop: Stop) -> None:
     """Call `run` now and at each multiple of `every_ms` since the epoch, until `stop` is set.
 
-    A run that takes longer is followed by the next at once, of the newest instant; `run` gets the number of instants
-    that were missed just before its own.
+    A run that takes longer is followed by the next at once, of the newest instant. `run` gets the time, and the number
+    of instants that were missed just before.
     """
-    due = _floored(now(), every_ms)
-    missed = 0
+    at, missed = now(), 0
     while not stop.is_set():
-        run(missed)
-        newest = max(_floored(now(), every_ms), due + every_ms)
-        missed = (newest - due) // every_ms - 1
+        run(at, missed)
+        due = _floored(at, every_ms) + every_ms
+        at = _wait_until(due, every_ms, now, stop)
+        missed = max((_floored(at, every_ms) - due) // every_ms, 0)
         if missed and not stop.is_set():
-            log.warning("the run of %s took too long: there is no snapshot of %d instants after it", _utc(due), missed)
-        due = newest
-        _wait_until(due, now, stop)
+            log.warning("instants without a snapshot: %d, from %s on", missed, _utc(due))
 
 
 def _floored(instant: datetime, every_ms: int) -> int:
@@ -41,33 +58,42 @@ def _utc(ms: int) -> str:
     return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
-def _wait_until(due_ms: int, now: Callable[[], datetime], stop: Event) -> None:
-    while (left_s := due_ms / 1000 - now().timestamp()) > 0:
-        if stop.wait(min(left_s, LONGEST_WAIT_S)):
-            return
+def _wait_until(due_ms: int, every_ms: int, now: Callable[[], datetime], stop: Stop) -> datetime:
+    """The time at which the wait was over: it is due, or a signal has come, or the clock was put back by far."""
+    while not stop.is_set():
+        at = now()
+        left_ms = due_ms - at.timestamp() * 1000
+        if left_ms <= 0:
+            return at
+        if left_ms > 2 * every_ms:
+            log.warning("the clock was put back: the next run is not at %s but now", _utc(due_ms))
+            return at
+        stop.wait(left_ms / 1000)
+    return now()
 
 
 @contextmanager
-def stopped_by_signals() -> Iterator[Event]:
-    """An event that SIGTERM and SIGINT set. A second signal ends the process as if this were not there."""
-    stop = Event()
+def stopped_by_signals() -> Iterator[Stop]:
+    """What SIGTERM and SIGINT set. A second signal does what it would have done without this."""
+    stop = Stop()
     if current_thread() is not main_thread():  # where signals cannot be handled
         yield stop
         return
-    names = (signal.SIGTERM, signal.SIGINT)
-    before = {name: signal.getsignal(name) for name in names}
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
     def put_back() -> None:
-        for name, handler in before.items():
-            signal.signal(name, handler)
+        for number, handler in before.items():
+            # One that was ignored on behalf of Spark's JVM (spark-submit.sh) is to end this process.
+            signal.signal(number, signal.SIG_DFL if handler == signal.SIG_IGN else handler)
 
     def handle(number: int, _: FrameType | None) -> None:
-        log.info("%s: the job ends after the step at hand", signal.Signals(number).name)
-        stop.set()
         put_back()
+        stop.signal_name = signal.Signals(number).name
 
-    for name in names:
-        signal.signal(name, handle)
+    for number in before:
+        signal.signal(number, handle)
+    if PID_FILE in os.environ:
+        Path(os.environ[PID_FILE]).write_text(str(os.getpid()))
     try:
         yield stop
     finally:

@@ -8,7 +8,7 @@ from chispa import assert_df_equality
 from pyspark.sql import SparkSession
 
 from pipeline.report import Frames, data, groups_table
-from pipeline.report.collect import CELLS, collect
+from pipeline.report.collect import CELLS, INSTANTS_CHARTED, collect
 from pipeline.report.model import Group, Loss
 from pipeline.report.payload import payload
 from pipeline.report.trends import RECENT, trends
@@ -417,6 +417,15 @@ class TestCollect:
         assert max(b - a for a, b in pairwise(shown)) <= 4
         assert {i.segment for i in found.instants if i.snapshot_id > NOON + 20 * MINUTE} == {1}
         assert {p.snapshot_id for p in found.points} == {i.snapshot_id for i in found.instants}
+
+    def test_a_few_groups_are_shown_at_as_many_instants_as_a_chart_has(self, spark: SparkSession) -> None:
+        minutes = 3 * INSTANTS_CHARTED
+        snapshots = frame(spark, SNAPSHOTS, *(snapshot(minute) for minute in range(minutes)))
+        found = collect(Frames(snapshots, frame(spark, LAG, *(known(m, "g", 1) for m in range(minutes)))), NOW, "title")
+        shown = [(i.snapshot_id - NOON) // MINUTE for i in found.instants]
+        assert INSTANTS_CHARTED - RECENT <= len(shown) <= INSTANTS_CHARTED
+        assert max(b - a for a, b in pairwise(shown)) <= 4
+        assert shown[-RECENT:] == list(range(minutes - RECENT, minutes))
 
     def test_what_was_lost_in_the_past_is_told_beside_what_is_lost_now(self, spark: SparkSession) -> None:
         def row(minute: int, partition: int, committed: int, status: str) -> dict[str, Any]:

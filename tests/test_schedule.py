@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from jobs import cli
 from jobs.cli import Job
-from jobs.schedule import repeat, stopped_by_signals
+from jobs.schedule import Stop, repeat, stopped_by_signals
 from pipeline.config import load_config
 from pipeline.errors import LakeError
 from pipeline.lake import Lake
@@ -31,20 +31,17 @@ MINUTE_MS = 60_000
 PREFIX = "schedule"
 
 
-class Time(threading.Event):
-    """A clock that only waiting and work move on, and the event that ends the job once enough has been done."""
+class Time(Stop):
+    """A clock that only waiting and work move on, and what ends the job once enough has been done."""
 
     def __init__(self, start: datetime) -> None:
-        super().__init__()
         self.at = start
 
     def now(self) -> datetime:
         return self.at
 
-    def wait(self, timeout: float | None = None) -> bool:
-        assert timeout is not None
-        self.at += timedelta(seconds=timeout)
-        return self.is_set()
+    def wait(self, seconds: float) -> None:
+        self.at += timedelta(seconds=seconds)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +52,8 @@ class Time(threading.Event):
         pytest.param(0, [60, 1, 1], [0, 60, 120], [0, 0, 0], id="just as long as the schedule"),
         pytest.param(0, [65, 1, 1], [0, 65, 120], [0, 0, 0], id="longer: the next at once, then as scheduled"),
         pytest.param(0, [190, 1, 1], [0, 190, 240], [0, 2, 0], id="two instants were missed"),
-        pytest.param(0, [-600, 1, 1], [0, 60, 120], [0, 0, 0], id="the clock is put back"),
+        pytest.param(0, [-600, 1, 1], [0, -600, -540], [0, 0, 0], id="the clock is put back"),
+        pytest.param(0, [-5, 1, 1], [0, 60, 120], [0, 0, 0], id="by a little"),
     ],
 )
 def test_runs_are_at_the_instants_of_the_schedule(
@@ -65,12 +63,13 @@ def test_runs_are_at_the_instants_of_the_schedule(
     began: list[datetime] = []
     told: list[int] = []
 
-    def run(number: int) -> None:
-        began.append(clock.at)
+    def run(at: datetime, number: int) -> None:
+        assert at == clock.at
+        began.append(at)
         told.append(number)
         clock.at += timedelta(seconds=took_s[len(began) - 1])
         if len(began) == len(took_s):
-            clock.set()
+            clock.signal_name = "SIGTERM"
 
     repeat(MINUTE_MS, run, clock.now, clock)
     assert [(at - NOON).total_seconds() for at in began] == began_s
@@ -80,25 +79,23 @@ def test_runs_are_at_the_instants_of_the_schedule(
 def test_what_was_missed_is_said(caplog: pytest.LogCaptureFixture) -> None:
     clock = Time(NOON)
 
-    def run(number: int) -> None:
+    def run(at: datetime, number: int) -> None:
         clock.at += timedelta(seconds=190)
         if number:
-            clock.set()
+            clock.signal_name = "SIGTERM"
 
     with caplog.at_level(logging.WARNING, logger="jobs"):
         repeat(MINUTE_MS, run, clock.now, clock)
-    assert caplog.messages == [
-        "the run of 2026-01-31T12:00:00Z took too long: there is no snapshot of 2 instants after it"
-    ]
+    assert caplog.messages == ["instants without a snapshot: 2, from 2026-01-31T12:01:00Z on"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_the_wait_and_a_second_one_is_not_held_back(number: signal.Signals) -> None:
+def test_a_signal_ends_the_wait_and_a_second_one_is_handled_as_before(number: signal.Signals) -> None:
     before = signal.getsignal(number)
     with stopped_by_signals() as stop:
         threading.Timer(0.2, os.kill, (os.getpid(), number)).start()
-        repeat(3_600_000, lambda missed: None, lambda: datetime.now(UTC), stop)
-        assert stop.is_set()
+        repeat(3_600_000, lambda at, missed: None, lambda: datetime.now(UTC), stop)
+        assert stop.signal_name == number.name
         assert signal.getsignal(number) == before
     assert signal.getsignal(number) == before
 
@@ -113,6 +110,8 @@ def test_a_run_that_fails_is_not_the_last(
         done.append("first")
         if done.count("first") == 1:
             raise LakeError("the store is down")
+        if done.count("first") == 2:
+            raise OSError("no space left")
         return 0
 
     def last(spark: SparkSession, job: Job) -> int:
@@ -126,8 +125,11 @@ def test_a_run_that_fails_is_not_the_last(
     job = Job(config, ("east",), None, "nothing", tmp_path / "page.html", is_repeated=True)
     with caplog.at_level(logging.INFO, logger="jobs"):
         assert cli._repeated(spark, job, [first, last, never]) == 0
-    assert done == ["first", "first", "last"]
-    assert caplog.messages[0] == "this run has failed, the next will be tried: the store is down"
+    assert done == ["first", "first", "first", "last"]
+    errors = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert errors == [
+        f"this run has failed, the next will be tried: {why}" for why in ("the store is down", "no space left")
+    ]
     assert caplog.messages[-1] == "SIGTERM: the job ends after the step at hand"
 
 
@@ -136,6 +138,7 @@ def test_a_run_that_fails_is_not_the_last(
     [
         pytest.param(["--every", "soon"], "must be a duration such as", id="not a duration"),
         pytest.param(["--every", "0s"], "must be a duration such as", id="zero"),
+        pytest.param(["--every", "--fail-on", "partial"], "a failed snapshot does not end the job", id="a status"),
         pytest.param(["--every", "60s", "--at", "2026-01-31T12:00:00Z"], "an instant is of one run", id="one instant"),
     ],
 )

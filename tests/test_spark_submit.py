@@ -6,12 +6,15 @@ through the real one, are in the tests of the runtimes.
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.helpers.kafka import wait_for
 
 ROOT = Path(__file__).resolve().parents[1]
 SHIPPED = ("spark-submit.sh", "scripts", "conf", "jobs", "pipeline")
@@ -106,6 +109,31 @@ def test_help_of_the_script_says_where_the_options_go(submit: Submit) -> None:
     shown = submit("--help")
     assert shown.returncode == 0
     assert "./spark-submit.sh [OPTIONS OF SPARK-SUBMIT --] JOB [OPTIONS OF THE JOB]" in shown.stdout
+
+
+def test_a_job_that_goes_on_gets_the_same_options_but_for_the_compiler_and_its_status_is_passed_on(
+    submit: Submit,
+) -> None:
+    options = ["--master", "yarn", "--conf", "spark.a=b c"]
+    once, repeated = (submit(*options, "--", "run", "--config", "config.toml", *more) for more in ([], ["--every"]))
+    assert once.returncode == repeated.returncode == STUB_STATUS
+    different = set(once.stderr.splitlines()) ^ set(repeated.stderr.splitlines())
+    assert {line.partition("=")[0] for line in different} == {"spark.driver.defaultJavaOptions", "--every"}
+
+
+def test_sigterm_before_the_job_has_begun_ends_it_at_once(
+    checkout: Path, spark_home: Path, tools: Path, tmp_path: Path
+) -> None:
+    write_program(spark_home / "bin" / "spark-submit", f'echo $$ >"{tmp_path}/spark"; exec sleep 300')
+    (tmp_path / "config.toml").write_text('[lake]\nroot = "lake"\n[clusters.c]\nbootstrap_servers = ["127.0.0.1:1"]\n')
+    command = [str(checkout / "spark-submit.sh"), "run", "--every", "--config", str(tmp_path / "config.toml")]
+    env = os.environ | {"SPARK_HOME": str(spark_home), "PYSPARK_PYTHON": sys.executable}
+    process = subprocess.Popen(command, cwd=tmp_path, env=env, stderr=subprocess.DEVNULL)
+    wait_for(lambda: (tmp_path / "spark").exists() and (tmp_path / "spark").read_text())
+    process.terminate()
+    assert process.wait(30) == 128 + signal.SIGTERM
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "spark").read_text()), 0)
 
 
 @pytest.mark.parametrize("line", [[], ["snapshots"], ["--master", "local", "run"], ["--master", "local", "--"]])

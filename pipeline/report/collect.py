@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial, reduce
 from itertools import groupby
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -116,13 +116,14 @@ def collect(frames: Frames, generated_at: datetime, title: str) -> Report:
 
 def _asked(**frames: DataFrame | None) -> dict[str, list[dict[str, Any]]]:
     """The rows of several frames in their order, by one query: each is one column of it. Of None there are no rows."""
-    parts = [frame.select(F.struct("*").alias(name)) for name, frame in frames.items() if frame is not None]
+    nth = F.monotonically_increasing_id().alias("nth")  # as a union promises no order
+    parts = [frame.select(nth, F.struct("*").alias(name)) for name, frame in frames.items() if frame is not None]
     rows = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), parts).collect()
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in frames}
-    for row in rows:
-        for name, part in row.asDict().items():
-            if part is not None:
-                found[name].append(part.asDict())
+    for row in sorted(rows, key=itemgetter("nth")):
+        for name in frames:
+            if name in row and row[name] is not None:
+                found[name].append(row[name].asDict())
     return found
 
 
@@ -182,7 +183,7 @@ def _thinned(instants: Sequence[Instant], most: int) -> tuple[Instant, ...]:
         kept += [
             time
             for nth, time in enumerate(times, 1)
-            if total <= limit or nth * limit % total < limit or nth > total - RECENT
+            if total <= most or nth * limit % total < limit or nth > total - RECENT
         ]
     return tuple(kept)
 
