@@ -96,7 +96,7 @@ def test_a_member_without_partitions_is_a_row_too(kafka: EmbeddedKafka, admin: A
         first = stack.enter_context(member(kafka, "gm-idle", "gm-b", client_id="gm-1"))
         polled = {"meanwhile": lambda: first.poll(timeout_ms=50), "partitions": 0}
         idle = stack.enter_context(member(kafka, "gm-idle", "gm-b", client_id="gm-2", **polled))
-        wait_for(lambda: is_stable(first) and len(first.assignment() | idle.assignment()) == 1)
+        wait_for(lambda: all([is_stable(first), is_stable(idle)]) and len(first.assignment() | idle.assignment()) == 1)
         held = {"gm-1": len(first.assignment()), "gm-2": len(idle.assignment())}
         rows = members(kafka, "^gm-idle$")
     assert sorted(held.values()) == [0, 1]

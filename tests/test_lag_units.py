@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from chispa import assert_df_equality
 from pyspark.sql import SparkSession
 
 from pipeline.analytics.lag import compute_lag
@@ -91,6 +92,25 @@ def test_lag_in_bytes_and_time_is_read_from_the_ruler(spark: SparkSession) -> No
     found = {row.group_id: row.asDict() for row in rows.collect()}
     for name, (_, expected) in UNITS.items():
         assert {column: found[name][column] for column in expected} == expected, name
+
+
+def test_without_clients_lag_is_the_same_as_with_clients_that_report_nothing(spark: SparkSession) -> None:
+    looks = frame(spark, WATERMARKS, RULED, ruled(1, 0, 100, 1_000), ruled(2, 0, 200, 3_000), ruled(3, 0, 300, 3_500))
+    commits = frame(
+        spark, COMMITTED_OFFSETS, COMMITTED, *((3, name, "t", 0, at, None) for name, (at, _) in UNITS.items())
+    )
+    members = frame(spark, GROUP_MEMBERS, MEMBER, (3, "only assigned", "consumer", "Stable", "m", "c", "/h", "t", 0))
+    watermarks, rulers = looks.where("snapshot_id = 3"), rulers_of(spark, looks).localCheckpoint()
+    silent = spark.createDataFrame(
+        [],
+        "cluster string, snapshot_id bigint, topic string, partition int, group_id string, told_date date, "
+        "told_client_id string, told_instance string, consumed_offset bigint, fetched_offset bigint, stale_lag bigint",
+    )
+    without, with_silent = (
+        compute_lag(commits, watermarks, members, None, rulers, told=told).localCheckpoint() for told in (None, silent)
+    )
+    assert without.count() == len(UNITS) + 1
+    assert_df_equality(without, with_silent, ignore_row_order=True)
 
 
 def test_bytes_are_told_up_to_the_high_watermark_and_for_kip_532_to_the_log_end(spark: SparkSession) -> None:

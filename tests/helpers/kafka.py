@@ -132,7 +132,7 @@ def member(
         consumer.close(autocommit=False, timeout_ms=5_000)
 
 
-def wait_for(condition: Callable[[], Any], timeout_s: float = 30.0) -> None:
+def wait_for(condition: Callable[[], Any], timeout_s: float = 90.0) -> None:
     """Poll until it is true."""
     deadline = time.monotonic() + timeout_s
     while not condition():

@@ -61,7 +61,7 @@ def write_config(
         tables.append(
             f"[clusters.{name}]\nbootstrap_servers = [{listed}]\n"
             f'groups = {{ allow = ["^{prefix}-"] }}\ntopics = {{ allow = ["^{prefix}-"] }}\n'
-            f'limits = {{ connect_timeout = "3s" }}\n[clusters.{name}.client]\n{client}\n'
+            f'limits = {{ connect_timeout = "20s" }}\n[clusters.{name}.client]\n{client}\n'
         )
     path = folder / "laglake.toml"
     path.write_text("".join(tables))
