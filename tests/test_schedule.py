@@ -61,19 +61,19 @@ def test_runs_are_at_the_instants_of_the_schedule(
 ) -> None:
     clock = Time(NOON + timedelta(seconds=start_s))
     began: list[datetime] = []
-    told: list[int] = []
+    numbers: list[int] = []
 
     def run(at: datetime, number: int) -> None:
         assert at == clock.at
         began.append(at)
-        told.append(number)
+        numbers.append(number)
         clock.at += timedelta(seconds=took_s[len(began) - 1])
         if len(began) == len(took_s):
             clock.signal_name = "SIGTERM"
 
     repeat(MINUTE_MS, run, clock.now, clock)
     assert [(at - NOON).total_seconds() for at in began] == began_s
-    assert told == missed
+    assert numbers == missed
 
 
 def test_what_was_missed_is_said(caplog: pytest.LogCaptureFixture) -> None:

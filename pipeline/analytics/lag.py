@@ -41,9 +41,7 @@ def compute_lag(
         .join(rulers, PARTITION, how="left")
     )
     groups = F.broadcast(_group_facts(committed_offsets, group_members))
-    rows = with_readings(partitions, locate, has_clients=told is not None).join(
-        groups, ["cluster", "snapshot_id", "group_id"], how="left"
-    )
+    rows = with_readings(partitions, locate).join(groups, ["cluster", "snapshot_id", "group_id"], how="left")
     topic_id = F.when(F.col("committed_offset").isNotNull(), F.coalesce("committed_topic_id", "topic_id"))
     laddered = _with_own_ends(rows).withColumns(
         {

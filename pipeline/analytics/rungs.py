@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -12,9 +12,8 @@ from pipeline.analytics.ruler_reading import READING
 from pipeline.analytics.units import Rung
 
 SHARED_RUNGS = {"log_start": "log_start_offset", "high_watermark": "high_watermark", "log_end": "log_end_offset"}
-COMMITTED_RUNGS = {"committed": "valid_offset"}
-CLIENT_RUNGS = {"consumed": "consumed_offset", "fetched": "fetched_offset"}
-"""The rungs of a partition, those of one reader, and those that only clients report: name → column."""
+READER_RUNGS = {"committed": "valid_offset", "consumed": "consumed_offset", "fetched": "fetched_offset"}
+"""The rungs of a partition, and those of one reader: name → column."""
 MOVED_RUNGS = ("earlier", "end")
 """What was read with a commit: what was committed before, and the high watermark. Read where they differ from what else
 is read: on a quiet cluster nowhere."""
@@ -29,45 +28,37 @@ def gathered(readers: DataFrame, by: list[str]) -> DataFrame:
     return readers.groupBy(*by).agg(F.collect_list(reader).alias("readers"))
 
 
-def with_readings(partitions: DataFrame, locate: Locate | None = None, *, has_clients: bool = True) -> DataFrame:
+def with_readings(partitions: DataFrame, locate: Locate | None = None) -> DataFrame:
     """A row for each of a partition's `readers`, with the READING of every rung: `<rung>_reading`.
 
-    `partitions` have readers, ruler and the rungs of SHARED_RUNGS. With `locate`, what it finds is taken. Without
-    `has_clients` nothing is read of CLIENT_RUNGS, which are NULL.
+    `partitions` have readers, ruler and the rungs of SHARED_RUNGS. With `locate`, what it finds is taken.
     """
-    reader_rungs = COMMITTED_RUNGS | (CLIENT_RUNGS if has_clients else {})
-    offsets = _offsets(reader_rungs)
-    all_readings = readings(F.col("ruler"), offsets)
+    all_readings = readings(F.col("ruler"), _offsets())
     if locate is not None:
-        partitions = partitions.join(_places(partitions, offsets, locate), ["topic", "partition"], how="left")
-        all_readings = F.transform(F.arrays_zip(offsets.alias("offset"), all_readings.alias("reading")), _surest)
+        partitions = partitions.join(_places(partitions, locate), ["topic", "partition"], how="left")
+        all_readings = F.transform(F.arrays_zip(_offsets().alias("offset"), all_readings.alias("reading")), _surest)
     keep = [c for c in partitions.columns if c not in ("readers", "ruler", "places")]
     read = partitions.withColumn("all_readings", all_readings)
-    own_names = (*reader_rungs, *MOVED_RUNGS)
+    own_names = (*READER_RUNGS, *MOVED_RUNGS)
     own = F.arrays_zip("readers", *(_own(i).alias(f"{name}_reading") for i, name in enumerate(own_names)))
-    # What is a partition's own is taken before its readers become rows, as each row would have a copy of all readings.
-    shared = [F.col("all_readings")[i].alias(f"{name}_reading") for i, name in enumerate(SHARED_RUNGS)]
-    rows = read.select(*keep, *shared, F.explode(own).alias("own"))
-    own_readings = {name: F.col("own")[f"{name}_reading"] for name in own_names}
-    for name in CLIENT_RUNGS:
-        own_readings.setdefault(name, F.lit(None).cast(READING))
+    rows = read.select(*keep, "all_readings", F.explode(own).alias("own"))
     return rows.select(
         *keep,
-        *(f"{name}_reading" for name in SHARED_RUNGS),
-        *(reading.alias(f"{name}_reading") for name, reading in own_readings.items()),
-        F.coalesce(own_readings["fetched"], own_readings["committed"]).alias("kip532_reading"),
+        *(F.col("all_readings")[i].alias(f"{name}_reading") for i, name in enumerate(SHARED_RUNGS)),
+        *(F.col("own")[f"{name}_reading"].alias(f"{name}_reading") for name in own_names),
+        F.coalesce("own.fetched_reading", "own.committed_reading").alias("kip532_reading"),
         "own.readers.*",
     )
 
 
-def _offsets(reader_rungs: Mapping[str, str]) -> Column:
+def _offsets() -> Column:
     """All offsets of a partition's rungs: the shared ones, then each rung of all readers."""
     readers = F.col("readers")
     moved = {
         "earlier": lambda r: F.when(r["earlier_offset"] != r["valid_offset"], r["earlier_offset"]),
         "end": lambda r: _unless_shared(r["end_offset"]),
     }
-    own = [*(readers[c] for c in reader_rungs.values()), *(F.transform(readers, moved[name]) for name in MOVED_RUNGS)]
+    own = [*(readers[c] for c in READER_RUNGS.values()), *(F.transform(readers, moved[name]) for name in MOVED_RUNGS)]
     return F.concat(F.array(*SHARED_RUNGS.values()), *own)
 
 
@@ -83,10 +74,10 @@ def _own(number: int) -> Column:
     return F.slice("all_readings", first, F.size("readers"))
 
 
-def _places(partitions: DataFrame, offsets: Column, locate: Locate) -> DataFrame:
+def _places(partitions: DataFrame, locate: Locate) -> DataFrame:
     """Where each offset is, and the one before it: topic, partition, places (map offset → place)."""
     ends = F.array(*(F.col(name) - 1 for name in ("high_watermark", "log_end_offset")))
-    asked = partitions.select("topic", "partition", F.explode(F.concat(offsets, ends)).alias("offset"))
+    asked = partitions.select("topic", "partition", F.explode(F.concat(_offsets(), ends)).alias("offset"))
     placed = locate(asked.where(F.col("offset") >= 0).distinct()).where(F.col("position_bytes").isNotNull())
     place = F.struct("position_bytes", "timestamp_ms", "log_end_offset", "newest_timestamp_ms")
     entries = F.collect_list(F.struct("offset", place))
@@ -115,8 +106,7 @@ def _surest(item: Column) -> Column:
 
 def rungs() -> dict[str, Rung]:
     """Every rung of a row that `with_readings` made and `lag` has given its own high watermark."""
-    offsets = SHARED_RUNGS | COMMITTED_RUNGS | CLIENT_RUNGS
-    found = {name: Rung(F.col(column), F.col(f"{name}_reading")) for name, column in offsets.items()}
+    found = {name: Rung(F.col(c), F.col(f"{name}_reading")) for name, c in (SHARED_RUNGS | READER_RUNGS).items()}
     found["earlier"] = Rung(F.col("earlier_offset"), F.col("earlier_reading"))
     return found | {"kip532": Rung(F.coalesce("fetched_offset", "valid_offset"), F.col("kip532_reading"))}
 
