@@ -100,7 +100,7 @@ SNAPSHOTS = Table(
         ("rows", MapType(STRING, LONG), "rows that each bronze table keeps"),
         ("expected", MapType(STRING, LONG), "brokers, groups and partitions that were found to read"),
         ("errors", _ERRORS, "what could not be read, where, why, how often"),
-        ("warnings", MapType(STRING, LONG), "oddities, counted; `missed_instants` just before it had no snapshot"),
+        ("warnings", MapType(STRING, LONG), "oddities, counted; missed_instants just before it had no snapshot"),
         ("requests", MapType(STRING, LONG), "requests sent, by broker id"),
         ("capabilities", MapType(STRING, STRING), "highest version of each API, NULL where refused or lacking"),
     ),

@@ -1,15 +1,14 @@
 """The data source `kafka_group_members`: real members of every kind of group, and what each fault leaves."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import ResourceType
-from kafka.structs import MemberState
 from pyspark.sql import SparkSession
 
 from pipeline.kafka.committed_offsets import CommittedOffsetsSource
@@ -65,10 +64,20 @@ def row(group: str, **values: Any) -> Row:
     return nothing | {"group_id": group, "group_type": "classic", "coordinator": 1} | values
 
 
-def is_stable(consumer: Any) -> bool:
-    """Whether it knows its share since the latest rebalance; others may, before it does."""
-    consumer.poll(timeout_ms=50)
-    return consumer.group_metadata().state is MemberState.STABLE
+class Joined:
+    """A consumer of librdkafka in a group, and what it was assigned last; None while it has to join again."""
+
+    def __init__(self, kafka: EmbeddedKafka, group: str, topic: str, client_id: str) -> None:
+        self.assigned: int | None = None
+        names = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": group, "client.id": client_id}
+        self.consumer = Consumer(names)
+        self.consumer.subscribe([topic], on_assign=self._on_assign, on_revoke=self._on_revoke)
+
+    def _on_assign(self, consumer: Any, partitions: list[Any]) -> None:
+        self.assigned = len(partitions)
+
+    def _on_revoke(self, consumer: Any, partitions: list[Any]) -> None:
+        self.assigned = None
 
 
 def test_a_static_member_is_a_row_for_each_of_its_partitions(kafka: EmbeddedKafka, admin: Any) -> None:
@@ -92,14 +101,20 @@ def test_a_static_member_is_a_row_for_each_of_its_partitions(kafka: EmbeddedKafk
 
 
 def test_a_member_without_partitions_is_a_row_too(kafka: EmbeddedKafka, admin: Any) -> None:
-    with ExitStack() as stack:
-        first = stack.enter_context(member(kafka, "gm-idle", "gm-b", client_id="gm-1"))
-        polled = {"meanwhile": lambda: first.poll(timeout_ms=50), "partitions": 0}
-        idle = stack.enter_context(member(kafka, "gm-idle", "gm-b", client_id="gm-2", **polled))
-        wait_for(lambda: all([is_stable(first), is_stable(idle)]) and len(first.assignment() | idle.assignment()) == 1)
-        held = {"gm-1": len(first.assignment()), "gm-2": len(idle.assignment())}
+    both = [Joined(kafka, "gm-idle", "gm-b", client_id) for client_id in ("gm-1", "gm-2")]
+
+    def share_out() -> bool:
+        for one in both:
+            one.consumer.poll(0.05)
+        return sorted(one.assigned for one in both if one.assigned is not None) == [0, 1]
+
+    try:
+        wait_for(share_out)
+        held = {"gm-1": both[0].assigned, "gm-2": both[1].assigned}
         rows = members(kafka, "^gm-idle$")
-    assert sorted(held.values()) == [0, 1]
+    finally:
+        for one in both:
+            one.consumer.close()
     assert {one["client_id"]: (one["topic"], one["partition"], one["state"]) for one in rows} == {
         client: ("gm-b", 0, "Stable") if partitions else (None, None, "Stable") for client, partitions in held.items()
     }

@@ -133,9 +133,10 @@ def _small(brokers: int) -> dict[str, str]:
         "transaction.max.timeout.ms": "86400000",
         "group.initial.rebalance.delay.ms": "0",
         "group.min.session.timeout.ms": "1000",
-        # A broker that comes back is refused until its old session ends, and one that stops waits for a heartbeat
-        # (defaults: 9 s and 2 s); much shorter, and a busy machine loses brokers.
-        "broker.session.timeout.ms": "6000",
+        # Longer than the default of 9 s: on a busy machine a broker may be silent for so long, and would lose its
+        # partitions, and with them what was written with acks=1. A killed one that comes back has to wait as long.
+        "broker.session.timeout.ms": "18000",
+        # One that stops waits for a heartbeat (default: 2 s).
         "broker.heartbeat.interval.ms": "500",
         # 128 MB by default, half of the heap.
         "log.cleaner.dedupe.buffer.size": "4194304",

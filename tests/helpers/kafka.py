@@ -64,7 +64,7 @@ def login(kafka: EmbeddedKafka, **changes: str) -> dict[str, str]:
 
 @contextmanager
 def frozen(kafka: EmbeddedKafka, broker: int) -> Iterator[None]:
-    """A broker that keeps its connections and answers nothing. After 6 s the controller gives it up."""
+    """A broker that keeps its connections and answers nothing. After 18 s the controller gives it up."""
     kafka.freeze(broker)
     try:
         time.sleep(0.2)  # until its last thread has stopped
@@ -106,13 +106,11 @@ def member(
     group: str,
     *topics: str,
     partitions: int = 1,
-    meanwhile: Callable[[], Any] = lambda: None,
     **options: Any,
 ) -> Iterator[Any]:
     """A consumer that has joined the group for good and was assigned as many partitions or more.
 
-    It polls no more and commits nothing, but its heart beats. `meanwhile` lets the others poll, without which a
-    rebalance does not end.
+    It polls no more and commits nothing, but its heart beats.
     """
     settings = {"group_id": group, "enable_auto_commit": False, **options}
     consumer = KafkaConsumer(bootstrap_servers=kafka.bootstrap_servers, **settings)
@@ -121,8 +119,8 @@ def member(
     consumer.subscribe(topics)
 
     def joined() -> bool:
-        consumer.poll(timeout_ms=100)
-        meanwhile()
+        # A poll that times out between joining and being assigned loses the assignment for good (kafka-python 3.0.12).
+        consumer.poll(timeout_ms=500)
         return consumer.group_metadata().state is MemberState.STABLE and len(consumer.assignment()) >= partitions
 
     try:
