@@ -1,7 +1,9 @@
 """The log index: rulers in Arrow against rulers in Python, and carried on from snapshot to snapshot."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from functools import reduce
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -164,6 +166,40 @@ def test_the_index_and_what_was_seen_since_are_the_same_as_everything_at_once(sp
     for ruler in decoded(pa.array([row.ruler for row in known])):
         assert ruler
         assert ruler.last.log_end_offset == 200
+
+
+def test_looks_count_in_the_order_in_which_they_were_made_whatever_instants_they_were_due_at(
+    spark: SparkSession,
+) -> None:
+    """A run that is late or repeated, or a driver whose clock is ahead, reads an earlier instant after a later one."""
+    chance, minutes = Random(7), range(1, 13)
+    orders = {partition: chance.sample(minutes, len(minutes)) for partition in range(1, 20)}
+
+    def looks(*, in_order: bool) -> list[tuple[Any, ...]]:
+        return [
+            look(minute, 100 * minute, 1_000 * minute, partition=partition, snapshot_id=minute if in_order else instant)
+            for partition, order in orders.items()
+            for minute, instant in zip(minutes, order, strict=True)
+        ]
+
+    expected, found = (index_of(spark, looks(in_order=in_order), minutes[-1]) for in_order in (True, False))
+    assert_df_equality(found, expected, ignore_row_order=True)
+    assert {(row.restarts, len(row.points)) for row in found.collect()} == {(0, len(minutes))}
+    made = rulers_of(spark, looks(in_order=False)).where("partition = 1").collect()
+    ends = {row.snapshot_id: ruler.last.log_end_offset for row, ruler in zip(made, decoded_of(made), strict=True)}
+    assert ends == {instant: 100 * minute for minute, instant in zip(minutes, orders[1], strict=True)}
+
+
+def test_a_look_that_is_older_than_the_index_changes_nothing(spark: SparkSession) -> None:
+    index = index_of(spark, GROWING, 3)
+    late = look(2, 200, 3_000, snapshot_id=4)
+    made = rulers_of(spark, [late], index).collect()
+    assert [row.snapshot_id for row in made] == [4]
+    assert list(decoded_of(made)) == list(decoded_of(index.collect()))
+
+
+def decoded_of(rows: list[Any]) -> Iterable[Any]:
+    return decoded(pa.array([row.ruler for row in rows], pa.binary()))
 
 
 def test_a_partition_that_could_not_be_read_keeps_its_ruler_for_a_week(spark: SparkSession) -> None:

@@ -124,8 +124,10 @@ def begun(seen: Observation) -> Ruler:
 
 
 def continued(ruler: Ruler, seen: Observation) -> Ruler:
-    """The ruler after the next look at the partition, which is later than all before."""
+    """The ruler after the next look at the partition; one that is older than the last changes nothing."""
     before = ruler.last
+    if seen.captured_ms < before.captured_ms:
+        return ruler
     if seen.topic_id != before.topic_id or seen.log_end_offset < before.log_end_offset:
         # Recreated or truncated: how far back the records are others now cannot be told.
         return replace(begun(seen), future_timestamps=ruler.future_timestamps, restarts=ruler.restarts + 1)
@@ -147,7 +149,8 @@ def only_extends(ruler: Ruler, seen: Observation) -> bool:
     """The ruler's newest vertices are all that `continued` needs, and it changes no older ones."""
     before = ruler.last
     return (
-        ruler.looks + 1 < THINNED_EVERY
+        seen.captured_ms >= before.captured_ms
+        and ruler.looks + 1 < THINNED_EVERY
         and seen.topic_id == before.topic_id
         and before.captured_ms >= ruler.settles_ms
         and not seen.is_compacted

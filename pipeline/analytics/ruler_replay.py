@@ -27,7 +27,8 @@ Row = TypeVar("Row")
 RULERS = ArrayType(StructType([StructField("snapshot_id", LongType()), StructField("ruler", BinaryType())]))
 _OTHERS = {"topic_id": StringType(), "leader": IntegerType(), "is_compacted": BooleanType()}
 _SEEN = [StructField(name, _OTHERS.get(name, LongType())) for name in Observation._fields]
-LOOK = StructType([StructField("snapshot_id", LongType()), StructField("is_asked", BooleanType()), *_SEEN])
+LOOK = StructType([*_SEEN, StructField("snapshot_id", LongType()), StructField("is_asked", BooleanType())])
+"""An Observation, first of all when it was made: a snapshot that is late is read after those that were due later."""
 SAMPLE = StructType([StructField(name, LongType()) for name in ("snapshot_id", *Sample._fields)])
 
 
@@ -41,8 +42,8 @@ class _Made(NamedTuple):
 def rulers_after(states: pa.Array, looks: pa.Array, samples: pa.Array) -> pa.Array:
     """For each partition: the ruler as of each look that `is_asked`, and of the last one.
 
-    `states` are stored rulers or NULL, `looks` arrays of LOOK and `samples` arrays of SAMPLE by rising snapshot_id, or
-    NULL.
+    `states` are stored rulers or NULL, `looks` arrays of LOOK by rising captured_ms and `samples` arrays of SAMPLE by
+    rising snapshot_id, or NULL. A look that is older than the ruler changes nothing.
     """
     stored = Rulers(states)
     looked, learnt = _grouped(looks, _Look), _grouped(samples, _Sampled)
@@ -54,7 +55,7 @@ def rulers_after(states: pa.Array, looks: pa.Array, samples: pa.Array) -> pa.Arr
     return listed([len(each) for each in series], values)
 
 
-def _replayed(stored: Rulers, i: int, looks: Sequence[_Look], samples: list[_Sampled]) -> list[_Made]:
+def _replayed(stored: Rulers, i: int, looks: Sequence[_Look], samples: Sequence[_Sampled]) -> list[_Made]:
     """Most rulers are only made longer: then where they end is enough, and the rest is not even decoded."""
     ruler = None if samples else stored.tail(i)
     made: list[_Made] = []
@@ -67,12 +68,18 @@ def _replayed(stored: Rulers, i: int, looks: Sequence[_Look], samples: list[_Sam
     return made
 
 
-def _replayed_whole(ruler: Ruler | None, looks: Sequence[_Look], samples: list[_Sampled]) -> list[_Made]:
+def _replayed_whole(ruler: Ruler | None, looks: Sequence[_Look], samples: Sequence[_Sampled]) -> list[_Made]:
     made = []
+    looked = {look.snapshot_id for look in looks}
     for look, is_last in _with_last(looks):
         ruler = continued(ruler, look.seen) if ruler else begun(look.seen)
-        while samples and samples[0].snapshot_id <= look.snapshot_id:
-            ruler = ruler.learnt(samples.pop(0).sample)
+        now, later = [], []
+        for sampled in samples:
+            is_due = sampled.snapshot_id < look.snapshot_id and sampled.snapshot_id not in looked
+            (now if is_due or sampled.snapshot_id == look.snapshot_id else later).append(sampled)
+        samples = later
+        for sampled in now:
+            ruler = ruler.learnt(sampled.sample)
         if look.is_asked or is_last:
             made.append(_Made(look.snapshot_id, to_bytes(ruler)))
     return made
@@ -85,9 +92,9 @@ def _with_last(looks: Sequence[_Look]) -> Iterator[tuple[_Look, bool]]:
 class _Look(tuple[Any, ...]):
     """A LOOK."""
 
-    snapshot_id = property(lambda self: self[0])
-    is_asked = property(lambda self: self[1])
-    seen = property(lambda self: Observation._make(self[2:]))
+    seen = property(lambda self: Observation._make(self[:-2]))
+    snapshot_id = property(lambda self: self[-2])
+    is_asked = property(lambda self: self[-1])
 
 
 class _Sampled(tuple[Any, ...]):
