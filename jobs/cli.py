@@ -20,6 +20,7 @@ from pipeline.config import Config, load_config
 from pipeline.config_values import cluster_name, duration_ms
 from pipeline.databricks import is_databricks
 from pipeline.errors import ConfigError, LaglakeError, LakeError, first_line
+from pipeline.names import visible
 from pipeline.selection import Selection
 
 if TYPE_CHECKING:
@@ -286,7 +287,7 @@ def run(command: argparse.ArgumentParser, argv: Sequence[str] | None, *steps: St
             Thread(target=import_module, args=(load,), daemon=True).start()
         return _in_session(command.prog, job, steps)
     except LaglakeError as error:
-        print(error, file=sys.stderr)
+        print("\n".join(visible(line) for line in str(error).split("\n")), file=sys.stderr)
         return error.exit_status
 
 
@@ -421,13 +422,13 @@ def exit_status(outcomes: Iterable[Outcome], fail_on: str) -> int:
 
 
 class _OneLine(logging.Formatter):
-    """One line for each event, whatever a name or an exception brings along."""
+    """One line for each event, whatever a name or an exception brings along: line ends or a terminal's escape codes."""
 
     default_time_format = "%Y-%m-%dT%H:%M:%S"
     default_msec_format = "%s.%03dZ"
 
     def format(self, record: logging.LogRecord) -> str:
-        return super().format(record).replace("\r", "\\r").replace("\n", "\\n")
+        return visible(super().format(record))
 
 
 def utc_now() -> datetime:

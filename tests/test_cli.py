@@ -207,6 +207,6 @@ def test_the_config_may_be_named_by_the_environment(config_file: Path, monkeypat
 
 
 def test_an_event_is_one_line_in_utc_whatever_it_names() -> None:
-    record = logging.LogRecord("jobs", logging.INFO, "", 0, "group %s read", ("a\nb\r",), None)
+    record = logging.LogRecord("jobs", logging.INFO, "", 0, "group %s read", ("a\nb\r\x1b[31m\u2028c",), None)
     record.created, record.msecs = NOON.timestamp(), 7
-    assert cli.log_format().format(record) == "2026-01-31T12:00:00.007Z INFO group a\\nb\\r read"
+    assert cli.log_format().format(record) == "2026-01-31T12:00:00.007Z INFO group a\\nb\\r\\x1b[31m\\u2028c read"

@@ -11,9 +11,9 @@ import vl_convert
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from pipeline.names import visible
 from pipeline.report.charts import VEGA_LITE
 from pipeline.report.model import DATA_LOSS
-from pipeline.report.names import visible
 from pipeline.report.units import duration, size
 
 RUNGS = {
