@@ -77,6 +77,6 @@ def read_backlog(lake: Lake, cluster: str, most: int) -> Backlog:
     due = list(dropwhile(lambda pair: pair[1], found.values()))
     batch = [snapshot for snapshot, _ in takewhile(lambda pair: not pair[1], due[:most])]
     before = [snapshot for snapshot, _ in list(found.values())[: len(found) - len(due)]]
-    readable = [s.snapshot_id for s in (*before, *batch)]
-    index = Index.of(lake, cluster, readable, rows[0]["through"] if rows else None)
+    earlier, ids = ([s.snapshot_id for s in snapshots] for snapshots in (before, batch))
+    index = Index.of(lake, cluster, earlier, ids, through=rows[0]["through"] if rows else None)
     return Backlog(batch, before[::-1][:MEMORY], index, has_more=bool(rows) and rows[0]["due"] > len(batch))

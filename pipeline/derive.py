@@ -23,8 +23,9 @@ from pipeline.backlog import JOB, read_backlog
 from pipeline.client_tables import keep_clients
 from pipeline.config import Config
 from pipeline.consumer_config import ConsumerSettings
-from pipeline.errors import LakeError, first_line
+from pipeline.errors import LakeError, first_line, unexpected
 from pipeline.few_rows import MANY_ROWS, expect_rows
+from pipeline.index import with_the_index
 from pipeline.kafka.log_segments import locate
 from pipeline.lake import FAILURES, Clock, Lake, of_snapshots, utc_date
 from pipeline.rollup import keep_histograms
@@ -64,6 +65,9 @@ def compute_lag(spark: SparkSession, config: Config, clusters: Sequence[str], cl
             done += future.result()
         except FAILURES as exc:
             failures.append(f"{cluster}: {first_line(exc)}")
+        except Exception as exc:
+            log.debug("%s: unexpected", cluster, exc_info=True)
+            failures.append(f"{cluster}: {unexpected(exc)}")
     if failures:
         raise LakeError(f"lag cannot be computed: {'; '.join(failures)}")
     return done
@@ -83,47 +87,60 @@ def compute_cluster(
     `most` how many snapshots are computed together.
     """
     done, more = 0, True
-    placing = partial(locate, log_dirs=log_dirs) if log_dirs else None
+    next_batch = partial(_compute_batch, lake, cluster, clock, log_dirs, clients, most or BATCH)
     while more:
-        backlog = read_backlog(lake, cluster, most or BATCH)
-        batch, more = backlog.batch, backlog.has_more
-        if not batch:
-            break
-        rows_due = sum(s.rows for s in batch)
-        expect_rows(lake.spark, rows_due)
-        ids, earlier = [s.snapshot_id for s in batch], backlog.up_to_complete
-        has_positions = any(s.has_positions for s in batch)
-        commits, members = (lake.read_snapshots(t, cluster, ids) for t in (COMMITTED_OFFSETS, GROUP_MEMBERS))
-        seen = backlog.index.watermarks(ids)
-        if rows_due < MANY_ROWS:  # five steps of the plan read them; many are read again rather than kept
-            seen = lake.computed(seen)
-        watermarks = seen.where(F.col("snapshot_id").isin(ids))
-        previous = lake.read_snapshots(LAG, cluster, earlier)
-        has_moved = bool(moved_topics(commits, watermarks, previous).limit(1).collect())
-        told = None
-        if has_positions:
-            positions = lake.read_snapshots(FETCH_POSITIONS, cluster, [*earlier[:1], *ids])
-            just_before = lake.read_snapshots(LAG, cluster, earlier[:1])
-            reported = lake.computed(observed(positions))
-            readers = reader_positions(reported, watermarks, commits, members, just_before, clients)
-            told = lake.computed(readers)
-        rows = lag_analytics.compute_lag(
-            commits,
-            watermarks,
-            members,
-            previous if has_moved else None,
-            backlog.index.rulers(ids, seen),
-            placing,
-            told,
-        )
-        lake.replace(LAG, rows, of_snapshots(cluster, ids))
-        now = clock()
-        keep_histograms(lake, cluster, ids, earlier, now)
-        if has_positions:
-            keep_clients(lake, cluster, ids, [s.snapshot_id for s in backlog.before], clients)
-        marks = [(cluster, JOB, s.snapshot_id, utc_date(s.snapshot_id), s.run_id, now) for s in batch]
-        lake.replace(COMPUTED, lake.rows(COMPUTED, marks), f"{of_snapshots(cluster, ids)} AND job = '{JOB}'")
-        backlog.index.keep(seen)
-        done += len(batch)
-        log.info("%s: lag of %d snapshots, %d to %d", cluster, len(batch), ids[0], ids[-1])
+        computed, more = with_the_index(next_batch)
+        done += computed
     return done
+
+
+def _compute_batch(
+    lake: Lake,
+    cluster: str,
+    clock: Clock,
+    log_dirs: Sequence[str],
+    clients: Mapping[str, ConsumerSettings],
+    most: int,
+) -> tuple[int, bool]:
+    """Compute, write and mark what is derived of the next snapshots: how many they are, and whether there are more."""
+    backlog = read_backlog(lake, cluster, most)
+    if not backlog.batch:
+        return 0, False
+    batch, earlier = backlog.batch, backlog.up_to_complete
+    rows_due = sum(s.rows for s in batch)
+    expect_rows(lake.spark, rows_due)
+    ids = [s.snapshot_id for s in batch]
+    has_positions = any(s.has_positions for s in batch)
+    commits, members = (lake.read_snapshots(t, cluster, ids) for t in (COMMITTED_OFFSETS, GROUP_MEMBERS))
+    seen = backlog.index.watermarks(ids)
+    if rows_due < MANY_ROWS:  # five steps of the plan read them; many are read again rather than kept
+        seen = lake.computed(seen)
+    watermarks = seen.where(F.col("snapshot_id").isin(ids))
+    previous = lake.read_snapshots(LAG, cluster, earlier)
+    has_moved = bool(moved_topics(commits, watermarks, previous).limit(1).collect())
+    told = None
+    if has_positions:
+        positions = lake.read_snapshots(FETCH_POSITIONS, cluster, [*earlier[:1], *ids])
+        just_before = lake.read_snapshots(LAG, cluster, earlier[:1])
+        reported = lake.computed(observed(positions))
+        readers = reader_positions(reported, watermarks, commits, members, just_before, clients)
+        told = lake.computed(readers)
+    rows = lag_analytics.compute_lag(
+        commits,
+        watermarks,
+        members,
+        previous if has_moved else None,
+        backlog.index.rulers(ids, seen),
+        partial(locate, log_dirs=log_dirs) if log_dirs else None,
+        told,
+    )
+    lake.replace(LAG, rows, of_snapshots(cluster, ids))
+    now = clock()
+    keep_histograms(lake, cluster, ids, earlier, now)
+    if has_positions:
+        keep_clients(lake, cluster, ids, [s.snapshot_id for s in backlog.before], clients)
+    marks = [(cluster, JOB, s.snapshot_id, utc_date(s.snapshot_id), s.run_id, now) for s in batch]
+    lake.replace(COMPUTED, lake.rows(COMPUTED, marks), f"{of_snapshots(cluster, ids)} AND job = '{JOB}'")
+    backlog.index.keep(seen)
+    log.info("%s: lag of %d snapshots, %d to %d", cluster, len(batch), ids[0], ids[-1])
+    return len(batch), backlog.has_more

@@ -47,3 +47,8 @@ def first_line(error: BaseException) -> str:
     if lines[0].startswith("An error occurred while calling ") and len(lines) > 1:  # py4j, of a JVM's exception
         return lines[1].removeprefix(": ")
     return lines[0]
+
+
+def unexpected(error: Exception) -> str:
+    """One line for what laglake did not foresee: a defect of its own, most likely. The traceback goes to the log."""
+    return f"unexpected {type(error).__name__}: {first_line(error)} (--verbose logs where)"

@@ -22,7 +22,7 @@ from pipeline.ledger import COMPLETE, PARTIAL, Claim, Ledger, Problem, Summary
 from pipeline.positions.position import Position
 from pipeline.positions.recording import Recording, nearest
 from pipeline.positions.source import row_of
-from pipeline.tables import COMMITTED_OFFSETS, FETCH_POSITIONS, GROUP_MEMBERS, SNAPSHOTS, WATERMARKS, Table
+from pipeline.tables import COMMITTED_OFFSETS, FETCH_POSITIONS, GROUP_MEMBERS, READABLE, SNAPSHOTS, WATERMARKS, Table
 
 log = logging.getLogger(__name__)
 
@@ -38,11 +38,13 @@ def replay(lake: Lake, config: Config, folder: Path, cluster: str, clock: Clock)
 
     The snapshots' ids, and all times, are those of the recording. No broker is asked. What is in the lake already
     stays as it is, so that a replay that was killed goes on where it was. Raises ConfigError where the folder holds no
-    recording.
+    recording, or the name is that of a cluster whose snapshots are taken: their histories would be mixed.
     """
+    if cluster in config.clusters:
+        raise ConfigError(f"--cluster {cluster}: is a cluster of the config; give the recording a name of its own")
     recording = Recording.of(folder)
     lake.prepare()
-    known = {r[0] for r in lake.read(SNAPSHOTS).where(F.col("cluster") == cluster).select("snapshot_id").collect()}
+    known = _known(lake, cluster)
     due = [i for i in sorted(recording.rounds) if i not in known]
     logged = recording.logged()
     for first in range(0, len(due), BATCH):
@@ -51,6 +53,20 @@ def replay(lake: Lake, config: Config, folder: Path, cluster: str, clock: Clock)
         log.info("%s: %d of %d rounds are in the lake", cluster, len(known) + first + len(ids), len(recording.rounds))
     compute_cluster(lake, cluster, clock, clients=dict(config.clients) | dict(recording.settings), most=BATCH)
     return len(due)
+
+
+def _known(lake: Lake, cluster: str) -> set[int]:
+    """The snapshots of a recording that are in the lake already."""
+    # A recording asks no broker, and what it has is never running and never fails.
+    is_taken = (F.size(F.map_keys("requests")) > 0) | ~F.col("status").isin(*READABLE)
+    rows = lake.read(SNAPSHOTS).where(F.col("cluster") == cluster).select("snapshot_id", is_taken.alias("is_taken"))
+    found = rows.collect()
+    if any(row["is_taken"] for row in found):
+        raise ConfigError(
+            f"--cluster {cluster}: the lake has snapshots that were taken of that cluster; "
+            "give the recording a name of its own"
+        )
+    return {row["snapshot_id"] for row in found}
 
 
 def _until(last_ms: int, logged: Iterator[tuple[int, list[Position]]]) -> Iterator[tuple[int, list[Position]]]:

@@ -12,14 +12,16 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, NamedTuple
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.config import ClusterConfig, Config
-from pipeline.errors import ClaimedError, ClusterError, ConfigError, LakeError, first_line
+from pipeline.errors import ClaimedError, ClusterError, ConfigError, LakeError, first_line, unexpected
 from pipeline.few_rows import expect_rows
+from pipeline.index import with_the_index
 from pipeline.kafka.snapshot import KIND
 from pipeline.lake import FAILURES, Clock, Lake, of_snapshots, utc_date
 from pipeline.ledger import Claim, Ledger, Problem, Summary
@@ -133,6 +135,9 @@ def take_snapshot(
         return SnapshotOutcome(cluster, snapshot_id, "skipped", str(exc))
     except FAILURES as exc:
         return SnapshotOutcome(cluster, snapshot_id, "failed", f"the ledger cannot be written: {first_line(exc)}")
+    except Exception as exc:
+        log.debug("%s %d: unexpected", cluster, snapshot_id, exc_info=True)
+        return SnapshotOutcome(cluster, snapshot_id, "failed", unexpected(exc))
     return SnapshotOutcome(cluster, snapshot_id, summary.status, summary.message)
 
 
@@ -147,6 +152,9 @@ def observe(lake: Lake, claim: Claim, cluster: ClusterConfig, brokers: Future[li
         return summarize(lake, claim, land(lake, claim, cluster, brokers.result()))
     except FAILURES as exc:
         return Summary.of_failure(claim.cluster, reason_of(exc))
+    except Exception as exc:
+        log.debug("%s %d: unexpected", claim.cluster, claim.snapshot_id, exc_info=True)
+        return Summary.of_failure(claim.cluster, unexpected(exc))
 
 
 def land(lake: Lake, claim: Claim, cluster: ClusterConfig, brokers: Sequence[Any]) -> Landed:
@@ -236,32 +244,37 @@ def _land_positions(lake: Lake, claim: Claim, positions: DataFrame, landed: Land
 
 def _land_samples(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Landed) -> None:
     """What look-ups by time tell. A snapshot is whole without them: where they fail, that is a warning."""
-    seen = Observation()
     try:
-        samples = learnt_samples(
-            lake,
-            claim.cluster,
-            claim.snapshot_id,
-            cluster.source_options(),
-            budget=cluster.index_lookups,
-            with_tiered=cluster.index_lookups_tiered,
-        )
-        counts = (F.count("topic").alias("rows"), F.sum("unanswered").alias("unanswered"))
-        counted = samples.observe(seen, *counts, F.collect_list(_request_count()).alias("requests"))
-        _replace(lake, claim, LOG_SAMPLES, counted.where(F.col("requests").isNull()))
+        found = with_the_index(partial(_looked_up, lake, claim, cluster))
     except ClaimedError:
         raise
     except FAILURES as exc:
         log.warning("%s %d: times could not be looked up: %s", claim.cluster, claim.snapshot_id, reason_of(exc))
         landed.warnings["lookups_failed"] = 1
         return
-    found = seen.get
     for row in found["requests"]:
         _add(landed.requests, {str(row["request_broker"]): row["requests"]})
     landed.samples = found["rows"]
     if found["unanswered"]:
         landed.warnings["lookups_unanswered"] = found["unanswered"]
     log.info("%s %d: %s: %d rows", claim.cluster, claim.snapshot_id, LOG_SAMPLES.name, landed.samples)
+
+
+def _looked_up(lake: Lake, claim: Claim, cluster: ClusterConfig) -> dict[str, Any]:
+    """Look up and store; what was observed of it."""
+    seen = Observation()
+    samples = learnt_samples(
+        lake,
+        claim.cluster,
+        claim.snapshot_id,
+        cluster.source_options(),
+        budget=cluster.index_lookups,
+        with_tiered=cluster.index_lookups_tiered,
+    )
+    counts = (F.count("topic").alias("rows"), F.sum("unanswered").alias("unanswered"))
+    counted = samples.observe(seen, *counts, F.collect_list(_request_count()).alias("requests"))
+    _replace(lake, claim, LOG_SAMPLES, counted.where(F.col("requests").isNull()))
+    return seen.get
 
 
 def read_brokers(spark: SparkSession, options: Mapping[str, str]) -> list[Any]:

@@ -94,13 +94,15 @@ TAILS: dict[str, tuple[int | None, list[int], list[int], bool]] = {
 def test_the_index_knows_what_it_was_written_from(lake: Lake, case: str) -> None:
     through, marked, tail, is_new = TAILS[case]
     found = known(lake, ALL, marked, through).index
-    assert (list(found.tail), found.is_new) == (tail, is_new)
+    assert (list(found.tail), found.through is None) == (tail, is_new)
 
 
 def test_of_a_long_tail_the_newest_are_read(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (backlog, index):
         monkeypatch.setattr(module, "LONGEST_TAIL", 2)
     assert list(known(lake, ALL, [1, 2, 3, 4, 5]).index.tail) == [5, 6]
+    # But all of the batch.
+    assert list(known(lake, ALL, [1, 2, 3]).index.tail) == [4, 5, 6]
 
 
 @pytest.mark.parametrize(("snapshot_id", "tail"), [(7, [5, 6, 7]), (5, [5]), (4, []), (2, [])])

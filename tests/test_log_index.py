@@ -1,10 +1,10 @@
 """The log index: rulers in Arrow against rulers in Python, and carried on from snapshot to snapshot."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pytest
@@ -26,6 +26,7 @@ from tests.helpers.logsim import Log
 from tests.helpers.rows import frame
 from tests.test_ruler import MINUTE, Step, between_looks, looked_at
 
+Row = TypeVar("Row")
 START = datetime(2026, 1, 31, tzinfo=UTC)
 START_MS = 1_769_817_600_000
 LOOK = (
@@ -70,6 +71,41 @@ def test_rulers_are_carried_on_in_arrow_as_in_python(histories: list[list[list[S
         stored = pa.array([b or a for a, b in zip(stored.to_pylist(), newest.to_pylist(), strict=True)], stored.type)
         done += step
     assert list(decoded(stored)) == made
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(between_looks, min_size=2, max_size=12),
+    st.randoms(use_true_random=False),
+    st.lists(st.booleans(), min_size=12, max_size=12),
+)
+def test_late_snapshots_leave_the_ruler_of_those_that_the_index_was_written_from(
+    history: list[list[Step]], chance: Random, is_written: list[bool]
+) -> None:
+    """Whatever instants they were due at, whenever they are done, and however often the index is written in between."""
+    looks = observations(history)
+    ids = disordered(range(1, len(looks) + 1), chance)
+    stored, through, tail = pa.nulls(1, pa.binary()), 0, []
+    counted: list[Observation] = []
+    for (i, look), writes in zip(disordered(list(zip(ids, looks, strict=True)), chance), is_written, strict=False):
+        if i > through:  # the index knows newer ones than the others already
+            tail.append((i, look))
+        if tail and writes:
+            newer = sorted(x for _, x in tail if not counted or x.captured_ms >= counted[-1].captured_ms)
+            stored, through, tail, counted = carried_on(stored, tail), max(tail)[0], [], counted + newer
+            assert list(decoded(stored)) == [reduce(continued, counted[1:], begun(counted[0]))]
+
+
+def disordered(values: Sequence[Row], chance: Random) -> list[Row]:
+    """With some of them later than others that come after them."""
+    return [value for _, value in sorted(enumerate(values), key=lambda pair: pair[0] + chance.uniform(0, 4))]
+
+
+def carried_on(stored: pa.Array, tail: list[tuple[int, Observation]]) -> pa.Array:
+    rows = [x._asdict() | {"snapshot_id": i, "is_asked": False} for i, x in sorted(tail, key=lambda pair: pair[1])]
+    looks = pa.array([rows], pa.list_(to_arrow_type(LOOK_TYPE)))
+    (series,) = rulers_after(stored, looks, pa.nulls(1, pa.list_(to_arrow_type(SAMPLE)))).to_pylist()
+    return pa.array([series[-1]["ruler"]], stored.type)
 
 
 def observations(history: list[list[Step]]) -> list[Observation]:

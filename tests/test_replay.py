@@ -14,6 +14,7 @@ from jobs import replay as job
 from pipeline.errors import ConfigError
 from pipeline.lake import Lake
 from pipeline.replay import replay
+from pipeline.snapshot import take_snapshots
 from pipeline.tables import CLIENT_DIVERGENCE, FETCH_POSITIONS, FINDINGS, LAG, SNAPSHOTS
 from tests.helpers.quiet import config
 from tests.helpers.recordings import by_partition, table, unpacked
@@ -231,6 +232,16 @@ def test_a_folder_without_a_recording_is_refused(lake: Lake, folder: Path, tmp_p
     (tmp_path / "truth.csv").write_text("ts,group,topic,partition,log_start,high_watermark,committed\n1,g,t,x,0,0,0\n")
     with pytest.raises(ConfigError, match=r"truth.csv: line 2"):
         replay(lake, settings, tmp_path, "x", lambda: NOW)
+
+
+def test_a_recording_is_not_mixed_with_what_was_taken_of_a_cluster(lake: Lake, rows: Rows, folder: Path) -> None:
+    recording = folder / "modern-b"
+    assert rows(SNAPSHOTS, "modern-b").count() > 0
+    with pytest.raises(ConfigError, match="--cluster any: is a cluster of the config"):
+        replay(lake, config(folder, "any", {"any": "127.0.0.1:1"}), recording, "any", lambda: NOW)
+    take_snapshots(lake.spark, config(folder, "any", {"taken": "127.0.0.1:1"}), ["taken"], None, lambda: NOW)
+    with pytest.raises(ConfigError, match="--cluster taken: the lake has snapshots that were taken of that cluster"):
+        replay(lake, config(folder, "any", {"any": "127.0.0.1:1"}), recording, "taken", lambda: NOW)
 
 
 def test_the_job_asks_for_a_recording(capsys: pytest.CaptureFixture[str]) -> None:

@@ -361,18 +361,21 @@ def test_neither_a_dead_cluster_nor_a_failing_one_blocks_another_and_the_exit_st
     def land(lake: Lake, claim: Claim, *more: Any) -> Landed:
         if claim.cluster == "broken":  # a failing task: of an exception that py4j leaves as it is
             lake.spark.range(1).select(F.expr("java_method('java.lang.Long', 'parseLong', 'x')")).collect()
+        if claim.cluster == "odd":  # a defect of laglake's own
+            raise KeyError("what nobody\nforesaw")
         return original(lake, claim, *more)
 
     monkeypatch.setattr(snapshot, "land", land)
-    clusters = {"broken": servers, "alive": servers, "dead": DEAD}
+    clusters = {"broken": servers, "odd": servers, "alive": servers, "dead": DEAD}
     file = write_config(folder, PREFIX, clusters, snapshot='schedule = "1h"')
     job = ["--config", str(file), "--at", datetime.now(UTC).isoformat()]
     assert snapshot_job.main(job) == 0
     statuses = {cluster: [row["status"] for row in ledger_rows(lake, cluster)] for cluster in clusters}
-    assert statuses == {"broken": ["failed"], "alive": ["complete"], "dead": ["failed"]}
-    reason = ledger_rows(lake, "broken")[0]["errors"][0]["error"]
-    assert "Job aborted due to stage failure" in reason
-    assert "\n" not in reason
+    assert statuses == {"broken": ["failed"], "odd": ["failed"], "alive": ["complete"], "dead": ["failed"]}
+    reasons = {cluster: ledger_rows(lake, cluster)[0]["errors"][0]["error"] for cluster in ("broken", "odd")}
+    assert "Job aborted due to stage failure" in reasons["broken"]
+    assert reasons["odd"] == "unexpected KeyError: 'what nobody\\nforesaw' (--verbose logs where)"
+    assert "\n" not in reasons["broken"]
     assert snapshot_job.main([*job, "--fail-on", "partial"]) == 1
     assert snapshot_job.main([*job, "--cluster", "dead", "--cluster", "broken"]) == 1
     assert snapshot_job.main([*job, "--cluster", "alive", "--fail-on", "partial"]) == 0

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
@@ -69,20 +72,24 @@ def _replayed(stored: Rulers, i: int, looks: Sequence[_Look], samples: Sequence[
 
 
 def _replayed_whole(ruler: Ruler | None, looks: Sequence[_Look], samples: Sequence[_Sampled]) -> list[_Made]:
-    made = []
-    looked = {look.snapshot_id for look in looks}
+    made, learnt = [], _by_look(samples, looks)
     for look, is_last in _with_last(looks):
         ruler = continued(ruler, look.seen) if ruler else begun(look.seen)
-        now, later = [], []
-        for sampled in samples:
-            is_due = sampled.snapshot_id < look.snapshot_id and sampled.snapshot_id not in looked
-            (now if is_due or sampled.snapshot_id == look.snapshot_id else later).append(sampled)
-        samples = later
-        for sampled in now:
-            ruler = ruler.learnt(sampled.sample)
+        ruler = reduce(Ruler.learnt, learnt[look.snapshot_id], ruler)
         if look.is_asked or is_last:
             made.append(_Made(look.snapshot_id, to_bytes(ruler)))
     return made
+
+
+def _by_look(samples: Sequence[_Sampled], looks: Sequence[_Look]) -> Mapping[int, list[Sample]]:
+    """What was learnt with each look; by a snapshot that did not see the partition, with that of the next one."""
+    ids = sorted(look.snapshot_id for look in looks)
+    learnt: dict[int, list[Sample]] = defaultdict(list)
+    for sampled in samples:
+        nth = bisect_left(ids, sampled.snapshot_id)
+        if nth < len(ids):
+            learnt[ids[nth]].append(sampled.sample)
+    return learnt
 
 
 def _with_last(looks: Sequence[_Look]) -> Iterator[tuple[_Look, bool]]:

@@ -1,0 +1,135 @@
+"""Two jobs that compute the lag of one cluster at once: what one reads is not what the other has written meanwhile."""
+
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from pipeline import derive, index
+from pipeline.config import LakeConfig
+from pipeline.derive import compute_cluster
+from pipeline.lake import Lake, of_snapshots, utc_date
+from pipeline.tables import COMMITTED_OFFSETS, LAG, LOG_INDEX, SNAPSHOTS, WATERMARKS
+from tests.helpers.rows import frame
+
+T0 = datetime(2026, 1, 31, 12, tzinfo=UTC)
+FIRST_MS = 1_769_860_800_000
+IDS = [FIRST_MS + 60_000 * number for number in range(8)]
+RUNGS = "log_start_offset last_stable_offset high_watermark log_end_offset max_timestamp_ms max_timestamp_offset"
+RESULTS = ["snapshot_id", "consumer_lag", "consumer_lag_bytes", "consumer_lag_ms", "bytes_error", "time_error_ms"]
+
+
+@pytest.fixture
+def lake(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    monkeypatch.setattr(index, "WRITTEN_EVERY", 2)
+    lake = Lake(spark, LakeConfig(root=str(tmp_path / "lake")))
+    lake.prepare()
+    return lake
+
+
+def land(lake: Lake, ids: list[int]) -> None:
+    """Snapshots of a log of which each minute brings a hundred records of ten bytes; its group is 150 behind."""
+    place = "cluster snapshot_id snapshot_date"
+    of_all = [("c", i, utc_date(i), *at(i)) for i in ids]
+    commits = [(*named, "g", "t", 0, end - 150, captured_at) for *named, captured_at, end in of_all]
+    ends = [
+        (
+            *named,
+            "t",
+            0,
+            "A",
+            1,
+            0,
+            end,
+            end,
+            end,
+            int(captured_at.timestamp() * 1000),
+            end - 1,
+            10 * end,
+            0,
+            captured_at,
+        )
+        for *named, captured_at, end in of_all
+    ]
+    for table, names, rows in (
+        (COMMITTED_OFFSETS, "group_id topic partition committed_offset captured_at", commits),
+        (WATERMARKS, f"topic partition topic_id leader {RUNGS} log_bytes log_bytes_error captured_at", ends),
+    ):
+        lake.replace(table, frame(lake.spark, table, f"{place} {names}", *rows), of_snapshots("c", ids))
+    given = [{"cluster": "c", "snapshot_id": i, "snapshot_date": utc_date(i), "run_id": "r"} for i in ids]
+    ledger = [
+        tuple((row | {"status": "complete", "started_at": T0}).get(n) for n in SNAPSHOTS.columns) for row in given
+    ]
+    lake.merge(SNAPSHOTS, ledger, "c")
+
+
+def at(snapshot_id: int) -> tuple[datetime, int]:
+    """When a snapshot was read, and where its log ended then."""
+    minutes = 2 + (snapshot_id - FIRST_MS) // 60_000
+    return T0 + timedelta(minutes=minutes), 100 * minutes
+
+
+def results(lake: Lake) -> list[Any]:
+    return sorted(tuple(row) for row in lake.read(LAG).select(*RESULTS).collect())
+
+
+def through(lake: Lake) -> int:
+    return int(lake.read(LOG_INDEX).agg(F.max("through_snapshot_id")).collect()[0][0])
+
+
+def once(action: Callable[[], Any], then: Callable[..., Any]) -> Callable[..., Any]:
+    """`then`, before whose first call the action is done."""
+    actions = [action]
+
+    def both(*args: Any) -> Any:
+        while actions:
+            actions.pop()()
+        return then(*args)
+
+    return both
+
+
+def test_a_job_begins_anew_when_the_other_has_written_the_index_meanwhile(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "pipeline")
+    land(lake, IDS[:3])
+    assert compute_cluster(lake, "c", lambda: T0) == 3
+    assert through(lake) == IDS[2]
+    land(lake, IDS[3:6])
+
+    def other() -> None:
+        assert compute_cluster(lake, "c", lambda: T0) == 3
+        land(lake, IDS[6:])
+
+    # It has read what is to be done, and looks at bronze now.
+    monkeypatch.setattr(derive, "moved_topics", once(other, derive.moved_topics))
+    assert compute_cluster(lake, "c", lambda: T0) == 2
+    assert "another job has written the log index meanwhile" in caplog.text
+    assert through(lake) == IDS[7]
+    found = results(lake)
+    assert [row[:3] for row in found] == [(i, 150, 1_500) for i in IDS]
+    # The record at the commit was written 90 s before the end; as each log was seen once a minute, that is exact.
+    assert {row[3] for row in found[1:]} == {90_000}
+
+
+def test_an_index_that_goes_further_is_not_put_back(lake: Lake) -> None:
+    land(lake, IDS[:4])
+    behind = index.Index.of(lake, "c", [], IDS[:3], through=None)
+    assert compute_cluster(lake, "c", lambda: T0) == 4
+    behind.keep(behind.watermarks(IDS[:3]))
+    assert through(lake) == IDS[3]
+
+
+def test_a_late_snapshot_beside_one_that_the_index_does_not_know_is_read_with_the_index(lake: Lake) -> None:
+    land(lake, [IDS[0], IDS[2], IDS[3]])
+    compute_cluster(lake, "c", lambda: T0)
+    land(lake, [IDS[1], IDS[4]])
+    lake.delete(derive.COMPUTED, "true")
+    assert compute_cluster(lake, "c", lambda: T0) == 5
+    assert [row[:3] for row in results(lake)] == [(i, 150, 1_500) for i in IDS[:5]]
