@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,7 +15,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.errors import ConfigError
-from pipeline.positions.source import POSITIONS, PositionsOptions
+from pipeline.positions import source
+from pipeline.positions.source import (
+    POSITIONS,
+    ClientMetricsSource,
+    PositionsOptions,
+    PositionsReader,
+    PositionsSource,
+    StatisticsSource,
+)
 from pipeline.positions.texts import BEANS, Access, from_endpoint, from_file
 from tests.helpers.recordings import unpacked
 
@@ -53,7 +62,7 @@ def test_a_torn_line_costs_only_itself(spark: SparkSession, tmp_path: Path) -> N
     (tmp_path / "torn.prom").write_text(SCRAPE + 'kafka_x{client_id="c} 1\n' + another + "kafka_y{")
     rows = spark.read.format("kafka_client_metrics").load(str(tmp_path)).collect()
     (error,) = [row.error for row in rows if row.error]
-    assert error == "2 lines are torn, the first: 'kafka_x{client_id=\"c} 1'"
+    assert error == "2 lines are torn, the first is line 2"
     assert sorted((row.partition, row.reported_lag) for row in rows if not row.error) == [(0, 7), (1, 7)]
 
 
@@ -88,6 +97,17 @@ class Endpoint(BaseHTTPRequestHandler):
         self.asked[self.path] = self.headers.get("Authorization")
         if self.path == "/broken":
             self.send_error(500)
+            return
+        if self.path == "/elsewhere":
+            self.send_response(302)
+            self.send_header("Location", "/metrics")
+            self.end_headers()
+            return
+        if self.path == "/drips":
+            with suppress(OSError):
+                for byte in b"HTTP/1.1 200 OK\r\nX-Drip: " + b"x" * 600:
+                    self.wfile.write(bytes([byte]))
+                    time.sleep(0.1)
             return
         self.send_response(200)
         self.end_headers()
@@ -126,7 +146,7 @@ def test_one_bad_endpoint_does_not_cost_the_others(spark: SparkSession, server: 
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         dead = f"http://user:secret@127.0.0.1:{unused.getsockname()[1]}/metrics"
-        paths = ("metrics", "jolokia", "broken", "html", "slow", "long")
+        paths = ("metrics", "jolokia", "broken", "html", "slow", "long", "drips", "elsewhere")
         places = ",".join([dead, *(f"{server}/{path}" for path in paths)])
         options = {"endpoints": places, "timeout_ms": str(SECOND_MS), "most_bytes": "1000000"}
         rows = spark.read.format("kafka_client_metrics").options(**options).load().collect()
@@ -137,7 +157,8 @@ def test_one_bad_endpoint_does_not_cost_the_others(spark: SparkSession, server: 
     errors = {row.endpoint.removeprefix(server): row.error for row in rows if row.error}
     assert errors.pop(dead.replace("user:secret@", "")) == "ConnectionError"
     assert errors.pop("/broken") == "HTTP status 500"
-    assert errors.pop("/slow") == "not read whole within 1000 ms"
+    assert errors.pop("/slow") == errors.pop("/drips") == "not read whole within 1000 ms"
+    assert errors.pop("/elsewhere") == "HTTP status 302"
     assert errors.pop("/long") == "longer than 1000000 bytes"
     assert list(errors) == ["/html"]
     assert "secret" not in str(rows)
@@ -150,6 +171,118 @@ def test_jolokia_is_asked_for_all_at_once_and_others_with_the_password(server: s
     assert from_endpoint(f"{server}/metrics", access).text == SCRAPE
     assert Endpoint.asked["/metrics"] == "Basic bWU6c2VjcmV0"
     assert "secret" not in repr(access)
+
+
+def test_only_the_password_that_is_configured_is_sent(
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password secret\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    assert from_endpoint(f"{server}/open", Access()).error is None
+    assert Endpoint.asked["/open"] is None
+
+
+def test_after_its_time_a_source_asks_no_more(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = PositionsOptions.parse({"endpoints": f"{server}/late"})
+    reader = PositionsReader("kafka_client_metrics", ClientMetricsSource.told, options)
+    monkeypatch.setattr(source, "DEADLINE_MS", -1)
+    (task,) = reader.partitions()
+    (batch,) = reader.read(task)
+    assert batch["error"].to_pylist() == ["not read: -1 ms had passed"]
+    assert "/late" not in Endpoint.asked
+
+
+# --- what nobody should trust
+
+
+def another(lag: str) -> str:
+    return SCRAPE.replace('"0"', '"1"').replace("7.0", lag)
+
+
+ODD: dict[str, tuple[str, str, str]] = {
+    # Case → file, text with a good value too, the error.
+    "a number that is too large": (
+        "a.prom",
+        SCRAPE + SCRAPE.replace('"0"', '"1"').replace("7.0", "1e300"),
+        "too large",
+    ),
+    "about 2^63": ("a.prom", SCRAPE + another("9.3e18"), "too large"),
+    "near it": ("a.prom", SCRAPE + another("-9e18"), "too large"),
+    "half of a surrogate pair": (
+        "a.json",
+        json.dumps(
+            {
+                "status": 200,
+                "request": {"mbean": "x"},
+                "value": {
+                    f"kafka.consumer:clientId={c},name=MaxLag,type=ConsumerFetcherManager": {"Value": 7}
+                    for c in ("c", "c\ud800")
+                },
+            }
+        ),
+        "client_id: str where a text belongs",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_an_odd_value_costs_only_itself(case: str, tmp_path: Path) -> None:
+    name, text, reason = ODD[case]
+    (tmp_path / name).write_text(text)
+    rows = rows_of(ClientMetricsSource, str(tmp_path / name))
+    assert [(row["client_id"], row["reported_lag"]) for row in rows if not row["error"]] == [("c", 7)]
+    (error,) = [row["error"] for row in rows if row["error"]]
+    assert reason in error
+
+
+@pytest.mark.parametrize(
+    ("odd", "reason"),
+    [
+        ({"time": 1.5}, "its time: float where a whole number belongs"),
+        ({"brokers": {"1": {"nodeid": 1, "nodename": 5, "req": {"Fetch": 1}}}}, "int where a text belongs"),
+        ({"rxmsg_bytes": 2**62}, "a number that is too large"),
+        ({"client_id": ["secret"]}, "list where a text belongs"),
+    ],
+)
+def test_an_odd_value_in_statistics_costs_its_line(odd: dict[str, Any], reason: str, tmp_path: Path) -> None:
+    good: dict[str, Any] = {"client_id": "c", "type": "consumer", "topics": {}, "brokers": {}, "rxmsg_bytes": 1}
+    (tmp_path / "s.jsonl").write_text("\n".join(json.dumps(one) for one in (good | odd, good)))
+    wrong, right = rows_of(StatisticsSource, str(tmp_path / "s.jsonl"))
+    assert wrong["error"].startswith("line 1: ")
+    assert reason in wrong["error"]
+    assert "secret" not in wrong["error"]
+    assert (right["client_id"], right["error"]) == ("c", None)
+
+
+def test_what_is_dated_in_the_future_is_not_the_newest_for_ever(tmp_path: Path) -> None:
+    (tmp_path / "9795255699058.prom").write_text(SCRAPE)
+    (row,) = rows_of(ClientMetricsSource, str(tmp_path))
+    assert row["error"] == "is of 2280-05-26T00:21:39.058000+00:00, which is in the future"
+    assert row["client_id"] is None
+
+
+def test_no_link_in_a_folder_is_followed_and_no_error_has_what_a_file_says(tmp_path: Path) -> None:
+    outside, inside = tmp_path / "outside", tmp_path / "inside"
+    for folder in (outside, inside, inside / "deeper"):
+        folder.mkdir()
+    (outside / "secret").write_text("root:secret:1:2\n")
+    (inside / "link").symlink_to(outside / "secret")
+    (inside / "linked").symlink_to(outside)
+    (inside / "deeper" / "linked").symlink_to(outside)
+    (inside / "deeper" / "a.prom").write_text(SCRAPE)
+    rows = rows_of(ClientMetricsSource, str(inside))
+    assert [(row["endpoint"], row["error"]) for row in rows] == [(str(inside / "deeper" / "a.prom"), None)]
+    # A place that the configuration itself names may be one.
+    for place in (outside / "secret", inside / "link"):
+        (row,) = rows_of(ClientMetricsSource, str(place))
+        assert "secret" not in row["error"]
+
+
+def rows_of(source: type[PositionsSource], path: str) -> list[dict[str, Any]]:
+    """What a source reads of a place, as an executor does."""
+    reader = PositionsReader(source.name(), source.told, PositionsOptions.parse({"path": path}))
+    return [row for task in reader.partitions() for batch in reader.read(task) for row in batch.to_pylist()]
 
 
 def test_a_file_that_is_gone_or_no_archive_is_a_text_with_an_error(tmp_path: Path) -> None:

@@ -188,7 +188,7 @@ def resolved(log_dir: str) -> tuple[fs.FileSystem, str]:
 
 def shown(log_dir: str) -> str:
     """A log directory without what a URI may hold of secrets: user and password, query."""
-    uri = re.match(r"([A-Za-z][A-Za-z0-9+.-]+://)(?:[^/:@]*:[^@]*@)?([^?]*)", log_dir)
+    uri = re.match(r"([A-Za-z][A-Za-z0-9+.-]+://)(?:[^/?#]*:[^/?#]*@)?([^?]*)", log_dir)
     return f"{uri[1]}{uri[2]}" if uri else log_dir
 
 

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pipeline.positions.position import Position, text, whole
+from pipeline.positions.position import Position, count, text, whole
 
 _UNKNOWN = -1
 
@@ -38,11 +38,11 @@ def of_parsed(statistics: Any) -> list[Position]:
         if statistics["type"] != "consumer":
             return []
         partitions = list(_partitions(statistics))
-        buffered = max((whole(p["fetchq_size"]) for _, p in partitions), default=0)
+        buffered = max((count(p["fetchq_size"]) for _, p in partitions), default=0)
         return [
-            Position(client, buffered_bytes=buffered, bytes_total=whole(statistics["rxmsg_bytes"])),
+            Position(client, buffered_bytes=buffered, bytes_total=count(statistics["rxmsg_bytes"])),
             *(
-                Position(client, fetcher=broker["nodename"], requests_total=whole(broker["req"]["Fetch"]))
+                Position(client, fetcher=text(broker["nodename"]), requests_total=count(broker["req"]["Fetch"]))
                 for broker in statistics["brokers"].values()
                 if broker["nodeid"] >= 0
             ),
@@ -65,13 +65,13 @@ def _position(client: str, topic: str, partition: Mapping[str, Any]) -> Position
     return Position(
         client,
         topic=text(topic),
-        partition=whole(partition["partition"], below=2**31),
+        partition=count(partition["partition"], below=2**31),
         fetched_offset=_known(partition["next_offset"]),
         consumed_offset=_known(partition["app_offset"]),
         reported_lag=_known(partition["consumer_lag"]),
         reported_end=_known(partition.get("hi_offset", _UNKNOWN)),
         reported_stable_end=_known(partition.get("ls_offset", _UNKNOWN)),
-        bytes_total=whole(partition["rxbytes"]),
+        bytes_total=count(partition["rxbytes"]),
     )
 
 

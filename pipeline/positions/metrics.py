@@ -11,7 +11,8 @@ import json
 import math
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import islice
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -67,6 +68,8 @@ _AGENTS_NAMES = {
     "requests_total": "kafka_consumer_consumer_fetch_manager_metrics_fetch_total",
     "bytes_total": "kafka_consumer_consumer_fetch_manager_metrics_bytes_consumed_total",
 }
+# What prometheus_client raises, depending on where a line is torn.
+_PARSERS_OWN = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 _OF_A_CLIENT = ("max_lag", "requests_total", "bytes_total")
 _WHAT = {name: re.compile(f".*?({ends})") for name, ends in NAMES.items()}
 _REPLICA = re.compile("replica_?(fetcher|alter_?log_?dirs)", re.IGNORECASE)
@@ -77,28 +80,43 @@ _FLAT = re.compile(
     r"(?P<client>.+)-ConsumerFetcherThread-(?P<consumer>.+)-(?P<fetcher>\d+)-\d+-host_(?P<host>.+?)-port_(?P<port>\d+)"
     r"(-(?P<topic>.+)-(?P<partition>\d+))?(-[A-Za-z]+)?"
 )
-_LONGEST_FLAT = 1_000
+LONGEST_NAME = 1_000
+"""Metrics, labels and beans with longer names are none of Kafka's. Matching takes more than linear time."""
+LONGEST_LINE = 64 * 1024
 _OLD_BEAN = re.compile(".*(consumerfetchermanager|zookeeperconsumerconnector|fetcherstats)")
 _PROPERTY = re.compile(r'([^=,]+)=("(?:[^"\\]|\\.)*"|[^,]*)')
 _PARTITION = re.compile("[0-9]{1,9}")
+_QUEUE = re.compile("(.*)fetchqueuesize(?:value)?")
+MOST_READERS = 100_000
+MOST_DIGITS = 9
+Readers = dict[str, list[tuple[str, str]]]
 
 
 def of_prometheus(text: str, names: Names = MappingProxyType({})) -> list[Metric]:
     """The consumers' metrics of a scrape. Raises ValueError where it is no such text."""
     parse = open_metrics if text.rstrip().endswith("# EOF") else prometheus_text
-    return metrics(_samples(parse(text), names))
+    return metrics(_parsed(parse, text, names))
 
 
-def of_torn_prometheus(text: str, names: Names = MappingProxyType({})) -> tuple[list[Metric], list[str]]:
-    """The consumers' metrics of the lines that are whole, and the lines that are not."""
+def of_torn_prometheus(text: str, names: Names = MappingProxyType({})) -> tuple[list[Metric], list[int]]:
+    """The consumers' metrics of the lines that are whole, and the numbers of the lines that are not."""
     whole: list[Reading] = []
     torn = []
-    for line in text.splitlines():
+    for number, line in enumerate(text.split("\n"), 1):
         try:
-            whole += _samples(prometheus_text(line + "\n"), names)
+            whole += _parsed(prometheus_text, line + "\n", names)
         except ValueError:
-            torn.append(line)
+            torn.append(number)
     return metrics(whole), torn
+
+
+def _parsed(parse: Callable[[str], Iterable[PrometheusMetric]], text: str, names: Names) -> list[Reading]:
+    if any(len(line) > LONGEST_LINE for line in text.split("\n")):
+        raise ValueError("a line is too long")
+    try:
+        return list(_samples(parse(text), names))
+    except _PARSERS_OWN as error:
+        raise ValueError("is no Prometheus text") from error
 
 
 def of_jolokia(text: str) -> list[Metric]:
@@ -119,12 +137,14 @@ def metrics(readings: Iterable[Reading]) -> list[Metric]:
     for flat in (_flat(value) for _, reading in named for value in reading.labels.values()):
         if flat:
             consumers[flat["client"]].add(flat["consumer"])
-    clients = {v for _, r in named for key, v in r.labels.items() if _squashed(key) == "clientid"} | consumers.keys()
+    told = {v for _, r in named for key, v in r.labels.items() if _squashed(key) == "clientid"} | consumers.keys()
+    clients = {_squashed(client): client for client in sorted(told, reverse=True)}
     found = [metric for name, reading in named if (metric := _metric(name, reading, clients))]
     topics = {(m.client_id, m.topic) for m in found if m.topic and m.client_id in consumers}
-    for name, reading in named:
-        if name == "queue_chunks" and topics:
-            found += _flat_queue(reading, topics, consumers)
+    if topics:
+        readers = _readers_of(topics, consumers)
+        lengths = {len(reader) for reader in readers}
+        found += (m for name, r in named if name == "queue_chunks" and (m := _flat_queue(r, readers, lengths)))
     # The Java consumer tells a dotted topic twice, with underscores too. Kafka lets no two topics differ in that alone.
     twins = {(m.client_id, m.topic.replace(".", "_")) for m in found if m.topic and "." in m.topic}
     return [m for m in found if (m.client_id, m.topic) not in twins]
@@ -144,6 +164,8 @@ def _readings(answer: Mapping[str, Any]) -> Iterator[Reading]:
         value = {attribute or "Value": value}
     beans = value if all(isinstance(v, dict) for v in value.values()) else {mbean: value}
     for bean, attributes in beans.items():
+        if len(bean) > LONGEST_LINE:
+            continue
         domain, _, text = bean.partition(":")
         properties = {key: _unquoted(v) for key, v in _PROPERTY.findall(text)}
         kind = f"{domain}{properties.pop('type', '')}{properties.get('name', '')}"
@@ -159,17 +181,17 @@ def _unquoted(value: str) -> str:
 
 
 def _flat(value: str) -> re.Match[str] | None:
-    is_short = len(value) <= _LONGEST_FLAT and value.count("-ConsumerFetcherThread-") == 1
+    is_short = len(value) <= LONGEST_NAME and value.count("-ConsumerFetcherThread-") == 1
     return _FLAT.fullmatch(value) if is_short else None
 
 
 def _names(reading: Reading) -> Iterator[str]:
-    if math.isfinite(reading.value):
+    if math.isfinite(reading.value) and all(len(name) <= LONGEST_NAME for name in (reading.what, *reading.labels)):
         what = _squashed(reading.what)
         yield from (name for name, pattern in _WHAT.items() if pattern.fullmatch(what))
 
 
-def _metric(name: str, reading: Reading, clients: Collection[str]) -> Metric | None:
+def _metric(name: str, reading: Reading, clients: Mapping[str, str]) -> Metric | None:
     labels = {_squashed(_MANGLED.sub("brokerhost", key)): value for key, value in reading.labels.items()}
     flat = next((m for value in labels.values() if (m := _flat(value))), None)
     if flat:
@@ -191,34 +213,51 @@ def _metric(name: str, reading: Reading, clients: Collection[str]) -> Metric | N
     return Metric(name, client, topic, number, labels.get("threadid"), broker, reading.value)
 
 
-def _mangled_client(reading: Reading, clients: Collection[str]) -> str | None:
-    """The client that is part of a name, as the client itself writes it if another metric tells that."""
+def _mangled_client(reading: Reading, clients: Mapping[str, str]) -> str | None:
+    """The client that is part of a name, as the client itself writes it if another metric tells that (`clients`)."""
     for text in (reading.what, *reading.labels):
         if mangled := _MANGLED.search(text):
-            alike = (client for client in sorted(clients) if _squashed(client) == _squashed(mangled[1]))
-            return next(alike, mangled[1])
-    # 0.8.1: right after the bean's own name.
+            return clients.get(_squashed(mangled[1]), mangled[1])
+    # 0.8.1: right after the bean's own name. One client's name may be the beginning of another's: the longest is meant.
     rest = _OLD_BEAN.sub("", _squashed(reading.what), count=1)
-    named = [client for client in clients if _squashed(client) and rest.startswith(_squashed(client))]
-    return max(named, key=lambda client: (len(client), client), default=None)
+    return next((clients[rest[:end]] for end in range(len(rest), 0, -1) if rest[:end] in clients), None)
 
 
-def _flat_queue(
-    queue: Reading, topics: Iterable[tuple[str, str]], consumers: Mapping[str, Iterable[str]]
-) -> Iterator[Metric]:
+def _readers_of(topics: Collection[tuple[str, str]], consumers: Mapping[str, Collection[str]]) -> Readers:
+    """Topic and consumer in one word, as names of queues have them, and what clients and topics it may stand for."""
+    pairs = ((client, topic, consumer) for client, topic in sorted(topics) for consumer in consumers[client])
+    found: Readers = defaultdict(list)
+    for client, topic, consumer in islice(pairs, MOST_READERS):
+        found[_squashed(topic + consumer)].append((client, topic))
+    return found
+
+
+def _flat_queue(queue: Reading, readers: Readers, lengths: Collection[int]) -> Metric | None:
     """0.8.1: <client>-<group>-<topic>-<consumer>-<thread>-FetchQueueSize, of a topic that has lags.
 
     One topic's name may be the end of another's: the longest is meant.
     """
     what = _squashed(queue.what)
+    named = _QUEUE.fullmatch(what)
+    if not named:
+        return None
     found = []
-    for client, topic in topics:
-        for consumer in consumers[client]:
-            place = re.search(re.escape(_squashed(topic + consumer)) + r"(\d+)fetchqueuesize(value)?$", what)
-            if place and _squashed(client) in what:
-                found.append(Metric("queue_chunks", client, topic, None, place[1], None, queue.value))
-    if found:
-        yield max(found, key=lambda metric: (len(metric.topic or ""), len(metric.client_id)))
+    for end, thread in _threads(named[1]):
+        for length in lengths:
+            alike = readers.get(what[end - length : end], ()) if length <= end else ()
+            found += [(client, topic, thread) for client, topic in alike if _squashed(client) in what]
+    if not found:
+        return None
+    client, topic, thread = max(found, key=lambda one: (len(one[1]), len(one[0])))
+    return Metric("queue_chunks", client, topic, None, thread, None, queue.value)
+
+
+def _threads(name: str) -> Iterator[tuple[int, str]]:
+    """Where the number of a thread may begin at the end of a name, and the number: the one before may end in digits."""
+    for end in range(len(name) - 1, max(0, len(name) - 1 - MOST_DIGITS), -1):
+        if not name[end].isdigit():
+            return
+        yield end, name[end:]
 
 
 def _squashed(text: str) -> str:

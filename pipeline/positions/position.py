@@ -39,18 +39,51 @@ class Position(NamedTuple):
     host: str | None = None
 
 
+TOO_LARGE = 2**62
+"""No log has so many records or bytes. Below, the difference of two numbers is a bigint."""
+
+
 def text(value: Any) -> str:
     """A text that a table can have: JSON may have half of a surrogate pair. Raises TypeError where it is none."""
     if not isinstance(value, str) or value.encode(errors="replace").decode() != value:
-        raise TypeError(f"{str(value)[:40]!a} is no text")
+        raise TypeError(f"{type(value).__name__} where a text belongs")
     return value
 
 
-def whole(number: Any, below: int = 2**63) -> int:
-    """A number of a JSON text, by default one that fits a bigint. Raises TypeError where it is another value."""
-    if not isinstance(number, int) or isinstance(number, bool) or abs(number) >= below:
-        raise TypeError(f"{str(number)[:40]!r} is no whole number")
+def whole(number: Any, below: int = TOO_LARGE) -> int:
+    """A number of a JSON text. Raises TypeError where it is another value, or is `below` or more."""
+    if not isinstance(number, int) or isinstance(number, bool):
+        raise TypeError(f"{type(number).__name__} where a whole number belongs")
+    if abs(number) >= below:
+        raise TypeError("a number that is too large")
     return number
+
+
+def count(number: Any, below: int = TOO_LARGE) -> int:
+    """A number of a JSON text that is 0 or more. Raises TypeError where it is another value, or is `below` or more."""
+    if whole(number, below) < 0:
+        raise TypeError("a number below 0")
+    return int(number)
+
+
+TEXTS = ("client_id", "fetcher", "topic", "group_id", "host")
+SIGNED = ("reported_lag", "reported_lead")
+"""Numbers that a client may give below 0; all others are offsets, counts and sizes."""
+
+
+def refused(position: Position) -> str | None:
+    """Why a table cannot have a position, whoever told it; None where it can."""
+    for name, value in position._asdict().items():
+        if value is None or name == "is_paused":
+            continue
+        try:
+            if name in TEXTS:
+                text(value)
+            else:
+                (whole if name in SIGNED else count)(value, below=2**31 if name == "partition" else TOO_LARGE)
+        except TypeError as error:
+            return f"{name}: {error}"
+    return None
 
 
 _COLUMNS = {

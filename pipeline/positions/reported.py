@@ -6,7 +6,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from pipeline.positions.position import Position, text, whole
+from pipeline.positions.position import Position, count, text
 
 
 def of_line(line: str) -> tuple[int, list[Position]]:
@@ -17,36 +17,30 @@ def of_line(line: str) -> tuple[int, list[Position]]:
     """
     try:
         said = json.loads(line)
-        at_ms = _count(said["ts"])
+        at_ms = count(said["ts"])
         datetime.fromtimestamp(at_ms / 1000, UTC)  # Raises ValueError where it is no year.
         client, group = text(said["client_id"]), said["group_id"]
         group = None if group is None else text(group)
         most = said["metrics"].get("records-lag-max")
-        positions = [] if most is None else [Position(client, reported_lag=_count(round(most)), group_id=group)]
+        positions = [] if most is None else [Position(client, reported_lag=count(round(most)), group_id=group)]
         return at_ms, positions + [_position(client, group, partition) for partition in said["partitions"]]
     except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
         raise ValueError(f"no line of a reporter: {error!r}") from error
 
 
 def _position(client: str, group: str | None, partition: Any) -> Position:
-    consumed, head, paused = _count(partition["position"]), partition["highwater"], partition["paused"]
+    consumed, head, paused = count(partition["position"]), partition["highwater"], partition["paused"]
     if not isinstance(paused, bool):
         raise TypeError(f"{str(paused)[:40]!r} is neither true nor false")
     # A head before the position is older than a seek.
-    is_known = head is not None and _count(head) >= consumed
+    is_known = head is not None and count(head) >= consumed
     return Position(
         client,
         topic=text(partition["topic"]),
-        partition=_count(partition["partition"], below=2**31),
+        partition=count(partition["partition"], below=2**31),
         consumed_offset=consumed,
         reported_lag=head - consumed if is_known else None,
         reported_end=head if is_known else None,
         is_paused=paused,
         group_id=group,
     )
-
-
-def _count(number: Any, below: int = 2**63) -> int:
-    if not 0 <= whole(number) < below:
-        raise ValueError(f"{number} is too small or too large")
-    return int(number)

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, tzinfo
 from functools import lru_cache
 from typing import Any
 
-from pipeline.positions.position import Position, text, whole
+from pipeline.positions.position import Position, count, text, whole
 
 SILENT_MS = 24 * 3_600_000
 """How long, by the log's own clock, a client or a session that asks for nothing is remembered."""
@@ -99,7 +99,7 @@ class RequestLog:
             return
         parts = _LINE.fullmatch(line)
         if not parts or at_ms is None:
-            raise ValueError(f"no line of Kafka's request log: {line[:80]!r}")
+            raise ValueError("no line of Kafka's request log")
         try:
             request = json.loads(parts[1])
             header = request["requestHeader"]
@@ -281,11 +281,11 @@ def _fetch(line: Mapping[str, Any], ended_ms: int) -> _Fetch:
         epoch=_NEW_SESSION if is_full else epoch,
         sent_ms=ended_ms - took_ms,
         offsets={
-            (_topic(topic), whole(p["partition"], _INT32)): whole(p["fetchOffset"])
+            (_topic(topic), count(p["partition"], _INT32)): count(p["fetchOffset"])
             for topic, p in _partitions(request["topics"])
         },
-        forgotten=[(_topic(topic), whole(p, _INT32)) for topic, p in _partitions(left)],
-        bytes=sum(whole(p.get("recordsSizeInBytes", 0), _INT32) for _, p in _partitions(response["responses"])),
+        forgotten=[(_topic(topic), count(p, _INT32)) for topic, p in _partitions(left)],
+        bytes=sum(max(0, whole(p.get("recordsSizeInBytes", 0), _INT32)) for _, p in _partitions(response["responses"])),
     )
 
 
@@ -301,7 +301,7 @@ def _topic(topic: Mapping[str, Any]) -> str:
 def _remote(connection: str | None) -> str | None:
     """The address of a connection's other end; None where the line does not tell it as Kafka does."""
     parts = _CONNECTION.fullmatch(connection or "")
-    return parts[1] if parts else None
+    return text(parts[1]) if parts else None
 
 
 def _replica(request: Mapping[str, Any]) -> int:

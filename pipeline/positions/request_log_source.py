@@ -27,6 +27,7 @@ from pipeline.errors import ConfigError
 from pipeline.kafka.log_dirs import entries, resolved, shown
 from pipeline.kafka.log_files import FAILURES
 from pipeline.kafka.options import refuse_unknown, several
+from pipeline.positions.position import refused
 from pipeline.positions.request_log import SILENT_MS, RequestLog, times_ms
 from pipeline.positions.source import POSITIONS, instant, one_line, positive, row_of
 
@@ -127,7 +128,9 @@ class RequestLogReader(DataSourceReader):
         at_ms = _now_ms() if log.log.at_ms is None else log.log.at_ms
         row = {"source": self.source, "captured_at": instant(at_ms)}
         for position in log.log.positions():
-            yield row | {"endpoint": _name(path)} | row_of(position, at_ms)
+            error = refused(position)
+            told = {"error": error} if error else row_of(position, at_ms)
+            yield row | {"endpoint": _name(path)} | told
         for endpoint, error in log.errors:
             yield row | {"endpoint": endpoint, "error": one_line(error)}
 

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import IntegerType, LongType, StructType
 
 from pipeline.errors import ConfigError
+from pipeline.kafka.log_dirs import shown
 from pipeline.kafka.options import refuse_unknown, several
 from pipeline.positions import reported
 from pipeline.positions.librdkafka import of_parsed, parsed
 from pipeline.positions.metrics import LABELS, NAMES, Names, of_jolokia, of_prometheus, of_torn_prometheus
-from pipeline.positions.position import Position, of_metrics, whole
+from pipeline.positions.position import SIGNED, TOO_LARGE, Position, of_metrics, refused, whole
 from pipeline.positions.texts import Access, Text, files_in, from_endpoint, from_file
 from pipeline.tables import FETCH_POSITIONS
 
@@ -27,15 +30,22 @@ POSITIONS = FETCH_POSITIONS.observed
 """What the sources observe: a row for each Position; and one with an error for each place or line that told nothing."""
 
 _ARROW = to_arrow_schema(POSITIONS, timezone="UTC")
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = pa.timestamp("ms", "UTC")
+UNFIT = (pa.ArrowException, OverflowError, TypeError, ValueError)
+_NUMBERS = tuple(f.name for f in POSITIONS if isinstance(f.dataType, (IntegerType, LongType)))
 _NOTHING = Position(client_id=cast(str, None))
 """Of a row that has an error alone."""
 LATEST_MS = 253_402_300_800_000
 """The end of the year 9999, the last that a timestamp may have."""
+FUTURE_MS = 5 * 60_000
+"""What is told of a time so much later than now is of a clock that is wrong."""
 LATE_MS = 2_000
 """A callback that is later than that was late; less may be what seconds are rounded by."""
 PLACES_PER_TASK = 16
-THREADS = 4
+THREADS = 8
+DEADLINE_MS = 120_000
+"""After which no more places are asked. Thousands that do not answer must not keep the snapshot."""
 Told = tuple[int, list[Position]]
 """Positions, and the epoch ms at which they were told."""
 
@@ -67,6 +77,7 @@ class Places(InputPartition):
     """What one executor task reads."""
 
     places: Sequence[str]
+    until_ms: int
 
 
 class PositionsSource(DataSource):
@@ -109,7 +120,7 @@ class ClientMetricsSource(PositionsSource):
             yield text.captured_ms, of_metrics(of_jolokia(text.text) if is_json else of_prometheus(text.text, names))
         except ValueError as error:
             found, torn = ([], []) if is_json else of_torn_prometheus(text.text, names)
-            yield f"{len(torn)} lines are torn, the first: {torn[0]!r}" if found else str(error)
+            yield f"{len(torn)} lines are torn, the first is line {torn[0]}" if found else str(error)
             yield text.captured_ms, of_metrics(found)
 
 
@@ -140,50 +151,103 @@ class PositionsReader(DataSourceReader):
     def partitions(self) -> Sequence[Places]:
         """Files are listed now; a path where nothing is stays a place, which says so when it is read."""
         places = self.options.endpoints or [file for path in self.options.paths for file in files_in(path)]
-        return [Places(places[i : i + PLACES_PER_TASK]) for i in range(0, len(places), PLACES_PER_TASK)] or [Places(())]
+        until_ms = _now_ms() + DEADLINE_MS
+        begins = range(0, max(1, len(places)), PLACES_PER_TASK)
+        return [Places(places[i : i + PLACES_PER_TASK], until_ms) for i in begins]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Arrow batches, one for each place."""
+        task = cast(Places, partition)
         read = from_endpoint if self.options.endpoints else from_file
+
+        def read_in_time(place: str) -> Text:
+            if _now_ms() > task.until_ms:
+                return Text(shown(place), _now_ms(), "", f"not read: {DEADLINE_MS} ms had passed")
+            return read(place, self.options.access)
+
         with ThreadPoolExecutor(THREADS) as pool:
-            for text in pool.map(lambda place: read(place, self.options.access), cast(Places, partition).places):
+            for text in pool.map(read_in_time, task.places):
                 yield self._batch(text)
 
     def _batch(self, text: Text) -> pa.RecordBatch:
         """By columns: a dict for each row would take longer than reading the text does."""
-        found: Iterator[Told | str] = iter([text.error]) if text.error else self.told(text, self.options.names)
-        rows: list[Position] = []
-        told_ms: list[int] = []
-        as_of_ms: list[int | None] = []
-        errors: list[str | None] = []
-        for one in found:
+        rows = _Rows(self.source, plain(text.place))
+        for one in [text.error] if text.error else self._told(text):
             if isinstance(one, str):
-                rows.append(_NOTHING)
-                told_ms.append(text.captured_ms)
-                as_of_ms.append(None)
-                errors.append(one_line(one))
-                continue
-            at_ms, positions = one
-            rows += positions
-            told_ms += [at_ms] * len(positions)
-            as_of_ms += [at_ms if p.as_of_ms is None else p.as_of_ms for p in positions]
-            errors += [None] * len(positions)
-        columns = dict(zip(Position._fields, zip(*rows, strict=True), strict=True)) if rows else {}
+                rows.refuse(text.captured_ms, one)
+            elif one[0] > _now_ms() + FUTURE_MS:
+                # It would be the newest of its client for ever.
+                rows.refuse(_now_ms(), f"is of {instant(one[0]).isoformat()}, which is in the future")
+            else:
+                rows.add(*one)
+        try:
+            return rows.batch()
+        except UNFIT:
+            rows.refuse_what_is_unfit()
+            return rows.batch()
+
+    def _told(self, text: Text) -> Iterator[Told | str]:
+        try:
+            yield from self.told(text, self.options.names)
+        except Exception as error:  # noqa: BLE001 - what nobody foresaw costs its own place alone
+            yield f"cannot be read: {type(error).__name__}"
+
+
+class _Rows:
+    """The rows of one place, by columns."""
+
+    def __init__(self, source: str, place: str) -> None:
+        self._source, self._place = source, place
+        self._positions: list[Position] = []
+        self._told_ms: list[int] = []
+        self._as_of_ms: list[int | None] = []
+        self._errors: list[str | None] = []
+
+    def add(self, at_ms: int, positions: list[Position]) -> None:
+        """What was told then."""
+        self._positions += positions
+        self._told_ms += [at_ms] * len(positions)
+        self._as_of_ms += [at_ms if p.as_of_ms is None else p.as_of_ms for p in positions]
+        self._errors += [None] * len(positions)
+
+    def refuse(self, at_ms: int, error: str) -> None:
+        """A row that says what was not told, and why."""
+        self._positions.append(_NOTHING)
+        self._told_ms.append(at_ms)
+        self._as_of_ms.append(None)
+        self._errors.append(one_line(error))
+
+    def refuse_what_is_unfit(self) -> None:
+        """In the place of positions that the table cannot have: why."""
+        for i, position in enumerate(self._positions):
+            error = None if self._errors[i] else refused(position)
+            if error:
+                self._positions[i], self._as_of_ms[i], self._errors[i] = _NOTHING, None, error
+
+    def batch(self) -> pa.RecordBatch:
+        """Raises one of UNFIT where a row is none that the table can have."""
+        count = len(self._positions)
+        columns = dict(zip(Position._fields, zip(*self._positions, strict=True), strict=True)) if count else {}
         arrays = {
-            "captured_at": pa.array(told_ms, _MS),
-            "as_of": pa.array(as_of_ms, _MS),
-            "source": pa.array([self.source] * len(rows)),
-            "endpoint": pa.array([text.place] * len(rows)),
-            "error": errors,
+            "captured_at": pa.array(self._told_ms, _MS),
+            "as_of": pa.array(self._as_of_ms, _MS),
+            "source": pa.array([self._source] * count),
+            "endpoint": pa.array([self._place] * count),
+            "error": self._errors,
         }
         made = (arrays.get(f.name, columns.get(f.name, ())) for f in _ARROW)
-        return pa.record_batch(
+        batch = pa.record_batch(
             [
                 values.cast(f.type) if isinstance(values, pa.Array) else pa.array(values, f.type)
                 for f, values in zip(_ARROW, made, strict=True)
             ],
             schema=_ARROW,
         )
+        for name in _NUMBERS:
+            least, most = (number or 0 for number in pc.min_max(batch[name]).as_py().values())
+            if not (-TOO_LARGE if name in SIGNED else -1) < least <= most < TOO_LARGE:
+                raise ValueError(name)
+        return batch
 
 
 def row_of(position: Position, at_ms: int) -> dict[str, object]:
@@ -209,14 +273,17 @@ def _of_statistics(line: str, captured_ms: int) -> Told:
     """
     statistics = said = parsed(line)
     at_ms = captured_ms
-    if isinstance(said, dict) and "statistics" in said:
-        statistics, at_ms = said["statistics"], said.get("ts", captured_ms)
-    elif isinstance(said, dict) and isinstance(said.get("time"), int):
-        at_ms = said["time"] * 1000
-    if not isinstance(at_ms, int) or not 0 <= at_ms < LATEST_MS:
-        raise ValueError(f"{str(at_ms)[:40]!r} is no time in epoch ms")
-    positions = of_parsed(statistics)
-    made_ms = whole(statistics.get("time", 0)) * 1000
+    try:
+        if isinstance(said, dict) and "statistics" in said:
+            statistics, at_ms = said["statistics"], whole(said.get("ts", captured_ms))
+        elif isinstance(said, dict) and "time" in said:
+            at_ms = whole(said["time"]) * 1000
+        positions = of_parsed(statistics)
+        made_ms = whole(statistics.get("time", 0)) * 1000
+    except TypeError as error:
+        raise ValueError(f"its time: {error}") from None
+    if not 0 <= at_ms < LATEST_MS:
+        raise ValueError("its time is not one in epoch ms")
     if 0 < made_ms < at_ms - LATE_MS:
         positions = [p._replace(as_of_ms=made_ms) for p in positions]
     return at_ms, positions
@@ -224,12 +291,21 @@ def _of_statistics(line: str, captured_ms: int) -> Told:
 
 def instant(epoch_ms: int) -> datetime:
     """Epoch ms in UTC."""
-    return datetime.fromtimestamp(epoch_ms / 1000, UTC)
+    return EPOCH + timedelta(milliseconds=epoch_ms)
 
 
 def one_line(text: str) -> str:
     """What an error says, as a row may have it."""
-    return " ".join(text.split())[:500]
+    return plain(" ".join(text.split())[:500])
+
+
+def plain(text: str) -> str:
+    """A text that a table can have: the name of a file may be no UTF-8."""
+    return text.encode(errors="replace").decode()
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _names(text: str) -> Names:

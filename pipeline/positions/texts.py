@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import re
+import socket
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from pathlib import Path
+from threading import Timer
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import requests
 from pyarrow import fs
+from requests.adapters import HTTPAdapter
+from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
+from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import HTTPError
 
 from pipeline.kafka.log_dirs import resolved, shown
@@ -53,19 +60,24 @@ class Access:
 
 
 def from_endpoint(url: str, access: Access) -> Text:
-    """What an HTTP endpoint answers now: a scrape, or of one that ends in /jolokia, its answer to a read of BEANS."""
-    begun_s = time.monotonic()
+    """What an HTTP endpoint answers now: a scrape, or of one that ends in /jolokia, its answer to a read of BEANS.
+
+    Redirects are not followed: an answer must not name another place to be asked from here.
+    """
+    session = _Hasty(access.timeout_ms / 1000)
     try:
-        with _asked(url, access) as answer:
-            if not answer.ok:
+        with session, _asked(session, url, access) as answer:
+            if not 200 <= answer.status_code < 300:
                 return Text(shown(url), _now_ms(), "", f"HTTP status {answer.status_code}")
             # As it comes: waiting for a chunk to be full, a slow endpoint's could take for ever.
             chunks = iter(lambda: answer.raw.read1(CHUNK_BYTES, decode_content=True), b"")
-            text = _decoded(_bounded(chunks, access, begun_s))
-    except (requests.RequestException, HTTPError, OSError, ValueError) as error:  # whose text may repeat a password
-        reason = str(error) if isinstance(error, _RefusedError) else type(error).__name__
-        return Text(shown(url), _now_ms(), "", reason)
-    return Text(shown(url), _now_ms(), text)
+            text = _decoded(_bounded(chunks, access, time.monotonic()))
+        error = None
+    except (requests.RequestException, HTTPError, OSError, ValueError) as failure:  # whose text may repeat a password
+        text, error = "", str(failure) if isinstance(failure, _RefusedError) else type(failure).__name__
+    if session.is_late:
+        text, error = "", _late(access)
+    return Text(shown(url), _now_ms(), text, error)
 
 
 def from_file(path: str, access: Access) -> Text:
@@ -88,29 +100,101 @@ def from_file(path: str, access: Access) -> Text:
 
 
 def files_in(path: str) -> list[str]:
-    """The files of a folder or URI and of its folders, sorted; or what is no folder, as it is."""
+    """The files of a folder or URI and of its folders, sorted; or what is no folder, as it is.
+
+    Links in the folder are left out: who may write there could name any file that this process may read.
+    """
     try:
         files, inside = resolved(path)
         found = files.get_file_info(fs.FileSelector(inside, recursive=True))
     except (OSError, ValueError, pa.ArrowException):
         return [path]
-    root = path.rstrip("/")
-    return sorted(root + info.path.removeprefix(inside.rstrip("/")) for info in found if info.type == fs.FileType.File)
+    is_local = isinstance(files, fs.LocalFileSystem)
+    begin, root = inside.rstrip("/"), path.rstrip("/")
+    names = [info.path.removeprefix(begin) for info in found if info.type == fs.FileType.File]
+    return sorted(root + name for name in names if not (is_local and _has_link(begin, name)))
+
+
+def _has_link(root: str, name: str) -> bool:
+    """Whether a file below a root, or a folder between them, is a link."""
+    place = Path(root, name.strip("/"))
+    return any(one.is_symlink() for one in (place, *place.parents[: len(place.parts) - len(Path(root).parts) - 1]))
 
 
 class _RefusedError(ValueError):
     """An answer that is too long or too slow."""
 
 
-def _asked(url: str, access: Access) -> requests.Response:
+class _Hasty(requests.Session):
+    """A session whose connections all end after some seconds, as `is_late` says then.
+
+    A timeout of requests is that of a single read: an endpoint that sends its headers byte by byte never meets it.
+    What the environment says of proxies, certificates and passwords is not for endpoints.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.is_late = False
+        self.trust_env = False
+        self._opened: list[socket.socket] = []
+        self._timer = Timer(seconds, self._end)
+        self._timer.daemon = True
+        for scheme in ("http", "https"):
+            self.mount(f"{scheme}://", _Adapter(self._opened))
+
+    def __enter__(self) -> _Hasty:
+        self._timer.start()
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._timer.cancel()
+        super().__exit__(*failure)
+        for connection in self._opened:
+            connection.close()
+
+    def _end(self) -> None:
+        self.is_late = True
+        for connection in self._opened:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+
+class _Adapter(HTTPAdapter):
+    """Keeps a second handle of each connection that it opens: TLS takes the first for itself."""
+
+    def __init__(self, opened: list[socket.socket]) -> None:
+        self._opened = opened
+        super().__init__()
+
+    def init_poolmanager(self, *sizes: Any, **options: Any) -> None:
+        """As requests calls it."""
+        super().init_poolmanager(*sizes, **options)
+        self.poolmanager.pool_classes_by_scheme = {
+            "http": _kept(HTTPConnectionPool, HTTPConnection, self._opened),
+            "https": _kept(HTTPSConnectionPool, HTTPSConnection, self._opened),
+        }
+
+
+def _kept(pool: type[Any], connection: type[Any], opened: list[socket.socket]) -> type[Any]:
+    def connect(self: Any) -> socket.socket:
+        made: socket.socket = connection._new_conn(self)  # noqa: SLF001 - before TLS, there is no other place
+        opened.append(made.dup())
+        return made
+
+    return type("Pool", (pool,), {"ConnectionCls": type("Connection", (connection,), {"_new_conn": connect})})
+
+
+def _asked(session: requests.Session, url: str, access: Access) -> requests.Response:
     asked = [{"type": "read", "mbean": bean} for bean in BEANS] if JOLOKIA.search(url) else None
-    return requests.request(
+    return session.request(
         "POST" if asked else "GET",
         f"{url.rstrip('/')}/" if asked else url,  # Jolokia 2 knows no other form
         json=asked,
-        auth=(access.user, access.password or "") if access.user is not None else None,
+        # Without a user none at all: requests would look for one in ~/.netrc.
+        auth=(access.user, access.password or "") if access.user is not None else lambda request: request,
         verify=access.ca_file or True,
         timeout=access.timeout_ms / 1000,
+        allow_redirects=False,
         stream=True,
     )
 
@@ -122,8 +206,12 @@ def _bounded(chunks: Iterator[bytes], access: Access, begun_s: float) -> bytes:
         if len(found) > access.most_bytes:
             raise _RefusedError(f"longer than {access.most_bytes} bytes")
         if time.monotonic() - begun_s > access.timeout_ms / 1000:
-            raise _RefusedError(f"not read whole within {access.timeout_ms} ms")
+            raise _RefusedError(_late(access))
     return bytes(found)
+
+
+def _late(access: Access) -> str:
+    return f"not read whole within {access.timeout_ms} ms"
 
 
 def _decoded(content: bytes) -> str:

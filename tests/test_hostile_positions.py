@@ -1,0 +1,183 @@
+"""Whatever clients and whoever else writes there say: each parser refuses it or tells rows that a table can have."""
+
+import copy
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.positions.position import Position, refused
+from pipeline.positions.request_log import RequestLog
+from pipeline.positions.source import (
+    ClientMetricsSource,
+    PositionsOptions,
+    PositionsReader,
+    PositionsSource,
+    StatisticsSource,
+)
+from pipeline.positions.texts import Text
+from tests.helpers.recordings import unpacked
+
+NOW_MS = 1_795_255_699_058
+SCRAPE = (
+    "# TYPE kafka_server_fetcherlagmetrics_consumerlag gauge\n"
+    'kafka_server_fetcherlagmetrics_consumerlag{clientId="c",partition="0",topic="t"} 7.0\n'
+    'kafka_consumer_consumer_fetch_manager_metrics_records_lag{client_id="d",partition="1",topic="a.b"} 8\n'
+    'kafka_server_fetcherstats_requestspersec_count{clientId_c_brokerHost="h"} 9 1795255699058\n'
+)
+BEAN = "kafka.consumer:client-id=d,partition=1,topic=a_b,type=consumer-fetch-manager-metrics"
+JOLOKIA: Any = [{"status": 200, "request": {"mbean": "*"}, "value": {BEAN: {"records-lag": 8, "records-lead": 2}}}]
+REPORTED: Any = {
+    "ts": NOW_MS,
+    "client_id": "c",
+    "group_id": "g",
+    "metrics": {"records-lag-max": 3.0},
+    "partitions": [{"topic": "t", "partition": 0, "position": 4, "highwater": 7, "paused": False}],
+}
+NUMBERS = (-1, 0, 1.5, 1e300, -1e300, float("nan"), float("inf"), 2**31, 2**62, 2**63, -(2**63), 10**400)
+ODD = st.one_of(
+    st.sampled_from([None, True, [], [[]], {}, {"": None}, "", "\ud800", "\x00", "\u2028", "9" * 5_000, *NUMBERS]),
+    st.text(max_size=20),
+    st.integers(),
+)
+
+
+def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where each value is in what JSON has."""
+    yield at
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, one in inside:
+        yield from places(one, (*at, key))
+
+
+@st.composite
+def changed(draw: st.DrawFn, said: Any) -> Any:
+    """What was said, but for some values, or keys, that are something else now."""
+    said = copy.deepcopy(said)
+    for _ in range(draw(st.integers(1, 3))):
+        *way, last = draw(st.sampled_from([at for at in places(said) if at] or [("",)]))
+        inside = said
+        for key in way:
+            inside = inside[key]
+        if isinstance(inside, dict) and draw(st.booleans()):
+            inside[draw(st.sampled_from(["", "x" * 3_000, "\ud800", "a=b,c:d"]))] = inside.pop(last, None)
+        elif isinstance(inside, (dict, list)):
+            inside[last] = copy.deepcopy(draw(ODD))
+    return said
+
+
+@st.composite
+def torn(draw: st.DrawFn, text: str) -> str:
+    """A text of which a part is missing, is there twice, or is something else."""
+    begin, end = sorted(draw(st.tuples(st.integers(0, len(text)), st.integers(0, len(text)))))
+    between = draw(st.one_of(st.just(""), st.text(max_size=30), st.just(text[begin:end] * 2)))
+    return text[:begin] + between + text[end:]
+
+
+def told(source: type[PositionsSource], text: str) -> list[dict[str, Any]]:
+    """The rows of a text; each has a position that a table can have, or an error and nothing else."""
+    reader = PositionsReader(source.name(), source.told, PositionsOptions(paths=("x",)))
+    rows: list[dict[str, Any]] = reader._batch(Text("x", NOW_MS, text)).to_pylist()
+    for row in rows:
+        position = Position(**{name: row[name] for name in Position._fields if name in row})
+        assert refused(position) is None if row["error"] is None else set(position) == {None}
+    return rows
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.one_of(torn(SCRAPE), torn(SCRAPE + "# EOF\n"), st.text()))
+def test_a_scrape(text: str) -> None:
+    rows = told(ClientMetricsSource, text)
+    assert {row["client_id"] for row in rows if len(text) < 10} <= {None}
+
+
+@settings(max_examples=300, deadline=None)
+@given(changed(JOLOKIA).map(json.dumps), st.data())
+def test_an_answer_of_jolokia(text: str, data: st.DataObject) -> None:
+    told(ClientMetricsSource, text)
+    told(ClientMetricsSource, data.draw(torn(text)))
+
+
+@settings(max_examples=300, deadline=None)
+@given(changed(REPORTED).map(json.dumps), st.data())
+def test_the_line_of_a_reporter(text: str, data: st.DataObject) -> None:
+    good = json.dumps(REPORTED)
+    assert [row["client_id"] for row in told(ClientMetricsSource, f"{text}\n{good}")][-2:] == ["c", "c"]
+    told(ClientMetricsSource, data.draw(torn(text)))
+
+
+@pytest.fixture(scope="module")
+def lines(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """A real line of statistics, and lines of a real request log, of each kind."""
+    folder = tmp_path_factory.mktemp("recordings")
+    first = (unpacked("librdkafka", folder) / "statistics.jsonl").read_text().splitlines()[20]
+    log = (unpacked("request-log", folder) / "request.log").read_text().splitlines()
+    kinds = ("FETCH", "OFFSET_COMMIT", "METADATA")
+    return [first, *(next(line for line in log if f'"requestApiKeyName":"{kind}"' in line) for kind in kinds)]
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data())
+def test_a_line_of_statistics(lines: list[str], data: st.DataObject) -> None:
+    line = json.loads(lines[0])
+    rows = told(StatisticsSource, json.dumps(data.draw(changed(line))) + "\n" + lines[0])
+    assert rows[-1]["error"] is None
+    told(StatisticsSource, data.draw(torn(lines[0])))
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data())
+def test_a_line_of_a_request_log(lines: list[str], data: st.DataObject) -> None:
+    log = RequestLog()
+    for line in lines[1:]:
+        begin, end = line.index("{"), line.rindex("}") + 1
+        said = json.dumps(data.draw(changed(json.loads(line[begin:end]))), separators=(",", ":"))
+        for text in (line[:begin] + said + line[end:], data.draw(torn(line))):
+            with suppress(ValueError):
+                log.read(text)
+    assert {refused(position) for position in log.positions()} <= {None}
+    json.dumps(log.state())
+
+
+HUGE = {
+    "a name": "consumerfetchermanager" * 45_000 + " 1\n",
+    "names": "consumerfetchermanager_maxlag_clientid_x 1\n" * 22_000,
+    "long names": ("consumerfetchermanager" * 2_700 + " 1\n") * 17,
+    "a label": 'x{a="' + '\\"' * 500_000 + '"} 1\n',
+    "labels": "x{" + ",".join(f'l{i}="v"' for i in range(100_000)) + "} 1\n",
+    "clients": "".join(
+        f'kafka_server_fetcherstats_requestspersec_count{{clientId_c{i}_brokerHost="h"}} 1\n' for i in range(13_000)
+    ),
+    "braces": "{" * 1_000_000,
+    "nesting": '[{"mbean":' * 100_000,
+    "a bean": json.dumps([{"status": 200, "request": {"mbean": "x"}, "value": {"a:" + "b" * 1_000_000: {"v": 1}}}]),
+    "queues": json.dumps(
+        [
+            {
+                "status": 200,
+                "request": {"mbean": "x"},
+                "value": {
+                    f'kafka.server:type=FetcherLagMetrics,name="c{i}-ConsumerFetcherThread-g_h-1-2-0-1-host_h-port_9'
+                    f'-t{i}-0-ConsumerLag"': {"Value": 1}
+                    for i in range(2_000)
+                }
+                | {
+                    f'kafka.consumer:type=ZookeeperConsumerConnector,name="c{i}-g-t{i}-g_h-1-2-0-FetchQueueSize"': {
+                        "Value": 1
+                    }
+                    for i in range(2_000)
+                },
+            }
+        ]
+    ),
+}
+
+
+@pytest.mark.timeout(120)  # what was quadratic took minutes or hours; now the longest takes a second or two
+@pytest.mark.parametrize("case", HUGE)
+def test_a_megabyte_is_read_at_once_or_refused(case: str) -> None:
+    told(ClientMetricsSource, HUGE[case])
