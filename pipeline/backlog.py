@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from itertools import dropwhile, takewhile
 from typing import NamedTuple
 
-from pyspark.sql import Window
+from pyspark.sql import Column, Window
 from pyspark.sql import functions as F
 
 from pipeline.index import LONGEST_TAIL, Index
 from pipeline.lake import Lake
 from pipeline.ledger import COMPLETE, rows_of_snapshot
-from pipeline.tables import COMPUTED, FETCH_POSITIONS, READABLE, SNAPSHOTS
+from pipeline.tables import COMMITTED_OFFSETS, COMPUTED, FETCH_POSITIONS, READABLE, SNAPSHOTS, WATERMARKS, Table
 
 JOB = "lag"
 MEMORY = 10
@@ -20,13 +20,18 @@ MEMORY = 10
 
 
 class Snapshot(NamedTuple):
-    """A snapshot that readers may see. `has_positions`: clients have reported theirs; `rows`: of all bronze tables."""
+    """A snapshot that readers may see. `has_positions`: clients have reported theirs; `rows`: of all bronze tables.
+
+    `commits` and `ends`: the rows of committed_offsets and watermarks, by the ledger.
+    """
 
     snapshot_id: int
     run_id: str
     status: str
     has_positions: bool
     rows: int
+    commits: int
+    ends: int
 
 
 @dataclass(frozen=True)
@@ -52,11 +57,20 @@ class Backlog:
 def read_backlog(lake: Lake, cluster: str, most: int) -> Backlog:
     """The oldest of a cluster's snapshots without lag, `most` at most."""
     by_cluster = Window.partitionBy("cluster")
-    has_positions = F.coalesce(F.element_at("rows", FETCH_POSITIONS.name), F.lit(0)) > 0
+
+    def rows_of(table: Table) -> Column:
+        return F.coalesce(F.element_at("rows", table.name), F.lit(0))
+
+    columns = {
+        "has_positions": rows_of(FETCH_POSITIONS) > 0,
+        "commits": rows_of(COMMITTED_OFFSETS),
+        "ends": rows_of(WATERMARKS),
+        "rows": rows_of_snapshot(),
+    }
     known = (
         lake.read(SNAPSHOTS)
         .where((F.col("cluster") == cluster) & F.col("status").isin(*READABLE))
-        .withColumns({"has_positions": has_positions, "rows": rows_of_snapshot()})
+        .withColumns(columns)
         .select("cluster", *Snapshot._fields)
     )
     marks = lake.read(COMPUTED).where((F.col("cluster") == cluster) & (F.col("job") == JOB))

@@ -9,25 +9,27 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from datetime import datetime
+from functools import partial, reduce
 from types import MappingProxyType
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.analytics import lag as lag_analytics
 from pipeline.analytics.clients import reader_positions
 from pipeline.analytics.incarnation import moved_topics
 from pipeline.analytics.instances import observed
-from pipeline.backlog import JOB, read_backlog
+from pipeline.backlog import JOB, Snapshot, read_backlog
 from pipeline.client_tables import keep_clients
 from pipeline.config import Config
 from pipeline.consumer_config import ConsumerSettings
-from pipeline.errors import LakeError, first_line, unexpected
+from pipeline.errors import LakeError, data_exception, first_line, is_data_exception, unexpected
 from pipeline.few_rows import MANY_ROWS, expect_rows
 from pipeline.index import with_the_index
 from pipeline.kafka.log_segments import locate
-from pipeline.lake import FAILURES, Clock, Lake, of_snapshots, utc_date
+from pipeline.lake import FAILURES, SPARK_ERRORS, Clock, Lake, of_snapshots, utc_date
+from pipeline.ledger import add_problem
 from pipeline.rollup import keep_histograms
 from pipeline.tables import (
     COMMITTED_OFFSETS,
@@ -35,6 +37,7 @@ from pipeline.tables import (
     FETCH_POSITIONS,
     GROUP_MEMBERS,
     LAG,
+    WATERMARKS,
 )
 
 log = logging.getLogger(__name__)
@@ -86,12 +89,37 @@ def compute_cluster(
     Bytes and times are exact where executors can read the brokers' `log_dirs`. `clients` are the settings of consumers,
     `most` how many snapshots are computed together.
     """
+    size = tried = most or BATCH
     done, more = 0, True
-    next_batch = partial(_compute_batch, lake, cluster, clock, log_dirs, clients, most or BATCH)
     while more:
-        computed, more = with_the_index(next_batch)
-        done += computed
+        next_batch = partial(_compute_batch, lake, cluster, clock, log_dirs, clients, tried)
+        try:
+            computed, more = with_the_index(next_batch)
+            done += computed
+        except SPARK_ERRORS as exc:
+            if not is_data_exception(exc):
+                raise
+            log.debug("%s: %d snapshots cannot be computed together", cluster, tried, exc_info=True)
+            if tried > 1:  # which of them is it?
+                tried = 1
+                continue
+            (bad,) = read_backlog(lake, cluster, tried).batch
+            _pass_over(lake, cluster, bad, data_exception(exc), clock)
+            tried = size
     return done
+
+
+def _pass_over(lake: Lake, cluster: str, snapshot: Snapshot, reason: str, clock: Clock) -> None:
+    """Mark a snapshot whose lag can never be computed, so that the ones after it are; the ledger says why."""
+    log.warning("%s %d: no lag can be computed: %s", cluster, snapshot.snapshot_id, reason)
+    add_problem(lake, cluster, snapshot.snapshot_id, (LAG.name, None, reason, 1))
+    _mark(lake, cluster, [snapshot], clock())
+
+
+def _mark(lake: Lake, cluster: str, batch: Sequence[Snapshot], now: datetime) -> None:
+    marks = [(cluster, JOB, s.snapshot_id, utc_date(s.snapshot_id), s.run_id, now) for s in batch]
+    where = of_snapshots(cluster, [s.snapshot_id for s in batch])
+    lake.replace(COMPUTED, lake.rows(COMPUTED, marks), f"{where} AND job = '{JOB}'")
 
 
 def _compute_batch(
@@ -117,7 +145,17 @@ def _compute_batch(
         seen = lake.computed(seen)
     watermarks = seen.where(F.col("snapshot_id").isin(ids))
     previous = lake.read_snapshots(LAG, cluster, earlier)
-    has_moved = bool(moved_topics(commits, watermarks, previous).limit(1).collect())
+    moved = moved_topics(commits, watermarks, previous).limit(1).select(F.lit("moved").alias("of"))
+    counts = [
+        rows.groupBy("snapshot_id").count().select(F.lit(table.name).alias("of"), "snapshot_id", "count")
+        for table, rows in ((COMMITTED_OFFSETS, commits), (WATERMARKS, watermarks))
+    ]
+    found = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), [*counts, moved]).collect()
+    has_moved = any(row["of"] == "moved" for row in found)
+    if gone := _gone(batch, {(row["of"], row["snapshot_id"]): row["count"] for row in found}):
+        for snapshot, reason in gone:
+            _pass_over(lake, cluster, snapshot, reason, clock)
+        return 0, True
     told = None
     if has_positions:
         positions = lake.read_snapshots(FETCH_POSITIONS, cluster, [*earlier[:1], *ids])
@@ -139,8 +177,22 @@ def _compute_batch(
     keep_histograms(lake, cluster, ids, earlier, now)
     if has_positions:
         keep_clients(lake, cluster, ids, [s.snapshot_id for s in backlog.before], clients)
-    marks = [(cluster, JOB, s.snapshot_id, utc_date(s.snapshot_id), s.run_id, now) for s in batch]
-    lake.replace(COMPUTED, lake.rows(COMPUTED, marks), f"{of_snapshots(cluster, ids)} AND job = '{JOB}'")
+    _mark(lake, cluster, batch, now)
     backlog.index.keep(seen)
     log.info("%s: lag of %d snapshots, %d to %d", cluster, len(batch), ids[0], ids[-1])
     return len(batch), backlog.has_more
+
+
+def _gone(batch: Sequence[Snapshot], counts: Mapping[tuple[str, int], int]) -> list[tuple[Snapshot, str]]:
+    """The snapshots of which bronze has fewer rows than the ledger says: retention, or a commit that a store has lost.
+
+    What was derived of them before is not to be replaced by less.
+    """
+    found = []
+    for snapshot in batch:
+        for table, expected in ((COMMITTED_OFFSETS, snapshot.commits), (WATERMARKS, snapshot.ends)):
+            count = counts.get((table.name, snapshot.snapshot_id), 0)
+            if count < expected:
+                found.append((snapshot, f"{table.name} has {count} of the {expected} rows that the ledger tells of"))
+                break
+    return found

@@ -10,6 +10,7 @@
 Messages are written for the person who runs a job: they are shown without a traceback.
 """
 
+import re
 from typing import ClassVar
 
 
@@ -47,6 +48,22 @@ def first_line(error: BaseException) -> str:
     if lines[0].startswith("An error occurred while calling ") and len(lines) > 1:  # py4j, of a JVM's exception
         return lines[1].removeprefix(": ")
     return lines[0]
+
+
+def is_data_exception(error: BaseException) -> bool:
+    """Spark cannot compute with the values that there are: the same rows will fail again.
+
+    SQLSTATE class 22, such as an overflow in ANSI mode; or what Python raised in a function of ours.
+    """
+    text = str(error)
+    return bool(re.search(r"SQLSTATE: 22\w{3}", text)) or ("PythonException" in text and "MemoryError" not in text)
+
+
+def data_exception(error: BaseException) -> str:
+    """Of such an error the line that says what it is."""
+    named = re.search(r"\[[A-Z_.]+\][^\n]*SQLSTATE: 22\w{3}", str(error))
+    raised = re.findall(r"^\w*(?:Error|Exception): [^\n]*", str(error), re.MULTILINE)
+    return named[0] if named else raised[-1] if raised else first_line(error)
 
 
 def unexpected(error: Exception) -> str:

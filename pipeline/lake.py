@@ -140,7 +140,7 @@ class Lake:
         properties = ", ".join(f"'{key}' = '{value}'" for key, value in pairs.items())
         self.spark.sql(
             f"CREATE TABLE IF NOT EXISTS {self.identifier(table)} ({columns}) USING delta "
-            f"PARTITIONED BY ({', '.join(table.partitioned_by)}) COMMENT {_quoted(table.about)} "
+            f"PARTITIONED BY ({', '.join(table.partitioned_by)}) COMMENT {quoted(table.about)} "
             f"TBLPROPERTIES ({properties})"
         )
 
@@ -210,6 +210,15 @@ class Lake:
 
         through_conflicts(write)
 
+    def update(self, table: Table, assignments: str, where: str) -> None:
+        """Set columns of the rows that satisfy `where`. One commit; after a conflict it is done again."""
+
+        def write() -> None:
+            self._may_write()
+            self.spark.sql(f"UPDATE {self.identifier(table)} SET {assignments} WHERE {where}").collect()
+
+        through_conflicts(write)
+
     def merge(self, table: Table, rows: Sequence[tuple[Any, ...]], cluster: str, matched: str = "") -> Merged:
         """Insert the rows whose key is absent; where it is there, do what the `matched` clause says. One commit."""
         on = " AND ".join(f"t.{column} <=> s.{column}" for column in table.key)
@@ -232,10 +241,11 @@ class Lake:
 
 
 def _declared(column: StructField) -> str:
-    return f"`{column.name}` {column.dataType.simpleString()} COMMENT {_quoted(column.metadata['comment'])}"
+    return f"`{column.name}` {column.dataType.simpleString()} COMMENT {quoted(column.metadata['comment'])}"
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
+    """A text as a literal in SQL."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 

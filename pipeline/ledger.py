@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from pipeline.config import SnapshotConfig
 from pipeline.errors import ClaimedError, LakeError
-from pipeline.lake import Clock, Lake, of_snapshots, utc_date
+from pipeline.lake import Clock, Lake, of_snapshots, quoted, utc_date
 from pipeline.tables import SNAPSHOTS
 
 RUNNING, COMPLETE, PARTIAL, FAILED = "running", "complete", "partial", "failed"
@@ -66,6 +66,15 @@ def rows_of_snapshot() -> Column:
     """The ledger's `rows` as one number: those of all tables that a snapshot writes."""
     counts = F.coalesce(F.map_values("rows"), F.array().cast("array<bigint>"))
     return F.aggregate(counts, F.lit(0).cast("bigint"), lambda total, count: total + count)
+
+
+def add_problem(lake: Lake, cluster: str, snapshot_id: int, problem: Problem) -> None:
+    """Add to the `errors` of a snapshot that is done; what is there already is not added again."""
+    what, where, error, count = problem
+    place = "NULL" if where is None else quoted(where)
+    added = f"named_struct('what', {quoted(what)}, 'where', {place}, 'error', {quoted(error)}, 'count', {count}L)"
+    errors = f"errors = array_union(coalesce(errors, array()), array({added}))"
+    lake.update(SNAPSHOTS, errors, of_snapshots(cluster, [snapshot_id]))
 
 
 class Ledger:

@@ -1,7 +1,8 @@
 """Lag while logs and commits move, on three brokers, against what the applications themselves wrote down.
 
 `make accuracy ARGS=busy` does the same at length. Each application is a process of its own, and the truth of an instant
-lies between what it had asked for by then and what had been acknowledged: no time of this machine is asserted.
+lies between what it had asked for by then and what had been acknowledged: no time of this machine is asserted, but
+that an answer is read within a second.
 """
 
 import statistics
@@ -26,6 +27,7 @@ pytestmark = pytest.mark.timeout(1_800)
 # snapshots are read between two of them.
 LOAD = Load(orders="busy-orders", ledger="busy-ledger", records_per_s=300, behind_s=5.0)
 SNAPSHOTS = 2
+ANSWERED_S, STEP_S = 1.0, 0.05
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,17 @@ def with_older_commit(age_ms: Callable[[int, float], Span], seconds: float) -> C
     return lambda partition, instant: Span(*(ms + 1000 * seconds for ms in age_ms(partition, instant - seconds)))
 
 
+def lately(truth: Callable[[int, float], Span]) -> Callable[[int, float], Span]:
+    """The truth of some instant within the last ANSWERED_S: on a busy machine an answer is not read when it comes."""
+    steps = range(int(ANSWERED_S / STEP_S) + 1)
+
+    def hull(partition: int, instant: float) -> Span:
+        spans = [truth(partition, instant - STEP_S * step) for step in steps]
+        return Span(min(one.low for one in spans), max(one.high for one in spans))
+
+    return hull
+
+
 def share(found: list[bool]) -> float:
     return sum(found) / len(found)
 
@@ -103,8 +116,8 @@ def test_the_journals_would_show_a_lag_that_is_read_together_with_an_older_commi
 
 
 def test_lag_is_true_within_its_stated_error_while_both_ends_move(seen: Busy) -> None:
-    assert share(busy.covered(seen.lag["prompt"], "consumer_lag", seen.prompt.consumer_lag)) >= 0.99
-    assert share(busy.covered(seen.lag["late"], "consumer_lag", seen.late.consumer_lag)) >= 0.99
+    assert share(busy.covered(seen.lag["prompt"], "consumer_lag", lately(seen.prompt.consumer_lag))) >= 0.99
+    assert share(busy.covered(seen.lag["late"], "consumer_lag", lately(seen.late.consumer_lag))) >= 0.99
 
 
 def test_the_error_of_lag_is_small_beside_a_backlog_of_seconds(seen: Busy) -> None:
@@ -139,7 +152,7 @@ def test_the_end_of_the_log_lies_between_two_readings_of_the_commit(seen: Busy) 
 def test_where_nothing_is_open_and_all_is_replicated_the_lag_is_zero(seen: Busy, lag: str) -> None:
     assert share([row[lag] == 0 for row in seen.lag["prompt"]]) >= 0.9
     true = {"transaction_lag": lambda *_: Span(0, 0), "replication_lag": seen.prompt.replication_lag}[lag]
-    assert all(busy.covered(seen.lag["prompt"], lag, true))
+    assert all(busy.covered(seen.lag["prompt"], lag, lately(true)))
 
 
 def test_an_open_transaction_hides_what_follows_its_first_record(seen: Busy) -> None:
@@ -164,7 +177,7 @@ def test_the_newest_timestamp_of_a_replicated_log_that_moves_is_known(seen: Busy
 
 @pytest.mark.parametrize("lag", ["consumer_lag_ms", "consumer_age_ms"])
 def test_time_lag_of_a_reader_that_waits_is_true_within_its_stated_error(seen: Busy, lag: str) -> None:
-    rows, true = seen.lag["late"], getattr(seen.late, lag)
+    rows, true = seen.lag["late"], lately(getattr(seen.late, lag))
     off_ms = busy.off(rows, lag, true)
     assert share([ms <= row["time_error_ms"] for ms, row in zip(off_ms, rows, strict=True)]) >= 0.99
     assert statistics.median(off_ms) <= 200

@@ -48,8 +48,13 @@ def lake(spark: SparkSession, folder: Path) -> Lake:
     return lake
 
 
-def land(lake: Lake, cluster: str, snapshots: dict[int, tuple[str, int | None]]) -> None:
-    """Snapshots as a run leaves them: instant → its status, and the offset that its one group has committed."""
+def land(
+    lake: Lake, cluster: str, snapshots: dict[int, tuple[str, int | None]], rows: dict[str, int] | None = None
+) -> None:
+    """Snapshots as a run leaves them: instant → its status, and the offset that its one group has committed.
+
+    `rows` is what the ledger says of the rows of each.
+    """
     spark, ids = lake.spark, list(snapshots)
     commits = [(cluster, i, utc_date(i), "g", "t", 0, o) for i, (_, o) in snapshots.items() if o is not None]
     ends = [(cluster, i, utc_date(i), "t", 0, "id-1", 0, 9, 9, 9) for i, (_, o) in snapshots.items() if o is not None]
@@ -65,11 +70,11 @@ def land(lake: Lake, cluster: str, snapshots: dict[int, tuple[str, int | None]])
         frame(spark, WATERMARKS, f"{place} topic partition topic_id {rungs}", *ends),
         of_snapshots(cluster, ids),
     )
-    rows = [ledger_row(cluster, i, status) for i, (status, _) in snapshots.items()]
-    lake.merge(SNAPSHOTS, rows, cluster, "WHEN MATCHED THEN UPDATE SET *")
+    ledger = [ledger_row(cluster, i, status, rows) for i, (status, _) in snapshots.items()]
+    lake.merge(SNAPSHOTS, ledger, cluster, "WHEN MATCHED THEN UPDATE SET *")
 
 
-def ledger_row(cluster: str, snapshot_id: int, status: str) -> tuple[Any, ...]:
+def ledger_row(cluster: str, snapshot_id: int, status: str, rows: dict[str, int] | None) -> tuple[Any, ...]:
     given = {
         "cluster": cluster,
         "snapshot_id": snapshot_id,
@@ -77,6 +82,7 @@ def ledger_row(cluster: str, snapshot_id: int, status: str) -> tuple[Any, ...]:
         "run_id": f"run-{snapshot_id}",
         "status": status,
         "started_at": T0,
+        "rows": rows,
     }
     return tuple(given.get(name) for name in SNAPSHOTS.columns)
 
@@ -134,6 +140,38 @@ def test_many_snapshots_are_computed_in_batches(lake: Lake, monkeypatch: pytest.
     land(lake, "batches", dict.fromkeys(IDS[:5], ("complete", 7)))
     assert compute_cluster(lake, "batches", now) == 5
     assert lags(lake, "batches") == [(i, 2) for i in IDS[:5]]
+
+
+def test_a_snapshot_that_bronze_has_lost_keeps_what_was_derived_of_it(lake: Lake) -> None:
+    rows = {"committed_offsets": 1, "watermarks": 1}
+    land(lake, "lost", dict.fromkeys(IDS[:3], ("complete", 4)), rows)
+    assert compute_cluster(lake, "lost", now) == 3
+    # Retention, or a store that is not atomic; its mark is gone too.
+    for table in (COMMITTED_OFFSETS, COMPUTED):
+        lake.delete(table, of_snapshots("lost", IDS[1:2]))
+    land(lake, "lost", {IDS[3]: ("complete", 4)}, rows)
+    assert compute_cluster(lake, "lost", now) == 1
+    assert lags(lake, "lost") == [(i, 5) for i in IDS[:4]]
+    assert problems(lake, "lost") == {
+        IDS[1]: [("lag", "committed_offsets has 0 of the 1 rows that the ledger tells of")]
+    }
+    assert compute_cluster(lake, "lost", now) == 0
+
+
+def test_a_snapshot_with_an_impossible_number_does_not_stop_the_others(lake: Lake) -> None:
+    land(lake, "odd", dict.fromkeys(IDS[:4], ("complete", 4)) | {IDS[1]: ("partial", 1 - 2**63)})
+    assert compute_cluster(lake, "odd", now) == 3
+    assert lags(lake, "odd") == [(i, 5) for i in IDS[:4] if i != IDS[1]]
+    assert [i for i, _ in marks(lake, "odd")] == IDS[:4]
+    ((snapshot_id, ((what, error),)),) = problems(lake, "odd").items()
+    assert (snapshot_id, what) == (IDS[1], "lag")
+    assert error.startswith("[ARITHMETIC_OVERFLOW")
+
+
+def problems(lake: Lake, cluster: str) -> dict[int, list[tuple[str, str]]]:
+    """What the ledger says could not be done."""
+    rows = lake.read(SNAPSHOTS).where((F.col("cluster") == cluster) & (F.size("errors") > 0)).collect()
+    return {row["snapshot_id"]: [(one["what"], one["error"]) for one in row["errors"]] for row in rows}
 
 
 def test_a_cluster_whose_lag_cannot_be_computed_keeps_no_other(

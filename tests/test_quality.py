@@ -62,6 +62,7 @@ BAD_COMMITS = [
     (commit("g", "t", -1, 5), [IN_RANGE]),
     (commit("g", "t", MAX_PARTITION + 1, 5), [IN_RANGE]),
     (commit("g", "t", 5, -1), ["expect_column_values_to_be_between(committed_offset)"]),
+    (commit("g", "t", 6, 2**62 + 1), ["expect_column_values_to_be_between(committed_offset)"]),
     (
         commit("g", None, -1, -1),
         [

@@ -115,7 +115,7 @@ def totals(told: DataFrame) -> DataFrame:
         .groupBy(*agent, "place", "fetcher")
         .agg(F.max("requests_total").alias("requests"), F.max("bytes_total").alias("bytes"), newest)
         .groupBy(*agent)
-        .agg(F.sum("requests").alias("requests"), F.sum("bytes").alias("bytes"), newest)
+        .agg(F.try_sum("requests").alias("requests"), F.try_sum("bytes").alias("bytes"), newest)
         .groupBy(*INSTANCE)
         # A counter goes with the clock of the agent that reports it.
         .agg(

@@ -126,10 +126,10 @@ def _lags(lag: DataFrame, settings: Mapping[str, ConsumerSettings]) -> DataFrame
         *(whole_sum(name).alias(f"sum_{name}") for name in (*_LAGS, "fetched_offset", "buffered_bytes")),
         F.max("noise").alias("noise"),
         F.max(F.when(F.col("noise").isNotNull(), F.col("app_lag"))).alias("judged_lag"),
-        F.sum("grown").alias("grown"),
+        F.try_sum("grown").alias("grown"),
         F.count(F.lit(1)).alias("partitions"),
         F.collect_set("leader").alias("leaders"),
-        (F.sum("consumer_lag_bytes") / F.nullif(F.sum("consumer_lag"), F.lit(0))).alias("record_bytes"),
+        (F.try_sum("consumer_lag_bytes") / F.nullif(F.try_sum("consumer_lag"), F.lit(0))).alias("record_bytes"),
     )
     return by_topic.groupBy(*INSTANCE, "group_id").agg(
         F.max("captured_at").alias("captured_at"),
@@ -139,7 +139,7 @@ def _lags(lag: DataFrame, settings: Mapping[str, ConsumerSettings]) -> DataFrame
         whole_sum("sum_buffered_bytes").alias("sum_buffered_bytes"),
         F.max("noise").alias("noise"),
         F.max("judged_lag").alias("judged_lag"),
-        F.sum("grown").alias("grown"),
+        F.try_sum("grown").alias("grown"),
         F.sum("partitions").alias("partitions"),
         F.size(F.array_distinct(F.flatten(F.collect_list("leaders")))).alias("brokers"),
         F.min("record_bytes").alias("log_record_bytes"),
@@ -148,7 +148,7 @@ def _lags(lag: DataFrame, settings: Mapping[str, ConsumerSettings]) -> DataFrame
 
 def whole_sum(name: str) -> Column:
     """The sum of a column, NULL where one of its values is."""
-    return F.when(F.count(name) == F.count(F.lit(1)), F.sum(name))
+    return F.when(F.count(name) == F.count(F.lit(1)), F.try_sum(name))
 
 
 def _verdict() -> Column:

@@ -36,7 +36,7 @@ def fetcher_states(told: DataFrame, log_ends: DataFrame, settings: Mapping[str, 
     snapshot_id, topic, high_watermark), `settings` those of consumers.
     """
     by_topic = Window.partitionBy("cluster", "topic").orderBy("snapshot_id")
-    ends = log_ends.groupBy("cluster", "snapshot_id", "topic").agg(F.sum("high_watermark").alias("end"))
+    ends = log_ends.groupBy("cluster", "snapshot_id", "topic").agg(F.try_sum("high_watermark").alias("end"))
     growing = ends.withColumn("is_growing", F.col("end") > F.lag("end").over(by_topic)).drop("end")
     most_chunks = F.coalesce(F.col("settings")["queued_max_message_chunks"], F.lit(QUEUED_MAX_MESSAGE_CHUNKS))
     thread = F.when(F.col("queue_chunks") >= most_chunks, F.col("fetcher"))

@@ -96,7 +96,7 @@ def _merged(parts: DataFrame, window_ms: int) -> DataFrame:
     return (
         parts.groupBy(*_IDENTITY)
         .agg(
-            *(F.sum(name).alias(name) for name in totals),
+            *(F.try_sum(name).alias(name) for name in totals),
             F.min("min").alias("min"),
             F.max("max").alias("max"),
             F.min("bucket_offset").alias("bucket_offset"),

@@ -71,8 +71,9 @@ def poll_states(
     # What came in since the snapshot before, and what comes in while a fetch waits.
     interval_ms = F.when(F.col("interval_ms") > 0, F.col("interval_ms"))
     allowed = F.col("grown") * (1 + F.col("wait_ms") / interval_ms)
-    is_behind = (F.sum("moved").over(of_process) < F.sum("grown").over(of_process)) & (
-        F.sum(F.when(F.col("grown").isNotNull(), F.col("unread"))).over(of_process) > F.sum(allowed).over(of_process)
+    is_behind = (F.try_sum("moved").over(of_process) < F.try_sum("grown").over(of_process)) & (
+        F.try_sum(F.when(F.col("grown").isNotNull(), F.col("unread"))).over(of_process)
+        > F.sum(allowed).over(of_process)
     )
     readers = lag.where(F.col("consumed_offset").isNotNull())
     return (

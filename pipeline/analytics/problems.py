@@ -106,7 +106,7 @@ def _slow_clients(polls: DataFrame) -> DataFrame:
             F.some(F.col("moved") > 0).alias("moves"),
             F.every(F.col("is_waiting") & ~F.col("is_paused")).alias("waits"),
             F.sort_array(F.collect_set("partition")).alias("partitions"),
-            F.sum("unread").alias("unread"),
+            F.try_sum("unread").alias("unread"),
             F.collect_set("host").alias("hosts"),
         )
     )
@@ -114,7 +114,7 @@ def _slow_clients(polls: DataFrame) -> DataFrame:
         F.sort_array(F.collect_set(F.when(F.col("moves"), F.col("topic")))).alias("moving"),
         F.sort_array(F.collect_set(F.when(F.col("waits"), F.col("topic")))).alias("waiting"),
         F.map_from_entries(F.collect_list(F.struct("topic", "partitions"))).alias("of_topic"),
-        F.sum("unread").alias("unread"),
+        F.try_sum("unread").alias("unread"),
         _named(F.flatten(F.collect_list("hosts"))).alias("hosts"),
     )
     topic = F.when((F.size("moving") == 1) & (F.size("waiting") > 0), F.col("moving")[0])
@@ -150,7 +150,7 @@ def _paused_partitions(polls: DataFrame) -> DataFrame:
         .groupBy(*INSTANCE, "group_id", "topic")
         .agg(
             F.sort_array(F.collect_set("partition")).alias("partitions"),
-            F.sum("unread").alias("unread"),
+            F.try_sum("unread").alias("unread"),
             _named(F.collect_set("host")).alias("hosts"),
         )
     )

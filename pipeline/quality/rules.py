@@ -23,6 +23,8 @@ logging.getLogger("great_expectations.data_context.types.base").setLevel(logging
 
 MAX_PARTITION = 1_000_000
 """Far above what a topic can have; a partition beyond it was read wrongly."""
+MAX_OFFSET = 2**62
+"""No log has so many records or bytes; who may commit may commit such an offset. Below, no difference overflows."""
 
 
 ROWS_OF_KEY = "rows_of_key"
@@ -38,8 +40,8 @@ def _not_null(*columns: str) -> list[Expectation]:
     return [gxe.ExpectColumnValuesToNotBeNull(column=c) for c in columns]
 
 
-def _not_negative(*columns: str) -> list[Expectation]:
-    return [gxe.ExpectColumnValuesToBeBetween(column=c, min_value=0) for c in columns]
+def _offsets(*columns: str) -> list[Expectation]:
+    return [gxe.ExpectColumnValuesToBeBetween(column=c, min_value=0, max_value=MAX_OFFSET) for c in columns]
 
 
 _UNIQUE = gxe.ExpectColumnValuesToBeBetween(column=ROWS_OF_KEY, max_value=1)
@@ -50,13 +52,13 @@ EXPECTATIONS: Mapping[str, Sequence[Expectation]] = {
         *_not_null(*COMMITTED_OFFSETS.key, "captured_at"),
         _UNIQUE,
         _PARTITION,
-        *_not_negative("committed_offset"),
+        *_offsets("committed_offset", "earlier_offset", "high_watermark"),
     ],
     WATERMARKS.name: [
         *_not_null(*WATERMARKS.key, "captured_at"),
         _UNIQUE,
         _PARTITION,
-        *_not_negative("log_start_offset", "last_stable_offset", "high_watermark", "log_end_offset", "log_bytes"),
+        *_offsets("log_start_offset", "last_stable_offset", "high_watermark", "log_end_offset", "log_bytes"),
     ],
     GROUP_MEMBERS.name: [
         *_not_null("cluster", "snapshot_id", "group_id", "captured_at"),

@@ -158,7 +158,7 @@ def _most_not_committed() -> Column:
     is_not_committed = F.col("offset_status") == "no_commit"
     most = F.col("high_watermark") - F.greatest("log_start_offset", "consumed_offset")
     is_known = F.count_if(is_not_committed & most.isNull()) == 0
-    return F.when(is_known, F.sum(F.when(is_not_committed, F.greatest(most, F.lit(0)))))
+    return F.when(is_known, F.try_sum(F.when(is_not_committed, F.greatest(most, F.lit(0)))))
 
 
 def groups(lag: DataFrame) -> DataFrame:
@@ -177,13 +177,13 @@ def groups(lag: DataFrame) -> DataFrame:
         .agg(
             F.count("partition").alias("partitions"),
             F.count_if(_is_unknown("consumer_lag")).alias("partitions_unknown"),
-            F.sum("consumer_lag").alias("consumer_lag"),
+            F.try_sum("consumer_lag").alias("consumer_lag"),
             F.max("consumer_lag").alias("max_consumer_lag"),
-            F.sum("consumer_lag_stable").alias("consumer_lag_stable"),
+            F.try_sum("consumer_lag_stable").alias("consumer_lag_stable"),
             F.count_if(_is_unknown("consumer_lag_stable")).alias("stable_unknown"),
-            F.sum("transaction_lag").alias("transaction_lag"),
+            F.try_sum("transaction_lag").alias("transaction_lag"),
             F.min("headroom").alias("min_headroom"),
-            F.sum(unread).alias("unread_offsets"),
+            F.try_sum(unread).alias("unread_offsets"),
             *counts,
             F.max("group_state").alias("group_state"),
             F.max("group_type").alias("group_type"),
@@ -192,8 +192,8 @@ def groups(lag: DataFrame) -> DataFrame:
             F.min("client_id").alias("client_id"),
             F.count("error").alias("rows_with_error"),
             F.min("error").alias("error"),
-            F.sum("consumer_lag_bytes").alias("consumer_lag_bytes"),
-            F.sum("bytes_error").alias("bytes_error"),
+            F.try_sum("consumer_lag_bytes").alias("consumer_lag_bytes"),
+            F.try_sum("bytes_error").alias("bytes_error"),
             _lacking("consumer_lag_bytes").alias("bytes_unknown"),
             F.max("consumer_lag_ms").alias("consumer_lag_ms"),
             F.max_by("time_error_ms", "consumer_lag_ms").alias("time_error_ms"),
@@ -232,7 +232,7 @@ def totals(groups: DataFrame) -> DataFrame:
             F.count_if(F.col("statuses")["recreated"] > 0).alias("groups_recreated"),
             F.count_if(F.col("statuses")["deleted_uncommitted"] > 0).alias("groups_deleted_uncommitted"),
             F.count_if(is_not_committed).alias("groups_not_committed"),
-            F.when(F.count_if(is_not_committed & most.isNull()) == 0, F.sum(most)).alias("not_committed_offsets"),
+            F.when(F.count_if(is_not_committed & most.isNull()) == 0, F.try_sum(most)).alias("not_committed_offsets"),
         )
         .orderBy("cluster")
     )
@@ -244,9 +244,9 @@ def history(lag: DataFrame, group_ids: Collection[str]) -> DataFrame:
         lag.where(F.col("group_id").isin(sorted(group_ids)))
         .groupBy("cluster", "snapshot_id", "group_id")
         .agg(
-            F.sum("consumer_lag").alias("consumer_lag"),
+            F.try_sum("consumer_lag").alias("consumer_lag"),
             F.count_if(_is_unknown("consumer_lag")).alias("partitions_unknown"),
-            F.sum("consumer_lag_bytes").alias("consumer_lag_bytes"),
+            F.try_sum("consumer_lag_bytes").alias("consumer_lag_bytes"),
             _lacking("consumer_lag_bytes").alias("bytes_unknown"),
             F.max("consumer_lag_ms").alias("consumer_lag_ms"),
             _lacking("consumer_lag_ms").alias("ms_unknown"),
@@ -277,7 +277,7 @@ def losses(lag: DataFrame, shown: Mapping[str, int], limit: int) -> DataFrame:
         .groupBy("cluster", "group_id")
         .agg(
             F.count("*").alias("partitions"),
-            F.sum("unread_offsets").alias("unread_offsets"),
+            F.try_sum("unread_offsets").alias("unread_offsets"),
             F.min("first_ms").alias("first_ms"),
             F.max("last_ms").alias("last_ms"),
         )
