@@ -16,7 +16,7 @@ WORKERS := 2
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-fast lint format bench accuracy wheel docs venv jars check-java clean
+.PHONY: help demo test test-all test-fast lint format bench accuracy wheel docs venv jars check-java clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,11 +24,16 @@ help: ## this list
 demo: check-java jars ## the whole pipeline on an embedded Kafka; KEEP=1 leaves Kafka and its workload running
 	KEEP=$(KEEP) $(PY) -m pipeline.local.demo
 
-test: check-java jars ## all tests, WORKERS=2 at a time; ARGS="-k name" for some
-	$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+PYTEST := $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+test: check-java jars ## the tests but for the lengthy ones, WORKERS=2 at a time; ARGS="-k name" for some
+	$(PYTEST) -m "not lengthy" $(ARGS)
+
+test-all: check-java jars ## all tests: other runtimes, killed jobs, notebooks, a busy cluster, Airflow too
+	$(PYTEST) $(ARGS)
 
 test-fast: check-java jars ## the tests that take no time: no broker, no lake, no Spark Connect
-	$(PY) -m pytest -m "not kafka and not connect and not slow" $(ARGS)
+	$(PY) -m pytest -m "not kafka and not connect and not slow and not lengthy" $(ARGS)
 
 lint: venv ## ruff and mypy, as CI runs them
 	$(PY) -m ruff check

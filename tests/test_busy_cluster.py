@@ -21,7 +21,7 @@ from pipeline.lake import Lake
 from pipeline.local.broker import EmbeddedKafka
 from pipeline.tables import COMMITTED_OFFSETS, WATERMARKS
 
-pytestmark = pytest.mark.timeout(1_800)
+pytestmark = [pytest.mark.lengthy, pytest.mark.timeout(1_800)]
 
 # As busy as a machine of two cores bears beside all else. Transactions are open for so long that hardly ever both
 # snapshots are read between two of them.

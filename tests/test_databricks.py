@@ -161,7 +161,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return python_with(folder / "venv", "-c", ROOT / "constraints.txt", built_wheel(folder))
 
 
-@pytest.mark.slow
+@pytest.mark.lengthy
 @pytest.mark.timeout(600)
 def test_the_commands_of_the_wheel_work_in_a_session_of_the_platform(
     installed: Path, kafka: EmbeddedKafka, tmp_path: Path

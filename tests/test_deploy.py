@@ -67,6 +67,7 @@ def test_kubernetes_takes_the_deployment() -> None:
         kubernetes_validate.validate(deployment, kubernetes_validate.latest_version(), strict=True)
 
 
+@pytest.mark.lengthy
 @pytest.mark.timeout(600)
 def test_airflow_takes_the_dag(tmp_path: Path) -> None:
     python = python_with(tmp_path / "airflow", "--no-deps", "-r", ROOT / "tests" / "airflow.txt")

@@ -45,7 +45,7 @@ LATER = T0 + timedelta(minutes=31)  # of the same hour; the claims of the dead a
 SIGKILLED = -9
 CALM = "calm"
 MIN_OFFSET = 3  # the gate refuses one commit, which is 2
-pytestmark = pytest.mark.timeout(3 * killed_job.TIMEOUT_S)
+pytestmark = [pytest.mark.lengthy, pytest.mark.timeout(3 * killed_job.TIMEOUT_S)]
 
 State = tuple[str | None, int, int, int, int]
 

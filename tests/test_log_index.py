@@ -220,7 +220,7 @@ def test_looks_count_in_the_order_in_which_they_were_made_whatever_instants_they
 
     expected, found = (index_of(spark, looks(in_order=in_order), minutes[-1]) for in_order in (True, False))
     assert_df_equality(found, expected, ignore_row_order=True)
-    assert {(row.restarts, len(row.points)) for row in found.collect()} == {(0, len(minutes))}
+    assert {(row.restarts, len(row.points)) for row in found.collect()} == {(0, 1 + len(minutes))}
     made = rulers_of(spark, looks(in_order=False)).where("partition = 1").collect()
     ends = {row.snapshot_id: ruler.last.log_end_offset for row, ruler in zip(made, decoded_of(made), strict=True)}
     assert ends == {instant: 100 * minute for minute, instant in zip(minutes, orders[1], strict=True)}

@@ -27,7 +27,7 @@ PREFIX = "notebook"
 RECORDING = "legacy-a2-blocked"
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
-pytestmark = [pytest.mark.slow, pytest.mark.connect]
+pytestmark = [pytest.mark.lengthy, pytest.mark.connect]
 
 
 SCHEMA = "notebooks"

@@ -23,7 +23,7 @@ from tests.helpers.secrets import LOGIN, PASSWORD_VARIABLE, USER, leaks
 PREFIX = "runtimes"
 PASSWORD = {PASSWORD_VARIABLE: KAFKA_USERS[USER]}
 TIMEOUT_S = 500
-pytestmark = pytest.mark.timeout(TIMEOUT_S + 100)
+pytestmark = [pytest.mark.lengthy, pytest.mark.timeout(TIMEOUT_S + 100)]
 
 
 @pytest.fixture(scope="module")
