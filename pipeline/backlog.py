@@ -15,6 +15,8 @@ from pipeline.ledger import COMPLETE, rows_of_snapshot
 from pipeline.tables import COMMITTED_OFFSETS, COMPUTED, FETCH_POSITIONS, READABLE, SNAPSHOTS, WATERMARKS, Table
 
 JOB = "lag"
+PASSED_OVER = "lag passed over"
+"""The job of the marks in `computed` of snapshots that have lag, and of those that can have none."""
 MEMORY = 10
 """Snapshots to look back at most for a complete one: a partial one may lack a group whose state persists."""
 
@@ -73,8 +75,8 @@ def read_backlog(lake: Lake, cluster: str, most: int) -> Backlog:
         .withColumns(columns)
         .select("cluster", *Snapshot._fields)
     )
-    marks = lake.read(COMPUTED).where((F.col("cluster") == cluster) & (F.col("job") == JOB))
-    has_lag = marks.select("snapshot_id", F.lit(True).alias("has_lag"))
+    marks = lake.read(COMPUTED).where((F.col("cluster") == cluster) & F.col("job").isin(JOB, PASSED_OVER))
+    has_lag = marks.groupBy("snapshot_id").agg(F.bool_or(F.col("job") == JOB).alias("has_lag"))
     is_due = F.col("has_lag").isNull()
     around = (
         known.join(has_lag, "snapshot_id", how="left")
@@ -86,11 +88,11 @@ def read_backlog(lake: Lake, cluster: str, most: int) -> Backlog:
         .orderBy("snapshot_id")
     )
     rows = around.collect()
-    # By id: a snapshot that was marked twice is there twice.
-    found = {row["snapshot_id"]: (Snapshot(*(row[name] for name in Snapshot._fields)), row["has_lag"]) for row in rows}
-    due = list(dropwhile(lambda pair: pair[1], found.values()))
-    batch = [snapshot for snapshot, _ in takewhile(lambda pair: not pair[1], due[:most])]
-    before = [snapshot for snapshot, _ in list(found.values())[: len(found) - len(due)]]
+    found = [(Snapshot(*(row[name] for name in Snapshot._fields)), row["has_lag"]) for row in rows]
+    due = list(dropwhile(lambda pair: pair[1] is not None, found))
+    batch = [snapshot for snapshot, _ in takewhile(lambda pair: pair[1] is None, due[:most])]
+    # Nothing follows from a snapshot that was passed over, neither what persists nor how a log grew.
+    before = [snapshot for snapshot, has_lag in found[: len(found) - len(due)] if has_lag]
     earlier, ids = ([s.snapshot_id for s in snapshots] for snapshots in (before, batch))
     index = Index.of(lake, cluster, earlier, ids, through=rows[0]["through"] if rows else None)
     return Backlog(batch, before[::-1][:MEMORY], index, has_more=bool(rows) and rows[0]["due"] > len(batch))

@@ -20,7 +20,7 @@ from pipeline.analytics import lag as lag_analytics
 from pipeline.analytics.clients import reader_positions
 from pipeline.analytics.incarnation import moved_topics
 from pipeline.analytics.instances import observed
-from pipeline.backlog import JOB, Snapshot, read_backlog
+from pipeline.backlog import JOB, PASSED_OVER, Backlog, Snapshot, read_backlog
 from pipeline.client_tables import keep_clients
 from pipeline.config import Config
 from pipeline.consumer_config import ConsumerSettings
@@ -89,37 +89,44 @@ def compute_cluster(
     Bytes and times are exact where executors can read the brokers' `log_dirs`. `clients` are the settings of consumers,
     `most` how many snapshots are computed together.
     """
-    size = tried = most or BATCH
-    done, more = 0, True
+    size = most or BATCH
+    done, more, singly = 0, True, 0
     while more:
-        next_batch = partial(_compute_batch, lake, cluster, clock, log_dirs, clients, tried)
+        next_batch = partial(_compute_batch, lake, cluster, clock, log_dirs, clients, 1 if singly else size)
         try:
             computed, more = with_the_index(next_batch)
-            done += computed
-        except SPARK_ERRORS as exc:
-            if not is_data_exception(exc):
-                raise
-            log.debug("%s: %d snapshots cannot be computed together", cluster, tried, exc_info=True)
-            if tried > 1:  # which of them is it?
-                tried = 1
-                continue
-            (bad,) = read_backlog(lake, cluster, tried).batch
-            _pass_over(lake, cluster, bad, data_exception(exc), clock)
-            tried = size
+            done, singly = done + computed, max(0, singly - 1)
+        except _ImpossibleError:  # one of them cannot be computed: which is it?
+            singly = size
     return done
 
 
-def _pass_over(lake: Lake, cluster: str, snapshot: Snapshot, reason: str, clock: Clock) -> None:
-    """Mark a snapshot whose lag can never be computed, so that the ones after it are; the ledger says why."""
-    log.warning("%s %d: no lag can be computed: %s", cluster, snapshot.snapshot_id, reason)
-    add_problem(lake, cluster, snapshot.snapshot_id, (LAG.name, None, reason, 1))
-    _mark(lake, cluster, [snapshot], clock())
+class _ImpossibleError(Exception):
+    """Some snapshots cannot be computed together."""
 
 
-def _mark(lake: Lake, cluster: str, batch: Sequence[Snapshot], now: datetime) -> None:
-    marks = [(cluster, JOB, s.snapshot_id, utc_date(s.snapshot_id), s.run_id, now) for s in batch]
+def _pass_over(lake: Lake, cluster: str, snapshots: Sequence[Snapshot], reason: str, clock: Clock) -> None:
+    """Mark snapshots whose lag can never be computed, so that the ones after them are; the ledger says why.
+
+    What was derived of them before stays, and then they have lag all the same.
+    """
+    ids = [s.snapshot_id for s in snapshots]
+    log.warning("%s %s: no lag can be computed: %s", cluster, ", ".join(map(str, ids)), reason)
+    add_problem(lake, cluster, ids, (LAG.name, None, reason, 1))
+    rows = lake.read_snapshots(LAG, cluster, ids).select("snapshot_id").distinct().collect()
+    kept = {row["snapshot_id"] for row in rows}
+    for job, some in (
+        (JOB, [s for s in snapshots if s.snapshot_id in kept]),
+        (PASSED_OVER, [s for s in snapshots if s.snapshot_id not in kept]),
+    ):
+        if some:
+            _mark(lake, cluster, some, clock(), job)
+
+
+def _mark(lake: Lake, cluster: str, batch: Sequence[Snapshot], now: datetime, job: str = JOB) -> None:
+    marks = [(cluster, job, s.snapshot_id, utc_date(s.snapshot_id), s.run_id, now) for s in batch]
     where = of_snapshots(cluster, [s.snapshot_id for s in batch])
-    lake.replace(COMPUTED, lake.rows(COMPUTED, marks), f"{where} AND job = '{JOB}'")
+    lake.replace(COMPUTED, lake.rows(COMPUTED, marks), f"{where} AND job = '{job}'")
 
 
 def _compute_batch(
@@ -130,19 +137,51 @@ def _compute_batch(
     clients: Mapping[str, ConsumerSettings],
     most: int,
 ) -> tuple[int, bool]:
-    """Compute, write and mark what is derived of the next snapshots: how many they are, and whether there are more."""
+    """Compute, write and mark what is derived of the next snapshots: how many they are, and whether there are more.
+
+    One that cannot be computed is passed over. Raises _ImpossibleError where it is one of several.
+    """
     backlog = read_backlog(lake, cluster, most)
-    if not backlog.batch:
+    batch = backlog.batch
+    if not batch:
         return 0, False
+    expect_rows(lake.spark, sum(s.rows for s in batch))
+    ids = [s.snapshot_id for s in batch]
+    seen = backlog.index.watermarks(ids)
+    if sum(s.rows for s in batch) < MANY_ROWS:  # five steps of the plan read them; many are read again rather than kept
+        seen = lake.computed(seen)
+    try:
+        if gone := _derive(lake, cluster, backlog, seen, clock, log_dirs, clients):
+            for table, snapshots in gone.items():
+                _pass_over(lake, cluster, snapshots, f"some of the rows in {table} are gone", clock)
+            return 0, True
+    except SPARK_ERRORS as exc:
+        if not is_data_exception(exc):
+            raise
+        if len(batch) > 1:
+            raise _ImpossibleError from exc
+        _pass_over(lake, cluster, batch, data_exception(exc), clock)
+        return 0, True
+    _mark(lake, cluster, batch, clock())
+    backlog.index.keep(seen)
+    log.info("%s: lag of %d snapshots, %d to %d", cluster, len(batch), ids[0], ids[-1])
+    return len(batch), backlog.has_more
+
+
+def _derive(
+    lake: Lake,
+    cluster: str,
+    backlog: Backlog,
+    seen: DataFrame,
+    clock: Clock,
+    log_dirs: Sequence[str],
+    clients: Mapping[str, ConsumerSettings],
+) -> dict[str, list[Snapshot]]:
+    """Write all that is derived of a batch; or nothing, where rows of some snapshots are gone: those, by table."""
     batch, earlier = backlog.batch, backlog.up_to_complete
-    rows_due = sum(s.rows for s in batch)
-    expect_rows(lake.spark, rows_due)
     ids = [s.snapshot_id for s in batch]
     has_positions = any(s.has_positions for s in batch)
     commits, members = (lake.read_snapshots(t, cluster, ids) for t in (COMMITTED_OFFSETS, GROUP_MEMBERS))
-    seen = backlog.index.watermarks(ids)
-    if rows_due < MANY_ROWS:  # five steps of the plan read them; many are read again rather than kept
-        seen = lake.computed(seen)
     watermarks = seen.where(F.col("snapshot_id").isin(ids))
     previous = lake.read_snapshots(LAG, cluster, earlier)
     moved = moved_topics(commits, watermarks, previous).limit(1).select(F.lit("moved").alias("of"))
@@ -153,9 +192,7 @@ def _compute_batch(
     found = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), [*counts, moved]).collect()
     has_moved = any(row["of"] == "moved" for row in found)
     if gone := _gone(batch, {(row["of"], row["snapshot_id"]): row["count"] for row in found}):
-        for snapshot, reason in gone:
-            _pass_over(lake, cluster, snapshot, reason, clock)
-        return 0, True
+        return gone
     told = None
     if has_positions:
         positions = lake.read_snapshots(FETCH_POSITIONS, cluster, [*earlier[:1], *ids])
@@ -173,26 +210,21 @@ def _compute_batch(
         told,
     )
     lake.replace(LAG, rows, of_snapshots(cluster, ids))
-    now = clock()
-    keep_histograms(lake, cluster, ids, earlier, now)
+    keep_histograms(lake, cluster, ids, earlier, clock())
     if has_positions:
         keep_clients(lake, cluster, ids, [s.snapshot_id for s in backlog.before], clients)
-    _mark(lake, cluster, batch, now)
-    backlog.index.keep(seen)
-    log.info("%s: lag of %d snapshots, %d to %d", cluster, len(batch), ids[0], ids[-1])
-    return len(batch), backlog.has_more
+    return {}
 
 
-def _gone(batch: Sequence[Snapshot], counts: Mapping[tuple[str, int], int]) -> list[tuple[Snapshot, str]]:
-    """The snapshots of which bronze has fewer rows than the ledger says: retention, or a commit that a store has lost.
+def _gone(batch: Sequence[Snapshot], counts: Mapping[tuple[str, int], int]) -> dict[str, list[Snapshot]]:
+    """The snapshots of which bronze has fewer commits or watermarks than the ledger says, by table.
 
-    What was derived of them before is not to be replaced by less.
+    Retention has removed them, or a store has lost a commit. What was derived of them before is not replaced by less.
     """
-    found = []
+    found: dict[str, list[Snapshot]] = {}
     for snapshot in batch:
         for table, expected in ((COMMITTED_OFFSETS, snapshot.commits), (WATERMARKS, snapshot.ends)):
-            count = counts.get((table.name, snapshot.snapshot_id), 0)
-            if count < expected:
-                found.append((snapshot, f"{table.name} has {count} of the {expected} rows that the ledger tells of"))
+            if counts.get((table.name, snapshot.snapshot_id), 0) < expected:
+                found.setdefault(table.name, []).append(snapshot)
                 break
     return found

@@ -51,19 +51,14 @@ def first_line(error: BaseException) -> str:
 
 
 def is_data_exception(error: BaseException) -> bool:
-    """Spark cannot compute with the values that there are: the same rows will fail again.
-
-    SQLSTATE class 22, such as an overflow in ANSI mode; or what Python raised in a function of ours.
-    """
-    text = str(error)
-    return bool(re.search(r"SQLSTATE: 22\w{3}", text)) or ("PythonException" in text and "MemoryError" not in text)
+    """Spark cannot compute with the values that there are (SQLSTATE class 22): the same rows will fail again."""
+    return bool(re.search(r"SQLSTATE: 22\w{3}", str(error)))
 
 
 def data_exception(error: BaseException) -> str:
     """Of such an error the line that says what it is."""
     named = re.search(r"\[[A-Z_.]+\][^\n]*SQLSTATE: 22\w{3}", str(error))
-    raised = re.findall(r"^\w*(?:Error|Exception): [^\n]*", str(error), re.MULTILINE)
-    return named[0] if named else raised[-1] if raised else first_line(error)
+    return named[0] if named else first_line(error)
 
 
 def unexpected(error: Exception) -> str:

@@ -97,7 +97,7 @@ class Index:
 
     def _known(self) -> DataFrame:
         rows = self.lake.read(LOG_INDEX).where(F.col("cluster") == self.cluster)
-        is_found = F.col("through_snapshot_id") <= F.lit(self.through)
+        is_found = F.col("through_snapshot_id") <= F.lit(-1 if self.through is None else self.through)
         return rows.where(F.when(is_found, True).otherwise(F.raise_error(F.lit(REWRITTEN)).cast("boolean")))
 
     def _seen(self, watermarks: DataFrame) -> tuple[DataFrame, DataFrame]:
@@ -120,4 +120,4 @@ def with_the_index(action: Callable[[], T]) -> T:
 
 
 def _was_rewritten(error: Exception) -> bool:
-    return REWRITTEN in str(error)
+    return "USER_RAISED_EXCEPTION" in str(error) and REWRITTEN in str(error)

@@ -68,13 +68,13 @@ def rows_of_snapshot() -> Column:
     return F.aggregate(counts, F.lit(0).cast("bigint"), lambda total, count: total + count)
 
 
-def add_problem(lake: Lake, cluster: str, snapshot_id: int, problem: Problem) -> None:
-    """Add to the `errors` of a snapshot that is done; what is there already is not added again."""
+def add_problem(lake: Lake, cluster: str, snapshot_ids: Sequence[int], problem: Problem) -> None:
+    """Add to the `errors` of snapshots that are done; what is there already is not added again."""
     what, where, error, count = problem
     place = "NULL" if where is None else quoted(where)
     added = f"named_struct('what', {quoted(what)}, 'where', {place}, 'error', {quoted(error)}, 'count', {count}L)"
     errors = f"errors = array_union(coalesce(errors, array()), array({added}))"
-    lake.update(SNAPSHOTS, errors, of_snapshots(cluster, [snapshot_id]))
+    lake.update(SNAPSHOTS, errors, of_snapshots(cluster, snapshot_ids))
 
 
 class Ledger:

@@ -40,7 +40,8 @@ def learnt_samples(
     index = Index.while_running(lake, cluster, snapshot_id)
     seen = index.watermarks([snapshot_id])
     wanted = wanted_times(
-        index.rulers([snapshot_id], seen),
+        # A look that was made later may be of an earlier snapshot: it has a ruler, too.
+        index.rulers([snapshot_id], seen).where(F.col("snapshot_id") == snapshot_id),
         seen.where(F.col("snapshot_id") == snapshot_id),
         lake.read_snapshots(COMMITTED_OFFSETS, cluster, [snapshot_id]),
         most=budget,

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipeline import backlog, index
-from pipeline.backlog import JOB, Backlog, read_backlog
+from pipeline.backlog import JOB, PASSED_OVER, Backlog, read_backlog
 from pipeline.config import LakeConfig
 from pipeline.lake import Lake, utc_date
 from pipeline.tables import COMPUTED, LOG_INDEX, SNAPSHOTS
@@ -46,6 +46,7 @@ SCENARIOS: dict[str, Scenario] = {
     "two": ({2: "complete", 3: "partial"}, [], None),
     "partial ones": (ALL | {4: "partial", 5: "partial"}, [1, 2, 3, 4, 5], None),
     "three to do": (ALL, [1, 2, 3], None),
+    "one was passed over": (ALL, [1, 2, 3, 4], 2),
     "one is running": (ALL | {7: "running"}, [], 4),
 }
 """Each is a cluster of its own in one lake."""
@@ -71,6 +72,7 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
         if through is not None:
             indexed += [(cluster, "t", 0, through), (cluster, "t", 1, through - 1)]
     marks += [("west", JOB, i) for i in ALL]
+    marks += [(cluster_of("one was passed over"), PASSED_OVER, 5)]
     lake.replace(SNAPSHOTS, frame(spark, SNAPSHOTS, LEDGER, *ledgers), "true")
     lake.replace(COMPUTED, frame(spark, COMPUTED, "cluster job snapshot_id", *marks), "true")
     names = "cluster topic partition through_snapshot_id"
@@ -127,3 +129,11 @@ def test_a_snapshot_that_is_running_is_of_the_tail_unless_the_index_knows_newer_
 ) -> None:
     found = index.Index.while_running(lake, cluster_of("one is running"), snapshot_id)
     assert list(found.tail) == tail
+
+
+def test_nothing_follows_from_a_snapshot_that_was_passed_over(lake: Lake) -> None:
+    found = known(lake, "one was passed over")
+    assert [s.snapshot_id for s in found.batch] == [6]
+    assert [s.snapshot_id for s in found.before] == [4, 3, 2, 1]
+    assert found.up_to_complete == [4]
+    assert list(found.index.tail) == [3, 4, 6]

@@ -126,6 +126,23 @@ def test_an_index_that_goes_further_is_not_put_back(lake: Lake) -> None:
     assert through(lake) == IDS[3]
 
 
+def test_an_absurd_commit_is_beyond_the_end_and_nothing_else(lake: Lake) -> None:
+    """Who may commit may commit anything."""
+    land(lake, IDS[:3])
+    place = "cluster snapshot_id snapshot_date group_id topic partition committed_offset captured_at"
+    absurd = [("c", i, utc_date(i), "h", "t", 0, 2**63 - 1, at(i)[0]) for i in IDS[:3]]
+    commits = lake.read(COMMITTED_OFFSETS).unionByName(
+        frame(lake.spark, COMMITTED_OFFSETS, place, *absurd), allowMissingColumns=True
+    )
+    lake.replace(COMMITTED_OFFSETS, commits.localCheckpoint(), "true")
+    assert compute_cluster(lake, "c", lambda: T0) == 3
+    found = lake.read(LAG).where("group_id = 'h'").orderBy("snapshot_id").collect()
+    ends = [at(i)[1] for i in IDS[:3]]
+    assert [row["consumer_lag"] for row in found] == [end - (2**63 - 1) for end in ends]
+    assert {row["offset_status"] for row in found} == {"beyond_end"}
+    assert {(row["consumer_lag_bytes"], row["consumer_lag_ms"]) for row in found} == {(None, None)}
+
+
 def test_a_late_snapshot_beside_one_that_the_index_does_not_know_is_read_with_the_index(lake: Lake) -> None:
     land(lake, [IDS[0], IDS[2], IDS[3]])
     compute_cluster(lake, "c", lambda: T0)

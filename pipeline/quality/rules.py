@@ -24,7 +24,7 @@ logging.getLogger("great_expectations.data_context.types.base").setLevel(logging
 MAX_PARTITION = 1_000_000
 """Far above what a topic can have; a partition beyond it was read wrongly."""
 MAX_OFFSET = 2**62
-"""No log has so many records or bytes; who may commit may commit such an offset. Below, no difference overflows."""
+"""No log has so many records or bytes. Whatever was committed, its distance from such an end is a bigint."""
 
 
 ROWS_OF_KEY = "rows_of_key"
@@ -40,7 +40,7 @@ def _not_null(*columns: str) -> list[Expectation]:
     return [gxe.ExpectColumnValuesToNotBeNull(column=c) for c in columns]
 
 
-def _offsets(*columns: str) -> list[Expectation]:
+def _ends(*columns: str) -> list[Expectation]:
     return [gxe.ExpectColumnValuesToBeBetween(column=c, min_value=0, max_value=MAX_OFFSET) for c in columns]
 
 
@@ -52,13 +52,14 @@ EXPECTATIONS: Mapping[str, Sequence[Expectation]] = {
         *_not_null(*COMMITTED_OFFSETS.key, "captured_at"),
         _UNIQUE,
         _PARTITION,
-        *_offsets("committed_offset", "earlier_offset", "high_watermark"),
+        gxe.ExpectColumnValuesToBeBetween(column="committed_offset", min_value=0),
+        *_ends("high_watermark"),
     ],
     WATERMARKS.name: [
         *_not_null(*WATERMARKS.key, "captured_at"),
         _UNIQUE,
         _PARTITION,
-        *_offsets("log_start_offset", "last_stable_offset", "high_watermark", "log_end_offset", "log_bytes"),
+        *_ends("log_start_offset", "last_stable_offset", "high_watermark", "log_end_offset", "log_bytes"),
     ],
     GROUP_MEMBERS.name: [
         *_not_null("cluster", "snapshot_id", "group_id", "captured_at"),
