@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from unicodedata import combining, east_asian_width
 
 
@@ -27,12 +28,20 @@ def cut(text: str, width: int) -> str:
     """
     if columns(text) <= width:
         return text
-    head, tail = text, text
-    while columns(head) > (width - 1) // 2:
-        head = head[:-1]
-    while columns(tail) > width - 1 - (width - 1) // 2:
-        tail = tail[1:]
-    return f"{head}…{tail}"
+    head = _first(text, (width - 1) // 2)
+    tail = _first(reversed(text), width - 1 - (width - 1) // 2)
+    return f"{''.join(head)}…{''.join(reversed(tail))}"
+
+
+def _first(text: Iterable[str], width: int) -> list[str]:
+    """The first characters, in at most `width` columns."""
+    taken: list[str] = []
+    for character in text:
+        width -= columns(character)
+        if width < 0:
+            break
+        taken.append(character)
+    return taken
 
 
 def padded(text: str, width: int, *, right: bool = False) -> str:

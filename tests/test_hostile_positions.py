@@ -154,6 +154,17 @@ HUGE = {
     ),
     "braces": "{" * 1_000_000,
     "nesting": '[{"mbean":' * 100_000,
+    "beans without properties": json.dumps(
+        [
+            {
+                "status": 200,
+                "request": {"mbean": "x"},
+                "value": {"a:" + "b" * 1_900 + str(i): {"v": 1} for i in range(500)},
+            }
+        ]
+    ),
+    "flat names": ('x{a="c-ConsumerFetcherThread-g' + "-1-1-host_" * 30 + "-port_1" * 30 + "-1" * 200 + '"} 1\n')
+    * 1_000,
     "a bean": json.dumps([{"status": 200, "request": {"mbean": "x"}, "value": {"a:" + "b" * 1_000_000: {"v": 1}}}]),
     "queues": json.dumps(
         [

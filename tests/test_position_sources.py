@@ -2,10 +2,11 @@
 
 import gzip
 import json
+import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -95,30 +96,25 @@ class Endpoint(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.asked[self.path] = self.headers.get("Authorization")
-        if self.path == "/broken":
-            self.send_error(500)
-            return
-        if self.path == "/elsewhere":
-            self.send_response(302)
-            self.send_header("Location", "/metrics")
-            self.end_headers()
-            return
         if self.path == "/drips":
-            with suppress(OSError):
-                for byte in b"HTTP/1.1 200 OK\r\nX-Drip: " + b"x" * 600:
-                    self.wfile.write(bytes([byte]))
-                    time.sleep(0.1)
+            self._go_on(bytes([byte]) for byte in b"HTTP/1.1 200 OK\r\nX-Drip: " + b"x" * 600)
             return
-        self.send_response(200)
+        self.send_response({"/broken": 500, "/elsewhere": 302}.get(self.path, 200))
+        self.send_header("Location", "/metrics")
         self.end_headers()
-        if self.path == "/slow":
-            for _ in range(100):
-                self.wfile.write(b"#\n")
-                time.sleep(0.1)
+        if self.path in ("/slow", "/elsewhere"):
+            self._go_on(b"#\n" for _ in range(600))
         elif self.path == "/long":
             self.wfile.write(b"#" * 2_000_000)
         else:
             self.wfile.write(b"<html>" if self.path == "/html" else SCRAPE.encode())
+
+    def _go_on(self, parts: Iterable[bytes]) -> None:
+        """One part after the other, for a minute or until the client has hung up."""
+        with suppress(OSError):
+            for part in parts:
+                self.wfile.write(part)
+                time.sleep(0.1)
 
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -171,6 +167,8 @@ def test_jolokia_is_asked_for_all_at_once_and_others_with_the_password(server: s
     assert from_endpoint(f"{server}/metrics", access).text == SCRAPE
     assert Endpoint.asked["/metrics"] == "Basic bWU6c2VjcmV0"
     assert "secret" not in repr(access)
+    assert from_endpoint(server.replace("//", "//you:secret@") + "/named", Access()).error is None
+    assert Endpoint.asked["/named"] == "Basic eW91OnNlY3JldA=="
 
 
 def test_only_the_password_that_is_configured_is_sent(
@@ -269,6 +267,8 @@ def test_no_link_in_a_folder_is_followed_and_no_error_has_what_a_file_says(tmp_p
     (outside / "secret").write_text("root:secret:1:2\n")
     (inside / "link").symlink_to(outside / "secret")
     (inside / "linked").symlink_to(outside)
+    (inside / "round").symlink_to(inside)
+    (inside / "round and round").symlink_to(inside)
     (inside / "deeper" / "linked").symlink_to(outside)
     (inside / "deeper" / "a.prom").write_text(SCRAPE)
     rows = rows_of(ClientMetricsSource, str(inside))
@@ -277,6 +277,50 @@ def test_no_link_in_a_folder_is_followed_and_no_error_has_what_a_file_says(tmp_p
     for place in (outside / "secret", inside / "link"):
         (row,) = rows_of(ClientMetricsSource, str(place))
         assert "secret" not in row["error"]
+
+
+def test_a_place_that_has_become_a_link_or_a_pipe_since_it_was_listed_is_not_read(tmp_path: Path) -> None:
+    for name in ("a.prom", "b.prom"):
+        (tmp_path / name).write_text(SCRAPE)
+    reader = PositionsReader(
+        "kafka_client_metrics", ClientMetricsSource.told, PositionsOptions.parse({"path": str(tmp_path)})
+    )
+    (task,) = reader.partitions()
+    for name in ("a.prom", "b.prom"):
+        (tmp_path / name).unlink()
+    (tmp_path / "a.prom").symlink_to("/etc/passwd")
+    os.mkfifo(tmp_path / "b.prom")
+    assert [batch["error"].to_pylist() for batch in reader.read(task)] == [["no regular file"], ["no regular file"]]
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_odd_names_of_files_are_names_and_nothing_else(scheme: str, tmp_path: Path) -> None:
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    (tmp_path / "secret.prom").write_text(SCRAPE.replace('"c"', '"secret"'))
+    names = ["a b.prom", "a%zz.prom", "..%2Fsecret.prom", "a#b.prom", "a?b.prom", "ä.prom"]
+    for name in names:
+        (inside / name).write_text(SCRAPE)
+    (inside / os.fsdecode(b"\xff.prom")).write_text(SCRAPE)
+    rows = rows_of(ClientMetricsSource, f"{scheme}{inside}")
+    told = [row for row in rows if row["error"] is None]
+    assert len(rows) == len(names) + 1
+    assert {row["client_id"] for row in told} == {"c"}
+    assert len(told) >= len(names)
+
+
+def test_of_many_errors_of_a_place_the_first_are_told_and_the_rest_is_counted(tmp_path: Path) -> None:
+    (tmp_path / "s.jsonl").write_text("x\n" * 5_000)
+    rows = rows_of(StatisticsSource, str(tmp_path / "s.jsonl"))
+    assert len(rows) == source.MOST_ERRORS + 1
+    assert rows[0]["error"].startswith("line 1: ")
+    assert rows[-1]["error"] == "and 4900 more"
+
+
+def test_a_scrape_of_which_each_line_is_right_counts(tmp_path: Path) -> None:
+    (tmp_path / "a.prom").write_text(SCRAPE + "\n# EOF\n")  # OpenMetrics has no empty lines
+    (row,) = rows_of(ClientMetricsSource, str(tmp_path))
+    assert (row["client_id"], row["reported_lag"], row["error"]) == ("c", 7, None)
 
 
 def rows_of(source: type[PositionsSource], path: str) -> list[dict[str, Any]]:

@@ -177,7 +177,7 @@ def open_log(where: PartitionDir) -> PartitionLog | None:
 @cache
 def resolved(log_dir: str) -> tuple[fs.FileSystem, str]:
     """The file system of a path or URI, and the path in it. Raises ConfigError for a URI that pyarrow does not know."""
-    if not re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", log_dir):
+    if not is_uri(log_dir):
         return fs.LocalFileSystem(), str(Path(log_dir).absolute())
     try:
         files, path = fs.FileSystem.from_uri(log_dir)
@@ -186,9 +186,16 @@ def resolved(log_dir: str) -> tuple[fs.FileSystem, str]:
     return files, path
 
 
+def is_uri(place: str) -> bool:
+    """Whether it is one, and no path of the local file system."""
+    return bool(re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", place))
+
+
 def shown(log_dir: str) -> str:
     """A log directory without what a URI may hold of secrets: user and password, query."""
-    uri = re.match(r"([A-Za-z][A-Za-z0-9+.-]+://)(?:[^/?#]*:[^/?#]*@)?([^?]*)", log_dir)
+    # Keys of stores may hold slashes; what is a port is no password.
+    user_info = r"[^/?#]*:[^/?#]*@|[^/:@]*:(?!\d*(?:[/?#]|$))[^@]*@"
+    uri = re.match(rf"([A-Za-z][A-Za-z0-9+.-]+://)(?:{user_info})?([^?]*)", log_dir)
     return f"{uri[1]}{uri[2]}" if uri else log_dir
 
 

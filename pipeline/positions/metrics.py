@@ -12,6 +12,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import lru_cache
 from itertools import islice
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -81,13 +82,16 @@ _FLAT = re.compile(
     r"(-(?P<topic>.+)-(?P<partition>\d+))?(-[A-Za-z]+)?"
 )
 LONGEST_NAME = 1_000
-"""Metrics, labels and beans with longer names are none of Kafka's. Matching takes more than linear time."""
+"""Metrics and labels with longer names are none of Kafka's. Matching takes more than linear time."""
+LONGEST_BEAN = 2 * LONGEST_NAME
 LONGEST_LINE = 64 * 1024
+_PARTS_OF_FLAT = ("-ConsumerFetcherThread-", "-host_", "-port_")
 _OLD_BEAN = re.compile(".*(consumerfetchermanager|zookeeperconsumerconnector|fetcherstats)")
 _PROPERTY = re.compile(r'([^=,]+)=("(?:[^"\\]|\\.)*"|[^,]*)')
 _PARTITION = re.compile("[0-9]{1,9}")
 _QUEUE = re.compile("(.*)fetchqueuesize(?:value)?")
 MOST_READERS = 100_000
+MOST_ALIKE = 100
 MOST_DIGITS = 9
 Readers = dict[str, list[tuple[str, str]]]
 
@@ -164,7 +168,7 @@ def _readings(answer: Mapping[str, Any]) -> Iterator[Reading]:
         value = {attribute or "Value": value}
     beans = value if all(isinstance(v, dict) for v in value.values()) else {mbean: value}
     for bean, attributes in beans.items():
-        if len(bean) > LONGEST_LINE:
+        if len(bean) > LONGEST_BEAN:
             continue
         domain, _, text = bean.partition(":")
         properties = {key: _unquoted(v) for key, v in _PROPERTY.findall(text)}
@@ -180,9 +184,11 @@ def _unquoted(value: str) -> str:
     return re.sub(r"\\(.)", r"\1", value[1:-1]) if is_quoted else value
 
 
+@lru_cache(10_000)
 def _flat(value: str) -> re.Match[str] | None:
-    is_short = len(value) <= LONGEST_NAME and value.count("-ConsumerFetcherThread-") == 1
-    return _FLAT.fullmatch(value) if is_short else None
+    # Each part once: with several, finding out which of them is meant takes more than linear time.
+    is_clear = len(value) <= LONGEST_NAME and all(value.count(part) == 1 for part in _PARTS_OF_FLAT)
+    return _FLAT.fullmatch(value) if is_clear else None
 
 
 def _names(reading: Reading) -> Iterator[str]:
@@ -228,7 +234,9 @@ def _readers_of(topics: Collection[tuple[str, str]], consumers: Mapping[str, Col
     pairs = ((client, topic, consumer) for client, topic in sorted(topics) for consumer in consumers[client])
     found: Readers = defaultdict(list)
     for client, topic, consumer in islice(pairs, MOST_READERS):
-        found[_squashed(topic + consumer)].append((client, topic))
+        alike = found[_squashed(topic + consumer)]
+        if len(alike) < MOST_ALIKE:
+            alike.append((client, topic))
     return found
 
 

@@ -31,7 +31,7 @@ def of_line(line: str) -> tuple[int, list[Position]]:
 def _position(client: str, group: str | None, partition: Any) -> Position:
     consumed, head, paused = count(partition["position"]), partition["highwater"], partition["paused"]
     if not isinstance(paused, bool):
-        raise TypeError(f"{str(paused)[:40]!r} is neither true nor false")
+        raise TypeError(f"{type(paused).__name__} where true or false belongs")
     # A head before the position is older than a seek.
     is_known = head is not None and count(head) >= consumed
     return Position(

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, tzinfo
 from itertools import islice
+from pathlib import Path
 from typing import Any, cast
 from zoneinfo import ZoneInfo
 
@@ -273,7 +274,12 @@ class _BrokerLog:
                 (_name(self._path), f"is no file and no folder that can be read: {type(error).__name__}")
             )
             return {}
-        named = {f"{_name(self._path)}/{name}": info for name, info in found.items() if NAMED in name}
+        is_local = isinstance(files, fs.LocalFileSystem)  # in which links are not followed
+        named = {
+            f"{_name(self._path)}/{name}": info
+            for name, info in found.items()
+            if NAMED in name and not (is_local and Path(info.path).is_symlink())
+        }
         if not named:
             self.errors.append((_name(self._path), f"no file in the folder has {NAMED!r} in its name"))
         return named

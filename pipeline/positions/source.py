@@ -45,7 +45,9 @@ LATE_MS = 2_000
 PLACES_PER_TASK = 16
 THREADS = 8
 DEADLINE_MS = 120_000
-"""After which no more places are asked. Thousands that do not answer must not keep the snapshot."""
+"""After which no more endpoints are asked. Thousands that do not answer must not keep the snapshot."""
+MOST_ERRORS = 100
+"""Of one place that are told one by one."""
 Told = tuple[int, list[Position]]
 """Positions, and the epoch ms at which they were told."""
 
@@ -120,7 +122,8 @@ class ClientMetricsSource(PositionsSource):
             yield text.captured_ms, of_metrics(of_jolokia(text.text) if is_json else of_prometheus(text.text, names))
         except ValueError as error:
             found, torn = ([], []) if is_json else of_torn_prometheus(text.text, names)
-            yield f"{len(torn)} lines are torn, the first is line {torn[0]}" if found else str(error)
+            if torn or not found:
+                yield f"{len(torn)} lines are torn, the first is line {torn[0]}" if found else str(error)
             yield text.captured_ms, of_metrics(found)
 
 
@@ -158,15 +161,16 @@ class PositionsReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Arrow batches, one for each place."""
         task = cast(Places, partition)
-        read = from_endpoint if self.options.endpoints else from_file
 
-        def read_in_time(place: str) -> Text:
-            if _now_ms() > task.until_ms:
+        def read(place: str) -> Text:
+            if self.options.endpoints and _now_ms() > task.until_ms:
                 return Text(shown(place), _now_ms(), "", f"not read: {DEADLINE_MS} ms had passed")
-            return read(place, self.options.access)
+            if self.options.endpoints:
+                return from_endpoint(place, self.options.access)
+            return from_file(place, self.options.access, is_listed=place not in self.options.paths)
 
         with ThreadPoolExecutor(THREADS) as pool:
-            for text in pool.map(read_in_time, task.places):
+            for text in pool.map(read, task.places):
                 yield self._batch(text)
 
     def _batch(self, text: Text) -> pa.RecordBatch:
@@ -174,12 +178,13 @@ class PositionsReader(DataSourceReader):
         rows = _Rows(self.source, plain(text.place))
         for one in [text.error] if text.error else self._told(text):
             if isinstance(one, str):
-                rows.refuse(text.captured_ms, one)
+                rows.refuse(min(text.captured_ms, _now_ms()), one)
             elif one[0] > _now_ms() + FUTURE_MS:
                 # It would be the newest of its client for ever.
                 rows.refuse(_now_ms(), f"is of {instant(one[0]).isoformat()}, which is in the future")
             else:
                 rows.add(*one)
+        rows.tell_the_rest()
         try:
             return rows.batch()
         except UNFIT:
@@ -202,6 +207,7 @@ class _Rows:
         self._told_ms: list[int] = []
         self._as_of_ms: list[int | None] = []
         self._errors: list[str | None] = []
+        self._refused = 0
 
     def add(self, at_ms: int, positions: list[Position]) -> None:
         """What was told then."""
@@ -211,11 +217,20 @@ class _Rows:
         self._errors += [None] * len(positions)
 
     def refuse(self, at_ms: int, error: str) -> None:
-        """A row that says what was not told, and why."""
+        """A row that says what was not told, and why; of the first MOST_ERRORS."""
+        self._refused += 1
+        if self._refused > MOST_ERRORS:
+            return
         self._positions.append(_NOTHING)
         self._told_ms.append(at_ms)
         self._as_of_ms.append(None)
         self._errors.append(one_line(error))
+
+    def tell_the_rest(self) -> None:
+        """How often more was not told than has rows."""
+        if self._refused > MOST_ERRORS:
+            rest, self._refused = self._refused - MOST_ERRORS, 0
+            self.refuse(_now_ms(), f"and {rest} more")
 
     def refuse_what_is_unfit(self) -> None:
         """In the place of positions that the table cannot have: why."""
@@ -259,7 +274,7 @@ def row_of(position: Position, at_ms: int) -> dict[str, object]:
 
 def _of_lines(text: Text, told: Callable[[str], Told]) -> Iterator[Told | str]:
     """What each line tells. One that is torn costs only itself."""
-    for number, line in enumerate(filter(str.strip, text.text.splitlines()), 1):
+    for number, line in enumerate(filter(str.strip, text.text.split("\n")), 1):
         try:
             yield told(line)
         except ValueError as error:

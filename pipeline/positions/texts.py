@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
+import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Timer
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import pyarrow as pa
 import requests
@@ -20,7 +23,8 @@ from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import HTTPError
 
-from pipeline.kafka.log_dirs import resolved, shown
+from pipeline.errors import ConfigError
+from pipeline.kafka.log_dirs import is_uri, resolved, shown
 
 CHUNK_BYTES = 256 * 1024
 JOLOKIA = re.compile(r"/jolokia/?$")
@@ -80,10 +84,17 @@ def from_endpoint(url: str, access: Access) -> Text:
     return Text(shown(url), _now_ms(), text, error)
 
 
-def from_file(path: str, access: Access) -> Text:
-    """What a file says, unpacked if its name says so; as of the epoch ms in its name, or of its last change."""
+def from_file(path: str, access: Access, *, is_listed: bool = False) -> Text:
+    """What a file says, unpacked if its name says so; as of the epoch ms in its name, or of its last change.
+
+    A place may be a link where the configuration names it, not where it was listed: it was none then.
+    """
     try:
         files, inside = resolved(path)
+        if isinstance(files, fs.LocalFileSystem):
+            mode = Path(inside).stat(follow_symlinks=not is_listed).st_mode
+            if not stat.S_ISREG(mode):
+                return Text(shown(path), _now_ms(), "", "no regular file")
         info = files.get_file_info(inside)
         found = EPOCH_MS.findall(info.base_name)
         changed_ms = int(info.mtime.timestamp() * 1000) if info.mtime else _now_ms()
@@ -93,7 +104,7 @@ def from_file(path: str, access: Access) -> Text:
             text = _decoded(_bounded(chunks, access, time.monotonic()))
     except FileNotFoundError:
         return Text(shown(path), _now_ms(), "", "no such file or folder")
-    except (OSError, ValueError, pa.ArrowException) as error:
+    except (ConfigError, OSError, ValueError, pa.ArrowException) as error:
         reason = str(error) if isinstance(error, _RefusedError) else type(error).__name__
         return Text(shown(path), _now_ms(), "", reason)
     return Text(shown(path), captured_ms, text)
@@ -106,19 +117,33 @@ def files_in(path: str) -> list[str]:
     """
     try:
         files, inside = resolved(path)
-        found = files.get_file_info(fs.FileSelector(inside, recursive=True))
+        if isinstance(files, fs.LocalFileSystem):
+            names = list(_regular_in(inside)) if Path(inside).is_dir() else None
+        else:
+            found = files.get_file_info(fs.FileSelector(inside, recursive=True))
+            names = [_path(info).removeprefix(inside.rstrip("/")) for info in found if info.type == fs.FileType.File]
     except (OSError, ValueError, pa.ArrowException):
+        names = None
+    if names is None:
         return [path]
-    is_local = isinstance(files, fs.LocalFileSystem)
-    begin, root = inside.rstrip("/"), path.rstrip("/")
-    names = [info.path.removeprefix(begin) for info in found if info.type == fs.FileType.File]
-    return sorted(root + name for name in names if not (is_local and _has_link(begin, name)))
+    root = path.rstrip("/")
+    # What follows a scheme is read as a URI again, in which these characters mean something else.
+    return sorted(root + (quote(name, errors="surrogateescape") if is_uri(path) else name) for name in names if name)
 
 
-def _has_link(root: str, name: str) -> bool:
-    """Whether a file below a root, or a folder between them, is a link."""
-    place = Path(root, name.strip("/"))
-    return any(one.is_symlink() for one in (place, *place.parents[: len(place.parts) - len(Path(root).parts) - 1]))
+def _regular_in(folder: str) -> Iterator[str]:
+    for inside, _, names in os.walk(folder):
+        for name in names:
+            file = os.path.join(inside, name)  # noqa: PTH118 - a Path of each would take longer than reading it
+            if stat.S_ISREG(os.lstat(file).st_mode):
+                yield file.removeprefix(folder.rstrip("/"))
+
+
+def _path(info: fs.FileInfo) -> str:
+    try:
+        return str(info.path)
+    except UnicodeDecodeError:
+        return ""
 
 
 class _RefusedError(ValueError):
@@ -140,7 +165,15 @@ class _Hasty(requests.Session):
         self._timer = Timer(seconds, self._end)
         self._timer.daemon = True
         for scheme in ("http", "https"):
-            self.mount(f"{scheme}://", _Adapter(self._opened))
+            self.mount(f"{scheme}://", _Adapter(self._opened_now))
+
+    def get_redirect_target(self, resp: requests.Response) -> str | None:
+        """None: else requests reads the whole answer, only to prepare the request that is not made."""
+
+    def _opened_now(self, connection: socket.socket) -> None:
+        self._opened.append(connection)
+        if self.is_late:
+            raise TimeoutError
 
     def __enter__(self) -> _Hasty:
         self._timer.start()
@@ -148,6 +181,7 @@ class _Hasty(requests.Session):
 
     def __exit__(self, *failure: object) -> None:
         self._timer.cancel()
+        self._timer.join()
         super().__exit__(*failure)
         for connection in self._opened:
             connection.close()
@@ -162,7 +196,7 @@ class _Hasty(requests.Session):
 class _Adapter(HTTPAdapter):
     """Keeps a second handle of each connection that it opens: TLS takes the first for itself."""
 
-    def __init__(self, opened: list[socket.socket]) -> None:
+    def __init__(self, opened: Callable[[socket.socket], None]) -> None:
         self._opened = opened
         super().__init__()
 
@@ -175,10 +209,14 @@ class _Adapter(HTTPAdapter):
         }
 
 
-def _kept(pool: type[Any], connection: type[Any], opened: list[socket.socket]) -> type[Any]:
+def _kept(pool: type[Any], connection: type[Any], opened: Callable[[socket.socket], None]) -> type[Any]:
     def connect(self: Any) -> socket.socket:
         made: socket.socket = connection._new_conn(self)  # noqa: SLF001 - before TLS, there is no other place
-        opened.append(made.dup())
+        try:
+            opened(made.dup())
+        except TimeoutError:
+            made.close()
+            raise
         return made
 
     return type("Pool", (pool,), {"ConnectionCls": type("Connection", (connection,), {"_new_conn": connect})})
@@ -190,8 +228,7 @@ def _asked(session: requests.Session, url: str, access: Access) -> requests.Resp
         "POST" if asked else "GET",
         f"{url.rstrip('/')}/" if asked else url,  # Jolokia 2 knows no other form
         json=asked,
-        # Without a user none at all: requests would look for one in ~/.netrc.
-        auth=(access.user, access.password or "") if access.user is not None else lambda request: request,
+        auth=(access.user, access.password or "") if access.user is not None else None,
         verify=access.ca_file or True,
         timeout=access.timeout_ms / 1000,
         allow_redirects=False,
