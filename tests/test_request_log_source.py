@@ -198,7 +198,7 @@ def test_lines_that_are_refused_are_counted_by_file(log: Path, lines: list[str],
     rows = told(log.parent, state=tmp_path / "state", batch=1)
     assert told(log.parent, state=tmp_path / "state", batch=1) == rows
     (row,) = [row for row in rows if row["error"]]
-    assert row["error"].startswith("12 lines refused, the first: line 7: no line of Kafka's request log: '[2026-11-21")
+    assert row["error"] == "12 lines refused, the first: line 7: no line of Kafka's request log"
     assert row["endpoint"] == str(log)
     assert positions(rows) == positions(told_of(lines[:1_000], tmp_path))
     append(log, b"\xff\0 garbage\n" + wild.encode())
