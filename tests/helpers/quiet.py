@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from uuid import uuid4
 
 from kafka import KafkaAdminClient, KafkaProducer
 
@@ -64,8 +65,10 @@ def write_config(
             f'limits = {{ connect_timeout = "20s" }}\n[clusters.{name}.client]\n{client}\n'
         )
     path = folder / "laglake.toml"
-    path.write_text("".join(tables))
-    return path
+    # At once: threads of a test may write and read the same file.
+    unfinished = path.with_suffix(f".{uuid4().hex}")
+    unfinished.write_text("".join(tables))
+    return unfinished.replace(path)
 
 
 def config(
