@@ -117,7 +117,7 @@ def _work(run: Run) -> None:
 
 def offset_rule() -> Any:
     """The gate's expectation of committed_offset."""
-    return rules.EXPECTATIONS[COMMITTED_OFFSETS.name][-1]
+    return next(rule for rule in rules.EXPECTATIONS[COMMITTED_OFFSETS.name] if rule.column == "committed_offset")
 
 
 def _arm(step: str, number: str, moment: str, root: Path, cluster: str) -> None:
