@@ -145,10 +145,11 @@ def _compute_batch(
     batch = backlog.batch
     if not batch:
         return 0, False
-    expect_rows(lake.spark, sum(s.rows for s in batch))
+    rows_due = sum(s.rows for s in batch)
+    expect_rows(lake.spark, rows_due)
     ids = [s.snapshot_id for s in batch]
     seen = backlog.index.watermarks(ids)
-    if sum(s.rows for s in batch) < MANY_ROWS:  # five steps of the plan read them; many are read again rather than kept
+    if rows_due < MANY_ROWS:  # five steps of the plan read them; many are read again rather than kept
         seen = lake.computed(seen)
     try:
         if gone := _derive(lake, cluster, backlog, seen, clock, log_dirs, clients):

@@ -1,4 +1,4 @@
-"""Whatever clients and whoever else writes there say: each parser refuses it or tells rows that a table can have."""
+"""Hostile input: each parser refuses it, or makes rows that can be stored in the table."""
 
 import copy
 import json

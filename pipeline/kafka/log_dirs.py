@@ -193,7 +193,7 @@ def is_uri(place: str) -> bool:
 
 def shown(log_dir: str) -> str:
     """A log directory without what a URI may hold of secrets: user and password, query."""
-    # Keys of stores may hold slashes; what is a port is no password.
+    # Keys of stores may hold slashes. Digits after the colon are a port, not a password.
     user_info = r"[^/?#]*:[^/?#]*@|[^/:@]*:(?!\d*(?:[/?#]|$))[^@]*@"
     uri = re.match(rf"([A-Za-z][A-Za-z0-9+.-]+://)(?:{user_info})?([^?]*)", log_dir)
     return f"{uri[1]}{uri[2]}" if uri else log_dir

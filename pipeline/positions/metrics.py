@@ -220,7 +220,7 @@ def _metric(name: str, reading: Reading, clients: Mapping[str, str]) -> Metric |
 
 
 def _mangled_client(reading: Reading, clients: Mapping[str, str]) -> str | None:
-    """The client that is part of a name, as the client itself writes it if another metric tells that (`clients`)."""
+    """The client that is part of a name, in its own spelling where another metric has it (`clients`)."""
     for text in (reading.what, *reading.labels):
         if mangled := _MANGLED.search(text):
             return clients.get(_squashed(mangled[1]), mangled[1])

@@ -72,7 +72,7 @@ SIGNED = ("reported_lag", "reported_lead")
 
 
 def refused(position: Position) -> str | None:
-    """Why a table cannot have a position, whoever told it; None where it can."""
+    """Why a position cannot be stored in the table; None where it can."""
     for name, value in position._asdict().items():
         if value is None or name == "is_paused":
             continue

@@ -39,7 +39,7 @@ _NOTHING = Position(client_id=cast(str, None))
 LATEST_MS = 253_402_300_800_000
 """The end of the year 9999, the last that a timestamp may have."""
 FUTURE_MS = 5 * 60_000
-"""What is told of a time so much later than now is of a clock that is wrong."""
+"""A report that is dated further ahead than this comes from a wrong clock."""
 LATE_MS = 2_000
 """A callback that is later than that was late; less may be what seconds are rounded by."""
 PLACES_PER_TASK = 16
@@ -47,7 +47,7 @@ THREADS = 8
 DEADLINE_MS = 120_000
 """After which no more endpoints are asked. Thousands that do not answer must not keep the snapshot."""
 MOST_ERRORS = 100
-"""Of one place that are told one by one."""
+"""Errors of one place that have a row each; the others are counted."""
 Told = tuple[int, list[Position]]
 """Positions, and the epoch ms at which they were told."""
 
@@ -184,7 +184,7 @@ class PositionsReader(DataSourceReader):
                 rows.refuse(_now_ms(), f"is of {instant(one[0]).isoformat()}, which is in the future")
             else:
                 rows.add(*one)
-        rows.tell_the_rest()
+        rows.add_rest()
         try:
             return rows.batch()
         except UNFIT:
@@ -210,14 +210,14 @@ class _Rows:
         self._refused = 0
 
     def add(self, at_ms: int, positions: list[Position]) -> None:
-        """What was told then."""
+        """Positions that were reported at that time."""
         self._positions += positions
         self._told_ms += [at_ms] * len(positions)
         self._as_of_ms += [at_ms if p.as_of_ms is None else p.as_of_ms for p in positions]
         self._errors += [None] * len(positions)
 
     def refuse(self, at_ms: int, error: str) -> None:
-        """A row that says what was not told, and why; of the first MOST_ERRORS."""
+        """A row with an error; only the first MOST_ERRORS have one each."""
         self._refused += 1
         if self._refused > MOST_ERRORS:
             return
@@ -226,8 +226,8 @@ class _Rows:
         self._as_of_ms.append(None)
         self._errors.append(one_line(error))
 
-    def tell_the_rest(self) -> None:
-        """How often more was not told than has rows."""
+    def add_rest(self) -> None:
+        """A row with the number of errors that have none of their own."""
         if self._refused > MOST_ERRORS:
             rest, self._refused = self._refused - MOST_ERRORS, 0
             self.refuse(_now_ms(), f"and {rest} more")

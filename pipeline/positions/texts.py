@@ -111,7 +111,7 @@ def from_file(path: str, access: Access, *, is_listed: bool = False) -> Text:
 
 
 def files_in(path: str) -> list[str]:
-    """The files of a folder or URI and of its folders, sorted; or what is no folder, as it is.
+    """The files of a folder or URI and of its folders, sorted; of anything but a folder, the path itself.
 
     Links in the folder are left out: who may write there could name any file that this process may read.
     """
