@@ -88,7 +88,7 @@ class TopicFilter(GroupFilter):
 
 
 class LimitsConfig(Section):
-    """Bounds on one executor task, so that a broker that hangs cannot hang a run."""
+    """Bounds on what executors do, so that a broker that hangs cannot hang a run."""
 
     connect_timeout_ms: DurationMs = Field(default=5_000, alias="connect_timeout")
     """How long a broker may take to accept a connection, TLS and log-in included."""
@@ -96,6 +96,8 @@ class LimitsConfig(Section):
     """How long a broker may take to answer; one that did not is not asked the same again."""
     task_timeout_ms: DurationMs = Field(default=300_000, alias="task_timeout")
     """How long one task may take in all; what is not read by then is an error row."""
+    read_timeout_ms: DurationMs = Field(default=600_000, alias="read_timeout")
+    """How long all tasks together may read the cluster; the snapshot is `partial` then. Less than `max_duration`."""
     retries: Annotated[Int, Field(ge=0, le=100)] = 5
     """How often what has moved or is busy is asked for again."""
     retry_backoff_ms: DurationMs = Field(default=100, alias="retry_backoff")
@@ -111,6 +113,8 @@ class ClusterConfig(Section):
 
     bootstrap_servers: Annotated[tuple[HostPort, ...], NotEmpty]
     """Any brokers of the cluster; the others are found through them."""
+    cluster_id: str | None = None
+    """Kafka's own id of the cluster: no other is read. Unset is the one that was first read under this name."""
     groups: GroupFilter = GroupFilter()
     """Which groups are read, see below."""
     topics: TopicFilter = TopicFilter()
@@ -137,6 +141,7 @@ class ClusterConfig(Section):
             "bootstrap_servers": ",".join(self.bootstrap_servers),
             **self.groups.options("groups"),
             **self.topics.options("topics"),
+            **({"cluster_id": self.cluster_id} if self.cluster_id else {}),
             **limits,
             **self.client.options(),
         }

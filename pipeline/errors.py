@@ -3,6 +3,8 @@
     LaglakeError
     ├── ConfigError       exit status 2
     ├── ClusterError
+    │   ├── TooLateError
+    │   └── WrongClusterError
     └── LakeError
         ├── ClaimedError
         └── SchemaError
@@ -27,7 +29,21 @@ class ConfigError(LaglakeError):
 
 
 class ClusterError(LaglakeError):
-    """A Kafka cluster could not be reached or refused to answer."""
+    """A Kafka cluster could not be reached or refused to answer. `error` is the one of rows, as Kafka names it."""
+
+    error: ClassVar[str] = "NETWORK_EXCEPTION"
+
+
+class WrongClusterError(ClusterError):
+    """Another Kafka cluster answers than the one that is to be read."""
+
+    error = "INCONSISTENT_CLUSTER_ID"
+
+
+class TooLateError(ClusterError):
+    """The time for reading the whole cluster is up."""
+
+    error = "REQUEST_TIMED_OUT"
 
 
 class LakeError(LaglakeError):

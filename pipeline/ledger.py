@@ -45,6 +45,7 @@ class Summary:
     warnings: Mapping[str, int] = field(default_factory=dict)
     requests: Mapping[str, int] = field(default_factory=dict)
     capabilities: Mapping[str, str | None] = field(default_factory=dict)
+    cluster_id: str | None = None
 
     @classmethod
     def of_failure(cls, cluster: str, reason: str) -> Summary:
@@ -121,6 +122,12 @@ class Ledger:
         row = self._read(claim)
         return bool(row["run_id"] == claim.run_id and row["status"] == summary.status)
 
+    def known_cluster_id(self, cluster: str) -> str | None:
+        """The id of the Kafka cluster that was last read under this name; None where there is none yet."""
+        of_cluster = self._lake.read(SNAPSHOTS).where((F.col("cluster") == cluster) & F.col("cluster_id").isNotNull())
+        newest: str | None = of_cluster.agg(F.max_by("cluster_id", "snapshot_id")).collect()[0][0]
+        return newest
+
     def record(self, cluster: str, done: Sequence[tuple[Claim, Summary]]) -> None:
         """Write snapshots that are done and that no other run could want: those of a recording."""
         rows = [self._row(claim, summary, self._clock()) for claim, summary in done]
@@ -150,4 +157,5 @@ class Ledger:
             dict(summary.warnings),
             dict(summary.requests),
             dict(summary.capabilities),
+            summary.cluster_id,
         )

@@ -19,7 +19,15 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.config import ClusterConfig, Config
-from pipeline.errors import ClaimedError, ClusterError, ConfigError, LakeError, first_line, unexpected
+from pipeline.errors import (
+    ClaimedError,
+    ClusterError,
+    ConfigError,
+    LakeError,
+    WrongClusterError,
+    first_line,
+    unexpected,
+)
 from pipeline.few_rows import expect_rows
 from pipeline.index import with_the_index
 from pipeline.kafka.snapshot import KIND
@@ -27,7 +35,7 @@ from pipeline.lake import FAILURES, Clock, Lake, of_snapshots, utc_date
 from pipeline.ledger import Claim, Ledger, Problem, Summary
 from pipeline.lookups import learnt_samples
 from pipeline.quality import is_suspect, quarantine_failing, with_marks
-from pipeline.summary import counts, problems, summarize
+from pipeline.summary import cluster_id_of, counts, problems, summarize
 from pipeline.tables import BRONZE, FETCH_POSITIONS, LOG_SAMPLES, QUARANTINE, Table
 from pipeline.told import told_positions
 
@@ -123,7 +131,7 @@ def take_snapshot(
     try:
         with ThreadPoolExecutor(1) as pool:
             # Brokers may answer late, or not at all; meanwhile the claim is made.
-            brokers = pool.submit(read_brokers, lake.spark, source_options(config.clusters[cluster]))
+            brokers = pool.submit(find_brokers, ledger, lake.spark, cluster, config.clusters[cluster])
             claim = ledger.claim(claim)
             log.info("%s %d: claimed by run %s", cluster, snapshot_id, claim.run_id)
             summary = observe(lake.guarded(lambda: ledger.check(claim)), claim, config.clusters[cluster], brokers)
@@ -141,6 +149,20 @@ def take_snapshot(
     return SnapshotOutcome(cluster, snapshot_id, summary.status, summary.message)
 
 
+def find_brokers(ledger: Ledger, spark: SparkSession, name: str, cluster: ClusterConfig) -> list[Any]:
+    """The rows of `kafka_brokers`. Raises ClusterError if none can be asked, or it is another cluster than before."""
+    brokers = read_brokers(spark, source_options(cluster))
+    found = cluster_id_of(brokers)
+    if cluster.cluster_id is None and found is not None:
+        known = ledger.known_cluster_id(name)
+        if known not in (None, found):
+            raise WrongClusterError(
+                f"the brokers are of cluster {found}, and {name} was cluster {known} until now: if they are right, "
+                f'set cluster_id = "{found}"'
+            )
+    return brokers
+
+
 def source_options(cluster: ClusterConfig) -> dict[str, str]:
     """The options of one cluster's data sources, which count their requests. Secrets are revealed: never log them."""
     return cluster.source_options() | {"count_requests": "true"}
@@ -149,7 +171,9 @@ def source_options(cluster: ClusterConfig) -> dict[str, str]:
 def observe(lake: Lake, claim: Claim, cluster: ClusterConfig, brokers: Future[list[Any]]) -> Summary:
     """Land the snapshot and sum it up. What goes wrong is a summary too."""
     try:
-        return summarize(lake, claim, land(lake, claim, cluster, brokers.result()))
+        found = brokers.result()
+        same = cluster.model_copy(update={"cluster_id": cluster_id_of(found)})  # no other is read from here on
+        return summarize(lake, claim, land(lake, claim, same, found))
     except FAILURES as exc:
         return Summary.of_failure(claim.cluster, reason_of(exc))
     except Exception as exc:

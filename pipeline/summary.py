@@ -50,6 +50,7 @@ def summarize(lake: Lake, claim: Claim, landed: Landed) -> Summary:
         warnings={name: watermarks[name] for name in oddities() if watermarks[name]} | landed.warnings,
         requests=landed.requests,
         capabilities=_capabilities(landed.brokers),
+        cluster_id=cluster_id_of(landed.brokers),
     )
 
 
@@ -96,6 +97,11 @@ def _status(landed: Landed, errors: Sequence[Problem]) -> str:
         return COMPLETE
     has_rows = any(c["rows"] - landed.quarantined[name] > c["errors"] for name, c in landed.counts.items())
     return PARTIAL if has_rows else FAILED
+
+
+def cluster_id_of(brokers: Sequence[Any]) -> str | None:
+    """Kafka's id of the cluster that rows of `kafka_brokers` are of; None before 0.10.1."""
+    return next((b["cluster_id"] for b in brokers if b["cluster_id"]), None)
 
 
 def _capabilities(brokers: Sequence[Any]) -> dict[str, str | None]:

@@ -25,7 +25,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-LAYOUT_VERSION = 6
+LAYOUT_VERSION = 7
 """Raised whenever a table gains or changes a column. A newer lake is refused, an older one grows."""
 
 INT, LONG, STRING, BINARY, BOOLEAN = IntegerType(), LongType(), StringType(), BinaryType(), BooleanType()
@@ -103,6 +103,7 @@ SNAPSHOTS = Table(
         ("warnings", MapType(STRING, LONG), "oddities, counted; missed_instants just before it had no snapshot"),
         ("requests", MapType(STRING, LONG), "requests sent, by broker id"),
         ("capabilities", MapType(STRING, STRING), "highest version of each API, NULL where refused or lacking"),
+        ("cluster_id", STRING, "Kafka's own id of the cluster that was read; NULL where nothing was, or before 0.10.1"),
     ),
     key=("cluster", "snapshot_id"),
     partitioned_by=("cluster",),

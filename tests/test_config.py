@@ -85,6 +85,7 @@ def test_a_whole_cluster_becomes_flat_options_of_the_sources(load: Load) -> None
         "connect_timeout_ms": "1000",
         "request_timeout_ms": "2000",
         "task_timeout_ms": "60000",
+        "read_timeout_ms": "600000",
         "retries": "0",
         "retry_backoff_ms": "50",
         "groups_per_task": "7",

@@ -14,7 +14,7 @@ from pipeline.kafka.client import Asked, KafkaClient, in_chunks
 from pipeline.kafka.connections import Reply
 from pipeline.kafka.failures import Failure, error_name
 from pipeline.kafka.groups import ListedGroup, Unlisted, chunks_by_coordinator
-from pipeline.kafka.source import UNREACHABLE, Chunk, Columns, KafkaReader, KafkaSource, known, now
+from pipeline.kafka.source import Chunk, Columns, KafkaReader, KafkaSource, known, now
 from pipeline.tables import COMMITTED_OFFSETS
 
 GROUPS_PER_REQUEST = 25
@@ -109,7 +109,7 @@ class CommittedOffsetsReader(KafkaReader):
 
     def unread(self, chunk: Chunk, reason: ClusterError) -> Iterator[Columns]:
         """One row for each group."""
-        yield unread_commits(chunk.items)
+        yield unread_commits(chunk.items, reason)
 
 
 class CommittedOffsetsSource(KafkaSource):
@@ -138,10 +138,10 @@ def commit_columns(
         yield _failed([g for g, _ in failed], [error for _, error in failed])
 
 
-def unread_commits(items: Sequence[ListedGroup | Unlisted]) -> Columns:
+def unread_commits(items: Sequence[ListedGroup | Unlisted], reason: ClusterError) -> Columns:
     """One row for each group of a cluster that cannot be reached any more."""
     groups = [i.group_id if isinstance(i, ListedGroup) else None for i in items]
-    return _failed(groups, [i.error if isinstance(i, Unlisted) else UNREACHABLE for i in items])
+    return _failed(groups, [i.error if isinstance(i, Unlisted) else reason.error for i in items])
 
 
 def _requests(

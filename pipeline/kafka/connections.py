@@ -22,7 +22,7 @@ from kafka.future import Future
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 
-from pipeline.errors import ClusterError
+from pipeline.errors import ClusterError, WrongClusterError
 from pipeline.kafka.failures import Failure, UnreachableError, failure_of
 from pipeline.kafka.options import SourceOptions
 from pipeline.kafka.probe import first_answering
@@ -164,12 +164,19 @@ class Connections:
             name = names[attempt % len(names)]
             failure = self._manager.run(self._connect, nodes[name])
             if failure is None:
+                self._check_cluster(name)
                 return
             reasons.setdefault(name, _reason(failure, self.options))
             if not getattr(failure, "retriable", False):
                 break
             self.back_off(attempt + 1)
         raise ClusterError("; ".join(f"{server} {reason}" for server, reason in reasons.items()))
+
+    def _check_cluster(self, server: str) -> None:
+        """An address may come to lead elsewhere: a name that moved, or `localhost`, which is another on each host."""
+        wanted, found = self.options.cluster_id, self.cluster_id()
+        if wanted and found and wanted != found:
+            raise WrongClusterError(f"{server} is of cluster {found}, not of {wanted}")
 
     async def _connect(self, node: str) -> Exception | None:
         try:

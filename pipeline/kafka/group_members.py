@@ -20,7 +20,7 @@ from pipeline.kafka.client import Asked, KafkaClient
 from pipeline.kafka.connections import Reply
 from pipeline.kafka.failures import Failure, error_name
 from pipeline.kafka.groups import ListedGroup, Unlisted, chunks_by_coordinator
-from pipeline.kafka.source import UNREACHABLE, Chunk, Columns, KafkaReader, KafkaSource, now
+from pipeline.kafka.source import Chunk, Columns, KafkaReader, KafkaSource, now
 from pipeline.tables import GROUP_MEMBERS
 
 CLASSIC, CONSUMER = "classic", "consumer"
@@ -155,7 +155,7 @@ class GroupMembersReader(KafkaReader):
 
     def unread(self, chunk: Chunk, reason: ClusterError) -> Iterator[Columns]:
         """One row for each group."""
-        yield member_columns(chunk.items, {})
+        yield unread_members(chunk.items, reason)
 
 
 class GroupMembersSource(KafkaSource):
@@ -204,12 +204,18 @@ def _stamped(rows: list[Row] | Failure, coordinator: int | None, arrived_at: dat
     return [row | {"captured_at": arrived_at, "coordinator": coordinator} for row in rows]
 
 
+def unread_members(items: Sequence[ListedGroup | Unlisted], reason: ClusterError) -> Columns:
+    """A row for each group, with its listed state and why it could not be read."""
+    failure = Failure(reason.error)
+    return member_columns(items, {g.group_id: failure for g in items if isinstance(g, ListedGroup)})
+
+
 def member_columns(items: Sequence[ListedGroup | Unlisted], answers: Mapping[str, list[Row] | Failure]) -> Columns:
     """The rows of groups in columns; a group without an answer could not be reached."""
     rows: list[Row] = [{"error": i.error} for i in items if isinstance(i, Unlisted)]
     for group in items:
         if isinstance(group, ListedGroup):
-            rows += _rows(group, answers.get(group.group_id, Failure(UNREACHABLE)))
+            rows += _rows(group, answers[group.group_id])
     at = now()
     return {
         name: [row.get(name, at if name == "captured_at" else None) for row in rows]

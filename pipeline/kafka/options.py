@@ -66,8 +66,10 @@ class NameFilter:
 class SourceOptions:
     """Where to connect, what to read and how long to wait. Times are ms.
 
-    `request_timeout_ms` bounds one request, `task_timeout_ms` all that one executor task does; a retriable error is
-    tried `retries` times again, after `retry_backoff_ms`, then twice that, and so on. `client` holds kafka-python's
+    `request_timeout_ms` bounds one request, `task_timeout_ms` all that one executor task does, `read_timeout_ms` all
+    that all tasks do; a retriable error is
+    tried `retries` times again, after `retry_backoff_ms`, then twice that, and so on. Brokers of another cluster than
+    `cluster_id` are refused. `client` holds kafka-python's
     own options and may hold passwords: it is kept out of the representation.
     """
 
@@ -78,11 +80,13 @@ class SourceOptions:
     connect_timeout_ms: int = 5_000
     request_timeout_ms: int = 30_000
     task_timeout_ms: int = 300_000
+    read_timeout_ms: int = 600_000
     retries: int = 5
     retry_backoff_ms: int = 100
     groups_per_task: int = 100
     partitions_per_task: int = 5_000
     count_requests: bool = False
+    cluster_id: str | None = None
 
     def __repr__(self) -> str:
         return f"SourceOptions({', '.join(self.bootstrap_servers)})"
@@ -93,7 +97,7 @@ class SourceOptions:
         own: dict[str, Any] = {}
         client: dict[str, Any] = {}
         for name, text in options.items():
-            if name in _FILTER_NAMES or name == "bootstrap_servers":
+            if name in _FILTER_NAMES or name in ("bootstrap_servers", "cluster_id"):
                 continue
             if name in _OWN_TYPES:
                 own[name] = _in_range(name, _convert(name, text, _OWN_TYPES[name]))
@@ -109,6 +113,7 @@ class SourceOptions:
             groups=NameFilter(options.get("groups_allow"), options.get("groups_deny")),
             topics=NameFilter(options.get("topics_allow"), options.get("topics_deny")),
             client=client,
+            cluster_id=options.get("cluster_id"),
             **own,
         )
 
@@ -139,4 +144,4 @@ def _in_range(name: str, value: Any) -> Any:
 
 _OWN_TYPES = {f.name: bool if f.type == "bool" else int for f in fields(SourceOptions) if f.type in ("int", "bool")}
 _FILTER_NAMES = {"groups_allow", "groups_deny", "topics_allow", "topics_deny"}
-KNOWN = {"bootstrap_servers", *_FILTER_NAMES, *_OWN_TYPES, *CLIENT_DEFAULTS} - _NOT_TEXT
+KNOWN = {"bootstrap_servers", "cluster_id", *_FILTER_NAMES, *_OWN_TYPES, *CLIENT_DEFAULTS} - _NOT_TEXT

@@ -29,11 +29,11 @@ from pipeline.kafka.committed_offsets import (
 )
 from pipeline.kafka.epochs import Epoch, read_epoch_ends
 from pipeline.kafka.failures import Failure
-from pipeline.kafka.group_members import Row, member_columns, read_members
+from pipeline.kafka.group_members import Row, member_columns, read_members, unread_members
 from pipeline.kafka.groups import ListedGroup, list_groups
 from pipeline.kafka.log_ends import AFTER, ENDS
 from pipeline.kafka.partitions import Placement, TopicPartition, all_placements, by_topic, located
-from pipeline.kafka.source import UNREACHABLE, Chunk, Columns, KafkaReader, KafkaSource, now
+from pipeline.kafka.source import Chunk, Columns, KafkaReader, KafkaSource, now
 from pipeline.kafka.watermarks import PARTITIONS_AT_ONCE, Read, read_ends, read_partitions, watermark_columns
 from pipeline.tables import BRONZE, COMMITTED_OFFSETS, GROUP_MEMBERS, WATERMARKS
 
@@ -91,9 +91,9 @@ class SnapshotReader(KafkaReader):
 
     def unread(self, chunk: Chunk, reason: ClusterError) -> Iterator[Columns]:
         """One row for each group and kind, and for each partition."""
-        yield _of(GROUP_MEMBERS.name, member_columns(chunk.items, {}))
-        yield _of(COMMITTED_OFFSETS.name, unread_commits(chunk.items))
-        failed = dict.fromkeys(chunk.placements, Failure(UNREACHABLE))
+        yield _of(GROUP_MEMBERS.name, unread_members(chunk.items, reason))
+        yield _of(COMMITTED_OFFSETS.name, unread_commits(chunk.items, reason))
+        failed = dict.fromkeys(chunk.placements, Failure(reason.error))
         yield _of(WATERMARKS.name, watermark_columns(chunk.placements, failed))
 
     def counted(self, requests: Mapping[int, int]) -> Columns:

@@ -7,10 +7,12 @@ a source once, then read what was landed.
 from __future__ import annotations
 
 import gc
+import math
+import time
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, ClassVar, cast
 
@@ -19,7 +21,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
-from pipeline.errors import ClusterError
+from pipeline.errors import ClusterError, TooLateError
 from pipeline.kafka.client import KafkaClient
 from pipeline.kafka.options import SourceOptions
 
@@ -28,8 +30,6 @@ MAX_BATCH_ROWS = 50_000
 REQUEST_COLUMNS = (StructField("request_broker", IntegerType()), StructField("requests", LongType()))
 """With option `count_requests`: rows that hold only these two say how many requests a task sent to a broker."""
 
-UNREACHABLE = "NETWORK_EXCEPTION"
-"""The error of rows whose cluster could be planned but not reached any more."""
 
 Columns = Mapping[str, Sequence[Any]]
 
@@ -39,6 +39,7 @@ class Chunk(InputPartition):
     """What one executor task reads: items of one broker, or of several, and partitions with their placements.
 
     `planned` counts the requests that planning took; `unreachable` are the brokers that it could not connect to.
+    `cluster_id` is the cluster that was planned: no other is read. Nothing is read after `until_ms`.
     """
 
     broker: int | None
@@ -47,6 +48,8 @@ class Chunk(InputPartition):
     planned: Mapping[int, int] = field(default_factory=dict)
     placements: Mapping[Any, Any] = field(default_factory=dict)
     unreachable: frozenset[int] = frozenset()
+    cluster_id: str | None = None
+    until_ms: float = math.inf
 
     @property
     def has_work(self) -> bool:
@@ -100,7 +103,8 @@ class KafkaReader(DataSourceReader):
             chunks = self.plan(client) or [Chunk(None, None, ())]
             chunks[0].planned = dict(client.requests)
             for chunk in chunks:
-                chunk.unreachable = client.unreachable()
+                chunk.unreachable, chunk.cluster_id = client.unreachable(), client.cluster_id()
+                chunk.until_ms = time.time() * 1000 + self.options.read_timeout_ms
         return chunks
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -119,7 +123,7 @@ class KafkaReader(DataSourceReader):
         requests = Counter(chunk.planned)
         if chunk.has_work:
             try:
-                with KafkaClient(self.options, [chunk.address] if chunk.address else []) as client:
+                with KafkaClient(self._options(chunk), [chunk.address] if chunk.address else []) as client:
                     client.give_up(chunk.unreachable)
                     for columns in self.fetch(client, chunk):
                         yield from self._batches(columns)
@@ -129,6 +133,17 @@ class KafkaReader(DataSourceReader):
                     yield from self._batches(columns)
         if self.options.count_requests:
             yield from self._batches(self.counted(requests))
+
+    def _options(self, chunk: Chunk) -> SourceOptions:
+        """Those of one task. Raises TooLateError where its time is up before it begins."""
+        left_ms = chunk.until_ms - time.time() * 1000
+        if left_ms <= 0:
+            raise TooLateError(f"the cluster was not read within {self.options.read_timeout_ms} ms")
+        return replace(
+            self.options,
+            cluster_id=chunk.cluster_id or self.options.cluster_id,
+            task_timeout_ms=int(min(self.options.task_timeout_ms, left_ms)),
+        )
 
     def _batches(self, columns: Columns) -> Iterator[pa.RecordBatch]:
         schema = to_arrow_schema(self.schema, timezone="UTC")

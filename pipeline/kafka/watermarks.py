@@ -34,7 +34,7 @@ from pipeline.kafka.log_ends import (
     parse_sizes,
 )
 from pipeline.kafka.partitions import Placement, TopicPartition, all_placements, by_topic, located
-from pipeline.kafka.source import UNREACHABLE, Chunk, Columns, KafkaReader, KafkaSource, known, now
+from pipeline.kafka.source import Chunk, Columns, KafkaReader, KafkaSource, known, now
 from pipeline.tables import WATERMARKS
 
 PARTITIONS_AT_ONCE = 2_000
@@ -259,7 +259,7 @@ class WatermarksReader(KafkaReader):
 
     def unread(self, chunk: Chunk, reason: ClusterError) -> Iterator[Columns]:
         """One row for each partition."""
-        yield watermark_columns(dict(chunk.items), {p: Failure(UNREACHABLE) for p, _ in chunk.items})
+        yield watermark_columns(dict(chunk.items), {p: Failure(reason.error) for p, _ in chunk.items})
 
 
 class WatermarksSource(KafkaSource):

@@ -1,0 +1,112 @@
+"""What bounds all tasks of a snapshot: one Kafka cluster, whatever answers at its addresses, and one time to read it."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from pipeline.errors import WrongClusterError
+from pipeline.kafka.brokers import BrokersSource
+from pipeline.kafka.client import KafkaClient
+from pipeline.kafka.committed_offsets import CommittedOffsetsSource
+from pipeline.kafka.group_members import GroupMembersSource
+from pipeline.kafka.snapshot import SnapshotSource
+from pipeline.kafka.source import KafkaSource
+from pipeline.kafka.watermarks import WatermarksSource
+from pipeline.lake import Lake
+from pipeline.local.broker import EmbeddedKafka
+from pipeline.snapshot import SnapshotOutcome, take_snapshots
+from pipeline.tables import SNAPSHOTS
+from tests.helpers.kafka import Planned, parsed, plan, read
+from tests.helpers.quiet import config, seed
+
+PREFIX = "identity"
+NAMES = {"groups_allow": f"^{PREFIX}", "topics_allow": f"^{PREFIX}"}
+T0 = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def ids(kafka: EmbeddedKafka, kafka3: EmbeddedKafka) -> tuple[str, str]:
+    """Of two clusters that have the same groups and topics."""
+    for cluster in (kafka, kafka3):
+        seed(cluster, PREFIX)
+    return cluster_id(kafka), cluster_id(kafka3)
+
+
+def cluster_id(kafka: EmbeddedKafka) -> str:
+    with KafkaClient(parsed(kafka.bootstrap_servers)) as client:
+        found = client.cluster_id()
+    assert found
+    return found
+
+
+@pytest.mark.parametrize("source", [CommittedOffsetsSource, GroupMembersSource, WatermarksSource, SnapshotSource])
+def test_a_task_reads_no_other_cluster_than_was_planned(
+    source: type[KafkaSource], ids: tuple[str, str], kafka: EmbeddedKafka, kafka3: EmbeddedKafka
+) -> None:
+    planned = plan(source, kafka.bootstrap_servers, **NAMES)
+    assert {row["error"] for row in planned.rows()} == {None}
+    # An advertised `localhost`, say, which is another Kafka where the executor runs.
+    elsewhere = Planned(planned.reader, planned.chunks)
+    elsewhere.reader.options = parsed(kafka3.bootstrap_servers, **NAMES)
+    for chunk in elsewhere.chunks:
+        chunk.address = kafka3.address(1)
+    assert {row["error"] for row in elsewhere.rows()} == {"INCONSISTENT_CLUSTER_ID"}
+
+
+@pytest.mark.parametrize("source", [CommittedOffsetsSource, GroupMembersSource, WatermarksSource, SnapshotSource])
+def test_a_task_that_begins_after_the_time_for_all_tasks_asks_nothing(
+    source: type[KafkaSource], ids: tuple[str, str], kafka: EmbeddedKafka
+) -> None:
+    planned = plan(source, kafka.bootstrap_servers, count_requests="true", **NAMES)
+    rows = planned.rows()
+    for chunk in planned.chunks:
+        chunk.until_ms, chunk.planned = 0, {}
+    late = [row for row in planned.rows() if row["requests"] is None]
+    assert {row["error"] for row in late} == {"REQUEST_TIMED_OUT"}
+    assert {row["error"] for row in rows} == {None}
+    assert not any(row["requests"] for row in planned.rows())
+
+
+def test_another_cluster_than_is_asked_for_is_refused(ids: tuple[str, str], kafka: EmbeddedKafka) -> None:
+    mine, other = ids
+    servers = kafka.bootstrap_servers
+    assert plan(CommittedOffsetsSource, servers, cluster_id=mine, **NAMES).rows()
+    with pytest.raises(WrongClusterError, match=f"{servers} is of cluster {mine}, not of {other}"):
+        plan(CommittedOffsetsSource, servers, cluster_id=other, **NAMES)
+    (row,) = read(BrokersSource, servers, cluster_id=other)
+    assert (row["broker"], row["error"]) == (None, f"{servers} is of cluster {mine}, not of {other}")
+
+
+def test_a_name_that_leads_to_another_cluster_is_read_only_if_the_configuration_says_so(
+    spark: SparkSession, ids: tuple[str, str], kafka: EmbeddedKafka, kafka3: EmbeddedKafka, tmp_path: Path
+) -> None:
+    before, now = ids
+    moved = {"bootstrap_servers": tuple(kafka3.bootstrap_servers.split(","))}
+
+    def take(minutes: int, **cluster: Any) -> SnapshotOutcome:
+        settings = config(tmp_path, PREFIX, {"east": kafka.bootstrap_servers})
+        settings.clusters["east"] = settings.clusters["east"].model_copy(update=cluster)
+        (outcome,) = take_snapshots(spark, settings, ["east"], None, lambda: T0 + timedelta(minutes=minutes))
+        return outcome
+
+    assert take(0).status == "complete"
+    refused = take(1, **moved)
+    assert refused.status == "failed"
+    assert f"the brokers are of cluster {now}, and east was cluster {before} until now" in refused.message
+    assert f'set cluster_id = "{now}"' in refused.message
+    assert take(2, **moved, cluster_id=before).status == "failed"
+    assert take(3, **moved, cluster_id=now).status == "complete"
+    assert take(4, **moved).status == "complete"
+    ledger = Lake(spark, config(tmp_path, PREFIX, {"east": kafka.bootstrap_servers}).lake).read(SNAPSHOTS)
+    found = ledger.orderBy("snapshot_id").select("status", "cluster_id", F.size("errors") > 0).collect()
+    assert [tuple(row) for row in found] == [
+        ("complete", before, False),
+        ("failed", None, True),
+        ("failed", None, True),
+        ("complete", now, False),
+        ("complete", now, False),
+    ]
