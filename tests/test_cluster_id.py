@@ -1,4 +1,4 @@
-"""What bounds all tasks of a snapshot: one Kafka cluster, whatever answers at its addresses, and one time to read it."""
+"""What bounds all tasks of a snapshot: one Kafka cluster, whatever answers at its addresses, and one time."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

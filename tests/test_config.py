@@ -407,7 +407,7 @@ def test_what_the_example_shows_as_defaults_are_the_defaults(load: Load) -> None
         r"^# (?=(max_|\w+_timeout|retr|\w+_per_task|index_lookups)\w* = )", "", text, flags=re.MULTILINE
     )
     env = {"EAST_PASSWORD": "x", "WEST_BOOTSTRAP": "kafka.west.example.com:9093", "WEST_KEY_PASSWORD": "x"}
-    assert uncommented.count("# ") == text.count("# ") - 11
+    assert uncommented.count("# ") == text.count("# ") - 12
     assert load(uncommented, **env) == load(text, **env)
 
 
