@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
@@ -54,6 +55,8 @@ class PositionsConfig(Section):
             raise ValueError("must have either endpoints or paths")
         if any("," in place for place in (*self.endpoints, *self.paths)):
             raise ValueError("no endpoint and no path may contain a comma")
+        if any(re.match("[^/]*//[^/?#]*@", endpoint) for endpoint in self.endpoints):
+            raise ValueError("no endpoint may have a user or a password in its URL; set user and password")
         is_log = self.source == "kafka_request_log"
         wrong = _OF_ENDPOINTS if is_log else _OF_LOGS
         named = [name for name in wrong if getattr(self, name)]

@@ -11,6 +11,7 @@ from pathlib import Path
 from weakref import WeakSet
 
 import pyspark
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from pipeline import kafka, positions
@@ -19,6 +20,13 @@ from pipeline.shipping import zip_packages
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 """Holds what laglake needs of Spark and its log. spark-submit.sh passes the same on; absent in an installed package."""
+
+PRIVATE = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+}
+"""Of a session that is all on one machine: nobody else can reach it, nor kill its jobs by its web pages."""
 
 _registered: WeakSet[SparkSession] = WeakSet()
 """Sessions that have the data sources: Spark warns of each that is registered again."""
@@ -51,14 +59,25 @@ def classic_session(app_name: str, settings: Mapping[str, str]) -> SparkSession:
         return active
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app_name)
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # else spark-submit has set all this already
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
         defaults = read_defaults(CONF / "spark-defaults.conf")
         if has_delta(Path(pyspark.__file__).parent):
             defaults.pop("spark.jars.packages", None)
         settings = defaults | log_settings(CONF / "log4j2.properties") | dict(settings)
+        given = dict(settings)
+    else:  # spark-submit has set all this already
+        SparkContext._ensure_initialized()  # noqa: SLF001 - else SparkConf does not know what spark-submit was told
+        given = dict(SparkConf().getAll())
+    private = PRIVATE if is_local(given.get("spark.master", "local")) else {}
+    settings = {name: value for name, value in private.items() if name not in given} | dict(settings)
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def is_local(master: str) -> bool:
+    """Driver and executors are one process."""
+    return master == "local" or master.startswith("local[")
 
 
 def connect_session() -> SparkSession:

@@ -109,7 +109,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One local session with Delta and laglake's data sources for the whole run, as a job makes it."""
     settings = SHORT_LIVED | {
         "spark.master": "local[2]",
-        "spark.ui.enabled": "false",
         "spark.sql.ui.retainedExecutions": "10",
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
     }

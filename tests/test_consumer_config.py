@@ -47,6 +47,10 @@ def test_a_request_log_is_read_on_by_snapshot(load: Load) -> None:
         ('source = "kafka_client_metrics"', "clusters.east.positions[0]: must have either endpoints or paths"),
         ('source = "jmx"\npaths = ["/a"]', "clusters.east.positions[0].source: must be 'kafka_client_metrics',"),
         ('source = "librdkafka_statistics"\npaths = ["/a,b"]', "no endpoint and no path may contain a comma"),
+        (
+            'source = "kafka_client_metrics"\nendpoints = ["http://me:secret@app:9404/metrics"]',
+            "no endpoint may have a user or a password in its URL; set user and password",
+        ),
         ('source = "kafka_request_log"\npaths = ["/a"]', "kafka_request_log needs state"),
         ('source = "kafka_request_log"\npaths = ["/a"]\nstate = "/s"\nuser = "u"', "kafka_request_log has no user"),
         ('source = "kafka_client_metrics"\npaths = ["/a"]\nstate = "/s"', "kafka_client_metrics has no state"),

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 from kafka.net.manager import KafkaConnectionManager
+from pyspark.sql import SparkSession
 
-from pipeline.session import read_defaults
+from pipeline.session import is_local, read_defaults
 
 DEFAULTS = read_defaults(Path(__file__).resolve().parents[1] / "conf" / "spark-defaults.conf")
 SECRET = "hunter2"
@@ -24,6 +25,8 @@ SECRET = "hunter2"
         pytest.param("OPTIONS (`ssl_password` = 'hunter2', other = 'vis')", id="SQL with quoted names"),
         pytest.param("{'proxy_url': 'http://u:hunter2@proxy', 'other': 'vis'}", id="a mapping of Python"),
         pytest.param("ACCESS.KEY = hunter2", id="capitals"),
+        pytest.param("[path=s3://key:hunter2@bucket/vis]", id="a URL"),
+        pytest.param("endpoints -> http://user:p@ss@hunter2@app:1/vis,http://:hunter2@b", id="URLs with at signs"),
     ],
 )
 def test_a_secret_in_text_is_hidden_and_the_rest_is_not(text: str) -> None:
@@ -32,13 +35,32 @@ def test_a_secret_in_text_is_hidden_and_the_rest_is_not(text: str) -> None:
     assert ("vis" in hidden) == ("vis" in text)
 
 
+def test_nobody_else_can_reach_a_session_on_one_machine(spark: SparkSession) -> None:
+    assert spark.conf.get("spark.driver.host") == "127.0.0.1"
+    assert spark.sparkContext.uiWebUrl is None
+
+
+@pytest.mark.parametrize(("master", "expected"), [("local", True), ("local[*]", True), ("local-cluster[2,1,1]", False)])
+def test_which_sessions_are_on_one_machine(master: str, expected: bool) -> None:
+    assert is_local(master) is expected
+
+
 def test_a_connector_that_is_asked_for_is_not_left_out() -> None:
     excluded = DEFAULTS["spark.jars.excludes"].split(",")
     assert not any(fnmatch("org.apache.hadoop:hadoop-aws", pattern) for pattern in excluded)
     assert any(fnmatch("org.apache.hadoop:hadoop-client-api", pattern) for pattern in excluded)
 
 
-@pytest.mark.parametrize("text", ["Password authentication failed for kafka", "tokens are counted", "no secrets here"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Password authentication failed for kafka",
+        "tokens are counted",
+        "no secrets here",
+        "abfss://lake@account.dfs.core.windows.net/a:b@c",
+        "s3://bucket/a:b@c hdfs://host:8020/x",
+    ],
+)
 def test_ordinary_words_stay(text: str) -> None:
     hidden = re.sub(DEFAULTS["spark.redaction.string.regex"], "***", text)
     assert hidden == text
@@ -47,6 +69,7 @@ def test_ordinary_words_stay(text: str) -> None:
 def test_long_text_is_searched_in_no_time() -> None:
     pattern = re.compile(DEFAULTS["spark.redaction.string.regex"])
     assert pattern.search("password" * 20_000) is None
+    assert pattern.search("://a:" * 100_000) is None
     assert pattern.sub("***", f'password="{"x" * 1_000_000}"') == "***"
 
 
