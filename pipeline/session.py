@@ -11,7 +11,6 @@ from pathlib import Path
 from weakref import WeakSet
 
 import pyspark
-from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from pipeline import kafka, positions
@@ -66,6 +65,8 @@ def classic_session(app_name: str, settings: Mapping[str, str]) -> SparkSession:
         settings = defaults | log_settings(CONF / "log4j2.properties") | dict(settings)
         given = dict(settings)
     else:  # spark-submit has set all this already
+        from pyspark import SparkConf, SparkContext  # pyspark-client, which has Connect alone, comes without
+
         SparkContext._ensure_initialized()  # noqa: SLF001 - else SparkConf does not know what spark-submit was told
         given = dict(SparkConf().getAll())
     private = PRIVATE if is_local(given.get("spark.master", "local")) else {}
