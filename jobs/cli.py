@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # 1973 in milliseconds; what is smaller was meant as seconds.
 _SMALLEST_MS = 100_000_000_000
+_DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 
 CONFIG_VARIABLE = "LAGLAKE_CONFIG"
 DEFAULT_CONFIG = "conf/local.toml"
@@ -117,7 +118,7 @@ def parser(
         metavar="INSTANT",
         help="when the snapshot was due: ISO 8601 with Z or an offset, or epoch milliseconds (default: now). "
         "It is floored to the schedule; the same instant again adds nothing. Jobs that take no snapshot work "
-        "on all that are there, whatever the instant",
+        "on all that are there, whatever the instant; a report is as of then",
     )
     result.add_argument(
         "--lake",
@@ -180,10 +181,18 @@ def _add_selection(command: argparse.ArgumentParser) -> None:
         help="html: the page (the default); json: all that is on it; csv: every partition at the newest snapshot",
     )
     command.add_argument(
-        "--from", dest="since", type=instant, metavar="INSTANT", help="no snapshot before this one (default: the first)"
+        "--from",
+        dest="since",
+        type=begin,
+        metavar="INSTANT",
+        help="no snapshot before this instant, or before this day of UTC (default: the first)",
     )
     command.add_argument(
-        "--to", dest="until", type=instant, metavar="INSTANT", help="no snapshot after this one (default: the newest)"
+        "--to",
+        dest="until",
+        type=end,
+        metavar="INSTANT",
+        help="no snapshot after this instant, or after this day of UTC (default: --at, else the newest)",
     )
     names = "as Java reads it, found anywhere in the name (default: all)"
     command.add_argument("--group", type=regex, metavar="REGEX", help=f"only groups with this, {names}")
@@ -217,8 +226,19 @@ def instant(text: str) -> datetime:
             "not an instant; write 2026-01-31T12:05:00Z, 2026-01-31T13:05:00+01:00 or 1769861100000"
         ) from None
     if parsed.tzinfo is None:
-        raise argparse.ArgumentTypeError(f"has no offset, so it could be any zone's; for UTC write {text}Z")
+        utc = f"{text}T00:00:00Z" if _DAY.fullmatch(text) else f"{text}Z"
+        raise argparse.ArgumentTypeError(f"has no offset, so it could be any zone's; for UTC write {utc}")
     return parsed.astimezone(UTC)
+
+
+def begin(text: str) -> datetime:
+    """An `instant`, or the first of a day of UTC."""
+    return instant(f"{text}T00:00:00Z" if _DAY.fullmatch(text) else text)
+
+
+def end(text: str) -> datetime:
+    """An `instant`, or the last of a day of UTC."""
+    return instant(f"{text}T23:59:59.999Z" if _DAY.fullmatch(text) else text)
 
 
 def duration(text: str) -> int:
@@ -406,10 +426,11 @@ def _output(arguments: argparse.Namespace) -> Path:
 def _selection(arguments: argparse.Namespace, clusters: tuple[str, ...]) -> Selection:
     if "since" not in arguments:
         return Selection(clusters)
-    from_ms, to_ms = (None if at is None else round(at.timestamp() * 1000) for at in (arguments.since, arguments.until))
+    until = arguments.until or arguments.at
+    from_ms, to_ms = (None if at is None else round(at.timestamp() * 1000) for at in (arguments.since, until))
     if from_ms is not None and to_ms is not None and from_ms > to_ms:
-        since, until = (f"{at:%Y-%m-%dT%H:%M:%SZ}" for at in (arguments.since, arguments.until))
-        raise ConfigError(f"--from {since} is after --to {until}")
+        begins, ends = (f"{at:%Y-%m-%dT%H:%M:%SZ}" for at in (arguments.since, until))
+        raise ConfigError(f"--from {begins} is after --to {ends}")
     return Selection(clusters or None, from_ms, to_ms, arguments.group, arguments.topic)
 
 

@@ -73,7 +73,7 @@ def test_an_instant_is_read_as_utc(text: str, expected: datetime) -> None:
     ("text", "why"),
     [
         pytest.param("2026-01-31T12:00:00", "for UTC write 2026-01-31T12:00:00Z", id="naive"),
-        pytest.param("2026-01-31", "has no offset", id="only a day"),
+        pytest.param("2026-01-31", "for UTC write 2026-01-31T00:00:00Z", id="only a day"),
         pytest.param("1769860800", "looks like seconds", id="epoch seconds"),
         pytest.param("99999999999", "looks like seconds", id="just too small a number"),
         pytest.param("9" * 20, "not an instant", id="beyond the calendar"),
@@ -84,6 +84,15 @@ def test_an_instant_is_read_as_utc(text: str, expected: datetime) -> None:
 def test_what_could_be_another_instant_is_refused(text: str, why: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match=why):
         cli.instant(text)
+
+
+def test_a_day_is_the_whole_of_it() -> None:
+    day = cli.begin("2026-01-31"), cli.end("2026-01-31")
+    assert day == (NOON.replace(hour=0), NOON.replace(hour=23, minute=59, second=59, microsecond=999_000))
+    assert cli.begin("2026-01-31T12:00:00Z") == cli.end("1769860800000") == NOON
+    for text in ("2026-02-30", "2026-1-1"):
+        with pytest.raises(argparse.ArgumentTypeError, match="not an instant"):
+            cli.begin(text)
 
 
 @pytest.mark.parametrize(
@@ -178,8 +187,10 @@ def test_the_report_is_of_a_time_and_of_clusters_that_only_the_lake_has(
         assert cli.run(command, line, step) == 0
         assert cli.run(command, [*line, "--cluster", "recorded", "--topic", "a|b"], step) == 0
         assert cli.run(command, [*line, "--from", "1769860800002"], step) == 2
+        assert cli.run(command, [*line[:2], "--at", "1769860800001"], step) == 0
     times = (1_769_860_800_000, 1_769_860_800_001)
-    assert found == [Selection(None, *times, "^pay"), Selection(("recorded",), *times, "^pay", "a|b")]
+    as_of = Selection(None, None, times[1])
+    assert found == [Selection(None, *times, "^pay"), Selection(("recorded",), *times, "^pay", "a|b"), as_of]
     assert capsys.readouterr().err == "--from 2026-01-31T12:00:00Z is after --to 2026-01-31T12:00:00Z\n"
     with pytest.raises(SystemExit):
         cli.run(command, ["--group", "("])
