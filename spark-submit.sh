@@ -3,8 +3,8 @@
 #
 #   ./spark-submit.sh [OPTIONS OF SPARK-SUBMIT --] JOB [OPTIONS OF THE JOB]
 #
-# JOB is snapshot, lag, report, run (all three in one Spark session) or replay (of a recording);
-# `./spark-submit.sh JOB --help` says more.
+# JOB is snapshot, lag, report, run (all three in one Spark session), replay (of a recording), or doctor (checks clusters
+# and lake, without Spark); `./spark-submit.sh JOB --help` says more.
 # Spark is that of SPARK_HOME, else that of the virtual environment, which is made first where there is none.
 set -euo pipefail
 
@@ -35,8 +35,8 @@ if [[ $name == -h || $name == --help ]]; then
   usage
   exit 0
 fi
-[[ $name =~ ^(snapshot|lag|report|run|replay)$ ]] ||
-  fail 2 "the job must be snapshot, lag, report, run or replay; options of spark-submit go before --"
+[[ $name =~ ^(snapshot|lag|report|run|replay|doctor)$ ]] ||
+  fail 2 "the job must be snapshot, lag, report, run, replay or doctor; options of spark-submit go before --"
 script=$root/jobs/$name.py
 set -- "${job[@]:1}"
 
@@ -66,10 +66,16 @@ fi
 
 # What is wrong with the arguments or the config is said now, in a second; --help and --check end here.
 export LAGLAKE_CONFIG=${LAGLAKE_CONFIG:-$root/conf/local.toml}
-PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH} "$python" "$script" --check "$@"
-for argument; do
-  [[ ! $argument =~ ^(-h|--help|--check)$ ]] || exit 0
+without_spark() {
+  PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH} "$python" "$script" "$@"
+}
+for argument in "doctor=$name" "$@"; do
+  if [[ $argument =~ ^(-h|--help|--check|doctor=doctor)$ ]]; then
+    without_spark "$@"
+    exit
+  fi
 done
+without_spark --check "$@" >/dev/null
 
 "$root/scripts/check-java.sh"
 package=$root/build/laglake.zip

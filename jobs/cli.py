@@ -84,6 +84,30 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}\n")
 
 
+def plain_parser(job: str, description: str | None, epilog: str) -> argparse.ArgumentParser:
+    """A command line with the options that every job has: the config, and the place of the lake."""
+    result = _Parser(
+        prog=f"laglake {job}",
+        description=description,
+        epilog=epilog.format(job=job),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    result.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        default=Path(os.environ.get(CONFIG_VARIABLE, DEFAULT_CONFIG)),
+        help=f"settings, TOML (default: ${CONFIG_VARIABLE}, else {DEFAULT_CONFIG})",
+    )
+    result.add_argument(
+        "--lake",
+        metavar="PLACE",
+        help="where the tables are, instead of the config's: a path, a URI, or CATALOG.SCHEMA",
+    )
+    return result
+
+
 def parser(
     job: str,
     description: str | None,
@@ -98,20 +122,7 @@ def parser(
     With `output` it also takes the path of the report, with `recording` a folder, with `selection` what of the lake is
     meant: any cluster that it has, and a time, groups and topics. With `repeated` it may be asked to go on.
     """
-    result = _Parser(
-        prog=f"laglake {job}",
-        description=description,
-        epilog=_EXAMPLES.format(job=job),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    result.add_argument(
-        "--config",
-        type=Path,
-        metavar="FILE",
-        default=Path(os.environ.get(CONFIG_VARIABLE, DEFAULT_CONFIG)),
-        help=f"settings, TOML (default: ${CONFIG_VARIABLE}, else {DEFAULT_CONFIG})",
-    )
+    result = plain_parser(job, description, _EXAMPLES)
     result.add_argument(
         "--at",
         type=instant,
@@ -119,11 +130,6 @@ def parser(
         help="when the snapshot was due: ISO 8601 with Z or an offset, or epoch milliseconds (default: now). "
         "It is floored to the schedule; the same instant again adds nothing. Jobs that take no snapshot work "
         "on all that are there, whatever the instant; a report is as of then",
-    )
-    result.add_argument(
-        "--lake",
-        metavar="PLACE",
-        help="where the tables are, instead of the config's: a path, a URI, or CATALOG.SCHEMA",
     )
     if recording:
         result.add_argument(
@@ -301,14 +307,20 @@ def run(command: argparse.ArgumentParser, argv: Sequence[str] | None, *steps: St
             is_repeated=getattr(arguments, "every", None) is not None,
         )
         if arguments.check:
+            print(f"{arguments.config}: arguments and config are right; `doctor` also asks the clusters and the lake")
             return 0
         log_to_stderr(logging.DEBUG if arguments.verbose else logging.INFO)
         if load:
             Thread(target=import_module, args=(load,), daemon=True).start()
         return _in_session(command.prog, job, steps)
     except LaglakeError as error:
-        print("\n".join(visible(line) for line in str(error).split("\n")), file=sys.stderr)
-        return error.exit_status
+        return refused(error)
+
+
+def refused(error: LaglakeError) -> int:
+    """Say on stderr why the job ends; the exit status."""
+    print("\n".join(visible(line) for line in str(error).split("\n")), file=sys.stderr)
+    return error.exit_status
 
 
 def _in_session(name: str, job: Job, steps: Sequence[Step]) -> int:

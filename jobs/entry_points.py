@@ -14,4 +14,4 @@ def _command(job: str) -> Callable[[], None]:
     return command
 
 
-lag, replay, report, run, snapshot = map(_command, ("lag", "replay", "report", "run", "snapshot"))
+doctor, lag, replay, report, run, snapshot = map(_command, ("doctor", "lag", "replay", "report", "run", "snapshot"))

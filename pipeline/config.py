@@ -6,13 +6,15 @@ may match anywhere in a name (`re.search`).
 
 import re
 from collections.abc import Mapping
+from functools import reduce
+from operator import getitem
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field, ValidationError, model_validator
 
 from pipeline.client_config import ClientConfig
-from pipeline.config_file import Int, Section, problems_of, read_toml
+from pipeline.config_file import Int, Key, Problem, Section, merged, problems_of, read_toml
 from pipeline.config_values import (
     ClusterName,
     Count,
@@ -148,12 +150,16 @@ class ClusterConfig(Section):
 
 
 class Config(Section):
-    """A whole file."""
+    """A whole file, or one with the files that it includes."""
 
     lake: LakeConfig
     """Where the tables are; `--lake` on the command line goes before it."""
     snapshot: SnapshotConfig = SnapshotConfig()
     """When snapshots are due."""
+    include: Annotated[str, NotEmpty] | None = None
+    """A folder, seen from this file: each `*.toml` in it may have tables `[clusters.X]` and `[clients."ID"]`."""
+    defaults: dict[str, Any] = Field(default_factory=dict)
+    """What each cluster has where its own table says nothing: the keys of `[clusters.X]`. A list is not merged."""
     clusters: dict[ClusterName, ClusterConfig] = Field(min_length=1)
     """The clusters, each a table `[clusters.X]`."""
     clients: dict[str, ConsumerSettings] = Field(default_factory=dict)
@@ -169,12 +175,14 @@ def lake_at(place: str) -> LakeConfig:
     try:
         return LakeConfig.model_validate({"catalog": named[1], "schema": named[2]} if named else {"root": place})
     except ValidationError as error:
-        reason = problems_of(error, LakeConfig)[0].partition(": ")[2]
+        reason = problems_of(error, LakeConfig)[0].what
     raise ConfigError(f"the place of a lake {reason}")
 
 
 def load_config(path: Path, env: Mapping[str, str], lake: str | None = None) -> Config:
-    """The checked settings of a TOML file, with `${env:NAME}` taken from `env`; `lake` stands for its table `[lake]`.
+    """The checked settings of a TOML file and of those that it includes, with `${env:NAME}` taken from `env`.
+
+    `lake` stands for its table `[lake]`.
 
     Raises:
         ConfigError: one line `FILE: key.path: what is wrong` for each problem; no line shows a value.
@@ -182,9 +190,66 @@ def load_config(path: Path, env: Mapping[str, str], lake: str | None = None) -> 
     tables = read_toml(path, env)
     if lake is not None:
         tables["lake"] = lake_at(lake)
+    files = _include(path, tables, env)
+    defaults, clusters = tables.get("defaults", {}), tables.get("clusters")
+    whole = tables
+    if isinstance(defaults, dict) and isinstance(clusters, dict):
+        each = {name: merged(defaults, own) if isinstance(own, dict) else own for name, own in clusters.items()}
+        whole = tables | {"clusters": each}
     try:
-        return Config.model_validate(tables)
+        return Config.model_validate(whole)
     except ValidationError as error:
-        lines = problems_of(error, Config)
+        problems = problems_of(error, Config)
     # Outside of the handler: the error pydantic raised holds the values.
-    raise ConfigError("\n".join(f"{path}: {line}" for line in lines))
+    lines = [f"{files.get(at[:2], path)}: {Problem(at, what)}" for at, what in _once(problems, tables)]
+    raise ConfigError("\n".join(lines))
+
+
+INCLUDED = ("clusters", "clients")
+"""The tables that an included file may have."""
+
+
+def _include(path: Path, tables: dict[str, Any], env: Mapping[str, str]) -> dict[Key, Path]:
+    """Add what the included files have to `tables`; which file each cluster and client is from."""
+    folder = tables.get("include")
+    if not folder or not isinstance(folder, str):
+        return {}
+    here = path.parent / folder
+    try:
+        files = sorted(file for file in here.iterdir() if file.suffix == ".toml" and not file.name.startswith("."))
+    except OSError as error:
+        raise ConfigError(f"{path}: include: {here}: cannot be read: {error.strerror}") from None
+    origins: dict[Key, Path] = {}
+    for file in files:
+        for table, entries in read_toml(file, env).items():
+            if table not in INCLUDED or not isinstance(entries, dict):
+                raise ConfigError(f"{file}: {table}: an included file has only [clusters.X] and [clients.X]")
+            known = tables.setdefault(table, {})
+            for name, entry in entries.items() if isinstance(known, dict) else ():
+                if name in known:
+                    other = origins.get((table, name), path)
+                    raise ConfigError(f"{file}: {Problem((table, name), f'is in {other} already')}")
+                known[name], origins[table, name] = entry, file
+    return origins
+
+
+def _once(problems: list[Problem], tables: Mapping[str, Any]) -> list[Problem]:
+    """The same problems, but those of `defaults` once and there rather than in each cluster."""
+
+    def located(problem: Problem) -> Problem:
+        if _has(tables, problem.at) or not _has(tables, ("defaults", *problem.at[2:])):
+            return problem
+        return Problem(("defaults", *problem.at[2:]), problem.what)
+
+    is_of_cluster = [len(problem.at) > 2 and problem.at[0] == "clusters" for problem in problems]
+    found = [located(p) if may_move else p for p, may_move in zip(problems, is_of_cluster, strict=True)]
+    return list(dict.fromkeys(found))
+
+
+def _has(tables: Any, at: Key) -> bool:
+    """Whether a value is given there."""
+    try:
+        reduce(getitem, at, tables)
+    except (KeyError, IndexError, TypeError):
+        return False
+    return True

@@ -9,7 +9,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, NamedTuple, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
@@ -72,11 +72,32 @@ def read_toml(path: Path, env: Mapping[str, str]) -> dict[str, Any]:
     return filled
 
 
-def problems_of(error: ValidationError, model: type[BaseModel]) -> list[str]:
-    """What `model` found wrong: one `key.path: what is wrong` for each problem."""
+def merged(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """The table `own`, with what only `defaults` has; tables that both have are merged likewise."""
+    both = {
+        name: merged(defaults[name], value) for name, value in own.items() if _are_tables(defaults.get(name), value)
+    }
+    return {**defaults, **own, **both}
+
+
+def _are_tables(*values: Any) -> bool:
+    return all(isinstance(value, dict) for value in values)
+
+
+class Problem(NamedTuple):
+    """What is wrong with a value, and at which key: the names of the tables and numbers in lists that lead to it."""
+
+    at: Key
+    what: str
+
+    def __str__(self) -> str:
+        return f"{_dotted(self.at)}: {self.what}"
+
+
+def problems_of(error: ValidationError, model: type[BaseModel]) -> list[Problem]:
+    """What `model` found wrong."""
     return [
-        f"{_dotted(found['loc'])}: {_in_words(found, model)}"
-        for found in error.errors(include_url=False, include_input=False)
+        Problem(found["loc"], _in_words(found, model)) for found in error.errors(include_url=False, include_input=False)
     ]
 
 

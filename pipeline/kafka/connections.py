@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
+from importlib.util import find_spec
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -30,6 +31,8 @@ from pipeline.kafka.probe import first_answering
 Call = tuple[int | None, Any]
 """A broker id (None = any broker) and the request for it."""
 
+_PACKAGES = {"AWS_MSK_IAM": "botocore", "GSSAPI": "gssapi"}
+"""What kafka-python needs for a mechanism and does not bring along."""
 _REFUSALS = (
     kafka_errors.IllegalSaslStateError,
     kafka_errors.KafkaConnectionError,
@@ -334,6 +337,9 @@ def address(host: str, port: int) -> str:
 
 def _reason(error: Exception, options: SourceOptions) -> str:
     """Why a Kafka listener cannot be used, in words. Not the error's own: they may hold a URL with a password."""
+    mechanism = options.client.get("sasl_mechanism")
+    if mechanism in _PACKAGES and not find_spec(_PACKAGES[mechanism]):
+        return f"cannot be used: {mechanism} needs the Python package {_PACKAGES[mechanism]}, also on executors"
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
         return "shows a TLS certificate that is not trusted: check ssl_cafile, and that it names this host"
     if isinstance(error, _REFUSALS):
@@ -345,4 +351,6 @@ def _reason(error: Exception, options: SourceOptions) -> str:
         return "closes the connection: check security_protocol"
     if isinstance(error, FileNotFoundError):
         return "cannot be used: a file that an ssl_ option names does not exist"
+    if mechanism == "AWS_MSK_IAM":
+        return "cannot be used: check that AWS credentials and a region can be found, also on executors"
     return f"answers, but cannot be used: {type(error).__name__}"

@@ -1,0 +1,59 @@
+"""Check that a run would succeed: the clusters answer and allow what a snapshot asks, and the lake can be written.
+
+For each right that is missing it prints the line of `kafka-acls.sh` that gives it. Spark is not started. It is this
+machine that asks: executors elsewhere need the same names, routes, files and packages.
+"""
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+
+from jobs import cli
+from pipeline.config import load_config
+from pipeline.doctor import Check, check_cluster, check_lake
+from pipeline.errors import LaglakeError
+from pipeline.names import visible
+
+_EPILOG = """\
+examples:
+  ./spark-submit.sh {job} --config conf/production.toml
+  ./spark-submit.sh {job} --config conf/production.toml --cluster east
+
+exit status: 0 nothing is wrong; 1 something is; 2 wrong arguments or config
+"""
+_MARKS = {True: "ok", False: "WRONG", None: "?"}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the checks; the exit status."""
+    command = cli.plain_parser("doctor", __doc__, _EPILOG)
+    command.add_argument(
+        "--cluster", action="append", metavar="NAME", help="only this cluster; may be repeated (default: all)"
+    )
+    arguments = command.parse_args(argv)
+    try:
+        config = load_config(arguments.config, os.environ, arguments.lake)
+        clusters = cli.choose_clusters(config, arguments.cluster or (), arguments.config)
+    except LaglakeError as error:
+        return cli.refused(error)
+    wrong = _show("lake", [check_lake(config.lake)])
+    for name in clusters:
+        wrong += _show(name, check_cluster(config.clusters[name]))
+    sys.stdout.write(f"{wrong or 'nothing'} {'is' if wrong < 2 else 'are'} wrong\n")
+    return int(wrong > 0)
+
+
+def _show(subject: str, checks: Iterable[Check]) -> int:
+    """Print each check as soon as it is made; how many were wrong."""
+    wrong = 0
+    for check in checks:
+        sys.stdout.write(f"{_MARKS[check.is_right]:5} {subject}: {visible(check.what)}\n")
+        if check.todo:
+            sys.stdout.write(f"      {visible(check.todo)}\n")
+        sys.stdout.flush()
+        wrong += check.is_right is False
+    return wrong
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,163 @@
+"""Many clusters: what they share stands once, and each may have a file of its own."""
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.config import Config, load_config
+from pipeline.errors import ConfigError
+from pipeline.kafka.options import SourceOptions
+
+ROOT = Path(__file__).resolve().parents[1]
+LAKE = '[lake]\nroot = "/lake"\n'
+EAST = '[clusters.east]\nbootstrap_servers = ["e:9092"]\n'
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """A folder with `laglake.toml`, which includes `clusters/`."""
+    (tmp_path / "clusters").mkdir()
+    (tmp_path / "laglake.toml").write_text(f'include = "clusters"\n{LAKE}')
+    return tmp_path
+
+
+def load(folder: Path, **env: str) -> Config:
+    return load_config(folder / "laglake.toml", env)
+
+
+def refused(folder: Path, **env: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load(folder, **env)
+    return str(caught.value).replace(f"{folder}/", "").split("\n")
+
+
+def test_a_cluster_has_the_defaults_where_its_own_table_says_nothing(files: Path) -> None:
+    (files / "laglake.toml").write_text(
+        f"""{LAKE}
+        [defaults]
+        index_lookups = 5
+        groups = {{ allow = ["^app"], deny = ["^console-"] }}
+        [defaults.limits]
+        connect_timeout = "1s"
+        request_timeout = "2s"
+        [defaults.client]
+        security_protocol = "SASL_SSL"
+        sasl_mechanism = "PLAIN"
+        sasl_plain_username = "laglake"
+        sasl_plain_password = "${{env:SECRET}}"
+        {EAST}
+        [clusters.west]
+        bootstrap_servers = ["w:9092"]
+        index_lookups = 0
+        groups = {{ deny = [] }}
+        limits = {{ request_timeout = "9s" }}
+        client = {{ sasl_plain_username = "other" }}
+        """
+    )
+    config = load(files, SECRET="s3cret")
+    east, west = config.clusters["east"], config.clusters["west"]
+    assert (east.index_lookups, west.index_lookups) == (5, 0)
+    assert (east.groups.allow, east.groups.deny) == (("^app",), ("^console-",))
+    assert (west.groups.allow, west.groups.deny) == (("^app",), ())
+    assert (east.limits.connect_timeout_ms, east.limits.request_timeout_ms) == (1000, 2000)
+    assert (west.limits.connect_timeout_ms, west.limits.request_timeout_ms) == (1000, 9000)
+    assert east.client.options()["sasl_plain_username"] == "laglake"
+    assert west.client.options() == east.client.options() | {"sasl_plain_username": "other"}
+    assert west.client.options()["sasl_plain_password"] == "s3cret"
+
+
+def test_clusters_and_clients_come_from_the_files_of_a_folder_by_name(files: Path) -> None:
+    with (files / "laglake.toml").open("a") as file:
+        file.write("[defaults]\nindex_lookups = 7\n[clusters.own]\nbootstrap_servers = ['o:1']\n")
+    (files / "clusters" / "b.toml").write_text(EAST)
+    (files / "clusters" / "a.toml").write_text(
+        '[clusters.west]\nbootstrap_servers = ["${env:WEST}:9092"]\n[clients."app"]\n"fetch.max.bytes" = 1000\n'
+    )
+    (files / "clusters" / ".b.toml.swp.toml").write_text("no TOML at all")
+    (files / "clusters" / "README.md").write_text("no TOML at all")
+    config = load(files, WEST="w")
+    assert list(config.clusters) == ["own", "west", "east"]
+    assert {name: cluster.bootstrap_servers for name, cluster in config.clusters.items()} == {
+        "own": ("o:1",),
+        "west": ("w:9092",),
+        "east": ("e:9092",),
+    }
+    assert {cluster.index_lookups for cluster in config.clusters.values()} == {7}
+    assert list(config.clients) == ["app"]
+
+
+def test_what_is_wrong_is_said_of_the_file_and_key_where_it_stands_once(files: Path) -> None:
+    with (files / "laglake.toml").open("a") as file:
+        file.write(
+            '[defaults]\nindex_lookups = -1\n[defaults.limits]\nconect_timeout = "1s"\n'
+            '[clusters.own]\nbootstrap_servers = ["o:1"]\nindex_lookup = 3\n'
+        )
+    (files / "clusters" / "east.toml").write_text(EAST + 'log_dirs = "x"\n[clusters.east.limits]\nretries = "no"\n')
+    (files / "clusters" / "west.toml").write_text('[clusters.west]\nindex_lookups = -2\n[clients."x"]\nwrong = 1\n')
+    assert sorted(refused(files)) == [
+        "clusters/east.toml: clusters.east.limits.retries: must be a whole number",
+        "clusters/east.toml: clusters.east.log_dirs: must be a list",
+        "clusters/west.toml: clients.x.wrong: unknown key",
+        "clusters/west.toml: clusters.west.bootstrap_servers: is required",
+        "clusters/west.toml: clusters.west.index_lookups: must be 0 or more",
+        "laglake.toml: clusters.own.index_lookup: unknown key; did you mean index_lookups?",
+        "laglake.toml: defaults.index_lookups: must be 0 or more",
+        "laglake.toml: defaults.limits.conect_timeout: unknown key; did you mean connect_timeout?",
+    ]
+
+
+def test_two_files_cannot_have_the_same_cluster(files: Path) -> None:
+    (files / "clusters" / "a.toml").write_text(EAST)
+    (files / "clusters" / "b.toml").write_text(EAST)
+    assert refused(files) == ["clusters/b.toml: clusters.east: is in clusters/a.toml already"]
+    with (files / "laglake.toml").open("a") as file:
+        file.write(EAST)
+    assert refused(files) == ["clusters/a.toml: clusters.east: is in laglake.toml already"]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("[lake]\nroot = '/b'\n", "lake: an included file has only [clusters.X] and [clients.X]"),
+        ("clusters = 5\n", "clusters: an included file has only [clusters.X] and [clients.X]"),
+        ("[clusters.x", "is not TOML: "),
+        ('[clusters.x]\nbootstrap_servers = ["${env:NO}"]\n', "clusters.x.bootstrap_servers[0]: the environment "),
+    ],
+)
+def test_an_included_file_that_is_wrong_is_named(files: Path, text: str, why: str) -> None:
+    (files / "clusters" / "a.toml").write_text(text)
+    (line,) = refused(files)
+    assert line.startswith(f"clusters/a.toml: {why}")
+
+
+def test_a_folder_that_is_not_there_is_named(files: Path) -> None:
+    (files / "clusters").rmdir()
+    assert refused(files) == ["laglake.toml: include: clusters: cannot be read: No such file or directory"]
+
+
+@pytest.mark.parametrize("value", ["5", '""', "['a']"])
+def test_include_must_be_the_name_of_a_folder(files: Path, value: str) -> None:
+    (files / "laglake.toml").write_text(f"include = {value}\n{LAKE}{EAST}")
+    (line,) = refused(files)
+    assert line.startswith("laglake.toml: include: must ")
+
+
+@pytest.mark.parametrize("value", ["5", "[1]"])
+def test_defaults_must_be_a_table(files: Path, value: str) -> None:
+    (files / "laglake.toml").write_text(f"defaults = {value}\n{LAKE}{EAST}")
+    assert refused(files) == ["laglake.toml: defaults: must be a table"]
+
+
+def test_the_examples_of_usual_clusters_are_right(files: Path) -> None:
+    (files / "laglake.toml").write_text(f'include = "{ROOT}/conf/clusters"\n{LAKE}')
+    env = {"CONFLUENT_API_KEY": "key", "CONFLUENT_API_SECRET": "s", "CLIENT_KEY_PASSWORD": "p"}
+    clusters = load(files, **env).clusters
+    assert {name: (c.client.options()["security_protocol"]) for name, c in clusters.items()} == {
+        "confluent-cloud": "SASL_SSL",
+        "kerberos": "SASL_SSL",
+        "msk": "SASL_SSL",
+        "mutual-tls": "SSL",
+    }
+    for cluster in clusters.values():
+        options = SourceOptions.parse(cluster.source_options())
+        assert options.client["security_protocol"] == cluster.client.options()["security_protocol"]

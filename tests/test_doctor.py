@@ -1,0 +1,155 @@
+"""What `doctor` says of clusters that answer, refuse or are not there, and of lakes that can be written or not."""
+
+import json
+import re
+import shlex
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from kafka import KafkaAdminClient
+from kafka.admin import ACLOperation, ResourceType
+
+from jobs import doctor
+from pipeline.config import LakeConfig
+from pipeline.doctor import check_lake
+from pipeline.local.broker import EmbeddedKafka
+from pipeline.local.topics import create_topics
+from tests.helpers.kafka import commit, delete_groups, denied, login
+
+Run = Callable[..., tuple[int, list[str]]]
+
+
+@pytest.fixture
+def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    """The exit status and the lines of a doctor that looks at one cluster."""
+
+    def run(servers: str, more: str = "", **client: str) -> tuple[int, list[str]]:
+        settings = "".join(f"{name} = {json.dumps(value)}\n" for name, value in client.items())
+        (tmp_path / "c.toml").write_text(
+            f'[lake]\nroot = "{tmp_path}/lake"\n[clusters.east]\nbootstrap_servers = ["{servers}"]\n{more}\n'
+            f"[clusters.east.limits]\nconnect_timeout = '3s'\n[clusters.east.client]\n{settings}"
+        )
+        status = doctor.main(["--config", str(tmp_path / "c.toml")])
+        return status, capsys.readouterr().out.splitlines()
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def group(kafka: EmbeddedKafka) -> Iterator[str]:
+    with KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers) as admin:
+        create_topics(admin, {"doctored": 1})
+        commit(admin, "doctored-group", {("doctored", 0): 0})
+        yield "doctored-group"
+        delete_groups(admin, "doctored-")
+
+
+ONLY_OURS = 'topics = { allow = ["^doctored$"] }\ngroups = { allow = ["^doctored-group$"] }'
+
+
+@pytest.mark.kafka
+def test_a_cluster_that_allows_all_is_right(kafka: EmbeddedKafka, group: str, run: Run) -> None:
+    status, lines = run(kafka.sasl_bootstrap_servers, ONLY_OURS, **login(kafka))
+    assert status == 0
+    assert lines[-1] == "nothing is wrong"
+    assert {line.split()[0] for line in lines[:-1]} == {"ok"}
+    assert re.fullmatch(r"ok    east: connected to cluster [\w-]{22}, which has 1 broker", lines[1])
+    assert any("1 topic that the config selects can be seen" in line for line in lines)
+    assert any("1 group that the config selects can be seen" in line for line in lines)
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize(
+    ("kind", "name", "operation", "what", "given"),
+    [
+        (ResourceType.CLUSTER, "kafka-cluster", ACLOperation.DESCRIBE, "on the cluster", "Describe --cluster"),
+        (ResourceType.TOPIC, "doctored", ACLOperation.DESCRIBE_CONFIGS, "of 1 topic, such as doctored", "Configs --to"),
+        (ResourceType.GROUP, "doctored-group", ACLOperation.DESCRIBE, "of 1 group, such as doc", "Describe --group"),
+    ],
+)
+def test_a_right_that_is_missing_is_named_with_what_gives_it(
+    kafka: EmbeddedKafka,
+    group: str,
+    run: Run,
+    kind: ResourceType,
+    name: str,
+    operation: ACLOperation,
+    what: str,
+    given: str,
+) -> None:
+    with denied(kafka, kind, name, operation):
+        status, lines = run(kafka.sasl_bootstrap_servers, ONLY_OURS, **login(kafka))
+    assert (status, lines[-1]) == (1, "1 is wrong")
+    ((at, line),) = [(at, line) for at, line in enumerate(lines) if line.startswith("WRONG")]
+    assert what in line
+    assert given in lines[at + 1]
+    (user,) = kafka.users
+    arguments = shlex.split(lines[at + 1])
+    assert arguments[arguments.index("--allow-principal") + 1] == f"User:{user}"
+
+
+@pytest.mark.kafka
+def test_what_cannot_be_seen_is_not_called_right(kafka: EmbeddedKafka, group: str, run: Run) -> None:
+    with denied(kafka, ResourceType.TOPIC, "doctored"):
+        _, lines = run(kafka.sasl_bootstrap_servers, ONLY_OURS, **login(kafka))
+    (line,) = [line for line in lines if "DESCRIBE on topics" in line]
+    assert line.startswith("?     east: ")
+
+
+@pytest.mark.kafka
+def test_a_wrong_password_and_a_closed_port_are_said(kafka: EmbeddedKafka, run: Run) -> None:
+    status, lines = run(kafka.sasl_bootstrap_servers, **login(kafka, sasl_plain_password="no"))
+    assert status == 1
+    assert "does not authenticate us" in lines[1]
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        status, lines = run(f"127.0.0.1:{closed.getsockname()[1]}")
+    assert status == 1
+    assert "cannot be reached" in lines[1]
+
+
+@pytest.mark.kafka
+def test_a_mechanism_without_its_package_is_said(kafka: EmbeddedKafka, run: Run) -> None:
+    options = login(kafka)
+    _, lines = run(
+        kafka.sasl_bootstrap_servers, security_protocol=options["security_protocol"], sasl_mechanism="GSSAPI"
+    )
+    assert "GSSAPI needs the Python package gssapi, also on executors" in lines[1]
+
+
+def test_a_lake_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    found = check_lake(LakeConfig(root=str(tmp_path / "file" / "lake")))
+    assert (found.is_right, found.what) == (
+        False,
+        f"the lake {tmp_path}/file/lake: {tmp_path}/file cannot be written: Not a directory",
+    )
+    assert check_lake(LakeConfig(root=str(tmp_path / "a" / "lake"))).is_right
+    assert check_lake(LakeConfig(root=f"file://{tmp_path}/a%20b")).is_right
+    assert check_lake(LakeConfig(root="s3a://bucket/lake")).is_right is None
+    assert list(tmp_path.iterdir()) == [tmp_path / "file"]
+
+
+def test_a_wrong_config_and_an_unknown_cluster_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert doctor.main(["--config", str(tmp_path / "no.toml")]) == 2
+    assert capsys.readouterr().err == f"{tmp_path}/no.toml: cannot be read: No such file or directory\n"
+    (tmp_path / "c.toml").write_text('[lake]\nroot = "/l"\n[clusters.a]\nbootstrap_servers = ["b:1"]\n')
+    assert doctor.main(["--config", str(tmp_path / "c.toml"), "--cluster", "x"]) == 2
+    assert capsys.readouterr().err == f"--cluster x: not in {tmp_path}/c.toml, which has a\n"
+
+
+def test_no_spark_is_started(tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text(
+        f'[lake]\nroot = "{tmp_path}"\n[clusters.a]\nbootstrap_servers = ["127.0.0.1:1"]\n'
+    )
+    program = (
+        "import sys; from jobs import doctor; doctor.main(sys.argv[1:]); "
+        "from pyspark import SparkContext; print(SparkContext._gateway)"
+    )
+    command = [sys.executable, "-c", program, "--config", str(tmp_path / "c.toml")]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    assert ended.stdout.splitlines()[-2:] == ["1 is wrong", "None"]
