@@ -126,9 +126,13 @@ def test_an_unknown_cluster_is_answered_with_those_there_are(config: Config, con
     assert str(caught.value) == f"--cluster wset: not in {config_file}, which has east, west"
 
 
-def test_a_good_command_line_passes_the_check(job: ModuleType, config_file: Path) -> None:
+def test_a_good_command_line_passes_the_check(
+    job: ModuleType, config_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     line = ["--config", str(config_file), "--cluster", "east", "--cluster", "west", "--at", "2026-01-31T12:00:00Z"]
     assert job.main([*line, "--fail-on", "partial", "--check"]) == 0
+    said = f"{config_file}: arguments and config are right; `doctor` also asks the clusters and the lake\n"
+    assert capsys.readouterr().out == said
 
 
 @pytest.mark.parametrize(
