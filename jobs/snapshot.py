@@ -18,12 +18,13 @@ SLOW = "pipeline.quality"
 
 def step(spark: "SparkSession", job: cli.Job) -> int:
     """Take the snapshots; a cluster that fails stops no other."""
-    from pipeline.snapshot import take_snapshots  # see cli.run
+    from pipeline.lake import utc_text  # see cli.run
+    from pipeline.snapshot import take_snapshots
 
     outcomes = take_snapshots(spark, job.config, job.clusters, job.at, cli.utc_now, missed=job.missed)
     for outcome in outcomes:
         level = logging.INFO if outcome.status in ("complete", "skipped") else logging.WARNING
-        log.log(level, "%s %d: %s: %s", outcome.cluster, outcome.snapshot_id, outcome.status, outcome.message)
+        log.log(level, "%s %s: %s: %s", outcome.cluster, utc_text(outcome.snapshot_id), outcome.status, outcome.message)
     return cli.exit_status(outcomes, job.fail_on)
 
 

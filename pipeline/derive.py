@@ -28,7 +28,7 @@ from pipeline.errors import LakeError, data_exception, first_line, is_data_excep
 from pipeline.few_rows import MANY_ROWS, expect_rows
 from pipeline.index import with_the_index
 from pipeline.kafka.log_segments import locate
-from pipeline.lake import FAILURES, SPARK_ERRORS, Clock, Lake, of_snapshots, utc_date
+from pipeline.lake import FAILURES, SPARK_ERRORS, Clock, Lake, of_snapshots, utc_date, utc_text
 from pipeline.ledger import add_problem
 from pipeline.rollup import keep_histograms
 from pipeline.tables import (
@@ -111,7 +111,7 @@ def _pass_over(lake: Lake, cluster: str, snapshots: Sequence[Snapshot], reason: 
     What was derived of them before stays, and then they have lag all the same.
     """
     ids = [s.snapshot_id for s in snapshots]
-    log.warning("%s %s: no lag can be computed: %s", cluster, ", ".join(map(str, ids)), reason)
+    log.warning("%s %s: no lag can be computed: %s", cluster, ", ".join(map(utc_text, ids)), reason)
     add_problem(lake, cluster, ids, (LAG.name, None, reason, 1))
     rows = lake.read_snapshots(LAG, cluster, ids).select("snapshot_id").distinct().collect()
     kept = {row["snapshot_id"] for row in rows}
@@ -165,7 +165,7 @@ def _compute_batch(
         return 0, True
     _mark(lake, cluster, batch, clock())
     backlog.index.keep(seen)
-    log.info("%s: lag of %d snapshots, %d to %d", cluster, len(batch), ids[0], ids[-1])
+    log.info("%s: lag of %d snapshots, %s to %s", cluster, len(batch), utc_text(ids[0]), utc_text(ids[-1]))
     return len(batch), backlog.has_more
 
 

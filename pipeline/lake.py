@@ -71,6 +71,11 @@ def utc_date(snapshot_id: int) -> date:
     return datetime.fromtimestamp(snapshot_id / 1000, UTC).date()
 
 
+def utc_text(snapshot_id: int) -> str:
+    """An instant in epoch ms as ISO 8601 writes it: 2026-01-31T12:05:00Z."""
+    return datetime.fromtimestamp(snapshot_id / 1000, UTC).isoformat().replace("+00:00", "Z")
+
+
 def of_snapshots(cluster: str, snapshot_ids: Sequence[int]) -> str:
     """The predicate of some snapshots of one cluster; it names the partitions, so that other files are not read."""
     dates = ", ".join(f"DATE'{d}'" for d in sorted({utc_date(i) for i in snapshot_ids}))

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from pipeline.config import SnapshotConfig
 from pipeline.errors import ClaimedError, LakeError
-from pipeline.lake import Clock, Lake, of_snapshots, quoted, utc_date
+from pipeline.lake import Clock, Lake, of_snapshots, quoted, utc_date, utc_text
 from pipeline.tables import SNAPSHOTS
 
 RUNNING, COMPLETE, PARTIAL, FAILED = "running", "complete", "partial", "failed"
@@ -30,6 +30,10 @@ class Claim:
     run_id: str
     started_at: datetime
     is_takeover: bool = False
+
+    def __str__(self) -> str:
+        """The snapshot, as the log names it."""
+        return f"{self.cluster} {utc_text(self.snapshot_id)}"
 
 
 @dataclass(frozen=True)

@@ -133,7 +133,7 @@ def take_snapshot(
             # Brokers may answer late, or not at all; meanwhile the claim is made.
             brokers = pool.submit(find_brokers, ledger, lake.spark, cluster, config.clusters[cluster])
             claim = ledger.claim(claim)
-            log.info("%s %d: claimed by run %s", cluster, snapshot_id, claim.run_id)
+            log.info("%s: claimed by run %s", claim, claim.run_id)
             summary = observe(lake.guarded(lambda: ledger.check(claim)), claim, config.clusters[cluster], brokers)
         if missed:
             summary = replace(summary, warnings={**summary.warnings, "missed_instants": missed})
@@ -144,7 +144,7 @@ def take_snapshot(
     except FAILURES as exc:
         return SnapshotOutcome(cluster, snapshot_id, "failed", f"the ledger cannot be written: {first_line(exc)}")
     except Exception as exc:
-        log.debug("%s %d: unexpected", cluster, snapshot_id, exc_info=True)
+        log.debug("%s: unexpected", claim, exc_info=True)
         return SnapshotOutcome(cluster, snapshot_id, "failed", unexpected(exc))
     return SnapshotOutcome(cluster, snapshot_id, summary.status, summary.message)
 
@@ -177,7 +177,7 @@ def observe(lake: Lake, claim: Claim, cluster: ClusterConfig, brokers: Future[li
     except FAILURES as exc:
         return Summary.of_failure(claim.cluster, reason_of(exc))
     except Exception as exc:
-        log.debug("%s %d: unexpected", claim.cluster, claim.snapshot_id, exc_info=True)
+        log.debug("%s: unexpected", claim, exc_info=True)
         return Summary.of_failure(claim.cluster, unexpected(exc))
 
 
@@ -263,7 +263,7 @@ def _land_positions(lake: Lake, claim: Claim, positions: DataFrame, landed: Land
     if errors:
         rows = lake.read_snapshots(FETCH_POSITIONS, claim.cluster, [claim.snapshot_id])
         landed.problems += problems(rows, FETCH_POSITIONS.name, F.col("endpoint"))
-    log.info("%s %d: fetch_positions: %d rows, %d errors", claim.cluster, claim.snapshot_id, landed.positions, errors)
+    log.info("%s: fetch_positions: %d rows, %d errors", claim, landed.positions, errors)
 
 
 def _land_samples(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Landed) -> None:
@@ -273,7 +273,7 @@ def _land_samples(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Land
     except ClaimedError:
         raise
     except FAILURES as exc:
-        log.warning("%s %d: times could not be looked up: %s", claim.cluster, claim.snapshot_id, reason_of(exc))
+        log.warning("%s: times could not be looked up: %s", claim, reason_of(exc))
         landed.warnings["lookups_failed"] = 1
         return
     for row in found["requests"]:
@@ -281,7 +281,7 @@ def _land_samples(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Land
     landed.samples = found["rows"]
     if found["unanswered"]:
         landed.warnings["lookups_unanswered"] = found["unanswered"]
-    log.info("%s %d: %s: %d rows", claim.cluster, claim.snapshot_id, LOG_SAMPLES.name, landed.samples)
+    log.info("%s: %s: %d rows", claim, LOG_SAMPLES.name, landed.samples)
 
 
 def _looked_up(lake: Lake, claim: Claim, cluster: ClusterConfig) -> dict[str, Any]:
@@ -318,9 +318,7 @@ def _land_table(lake: Lake, claim: Claim, table: Table, staged: DataFrame, lande
     _replace(lake, claim, table, counted)
     found = seen.get
     landed.counts[table.name] = {name: found[name] for name in wanted}
-    log.info(
-        "%s %d: %s: %d rows, %d errors", claim.cluster, claim.snapshot_id, table.name, found["rows"], found["errors"]
-    )
+    log.info("%s: %s: %d rows, %d errors", claim, table.name, found["rows"], found["errors"])
 
 
 def _replace(lake: Lake, claim: Claim, table: Table, observed: DataFrame) -> None:

@@ -20,7 +20,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipeline.errors import LakeError
-from pipeline.lake import Lake, of_snapshots
+from pipeline.lake import Lake, of_snapshots, utc_text
 from pipeline.quality.rules import EXPECTATIONS, ROWS_OF_KEY, label, offends, with_rows_of_key
 from pipeline.tables import BRONZE, QUARANTINE, Table
 
@@ -110,7 +110,7 @@ def quarantine_failing(lake: Lake, table: Table, cluster: str, snapshot_id: int)
     )
     lake.replace(QUARANTINE, quarantined, f"{where} AND `table` = '{table.name}'")
     lake.replace(table, judged.where(F.size("failed") == 0), where)
-    log.warning("%s %d: %d rows of %s quarantined", cluster, snapshot_id, count, table.name)
+    log.warning("%s %s: %d rows of %s quarantined", cluster, utc_text(snapshot_id), count, table.name)
     return Verdict(failed, count)
 
 
