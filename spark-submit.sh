@@ -127,6 +127,21 @@ fi
 submit=("$SPARK_HOME/bin/spark-submit" --name "laglake $name" --conf "spark.driver.defaultJavaOptions=$java_options")
 submit+=("${options[@]}" --py-files "$py_files" "$script" "$@")
 # Spark passes what the job writes to stderr, its log, on to stdout; it belongs on stderr.
+# What `lag --show` prints belongs on stdout, so a file takes it there.
+is_shown=
+for argument; do
+  [[ $name != lag || ! $argument =~ ^--show(=|$) ]] || is_shown=1
+done
+if [[ -n $is_shown ]]; then
+  LAGLAKE_STDOUT=$(mktemp)
+  trap 'rm -f "$LAGLAKE_STDOUT"' EXIT
+  export LAGLAKE_STDOUT
+  [[ ! -t 1 ]] || export LAGLAKE_STDOUT_IS_A_TERMINAL=1
+  status=0
+  "${submit[@]}" >&2 || status=$?
+  cat "$LAGLAKE_STDOUT"
+  exit "$status"
+fi
 [[ -n $is_repeated ]] || exec "${submit[@]}" >&2
 
 # The job, a child of Spark's JVM, ends after the step at hand when it gets SIGTERM or SIGINT; the JVM has to outlive it, so

@@ -317,6 +317,16 @@ def run(command: argparse.ArgumentParser, argv: Sequence[str] | None, *steps: St
         return refused(error)
 
 
+def print_table(table: Callable[[bool], str]) -> None:
+    """Print what `table` makes, coloured if that is asked for, on stdout; spark-submit.sh has a file for it instead."""
+    is_terminal = sys.stdout.isatty() or "LAGLAKE_STDOUT_IS_A_TERMINAL" in os.environ
+    text = table(is_terminal and "NO_COLOR" not in os.environ) + "\n"
+    if file := os.environ.get("LAGLAKE_STDOUT"):
+        Path(file).write_text(text, encoding="utf-8")
+    else:
+        sys.stdout.write(text)
+
+
 def refused(error: LaglakeError) -> int:
     """Say on stderr why the job ends; the exit status."""
     print("\n".join(visible(line) for line in str(error).split("\n")), file=sys.stderr)

@@ -1,7 +1,6 @@
 """Compute the lag of every snapshot that does not have it yet, late ones too."""
 
 import logging
-import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -27,9 +26,8 @@ def step(spark: "SparkSession", job: cli.Job) -> int:
         from pipeline.lake import Lake
         from pipeline.report import Frames, partitions_table
 
-        coloured = sys.stdout.isatty() and "NO_COLOR" not in os.environ
         frames = Frames.of(Lake(spark, job.config.lake), job.selection)
-        sys.stdout.write(partitions_table(frames, job.show, coloured=coloured) + "\n")
+        cli.print_table(lambda coloured: partitions_table(frames, job.show, coloured=coloured))
     return 0
 
 

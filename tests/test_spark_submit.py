@@ -96,13 +96,32 @@ def only_path_without_java(folder: Path) -> str:
     return str(folder)
 
 
-@pytest.mark.parametrize("job", ["snapshot", "lag", "report", "run", "replay"])
+@pytest.mark.parametrize("job", ["snapshot", "lag", "report", "run", "replay", "doctor"])
 def test_help_of_a_job_starts_no_java(submit: Submit, tools: Path, job: str) -> None:
     write_program(tools / "java", "echo started >&2; exit 1")
     shown = submit(job, "--help", JAVA_HOME=None)
     assert shown.returncode == 0
     assert f"usage: laglake {job}" in shown.stdout
     assert shown.stderr == ""
+
+
+def test_what_is_shown_goes_to_stdout_and_the_log_to_stderr(submit: Submit, spark_home: Path) -> None:
+    body = f'echo a log line\necho "a table" > "$LAGLAKE_STDOUT"\nexit {STUB_STATUS}'
+    write_program(spark_home / "bin" / "spark-submit", body)
+    shown = submit("lag", "--config", "config.toml", "--show", "5")
+    assert (shown.returncode, shown.stdout, shown.stderr) == (STUB_STATUS, "a table\n", "a log line\n")
+
+
+def test_the_doctor_starts_no_spark(submit: Submit) -> None:
+    ended = submit("doctor", "--config", "config.toml")
+    assert ended.returncode == 1
+    assert ended.stdout.splitlines()[0].endswith("/work/lake can be written")
+    assert "127.0.0.1:1 cannot be reached: connection refused" in ended.stdout
+
+
+def test_a_check_by_the_user_says_what_was_checked_and_that_of_the_script_says_nothing(submit: Submit) -> None:
+    assert "arguments and config are right" in submit("run", "--config", "config.toml", "--check").stdout
+    assert submit("run", "--config", "config.toml").stdout == ""
 
 
 def test_help_of_the_script_says_where_the_options_go(submit: Submit) -> None:
