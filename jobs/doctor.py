@@ -1,7 +1,7 @@
 """Check that a run would succeed: the clusters answer and allow what a snapshot asks, and the lake can be written.
 
-For each right that is missing it prints the line of `kafka-acls.sh` that gives it. Spark is not started. It is this
-machine that asks: executors elsewhere need the same names, routes, files and packages.
+For each right that is missing it prints what gives it. `?` is what may be meant so, or cannot be known. Spark is not
+started. It is this machine that asks: executors elsewhere need the same names, routes, files and packages.
 """
 
 import os
@@ -39,7 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     wrong = _show("lake", [check_lake(config.lake)])
     for name in clusters:
         wrong += _show(name, check_cluster(config.clusters[name]))
-    sys.stdout.write(f"{wrong or 'nothing'} {'is' if wrong < 2 else 'are'} wrong\n")
+    number = f"{len(clusters)} cluster{'' if len(clusters) == 1 else 's'}"
+    sys.stdout.write(f"{number} and the lake: {wrong or 'nothing'} {'is' if wrong < 2 else 'are'} wrong\n")
     return int(wrong > 0)
 
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, ValidationError, model_validator
 
 from pipeline.client_config import ClientConfig
-from pipeline.config_file import Int, Key, Problem, Section, merged, problems_of, read_toml
+from pipeline.config_file import MISSING, Int, Key, Problem, Section, merged, problems_of, read_toml
 from pipeline.config_values import (
     ClusterName,
     Count,
@@ -115,7 +115,7 @@ class ClusterConfig(Section):
 
     bootstrap_servers: Annotated[tuple[HostPort, ...], NotEmpty]
     """Any brokers of the cluster; the others are found through them."""
-    cluster_id: str | None = None
+    cluster_id: Annotated[str, NotEmpty] | None = None
     """Kafka's own id of the cluster: no other is read. Unset is the one that was first read under this name."""
     groups: GroupFilter = GroupFilter()
     """Which groups are read, see below."""
@@ -216,34 +216,47 @@ def _include(path: Path, tables: dict[str, Any], env: Mapping[str, str]) -> dict
         return {}
     here = path.parent / folder
     try:
-        files = sorted(file for file in here.iterdir() if file.suffix == ".toml" and not file.name.startswith("."))
-    except OSError as error:
-        raise ConfigError(f"{path}: include: {here}: cannot be read: {error.strerror}") from None
+        files = sorted(f for f in here.iterdir() if f.suffix.lower() == ".toml" and not f.name.startswith("."))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: include: {here}: cannot be read: {getattr(error, 'strerror', error)}") from None
+    if not files:
+        raise ConfigError(f"{path}: include: {here} has no *.toml")
     origins: dict[Key, Path] = {}
+    problems: list[str] = []
     for file in files:
-        for table, entries in read_toml(file, env).items():
-            if table not in INCLUDED or not isinstance(entries, dict):
-                raise ConfigError(f"{file}: {table}: an included file has only [clusters.X] and [clients.X]")
-            known = tables.setdefault(table, {})
-            for name, entry in entries.items() if isinstance(known, dict) else ():
-                if name in known:
-                    other = origins.get((table, name), path)
-                    raise ConfigError(f"{file}: {Problem((table, name), f'is in {other} already')}")
-                known[name], origins[table, name] = entry, file
+        try:
+            _add(tables, origins, path, file, read_toml(file, env))
+        except ConfigError as error:
+            problems.append(str(error))
+    if problems:
+        raise ConfigError("\n".join(problems))
     return origins
+
+
+def _add(tables: dict[str, Any], origins: dict[Key, Path], path: Path, file: Path, more: Mapping[str, Any]) -> None:
+    for table, entries in more.items():
+        if table not in INCLUDED or not isinstance(entries, dict):
+            raise ConfigError(f"{file}: {table}: an included file has only [clusters.X] and [clients.X]")
+        known = tables.setdefault(table, {})
+        for name, entry in entries.items() if isinstance(known, dict) else ():
+            if name in known:
+                other = origins.get((table, name), path)
+                raise ConfigError(f"{file}: {Problem((table, name), f'is in {other} already')}")
+            known[name], origins[table, name] = entry, file
 
 
 def _once(problems: list[Problem], tables: Mapping[str, Any]) -> list[Problem]:
     """The same problems, but those of `defaults` once and there rather than in each cluster."""
 
     def located(problem: Problem) -> Problem:
-        if _has(tables, problem.at) or not _has(tables, ("defaults", *problem.at[2:])):
+        table, *key = problem.at
+        # What is missing is in neither, but the table that should have it is; of the cluster itself it is its own.
+        given = key[1:] if problem.what != MISSING else key[1:-1]
+        if table != "clusters" or not given or _has(tables, (table, key[0], *given)):
             return problem
-        return Problem(("defaults", *problem.at[2:]), problem.what)
+        return Problem(("defaults", *key[1:]), problem.what) if _has(tables, ("defaults", *given)) else problem
 
-    is_of_cluster = [len(problem.at) > 2 and problem.at[0] == "clusters" for problem in problems]
-    found = [located(p) if may_move else p for p, may_move in zip(problems, is_of_cluster, strict=True)]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(map(located, problems)))
 
 
 def _has(tables: Any, at: Key) -> bool:

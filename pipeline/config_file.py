@@ -17,6 +17,7 @@ from pipeline.databricks import secret
 from pipeline.errors import ConfigError
 
 Key = tuple[str | int, ...]
+MOST_BYTES = 1_000_000
 
 
 class Section(BaseModel):
@@ -56,7 +57,10 @@ def read_toml(path: Path, env: Mapping[str, str]) -> dict[str, Any]:
     """
     text = ""
     try:
-        text = path.read_text(encoding="utf-8")
+        # In a folder anything may lie: a pipe would be waited for, a device read without end.
+        if path.exists() and not (path.is_file() and path.stat().st_size <= MOST_BYTES):
+            raise ConfigError(f"{path}: is no file of at most 1 MB")
+        text = path.read_text(encoding="utf-8-sig")
         tables = tomllib.loads(text)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
@@ -65,6 +69,8 @@ def read_toml(path: Path, env: Mapping[str, str]) -> dict[str, Any]:
     except tomllib.TOMLDecodeError as error:
         what = str(error).replace("end of document", f"line {len(text.splitlines())}, the last")
         raise ConfigError(f"{path}: is not TOML: {what}") from None
+    except (ValueError, RecursionError) as error:  # a number of 5,000 digits, a table 1,000 deep
+        raise ConfigError(f"{path}: is not TOML: {type(error).__name__}") from None
     problems: list[str] = []
     filled: dict[str, Any] = _fill_in(tables, env, (), problems)
     if problems:
@@ -143,8 +149,10 @@ def _referred(kind: str, name: str, closed: str, *, env: Mapping[str, str]) -> s
         raise ValueError(f"the secret {name} {error}") from None
 
 
+MISSING = "is required"
+
 _IN_WORDS = {
-    "missing": "is required",
+    "missing": MISSING,
     "string_type": "must be text",
     "int_type": "must be a whole number",
     "bool_type": "must be true or false",

@@ -5,30 +5,36 @@ It asks the brokers as a snapshot does, from this machine; executors elsewhere m
 
 from __future__ import annotations
 
+import os
+import shlex
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 from kafka.admin import ACLOperation
 from kafka.protocol.admin import DescribeClusterRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from pipeline.config import ClusterConfig, LakeConfig
-from pipeline.errors import ClusterError
+from pipeline.errors import ClusterError, unexpected
 from pipeline.kafka.client import KafkaClient
 from pipeline.kafka.failures import Failure
 from pipeline.kafka.group_members import read_members
-from pipeline.kafka.groups import ListedGroup, list_groups
+from pipeline.kafka.groups import list_groups
 from pipeline.kafka.options import SourceOptions
 
+REFUSALS = ("GROUP_AUTHORIZATION_FAILED", "TOPIC_AUTHORIZATION_FAILED")
 GROUPS_TRIED = 500
+"""Groups that are described. The others are only counted."""
 
 
 class Check(NamedTuple):
-    """One thing that was looked at. `is_right` is None where it cannot be known; `todo`: what makes it right."""
+    """One thing that was looked at. `is_right` is None where it may be meant so, or cannot be known.
+
+    `todo` says what to do.
+    """
 
     is_right: bool | None
     what: str
@@ -40,35 +46,39 @@ def check_cluster(cluster: ClusterConfig) -> Iterator[Check]:
     options = SourceOptions.parse(cluster.source_options())
     try:
         with KafkaClient(options) as client:
-            yield from _check_client(client, cluster)
+            yield from _check_brokers(client)
+            rights = _Rights(cluster)
+            yield from _check_rights(client, rights)
+            yield from _check_groups(client, rights)
     except ClusterError as error:
-        yield Check(False, str(error), "see docs/troubleshooting.md")
+        yield Check(False, str(error), "docs/troubleshooting.md says more")
+    except Exception as error:  # noqa: BLE001 - one cluster must not keep the others from being checked
+        yield Check(False, unexpected(error))
+    if cluster.positions or cluster.log_dirs:
+        yield Check(None, "positions and log_dirs are not tried")
 
 
-def _check_client(client: KafkaClient, cluster: ClusterConfig) -> Iterator[Check]:
+def _check_brokers(client: KafkaClient) -> Iterator[Check]:
     brokers = client.brokers()
     yield Check(True, f"connected to cluster {client.cluster_id()}, which has {_number(len(brokers), 'broker')}")
-    client.connect(brokers)
-    for broker in sorted(client.unreachable()):
-        yield Check(
-            False,
-            f"broker {broker} cannot be reached at {brokers[broker]}",
-            "that is its advertised listener: open the way there, or correct advertised.listeners",
-        )
-    acls = _Acls(cluster)
-    yield from _check_rights(client, acls)
-    yield from _check_groups(client, acls)
+    for broker, answer in client.api_versions(brokers).items():
+        if isinstance(answer, Failure):
+            yield Check(
+                False,
+                f"broker {broker} does not answer at {brokers[broker]}: {answer.error}",
+                "it is down, or that address (its advertised listener) does not lead there from here",
+            )
 
 
-def _check_rights(client: KafkaClient, acls: _Acls) -> Iterator[Check]:
+def _check_rights(client: KafkaClient, rights: _Rights) -> Iterator[Check]:
     described = client.ask_any(DescribeClusterRequest(include_cluster_authorized_operations=True))
     # Brokers have it since Kafka 2.8.
-    operations = None if isinstance(described, Failure) else described.authorized_operations
+    operations = None if isinstance(described, Failure) or described.error_code else described.authorized_operations
     may_describe = _is_authorized(operations, ACLOperation.DESCRIBE)
     yield Check(
-        may_describe,
-        "DESCRIBE on the cluster: sizes of logs, and all groups",
-        acls.line("Describe", "--cluster") if may_describe is False else None,
+        may_describe or None,
+        "DESCRIBE on the cluster: sizes of logs, and all groups" + _not_given(may_describe),
+        rights.give("Describe", "--cluster") if may_describe is False else None,
     )
     answer = client.ask_any(
         MetadataRequest(topics=None, allow_auto_topic_creation=False, include_topic_authorized_operations=True)
@@ -81,65 +91,85 @@ def _check_rights(client: KafkaClient, acls: _Acls) -> Iterator[Check]:
     yield Check(
         bool(topics) or None,
         f"DESCRIBE on topics: {_number(len(topics), 'topic')} that the config selects can be seen",
-        None if topics else acls.line("Describe", "--topic '*'"),
+        None if topics else rights.give("Describe", "--topic '*'"),
     )
-    without = sorted(
-        name for name, found in topics.items() if _is_authorized(found, ACLOperation.DESCRIBE_CONFIGS) is False
-    )
+    configs = {name: _is_authorized(found, ACLOperation.DESCRIBE_CONFIGS) for name, found in topics.items()}
+    refused = [name for name, is_authorized in configs.items() if is_authorized is False]
+    is_known = bool(topics) and None not in configs.values()
     yield Check(
-        not without,
-        "DESCRIBE_CONFIGS on topics: whether they are compacted" + _such_as(without, len(topics), "topic"),
-        acls.line("DescribeConfigs", "--topic '*'") if without else None,
+        (is_known and not refused) or None,
+        "DESCRIBE_CONFIGS on topics: which ones are compacted"
+        + (_such_as(refused, len(topics), "topic") if is_known or not topics else _not_given(None)),
+        rights.give("DescribeConfigs", "--topic '*'") if refused else None,
     )
 
 
-def _check_groups(client: KafkaClient, acls: _Acls) -> Iterator[Check]:
+def _check_groups(client: KafkaClient, rights: _Rights) -> Iterator[Check]:
     groups, unlisted = list_groups(client)
     for error in sorted({u.error for u in unlisted}):
         yield Check(False, f"some groups cannot be listed: {error}")
     tried = groups[:GROUPS_TRIED]
-    refused = sorted(g for g, answer in _described(client, tried).items() if isinstance(answer, Failure))
+    answers = read_members(client, tried, lambda _: False) if tried else {}
+    failed = {name: answer.error for name, answer in answers.items() if isinstance(answer, Failure)}
+    seen = f"{_number(len(groups), 'group')} that the config selects can be seen"
+    if len(tried) < len(groups):
+        seen += f", {len(tried)} of them were tried"
+    refused = [name for name, error in failed.items() if error == "GROUP_AUTHORIZATION_FAILED"]
     yield Check(
         (not refused) if groups else None,
-        f"DESCRIBE on groups: {_number(len(groups), 'group')} that the config selects can be seen"
-        + _such_as(refused, len(tried), "group"),
-        acls.line("Describe", "--group '*'") if refused or not groups else None,
+        f"DESCRIBE on groups: {seen}{_such_as(refused, len(tried), 'group')}",
+        rights.give("Describe", "--group '*'") if refused or not groups else None,
     )
-
-
-def _described(client: KafkaClient, groups: Sequence[ListedGroup]) -> Mapping[str, Any]:
-    return read_members(client, groups, lambda _: False) if groups else {}
+    of_topics = [name for name, error in failed.items() if error == "TOPIC_AUTHORIZATION_FAILED"]
+    if of_topics:
+        what = f"DESCRIBE on the topics that groups subscribe to{_such_as(of_topics, len(tried), 'group')}"
+        yield Check(False, what, rights.give("Describe", "--topic '*'"))
+    # A group that has gone since it was listed is none.
+    for error in sorted(set(failed.values()) - {*REFUSALS, "GROUP_ID_NOT_FOUND"}):
+        names = [name for name, its in failed.items() if its == error]
+        yield Check(None, f"{_number(len(names), 'group')}, such as {names[0]}, could not be described now: {error}")
 
 
 def check_lake(lake: LakeConfig) -> Check:
     """Write a file where the tables are to be, or as near as there is a folder, and remove it."""
-    place = lake.root or f"{lake.catalog}.{lake.schema_name}"
-    url = urlsplit(lake.root or "catalog:")
-    if url.scheme not in ("", "file"):
-        return Check(None, f"the lake {place}: only a run can tell whether it can be written")
-    folder = Path(url2pathname(url.path)) if url.scheme else Path(place)
-    there = next(f for f in (folder, *folder.absolute().parents) if f.exists())
+    if lake.root is None:
+        return Check(None, f"{lake.catalog}.{lake.schema_name}: only a run can tell whether it can be written")
     try:
+        url = urlsplit(lake.root)
+        is_hadoop = not url.scheme and any(name in os.environ for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"))
+        if url.scheme not in ("", "file") or url.netloc or "%" in url.path or is_hadoop:
+            place = url._replace(netloc=url.netloc.rpartition("@")[2]).geturl()
+            return Check(None, f"{place}: only a run can tell whether it can be written")
+        folder = Path(url.path if url.scheme else lake.root).absolute()
+        there = next(f for f in (folder, *folder.parents) if f.exists())
         with tempfile.TemporaryFile(dir=there):
             pass
-    except OSError as error:
-        return Check(False, f"the lake {place}: {there} cannot be written: {error.strerror}")
-    return Check(True, f"the lake {place} can be written")
+    except (OSError, ValueError) as error:
+        return Check(False, f"it cannot be written: {getattr(error, 'strerror', None) or type(error).__name__}")
+    return Check(True, f"{folder} can be written" + ("" if there == folder else f", and will be made in {there}"))
 
 
-class _Acls:
-    """The lines that give a cluster's principal a right."""
+class _Rights:
+    """How an administrator gives the user of a cluster a right."""
 
     def __init__(self, cluster: ClusterConfig) -> None:
+        options = cluster.client.options()
+        protocol, mechanism = options.get("security_protocol", "PLAINTEXT"), options.get("sasl_mechanism", "")
+        self._is_iam = protocol == "SASL_SSL" and mechanism == "AWS_MSK_IAM"
         self._server = cluster.bootstrap_servers[0]
-        user = cluster.client.options().get("sasl_plain_username")
-        self._principal = f"'User:{user}'" if user and "'" not in user else "'User:NAME'"
+        # Elsewhere the principal is not the name that a client logs in with: a certificate's, a ticket's, an account's.
+        has_name = protocol.startswith("SASL") and mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+        user = options.get("sasl_plain_username") if has_name and ".confluent.cloud:" not in self._server else None
+        self._principal = f"User:{user or 'NAME'}"
+        self._config = "" if protocol == "PLAINTEXT" else "--command-config admin.properties "
 
-    def line(self, operation: str, resource: str) -> str:
-        """One call of Kafka's own tool, to be made by an administrator."""
+    def give(self, operation: str, resource: str) -> str:
+        """One call of Kafka's own tool; with IAM, what its policy must allow."""
+        if self._is_iam:
+            return f"the IAM policy must allow {operation} ({resource.removeprefix('--')})"
         return (
-            f"kafka-acls.sh --bootstrap-server {self._server} --add --allow-principal {self._principal} "
-            f"--operation {operation} {resource}"
+            f"kafka-acls.sh --bootstrap-server {self._server} {self._config}--add "
+            f"--allow-principal {shlex.quote(self._principal)} --operation {operation} {resource}"
         )
 
 
@@ -148,8 +178,12 @@ def _is_authorized(operations: Set[int] | None, wanted: ACLOperation) -> bool | 
     return None if operations is None else wanted in operations
 
 
+def _not_given(is_authorized: bool | None) -> str:
+    return {True: "", False: "; not given", None: "; the brokers do not say"}[is_authorized]
+
+
 def _such_as(names: Sequence[str], among: int, what: str) -> str:
-    return f"; refused for {len(names)} of {_number(among, what)}, such as {names[0]}" if names else ""
+    return f"; refused for {len(names)} of {_number(among, what)}, such as {min(names)}" if names else ""
 
 
 def _number(count: int, what: str) -> str:

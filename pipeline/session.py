@@ -27,6 +27,8 @@ PRIVATE = {
 }
 """Of a session that is all on one machine: nobody else can reach it, nor kill its jobs by its web pages."""
 
+_ADDRESSES = {"spark.driver.host", "spark.driver.bindAddress"}
+
 _registered: WeakSet[SparkSession] = WeakSet()
 """Sessions that have the data sources: Spark warns of each that is registered again."""
 
@@ -58,22 +60,30 @@ def classic_session(app_name: str, settings: Mapping[str, str]) -> SparkSession:
         return active
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app_name)
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # else spark-submit has set all this already
         defaults = read_defaults(CONF / "spark-defaults.conf")
         if has_delta(Path(pyspark.__file__).parent):
             defaults.pop("spark.jars.packages", None)
         settings = defaults | log_settings(CONF / "log4j2.properties") | dict(settings)
-        given = dict(settings)
-    else:  # spark-submit has set all this already
-        from pyspark import SparkConf, SparkContext  # pyspark-client, which has Connect alone, comes without
-
-        SparkContext._ensure_initialized()  # noqa: SLF001 - else SparkConf does not know what spark-submit was told
-        given = dict(SparkConf().getAll())
-    private = PRIVATE if is_local(given.get("spark.master", "local")) else {}
-    settings = {name: value for name, value in private.items() if name not in given} | dict(settings)
+    settings = _private(settings) | dict(settings)
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def _private(settings: Mapping[str, str]) -> dict[str, str]:
+    """PRIVATE, but for what is set already; nothing where executors are elsewhere."""
+    from pyspark import SparkConf, SparkContext  # pyspark-client, which has Connect alone, comes without
+
+    # Only Spark's JVM knows what spark-submit, PYSPARK_SUBMIT_ARGS and spark-defaults.conf say.
+    SparkContext._ensure_initialized(conf=SparkConf(False).setAll([*settings.items()]))  # noqa: SLF001
+    given = dict(SparkConf().getAll()) | dict(settings)
+    if not is_local(given.get("spark.master", "local")):
+        return {}
+    kept = {name for name in PRIVATE if name in given}
+    if not kept.isdisjoint(_ADDRESSES):  # the two belong together
+        kept |= _ADDRESSES
+    return {name: value for name, value in PRIVATE.items() if name not in kept}
 
 
 def is_local(master: str) -> bool:

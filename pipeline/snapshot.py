@@ -172,7 +172,7 @@ def observe(lake: Lake, claim: Claim, cluster: ClusterConfig, brokers: Future[li
     """Land the snapshot and sum it up. What goes wrong is a summary too."""
     try:
         found = brokers.result()
-        same = cluster.model_copy(update={"cluster_id": cluster_id_of(found)})  # no other is read from here on
+        same = cluster.model_copy(update={"cluster_id": cluster_id_of(found) or cluster.cluster_id})  # and no other
         return summarize(lake, claim, land(lake, claim, same, found))
     except FAILURES as exc:
         return Summary.of_failure(claim.cluster, reason_of(exc))

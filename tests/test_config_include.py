@@ -1,5 +1,6 @@
 """Many clusters: what they share stands once, and each may have a file of its own."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -112,7 +113,7 @@ def test_two_files_cannot_have_the_same_cluster(files: Path) -> None:
     assert refused(files) == ["clusters/b.toml: clusters.east: is in clusters/a.toml already"]
     with (files / "laglake.toml").open("a") as file:
         file.write(EAST)
-    assert refused(files) == ["clusters/a.toml: clusters.east: is in laglake.toml already"]
+    assert refused(files) == [f"clusters/{name}.toml: clusters.east: is in laglake.toml already" for name in "ab"]
 
 
 @pytest.mark.parametrize(
@@ -128,6 +129,30 @@ def test_an_included_file_that_is_wrong_is_named(files: Path, text: str, why: st
     (files / "clusters" / "a.toml").write_text(text)
     (line,) = refused(files)
     assert line.startswith(f"clusters/a.toml: {why}")
+
+
+def test_all_files_that_are_wrong_are_named_at_once(files: Path) -> None:
+    (files / "clusters" / "a.toml").write_text("[clusters.a]\nbootstrap_servers = ['${env:A}']\n")
+    (files / "clusters" / "b.TOML").write_text("x = " + "1" * 5000)
+    os.mkfifo(files / "clusters" / "c.toml")
+    (files / "clusters" / "d.toml").write_bytes(b"\xef\xbb\xbf" + EAST.encode())
+    assert refused(files) == [
+        "clusters/a.toml: clusters.a.bootstrap_servers[0]: the environment variable A is not set",
+        "clusters/b.TOML: is not TOML: ValueError",
+        "clusters/c.toml: is no file of at most 1 MB",
+    ]
+
+
+def test_what_defaults_lack_is_said_of_them(files: Path) -> None:
+    with (files / "laglake.toml").open("a") as file:
+        file.write("[[defaults.positions]]\nendpoints = ['http://a:1']\n")
+    (files / "clusters" / "a.toml").write_text(EAST)
+    (files / "clusters" / "b.toml").write_text(EAST.replace("east", "west"))
+    assert refused(files) == ["laglake.toml: defaults.positions[0].source: is required"]
+
+
+def test_a_folder_without_files_is_named(files: Path) -> None:
+    assert refused(files) == ["laglake.toml: include: clusters has no *.toml"]
 
 
 def test_a_folder_that_is_not_there_is_named(files: Path) -> None:
@@ -149,7 +174,7 @@ def test_defaults_must_be_a_table(files: Path, value: str) -> None:
 
 
 def test_the_examples_of_usual_clusters_are_right(files: Path) -> None:
-    (files / "laglake.toml").write_text(f'include = "{ROOT}/conf/clusters"\n{LAKE}')
+    (files / "laglake.toml").write_text(f'include = "{ROOT}/conf/examples"\n{LAKE}')
     env = {"CONFLUENT_API_KEY": "key", "CONFLUENT_API_SECRET": "s", "CLIENT_KEY_PASSWORD": "p"}
     clusters = load(files, **env).clusters
     assert {name: (c.client.options()["security_protocol"]) for name, c in clusters.items()} == {

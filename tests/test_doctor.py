@@ -14,8 +14,8 @@ from kafka import KafkaAdminClient
 from kafka.admin import ACLOperation, ResourceType
 
 from jobs import doctor
-from pipeline.config import LakeConfig
-from pipeline.doctor import check_lake
+from pipeline.config import ClusterConfig, LakeConfig
+from pipeline.doctor import _Rights, check_lake
 from pipeline.local.broker import EmbeddedKafka
 from pipeline.local.topics import create_topics
 from tests.helpers.kafka import commit, delete_groups, denied, login
@@ -55,7 +55,7 @@ ONLY_OURS = 'topics = { allow = ["^doctored$"] }\ngroups = { allow = ["^doctored
 def test_a_cluster_that_allows_all_is_right(kafka: EmbeddedKafka, group: str, run: Run) -> None:
     status, lines = run(kafka.sasl_bootstrap_servers, ONLY_OURS, **login(kafka))
     assert status == 0
-    assert lines[-1] == "nothing is wrong"
+    assert lines[-1] == "1 cluster and the lake: nothing is wrong"
     assert {line.split()[0] for line in lines[:-1]} == {"ok"}
     assert re.fullmatch(r"ok    east: connected to cluster [\w-]{22}, which has 1 broker", lines[1])
     assert any("1 topic that the config selects can be seen" in line for line in lines)
@@ -64,11 +64,11 @@ def test_a_cluster_that_allows_all_is_right(kafka: EmbeddedKafka, group: str, ru
 
 @pytest.mark.kafka
 @pytest.mark.parametrize(
-    ("kind", "name", "operation", "what", "given"),
+    ("kind", "name", "operation", "mark", "what", "given"),
     [
-        (ResourceType.CLUSTER, "kafka-cluster", ACLOperation.DESCRIBE, "on the cluster", "Describe --cluster"),
-        (ResourceType.TOPIC, "doctored", ACLOperation.DESCRIBE_CONFIGS, "of 1 topic, such as doctored", "Configs --to"),
-        (ResourceType.GROUP, "doctored-group", ACLOperation.DESCRIBE, "of 1 group, such as doc", "Describe --group"),
+        (ResourceType.CLUSTER, "kafka-cluster", "DESCRIBE", "?", "on the cluster", "Describe --cluster"),
+        (ResourceType.TOPIC, "doctored", "DESCRIBE_CONFIGS", "?", "of 1 topic, such as doctored", "Configs --topic"),
+        (ResourceType.GROUP, "doctored-group", "DESCRIBE", "WRONG", "of 1 group, such as doc", "Describe --group"),
     ],
 )
 def test_a_right_that_is_missing_is_named_with_what_gives_it(
@@ -77,19 +77,22 @@ def test_a_right_that_is_missing_is_named_with_what_gives_it(
     run: Run,
     kind: ResourceType,
     name: str,
-    operation: ACLOperation,
+    operation: str,
+    mark: str,
     what: str,
     given: str,
 ) -> None:
-    with denied(kafka, kind, name, operation):
+    with denied(kafka, kind, name, ACLOperation[operation]):
         status, lines = run(kafka.sasl_bootstrap_servers, ONLY_OURS, **login(kafka))
-    assert (status, lines[-1]) == (1, "1 is wrong")
-    ((at, line),) = [(at, line) for at, line in enumerate(lines) if line.startswith("WRONG")]
+    assert status == (mark == "WRONG")
+    ((at, line),) = [(at, line) for at, line in enumerate(lines) if line.startswith(("WRONG", "?"))]
+    assert line.startswith(mark)
     assert what in line
     assert given in lines[at + 1]
     (user,) = kafka.users
     arguments = shlex.split(lines[at + 1])
     assert arguments[arguments.index("--allow-principal") + 1] == f"User:{user}"
+    assert "--command-config" in arguments
 
 
 @pytest.mark.kafka
@@ -121,16 +124,63 @@ def test_a_mechanism_without_its_package_is_said(kafka: EmbeddedKafka, run: Run)
     assert "GSSAPI needs the Python package gssapi, also on executors" in lines[1]
 
 
-def test_a_lake_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+@pytest.mark.kafka
+def test_a_broker_that_is_down_is_named(kafka3: EmbeddedKafka, run: Run) -> None:
+    kafka3.kill(3)  # the others do not know for 18 s
+    try:
+        status, lines = run(kafka3.address(1))
+    finally:
+        kafka3.start(3)
+    assert status == 1
+    assert any(line.startswith(f"WRONG east: broker 3 does not answer at {kafka3.address(3)}: ") for line in lines)
+
+
+SASL = {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN"}
+USER = {"sasl_plain_username": "it's me", "sasl_plain_password": "p"}
+
+
+@pytest.mark.parametrize(
+    ("server", "client", "principal"),
+    [
+        ("b:1", {}, "User:NAME"),
+        ("b:1", SASL | USER, "User:it's me"),
+        ("b:1", USER | {"security_protocol": "SSL"}, "User:NAME"),
+        ("b:1", USER | {"security_protocol": "SASL_SSL", "sasl_mechanism": "GSSAPI"}, "User:NAME"),
+        ("pkc-1.confluent.cloud:9092", SASL | USER, "User:NAME"),
+    ],
+)
+def test_a_right_is_given_to_a_user_whose_name_is_known(server: str, client: dict[str, str], principal: str) -> None:
+    cluster = ClusterConfig.model_validate({"bootstrap_servers": (server,), "client": client})
+    arguments = shlex.split(_Rights(cluster).give("Describe", "--topic '*'"))
+    config = ["--command-config", "admin.properties"] if client else []
+    right = ["--allow-principal", principal, "--operation", "Describe", "--topic", "*"]
+    assert arguments == ["kafka-acls.sh", "--bootstrap-server", server, *config, "--add", *right]
+
+
+def test_with_iam_it_is_the_policy_that_gives_rights() -> None:
+    client = {"security_protocol": "SASL_SSL", "sasl_mechanism": "AWS_MSK_IAM"}
+    cluster = ClusterConfig.model_validate({"bootstrap_servers": ("b:1",), "client": client})
+    assert _Rights(cluster).give("Describe", "--cluster") == "the IAM policy must allow Describe (cluster)"
+
+
+def test_a_lake_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def check(root: str) -> tuple[bool | None, str]:
+        return check_lake(LakeConfig(root=root))[:2]
+
+    for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"):
+        monkeypatch.delenv(name, raising=False)
     (tmp_path / "file").touch()
-    found = check_lake(LakeConfig(root=str(tmp_path / "file" / "lake")))
-    assert (found.is_right, found.what) == (
-        False,
-        f"the lake {tmp_path}/file/lake: {tmp_path}/file cannot be written: Not a directory",
+    assert check(f"{tmp_path}/file/lake") == (False, "it cannot be written: Not a directory")
+    assert check(f"{tmp_path}/{'x' * 300}") == (False, "it cannot be written: File name too long")
+    assert check("s3a://[bad/x") == (False, "it cannot be written: ValueError")
+    made = f"{tmp_path}/a/lake can be written, and will be made in {tmp_path}"
+    assert check(f"{tmp_path}/a/lake") == check(f"file://{tmp_path}/a/lake") == (True, made)
+    assert check("s3a://KEY:secret@bucket/lake") == (
+        None,
+        "s3a://bucket/lake: only a run can tell whether it can be written",
     )
-    assert check_lake(LakeConfig(root=str(tmp_path / "a" / "lake"))).is_right
-    assert check_lake(LakeConfig(root=f"file://{tmp_path}/a%20b")).is_right
-    assert check_lake(LakeConfig(root="s3a://bucket/lake")).is_right is None
+    monkeypatch.setenv("HADOOP_CONF_DIR", "/etc/hadoop")
+    assert check("/lake") == (None, "/lake: only a run can tell whether it can be written")
     assert list(tmp_path.iterdir()) == [tmp_path / "file"]
 
 
@@ -152,4 +202,4 @@ def test_no_spark_is_started(tmp_path: Path) -> None:
     )
     command = [sys.executable, "-c", program, "--config", str(tmp_path / "c.toml")]
     ended = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-    assert ended.stdout.splitlines()[-2:] == ["1 is wrong", "None"]
+    assert ended.stdout.splitlines()[-2:] == ["1 cluster and the lake: 1 is wrong", "None"]

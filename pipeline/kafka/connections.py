@@ -337,14 +337,15 @@ def address(host: str, port: int) -> str:
 
 def _reason(error: Exception, options: SourceOptions) -> str:
     """Why a Kafka listener cannot be used, in words. Not the error's own: they may hold a URL with a password."""
-    mechanism = options.client.get("sasl_mechanism")
+    is_sasl = options.client.get("security_protocol", "").startswith("SASL")
+    mechanism = options.client.get("sasl_mechanism") if is_sasl else None
     if mechanism in _PACKAGES and not find_spec(_PACKAGES[mechanism]):
         return f"cannot be used: {mechanism} needs the Python package {_PACKAGES[mechanism]}, also on executors"
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
         return "shows a TLS certificate that is not trusted: check ssl_cafile, and that it names this host"
     if isinstance(error, _REFUSALS):
         # A broker says why it refuses and hangs up; where both arrive at once, kafka-python sees only the latter.
-        if options.client.get("security_protocol", "").startswith("SASL"):
+        if is_sasl:
             return "does not authenticate us: check security_protocol and the SASL user, password and mechanism"
         if "proxy_url" in options.client:
             return "cannot be reached through the proxy, or closes the connection: check security_protocol"

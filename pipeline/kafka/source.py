@@ -136,7 +136,7 @@ class KafkaReader(DataSourceReader):
 
     def _options(self, chunk: Chunk) -> SourceOptions:
         """Those of one task. Raises TooLateError where its time is up before it begins."""
-        left_ms = chunk.until_ms - time.time() * 1000
+        left_ms = min(chunk.until_ms - time.time() * 1000, self.options.read_timeout_ms)  # clocks differ
         if left_ms <= 0:
             raise TooLateError(f"the cluster was not read within {self.options.read_timeout_ms} ms")
         return replace(
