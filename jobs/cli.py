@@ -129,7 +129,7 @@ def parser(
         metavar="INSTANT",
         help="when the snapshot was due: ISO 8601 with Z or an offset, or epoch milliseconds (default: now). "
         "It is floored to the schedule; the same instant again adds nothing. Jobs that take no snapshot work "
-        "on all that are there, whatever the instant; a report is as of then",
+        "on all that are there, whatever the instant; a report shows what was known then",
     )
     if recording:
         result.add_argument(

@@ -59,7 +59,7 @@ def read_toml(path: Path, env: Mapping[str, str]) -> dict[str, Any]:
     try:
         # In a folder anything may lie: a pipe would be waited for, a device read without end.
         if path.exists() and not (path.is_file() and path.stat().st_size <= MOST_BYTES):
-            raise ConfigError(f"{path}: is no file of at most 1 MB")
+            raise ConfigError(f"{path}: must be a file of at most 1 MB")
         text = path.read_text(encoding="utf-8-sig")
         tables = tomllib.loads(text)
     except OSError as error:

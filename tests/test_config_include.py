@@ -139,7 +139,7 @@ def test_all_files_that_are_wrong_are_named_at_once(files: Path) -> None:
     assert refused(files) == [
         "clusters/a.toml: clusters.a.bootstrap_servers[0]: the environment variable A is not set",
         "clusters/b.TOML: is not TOML: ValueError",
-        "clusters/c.toml: is no file of at most 1 MB",
+        "clusters/c.toml: must be a file of at most 1 MB",
     ]
 
 
