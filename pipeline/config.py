@@ -165,6 +165,13 @@ class Config(Section):
     clients: dict[str, ConsumerSettings] = Field(default_factory=dict)
     """How clients are set up, each a table `[clients."ID"]`."""
 
+    @model_validator(mode="after")
+    def _reads_while_it_holds_the_claim(self) -> Self:
+        for name, cluster in self.clusters.items():
+            if cluster.limits.read_timeout_ms >= self.snapshot.max_duration_ms:
+                raise ValueError(f"limits.read_timeout of cluster {name} must be less than snapshot.max_duration")
+        return self
+
 
 def lake_at(place: str) -> LakeConfig:
     """The lake at a path, a URI, or a `catalog.schema`: two names with a dot between, and no slash.
@@ -249,7 +256,7 @@ def _once(problems: list[Problem], tables: Mapping[str, Any]) -> list[Problem]:
     """The same problems, but those of `defaults` once and there rather than in each cluster."""
 
     def located(problem: Problem) -> Problem:
-        table, *key = problem.at
+        table, *key = problem.at or ("",)
         # What is missing is in neither, but the table that should have it is; of the cluster itself it is its own.
         given = key[1:] if problem.what != MISSING else key[1:-1]
         if table != "clusters" or not given or _has(tables, (table, key[0], *given)):

@@ -97,7 +97,7 @@ class Problem(NamedTuple):
     what: str
 
     def __str__(self) -> str:
-        return f"{_dotted(self.at)}: {self.what}"
+        return f"{_dotted(self.at)}: {self.what}" if self.at else self.what
 
 
 def problems_of(error: ValidationError, model: type[BaseModel]) -> list[Problem]:

@@ -131,6 +131,15 @@ def test_an_included_file_that_is_wrong_is_named(files: Path, text: str, why: st
     assert line.startswith(f"clusters/a.toml: {why}")
 
 
+def test_a_cluster_must_be_read_before_its_claim_ends(files: Path) -> None:
+    text = f'{LAKE}[snapshot]\nmax_duration = "10m"\n{EAST}'
+    (files / "laglake.toml").write_text(text)
+    why = "laglake.toml: limits.read_timeout of cluster east must be less than snapshot.max_duration"
+    assert refused(files) == [why]
+    (files / "laglake.toml").write_text(f'{text}limits = {{ read_timeout = "9m" }}\n')
+    assert load(files).clusters["east"].limits.read_timeout_ms == 540_000
+
+
 def test_all_files_that_are_wrong_are_named_at_once(files: Path) -> None:
     (files / "clusters" / "a.toml").write_text("[clusters.a]\nbootstrap_servers = ['${env:A}']\n")
     (files / "clusters" / "b.TOML").write_text("x = " + "1" * 5000)
