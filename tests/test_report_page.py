@@ -179,7 +179,7 @@ class TestPage:
             ("warn", "east", "the newest snapshot is partial: NOT_COORDINATOR."),
             ("warn", "east", "the lag shown is that of 2026-03-01 12:00:00 UTC, not the newest."),
             ("warn", "west", "no lag was computed for it yet."),
-            ("warn", "", "1 of 3 snapshots is failed."),
+            ("warn", "", "1 of 3 snapshots failed."),
             ("warn", "", "1 of 3 snapshots is partial."),
             ("warn", "", "1 group has partitions whose lag is unknown."),
         ]

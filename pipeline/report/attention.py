@@ -215,8 +215,8 @@ def _old_lag(report: Report) -> Iterator[Item]:
 def _older_snapshots(report: Report) -> Iterator[Item]:
     for status in ("failed", "partial"):
         if count := sum(getattr(c, status) for c in report.clusters):
-            of = f"of {_count(report.snapshots_total, 'snapshot')}"
-            yield Item("warn", "", f"{count:,} {of} {_is(count)} {status}.", "snapshots")
+            how = "failed" if status == "failed" else f"{_is(count)} partial"
+            yield Item("warn", "", f"{count:,} of {_count(report.snapshots_total, 'snapshot')} {how}.", "snapshots")
 
 
 def _refused(report: Report) -> Iterator[Item]:
