@@ -69,12 +69,17 @@ export LAGLAKE_CONFIG=${LAGLAKE_CONFIG:-$root/conf/local.toml}
 without_spark() {
   PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH} "$python" "$script" "$@"
 }
-for argument in "doctor=$name" "$@"; do
-  if [[ $argument =~ ^(-h|--help|--check|doctor=doctor)$ ]]; then
-    without_spark "$@"
-    exit
-  fi
-done
+has_option() { # has_option REGEX ARGUMENTS
+  local argument
+  for argument in "${@:2}"; do
+    [[ ! $argument =~ ^$1(=|$) ]] || return 0
+  done
+  return 1
+}
+if [[ $name == doctor ]] || has_option '(-h|--help|--check)' "$@"; then
+  without_spark "$@"
+  exit
+fi
 without_spark --check "$@" >/dev/null
 
 "$root/scripts/check-java.sh"
@@ -110,9 +115,7 @@ done
 
 # Of `run --every`; `--check` above has refused it for other jobs.
 is_repeated=
-for argument; do
-  [[ ! $argument =~ ^--every(=|$) ]] || is_repeated=1
-done
+! has_option --every "$@" || is_repeated=1
 
 # The default options, so that the caller's spark.driver.extraJavaOptions still count. Blanks would split the path.
 java_options="-Dlog4j2.configurationFile=file://${root// /%20}/conf/log4j2.properties"
@@ -127,12 +130,8 @@ fi
 submit=("$SPARK_HOME/bin/spark-submit" --name "laglake $name" --conf "spark.driver.defaultJavaOptions=$java_options")
 submit+=("${options[@]}" --py-files "$py_files" "$script" "$@")
 # Spark passes what the job writes to stderr, its log, on to stdout; it belongs on stderr.
-# What `lag --show` prints belongs on stdout, so a file takes it there.
-is_shown=
-for argument; do
-  [[ $name != lag || ! $argument =~ ^--show(=|$) ]] || is_shown=1
-done
-if [[ -n $is_shown ]]; then
+# What `lag --show` prints belongs on stdout, and a file takes it there.
+if [[ $name == lag ]] && has_option --show "$@"; then
   LAGLAKE_STDOUT=$(mktemp)
   trap 'rm -f "$LAGLAKE_STDOUT"' EXIT
   export LAGLAKE_STDOUT

@@ -1,6 +1,6 @@
 """Check that a run would succeed: the clusters answer and allow what a snapshot asks, and the lake can be written.
 
-For each right that is missing it prints what gives it. `?` is what may be meant so, or cannot be known. Spark is not
+For each right that is missing it prints what gives it. `?` marks what may be intended, or cannot be known. Spark is not
 started. It is this machine that asks: executors elsewhere need the same names, routes, files and packages.
 """
 

@@ -31,7 +31,7 @@ GROUPS_TRIED = 500
 
 
 class Check(NamedTuple):
-    """One thing that was looked at. `is_right` is None where it may be meant so, or cannot be known.
+    """One thing that was looked at. `is_right` is None where that may be intended, or cannot be known.
 
     `todo` says what to do.
     """
@@ -124,7 +124,7 @@ def _check_groups(client: KafkaClient, rights: _Rights) -> Iterator[Check]:
     if of_topics:
         what = f"DESCRIBE on the topics that groups subscribe to{_such_as(of_topics, len(tried), 'group')}"
         yield Check(False, what, rights.give("Describe", "--topic '*'"))
-    # A group that has gone since it was listed is none.
+    # Groups that have gone since they were listed do not count.
     for error in sorted(set(failed.values()) - {*REFUSALS, "GROUP_ID_NOT_FOUND"}):
         names = [name for name, its in failed.items() if its == error]
         yield Check(None, f"{_number(len(names), 'group')}, such as {names[0]}, could not be described now: {error}")

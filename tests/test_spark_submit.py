@@ -112,10 +112,10 @@ def test_what_is_shown_goes_to_stdout_and_the_log_to_stderr(submit: Submit, spar
     assert (shown.returncode, shown.stdout, shown.stderr) == (STUB_STATUS, "a table\n", "a log line\n")
 
 
-def test_the_doctor_starts_no_spark(submit: Submit) -> None:
+def test_the_doctor_starts_no_spark(submit: Submit, tmp_path: Path) -> None:
     ended = submit("doctor", "--config", "config.toml")
     assert ended.returncode == 1
-    assert "/work/lake can be written" in ended.stdout.splitlines()[0]
+    assert f"{tmp_path}/work/lake can be written" in ended.stdout.splitlines()[0]
     assert "127.0.0.1:1 cannot be reached: connection refused" in ended.stdout
 
 
