@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from jobs import cli
 from pipeline.config import load_config
-from pipeline.doctor import Check, check_cluster, check_lake
+from pipeline.doctor import Check, check_cluster, check_lake, counted
 from pipeline.errors import LaglakeError
 from pipeline.names import visible
 
@@ -39,8 +39,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     wrong = _show("lake", [check_lake(config.lake)])
     for name in clusters:
         wrong += _show(name, check_cluster(config.clusters[name]))
-    number = f"{len(clusters)} cluster{'' if len(clusters) == 1 else 's'}"
-    sys.stdout.write(f"{number} and the lake: {wrong or 'nothing'} {'is' if wrong < 2 else 'are'} wrong\n")
+    sys.stdout.write(
+        f"{counted(len(clusters), 'cluster')} and the lake: {wrong or 'nothing'} {'is' if wrong < 2 else 'are'} wrong\n"
+    )
     return int(wrong > 0)
 
 

@@ -60,7 +60,7 @@ def check_cluster(cluster: ClusterConfig) -> Iterator[Check]:
 
 def _check_brokers(client: KafkaClient) -> Iterator[Check]:
     brokers = client.brokers()
-    yield Check(True, f"connected to cluster {client.cluster_id()}, which has {_number(len(brokers), 'broker')}")
+    yield Check(True, f"connected to cluster {client.cluster_id()}, which has {counted(len(brokers), 'broker')}")
     for broker, answer in client.api_versions(brokers).items():
         if isinstance(answer, Failure):
             yield Check(
@@ -90,7 +90,7 @@ def _check_rights(client: KafkaClient, rights: _Rights) -> Iterator[Check]:
     topics = {t.name: t.authorized_operations for t in answer.topics if t.name in chosen}
     yield Check(
         bool(topics) or None,
-        f"DESCRIBE on topics: {_number(len(topics), 'topic')} that the config selects can be seen",
+        f"DESCRIBE on topics: {counted(len(topics), 'topic')} that the config selects can be seen",
         None if topics else rights.give("Describe", "--topic '*'"),
     )
     configs = {name: _is_authorized(found, ACLOperation.DESCRIBE_CONFIGS) for name, found in topics.items()}
@@ -111,7 +111,7 @@ def _check_groups(client: KafkaClient, rights: _Rights) -> Iterator[Check]:
     tried = groups[:GROUPS_TRIED]
     answers = read_members(client, tried, lambda _: False) if tried else {}
     failed = {name: answer.error for name, answer in answers.items() if isinstance(answer, Failure)}
-    seen = f"{_number(len(groups), 'group')} that the config selects can be seen"
+    seen = f"{counted(len(groups), 'group')} that the config selects can be seen"
     if len(tried) < len(groups):
         seen += f", {len(tried)} of them were tried"
     refused = [name for name, error in failed.items() if error == "GROUP_AUTHORIZATION_FAILED"]
@@ -127,7 +127,7 @@ def _check_groups(client: KafkaClient, rights: _Rights) -> Iterator[Check]:
     # Groups that have gone since they were listed do not count.
     for error in sorted(set(failed.values()) - {*REFUSALS, "GROUP_ID_NOT_FOUND"}):
         names = [name for name, its in failed.items() if its == error]
-        yield Check(None, f"{_number(len(names), 'group')}, such as {names[0]}, could not be described now: {error}")
+        yield Check(None, f"{counted(len(names), 'group')}, such as {names[0]}, could not be described now: {error}")
 
 
 def check_lake(lake: LakeConfig) -> Check:
@@ -183,8 +183,9 @@ def _not_given(is_authorized: bool | None) -> str:
 
 
 def _such_as(names: Sequence[str], among: int, what: str) -> str:
-    return f"; refused for {len(names)} of {_number(among, what)}, such as {min(names)}" if names else ""
+    return f"; refused for {len(names)} of {counted(among, what)}, such as {min(names)}" if names else ""
 
 
-def _number(count: int, what: str) -> str:
+def counted(count: int, what: str) -> str:
+    """A number and its noun: 1 group, 2,000 groups."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
