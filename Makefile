@@ -16,13 +16,22 @@ WORKERS := 2
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all test-fast lint format bench accuracy wheel docs venv jars check-java clean
+.PHONY: help demo notebooks notebook-outputs test test-all test-fast lint format bench accuracy wheel docs venv jars \
+	check-java clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: check-java jars ## the whole pipeline on an embedded Kafka; KEEP=1 leaves Kafka and its workload running
 	KEEP=$(KEEP) $(PY) -m pipeline.local.demo
+
+RECORDING := legacy-a2-blocked
+
+notebooks: check-java jars $(VENV)/.notebooks build/recording/.replayed ## open the notebooks in a browser
+	PYTHONPATH=$(CURDIR) $(PY) -m jupyterlab notebooks $(ARGS)
+
+notebook-outputs: check-java jars build/recording/.replayed ## run them and store what they show; first KEEP=1 make demo
+	PYTHONPATH=$(CURDIR) $(PY) scripts/run_notebooks.py
 
 PYTEST := $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
@@ -74,6 +83,19 @@ $(VENV)/.installed: setup.cfg constraints.txt scripts/requirements.py
 	$(PYTHON) -m venv $(VENV)
 	$(PY) scripts/requirements.py spark dev > build/requirements.txt
 	$(PY) -m pip install --quiet --disable-pip-version-check -r build/requirements.txt -c constraints.txt
+	@touch $@
+
+$(VENV)/.notebooks: $(VENV)/.installed
+	$(PY) scripts/requirements.py notebooks > build/requirements-notebooks.txt
+	$(PY) -m pip install --quiet --disable-pip-version-check -r build/requirements-notebooks.txt -c constraints.txt
+	@touch $@
+
+# The recording that 03 explains.
+build/recording/.replayed: tests/data/recordings/$(RECORDING).tar.xz $(VENV)/.jars
+	rm -rf $(@D)
+	mkdir -p $(@D)
+	tar -xf $< -C $(@D)
+	./spark-submit.sh replay --config conf/local.toml --lake $(CURDIR)/$(@D)/lake --recording $(@D)/$(RECORDING)
 	@touch $@
 
 $(VENV)/.jars: $(VENV)/.installed conf/spark-defaults.conf scripts/install-delta.sh

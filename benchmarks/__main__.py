@@ -1,7 +1,8 @@
 """`make bench`: how fast committed offsets reach Delta, against Kafka's own tool in the same run, and lag is computed.
 
 One local broker, Spark local[2]. Figures are of this machine on this day; the ratios carry over better. With
-`ARGS=landing`, `ARGS=analytics` or `ARGS=clients` one part; with `ARGS=waterfall` what each phase of a `run` costs.
+`ARGS=landing`, `ARGS=analytics` or `ARGS=clients` one part; with `ARGS=cold` new processes against one that only starts
+Spark; with `ARGS=waterfall` what each phase of a `run` costs.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ TINY = Seeding(groups=9, topics=1, partitions=3)
 SMALL = Seeding(groups=500, topics=4, partitions=400)
 LARGE = Seeding(groups=2500, topics=4, partitions=400)
 RUNS = 4
+COLD_RUNS = 3
 HISTORY = 20
 """Snapshots in the shorter lake."""
 SETTINGS = {"spark.master": "local[2]", "spark.driver.memory": "4g"}
@@ -67,7 +69,13 @@ bootstrap_servers = ["{servers}"]
 
 def main() -> int:
     """Measure, print, write docs/benchmarks.md."""
-    parts = {"waterfall": _waterfall, "landing": _landing, "analytics": _analytics, "clients": _clients}
+    parts = {
+        "waterfall": _waterfall,
+        "cold": _cold,
+        "landing": _landing,
+        "analytics": _analytics,
+        "clients": _clients,
+    }
     figures: list[tuple[str, str, str]] = []
 
     def note(what: str, value: str, target: str = "–") -> None:
@@ -112,7 +120,11 @@ def _clients(note: Note) -> None:
     folder = DIRECTORY.absolute() / "clients"
     cores = spark.sparkContext.defaultParallelism
     samples = clients.samples_per_min(spark, folder) / cores
-    note("samples of Prometheus text a minute and core, from scrapes to Delta", f"{samples:,.0f}", "≥ 1,000,000")
+    note(
+        "samples of Prometheus text a minute and core, all that 2,000 JVMs serve, from files to Delta",
+        f"{samples:,.0f}",
+        "≥ 1,000,000",
+    )
     note("lines of two request logs a second", f"{clients.lines_per_s(spark, folder):,.0f}", "≥ 50,000")
     joined_s = computed(clients.joined(spark, folder), RUNS)
     note("1,000,000 readers joined with what as many partitions of clients tell", _spread(joined_s), "≤ 8 s")
@@ -135,6 +147,30 @@ def _waterfall(_note: Note) -> None:
                     subprocess.run(command, check=True, stderr=log)
 
 
+def _cold(note: Note) -> None:
+    """Each `run` is a process of its own; between two of them one that only appends a row, and Kafka's own tool."""
+    for what, seeding, asked in (
+        ("9 groups, 27 rows", TINY, "≤ 2.0"),
+        ("500 groups, 200,000 rows", SMALL, "≤ 2.5"),
+    ):
+        with EmbeddedKafka(DIRECTORY / f"kafka-cold-{seeding.groups}", heap_mb=2048) as kafka:
+            seed_offsets(kafka.bootstrap_servers, seeding)
+            run = partial(_submit, *_run_arguments(kafka.bootstrap_servers))
+            run()  # makes the lake
+            least = partial(_logged, sys.executable, "-m", "benchmarks.append_one_row", str(DIRECTORY / "one-row"))
+            took: dict[str, list[float]] = {"run": [], "least": [], "tool": []}
+            for _ in range(COLD_RUNS):
+                took["run"].append(timed(run))
+                took["least"].append(timed(least))
+                took["tool"].append(timed(partial(_describe_all, kafka)))
+        note(f"a later `run` in a new process, {what}", _spread(took["run"]))
+        note(f"a new process that appends one row to a Delta table, beside {what}", _spread(took["least"]))
+        note(f"ConsumerGroupCommand --all-groups, {what}", _spread(took["tool"]))
+        run_s, least_s, tool_s = (statistics.median(seconds) for seconds in took.values())
+        note(f"`run` against the process that appends one row, {what}", f"{run_s / least_s:.1f}", asked)
+        note(f"`run` against ConsumerGroupCommand, {what}", f"{run_s / tool_s:.1f}", "≤ 1.0")
+
+
 def _landing(note: Note) -> None:
     with EmbeddedKafka(DIRECTORY / "kafka", heap_mb=2048) as kafka:
         seed_offsets(kafka.bootstrap_servers, SMALL)
@@ -148,11 +184,7 @@ def _landing(note: Note) -> None:
         append_s = warm(lambda number: _append(lake, kafka.bootstrap_servers, number))
         note("`kafka_committed_offsets` into Delta by append, 200,000 rows, warm", _spread(append_s), "≤ 1.2 s")
         note("the same as a snapshot lands it, by replaceWhere", _spread(landed_s))
-        tool_s = timed(
-            lambda: kafka.run_tool(
-                TOOL, "--bootstrap-server", kafka.bootstrap_servers, "--describe", "--all-groups", timeout=600
-            )
-        )
+        tool_s = timed(partial(_describe_all, kafka))
         note("ConsumerGroupCommand --all-groups, the same offsets", f"{tool_s:.1f} s", "it took 34 s")
         note("how many times faster: appended", f"{tool_s / statistics.median(append_s):.0f}", "≥ 20")
         note("how many times faster: landed", f"{tool_s / statistics.median(landed_s):.0f}")
@@ -191,12 +223,28 @@ def _committed(spark: SparkSession, servers: str, snapshot_id: int) -> DataFrame
 
 
 def _whole_runs(servers: str, runs: int) -> list[float]:
+    arguments = _run_arguments(servers)
+    return [timed(partial(_submit, *arguments)) for _ in range(runs)]
+
+
+def _run_arguments(servers: str) -> list[str]:
+    """The job `run` on a new lake."""
     config = DIRECTORY / "config.toml"
     config.write_text(_CONFIG.format(lake=DIRECTORY.absolute() / f"run-{time.time_ns()}", servers=servers))
-    command = ["./spark-submit.sh", "--master", "local[2]", "--", "run", "--config", str(config)]
-    command += ["--output", str(DIRECTORY / "report.html")]
-    with (DIRECTORY / "run.log").open("wb") as log:
-        return [timed(lambda: subprocess.run(command, check=True, stdout=log, stderr=log)) for _ in range(runs)]
+    return ["run", "--config", str(config), "--output", str(DIRECTORY / "report.html")]
+
+
+def _submit(*job: str) -> None:
+    _logged("./spark-submit.sh", "--master", "local[2]", "--", *job)
+
+
+def _logged(*command: str) -> None:
+    with (DIRECTORY / "run.log").open("ab") as log:
+        subprocess.run(command, check=True, stdout=log, stderr=log)
+
+
+def _describe_all(kafka: EmbeddedKafka) -> None:
+    kafka.run_tool(TOOL, "--bootstrap-server", kafka.bootstrap_servers, "--describe", "--all-groups", timeout=600)
 
 
 def _spread(seconds: list[float]) -> str:

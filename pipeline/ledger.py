@@ -59,7 +59,10 @@ class Summary:
     @property
     def message(self) -> str:
         """One line for people."""
-        problems = [f"{what} {where or '?'}: {error} ({count})" for what, where, error, count in self.errors[:3]]
+        problems = [
+            f"{what}{f' {where}' if where else ''}: {error}{f', {count} times' if count > 1 else ''}"
+            for what, where, error, count in self.errors[:3]
+        ]
         more = [f"and {len(self.errors) - 3} more"] if len(self.errors) > 3 else []
         if self.status == FAILED:
             return "; ".join(problems + more)

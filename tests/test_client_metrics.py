@@ -279,3 +279,28 @@ def test_each_of_our_names_can_be_given(name: str) -> None:
     labels = "" if name in ("max_lag", "requests_total", "bytes_total") else ',topic="t"'
     (found,) = of_prometheus(f'mine{{client_id="c"{labels}}} 1.0\n', {"mine": name})
     assert found.name == name
+
+
+def test_lines_of_other_metrics_change_nothing() -> None:
+    text = """\
+# TYPE kafka_consumer_bytes_consumed counter
+  kafka_consumer_consumer_fetch_manager_metrics_records_lag{client_id="c",topic="t",partition="0"} 1.0
+kafka_consumer_consumer_fetch_manager_metrics_records_lag\\t{client_id="c",topic="t",partition="1"}\\t2.0
+{"kafka_consumer_consumer_fetch_manager_metrics_records_lag",client_id="c",topic="t",partition="2"} 3.0
+# TYPE polled counter
+polled{client_id="c"} 4.0
+# TYPE "my.bytes" counter
+{"my.bytes",client_id="c"} 5.0
+""".replace("\\t", "\t")
+    names = {"polled_total": "requests_total", "my.bytes_total": "bytes_total"}
+    others = '# HELP jvm_x what records_lag is\n# TYPE jvm_x gauge\njvm_x{topic="records_lag"} 1.0\njvm_y 2\n'
+    alone = of_prometheus(text, names)
+    assert [m.value for m in alone] == [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert of_prometheus(others + text, names) == of_prometheus(text + others, names) == alone
+    # A line of another metric that is torn costs nothing; at the end it says that the text is not whole.
+    assert of_prometheus("jvm_z{" + "\n" + text, names) == alone
+    with pytest.raises(ValueError, match="no Prometheus text"):
+        of_prometheus(text + 'jvm_z{pool="', names)
+    with pytest.raises(ValueError, match="no Prometheus text"):
+        of_prometheus(f"<html>\n{others}")
+    assert of_prometheus(others) == []

@@ -1,5 +1,6 @@
 """What bounds all tasks of a snapshot: one Kafka cluster, whatever answers at its addresses, and one time."""
 
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,11 @@ from pipeline.local.broker import EmbeddedKafka
 from pipeline.snapshot import SnapshotOutcome, take_snapshots
 from pipeline.tables import SNAPSHOTS
 from tests.helpers.kafka import Planned, parsed, plan, read
+from tests.helpers.network import Proxy
 from tests.helpers.quiet import config, seed
 
 PREFIX = "identity"
+METADATA, API_VERSIONS = 3, 18
 NAMES = {"groups_allow": f"^{PREFIX}", "topics_allow": f"^{PREFIX}"}
 T0 = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -55,6 +58,26 @@ def test_a_task_reads_no_other_cluster_than_was_planned(
     for chunk in elsewhere.chunks:
         chunk.address = kafka3.address(1)
     assert {row["error"] for row in elsewhere.rows()} == {"INCONSISTENT_CLUSTER_ID"}
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+@pytest.mark.parametrize("source", [CommittedOffsetsSource, WatermarksSource, SnapshotSource])
+def test_a_broker_whose_advertised_address_leads_to_another_cluster_is_not_read(
+    source: type[KafkaSource], is_known: bool, ids: tuple[str, str], kafka: EmbeddedKafka, kafka3: EmbeddedKafka
+) -> None:
+    known = {"cluster_id": ids[1]} if is_known else {}
+    others = [kafka3.address(broker) for broker in (2, 3)]
+    with Proxy(names=dict.fromkeys(others, kafka.address(1))) as proxy:
+        planned = plan(source, kafka3.address(1), proxy_url=proxy.url, **known, **NAMES)
+        rows = planned.rows()
+    errors = Counter(row["error"] for row in rows)
+    assert errors["INCONSISTENT_CLUSTER_ID"] > 0
+    assert errors.keys() <= {None, "INCONSISTENT_CLUSTER_ID"}
+    of_others = [row["error"] for row in rows if row.get("leader") in (2, 3)]
+    assert set(of_others) <= {"INCONSISTENT_CLUSTER_ID"}
+    # Each was asked who it is, and then nothing more.
+    asked = [request.api_key for request in proxy.requests if request.address == kafka.address(1)]
+    assert set(asked) == {API_VERSIONS, METADATA}
 
 
 @pytest.mark.parametrize("source", [CommittedOffsetsSource, GroupMembersSource, WatermarksSource, SnapshotSource])

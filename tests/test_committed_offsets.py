@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from pipeline.kafka.committed_offsets import CommittedOffsetsSource
 from pipeline.kafka.snapshot import BRACKET
+from pipeline.kafka.source import MAX_BATCH_BYTES
 from pipeline.local.broker import EmbeddedKafka
 from pipeline.local.topics import create_topics
 from tests.helpers.kafka import (
@@ -143,7 +144,7 @@ def test_a_topic_that_we_may_not_describe_is_left_out_by_kafka_itself(kafka: Emb
     assert offsets(rows) == {("co-topics", "co-a", 0): 1}
 
 
-@pytest.mark.parametrize(("groups_per_task", "tasks", "requests"), [(100, 1, 2 + 3), (40, 2, 2 + 2 + 1)])
+@pytest.mark.parametrize(("groups_per_task", "tasks", "requests"), [(100, 1, 3 + 4), (40, 2, 3 + 3 + 2)])
 def test_chunks_hold_every_group_once_and_requests_are_counted(
     kafka: EmbeddedKafka, admin: Any, groups_per_task: int, tasks: int, requests: int
 ) -> None:
@@ -180,8 +181,8 @@ def test_a_connection_lost_midway_is_made_anew(kafka: EmbeddedKafka, admin: Any,
         *rows, count = read(CommittedOffsetsSource, kafka.bootstrap_servers, proxy_url=proxy.url, **options)
     assert offsets(rows) == {("co-lost", "co-a", 0): 1}
     assert proxy.api_keys().count(lost) == 2
-    # Both times, and a question for the coordinator before OffsetFetch is sent again.
-    assert count["requests"] == 4 + (lost == OFFSET_FETCH)
+    # Each of three connections is asked for its cluster's id; OffsetFetch is sent again after FindCoordinator.
+    assert count["requests"] == 7 + (lost == OFFSET_FETCH)
 
 
 def test_a_connection_lost_for_ever_is_an_error_for_each_group(kafka: EmbeddedKafka, admin: Any) -> None:
@@ -240,3 +241,14 @@ def test_spark_reads_them_and_its_plan_shows_no_password(
     assert {(row.partition, row.committed_offset) for row in frame.collect()} == {(0, 1), (1, 2)}
     frame.explain(extended=True)
     assert "cret" not in capsys.readouterr().out
+
+
+def test_commits_with_much_metadata_come_in_small_batches() -> None:
+    source = CommittedOffsetsSource({"bootstrap_servers": "nowhere:9092"})
+    reader = source.reader(source.schema())
+    # One group has all of it.
+    metadata = ["m" * 4_096] * 10_000 + ["m"] * 50_000
+    found = [*reader._batches({"group_id": ["g"] * len(metadata), "metadata": metadata})]
+    assert [one for batch in found for one in batch["metadata"].to_pylist()] == metadata
+    assert max(batch.nbytes for batch in found) <= MAX_BATCH_BYTES
+    assert len(found) <= 10

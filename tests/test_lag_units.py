@@ -125,3 +125,21 @@ def test_bytes_are_told_up_to_the_high_watermark_and_for_kip_532_to_the_log_end(
     row = rows.collect()[0]
     assert (row.consumer_lag_bytes, row.bytes_error, row.kip532_bytes) == (1_000, 1_000, 2_000)
     assert (row.consumer_lag_ms, row.kip532_ms) == (29_400, 59_400)
+
+
+def test_lag_of_a_commit_before_log_start_is_of_the_records_that_are_still_there(spark: SparkSession) -> None:
+    looks = frame(spark, WATERMARKS, RULED, ruled(1, 0, 100, 1_000), ruled(2, 0, 200, 3_000), ruled(3, 100, 200, 2_000))
+    commits = [(3, name, "t", 0, offset, None) for name, offset in (("lost", 50), ("next", 100))]
+    found = compute_lag(
+        frame(spark, COMMITTED_OFFSETS, COMMITTED, *commits),
+        looks.where("snapshot_id = 3"),
+        frame(spark, GROUP_MEMBERS, MEMBER),
+        frame(spark, LAG, PREVIOUS),
+        rulers_of(spark, looks),
+    )
+    lost, at_start = sorted(found.collect(), key=lambda row: row.group_id)
+    assert (lost.consumer_lag, lost.headroom, lost.offset_status) == (150, -50, "deleted_unread")
+    assert (lost.consumer_lag_bytes, lost.consumer_lag_ms, lost.consumer_age_ms) == (2_000, 59_400, 149_400)
+    same = ("consumer_lag_bytes", "bytes_error", "bytes_method", "consumer_lag_ms", "consumer_age_ms", "time_error_ms")
+    assert [lost[name] for name in same] == [at_start[name] for name in same]
+    assert (lost.headroom_bytes, lost.kip532_bytes) == (None, None)

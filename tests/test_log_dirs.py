@@ -119,3 +119,5 @@ def test_a_directory_is_shown_without_what_is_secret() -> None:
     assert shown("s3://key:sec/ret@bucket/a@b?secret_key=x") == "s3://bucket/a@b"
     assert shown("abfss://container@account/a:b") == "abfss://container@account/a:b"
     assert shown("/a@b?c") == "/a@b?c"
+    assert shown("HTTPS://token@host/metrics?a=b") == "HTTPS://host/metrics"
+    assert shown("http://host:9404/a@b") == "http://host:9404/a@b"

@@ -99,7 +99,7 @@ class Ran:
         shown = [output.get("data", {}) for output in outputs]
         printed = "".join(output.get("text", "") for output in outputs if output.output_type == "stream")
         self.text = printed + "\n" + "\n".join(data.get("text/plain", "") for data in shown)
-        self.charts = sum("vegaEmbed" in data.get("text/html", "") for data in shown)
+        self.charts = sum("image/svg+xml" in data for data in shown)
 
 
 @pytest.fixture
@@ -163,12 +163,7 @@ def test_live(run: Any) -> None:
 def test_sql(run: Any, connect_server: ConnectServer) -> None:
     shown = run("06", str(connect_server.warehouse / f"{SCHEMA}.db"))  # the same lake as a folder
     assert f"{PREFIX}-audit" in shown.text
-    assert re.search(r"blocked_connector +backend +order.events +\[\"mail_queue\",\"web-clicks\"\]", shown.text)
+    assert re.search(
+        r'blocked_connector +backend +order.events .*"victim_topics": ?\["mail_queue", ?"web-clicks"\]', shown.text
+    )
     assert "half_and_99" in shown.text
-
-
-@pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.stem)
-def test_a_notebook_is_kept_without_outputs(file: Path) -> None:
-    cells = nbformat.read(file, as_version=4).cells
-    assert cells[0].cell_type == "markdown"
-    assert all(not cell.get("outputs") and not cell.get("execution_count") for cell in cells)

@@ -42,6 +42,7 @@ class TestExport:
         with write_report(frames, tmp_path / "r.csv", NOW, kind="csv").open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
         assert [r["group_id"] for r in reversed(rows)] == ["'=1+1", "'@x", *HOSTILE]
+        assert {r["snapshot_at"] for r in rows} == {"2026-03-01T12:00:00+00:00"}
         assert rows[-1]["consumer_lag"] == "0"
         assert rows[-1]["headroom"] == "-5"
         assert rows[-1]["consumer_lag_bytes"] == ""

@@ -71,7 +71,9 @@ class TestTrends:
 
     def test_commits_that_went_back_unless_partitions_have_gone(self) -> None:
         found = self.trend((0, 100, 80), (1, 110, 30), (2, 120, 40))
-        assert (found.set_back_ms, found.set_back_by) == (NOON + MINUTE, 50)
+        assert (found.set_back_ms, found.set_back_by, found.set_backs) == (NOON + MINUTE, 50, 1)
+        often = self.trend((0, 100, 80), (1, 110, 30), (2, 120, 90), (3, 130, 70))
+        assert (often.set_back_ms, often.set_back_by, often.set_backs) == (NOON + 3 * MINUTE, 20, 2)
         assert self.trend((0, 100, 80), (1, 50, 40)).set_back_ms is None  # truncated
         assert self.trend((0, 100, 80), (1, None, 30), (2, 120, 40)).set_back_ms is None
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pipeline.positions import request_log
 from pipeline.positions.position import Position
 from pipeline.positions.request_log import RequestLog
 from tests.helpers.recordings import by_partition, table, unpacked
@@ -207,3 +208,24 @@ def test_other_lines_are_passed_over() -> None:
     for text in ("", "[2026-01-31 12:00:00,000] INFO Starting (kafka.server)", line("PRODUCE", "p", {}, {})):
         log.read(text)
     assert log.positions() == []
+
+
+def test_a_client_with_ever_new_names_costs_bounded_memory(recording: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_log, "MOST_CLIENTS", 10)
+    monkeypatch.setattr(request_log, "MOST_TOPICS", 5)
+    lines = (recording / "request.log").read_text().splitlines()
+    fetch = next(line for line in lines if '"requestApiKeyName":"FETCH"' in line and '"clientId":"ledger-rc"' in line)
+    log = RequestLog({f"id-{n}": f"topic-{n}" for n in range(50)})
+    for n in range(100):
+        log.read(fetch.replace('"clientId":"ledger-rc"', f'"clientId":"new-{n}"'))
+        assert len({p.client_id for p in log.positions()}) <= 20
+    log.forget()
+    assert {p.client_id for p in log.positions()} == {f"new-{n}" for n in range(90, 100)}
+    assert log.dropped == 90
+    assert [*log.topics.values()] == [f"topic-{n}" for n in range(45, 50)]
+    metadata = next(line for line in lines if '"requestApiKeyName":"METADATA"' in line and '"topicId":' in line)
+    (named,) = (names := RequestLog()).read(metadata) or list(names.topics)[:1]
+    log = RequestLog({named: "before"} | {f"id-{n}": f"topic-{n}" for n in range(50)})
+    log.read(metadata)
+    log.forget()
+    assert log.topics[named] == names.topics[named]

@@ -354,9 +354,9 @@ def test_chunks_are_by_leader_and_requests_are_counted(kafka3: EmbeddedKafka) ->
     rows = planned.rows()
     leaders = {row["partition"]: (row["leader"], row["error"]) for row in rows if row["topic"]}
     assert leaders == {number: (replicas[0], None) for number, replicas in assignments.items()}
-    # Ten a leader, and the metadata from any of them.
+    # Eleven a leader, one of them for its cluster's id, and the plan's metadata and cluster id from any of them.
     counts = [(row["request_broker"], row["requests"]) for row in rows if row["requests"]]
-    assert ({broker for broker, _ in counts}, sum(count for _, count in counts)) == ({1, 2, 3}, 3 * 10 + 1)
+    assert ({broker for broker, _ in counts}, sum(count for _, count in counts)) == ({1, 2, 3}, 3 * 11 + 2)
     options["partitions_per_task"] = "2"
     assert sorted((chunk.broker, len(chunk.items)) for chunk in spread().chunks) == [(1, 1), (1, 2), (2, 2), (3, 1)]
 

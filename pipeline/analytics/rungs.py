@@ -107,8 +107,21 @@ def _surest(item: Column) -> Column:
 def rungs() -> dict[str, Rung]:
     """Every rung of a row that `with_readings` made and `lag` has given its own high watermark."""
     found = {name: Rung(F.col(c), F.col(f"{name}_reading")) for name, c in (SHARED_RUNGS | READER_RUNGS).items()}
-    found["earlier"] = Rung(F.col("earlier_offset"), F.col("earlier_reading"))
+    found["unread"] = _readable(found["committed"], found["log_start"])
+    found["earlier"] = _readable(Rung(F.col("earlier_offset"), F.col("earlier_reading")), found["log_start"])
     return found | {"kip532": Rung(F.coalesce("fetched_offset", "valid_offset"), F.col("kip532_reading"))}
+
+
+def _readable(rung: Rung, log_start: Rung) -> Rung:
+    """The rung; log start where the records up to there have been deleted, as nobody can read them any more.
+
+    Where log start was another when the commit was read, it is not read on the ruler: then the rung it is.
+    """
+    is_deleted = (rung.offset < log_start.offset) & log_start.reading.isNotNull()
+    return Rung(
+        F.when(is_deleted, log_start.offset).otherwise(rung.offset),
+        F.when(is_deleted, log_start.reading).otherwise(rung.reading),
+    )
 
 
 def kip532_from() -> Column:

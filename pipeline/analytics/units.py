@@ -13,7 +13,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 BYTE_LAGS: dict[str, tuple[str, str]] = {
-    "consumer_lag_bytes": ("committed", "high_watermark"),
+    "consumer_lag_bytes": ("unread", "high_watermark"),
     "fetcher_lag_bytes": ("fetched", "high_watermark"),
     "buffered_bytes": ("consumed", "fetched"),
     "uncommitted_bytes": ("committed", "consumed"),
@@ -21,7 +21,7 @@ BYTE_LAGS: dict[str, tuple[str, str]] = {
     "kip532_bytes": ("kip532", "log_end"),
 }
 TIME_LAGS: dict[str, tuple[str, str]] = {
-    "consumer_lag_ms": ("committed", "high_watermark"),
+    "consumer_lag_ms": ("unread", "high_watermark"),
     "fetcher_lag_ms": ("fetched", "high_watermark"),
     "headroom_ms": ("log_start", "committed"),
     "kip532_ms": ("kip532", "log_end"),
@@ -110,8 +110,8 @@ def _moved(
 
 def unit_columns(rungs: dict[str, Rung], captured_ms: Column) -> dict[str, Column]:
     """The columns of `lag` in bytes and ms, for rungs by name."""
-    consumer = rungs["committed"], rungs["high_watermark"]
-    moved = rungs["earlier"], rungs["committed"]
+    consumer = rungs["unread"], rungs["high_watermark"]
+    moved = rungs["earlier"], rungs["unread"]
     # The end that was read with a commit may lie beyond the newest that the ruler knows: by the mean size of a record.
     # Where that is not known, the bytes are not known either.
     beyond = F.ceil(F.col("beyond_records") * F.col("record_bytes"))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -22,6 +22,7 @@ import kafka.errors as kafka_errors
 from kafka.future import Future
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
+from kafka.protocol.metadata import MetadataRequest
 
 from pipeline.errors import ClusterError, WrongClusterError
 from pipeline.kafka.failures import Failure, UnreachableError, failure_of
@@ -48,6 +49,7 @@ MAX_BACKOFF_S = 5.0
 MOST_TIMEOUTS = 2
 """Exchanges that a broker may leave unanswered before it is left alone."""
 TIMED_OUT = Failure("REQUEST_TIMED_OUT")
+OF_ANOTHER_CLUSTER = Failure("INCONSISTENT_CLUSTER_ID")
 RECEIVE_MAX_BYTES = 512 * 1024 * 1024
 
 
@@ -115,6 +117,8 @@ class Connections:
         self.options = options
         self.requests: Counter[int] = Counter()
         self._timeouts: Counter[int] = Counter()
+        self._cluster_id = options.cluster_id
+        self._checked: dict[int, Any] = {}
         self._deadline = time.monotonic() + options.task_timeout_ms / 1000
         servers = list(dict.fromkeys([*prefer, *options.bootstrap_servers]))
         if "proxy_url" not in options.client:  # else only the proxy can tell
@@ -180,6 +184,7 @@ class Connections:
         wanted, found = self.options.cluster_id, self.cluster_id()
         if wanted and found and wanted != found:
             raise WrongClusterError(f"{server} is of cluster {found}, not of {wanted}")
+        self._cluster_id = wanted or found
 
     async def _connect(self, node: str) -> Exception | None:
         try:
@@ -201,18 +206,21 @@ class Connections:
         """The live brokers of the cluster: id → host:port as advertised."""
         return {b.node_id: address(b.host, b.port) for b in self._manager.cluster.brokers()}
 
-    def unreachable(self) -> frozenset[int]:
-        """The brokers that no connection could be made to. They are not tried again."""
-        return frozenset(self._manager.unreachable)
+    def unreachable(self) -> dict[int, str]:
+        """The brokers that are not asked, nor tried again, and why: out of reach, or of another cluster."""
+        return {broker: failure.error for broker, failure in self._manager.unreachable.items()}
 
     def cluster_id(self) -> str | None:
         """Kafka's id of the cluster, None before 0.10.1."""
         cluster_id: str | None = self._manager.cluster.cluster_id
         return cluster_id
 
-    def give_up(self, brokers: Iterable[int]) -> None:
-        """Do not try to connect to these brokers: another client of this snapshot could not."""
-        self._manager.unreachable.update(dict.fromkeys(brokers, Failure("REQUEST_TIMED_OUT")))
+    def give_up(self, brokers: Mapping[int, str]) -> None:
+        """Do not try to connect to these brokers: another client of this snapshot found them `unreachable`."""
+        is_other = OF_ANOTHER_CLUSTER.error
+        self._manager.unreachable.update(
+            {broker: OF_ANOTHER_CLUSTER if error == is_other else TIMED_OUT for broker, error in brokers.items()}
+        )
 
     def version(self, request: Any, broker: int | None = None) -> int | None:
         """Highest version of an API that both sides have, None where the broker lacks it.
@@ -274,6 +282,27 @@ class Connections:
             except Exception as exc:  # noqa: BLE001 - the broker cannot be asked, the others can
                 if time.monotonic() >= deadline:
                     self._manager.unreachable[broker] = failure_of(exc)
+        if self._cluster_id:
+            await self._check_brokers(brokers)
+
+    async def _check_brokers(self, brokers: Sequence[int]) -> None:
+        """Leave a broker alone that is of another cluster: its advertised address leads elsewhere from here.
+
+        Each connection is asked once; one that is lost meanwhile, again when it is next to be used. A broker that
+        lets this little time out would only keep what it is asked next waiting, too.
+        """
+        open_now = {b: c for b in brokers if (c := self._manager._conns.get(b)) is not None and c.connected}  # noqa: SLF001
+        unknown = [b for b, connection in open_now.items() if self._checked.get(b) is not connection]
+        # The least that a broker answers with its cluster's id: no topics.
+        replies = await self._exchange([(b, MetadataRequest(topics=[])) for b in unknown])
+        for broker, (answer, _) in zip(unknown, replies, strict=True):
+            if isinstance(answer, Failure):
+                if answer == TIMED_OUT:
+                    self._manager.unreachable[broker] = answer
+                continue
+            self._checked[broker] = open_now[broker]
+            if answer.cluster_id not in (None, self._cluster_id):
+                self._manager.unreachable[broker] = OF_ANOTHER_CLUSTER
 
     async def _exchange(self, calls: Sequence[Call]) -> list[Reply]:
         timeout_ms = self.timeout_ms()

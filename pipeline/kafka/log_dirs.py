@@ -195,7 +195,9 @@ def shown(log_dir: str) -> str:
     """A log directory without what a URI may hold of secrets: user and password, query."""
     # Keys of stores may hold slashes. Digits after the colon are a port, not a password.
     user_info = r"[^/?#]*:[^/?#]*@|[^/:@]*:(?!\d*(?:[/?#]|$))[^@]*@"
-    uri = re.match(rf"([A-Za-z][A-Za-z0-9+.-]+://)(?:{user_info})?([^?]*)", log_dir)
+    # What stands there without a colon is the container of a store, or a token for an endpoint.
+    alone = r"(?<=http://)[^/?#]*@|(?<=https://)[^/?#]*@"
+    uri = re.match(rf"([A-Za-z][A-Za-z0-9+.-]+://)(?:{user_info}|{alone})?([^?]*)", log_dir, re.IGNORECASE)
     return f"{uri[1]}{uri[2]}" if uri else log_dir
 
 

@@ -26,6 +26,8 @@ from pipeline.kafka.client import KafkaClient
 from pipeline.kafka.options import SourceOptions
 
 MAX_BATCH_ROWS = 50_000
+MAX_BATCH_BYTES = 16 * 1024**2
+"""Commits may have 4 KB of metadata each. Spark holds several batches at once."""
 
 REQUEST_COLUMNS = (StructField("request_broker", IntegerType()), StructField("requests", LongType()))
 """With option `count_requests`: rows that hold only these two say how many requests a task sent to a broker."""
@@ -38,7 +40,7 @@ Columns = Mapping[str, Sequence[Any]]
 class Chunk(InputPartition):
     """What one executor task reads: items of one broker, or of several, and partitions with their placements.
 
-    `planned` counts the requests that planning took; `unreachable` are the brokers that it could not connect to.
+    `planned` counts the requests that planning took; `unreachable` are the brokers that it could not ask, and why.
     `cluster_id` is the cluster that was planned: no other is read. Nothing is read after `until_ms`.
     """
 
@@ -47,7 +49,7 @@ class Chunk(InputPartition):
     items: Sequence[Any]
     planned: Mapping[int, int] = field(default_factory=dict)
     placements: Mapping[Any, Any] = field(default_factory=dict)
-    unreachable: frozenset[int] = frozenset()
+    unreachable: Mapping[int, str] = field(default_factory=dict)
     cluster_id: str | None = None
     until_ms: float = math.inf
 
@@ -149,7 +151,19 @@ class KafkaReader(DataSourceReader):
         schema = to_arrow_schema(self.schema, timezone="UTC")
         rows = max(map(len, columns.values()), default=0)
         arrays = [pa.array(columns[f.name], f.type) if f.name in columns else pa.nulls(rows, f.type) for f in schema]
-        yield from pa.Table.from_arrays(arrays, schema=schema).to_batches(max_chunksize=MAX_BATCH_ROWS)
+        table = pa.Table.from_arrays(arrays, schema=schema)
+        for batch in table.to_batches(max_chunksize=MAX_BATCH_ROWS):
+            yield from _bounded(batch)
+
+
+def _bounded(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The rows of a batch, none of them larger than MAX_BATCH_BYTES unless it has one row."""
+    if batch.num_rows <= 1 or batch.nbytes <= MAX_BATCH_BYTES:
+        yield batch
+        return
+    half = batch.num_rows // 2
+    yield from _bounded(batch.slice(0, half))
+    yield from _bounded(batch.slice(half))
 
 
 def now() -> datetime:

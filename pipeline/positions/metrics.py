@@ -87,6 +87,7 @@ LONGEST_BEAN = 2 * LONGEST_NAME
 LONGEST_LINE = 64 * 1024
 _PARTS_OF_FLAT = ("-ConsumerFetcherThread-", "-host_", "-port_")
 _OLD_BEAN = re.compile(".*(consumerfetchermanager|zookeeperconsumerconnector|fetcherstats)")
+_METRIC = re.compile(r"[ \t]*(?:#[ \t]+TYPE[ \t]+)?([^\s{#\"]*)(?=[\s{\"])")
 _PROPERTY = re.compile(r'([^=,]+)=("(?:[^"\\]|\\.)*"|[^,]*)')
 _PARTITION = re.compile("[0-9]{1,9}")
 _QUEUE = re.compile("(.*)fetchqueuesize(?:value)?")
@@ -98,8 +99,11 @@ Readers = dict[str, list[tuple[str, str]]]
 
 def of_prometheus(text: str, names: Names = MappingProxyType({})) -> list[Metric]:
     """The consumers' metrics of a scrape. Raises ValueError where it is no such text."""
-    parse = open_metrics if text.rstrip().endswith("# EOF") else prometheus_text
-    return metrics(_parsed(parse, text, names))
+    if text.rstrip().endswith("# EOF"):
+        return metrics(_parsed(open_metrics, text, names))
+    # Most lines are of the JVM, and the parser takes its time: it is given the others, and all where there are none.
+    ours = metrics(_parsed(prometheus_text, _lines_of_consumers(text, names), names))
+    return ours or metrics(_parsed(prometheus_text, text, names))
 
 
 def of_torn_prometheus(text: str, names: Names = MappingProxyType({})) -> tuple[list[Metric], list[int]]:
@@ -112,6 +116,25 @@ def of_torn_prometheus(text: str, names: Names = MappingProxyType({})) -> tuple[
         except ValueError:
             torn.append(number)
     return metrics(whole), torn
+
+
+def _lines_of_consumers(text: str, names: Names) -> str:
+    """Samples and types of metrics that may be in NAMES; and the last line, which shows whether the text is whole."""
+    *lines, last = text.rstrip("\n").split("\n")
+    named = ((line, _METRIC.match(line)) for line in lines)
+    return "\n".join([*(line for line, found in named if found and _may_be_ours(found[1], names)), last, ""])
+
+
+def _may_be_ours(metric: str, names: Names) -> bool:
+    # A name in quotes stands among the labels. The parser adds _total to the name of a counter.
+    return (
+        not metric or metric in names or f"{metric}_total" in names or _is_named(metric) or _is_named(f"{metric}_total")
+    )
+
+
+@lru_cache(10_000)
+def _is_named(metric: str) -> bool:
+    return len(metric) <= LONGEST_NAME and any(pattern.fullmatch(_squashed(metric)) for pattern in _WHAT.values())
 
 
 def _parsed(parse: Callable[[str], Iterable[PrometheusMetric]], text: str, names: Names) -> list[Reading]:

@@ -19,6 +19,9 @@ from pipeline.positions.position import Position, count, text, whole
 
 SILENT_MS = 24 * 3_600_000
 """How long, by the log's own clock, a client or a session that asks for nothing is remembered."""
+MOST_CLIENTS = 100_000
+MOST_TOPICS = 100_000
+"""How many are remembered. A client may call itself by another name in each request."""
 _LINE = re.compile(r"\[[^]]+\] \w+ Completed request:(\{.*\})(?: \([\w.]+\))?\s*")
 _TIME = re.compile(r"\[(20\d\d-\d\d-\d\d \d\d:\d\d):(\d\d),(\d{3})\]")
 _API = '"requestApiKeyName":"'
@@ -81,13 +84,15 @@ class RequestLog:
     """The positions of all clients of one broker, from its log read line by line.
 
     A topic is known by id until a METADATA line gives its name; `topics` are names by id that are known already.
-    Times in the log are those of `zone`, the broker's. `at_ms` is the time of the last line of any kind.
+    Times in the log are those of `zone`, the broker's. `at_ms` is the time of the last line of any kind. `dropped`
+    counts the clients that were forgotten because there were too many.
     """
 
     def __init__(self, topics: Mapping[str, str] | None = None, zone: tzinfo = UTC) -> None:
         self.topics = dict(topics or {})
         self.at_ms: int | None = None
         self.zone = zone
+        self.dropped = 0
         self._clients: dict[Who, _Client] = defaultdict(_Client)
         self._sessions: dict[int, _Session] = {}
 
@@ -113,7 +118,10 @@ class RequestLog:
                 self._heard(who).groups.add(group)
             else:
                 known = (t for t in request["response"]["topics"] if t.get("name") and t.get("topicId"))
-                self.topics |= {text(topic["topicId"]): text(topic["name"]) for topic in known}
+                for topic in known:
+                    topic_id, name = text(topic["topicId"]), text(topic["name"])
+                    self.topics.pop(topic_id, None)  # `forget` lets go of those first that were named first
+                    self.topics[topic_id] = name
         except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
             raise ValueError(f"no line of Kafka's request log: {error!r} is missing or wrong") from error
 
@@ -153,12 +161,25 @@ class RequestLog:
         return found
 
     def forget(self) -> None:
-        """Let go of the clients and sessions that have been silent for SILENT_MS."""
+        """Let go of the clients and sessions that have been silent for SILENT_MS, and of the oldest of too many."""
         since_ms = (self.at_ms or 0) - SILENT_MS
         for session_id in [key for key, session in self._sessions.items() if session.asked_ms < since_ms]:
             self._end(session_id)
         for who in [key for key, client in self._clients.items() if client.heard_ms < since_ms]:
             del self._clients[who]
+        self._drop(len(self._clients) - MOST_CLIENTS)
+        # Those that were named last are in use; a name that is needed again is an id until a line gives it again.
+        self.topics = dict([*self.topics.items()][-MOST_TOPICS:])
+
+    def _drop(self, number: int) -> None:
+        """Let go of so many clients, those first that have been silent for longest."""
+        if number <= 0:
+            return
+        silent = set(sorted(self._clients, key=lambda who: self._clients[who].heard_ms)[:number])
+        self._sessions = {key: session for key, session in self._sessions.items() if session.who not in silent}
+        for who in silent:
+            del self._clients[who]
+        self.dropped += number
 
     def state(self) -> dict[str, Any]:
         """All that is known, in what JSON has; `from_state` takes it back."""
@@ -210,6 +231,8 @@ class RequestLog:
     def _heard(self, who: Who) -> _Client:
         client = self._clients[who]
         client.heard_ms = self.at_ms or 0
+        if len(self._clients) > 2 * MOST_CLIENTS:
+            self._drop(MOST_CLIENTS)
         return client
 
     def _take(self, who: Who, fetch: _Fetch) -> None:

@@ -29,15 +29,15 @@ from pipeline.kafka.log_dirs import entries, resolved, shown
 from pipeline.kafka.log_files import FAILURES
 from pipeline.kafka.options import refuse_unknown, several
 from pipeline.positions.position import refused
-from pipeline.positions.request_log import SILENT_MS, RequestLog, times_ms
+from pipeline.positions.request_log import MOST_CLIENTS, SILENT_MS, RequestLog, times_ms
 from pipeline.positions.source import POSITIONS, instant, one_line, positive, row_of
 
 NAMED = "request"
 """What is in the names of a folder's files that are read: Kafka writes its other logs beside them."""
 MOST_BYTES = 2 * 1024**3
 BLOCK_BYTES = 1024**2
-LINE_BYTES = 64 * 1024**2
-"""The longest line that is waited for: damaged files may have none that ends."""
+LINE_BYTES = 16 * 1024**2
+"""The longest line that is read, that of a client with 30,000 partitions. Damaged files may have lines without end."""
 HEAD_BYTES = 1_024
 ROWS_PER_BATCH = 10_000
 _DAMAGED = (AttributeError, EOFError, KeyError, OSError, TypeError, ValueError, zlib.error)
@@ -253,6 +253,13 @@ class _BrokerLog:
                 self.errors.append((_name(self._path), f"more than {self._most_bytes} bytes are new: not all was read"))
                 break
         self.log.forget()
+        if self.log.dropped:
+            self.errors.append(
+                (
+                    _name(self._path),
+                    f"more than {MOST_CLIENTS} clients: {self.log.dropped} that were silent are forgotten",
+                )
+            )
         now_ms = self.log.at_ms or 0
         read = [file.known for file in files if file.known.position]
         for known in unchanged + read:

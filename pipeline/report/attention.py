@@ -161,8 +161,9 @@ def _falls_behind(group: Group, trend: Trend) -> Item | None:
 def _set_back(group: Group, trend: Trend) -> Item | None:
     if trend.set_back_ms is None or trend.set_back_by is None:
         return None
+    times = f" {trend.set_backs} times, the last time" if trend.set_backs > 1 else ""
     sentence = (
-        f"its commits went back by {_count(trend.set_back_by, 'offset')} before "
+        f"its commits went back{times} by {_count(trend.set_back_by, 'offset')} before "
         f"{_at(trend.set_back_ms)}: a reset, or a consumer that began anew."
     )
     return Item("warn", group.group_id, sentence, "groups", group=group.key, since_ms=trend.set_back_ms)

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from io import StringIO
 
 from pipeline.report.attention import needs_attention
-from pipeline.report.model import Partition, Report, names_of
+from pipeline.report.model import Partition, Report, names_of, utc
 
 
 def as_json(report: Report) -> str:
@@ -29,13 +29,15 @@ def as_json(report: Report) -> str:
 def as_csv(partitions: Iterable[Partition]) -> Iterator[str]:
     """A heading with the columns of `model.Partition`, and a line for each; what is not known is empty.
 
-    A text that a spreadsheet would take for a formula gets an apostrophe before it.
+    `snapshot_at` comes first: the snapshot's instant as ISO 8601 writes it. A text that a spreadsheet would take for a
+    formula gets an apostrophe before it.
     """
     text = StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
-    writer.writerow(names_of(Partition))
+    writer.writerow(["snapshot_at", *names_of(Partition)])
     for partition in partitions:
-        writer.writerow([_harmless(value) for value in asdict(partition).values()])
+        values = map(_harmless, asdict(partition).values())
+        writer.writerow([utc(partition.snapshot_id).isoformat(), *values])
         yield text.getvalue()
         text.seek(0)
         text.truncate()

@@ -247,6 +247,7 @@ class Partition:
     """One partition of a group at the snapshot shown: the columns of `lag` of the same names."""
 
     cluster: str
+    snapshot_id: int
     group_id: str
     topic: str
     partition: int

@@ -21,7 +21,7 @@ _UNITS = {
     "age": "consumer_age_ms",
 }
 _LACKING = {"bytes": "bytes_unknown", "ms": "ms_unknown", "age": "age_unknown"}
-_SHOWN_ABOVE = ("cluster", "group_id")
+_SHOWN_ABOVE = ("cluster", "snapshot_id", "group_id")
 
 
 def payload(report: Report, groups: Sequence[Group]) -> dict[str, Any] | None:

@@ -35,7 +35,8 @@ const style = (name) => getComputedStyle(document.documentElement).getPropertyVa
 const joins = (instants, values, i) => i > 0 && i < values.length && values[i] !== null && values[i - 1] !== null
   && instants[i][1] === instants[i - 1][1];
 
-/** Fill a strip with a cell for each snapshot of the group's cluster: the more, the further from the page, on a logarithmic scale. */
+/** Fill a strip with a bar for each snapshot of the group's cluster. Its height is relative to the group's own greatest value, its
+    colour to the greatest of all groups, on a logarithmic scale. */
 function drawStrip(canvas, unit, most) {
   const group = page.groups[canvas.dataset.g];
   const instants = page.instants[group.cluster];
@@ -43,12 +44,17 @@ function drawStrip(canvas, unit, most) {
   const context = canvas.getContext("2d");
   const width = canvas.width / instants.length;
   const colours = [style("--raised"), ...[1, 2, 3, 4, 5].map((n) => style(`--heat-${n}`))];
+  const own = values.reduce((n, value) => Math.max(n, Math.abs(value ?? 0)), 1);
   context.clearRect(0, 0, canvas.width, canvas.height);
   values.forEach((value, i) => {
     if (value === null) return;
     const level = value <= 0 ? 0 : Math.min(5, 1 + Math.floor(5 * Math.log1p(value) / Math.log1p(most)));
+    const broad = Math.max(width - (width > 4 ? 1 : 0), 1);
+    const high = value ? Math.max(2, canvas.height * Math.abs(value) / own) : 0;
+    context.fillStyle = colours[0];
+    context.fillRect(i * width, 0, broad, canvas.height);
     context.fillStyle = value < 0 ? style("--series-5") : colours[level];
-    context.fillRect(i * width, 0, Math.max(width - (width > 4 ? 1 : 0), 1), canvas.height);
+    context.fillRect(i * width, canvas.height - high, broad, high);
   });
   // A hole in the ledger is a gap in the strip.
   context.fillStyle = style("--surface");

@@ -19,12 +19,12 @@ for (const table of document.querySelectorAll("table.sortable")) {
   }));
 }
 
-// Searching: only the groups are left whose name, cluster or client, in the first and last cell, has the text.
+// Searching: only the groups are left whose name, cluster or client has the text.
 const find = document.getElementById("find");
 find?.addEventListener("input", () => {
   const wanted = find.value.toLowerCase();
   const rows = [...document.querySelector("#groups-table tbody").rows];
-  const names = (row) => `${row.cells[0].textContent}\n${row.cells[row.cells.length - 1].textContent}`.toLowerCase();
+  const names = (row) => `${row.cells[0].textContent}\n${row.querySelector(".clients").textContent}`.toLowerCase();
   for (const row of rows) row.hidden = !names(row).includes(wanted);
   const found = rows.filter((row) => !row.hidden).length;
   document.getElementById("found").textContent = wanted ? `${found.toLocaleString("en")} found` : "";

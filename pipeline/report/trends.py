@@ -18,14 +18,16 @@ class Trend:
     """What a group's recent snapshots show; None where they do not show it, or are too few.
 
     stalled_since_ms: commits have stood still since, while the logs grew; unread_since: by how much. set_back_ms,
-    set_back_by: when commits went back last, in all the time shown, and by how many offsets. produced_per_s,
-    consumed_per_s: how fast log ends and commits move. is_falling_behind: lag has grown at every one of them.
+    set_back_by: when commits went back last, in all the time shown, and by how many offsets; set_backs: how often they
+    did. produced_per_s, consumed_per_s: how fast log ends and commits move. is_falling_behind: lag has grown at every
+    one of them.
     """
 
     stalled_since_ms: int | None = None
     unread_since: int | None = None
     set_back_ms: int | None = None
     set_back_by: int | None = None
+    set_backs: int = 0
     produced_per_s: float | None = None
     consumed_per_s: float | None = None
     is_falling_behind: bool = False
@@ -47,24 +49,27 @@ def _trend(points: Sequence[Point], segments: Mapping[tuple[str, int], int]) -> 
         lambda p: segments[p.cluster, p.snapshot_id] == segment and p.partitions == newest.partitions, reversed(points)
     )
     recent = list(alike)[:RECENT][::-1]
-    set_back = _set_back(points)
+    set_backs = _set_backs(points)
+    last_ms, last_by = set_backs[-1] if set_backs else (None, None)
     stalled = _stalled(recent)
     produced = _per_s([(p.ends_ms, p.log_ends) for p in recent if p.log_ends is not None])
     consumed = _per_s([(p.commits_ms, p.commits) for p in recent if p.commits is not None])
     return Trend(
         stalled_since_ms=stalled.commits_ms if stalled else None,
         unread_since=(newest.log_ends or 0) - (stalled.log_ends or 0) if stalled else None,
-        set_back_ms=set_back[0] if set_back else None,
-        set_back_by=set_back[1] if set_back else None,
+        set_back_ms=last_ms,
+        set_back_by=last_by,
+        set_backs=len(set_backs),
         produced_per_s=produced,
         consumed_per_s=consumed,
         is_falling_behind=_always_grows(recent) and not stalled and (produced or 0) >= (consumed or 0),
     )
 
 
-def _set_back(points: Sequence[Point]) -> tuple[int, int] | None:
+def _set_backs(points: Sequence[Point]) -> list[tuple[int, int]]:
     """When and by how much commits went back, of the same partitions; a log that was truncated is another story."""
-    for before, after in reversed(list(pairwise(points))):
+    found = []
+    for before, after in pairwise(points):
         if before.partitions != after.partitions or None in (
             before.commits,
             after.commits,
@@ -74,8 +79,8 @@ def _set_back(points: Sequence[Point]) -> tuple[int, int] | None:
             continue
         by = (before.commits or 0) - (after.commits or 0)
         if by > 0 and (after.log_ends or 0) >= (before.log_ends or 0):
-            return after.commits_ms, by
-    return None
+            found.append((after.commits_ms, by))
+    return found
 
 
 def _stalled(recent: Sequence[Point]) -> Point | None:

@@ -92,7 +92,8 @@ def group(group_id: str = "g", lag: int | None = 5, **more: Any) -> Group:
 def partition(topic: str, number: int, group_id: str = "g", **more: Any) -> Partition:
     """Of which only what is given is known."""
     unknown = dict.fromkeys(names_of(Partition))
-    named = {"cluster": "east", "group_id": group_id, "topic": topic, "partition": number, "offset_status": "ok"}
+    named = {"cluster": "east", "snapshot_id": NOON, "group_id": group_id, "topic": topic, "partition": number}
+    named["offset_status"] = "ok"
     return Partition(**{**unknown, **named, **more})
 
 
