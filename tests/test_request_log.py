@@ -229,3 +229,20 @@ def test_a_client_with_ever_new_names_costs_bounded_memory(recording: Path, monk
     log.read(metadata)
     log.forget()
     assert log.topics[named] == names.topics[named]
+
+
+def test_a_client_with_ever_new_sessions_and_groups_costs_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_log, "MOST_SESSIONS", 10)
+    log = RequestLog({"id-1": "t"})
+    for n in range(1, 101):
+        begun = fetch("c", (0, 0), {n: 10 * n}, n // 2)
+        log.read(begun.replace('"response":{"sessionId":7', f'"response":{{"sessionId":{n}'))
+        log.read(line("OFFSET_COMMIT", "c", {"groupId": f"g-{n}"}, {}, n // 2))
+        assert len(log.state()["sessions"]) <= 20
+    log.forget()
+    state = log.state()
+    assert sorted(key for key, *_ in state["sessions"]) == [*range(91, 101)]
+    assert [len(c["groups"]) for c in state["clients"]] == [2]
+    assert {p.group_id for p in log.positions()} == {None}
+    # A session that has ended leaves where it was.
+    assert {p.partition: p.fetched_offset for p in log.positions() if p.topic} == {n: 10 * n for n in range(1, 101)}

@@ -20,8 +20,11 @@ from pipeline.positions.position import Position, count, text, whole
 SILENT_MS = 24 * 3_600_000
 """How long, by the log's own clock, a client or a session that asks for nothing is remembered."""
 MOST_CLIENTS = 100_000
+MOST_SESSIONS = 100_000
 MOST_TOPICS = 100_000
-"""How many are remembered. A client may call itself by another name in each request."""
+"""How many are remembered. A client may use another name, or begin another session, with each request."""
+SEVERAL = 2
+"""So many groups of one client are remembered: one that commits for several is in none of them."""
 _LINE = re.compile(r"\[[^]]+\] \w+ Completed request:(\{.*\})(?: \([\w.]+\))?\s*")
 _TIME = re.compile(r"\[(20\d\d-\d\d-\d\d \d\d:\d\d):(\d\d),(\d{3})\]")
 _API = '"requestApiKeyName":"'
@@ -48,6 +51,11 @@ class _Client:
     requests: int = 0
     bytes: int = 0
     heard_ms: int = 0
+
+    def commits_in(self, group: str) -> None:
+        """Remember that the client has committed for a group."""
+        if len(self.groups) < SEVERAL:
+            self.groups.add(group)
 
     def keep(self, session: _Session) -> None:
         """Remember what a session had when it was last heard of."""
@@ -115,7 +123,7 @@ class RequestLog:
                     self._take(who, _fetch(request, at_ms))
             elif header["requestApiKeyName"] == "OFFSET_COMMIT":
                 group = text(request["request"]["groupId"])
-                self._heard(who).groups.add(group)
+                self._heard(who).commits_in(group)
             else:
                 known = (t for t in request["response"]["topics"] if t.get("name") and t.get("topicId"))
                 for topic in known:
@@ -168,6 +176,7 @@ class RequestLog:
         for who in [key for key, client in self._clients.items() if client.heard_ms < since_ms]:
             del self._clients[who]
         self._drop(len(self._clients) - MOST_CLIENTS)
+        self._end_oldest(len(self._sessions) - MOST_SESSIONS)
         # Those that were named last are in use; a name that is needed again is an id until a line gives it again.
         self.topics = dict([*self.topics.items()][-MOST_TOPICS:])
 
@@ -252,6 +261,8 @@ class RequestLog:
         self._end(fetch.session)
         if fetch.session:
             self._sessions[fetch.session] = _Session(who, fetch.epoch, fetch.sent_ms, fetch.offsets)
+            if len(self._sessions) > 2 * MOST_SESSIONS:
+                self._end_oldest(MOST_SESSIONS)
         else:
             client.offsets |= {place: (offset, fetch.sent_ms) for place, offset in fetch.offsets.items()}
 
@@ -262,6 +273,12 @@ class RequestLog:
                 client.offsets[place] = (session.offsets.pop(place), session.asked_ms)
         session.offsets |= fetch.offsets
         session.epoch, session.asked_ms = fetch.epoch, fetch.sent_ms
+
+    def _end_oldest(self, number: int) -> None:
+        """End so many sessions, those first that have been silent for longest. Their clients keep the offsets."""
+        if number > 0:
+            for session_id in sorted(self._sessions, key=lambda key: self._sessions[key].asked_ms)[:number]:
+                self._end(session_id)
 
     def _end(self, session_id: int) -> None:
         session = self._sessions.pop(session_id, None)
