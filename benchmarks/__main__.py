@@ -52,6 +52,11 @@ TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 _HEAD = """\
 # Benchmarks
 
+Reading a cluster and computing its lag is quick, and grows with the rows. What a `run` costs besides is mostly fixed:
+starting Spark, compiling its code, and about a hundred queries, most of them Delta's own. So the targets for a whole
+`run` are missed; [design](design.md#what-a-run-costs) says where the time goes and what was tried. `run --every` starts
+Spark once.
+
 Made by `make bench`, which prints these figures and writes this file: {machine}. One embedded broker, Spark local[2];
 500 groups × 400 partitions, then 2,500 × 400. Lag and the index are computed from made-up frames, read from Parquet and
 written nowhere. Warm: the median after two runs that are not counted.
@@ -127,7 +132,7 @@ def _clients(note: Note) -> None:
     )
     note("lines of two request logs a second", f"{clients.lines_per_s(spark, folder):,.0f}", "≥ 50,000")
     joined_s = computed(clients.joined(spark, folder), RUNS)
-    note("1,000,000 readers joined with what as many partitions of clients tell", _spread(joined_s), "≤ 8 s")
+    note("1,000,000 readers joined with what clients report of as many partitions", _spread(joined_s), "≤ 8 s")
     spark.stop()
 
 

@@ -38,7 +38,7 @@ Printed = dict[tuple[str, str, int], list[tuple[int, int]]]
 
 @dataclass
 class Rung:
-    """What was told of one rung in one recording: how far off, of how many that could have been."""
+    """What was known of one rung in one recording: how far off, of how many that could have been."""
 
     asked: int = 0
     off: list[int] = field(default_factory=list)
@@ -47,7 +47,7 @@ class Rung:
 def table(lake: Lake, config: Config, folder: Path) -> str:
     """The rows of docs/accuracy.md, in Markdown."""
     lines = [
-        "| recording | rung | rows | told | off: median, p99, max (records) | exact |",
+        "| recording | rung | rows | known | off: median, p99, max (records) | exact |",
         "|---|---|---|---|---|---|",
     ]
     for recording, files in POSITIONS.items():
@@ -60,8 +60,8 @@ def table(lake: Lake, config: Config, folder: Path) -> str:
             if rung.off:
                 exact = sum(off == 0 for off in rung.off) / len(rung.off)
                 spread = ", ".join(str(_quantile(rung.off, q)) for q in (0.5, 0.99, 1.0))
-                told = len(rung.off) / rung.asked
-                lines.append(f"| {recording} | {name} | {rung.asked} | {told:.1%} | {spread} | {exact:.1%} |")
+                known = len(rung.off) / rung.asked
+                lines.append(f"| {recording} | {name} | {rung.asked} | {known:.1%} | {spread} | {exact:.1%} |")
     return "\n".join(lines)
 
 
