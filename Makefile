@@ -63,7 +63,8 @@ wheel: venv ## the package for a cluster that brings its own Spark, into dist/
 	rm -rf build/lib dist
 	$(PY) -m build --wheel --no-isolation
 
-docs: venv ## the pages of docs/, into build/site
+docs: venv ## write the pages that are made from the code, and build all of docs/ into build/site
+	$(PY) -m scripts.docs
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
 
 venv: $(VENV)/.installed ## build/venv: the dependencies, not the project

@@ -226,8 +226,8 @@ def _conclusion(errors: Sequence[Errors]) -> str:
     in_time = _spread([e.time_off for e in errors if e.time_off is not None])
     return (
         f"The stated error covers the truth in {covered} of {len(errors)} rows of the last snapshot. There a lag "
-        f"in bytes is off by {in_bytes} of itself (median, p99, max), one in time by {in_time}. What is large there are "
-        "short lags: a batch has one position in the log, whichever of its records is meant. "
+        f"in bytes is off by {in_bytes} of itself (median, p99, max), one in time by {in_time}. What is large there "
+        "are short lags: a batch has one position in the log, whichever of its records is meant. "
         f"{statistics.mean(e.is_bytes_near for e in errors):.1%} are off by no more than 1 % and one batch."
     )
 

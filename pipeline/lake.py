@@ -24,12 +24,12 @@ from pyspark.sql.types import StructField
 
 from pipeline.config import LakeConfig
 from pipeline.errors import LaglakeError, LakeError, SchemaError, first_line
-from pipeline.tables import LAYOUT_VERSION, SNAPSHOTS, TABLES, Table
+from pipeline.tables import LAYOUT_VERSION, SNAPSHOT_AT, SNAPSHOTS, TABLES, Table
 
 log = logging.getLogger(__name__)
 
 LAYOUT_PROPERTY = "laglake.layout"
-SKIPPING_COLUMNS = ("snapshot_id", "window_start", "group_id", "topic")
+SKIPPING_COLUMNS = ("snapshot_id", "snapshot_at", "window_start", "group_id", "topic")
 """Where Delta keeps the least and the greatest value of each file. For all columns that took a third of a write."""
 PROPERTIES = {
     # delta-rs, DuckDB and older readers must be able to open every table.
@@ -121,6 +121,10 @@ class Lake:
                 f"{self.identifier(SNAPSHOTS)} has layout {found}, this laglake knows {LAYOUT_VERSION}: "
                 "install the laglake that wrote it, or a newer one"
             )
+        if found is not None:
+            log.info(
+                "the lake is brought from layout %d to %d, once: this reads and writes all rows", found, LAYOUT_VERSION
+            )
         try:
             for table in TABLES:  # the ledger last: while it is absent or old, all this is done again
                 through_conflicts(partial(self._create, table))
@@ -139,27 +143,25 @@ class Lake:
         return next((int(r["value"]) for r in rows if r["key"] == LAYOUT_PROPERTY), 0)
 
     def _create(self, table: Table) -> None:
-        columns = ", ".join(_declared(column) for column in table.schema)
-        skipping = ",".join(c for c in SKIPPING_COLUMNS if c in table.columns)
-        pairs = PROPERTIES | {"delta.dataSkippingStatsColumns": skipping}
-        properties = ", ".join(f"'{key}' = '{value}'" for key, value in pairs.items())
+        columns = ", ".join(_declared(column) for column in table.stored)
         self.spark.sql(
             f"CREATE TABLE IF NOT EXISTS {self.identifier(table)} ({columns}) USING delta "
             f"PARTITIONED BY ({', '.join(table.partitioned_by)}) COMMENT {quoted(table.about)} "
-            f"TBLPROPERTIES ({properties})"
+            f"TBLPROPERTIES ({_properties(table)})"
         )
 
     def _grow(self, table: Table) -> None:
-        have = set(self.read(table).columns)
-        for column in (f for f in table.schema if f.name not in have):
-            self.spark.sql(f"ALTER TABLE {self.identifier(table)} ADD COLUMN {_declared(column)}")
-        self.spark.sql(
-            f"ALTER TABLE {self.identifier(table)} SET TBLPROPERTIES ('{LAYOUT_PROPERTY}' = '{LAYOUT_VERSION}')"
-        )
+        name = self.identifier(table)
+        have = set(self.spark.table(name).columns)
+        for column in (f for f in table.stored if f.name not in have):
+            self.spark.sql(f"ALTER TABLE {name} ADD COLUMN {_declared(column)}")
+        if SNAPSHOT_AT in table.stored:
+            self.spark.sql(f"UPDATE {name} SET snapshot_at = timestamp_millis(snapshot_id) WHERE snapshot_at IS NULL")
+        self.spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ({_properties(table)})")
 
     def read(self, table: Table) -> DataFrame:
-        """All rows of a table, readers filter by cluster and date."""
-        return self.spark.table(self.identifier(table))
+        """All rows of a table in the columns of its schema; readers filter by cluster and date."""
+        return self.spark.table(self.identifier(table)).drop(SNAPSHOT_AT.name)
 
     def read_snapshots(self, table: Table, cluster: str, snapshot_ids: Sequence[int]) -> DataFrame:
         """The rows of some snapshots of one cluster."""
@@ -227,7 +229,7 @@ class Lake:
     def merge(self, table: Table, rows: Sequence[tuple[Any, ...]], cluster: str, matched: str = "") -> Merged:
         """Insert the rows whose key is absent; where it is there, do what the `matched` clause says. One commit."""
         on = " AND ".join(f"t.{column} <=> s.{column}" for column in table.key)
-        with self._view(self.rows(table, rows)) as view:
+        with self._view(self.rows(table, rows).select(*_aligned(table))) as view:
             statement = (
                 f"MERGE INTO {self.identifier(table)} t USING {view} s ON t.cluster = '{cluster}' AND {on} "
                 f"{matched} WHEN NOT MATCHED THEN INSERT *"
@@ -254,8 +256,17 @@ def quoted(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
+def _properties(table: Table) -> str:
+    skipping = ",".join(f.name for f in table.stored if f.name in SKIPPING_COLUMNS)
+    pairs = PROPERTIES | {"delta.dataSkippingStatsColumns": skipping}
+    return ", ".join(f"'{key}' = '{value}'" for key, value in pairs.items())
+
+
 def _aligned(table: Table) -> list[Column]:
-    return [F.col(f.name).cast(f.dataType).alias(f.name) for f in table.schema]
+    """The columns of a table, of rows that have those of its schema."""
+    columns = [F.col(f.name).cast(f.dataType).alias(f.name) for f in table.schema]
+    at = [F.timestamp_millis("snapshot_id").alias(SNAPSHOT_AT.name)] if SNAPSHOT_AT in table.stored else []
+    return columns + at
 
 
 def through_conflicts(action: Callable[[], T]) -> T:

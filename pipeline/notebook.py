@@ -1,7 +1,10 @@
-"""For notebooks: a lake whose tables SQL finds by their names alone."""
+"""For notebooks: a lake whose tables SQL finds by their names alone, and charts that need no browser's help."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import altair as alt
 from pyspark.sql import SparkSession
 
 from pipeline.analytics.page_cache import page_cache
@@ -9,7 +12,15 @@ from pipeline.analytics.quantiles import kip532, register_quantiles
 from pipeline.config import lake_at
 from pipeline.errors import LakeError
 from pipeline.lake import Lake
+from pipeline.report.charts import CLOCK
 from pipeline.tables import LAG_HISTOGRAMS, LAYOUT_VERSION, SNAPSHOTS, TABLES
+
+
+def draw_as_svg() -> None:
+    """Altair's charts are drawn in the notebook's own process, and their times have 24 hours."""
+    alt.renderers.enable("svg")
+    config: Any = {"axisTemporal": {"format": CLOCK}}
+    alt.theme.register("laglake", enable=True)(lambda: alt.theme.ThemeConfig(config=config))
 
 
 def open_lake(spark: SparkSession, where: str) -> Lake:
@@ -25,7 +36,7 @@ def open_lake(spark: SparkSession, where: str) -> Lake:
     if found != LAYOUT_VERSION:
         raise LakeError(f"{lake.identifier(SNAPSHOTS)} has layout {found}, not {LAYOUT_VERSION}: run a job on it first")
     for table in TABLES:
-        lake.read(table).createOrReplaceTempView(table.name)
+        spark.table(lake.identifier(table)).createOrReplaceTempView(table.name)
     histograms = lake.read(LAG_HISTOGRAMS)
     kip532(histograms).createOrReplaceTempView("kip532")
     page_cache(histograms).createOrReplaceTempView("page_cache")

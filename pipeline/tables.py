@@ -25,7 +25,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-LAYOUT_VERSION = 7
+LAYOUT_VERSION = 8
 """Raised whenever a table gains or changes a column. A newer lake is refused, an older one grows."""
 
 INT, LONG, STRING, BINARY, BOOLEAN = IntegerType(), LongType(), StringType(), BinaryType(), BooleanType()
@@ -38,9 +38,16 @@ def _schema(*columns: Column) -> StructType:
     return StructType([StructField(name, type_, True, {"comment": comment}) for name, type_, comment in columns])
 
 
+SNAPSHOT_AT = StructField("snapshot_at", TIMESTAMP, True, {"comment": "snapshot_id as a timestamp, for queries"})
+"""Written with each row that has a `snapshot_id`."""
+
+
 @dataclass(frozen=True)
 class Table:
-    """One Delta table. `about` says what it holds; `key` names what is unique among the rows without an error."""
+    """One Delta table. `about` says what it holds; `key` names what is unique among the rows without an error.
+
+    `schema` is what laglake computes and reads. Where it has `snapshot_id`, the table has SNAPSHOT_AT as well.
+    """
 
     name: str
     about: str
@@ -52,6 +59,11 @@ class Table:
     def columns(self) -> list[str]:
         """The column names, in the order of the table."""
         return self.schema.names
+
+    @property
+    def stored(self) -> StructType:
+        """The columns as people find them: `schema`, and the snapshot's instant as a timestamp."""
+        return StructType([*self.schema, SNAPSHOT_AT]) if "snapshot_id" in self.columns else self.schema
 
     @property
     def observed(self) -> StructType:

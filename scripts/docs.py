@@ -1,4 +1,7 @@
-"""The pages that are made from the code: tables, configuration, commands. mkdocs calls `on_files`."""
+"""Writes the pages of docs/ that are made from the code: tables, configuration, commands.
+
+They are committed, so that links to them work where the folder is read unbuilt; a test compares them with the code.
+"""
 
 import os
 import subprocess
@@ -7,8 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import File, Files
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
@@ -19,17 +20,17 @@ from pipeline.config_file import Section
 from pipeline.tables import TABLES, Table
 
 ROOT = Path(__file__).resolve().parents[1]
-JOBS = ("run", "snapshot", "lag", "report", "replay")
+JOBS = ("run", "snapshot", "lag", "report", "replay", "doctor")
 ABOUT_TABLES = """\
 # Tables
 
-All are Delta tables, readable by Spark, delta-rs and DuckDB: no deletion vectors, no column mapping. Instants are
+This page is made from the code by `make docs`. All are Delta tables, readable by Spark, delta-rs and DuckDB: no deletion vectors, no column mapping. Instants are
 UTC, `_ms` are milliseconds, `_bytes` bytes, offsets are Kafka's. What is not known is NULL, never 0. A snapshot that is
 being taken, or that failed, is none yet: join `snapshots` where `status` is `complete` or `partial`."""
 ABOUT_CONFIGURATION = """\
 # Configuration
 
-A TOML file. `conf/production.example.toml` is one to begin with; `--check` after any job says what is wrong with
+This page is made from the code by `make docs`. It describes a TOML file. `conf/production.example.toml` is one to begin with; `--check` after any job says what is wrong with
 yours, without starting Spark. In any text, `${env:NAME}` is a variable of the driver's environment, and
 `${secret:SCOPE/KEY}` a secret of Databricks."""
 ABOUT_CLIENT = """\
@@ -37,7 +38,7 @@ Options of [kafka-python's client](https://kafka-python.readthedocs.io), by its 
 ABOUT_COMMANDS = """\
 # Commands
 
-What `./spark-submit.sh JOB --help` says; the wheel's commands are `laglake-JOB`."""
+This page is made from the code by `make docs`: what `./spark-submit.sh JOB --help` says; the wheel's commands are `laglake-JOB`."""
 KINDS = {
     kinds.DurationMs: 'a duration: `"500ms"`, `"30s"`, `"5m"`, `"2h"`, `"1d"`',
     kinds.Regex: "a regular expression, found anywhere in the name",
@@ -50,11 +51,16 @@ KINDS = {
 }
 
 
-def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages."""
-    for name, text in (("tables", tables()), ("configuration", configuration()), ("commands", commands())):
-        files.append(File.generated(config, f"{name}.md", content=text))
-    return files
+def main() -> None:
+    """Write the pages."""
+    for page, text in pages().items():
+        page.write_text(text)
+
+
+def pages() -> dict[Path, str]:
+    """The text of each page."""
+    made = {"tables": tables(), "configuration": configuration(), "commands": commands()}
+    return {ROOT / "docs" / f"{name}.md": f"{text}\n" for name, text in made.items()}
 
 
 def tables() -> str:
@@ -82,7 +88,7 @@ def _table(table: Table) -> str:
     named = (("Partitioned by", table.partitioned_by), ("One row for each", table.key))
     facts = " ".join(f"{what} {', '.join(f'`{c}`' for c in columns)}." for what, columns in named if columns)
     head = [f"## {table.name}\n", f"{table.about}\n", f"{facts}\n", "| column | type | what |", "|---|---|---|"]
-    rows = [f"| `{f.name}` | {f.dataType.simpleString()} | {_cell(f.metadata['comment'])} |" for f in table.schema]
+    rows = [f"| `{f.name}` | {f.dataType.simpleString()} | {_cell(f.metadata['comment'])} |" for f in table.stored]
     return "\n".join([*head, *rows])
 
 
@@ -157,3 +163,7 @@ def _duration(ms: int) -> str:
 
 def _cell(text: str | None) -> str:
     return (text or "").replace("|", "\\|").replace("\n", " ")
+
+
+if __name__ == "__main__":
+    main()

@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from pipeline.config import ClusterConfig, Config, GroupFilter, LakeConfig, LimitsConfig, SnapshotConfig, TopicFilter
 from pipeline.consumer_config import ConsumerSettings, PositionsConfig
 from pipeline.tables import TABLES
+from scripts.docs import pages
 from tests.conftest import ROOT
 
 MODELS: dict[str, type[BaseModel]] = {
@@ -43,6 +44,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_the_pages_that_are_made_from_the_code_are_as_the_code_is() -> None:
+    for page, text in pages().items():
+        assert page.read_text() == text, "make docs writes them"
+
+
 def section(page: Path, heading: str) -> str:
     """The text of one heading of the second level."""
     parts = re.split(r"<h2[^>]*>", page.read_text())
@@ -54,7 +60,7 @@ def section(page: Path, heading: str) -> str:
 def test_every_column_is_on_the_page_of_tables(site: Path) -> None:
     for table in TABLES:
         told = section(site / "tables.html", table.name)
-        for column in table.schema:
+        for column in table.stored:
             assert column.metadata["comment"] in told
             assert re.search(rf"^{column.name}$", told, re.MULTILINE)
 

@@ -1,9 +1,11 @@
 """Where the tables are, how a lake is made and grows, and what two writers at once do."""
 
+import json
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,11 @@ from pyspark.sql.types import StructType
 
 from jobs import snapshot as snapshot_job
 from pipeline import lake as lake_module
-from pipeline.config import LakeConfig
+from pipeline.config import LakeConfig, SnapshotConfig
 from pipeline.derive import compute_lag
 from pipeline.errors import LakeError, SchemaError
 from pipeline.lake import LAYOUT_PROPERTY, Lake, of_snapshots, through_conflicts
+from pipeline.ledger import Claim, Ledger
 from pipeline.tables import LAG, LAYOUT_VERSION, QUARANTINE, SNAPSHOTS, TABLES, WATERMARKS, Table
 from tests.helpers.quiet import config, write_config
 from tests.helpers.rows import SNAPSHOT_DATE, frame
@@ -25,6 +28,7 @@ from tests.helpers.rows import SNAPSHOT_DATE, frame
 DEAD = "127.0.0.1:1"
 pytestmark = pytest.mark.slow
 ID = 1_769_860_800_000
+NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
 def at_once(number: int, action: Callable[[], Any]) -> None:
@@ -39,15 +43,24 @@ def at_once(number: int, action: Callable[[], Any]) -> None:
         list(pool.map(start, range(number)))
 
 
+class Older(Table):
+    """A table as it was before it had `snapshot_at`."""
+
+    @property
+    def stored(self) -> StructType:
+        return self.schema
+
+
 def without_columns(table: Table, count: int) -> Table:
-    return replace(table, schema=StructType(table.schema.fields[:-count]))
+    fields = table.schema.fields[: len(table.schema) - count]
+    return Older(**vars(replace(table, schema=StructType(fields))))
 
 
 def make_older(lake: Lake) -> None:
-    """A lake of layout 0, whose `lag` lacks two columns and whose `watermarks` lacks one."""
-    older = {LAG.name: without_columns(LAG, 2), WATERMARKS.name: without_columns(WATERMARKS, 1)}
+    """A lake of layout 0 without `snapshot_at`, whose `lag` lacks two columns and whose `watermarks` lacks one."""
+    lacking = {LAG.name: 2, WATERMARKS.name: 1}
     for table in TABLES:
-        lake._create(older.get(table.name, table))
+        lake._create(without_columns(table, lacking.get(table.name, 0)))
     set_layout(lake, 0)
 
 
@@ -68,6 +81,7 @@ def test_every_table_is_as_its_schema_says_and_open_to_other_readers(lake: Lake)
             c.metadata["comment"] for c in table.schema
         ]
         assert lake.read(table).columns == table.columns
+        assert lake.spark.table(lake.identifier(table)).schema.names == table.stored.names
         assert tuple(detail["partitionColumns"]) == table.partitioned_by
         assert detail["minReaderVersion"] == 1  # no feature that a reader must know
     assert lake.layout() == LAYOUT_VERSION
@@ -113,6 +127,31 @@ def test_an_older_lake_grows_and_keeps_its_rows(spark: SparkSession, tmp_path: P
     lake.replace(LAG, rows, f"cluster = 'east' AND snapshot_date = DATE'{SNAPSHOT_DATE}' AND snapshot_id = {ID + 1}")
     found = lake.read(LAG).select("snapshot_id", "consumer_lag", "offset_status", "error").orderBy("snapshot_id")
     assert [tuple(r) for r in found.collect()] == [(ID, 7, None, None), (ID + 1, 8, "ok", None)]
+    assert snapshot_ats(lake, LAG) == {ID: ID, ID + 1: ID + 1}
+
+
+def snapshot_ats(lake: Lake, table: Table) -> dict[int, int]:
+    """For each snapshot_id of a table its `snapshot_at`, in epoch ms."""
+    rows = lake.spark.table(lake.identifier(table)).selectExpr("snapshot_id", "unix_millis(snapshot_at)")
+    return {row[0]: row[1] for row in rows.collect()}
+
+
+def test_rows_of_a_snapshot_have_its_instant_and_files_are_skipped_by_it(lake: Lake) -> None:
+    ids = [ID, ID + 60_000]
+    for snapshot_id in ids:
+        rows = frame(lake.spark, LAG, "snapshot_id group_id topic partition", (snapshot_id, "g", "t", 0))
+        lake.replace(LAG, rows, of_snapshots("east", [snapshot_id]))
+    assert snapshot_ats(lake, LAG) == {i: i for i in ids}
+    Ledger(lake, SnapshotConfig(), lambda: NOON).claim(Claim("east", ID, "run", NOON))
+    assert snapshot_ats(lake, SNAPSHOTS) == {ID: ID}
+    stats = [
+        json.loads(action["add"]["stats"])
+        for file in sorted(Path(str(lake._config.root), LAG.name, "_delta_log").glob("*.json"))
+        for action in map(json.loads, file.read_text().splitlines())
+        if "add" in action
+    ]
+    least = [datetime.fromisoformat(s["minValues"]["snapshot_at"]) for s in stats]
+    assert [round(at.timestamp() * 1_000) for at in least] == ids
 
 
 def test_a_lake_that_cannot_be_made_is_one_line(spark: SparkSession, tmp_path: Path) -> None:

@@ -106,7 +106,10 @@ class TestInChromium:
                 points=points,
                 partitions=(ladder,),
                 gauges=gauges,
-                distributions=(Distribution("east", 1, "kip532_bytes", 4, 1, ((0, 1), (1_000, 4))),),
+                distributions=(
+                    Distribution("east", 1, "kip532_bytes", 4, 1, ((0, 1), (1_000, 4))),
+                    Distribution("east", 1, "reuse_bytes", 0, 5, ()),
+                ),
                 findings=tuple(
                     Finding("blind_gauge", "east", name, name, name, (0,), "warning", NOON, NOON, None, name, {}, name)
                     for name in HOSTILE
@@ -124,6 +127,15 @@ class TestInChromium:
             strokes = re.findall(rf'<path[^>]*\bd="(M[^"]*)"[^>]*stroke="var\(--series-{number}\)"[^>]*>', drawing)
             assert sum("A" not in path for path in strokes) == 2
             assert sum("A" in path for path in strokes) == 10
+
+    def test_a_measure_that_is_not_known_says_why(self, browse: Browse) -> None:
+        measure = "const m = document.querySelector('#measure');"
+        choose = f"{measure} m.value = 'reuse_bytes'; m.dispatchEvent(new Event('change'));"
+        for script, reason in (("", ""), (choose, "Not known for any reader at this snapshot")):
+            document, console = browse(with_script(self.page(), script))
+            assert console == ""
+            shown = re.findall(r'<p id="distribution-empty" role="status">([^<]*)</p>', document)
+            assert [text.partition(":")[0] for text in shown] == [reason]
 
     def test_a_click_on_a_heading_sorts(self, browse: Browse) -> None:
         heading = "[...document.querySelectorAll('thead button')].find((b) => b.textContent === 'Least headroom')"

@@ -248,6 +248,8 @@ function drawBrokers() {
       { value: at, share: broker.count ? below / (broker.count + broker.unknown) : 0, name: name(broker), colour: colour(i), line: i })));
     const tell = shows((point) => [point.name, `${Math.round(point.share * 100)} % have at most ${inUnit(point.value, unit)}`]);
     const ticks = powers(points.map((point) => point.value)).filter((tick, i, all) => all.length < 9 || i % 2 === 0);
+    document.getElementById("distribution-empty").textContent = brokers.some((broker) => broker.count) ? ""
+      : "Not known for any reader at this snapshot: too few snapshots have seen these logs grow. Each snapshot adds to what is known.";
     embed("#distribution", page.charts.steps, { points }, { unit, ticks }, tell);
     const table = document.getElementById("broker-values");
     table.tBodies[0].replaceChildren();

@@ -170,6 +170,18 @@ def _with_own_time(specification: dict[str, Any]) -> dict[str, Any]:
     return specification
 
 
+CLOCK = {
+    "year": "%Y",
+    "month": "%b",
+    "week": "%b %d",
+    "day": "%b %d",
+    "date": "%b %d",
+    "hours": "%H:%M",
+    "minutes": "%H:%M",
+    "seconds": "%H:%M:%S",
+    "milliseconds": "%S.%L",
+}
+"""Times on axes, by the unit that a tick is of. Vega's own format has twelve hours."""
 _INK: dict[str, Any] = {"labelColor": "var(--soft)", "titleColor": "var(--soft)"}
 _CONFIG: dict[str, Any] = {
     "background": "transparent",
@@ -186,5 +198,6 @@ _CONFIG: dict[str, Any] = {
         "titleFontWeight": "normal",
         "titlePadding": 10,
     },
+    "axisTemporal": {"format": CLOCK},
 }
 """Colours are names of the style sheet's, so that the drawing follows light and dark by itself."""
