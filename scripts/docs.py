@@ -24,21 +24,27 @@ JOBS = ("run", "snapshot", "lag", "report", "replay", "doctor")
 ABOUT_TABLES = """\
 # Tables
 
-This page is made from the code by `make docs`. All are Delta tables, readable by Spark, delta-rs and DuckDB: no deletion vectors, no column mapping. Instants are
+This page is made from the code by `make docs`.
+
+All are Delta tables, readable by Spark, delta-rs and DuckDB: no deletion vectors, no column mapping. Instants are
 UTC, `_ms` are milliseconds, `_bytes` bytes, offsets are Kafka's. What is not known is NULL, never 0. A snapshot that is
 being taken, or that failed, is none yet: join `snapshots` where `status` is `complete` or `partial`."""
 ABOUT_CONFIGURATION = """\
 # Configuration
 
-This page is made from the code by `make docs`. It describes a TOML file. `conf/production.example.toml` is one to begin with; `--check` after any job says what is wrong with
-yours, without starting Spark. In any text, `${env:NAME}` is a variable of the driver's environment, and
+This page is made from the code by `make docs`.
+
+The configuration is a TOML file. `conf/production.example.toml` is one to begin with; `--check` after any job says what
+is wrong with yours, without starting Spark. In any text, `${env:NAME}` is a variable of the driver's environment, and
 `${secret:SCOPE/KEY}` a secret of Databricks."""
 ABOUT_CLIENT = """\
 Options of [kafka-python's client](https://kafka-python.readthedocs.io), by its names and with its defaults"""
 ABOUT_COMMANDS = """\
 # Commands
 
-This page is made from the code by `make docs`: what `./spark-submit.sh JOB --help` says; the wheel's commands are `laglake-JOB`."""
+This page is made from the code by `make docs`.
+
+What `./spark-submit.sh JOB --help` says; the wheel's commands are `laglake-JOB`."""
 KINDS = {
     kinds.DurationMs: 'a duration: `"500ms"`, `"30s"`, `"5m"`, `"2h"`, `"1d"`',
     kinds.Regex: "a regular expression, found anywhere in the name",
