@@ -98,7 +98,7 @@ def _partition_cells(partition: Partition) -> tuple[str, ...]:
         name(partition.topic),
         str(partition.partition),
         _number(partition.committed_offset),
-        _number(partition.log_end_offset),
+        _number(partition.high_watermark),  # as kafka-consumer-groups does, so that the difference is LAG
         _number(partition.consumer_lag),
         name(partition.client_id),
         name(partition.host),
