@@ -23,7 +23,7 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: check-java jars ## the whole pipeline on an embedded Kafka; KEEP=1 leaves Kafka and its workload running
-	KEEP=$(KEEP) $(PY) -m pipeline.local.demo
+	KEEP=$(KEEP) $(PY) -m demo
 
 RECORDING := legacy-a2-blocked
 

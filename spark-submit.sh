@@ -84,7 +84,7 @@ without_spark --check "$@" >/dev/null
 
 "$root/scripts/check-java.sh"
 package=$root/build/laglake.zip
-PYTHONPATH=$root "$python" -P -m pipeline.shipping "$package"
+PYTHONPATH=$root "$python" -P -m pipeline.session.package_zip "$package"
 
 # --conf rather than a properties file, so that the caller's spark-defaults.conf or --properties-file still count.
 options=()

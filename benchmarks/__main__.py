@@ -28,10 +28,10 @@ from benchmarks.history import seconds as history_s
 from benchmarks.lag import Bronze
 from benchmarks.memory import PeakMemory
 from benchmarks.timing import computed, timed, warm
+from demo.embedded_kafka.broker import EmbeddedKafka
+from demo.workload.seeding import Seeding, seed_offsets
 from pipeline.config import LakeConfig
 from pipeline.lake import Lake, of_snapshots, utc_date
-from pipeline.local.broker import EmbeddedKafka
-from pipeline.local.seeding import Seeding, seed_offsets
 from pipeline.quality import quarantine_failing
 from pipeline.session import spark_session
 from pipeline.tables import COMMITTED_OFFSETS

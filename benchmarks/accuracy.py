@@ -20,13 +20,13 @@ from typing import Any
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 
 from benchmarks import busy, positions
+from demo.embedded_kafka.broker import EmbeddedKafka
+from demo.embedded_kafka.topics import create_topics
+from demo.workload.seeding import commit_offsets
 from pipeline.config import Config, LakeConfig
 from pipeline.derive import compute_lag
-from pipeline.kafka.log_dirs import PartitionDir, list_partitions, open_log
 from pipeline.lake import Lake
-from pipeline.local.broker import EmbeddedKafka
-from pipeline.local.seeding import commit_offsets
-from pipeline.local.topics import create_topics
+from pipeline.log_segments.log_dirs import PartitionDir, list_partitions, open_log
 from pipeline.session import spark_session
 from pipeline.snapshot import take_snapshots
 from pipeline.tables import LAG

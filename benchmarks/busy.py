@@ -24,13 +24,13 @@ from pyspark.sql import functions as F
 
 from benchmarks.busy_applications import Applications, Load
 from benchmarks.busy_truth import Span, Truth
+from demo.embedded_kafka.broker import EmbeddedKafka
+from demo.embedded_kafka.readiness import wait_until
+from demo.embedded_kafka.topics import create_topics
+from demo.workload.seeding import Seeding, seed_offsets
 from pipeline.config import Config, LakeConfig
 from pipeline.derive import compute_lag
 from pipeline.lake import Lake
-from pipeline.local.broker import EmbeddedKafka
-from pipeline.local.readiness import wait_until
-from pipeline.local.seeding import Seeding, seed_offsets
-from pipeline.local.topics import create_topics
 from pipeline.session import spark_session
 from pipeline.snapshot import take_snapshots
 from pipeline.tables import COMMITTED_OFFSETS, LAG, WATERMARKS

@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 
 from benchmarks.lag import whole
 from benchmarks.timing import computed, timed
-from pipeline.analytics.clients import reader_positions
-from pipeline.analytics.instances import observed
+from pipeline.analytics.clients.clients import reader_positions
+from pipeline.analytics.clients.instances import observed
 from pipeline.config import LakeConfig
 from pipeline.lake import Lake, of_snapshots, utc_date
 from pipeline.tables import COMMITTED_OFFSETS, FETCH_POSITIONS, GROUP_MEMBERS, LAG, WATERMARKS, Table

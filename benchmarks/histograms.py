@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from benchmarks.timing import computed
-from pipeline.analytics.histograms import histograms
+from pipeline.analytics.histograms.lag_histograms import histograms
 from pipeline.tables import LAG
 
 GROUPS = 2500

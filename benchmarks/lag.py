@@ -10,8 +10,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from benchmarks.timing import timed
-from pipeline.analytics.lag import compute_lag
-from pipeline.analytics.log_index import PARTITION, index_rows, known_rulers, readings
+from pipeline.analytics.lag.lag import compute_lag
+from pipeline.analytics.log_index.index import PARTITION, index_rows, known_rulers, readings
 from pipeline.tables import (
     COMMITTED_OFFSETS,
     GROUP_MEMBERS,

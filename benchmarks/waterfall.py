@@ -25,8 +25,11 @@ from pyspark.sql import SparkSession
 
 from benchmarks.processes import family
 from jobs import run
-from pipeline import derive, index, lake, ledger, report, snapshot
+from pipeline import lake, ledger, report
+from pipeline.derive import batches as derive
+from pipeline.derive import log_index as index
 from pipeline.session import spark_session
+from pipeline.snapshot import take as snapshot
 from pipeline.tables import Table
 
 REST = "all the rest"

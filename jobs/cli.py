@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Literal, NoReturn, Protocol
 
 from jobs.schedule import repeat, stopped_by_signals
 from pipeline.config import Config, load_config
-from pipeline.config_values import cluster_name, duration_ms
+from pipeline.config.value_types import cluster_name, duration_ms
 from pipeline.databricks import is_databricks
 from pipeline.errors import ConfigError, LaglakeError, LakeError, first_line
-from pipeline.names import visible
-from pipeline.selection import Selection
+from pipeline.report.names import visible
+from pipeline.report.selection import Selection
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 
 from jobs import cli
 from pipeline.config import load_config
-from pipeline.doctor import Check, check_cluster, check_lake, counted
 from pipeline.errors import LaglakeError
-from pipeline.names import visible
+from pipeline.kafka.doctor import Check, check_cluster, check_lake, counted
+from pipeline.report.names import visible
 
 _EPILOG = """\
 examples:

@@ -13,10 +13,9 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from pipeline import config_values as kinds
-from pipeline.client_config import ClientConfig
-from pipeline.config import Config
-from pipeline.config_file import Section
+from pipeline.config import Config, value_types
+from pipeline.config.kafka_client import ClientConfig
+from pipeline.config.toml_file import Section
 from pipeline.tables import TABLES, Table
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -46,12 +45,12 @@ This page is made from the code by `make docs`.
 
 What `./spark-submit.sh JOB --help` says; the wheel's commands are `laglake-JOB`."""
 KINDS = {
-    kinds.DurationMs: 'a duration: `"500ms"`, `"30s"`, `"5m"`, `"2h"`, `"1d"`',
-    kinds.Regex: "a regular expression, found anywhere in the name",
-    kinds.HostPort: "`host:port`",
-    kinds.Count: "a number above 0",
-    kinds.Identifier: "a name",
-    kinds.Location: "a path or URI",
+    value_types.DurationMs: 'a duration: `"500ms"`, `"30s"`, `"5m"`, `"2h"`, `"1d"`',
+    value_types.Regex: "a regular expression, found anywhere in the name",
+    value_types.HostPort: "`host:port`",
+    value_types.Count: "a number above 0",
+    value_types.Identifier: "a name",
+    value_types.Location: "a path or URI",
     int: "a number",
     bool: "true or false",
 }
@@ -159,7 +158,7 @@ def _default(field: FieldInfo, hint: Any) -> str:
     if isinstance(value, tuple):
         texts = ", ".join(f'"{item}"' for item in value)
         return f"`[{texts}]`"
-    return f"`{_duration(value) if hint == kinds.DurationMs else str(value).lower()}`"
+    return f"`{_duration(value) if hint == value_types.DurationMs else str(value).lower()}`"
 
 
 def _duration(ms: int) -> str:

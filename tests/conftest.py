@@ -19,10 +19,10 @@ from hypothesis import settings
 from kafka import KafkaAdminClient
 from pyspark.sql import SparkSession
 
+from demo.embedded_kafka.broker import EmbeddedKafka
+from demo.embedded_kafka.nodes import free_ports
 from pipeline.config import Config, LakeConfig, load_config
 from pipeline.lake import Lake
-from pipeline.local.broker import EmbeddedKafka
-from pipeline.local.nodes import free_ports
 from pipeline.session import CONF, read_defaults, spark_session
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -11,10 +11,10 @@ import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from pyspark.sql import SparkSession
 
+from demo.embedded_kafka.broker import EmbeddedKafka
+from demo.workload.seeding import Seeding, commit_offsets, seed_offsets
 from pipeline.derive import compute_lag
 from pipeline.lake import Lake
-from pipeline.local.broker import EmbeddedKafka
-from pipeline.local.seeding import Seeding, commit_offsets, seed_offsets
 from pipeline.snapshot import take_snapshots
 from pipeline.tables import LAG
 from tests.helpers.quiet import config

@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline import backlog, index
-from pipeline.backlog import JOB, PASSED_OVER, Backlog, read_backlog
 from pipeline.config import LakeConfig
+from pipeline.derive import backlog
+from pipeline.derive import log_index as index
+from pipeline.derive.backlog import JOB, PASSED_OVER, Backlog, read_backlog
 from pipeline.lake import Lake, utc_date
 from pipeline.tables import COMPUTED, LOG_INDEX, SNAPSHOTS
 from tests.helpers.rows import frame

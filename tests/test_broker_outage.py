@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 
+from demo.embedded_kafka.broker import EmbeddedKafka
+from demo.errors import BrokerError
 from pipeline.kafka.brokers import BrokersSource
 from pipeline.kafka.client import KafkaClient
 from pipeline.kafka.committed_offsets import CommittedOffsetsSource
 from pipeline.kafka.group_members import GroupMembersSource
 from pipeline.kafka.watermarks import WatermarksSource
-from pipeline.local.broker import EmbeddedKafka
-from pipeline.local.errors import BrokerError
 from tests.helpers.kafka import (
     Row,
     by_partition,

@@ -5,8 +5,8 @@ from typing import Any
 from kafka.admin import ResourceType
 from pyspark.sql import SparkSession
 
+from demo.embedded_kafka.broker import EmbeddedKafka
 from pipeline.kafka.brokers import APIS, BrokersSource
-from pipeline.local.broker import EmbeddedKafka
 from tests.helpers.kafka import IN_A_HURRY, denied, frozen, login, read
 from tests.helpers.network import HOST, Proxy, free_port
 

@@ -17,8 +17,8 @@ from pyspark.sql import functions as F
 from benchmarks import busy
 from benchmarks.busy_applications import Applications, Load
 from benchmarks.busy_truth import Span, Truth
+from demo.embedded_kafka.broker import EmbeddedKafka
 from pipeline.lake import Lake
-from pipeline.local.broker import EmbeddedKafka
 from pipeline.tables import COMMITTED_OFFSETS, WATERMARKS
 
 pytestmark = [pytest.mark.lengthy, pytest.mark.timeout(1_800)]

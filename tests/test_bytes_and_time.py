@@ -10,14 +10,14 @@ from kafka import KafkaAdminClient, KafkaProducer
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pipeline import index
-from pipeline.analytics.time_search import FINEST_MS
+from demo.embedded_kafka.broker import EmbeddedKafka
+from demo.embedded_kafka.topics import create_topics
+from demo.workload.seeding import commit_offsets
+from pipeline.analytics.log_index.time_search import FINEST_MS
 from pipeline.config import Config, load_config
 from pipeline.derive import compute_lag
+from pipeline.derive import log_index as index
 from pipeline.lake import Lake
-from pipeline.local.broker import EmbeddedKafka
-from pipeline.local.seeding import commit_offsets
-from pipeline.local.topics import create_topics
 from pipeline.snapshot import take_snapshots
 from pipeline.tables import LAG, LAG_HISTOGRAMS, LOG_INDEX, LOG_SAMPLES, SNAPSHOTS
 from tests.helpers.quiet import write_config

@@ -14,7 +14,7 @@ import pytest
 from jobs import cli
 from pipeline.config import Config, load_config
 from pipeline.errors import ConfigError
-from pipeline.selection import Selection
+from pipeline.report.selection import Selection
 
 JOBS = ("snapshot", "lag", "report", "run")
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.positions.metrics import NAMES, Metric, of_jolokia, of_prometheus
-from pipeline.positions.position import Position, of_metrics
+from pipeline.client_positions.consumer_metrics import NAMES, Metric, of_jolokia, of_prometheus
+from pipeline.client_positions.position import Position, of_metrics
 from tests.helpers.recordings import rounds, unpacked
 
 CLIENTS = {

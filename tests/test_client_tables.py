@@ -16,11 +16,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from pipeline.client_tables import keep_clients
 from pipeline.config import LakeConfig
+from pipeline.derive.clients import keep_clients
 from pipeline.lake import LAYOUT_PROPERTY, Lake, Merged, of_snapshots, utc_date
 from pipeline.report import Frames, details
-from pipeline.selection import Selection
+from pipeline.report.selection import Selection
 from pipeline.tables import FETCH_POSITIONS, FINDING_HISTORY, FINDINGS, LAG, LAYOUT_VERSION, SNAPSHOTS, Table
 from tests.helpers.rows import frame
 

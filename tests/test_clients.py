@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from pipeline.analytics.clients import reader_positions
-from pipeline.analytics.instances import observed
-from pipeline.analytics.poll_loops import asking
-from pipeline.consumer_config import ConsumerSettings
+from pipeline.analytics.clients.clients import reader_positions
+from pipeline.analytics.clients.instances import observed
+from pipeline.analytics.clients.poll_loops import asking
+from pipeline.config.consumers import ConsumerSettings
 from pipeline.tables import COMMITTED_OFFSETS, FETCH_POSITIONS, GROUP_MEMBERS, LAG, WATERMARKS
 from tests.helpers.rows import frame
 

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from demo.embedded_kafka.broker import EmbeddedKafka
 from pipeline.errors import WrongClusterError
 from pipeline.kafka.brokers import BrokersSource
 from pipeline.kafka.client import KafkaClient
@@ -18,7 +19,6 @@ from pipeline.kafka.snapshot import SnapshotSource
 from pipeline.kafka.source import KafkaSource
 from pipeline.kafka.watermarks import WatermarksSource
 from pipeline.lake import Lake
-from pipeline.local.broker import EmbeddedKafka
 from pipeline.snapshot import SnapshotOutcome, take_snapshots
 from pipeline.tables import SNAPSHOTS
 from tests.helpers.kafka import Planned, parsed, plan, read

@@ -10,11 +10,11 @@ from kafka import KafkaAdminClient, OffsetAndMetadata, TopicPartition
 from kafka.admin import ACLOperation, ResourceType
 from pyspark.sql import SparkSession
 
+from demo.embedded_kafka.broker import EmbeddedKafka
+from demo.embedded_kafka.topics import create_topics
 from pipeline.kafka.committed_offsets import CommittedOffsetsSource
 from pipeline.kafka.snapshot import BRACKET
 from pipeline.kafka.source import MAX_BATCH_BYTES
-from pipeline.local.broker import EmbeddedKafka
-from pipeline.local.topics import create_topics
 from tests.helpers.kafka import (
     IN_A_HURRY,
     Planned,

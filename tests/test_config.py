@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from kafka.net.manager import KafkaConnectionManager
 
-from pipeline.client_config import ClientConfig
 from pipeline.config import Config, lake_at, load_config
-from pipeline.config_values import any_of, duration_ms
+from pipeline.config.kafka_client import ClientConfig
+from pipeline.config.value_types import any_of, duration_ms
 from pipeline.errors import ConfigError, LaglakeError
 from pipeline.kafka.options import SourceOptions
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.analytics.consumed import consumed_by_lead
-from pipeline.positions.position import of_metrics
+from pipeline.analytics.clients.java_consumed_offset import consumed_by_lead
+from pipeline.client_positions.position import of_metrics
 from tests.helpers.recordings import by_partition, rounds, table, unpacked
 
 COLUMNS = (

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from pipeline.config import Config
-from pipeline.consumer_config import ConsumerSettings
+from pipeline.config.consumers import ConsumerSettings
 from pipeline.errors import ConfigError
 
 SMALLEST = '[lake]\nroot = "/lake"\n[clusters.east]\nbootstrap_servers = ["10.0.0.1:9092"]\n'

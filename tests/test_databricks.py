@@ -27,7 +27,7 @@ from databricks.bundles.jobs import Job
 from databricks.bundles.schemas import Schema
 from databricks.bundles.volumes import Volume
 
-from pipeline.local.broker import EmbeddedKafka
+from demo.embedded_kafka.broker import EmbeddedKafka
 from pipeline.session import CONF, has_delta, log_settings, read_defaults
 from tests.conftest import ROOT, SHORT_LIVED
 from tests.helpers.environments import python_with

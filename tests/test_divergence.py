@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.analytics.clients import reader_positions
-from pipeline.analytics.divergence import client_divergence
-from pipeline.analytics.instances import observed, with_instance
-from pipeline.analytics.lag import compute_lag
-from pipeline.consumer_config import ConsumerSettings
+from pipeline.analytics.clients.clients import reader_positions
+from pipeline.analytics.clients.divergence import client_divergence
+from pipeline.analytics.clients.instances import observed, with_instance
+from pipeline.analytics.lag.lag import compute_lag
+from pipeline.config.consumers import ConsumerSettings
 from pipeline.tables import (
     CLIENT_DIVERGENCE,
     COMMITTED_OFFSETS,

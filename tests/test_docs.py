@@ -14,7 +14,7 @@ import pytest
 from pydantic import BaseModel
 
 from pipeline.config import ClusterConfig, Config, GroupFilter, LakeConfig, LimitsConfig, SnapshotConfig, TopicFilter
-from pipeline.consumer_config import ConsumerSettings, PositionsConfig
+from pipeline.config.consumers import ConsumerSettings, PositionsConfig
 from pipeline.tables import TABLES
 from scripts.docs import pages
 from tests.conftest import ROOT

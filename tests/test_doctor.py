@@ -13,11 +13,11 @@ import pytest
 from kafka import KafkaAdminClient
 from kafka.admin import ACLOperation, ResourceType
 
+from demo.embedded_kafka.broker import EmbeddedKafka
+from demo.embedded_kafka.topics import create_topics
 from jobs import doctor
 from pipeline.config import ClusterConfig, LakeConfig
-from pipeline.doctor import _Rights, check_lake
-from pipeline.local.broker import EmbeddedKafka
-from pipeline.local.topics import create_topics
+from pipeline.kafka.doctor import _Rights, check_lake
 from tests.helpers.kafka import commit, delete_groups, denied, login
 
 Run = Callable[..., tuple[int, list[str]]]

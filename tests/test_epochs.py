@@ -6,8 +6,8 @@ import pytest
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from kafka.structs import OffsetAndMetadata
 
+from demo.embedded_kafka.broker import EmbeddedKafka
 from pipeline.kafka.snapshot import SnapshotSource
-from pipeline.local.broker import EmbeddedKafka
 from tests.helpers.kafka import Row, delete_groups, read, reassign
 
 LOG = TopicPartition("ep-log", 0)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.analytics.fetch_memory import (
+from pipeline.analytics.clients.fetch_memory import (
     FetchMemory,
     Kind,
     allowed_fetches,
@@ -19,7 +19,7 @@ from pipeline.analytics.fetch_memory import (
     fetch_memory,
     limited_bytes,
 )
-from pipeline.positions.librdkafka import of_statistics
+from pipeline.client_positions.librdkafka_statistics import of_statistics
 from tests.helpers.recordings import unpacked
 
 MIB = 1_048_576

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.analytics.fetchers import fetcher_states
-from pipeline.analytics.instances import observed
-from pipeline.positions.position import of_metrics
+from pipeline.analytics.clients.instances import observed
+from pipeline.analytics.clients.scala_fetchers import fetcher_states
+from pipeline.client_positions.position import of_metrics
 from tests.helpers.recordings import rounds, table, unpacked
 
 POSITIONS = (

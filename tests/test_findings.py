@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from pipeline.analytics.findings import finding_history, findings, findings_as_known
-from pipeline.analytics.instances import observed, with_instance
-from pipeline.analytics.poll_loops import poll_states
-from pipeline.analytics.problems import problems
+from pipeline.analytics.clients.findings import finding_history, findings, findings_as_known
+from pipeline.analytics.clients.instances import observed, with_instance
+from pipeline.analytics.clients.poll_loops import poll_states
+from pipeline.analytics.clients.problems import problems
 from pipeline.tables import CLIENT_DIVERGENCE, FETCH_POSITIONS, FINDING_HISTORY, FINDINGS, LAG
 from tests.helpers.rows import frame
 

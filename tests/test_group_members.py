@@ -11,12 +11,12 @@ from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import ResourceType
 from pyspark.sql import SparkSession
 
+from demo.embedded_kafka.broker import EmbeddedKafka
+from demo.embedded_kafka.topics import create_topics
+from demo.workload.console_reader import ConsoleReader
+from demo.workload.plan import TopicPlan
 from pipeline.kafka.committed_offsets import CommittedOffsetsSource
 from pipeline.kafka.group_members import GroupMembersSource
-from pipeline.local.broker import EmbeddedKafka
-from pipeline.local.console_reader import ConsoleReader
-from pipeline.local.plan import TopicPlan
-from pipeline.local.topics import create_topics
 from tests.helpers.kafka import (
     IN_A_HURRY,
     Planned,

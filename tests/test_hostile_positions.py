@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.positions.position import Position, refused
-from pipeline.positions.request_log import RequestLog
-from pipeline.positions.source import (
+from pipeline.client_positions.endpoints import Text
+from pipeline.client_positions.metrics_source import (
     ClientMetricsSource,
     PositionsOptions,
     PositionsReader,
     PositionsSource,
     StatisticsSource,
 )
-from pipeline.positions.texts import Text
+from pipeline.client_positions.position import Position, refused
+from pipeline.client_positions.request_log import RequestLog
 from tests.helpers.recordings import unpacked
 
 NOW_MS = 1_795_255_699_058

@@ -4,8 +4,8 @@ import pytest
 from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.analytics.incarnation import moved_topics
-from pipeline.analytics.lag import compute_lag
+from pipeline.analytics.lag.lag import compute_lag
+from pipeline.analytics.lag.recreated_topics import moved_topics
 from pipeline.tables import COMMITTED_OFFSETS, GROUP_MEMBERS, LAG, WATERMARKS
 from tests.helpers.lag_rows import COMMITTED, MEMBER, PREVIOUS, RULED, WATERMARK, ruled, rulers_of
 from tests.helpers.rows import frame

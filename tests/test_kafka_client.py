@@ -17,6 +17,8 @@ from kafka import TopicPartition
 from kafka.protocol.consumer import ListOffsetsRequest, OffsetFetchRequest
 from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 
+from demo.embedded_kafka.broker import EmbeddedKafka
+from demo.embedded_kafka.topics import create_topics
 from pipeline.errors import ClusterError
 from pipeline.kafka.client import Asked, KafkaClient, in_chunks
 from pipeline.kafka.committed_offsets import CommittedOffsetsSource
@@ -24,8 +26,6 @@ from pipeline.kafka.connections import address
 from pipeline.kafka.failures import Failure, error_name
 from pipeline.kafka.group_members import GroupMembersSource
 from pipeline.kafka.watermarks import WatermarksSource
-from pipeline.local.broker import EmbeddedKafka
-from pipeline.local.topics import create_topics
 from tests.helpers.kafka import (
     IN_A_HURRY,
     Planned,

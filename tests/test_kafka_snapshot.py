@@ -7,12 +7,12 @@ import pytest
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import ACLOperation, ResourceType
 
+from demo.embedded_kafka.broker import EmbeddedKafka
+from demo.embedded_kafka.topics import create_topics
 from pipeline.kafka.committed_offsets import CommittedOffsetsSource
 from pipeline.kafka.group_members import GroupMembersSource
 from pipeline.kafka.snapshot import SnapshotSource
 from pipeline.kafka.watermarks import WatermarksSource
-from pipeline.local.broker import EmbeddedKafka
-from pipeline.local.topics import create_topics
 from tests.helpers.kafka import Row, commit, delete_groups, denied, login, member, plan, read
 from tests.helpers.network import Proxy, Request
 

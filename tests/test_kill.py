@@ -16,10 +16,10 @@ import pytest
 from conftest import ROOT, ConnectServer
 from pyspark.sql import SparkSession
 
+from demo.embedded_kafka.broker import EmbeddedKafka
 from pipeline.config import Config
 from pipeline.derive import compute_lag
 from pipeline.lake import Lake
-from pipeline.local.broker import EmbeddedKafka
 from pipeline.snapshot import SnapshotOutcome, take_snapshots
 from pipeline.tables import (
     BRONZE,

@@ -11,14 +11,14 @@ from kafka import KafkaAdminClient
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pipeline import derive
+from demo.embedded_kafka.broker import EmbeddedKafka
+from demo.embedded_kafka.topics import create_topics
+from demo.workload.seeding import commit_offsets
 from pipeline.config import Config
+from pipeline.derive import batches as derive
 from pipeline.derive import compute_cluster, compute_lag
 from pipeline.errors import LakeError
 from pipeline.lake import Lake, of_snapshots, utc_date
-from pipeline.local.broker import EmbeddedKafka
-from pipeline.local.seeding import commit_offsets
-from pipeline.local.topics import create_topics
 from pipeline.snapshot import take_snapshots
 from pipeline.tables import COMMITTED_OFFSETS, COMPUTED, LAG, SNAPSHOTS, WATERMARKS
 from tests.helpers.quiet import config

@@ -6,7 +6,7 @@ import pytest
 from chispa import assert_df_equality
 from pyspark.sql import SparkSession
 
-from pipeline.analytics.lag import compute_lag
+from pipeline.analytics.lag.lag import compute_lag
 from pipeline.tables import COMMITTED_OFFSETS, GROUP_MEMBERS, LAG, WATERMARKS
 from tests.helpers.lag_rows import BRACKETED, COMMITTED, MEMBER, PREVIOUS, RULED, lag_of, ruled, rulers_of
 from tests.helpers.rows import frame

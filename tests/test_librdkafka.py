@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.positions.librdkafka import of_statistics
-from pipeline.positions.position import Position
+from pipeline.client_positions.librdkafka_statistics import of_statistics
+from pipeline.client_positions.position import Position
 from tests.helpers.recordings import by_partition, table, unpacked
 
 PAUSED_MS = (1795258605516, 1795258640689)

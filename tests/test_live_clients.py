@@ -17,15 +17,15 @@ from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from demo.embedded_kafka.broker import EmbeddedKafka
+from demo.embedded_kafka.topics import create_topics
+from demo.workload.agents import Agent, jmx_exporter, jolokia
+from demo.workload.console_reader import CONSOLE_CONSUMER
+from laglake.reporters.confluent import StatisticsFile
+from laglake.reporters.kafka_python import PositionsFile
 from pipeline.config import load_config
 from pipeline.derive import compute_lag
 from pipeline.lake import Lake
-from pipeline.local.agents import Agent, jmx_exporter, jolokia
-from pipeline.local.broker import EmbeddedKafka
-from pipeline.local.console_reader import CONSOLE_CONSUMER
-from pipeline.local.topics import create_topics
-from pipeline.reporters.confluent import StatisticsFile
-from pipeline.reporters.kafka_python import PositionsFile
 from pipeline.snapshot import take_snapshots
 from pipeline.tables import FETCH_POSITIONS, FINDINGS, LAG, SNAPSHOTS
 from tests.helpers.kafka import member, wait_for

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.local import jars
-from pipeline.local.errors import JarsError
+from demo.embedded_kafka import jars
+from demo.errors import JarsError
 
 # Notes its arguments, and puts one jar where `-retrieve FOLDER/[artifact]…` says.
 FAKE_JAVA = """#!/bin/sh

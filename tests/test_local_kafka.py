@@ -24,14 +24,15 @@ from kafka.admin import (
 from kafka.errors import GroupAuthorizationFailedError, KafkaError
 from kafka.protocol.consumer import ListOffsetsRequest
 
-from pipeline.local import plan, watchdog
-from pipeline.local.actors import Actor
-from pipeline.local.broker import EmbeddedKafka
-from pipeline.local.children import Children
-from pipeline.local.errors import BrokerError, InUseError, WorkloadError
-from pipeline.local.seeding import Seeding, commit_offsets, seed_offsets
-from pipeline.local.topics import create_topics
-from pipeline.local.workload import Workload
+from demo.embedded_kafka import watchdog
+from demo.embedded_kafka.broker import EmbeddedKafka
+from demo.embedded_kafka.children import Children
+from demo.embedded_kafka.topics import create_topics
+from demo.errors import BrokerError, InUseError, WorkloadError
+from demo.workload import plan
+from demo.workload.actors import Actor
+from demo.workload.seeding import Seeding, commit_offsets, seed_offsets
+from demo.workload.workload import Workload
 
 GROUPS_TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 # Replica ids, and what LATEST is for them.
@@ -207,9 +208,9 @@ def test_leftovers_are_killed_only_if_they_are_provably_ours(tmp_path: Path) -> 
 
 @contextmanager
 def program(directory: Path) -> Iterator[subprocess.Popen[str]]:
-    """`python -m pipeline.local`, up and announced."""
+    """`python -m demo.serve`, up and announced."""
     (directory / "bootstrap-servers").unlink(missing_ok=True)  # of one that was killed
-    command = [sys.executable, "-m", "pipeline.local", "--directory", str(directory), "--no-workload"]
+    command = [sys.executable, "-m", "demo.serve", "--directory", str(directory), "--no-workload"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         wait_for(lambda: (directory / "bootstrap-servers").exists() or process.poll() is not None, timeout_s=60)

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.errors import ConfigError
-from pipeline.kafka.log_dirs import PartitionDir, Place, list_partitions, open_log, shown
+from pipeline.files import redacted
+from pipeline.log_segments.log_dirs import PartitionDir, Place, list_partitions, open_log
 from tests.helpers.segments import WHOLE, batch, opened, write
 
 
@@ -104,9 +105,7 @@ def test_a_path_may_be_relative_and_odd(tmp_path: Path, monkeypatch: pytest.Monk
     ("log_dir", "message"),
     [
         pytest.param("/no/such/place", "log directory '/no/such/place' cannot be listed: ", id="nowhere"),
-        pytest.param(
-            "nope://me:secret@host/x?key=secret", "log directory 'nope://host/x' is no path and no URI", id="scheme"
-        ),
+        pytest.param("nope://me:secret@host/x?key=secret", "'nope://host/x' is not a path, and not a URI", id="scheme"),
     ],
 )
 def test_a_directory_that_cannot_be_opened_is_named_without_its_password(log_dir: str, message: str) -> None:
@@ -116,8 +115,8 @@ def test_a_directory_that_cannot_be_opened_is_named_without_its_password(log_dir
 
 
 def test_a_directory_is_shown_without_what_is_secret() -> None:
-    assert shown("s3://key:sec/ret@bucket/a@b?secret_key=x") == "s3://bucket/a@b"
-    assert shown("abfss://container@account/a:b") == "abfss://container@account/a:b"
-    assert shown("/a@b?c") == "/a@b?c"
-    assert shown("HTTPS://token@host/metrics?a=b") == "HTTPS://host/metrics"
-    assert shown("http://host:9404/a@b") == "http://host:9404/a@b"
+    assert redacted("s3://key:sec/ret@bucket/a@b?secret_key=x") == "s3://bucket/a@b"
+    assert redacted("abfss://container@account/a:b") == "abfss://container@account/a:b"
+    assert redacted("/a@b?c") == "/a@b?c"
+    assert redacted("HTTPS://token@host/metrics?a=b") == "HTTPS://host/metrics"
+    assert redacted("http://host:9404/a@b") == "http://host:9404/a@b"

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.kafka.log_dirs import PartitionLog, Place
-from pipeline.kafka.log_files import INDEX, TIME_INDEX, parse_index
+from pipeline.log_segments.log_dirs import PartitionLog, Place
+from pipeline.log_segments.segment_files import INDEX, TIME_INDEX, parse_index
 from tests.helpers.segments import WHOLE, batch, index, old_message, opened, time_index, write
 
 DATA = Path(__file__).parent / "data" / "segments"

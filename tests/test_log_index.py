@@ -15,12 +15,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_type
 
-from pipeline.analytics.log_index import FORGOTTEN_MS, index_rows, known_rulers, rulers, wanted_times
-from pipeline.analytics.ruler import Observation, Ruler, begun, continued
-from pipeline.analytics.ruler_binary import decoded, encoded
-from pipeline.analytics.ruler_reading import read_rulers
-from pipeline.analytics.ruler_replay import LOOK as LOOK_TYPE
-from pipeline.analytics.ruler_replay import SAMPLE, rulers_after
+from pipeline.analytics.log_index.index import FORGOTTEN_MS, index_rows, known_rulers, rulers, wanted_times
+from pipeline.analytics.log_index.ruler import Observation, Ruler, begun, continued
+from pipeline.analytics.log_index.ruler_lookup import read_rulers
+from pipeline.analytics.log_index.ruler_storage import decoded, encoded
+from pipeline.analytics.log_index.ruler_update import LOOK as LOOK_TYPE
+from pipeline.analytics.log_index.ruler_update import SAMPLE, rulers_after
 from pipeline.tables import COMMITTED_OFFSETS, LOG_INDEX, LOG_SAMPLES, WATERMARKS
 from tests.helpers.logsim import Log
 from tests.helpers.rows import frame

@@ -13,11 +13,11 @@ import pytest
 from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.analytics.lag import compute_lag
-from pipeline.analytics.log_index import rulers
+from pipeline.analytics.lag.lag import compute_lag
+from pipeline.analytics.log_index.index import rulers
 from pipeline.errors import ConfigError
-from pipeline.kafka.log_dirs import PartitionDir
-from pipeline.kafka.log_segments import (
+from pipeline.log_segments.log_dirs import PartitionDir
+from pipeline.log_segments.source import (
     LogSegmentsOptions,
     LogSegmentsSource,
     PartitionDirs,
@@ -261,7 +261,9 @@ def test_what_went_after_planning_is_a_row_with_the_reason(recorded: Path, tmp_p
 
 def test_no_row_shows_what_a_uri_holds_of_secrets(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     secret = "s3://key:secret@bucket/logs"
-    monkeypatch.setattr("pipeline.kafka.log_dirs.resolved", lambda log_dir: (fs.LocalFileSystem(), str(recorded)))
+    monkeypatch.setattr(
+        "pipeline.log_segments.log_dirs.open_filesystem", lambda log_dir: (fs.LocalFileSystem(), str(recorded))
+    )
     rows = read_here(secret) + [dict(enumerate(row)) for row in place_rows("seg-tx", 0, [5], [secret])]
     rows += [dict(enumerate(row)) for row in place_rows("seg-tx", 9, [5], [secret])]
     assert len(rows) == 1_713 + 2
@@ -286,7 +288,7 @@ def test_a_task_reads_one_big_partition_or_many_small_ones() -> None:
 
 
 def test_a_task_hands_over_batches_of_bounded_length(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.kafka.log_segments.MAX_BATCH_ROWS", 100)
+    monkeypatch.setattr("pipeline.log_segments.source.MAX_BATCH_ROWS", 100)
     source = LogSegmentsSource({"log_dirs": str(recorded)})
     reader = source.reader(source.schema())
     item = PartitionDir(str(recorded), "seg-tx", 0)

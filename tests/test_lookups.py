@@ -5,13 +5,13 @@ import time
 import pytest
 from kafka import KafkaAdminClient, KafkaProducer
 
-from pipeline.analytics.ruler import Observation, begun
-from pipeline.analytics.time_search import FINEST_MS, TimeSearch
+from demo.embedded_kafka.broker import EmbeddedKafka
+from demo.embedded_kafka.topics import create_topics
+from pipeline.analytics.log_index.ruler import Observation, begun
+from pipeline.analytics.log_index.time_search import FINEST_MS, TimeSearch
 from pipeline.kafka.client import KafkaClient
 from pipeline.kafka.lookups import look_up
 from pipeline.kafka.partitions import TopicPartition
-from pipeline.local.broker import EmbeddedKafka
-from pipeline.local.topics import create_topics
 from tests.helpers.kafka import leaders_of, parsed
 
 TOPIC = "lu-paused"

@@ -14,9 +14,9 @@ import pytest
 from nbclient import NotebookClient
 from pyspark.sql import SparkSession
 
+from demo.embedded_kafka.broker import EmbeddedKafka
 from pipeline.config import LakeConfig
 from pipeline.lake import Lake
-from pipeline.local.broker import EmbeddedKafka
 from pipeline.tables import FINDINGS, LAG
 from tests.conftest import KAFKA_USERS, ROOT, ConnectServer
 from tests.helpers.quiet import expected_lag, lag_rows, seed, write_config

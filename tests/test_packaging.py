@@ -12,7 +12,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from pipeline import shipping
+from pipeline.session import package_zip as shipping
 from tests.helpers.wheel import built_wheel
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.analytics.histograms import histograms
-from pipeline.analytics.page_cache import SERVED, page_cache, with_reuse
-from pipeline.analytics.ruler import Ruler, begun, continued
-from pipeline.analytics.ruler_binary import to_bytes
+from pipeline.analytics.histograms.lag_histograms import histograms
+from pipeline.analytics.log_index.ruler import Ruler, begun, continued
+from pipeline.analytics.log_index.ruler_storage import to_bytes
+from pipeline.analytics.page_cache.reuse_distance import SERVED, page_cache, with_reuse
 from pipeline.tables import LAG, WATERMARKS
 from tests.helpers.rows import frame
 from tests.test_ruler import MINUTE

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.analytics.polyline import TOLERANCE, Polyline, Reading
+from pipeline.analytics.log_index.polyline import TOLERANCE, Polyline, Reading
 
 DAYS = 30
 MINUTES = DAYS * 24 * 60

@@ -15,9 +15,9 @@ from typing import Any, ClassVar
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.errors import ConfigError
-from pipeline.positions import source
-from pipeline.positions.source import (
+from pipeline.client_positions import metrics_source as source
+from pipeline.client_positions.endpoints import BEANS, Access, from_endpoint, from_file
+from pipeline.client_positions.metrics_source import (
     POSITIONS,
     ClientMetricsSource,
     PositionsOptions,
@@ -25,7 +25,7 @@ from pipeline.positions.source import (
     PositionsSource,
     StatisticsSource,
 )
-from pipeline.positions.texts import BEANS, Access, from_endpoint, from_file
+from pipeline.errors import ConfigError
 from tests.helpers.recordings import unpacked
 
 SCRAPE = 'kafka_server_fetcherlagmetrics_consumerlag{clientId="c",partition="0",topic="t"} 7.0\n'

@@ -21,6 +21,7 @@ from kafka import KafkaAdminClient
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from demo.embedded_kafka.broker import EmbeddedKafka
 from pipeline.errors import ClusterError
 from pipeline.kafka.brokers import BrokersSource
 from pipeline.kafka.client import KafkaClient
@@ -28,7 +29,6 @@ from pipeline.kafka.committed_offsets import CommittedOffsetsSource
 from pipeline.kafka.group_members import GroupMembersSource
 from pipeline.kafka.probe import first_answering, why_not_kafka
 from pipeline.kafka.watermarks import WatermarksSource
-from pipeline.local.broker import EmbeddedKafka
 from tests.helpers.kafka import login, parsed, plan, read, wait_for
 from tests.helpers.network import HOST, free_port, listener
 

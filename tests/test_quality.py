@@ -20,8 +20,7 @@ from pipeline.lake import Lake, of_snapshots, utc_date
 from pipeline.ledger import Claim
 from pipeline.quality import is_suspect, quarantine_failing, with_marks
 from pipeline.quality.rules import EXPECTATIONS, MAX_PARTITION, label, oddities, offends, with_rows_of_key
-from pipeline.snapshot import Landed
-from pipeline.summary import counts, summarize
+from pipeline.snapshot.summary import Landed, counts, summarize
 from pipeline.tables import BRONZE, COMMITTED_OFFSETS, GROUP_MEMBERS, QUARANTINE, WATERMARKS, Table
 from tests.helpers.quiet import config
 from tests.helpers.rows import frame

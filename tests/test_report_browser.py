@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.names import visible
 from pipeline.report.model import Distribution, Finding, Gauge, Instant, Point, Report
+from pipeline.report.names import visible
 from pipeline.report.page import render
 from tests.helpers.reports import HOSTILE, MINUTE, NOON, NOW, group, partition, report
 

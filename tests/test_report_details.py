@@ -6,12 +6,12 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipeline.analytics.histograms import histograms
+from demo.incident import moments, write_incident
+from pipeline.analytics.histograms.lag_histograms import histograms
 from pipeline.report import Frames, details
 from pipeline.report.collect import collect
-from pipeline.report.incident import moments, write_incident
 from pipeline.report.model import Danger, Partition
-from pipeline.selection import Selection
+from pipeline.report.selection import Selection
 from pipeline.tables import CLIENT_DIVERGENCE, COMPUTED, FETCH_POSITIONS, FINDING_HISTORY, FINDINGS, LAG, SNAPSHOTS
 from tests.helpers.reports import MINUTE, NOON, NOW, at, frame, known, lag_row, snapshot
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.names import visible
 from pipeline.report import Frames, write_report
 from pipeline.report.attention import needs_attention
 from pipeline.report.collect import CELLS, GROUPS_CHARTED, PARTITIONS_LISTED
 from pipeline.report.model import Finding, Gauge, Instant, Loss, Point, Problem, Snapshot, Totals
+from pipeline.report.names import visible
 from pipeline.report.page import render
 from pipeline.report.payload import payload
 from pipeline.tables import LAG, SNAPSHOTS

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.names import columns, cut
 from pipeline.report import Frames, format_groups, write_report
+from pipeline.report.names import columns, cut
 from pipeline.report.text import format_partitions
 from pipeline.report.units import size
 from pipeline.tables import LAG, SNAPSHOTS

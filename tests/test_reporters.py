@@ -16,13 +16,13 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import OffsetSpec
 from pyspark.sql import SparkSession
 
-from pipeline.local.broker import EmbeddedKafka
-from pipeline.local.topics import create_topics
-from pipeline.positions.position import Position
-from pipeline.positions.reported import of_line
-from pipeline.reporters.confluent import StatisticsFile
-from pipeline.reporters.kafka_python import PositionsFile
-from pipeline.reporters.rotating import RotatingLines
+from demo.embedded_kafka.broker import EmbeddedKafka
+from demo.embedded_kafka.topics import create_topics
+from laglake.reporters.confluent import StatisticsFile
+from laglake.reporters.kafka_python import PositionsFile
+from laglake.reporters.rotating import RotatingLines
+from pipeline.client_positions.position import Position
+from pipeline.client_positions.reporter_lines import of_line
 from tests.helpers.kafka import member, wait_for
 
 ROOT = Path(__file__).parents[1]
@@ -166,8 +166,8 @@ def test_librdkafkas_statistics_are_written_as_they_are_and_read(
 
 
 def test_an_application_can_import_them_without_laglakes_dependencies() -> None:
-    assert loaded("import pipeline.reporters.confluent") - loaded("pass") == {"pipeline"}
-    assert loaded("import kafka, pipeline.reporters.kafka_python") - loaded("import kafka") == {"pipeline"}
+    assert loaded("import laglake.reporters.confluent") - loaded("pass") == {"laglake"}
+    assert loaded("import kafka, laglake.reporters.kafka_python") - loaded("import kafka") == {"laglake"}
 
 
 def loaded(code: str) -> set[str]:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.positions import request_log
-from pipeline.positions.position import Position
-from pipeline.positions.request_log import RequestLog
+from pipeline.client_positions import request_log
+from pipeline.client_positions.position import Position
+from pipeline.client_positions.request_log import RequestLog
 from tests.helpers.recordings import by_partition, table, unpacked
 
 GROUPS = {

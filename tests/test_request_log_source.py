@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.errors import ConfigError
-from pipeline.positions.request_log import RequestLog
-from pipeline.positions.request_log_source import (
+from pipeline.client_positions.metrics_source import POSITIONS
+from pipeline.client_positions.request_log import RequestLog
+from pipeline.client_positions.request_log_source import (
     HEAD_BYTES,
     LINE_BYTES,
     RequestLogOptions,
     RequestLogSource,
     _BrokerLog,
 )
-from pipeline.positions.source import POSITIONS
+from pipeline.errors import ConfigError
 from tests.helpers.recordings import by_partition, table, unpacked
 
 Rows = list[dict[str, Any]]

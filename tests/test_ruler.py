@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.analytics.polyline import Reading, distance
-from pipeline.analytics.ruler import FUTURE_MS, SETTLING_MS, Ruler, Sample, begun, continued
+from pipeline.analytics.log_index.polyline import Reading, distance
+from pipeline.analytics.log_index.ruler import FUTURE_MS, SETTLING_MS, Ruler, Sample, begun, continued
 from tests.helpers.logsim import Log
 
 MINUTE = 60_000

@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from benchmarks.waterfall import Waterfall, one_run
+from demo.embedded_kafka.broker import EmbeddedKafka
 from jobs import cli
-from pipeline.local.broker import EmbeddedKafka
 from tests.helpers.quiet import seed, write_config
 
 PREFIX = "cost"

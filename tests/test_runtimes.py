@@ -13,10 +13,10 @@ import pytest
 from conftest import KAFKA_USERS, ROOT
 from pyspark.sql import SparkSession
 
+from demo.embedded_kafka.broker import EmbeddedKafka
 from jobs import run
 from pipeline.config import LakeConfig
 from pipeline.lake import Lake
-from pipeline.local.broker import EmbeddedKafka
 from tests.helpers.quiet import expected_lag, lag_rows, seed, write_config
 from tests.helpers.secrets import LOGIN, PASSWORD_VARIABLE, USER, leaks
 

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from demo.embedded_kafka.broker import EmbeddedKafka
 from jobs import cli
 from jobs.cli import Job
 from jobs.schedule import Stop, repeat, stopped_by_signals
 from pipeline.config import load_config
 from pipeline.errors import LakeError
 from pipeline.lake import Lake
-from pipeline.local.broker import EmbeddedKafka
 from pipeline.tables import SNAPSHOTS
 from tests.conftest import ROOT
 from tests.helpers.kafka import wait_for

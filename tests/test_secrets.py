@@ -16,10 +16,10 @@ import pytest
 from conftest import KAFKA_USERS, ConnectServer
 from pyspark.sql import SparkSession
 
+from demo.embedded_kafka.broker import EmbeddedKafka
 from pipeline.config import load_config
 from pipeline.errors import ConfigError
 from pipeline.lake import Lake
-from pipeline.local.broker import EmbeddedKafka
 from pipeline.snapshot import take_snapshots
 from pipeline.tables import SNAPSHOTS, TABLES
 from tests.helpers import secrets

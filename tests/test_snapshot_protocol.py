@@ -17,13 +17,14 @@ from conftest import ConnectServer
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from demo.embedded_kafka.broker import EmbeddedKafka
 from jobs import snapshot as snapshot_job
-from pipeline import snapshot
 from pipeline.errors import ClaimedError, ConfigError, LakeError
 from pipeline.lake import Lake, of_snapshots, utc_date
 from pipeline.ledger import Claim, Ledger
-from pipeline.local.broker import EmbeddedKafka
-from pipeline.snapshot import Landed, SnapshotOutcome, snapshot_instant, take_snapshots
+from pipeline.snapshot import SnapshotOutcome, snapshot_instant, take_snapshots
+from pipeline.snapshot import take as snapshot
+from pipeline.snapshot.summary import Landed
 from pipeline.tables import BRONZE, COMMITTED_OFFSETS, SNAPSHOTS, TABLES, Table
 from tests.helpers import killed_job
 from tests.helpers.killed_job import Run

@@ -17,7 +17,7 @@ import pytest
 from tests.helpers.kafka import wait_for
 
 ROOT = Path(__file__).resolve().parents[1]
-SHIPPED = ("spark-submit.sh", "scripts", "conf", "jobs", "pipeline")
+SHIPPED = ("spark-submit.sh", "scripts", "conf", "jobs", "laglake", "pipeline")
 STUB_STATUS = 7
 
 Submit = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.analytics.polyline import TOLERANCE
-from pipeline.analytics.ruler import NOTHING, Observation, begun, continued
-from pipeline.analytics.time_search import FINEST_MS, FIRST_AGE_MS, TimeSearch
+from pipeline.analytics.log_index.polyline import TOLERANCE
+from pipeline.analytics.log_index.ruler import NOTHING, Observation, begun, continued
+from pipeline.analytics.log_index.time_search import FINEST_MS, FIRST_AGE_MS, TimeSearch
 from tests.helpers.logsim import Log
 
 HOUR = 3_600_000

@@ -10,9 +10,10 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pipeline import derive, index
 from pipeline.config import LakeConfig
+from pipeline.derive import batches as derive
 from pipeline.derive import compute_cluster
+from pipeline.derive import log_index as index
 from pipeline.lake import Lake, of_snapshots, utc_date
 from pipeline.tables import COMMITTED_OFFSETS, LAG, LOG_INDEX, SNAPSHOTS, WATERMARKS
 from tests.helpers.rows import frame

@@ -12,9 +12,9 @@ from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from kafka.admin import ACLOperation, ResourceType
 from pyspark.sql import SparkSession
 
+from demo.embedded_kafka.broker import EmbeddedKafka
+from demo.embedded_kafka.topics import create_topics
 from pipeline.kafka.watermarks import WatermarksSource
-from pipeline.local.broker import EmbeddedKafka
-from pipeline.local.topics import create_topics
 from tests.helpers.kafka import IN_A_HURRY, Planned, Row, denied, frozen, login, parsed, plan, read, wait_for
 from tests.helpers.network import HOST, Proxy, Request, free_port
 

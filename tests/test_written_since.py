@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.analytics.ruler import Ruler, Sample, begun, continued
-from pipeline.analytics.ruler_binary import Rulers, encoded
-from pipeline.analytics.written_since import AGES_MS, Curves, Pieces, pieces, summed
+from pipeline.analytics.log_index.ruler import Ruler, Sample, begun, continued
+from pipeline.analytics.log_index.ruler_storage import Rulers, encoded
+from pipeline.analytics.page_cache.write_curves import AGES_MS, Curves, Pieces, pieces, summed
 from tests.helpers.logsim import Batch, Log
 from tests.test_ruler import DAY, MINUTE, Step, op, pass_time
 

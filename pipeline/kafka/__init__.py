@@ -9,7 +9,6 @@ from pyspark.sql import SparkSession
 from pipeline.kafka.brokers import BrokersSource
 from pipeline.kafka.committed_offsets import CommittedOffsetsSource
 from pipeline.kafka.group_members import GroupMembersSource
-from pipeline.kafka.log_segments import LogSegmentsSource
 from pipeline.kafka.snapshot import SnapshotSource
 from pipeline.kafka.watermarks import WatermarksSource
 
@@ -17,7 +16,6 @@ SOURCES = (
     BrokersSource,
     CommittedOffsetsSource,
     GroupMembersSource,
-    LogSegmentsSource,
     SnapshotSource,
     WatermarksSource,
 )

@@ -7,16 +7,24 @@ broker, a request asks for few partitions, and the widest brackets come first. I
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import pyarrow as pa
 from kafka.protocol.consumer import ListOffsetsRequest
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import LongType, StructField, StructType
 
-from pipeline.analytics.time_search import Ask, TimeSearch
+from pipeline.analytics.log_index.ruler_storage import decoded
+from pipeline.analytics.log_index.time_search import Ask, TimeSearch
+from pipeline.errors import ClusterError
 from pipeline.kafka.client import KafkaClient, in_chunks
 from pipeline.kafka.failures import Failure
 from pipeline.kafka.log_ends import CONSUMER, READ_UNCOMMITTED, parse_offsets
+from pipeline.kafka.options import SourceOptions
 from pipeline.kafka.partitions import TopicPartition
+from pipeline.kafka.source import REQUEST_COLUMNS
+from pipeline.tables import LOG_SAMPLES
 
 PARTITIONS_PER_REQUEST = 100
 MOST_ROUNDS = 60
@@ -24,6 +32,50 @@ LOOK_UPS_OF_NEWEST = 15
 """About how many look-ups it takes to find the newest record of a log."""
 NO_RECORD = (-1, -1)
 """What Kafka answers where all records are older."""
+SOURCE = "list_offsets_by_time"
+SAMPLES = StructType([*LOG_SAMPLES.observed.fields, *REQUEST_COLUMNS, StructField("unanswered", LongType())])
+
+
+def searching(options: Mapping[str, str], budget: int) -> Callable[[pa.Table], pa.Table]:
+    """What an executor does for the partitions of one leader; the answer's columns are SAMPLES."""
+
+    def search(wanted: pa.Table) -> pa.Table:
+        rulers = decoded(wanted["ruler"].combine_chunks())
+        searches = {
+            TopicPartition(topic, partition): TimeSearch(ruler, tuple(rungs))
+            for topic, partition, ruler, rungs in zip(
+                *(wanted[name].to_pylist() for name in ("topic", "partition")),
+                rulers,
+                wanted["rungs"].to_pylist(),
+                strict=True,
+            )
+            if ruler
+        }
+        leader = wanted["leader"][0].as_py()
+        count = {"request_broker": leader, "requests": 0, "unanswered": len(searches)}
+        try:
+            with KafkaClient(SourceOptions.parse(options)) as client:
+                count["unanswered"] = look_up(client, leader, searches, budget)
+                count["requests"] = client.requests.total()
+        except ClusterError:
+            pass  # the watermarks have been read; times that are not known so well are told with their error
+        return pa.Table.from_pylist([*_rows(searches), count], to_arrow_schema(SAMPLES))
+
+    return search
+
+
+def _rows(searches: Mapping[TopicPartition, TimeSearch]) -> list[dict[str, Any]]:
+    return [
+        {
+            "topic": p.topic,
+            "partition": p.partition,
+            "topic_id": search.ruler.last.topic_id,
+            **sample._asdict(),
+            "source": SOURCE,
+        }
+        for p, search in searches.items()
+        for sample in search.samples
+    ]
 
 
 def look_up(client: KafkaClient, leader: int, searches: Mapping[TopicPartition, TimeSearch], budget: int) -> int:

@@ -21,11 +21,11 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
+from pipeline.data_source import MAX_BATCH_ROWS
 from pipeline.errors import ClusterError, TooLateError
 from pipeline.kafka.client import KafkaClient
 from pipeline.kafka.options import SourceOptions
 
-MAX_BATCH_ROWS = 50_000
 MAX_BATCH_BYTES = 16 * 1024**2
 """Commits may have 4 KB of metadata each. Spark holds several batches at once."""
 

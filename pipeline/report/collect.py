@@ -15,7 +15,7 @@ from typing import Any
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from pipeline.analytics.tally import UPPER_BOUNDS
+from pipeline.analytics.histograms.buckets import UPPER_BOUNDS
 from pipeline.few_rows import expect_rows
 from pipeline.report import data, details
 from pipeline.report.frames import Frames

@@ -13,9 +13,9 @@ from operator import or_
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from pipeline.analytics.divergence import whole_sum
+from pipeline.analytics.clients.divergence import whole_sum
 from pipeline.analytics.instants import mean_read_ms, read_ms
-from pipeline.analytics.ladder import deleted_unread_offsets
+from pipeline.analytics.lag.ladder import deleted_unread_offsets
 from pipeline.ledger import rows_of_snapshot
 from pipeline.report.model import DATA_LOSS, OFFSET_STATUSES, UNKNOWN, utc
 from pipeline.tables import READABLE

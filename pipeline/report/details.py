@@ -10,8 +10,8 @@ from collections.abc import Collection
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from pipeline.analytics.histograms.quantiles import of_brokers
 from pipeline.analytics.instants import read_ms
-from pipeline.analytics.quantiles import of_brokers
 from pipeline.report.model import Gauge, Partition, names_of
 
 MEASURES = ("kip532_bytes", "kip532_ms", "reuse_bytes")

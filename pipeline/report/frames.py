@@ -11,9 +11,9 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipeline.analytics.findings import findings_as_known
+from pipeline.analytics.clients.findings import findings_as_known
 from pipeline.lake import Lake, utc_date
-from pipeline.selection import Selection
+from pipeline.report.selection import Selection
 from pipeline.tables import (
     CLIENT_DIVERGENCE,
     COMPUTED,

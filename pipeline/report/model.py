@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any
 
-from pipeline.selection import Selection
+from pipeline.report.selection import Selection
 
 DATA_LOSS = "deleted_unread"
 OFFSET_STATUSES = (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipeline.names import columns, cut, padded, visible
 from pipeline.report.model import DATA_LOSS, Group, Partition, by_lag
+from pipeline.report.names import columns, cut, padded, visible
 from pipeline.report.units import duration, size
 
 NAME_COLUMNS = 44

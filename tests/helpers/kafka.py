@@ -12,10 +12,10 @@ from kafka.errors import NoError
 from kafka.protocol.consumer import JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
 from kafka.structs import MemberState
 
+from demo.embedded_kafka.broker import EmbeddedKafka
 from pipeline.kafka.client import KafkaClient
 from pipeline.kafka.options import SourceOptions
 from pipeline.kafka.source import Chunk, KafkaReader, KafkaSource
-from pipeline.local.broker import EmbeddedKafka
 
 Row = dict[str, Any]
 IN_A_HURRY = {"connect_timeout_ms": "1500", "request_timeout_ms": "1500", "retries": "2"}

@@ -5,8 +5,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.analytics.lag import compute_lag
-from pipeline.analytics.log_index import rulers
+from pipeline.analytics.lag.lag import compute_lag
+from pipeline.analytics.log_index.index import rulers
 from pipeline.tables import COMMITTED_OFFSETS, GROUP_MEMBERS, LAG, LOG_INDEX, LOG_SAMPLES, WATERMARKS
 from tests.helpers.rows import frame
 

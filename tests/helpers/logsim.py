@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from pipeline.analytics.ruler import Observation
+from pipeline.analytics.log_index.ruler import Observation
 
 CHECK_INTERVAL_MS = 5 * 60_000
 

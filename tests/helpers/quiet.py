@@ -6,11 +6,11 @@ from uuid import uuid4
 
 from kafka import KafkaAdminClient, KafkaProducer
 
+from demo.embedded_kafka.broker import EmbeddedKafka
+from demo.embedded_kafka.topics import create_topics
+from demo.workload.seeding import commit_offsets
 from pipeline.config import Config, load_config
 from pipeline.lake import Lake
-from pipeline.local.broker import EmbeddedKafka
-from pipeline.local.seeding import commit_offsets
-from pipeline.local.topics import create_topics
 from pipeline.tables import LAG
 
 RECORDS = 5

@@ -4,7 +4,7 @@ import struct
 from collections.abc import Mapping
 from pathlib import Path
 
-from pipeline.kafka.log_dirs import PartitionDir, PartitionLog, open_log
+from pipeline.log_segments.log_dirs import PartitionDir, PartitionLog, open_log
 
 
 def opened(folder: Path, name: str = "t-0") -> PartitionLog:

@@ -1,0 +1,189 @@
+"""`make demo`: the main job on a real Kafka, end to end.
+
+A Kafka with a workload is started in a process of its own; then the job `run` is called as a scheduler would call it,
+again and again, in one Spark session. Everything is under build/demo. What was started is stopped at the end, also on
+Ctrl-C and on failure; with KEEP=1 Kafka and its workload stay.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+DIRECTORY = Path("build/demo")
+CONFIG = DIRECTORY / "config.toml"
+REPORT = DIRECTORY / "report.html"
+INCIDENT = DIRECTORY / "incident.svg"
+SNAPSHOTS = 6
+EVERY_S = 8.0
+KAFKA_START_S = 120.0
+KAFKA_STOP_S = 15.0
+
+_CONFIG_TEXT = """\
+[lake]
+root = "{lake}"
+[snapshot]
+schedule = "1s"
+[clusters.demo]
+bootstrap_servers = ["{servers}"]
+[[clusters.demo.positions]]
+source = "kafka_client_metrics"
+endpoints = ["{endpoint}"]
+[[clusters.demo.positions]]
+source = "kafka_client_metrics"
+paths = ["{positions}"]
+"""
+
+
+_QUERY = """\
+{python} -c "
+from pipeline.session import spark_session
+spark_session('sql').sql('''
+  SELECT group_id, topic, partition, consumer_lag, offset_status FROM delta.\\`{lake}/lag\\`
+  ORDER BY snapshot_id DESC, consumer_lag DESC
+''').show(30, False)"
+"""
+
+
+class Progress:
+    """One line for each step, with the seconds since the start."""
+
+    def __init__(self) -> None:
+        self._started = time.monotonic()
+
+    def __call__(self, text: str) -> None:
+        """Print the line."""
+        print(f"[{time.monotonic() - self._started:5.1f} s] {text}", flush=True)
+
+
+def main() -> int:
+    """Return the exit status."""
+    keep = bool(os.environ.get("KEEP"))
+    say = Progress()
+    # Another Kafka's topics would look recreated in the lake of the last one.
+    shutil.rmtree(DIRECTORY / "lake", ignore_errors=True)
+    DIRECTORY.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    kafka = start_kafka(keep)
+    done = False
+    try:
+        say("Kafka and its workload are starting; the jars are fetched first where they are absent")
+        servers = wait_for_kafka(kafka, say)
+        status = run_jobs(servers, say)
+        done = True
+        return status
+    except KeyboardInterrupt:
+        say("interrupted")
+        return 130
+    finally:
+        if keep and done:
+            say(f"Kafka and its workload go on (KEEP=1); stop them with: kill {kafka.pid}")
+        else:
+            stop(kafka)
+            say("Kafka and its workload are stopped")
+
+
+def start_kafka(keep: bool) -> subprocess.Popen[bytes]:
+    """Start `python -m demo.serve` in the background; unless kept, it cannot outlive this process."""
+    bootstrap_file().unlink(missing_ok=True)
+    command = [sys.executable, "-m", "demo.serve", "--directory", str(DIRECTORY / "kafka")]
+    command += [] if keep else ["--with-parent"]
+    with (DIRECTORY / "kafka.log").open("wb") as log:
+        return subprocess.Popen(
+            command,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C at the terminal is ours: we stop it in order
+        )
+
+
+def bootstrap_file() -> Path:
+    """Where Kafka's address is written when it is up."""
+    return DIRECTORY / "kafka" / "bootstrap-servers"
+
+
+def wait_for_kafka(kafka: subprocess.Popen[bytes], say: Callable[[str], None]) -> str:
+    """Its bootstrap servers. Raises SystemExit with the end of its log if it does not come up."""
+    deadline = time.monotonic() + KAFKA_START_S
+    while not bootstrap_file().exists():
+        if kafka.poll() is not None or time.monotonic() > deadline:
+            log = DIRECTORY / "kafka.log"
+            tail = "\n".join(log.read_text().splitlines()[-5:])
+            raise SystemExit(f"Kafka did not start, see {log}:\n{tail}")
+        time.sleep(0.2)
+    servers = bootstrap_file().read_text()
+    say(f"Kafka is up at {servers}, with 8 groups that behave differently")
+    return servers
+
+
+def stop(kafka: subprocess.Popen[bytes]) -> None:
+    """SIGTERM, and SIGKILL where that does not help."""
+    kafka.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        kafka.wait(KAFKA_STOP_S)
+        return
+    kafka.kill()
+    kafka.wait()
+
+
+def run_jobs(servers: str, say: Callable[[str], None]) -> int:
+    """Take the snapshots, compute lag, write the report, print the groups; the exit status."""
+    # Spark is loaded here, so that Kafka is starting meanwhile.
+    from demo.incident import write_incident
+    from demo.workload.workload import endpoint_file, positions_folder
+    from jobs import cli, run, snapshot
+    from pipeline.config import load_config
+    from pipeline.lake import Lake
+    from pipeline.report import Frames, format_groups, groups_table
+    from pipeline.report.selection import Selection
+    from pipeline.session import spark_session
+    from pipeline.tables import FETCH_POSITIONS, FINDINGS, LAG
+
+    kafka = (DIRECTORY / "kafka").absolute()
+    CONFIG.write_text(
+        _CONFIG_TEXT.format(
+            lake=DIRECTORY / "lake",
+            servers=servers,
+            endpoint=endpoint_file(kafka).read_text(),
+            positions=positions_folder(kafka),
+        )
+    )
+    cli.log_to_stderr()
+    say("Spark is starting")
+    spark = spark_session("laglake demo")
+    options = ["--config", str(CONFIG)]
+    status = 0
+    for number in range(1, SNAPSHOTS + 1):
+        due = time.monotonic() + EVERY_S
+        if number < SNAPSHOTS:
+            status = max(status, snapshot.main(options))
+            say(f"snapshot {number} of {SNAPSHOTS}")
+            time.sleep(max(0.0, due - time.monotonic()))
+        else:
+            status = max(status, run.main([*options, "--output", str(REPORT)]))
+            say(f"snapshot {number} of {SNAPSHOTS}, the lag of all, and the report")
+    lake = Lake(spark, load_config(CONFIG, os.environ).lake)
+    print(f"\n{format_groups(groups_table(Frames.of(lake, Selection())))}\n")
+    for finding in lake.read(FINDINGS).where("resolved_at IS NULL").orderBy("kind", "client_id").limit(20).collect():
+        print(f"{finding.severity}: {finding.kind}: {finding.summary}")
+    picture = write_incident(lake.read(LAG), lake.read(FETCH_POSITIONS), INCIDENT)
+    if picture:
+        print(f"\nWhat a client's own metric does not show: {picture}")
+    print(f"\nThe report: {REPORT} (open it in a browser). The tables: {DIRECTORY / 'lake'}, as Delta.")
+    print(f"To query them with SQL:\n\n{_QUERY.format(python=sys.executable, lake=DIRECTORY.absolute() / 'lake')}")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+"""A real Kafka in child processes, for as long as a `with` block: no Docker, no installation.
+
+with EmbeddedKafka(Path("build/kafka"), brokers=3) as kafka:
+    print(kafka.bootstrap_servers)
+    kafka.freeze(2)
+"""
+
+import base64
+import os
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from demo.embedded_kafka.broker_process import BrokerProcess
+from demo.embedded_kafka.children import Children
+from demo.embedded_kafka.class_archive import ensure_class_archive
+from demo.embedded_kafka.cluster import START_TIMEOUT_S, Cluster
+from demo.embedded_kafka.jars import kafka_jars
+from demo.embedded_kafka.java_tools import JavaTools
+from demo.embedded_kafka.nodes import Node, plan_nodes, render_properties, server_properties
+from demo.embedded_kafka.readiness import wait_for_brokers, wait_for_coordinators
+
+
+class EmbeddedKafka(Cluster):
+    """Brokers 1 … n in KRaft mode; node 1 is the controller as well, so leave that one alive.
+
+    Everything is under `directory`: node-<id>/data (the logs), node-<id>/server.log, tools.log. It starts empty:
+    the nodes' folders of an earlier start are removed. `properties` are added to every server.properties.
+    `users` (name → password) may use `sasl_bootstrap_servers` (SASL_PLAINTEXT, PLAIN); with users ACLs are obeyed,
+    and what no ACL names is allowed to everyone. `heap_mb` is the limit of each broker.
+
+    Raises, on entering:
+        InUseError: another living process runs its Kafka in `directory`.
+        JarsError: no Java, or the jars cannot be fetched.
+        BrokerError: a broker died or was not ready in 90 s.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        brokers: int = 1,
+        properties: Mapping[str, str] | None = None,
+        *,
+        users: Mapping[str, str] | None = None,
+        heap_mb: int = 512,
+    ) -> None:
+        self.directory = directory.absolute()
+        self._count = brokers
+        self._properties = dict(properties or {})
+        self.users = dict(users or {})
+        self._heap_mb = heap_mb
+
+    def __enter__(self) -> Self:
+        jars = kafka_jars()
+        ensure_class_archive(jars)
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._children = Children(self.directory)
+        self._announcement.unlink(missing_ok=True)  # of one that was killed
+        try:
+            self._tools = JavaTools(jars, self.directory, self._children.marker)
+            self._tools.write_log_configuration()
+            nodes = plan_nodes(self.directory, self._count)
+            self._brokers = {
+                node.node_id: BrokerProcess(node, self._tools, self._children, self._heap_mb) for node in nodes
+            }
+            self._start_all(nodes, time.monotonic() + START_TIMEOUT_S)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Kill brokers and tools, without care for their data; a second call does nothing."""
+        if not self._children.is_closed:  # else the folder may be another's by now
+            self._announcement.unlink(missing_ok=True)
+            self._children.close()
+
+    def announce(self) -> None:
+        """Write `bootstrap_servers` into the file of that name in the folder, where it stays until the end.
+
+        That is how a script waits for a Kafka it started in the background.
+        """
+        scratch = self._announcement.with_suffix(".tmp")
+        scratch.write_text(self.bootstrap_servers)
+        scratch.rename(self._announcement)
+
+    @property
+    def _announcement(self) -> Path:
+        return self.directory / "bootstrap-servers"
+
+    def _start_all(self, nodes: Sequence[Node], deadline: float) -> None:
+        for node in nodes:
+            self._configure(node, nodes)
+        # A leading zero byte: an id that starts with "-" would be taken for an option.
+        cluster_id = base64.urlsafe_b64encode(b"\0" + os.urandom(15)).decode().rstrip("=")
+        formatting = [(broker, broker.start_formatting(cluster_id)) for broker in self._brokers.values()]
+        for broker, process in formatting:
+            broker.finish_formatting(process, deadline - time.monotonic())
+        for broker in self._brokers.values():
+            broker.launch()
+        for broker in self._brokers.values():
+            broker.wait_until_listening(deadline)
+        # __consumer_offsets is created by the first question for a coordinator, over the brokers known by then.
+        wait_for_brokers(self.bootstrap_servers, self.broker_ids, deadline)
+        wait_for_coordinators(self.bootstrap_servers, deadline)
+
+    def _configure(self, node: Node, nodes: Sequence[Node]) -> None:
+        shutil.rmtree(node.directory, ignore_errors=True)
+        node.directory.mkdir()
+        properties = server_properties(node, nodes, self.users, self._properties)
+        node.configuration_file.touch(mode=0o600)  # it may hold passwords
+        node.configuration_file.write_text(render_properties(properties))

@@ -1,0 +1,134 @@
+"""One incident in one picture: what a client's own lag metric told, above what was true of the partition it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import vl_convert
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pipeline.report.charts import VEGA_LITE
+from pipeline.report.model import DATA_LOSS
+from pipeline.report.names import visible
+from pipeline.report.units import duration, size
+
+RUNGS = {
+    "high_watermark": ("high watermark", "#1f6fb4"),
+    "fetched_offset": ("fetched", "#7d4bb0"),
+    "consumed_offset": ("consumed", "#b8860b"),
+    "committed_offset": ("committed", "#c0392b"),
+    "log_start_offset": ("log start", "#565f6e"),
+}
+WIDTH_PX = 760
+
+
+def write_incident(lag: DataFrame, positions: DataFrame, output: Path) -> Path | None:
+    """Draws the partition that a client's own metric hides most of, to an SVG file; None where none is told of.
+
+    `lag` and `positions` are rows of `lag` and `fetch_positions`. Raises OSError if the file cannot be written.
+    """
+    rows = moments(lag, positions)
+    if not rows:
+        return None
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(vl_convert.vegalite_to_svg(_picture(rows).to_dict(), vl_version=VEGA_LITE), encoding="utf-8")
+    return output
+
+
+def moments(lag: DataFrame, positions: DataFrame) -> list[dict[str, Any]]:
+    """The partition with the greatest stale_lag at the newest snapshot: a row for each, of `lag` and reported_lag."""
+    place = ["cluster", "client_id", "topic", "partition"]
+    newest = lag.where(F.col("stale_lag") > 0).orderBy(F.desc("snapshot_id"), F.desc("stale_lag"), *place)
+    worst = newest.select(*place, "group_id").head()
+    if worst is None:
+        return []
+    is_it = [F.col(name) == worst[name] for name in place]
+    told = (
+        positions.where(is_it[0] & is_it[1] & is_it[2] & is_it[3])
+        .groupBy("snapshot_id")
+        .agg(F.max("reported_lag").alias("reported_lag"))
+    )
+    its_own = lag.where(is_it[0] & (F.col("group_id") == worst["group_id"]) & is_it[2] & is_it[3])
+    measures = ("consumer_lag", "consumer_lag_bytes", "bytes_error", "consumer_lag_ms", "time_error_ms", "headroom")
+    names = ("group_id", "client_id", "topic", "partition", "offset_status", *RUNGS, *measures, "reported_lag")
+    rows = its_own.join(told, "snapshot_id", how="left").orderBy("snapshot_id").select("snapshot_id", *names)
+    return [row.asDict() for row in rows.collect()]
+
+
+def _picture(rows: Sequence[dict[str, Any]]) -> alt.VConcatChart:
+    """Both panels have one clock, and the upper one the scale of the gap that it does not show."""
+    last = rows[-1]
+    x = alt.X("at:T", title=None, scale=alt.Scale(type="utc"), axis=alt.Axis(format="%H:%M:%S", grid=False))
+    most = max(1, *(row["consumer_lag"] or 0 for row in rows))
+    told = [{"at": r["snapshot_id"], "value": r["reported_lag"]} for r in rows if r["reported_lag"] is not None]
+    gauge = (
+        _chart(told)
+        .mark_line(point=alt.OverlayMarkDef(size=20, color="#17806d"), strokeWidth=2.5, color="#17806d")
+        .encode(x=x, y=alt.Y("value:Q", title="records", scale=alt.Scale(domain=[0, most]), axis=alt.Axis(tickCount=3)))
+        .properties(
+            width=WIDTH_PX, height=90, title=f"What the client told: records-lag of {visible(last['client_id'] or '')}"
+        )
+    )
+    drawn = [
+        {"at": r["snapshot_id"], "offset": r[name], "rung": label}
+        for r in rows
+        for name, (label, _) in RUNGS.items()
+        if r[name] is not None
+    ]
+    known = [(label, colour) for name, (label, colour) in RUNGS.items() if any(r[name] is not None for r in rows)]
+    colour = alt.Color(
+        "rung:N",
+        title=None,
+        scale=alt.Scale(domain=[label for label, _ in known], range=[c for _, c in known]),
+        legend=alt.Legend(orient="bottom", symbolStrokeWidth=3),
+    )
+    lines = (
+        _chart(drawn)
+        .mark_line(point=alt.OverlayMarkDef(size=20), strokeWidth=2)
+        .encode(x=x, y=alt.Y("offset:Q", title="offset"), color=colour)
+    )
+    gap = {"at": last["snapshot_id"], "from": last["committed_offset"], "to": last["high_watermark"]}
+    bar = _chart([gap]).mark_rule(strokeWidth=6, opacity=0.25, color="#c0392b").encode(x="at:T", y="from:Q", y2="to:Q")
+    title = f"What was true: {visible(last['topic'])} {last['partition']}, group {visible(last['group_id'])}"
+    ladder = alt.layer(lines, bar).properties(
+        width=WIDTH_PX, height=280, title=alt.TitleParams(title, subtitle=_gap(last), subtitleColor="#c0392b")
+    )
+    both: alt.VConcatChart = (
+        alt.vconcat(gauge, ladder)
+        .resolve_scale(x="shared", color="independent")
+        .configure(background="white", font="sans-serif")
+        .configure_title(anchor="start")
+        .configure_view(stroke=None)
+    )
+    return both
+
+
+def _chart(rows: Sequence[dict[str, Any]]) -> alt.Chart:
+    return alt.Chart({"values": list(rows)})
+
+
+def _gap(row: dict[str, Any]) -> str:
+    """The gap at the end, in every unit that is known, and what is left before the log's start."""
+    if row["consumer_lag"] is None:
+        return "how far it is behind at the end is not known"
+    parts = [f"{row['consumer_lag']:,} records"]
+    if row["consumer_lag_bytes"] is not None:
+        parts.append(size(row["consumer_lag_bytes"], row["bytes_error"]))
+    if row["consumer_lag_ms"] is not None:
+        parts.append(duration(row["consumer_lag_ms"], row["time_error_ms"]))
+    return f"behind by {' · '.join(parts)} at the end{_headroom(row)}"
+
+
+def _headroom(row: dict[str, Any]) -> str:
+    if row["headroom"] is None:
+        return ""
+    if row["headroom"] >= 0:
+        return f"; {row['headroom']:,} records of headroom left"
+    read_up_to = max(row["committed_offset"], row["consumed_offset"] or 0)
+    if row["offset_status"] == DATA_LOSS:
+        return f"; {row['log_start_offset'] - read_up_to:,} records were deleted unread"
+    return f"; {-row['headroom']:,} records after the commit were deleted"

@@ -1,0 +1,25 @@
+"""laglake's public names. The rest is in `pipeline` and `jobs`, and may change.
+
+    laglake.spark_session("notebook")             # a session that knows laglake's data sources
+    laglake.register(spark)                       # or make them known to a session that there is
+    laglake.open_lake(spark, "build/demo/lake")   # the tables of a lake as views, for SQL
+
+`laglake.reporters` is for applications, and needs nothing but itself.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from laglake.notebook import open_lake
+    from pipeline.session import register, spark_session
+
+__all__ = ["open_lake", "register", "spark_session"]
+_MODULES = {"open_lake": "laglake.notebook", "register": "pipeline.session", "spark_session": "pipeline.session"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what a name needs when it is first used: for a reporter an application needs neither Spark nor Kafka."""
+    if name not in _MODULES:
+        raise AttributeError(f"module 'laglake' has no attribute {name!r}")
+    return getattr(import_module(_MODULES[name]), name)

@@ -1,0 +1,44 @@
+"""For notebooks: a lake whose tables SQL finds by their names alone, and charts that need no browser's help."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+from pyspark.sql import SparkSession
+
+from pipeline.analytics.histograms.quantiles import kip532, register_quantiles
+from pipeline.analytics.page_cache.reuse_distance import page_cache
+from pipeline.config import lake_at
+from pipeline.errors import LakeError
+from pipeline.lake import Lake
+from pipeline.report.charts import CLOCK
+from pipeline.tables import LAG_HISTOGRAMS, LAYOUT_VERSION, SNAPSHOTS, TABLES
+
+
+def draw_as_svg() -> None:
+    """Altair's charts are drawn in the notebook's own process, and their times have 24 hours."""
+    alt.renderers.enable("svg")
+    config: Any = {"axisTemporal": {"format": CLOCK}}
+    alt.theme.register("laglake", enable=True)(lambda: alt.theme.ThemeConfig(config=config))
+
+
+def open_lake(spark: SparkSession, where: str) -> Lake:
+    """The lake in a folder (a path, or a URI) or in a `catalog.schema`.
+
+    The session gets a temporary view for each table, so that `SELECT * FROM lag` works; the views `kip532` and
+    `page_cache` of the histograms by broker; and the SQL function `quantiles`. Raises LakeError where there is no lake.
+    """
+    lake = Lake(spark, lake_at(where))
+    found = lake.layout()
+    if found is None:
+        raise LakeError(f"{lake.identifier(SNAPSHOTS)} is not there: run `make demo`, or name a lake of your own")
+    if found != LAYOUT_VERSION:
+        raise LakeError(f"{lake.identifier(SNAPSHOTS)} has layout {found}, not {LAYOUT_VERSION}: run a job on it first")
+    for table in TABLES:
+        spark.table(lake.identifier(table)).createOrReplaceTempView(table.name)
+    histograms = lake.read(LAG_HISTOGRAMS)
+    kip532(histograms).createOrReplaceTempView("kip532")
+    page_cache(histograms).createOrReplaceTempView("page_cache")
+    register_quantiles(spark)
+    return lake

@@ -1,0 +1,97 @@
+"""For kafka-python: a consumer's positions and fetch metrics in a file, from which `kafka_client_metrics` reads them.
+
+positions = PositionsFile("/var/log/app/metrics/app.jsonl")
+positions.watch(consumer)
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import threading
+import time
+import weakref
+
+from kafka import KafkaConsumer
+
+from laglake.reporters.rotating import RotatingLines
+
+
+class PositionsFile:
+    """Appends a line of each watched consumer every interval_s seconds, whether or not the application polls.
+
+    {"ts": epoch ms, "client_id": …, "group_id": … or null,
+     "metrics": {"records-lag-max": …, …},
+     "partitions": [{"topic": …, "partition": …, "position": …, "highwater": … or null, "paused": …}, …]}
+
+    Metrics are those of fetching that are of no single topic and have a value, as kafka-python names them: it has no
+    lag by partition and no totals. A position is the offset after the last record that was handed out; a partition
+    without one is left out. highwater is as of the last fetch, which may be long ago where a partition is paused. Path
+    and bounds are those of RotatingLines.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        interval_s: float = 15.0,
+        most_bytes: int = 20_000_000,
+        files: int = 5,
+    ) -> None:
+        self._lines = RotatingLines(path, most_bytes, files)
+        self._interval_s = interval_s
+
+    def watch(self, consumer: KafkaConsumer) -> None:
+        """Report a consumer until it is closed. Give it a `client_id`, as by default all have the same."""
+        watched = weakref.ref(consumer)
+        threading.Thread(target=self._report, args=(watched,), name="laglake-positions", daemon=True).start()
+
+    def _report(self, watched: weakref.ref[KafkaConsumer]) -> None:
+        while True:
+            time.sleep(self._interval_s)
+            if not self._told(watched()):
+                return
+
+    def _told(self, consumer: KafkaConsumer | None) -> bool:
+        if consumer is None or consumer._closed:  # noqa: SLF001 - nothing public tells it
+            return False
+        told = {
+            "ts": time.time_ns() // 1_000_000,
+            "client_id": consumer.config["client_id"],
+            "group_id": consumer.config["group_id"],
+            "metrics": _metrics(consumer),
+            "partitions": _partitions(consumer),
+        }
+        self._lines.append(json.dumps(told))
+        return True
+
+
+def _metrics(consumer: KafkaConsumer) -> dict[str, float]:
+    # It is a copy, made for other threads, or None where metrics are switched off.
+    registered = consumer.metrics(raw=True) or {}
+    values = {
+        name.name: metric.value()
+        for name, metric in registered.items()
+        if name.group.endswith("-fetch-manager-metrics") and "topic" not in name.tags
+    }
+    return {name: value for name, value in values.items() if math.isfinite(value)}
+
+
+def _partitions(consumer: KafkaConsumer) -> list[dict[str, str | int | None]]:
+    """What is assigned and has a position.
+
+    consumer.position() is for the application's thread alone: it may ask brokers, and raise what poll() should. What
+    the consumer itself commits from is behind a lock, and only read.
+    """
+    subscription = consumer._subscription  # noqa: SLF001
+    return [
+        {
+            "topic": partition.topic,
+            "partition": partition.partition,
+            "position": position.offset,
+            "highwater": state.highwater,
+            "paused": state.paused,
+        }
+        for partition, position in subscription.all_consumed_offsets().items()
+        if (state := subscription.assignment.get(partition))  # None if it was revoked just now
+    ]

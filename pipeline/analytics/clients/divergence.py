@@ -1,0 +1,196 @@
+"""The table `client_divergence`: what a client's own lag gauge tells, beside what is true.
+
+The old consumer's MaxLag is its fetchers' lag: what waits in the queues of its threads is in none of it, and while they
+are full it stands still. The Java consumer's records-lag is as of the records that came last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import Column, DataFrame, Row, Window
+from pyspark.sql import functions as F
+
+from pipeline.analytics.clients.clients import client_counters, totals
+from pipeline.analytics.clients.fetch_memory import Kind, buffer_bound, consumer_settings
+from pipeline.analytics.clients.instances import INSTANCE
+from pipeline.analytics.clients.scala_fetchers import QUEUED_MAX_MESSAGE_CHUNKS
+from pipeline.analytics.clients.settings import with_settings
+from pipeline.analytics.instants import read_ms
+from pipeline.config.consumers import KAFKA_NAMES, ConsumerSettings
+from pipeline.tables import CLIENT_DIVERGENCE, LONG
+
+COMMIT_MS = 60_000
+"""auto.commit.interval.ms of the old consumer, by default: by so much commits may be late, and no gauge is to blame."""
+FETCH_MESSAGE_MAX_BYTES = 1024 * 1024
+FEWEST_RECORDS = 100
+"""Records that a client must have fetched for their mean size to be taken."""
+_LAGS = ("fetcher_lag", "consumer_lag", "divergence")
+_SERIES = ["cluster", "group_id", "client_id", "instance"]
+
+
+def client_divergence(
+    told: DataFrame, lag: DataFrame, previous: DataFrame, settings: Mapping[str, ConsumerSettings]
+) -> DataFrame:
+    """The rows of `client_divergence` of the successive snapshots that `told` and `lag` are of.
+
+    `told` are `observed` rows, `lag` has been given its instances (`with_instance`).
+
+    The application's lag is from consumed_offset where that is known, else from the commit; that may be late by what
+    the log grows in auto.commit.interval.ms. `stale`: no fetch was answered for two snapshots, though the client's logs
+    have grown. `blind`: the gauge reads less than half of the application's lag, and the difference is
+    more than lateness explains. `truthful`: neither. NULL where the gauge, the lag or the growth is not known, so at
+    the first snapshot: `previous` are the rows that are known already, and stay as they are.
+    """
+    rows = _gauges(told).join(_lags(lag, settings), INSTANCE, how="left")
+    rows = rows.join(_known(previous), [*INSTANCE, "group_id"], how="left")
+    rows = with_settings(rows, settings, "client_id", "group_id").withColumn(
+        "is_still", (F.col("grown") > 0) & ~F.col("any_moved") & F.col("is_read_anew")
+    )
+    series = Window.partitionBy(*_SERIES).orderBy("snapshot_id")
+    has_stood_still = F.col("is_still") & F.lag("is_still").over(series)
+    verdict = F.coalesce("known_verdict", F.when(has_stood_still, "stale").otherwise(_verdict()))
+    is_fetched = F.col("fetched_offsets").isNotNull()
+    fetched_bytes, fetched = (
+        F.col(c) - F.first(F.when(is_fetched, F.col(c)), ignorenulls=True).over(series)
+        for c in ("bytes", "fetched_offsets")
+    )
+    own_size = F.when(fetched >= FEWEST_RECORDS, fetched_bytes / fetched)
+    size = F.coalesce("known_record_bytes", "log_record_bytes", own_size)
+    rows = rows.withColumns({"verdict": verdict, "size": F.nullif(F.round(size), F.lit(0))})
+    is_new = F.coalesce(~F.col("verdict").eqNullSafe(F.lag("verdict").over(series)), F.lit(True))
+    rows = rows.withColumns(
+        {
+            "run": F.sum(is_new.cast("int")).over(series),
+            # What a blocked fetcher has fetched before tells how large its records are.
+            "record_bytes": F.last("size", ignorenulls=True).over(series),
+        }
+    )
+    of_run = Window.partitionBy(*_SERIES, "run")
+    found = rows.withColumns(
+        {
+            "captured_at": F.coalesce("captured_at", F.timestamp_millis("snapshot_id")),
+            "hidden_lag": F.col("max_app_lag") - F.col("max_lag"),
+            "queue_records": F.when(F.col("is_old"), F.floor(_queue_bytes() / F.col("record_bytes"))),
+            "buffered_bytes": F.coalesce("told_buffered", "sum_buffered_bytes"),
+            "buffer_bound_bytes": _buffer_bound(),
+        }
+    ).withColumns(
+        {
+            "since": F.when(F.col("verdict").isNotNull(), F.min(F.coalesce("known_since", "captured_at")).over(of_run)),
+            "heap_share": F.col("buffer_bound_bytes") / F.col("settings")["heap_bytes"],
+        }
+    )
+    return found.select(*(F.col(f.name).cast(f.dataType) for f in CLIENT_DIVERGENCE.schema))
+
+
+def _gauges(told: DataFrame) -> DataFrame:
+    """What processes tell of themselves: INSTANCE, max_lag, is_old, any_moved, requests, bytes, threads, source, …."""
+    of_client = F.col("topic").isNull() & F.col("fetcher").isNull()
+    thread = F.when(F.col("queue_chunks").isNotNull(), F.struct("topic", "fetcher"))
+    gauges = told.groupBy(*INSTANCE).agg(
+        F.max("snapshot_date").alias("snapshot_date"),
+        F.coalesce(F.max(F.when(of_client, F.col("reported_lag"))), F.max("reported_lag")).alias("max_lag"),
+        F.max("buffered_bytes").alias("told_buffered"),
+        F.nullif(F.count_distinct(thread), F.lit(0)).alias("threads"),
+        # A request log tells of clients of every kind.
+        F.max(F.when(F.col("source") != "kafka_request_log", F.col("source"))).alias("source"),
+    )
+    moved = client_counters(told).select(*INSTANCE, "is_old", "any_moved", "is_read_anew")
+    return gauges.join(moved, INSTANCE, how="left").join(totals(told), INSTANCE, how="left")
+
+
+def _lags(lag: DataFrame, settings: Mapping[str, ConsumerSettings]) -> DataFrame:
+    """The lags of processes by group: what the table has of them, and what the verdict needs.
+
+    max_app_lag: the largest lag of the application; judged_lag: that of the partitions that are read for an interval
+    already; noise: by how much less a gauge may read without anybody's fault.
+    """
+    series = Window.partitionBy(*_SERIES, "topic", "partition").orderBy("snapshot_id")
+    grown = F.col("high_watermark") - F.lag("high_watermark").over(series)
+    interval_ms = read_ms() - F.lag(read_ms()).over(series)
+    # A reader of committed records has its end there.
+    end = F.coalesce("last_stable_offset", "high_watermark")
+    is_known = F.col("consumed_offset").isNotNull()
+    late_ms = F.coalesce(F.col("settings")["auto_commit_interval_ms"], F.lit(COMMIT_MS))
+    rows = with_settings(lag, settings, "client_id", "group_id").withColumns(
+        {
+            "app_lag": F.when(is_known, end - F.col("consumed_offset")).otherwise(F.col("consumer_lag")),
+            "grown": grown,
+            "noise": F.when(is_known, grown).otherwise(grown * (1 + late_ms / F.when(interval_ms > 0, interval_ms))),
+        }
+    )
+    by_topic = rows.groupBy(*INSTANCE, "group_id", "topic").agg(
+        F.max("captured_at").alias("captured_at"),
+        *(F.max(name).alias(f"max_{name}") for name in (*_LAGS, "app_lag")),
+        *(whole_sum(name).alias(f"sum_{name}") for name in (*_LAGS, "fetched_offset", "buffered_bytes")),
+        F.max("noise").alias("noise"),
+        F.max(F.when(F.col("noise").isNotNull(), F.col("app_lag"))).alias("judged_lag"),
+        F.try_sum("grown").alias("grown"),
+        F.count(F.lit(1)).alias("partitions"),
+        F.collect_set("leader").alias("leaders"),
+        (F.try_sum("consumer_lag_bytes") / F.nullif(F.try_sum("consumer_lag"), F.lit(0))).alias("record_bytes"),
+    )
+    return by_topic.groupBy(*INSTANCE, "group_id").agg(
+        F.max("captured_at").alias("captured_at"),
+        *(F.max(f"max_{name}").alias(f"max_{name}") for name in (*_LAGS, "app_lag")),
+        *(whole_sum(f"sum_{name}").alias(f"sum_{name}") for name in _LAGS),
+        whole_sum("sum_fetched_offset").alias("fetched_offsets"),
+        whole_sum("sum_buffered_bytes").alias("sum_buffered_bytes"),
+        F.max("noise").alias("noise"),
+        F.max("judged_lag").alias("judged_lag"),
+        F.try_sum("grown").alias("grown"),
+        F.sum("partitions").alias("partitions"),
+        F.size(F.array_distinct(F.flatten(F.collect_list("leaders")))).alias("brokers"),
+        F.min("record_bytes").alias("log_record_bytes"),
+    )
+
+
+def whole_sum(name: str) -> Column:
+    """The sum of a column, NULL where one of its values is."""
+    return F.when(F.count(name) == F.count(F.lit(1)), F.try_sum(name))
+
+
+def _verdict() -> Column:
+    gauge, app_lag, noise = F.col("max_lag"), F.col("judged_lag"), F.col("noise")
+    return (
+        F.when(gauge.isNull() | app_lag.isNull() | noise.isNull(), F.lit(None))
+        .when((app_lag - gauge > noise) & (2 * gauge < app_lag), "blind")
+        .otherwise("truthful")
+    )
+
+
+def _known(previous: DataFrame) -> DataFrame:
+    known = (F.col(name).alias(f"known_{name}") for name in ("verdict", "since", "record_bytes"))
+    return previous.select(*INSTANCE, "group_id", *known)
+
+
+def _queue_bytes() -> Column:
+    """What the queue of an old consumer's thread holds at most (seed of MaxLag: two chunks of a MiB by default)."""
+    settings = F.col("settings")
+    chunks = F.coalesce(settings["queued_max_message_chunks"], F.lit(QUEUED_MAX_MESSAGE_CHUNKS))
+    return chunks * F.coalesce(settings["fetch_message_max_bytes"], F.lit(FETCH_MESSAGE_MAX_BYTES))
+
+
+def _buffer_bound() -> Column:
+    """`fetch_memory.buffer_bound` of a client; NULL where its kind, threads or brokers are not known."""
+    kind = (
+        F.when(F.col("source") == "librdkafka_statistics", "librdkafka")
+        .when(F.col("source").isNull(), F.lit(None))
+        .when(F.col("is_old"), "scala")
+        .otherwise("java")
+    )
+    # A function with type hints would be taken for one of pandas or Arrow.
+    bound = F.udf(lambda *values: _bound_of(*values), LONG)  # noqa: PLW0108
+    return bound(kind, "settings", "threads", "partitions", F.nullif("brokers", F.lit(0)))
+
+
+def _bound_of(
+    kind: Kind | None, settings: Row, threads: int | None, partitions: int | None, brokers: int | None
+) -> int | None:
+    said = {KAFKA_NAMES[name]: value for name, value in settings.asDict().items() if value is not None}
+    if kind == "scala":
+        said.setdefault("threads", threads)
+    if kind is None or partitions is None or (said["threads"] if kind == "scala" else brokers) is None:
+        return None
+    return buffer_bound(kind, consumer_settings(said, kind), partitions, brokers or 0).bound_bytes

@@ -1,0 +1,271 @@
+"""What is wrong with clients at each snapshot: a row for each problem. `findings` makes of them what lasts.
+
+All give snapshot_id, kind, cluster, group_id, client_id, instance (the process), topic (the cause, NULL while it is not
+known), partitions, severity, magnitude (how bad it is among its kind), summary (one sentence, which names the process),
+evidence (JSON), advice.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType
+
+from pipeline.analytics.clients.instances import HERE, INSTANCE
+from pipeline.tables import INT
+
+PROBLEM = ["kind", "cluster", "group_id", "client_id", "instance", "topic"]
+LARGEST_HEAP_SHARE = 0.5
+"""What a client may buffer, as a part of its heap, before that is called too large."""
+
+
+def problems(divergence: DataFrame, fetchers: DataFrame, polls: DataFrame, lag: DataFrame) -> DataFrame:
+    """All problems of some snapshots: of rows of `client_divergence`, `fetcher_states`, `poll_states` and `lag`."""
+    clients = divergence.select(*INSTANCE, "group_id", "max_lag", "sum_fetcher_lag", "sum_consumer_lag", "record_bytes")
+    found = (
+        _blocked_fetchers(fetchers.join(clients, INSTANCE, how="left"), lag),
+        _slow_clients(polls),
+        _paused_partitions(polls),
+        _gauges(divergence),
+        _buffers(divergence),
+    )
+    return reduce(DataFrame.unionByName, found)
+
+
+def _blocked_fetchers(fetchers: DataFrame, lag: DataFrame) -> DataFrame:
+    """An old consumer whose fetcher waits: for a topic's thread, or for a message that its buffer is too small for."""
+    is_too_large = ~F.col("has_fetched") & (F.col("max_lag") > 0)
+    kind = F.when(is_too_large, "too_large_message").otherwise("blocked_connector")
+    blocked = (
+        fetchers.where(F.col("state") == "blocked")
+        .groupBy(*INSTANCE, "group_id", kind.alias("kind"))
+        .agg(
+            F.sort_array(F.collect_set("fetcher")).alias("fetchers"),
+            *(F.first(name).alias(name) for name in ("culprits", "threads", "victims", "sum_fetcher_lag", "max_lag")),
+            F.first("record_bytes").alias("record_bytes"),
+        )
+    )
+    is_blocked = F.col("kind") == "blocked_connector"
+    culprit = F.when(is_blocked & (F.size("culprits") > 0), F.col("culprits")[0])
+    evidence = {
+        "culprit_topic": culprit,
+        "culprit_topics": F.col("culprits"),
+        "culprit_threads": F.col("threads"),
+        "victim_topics": F.col("victims"),
+        "fetchers": F.col("fetchers"),
+        "records_waiting": F.col("sum_fetcher_lag"),
+        "bytes_waiting": F.col("sum_fetcher_lag") * F.col("record_bytes"),
+        "max_lag": F.col("max_lag"),
+    }
+    has_victims = F.size("victims") > 0
+    others = F.when(
+        has_victims, F.concat(F.lit("; nothing comes for "), F.array_join("victims", ", "), F.lit(" meanwhile"))
+    )
+    stalled = F.format_string(
+        "The fetcher of %s waits for %s, whose queue is full%s.",
+        _process(),
+        F.when(F.size("culprits") > 0, F.array_join("culprits", ", ")).otherwise("a thread"),
+        F.coalesce(others, F.lit("")),
+    )
+    too_large = F.format_string(
+        "%s has asked for records and got none whole: a batch is larger than its fetch.message.max.bytes; "
+        "MaxLag stands at %s for ever.",
+        _process(),
+        "max_lag",
+    )
+    partitions = lag.groupBy(*INSTANCE, F.col("topic").alias("culprit")).agg(
+        F.sort_array(F.collect_set("partition")).alias("partitions")
+    )
+    return _problem(
+        blocked.withColumn("culprit", culprit).join(partitions, [*INSTANCE, "culprit"], how="left"),
+        kind=F.col("kind"),
+        topic=F.col("culprit"),
+        partitions=F.col("partitions"),
+        severity=F.when(has_victims | ~is_blocked, "critical").otherwise("warning"),
+        magnitude=F.when(is_blocked, F.col("sum_fetcher_lag")).otherwise(F.col("max_lag")),
+        summary=F.when(is_blocked, stalled).otherwise(too_large),
+        evidence=evidence,
+        advice=F.when(
+            is_blocked,
+            "Give the topic a connector of its own, or let its thread hand records to workers: one fetcher serves "
+            "all topics of a connector, and waits where one queue is full.",
+        ).otherwise(
+            "Set fetch.message.max.bytes to the brokers' message.max.bytes or more, and start the client anew."
+        ),
+    )
+
+
+def _slow_clients(polls: DataFrame) -> DataFrame:
+    """A poll loop that hardly asks for more. The topic is the one that moves while all of another's partitions wait."""
+    by_topic = (
+        polls.where("is_slow")
+        .groupBy(*INSTANCE, "group_id", "topic")
+        .agg(
+            F.some(F.col("moved") > 0).alias("moves"),
+            F.every(F.col("is_waiting") & ~F.col("is_paused")).alias("waits"),
+            F.sort_array(F.collect_set("partition")).alias("partitions"),
+            F.try_sum("unread").alias("unread"),
+            F.collect_set("host").alias("hosts"),
+        )
+    )
+    clients = by_topic.groupBy(*INSTANCE, "group_id").agg(
+        F.sort_array(F.collect_set(F.when(F.col("moves"), F.col("topic")))).alias("moving"),
+        F.sort_array(F.collect_set(F.when(F.col("waits"), F.col("topic")))).alias("waiting"),
+        F.map_from_entries(F.collect_list(F.struct("topic", "partitions"))).alias("of_topic"),
+        F.try_sum("unread").alias("unread"),
+        _named(F.flatten(F.collect_list("hosts"))).alias("hosts"),
+    )
+    topic = F.when((F.size("moving") == 1) & (F.size("waiting") > 0), F.col("moving")[0])
+    summary = F.format_string(
+        "%s hardly asks for records any more and has %s unread: its application is slow%s.",
+        _process(),
+        "unread",
+        F.coalesce(F.concat(F.lit(" with "), topic, F.lit(", and others wait")), F.lit("")),
+    )
+    return _problem(
+        clients,
+        kind=F.lit("slow_consumer"),
+        topic=topic,
+        partitions=F.col("of_topic")[topic],
+        severity=F.lit("warning"),
+        magnitude=F.col("unread"),
+        summary=summary,
+        evidence={
+            "culprit_topic": topic,
+            "victim_topics": F.col("waiting"),
+            "records_waiting": F.col("unread"),
+            "hosts": F.col("hosts"),
+        },
+        advice=F.lit(
+            "Hand records to workers, or read the slow topic with a consumer of its own: a poll loop serves all topics."
+        ),
+    )
+
+
+def _paused_partitions(polls: DataFrame) -> DataFrame:
+    topics = (
+        polls.where("is_paused")
+        .groupBy(*INSTANCE, "group_id", "topic")
+        .agg(
+            F.sort_array(F.collect_set("partition")).alias("partitions"),
+            F.try_sum("unread").alias("unread"),
+            _named(F.collect_set("host")).alias("hosts"),
+        )
+    )
+    summary = F.format_string(
+        "%s reads nothing of %s, partitions %s, though it asks for others: paused, with %s records unread.",
+        _process(),
+        "topic",
+        F.array_join(F.transform("partitions", lambda p: p.cast("string")), ", "),
+        "unread",
+    )
+    return _problem(
+        topics,
+        kind=F.lit("paused_partition"),
+        topic=F.col("topic"),
+        partitions=F.col("partitions"),
+        severity=F.lit("warning"),
+        magnitude=F.col("unread"),
+        summary=summary,
+        evidence={"records_waiting": F.col("unread"), "hosts": F.col("hosts")},
+        advice=F.lit("Call resume, or let another consumer read it; records-lag stays at its last value while paused."),
+    )
+
+
+def _gauges(divergence: DataFrame) -> DataFrame:
+    """A gauge that is not to be trusted."""
+    is_stale = F.col("verdict") == "stale"
+    why = (
+        F.when(is_stale, "no fetch is answered any more")
+        .when(F.col("queue_records").isNotNull(), "what waits in the client's queues is not in it")
+        .otherwise("it is as of the records that came last")
+    )
+    summary = F.format_string(
+        "The lag gauge of %s reads %s while consumer lag is %s: %s.",
+        _process(),
+        F.coalesce(F.col("max_lag").cast("string"), F.lit("nothing")),
+        F.coalesce(F.col("max_consumer_lag").cast("string"), F.lit("unknown")),
+        why,
+    )
+    lags = ("max_lag", "max_fetcher_lag", "max_consumer_lag", "max_divergence", "hidden_lag")
+    hidden = F.format_string(
+        "A MaxLag alarm at N fires only once consumer lag exceeds N + %s, what a full queue hides: alarm on "
+        "consumer_lag instead, or at N - %s.",
+        "queue_records",
+        "queue_records",
+    )
+    return _problem(
+        divergence.where(F.col("verdict").isin("blind", "stale")),
+        kind=F.lit("blind_gauge"),
+        severity=F.lit("warning"),
+        magnitude=F.col("hidden_lag"),
+        summary=summary,
+        evidence={name: F.col(name) for name in ("verdict", *lags, "queue_records")},
+        advice=F.when(F.col("queue_records").isNotNull(), hidden).otherwise(
+            "Alarm on consumer_lag, or on fetch counters that stand still, instead of the client's own gauge."
+        ),
+    )
+
+
+def _buffers(divergence: DataFrame) -> DataFrame:
+    """Buffers that the heap is too small for."""
+    summary = F.format_string(
+        "%s may buffer %s bytes, %s %% of its heap.",
+        _process(),
+        "buffer_bound_bytes",
+        F.round(F.col("heap_share") * 100).cast("bigint"),
+    )
+    return _problem(
+        divergence.where(F.col("heap_share") > LARGEST_HEAP_SHARE),
+        kind=F.lit("buffer_too_large"),
+        severity=F.lit("warning"),
+        magnitude=F.col("heap_share"),
+        summary=summary,
+        evidence={name: F.col(name) for name in ("buffered_bytes", "buffer_bound_bytes", "heap_share")},
+        advice=F.lit(
+            "Lower the fetch sizes or the queue; pipeline.analytics.clients.fetch_memory tells which to what."
+        ),
+    )
+
+
+def _process() -> Column:
+    """A client and, so that it can be found among others with its client.id, where it reports."""
+    is_named = F.col("instance").isNotNull() & (F.col("instance") != HERE)
+    return F.when(is_named, F.concat("client_id", F.lit(" at "), "instance")).otherwise(F.col("client_id"))
+
+
+def _named(hosts: Column) -> Column:
+    """The addresses of the members that are concerned, NULL where none is known."""
+    return F.when(F.size(hosts) > 0, F.array_sort(F.array_distinct(hosts)))
+
+
+def _problem(
+    rows: DataFrame,
+    *,
+    kind: Column,
+    severity: Column,
+    magnitude: Column,
+    summary: Column,
+    evidence: dict[str, Column],
+    advice: Column,
+    topic: Column | None = None,
+    partitions: Column | None = None,
+) -> DataFrame:
+    as_json = F.to_json(F.struct(*(value.alias(name) for name, value in evidence.items())))
+    return rows.select(
+        "snapshot_id",
+        kind.alias("kind"),
+        "cluster",
+        "group_id",
+        "client_id",
+        "instance",
+        (F.lit(None).cast("string") if topic is None else topic).alias("topic"),
+        (F.lit(None).cast(ArrayType(INT)) if partitions is None else partitions).alias("partitions"),
+        severity.alias("severity"),
+        magnitude.cast("double").alias("magnitude"),
+        summary.alias("summary"),
+        as_json.alias("evidence"),
+        advice.alias("advice"),
+    )

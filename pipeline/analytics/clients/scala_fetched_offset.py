@@ -1,0 +1,47 @@
+"""The fetched rung of the old Scala consumer, which tells no offset: the log's end less its ConsumerLag.
+
+AbstractFetcherThread sets the lag of a partition as a fetch of it is answered, to the high watermark of that answer. So
+the lag counts from today's high watermark only while answers come in; a fetcher that waits for a full queue leaves it
+as it is, and what it has fetched stands still too. What has come in shows in the counters of FetcherStats.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
+from pyspark.sql import functions as F
+
+from pipeline.analytics.clients.java_consumed_offset import CLIENT_PARTITION
+
+COUNTERS = ("requests_total", "bytes_total")
+
+
+def fetched_by_lag(rows: DataFrame) -> DataFrame:
+    """`rows` with `fetched_offset`, NULL until the fetchers of a client have been seen at work.
+
+    `rows` have one for each CLIENT_PARTITION and snapshot_id: reported_lag, high_watermark, and from `counters`
+    all_moved and any_moved; known_fetched where this has told the offset before.
+
+    Between two snapshots the log may have grown after the last answer: then the offset is too large by at most that.
+    Where some of a client's fetchers stand still and others do not, whose the partition is is not known: NULL.
+    """
+    read = F.coalesce("known_fetched", F.when(F.col("all_moved"), F.col("high_watermark") - F.col("reported_lag")))
+    series = Window.partitionBy(*CLIENT_PARTITION).orderBy("snapshot_id")
+    # A struct is not NULL where its value is: what was known stays only while nothing has moved.
+    newly_read = F.when(F.coalesce("any_moved", F.lit(True)), F.struct(read.alias("read")))
+    return rows.withColumn("fetched_offset", F.last(newly_read, ignorenulls=True).over(series)["read"])
+
+
+def with_moved(counters: DataFrame, by: list[str]) -> DataFrame:
+    """Successive `counters` of something named `by`, with has_moved; NULL at the first, or where there are none.
+
+    And is_read_anew: they are of another text than before.
+    """
+    series = Window.partitionBy(*by).orderBy("snapshot_id")
+    moved = [F.col(name) != F.lag(name).over(series) for name in COUNTERS]
+    either = F.greatest(*(m.cast("int") for m in moved))  # skips NULL
+    return counters.withColumns({"has_moved": either == 1, "is_read_anew": is_read_anew(series)})
+
+
+def is_read_anew(series: WindowSpec) -> Column:
+    """Whether a row is of another text than the one before it: a file may be written less often than it is read."""
+    return F.coalesce(F.col("captured_at") > F.lag("captured_at").over(series), F.lit(True))

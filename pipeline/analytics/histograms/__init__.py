@@ -1,0 +1,1 @@
+"""Histograms of lag that merge over groups, brokers, hours and days, and their quantiles."""

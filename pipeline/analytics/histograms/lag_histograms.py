@@ -1,0 +1,120 @@
+"""The table `lag_histograms`: how lags are spread within a cluster, broker, topic and group, by snapshot, hour, day.
+
+Any two histograms of one measure merge exactly, in any order: all buckets are the same, counts and sums are integers.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, LongType, StructType
+
+from pipeline.analytics.arrow_udf import arrow_udf
+from pipeline.analytics.histograms.buckets import SCALE, merged_counts, tallies
+from pipeline.tables import LAG, LAG_HISTOGRAMS
+
+MEASURES = (
+    "consumer_lag",
+    "consumer_lag_bytes",
+    "consumer_lag_ms",
+    "consumer_age_ms",
+    "fetcher_lag",
+    "fetcher_lag_bytes",
+    "fetcher_lag_ms",
+    "divergence",
+    "kip532_bytes",
+    "kip532_ms",
+    "reuse_bytes",
+)
+"""The columns of `lag` that are counted. Of `reuse_bytes` only what is known: a distance of at_least counts as NULL."""
+
+SCOPES = {"cluster": "cluster", "broker": "leader", "topic": "topic", "group": "group_id"}
+"""Every scope, and the column of `lag` that has its values."""
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+
+_IDENTITY = ["cluster", "start_ms", "measure", "scope", "scope_value"]
+_PARTIAL = [LAG.schema["cluster"], LAG.schema["snapshot_id"]]
+_PARTIAL += [
+    LAG_HISTOGRAMS.schema[name]
+    for name in (
+        "scope",
+        "scope_value",
+        "measure",
+        "zero_count",
+        "negative_count",
+        "null_count",
+        "bucket_offset",
+        "bucket_counts",
+        "count",
+        "sum",
+        "min",
+        "max",
+    )
+]
+
+
+def histograms(lag: DataFrame) -> DataFrame:
+    """The rows of `lag_histograms` for the snapshots that the rows of `lag` are of: window_ms = 0.
+
+    Each value of a scope has a row for each measure, also where every value is NULL: null_count stays true when
+    histograms are merged. A partition without a leader is in no row of the scope broker.
+    """
+    count = partial(tallies, scopes=SCOPES, measures=MEASURES, names=[f.name for f in _PARTIAL])
+    return _merged(
+        # Workers count chunks of rows. In Spark's own columns less than the same took over 3 times as long.
+        lag.withColumn("reuse_bytes", F.when(F.col("reuse_method") != "at_least", F.col("reuse_bytes")))
+        .select("snapshot_id", *SCOPES.values(), *MEASURES)
+        .mapInArrow(count, StructType(_PARTIAL))
+        .where(F.col("scope_value").isNotNull())
+        .withColumnRenamed("snapshot_id", "start_ms"),
+        window_ms=0,
+    )
+
+
+def rolled_up(histograms: DataFrame, window_ms: int, from_ms: int = 0) -> DataFrame:
+    """The rows of `lag_histograms` for the windows of `window_ms` that hold its rows of `from_ms`, in UTC.
+
+    By default made of snapshots; days may as well be made of hours, with the same result. A snapshot at a boundary is
+    in the window that begins there. Raises ValueError for a window that days or rows of `from_ms` do not fit together.
+    """
+    if window_ms <= from_ms or DAY_MS % window_ms or (from_ms and window_ms % from_ms):
+        raise ValueError(f"a window of {window_ms} ms cannot be made of {from_ms} ms, or a day not of it")
+    at_ms = F.unix_millis("window_start")
+    rows = histograms.where(F.col("window_ms") == from_ms)
+    return _merged(rows.withColumn("start_ms", at_ms - F.pmod(at_ms, F.lit(window_ms))), window_ms)
+
+
+def _merged(parts: DataFrame, window_ms: int) -> DataFrame:
+    """Histograms with the same measure, scope and start_ms become one."""
+    has_buckets = F.col("bucket_offset").isNotNull()
+    merge = arrow_udf(merged_counts, ArrayType(LongType()))
+    totals = ["zero_count", "negative_count", "null_count", "count", "sum"]
+    return (
+        parts.groupBy(*_IDENTITY)
+        .agg(
+            *(F.try_sum(name).alias(name) for name in totals),
+            F.min("min").alias("min"),
+            F.max("max").alias("max"),
+            F.min("bucket_offset").alias("bucket_offset"),
+            F.collect_list(F.when(has_buckets, F.struct("bucket_offset", "bucket_counts"))).alias("parts"),
+        )
+        .withColumns(
+            {
+                "snapshot_date": _utc_date("start_ms"),
+                "window_start": F.timestamp_millis("start_ms"),
+                "window_ms": F.lit(window_ms),
+                "scale": F.lit(SCALE),
+                "bucket_counts": merge("parts"),
+            }
+        )
+        .select(*(F.col(f.name).cast(f.dataType) for f in LAG_HISTOGRAMS.schema))
+    )
+
+
+def _utc_date(epoch_ms: str) -> Column:
+    """Whatever the time zone of the session is."""
+    return F.date_from_unix_date(F.floor(F.col(epoch_ms) / DAY_MS).cast("int"))

@@ -1,0 +1,102 @@
+"""Quantiles of histograms, for frames and for SQL, and the metrics that KIP-532 would have brokers report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pipeline.analytics.histograms.buckets import SCALE
+from pipeline.tables import LAG_HISTOGRAMS
+
+KIP532 = {"kip532_ms": "ConsumerFetchLagTimeInMs", "kip532_bytes": "ConsumerFetchLagBytes"}
+"""The measures that KIP-532 proposes, and its names for them."""
+
+PERCENTILES = {
+    "50thPercentile": 0.5,
+    "75thPercentile": 0.75,
+    "95thPercentile": 0.95,
+    "98thPercentile": 0.98,
+    "99thPercentile": 0.99,
+    "999thPercentile": 0.999,
+}
+"""The attributes of a broker's histograms in JMX (Yammer's JmxReporter) that are quantiles."""
+
+BROKER_WINDOW = ("cluster", "snapshot_date", "window_start", "window_ms", "broker")
+"""What names a row of a view by broker: the first columns of each."""
+
+_GROWTH = 2**2**-SCALE
+# The harmonic midpoint of a bucket is this many times its lower bound: equally far from both bounds, relatively.
+_MIDPOINT = 2 * _GROWTH / (1 + _GROWTH)
+
+# The place, from 0, of a quantile among the values in order, as numpy's `inverted_cdf` computes it: to the last bit, so
+# that both always choose the same value.
+_RANK = "CAST(greatest(ceil(p * {h}count - 1), 0) AS BIGINT)"
+# Takes the counts off the rank, one bucket after the other, until it is negative: the last one taken has the value.
+# Packing both numbers into one is about a quarter faster, and harder to read.
+_BUCKET = f"""
+    aggregate({{h}}bucket_counts,
+        named_struct('rank', {_RANK} - {{h}}zero_count, 'bucket', {{h}}bucket_offset - 1),
+        (at, n) -> IF(at.rank < 0, at, named_struct('rank', at.rank - n, 'bucket', at.bucket + 1)),
+        at -> at.bucket)"""
+_VALUE = f"least(greatest({_MIDPOINT!r}D * power(2D, {_BUCKET} / {2**SCALE}D), {{h}}min), {{h}}max)"
+_QUANTILES = f"""
+    IF({{h}}count > 0, transform({{probabilities}}, p ->
+        IF(p BETWEEN 0 AND 1, IF({_RANK} < {{h}}zero_count, 0D, {_VALUE}), NULL)), NULL)"""
+
+
+def quantiles(probabilities: Sequence[float], histogram: str = "") -> Column:
+    """The values at some probabilities, array<double>, NULL where a histogram has counted nothing.
+
+    Of the histogram in the frame's columns, or in those of the struct or alias named `histogram`. A quantile is the
+    least value that at least such a part of the values does not exceed (numpy's `inverted_cdf`); negative values are
+    not counted. It is off by at most 4.33 % of itself, the half of a bucket, and 0 is exact. Raises ValueError for a
+    probability that is none.
+    """
+    if not all(0 <= p <= 1 for p in probabilities):
+        raise ValueError(f"probabilities are from 0 to 1: {list(probabilities)}")
+    listed = ", ".join(f"{float(p)!r}D" for p in probabilities)
+    prefix = f"{histogram}." if histogram else ""
+    return F.expr(_QUANTILES.format(h=prefix, probabilities=f"array({listed})"))
+
+
+def register_quantiles(spark: SparkSession) -> None:
+    """Make `quantiles(struct(*), array(0.5, 0.99))` known to the session's SQL: of rows of `lag_histograms`.
+
+    NULL for a probability that is none. A joined table is struct(h.*). Spark compares the types of the columns and
+    not their names, so they must be those of the table, in its order.
+    """
+    body = _QUANTILES.format(h="histogram.", probabilities="probabilities")
+    spark.sql(
+        f"CREATE OR REPLACE TEMPORARY FUNCTION quantiles(histogram {LAG_HISTOGRAMS.schema.simpleString()}, "
+        f"probabilities ARRAY<DOUBLE>) RETURNS ARRAY<DOUBLE> RETURN {body}"
+    )
+
+
+def of_brokers(histograms: DataFrame, *measures: str) -> DataFrame:
+    """The histograms of some measures by broker, with its id as `broker`."""
+    is_asked = (F.col("scope") == "broker") & F.col("measure").isin(*measures)
+    return histograms.where(is_asked).withColumn("broker", F.col("scope_value").cast("int"))
+
+
+def kip532(histograms: DataFrame) -> DataFrame:
+    """KIP-532's metrics of each broker and window, with the attributes of Kafka's own histograms in JMX.
+
+    Count counts the readers that were seen in the window, once per snapshot, not fetches. StdDev is left out: buckets
+    do not tell it within any bound. All but Count are NULL where nothing is known.
+    """
+    metric = F.element_at(F.create_map(*(F.lit(word) for pair in KIP532.items() for word in pair)), F.col("measure"))
+    return (
+        of_brokers(histograms, *KIP532)
+        .withColumn("quantiles", quantiles(list(PERCENTILES.values())))
+        .select(
+            *BROKER_WINDOW,
+            metric.alias("metric"),
+            F.col("count").alias("Count"),
+            F.col("min").alias("Min"),
+            F.col("max").alias("Max"),
+            F.when(F.col("count") > 0, F.col("sum").cast("double") / F.col("count")).alias("Mean"),
+            *(F.col("quantiles")[number].alias(name) for number, name in enumerate(PERCENTILES)),
+        )
+    )

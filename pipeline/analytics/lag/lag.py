@@ -1,0 +1,144 @@
+"""The table `lag`: one row per snapshot and group, topic, partition that is committed or assigned."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pipeline.analytics.lag.bytes_and_time import reader_age, unit_columns
+from pipeline.analytics.lag.ladder import lags, offset_status
+from pipeline.analytics.lag.readers import PARTITION, readers
+from pipeline.analytics.lag.recreated_topics import verified_epoch
+from pipeline.analytics.lag.rung_readings import Locate, gathered, kip532_from, rungs, with_readings
+from pipeline.analytics.log_index.index import known_end
+from pipeline.analytics.page_cache.reuse_distance import with_reuse
+from pipeline.tables import LAG
+
+NOT_IN_CLUSTER = "UNKNOWN_TOPIC_OR_PARTITION"
+"""What Kafka says of a partition that its metadata does not list: deleted, or not to be described."""
+
+
+def compute_lag(
+    committed_offsets: DataFrame,
+    watermarks: DataFrame,
+    group_members: DataFrame,
+    previous: DataFrame | None,
+    rulers: DataFrame,
+    locate: Locate | None = None,
+    told: DataFrame | None = None,
+) -> DataFrame:
+    """The rows of `lag` for the snapshots that the bronze frames hold.
+
+    `previous` are rows of `lag` before them, None where no topic has moved (`moved_topics`); `rulers` (PARTITION,
+    snapshot_id, ruler) their partitions' rulers, `locate` places offsets exactly, `told` is what clients tell
+    (`reader_positions`). The columns are those of LAG. Rungs that were not observed, and what needs them, are NULL.
+    """
+    # Rulers are read twice, and dear to carry on: an exchange of one's own is made once, and used again.
+    rulers = rulers.repartition(*PARTITION)
+    partitions = (
+        gathered(readers(committed_offsets, watermarks, group_members, previous, told), PARTITION)
+        .join(_rungs(watermarks), PARTITION, how="left")
+        .join(rulers, PARTITION, how="left")
+    )
+    groups = F.broadcast(_group_facts(committed_offsets, group_members))
+    rows = with_readings(partitions, locate).join(groups, ["cluster", "snapshot_id", "group_id"], how="left")
+    topic_id = F.when(F.col("committed_offset").isNotNull(), F.coalesce("committed_topic_id", "topic_id"))
+    laddered = _with_own_ends(rows).withColumns(
+        {
+            "committed_error": F.coalesce("committed_error", "group_error"),
+            "watermark_error": F.when(F.col("is_listed"), F.col("watermark_error")).otherwise(NOT_IN_CLUSTER),
+            "committed_topic_id": topic_id,
+            "verified_epoch": F.coalesce("verified_epoch", verified_epoch("committed_epoch", "log_epoch")),
+        }
+    )
+    complete = laddered.withColumn("kip532_from", kip532_from()).withColumns(
+        {
+            **lags(),
+            **unit_columns(rungs(), F.unix_millis("captured_at")),
+            **reader_age(rungs(), F.unix_millis("captured_at")),
+            "offset_status": offset_status(),
+            "error": F.coalesce("watermark_error", "committed_error"),
+        }
+    )
+    reused = with_reuse(complete, rulers, watermarks)
+    present = set(reused.columns)
+    return reused.select(
+        *(
+            F.col(f.name).cast(f.dataType) if f.name in present else F.lit(None).cast(f.dataType).alias(f.name)
+            for f in LAG.schema
+        )
+    )
+
+
+def _with_own_ends(rows: DataFrame) -> DataFrame:
+    """The ends that were read with the commit, in the place of those of the partition's own row.
+
+    Of the partition's own those are kept that are compared with log_end: log_high_watermark, log_after. The time and
+    the records between the two readings, where the commit's is the later one, are beyond_ms, beyond_records.
+    """
+    has_own, end = F.col("end_offset").isNotNull(), known_end()
+    zero = F.lit(0).cast("bigint")
+    later_ms = F.unix_millis("ends_at") - F.unix_millis("captured_at")
+    is_beyond = has_own & (F.col("end_offset") > end)
+    has_own_start = F.coalesce(F.col("start_offset") == F.col("log_start_offset"), F.lit(True))
+    return rows.withColumns(
+        {
+            "log_high_watermark": F.col("high_watermark"),
+            "log_after": F.col("high_watermark_after"),
+            "log_end": F.col("log_end_offset"),
+            "beyond_records": F.when(is_beyond, F.col("end_offset") - end).otherwise(zero),
+            "beyond_ms": F.when(is_beyond, F.greatest(later_ms, zero)).otherwise(zero),
+        }
+    ).withColumns(
+        {
+            "captured_at": F.coalesce("ends_at", "captured_at"),
+            "log_start_offset": F.coalesce("start_offset", "log_start_offset"),
+            "log_start_reading": F.when(has_own_start, F.col("log_start_reading")),
+            "high_watermark": F.coalesce("end_offset", "high_watermark"),
+            "high_watermark_after": F.when(has_own, F.col("end_after")).otherwise(F.col("high_watermark_after")),
+            "last_stable_offset": F.when(has_own, F.col("stable_offset")).otherwise(F.col("last_stable_offset")),
+            "log_end_offset": F.when(is_beyond & F.col("log_end").isNotNull(), F.col("end_offset")).otherwise(
+                F.col("log_end")
+            ),
+            "high_watermark_reading": F.coalesce("end_reading", "high_watermark_reading"),
+        }
+    )
+
+
+def _group_facts(committed_offsets: DataFrame, group_members: DataFrame) -> DataFrame:
+    """State and type of a group, and the error if its commits could not be read at all.
+
+    With an error the commits of its assigned partitions are unknown, not absent.
+    """
+    group = ["cluster", "snapshot_id", "group_id"]
+    unread = committed_offsets.where(F.col("topic").isNull()).select(*group, "error")
+    described = group_members.select(*group, "state", "group_type")
+    return (
+        described.distinct()
+        .unionByName(unread, allowMissingColumns=True)
+        .where(F.col("group_id").isNotNull())
+        .groupBy(*group)
+        .agg(
+            F.max("state").alias("group_state"),
+            F.max("group_type").alias("group_type"),
+            F.min("error").alias("group_error"),
+        )
+    )
+
+
+def _rungs(watermarks: DataFrame) -> DataFrame:
+    return watermarks.where(F.col("topic").isNotNull()).select(
+        *PARTITION,
+        "captured_at",
+        "topic_id",
+        "leader",
+        F.col("leader_epoch").alias("log_epoch"),
+        "log_start_offset",
+        "last_stable_offset",
+        "high_watermark",
+        "log_end_offset",
+        "high_watermark_after",
+        F.try_divide("log_bytes", known_end() - F.col("log_start_offset")).alias("record_bytes"),
+        F.col("error").alias("watermark_error"),
+        F.lit(True).alias("is_listed"),
+    )

@@ -1,0 +1,100 @@
+"""Every reader of every partition in a snapshot: what it has committed, to which topic id, and the member it has."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from pipeline.analytics.lag.ladder import has_overtaken
+from pipeline.analytics.lag.recreated_topics import commits_of_moved_topics
+
+PARTITION = ["cluster", "snapshot_id", "topic", "partition"]
+READER = [*PARTITION, "group_id"]
+OF_ITS_LOG = {
+    "committed_topic_id": "string",
+    "verified_epoch": "int",
+    "is_recreated": "boolean",
+    "is_truncated": "boolean",
+}
+"""What `commits_of_moved_topics` finds out of a commit."""
+TOLD = ("consumed_offset", "fetched_offset", "stale_lag")
+"""What only clients tell."""
+
+
+def readers(
+    committed_offsets: DataFrame,
+    watermarks: DataFrame,
+    group_members: DataFrame,
+    previous: DataFrame | None,
+    told: DataFrame | None = None,
+) -> DataFrame:
+    """A row for each partition that a group has committed in, or that a member is assigned or a client tells of.
+
+    `previous` are rows of `lag` before, None where no topic has moved (`moved_topics`).
+
+    READER, snapshot_date, committed_offset, earlier_offset and the ends read with them (end_offset, stable_offset,
+    start_offset, end_after, ends_at), committed_epoch, epoch_end_offset, committed_at, committed_captured_at,
+    committed_error, committed_topic_id, verified_epoch and is_truncated (where `commits_of_moved_topics` knows them),
+    valid_offset (the committed one, as of end_offset; NULL if it is of another incarnation, or of a log that was cut
+    off), member_id, client_id, host, and of `reader_positions`, if `told`: instance, consumed_offset, fetched_offset,
+    stale_lag.
+    """
+    commits = committed_offsets.where(F.col("topic").isNotNull()).select(
+        *READER,
+        F.col("snapshot_date").alias("committed_date"),
+        "committed_offset",
+        "earlier_offset",
+        F.col("high_watermark").alias("end_offset"),
+        F.col("last_stable_offset").alias("stable_offset"),
+        F.col("log_start_offset").alias("start_offset"),
+        F.col("high_watermark_after").alias("end_after"),
+        "ends_at",
+        F.col("leader_epoch").alias("committed_epoch"),
+        "epoch_end_offset",
+        "committed_at",
+        F.col("captured_at").alias("committed_captured_at"),
+        F.col("error").alias("committed_error"),
+    )
+    if previous is None:
+        commits = commits.withColumns({name: F.lit(None).cast(kind) for name, kind in OF_ITS_LOG.items()})
+    else:
+        moved = commits_of_moved_topics(committed_offsets, watermarks, previous)
+        # By hash, as below: sorting a million rows by five strings takes longer than all else here.
+        commits = commits.join(moved.hint("shuffle_hash"), READER, how="left")
+    is_gone = F.coalesce(F.col("is_recreated") | F.col("is_truncated"), F.lit(False))
+    rows = (
+        commits.withColumn("valid_offset", F.when(~is_gone, _as_of_end()))
+        .join(_members(group_members).hint("shuffle_hash"), READER, how="full")
+        .withColumn("snapshot_date", F.coalesce("committed_date", "assigned_date"))
+        .drop("committed_date", "assigned_date", "is_recreated")
+    )
+    if told is None:
+        return rows.withColumns(dict.fromkeys(TOLD, F.lit(None).cast("bigint")))
+    return (
+        rows.join(told.hint("shuffle_hash"), READER, how="full")
+        .withColumns(
+            {
+                "snapshot_date": F.coalesce("snapshot_date", "told_date"),
+                "client_id": F.coalesce("client_id", "told_client_id"),
+            }
+        )
+        .withColumnRenamed("told_instance", "instance")
+        .drop("told_date", "told_client_id")
+    )
+
+
+def _as_of_end() -> Column:
+    """The committed offset; the end where the group has committed beyond it only after the end was read."""
+    return F.when(has_overtaken("end_offset"), F.col("end_offset")).otherwise(F.col("committed_offset"))
+
+
+def _members(group_members: DataFrame) -> DataFrame:
+    """The member of each assigned partition."""
+    member = F.struct("member_id", "client_id", "host")
+    assigned = group_members.where(F.col("topic").isNotNull())
+    return (
+        assigned.groupBy(*READER)
+        # While members hand a partition over, two of them may have it: the first by name stands for both.
+        .agg(F.min(member).alias("member"), F.min("snapshot_date").alias("assigned_date"))
+        .select(*READER, "assigned_date", "member.*")
+    )

@@ -1,0 +1,131 @@
+"""The rungs that lag in bytes and time is measured between, each read on the ruler of its partition, or exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from pipeline.analytics.lag.bytes_and_time import Rung
+from pipeline.analytics.log_index.index import known_end, readings
+from pipeline.analytics.log_index.ruler_lookup import READING
+
+SHARED_RUNGS = {"log_start": "log_start_offset", "high_watermark": "high_watermark", "log_end": "log_end_offset"}
+READER_RUNGS = {"committed": "valid_offset", "consumed": "consumed_offset", "fetched": "fetched_offset"}
+"""The rungs of a partition, and those of one reader: name → column."""
+MOVED_RUNGS = ("earlier", "end")
+"""What was read with a commit: what was committed before, and the high watermark. Read where they differ from what else
+is read: on a quiet cluster nowhere."""
+
+Locate = Callable[[DataFrame], DataFrame]
+"""Places offsets exactly: rows of (topic, partition, offset) → rows of `pipeline.log_segments.source.PLACES`."""
+
+
+def gathered(readers: DataFrame, by: list[str]) -> DataFrame:
+    """The readers of each partition in one array `readers`, so that its ruler is read once for all of them."""
+    reader = F.struct(*(name for name in readers.columns if name not in by))
+    return readers.groupBy(*by).agg(F.collect_list(reader).alias("readers"))
+
+
+def with_readings(partitions: DataFrame, locate: Locate | None = None) -> DataFrame:
+    """A row for each of a partition's `readers`, with the READING of every rung: `<rung>_reading`.
+
+    `partitions` have readers, ruler and the rungs of SHARED_RUNGS. With `locate`, what it finds is taken.
+    """
+    all_readings = readings(F.col("ruler"), _offsets())
+    if locate is not None:
+        partitions = partitions.join(_places(partitions, locate), ["topic", "partition"], how="left")
+        all_readings = F.transform(F.arrays_zip(_offsets().alias("offset"), all_readings.alias("reading")), _surest)
+    keep = [c for c in partitions.columns if c not in ("readers", "ruler", "places")]
+    read = partitions.withColumn("all_readings", all_readings)
+    own_names = (*READER_RUNGS, *MOVED_RUNGS)
+    own = F.arrays_zip("readers", *(_own(i).alias(f"{name}_reading") for i, name in enumerate(own_names)))
+    rows = read.select(*keep, "all_readings", F.explode(own).alias("own"))
+    return rows.select(
+        *keep,
+        *(F.col("all_readings")[i].alias(f"{name}_reading") for i, name in enumerate(SHARED_RUNGS)),
+        *(F.col("own")[f"{name}_reading"].alias(f"{name}_reading") for name in own_names),
+        F.coalesce("own.fetched_reading", "own.committed_reading").alias("kip532_reading"),
+        "own.readers.*",
+    )
+
+
+def _offsets() -> Column:
+    """All offsets of a partition's rungs: the shared ones, then each rung of all readers."""
+    readers = F.col("readers")
+    moved = {
+        "earlier": lambda r: F.when(r["earlier_offset"] != r["valid_offset"], r["earlier_offset"]),
+        "end": lambda r: _unless_shared(r["end_offset"]),
+    }
+    own = [*(readers[c] for c in READER_RUNGS.values()), *(F.transform(readers, moved[name]) for name in MOVED_RUNGS)]
+    return F.concat(F.array(*SHARED_RUNGS.values()), *own)
+
+
+def _unless_shared(end: Column) -> Column:
+    """The end that was read with a commit, as far as the ruler reaches."""
+    reached = F.when(end > known_end(), known_end()).otherwise(end)
+    return F.when(reached != F.col("high_watermark"), reached)
+
+
+def _own(number: int) -> Column:
+    """The readings of one rung of all readers."""
+    first = F.lit(len(SHARED_RUNGS) + 1) + F.lit(number) * F.size("readers")
+    return F.slice("all_readings", first, F.size("readers"))
+
+
+def _places(partitions: DataFrame, locate: Locate) -> DataFrame:
+    """Where each offset is, and the one before it: topic, partition, places (map offset → place)."""
+    ends = F.array(*(F.col(name) - 1 for name in ("high_watermark", "log_end_offset")))
+    asked = partitions.select("topic", "partition", F.explode(F.concat(_offsets(), ends)).alias("offset"))
+    placed = locate(asked.where(F.col("offset") >= 0).distinct()).where(F.col("position_bytes").isNotNull())
+    place = F.struct("position_bytes", "timestamp_ms", "log_end_offset", "newest_timestamp_ms")
+    entries = F.collect_list(F.struct("offset", place))
+    return placed.groupBy("topic", "partition").agg(F.map_from_entries(entries).alias("places"))
+
+
+def _surest(item: Column) -> Column:
+    """The exact reading of an offset; the ruler's where that is not known."""
+    place = F.element_at("places", item["offset"])
+    before = F.element_at("places", item["offset"] - 1)["timestamp_ms"]
+    is_end = item["offset"] == place["log_end_offset"]
+    # KIP-532 counts from the newest timestamp of the active segment.
+    newest_ms = F.when(is_end, place["newest_timestamp_ms"]).otherwise(before)
+    zero = F.lit(0).cast("bigint")
+    values = {
+        "position_bytes": place["position_bytes"],
+        "timestamp_ms": F.coalesce(place["timestamp_ms"], newest_ms),
+        "newest_before_ms": newest_ms,
+        "is_arrival": F.lit(False),
+        "is_local": F.lit(True),
+        "is_exact": F.lit(True),
+    }
+    exact = F.struct(*(values.get(name, zero).alias(name) for name in READING.names))
+    return F.when(place.isNotNull(), exact).otherwise(item["reading"])
+
+
+def rungs() -> dict[str, Rung]:
+    """Every rung of a row that `with_readings` made and `lag` has given its own high watermark."""
+    found = {name: Rung(F.col(c), F.col(f"{name}_reading")) for name, c in (SHARED_RUNGS | READER_RUNGS).items()}
+    found["unread"] = _readable(found["committed"], found["log_start"])
+    found["earlier"] = _readable(Rung(F.col("earlier_offset"), F.col("earlier_reading")), found["log_start"])
+    return found | {"kip532": Rung(F.coalesce("fetched_offset", "valid_offset"), F.col("kip532_reading"))}
+
+
+def _readable(rung: Rung, log_start: Rung) -> Rung:
+    """The rung; log start where the records up to there have been deleted, as nobody can read them any more.
+
+    Where log start was another when the commit was read, it is not read on the ruler: then the rung it is.
+    """
+    is_deleted = (rung.offset < log_start.offset) & log_start.reading.isNotNull()
+    return Rung(
+        F.when(is_deleted, log_start.offset).otherwise(rung.offset),
+        F.when(is_deleted, log_start.reading).otherwise(rung.reading),
+    )
+
+
+def kip532_from() -> Column:
+    """The rung that KIP-532's lag is measured from: the fetched one where it is known, `fetched` or `committed`."""
+    return F.when(F.col("fetched_offset").isNotNull(), "fetched").when(
+        F.col("committed_offset").isNotNull(), "committed"
+    )

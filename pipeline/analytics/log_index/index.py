@@ -1,0 +1,173 @@
+"""The table `log_index`: the ruler of every partition, carried on from snapshot to snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from pipeline.analytics.arrow_udf import arrow_udf
+from pipeline.analytics.log_index.polyline import TOLERANCE
+from pipeline.analytics.log_index.ruler import FUTURE_MS
+from pipeline.analytics.log_index.ruler_lookup import KNOWN, READINGS, read_rulers, what_is_known
+from pipeline.analytics.log_index.ruler_update import LOOK, RULERS, SAMPLE, rulers_after
+from pipeline.analytics.log_index.time_search import FINEST_MS
+from pipeline.tables import LOG_INDEX
+
+PARTITION = ("cluster", "topic", "partition")
+FORGOTTEN_MS = 7 * 24 * 3_600_000
+"""A partition that no snapshot has seen for so long leaves the index."""
+
+
+def rulers(log_index: DataFrame, watermarks: DataFrame, log_samples: DataFrame, asked_from: int) -> DataFrame:
+    """The ruler as of each snapshot from one on: PARTITION, snapshot_id, ruler.
+
+    `log_index` are the rulers so far, `watermarks` and `log_samples` what was seen since, snapshot by snapshot. A
+    snapshot that could not read a partition has no row for it. The last look at a partition has one, however old.
+    """
+    carried_on = _carried_on(log_index, watermarks, log_samples, asked_from)
+    return carried_on.select(*PARTITION, F.inline("series"))
+
+
+def _carried_on(log_index: DataFrame, watermarks: DataFrame, log_samples: DataFrame, asked_from: int) -> DataFrame:
+    """PARTITION, ruler (the one of the index, or NULL), series (RULERS: those since)."""
+    partitions = (
+        _by_partition(_looks(watermarks, asked_from), LOOK.names, "looks")
+        .join(_by_partition(log_samples, SAMPLE.names, "samples"), [*PARTITION], how="left")
+        .join(log_index.select(*PARTITION, "ruler"), [*PARTITION], how="full")
+    )
+    series = arrow_udf(rulers_after, RULERS)(F.col("ruler"), F.col("looks"), F.col("samples"))
+    return partitions.select(*PARTITION, "ruler", series.alias("series"))
+
+
+def known_rulers(log_index: DataFrame, snapshot_ids: Sequence[int]) -> DataFrame:
+    """The rulers of the index for snapshots that it knows already: PARTITION, snapshot_id, ruler.
+
+    A newer ruler tells what it knows of an older snapshot's offsets too, within its error.
+    """
+    ids = F.array(*(F.lit(i).cast("bigint") for i in snapshot_ids))
+    return log_index.select(*PARTITION, F.explode(ids).alias("snapshot_id"), "ruler")
+
+
+def index_rows(
+    log_index: DataFrame, watermarks: DataFrame, log_samples: DataFrame, through_snapshot_id: int
+) -> DataFrame:
+    """The rows of LOG_INDEX after a snapshot; for a while also of partitions that were not seen since."""
+    carried_on = _carried_on(log_index, watermarks, log_samples, asked_from=through_snapshot_id + 1)
+    rows = carried_on.select(*PARTITION, F.coalesce(F.get("series", F.lit(0))["ruler"], "ruler").alias("ruler"))
+    through = F.lit(through_snapshot_id).cast("bigint")
+    return (
+        rows.select("*", arrow_udf(what_is_known, KNOWN)(F.col("ruler")).alias("known"))
+        .select(*PARTITION, "ruler", "known.*", through.alias("through_snapshot_id"))
+        .where(F.col("seen_ms") >= through_snapshot_id - FORGOTTEN_MS)
+        .withColumn("seen_at", F.timestamp_millis("seen_ms"))
+        .select(*LOG_INDEX.columns)
+    )
+
+
+def wanted_times(
+    rulers: DataFrame, watermarks: DataFrame, committed_offsets: DataFrame, *, most: int, with_tiered: bool
+) -> DataFrame:
+    """Where look-ups by time would tell more: leader, topic, partition, ruler, rungs (offsets whose times are wanted).
+
+    Wanted are log start and the offsets with something unread, of one snapshot, both those that were committed before
+    the ends of the logs were read and after it, and the last records before these ends: where the log moved on, the
+    newest timestamp that is known is not theirs. At most
+    `most` partitions of a leader are searched, those with the widest brackets. A partition with a tier of remote
+    storage is left out unless asked for: an old record would be fetched from there; so is one whose newest timestamp
+    is from the future, as that record is the answer to any look-up.
+    """
+    unread = (
+        committed_offsets.where(F.col("committed_offset").isNotNull())
+        .groupBy(*PARTITION)
+        .agg(
+            F.sort_array(F.array_union(F.collect_set("committed_offset"), F.collect_set("earlier_offset"))).alias(
+                "committed"
+            ),
+            F.collect_set("high_watermark").alias("ends"),
+        )
+    )
+    is_local = F.coalesce(F.col("local_log_start_offset") <= F.col("log_start_offset"), F.lit(True))
+    is_blind = F.coalesce(F.col("max_timestamp_ms") > F.unix_millis("captured_at") + FUTURE_MS, F.lit(False))
+    can_tell = F.col("error").isNull() & F.col("leader").isNotNull() & ~is_blind
+    seen = watermarks.where(can_tell & (is_local | F.lit(with_tiered)))
+    # The newest timestamp is read after the log's end: its record may have come in between.
+    newest_end = F.greatest(known_end(), F.col("max_timestamp_offset") + 1)
+    ends = seen.select(
+        *PARTITION,
+        "leader",
+        "log_start_offset",
+        "high_watermark",
+        known_end().alias("log_end_offset"),
+        F.when(F.col("max_timestamp_ms").isNotNull(), newest_end).alias("newest_end"),
+    )
+    in_log = F.filter(
+        "committed", lambda offset: (offset >= F.col("log_start_offset")) & (offset < F.col("high_watermark"))
+    )
+    ends_read = F.array_union("ends", F.array("high_watermark"))
+
+    is_unknown = F.col("newest_end").isNull() & (F.col("log_start_offset") < F.col("high_watermark"))
+
+    def is_older(end: Column) -> Column:
+        return F.coalesce(end < F.col("newest_end"), F.lit(True))
+
+    last_read = F.transform(
+        F.filter(ends_read, lambda end: is_older(end) & (is_unknown | (F.size(in_log) > 0))),
+        lambda end: end - 1,
+    )
+    first = F.when(F.col("log_start_offset") < F.col("high_watermark"), F.array("log_start_offset"))
+    partitions = (
+        ends.join(unread, [*PARTITION], how="inner")
+        .withColumn("rungs", F.array_union(F.coalesce(first, F.array().cast("array<bigint>")), in_log))
+        .withColumn("rungs", F.array_union("rungs", last_read))
+        .where(F.size("rungs") > 0)
+        .join(rulers, [*PARTITION], how="inner")
+        .withColumn("read", readings(F.col("ruler"), F.concat("rungs", F.array("log_end_offset"))))
+        .withColumn("excess_ms", _excess_ms())
+        .where(F.col("excess_ms") > 0)
+    )
+    by_excess = Window.partitionBy("leader").orderBy(F.col("excess_ms").desc(), *PARTITION)
+    ranked = partitions.withColumn("rank", F.row_number().over(by_excess)).where(F.col("rank") <= most)
+    return ranked.select("leader", "topic", "partition", "ruler", "rungs")
+
+
+def _excess_ms() -> Column:
+    """How much too wide the widest bracket of the rungs is; the last reading is that of the log's end."""
+    newest_ms = F.element_at("read", -1)["newest_before_ms"]
+
+    def excess(reading: Column) -> Column:
+        tolerated = F.greatest(F.lit(FINEST_MS), TOLERANCE * (newest_ms - reading["timestamp_ms"]))
+        is_known = reading["timestamp_ms"].isNotNull() & ~reading["is_arrival"]
+        return F.when(is_known, reading["timestamp_error_ms"] - tolerated).otherwise(F.lit(float("inf")))
+
+    return F.array_max(F.transform(F.slice("read", F.lit(1), F.size("rungs")), excess))
+
+
+def known_end() -> Column:
+    """Where a log ends, as far as its broker says: Redpanda does not tell what is not replicated yet."""
+    return F.coalesce("log_end_offset", "high_watermark")
+
+
+def readings(ruler: Column, offsets: Column) -> Column:
+    """A ruler read at an array of offsets: an array of READING."""
+    return arrow_udf(read_rulers, READINGS)(ruler, offsets)
+
+
+def _looks(watermarks: DataFrame, asked_from: int) -> DataFrame:
+    seen: dict[str, Column] = {
+        "is_asked": F.col("snapshot_id") >= asked_from,
+        "captured_ms": F.unix_millis("captured_at"),
+        "is_compacted": F.coalesce(F.col("cleanup_policy").contains("compact"), F.lit(False)),
+        "log_end_offset": known_end(),
+    }
+    needed = (F.col("captured_at"), F.col("log_start_offset"), known_end())
+    is_seen = reduce(Column.__and__, (column.isNotNull() for column in needed), F.col("error").isNull())
+    return watermarks.where(is_seen).select(
+        *PARTITION, *(seen.get(name, F.col(name)).alias(name) for name in LOOK.names)
+    )
+
+
+def _by_partition(rows: DataFrame, names: list[str], alias: str) -> DataFrame:
+    return rows.groupBy(*PARTITION).agg(F.sort_array(F.collect_list(F.struct(*names))).alias(alias))

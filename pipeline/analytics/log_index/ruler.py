@@ -1,0 +1,287 @@
+"""The ruler of one partition, from what successive snapshots saw of its log: offset → bytes, offset → timestamp.
+
+Each snapshot tells one point of both lines exactly: where the log ended, how many bytes it had and how new its newest
+record was. Bytes are a chain of growths. Where a size may have shrunk unseen meanwhile (retention, another replica,
+files that DeleteRecords leaves for later) the growth between two looks is estimated from bytes per record, and the line
+says how far that may be off (`drift`). A compacted log may shrink anywhere: it has the two ends that one size tells.
+
+What cannot be seen: a log that an unclean election cuts back and that grows past its old end before the next look,
+under the same leader, looks as if it had only grown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from pipeline.analytics.log_index.polyline import Polyline, Reading
+
+FUTURE_MS = 5 * 60_000
+"""A timestamp so much later than the snapshot is a lying producer's."""
+SETTLING_MS = 10 * 60_000
+"""Files below log start, as DeleteRecords leaves them, go with the next log.retention.check.interval.ms (5 minutes)."""
+THINNED_EVERY = 20
+"""Looks between two thinnings."""
+NOTHING = Polyline()
+
+
+class Observation(NamedTuple):
+    """A row of `watermarks`: one look at a partition."""
+
+    captured_ms: int
+    topic_id: str | None
+    leader: int
+    log_start_offset: int
+    local_log_start_offset: int | None
+    log_end_offset: int
+    max_timestamp_ms: int | None
+    max_timestamp_offset: int | None
+    log_bytes: int | None
+    log_bytes_error: int | None
+    is_compacted: bool
+
+    @property
+    def start(self) -> int:
+        """Where the part of the log begins that `log_bytes` counts."""
+        local = self.local_log_start_offset
+        return self.log_start_offset if local is None else max(local, self.log_start_offset)
+
+    def is_future(self, timestamp_ms: int) -> bool:
+        """A timestamp that the clock had not reached by far: a lying producer's."""
+        return timestamp_ms > self.captured_ms + FUTURE_MS
+
+
+class Sample(NamedTuple):
+    """A row of `log_samples`: what ListOffsets answers to a timestamp: the first record that is not older.
+
+    Where there is none, `timestamp_ms` is None, and all records before `offset` are older than what was asked for.
+    """
+
+    asked_ms: int
+    offset: int
+    timestamp_ms: int | None
+
+
+@dataclass(frozen=True)
+class Ruler:
+    """Bytes and the greatest timestamp before an offset, and what the lines stand on.
+
+    `arrival_ms` has the clock of the snapshots since a timestamp from the future blinded the other, or while a broker
+    does not tell the newest one. `future_timestamps` counts those that were set aside, `restarts` how often a line
+    began anew.
+    """
+
+    last: Observation
+    position_bytes: Polyline
+    timestamp_ms: Polyline = NOTHING
+    arrival_ms: Polyline = NOTHING
+    settles_ms: int = 0
+    looks: int = 0
+    future_timestamps: int = 0
+    restarts: int = 0
+
+    def position_at(self, offset: int) -> Reading | None:
+        """Bytes before an offset, from an arbitrary zero. NULL where the log is not on the broker's disk."""
+        return self.position_bytes.at(offset) if offset >= self.last.start else None
+
+    def timestamp_at(self, offset: int) -> Reading | None:
+        """The greatest timestamp of the records up to the one at an offset: its own, where they are in order."""
+        return self.timestamp_ms.at(offset + 1) if offset >= self.last.log_start_offset else None
+
+    def learnt(self, sample: Sample) -> Ruler:
+        """With a look-up by time. Set aside if it is from the future, or contradicts what is known.
+
+        All records before it, from log start on, are older than the timestamp that was asked for: so its own is the
+        greatest up to there.
+        """
+        if sample.timestamp_ms is not None and self.last.is_future(sample.timestamp_ms):
+            return self
+        try:
+            line = _with_sample(self.timestamp_ms, sample, self.last.log_start_offset)
+        except ValueError:
+            return self
+        is_to_the_end = bool(line.vertices) and line.vertices[-1].offset >= self.last.log_end_offset
+        return replace(self, timestamp_ms=line, arrival_ms=NOTHING if is_to_the_end else self.arrival_ms)
+
+    def thinned(self) -> Ruler:
+        """With few vertices, none of them below log start."""
+        timestamp_ms = self.timestamp_ms.since(self.last.log_start_offset).thinned()
+        kept = {v.offset for v in timestamp_ms.vertices}
+        return replace(
+            self,
+            looks=0,
+            position_bytes=self.position_bytes.since(self.last.start).thinned(prefer=kept),
+            timestamp_ms=timestamp_ms,
+            arrival_ms=self.arrival_ms.since(self.last.log_start_offset).thinned(prefer=kept),
+        )
+
+
+def begun(seen: Observation) -> Ruler:
+    """The ruler of a partition that is seen for the first time."""
+    # Partitions that are seen for the first time together need not be thinned together.
+    looks = seen.log_end_offset % THINNED_EVERY
+    return _with_timestamp(Ruler(seen, _two_ends(seen), settles_ms=_settles_ms(seen), looks=looks), seen)
+
+
+def continued(ruler: Ruler, seen: Observation) -> Ruler:
+    """The ruler after the next look at the partition; one that is older than the last changes nothing."""
+    before = ruler.last
+    if seen.captured_ms < before.captured_ms:
+        return ruler
+    if seen.topic_id != before.topic_id or seen.log_end_offset < before.log_end_offset:
+        # Recreated or truncated: how far back the records are others now cannot be told.
+        return replace(begun(seen), future_timestamps=ruler.future_timestamps, restarts=ruler.restarts + 1)
+    is_settled = before.captured_ms >= ruler.settles_ms
+    has_grown = _has_only_grown(before, seen)
+    line = None if seen.is_compacted else _grown(ruler.position_bytes, before, seen, has_grown and is_settled)
+    next_ruler = replace(
+        ruler,
+        position_bytes=_two_ends(seen) if line is None else line,
+        settles_ms=ruler.settles_ms if has_grown else _settles_ms(seen),
+        looks=ruler.looks + 1,
+        restarts=ruler.restarts + (line is None),
+    )
+    next_ruler = replace(_with_timestamp(next_ruler, seen), last=seen)
+    return next_ruler.thinned() if next_ruler.looks >= THINNED_EVERY else next_ruler
+
+
+def only_extends(ruler: Ruler, seen: Observation) -> bool:
+    """The ruler's newest vertices are all that `continued` needs, and it changes no older ones."""
+    before = ruler.last
+    return (
+        seen.captured_ms >= before.captured_ms
+        and ruler.looks + 1 < THINNED_EVERY
+        and seen.topic_id == before.topic_id
+        and before.captured_ms >= ruler.settles_ms
+        and not seen.is_compacted
+        and seen.log_bytes is not None
+        and before.log_bytes is not None
+        and _has_only_grown(before, seen)
+        and (seen.log_end_offset > before.log_end_offset or seen.log_bytes == before.log_bytes)
+        and ruler.position_bytes.vertices[-1].offset == before.log_end_offset
+    )
+
+
+def _settles_ms(seen: Observation) -> int:
+    """Until when files below log start may still be removed unseen: the log grows meanwhile, and seems to grow less."""
+    return seen.captured_ms + SETTLING_MS if seen.start else 0
+
+
+def _has_only_grown(before: Observation, seen: Observation) -> bool:
+    """Nothing suggests that bytes were removed between two looks.
+
+    A file that was emptied goes when the next one is begun, however late that is.
+    """
+    was_empty = before.start == before.log_end_offset and before.log_bytes != 0
+    is_same = seen.start == before.start and seen.leader == before.leader and not was_empty
+    return is_same and (_difference(before, seen) or 0) >= 0
+
+
+def _difference(before: Observation, seen: Observation) -> int | None:
+    """How much the size of one leader's log has changed, NULL where that is not known."""
+    if before.log_bytes is None or seen.log_bytes is None or seen.leader != before.leader:
+        return None
+    return seen.log_bytes - before.log_bytes
+
+
+def _grown(line: Polyline, before: Observation, seen: Observation, is_sure: bool) -> Polyline | None:
+    """The line, up to where the log ends now; NULL where nothing tells how much was written since."""
+    if seen.log_bytes is None or not line.vertices:
+        return line if line.vertices else None
+    newest = line.vertices[-1]
+    records = seen.log_end_offset - newest.offset
+    growth = _difference(before, seen) if newest.offset == before.log_end_offset else None
+    error = seen.log_bytes_error or 0
+    if not records:
+        # Bytes without records: a size is read last, and had a batch more than the log end that was read before it.
+        return line.raised(growth) if is_sure and growth else line
+    if is_sure and growth is not None:
+        return line.extended(seen.log_end_offset, newest.value + growth, error)
+    estimate = _lately(line, records)
+    if estimate is None:
+        return None
+    drift = max(1, estimate) + newest.error + error
+    if growth is not None and growth >= estimate / 2:
+        # It grew by so much at least, and about by as much as it should.
+        drift = max(1, abs(growth - estimate))
+        estimate = growth
+    return line.extended(seen.log_end_offset, newest.value + estimate, error, drift)
+
+
+def _lately(line: Polyline, records: int) -> int | None:
+    """The bytes of so many records, by those of the four times as many before them; NULL where there are none.
+
+    Rather too many than too few: then the truth is between what the size grew by and this.
+    """
+    newest, oldest = line.vertices[-1], line.vertices[0]
+    since = max(oldest.offset, newest.offset - 4 * records)
+    start = line.at(since)
+    if start is None or since == newest.offset:
+        return None
+    # See _two_ends: its first vertex is one record before the log's start.
+    is_before_start = since == oldest.offset > 0 == oldest.value
+    return round((newest.value - start.value) * records / max(1, newest.offset - since - is_before_start))
+
+
+def _two_ends(seen: Observation) -> Polyline:
+    """All that one size tells: no byte before the log's start, all of them before its end.
+
+    The first file may hold records below log start, so what lies before that is only known to be 0 or more.
+    """
+    line = Polyline()
+    if seen.log_bytes is None:
+        return line
+    if seen.log_end_offset > seen.start:
+        line = line.extended(seen.start - 1 if seen.start else 0, 0)
+    return line.extended(seen.log_end_offset, seen.log_bytes, seen.log_bytes_error or 0)
+
+
+def _with_timestamp(ruler: Ruler, seen: Observation) -> Ruler:
+    newest = seen.max_timestamp_ms
+    is_future = newest is not None and seen.is_future(newest)
+    if newest is None or is_future:
+        known_to = ruler.timestamp_ms.vertices[-1].offset if ruler.timestamp_ms.vertices else -1
+        if not is_future and known_to >= seen.log_end_offset:  # by look-ups, and nothing has come since
+            return ruler
+        blind = replace(ruler, future_timestamps=ruler.future_timestamps + is_future)
+        return replace(blind, arrival_ms=_with_arrival(ruler.arrival_ms, ruler.last, seen))
+    line = ruler.timestamp_ms
+    # The newest timestamp is read after the log's end: its record may have come in between.
+    offset = max(seen.log_end_offset, -1 if seen.max_timestamp_offset is None else seen.max_timestamp_offset + 1)
+    if line.vertices:
+        last = line.vertices[-1]
+        if offset <= last.offset:
+            return ruler
+        newest = max(newest, last.value)
+    return replace(ruler, timestamp_ms=line.extended(offset, newest), arrival_ms=NOTHING)
+
+
+def _with_sample(line: Polyline, sample: Sample, log_start_offset: int) -> Polyline:
+    """The line with the record that was found, and with what is known of those before it.
+
+    Raises ValueError where that contradicts the line.
+    """
+    offset = sample.offset
+    older = next((v for v in reversed(line.vertices) if v.offset < offset), None)
+    before = None
+    if older and offset > log_start_offset:
+        least = older.value - older.error
+        half = (sample.asked_ms - least) // 2
+        before = (offset, least + half, half)
+    newest = line.vertices[-1].offset if line.vertices else -1
+    found = None if sample.timestamp_ms is None else (offset + 1, sample.timestamp_ms)
+    if offset < newest:
+        line = line.refined(*found) if found else line
+        return line.refined(*before) if before else line
+    if before and offset > newest:
+        line = line.extended(*before)
+    return line.extended(*found) if found else line
+
+
+def _with_arrival(line: Polyline, before: Observation, seen: Observation) -> Polyline:
+    """The line with the time at which the log's end was seen; records up to there had come by then."""
+    for look in (before, seen):
+        newest = line.vertices[-1] if line.vertices else None
+        if newest is None or (look.log_end_offset > newest.offset and look.captured_ms >= newest.value):
+            line = line.extended(look.log_end_offset, look.captured_ms)
+    return line

@@ -1,0 +1,132 @@
+"""The rulers of many partitions carried on in Arrow: from those that are stored, by what snapshots have seen since."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
+from itertools import pairwise
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from pipeline.analytics.log_index.ruler import Observation, Ruler, Sample, begun, continued, only_extends
+from pipeline.analytics.log_index.ruler_storage import Longs, Rulers, to_bytes
+
+Row = TypeVar("Row")
+
+RULERS = ArrayType(StructType([StructField("snapshot_id", LongType()), StructField("ruler", BinaryType())]))
+_OTHERS = {"topic_id": StringType(), "leader": IntegerType(), "is_compacted": BooleanType()}
+_SEEN = [StructField(name, _OTHERS.get(name, LongType())) for name in Observation._fields]
+LOOK = StructType([*_SEEN, StructField("snapshot_id", LongType()), StructField("is_asked", BooleanType())])
+"""An Observation, first of all when it was made: a snapshot that is late is read after those that were due later."""
+SAMPLE = StructType([StructField(name, LongType()) for name in ("snapshot_id", *Sample._fields)])
+
+
+class _Made(NamedTuple):
+    """A stored ruler as of a snapshot."""
+
+    snapshot_id: int
+    ruler: bytes
+
+
+def rulers_after(states: pa.Array, looks: pa.Array, samples: pa.Array) -> pa.Array:
+    """For each partition: the ruler as of each look that `is_asked`, and of the last one.
+
+    `states` are stored rulers or NULL, `looks` arrays of LOOK by rising captured_ms and `samples` arrays of SAMPLE by
+    rising snapshot_id, or NULL. A look that is older than the ruler changes nothing.
+    """
+    stored = Rulers(states)
+    looked, learnt = _grouped(looks, _Look), _grouped(samples, _Sampled)
+    series = [_replayed(stored, i, looked[i], learnt[i]) for i in range(len(stored))]
+    made = [one for each in series for one in each]
+    ids = pa.array([one.snapshot_id for one in made], pa.int64())
+    rulers = pa.array([one.ruler for one in made], pa.binary())
+    values = pa.StructArray.from_arrays([ids, rulers], names=["snapshot_id", "ruler"])
+    return listed([len(each) for each in series], values)
+
+
+def _replayed(stored: Rulers, i: int, looks: Sequence[_Look], samples: Sequence[_Sampled]) -> list[_Made]:
+    """Most rulers are only made longer: then where they end is enough, and the rest is not even decoded."""
+    ruler = None if samples else stored.tail(i)
+    made: list[_Made] = []
+    for look, is_last in _with_last(looks):
+        if ruler is None or not only_extends(ruler, look.seen):
+            return _replayed_whole(stored.whole(i), looks, samples)
+        ruler = continued(ruler, look.seen)
+        if look.is_asked or is_last:
+            made.append(_Made(look.snapshot_id, stored.lengthened(i, ruler)))
+    return made
+
+
+def _replayed_whole(ruler: Ruler | None, looks: Sequence[_Look], samples: Sequence[_Sampled]) -> list[_Made]:
+    made, learnt = [], _by_look(samples, looks)
+    for look, is_last in _with_last(looks):
+        ruler = continued(ruler, look.seen) if ruler else begun(look.seen)
+        ruler = reduce(Ruler.learnt, learnt[look.snapshot_id], ruler)
+        if look.is_asked or is_last:
+            made.append(_Made(look.snapshot_id, to_bytes(ruler)))
+    return made
+
+
+def _by_look(samples: Sequence[_Sampled], looks: Sequence[_Look]) -> Mapping[int, list[Sample]]:
+    """What was learnt with each look; by a snapshot that did not see the partition, with that of the next one."""
+    ids = sorted(look.snapshot_id for look in looks)
+    learnt: dict[int, list[Sample]] = defaultdict(list)
+    for sampled in samples:
+        nth = bisect_left(ids, sampled.snapshot_id)
+        if nth < len(ids):
+            learnt[ids[nth]].append(sampled.sample)
+    return learnt
+
+
+def _with_last(looks: Sequence[_Look]) -> Iterator[tuple[_Look, bool]]:
+    return ((look, number == len(looks)) for number, look in enumerate(looks, 1))
+
+
+class _Look(tuple[Any, ...]):
+    """A LOOK."""
+
+    seen = property(lambda self: Observation._make(self[:-2]))
+    snapshot_id = property(lambda self: self[-2])
+    is_asked = property(lambda self: self[-1])
+
+
+class _Sampled(tuple[Any, ...]):
+    """A SAMPLE."""
+
+    snapshot_id = property(lambda self: self[0])
+    sample = property(lambda self: Sample._make(self[1:]))
+
+
+def _grouped(lists: pa.ListArray, make: Callable[[tuple[Any, ...]], Row]) -> list[list[Row]]:
+    rows, ends = _rows(lists.flatten(), make), ends_of(lists).tolist()
+    return [rows[begin:end] for begin, end in pairwise(ends)]
+
+
+def _rows(structs: pa.StructArray, make: Callable[[tuple[Any, ...]], Row]) -> list[Row]:
+    columns = [structs.field(number).to_pylist() for number in range(structs.type.num_fields)]
+    return [make(row) for row in zip(*columns, strict=True)]
+
+
+def ends_of(lists: pa.ListArray) -> Longs:
+    """Where each list begins in the flattened values, and where the last one ends; NULL is an empty list."""
+    lengths = lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+    return np.append(0, np.cumsum(lengths)).astype(np.int64)
+
+
+def listed(lengths: Sequence[int] | Longs, values: pa.Array) -> pa.ListArray:
+    """Values as lists of such lengths."""
+    return pa.ListArray.from_arrays(pa.array(np.append(0, np.cumsum(lengths)).astype(np.int32)), values)

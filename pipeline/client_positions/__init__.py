@@ -1,0 +1,18 @@
+"""What clients themselves tell of how far they have read: their metrics, statistics, and the brokers' request logs.
+
+`register(spark)`, then `spark.read.format("kafka_client_metrics").option("endpoints", "http://app-1:9404/metrics").load()`
+or `spark.read.format("librdkafka_statistics").load("/var/log/app/statistics")`.
+"""
+
+from pyspark.sql import SparkSession
+
+from pipeline.client_positions.metrics_source import ClientMetricsSource, StatisticsSource
+from pipeline.client_positions.request_log_source import RequestLogSource
+
+SOURCES = (ClientMetricsSource, StatisticsSource, RequestLogSource)
+
+
+def register(spark: SparkSession) -> None:
+    """Make the data sources of positions known to a session, classic or Connect."""
+    for source in SOURCES:
+        spark.dataSource.register(source)

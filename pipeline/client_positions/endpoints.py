@@ -1,0 +1,259 @@
+"""Texts from endpoints and files, in bounded time and memory. What cannot be had is a text with an error."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Timer
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import pyarrow as pa
+import requests
+from pyarrow import fs
+from requests.adapters import HTTPAdapter
+from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.exceptions import HTTPError
+
+from pipeline.errors import ConfigError
+from pipeline.files import is_uri, open_filesystem, redacted
+
+CHUNK_BYTES = 256 * 1024
+JOLOKIA = re.compile(r"/jolokia/?$")
+BEANS = (
+    "kafka.consumer:type=consumer-fetch-manager-metrics,*",
+    "kafka.consumer:type=ConsumerFetcherManager,*",
+    "kafka.consumer:type=ZookeeperConsumerConnector,*",
+    "kafka.server:type=FetcherLagMetrics,*",
+    "kafka.server:type=FetcherStats,*",
+)
+"""What Jolokia is asked for, all in one request."""
+EPOCH_MS = re.compile(r"(?<!\d)(\d{13})(?!\d)")
+"""The epoch ms in the name of a file, as of which it is."""
+
+
+class Text(NamedTuple):
+    """What a place says and when it was read there, or in `error` why it says nothing."""
+
+    place: str
+    captured_ms: int
+    text: str
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Access:
+    """How endpoints are read. All of an answer must have come after timeout_ms, and be no longer than most_bytes.
+
+    A password is kept out of the representation.
+    """
+
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    ca_file: str | None = None
+    timeout_ms: int = 10_000
+    most_bytes: int = 100 * 1024 * 1024
+
+
+def from_endpoint(url: str, access: Access) -> Text:
+    """What an HTTP endpoint answers now: a scrape, or of one that ends in /jolokia, its answer to a read of BEANS.
+
+    Redirects are not followed: an answer must not name another place to be asked from here.
+    """
+    session = _Hasty(access.timeout_ms / 1000)
+    try:
+        with session, _asked(session, url, access) as answer:
+            if not 200 <= answer.status_code < 300:
+                return Text(redacted(url), _now_ms(), "", f"HTTP status {answer.status_code}")
+            # As it comes: waiting for a chunk to be full, a slow endpoint's could take for ever.
+            chunks = iter(lambda: answer.raw.read1(CHUNK_BYTES, decode_content=True), b"")
+            text = _decoded(_bounded(chunks, access, time.monotonic()))
+        error = None
+    except (requests.RequestException, HTTPError, OSError, ValueError) as failure:  # whose text may repeat a password
+        text, error = "", str(failure) if isinstance(failure, _RefusedError) else type(failure).__name__
+    if session.is_late:
+        text, error = "", _late(access)
+    return Text(redacted(url), _now_ms(), text, error)
+
+
+def from_file(path: str, access: Access, *, is_listed: bool = False) -> Text:
+    """What a file says, unpacked if its name says so; as of the epoch ms in its name, or of its last change.
+
+    A place may be a link where the configuration names it, not where it was listed: it was none then.
+    """
+    try:
+        files, inside = open_filesystem(path)
+        if isinstance(files, fs.LocalFileSystem):
+            mode = Path(inside).stat(follow_symlinks=not is_listed).st_mode
+            if not stat.S_ISREG(mode):
+                return Text(redacted(path), _now_ms(), "", "no regular file")
+        info = files.get_file_info(inside)
+        found = EPOCH_MS.findall(info.base_name)
+        changed_ms = int(info.mtime.timestamp() * 1000) if info.mtime else _now_ms()
+        captured_ms = int(found[-1]) if found else changed_ms
+        with files.open_input_stream(inside) as stream:
+            chunks = iter(lambda: stream.read(CHUNK_BYTES), b"")
+            text = _decoded(_bounded(chunks, access, time.monotonic()))
+    except FileNotFoundError:
+        return Text(redacted(path), _now_ms(), "", "no such file or folder")
+    except (ConfigError, OSError, ValueError, pa.ArrowException) as error:
+        reason = str(error) if isinstance(error, _RefusedError) else type(error).__name__
+        return Text(redacted(path), _now_ms(), "", reason)
+    return Text(redacted(path), captured_ms, text)
+
+
+def files_in(path: str) -> list[str]:
+    """The files of a folder or URI and of its folders, sorted; of anything but a folder, the path itself.
+
+    Links in the folder are left out: who may write there could name any file that this process may read.
+    """
+    try:
+        files, inside = open_filesystem(path)
+        if isinstance(files, fs.LocalFileSystem):
+            names = list(_regular_in(inside)) if Path(inside).is_dir() else None
+        else:
+            found = files.get_file_info(fs.FileSelector(inside, recursive=True))
+            names = [_path(info).removeprefix(inside.rstrip("/")) for info in found if info.type == fs.FileType.File]
+    except (OSError, ValueError, pa.ArrowException):
+        names = None
+    if names is None:
+        return [path]
+    root = path.rstrip("/")
+    # What follows a scheme is read as a URI again, in which these characters mean something else.
+    return sorted(root + (quote(name, errors="surrogateescape") if is_uri(path) else name) for name in names if name)
+
+
+def _regular_in(folder: str) -> Iterator[str]:
+    for inside, _, names in os.walk(folder):
+        for name in names:
+            file = os.path.join(inside, name)  # noqa: PTH118 - a Path of each would take longer than reading it
+            if stat.S_ISREG(os.lstat(file).st_mode):
+                yield file.removeprefix(folder.rstrip("/"))
+
+
+def _path(info: fs.FileInfo) -> str:
+    try:
+        return str(info.path)
+    except UnicodeDecodeError:
+        return ""
+
+
+class _RefusedError(ValueError):
+    """An answer that is too long or too slow."""
+
+
+class _Hasty(requests.Session):
+    """A session whose connections all end after some seconds, as `is_late` says then.
+
+    A timeout of requests is that of a single read: an endpoint that sends its headers byte by byte never meets it.
+    What the environment says of proxies, certificates and passwords is not for endpoints.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.is_late = False
+        self.trust_env = False
+        self._opened: list[socket.socket] = []
+        self._timer = Timer(seconds, self._end)
+        self._timer.daemon = True
+        for scheme in ("http", "https"):
+            self.mount(f"{scheme}://", _Adapter(self._opened_now))
+
+    def get_redirect_target(self, resp: requests.Response) -> str | None:
+        """None: else requests reads the whole answer, only to prepare the request that is not made."""
+
+    def _opened_now(self, connection: socket.socket) -> None:
+        self._opened.append(connection)
+        if self.is_late:
+            raise TimeoutError
+
+    def __enter__(self) -> _Hasty:
+        self._timer.start()
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._timer.cancel()
+        self._timer.join()
+        super().__exit__(*failure)
+        for connection in self._opened:
+            connection.close()
+
+    def _end(self) -> None:
+        self.is_late = True
+        for connection in self._opened:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+
+class _Adapter(HTTPAdapter):
+    """Keeps a second handle of each connection that it opens: TLS takes the first for itself."""
+
+    def __init__(self, opened: Callable[[socket.socket], None]) -> None:
+        self._opened = opened
+        super().__init__()
+
+    def init_poolmanager(self, *sizes: Any, **options: Any) -> None:
+        """As requests calls it."""
+        super().init_poolmanager(*sizes, **options)
+        self.poolmanager.pool_classes_by_scheme = {
+            "http": _kept(HTTPConnectionPool, HTTPConnection, self._opened),
+            "https": _kept(HTTPSConnectionPool, HTTPSConnection, self._opened),
+        }
+
+
+def _kept(pool: type[Any], connection: type[Any], opened: Callable[[socket.socket], None]) -> type[Any]:
+    def connect(self: Any) -> socket.socket:
+        made: socket.socket = connection._new_conn(self)  # noqa: SLF001 - before TLS, there is no other place
+        try:
+            opened(made.dup())
+        except TimeoutError:
+            made.close()
+            raise
+        return made
+
+    return type("Pool", (pool,), {"ConnectionCls": type("Connection", (connection,), {"_new_conn": connect})})
+
+
+def _asked(session: requests.Session, url: str, access: Access) -> requests.Response:
+    asked = [{"type": "read", "mbean": bean} for bean in BEANS] if JOLOKIA.search(url) else None
+    return session.request(
+        "POST" if asked else "GET",
+        f"{url.rstrip('/')}/" if asked else url,  # Jolokia 2 knows no other form
+        json=asked,
+        auth=(access.user, access.password or "") if access.user is not None else None,
+        verify=access.ca_file or True,
+        timeout=access.timeout_ms / 1000,
+        allow_redirects=False,
+        stream=True,
+    )
+
+
+def _bounded(chunks: Iterator[bytes], access: Access, begun_s: float) -> bytes:
+    found = bytearray()
+    for chunk in chunks:
+        found += chunk
+        if len(found) > access.most_bytes:
+            raise _RefusedError(f"longer than {access.most_bytes} bytes")
+        if time.monotonic() - begun_s > access.timeout_ms / 1000:
+            raise _RefusedError(_late(access))
+    return bytes(found)
+
+
+def _late(access: Access) -> str:
+    return f"not read whole within {access.timeout_ms} ms"
+
+
+def _decoded(content: bytes) -> str:
+    return content.decode("utf-8", errors="replace")
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,80 @@
+"""What librdkafka's statistics callback tells: nearly the whole ladder of a client, in one JSON object.
+
+Clients of C, Go, .NET, Rust and confluent-kafka for Python are built on it. See STATISTICS.md of librdkafka.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pipeline.client_positions.position import Position, count, text, whole
+
+_UNKNOWN = -1
+
+
+def of_statistics(line: str) -> list[Position]:
+    """The positions of one consumer's statistics. Raises ValueError where it is no such text."""
+    return of_parsed(parsed(line))
+
+
+def parsed(line: str) -> Any:
+    """A JSON text. Raises ValueError where it is none, or is nested too deeply."""
+    try:
+        return json.loads(line)
+    except RecursionError:
+        raise ValueError("no statistics of librdkafka: nested too deeply") from None
+
+
+def of_parsed(statistics: Any) -> list[Position]:
+    """The positions of one consumer's statistics as JSON gives them. Raises ValueError where it is nothing such.
+
+    The queue of fetched records is shared by all partitions and repeated with each of them: it is told once, of the
+    client. A lag that is not known is -1 there. Whether a partition is paused is not told.
+    """
+    try:
+        client = text(statistics["client_id"])
+        if statistics["type"] != "consumer":
+            return []
+        partitions = list(_partitions(statistics))
+        buffered = max((count(p["fetchq_size"]) for _, p in partitions), default=0)
+        return [
+            Position(client, buffered_bytes=buffered, bytes_total=count(statistics["rxmsg_bytes"])),
+            *(
+                Position(client, fetcher=text(broker["nodename"]), requests_total=count(broker["req"]["Fetch"]))
+                for broker in statistics["brokers"].values()
+                if broker["nodeid"] >= 0
+            ),
+            *(_position(client, topic, partition) for topic, partition in partitions),
+        ]
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"no statistics of librdkafka: {error!r} is missing or wrong") from error
+
+
+def _partitions(statistics: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Those that are assigned: -1 is librdkafka's own, and what it once had stays listed."""
+    for name, topic in statistics["topics"].items():
+        for partition in topic["partitions"].values():
+            if partition["partition"] >= 0 and partition["fetch_state"] != "none":
+                yield name, partition
+
+
+def _position(client: str, topic: str, partition: Mapping[str, Any]) -> Position:
+    # Not by consumer_lag: before version 1.7 that counts from another offset, and by isolation.level to either end.
+    return Position(
+        client,
+        topic=text(topic),
+        partition=count(partition["partition"], below=2**31),
+        fetched_offset=_known(partition["next_offset"]),
+        consumed_offset=_known(partition["app_offset"]),
+        reported_lag=_known(partition["consumer_lag"]),
+        reported_end=_known(partition.get("hi_offset", _UNKNOWN)),
+        reported_stable_end=_known(partition.get("ls_offset", _UNKNOWN)),
+        bytes_total=count(partition["rxbytes"]),
+    )
+
+
+def _known(offset: Any) -> int | None:
+    """An offset or a lag; librdkafka writes what it does not know below 0."""
+    return whole(offset) if offset >= 0 else None

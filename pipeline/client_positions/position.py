@@ -1,0 +1,105 @@
+"""What a client tells of how far it has read, whatever it is and however it tells that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from pipeline.client_positions.consumer_metrics import Metric
+
+
+class Position(NamedTuple):
+    """What `fetch_positions` has of one client, or of one of its fetchers, topics or partitions; the rest is NULL.
+
+    fetcher: the broker that is fetched from, or the old consumer's thread. Offsets are the next to be fetched, and to
+    be handed to the application. reported_lag is the client's own metric, reported_lead its distance from log start;
+    reported_end and reported_stable_end are the high watermark and the last stable offset that the client knows.
+    host: the address that the client connects from.
+    Counters are those of answered fetches. A client's queue may be shared: then only the client has buffered_bytes.
+    Without as_of_ms all is as of when it was told.
+    """
+
+    client_id: str
+    fetcher: str | None = None
+    topic: str | None = None
+    partition: int | None = None
+    fetched_offset: int | None = None
+    consumed_offset: int | None = None
+    reported_lag: int | None = None
+    reported_lead: int | None = None
+    reported_end: int | None = None
+    queue_chunks: int | None = None
+    buffered_bytes: int | None = None
+    requests_total: int | None = None
+    bytes_total: int | None = None
+    is_paused: bool | None = None
+    group_id: str | None = None
+    as_of_ms: int | None = None
+    reported_stable_end: int | None = None
+    host: str | None = None
+
+
+TOO_LARGE = 2**62
+"""No log has so many records or bytes. Below, the difference of two numbers is a bigint."""
+
+
+def text(value: Any) -> str:
+    """A text that a table can have: JSON may have half of a surrogate pair. Raises TypeError where it is none."""
+    if not isinstance(value, str) or value.encode(errors="replace").decode() != value:
+        raise TypeError(f"{type(value).__name__} where a text belongs")
+    return value
+
+
+def whole(number: Any, below: int = TOO_LARGE) -> int:
+    """A number of a JSON text. Raises TypeError where it is another value, or is `below` or more."""
+    if not isinstance(number, int) or isinstance(number, bool):
+        raise TypeError(f"{type(number).__name__} where a whole number belongs")
+    if abs(number) >= below:
+        raise TypeError("a number that is too large")
+    return number
+
+
+def count(number: Any, below: int = TOO_LARGE) -> int:
+    """A number of a JSON text that is 0 or more. Raises TypeError where it is another value, or is `below` or more."""
+    if whole(number, below) < 0:
+        raise TypeError("a number below 0")
+    return int(number)
+
+
+TEXTS = ("client_id", "fetcher", "topic", "group_id", "host")
+SIGNED = ("reported_lag", "reported_lead")
+"""Numbers that a client may give below 0; all others are offsets, counts and sizes."""
+
+
+def refused(position: Position) -> str | None:
+    """Why a position cannot be stored in the table; None where it can."""
+    for name, value in position._asdict().items():
+        if value is None or name == "is_paused":
+            continue
+        try:
+            if name in TEXTS:
+                text(value)
+            else:
+                (whole if name in SIGNED else count)(value, below=2**31 if name == "partition" else TOO_LARGE)
+        except TypeError as error:
+            return f"{name}: {error}"
+    return None
+
+
+_COLUMNS = {
+    "records_lag": "reported_lag",
+    "records_lead": "reported_lead",
+    "max_lag": "reported_lag",
+    "fetcher_lag": "reported_lag",
+}
+
+
+def of_metrics(metrics: Iterable[Metric]) -> list[Position]:
+    """A position for each client, fetcher, topic and partition that has metrics."""
+    found: dict[tuple[str, str | None, str | None, int | None], dict[str, Any]] = {}
+    for metric in metrics:
+        # A lag is of a partition, whichever broker it is fetched from: that may change.
+        fetcher = metric.thread or (metric.broker if metric.partition is None else None)
+        values = found.setdefault((metric.client_id, fetcher, metric.topic, metric.partition), {})
+        values[_COLUMNS.get(metric.name, metric.name)] = round(metric.value)
+    return [Position(*identity, **values) for identity, values in found.items()]

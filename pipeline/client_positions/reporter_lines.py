@@ -1,0 +1,46 @@
+"""What laglake/reporters/kafka_python.py wrote of a consumer of kafka-python."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from pipeline.client_positions.position import Position, count, text
+
+
+def of_line(line: str) -> tuple[int, list[Position]]:
+    """The epoch ms of a line and what it tells. Raises ValueError where it is no such line.
+
+    The client has records-lag-max, the largest lag of the last minute. A partition's lag is to its high watermark as of
+    the last fetch, as kafka-python itself computes it.
+    """
+    try:
+        said = json.loads(line)
+        at_ms = count(said["ts"])
+        datetime.fromtimestamp(at_ms / 1000, UTC)  # Raises ValueError where it is no year.
+        client, group = text(said["client_id"]), said["group_id"]
+        group = None if group is None else text(group)
+        most = said["metrics"].get("records-lag-max")
+        positions = [] if most is None else [Position(client, reported_lag=count(round(most)), group_id=group)]
+        return at_ms, positions + [_position(client, group, partition) for partition in said["partitions"]]
+    except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
+        raise ValueError(f"no line of a reporter: {error!r}") from error
+
+
+def _position(client: str, group: str | None, partition: Any) -> Position:
+    consumed, head, paused = count(partition["position"]), partition["highwater"], partition["paused"]
+    if not isinstance(paused, bool):
+        raise TypeError(f"{type(paused).__name__} where true or false belongs")
+    # A head before the position is older than a seek.
+    is_known = head is not None and count(head) >= consumed
+    return Position(
+        client,
+        topic=text(partition["topic"]),
+        partition=count(partition["partition"], below=2**31),
+        consumed_offset=consumed,
+        reported_lag=head - consumed if is_known else None,
+        reported_end=head if is_known else None,
+        is_paused=paused,
+        group_id=group,
+    )

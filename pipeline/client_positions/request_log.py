@@ -1,0 +1,350 @@
+"""What a broker's request log tells: where each client fetches from, in the lines of kafka.request.logger at DEBUG.
+
+A FETCH request has the offset that its client fetches next: the fetched rung itself. With incremental fetch sessions
+(KIP-227) it lists only what has changed since the one before, so that the rest is remembered by session.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, tzinfo
+from functools import lru_cache
+from typing import Any
+
+from pipeline.client_positions.position import Position, count, text, whole
+
+SILENT_MS = 24 * 3_600_000
+"""How long, by the log's own clock, a client or a session that asks for nothing is remembered."""
+MOST_CLIENTS = 100_000
+MOST_SESSIONS = 100_000
+MOST_TOPICS = 100_000
+"""How many are remembered. A client may use another name, or begin another session, with each request."""
+SEVERAL = 2
+"""So many groups of one client are remembered: one that commits for several is in none of them."""
+_LINE = re.compile(r"\[[^]]+\] \w+ Completed request:(\{.*\})(?: \([\w.]+\))?\s*")
+_TIME = re.compile(r"\[(20\d\d-\d\d-\d\d \d\d:\d\d):(\d\d),(\d{3})\]")
+_API = '"requestApiKeyName":"'
+# Where most lines are those of producers, looking for three words saves reading them.
+_READ = tuple(f'{_API}{name}"' for name in ("FETCH", "OFFSET_COMMIT", "METADATA"))
+_NEW_SESSION, _LAST_OF_SESSION = 0, -1
+"""Session epochs of a full request: one that begins a session, and one that ends it or has none."""
+_MINUTE_MS = 60_000
+# Of SocketServer's names of connections, <local>:<port>-<remote>:<port>-<processor>-<number>, the remote address.
+_CONNECTION = re.compile(r".*:\d+-(.+):\d+(?:-\d+){1,2}")
+_LONGEST_CONNECTION = 300
+_INT32 = 2**31
+Place = tuple[str, int]
+Who = tuple[str, str | None]
+"""A client.id and the address that it connects from: several processes may have the same client.id."""
+
+
+@dataclass
+class _Client:
+    """What one client has asked for outside of its sessions, and all that it has asked for as numbers."""
+
+    offsets: dict[Place, tuple[int, int]] = field(default_factory=dict)  # next offset to fetch, and as of when
+    groups: set[str] = field(default_factory=set)
+    requests: int = 0
+    bytes: int = 0
+    heard_ms: int = 0
+
+    def commits_in(self, group: str) -> None:
+        """Remember that the client has committed for a group."""
+        if len(self.groups) < SEVERAL:
+            self.groups.add(group)
+
+    def keep(self, session: _Session) -> None:
+        """Remember what a session had when it was last heard of."""
+        for place, offset in session.offsets.items():
+            if place not in self.offsets or self.offsets[place][1] <= session.asked_ms:
+                self.offsets[place] = (offset, session.asked_ms)
+
+
+@dataclass
+class _Session:
+    """What a client fetches in a session: the next offset of all its partitions, as of the request of this epoch."""
+
+    who: Who
+    epoch: int
+    asked_ms: int
+    offsets: dict[Place, int]
+
+
+@dataclass(frozen=True)
+class _Fetch:
+    """A FETCH request. The session is the one that it begins, goes on with, or 0 for none."""
+
+    session: int
+    ends: int  # a session
+    is_full: bool
+    epoch: int
+    sent_ms: int
+    offsets: dict[Place, int]
+    forgotten: list[Place]
+    bytes: int
+
+
+class RequestLog:
+    """The positions of all clients of one broker, from its log read line by line.
+
+    A topic is known by id until a METADATA line gives its name; `topics` are names by id that are known already.
+    Times in the log are those of `zone`, the broker's. `at_ms` is the time of the last line of any kind. `dropped`
+    counts the clients that were forgotten because there were too many.
+    """
+
+    def __init__(self, topics: Mapping[str, str] | None = None, zone: tzinfo = UTC) -> None:
+        self.topics = dict(topics or {})
+        self.at_ms: int | None = None
+        self.zone = zone
+        self.dropped = 0
+        self._clients: dict[Who, _Client] = defaultdict(_Client)
+        self._sessions: dict[int, _Session] = {}
+
+    def read(self, line: str) -> None:
+        """Take one line in. Raises ValueError where a line of a request is not what Kafka writes."""
+        at_ms = self._at_ms(line)
+        self.at_ms = self.at_ms if at_ms is None else at_ms
+        api = line.find(_API)
+        if not line.startswith(_READ, api):
+            return
+        parts = _LINE.fullmatch(line)
+        if not parts or at_ms is None:
+            raise ValueError("no line of Kafka's request log")
+        try:
+            request = json.loads(parts[1])
+            header = request["requestHeader"]
+            who = text(header["clientId"] or ""), _remote(request.get("connection"))
+            if header["requestApiKeyName"] == "FETCH":
+                if _replica(request["request"]) < 0:  # a follower's has its broker's id
+                    self._take(who, _fetch(request, at_ms))
+            elif header["requestApiKeyName"] == "OFFSET_COMMIT":
+                group = text(request["request"]["groupId"])
+                self._heard(who).commits_in(group)
+            else:
+                known = (t for t in request["response"]["topics"] if t.get("name") and t.get("topicId"))
+                for topic in known:
+                    topic_id, name = text(topic["topicId"]), text(topic["name"])
+                    self.topics.pop(topic_id, None)  # `forget` lets go of those first that were named first
+                    self.topics[topic_id] = name
+        except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
+            raise ValueError(f"no line of Kafka's request log: {error!r} is missing or wrong") from error
+
+    def positions(self) -> list[Position]:
+        """Where every client is: itself with its counters, and each partition that it has fetched, as of then.
+
+        Processes with one client.id are told apart by their addresses. The group is NULL for one that has not
+        committed, or has for several groups.
+        """
+        sessions: dict[Who, list[_Session]] = defaultdict(list)
+        for session in self._sessions.values():
+            sessions[session.who].append(session)
+        found = []
+        for (client_id, host), client in self._clients.items():
+            group = next(iter(client.groups)) if len(client.groups) == 1 else None
+            if client.requests:
+                found.append(
+                    Position(
+                        client_id,
+                        group_id=group,
+                        requests_total=client.requests,
+                        bytes_total=client.bytes,
+                        as_of_ms=client.heard_ms,
+                        host=host,
+                    )
+                )
+            asked = [(place, offset, as_of_ms) for place, (offset, as_of_ms) in client.offsets.items()]
+            asked += [(place, o, s.asked_ms) for s in sessions[client_id, host] for place, o in s.offsets.items()]
+            # A topic that was recreated has another id, and one name: what was asked last counts.
+            places: dict[Place, tuple[int, int]] = {}
+            for (topic, partition), offset, as_of_ms in sorted(asked, key=lambda one: one[2]):
+                places[self.topics.get(topic, topic), partition] = (offset, as_of_ms)
+            found += [
+                Position(client_id, None, topic, partition, offset, group_id=group, as_of_ms=as_of_ms, host=host)
+                for (topic, partition), (offset, as_of_ms) in places.items()
+            ]
+        return found
+
+    def forget(self) -> None:
+        """Let go of the clients and sessions that have been silent for SILENT_MS, and of the oldest of too many."""
+        since_ms = (self.at_ms or 0) - SILENT_MS
+        for session_id in [key for key, session in self._sessions.items() if session.asked_ms < since_ms]:
+            self._end(session_id)
+        for who in [key for key, client in self._clients.items() if client.heard_ms < since_ms]:
+            del self._clients[who]
+        self._drop(len(self._clients) - MOST_CLIENTS)
+        self._end_oldest(len(self._sessions) - MOST_SESSIONS)
+        # Those that were named last are in use; a name that is needed again is an id until a line gives it again.
+        self.topics = dict([*self.topics.items()][-MOST_TOPICS:])
+
+    def _drop(self, number: int) -> None:
+        """Let go of so many clients, those first that have been silent for longest."""
+        if number <= 0:
+            return
+        silent = set(sorted(self._clients, key=lambda who: self._clients[who].heard_ms)[:number])
+        self._sessions = {key: session for key, session in self._sessions.items() if session.who not in silent}
+        for who in silent:
+            del self._clients[who]
+        self.dropped += number
+
+    def state(self) -> dict[str, Any]:
+        """All that is known, in what JSON has; `from_state` takes it back."""
+        return {
+            "at_ms": self.at_ms,
+            "topics": self.topics,
+            "clients": [
+                {
+                    "who": [*who],
+                    "groups": sorted(client.groups),
+                    "requests": client.requests,
+                    "bytes": client.bytes,
+                    "heard_ms": client.heard_ms,
+                    "offsets": [[*place, *asked] for place, asked in client.offsets.items()],
+                }
+                for who, client in self._clients.items()
+            ],
+            "sessions": [
+                [key, [*s.who], s.epoch, s.asked_ms, [[*place, offset] for place, offset in s.offsets.items()]]
+                for key, s in self._sessions.items()
+            ],
+        }
+
+    @classmethod
+    def from_state(
+        cls, state: Mapping[str, Any], topics: Mapping[str, str] | None = None, zone: tzinfo = UTC
+    ) -> RequestLog:
+        """A log that goes on from a `state`. Raises KeyError, TypeError or ValueError where it is none."""
+        log = cls({**(topics or {}), **state["topics"]}, zone)
+        log.at_ms = state["at_ms"]
+        for told in state["clients"]:
+            offsets = {(topic, partition): (offset, as_of_ms) for topic, partition, offset, as_of_ms in told["offsets"]}
+            groups = set(told["groups"])
+            client_id, host = told["who"]
+            log._clients[client_id, host] = _Client(offsets, groups, told["requests"], told["bytes"], told["heard_ms"])
+        for key, (client_id, host), epoch, asked_ms, partitions in state["sessions"]:
+            offsets_of = {(topic, partition): offset for topic, partition, offset in partitions}
+            log._sessions[key] = _Session((client_id, host), epoch, asked_ms, offsets_of)
+        return log
+
+    def _at_ms(self, line: str) -> int | None:
+        """When a line was written. In the hour that comes twice in autumn, the line before tells which it is."""
+        times = times_ms(line, self.zone)
+        if times is None:
+            return None
+        first, second = times
+        return first if first >= (self.at_ms or 0) - _MINUTE_MS else second
+
+    def _heard(self, who: Who) -> _Client:
+        client = self._clients[who]
+        client.heard_ms = self.at_ms or 0
+        if len(self._clients) > 2 * MOST_CLIENTS:
+            self._drop(MOST_CLIENTS)
+        return client
+
+    def _take(self, who: Who, fetch: _Fetch) -> None:
+        client = self._heard(who)
+        client.requests += 1
+        client.bytes += fetch.bytes
+        session = self._sessions.get(fetch.session)
+        if session and session.who == who:
+            # Files may come late, and be read again: what a session has asked since is newer.
+            if fetch.sent_ms < session.asked_ms if fetch.is_full else fetch.epoch <= session.epoch:
+                return
+            # Where a line was lost, what is not listed may have been asked for in it.
+            if fetch.epoch == session.epoch + 1:
+                self._go_on(client, session, fetch)
+                return
+        self._end(fetch.ends)
+        self._end(fetch.session)
+        if fetch.session:
+            self._sessions[fetch.session] = _Session(who, fetch.epoch, fetch.sent_ms, fetch.offsets)
+            if len(self._sessions) > 2 * MOST_SESSIONS:
+                self._end_oldest(MOST_SESSIONS)
+        else:
+            client.offsets |= {place: (offset, fetch.sent_ms) for place, offset in fetch.offsets.items()}
+
+    def _go_on(self, client: _Client, session: _Session, fetch: _Fetch) -> None:
+        """What a session still has and does not list is fetched from the offset that it had."""
+        for place in fetch.forgotten:
+            if place in session.offsets:
+                client.offsets[place] = (session.offsets.pop(place), session.asked_ms)
+        session.offsets |= fetch.offsets
+        session.epoch, session.asked_ms = fetch.epoch, fetch.sent_ms
+
+    def _end_oldest(self, number: int) -> None:
+        """End so many sessions, those first that have been silent for longest. Their clients keep the offsets."""
+        if number > 0:
+            for session_id in sorted(self._sessions, key=lambda key: self._sessions[key].asked_ms)[:number]:
+                self._end(session_id)
+
+    def _end(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session:
+            self._clients[session.who].keep(session)
+
+
+def times_ms(line: str, zone: tzinfo) -> tuple[int, int] | None:
+    """When a line was written, read as the first and as the second of an hour that comes twice; None without a time."""
+    parts = _TIME.match(line)
+    minutes = _minute_ms(parts[1], zone) if parts else None
+    if not parts or not minutes:
+        return None
+    rest_ms = int(parts[2]) * 1_000 + int(parts[3])
+    return minutes[0] + rest_ms, minutes[1] + rest_ms
+
+
+@lru_cache(4_096)
+def _minute_ms(minutes: str, zone: tzinfo) -> tuple[int, int] | None:
+    try:
+        minute = datetime.strptime(minutes, "%Y-%m-%d %H:%M").replace(tzinfo=zone)
+    except ValueError:
+        return None
+    first, second = (round(minute.replace(fold=fold).timestamp() * 1_000) for fold in (0, 1))
+    # Fold counts backwards in an hour that spring leaves out: there is no second one then.
+    return first, max(first, second)
+
+
+def _fetch(line: Mapping[str, Any], ended_ms: int) -> _Fetch:
+    request, response, took_ms = line["request"], line["response"], round(line["totalTimeMs"])
+    if not 0 <= took_ms <= ended_ms:
+        raise ValueError("totalTimeMs")
+    epoch = whole(request.get("sessionEpoch", _LAST_OF_SESSION))
+    is_full = epoch in (_NEW_SESSION, _LAST_OF_SESSION)  # before KIP-227 there are no others
+    left = [] if is_full else request["forgottenTopicsData"]
+    session = whole(request.get("sessionId", 0))
+    return _Fetch(
+        session=whole(response.get("sessionId", 0)) if is_full else session,
+        ends=session if is_full else 0,
+        is_full=is_full,
+        epoch=_NEW_SESSION if is_full else epoch,
+        sent_ms=ended_ms - took_ms,
+        offsets={
+            (_topic(topic), count(p["partition"], _INT32)): count(p["fetchOffset"])
+            for topic, p in _partitions(request["topics"])
+        },
+        forgotten=[(_topic(topic), count(p, _INT32)) for topic, p in _partitions(left)],
+        bytes=sum(max(0, whole(p.get("recordsSizeInBytes", 0), _INT32)) for _, p in _partitions(response["responses"])),
+    )
+
+
+def _partitions(topics: list[Any]) -> Iterator[tuple[Any, Any]]:
+    return ((topic, partition) for topic in topics for partition in topic["partitions"])
+
+
+def _topic(topic: Mapping[str, Any]) -> str:
+    """Its id; its name in versions before 13."""
+    return text(topic.get("topicId") or topic["topic"])
+
+
+def _remote(connection: str | None) -> str | None:
+    """The address of a connection's other end; None where the line does not tell it as Kafka does."""
+    parts = _CONNECTION.fullmatch(connection or "") if len(connection or "") <= _LONGEST_CONNECTION else None
+    return text(parts[1]) if parts else None
+
+
+def _replica(request: Mapping[str, Any]) -> int:
+    """The follower that asks; -1 for a consumer, which version 15 and later leave out."""
+    return whole(request.get("replicaId", request.get("replicaState", {}).get("replicaId", -1)))

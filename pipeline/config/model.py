@@ -1,0 +1,275 @@
+"""The settings of a run, read from a TOML file and checked before anything starts.
+
+Durations are kept in milliseconds. Groups and topics are chosen by Python regular expressions that
+may match anywhere in a name (`re.search`).
+"""
+
+import re
+from collections.abc import Mapping
+from functools import reduce
+from operator import getitem
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import Field, ValidationError, model_validator
+
+from pipeline.config.consumers import ConsumerSettings, PositionsConfig
+from pipeline.config.kafka_client import ClientConfig
+from pipeline.config.toml_file import MISSING, Int, Key, Problem, Section, merged, problems_of, read_toml
+from pipeline.config.value_types import (
+    ClusterName,
+    Count,
+    DurationMs,
+    HostPort,
+    Identifier,
+    Location,
+    NotEmpty,
+    Regex,
+    any_of,
+)
+from pipeline.errors import ConfigError
+
+
+class LakeConfig(Section):
+    """Where the tables are: either below a `root`, or in a `catalog` and `schema`."""
+
+    root: Location | None = None
+    """A folder, or the URI of an object store; the tables are at `<root>/<table>`."""
+    catalog: Identifier | None = None
+    """A catalog; the tables are `<catalog>.<schema>.<table>`."""
+    schema_name: Identifier | None = Field(default=None, alias="schema")
+    """The schema in it, which must be there."""
+
+    @model_validator(mode="after")
+    def _one_form(self) -> Self:
+        given = tuple(value is not None for value in (self.root, self.catalog, self.schema_name))
+        if given not in ((True, False, False), (False, True, True)):
+            raise ValueError("must have either root, or catalog and schema")
+        return self
+
+
+class SnapshotConfig(Section):
+    """When snapshots are due, how late one may start, and how long its claim holds."""
+
+    schedule_ms: DurationMs = Field(default=60_000, alias="schedule")
+    """How often `run` is called: a snapshot's instant is floored to it, so that a second call adds nothing."""
+    max_delay_ms: DurationMs = Field(default=600_000, alias="max_delay")
+    """How far back `--at` may reach: a snapshot cannot be taken of the past."""
+    max_duration_ms: DurationMs = Field(default=1_800_000, alias="max_duration")
+    """When the claim of a run that was killed may be taken over by another of the same instant."""
+
+
+class GroupFilter(Section):
+    """Which names are read: those that one of `allow` matches and none of `deny`, before anything is fetched."""
+
+    allow: Annotated[tuple[Regex, ...], NotEmpty] = (".*",)
+    """Names that are read."""
+    deny: tuple[Regex, ...] = ()
+    """Names that are not read even so."""
+
+    @model_validator(mode="after")
+    def _combines(self) -> Self:
+        for name, patterns in (("allow", self.allow), ("deny", self.deny)):
+            try:
+                re.compile(any_of(patterns))
+            except re.error as error:
+                raise ValueError(f"the expressions of {name} cannot be combined: {error}") from None
+        return self
+
+    def options(self, prefix: str) -> dict[str, str]:
+        """`<prefix>_allow` and `<prefix>_deny`, each one expression; absent where there is none."""
+        combined = {f"{prefix}_allow": any_of(self.allow), f"{prefix}_deny": any_of(self.deny)}
+        return {name: pattern for name, pattern in combined.items() if pattern}
+
+
+class TopicFilter(GroupFilter):
+    """The same for topics; Kafka's own are left out unless `deny` says otherwise."""
+
+    deny: tuple[Regex, ...] = ("^__",)
+    """Names that are not read even so."""
+
+
+class LimitsConfig(Section):
+    """Bounds on what executors do, so that a broker that hangs cannot hang a run."""
+
+    connect_timeout_ms: DurationMs = Field(default=5_000, alias="connect_timeout")
+    """How long a broker may take to accept a connection, TLS and log-in included."""
+    request_timeout_ms: DurationMs = Field(default=30_000, alias="request_timeout")
+    """How long a broker may take to answer; one that did not is not asked the same again."""
+    task_timeout_ms: DurationMs = Field(default=300_000, alias="task_timeout")
+    """How long one task may take in all; what is not read by then is an error row."""
+    read_timeout_ms: DurationMs = Field(default=600_000, alias="read_timeout")
+    """How long all tasks together may read the cluster; the snapshot is `partial` then. Less than `max_duration`."""
+    retries: Annotated[Int, Field(ge=0, le=100)] = 5
+    """How often what has moved or is busy is asked for again."""
+    retry_backoff_ms: DurationMs = Field(default=100, alias="retry_backoff")
+    """How long to wait before that, the first time; twice as long each next time, up to 5 s."""
+    groups_per_task: Count = 100
+    """Groups of one coordinator in a task: fewer spread wider, more make fewer requests."""
+    partitions_per_task: Count = 5_000
+    """Partitions of one leader in a task."""
+
+
+class ClusterConfig(Section):
+    """One Kafka cluster: how to reach it, and what of it is read. Its name, here X, is that in the tables."""
+
+    bootstrap_servers: Annotated[tuple[HostPort, ...], NotEmpty]
+    """Any brokers of the cluster; the others are found through them."""
+    cluster_id: Annotated[str, NotEmpty] | None = None
+    """Kafka's own id of the cluster: no other is read. Unset is the one that was first read under this name."""
+    groups: GroupFilter = GroupFilter()
+    """Which groups are read, see below."""
+    topics: TopicFilter = TopicFilter()
+    """Which topics are read, see below."""
+    client: ClientConfig = ClientConfig()
+    """How to connect and log in, see below."""
+    limits: LimitsConfig = LimitsConfig()
+    """How long things may take, see below."""
+    log_dirs: tuple[str, ...] = ()
+    """The brokers' log directories, paths or URIs, if executors can read them: bytes and times are exact then."""
+    index_lookups: Annotated[Int, Field(ge=0)] = 2_000
+    """The most look-ups by time that a snapshot makes at each broker; 0 makes none."""
+    index_lookups_tiered: bool = False
+    """Whether to look up also in partitions whose old records are in remote storage."""
+    positions: tuple[PositionsConfig, ...] = ()
+    """Where clients tell their own positions, see below."""
+    positions_max_age_ms: DurationMs = Field(default=120_000, alias="positions_max_age")
+    """What was last true longer ago than this before a snapshot is not taken into it."""
+
+    def source_options(self) -> dict[str, str]:
+        """The options of laglake's Spark data sources for this cluster. Secrets are revealed: never log them."""
+        limits = {name: str(value) for name, value in self.limits.model_dump().items()}
+        return {
+            "bootstrap_servers": ",".join(self.bootstrap_servers),
+            **self.groups.options("groups"),
+            **self.topics.options("topics"),
+            **({"cluster_id": self.cluster_id} if self.cluster_id else {}),
+            **limits,
+            **self.client.options(),
+        }
+
+
+class Config(Section):
+    """A whole file, or one with the files that it includes."""
+
+    lake: LakeConfig
+    """Where the tables are; `--lake` on the command line goes before it."""
+    snapshot: SnapshotConfig = SnapshotConfig()
+    """When snapshots are due."""
+    include: Annotated[str, NotEmpty] | None = None
+    """A folder, seen from this file: each `*.toml` in it may have tables `[clusters.X]` and `[clients."ID"]`."""
+    defaults: dict[str, Any] = Field(default_factory=dict)
+    """What each cluster has where its own table says nothing: the keys of `[clusters.X]`. A list is not merged."""
+    clusters: dict[ClusterName, ClusterConfig] = Field(min_length=1)
+    """The clusters, each a table `[clusters.X]`."""
+    clients: dict[str, ConsumerSettings] = Field(default_factory=dict)
+    """How clients are set up, each a table `[clients."ID"]`."""
+
+    @model_validator(mode="after")
+    def _reads_while_it_holds_the_claim(self) -> Self:
+        for name, cluster in self.clusters.items():
+            if cluster.limits.read_timeout_ms >= self.snapshot.max_duration_ms:
+                raise ValueError(f"limits.read_timeout of cluster {name} must be less than snapshot.max_duration")
+        return self
+
+
+def lake_at(place: str) -> LakeConfig:
+    """The lake at a path, a URI, or a `catalog.schema`: two names with a dot between, and no slash.
+
+    Raises ConfigError for what can be none of these.
+    """
+    named = re.fullmatch(r"([^\s.`/:]+)\.([^\s.`/:]+)", place)
+    try:
+        return LakeConfig.model_validate({"catalog": named[1], "schema": named[2]} if named else {"root": place})
+    except ValidationError as error:
+        reason = problems_of(error, LakeConfig)[0].what
+    raise ConfigError(f"the place of a lake {reason}")
+
+
+def load_config(path: Path, env: Mapping[str, str], lake: str | None = None) -> Config:
+    """The checked settings of a TOML file and of those that it includes, with `${env:NAME}` taken from `env`.
+
+    `lake` stands for its table `[lake]`.
+
+    Raises:
+        ConfigError: one line `FILE: key.path: what is wrong` for each problem; no line shows a value.
+    """
+    tables = read_toml(path, env)
+    if lake is not None:
+        tables["lake"] = lake_at(lake)
+    files = _include(path, tables, env)
+    defaults, clusters = tables.get("defaults", {}), tables.get("clusters")
+    whole = tables
+    if isinstance(defaults, dict) and isinstance(clusters, dict):
+        each = {name: merged(defaults, own) if isinstance(own, dict) else own for name, own in clusters.items()}
+        whole = tables | {"clusters": each}
+    try:
+        return Config.model_validate(whole)
+    except ValidationError as error:
+        problems = problems_of(error, Config)
+    # Outside of the handler: the error pydantic raised holds the values.
+    lines = [f"{files.get(at[:2], path)}: {Problem(at, what)}" for at, what in _once(problems, tables)]
+    raise ConfigError("\n".join(lines))
+
+
+INCLUDED = ("clusters", "clients")
+"""The tables that an included file may have."""
+
+
+def _include(path: Path, tables: dict[str, Any], env: Mapping[str, str]) -> dict[Key, Path]:
+    """Add what the included files have to `tables`; which file each cluster and client is from."""
+    folder = tables.get("include")
+    if not folder or not isinstance(folder, str):
+        return {}
+    here = path.parent / folder
+    try:
+        files = sorted(f for f in here.iterdir() if f.suffix.lower() == ".toml" and not f.name.startswith("."))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: include: {here}: cannot be read: {getattr(error, 'strerror', error)}") from None
+    if not files:
+        raise ConfigError(f"{path}: include: {here} has no *.toml")
+    origins: dict[Key, Path] = {}
+    problems: list[str] = []
+    for file in files:
+        try:
+            _add(tables, origins, path, file, read_toml(file, env))
+        except ConfigError as error:
+            problems.append(str(error))
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return origins
+
+
+def _add(tables: dict[str, Any], origins: dict[Key, Path], path: Path, file: Path, more: Mapping[str, Any]) -> None:
+    for table, entries in more.items():
+        if table not in INCLUDED or not isinstance(entries, dict):
+            raise ConfigError(f"{file}: {table}: an included file has only [clusters.X] and [clients.X]")
+        known = tables.setdefault(table, {})
+        for name, entry in entries.items() if isinstance(known, dict) else ():
+            if name in known:
+                other = origins.get((table, name), path)
+                raise ConfigError(f"{file}: {Problem((table, name), f'is in {other} already')}")
+            known[name], origins[table, name] = entry, file
+
+
+def _once(problems: list[Problem], tables: Mapping[str, Any]) -> list[Problem]:
+    """The same problems, but those of `defaults` once and there rather than in each cluster."""
+
+    def located(problem: Problem) -> Problem:
+        table, *key = problem.at or ("",)
+        # What is missing is in neither, but the table that should have it is; of the cluster itself it is its own.
+        given = key[1:] if problem.what != MISSING else key[1:-1]
+        if table != "clusters" or not given or _has(tables, (table, key[0], *given)):
+            return problem
+        return Problem(("defaults", *key[1:]), problem.what) if _has(tables, ("defaults", *given)) else problem
+
+    return list(dict.fromkeys(map(located, problems)))
+
+
+def _has(tables: Any, at: Key) -> bool:
+    """Whether a value is given there."""
+    try:
+        reduce(getitem, at, tables)
+    except (KeyError, IndexError, TypeError):
+        return False
+    return True

@@ -1,0 +1,96 @@
+"""The kinds of values a configuration has, each with the check that says what it must be.
+
+A check raises ValueError; its message is shown behind the key, and never repeats the value.
+"""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from pipeline.config.toml_file import Int
+
+_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_YEAR_MS = 366 * _UNITS_MS["d"]
+
+
+def duration_ms(text: object) -> int:
+    """Milliseconds of a duration such as "500ms", "1s", "5m", "2h" or "1d". Raises ValueError."""
+    match = re.fullmatch(r"(\d{1,12})(ms|s|m|h|d)", text, re.ASCII) if isinstance(text, str) else None
+    value_ms = int(match[1]) * _UNITS_MS[match[2]] if match else 0
+    if not 0 < value_ms <= _YEAR_MS:
+        raise ValueError('must be a duration such as "500ms", "30s", "5m", "2h" or "1d"')
+    return value_ms
+
+
+def _regex(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"is not a regular expression: {error}") from None
+    if re.search(r"(?<!\\)(\\\\)*\\[1-9]", text):
+        raise ValueError("refers back by number, which changes when expressions are combined; name the group")
+    return text
+
+
+def _host_and_port(text: str) -> str:
+    match = re.fullmatch(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.%]+\]):(\d{1,5})", text, re.ASCII)
+    if not match or not 0 < int(match[1]) < 65_536:
+        raise ValueError('must be one host:port such as "10.0.0.1:9092"')
+    return text
+
+
+def cluster_name(text: str) -> str:
+    """The name, if a cluster may have it. Raises ValueError."""
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", text):
+        raise ValueError("the name of a cluster is 1 to 64 letters, digits, dots, dashes or underscores")
+    return text
+
+
+def _identifier(text: str) -> str:
+    if not re.fullmatch(r"[^\s.`]+", text):
+        raise ValueError("must be one name, without dots, spaces or backticks")
+    return text
+
+
+def _absolute(root: str) -> str:
+    if not root.strip():
+        raise ValueError("must not be empty")
+    if "`" in root:
+        raise ValueError("must not contain a backtick")  # Spark quotes paths with them
+    has_scheme = re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", root)
+    return root if has_scheme else str(Path(root).absolute())
+
+
+def _not_empty(items: tuple[str, ...]) -> tuple[str, ...]:
+    # Not min_length, which counts the items that are right: a wrong one would be reported twice.
+    if not items:
+        raise ValueError("must not be empty")
+    return items
+
+
+def any_of(patterns: Sequence[str]) -> str:
+    """One expression that matches what any of `patterns` does; empty for none."""
+    return "|".join(_scoped(pattern) for pattern in patterns)
+
+
+def _scoped(pattern: str) -> str:
+    """A pattern as a group of its own, its leading flags such as `(?i)` kept to itself."""
+    flags = re.match(r"\(\?([aiLmsux]+)\)", pattern)
+    if not flags:
+        return f"(?:{pattern})"
+    # The line break ends a comment that a verbose pattern, (?x), may end with.
+    end = "\n)" if "x" in flags[1] else ")"
+    return f"(?{flags[1]}:{pattern[flags.end() :]}{end}"
+
+
+DurationMs = Annotated[int, BeforeValidator(duration_ms)]
+Regex = Annotated[str, AfterValidator(_regex)]
+HostPort = Annotated[str, AfterValidator(_host_and_port)]
+ClusterName = Annotated[str, AfterValidator(cluster_name)]
+Identifier = Annotated[str, AfterValidator(_identifier)]
+Location = Annotated[str, AfterValidator(_absolute)]
+NotEmpty = AfterValidator(_not_empty)
+Count = Annotated[Int, Field(ge=1)]

@@ -1,0 +1,5 @@
+"""The derived tables: computed from the snapshots that they lack, and kept in the lake."""
+
+from pipeline.derive.batches import compute_cluster, compute_lag
+
+__all__ = ["compute_cluster", "compute_lag"]

@@ -1,0 +1,98 @@
+"""What a cluster's ledger, marks and log index say is to be computed, and from what: one query."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import dropwhile, takewhile
+from typing import NamedTuple
+
+from pyspark.sql import Column, Window
+from pyspark.sql import functions as F
+
+from pipeline.derive.log_index import LONGEST_TAIL, Index
+from pipeline.lake import Lake
+from pipeline.ledger import COMPLETE, rows_of_snapshot
+from pipeline.tables import COMMITTED_OFFSETS, COMPUTED, FETCH_POSITIONS, READABLE, SNAPSHOTS, WATERMARKS, Table
+
+JOB = "lag"
+PASSED_OVER = "lag passed over"
+"""The job of the marks in `computed` of snapshots that have lag, and of those that can have none."""
+MEMORY = 10
+"""Snapshots to look back at most for a complete one: a partial one may lack a group whose state persists."""
+
+
+class Snapshot(NamedTuple):
+    """A snapshot that readers may see. `has_positions`: clients have reported theirs; `rows`: of all bronze tables.
+
+    `commits` and `ends`: the rows of committed_offsets and watermarks, by the ledger.
+    """
+
+    snapshot_id: int
+    run_id: str
+    status: str
+    has_positions: bool
+    rows: int
+    commits: int
+    ends: int
+
+
+@dataclass(frozen=True)
+class Backlog:
+    """The oldest snapshots without lag, with none in between that has it, and what they are computed from.
+
+    `before` are the snapshots just before them, which have it: the newest first, MEMORY at most. `has_more`: there
+    are others without it.
+    """
+
+    batch: list[Snapshot]
+    before: list[Snapshot]
+    index: Index
+    has_more: bool
+
+    @property
+    def up_to_complete(self) -> list[int]:
+        """Those before, back to the newest complete one, which has every group."""
+        incomplete = list(takewhile(lambda s: s.status != COMPLETE, self.before))
+        return [s.snapshot_id for s in self.before[: len(incomplete) + 1]]
+
+
+def read_backlog(lake: Lake, cluster: str, most: int) -> Backlog:
+    """The oldest of a cluster's snapshots without lag, `most` at most."""
+    by_cluster = Window.partitionBy("cluster")
+
+    def rows_of(table: Table) -> Column:
+        return F.coalesce(F.element_at("rows", table.name), F.lit(0))
+
+    columns = {
+        "has_positions": rows_of(FETCH_POSITIONS) > 0,
+        "commits": rows_of(COMMITTED_OFFSETS),
+        "ends": rows_of(WATERMARKS),
+        "rows": rows_of_snapshot(),
+    }
+    known = (
+        lake.read(SNAPSHOTS)
+        .where((F.col("cluster") == cluster) & F.col("status").isin(*READABLE))
+        .withColumns(columns)
+        .select("cluster", *Snapshot._fields)
+    )
+    marks = lake.read(COMPUTED).where((F.col("cluster") == cluster) & F.col("job").isin(JOB, PASSED_OVER))
+    has_lag = marks.groupBy("snapshot_id").agg(F.bool_or(F.col("job") == JOB).alias("has_lag"))
+    is_due = F.col("has_lag").isNull()
+    around = (
+        known.join(has_lag, "snapshot_id", how="left")
+        .withColumn("number", F.row_number().over(by_cluster.orderBy("snapshot_id")))
+        .withColumn("first", F.min(F.when(is_due, F.col("number"))).over(by_cluster))
+        .withColumn("due", F.count_if(is_due).over(by_cluster))
+        .where(F.col("number").between(F.col("first") - LONGEST_TAIL, F.col("first") + most))
+        .crossJoin(Index.head(lake, cluster))
+        .orderBy("snapshot_id")
+    )
+    rows = around.collect()
+    found = [(Snapshot(*(row[name] for name in Snapshot._fields)), row["has_lag"]) for row in rows]
+    due = list(dropwhile(lambda pair: pair[1] is not None, found))
+    batch = [snapshot for snapshot, _ in takewhile(lambda pair: pair[1] is None, due[:most])]
+    # Nothing follows from a snapshot that was passed over, neither what persists nor how a log grew.
+    before = [snapshot for snapshot, has_lag in found[: len(found) - len(due)] if has_lag]
+    earlier, ids = ([s.snapshot_id for s in snapshots] for snapshots in (before, batch))
+    index = Index.of(lake, cluster, earlier, ids, through=rows[0]["through"] if rows else None)
+    return Backlog(batch, before[::-1][:MEMORY], index, has_more=bool(rows) and rows[0]["due"] > len(batch))

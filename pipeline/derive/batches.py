@@ -1,0 +1,231 @@
+"""Derived tables: what bronze has and `computed` lacks is computed, in any order, late snapshots and empty ones too.
+
+The cost follows the new snapshots: a batch reads its own bronze rows and, for what persists, the rows of `lag` just
+before it, the log index, and the watermarks since that was written.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from functools import partial, reduce
+from types import MappingProxyType
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pipeline.analytics.clients.clients import reader_positions
+from pipeline.analytics.clients.instances import observed
+from pipeline.analytics.lag import lag as lag_analytics
+from pipeline.analytics.lag.recreated_topics import moved_topics
+from pipeline.config import Config
+from pipeline.config.consumers import ConsumerSettings
+from pipeline.derive.backlog import JOB, PASSED_OVER, Backlog, Snapshot, read_backlog
+from pipeline.derive.clients import keep_clients
+from pipeline.derive.histograms import keep_histograms
+from pipeline.derive.log_index import with_the_index
+from pipeline.errors import LakeError, data_exception, first_line, is_data_exception, unexpected
+from pipeline.few_rows import MANY_ROWS, expect_rows
+from pipeline.lake import FAILURES, SPARK_ERRORS, Clock, Lake, of_snapshots, utc_date, utc_text
+from pipeline.ledger import add_problem
+from pipeline.log_segments.source import locate
+from pipeline.tables import (
+    COMMITTED_OFFSETS,
+    COMPUTED,
+    FETCH_POSITIONS,
+    GROUP_MEMBERS,
+    LAG,
+    WATERMARKS,
+)
+
+log = logging.getLogger(__name__)
+
+BATCH = 60
+"""Snapshots that are computed and committed together, after an outage say."""
+CLUSTERS_AT_ONCE = 4
+"""Small queries leave most of a cluster's cores idle. More would only compete for the driver."""
+
+
+def compute_lag(spark: SparkSession, config: Config, clusters: Sequence[str], clock: Clock) -> int:
+    """Bring `lag` up to date for some clusters; the number of snapshots computed.
+
+    Raises LakeError, once all have been tried, if one could not be.
+    """
+    lake = Lake(spark, config.lake)
+    lake.prepare()
+    done, failures = 0, []
+    with ThreadPoolExecutor(CLUSTERS_AT_ONCE) as pool:
+        computed = {
+            cluster: pool.submit(
+                compute_cluster, lake, cluster, clock, config.clusters[cluster].log_dirs, config.clients
+            )
+            for cluster in clusters
+        }
+    for cluster, future in computed.items():
+        try:
+            done += future.result()
+        except FAILURES as exc:
+            failures.append(f"{cluster}: {first_line(exc)}")
+        except Exception as exc:
+            log.debug("%s: unexpected", cluster, exc_info=True)
+            failures.append(f"{cluster}: {unexpected(exc)}")
+    if failures:
+        raise LakeError(f"lag cannot be computed: {'; '.join(failures)}")
+    return done
+
+
+def compute_cluster(
+    lake: Lake,
+    cluster: str,
+    clock: Clock,
+    log_dirs: Sequence[str] = (),
+    clients: Mapping[str, ConsumerSettings] = MappingProxyType({}),
+    most: int | None = None,
+) -> int:
+    """Bring `lag` up to date for one cluster, batch by batch; the number of snapshots computed.
+
+    Bytes and times are exact where executors can read the brokers' `log_dirs`. `clients` are the settings of consumers,
+    `most` how many snapshots are computed together.
+    """
+    size = most or BATCH
+    done, more, singly = 0, True, 0
+    while more:
+        next_batch = partial(_compute_batch, lake, cluster, clock, log_dirs, clients, 1 if singly else size)
+        try:
+            computed, more = with_the_index(next_batch)
+            done, singly = done + computed, max(0, singly - 1)
+        except _ImpossibleError:  # one of them cannot be computed: which is it?
+            singly = size
+    return done
+
+
+class _ImpossibleError(Exception):
+    """Some snapshots cannot be computed together."""
+
+
+def _pass_over(lake: Lake, cluster: str, snapshots: Sequence[Snapshot], reason: str, clock: Clock) -> None:
+    """Mark snapshots whose lag can never be computed, so that the ones after them are; the ledger says why.
+
+    What was derived of them before stays, and then they have lag all the same.
+    """
+    ids = [s.snapshot_id for s in snapshots]
+    log.warning("%s %s: no lag can be computed: %s", cluster, ", ".join(map(utc_text, ids)), reason)
+    add_problem(lake, cluster, ids, (LAG.name, None, reason, 1))
+    rows = lake.read_snapshots(LAG, cluster, ids).select("snapshot_id").distinct().collect()
+    kept = {row["snapshot_id"] for row in rows}
+    for job, some in (
+        (JOB, [s for s in snapshots if s.snapshot_id in kept]),
+        (PASSED_OVER, [s for s in snapshots if s.snapshot_id not in kept]),
+    ):
+        if some:
+            _mark(lake, cluster, some, clock(), job)
+
+
+def _mark(lake: Lake, cluster: str, batch: Sequence[Snapshot], now: datetime, job: str = JOB) -> None:
+    marks = [(cluster, job, s.snapshot_id, utc_date(s.snapshot_id), s.run_id, now) for s in batch]
+    where = of_snapshots(cluster, [s.snapshot_id for s in batch])
+    lake.replace(COMPUTED, lake.rows(COMPUTED, marks), f"{where} AND job = '{job}'")
+
+
+def _compute_batch(
+    lake: Lake,
+    cluster: str,
+    clock: Clock,
+    log_dirs: Sequence[str],
+    clients: Mapping[str, ConsumerSettings],
+    most: int,
+) -> tuple[int, bool]:
+    """Compute, write and mark what is derived of the next snapshots: how many they are, and whether there are more.
+
+    One that cannot be computed is passed over. Raises _ImpossibleError where it is one of several.
+    """
+    backlog = read_backlog(lake, cluster, most)
+    batch = backlog.batch
+    if not batch:
+        return 0, False
+    rows_due = sum(s.rows for s in batch)
+    expect_rows(lake.spark, rows_due)
+    ids = [s.snapshot_id for s in batch]
+    seen = backlog.index.watermarks(ids)
+    if rows_due < MANY_ROWS:  # five steps of the plan read them; many are read again rather than kept
+        seen = lake.computed(seen)
+    try:
+        if gone := _derive(lake, cluster, backlog, seen, clock, log_dirs, clients):
+            for table, snapshots in gone.items():
+                _pass_over(lake, cluster, snapshots, f"some of the rows in {table} are gone", clock)
+            return 0, True
+    except SPARK_ERRORS as exc:
+        if not is_data_exception(exc):
+            raise
+        if len(batch) > 1:
+            raise _ImpossibleError from exc
+        _pass_over(lake, cluster, batch, data_exception(exc), clock)
+        return 0, True
+    _mark(lake, cluster, batch, clock())
+    backlog.index.keep(seen)
+    log.info("%s: lag of %d snapshots, %s to %s", cluster, len(batch), utc_text(ids[0]), utc_text(ids[-1]))
+    return len(batch), backlog.has_more
+
+
+def _derive(
+    lake: Lake,
+    cluster: str,
+    backlog: Backlog,
+    seen: DataFrame,
+    clock: Clock,
+    log_dirs: Sequence[str],
+    clients: Mapping[str, ConsumerSettings],
+) -> dict[str, list[Snapshot]]:
+    """Write all that is derived of a batch; or nothing, where rows of some snapshots are gone: those, by table."""
+    batch, earlier = backlog.batch, backlog.up_to_complete
+    ids = [s.snapshot_id for s in batch]
+    has_positions = any(s.has_positions for s in batch)
+    commits, members = (lake.read_snapshots(t, cluster, ids) for t in (COMMITTED_OFFSETS, GROUP_MEMBERS))
+    watermarks = seen.where(F.col("snapshot_id").isin(ids))
+    previous = lake.read_snapshots(LAG, cluster, earlier)
+    moved = moved_topics(commits, watermarks, previous).limit(1).select(F.lit("moved").alias("of"))
+    counts = [
+        rows.groupBy("snapshot_id").count().select(F.lit(table.name).alias("of"), "snapshot_id", "count")
+        for table, rows in ((COMMITTED_OFFSETS, commits), (WATERMARKS, watermarks))
+    ]
+    found = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), [*counts, moved]).collect()
+    has_moved = any(row["of"] == "moved" for row in found)
+    if gone := _gone(batch, {(row["of"], row["snapshot_id"]): row["count"] for row in found}):
+        return gone
+    told = None
+    if has_positions:
+        positions = lake.read_snapshots(FETCH_POSITIONS, cluster, [*earlier[:1], *ids])
+        just_before = lake.read_snapshots(LAG, cluster, earlier[:1])
+        reported = lake.computed(observed(positions))
+        readers = reader_positions(reported, watermarks, commits, members, just_before, clients)
+        told = lake.computed(readers)
+    rows = lag_analytics.compute_lag(
+        commits,
+        watermarks,
+        members,
+        previous if has_moved else None,
+        backlog.index.rulers(ids, seen),
+        partial(locate, log_dirs=log_dirs) if log_dirs else None,
+        told,
+    )
+    lake.replace(LAG, rows, of_snapshots(cluster, ids))
+    keep_histograms(lake, cluster, ids, earlier, clock())
+    if has_positions:
+        keep_clients(lake, cluster, ids, [s.snapshot_id for s in backlog.before], clients)
+    return {}
+
+
+def _gone(batch: Sequence[Snapshot], counts: Mapping[tuple[str, int], int]) -> dict[str, list[Snapshot]]:
+    """The snapshots of which bronze has fewer commits or watermarks than the ledger says, by table.
+
+    Retention has removed them, or a store has lost a commit. What was derived of them before is not replaced by less.
+    """
+    found: dict[str, list[Snapshot]] = {}
+    for snapshot in batch:
+        for table, expected in ((COMMITTED_OFFSETS, snapshot.commits), (WATERMARKS, snapshot.ends)):
+            if counts.get((table.name, snapshot.snapshot_id), 0) < expected:
+                found.setdefault(table.name, []).append(snapshot)
+                break
+    return found

@@ -1,0 +1,63 @@
+"""Keeps `client_divergence`, `finding_history`, `findings`: what snapshots that were just computed say of clients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pipeline.analytics.clients.divergence import client_divergence
+from pipeline.analytics.clients.findings import finding_history, findings
+from pipeline.analytics.clients.instances import observed, with_instance
+from pipeline.analytics.clients.poll_loops import poll_states
+from pipeline.analytics.clients.problems import problems
+from pipeline.analytics.clients.scala_fetchers import fetcher_states
+from pipeline.config.consumers import ConsumerSettings
+from pipeline.lake import Lake, of_snapshots
+from pipeline.tables import CLIENT_DIVERGENCE, FETCH_POSITIONS, FINDING_HISTORY, FINDINGS, LAG, WATERMARKS
+
+LOOK_BACK = 2
+"""Snapshots before a batch that states are told from: two intervals."""
+IF_NOT_OLDER = (
+    "WHEN MATCHED AND greatest(s.last_seen, s.resolved_at) >= greatest(t.last_seen, t.resolved_at) THEN UPDATE SET *"
+)
+"""Another job may have gone on with a finding since it was read: it is not put back to what it was."""
+
+
+def keep_clients(
+    lake: Lake, cluster: str, batch: Sequence[int], before: Sequence[int], settings: Mapping[str, ConsumerSettings]
+) -> None:
+    """Write what positions say of the clients of a batch, whose `lag` is written; `before` are the snapshots before."""
+    ids = [*before[:LOOK_BACK], *batch]
+    of_batch = of_snapshots(cluster, batch)
+    readers, positions, ends = (lake.read_snapshots(t, cluster, ids) for t in (LAG, FETCH_POSITIONS, WATERMARKS))
+    known = lake.read_snapshots(CLIENT_DIVERGENCE, cluster, before[:LOOK_BACK])
+    new = F.col("snapshot_id").isin(list(batch))
+    told = lake.computed(observed(positions))
+    lag = lake.computed(with_instance(readers, told).where("instance IS NOT NULL"))
+    divergence = lake.computed(client_divergence(told, lag, known, settings).where(new))
+    lake.replace(CLIENT_DIVERGENCE, divergence, of_batch)
+    states = fetcher_states(told, ends, settings).where(new)
+    polls = lake.computed(poll_states(lag, told, settings).where(new))
+    found = lake.computed(problems(divergence, states, polls, lag.where(new)))
+    heard = lake.computed(_heard(lake, cluster, batch, before))
+    earlier = lake.computed(_earlier(lake, cluster, batch))
+    lake.replace(FINDING_HISTORY, finding_history(found, heard, earlier), of_batch)
+    # At most a few for each client. A MERGE would read what they are made of once more.
+    rows = findings(lake.read_snapshots(FINDING_HISTORY, cluster, batch), heard, earlier).collect()
+    if rows:
+        lake.merge(FINDINGS, rows, cluster, IF_NOT_OLDER)
+
+
+def _heard(lake: Lake, cluster: str, batch: Sequence[int], before: Sequence[int]) -> DataFrame:
+    """The clients that reported something, by snapshot, also in those before that a problem may have lasted over."""
+    recent = lake.read_snapshots(CLIENT_DIVERGENCE, cluster, [*before, *batch])
+    return recent.select("cluster", "snapshot_id", "client_id").distinct()
+
+
+def _earlier(lake: Lake, cluster: str, batch: Sequence[int]) -> DataFrame:
+    """The findings that are open, or ended after the batch began."""
+    ended = F.greatest("last_seen", "resolved_at")  # skips NULL
+    is_newer = F.col("resolved_at").isNull() | (ended >= F.timestamp_millis(F.lit(min(batch))))
+    return lake.read(FINDINGS).where((F.col("cluster") == cluster) & is_newer)

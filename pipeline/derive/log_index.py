@@ -1,0 +1,123 @@
+"""The log index of a cluster: as it was last written, and what was seen since."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pipeline.analytics.log_index import index as log_index
+from pipeline.errors import LakeError
+from pipeline.lake import CONFLICT_TRIES, SPARK_ERRORS, Lake
+from pipeline.tables import LOG_INDEX, LOG_SAMPLES, READABLE, SNAPSHOTS, WATERMARKS
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+WRITTEN_EVERY = 10
+"""Snapshots after which the index is written anew."""
+LONGEST_TAIL = 120
+"""Snapshots that are read at most, but all of a batch; older ones leave a hole, which look-ups by time close."""
+REWRITTEN = "laglake: another job has written the log index meanwhile"
+
+
+@dataclass(frozen=True)
+class Index:
+    """The index up to a batch of snapshots: the table, and the tail of snapshots that it does not know yet.
+
+    It is written after every WRITTEN_EVERY snapshots, after `lag`. So a run that was killed computes the same again,
+    and most runs write none of it. A late snapshot is not of the tail once the index knows newer ones.
+
+    `through` is the newest snapshot that the index was written from, NULL where there is none. What reads an index that
+    another job has written since then fails, as tail and index would not belong together: see `with_the_index`.
+    """
+
+    lake: Lake
+    cluster: str
+    tail: Sequence[int]
+    through: int | None
+    running: int | None = None
+
+    @classmethod
+    def of(cls, lake: Lake, cluster: str, before: Sequence[int], batch: Sequence[int], through: int | None) -> Index:
+        """The index up to a batch of snapshots, and those before it, ascending; `through` is what `head` says."""
+        newer = [i for i in (*before, *batch) if i > (through or 0)]
+        return cls(lake, cluster, newer[-max(LONGEST_TAIL, len(batch)) :], through)
+
+    @classmethod
+    def while_running(cls, lake: Lake, cluster: str, snapshot_id: int) -> Index:
+        """The index up to a snapshot that is still running: its watermarks have landed."""
+        through = cls.head(lake, cluster).collect()[0]["through"]
+        if snapshot_id <= (through or 0):
+            return cls(lake, cluster, (), through)
+        # A literal, so that Delta opens only the files of newer snapshots.
+        is_newer = (F.col("snapshot_id") > (through or 0)) & (F.col("snapshot_id") <= snapshot_id)
+        newer = lake.read(SNAPSHOTS).where((F.col("cluster") == cluster) & F.col("status").isin(*READABLE) & is_newer)
+        rows = newer.select("snapshot_id").orderBy(F.col("snapshot_id").desc()).limit(LONGEST_TAIL).collect()
+        tail = {r["snapshot_id"] for r in rows} | {snapshot_id}
+        return cls(lake, cluster, sorted(tail), through, snapshot_id)
+
+    @staticmethod
+    def head(lake: Lake, cluster: str) -> DataFrame:
+        """One row: `through`, the newest snapshot that the index was written from; NULL where there is no index."""
+        rows = lake.read(LOG_INDEX).where(F.col("cluster") == cluster)
+        return rows.agg(F.max("through_snapshot_id").alias("through"))
+
+    def watermarks(self, batch: Sequence[int]) -> DataFrame:
+        """The watermarks of the tail and of a batch."""
+        return self.lake.read_snapshots(WATERMARKS, self.cluster, sorted({*self.tail, *batch}))
+
+    def rulers(self, batch: Sequence[int], watermarks: DataFrame) -> DataFrame:
+        """The rulers as of each snapshot of the batch: cluster, topic, partition, snapshot_id, ruler.
+
+        `watermarks` are those of the tail at least.
+        """
+        known = [i for i in batch if i not in self.tail]
+        if not self.tail:
+            return log_index.known_rulers(self._known(), known)
+        since = log_index.rulers(self._known(), *self._seen(watermarks), asked_from=batch[0])
+        return since.unionByName(log_index.known_rulers(self._known(), known)) if known else since
+
+    def keep(self, watermarks: DataFrame) -> None:
+        """Write the index, if it has none yet or the tail has become long. What another job has written stays."""
+        if not self.tail or (len(self.tail) < WRITTEN_EVERY and self.through is not None):
+            return
+        through = self.tail[-1]
+        rows = log_index.index_rows(self._known(), *self._seen(watermarks), through)
+        try:
+            self.lake.replace(LOG_INDEX, rows, f"cluster = '{self.cluster}'")
+        except SPARK_ERRORS as exc:
+            if not _was_rewritten(exc):
+                raise
+            log.info("%s: another job has written the log index meanwhile, which stays", self.cluster)
+
+    def _known(self) -> DataFrame:
+        rows = self.lake.read(LOG_INDEX).where(F.col("cluster") == self.cluster)
+        is_found = F.col("through_snapshot_id") <= F.lit(-1 if self.through is None else self.through)
+        return rows.where(F.when(is_found, True).otherwise(F.raise_error(F.lit(REWRITTEN)).cast("boolean")))
+
+    def _seen(self, watermarks: DataFrame) -> tuple[DataFrame, DataFrame]:
+        # What a run that was killed has looked up will be replaced.
+        learnt = [i for i in self.tail if i != self.running]
+        samples = self.lake.read_snapshots(LOG_SAMPLES, self.cluster, learnt)
+        return watermarks.where(F.col("snapshot_id").isin(list(self.tail))), samples
+
+
+def with_the_index(action: Callable[[], T]) -> T:
+    """Do what finds the index and uses it; do it again where another job has written it in between."""
+    for _ in range(CONFLICT_TRIES):
+        try:
+            return action()
+        except SPARK_ERRORS as exc:
+            if not _was_rewritten(exc):
+                raise
+            log.info("another job has written the log index meanwhile, beginning anew")
+    raise LakeError(f"gave up after {CONFLICT_TRIES} conflicts with other writers, the last: {REWRITTEN}")
+
+
+def _was_rewritten(error: Exception) -> bool:
+    return "USER_RAISED_EXCEPTION" in str(error) and REWRITTEN in str(error)

@@ -1,0 +1,16 @@
+"""What reads the files in brokers' log directories, and asks no broker.
+
+`register(spark)`, then `spark.read.format("kafka_log_segments").load("file:///var/lib/kafka")`.
+"""
+
+from pyspark.sql import SparkSession
+
+from pipeline.log_segments.source import LogSegmentsSource
+
+SOURCES = (LogSegmentsSource,)
+
+
+def register(spark: SparkSession) -> None:
+    """Make the data source of log segments known to a session, classic or Connect."""
+    for source in SOURCES:
+        spark.dataSource.register(source)

@@ -1,0 +1,177 @@
+"""A Kafka broker's log directories: their partitions, and where in a partition's log an offset is.
+
+A log directory is a folder or a place in an object store, local or as a URI. Sizes are those of the moment in which a
+partition was listed, so what one `PartitionLog` says goes together, however much is written meanwhile.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from typing import NamedTuple
+
+from pyarrow import fs
+
+from pipeline.errors import ConfigError
+from pipeline.files import FAILURES, entries, open_filesystem, redacted
+from pipeline.log_segments.segment_files import CORRUPT, STORAGE, Segment
+
+PARTITION_NAME = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<partition>0|[1-9][0-9]{0,9})")
+"""Directories that end with -delete, -future or -stray do not match: no number."""
+SEGMENT_NAME = re.compile(r"([0-9]{20})\.log")
+TOPIC_ID = re.compile(r"^topic_id: ([A-Za-z0-9_-]{22})$", re.MULTILINE)
+NO_TOPIC_ID = "A" * 22
+OUT_OF_RANGE = "OFFSET_OUT_OF_RANGE"
+
+
+class LogEnd(NamedTuple):
+    """The log end offset, and how many bytes of whole batches there are from the first local segment on.
+
+    Both NULL where the newest segment cannot be read. An error beside them says what comes after the good part.
+    """
+
+    offset: int | None
+    position_bytes: int | None
+    error: str | None
+
+
+class Place(NamedTuple):
+    """Where an offset is: at the batch that holds it, or at the next one if compaction took it.
+
+    position_bytes: from the first local segment's first byte to the batch's.
+    bytes_to_end: from the batch's first byte to the log's end (KIP-532's byte lag); 0 at the log end.
+    timestamp_ms: the batch's greatest; NULL at the log end.
+    All are NULL where an error says why.
+    """
+
+    position_bytes: int | None = None
+    bytes_to_end: int | None = None
+    timestamp_ms: int | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class PartitionLog:
+    """A partition's local segments as they were listed, or the error that kept them from being listed."""
+
+    files: fs.FileSystem
+    path: str
+    segments: tuple[Segment, ...]
+    error: str | None = None
+
+    @property
+    def first_local_offset(self) -> int | None:
+        """Where the first local segment begins: up to a segment below log start after DeleteRecords."""
+        return self.segments[0].base_offset if self.segments else None
+
+    @property
+    def size_bytes(self) -> int:
+        """The length of all files, as DescribeLogDirs tells it."""
+        return sum(s.size for s in self.segments)
+
+    @cached_property
+    def positions(self) -> list[int]:
+        """How many bytes lie before each segment."""
+        return list(accumulate((s.size for s in self.segments[:-1]), initial=0))
+
+    @cached_property
+    def topic_id(self) -> str | None:
+        """The topic's id, 22 characters of base64url; NULL before Kafka 2.8."""
+        try:
+            with self.files.open_input_file(f"{self.path}/partition.metadata") as file:
+                found = TOPIC_ID.search(file.read(1_024).decode(errors="replace"))
+        except FAILURES:
+            return None
+        return found[1] if found and found[1] != NO_TOPIC_ID else None
+
+    @cached_property
+    def end(self) -> LogEnd:
+        """The log's end, which is where the good part of the newest segment ends."""
+        if not self.segments:
+            return LogEnd(None, None, self.error or f"{STORAGE}: no segment")
+        tail = self.segments[-1].tail
+        if tail.error is not None and not tail.error.startswith(CORRUPT):
+            return LogEnd(None, None, tail.error)
+        return LogEnd(tail.next_offset, self.positions[-1] + tail.end, tail.error)
+
+    @cached_property
+    def newest(self) -> tuple[int | None, str | None]:
+        """The greatest timestamp in the active segment (KIP-532's time lag counts from it), or the error of reading it.
+
+        Control batches count too. Where the active segment is empty it is that of the newest one that is not; NULL
+        where all are, or no producer gave a timestamp. With both, the timestamp is that of the good part.
+        """
+        for segment in reversed(self.segments):
+            newest, error = segment.newest_timestamp_ms()
+            if newest is not None or error is not None:
+                return newest, error
+        return None, self.error
+
+    def at(self, offset: int) -> Place:
+        """Where an offset is; an error for one below the first local offset, beyond the end, or in a damaged part."""
+        end, first = self.end, self.first_local_offset
+        if end.offset is None or end.position_bytes is None or first is None:
+            return Place(error=end.error)
+        if not first <= offset <= end.offset:
+            return Place(error=f"{OUT_OF_RANGE}: local offsets go from {first} to {end.offset}")
+        if offset == end.offset:
+            return Place(end.position_bytes, 0)
+        begin = bisect_right(self.segments, offset, key=lambda s: s.base_offset) - 1
+        for segment, before in zip(self.segments[begin:], self.positions[begin:], strict=True):
+            batch, error = segment.find(offset)
+            if error is not None:
+                return Place(error=error)
+            if batch is not None:
+                position = before + batch.position
+                return Place(position, end.position_bytes - position, batch.max_timestamp_ms)
+        return Place(error=f"{STORAGE}: the log was cut while it was read")
+
+
+class PartitionDir(NamedTuple):
+    """A partition's directory; `log_dir` is the log directory's path or URI as it was given."""
+
+    log_dir: str
+    topic: str
+    partition: int
+
+
+def list_partitions(log_dir: str) -> list[PartitionDir]:
+    """The partitions in a log directory, sorted; not those that are being deleted or moved, or are stray.
+
+    Raises ConfigError where there is no such directory.
+    """
+    files, path = open_filesystem(log_dir)
+    try:
+        names = entries(files.get_file_info(fs.FileSelector(path)), fs.FileType.Directory)
+    except FAILURES as exc:
+        raise ConfigError(f"log directory {redacted(log_dir)!r} cannot be listed: {exc}") from None
+    matches = filter(None, map(PARTITION_NAME.fullmatch, names))
+    return sorted(PartitionDir(log_dir, m["topic"], int(m["partition"])) for m in matches if _is_int32(m["partition"]))
+
+
+def open_log(where: PartitionDir) -> PartitionLog | None:
+    """A partition's segments as they are now; None where it is not in the log directory.
+
+    Raises ConfigError for a URI that pyarrow does not know.
+    """
+    name = f"{where.topic}-{where.partition}"
+    if not PARTITION_NAME.fullmatch(name):  # a name may come from elsewhere, and try to leave the directory
+        return None
+    files, root = open_filesystem(where.log_dir)
+    path = f"{root.rstrip('/')}/{name}"
+    try:
+        found = entries(files.get_file_info(fs.FileSelector(path)), fs.FileType.File)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except FAILURES as exc:
+        return PartitionLog(files, path, (), f"{STORAGE}: {exc}")
+    bases = {int(m[1]): info.size for name, info in found.items() if (m := SEGMENT_NAME.fullmatch(name))}
+    segments = (Segment(files, f"{path}/{base:020}.log", base, bases[base]) for base in sorted(bases) if base < 1 << 63)
+    return PartitionLog(files, path, tuple(segments))
+
+
+def _is_int32(digits: str) -> bool:
+    return int(digits) < 1 << 31

@@ -1,0 +1,194 @@
+"""Brings a recording into the lake: a snapshot for each of its rounds, as if they had been taken then."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pipeline.client_positions.metrics_source import row_of
+from pipeline.client_positions.position import Position
+from pipeline.config import Config
+from pipeline.derive import compute_cluster
+from pipeline.errors import ConfigError
+from pipeline.few_rows import expect_rows
+from pipeline.files import redacted
+from pipeline.lake import Clock, Lake, of_snapshots
+from pipeline.ledger import COMPLETE, PARTIAL, Claim, Ledger, Problem, Summary
+from pipeline.replay.recording import Recording, nearest
+from pipeline.tables import COMMITTED_OFFSETS, FETCH_POSITIONS, GROUP_MEMBERS, READABLE, SNAPSHOTS, WATERMARKS, Table
+
+log = logging.getLogger(__name__)
+
+BATCH = 500
+"""Rounds that are landed together."""
+MOST_MS = 60_000
+"""How far from a round, in time, what a broker had may be to be taken for what it had then."""
+Rows = Iterator[dict[str, Any]]
+
+
+def replay(lake: Lake, config: Config, folder: Path, cluster: str, clock: Clock) -> int:
+    """Analyse a recording as the cluster of that name; the number of snapshots that are new.
+
+    The snapshots' ids, and all times, are those of the recording. No broker is asked. What is in the lake already
+    stays as it is, so that a replay that was killed goes on where it was. Raises ConfigError where the folder holds no
+    recording, or the name is that of a cluster whose snapshots are taken: their histories would be mixed.
+    """
+    if cluster in config.clusters:
+        raise ConfigError(f"--cluster {cluster}: is a cluster of the config; give the recording a name of its own")
+    recording = Recording.of(folder)
+    lake.prepare()
+    known = _known(lake, cluster)
+    due = [i for i in sorted(recording.rounds) if i not in known]
+    logged = recording.logged()
+    for first in range(0, len(due), BATCH):
+        ids = due[first : first + BATCH]
+        _land(lake, config, recording, cluster, ids, dict(_until(ids[-1], logged)), clock)
+        log.info("%s: %d of %d rounds are in the lake", cluster, len(known) + first + len(ids), len(recording.rounds))
+    compute_cluster(lake, cluster, clock, clients=dict(config.clients) | dict(recording.settings), most=BATCH)
+    return len(due)
+
+
+def _known(lake: Lake, cluster: str) -> set[int]:
+    """The snapshots of a recording that are in the lake already."""
+    # A recording asks no broker, and what it has is never running and never fails.
+    is_taken = (F.size(F.map_keys("requests")) > 0) | ~F.col("status").isin(*READABLE)
+    rows = lake.read(SNAPSHOTS).where(F.col("cluster") == cluster).select("snapshot_id", is_taken.alias("is_taken"))
+    found = rows.collect()
+    if any(row["is_taken"] for row in found):
+        raise ConfigError(
+            f"--cluster {cluster}: the lake has snapshots that were taken of that cluster; "
+            "give the recording a name of its own"
+        )
+    return {row["snapshot_id"] for row in found}
+
+
+def _until(last_ms: int, logged: Iterator[tuple[int, list[Position]]]) -> Iterator[tuple[int, list[Position]]]:
+    """What the request log had told by each round up to one; the rest is left to be read."""
+    for at_ms, positions in logged:
+        yield at_ms, positions
+        if at_ms >= last_ms:
+            return
+
+
+def _land(
+    lake: Lake,
+    config: Config,
+    recording: Recording,
+    cluster: str,
+    ids: Sequence[int],
+    logged: Mapping[int, list[Position]],
+    clock: Clock,
+) -> None:
+    """Write all bronze tables of some rounds, a commit for each, and their ledger rows last."""
+    started_at, run_id = clock(), uuid.uuid4().hex
+    observed = {
+        COMMITTED_OFFSETS: _frame(lake, COMMITTED_OFFSETS, _commits(recording, ids)),
+        WATERMARKS: _frame(lake, WATERMARKS, _ends(recording, ids)),
+        GROUP_MEMBERS: _frame(lake, GROUP_MEMBERS, _members(recording, ids)),
+        FETCH_POSITIONS: _positions(lake, recording, ids, logged),
+    }
+    rows: dict[str, dict[int, int]] = {}
+    for table, frame in observed.items():
+        named = frame.withColumns(
+            {
+                "cluster": F.lit(cluster),
+                "snapshot_date": F.date_from_unix_date(F.expr("int(snapshot_id div 86400000)")),
+                "captured_at": F.timestamp_millis("snapshot_id"),
+            }
+        )
+        lake.replace(table, named, of_snapshots(cluster, ids))
+        landed = lake.read_snapshots(table, cluster, ids)
+        rows[table.name] = dict(landed.groupBy("snapshot_id").count().collect())
+    errors = _errors(lake.read_snapshots(FETCH_POSITIONS, cluster, ids))
+    summaries = []
+    for i in ids:
+        problems = errors.get(i, [])
+        counts = {name: found.get(i, 0) for name, found in rows.items()}
+        summary = Summary(PARTIAL if problems else COMPLETE, rows=counts, errors=problems)
+        summaries.append((Claim(cluster, i, run_id, started_at), summary))
+    Ledger(lake, config.snapshot, clock).record(cluster, summaries)
+
+
+def _frame(lake: Lake, table: Table, rows: Rows) -> DataFrame:
+    columns = [f.name for f in table.schema]
+    found = [tuple(row.get(name) for name in columns) for row in rows]
+    expect_rows(lake.spark, len(found))
+    return lake.spark.createDataFrame(found, table.schema)
+
+
+def _commits(recording: Recording, ids: Sequence[int]) -> Rows:
+    for i, commits in _of_rounds(recording.commits, ids):
+        for (group, topic, partition), offset in commits.items():
+            yield {
+                "snapshot_id": i,
+                "group_id": group,
+                "topic": topic,
+                "partition": partition,
+                "committed_offset": offset,
+                "source": "recording",
+            }
+
+
+def _ends(recording: Recording, ids: Sequence[int]) -> Rows:
+    for i, ends in _of_rounds(recording.ends, ids):
+        for (topic, partition), rungs in ends.items():
+            yield {"snapshot_id": i, "topic": topic, "partition": partition, **rungs}
+
+
+def _members(recording: Recording, ids: Sequence[int]) -> Rows:
+    # They were listed now and then only: the newest list holds until the next.
+    times = sorted(recording.members)
+    for i in ids if times else ():
+        newest = max((t for t in times if t <= i), default=times[0])
+        yield from ({"snapshot_id": i, **member._asdict()} for member in recording.members[newest])
+
+
+def _of_rounds(table: Mapping[int, Any], ids: Sequence[int]) -> Iterator[tuple[int, Any]]:
+    times = list(table)
+    for i in ids:
+        found = nearest(times, i, MOST_MS)
+        if found is not None:
+            yield i, table[found]
+
+
+def _positions(lake: Lake, recording: Recording, ids: Sequence[int], logged: Mapping[int, list[Position]]) -> DataFrame:
+    """What clients told in some rounds, by the same data sources that read it live."""
+    found = [_frame(lake, FETCH_POSITIONS, _logged(recording, ids, logged))]
+    files = {str(file): i for i in ids for file in recording.rounds[i]}
+    if any("," in file for file in files):
+        raise ConfigError(f"{recording.folder}: the path of a recording must have no comma")
+    if files:
+        rounds = [(redacted(f), i, str(Path(f).relative_to(recording.folder))) for f, i in files.items()]
+        rounds_of = lake.spark.createDataFrame(rounds, "endpoint string, snapshot_id long, file string")
+        told = lake.spark.read.format("kafka_client_metrics").option("path", ",".join(files)).load()
+        found.append(
+            told.join(F.broadcast(rounds_of), "endpoint").drop("endpoint").withColumnRenamed("file", "endpoint")
+        )
+    if recording.statistics and not files:
+        told = lake.spark.read.format("librdkafka_statistics").option("path", str(recording.statistics)).load()
+        rounds_of = lake.spark.createDataFrame([(i,) for i in ids], "snapshot_id long")
+        timed = told.withColumn("snapshot_id", F.unix_millis("captured_at")).join(F.broadcast(rounds_of), "snapshot_id")
+        found.append(timed.withColumn("endpoint", F.lit(recording.statistics.name)))
+    return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), found)
+
+
+def _logged(recording: Recording, ids: Sequence[int], logged: Mapping[int, list[Position]]) -> Rows:
+    for i in ids:
+        for position in logged.get(i, ()):
+            place = {"source": "kafka_request_log", "endpoint": getattr(recording.request_log, "name", None)}
+            yield {"snapshot_id": i, **row_of(position, i), **place}
+
+
+def _errors(rows: DataFrame) -> dict[int, list[Problem]]:
+    found: dict[int, list[Problem]] = {}
+    counted = rows.where(F.col("error").isNotNull()).groupBy("snapshot_id", "error")
+    for r in counted.agg(F.min("endpoint").alias("where"), F.count("error").alias("count")).collect():
+        found.setdefault(r["snapshot_id"], []).append((FETCH_POSITIONS.name, r["where"], r["error"], r["count"]))
+    return found

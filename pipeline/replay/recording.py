@@ -1,0 +1,235 @@
+"""A recording of clients made elsewhere: a folder of scrapes, statistics or request logs beside what the broker had.
+
+Plain Python: which files make one round of sampling, what was true then, who was in which group, how clients were set.
+"""
+
+from __future__ import annotations
+
+import bisect
+import csv
+import gzip
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from pipeline.client_positions.endpoints import EPOCH_MS
+from pipeline.client_positions.position import Position
+from pipeline.client_positions.request_log import RequestLog, times_ms
+from pipeline.config.consumers import ConsumerSettings
+from pipeline.config.toml_file import problems_of
+from pipeline.errors import ConfigError
+
+AGENTS = ("jolokia", "prom")
+STATISTICS = ("statistics.jsonl", "statistics.jsonl.gz")
+REQUEST_LOGS = ("request.log", "request.log.gz")
+_MEMBERS = re.compile(r"consumer_groups_members_(\d{13})\.txt")
+_RUNGS = {
+    "log_start": "log_start_offset",
+    "last_stable_offset": "last_stable_offset",
+    "high_watermark": "high_watermark",
+    "log_end": "log_end_offset",
+}
+"""Columns of truth.csv, and what they are called in `watermarks`."""
+
+
+class Member(NamedTuple):
+    """A member of a group, and a partition that it is assigned, or NULL."""
+
+    group_id: str
+    member_id: str
+    client_id: str
+    host: str
+    topic: str | None = None
+    partition: int | None = None
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What a folder holds. Times are epoch ms; tables of what was true are in the order of their time.
+
+    rounds: when each round of sampling began, and its files; with statistics, no files: a round is a line of theirs.
+    ends: partitions' rungs by column. commits: by (group, topic, partition), NULL for none.
+    """
+
+    folder: Path
+    rounds: Mapping[int, list[Path]]
+    statistics: Path | None = None
+    request_log: Path | None = None
+    ends: Mapping[int, dict[tuple[str, int], dict[str, int | None]]] = field(default_factory=dict)
+    commits: Mapping[int, dict[tuple[str, str, int], int | None]] = field(default_factory=dict)
+    members: Mapping[int, list[Member]] = field(default_factory=dict)
+    settings: Mapping[str, ConsumerSettings] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, folder: Path) -> Recording:
+        """Read a folder. Raises ConfigError where it holds no recording, or where a table or a setting is wrong."""
+        if not folder.is_dir():
+            raise ConfigError(f"{folder}: is no folder")
+        statistics, request_log = _first(folder, STATISTICS), _first(folder, REQUEST_LOGS)
+        ends, commits = _truth(folder / "truth.csv")
+        rounds = _rounds(folder)
+        if not rounds and statistics:
+            rounds = {at_ms: [] for at_ms in _line_times(statistics)}
+        elif not rounds and request_log:
+            rounds = {at_ms: [] for at_ms in ends}
+        if not rounds:
+            raise ConfigError(
+                f"{folder}: holds no recording: no jolokia/ or prom/ with files that have epoch ms in their names, "
+                "here or one level down, statistics.jsonl, or request.log beside truth.csv"
+            )
+        members = {int(m[1]): _members(file) for file in sorted(folder.iterdir()) if (m := _MEMBERS.match(file.name))}
+        return cls(folder, rounds, statistics, request_log, ends, commits, members, _settings(folder))
+
+    def logged(self) -> Iterator[tuple[int, list[Position]]]:
+        """What the request log had told by each round, in their order; nothing where there is none."""
+        if self.request_log is None:
+            return
+        topics = self.folder / "topic_ids.csv"
+        names = {row["topic_id"]: row["topic"] for row in _table(topics)} if topics.exists() else {}
+        log = RequestLog(names)
+        due = sorted(self.rounds)
+        with _opened(self.request_log) as lines:
+            for line in lines:
+                times = times_ms(line, UTC)
+                while due and times and times[0] > due[0]:
+                    yield due.pop(0), log.positions()
+                try:
+                    log.read(line)
+                except ValueError:
+                    continue  # a torn line costs itself
+        for at_ms in due:
+            yield at_ms, log.positions()
+
+
+def nearest(times: list[int], at_ms: int, most_ms: int) -> int | None:
+    """The one of sorted `times` that is nearest to an instant, None where none is within `most_ms`."""
+    place = bisect.bisect(times, at_ms)
+    found = min(times[max(place - 1, 0) : place + 1], key=lambda t: abs(t - at_ms), default=None)
+    return found if found is not None and abs(found - at_ms) <= most_ms else None
+
+
+def _rounds(folder: Path) -> dict[int, list[Path]]:
+    """The files of agents, by the time of the round that they are of.
+
+    The agent with the most files sets the pace: a round begins with each file of its, and has what the others told
+    until the next.
+    """
+    agents = [below / agent for below in (folder, *sorted(folder.iterdir())) for agent in AGENTS]
+    series = [sorted(found) for agent in agents if agent.is_dir() and (found := list(_timed(agent)))]
+    if not series:
+        return {}
+    begins = [at_ms for at_ms, _ in max(series, key=lambda files: (len(files), -files[0][0]))]
+    rounds: dict[int, list[Path]] = {at_ms: [] for at_ms in begins}
+    for at_ms, file in sorted(item for files in series for item in files):
+        rounds[begins[max(bisect.bisect(begins, at_ms) - 1, 0)]].append(file)
+    return rounds
+
+
+def _timed(folder: Path) -> Iterator[tuple[int, Path]]:
+    for file in folder.iterdir():
+        if found := EPOCH_MS.search(file.name):
+            yield int(found[1]), file
+
+
+def _line_times(statistics: Path) -> list[int]:
+    times = []
+    with _opened(statistics) as lines:
+        for line in lines:
+            try:
+                times.append(int(json.loads(line)["ts"]))
+            except (KeyError, TypeError, ValueError):
+                continue  # the data source tells of it
+    return sorted(times)
+
+
+def _truth(file: Path) -> tuple[dict[int, Any], dict[int, Any]]:
+    """Rungs by time and partition, commits by time and reader."""
+    ends: dict[int, dict[tuple[str, int], dict[str, int | None]]] = {}
+    commits: dict[int, dict[tuple[str, str, int], int | None]] = {}
+    for number, row in enumerate(_table(file) if file.exists() else (), 2):
+        try:
+            at_ms, topic, partition = int(row["ts"]), row["topic"], int(row["partition"])
+            found = {name: _offset(row.get(column)) for column, name in _RUNGS.items()}
+            ends.setdefault(at_ms, {})[topic, partition] = found
+            if row.get("group"):
+                commits.setdefault(at_ms, {})[row["group"], topic, partition] = _offset(row["committed"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ConfigError(f"{file}: line {number}: {error!r} is missing or wrong") from None
+    return dict(sorted(ends.items())), dict(sorted(commits.items()))
+
+
+def _offset(text: str | None) -> int | None:
+    return int(text) if text else None
+
+
+def _members(file: Path) -> list[Member]:
+    """What `kafka-consumer-groups --describe --members --verbose` prints: a table for each group."""
+    found: list[Member] = []
+    names: list[str] = []
+    for line in file.read_text().splitlines():
+        cells = line.split()
+        if cells[:2] == ["GROUP", "CONSUMER-ID"]:
+            names = cells
+        elif names and len(cells) == len(names):
+            row = dict(zip(names, cells, strict=True))
+            member = Member(row["GROUP"], row["CONSUMER-ID"], row["CLIENT-ID"], row["HOST"])
+            assigned = _assigned(row.get("CURRENT-ASSIGNMENT", row.get("ASSIGNMENT", "-")))
+            found += [member._replace(topic=t, partition=p) for t, p in assigned] or [member]
+    return found
+
+
+def _assigned(text: str) -> Iterator[tuple[str, int]]:
+    """`orders:0,1;clicks:2`, as new tools print it; older ones `orders(0,1), clicks(2)`, of which nothing is taken."""
+    for part in text.split(";") if ":" in text else ():
+        topic, _, partitions = part.rpartition(":")
+        yield from ((topic, int(p)) for p in partitions.split(",") if p.isdigit())
+
+
+def _settings(folder: Path) -> dict[str, ConsumerSettings]:
+    """Clients' settings by client id, which is the group's by default for the old consumer."""
+    found: dict[str, ConsumerSettings] = {}
+    for below in (folder, *sorted(p for p in folder.iterdir() if p.is_dir())):
+        for file in (below / "consumer.properties", below / "consumer.json"):
+            for properties in _clients_of(file) if file.exists() else ():
+                try:
+                    settings = ConsumerSettings.of_properties(properties)
+                except ValidationError as error:
+                    raise ConfigError(f"{file}: {problems_of(error, ConsumerSettings)[0]}") from None
+                name = properties.get("client.id") or properties.get("group.id")
+                if name:
+                    found[name] = settings
+    return found
+
+
+def _clients_of(file: Path) -> Iterator[dict[str, Any]]:
+    """The configuration of each client in a file; with `clients=a,b` a client's names have its own before them."""
+    if file.suffix == ".json":
+        try:
+            yield dict(json.loads(file.read_text()))
+        except (TypeError, ValueError):
+            raise ConfigError(f"{file}: is no JSON object") from None
+        return
+    pairs = (line.partition("=") for line in file.read_text().splitlines() if not line.lstrip().startswith(("#", "!")))
+    properties = {name.strip(): value.strip() for name, _, value in pairs if name.strip()}
+    prefixes = [f"{client.strip()}." for client in properties.get("clients", "").split(",") if client.strip()]
+    for prefix in prefixes or [""]:
+        yield {name.removeprefix(prefix): v for name, v in properties.items() if name.startswith(prefix)}
+
+
+def _first(folder: Path, names: tuple[str, ...]) -> Path | None:
+    return next((folder / name for name in names if (folder / name).exists()), None)
+
+
+def _table(file: Path) -> list[dict[str, str]]:
+    with file.open(newline="") as lines:
+        return list(csv.DictReader(lines))
+
+
+def _opened(file: Path) -> Any:
+    return gzip.open(file, "rt", errors="replace") if file.suffix == ".gz" else file.open(errors="replace")

@@ -1,0 +1,5 @@
+"""Spark sessions: made, taken from a notebook or Databricks, or opened to a Connect server; and what is set in them."""
+
+from pipeline.session.spark import CONF, has_delta, is_local, log_settings, read_defaults, register, spark_session
+
+__all__ = ["CONF", "has_delta", "is_local", "log_settings", "read_defaults", "register", "spark_session"]

@@ -1,0 +1,36 @@
+"""Zip the import packages, so that Spark can ship them to workers: `python -m pipeline.session.package_zip FILE.zip`.
+
+The same files make the same bytes, and the zip appears whole: runs at the same time may share it.
+"""
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("jobs", "laglake", "pipeline")
+
+
+def zip_packages(target: Path) -> Path:
+    """Write all files of the packages, data files too, to the zip `target`; returns it."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as folder:
+        unfinished = Path(folder, target.name)
+        with ZipFile(unfinished, "w") as archive:
+            for path in _files():
+                # ZipInfo's own date, 1980, instead of the file's: equal files make an equal zip.
+                archive.writestr(ZipInfo(path.relative_to(ROOT).as_posix()), path.read_bytes(), ZIP_DEFLATED)
+        return unfinished.replace(target)
+
+
+def _files() -> Iterator[Path]:
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                yield path
+
+
+if __name__ == "__main__":
+    zip_packages(Path(sys.argv[1]))

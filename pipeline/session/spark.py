@@ -1,0 +1,125 @@
+"""The Spark session of a job: made here for a process of its own, or taken as it is from Connect or Databricks."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from weakref import WeakSet
+
+import pyspark
+from pyspark.sql import SparkSession
+
+from pipeline import client_positions, kafka, log_segments
+from pipeline.databricks import is_databricks
+from pipeline.session.package_zip import zip_packages
+
+CONF = Path(__file__).resolve().parents[2] / "conf"
+"""Holds what laglake needs of Spark and its log. spark-submit.sh passes the same on; absent in an installed package."""
+
+PRIVATE = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+}
+"""Of a session that is all on one machine: nobody else can reach it, nor kill its jobs by its web pages."""
+
+_ADDRESSES = {"spark.driver.host", "spark.driver.bindAddress"}
+
+_registered: WeakSet[SparkSession] = WeakSet()
+"""Sessions that have the data sources: Spark warns of each that is registered again."""
+
+
+def register(spark: SparkSession) -> None:
+    """Make all of laglake's data sources known to a session, classic or Connect."""
+    for package in (kafka, log_segments, client_positions):
+        package.register(spark)
+
+
+def spark_session(app_name: str, settings: Mapping[str, str] | None = None) -> SparkSession:
+    """The running session, or a new one, with laglake's data sources registered.
+
+    On Databricks it is the platform's, whose workers have the package already. With SPARK_REMOTE set it is a Connect
+    session, and the package is sent to the server's workers. `settings` are those of a new classic session.
+    """
+    if is_databricks():
+        spark = SparkSession.builder.getOrCreate()
+    elif "SPARK_REMOTE" in os.environ:
+        spark = connect_session()
+    else:
+        spark = classic_session(app_name, settings or {})
+    if spark not in _registered:
+        register(spark)
+        _registered.add(spark)
+    return spark
+
+
+def classic_session(app_name: str, settings: Mapping[str, str]) -> SparkSession:
+    """The session that is active, or one in this process, local[*] unless spark-submit says otherwise."""
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # at DEBUG it logs every option, passwords too
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(app_name)
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # else spark-submit has set all this already
+        defaults = read_defaults(CONF / "spark-defaults.conf")
+        if has_delta(Path(pyspark.__file__).parent):
+            defaults.pop("spark.jars.packages", None)
+        settings = defaults | log_settings(CONF / "log4j2.properties") | dict(settings)
+    settings = _private(settings) | dict(settings)
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def _private(settings: Mapping[str, str]) -> dict[str, str]:
+    """PRIVATE, but for what is set already; nothing where executors are elsewhere."""
+    from pyspark import SparkConf, SparkContext  # pyspark-client, which has Connect alone, comes without
+
+    # Only Spark's JVM knows what spark-submit, PYSPARK_SUBMIT_ARGS and spark-defaults.conf say.
+    SparkContext._ensure_initialized(conf=SparkConf(False).setAll([*settings.items()]))  # noqa: SLF001
+    given = dict(SparkConf().getAll()) | dict(settings)
+    if not is_local(given.get("spark.master", "local")):
+        return {}
+    kept = {name for name in PRIVATE if name in given}
+    if not kept.isdisjoint(_ADDRESSES):  # the two belong together
+        kept |= _ADDRESSES
+    return {name: value for name, value in PRIVATE.items() if name not in kept}
+
+
+def is_local(master: str) -> bool:
+    """Driver and executors are one process."""
+    return master == "local" or master.startswith("local[")
+
+
+def connect_session() -> SparkSession:
+    """A Spark Connect session to SPARK_REMOTE. Data sources are pickled by reference, so the package goes along."""
+    spark = SparkSession.builder.remote(os.environ["SPARK_REMOTE"]).getOrCreate()
+    with tempfile.TemporaryDirectory() as folder:
+        spark.addArtifacts(str(zip_packages(Path(folder) / "laglake.zip")), pyfile=True)
+    return spark
+
+
+def has_delta(spark_home: Path) -> bool:
+    """Delta's jar is among Spark's own (`make jars` puts it there), so that no session needs to resolve it."""
+    return any((spark_home / "jars").glob("*delta-spark*.jar"))
+
+
+def log_settings(path: Path) -> dict[str, str]:
+    """The settings that give the driver's JVM its log configuration; none if the file is absent."""
+    if not path.exists():
+        return {}
+    return {"spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={path.as_uri()}"}
+
+
+def read_defaults(path: Path) -> dict[str, str]:
+    """Settings of a spark-defaults file: `name value` a line; none if the file is absent."""
+    if not path.exists():
+        return {}
+    lines = (line.strip() for line in path.read_text().splitlines())
+    pairs = (line.split(None, 1) for line in lines if line and not line.startswith("#"))
+    return {name: value.strip() for name, value in pairs}

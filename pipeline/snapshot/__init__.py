@@ -1,0 +1,5 @@
+"""Snapshots: a cluster's offsets at one instant, read from Kafka and stored in the bronze tables."""
+
+from pipeline.snapshot.take import SnapshotOutcome, snapshot_instant, take_snapshots
+
+__all__ = ["SnapshotOutcome", "snapshot_instant", "take_snapshots"]

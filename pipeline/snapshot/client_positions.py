@@ -1,0 +1,40 @@
+"""What a cluster's clients tell now, by all the places that its configuration names."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+from pipeline.analytics.clients.instances import place
+from pipeline.config import ClusterConfig
+
+
+def told_positions(spark: SparkSession, cluster: ClusterConfig, snapshot_id: int) -> DataFrame | None:
+    """Rows of `fetch_positions`: of each client what was told last, and each place or line that tells nothing.
+
+    None where the configuration names no place. A client of which nothing was true since `positions_max_age` is left
+    out: it may have ended. Secrets are revealed in the plan's options: never log it.
+    """
+    sources = [
+        spark.read.format(p.source)
+        .options(**p.options(snapshot_id))
+        .load()
+        .withColumn("default_group", F.lit(p.group_id))
+        for p in cluster.positions
+    ]
+    if not sources:
+        return None
+    rows = reduce(DataFrame.unionByName, sources)
+    of_client = Window.partitionBy("source", place(), "host", "client_id")
+    oldest = F.current_timestamp() - F.make_dt_interval(secs=F.lit(cluster.positions_max_age_ms / 1000))
+    is_newest = (F.col("captured_at") == F.max("captured_at").over(of_client)) & (
+        F.max("as_of").over(of_client) >= oldest
+    )
+    return (
+        rows.withColumn("is_told", is_newest | F.col("error").isNotNull())
+        .where("is_told")
+        .withColumn("group_id", F.coalesce("group_id", "default_group"))
+        .drop("default_group", "is_told")
+    )

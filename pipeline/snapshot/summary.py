@@ -1,0 +1,130 @@
+"""Sums up a landed snapshot for its ledger row: what was read, what was not, what looks odd."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from pipeline.lake import Lake
+from pipeline.ledger import COMPLETE, FAILED, PARTIAL, Claim, Problem, Summary
+from pipeline.quality.rules import oddities
+from pipeline.tables import BRONZE, COMMITTED_OFFSETS, FETCH_POSITIONS, GROUP_MEMBERS, LOG_SAMPLES, WATERMARKS, Table
+
+MAX_PROBLEMS = 100
+"""Kinds of error that a ledger row names, the most frequent first."""
+
+
+@dataclass
+class Landed:
+    """What the reads of one snapshot have cost and met, before its rows are summed up."""
+
+    requests: dict[str, int] = field(default_factory=dict)
+    brokers: list[Any] = field(default_factory=list)
+    counts: dict[str, dict[str, int]] = field(default_factory=dict)
+    quarantined: Counter[str] = field(default_factory=Counter)
+    problems: list[Problem] = field(default_factory=list)
+    positions: int = 0
+    samples: int = 0
+    warnings: dict[str, int] = field(default_factory=dict)
+
+
+def summarize(lake: Lake, claim: Claim, landed: Landed) -> Summary:
+    """The ledger row's content, from what was counted while the rows landed; the rows themselves tell what failed."""
+    tables = {t.name: lake.read_snapshots(t, claim.cluster, [claim.snapshot_id]) for t in BRONZE}
+    errors = [
+        *_broker_problems(landed.brokers),
+        *(
+            p
+            for name, rows in tables.items()
+            if landed.counts[name]["errors"]
+            for p in problems(rows, name, _where(name))
+        ),
+        *landed.problems,
+        *(("quarantine", name, "failed an expectation", n) for name, n in landed.quarantined.items() if n),
+    ]
+    members, watermarks = landed.counts[GROUP_MEMBERS.name], landed.counts[WATERMARKS.name]
+    kept = {name: count["rows"] - landed.quarantined[name] for name, count in landed.counts.items()}
+    return Summary(
+        status=_status(landed, errors),
+        groups=members["groups"],
+        partitions=kept[WATERMARKS.name] - watermarks["errors"],
+        rows=kept | {LOG_SAMPLES.name: landed.samples, FETCH_POSITIONS.name: landed.positions},
+        expected={
+            "brokers": len(landed.brokers),
+            "groups": members["all_groups"],
+            "partitions": watermarks["rows"],
+        },
+        errors=errors[:MAX_PROBLEMS],
+        warnings={name: watermarks[name] for name in oddities() if watermarks[name]} | landed.warnings,
+        requests=landed.requests,
+        capabilities=_capabilities(landed.brokers),
+        cluster_id=cluster_id_of(landed.brokers),
+    )
+
+
+def counts(table: Table) -> dict[str, Column]:
+    """What to count of a table's rows while they land."""
+    found = {"rows": F.count(F.lit(1)), "errors": F.count("error")}
+    if table is GROUP_MEMBERS:
+        # A set rather than a distinct count, which an observation cannot have.
+        read = F.when(F.col("error").isNull(), F.col("group_id"))
+        found |= {"groups": F.size(F.collect_set(read)), "all_groups": F.size(F.collect_set("group_id"))}
+    if table is WATERMARKS:
+        found |= {name: F.count_if(is_odd) for name, is_odd in oddities().items()}
+    return found
+
+
+def _where(table: str) -> Column:
+    group_tables = (COMMITTED_OFFSETS.name, GROUP_MEMBERS.name)
+    return F.col("group_id") if table in group_tables else F.concat_ws("-", "topic", "partition")
+
+
+def problems(rows: DataFrame, table: str, where: Column) -> list[Problem]:
+    """The errors of a snapshot's rows of a table, the most frequent first, each with one place `where` it was met."""
+    found = (
+        rows.where(F.col("error").isNotNull())
+        .groupBy("error")
+        .agg(F.count(F.lit(1)).alias("count"), F.min(where).alias("where"))
+        .orderBy(F.col("count").desc(), "error")
+        .limit(MAX_PROBLEMS)
+    )
+    return [(table, _and_others(r["where"], r["count"]), r["error"], r["count"]) for r in found.collect()]
+
+
+def _and_others(where: str | None, count: int) -> str:
+    first = where if where is not None else "unknown groups"
+    return first if count == 1 else f"{first} and others"
+
+
+def _broker_problems(brokers: Sequence[Any]) -> list[Problem]:
+    return [("broker", f"{b['broker']} ({b['address']})", b["error"], 1) for b in brokers if b["error"]]
+
+
+def _status(landed: Landed, errors: Sequence[Problem]) -> str:
+    if not errors:
+        return COMPLETE
+    has_rows = any(c["rows"] - landed.quarantined[name] > c["errors"] for name, c in landed.counts.items())
+    return PARTIAL if has_rows else FAILED
+
+
+def cluster_id_of(brokers: Sequence[Any]) -> str | None:
+    """Kafka's id of the cluster that rows of `kafka_brokers` are of; None before 0.10.1."""
+    return next((b["cluster_id"] for b in brokers if b["cluster_id"]), None)
+
+
+def _capabilities(brokers: Sequence[Any]) -> dict[str, str | None]:
+    """What every answering broker of the cluster can do: the lowest of their versions, None where one lacks it."""
+    answered = [b["capabilities"] for b in brokers if b["capabilities"]]
+    apis = sorted({api for capabilities in answered for api in capabilities})
+    return {api: _lowest([capabilities.get(api) for capabilities in answered]) for api in apis}
+
+
+def _lowest(versions: Sequence[str | None]) -> str | None:
+    if any(version is None for version in versions):
+        return None
+    return str(min(int(version) for version in versions if version is not None))

@@ -1,0 +1,335 @@
+"""One snapshot of one cluster: claim it in the ledger, land each bronze table once, judge it, finish.
+
+docs/snapshot-protocol.md says what holds after a failure at each step.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any, NamedTuple
+
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+
+from pipeline.config import ClusterConfig, Config
+from pipeline.derive.log_index import with_the_index
+from pipeline.errors import (
+    ClaimedError,
+    ClusterError,
+    ConfigError,
+    LakeError,
+    WrongClusterError,
+    first_line,
+    unexpected,
+)
+from pipeline.few_rows import expect_rows
+from pipeline.kafka.snapshot import KIND
+from pipeline.lake import FAILURES, Clock, Lake, of_snapshots, utc_date
+from pipeline.ledger import Claim, Ledger, Summary
+from pipeline.quality import is_suspect, quarantine_failing, with_marks
+from pipeline.snapshot.client_positions import told_positions
+from pipeline.snapshot.summary import Landed, cluster_id_of, counts, problems, summarize
+from pipeline.snapshot.time_lookups import learnt_samples
+from pipeline.tables import BRONZE, FETCH_POSITIONS, LOG_SAMPLES, QUARANTINE, Table
+
+log = logging.getLogger(__name__)
+
+SOURCE = "kafka_snapshot"
+STAGES = 7
+"""Places where snapshots of a cluster are staged in turn. A prime number, so that usual schedules use them all."""
+
+MAX_CLUSTERS_AT_ONCE = 8
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class SnapshotOutcome:
+    """How a snapshot ended: complete, partial, failed, or skipped because it is another's or done."""
+
+    cluster: str
+    snapshot_id: int
+    status: str
+    message: str
+
+
+class Read(NamedTuple):
+    """The rows that were read of a bronze table: how many, and whether some of them may be refused."""
+
+    rows: int
+    is_suspect: bool
+
+
+def snapshot_instant(at: datetime | None, now: datetime, config: Config) -> int:
+    """The snapshot's id: the scheduled instant in epoch ms, floored to the schedule.
+
+    Raises ConfigError for an instant in the future or older than `max_delay`: the past cannot be observed.
+    """
+    at = at or now
+    if at > now:
+        raise ConfigError(f"--at {at.isoformat()}: lies in the future, it is {now.isoformat()}")
+    if now - at > timedelta(milliseconds=config.snapshot.max_delay_ms):
+        raise ConfigError(
+            f"--at {at.isoformat()}: is older than snapshot.max_delay ({config.snapshot.max_delay_ms} ms); "
+            "a snapshot cannot be taken of the past"
+        )
+    instant_ms = (at - EPOCH) // timedelta(milliseconds=1)
+    return instant_ms - instant_ms % config.snapshot.schedule_ms
+
+
+def take_snapshots(
+    spark: SparkSession,
+    config: Config,
+    clusters: Sequence[str],
+    at: datetime | None,
+    clock: Clock,
+    *,
+    missed: int = 0,
+) -> list[SnapshotOutcome]:
+    """A snapshot of each cluster, side by side; what one meets does not touch the others.
+
+    `missed` is the number of instants just before this one that had no snapshot: a warning in the ledger.
+    """
+    snapshot_id = snapshot_instant(at, clock(), config)
+    lake = Lake(spark, config.lake)
+    lake.prepare()
+
+    def take(cluster: str) -> SnapshotOutcome:
+        return take_snapshot(lake, config, cluster, snapshot_id, clock, missed)
+
+    with ThreadPoolExecutor(max_workers=min(len(clusters), MAX_CLUSTERS_AT_ONCE)) as pool:
+        return list(pool.map(take, clusters))
+
+
+def take_snapshot(
+    lake: Lake, config: Config, cluster: str, snapshot_id: int, clock: Clock, missed: int = 0
+) -> SnapshotOutcome:
+    """Claim, land, judge, finish. A failure becomes the ledger row's status and error, and the outcome's message."""
+    ledger = Ledger(lake, config.snapshot, clock)
+    claim = Claim(cluster, snapshot_id, run_id=uuid.uuid4().hex, started_at=clock())
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            # Brokers may answer late, or not at all; meanwhile the claim is made.
+            brokers = pool.submit(find_brokers, ledger, lake.spark, cluster, config.clusters[cluster])
+            claim = ledger.claim(claim)
+            log.info("%s: claimed by run %s", claim, claim.run_id)
+            summary = observe(lake.guarded(lambda: ledger.check(claim)), claim, config.clusters[cluster], brokers)
+        if missed:
+            summary = replace(summary, warnings={**summary.warnings, "missed_instants": missed})
+        if not ledger.finish(claim, summary):
+            return SnapshotOutcome(cluster, snapshot_id, "skipped", "another run took the claim over meanwhile")
+    except ClaimedError as exc:
+        return SnapshotOutcome(cluster, snapshot_id, "skipped", str(exc))
+    except FAILURES as exc:
+        return SnapshotOutcome(cluster, snapshot_id, "failed", f"the ledger cannot be written: {first_line(exc)}")
+    except Exception as exc:
+        log.debug("%s: unexpected", claim, exc_info=True)
+        return SnapshotOutcome(cluster, snapshot_id, "failed", unexpected(exc))
+    return SnapshotOutcome(cluster, snapshot_id, summary.status, summary.message)
+
+
+def find_brokers(ledger: Ledger, spark: SparkSession, name: str, cluster: ClusterConfig) -> list[Any]:
+    """The rows of `kafka_brokers`. Raises ClusterError if none can be asked, or it is another cluster than before."""
+    brokers = read_brokers(spark, source_options(cluster))
+    found = cluster_id_of(brokers)
+    if cluster.cluster_id is None and found is not None:
+        known = ledger.known_cluster_id(name)
+        if known not in (None, found):
+            raise WrongClusterError(
+                f"the brokers are of cluster {found}, and {name} was cluster {known} until now: if they are right, "
+                f'set cluster_id = "{found}"'
+            )
+    return brokers
+
+
+def source_options(cluster: ClusterConfig) -> dict[str, str]:
+    """The options of one cluster's data sources, which count their requests. Secrets are revealed: never log them."""
+    return cluster.source_options() | {"count_requests": "true"}
+
+
+def observe(lake: Lake, claim: Claim, cluster: ClusterConfig, brokers: Future[list[Any]]) -> Summary:
+    """Land the snapshot and sum it up. What goes wrong is a summary too."""
+    try:
+        found = brokers.result()
+        same = cluster.model_copy(update={"cluster_id": cluster_id_of(found) or cluster.cluster_id})  # and no other
+        return summarize(lake, claim, land(lake, claim, same, found))
+    except FAILURES as exc:
+        return Summary.of_failure(claim.cluster, reason_of(exc))
+    except Exception as exc:
+        log.debug("%s: unexpected", claim, exc_info=True)
+        return Summary.of_failure(claim.cluster, unexpected(exc))
+
+
+def land(lake: Lake, claim: Claim, cluster: ClusterConfig, brokers: Sequence[Any]) -> Landed:
+    """Read the cluster, of which `brokers` are the rows of `kafka_brokers`, into the bronze tables and judge them."""
+    landed = Landed(brokers=[b for b in brokers if b["broker"] is not None])
+    for broker in brokers:
+        _add(landed.requests, {str(broker["request_broker"]): broker["requests"]})
+    if claim.is_takeover:  # the one before may have got as far as the gate
+        for table in (QUARANTINE, FETCH_POSITIONS):
+            lake.delete(table, of_snapshots(claim.cluster, [claim.snapshot_id]))
+    _land_bronze(lake, claim, cluster, landed)
+    if cluster.index_lookups:
+        _land_samples(lake, claim, cluster, landed)
+    return landed
+
+
+def _land_bronze(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Landed) -> None:
+    # All is read before anything is landed: what passes between two readings looks like lag. Clients' positions come
+    # first, so that none is beyond the end of its log.
+    positions = _staged_positions(lake, claim, cluster, landed)
+    staged = _staged(lake, claim, "kafka", lake.spark.read.format(SOURCE).options(**source_options(cluster)).load())
+    read = _read(staged, landed)
+    expect_rows(lake.spark, sum(r.rows for r in read.values()))
+    for table in BRONZE:
+        _land_table(lake, claim, table, staged, landed)
+        if landed.counts[table.name]["rows"] != read[table.name].rows:
+            raise LakeError("the rows that were read are gone: does another run take snapshots of this cluster?")
+    if positions is not None:
+        _land_positions(lake, claim, positions, landed)
+    for table in BRONZE:
+        if read[table.name].is_suspect:
+            verdict = quarantine_failing(lake, table, claim.cluster, claim.snapshot_id)
+            landed.quarantined[table.name] = verdict.quarantined
+
+
+def _staged(lake: Lake, claim: Claim, name: str, rows: DataFrame) -> DataFrame:
+    """Read a source once; what is returned reads what was read then."""
+    run = F.lit(claim.run_id)
+    place = f"{name}_{claim.cluster}_{claim.snapshot_id // 1000 % STAGES}"
+    return lake.stage(place, rows.withColumn("run_id", run)).where(F.col("run_id") == run)
+
+
+def _read(staged: DataFrame, landed: Landed) -> dict[str, Read]:
+    """What was read of each bronze table; what was requested of each broker is added to `landed`."""
+    counted = (
+        with_marks(staged, KIND)
+        .groupBy(KIND, "request_broker")
+        .agg(F.count(F.lit(1)).alias("rows"), F.sum("requests").alias("requests"), is_suspect().alias("is_suspect"))
+    )
+    read = {table.name: Read(0, False) for table in BRONZE}
+    for row in counted.collect():
+        if row[KIND] in read:
+            read[row[KIND]] = Read(row["rows"], row["is_suspect"])
+        _add(landed.requests, {str(row["request_broker"]): row["requests"]})
+    return read
+
+
+def _staged_positions(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Landed) -> DataFrame | None:
+    """What clients report, read now. If it cannot be read, the snapshot is partial; no other table is affected."""
+    told = told_positions(lake.spark, cluster, claim.snapshot_id)
+    if told is None:
+        return None
+    try:
+        return _staged(lake, claim, "positions", told)
+    except FAILURES as exc:
+        landed.problems.append((FETCH_POSITIONS.name, None, reason_of(exc), 1))
+        return None
+
+
+def _land_positions(lake: Lake, claim: Claim, positions: DataFrame, landed: Landed) -> None:
+    """Store the clients' positions. If they cannot be stored, the snapshot is partial; no other table is affected."""
+    seen = Observation()
+    try:
+        counted = positions.observe(seen, F.count("source").alias("rows"), F.count("error").alias("errors"))
+        _replace(lake, claim, FETCH_POSITIONS, counted)
+    except ClaimedError:
+        raise
+    except FAILURES as exc:
+        landed.problems.append((FETCH_POSITIONS.name, None, reason_of(exc), 1))
+        return
+    landed.positions, errors = (seen.get[name] for name in ("rows", "errors"))
+    if errors:
+        rows = lake.read_snapshots(FETCH_POSITIONS, claim.cluster, [claim.snapshot_id])
+        landed.problems += problems(rows, FETCH_POSITIONS.name, F.col("endpoint"))
+    log.info("%s: fetch_positions: %d rows, %d errors", claim, landed.positions, errors)
+
+
+def _land_samples(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Landed) -> None:
+    """What look-ups by time tell. A snapshot is whole without them: where they fail, that is a warning."""
+    try:
+        found = with_the_index(partial(_looked_up, lake, claim, cluster))
+    except ClaimedError:
+        raise
+    except FAILURES as exc:
+        log.warning("%s: times could not be looked up: %s", claim, reason_of(exc))
+        landed.warnings["lookups_failed"] = 1
+        return
+    for row in found["requests"]:
+        _add(landed.requests, {str(row["request_broker"]): row["requests"]})
+    landed.samples = found["rows"]
+    if found["unanswered"]:
+        landed.warnings["lookups_unanswered"] = found["unanswered"]
+    log.info("%s: %s: %d rows", claim, LOG_SAMPLES.name, landed.samples)
+
+
+def _looked_up(lake: Lake, claim: Claim, cluster: ClusterConfig) -> dict[str, Any]:
+    """Look up and store; what was observed of it."""
+    seen = Observation()
+    samples = learnt_samples(
+        lake,
+        claim.cluster,
+        claim.snapshot_id,
+        cluster.source_options(),
+        budget=cluster.index_lookups,
+        with_tiered=cluster.index_lookups_tiered,
+    )
+    counts = (F.count("topic").alias("rows"), F.sum("unanswered").alias("unanswered"))
+    counted = samples.observe(seen, *counts, F.collect_list(_request_count()).alias("requests"))
+    _replace(lake, claim, LOG_SAMPLES, counted.where(F.col("requests").isNull()))
+    return seen.get
+
+
+def read_brokers(spark: SparkSession, options: Mapping[str, str]) -> list[Any]:
+    """The rows of `kafka_brokers`, one for each broker. Raises ClusterError with the reason if none can be asked."""
+    brokers = spark.read.format("kafka_brokers").options(**options).load().collect()
+    unreachable = [b["error"] for b in brokers if b["broker"] is None and b["error"]]
+    if unreachable:
+        raise ClusterError(unreachable[0])
+    return brokers
+
+
+def _land_table(lake: Lake, claim: Claim, table: Table, staged: DataFrame, landed: Landed) -> None:
+    wanted = counts(table)
+    seen = Observation()
+    rows = staged.where(F.col(KIND) == table.name).select(*table.observed.names)
+    counted = rows.observe(seen, *(c.alias(name) for name, c in wanted.items()))
+    _replace(lake, claim, table, counted)
+    found = seen.get
+    landed.counts[table.name] = {name: found[name] for name in wanted}
+    log.info("%s: %s: %d rows, %d errors", claim, table.name, found["rows"], found["errors"])
+
+
+def _replace(lake: Lake, claim: Claim, table: Table, observed: DataFrame) -> None:
+    rows = observed.withColumns(
+        {
+            "cluster": F.lit(claim.cluster),
+            "snapshot_id": F.lit(claim.snapshot_id).cast("bigint"),
+            "snapshot_date": F.lit(utc_date(claim.snapshot_id)),
+        }
+    )
+    lake.replace(table, rows, of_snapshots(claim.cluster, [claim.snapshot_id]))
+
+
+def _request_count() -> Column:
+    """The rows that count requests, one for each leader that was asked."""
+    return F.when(F.col("requests").isNotNull(), F.struct("request_broker", "requests"))
+
+
+def _add(total: dict[str, int], more: Mapping[str, int | None]) -> None:
+    for broker, count in more.items():
+        if count and broker != "None":
+            total[broker] = total.get(broker, 0) + count
+
+
+def reason_of(error: Exception) -> str:
+    """What went wrong in one line: of an exception in a data source, the message that the source raised."""
+    lines = (line.strip() for line in str(error).splitlines())
+    ours = [line.split(":", 1)[1].strip() for line in lines if line.startswith("pipeline.errors.")]
+    return ours[-1] if ours else first_line(error)

@@ -1,0 +1,92 @@
+"""Which folder may import which: data flows one way, so that a stranger can read the folders from the top down."""
+
+import ast
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+MAY_IMPORT = {
+    "errors": "",
+    "databricks": "errors",
+    "config": "databricks errors",
+    "tables": "",
+    "lake": "config errors tables",
+    "ledger": "config errors lake tables",
+    "few_rows": "databricks lake",
+    "files": "errors",
+    "data_source": "errors",
+    "analytics": "config tables",
+    "kafka": "analytics config data_source errors tables",
+    "log_segments": "data_source errors few_rows files tables",
+    "client_positions": "data_source errors files tables",
+    "session": "client_positions databricks kafka log_segments",
+    "quality": "errors lake tables",
+    "derive": "analytics config errors few_rows lake ledger log_segments tables",
+    "snapshot": "analytics config derive errors few_rows kafka lake ledger quality tables",
+    "replay": "client_positions config derive errors few_rows files lake ledger tables",
+    "report": "analytics few_rows lake ledger tables",
+    "jobs": "config databricks derive errors few_rows kafka lake replay report session snapshot tables",
+    "laglake": "analytics config errors lake report session tables",
+    "demo": "config errors jobs laglake lake report session tables",
+}
+"""Files and folders of `pipeline`, and the packages beside it."""
+PACKAGES = ("demo", "jobs", "laglake", "pipeline")
+
+
+def files(*folders: str) -> list[Path]:
+    return [file for folder in folders for file in sorted((ROOT / folder).rglob("*.py"))]
+
+
+def imported(file: Path) -> Iterator[str]:
+    """The full names that a file imports, those within functions too."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def part(names: list[str]) -> str:
+    """The part that a module is of: the second name of those in `pipeline`, else the first."""
+    return names[1] if names[0] == "pipeline" and len(names) > 1 else names[0]
+
+
+def imports_of_parts() -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for file in files(*PACKAGES):
+        importer = part([*file.relative_to(ROOT).with_suffix("").parts])
+        names = (name.split(".") for name in imported(file))
+        found.setdefault(importer, set()).update(part(n) for n in names if n[0] in PACKAGES)
+    return {importer: parts - {importer} for importer, parts in found.items() if importer != "__init__"}
+
+
+def test_a_part_imports_only_what_it_may() -> None:
+    assert imports_of_parts() == {name: set(allowed.split()) for name, allowed in MAY_IMPORT.items()}
+
+
+def test_no_part_imports_itself_through_others() -> None:
+    order = [*TopologicalSorter({name: allowed.split() for name, allowed in MAY_IMPORT.items()}).static_order()]
+    assert {*order} == {*MAY_IMPORT}
+
+
+def test_few_files_are_loose() -> None:
+    assert len([file for file in (ROOT / "pipeline").glob("*.py") if file.stem != "__init__"]) <= 8
+
+
+@pytest.mark.parametrize("file", files("pipeline/analytics"), ids=lambda file: file.stem)
+def test_analytics_neither_read_nor_write_nor_ask_the_time(file: Path) -> None:
+    names = {node.attr for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Attribute)}
+    assert not names & {"read", "write", "writeTo", "collect", "toPandas", "now", "today", "current_timestamp"}
+    assert not {name.split(".")[0] for name in imported(file)} & {"time", "os", "pathlib", "kafka"}
+
+
+def test_only_kafka_opens_a_kafka_client_and_one_module_knows_its_inner_api() -> None:
+    client = "pipeline.kafka.client.KafkaClient"
+    users = {file for file in files(*PACKAGES) for name in imported(file) if name == client}
+    assert {part([*file.relative_to(ROOT).parts]) for file in users} == {"kafka"}
+    inner = {file.stem for file in files(*PACKAGES) for name in imported(file) if name.startswith("kafka.net")}
+    assert inner == {"connections", "kafka_client"}  # the second takes the options' names and defaults alone
