@@ -47,7 +47,7 @@ paths = ["{positions}"]
 
 _QUERY = """\
 {python} -c "
-from pipeline.session import spark_session
+from laglake import spark_session
 spark_session('sql').sql('''
   SELECT group_id, topic, partition, consumer_lag, offset_status FROM delta.\\`{lake}/lag\\`
   ORDER BY snapshot_id DESC, consumer_lag DESC

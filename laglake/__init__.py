@@ -3,6 +3,7 @@
     laglake.spark_session("notebook")             # a session that knows laglake's data sources
     laglake.register(spark)                       # or make them known to a session that there is
     laglake.open_lake(spark, "build/demo/lake")   # the tables of a lake as views, for SQL
+    laglake.fetch_memory(settings, 300, 3)        # how much memory a consumer's fetches may take
 
 `laglake.reporters` is for applications, and needs nothing but itself.
 """
@@ -11,11 +12,25 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from laglake.notebook import open_lake
+    from laglake.notebook import draw_as_svg, open_lake
+    from pipeline.analytics.clients.fetch_memory import buffer_bound, consumer_settings, fetch_memory
     from pipeline.session import register, spark_session
 
-__all__ = ["open_lake", "register", "spark_session"]
-_MODULES = {"open_lake": "laglake.notebook", "register": "pipeline.session", "spark_session": "pipeline.session"}
+__all__ = [
+    "buffer_bound",
+    "consumer_settings",
+    "draw_as_svg",
+    "fetch_memory",
+    "open_lake",
+    "register",
+    "spark_session",
+]
+_NAMES = {
+    "laglake.notebook": ("draw_as_svg", "open_lake"),
+    "pipeline.analytics.clients.fetch_memory": ("buffer_bound", "consumer_settings", "fetch_memory"),
+    "pipeline.session": ("register", "spark_session"),
+}
+_MODULES = {name: module for module, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:

@@ -224,9 +224,7 @@ def _buffers(divergence: DataFrame) -> DataFrame:
         magnitude=F.col("heap_share"),
         summary=summary,
         evidence={name: F.col(name) for name in ("buffered_bytes", "buffer_bound_bytes", "heap_share")},
-        advice=F.lit(
-            "Lower the fetch sizes or the queue; pipeline.analytics.clients.fetch_memory tells which to what."
-        ),
+        advice=F.lit("Lower the fetch sizes or the queue; laglake.fetch_memory says which, and to what."),
     )
 
 
