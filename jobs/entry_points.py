@@ -1,17 +1,48 @@
-"""The commands of the wheel, which Databricks calls as functions: it does not look at what they return."""
+"""The commands of the wheel: `laglake JOB`, and a `laglake-JOB` for each, which Databricks calls as a function.
 
+Databricks does not look at what a function returns, so a status other than 0 is raised as SystemExit.
+"""
+
+import argparse
 import sys
 from collections.abc import Callable
 from importlib import import_module
 
+JOBS = {
+    "run": "snapshot, lag and report in one Spark session; with --every it goes on",
+    "snapshot": "take a snapshot of the clusters",
+    "lag": "compute the lag of the snapshots that lack it; --show prints it",
+    "report": "write the report: HTML, JSON or CSV",
+    "replay": "analyse a recording that was made elsewhere",
+    "doctor": "check brokers, rights and lake, without Spark",
+}
+
 
 def _command(job: str) -> Callable[[], None]:
     def command() -> None:
-        status = import_module(f"jobs.{job}").main()
-        if status:
-            sys.exit(status)
+        _exit(import_module(f"jobs.{job}").main())
 
     return command
 
 
-doctor, lag, replay, report, run, snapshot = map(_command, ("doctor", "lag", "replay", "report", "run", "snapshot"))
+def laglake() -> None:
+    """`laglake JOB [OPTIONS]`: the job's own command."""
+    jobs = "\n".join(f"  {name:10}{about}" for name, about in JOBS.items())
+    parser = argparse.ArgumentParser(
+        "laglake",
+        usage="laglake JOB [OPTIONS OF THE JOB]",
+        description="The lag of Kafka's consumer groups, recorded as Delta tables.",
+        epilog=f"jobs:\n{jobs}\n\n`laglake JOB --help` explains a job's options.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("job", choices=JOBS, metavar="JOB", help="one of those below")
+    job = parser.parse_args(sys.argv[1:2]).job
+    _exit(import_module(f"jobs.{job}").main(sys.argv[2:]))
+
+
+def _exit(status: int) -> None:
+    if status:
+        sys.exit(status)
+
+
+run, snapshot, lag, report, replay, doctor = map(_command, JOBS)

@@ -13,13 +13,13 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from jobs import entry_points
 from pipeline.config import Config, value_types
 from pipeline.config.kafka_client import ClientConfig
 from pipeline.config.toml_file import Section
 from pipeline.tables import TABLES, Table
 
 ROOT = Path(__file__).resolve().parents[1]
-JOBS = ("run", "snapshot", "lag", "report", "replay", "doctor")
 ABOUT_TABLES = """\
 # Tables
 
@@ -43,7 +43,7 @@ ABOUT_COMMANDS = """\
 
 This page is made from the code by `make docs`.
 
-What `./spark-submit.sh JOB --help` says; the wheel's commands are `laglake-JOB`."""
+What `./spark-submit.sh JOB --help` says. The wheel's command is `laglake JOB`; `laglake-JOB` is the same."""
 KINDS = {
     value_types.DurationMs: 'a duration: `"500ms"`, `"30s"`, `"5m"`, `"2h"`, `"1d"`',
     value_types.Regex: "a regular expression, found anywhere in the name",
@@ -82,7 +82,7 @@ def commands() -> str:
     """What each job says of itself."""
     env = {name: value for name, value in os.environ.items() if name != "LAGLAKE_CONFIG"} | {"COLUMNS": "100"}
     parts = [ABOUT_COMMANDS]
-    for job in JOBS:
+    for job in entry_points.JOBS:
         command = [sys.executable, "-m", f"jobs.{job}", "--help"]
         told = subprocess.run(command, cwd=ROOT, env=env, check=True, capture_output=True, text=True)
         parts.append(f"## {job}\n\n```text\n{told.stdout}```")

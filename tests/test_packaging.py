@@ -12,6 +12,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from jobs import entry_points
 from pipeline.session import package_zip as shipping
 from tests.helpers.wheel import built_wheel
 
@@ -62,7 +63,33 @@ def test_the_commands_of_the_wheel_lead_to_the_jobs(wheel: zipfile.ZipFile) -> N
     points = configparser.ConfigParser()
     points.read_string(wheel.read(name).decode())
     jobs = ("doctor", "lag", "replay", "report", "run", "snapshot")
-    assert dict(points["console_scripts"]) == {f"laglake-{job}": f"jobs.entry_points:{job}" for job in jobs}
+    of_jobs = {f"laglake-{job}": f"jobs.entry_points:{job}" for job in jobs}
+    assert dict(points["console_scripts"]) == {"laglake": "jobs.entry_points:laglake"} | of_jobs
+
+
+def test_the_wheel_has_nothing_of_the_demo(wheel: zipfile.ZipFile) -> None:
+    packages = {name.split("/")[0] for name in wheel.namelist()}
+    assert {name for name in packages if not name.endswith(".dist-info")} == {"jobs", "laglake", "pipeline"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["--help"], 0, "usage: laglake JOB [OPTIONS OF THE JOB]"),
+        (["lag", "--help"], 0, "usage: laglake lag"),
+        ([], 2, "the following arguments are required: JOB"),
+        (["lagg"], 2, "argument JOB: invalid choice: 'lagg' (choose from 'run', 'snapshot', 'lag'"),
+        (["doctor", "--config", "nowhere.toml"], 2, "nowhere.toml"),
+    ],
+)
+def test_one_command_leads_to_all_jobs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, arguments: list[str], status: int, said: str
+) -> None:
+    monkeypatch.setattr("sys.argv", ["laglake", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        entry_points.laglake()
+    assert ended.value.code == status
+    assert said in "".join(capsys.readouterr())
 
 
 def test_the_zip_has_every_file_and_the_same_bytes_each_time(tmp_path: Path) -> None:
