@@ -17,7 +17,7 @@ from pipeline.analytics.clients.clients import reader_positions
 from pipeline.analytics.clients.instances import observed
 from pipeline.config import LakeConfig
 from pipeline.lake import Lake, of_snapshots, utc_date
-from pipeline.tables import COMMITTED_OFFSETS, FETCH_POSITIONS, GROUP_MEMBERS, LAG, WATERMARKS, Table
+from pipeline.tables import CLIENT_POSITIONS, COMMITTED_OFFSETS, GROUP_MEMBERS, LAG, WATERMARKS, Table
 
 RECORDINGS = Path("tests/data/recordings")
 SNAPSHOT_ID = 1_795_339_680_000
@@ -42,7 +42,7 @@ def samples_per_min(spark: SparkSession, folder: Path) -> float:
     lake = Lake(spark, LakeConfig(root=f"{folder.absolute()}/lake-{time.time_ns()}"))
     lake.prepare()
     rows = spark.read.format("kafka_client_metrics").option("path", str(places)).load()
-    seconds = [timed(lambda: lake.replace(FETCH_POSITIONS, _of_snapshot(rows), _WHERE)) for _ in range(3)]
+    seconds = [timed(lambda: lake.replace(CLIENT_POSITIONS, _of_snapshot(rows), _WHERE)) for _ in range(3)]
     return samples / min(seconds[1:]) * 60
 
 
@@ -85,7 +85,7 @@ def joined(spark: SparkSession, folder: Path) -> Callable[[], DataFrame]:
         }
     )
     frames: dict[Table, DataFrame] = {
-        FETCH_POSITIONS: reader.drop("group_id"),
+        CLIENT_POSITIONS: reader.drop("group_id"),
         WATERMARKS: reader.where("group = 0"),
         COMMITTED_OFFSETS: reader,
         GROUP_MEMBERS: reader,

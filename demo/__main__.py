@@ -148,7 +148,7 @@ def run_jobs(servers: str, say: Callable[[str], None]) -> int:
     from pipeline.report import Frames, format_groups, groups_table
     from pipeline.report.selection import Selection
     from pipeline.session import spark_session
-    from pipeline.tables import FETCH_POSITIONS, FINDINGS, LAG
+    from pipeline.tables import CLIENT_POSITIONS, FINDINGS, LAG
 
     kafka = (DIRECTORY / "kafka").absolute()
     CONFIG.write_text(
@@ -177,7 +177,7 @@ def run_jobs(servers: str, say: Callable[[str], None]) -> int:
     print(f"\n{format_groups(groups_table(Frames.of(lake, Selection())))}\n")
     for finding in lake.read(FINDINGS).where("resolved_at IS NULL").orderBy("kind", "client_id").limit(20).collect():
         print(f"{finding.severity}: {finding.kind}: {finding.summary}")
-    picture = write_incident(lake.read(LAG), lake.read(FETCH_POSITIONS), INCIDENT)
+    picture = write_incident(lake.read(LAG), lake.read(CLIENT_POSITIONS), INCIDENT)
     if picture:
         print(f"\nWhat a client's own metric does not show: {picture}")
     print(f"\nThe report: {REPORT} (open it in a browser). The tables: {DIRECTORY / 'lake'}, as Delta.")

@@ -29,7 +29,7 @@ WIDTH_PX = 760
 def write_incident(lag: DataFrame, positions: DataFrame, output: Path) -> Path | None:
     """Draws the partition that a client's own metric hides most of, to an SVG file; None where none is told of.
 
-    `lag` and `positions` are rows of `lag` and `fetch_positions`. Raises OSError if the file cannot be written.
+    `lag` and `positions` are rows of `lag` and `client_positions`. Raises OSError if the file cannot be written.
     """
     rows = moments(lag, positions)
     if not rows:

@@ -13,7 +13,7 @@ from pipeline.config import lake_at
 from pipeline.errors import LakeError
 from pipeline.lake import Lake
 from pipeline.report.charts import CLOCK
-from pipeline.tables import LAG_HISTOGRAMS, LAYOUT_VERSION, SNAPSHOTS, TABLES
+from pipeline.tables import LAG_HISTOGRAMS, SCHEMA_VERSION, SNAPSHOTS, TABLES
 
 
 def draw_as_svg() -> None:
@@ -30,11 +30,13 @@ def open_lake(spark: SparkSession, where: str) -> Lake:
     `page_cache` of the histograms by broker; and the SQL function `quantiles`. Raises LakeError where there is no lake.
     """
     lake = Lake(spark, lake_at(where))
-    found = lake.layout()
+    found = lake.schema_version()
     if found is None:
         raise LakeError(f"{lake.identifier(SNAPSHOTS)} is not there: run `make demo`, or name a lake of your own")
-    if found != LAYOUT_VERSION:
-        raise LakeError(f"{lake.identifier(SNAPSHOTS)} has layout {found}, not {LAYOUT_VERSION}: run a job on it first")
+    if found != SCHEMA_VERSION:
+        raise LakeError(
+            f"{lake.identifier(SNAPSHOTS)} has schema version {found}, not {SCHEMA_VERSION}: run a job on it first"
+        )
     for table in TABLES:
         spark.table(lake.identifier(table)).createOrReplaceTempView(table.name)
     histograms = lake.read(LAG_HISTOGRAMS)

@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -24,11 +25,12 @@ from pyspark.sql.types import StructField
 
 from pipeline.config import LakeConfig
 from pipeline.errors import LaglakeError, LakeError, SchemaError, first_line
-from pipeline.tables import LAYOUT_VERSION, SNAPSHOT_AT, SNAPSHOTS, TABLES, Table
+from pipeline.tables import SCHEMA_VERSION, SNAPSHOT_AT, SNAPSHOTS, TABLES, Table
 
 log = logging.getLogger(__name__)
 
-LAYOUT_PROPERTY = "laglake.layout"
+VERSION_PROPERTY = "laglake.layout"
+"""The schema version, under the name that every laglake looks for: an older one must refuse a newer lake."""
 SKIPPING_COLUMNS = ("snapshot_id", "snapshot_at", "window_start", "group_id", "topic")
 """Where Delta keeps the least and the greatest value of each file. For all columns that took a third of a write."""
 PROPERTIES = {
@@ -37,7 +39,7 @@ PROPERTIES = {
     "delta.columnMapping.mode": "none",
     "delta.enableTypeWidening": "false",
     "delta.checkpointPolicy": "classic",
-    LAYOUT_PROPERTY: str(LAYOUT_VERSION),
+    VERSION_PROPERTY: str(SCHEMA_VERSION),
 }
 
 CONFLICT_TRIES = 6
@@ -109,22 +111,20 @@ class Lake:
         return f"`{self._config.catalog}`.`{self._config.schema_name}`.`{table.name}`"
 
     def prepare(self) -> None:
-        """Make the tables that are absent and add the columns that an older layout lacks.
+        """Make the tables that are absent, and upgrade those of an older schema version.
 
         Raises SchemaError if a newer laglake has written the lake, LakeError if it cannot be made.
         """
-        found = self.layout()
-        if found == LAYOUT_VERSION:
+        found = self.schema_version()
+        if found == SCHEMA_VERSION:
             return
-        if found is not None and found > LAYOUT_VERSION:
+        if found is not None and found > SCHEMA_VERSION:
             raise SchemaError(
-                f"{self.identifier(SNAPSHOTS)} has layout {found}, this laglake knows {LAYOUT_VERSION}: "
+                f"{self.identifier(SNAPSHOTS)} has schema version {found}, this laglake knows {SCHEMA_VERSION}: "
                 "install the laglake that wrote it, or a newer one"
             )
         if found is not None:
-            log.info(
-                "the lake is brought from layout %d to %d, once: this reads and writes all rows", found, LAYOUT_VERSION
-            )
+            log.info("the lake is upgraded, once, from schema version %d to %d", found, SCHEMA_VERSION)
         try:
             for table in TABLES:  # the ledger last: while it is absent or old, all this is done again
                 through_conflicts(partial(self._create, table))
@@ -132,15 +132,15 @@ class Lake:
                     through_conflicts(partial(self._grow, table))
         except SPARK_ERRORS as exc:
             raise LakeError(f"the lake cannot be made: {first_line(exc)}") from exc
-        log.info("lake of layout %d at %s", LAYOUT_VERSION, self.identifier(SNAPSHOTS))
+        log.info("lake of schema version %d at %s", SCHEMA_VERSION, self.identifier(SNAPSHOTS))
 
-    def layout(self) -> int | None:
-        """The layout that the lake was written with, None where there is none yet."""
+    def schema_version(self) -> int | None:
+        """The schema version that the lake was written with, None where there is no lake yet."""
         try:
             rows = self.spark.sql(f"SHOW TBLPROPERTIES {self.identifier(SNAPSHOTS)}").collect()
         except AnalysisException:
             return None
-        return next((int(r["value"]) for r in rows if r["key"] == LAYOUT_PROPERTY), 0)
+        return next((int(r["value"]) for r in rows if r["key"] == VERSION_PROPERTY), 0)
 
     def _create(self, table: Table) -> None:
         columns = ", ".join(_declared(column) for column in table.stored)
@@ -155,9 +155,24 @@ class Lake:
         have = set(self.spark.table(name).columns)
         for column in (f for f in table.stored if f.name not in have):
             self.spark.sql(f"ALTER TABLE {name} ADD COLUMN {_declared(column)}")
+        if table.former_name:
+            self._copy_former(table, replace(table, name=table.former_name))
         if SNAPSHOT_AT in table.stored:
             self.spark.sql(f"UPDATE {name} SET snapshot_at = timestamp_millis(snapshot_id) WHERE snapshot_at IS NULL")
         self.spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ({_properties(table)})")
+
+    def _copy_former(self, table: Table, former: Table) -> None:
+        """Copy the rows that a table has under its former name, once."""
+        try:
+            rows = self.spark.table(self.identifier(former))
+        except AnalysisException:
+            return
+        lacking = {f.name: F.lit(None).cast(f.dataType) for f in table.schema if f.name not in rows.columns}
+        aligned = rows.withColumns(lacking).select(*_aligned(table))
+        # Delta commits a transaction of this name once, whoever else is at it.
+        once = {"txnAppId": f"laglake {former.name}", "txnVersion": "1"}
+        aligned.writeTo(self.identifier(table)).options(**once).append()
+        log.info("%s is called %s now: its rows have been copied, and it may be dropped", former.name, table.name)
 
     def read(self, table: Table) -> DataFrame:
         """All rows of a table in the columns of its schema; readers filter by cluster and date."""

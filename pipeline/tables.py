@@ -1,4 +1,4 @@
-"""Every Delta table: its columns, key, partitioning and layout version.
+"""Every Delta table: its columns, key, partitioning and schema version.
 
 The reader, the writer, the quality gate, the report and the tests share these constants; nothing else spells out a
 schema. Columns end with their unit (`_ms` and `_bytes` are bigint), offsets are bigint, instants are UTC timestamps.
@@ -25,8 +25,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-LAYOUT_VERSION = 8
-"""Raised whenever a table gains or changes a column. A newer lake is refused, an older one grows."""
+SCHEMA_VERSION = 8
+"""Raised whenever a table, or a column of one, is added or renamed. A newer lake is refused, an older one upgraded."""
 
 INT, LONG, STRING, BINARY, BOOLEAN = IntegerType(), LongType(), StringType(), BinaryType(), BooleanType()
 DATE, TIMESTAMP = DateType(), TimestampType()
@@ -47,6 +47,7 @@ class Table:
     """One Delta table. `about` says what it holds; `key` names what is unique among the rows without an error.
 
     `schema` is what laglake computes and reads. Where it has `snapshot_id`, the table has SNAPSHOT_AT as well.
+    `former_name` is what the table was called in an earlier schema version.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Table:
     schema: StructType
     key: tuple[str, ...]
     partitioned_by: tuple[str, ...]
+    former_name: str | None = None
 
     @property
     def columns(self) -> list[str]:
@@ -236,9 +238,9 @@ GROUP_MEMBERS = Table(
     partitioned_by=("cluster", "snapshot_date"),
 )
 
-FETCH_POSITIONS = Table(
-    "fetch_positions",
-    "What clients themselves tell: a row for each partition, and for each client or fetcher as a whole.",
+CLIENT_POSITIONS = Table(
+    "client_positions",
+    "What clients report of themselves: a row for each partition, and for each client or fetcher as a whole.",
     _schema(
         *_SNAPSHOT,
         ("captured_at", TIMESTAMP, "when it was told"),
@@ -267,6 +269,7 @@ FETCH_POSITIONS = Table(
     # Several agents may tell of one client: no row is another's duplicate.
     key=(),
     partitioned_by=("cluster", "snapshot_date"),
+    former_name="fetch_positions",
 )
 
 QUARANTINE = Table(
@@ -521,7 +524,7 @@ FINDING_HISTORY = Table(
 BRONZE = (COMMITTED_OFFSETS, GROUP_MEMBERS, WATERMARKS)
 TABLES = (
     *BRONZE,
-    FETCH_POSITIONS,
+    CLIENT_POSITIONS,
     LOG_SAMPLES,
     QUARANTINE,
     LOG_INDEX,

@@ -67,7 +67,7 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     for scenario, (ledger, marked, through) in SCENARIOS.items():
         cluster = cluster_of(scenario)
         for i, status in ledger.items():
-            rows = {"watermarks": 2, "fetch_positions": i % 2}
+            rows = {"watermarks": 2, "client_positions": i % 2}
             ledgers.append((cluster, i, utc_date(i), f"run-{i}", status, rows))
         marks += [(cluster, JOB, i) for i in marked] + [(cluster, "something else", i) for i in ledger]
         if through is not None:

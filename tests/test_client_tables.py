@@ -18,10 +18,10 @@ from pyspark.sql.types import StructType
 
 from pipeline.config import LakeConfig
 from pipeline.derive.clients import keep_clients
-from pipeline.lake import LAYOUT_PROPERTY, Lake, Merged, of_snapshots, utc_date
+from pipeline.lake import VERSION_PROPERTY, Lake, Merged, of_snapshots, utc_date
 from pipeline.report import Frames, details
 from pipeline.report.selection import Selection
-from pipeline.tables import FETCH_POSITIONS, FINDING_HISTORY, FINDINGS, LAG, LAYOUT_VERSION, SNAPSHOTS, Table
+from pipeline.tables import CLIENT_POSITIONS, FINDING_HISTORY, FINDINGS, LAG, SCHEMA_VERSION, SNAPSHOTS, Table
 from tests.helpers.rows import frame
 
 MINUTE_MS = 60_000
@@ -58,7 +58,7 @@ def land(lake: Lake, cluster: str) -> None:
             lag.append((*place, "g", "app", topic, 0, slowly if m <= 5 else 100 * m, 100 * m))
     ids = of_snapshots(cluster, [at_ms(m) for m in range(1, LAST + 1)])
     told = f"{PLACE} as_of client_id requests_total source endpoint"
-    lake.replace(FETCH_POSITIONS, frame(lake.spark, FETCH_POSITIONS, told, *positions), ids)
+    lake.replace(CLIENT_POSITIONS, frame(lake.spark, CLIENT_POSITIONS, told, *positions), ids)
     readers = f"{PLACE} group_id client_id topic partition consumed_offset high_watermark"
     lake.replace(LAG, frame(lake.spark, LAG, readers, *lag), ids)
 
@@ -173,14 +173,14 @@ def test_an_older_lake_keeps_its_findings(spark: SparkSession, tmp_path: Path) -
     older = replace(FINDINGS, schema=StructType([f for f in FINDINGS.schema if f.name not in new]))
     for table in (older, SNAPSHOTS):
         lake._create(table)
-    lake.spark.sql(f"ALTER TABLE {lake.identifier(SNAPSHOTS)} SET TBLPROPERTIES ('{LAYOUT_PROPERTY}' = '4')")
+    lake.spark.sql(f"ALTER TABLE {lake.identifier(SNAPSHOTS)} SET TBLPROPERTIES ('{VERSION_PROPERTY}' = '4')")
     first, last = (datetime.fromtimestamp(at_ms(m) / 1000, UTC) for m in (3, 4))
     names = "finding_id kind group_id client_id topic severity first_seen last_seen summary"
     of = f'{{"kind":"slow_consumer","cluster":"east","group_id":"g","client_id":"app","first_seen":{at_ms(3)}}}'
     known = (sha256(of.encode()).hexdigest(), "slow_consumer", "g", "app", "costly", "warning", first, last, "as of 4")
     lake.merge(older, [tuple(r) for r in frame(spark, older, names, known).collect()], "east")
     lake.prepare()
-    assert lake.layout() == LAYOUT_VERSION
+    assert lake.schema_version() == SCHEMA_VERSION
     assert known_at(lake, "east", 3.5) == [
         ("slow_consumer of app: what it was like then was not kept.", 3.5, None, None)
     ]

@@ -10,7 +10,7 @@ from pipeline.analytics.clients.clients import reader_positions
 from pipeline.analytics.clients.instances import observed
 from pipeline.analytics.clients.poll_loops import asking
 from pipeline.config.consumers import ConsumerSettings
-from pipeline.tables import COMMITTED_OFFSETS, FETCH_POSITIONS, GROUP_MEMBERS, LAG, WATERMARKS
+from pipeline.tables import CLIENT_POSITIONS, COMMITTED_OFFSETS, GROUP_MEMBERS, LAG, WATERMARKS
 from tests.helpers.rows import frame
 
 BEFORE, NOW = 60_000, 120_000
@@ -45,7 +45,7 @@ ENDS = {BEFORE: (0, 40, 40), NOW: (0, 40, 50)}
 
 
 class Told:
-    """Rows of `fetch_positions`."""
+    """Rows of `client_positions`."""
 
     def __init__(self) -> None:
         self.rows: list[dict[str, Any]] = []
@@ -98,7 +98,7 @@ def readers(spark: SparkSession) -> dict[tuple[str, int], Row]:
     """By topic and partition: what is told of the one reader of each."""
     rows = told()
     names = sorted({name for row in rows for name in row})
-    positions = frame(spark, FETCH_POSITIONS, " ".join(names), *([row.get(n) for n in names] for row in rows))
+    positions = frame(spark, CLIENT_POSITIONS, " ".join(names), *([row.get(n) for n in names] for row in rows))
     places = {(r["topic"], r["partition"]) for r in rows if r["topic"]}
     start, stable, high = ENDS[NOW]
     watermarks = frame(
@@ -219,5 +219,5 @@ def test_how_often_a_client_asks_goes_by_when_its_counters_were_read(spark: Spar
         for snapshot_id, ms, requests in zip((BEFORE, NOW), times, (100, 112), strict=True)
     ]
     names = "snapshot_id captured_at client_id requests_total source endpoint"
-    found = asking(observed(frame(spark, FETCH_POSITIONS, names, *rows))).where(f"snapshot_id = {NOW}").collect()
+    found = asking(observed(frame(spark, CLIENT_POSITIONS, names, *rows))).where(f"snapshot_id = {NOW}").collect()
     assert {r.client_id: r.asked_per_s for r in found} == {"told": 1.2, "not told": 0.2, "the other way round": None}

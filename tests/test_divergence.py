@@ -13,8 +13,8 @@ from pipeline.analytics.lag.lag import compute_lag
 from pipeline.config.consumers import ConsumerSettings
 from pipeline.tables import (
     CLIENT_DIVERGENCE,
+    CLIENT_POSITIONS,
     COMMITTED_OFFSETS,
-    FETCH_POSITIONS,
     GROUP_MEMBERS,
     LAG,
     WATERMARKS,
@@ -73,7 +73,7 @@ class Snapshots:
     def tables(self, clients: dict[str, ConsumerSettings]) -> tuple[DataFrame, DataFrame]:
         """The rows of `lag`, and those of `client_divergence`."""
         spark, settings = self.spark, clients
-        positions = frame(spark, FETCH_POSITIONS, POSITION, *self.positions)
+        positions = frame(spark, CLIENT_POSITIONS, POSITION, *self.positions)
         commits = frame(
             spark, COMMITTED_OFFSETS, "snapshot_id group_id topic partition committed_offset", *self.commits
         )

@@ -12,7 +12,7 @@ from pipeline.analytics.clients.findings import finding_history, findings, findi
 from pipeline.analytics.clients.instances import observed, with_instance
 from pipeline.analytics.clients.poll_loops import poll_states
 from pipeline.analytics.clients.problems import problems
-from pipeline.tables import CLIENT_DIVERGENCE, FETCH_POSITIONS, FINDING_HISTORY, FINDINGS, LAG
+from pipeline.tables import CLIENT_DIVERGENCE, CLIENT_POSITIONS, FINDING_HISTORY, FINDINGS, LAG
 from tests.helpers.rows import frame
 
 MINUTE_MS = 60_000
@@ -315,7 +315,7 @@ def test_a_java_consumer_that_is_slow_with_one_topic_names_it_and_the_one_that_w
             for topic, consumed in (("costly", 10 * m), ("light", 50))
         ]
     names = "snapshot_id as_of client_id requests_total source endpoint"
-    told = observed(frame(spark, FETCH_POSITIONS, names, *positions)).localCheckpoint()
+    told = observed(frame(spark, CLIENT_POSITIONS, names, *positions)).localCheckpoint()
     names = "snapshot_id group_id client_id topic partition consumed_offset high_watermark"
     readers = with_instance(frame(spark, LAG, names, *lag), told)
     clients = frame(spark, CLIENT_DIVERGENCE, "group_id")
@@ -343,7 +343,7 @@ def test_a_rebalance_is_no_problem_unless_it_lasts(spark: SparkSession, still: i
             for client in sorted(set(owners.values()))
         ]
     names = "snapshot_id as_of client_id requests_total source endpoint"
-    told = observed(frame(spark, FETCH_POSITIONS, names, *positions)).localCheckpoint()
+    told = observed(frame(spark, CLIENT_POSITIONS, names, *positions)).localCheckpoint()
     names = "snapshot_id group_id client_id topic partition consumed_offset high_watermark"
     readers = with_instance(frame(spark, LAG, names, *lag), told)
     clients = frame(spark, CLIENT_DIVERGENCE, "group_id")
@@ -398,7 +398,7 @@ def test_fetchers_that_are_blocked_for_different_reasons_are_different_problems(
         "snapshot_id group_id client_id instance topic partition",
         *((MINUTE_MS, "g", "old", app, "big", p) for p in (1, 0)),
     )
-    nobody = observed(frame(spark, FETCH_POSITIONS, "client_id"))
+    nobody = observed(frame(spark, CLIENT_POSITIONS, "client_id"))
     found = problems(divergence, states, poll_states(lag, nobody), lag).collect()
     assert {(r.kind, r.group_id, r.client_id, r.topic, r.severity): r.partitions for r in found} == {
         ("too_large_message", "g", "old", None, "critical"): None,
@@ -415,7 +415,7 @@ def test_a_client_that_may_fill_more_than_half_of_its_heap_is_told(spark: SparkS
     ]
     names = "snapshot_id group_id client_id buffer_bound_bytes heap_share"
     divergence = frame(spark, CLIENT_DIVERGENCE, names, *rows)
-    nobody, nothing = observed(frame(spark, FETCH_POSITIONS, "client_id")), frame(spark, LAG, "group_id")
+    nobody, nothing = observed(frame(spark, CLIENT_POSITIONS, "client_id")), frame(spark, LAG, "group_id")
     (found,) = problems(divergence, fetchers(spark), poll_states(nothing, nobody), nothing).collect()
     assert (found.kind, found.client_id, found.severity) == ("buffer_too_large", "large", "warning")
     assert found.summary == "large may buffer 8000000 bytes, 80 % of its heap."

@@ -19,9 +19,9 @@ from pipeline import lake as lake_module
 from pipeline.config import LakeConfig, SnapshotConfig
 from pipeline.derive import compute_lag
 from pipeline.errors import LakeError, SchemaError
-from pipeline.lake import LAYOUT_PROPERTY, Lake, of_snapshots, through_conflicts
+from pipeline.lake import VERSION_PROPERTY, Lake, of_snapshots, through_conflicts
 from pipeline.ledger import Claim, Ledger
-from pipeline.tables import LAG, LAYOUT_VERSION, QUARANTINE, SNAPSHOTS, TABLES, WATERMARKS, Table
+from pipeline.tables import CLIENT_POSITIONS, LAG, QUARANTINE, SCHEMA_VERSION, SNAPSHOTS, TABLES, WATERMARKS, Table
 from tests.helpers.quiet import config, write_config
 from tests.helpers.rows import SNAPSHOT_DATE, frame
 
@@ -56,17 +56,22 @@ def without_columns(table: Table, count: int) -> Table:
     return Older(**vars(replace(table, schema=StructType(fields))))
 
 
+def older(table: Table) -> Table:
+    """A table as it was before."""
+    before = without_columns(table, {LAG.name: 2, WATERMARKS.name: 1, CLIENT_POSITIONS.name: 1}.get(table.name, 0))
+    return replace(before, name=table.former_name or table.name)
+
+
 def make_older(lake: Lake) -> None:
-    """A lake of layout 0 without `snapshot_at`, whose `lag` lacks two columns and whose `watermarks` lacks one."""
-    lacking = {LAG.name: 2, WATERMARKS.name: 1}
+    """A lake of version 0 without `snapshot_at`, whose `lag` lacks two columns and whose `watermarks` lacks one."""
     for table in TABLES:
-        lake._create(without_columns(table, lacking.get(table.name, 0)))
-    set_layout(lake, 0)
+        lake._create(older(table))
+    set_schema_version(lake, 0)
 
 
-def set_layout(lake: Lake, version: int) -> None:
+def set_schema_version(lake: Lake, version: int) -> None:
     name = lake.identifier(SNAPSHOTS)
-    lake.spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('{LAYOUT_PROPERTY}' = '{version}')")
+    lake.spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('{VERSION_PROPERTY}' = '{version}')")
 
 
 def new_lake(spark: SparkSession, folder: Path) -> Lake:
@@ -84,44 +89,49 @@ def test_every_table_is_as_its_schema_says_and_open_to_other_readers(lake: Lake)
         assert lake.spark.table(lake.identifier(table)).schema.names == table.stored.names
         assert tuple(detail["partitionColumns"]) == table.partitioned_by
         assert detail["minReaderVersion"] == 1  # no feature that a reader must know
-    assert lake.layout() == LAYOUT_VERSION
+    assert lake.schema_version() == SCHEMA_VERSION
 
 
-def test_an_empty_lake_has_no_layout_and_nothing_to_compute(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_empty_lake_has_no_version_and_nothing_to_compute(spark: SparkSession, tmp_path: Path) -> None:
     settings = config(tmp_path, "any", {"east": DEAD})
     lake = Lake(spark, settings.lake)
-    assert lake.layout() is None
+    assert lake.schema_version() is None
     assert compute_lag(spark, settings, ["east"], lambda: pytest.fail("nothing is marked")) == 0
-    assert lake.layout() == LAYOUT_VERSION
+    assert lake.schema_version() == SCHEMA_VERSION
 
 
 def test_first_runs_at_once_both_find_the_lake_made(spark: SparkSession, tmp_path: Path) -> None:
     lake = new_lake(spark, tmp_path)
     at_once(3, lake.prepare)
-    assert lake.layout() == LAYOUT_VERSION
+    assert lake.schema_version() == SCHEMA_VERSION
     assert {table.name: lake.read(table).columns for table in TABLES} == {t.name: t.columns for t in TABLES}
 
 
-def test_a_lake_of_a_newer_layout_is_refused_in_one_line_and_left_alone(
+def test_a_lake_of_a_newer_version_is_refused_in_one_line_and_left_alone(
     lake: Lake, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    set_layout(lake, LAYOUT_VERSION + 1)
+    set_schema_version(lake, SCHEMA_VERSION + 1)
     with pytest.raises(SchemaError):
         lake.prepare()
     file = write_config(tmp_path, "any", {"east": DEAD})
     assert snapshot_job.main(["--config", str(file)]) == 1
     (line,) = capsys.readouterr().err.splitlines()
-    assert f"has layout {LAYOUT_VERSION + 1}, this laglake knows {LAYOUT_VERSION}: install" in line
+    assert f"has schema version {SCHEMA_VERSION + 1}, this laglake knows {SCHEMA_VERSION}: install" in line
     assert lake.read(SNAPSHOTS).count() == 0
 
 
 def test_an_older_lake_grows_and_keeps_its_rows(spark: SparkSession, tmp_path: Path) -> None:
     lake = new_lake(spark, tmp_path)
     make_older(lake)
-    older, names = without_columns(LAG, 2), "snapshot_id group_id topic partition consumer_lag"
-    lake.replace(older, frame(spark, LAG, names, (ID, "g", "t", 0, 7)), of_snapshots("east", [ID]))
+    names = "snapshot_id group_id topic partition consumer_lag"
+    lake.replace(older(LAG), frame(spark, LAG, names, (ID, "g", "t", 0, 7)), of_snapshots("east", [ID]))
+    told = frame(spark, CLIENT_POSITIONS, "snapshot_id client_id fetched_offset", (ID, "c", 5))
+    lake.replace(older(CLIENT_POSITIONS), told, of_snapshots("east", [ID]))
     at_once(2, lake.prepare)
-    assert lake.layout() == LAYOUT_VERSION
+    assert lake.schema_version() == SCHEMA_VERSION
+    copied = lake.read(CLIENT_POSITIONS).select("snapshot_id", "client_id", "fetched_offset").collect()
+    assert [tuple(row) for row in copied] == [(ID, "c", 5)]
+    assert snapshot_ats(lake, CLIENT_POSITIONS) == {ID: ID}
     assert lake.read(WATERMARKS).columns == WATERMARKS.columns
     rows = frame(spark, LAG, f"{names} offset_status error", (ID + 1, "g", "t", 0, 8, "ok", None))
     lake.replace(LAG, rows, f"cluster = 'east' AND snapshot_date = DATE'{SNAPSHOT_DATE}' AND snapshot_id = {ID + 1}")

@@ -27,7 +27,7 @@ from pipeline.config import load_config
 from pipeline.derive import compute_lag
 from pipeline.lake import Lake
 from pipeline.snapshot import take_snapshots
-from pipeline.tables import FETCH_POSITIONS, FINDINGS, LAG, SNAPSHOTS
+from pipeline.tables import CLIENT_POSITIONS, FINDINGS, LAG, SNAPSHOTS
 from tests.helpers.kafka import member, wait_for
 from tests.helpers.quiet import write_config
 
@@ -231,9 +231,9 @@ def test_a_dead_endpoint_makes_snapshots_partial_and_costs_nothing_else(lake: La
     assert {row.status for row in ledger} == {"partial"}
     for row in ledger:
         ((what, where, error, count),) = row.errors
-        assert (what, where, count) == ("fetch_positions", DEAD, 1)
+        assert (what, where, count) == ("client_positions", DEAD, 1)
         assert error == "ConnectionError"
-        assert row.rows["fetch_positions"] > 10
-    told = lake.read(FETCH_POSITIONS).where("error IS NULL").select("client_id").distinct().collect()
+        assert row.rows["client_positions"] > 10
+    told = lake.read(CLIENT_POSITIONS).where("error IS NULL").select("client_id").distinct().collect()
     clients = {"live-slow-1", "live-steady-1", "live-python", "live-rdkafka"}
     assert {row.client_id for row in told} == clients

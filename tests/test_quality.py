@@ -238,7 +238,7 @@ def test_a_snapshot_with_refused_rows_is_partial_and_the_ledger_counts_them(lake
     summary = summarize(lake, Claim("east", ID, "run", T0), landed)
     assert summary.status == "partial"
     landed_rows = {"committed_offsets": 7, "group_members": 4, "watermarks": 7}
-    assert summary.rows == landed_rows | {"log_samples": 0, "fetch_positions": 0}
+    assert summary.rows == landed_rows | {"log_samples": 0, "client_positions": 0}
     assert (summary.groups, summary.partitions) == (2, 6)
     assert Counter((what, where, error, count) for what, where, error, count in summary.errors) == Counter(
         [

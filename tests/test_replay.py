@@ -15,7 +15,7 @@ from pipeline.errors import ConfigError
 from pipeline.lake import Lake
 from pipeline.replay import replay
 from pipeline.snapshot import take_snapshots
-from pipeline.tables import CLIENT_DIVERGENCE, FETCH_POSITIONS, FINDINGS, LAG, SNAPSHOTS
+from pipeline.tables import CLIENT_DIVERGENCE, CLIENT_POSITIONS, FINDINGS, LAG, SNAPSHOTS
 from tests.helpers.quiet import config
 from tests.helpers.recordings import by_partition, table, unpacked
 
@@ -216,7 +216,7 @@ def test_healthy_clients_have_no_findings(rows: Rows) -> None:
 
 
 def test_what_was_told_keeps_its_place_and_no_path_of_a_machine(rows: Rows) -> None:
-    places = {r.endpoint for r in rows(FETCH_POSITIONS, "modern-b").select("endpoint").distinct().collect()}
+    places = {r.endpoint for r in rows(CLIENT_POSITIONS, "modern-b").select("endpoint").distinct().collect()}
     assert "aggregator/jolokia/1795255699058.json" in places
     assert not any(place.startswith("/") for place in places)
 

@@ -12,7 +12,7 @@ from pipeline.report import Frames, details
 from pipeline.report.collect import collect
 from pipeline.report.model import Danger, Partition
 from pipeline.report.selection import Selection
-from pipeline.tables import CLIENT_DIVERGENCE, COMPUTED, FETCH_POSITIONS, FINDING_HISTORY, FINDINGS, LAG, SNAPSHOTS
+from pipeline.tables import CLIENT_DIVERGENCE, CLIENT_POSITIONS, COMPUTED, FINDING_HISTORY, FINDINGS, LAG, SNAPSHOTS
 from tests.helpers.reports import MINUTE, NOON, NOW, at, frame, known, lag_row, snapshot
 
 
@@ -259,7 +259,7 @@ class TestIncident:
         )
         positions = frame(
             spark,
-            FETCH_POSITIONS,
+            CLIENT_POSITIONS,
             lag_row(0, "g", 1, client_id="c1", reported_lag=3),
             lag_row(1, "g", 1, client_id="c1", reported_lag=2),
             lag_row(1, "g", 0, client_id="c1", reported_lag=50),
@@ -288,5 +288,5 @@ class TestIncident:
 
     def test_without_clients_that_tell_there_is_no_picture(self, spark: SparkSession, tmp_path: Path) -> None:
         output = tmp_path / "incident.svg"
-        assert write_incident(frame(spark, LAG, known(0, "g", 5)), frame(spark, FETCH_POSITIONS), output) is None
+        assert write_incident(frame(spark, LAG, known(0, "g", 5)), frame(spark, CLIENT_POSITIONS), output) is None
         assert not output.exists()

@@ -17,8 +17,8 @@ from pipeline.analytics.lag.lag import compute_lag
 from pipeline.config.consumers import ConsumerSettings
 from pipeline.tables import (
     CLIENT_DIVERGENCE,
+    CLIENT_POSITIONS,
     COMMITTED_OFFSETS,
-    FETCH_POSITIONS,
     GROUP_MEMBERS,
     LAG,
     WATERMARKS,
@@ -40,14 +40,14 @@ class Cluster:
 
     def __init__(self) -> None:
         self.rows: dict[Table, list[dict[str, Any]]] = {
-            table: [] for table in (FETCH_POSITIONS, COMMITTED_OFFSETS, WATERMARKS, GROUP_MEMBERS)
+            table: [] for table in (CLIENT_POSITIONS, COMMITTED_OFFSETS, WATERMARKS, GROUP_MEMBERS)
         }
 
     def tell(self, at: int, client: str, endpoint: str, **values: Any) -> None:
         """What an agent reports."""
         as_of = datetime.fromtimestamp(at / 1000, UTC)
         told = {"snapshot_id": at, "as_of": as_of, "client_id": client, "endpoint": endpoint, "source": METRICS}
-        self.rows[FETCH_POSITIONS].append(told | values)
+        self.rows[CLIENT_POSITIONS].append(told | values)
 
     def reader(self, at: int, group: str, client: str, partition: int, end: int, host: str | None = None) -> None:
         """A partition of a log that begins at 0, and its reader, who commits nothing after the first record."""
@@ -207,7 +207,7 @@ def found(spark: SparkSession) -> Found:
     for case in CASES:
         case(cluster)
     positions, commits, ends, members = (
-        cluster.frame(spark, t) for t in (FETCH_POSITIONS, COMMITTED_OFFSETS, WATERMARKS, GROUP_MEMBERS)
+        cluster.frame(spark, t) for t in (CLIENT_POSITIONS, COMMITTED_OFFSETS, WATERMARKS, GROUP_MEMBERS)
     )
     nothing = frame(spark, LAG, "group_id")
     told = observed(positions).localCheckpoint()

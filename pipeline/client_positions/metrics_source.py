@@ -31,9 +31,9 @@ from pipeline.client_positions.position import SIGNED, TOO_LARGE, Position, of_m
 from pipeline.data_source import refuse_unknown, several
 from pipeline.errors import ConfigError
 from pipeline.files import redacted
-from pipeline.tables import FETCH_POSITIONS
+from pipeline.tables import CLIENT_POSITIONS
 
-POSITIONS = FETCH_POSITIONS.observed
+POSITIONS = CLIENT_POSITIONS.observed
 """What the sources observe: a row for each Position; and one with an error for each place or line that told nothing."""
 
 _ARROW = to_arrow_schema(POSITIONS, timezone="UTC")

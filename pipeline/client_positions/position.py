@@ -9,7 +9,7 @@ from pipeline.client_positions.consumer_metrics import Metric
 
 
 class Position(NamedTuple):
-    """What `fetch_positions` has of one client, or of one of its fetchers, topics or partitions; the rest is NULL.
+    """What `client_positions` has of one client, or of one of its fetchers, topics or partitions; the rest is NULL.
 
     fetcher: the broker that is fetched from, or the old consumer's thread. Offsets are the next to be fetched, and to
     be handed to the application. reported_lag is the client's own metric, reported_lead its distance from log start;

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pipeline.derive.log_index import LONGEST_TAIL, Index
 from pipeline.lake import Lake
 from pipeline.ledger import COMPLETE, rows_of_snapshot
-from pipeline.tables import COMMITTED_OFFSETS, COMPUTED, FETCH_POSITIONS, READABLE, SNAPSHOTS, WATERMARKS, Table
+from pipeline.tables import CLIENT_POSITIONS, COMMITTED_OFFSETS, COMPUTED, READABLE, SNAPSHOTS, WATERMARKS, Table
 
 JOB = "lag"
 PASSED_OVER = "lag passed over"
@@ -64,7 +64,7 @@ def read_backlog(lake: Lake, cluster: str, most: int) -> Backlog:
         return F.coalesce(F.element_at("rows", table.name), F.lit(0))
 
     columns = {
-        "has_positions": rows_of(FETCH_POSITIONS) > 0,
+        "has_positions": rows_of(CLIENT_POSITIONS) > 0,
         "commits": rows_of(COMMITTED_OFFSETS),
         "ends": rows_of(WATERMARKS),
         "rows": rows_of_snapshot(),

@@ -32,9 +32,9 @@ from pipeline.lake import FAILURES, SPARK_ERRORS, Clock, Lake, of_snapshots, utc
 from pipeline.ledger import add_problem
 from pipeline.log_segments.source import locate
 from pipeline.tables import (
+    CLIENT_POSITIONS,
     COMMITTED_OFFSETS,
     COMPUTED,
-    FETCH_POSITIONS,
     GROUP_MEMBERS,
     LAG,
     WATERMARKS,
@@ -196,7 +196,7 @@ def _derive(
         return gone
     told = None
     if has_positions:
-        positions = lake.read_snapshots(FETCH_POSITIONS, cluster, [*earlier[:1], *ids])
+        positions = lake.read_snapshots(CLIENT_POSITIONS, cluster, [*earlier[:1], *ids])
         just_before = lake.read_snapshots(LAG, cluster, earlier[:1])
         reported = lake.computed(observed(positions))
         readers = reader_positions(reported, watermarks, commits, members, just_before, clients)

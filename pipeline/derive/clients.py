@@ -15,7 +15,7 @@ from pipeline.analytics.clients.problems import problems
 from pipeline.analytics.clients.scala_fetchers import fetcher_states
 from pipeline.config.consumers import ConsumerSettings
 from pipeline.lake import Lake, of_snapshots
-from pipeline.tables import CLIENT_DIVERGENCE, FETCH_POSITIONS, FINDING_HISTORY, FINDINGS, LAG, WATERMARKS
+from pipeline.tables import CLIENT_DIVERGENCE, CLIENT_POSITIONS, FINDING_HISTORY, FINDINGS, LAG, WATERMARKS
 
 LOOK_BACK = 2
 """Snapshots before a batch that states are told from: two intervals."""
@@ -31,7 +31,7 @@ def keep_clients(
     """Write what positions say of the clients of a batch, whose `lag` is written; `before` are the snapshots before."""
     ids = [*before[:LOOK_BACK], *batch]
     of_batch = of_snapshots(cluster, batch)
-    readers, positions, ends = (lake.read_snapshots(t, cluster, ids) for t in (LAG, FETCH_POSITIONS, WATERMARKS))
+    readers, positions, ends = (lake.read_snapshots(t, cluster, ids) for t in (LAG, CLIENT_POSITIONS, WATERMARKS))
     known = lake.read_snapshots(CLIENT_DIVERGENCE, cluster, before[:LOOK_BACK])
     new = F.col("snapshot_id").isin(list(batch))
     told = lake.computed(observed(positions))

@@ -22,7 +22,7 @@ from pipeline.files import redacted
 from pipeline.lake import Clock, Lake, of_snapshots
 from pipeline.ledger import COMPLETE, PARTIAL, Claim, Ledger, Problem, Summary
 from pipeline.replay.recording import Recording, nearest
-from pipeline.tables import COMMITTED_OFFSETS, FETCH_POSITIONS, GROUP_MEMBERS, READABLE, SNAPSHOTS, WATERMARKS, Table
+from pipeline.tables import CLIENT_POSITIONS, COMMITTED_OFFSETS, GROUP_MEMBERS, READABLE, SNAPSHOTS, WATERMARKS, Table
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ def _land(
         COMMITTED_OFFSETS: _frame(lake, COMMITTED_OFFSETS, _commits(recording, ids)),
         WATERMARKS: _frame(lake, WATERMARKS, _ends(recording, ids)),
         GROUP_MEMBERS: _frame(lake, GROUP_MEMBERS, _members(recording, ids)),
-        FETCH_POSITIONS: _positions(lake, recording, ids, logged),
+        CLIENT_POSITIONS: _positions(lake, recording, ids, logged),
     }
     rows: dict[str, dict[int, int]] = {}
     for table, frame in observed.items():
@@ -106,7 +106,7 @@ def _land(
         lake.replace(table, named, of_snapshots(cluster, ids))
         landed = lake.read_snapshots(table, cluster, ids)
         rows[table.name] = dict(landed.groupBy("snapshot_id").count().collect())
-    errors = _errors(lake.read_snapshots(FETCH_POSITIONS, cluster, ids))
+    errors = _errors(lake.read_snapshots(CLIENT_POSITIONS, cluster, ids))
     summaries = []
     for i in ids:
         problems = errors.get(i, [])
@@ -160,7 +160,7 @@ def _of_rounds(table: Mapping[int, Any], ids: Sequence[int]) -> Iterator[tuple[i
 
 def _positions(lake: Lake, recording: Recording, ids: Sequence[int], logged: Mapping[int, list[Position]]) -> DataFrame:
     """What clients told in some rounds, by the same data sources that read it live."""
-    found = [_frame(lake, FETCH_POSITIONS, _logged(recording, ids, logged))]
+    found = [_frame(lake, CLIENT_POSITIONS, _logged(recording, ids, logged))]
     files = {str(file): i for i in ids for file in recording.rounds[i]}
     if any("," in file for file in files):
         raise ConfigError(f"{recording.folder}: the path of a recording must have no comma")
@@ -190,5 +190,5 @@ def _errors(rows: DataFrame) -> dict[int, list[Problem]]:
     found: dict[int, list[Problem]] = {}
     counted = rows.where(F.col("error").isNotNull()).groupBy("snapshot_id", "error")
     for r in counted.agg(F.min("endpoint").alias("where"), F.count("error").alias("count")).collect():
-        found.setdefault(r["snapshot_id"], []).append((FETCH_POSITIONS.name, r["where"], r["error"], r["count"]))
+        found.setdefault(r["snapshot_id"], []).append((CLIENT_POSITIONS.name, r["where"], r["error"], r["count"]))
     return found

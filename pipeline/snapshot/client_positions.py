@@ -11,8 +11,8 @@ from pipeline.analytics.clients.instances import place
 from pipeline.config import ClusterConfig
 
 
-def told_positions(spark: SparkSession, cluster: ClusterConfig, snapshot_id: int) -> DataFrame | None:
-    """Rows of `fetch_positions`: of each client what was told last, and each place or line that tells nothing.
+def read_client_positions(spark: SparkSession, cluster: ClusterConfig, snapshot_id: int) -> DataFrame | None:
+    """Rows of `client_positions`: of each client what was told last, and each place or line that tells nothing.
 
     None where the configuration names no place. A client of which nothing was true since `positions_max_age` is left
     out: it may have ended. Secrets are revealed in the plan's options: never log it.

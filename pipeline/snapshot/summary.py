@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pipeline.lake import Lake
 from pipeline.ledger import COMPLETE, FAILED, PARTIAL, Claim, Problem, Summary
 from pipeline.quality.rules import oddities
-from pipeline.tables import BRONZE, COMMITTED_OFFSETS, FETCH_POSITIONS, GROUP_MEMBERS, LOG_SAMPLES, WATERMARKS, Table
+from pipeline.tables import BRONZE, CLIENT_POSITIONS, COMMITTED_OFFSETS, GROUP_MEMBERS, LOG_SAMPLES, WATERMARKS, Table
 
 MAX_PROBLEMS = 100
 """Kinds of error that a ledger row names, the most frequent first."""
@@ -53,7 +53,7 @@ def summarize(lake: Lake, claim: Claim, landed: Landed) -> Summary:
         status=_status(landed, errors),
         groups=members["groups"],
         partitions=kept[WATERMARKS.name] - watermarks["errors"],
-        rows=kept | {LOG_SAMPLES.name: landed.samples, FETCH_POSITIONS.name: landed.positions},
+        rows=kept | {LOG_SAMPLES.name: landed.samples, CLIENT_POSITIONS.name: landed.positions},
         expected={
             "brokers": len(landed.brokers),
             "groups": members["all_groups"],

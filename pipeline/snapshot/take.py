@@ -33,10 +33,10 @@ from pipeline.kafka.snapshot import KIND
 from pipeline.lake import FAILURES, Clock, Lake, of_snapshots, utc_date
 from pipeline.ledger import Claim, Ledger, Summary
 from pipeline.quality import is_suspect, quarantine_failing, with_marks
-from pipeline.snapshot.client_positions import told_positions
+from pipeline.snapshot.client_positions import read_client_positions
 from pipeline.snapshot.summary import Landed, cluster_id_of, counts, problems, summarize
 from pipeline.snapshot.time_lookups import learnt_samples
-from pipeline.tables import BRONZE, FETCH_POSITIONS, LOG_SAMPLES, QUARANTINE, Table
+from pipeline.tables import BRONZE, CLIENT_POSITIONS, LOG_SAMPLES, QUARANTINE, Table
 
 log = logging.getLogger(__name__)
 
@@ -172,7 +172,7 @@ def land(lake: Lake, claim: Claim, cluster: ClusterConfig, brokers: Sequence[Any
     for broker in brokers:
         _add(landed.requests, {str(broker["request_broker"]): broker["requests"]})
     if claim.is_takeover:  # the one before may have got as far as the gate
-        for table in (QUARANTINE, FETCH_POSITIONS):
+        for table in (QUARANTINE, CLIENT_POSITIONS):
             lake.delete(table, of_snapshots(claim.cluster, [claim.snapshot_id]))
     _land_bronze(lake, claim, cluster, landed)
     if cluster.index_lookups:
@@ -223,13 +223,13 @@ def _read(staged: DataFrame, landed: Landed) -> dict[str, Read]:
 
 def _staged_positions(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Landed) -> DataFrame | None:
     """What clients report, read now. If it cannot be read, the snapshot is partial; no other table is affected."""
-    told = told_positions(lake.spark, cluster, claim.snapshot_id)
+    told = read_client_positions(lake.spark, cluster, claim.snapshot_id)
     if told is None:
         return None
     try:
         return _staged(lake, claim, "positions", told)
     except FAILURES as exc:
-        landed.problems.append((FETCH_POSITIONS.name, None, reason_of(exc), 1))
+        landed.problems.append((CLIENT_POSITIONS.name, None, reason_of(exc), 1))
         return None
 
 
@@ -238,17 +238,17 @@ def _land_positions(lake: Lake, claim: Claim, positions: DataFrame, landed: Land
     seen = Observation()
     try:
         counted = positions.observe(seen, F.count("source").alias("rows"), F.count("error").alias("errors"))
-        _replace(lake, claim, FETCH_POSITIONS, counted)
+        _replace(lake, claim, CLIENT_POSITIONS, counted)
     except ClaimedError:
         raise
     except FAILURES as exc:
-        landed.problems.append((FETCH_POSITIONS.name, None, reason_of(exc), 1))
+        landed.problems.append((CLIENT_POSITIONS.name, None, reason_of(exc), 1))
         return
     landed.positions, errors = (seen.get[name] for name in ("rows", "errors"))
     if errors:
-        rows = lake.read_snapshots(FETCH_POSITIONS, claim.cluster, [claim.snapshot_id])
-        landed.problems += problems(rows, FETCH_POSITIONS.name, F.col("endpoint"))
-    log.info("%s: fetch_positions: %d rows, %d errors", claim, landed.positions, errors)
+        rows = lake.read_snapshots(CLIENT_POSITIONS, claim.cluster, [claim.snapshot_id])
+        landed.problems += problems(rows, CLIENT_POSITIONS.name, F.col("endpoint"))
+    log.info("%s: client_positions: %d rows, %d errors", claim, landed.positions, errors)
 
 
 def _land_samples(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Landed) -> None:

@@ -82,7 +82,7 @@ def findings(history: DataFrame, told: DataFrame, before: DataFrame) -> DataFram
     the client it stays as it is.
     """
     at = F.timestamp_millis("snapshot_id")
-    worst_at = F.coalesce("worst_at", "last_seen")  # before layout 5 it was the newest that was kept
+    worst_at = F.coalesce("worst_at", "last_seen")  # before schema version 5 it was the newest that was kept
     known = before.withColumns({"worst_at": worst_at, "is_new": F.lit(False)})
     seen = history.withColumns({"first_seen": at, "last_seen": at, "worst_at": at, "is_new": F.lit(True)})
     of_finding = known.unionByName(seen, allowMissingColumns=True).groupBy("cluster", "finding_id")

@@ -33,7 +33,7 @@ def place() -> Column:
 
 
 def observed(positions: DataFrame) -> DataFrame:
-    """The rows of `fetch_positions` that report something of a client, with three more columns.
+    """The rows of `client_positions` that report something of a client, with three more columns.
 
     place: see there. agent: who reports; in a request log, the client's address. instance: the process that is reported
     of, named after one of its agents.
