@@ -47,7 +47,7 @@ def moments(lag: DataFrame, positions: DataFrame) -> list[dict[str, Any]]:
     if worst is None:
         return []
     is_it = [F.col(name) == worst[name] for name in place]
-    told = (
+    reported = (
         positions.where(is_it[0] & is_it[1] & is_it[2] & is_it[3])
         .groupBy("snapshot_id")
         .agg(F.max("reported_lag").alias("reported_lag"))
@@ -55,7 +55,7 @@ def moments(lag: DataFrame, positions: DataFrame) -> list[dict[str, Any]]:
     its_own = lag.where(is_it[0] & (F.col("group_id") == worst["group_id"]) & is_it[2] & is_it[3])
     measures = ("consumer_lag", "consumer_lag_bytes", "bytes_error", "consumer_lag_ms", "time_error_ms", "headroom")
     names = ("group_id", "client_id", "topic", "partition", "offset_status", *RUNGS, *measures, "reported_lag")
-    rows = its_own.join(told, "snapshot_id", how="left").orderBy("snapshot_id").select("snapshot_id", *names)
+    rows = its_own.join(reported, "snapshot_id", how="left").orderBy("snapshot_id").select("snapshot_id", *names)
     return [row.asDict() for row in rows.collect()]
 
 
@@ -64,9 +64,9 @@ def _picture(rows: Sequence[dict[str, Any]]) -> alt.VConcatChart:
     last = rows[-1]
     x = alt.X("at:T", title=None, scale=alt.Scale(type="utc"), axis=alt.Axis(format="%H:%M:%S", grid=False))
     most = max(1, *(row["consumer_lag"] or 0 for row in rows))
-    told = [{"at": r["snapshot_id"], "value": r["reported_lag"]} for r in rows if r["reported_lag"] is not None]
+    reported = [{"at": r["snapshot_id"], "value": r["reported_lag"]} for r in rows if r["reported_lag"] is not None]
     gauge = (
-        _chart(told)
+        _chart(reported)
         .mark_line(point=alt.OverlayMarkDef(size=20, color="#17806d"), strokeWidth=2.5, color="#17806d")
         .encode(x=x, y=alt.Y("value:Q", title="records", scale=alt.Scale(domain=[0, most]), axis=alt.Axis(tickCount=3)))
         .properties(

@@ -84,8 +84,8 @@ def commands() -> str:
     parts = [ABOUT_COMMANDS]
     for job in entry_points.JOBS:
         command = [sys.executable, "-m", f"jobs.{job}", "--help"]
-        told = subprocess.run(command, cwd=ROOT, env=env, check=True, capture_output=True, text=True)
-        parts.append(f"## {job}\n\n```text\n{told.stdout}```")
+        shown = subprocess.run(command, cwd=ROOT, env=env, check=True, capture_output=True, text=True)
+        parts.append(f"## {job}\n\n```text\n{shown.stdout}```")
     return "\n\n".join(parts)
 
 

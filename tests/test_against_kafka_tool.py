@@ -57,21 +57,21 @@ def quiet(kafka: EmbeddedKafka) -> Iterator[EmbeddedKafka]:
     consumer.close(autocommit=False)
 
 
-def told_by_tool(kafka: EmbeddedKafka) -> dict[Row, Told]:
+def reported_by_tool(kafka: EmbeddedKafka) -> dict[Row, Told]:
     """Committed, end, lag, member, host, client of each row that the tool prints for the seeded groups."""
     options = ["--bootstrap-server", kafka.bootstrap_servers, "--describe", "--all-groups", "--timeout", "60000"]
     described = kafka.run_tool(TOOL, *options, timeout=240)
     assert described.returncode == 0, described.stderr
-    told: dict[Row, Told] = {}
+    reported: dict[Row, Told] = {}
     for line in described.stdout.splitlines():
         words = line.split()
         if len(words) == 9 and words[0].startswith(f"{PREFIX}-"):
             group, topic, partition, committed, end, lag, member, host, client = words
-            told[group, topic, int(partition)] = (committed, end, lag, member, host.removeprefix("/"), client)
-    return told
+            reported[group, topic, int(partition)] = (committed, end, lag, member, host.removeprefix("/"), client)
+    return reported
 
 
-def told_by_laglake(spark: SparkSession, kafka: EmbeddedKafka, folder: Path) -> dict[Row, Told]:
+def reported_by_laglake(spark: SparkSession, kafka: EmbeddedKafka, folder: Path) -> dict[Row, Told]:
     """The same of the table `lag`."""
     settings = config(folder, PREFIX, {"east": kafka.bootstrap_servers})
     outcomes = take_snapshots(spark, settings, ["east"], None, lambda: datetime.now(UTC))
@@ -87,13 +87,13 @@ def told_by_laglake(spark: SparkSession, kafka: EmbeddedKafka, folder: Path) -> 
 def test_every_row_equals_that_of_kafka_consumer_groups(
     spark: SparkSession, quiet: EmbeddedKafka, tmp_path: Path
 ) -> None:
-    truth = told_by_tool(quiet)
+    truth = reported_by_tool(quiet)
     assert len(truth) == 300 * 20 + 1 + 10
-    assert told_by_laglake(spark, quiet, tmp_path) == truth
+    assert reported_by_laglake(spark, quiet, tmp_path) == truth
 
 
 def test_the_seeded_commits_are_what_was_committed(quiet: EmbeddedKafka) -> None:
-    truth = told_by_tool(quiet)
+    truth = reported_by_tool(quiet)
     for number in (0, 7, 299):
         group = SEEDING.group_ids[number]
         for (topic, partition), offset in SEEDING.committed(number).items():

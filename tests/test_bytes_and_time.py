@@ -121,10 +121,10 @@ def test_time_is_right_from_the_first_snapshot_on(
 
 
 def test_bytes_between_snapshots_are_within_their_error_of_what_the_files_say(produced: Producing, lake: Lake) -> None:
-    told, exact = rows(lake, "ruler", 2), rows(lake, "files", 0)
-    assert {row.bytes_method for row in told} == {"interpolated", "exact"}
+    reported, exact = rows(lake, "ruler", 2), rows(lake, "files", 0)
+    assert {row.bytes_method for row in reported} == {"interpolated", "exact"}
     assert {(row.bytes_method, row.bytes_error) for row in exact} == {("exact", 0)}
-    for one, other in zip(told, exact, strict=True):
+    for one, other in zip(reported, exact, strict=True):
         assert abs(one.consumer_lag_bytes - other.consumer_lag_bytes) <= one.bytes_error
         assert one.kip532_bytes == one.consumer_lag_bytes
         if one.committed_offset in (300, 900):  # where a snapshot saw the log's end, nothing is between

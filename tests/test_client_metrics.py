@@ -28,12 +28,12 @@ def test_two_agents_tell_the_same_of_one_consumer(folder: Path, recording: str) 
     found = list(rounds(unpacked(recording, folder) / CLIENTS[recording]))
     counters = []
     for number, (_, jolokia, prometheus) in enumerate(found):
-        told = [{m[:5]: m.value for m in metrics} for metrics in (jolokia, prometheus)]
-        assert len(told[0]) == len(jolokia)
+        reported = [{m[:5]: m.value for m in metrics} for metrics in (jolokia, prometheus)]
+        assert len(reported[0]) == len(jolokia)
         # Between the two answers a partition may come, with its first records; none has gone in these recordings.
-        assert set(told[0]) <= set(told[1])
-        assert set(told[0]) == set(told[1]) or number < 5
-        counters += [(key, told[0][key], told[1][key]) for key in told[0] if key[0] in COUNTERS]
+        assert set(reported[0]) <= set(reported[1])
+        assert set(reported[0]) == set(reported[1]) or number < 5
+        counters += [(key, reported[0][key], reported[1][key]) for key in reported[0] if key[0] in COUNTERS]
     assert all(before <= after for _, before, after in counters)
     # jmx_exporter is read after Jolokia, and before the next round: its counters lie in between.
     following: dict[object, float] = {}

@@ -57,8 +57,8 @@ def land(lake: Lake, cluster: str) -> None:
         for topic, slowly in (("costly", 10 * m), ("light", 50)):
             lag.append((*place, "g", "app", topic, 0, slowly if m <= 5 else 100 * m, 100 * m))
     ids = of_snapshots(cluster, [at_ms(m) for m in range(1, LAST + 1)])
-    told = f"{PLACE} as_of client_id requests_total source endpoint"
-    lake.replace(CLIENT_POSITIONS, frame(lake.spark, CLIENT_POSITIONS, told, *positions), ids)
+    reported = f"{PLACE} as_of client_id requests_total source endpoint"
+    lake.replace(CLIENT_POSITIONS, frame(lake.spark, CLIENT_POSITIONS, reported, *positions), ids)
     readers = f"{PLACE} group_id client_id topic partition consumed_offset high_watermark"
     lake.replace(LAG, frame(lake.spark, LAG, readers, *lag), ids)
 

@@ -54,8 +54,14 @@ class Told:
         """What a client tells of a partition, or with `topic` None of itself."""
         place = {"topic": topic, "partition": None if topic is None else partition}
         as_of = datetime.fromtimestamp((at + values.pop("later_ms", 0)) / 1000, UTC)
-        told = {"snapshot_id": at, "as_of": as_of, "client_id": client, "source": JAVA, "endpoint": "http://app:9404"}
-        self.rows.append(told | place | values)
+        reported = {
+            "snapshot_id": at,
+            "as_of": as_of,
+            "client_id": client,
+            "source": JAVA,
+            "endpoint": "http://app:9404",
+        }
+        self.rows.append(reported | place | values)
 
     def add_old(self, client: str, at: int, requests: int) -> None:
         """An old consumer, whose ConsumerLag reads 10."""
@@ -63,40 +69,40 @@ class Told:
         self.add(client, client, at=at, reported_lag=10)
 
 
-def told() -> list[dict[str, Any]]:
-    told = Told()
-    told.add("teller", "teller", consumed_offset=30, group_id="by-itself")
+def reported() -> list[dict[str, Any]]:
+    reported = Told()
+    reported.add("teller", "teller", consumed_offset=30, group_id="by-itself")
     for client in ("configured", "in-one", "idle", "stranger", "java"):
-        told.add(client, client, consumed_offset=30)
+        reported.add(client, client, consumed_offset=30)
     for partition in (0, 1, 2):
-        told.add("in-two", "of-two", partition, consumed_offset=30)
-    told.add("in-both", "of-both", consumed_offset=30)
+        reported.add("in-two", "of-two", partition, consumed_offset=30)
+    reported.add("in-both", "of-both", consumed_offset=30)
     for at in (BEFORE, NOW):
-        told.add("newly-configured", "newly-configured", at=at, consumed_offset=30)
-        told.add_old("old-moving", at, requests=at)
-        told.add_old("old-standing", at, requests=1)
-    told.add_old("old-new", NOW, requests=1)
+        reported.add("newly-configured", "newly-configured", at=at, consumed_offset=30)
+        reported.add_old("old-moving", at, requests=at)
+        reported.add_old("old-standing", at, requests=1)
+    reported.add_old("old-new", NOW, requests=1)
     two: dict[str, Any] = {"topic": "two-clients", "group_id": "g"}
-    told.add("b", **two, consumed_offset=25, fetched_offset=28, source=LIBRDKAFKA, reported_end=33)
-    told.add("a", **two, consumed_offset=27, later_ms=1, source=LOG)
-    told.add("c", **two, later_ms=2, source=LOG, is_paused=True)
+    reported.add("b", **two, consumed_offset=25, fetched_offset=28, source=LIBRDKAFKA, reported_end=33)
+    reported.add("a", **two, consumed_offset=27, later_ms=1, source=LOG)
+    reported.add("c", **two, later_ms=2, source=LOG, is_paused=True)
     for topic, offsets in {"tied": (5, 6), "tied-too": (6, 5)}.items():
         for offset in offsets:
-            told.add("a", topic, group_id="g", consumed_offset=offset, endpoint=f"http://app:{offset}")
+            reported.add("a", topic, group_id="g", consumed_offset=offset, endpoint=f"http://app:{offset}")
     for client, group in JAVA_GROUPS.items():
-        told.add(client, client, group_id=group, reported_lead=30, reported_lag=5)
+        reported.add(client, client, group_id=group, reported_lead=30, reported_lag=5)
     for client in ("rdkafka", "careless-rdkafka"):
         ends = {"reported_end": 47, "reported_stable_end": 38}
-        told.add(client, client, group_id="g", consumed_offset=30, source=LIBRDKAFKA, reported_lag=99, **ends)
-    told.add("rdkafka-new", "rdkafka-new", group_id="g", consumed_offset=30, source=LIBRDKAFKA, reported_lag=5)
-    told.add("broken", "broken", group_id="g", consumed_offset=30, error="told nonsense")
-    return told.rows
+        reported.add(client, client, group_id="g", consumed_offset=30, source=LIBRDKAFKA, reported_lag=99, **ends)
+    reported.add("rdkafka-new", "rdkafka-new", group_id="g", consumed_offset=30, source=LIBRDKAFKA, reported_lag=5)
+    reported.add("broken", "broken", group_id="g", consumed_offset=30, error="told nonsense")
+    return reported.rows
 
 
 @pytest.fixture(scope="module")
 def readers(spark: SparkSession) -> dict[tuple[str, int], Row]:
     """By topic and partition: what is told of the one reader of each."""
-    rows = told()
+    rows = reported()
     names = sorted({name for row in rows for name in row})
     positions = frame(spark, CLIENT_POSITIONS, " ".join(names), *([row.get(n) for n in names] for row in rows))
     places = {(r["topic"], r["partition"]) for r in rows if r["topic"]}
@@ -173,7 +179,7 @@ def test_of_two_clients_with_a_partition_the_newest_counts_value_by_value(
 ) -> None:
     row = readers["two-clients", 0]
     # The last stable offset is 40, and librdkafka's own end 33.
-    assert (row.consumed_offset, row.fetched_offset, row.stale_lag, row.told_client_id) == (27, 28, 7, "c")
+    assert (row.consumed_offset, row.fetched_offset, row.stale_lag, row.reported_client_id) == (27, 28, 7, "c")
 
 
 def test_of_two_agents_at_the_same_instant_the_same_one_counts_in_any_order(

@@ -44,19 +44,19 @@ def test_it_is_the_position_of_the_application(spark: SparkSession, folder: Path
     path = unpacked(recording, folder)
     positions = by_partition(table(path / CLIENTS[recording] / "positions.csv"))
     found = consumed_by_lead(sampled(spark, path, CLIENTS[recording], every)).collect()
-    told, wrong = [], []
+    reported, wrong = [], []
     for row in found:
         # The application prints from its poll loop, about every second; the agent takes a part of a second to answer.
         lines = positions[row.topic, row.partition]
         before = [int(r["position"]) for r in lines if int(r["ts"]) <= row.snapshot_id]
         after = [int(r["position"]) for r in lines if int(r["ts"]) >= row.snapshot_id + SECOND]
         if row.consumed_offset is not None and before and after:
-            told.append(row)
+            reported.append(row)
             if not before[-1] <= row.consumed_offset <= after[0]:
                 wrong.append((row, before[-1], after[0]))
     assert len(found) >= 240 // every
     assert wrong == []
-    assert len(told) >= 0.97 * len([row for row in found if row.reported_lead is not None])
+    assert len(reported) >= 0.97 * len([row for row in found if row.reported_lead is not None])
 
 
 def test_today_s_log_start_is_not_that_of_a_paused_partition(spark: SparkSession, folder: Path) -> None:

@@ -196,8 +196,8 @@ def test_the_commands_of_the_wheel_work_in_a_session_of_the_platform(
     ran = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=400)
     assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-3000:]
     assert "TABLE_OR_VIEW_NOT_FOUND" not in ran.stdout + ran.stderr, "that there is no lake yet is no error"
-    told = json.loads(output.read_text())
+    reported = json.loads(output.read_text())
     returned = [[f"laglake-{job}", "returned"] for job in ("run", "lag")]
-    assert told["ended"] == [*returned, ["laglake-lag", 2]]
-    assert sorted(told["lag"]) == [[row[0], row[2], row[5]] for row in expected_lag(PREFIX)]
+    assert reported["ended"] == [*returned, ["laglake-lag", 2]]
+    assert sorted(reported["lag"]) == [[row[0], row[2], row[5]] for row in expected_lag(PREFIX)]
     assert f"{PREFIX}-billing" in report.read_text()

@@ -75,9 +75,9 @@ def test_airflow_takes_the_dag(tmp_path: Path) -> None:
     command = [python, "-c", DAGS, DEPLOY / "airflow_dag.py"]
     ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
     assert ran.returncode == 0, ran.stderr
-    told = json.loads(ran.stdout.splitlines()[-1])
-    assert told["errors"] == {}
-    [[task, line]] = told["dags"]["laglake"]
+    reported = json.loads(ran.stdout.splitlines()[-1])
+    assert reported["errors"] == {}
+    [[task, line]] = reported["dags"]["laglake"]
     program, *arguments = line.replace("{{ ts }}", "2026-01-31T12:05:00+00:00").split()
     assert (task, program) == ("run", f"{CHECKOUT}/spark-submit.sh")
     checked(arguments)

@@ -48,7 +48,7 @@ class Snapshots:
         at = MINUTE_MS * (1 + len(self.ends) // 3)
 
         def position(fetcher: str | None, topic: str | None, partition: int | None, *values: Any) -> None:
-            told = (
+            reported = (
                 at,
                 datetime.fromtimestamp(at / 1000, UTC),
                 "mgroup",
@@ -59,7 +59,7 @@ class Snapshots:
                 METRICS,
                 "http://app:9404",
             )
-            self.positions.append(told)
+            self.positions.append(reported)
 
         position("b:9092", None, None, None, None, requests, 100 * requests)
         position(None, None, None, max(lags), None, None, None)
@@ -80,15 +80,15 @@ class Snapshots:
         names = "snapshot_id captured_at topic partition log_start_offset high_watermark"
         ends = frame(spark, WATERMARKS, names, *self.ends)
         nobody, nothing = frame(spark, GROUP_MEMBERS, "group_id"), frame(spark, LAG, "group_id")
-        told = observed(positions).localCheckpoint()
-        readers = reader_positions(told, ends, commits, nobody, nothing, settings)
+        reported = observed(positions).localCheckpoint()
+        readers = reader_positions(reported, ends, commits, nobody, nothing, settings)
         rulers = spark.createDataFrame(
             [], "cluster string, topic string, partition int, snapshot_id bigint, ruler binary"
         )
-        lag = compute_lag(commits, ends, nobody, nothing, rulers, told=readers.localCheckpoint())
+        lag = compute_lag(commits, ends, nobody, nothing, rulers, reported=readers.localCheckpoint())
         before = frame(spark, CLIENT_DIVERGENCE, "group_id")
         lag = lag.localCheckpoint()
-        return lag, client_divergence(told, with_instance(lag, told), before, settings)
+        return lag, client_divergence(reported, with_instance(lag, reported), before, settings)
 
 
 @pytest.fixture
@@ -146,8 +146,8 @@ def test_a_queue_hides_as_many_records_as_it_holds(snapshots: Snapshots) -> None
     with_heap = ConsumerSettings.of_properties(
         {"queued.max.message.chunks": 2, "fetch.message.max.bytes": 1_000, "heap_bytes": 8_000}
     )
-    told = snapshots.tables({"mgroup": with_heap})[1].orderBy("snapshot_id").collect()[-1]
-    assert told.heap_share == 0.75
+    reported = snapshots.tables({"mgroup": with_heap})[1].orderBy("snapshot_id").collect()[-1]
+    assert reported.heap_share == 0.75
 
 
 def test_a_gauge_whose_counters_stand_still_is_stale_while_logs_grow(snapshots: Snapshots) -> None:

@@ -59,19 +59,19 @@ def section(page: Path, heading: str) -> str:
 
 def test_every_column_is_on_the_page_of_tables(site: Path) -> None:
     for table in TABLES:
-        told = section(site / "tables.html", table.name)
+        reported = section(site / "tables.html", table.name)
         for column in table.stored:
-            assert column.metadata["comment"] in told
-            assert re.search(rf"^{column.name}$", told, re.MULTILINE)
+            assert column.metadata["comment"] in reported
+            assert re.search(rf"^{column.name}$", reported, re.MULTILINE)
 
 
 @pytest.mark.parametrize("heading", MODELS)
 def test_every_key_is_explained_on_the_page_of_the_configuration(site: Path, heading: str) -> None:
-    told = section(site / "configuration.html", heading)
+    reported = section(site / "configuration.html", heading)
     for name, field in MODELS[heading].model_fields.items():
-        assert re.search(rf"^{re.escape(field.alias or name)}$", told, re.MULTILINE)
+        assert re.search(rf"^{re.escape(field.alias or name)}$", reported, re.MULTILINE)
         assert field.description
-        assert field.description.replace("`", "") in told
+        assert field.description.replace("`", "") in reported
 
 
 def test_no_page_asks_anything_of_the_network(site: Path) -> None:
@@ -113,13 +113,13 @@ def quoted() -> set[str]:
 
 
 def test_every_error_is_explained() -> None:
-    told = quoted()
+    reported = quoted()
     found = list(messages())
     assert len(found) > 70
     unexplained = [
         (where, words)
         for where, words in found
-        if not any(text in words and len(text) >= min(10, len(words.strip())) for text in told)
+        if not any(text in words and len(text) >= min(10, len(words.strip())) for text in reported)
     ]
     assert unexplained == []
 

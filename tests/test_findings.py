@@ -83,7 +83,7 @@ def seen_in(spark: SparkSession, minutes: Iterable[int], cases: Any = CASES) -> 
     return spark.createDataFrame(rows, PROBLEMS)
 
 
-def told_in(spark: SparkSession, minutes: Iterable[int], cases: Any = CASES) -> DataFrame:
+def reported_in(spark: SparkSession, minutes: Iterable[int], cases: Any = CASES) -> DataFrame:
     rows = {("east", m * MINUTE_MS, client) for client, *_, tells in cases for m in minutes if m in tells}
     return spark.createDataFrame(sorted(rows), "cluster string, snapshot_id long, client_id string")
 
@@ -111,10 +111,10 @@ class Kept:
         first, *_, last = (*batch, *batch)
         open_or_newer = [r for r in self.findings.values() if (minute(r.resolved_at) or first) >= first]
         before = self._spark.createDataFrame(open_or_newer, FINDINGS.schema)
-        told = told_in(self._spark, range(first - 5, last + 1), self._cases)
-        seen = finding_history(seen_in(self._spark, batch, self._cases), told, before).collect()
+        reported = reported_in(self._spark, range(first - 5, last + 1), self._cases)
+        seen = finding_history(seen_in(self._spark, batch, self._cases), reported, before).collect()
         self.history |= {m: [r for r in seen if r.snapshot_id == m * MINUTE_MS] for m in batch}
-        found = findings(self._spark.createDataFrame(seen, FINDING_HISTORY.schema), told, before).collect()
+        found = findings(self._spark.createDataFrame(seen, FINDING_HISTORY.schema), reported, before).collect()
         self.findings |= {r.finding_id: r for r in found}
         return found
 
@@ -204,7 +204,7 @@ def test_worst_is_what_is_gravest_then_what_names_its_partitions_then_what_is_mo
     def worst(*moments: tuple[str, list[int] | None, float | None]) -> int | None:
         names = "snapshot_id finding_id kind client_id severity partitions magnitude"
         rows = [(m * MINUTE_MS, "f", "k", "c", *moment) for m, moment in enumerate(moments, 1)]
-        nobody, nothing = told_in(spark, []), frame(spark, FINDINGS, "kind")
+        nobody, nothing = reported_in(spark, []), frame(spark, FINDINGS, "kind")
         (found,) = findings(frame(spark, FINDING_HISTORY, names, *rows), nobody, nothing).collect()
         return minute(found.worst_at)
 
@@ -263,7 +263,7 @@ def test_what_an_older_lake_did_not_keep_is_not_known(spark: SparkSession) -> No
     going_on = frame(
         spark, FINDING_HISTORY, "snapshot_id finding_id kind client_id", (10 * MINUTE_MS, "going", "blind_gauge", "a")
     )
-    (found,) = findings(going_on, told_in(spark, []), old.where("finding_id = 'going'")).collect()
+    (found,) = findings(going_on, reported_in(spark, []), old.where("finding_id = 'going'")).collect()
     assert (minute(found.first_seen), minute(found.last_seen), minute(found.worst_at)) == (1, 10, 9)
 
 
@@ -291,9 +291,9 @@ def test_only_what_changes_is_told_and_owners_are_kept(spark: SparkSession) -> N
         ("over", "g", "blind_gauge", topics([4]), [4]),
         ("gone", "g", "blind_gauge", topics([13]), [13]),
     ]
-    told = told_in(spark, [3, 4, 13], cases)
-    history = finding_history(seen_in(spark, [4, 13], cases), told, before)
-    rows = findings(history, told, before).collect()
+    reported = reported_in(spark, [3, 4, 13], cases)
+    history = finding_history(seen_in(spark, [4, 13], cases), reported, before)
+    rows = findings(history, reported, before).collect()
     assert {r.finding_id: (r.client_id, r.owner, minute(r.first_seen), minute(r.last_seen)) for r in rows} == {
         identity("owned", 1): ("owned", "team", 1, 13),
         identity("gone", 13): ("gone", None, 13, 13),
@@ -315,11 +315,11 @@ def test_a_java_consumer_that_is_slow_with_one_topic_names_it_and_the_one_that_w
             for topic, consumed in (("costly", 10 * m), ("light", 50))
         ]
     names = "snapshot_id as_of client_id requests_total source endpoint"
-    told = observed(frame(spark, CLIENT_POSITIONS, names, *positions)).localCheckpoint()
+    reported = observed(frame(spark, CLIENT_POSITIONS, names, *positions)).localCheckpoint()
     names = "snapshot_id group_id client_id topic partition consumed_offset high_watermark"
-    readers = with_instance(frame(spark, LAG, names, *lag), told)
+    readers = with_instance(frame(spark, LAG, names, *lag), reported)
     clients = frame(spark, CLIENT_DIVERGENCE, "group_id")
-    found = problems(clients, fetchers(spark), poll_states(readers, told), readers).collect()
+    found = problems(clients, fetchers(spark), poll_states(readers, reported), readers).collect()
     assert [(r.kind, r.snapshot_id, r.topic, r.partitions) for r in found] == [
         ("slow_consumer", 3 * MINUTE_MS, "costly", [0])
     ]
@@ -343,11 +343,11 @@ def test_a_rebalance_is_no_problem_unless_it_lasts(spark: SparkSession, still: i
             for client in sorted(set(owners.values()))
         ]
     names = "snapshot_id as_of client_id requests_total source endpoint"
-    told = observed(frame(spark, CLIENT_POSITIONS, names, *positions)).localCheckpoint()
+    reported = observed(frame(spark, CLIENT_POSITIONS, names, *positions)).localCheckpoint()
     names = "snapshot_id group_id client_id topic partition consumed_offset high_watermark"
-    readers = with_instance(frame(spark, LAG, names, *lag), told)
+    readers = with_instance(frame(spark, LAG, names, *lag), reported)
     clients = frame(spark, CLIENT_DIVERGENCE, "group_id")
-    found = problems(clients, fetchers(spark), poll_states(readers, told), readers).collect()
+    found = problems(clients, fetchers(spark), poll_states(readers, reported), readers).collect()
     assert {r.kind for r in found} == kinds
     assert {r.client_id for r in found} <= {"app-1"}
 
@@ -359,10 +359,10 @@ def test_each_process_with_a_client_id_has_findings_of_its_own(spark: SparkSessi
         (m * MINUTE_MS, "slow_consumer", "east", "g", "shared", pod, None, [0], "warning", 1.0, pod, "{}", "-")
         for pod, m in seen
     ]
-    told = told_in(spark, ALWAYS, [("shared", "g", "slow_consumer", {}, ALWAYS)])
+    reported = reported_in(spark, ALWAYS, [("shared", "g", "slow_consumer", {}, ALWAYS)])
     none = frame(spark, FINDINGS, "kind")
-    history = finding_history(spark.createDataFrame(rows, PROBLEMS), told, none)
-    found = findings(history, told, none).collect()
+    history = finding_history(spark.createDataFrame(rows, PROBLEMS), reported, none)
+    found = findings(history, reported, none).collect()
     assert {
         (r.instance, r.summary, minute(r.first_seen), minute(r.last_seen), minute(r.resolved_at)) for r in found
     } == {

@@ -78,9 +78,9 @@ def torn(draw: st.DrawFn, text: str) -> str:
     return text[:begin] + between + text[end:]
 
 
-def told(source: type[PositionsSource], text: str) -> list[dict[str, Any]]:
+def reported(source: type[PositionsSource], text: str) -> list[dict[str, Any]]:
     """The rows of a text; each has a position that a table can have, or an error and nothing else."""
-    reader = PositionsReader(source.name(), source.told, PositionsOptions(paths=("x",)))
+    reader = PositionsReader(source.name(), source.reported, PositionsOptions(paths=("x",)))
     rows: list[dict[str, Any]] = reader._batch(Text("x", NOW_MS, text)).to_pylist()
     for row in rows:
         position = Position(**{name: row[name] for name in Position._fields if name in row})
@@ -91,23 +91,23 @@ def told(source: type[PositionsSource], text: str) -> list[dict[str, Any]]:
 @settings(max_examples=300, deadline=None)
 @given(st.one_of(torn(SCRAPE), torn(SCRAPE + "# EOF\n"), st.text()))
 def test_a_scrape(text: str) -> None:
-    rows = told(ClientMetricsSource, text)
+    rows = reported(ClientMetricsSource, text)
     assert {row["client_id"] for row in rows if len(text) < 10} <= {None}
 
 
 @settings(max_examples=300, deadline=None)
 @given(changed(JOLOKIA).map(json.dumps), st.data())
 def test_an_answer_of_jolokia(text: str, data: st.DataObject) -> None:
-    told(ClientMetricsSource, text)
-    told(ClientMetricsSource, data.draw(torn(text)))
+    reported(ClientMetricsSource, text)
+    reported(ClientMetricsSource, data.draw(torn(text)))
 
 
 @settings(max_examples=300, deadline=None)
 @given(changed(REPORTED).map(json.dumps), st.data())
 def test_the_line_of_a_reporter(text: str, data: st.DataObject) -> None:
     good = json.dumps(REPORTED)
-    assert [row["client_id"] for row in told(ClientMetricsSource, f"{text}\n{good}")][-2:] == ["c", "c"]
-    told(ClientMetricsSource, data.draw(torn(text)))
+    assert [row["client_id"] for row in reported(ClientMetricsSource, f"{text}\n{good}")][-2:] == ["c", "c"]
+    reported(ClientMetricsSource, data.draw(torn(text)))
 
 
 @pytest.fixture(scope="module")
@@ -124,9 +124,9 @@ def lines(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 @given(data=st.data())
 def test_a_line_of_statistics(lines: list[str], data: st.DataObject) -> None:
     line = json.loads(lines[0])
-    rows = told(StatisticsSource, json.dumps(data.draw(changed(line))) + "\n" + lines[0])
+    rows = reported(StatisticsSource, json.dumps(data.draw(changed(line))) + "\n" + lines[0])
     assert rows[-1]["error"] is None
-    told(StatisticsSource, data.draw(torn(lines[0])))
+    reported(StatisticsSource, data.draw(torn(lines[0])))
 
 
 @settings(max_examples=200, deadline=None)
@@ -191,4 +191,4 @@ HUGE = {
 @pytest.mark.timeout(120)  # what was quadratic took minutes or hours; now the longest takes a second or two
 @pytest.mark.parametrize("case", HUGE)
 def test_a_megabyte_is_read_at_once_or_refused(case: str) -> None:
-    told(ClientMetricsSource, HUGE[case])
+    reported(ClientMetricsSource, HUGE[case])

@@ -132,13 +132,15 @@ CONSUMED = {
 
 
 def test_what_a_client_has_consumed_was_not_deleted_unread(spark: SparkSession) -> None:
-    told = spark.createDataFrame(
+    reported = spark.createDataFrame(
         [("east", 1, case, 0, "g", SNAPSHOT_DATE, "c", offset, None, None) for case, (offset, _) in CONSUMED.items()],
-        "cluster string, snapshot_id bigint, topic string, partition int, group_id string, told_date date, "
-        "told_client_id string, consumed_offset bigint, fetched_offset bigint, stale_lag bigint",
+        "cluster string, snapshot_id bigint, topic string, partition int, group_id string, reported_date date, "
+        "reported_client_id string, consumed_offset bigint, fetched_offset bigint, stale_lag bigint",
     )
     committed = [(1, "g", case, 0, 60, None) for case in CONSUMED]
-    lag = lag_of(spark, committed, [(1, case, 0, "A", 100, 170, 180, 185, None) for case in CONSUMED], told=told)
+    lag = lag_of(
+        spark, committed, [(1, case, 0, "A", 100, 170, 180, 185, None) for case in CONSUMED], reported=reported
+    )
     assert {r.topic: r.offset_status for r in lag.collect()} == {c: status for c, (_, status) in CONSUMED.items()}
     assert {r.headroom for r in lag.collect()} == {-40}
 

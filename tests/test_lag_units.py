@@ -103,11 +103,13 @@ def test_without_clients_lag_is_the_same_as_with_clients_that_report_nothing(spa
     watermarks, rulers = looks.where("snapshot_id = 3"), rulers_of(spark, looks).localCheckpoint()
     silent = spark.createDataFrame(
         [],
-        "cluster string, snapshot_id bigint, topic string, partition int, group_id string, told_date date, "
-        "told_client_id string, told_instance string, consumed_offset bigint, fetched_offset bigint, stale_lag bigint",
+        "cluster string, snapshot_id bigint, topic string, partition int, group_id string, reported_date date, "
+        "reported_client_id string, reported_instance string, consumed_offset bigint, fetched_offset bigint, "
+        "stale_lag bigint",
     )
     without, with_silent = (
-        compute_lag(commits, watermarks, members, None, rulers, told=told).localCheckpoint() for told in (None, silent)
+        compute_lag(commits, watermarks, members, None, rulers, reported=reported).localCheckpoint()
+        for reported in (None, silent)
     )
     assert without.count() == len(UNITS) + 1
     assert_df_equality(without, with_silent, ignore_row_order=True)

@@ -125,8 +125,8 @@ def test_an_older_lake_grows_and_keeps_its_rows(spark: SparkSession, tmp_path: P
     make_older(lake)
     names = "snapshot_id group_id topic partition consumer_lag"
     lake.replace(older(LAG), frame(spark, LAG, names, (ID, "g", "t", 0, 7)), of_snapshots("east", [ID]))
-    told = frame(spark, CLIENT_POSITIONS, "snapshot_id client_id fetched_offset", (ID, "c", 5))
-    lake.replace(older(CLIENT_POSITIONS), told, of_snapshots("east", [ID]))
+    reported = frame(spark, CLIENT_POSITIONS, "snapshot_id client_id fetched_offset", (ID, "c", 5))
+    lake.replace(older(CLIENT_POSITIONS), reported, of_snapshots("east", [ID]))
     at_once(2, lake.prepare)
     assert lake.schema_version() == SCHEMA_VERSION
     copied = lake.read(CLIENT_POSITIONS).select("snapshot_id", "client_id", "fetched_offset").collect()

@@ -20,7 +20,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def told(recording: Path) -> Told:
+def reported(recording: Path) -> Told:
     lines = [json.loads(line) for line in (recording / "statistics.jsonl").read_text().splitlines()]
     return [
         (
@@ -31,10 +31,10 @@ def told(recording: Path) -> Told:
     ]
 
 
-def test_the_consumed_offset_is_the_applications_position(recording: Path, told: Told) -> None:
+def test_the_consumed_offset_is_the_applications_position(recording: Path, reported: Told) -> None:
     compared = 0
     for (topic, partition), rows in by_partition(table(recording / "positions.csv")).items():
-        for at_ms, positions in told:
+        for at_ms, positions in reported:
             before = [int(r["position"]) for r in rows if int(r["ts"]) <= at_ms]
             after = [int(r["position"]) for r in rows if int(r["ts"]) >= at_ms]
             consumed = positions[topic, partition].consumed_offset
@@ -44,10 +44,10 @@ def test_the_consumed_offset_is_the_applications_position(recording: Path, told:
     assert compared >= 300
 
 
-def test_the_fetched_offset_is_from_consumed_to_the_high_watermark(recording: Path, told: Told) -> None:
+def test_the_fetched_offset_is_from_consumed_to_the_high_watermark(recording: Path, reported: Told) -> None:
     buffered = 0
     for (topic, partition), rows in by_partition(table(recording / "truth.csv")).items():
-        for at_ms, positions in told:
+        for at_ms, positions in reported:
             p = positions[topic, partition]
             after = [int(r["high_watermark"]) for r in rows if int(r["ts"]) >= at_ms]
             if after and p.fetched_offset is not None and p.consumed_offset is not None:
@@ -56,14 +56,16 @@ def test_the_fetched_offset_is_from_consumed_to_the_high_watermark(recording: Pa
     assert buffered >= 50
 
 
-def test_pausing_throws_away_what_was_fetched(told: Told) -> None:
-    paused = [positions["shop-paused", 0] for at_ms, positions in told if PAUSED_MS[0] + 2_000 < at_ms < PAUSED_MS[1]]
+def test_pausing_throws_away_what_was_fetched(reported: Told) -> None:
+    paused = [
+        positions["shop-paused", 0] for at_ms, positions in reported if PAUSED_MS[0] + 2_000 < at_ms < PAUSED_MS[1]
+    ]
     assert len(paused) >= 15
     assert {(p.fetched_offset, p.consumed_offset, p.reported_lag) for p in paused} == {(474, 474, 109)}
 
 
-def test_the_shared_queue_is_told_once(told: Told) -> None:
-    at_ms, positions = max(told, key=lambda one: one[1][None, None].buffered_bytes or 0)
+def test_the_shared_queue_is_told_once(reported: Told) -> None:
+    at_ms, positions = max(reported, key=lambda one: one[1][None, None].buffered_bytes or 0)
     assert PAUSED_MS[0] < at_ms < PAUSED_MS[1]
     assert (positions[None, None].buffered_bytes or 0) > 256 * 1024  # queued.max.messages.kbytes = 256
     assert {p.buffered_bytes for (topic, _), p in positions.items() if topic} == {None}
@@ -73,14 +75,14 @@ def test_the_least_that_is_told() -> None:
     assert [p.fetched_offset for p in of_statistics(of_one())] == [None, 1]
 
 
-def test_the_ends_that_the_client_knows_are_those_of_its_lag(recording: Path, told: Told) -> None:
+def test_the_ends_that_the_client_knows_are_those_of_its_lag(recording: Path, reported: Told) -> None:
     """This version counts its lag from what is committed, and reads committed records only."""
     compared = 0
     for number, line in enumerate((recording / "statistics.jsonl").read_text().splitlines()):
         for name, topic in json.loads(line)["statistics"]["topics"].items():
             for p in topic["partitions"].values():
-                if p["consumer_lag"] >= 0 and (name, p["partition"]) in told[number][1]:
-                    seen = told[number][1][name, p["partition"]]
+                if p["consumer_lag"] >= 0 and (name, p["partition"]) in reported[number][1]:
+                    seen = reported[number][1][name, p["partition"]]
                     assert seen.reported_stable_end == p["committed_offset"] + p["consumer_lag"]
                     assert seen.reported_end == p["hi_offset"]
                     compared += 1

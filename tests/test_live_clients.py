@@ -234,6 +234,6 @@ def test_a_dead_endpoint_makes_snapshots_partial_and_costs_nothing_else(lake: La
         assert (what, where, count) == ("client_positions", DEAD, 1)
         assert error == "ConnectionError"
         assert row.rows["client_positions"] > 10
-    told = lake.read(CLIENT_POSITIONS).where("error IS NULL").select("client_id").distinct().collect()
+    reported = lake.read(CLIENT_POSITIONS).where("error IS NULL").select("client_id").distinct().collect()
     clients = {"live-slow-1", "live-steady-1", "live-python", "live-rdkafka"}
-    assert {row.client_id for row in told} == clients
+    assert {row.client_id for row in reported} == clients

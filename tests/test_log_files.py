@@ -37,10 +37,10 @@ def assert_true(name: str, log: PartitionLog) -> None:
     assert len(rows) >= 20
     assert {row["offset"]: log.at(int(row["offset"])) for row in rows} == {r["offset"]: expected(r) for r in rows}
     assert {log.newest} == {(int(row["active_segment_max_timestamp"]), None) for row in rows}
-    told = OFFSETS[name]
-    assert log.end == (int(told["log_end"]), int(told["log_bytes"]), None)
-    assert log.segments[-1].base_offset == int(told["active_segment_base"])
-    assert log.size_bytes == int(told["log_bytes"])
+    reported = OFFSETS[name]
+    assert log.end == (int(reported["log_end"]), int(reported["log_bytes"]), None)
+    assert log.segments[-1].base_offset == int(reported["active_segment_base"])
+    assert log.size_bytes == int(reported["log_bytes"])
 
 
 @pytest.mark.parametrize("name", OFFSETS)

@@ -93,23 +93,23 @@ def test_every_batch_is_as_kafkas_own_tool_dumps_it(spark: SparkSession, recorde
 
 
 def test_every_offset_of_the_truth_is_located(spark: SparkSession, recorded: Path) -> None:
-    told = {(row["topic"], int(row["partition"])): row for row in TOLD}
+    reported = {(row["topic"], int(row["partition"])): row for row in TOLD}
     expected = {}
     for row in TRUTH:
         name, left, stamp = (row["topic"], int(row["partition"])), int(row["byte_lag"]), row["batch_max_timestamp"]
-        place = (int(told[name]["log_bytes"]) - left, left, int(stamp) if stamp else None)
-        log = (int(told[name]["log_end"]), int(row["active_segment_max_timestamp"]), str(recorded), None)
+        place = (int(reported[name]["log_bytes"]) - left, left, int(stamp) if stamp else None)
+        log = (int(reported[name]["log_end"]), int(row["active_segment_max_timestamp"]), str(recorded), None)
         expected[*name, int(row["offset"])] = place + log
     assert len(expected) == 197
     assert located(spark, [recorded], *expected) == expected
 
 
 def test_kip_532_time_lag_follows(spark: SparkSession, recorded: Path) -> None:
-    told = {(r["topic"], int(r["partition"]), int(r["offset"])): int(r["time_lag_ms"]) for r in TRUTH}
-    found = located(spark, [recorded], *told)
+    reported = {(r["topic"], int(r["partition"]), int(r["offset"])): int(r["time_lag_ms"]) for r in TRUTH}
+    found = located(spark, [recorded], *reported)
     # At the log end there is no batch, and no lag.
     lags = {key: newest - (newest if left == 0 else stamp) for key, (_, left, stamp, _, newest, _, _) in found.items()}
-    assert lags == told
+    assert lags == reported
 
 
 def test_topics_are_filtered(spark: SparkSession, recorded: Path) -> None:

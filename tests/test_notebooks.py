@@ -84,10 +84,10 @@ def test_the_jobs(jobs: tuple[Path, str], spark: SparkSession, connect_server: C
         assert lag_rows(lake, "live", snapshot_id) == expected_lag(PREFIX)
     assert leaks(printed) == []
     assert f"{PREFIX}-billing" in (folder / "report.html").read_text()
-    told = table(folder / "report.csv")
-    of_live = sorted((r["group_id"], r["topic"], int(r["partition"])) for r in told if r["cluster"] == "live")
+    reported = table(folder / "report.csv")
+    of_live = sorted((r["group_id"], r["topic"], int(r["partition"])) for r in reported if r["cluster"] == "live")
     assert of_live == [row[:3] for row in expected_lag(PREFIX)]
-    assert {r["cluster"] for r in told} == {"live", RECORDING}
+    assert {r["cluster"] for r in reported} == {"live", RECORDING}
     assert lake.read(FINDINGS).where("kind = 'blocked_connector'").count() == 1
 
 
@@ -130,9 +130,9 @@ def test_fetcher_lag_and_consumer_lag(run: Any, folder: Path) -> None:
     truth = table(folder / RECORDING / "truth.csv")
     last = [row for row in truth if row["ts"] == truth[-1]["ts"]]
     lag = max(int(row["high_watermark"]) - int(row["committed"]) for row in last)
-    told = re.search(r"The gauge reads 0 while the group is ([\d,]+) offsets behind: it is stale\.", shown.text)
-    assert told
-    assert int(told[1].replace(",", "")) == lag
+    reported = re.search(r"The gauge reads 0 while the group is ([\d,]+) offsets behind: it is stale\.", shown.text)
+    assert reported
+    assert int(reported[1].replace(",", "")) == lag
     assert "queued.max.message.chunks = 10: up to 30 MiB" in shown.text
     assert shown.charts == 1
 

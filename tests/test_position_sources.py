@@ -146,10 +146,10 @@ def test_one_bad_endpoint_does_not_cost_the_others(spark: SparkSession, server: 
         places = ",".join([dead, *(f"{server}/{path}" for path in paths)])
         options = {"endpoints": places, "timeout_ms": str(SECOND_MS), "most_bytes": "1000000"}
         rows = spark.read.format("kafka_client_metrics").options(**options).load().collect()
-    told = {row.endpoint.split("/")[-1]: row for row in rows if not row.error}
-    assert set(told) == {"metrics", "jolokia"}
-    assert (told["metrics"].client_id, told["metrics"].reported_lag) == ("c", 7)
-    assert (told["jolokia"].client_id, told["jolokia"].reported_lag) == ("m", 3)
+    reported = {row.endpoint.split("/")[-1]: row for row in rows if not row.error}
+    assert set(reported) == {"metrics", "jolokia"}
+    assert (reported["metrics"].client_id, reported["metrics"].reported_lag) == ("c", 7)
+    assert (reported["jolokia"].client_id, reported["jolokia"].reported_lag) == ("m", 3)
     errors = {row.endpoint.removeprefix(server): row.error for row in rows if row.error}
     assert errors.pop(dead.replace("user:secret@", "")) == "ConnectionError"
     assert errors.pop("/broken") == "HTTP status 500"
@@ -183,7 +183,7 @@ def test_only_the_password_that_is_configured_is_sent(
 
 def test_after_its_time_a_source_asks_no_more(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     options = PositionsOptions.parse({"endpoints": f"{server}/late"})
-    reader = PositionsReader("kafka_client_metrics", ClientMetricsSource.told, options)
+    reader = PositionsReader("kafka_client_metrics", ClientMetricsSource.reported, options)
     monkeypatch.setattr(source, "DEADLINE_MS", -1)
     (task,) = reader.partitions()
     (batch,) = reader.read(task)
@@ -283,7 +283,7 @@ def test_a_place_that_has_become_a_link_or_a_pipe_since_it_was_listed_is_not_rea
     for name in ("a.prom", "b.prom"):
         (tmp_path / name).write_text(SCRAPE)
     reader = PositionsReader(
-        "kafka_client_metrics", ClientMetricsSource.told, PositionsOptions.parse({"path": str(tmp_path)})
+        "kafka_client_metrics", ClientMetricsSource.reported, PositionsOptions.parse({"path": str(tmp_path)})
     )
     (task,) = reader.partitions()
     for name in ("a.prom", "b.prom"):
@@ -303,10 +303,10 @@ def test_odd_names_of_files_are_names_and_nothing_else(scheme: str, tmp_path: Pa
         (inside / name).write_text(SCRAPE)
     (inside / os.fsdecode(b"\xff.prom")).write_text(SCRAPE)
     rows = rows_of(ClientMetricsSource, f"{scheme}{inside}")
-    told = [row for row in rows if row["error"] is None]
+    reported = [row for row in rows if row["error"] is None]
     assert len(rows) == len(names) + 1
-    assert {row["client_id"] for row in told} == {"c"}
-    assert len(told) >= len(names)
+    assert {row["client_id"] for row in reported} == {"c"}
+    assert len(reported) >= len(names)
 
 
 def test_of_many_errors_of_a_place_the_first_are_told_and_the_rest_is_counted(tmp_path: Path) -> None:
@@ -325,7 +325,7 @@ def test_a_scrape_of_which_each_line_is_right_counts(tmp_path: Path) -> None:
 
 def rows_of(source: type[PositionsSource], path: str) -> list[dict[str, Any]]:
     """What a source reads of a place, as an executor does."""
-    reader = PositionsReader(source.name(), source.told, PositionsOptions.parse({"path": path}))
+    reader = PositionsReader(source.name(), source.reported, PositionsOptions.parse({"path": path}))
     return [row for task in reader.partitions() for batch in reader.read(task) for row in batch.to_pylist()]
 
 

@@ -69,9 +69,9 @@ def test_each_round_is_a_snapshot_of_its_own_time(rows: Rows, folder: Path) -> N
     assert {r.status for r in ledger} == {"complete"}
     of_lag = rows(LAG, "modern-b").select("snapshot_id", F.unix_millis("captured_at").alias("at_ms")).distinct()
     assert {(r.snapshot_id, r.at_ms) for r in of_lag.collect()} == {(at_ms, at_ms) for at_ms in rounds}
-    told = rows(SNAPSHOTS, "librdkafka").select("snapshot_id").collect()
+    reported = rows(SNAPSHOTS, "librdkafka").select("snapshot_id").collect()
     lines = (folder / "librdkafka" / "statistics.jsonl").read_text().splitlines()
-    assert {r.snapshot_id for r in told} == {json.loads(line)["ts"] for line in lines}
+    assert {r.snapshot_id for r in reported} == {json.loads(line)["ts"] for line in lines}
 
 
 def test_again_it_adds_nothing(lake: Lake, rows: Rows, folder: Path) -> None:
@@ -98,19 +98,19 @@ def test_consumed_is_the_position_of_the_application(
     lag = rows(LAG, recording)
     printed = by_partition(table(folder / recording / positions))
     clients = {line["client_id"] for lines in printed.values() for line in lines}
-    told, asked, wrong = 0, 0, []
+    reported, asked, wrong = 0, 0, []
     for row in lag.where(F.col("client_id").isin(*clients)).collect():
         lines = [line for line in printed[row.topic, row.partition] if line["client_id"] == row.client_id]
         before = [int(r["position"]) for r in lines if int(r["ts"]) <= row.snapshot_id]
         after = [int(r["position"]) for r in lines if int(r["ts"]) >= row.snapshot_id + SECOND_MS]
         if before and after and before[-1] > 0:
             asked += 1
-            told += row.consumed_offset is not None
+            reported += row.consumed_offset is not None
             if row.consumed_offset is not None and not before[-1] <= row.consumed_offset <= after[0]:
                 wrong.append((row.snapshot_id, row.topic, row.partition, row.consumed_offset, before[-1], after[0]))
     assert wrong == []
     assert asked >= 100
-    assert told >= least * asked
+    assert reported >= least * asked
 
 
 def test_stale_lag_names_the_paused_and_the_slow_topic(rows: Rows) -> None:
@@ -156,8 +156,8 @@ def test_in_a_stall_the_fetched_offset_stands_still_and_fetcher_lag_grows(rows: 
         assert found[-1].fetcher_lag > 900
         assert all(r.fetched_offset <= r.high_watermark for r in found)
         assert all(r.divergence + r.fetcher_lag == r.consumer_lag for r in found)
-    told = rows(CLIENT_DIVERGENCE, "legacy-a2-blocked").where("snapshot_id > 1795255115000").collect()
-    assert {(r.max_lag, r.verdict) for r in told} == {(0, "stale")}
+    reported = rows(CLIENT_DIVERGENCE, "legacy-a2-blocked").where("snapshot_id > 1795255115000").collect()
+    assert {(r.max_lag, r.verdict) for r in reported} == {(0, "stale")}
 
 
 def test_max_lag_of_default_buffers_is_blind_and_of_small_ones_truthful(rows: Rows) -> None:

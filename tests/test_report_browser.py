@@ -194,13 +194,13 @@ class TestInChromium:
         assert html.escape(HOSTILE[0]) in shown
 
     @pytest.mark.parametrize(("unit", "told"), [("ms", "1.5 min"), ("age", "2 min")])
-    def test_another_unit_is_drawn(self, browse: Browse, unit: str, told: str) -> None:
+    def test_another_unit_is_drawn(self, browse: Browse, unit: str, reported: str) -> None:
         choose = f"const u = document.querySelector('#unit'); u.value = '{unit}'; u.dispatchEvent(new Event('change'));"
         document, console = browse(with_script(self.page(), choose))
         assert console == ""
         drawing = document[document.index('<div id="drawing"') : document.index('<ul class="legend"')]
         assert re.search(r">[\d.]+ (s|min)</text>", drawing)
-        assert f'aria-label="from {told} to {told}, at most {told}"' in document
+        assert f'aria-label="from {reported} to {reported}, at most {reported}"' in document
 
     def test_a_gauge_and_what_is_true_are_lines_with_a_verdict(self, browse: Browse) -> None:
         document, console = browse(self.page())

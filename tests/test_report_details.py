@@ -200,8 +200,8 @@ class TestSelection:
             return {"cluster": "east", "finding_id": str(number), "group_id": group, "summary": "of now", **times}
 
         def then(number: int, minute: int, magnitude: int, topic: str | None = None) -> dict[str, Any]:
-            told = {"severity": "warning", "magnitude": float(magnitude), "summary": f"of {minute}", "topic": topic}
-            return {**lag_row(minute, "g", 0), **told, "finding_id": str(number)}
+            reported = {"severity": "warning", "magnitude": float(magnitude), "summary": f"of {minute}", "topic": topic}
+            return {**lag_row(minute, "g", 0), **reported, "finding_id": str(number)}
 
         rows = [
             found(0, 9),
@@ -247,14 +247,14 @@ class TestIncident:
             plain = {"client_id": "c1", "log_start_offset": 0, "committed_offset": 10, "high_watermark": 110}
             return lag_row(minute, "g", number, stale_lag=stale_lag, consumer_lag=100, **{**plain, **more})
 
-        told = {"consumer_lag_bytes": 5_000, "bytes_error": 20, "consumer_lag_ms": 90_000, "headroom": 10}
+        reported = {"consumer_lag_bytes": 5_000, "bytes_error": 20, "consumer_lag_ms": 90_000, "headroom": 10}
         lag = frame(
             spark,
             LAG,
             of_lag(0, 0, 999),
             of_lag(0, 1, None, committed_offset=None, high_watermark=40),
             of_lag(1, 0, 7),
-            of_lag(1, 1, 8, **told),
+            of_lag(1, 1, 8, **reported),
             of_lag(1, 2, None),
         )
         positions = frame(

@@ -77,8 +77,8 @@ class TestPayload:
         assert drawn
         (shown,) = drawn["groups"]
         assert shown["left_out"] == 3
-        (told,) = shown["partitions"]
-        assert told == {
+        (reported,) = shown["partitions"]
+        assert reported == {
             "topic": "orders",
             "partition": 3,
             "offset_status": "ok",
@@ -190,8 +190,8 @@ class TestPage:
 
     def test_open_findings_and_trends_come_with_their_group_and_its_picture(self) -> None:
         def still_open(kind: str, severity: str, group_id: str | None, resolved_ms: int | None = None) -> Finding:
-            told = (f"{kind} is so.", {"culprit_topic": "clicks", "none": None}, "Do that.")
-            return Finding(kind, "east", group_id, "c1", "clicks", (0, 1), severity, NOON, NOON, resolved_ms, *told)
+            reported = (f"{kind} is so.", {"culprit_topic": "clicks", "none": None}, "Do that.")
+            return Finding(kind, "east", group_id, "c1", "clicks", (0, 1), severity, NOON, NOON, resolved_ms, *reported)
 
         findings = (
             still_open("blocked_connector", "critical", "payments"),
@@ -208,9 +208,9 @@ class TestPage:
         late = {"consumer_lag_ms": 0, "consumer_age_ms": 90_000, "age_error_ms": 500}
         behind = group("payments", 400, consumer_lag_bytes=1_500, bytes_error=20, **late)
         shown = report(behind, findings=findings, findings_open=9, instants=instants, points=points)
-        told = [(i.level, i.subject, i.sentence, i.group) for i in needs_attention(shown)]
+        reported = [(i.level, i.subject, i.sentence, i.group) for i in needs_attention(shown)]
         key = ("east", "payments")
-        assert told == [
+        assert reported == [
             ("bad", "payments", "blocked_connector is so. Since the snapshot of 2026-03-01 12:00:00 UTC.", key),
             (
                 "bad",

@@ -28,12 +28,12 @@ class TestExport:
     def test_json_tells_all_that_the_page_does(self, spark: SparkSession, tmp_path: Path) -> None:
         lag = frame(spark, LAG, known(0, HOSTILE[0], 7, consumer_lag_bytes=70))
         frames = Frames(frame(spark, SNAPSHOTS, snapshot(0)), lag)
-        told = json.loads(write_report(frames, tmp_path / "new" / "r.json", NOW, kind="json").read_text("utf-8"))
-        assert told["generated_at"] == "2026-03-01T13:00:00+00:00"
-        (of_group,) = told["groups"]
+        reported = json.loads(write_report(frames, tmp_path / "new" / "r.json", NOW, kind="json").read_text("utf-8"))
+        assert reported["generated_at"] == "2026-03-01T13:00:00+00:00"
+        (of_group,) = reported["groups"]
         assert (of_group["group_id"], of_group["consumer_lag"], of_group["consumer_lag_ms"]) == (HOSTILE[0], 7, None)
-        assert told["points"][0]["consumer_lag_bytes"] == 70
-        assert told["attention"] == []
+        assert reported["points"][0]["consumer_lag_bytes"] == 70
+        assert reported["attention"] == []
 
     def test_csv_has_every_partition_and_no_formula(self, spark: SparkSession, tmp_path: Path) -> None:
         names = ["=1+1", "@x", *HOSTILE]

@@ -65,7 +65,7 @@ def lines_of(file: Path) -> list[str]:
     return file.read_text().splitlines() if file.exists() else []
 
 
-def told_from_now(file: Path) -> list[Position]:
+def reported_from_now(file: Path) -> list[Position]:
     """What the next line tells."""
     now_ms = time.time_ns() // 1_000_000
     wait_for(lambda: lines_of(file) and of_line(lines_of(file)[-1])[0] > now_ms)
@@ -82,14 +82,14 @@ def test_the_positions_of_a_consumer_are_told_though_it_does_not_poll(
         read_to(consumer, PAUSED, 20)
         consumer.pause(PAUSED)
         read_to(consumer, READ, 30)
-        client, *partitions = told_from_now(file)
-        told, ends = {TopicPartition(p.topic, p.partition): p for p in partitions}, ends_of(servers)
-        assert {one: p.consumed_offset for one, p in told.items()} == {one: consumer.position(one) for one in ends}
-        assert {one: p.reported_lag for one, p in told.items()} == {
+        client, *partitions = reported_from_now(file)
+        reported, ends = {TopicPartition(p.topic, p.partition): p for p in partitions}, ends_of(servers)
+        assert {one: p.consumed_offset for one, p in reported.items()} == {one: consumer.position(one) for one in ends}
+        assert {one: p.reported_lag for one, p in reported.items()} == {
             one: ends[one] - consumer.position(one) for one in ends
         }
-        assert {one: p.reported_end for one, p in told.items()} == ends
-        assert {one: p.is_paused for one, p in told.items()} == {PAUSED: True, READ: False}
+        assert {one: p.reported_end for one, p in reported.items()} == ends
+        assert {one: p.is_paused for one, p in reported.items()} == {PAUSED: True, READ: False}
         assert {(p.client_id, p.group_id) for p in (client, *partitions)} == {("rep-client", "rep-group")}
         largest = consumer.metrics()["consumer-fetch-manager-metrics"]["records-lag-max"]
         assert client == Position("rep-client", reported_lag=round(largest), group_id="rep-group")
@@ -97,9 +97,9 @@ def test_the_positions_of_a_consumer_are_told_though_it_does_not_poll(
 
         produce(servers)
         read_to(consumer, READ, ends[READ] + RECORDS // 2)
-        later = {TopicPartition(p.topic, p.partition): p for p in told_from_now(file)}
+        later = {TopicPartition(p.topic, p.partition): p for p in reported_from_now(file)}
         assert later[READ].reported_lag == 0
-        assert later[PAUSED] == told[PAUSED]
+        assert later[PAUSED] == reported[PAUSED]
     no_more_is_told(file)
 
 
@@ -126,8 +126,10 @@ def test_a_consumer_without_metrics_and_group_still_tells_positions(servers: str
         PositionsFile(file, interval_s=0.1).watch(consumer)
         consumer.assign([READ])
         consumer.seek(READ, 42)
-        (told,) = told_from_now(file)
-        assert told == Position("rep-alone", topic=TOPIC, partition=READ.partition, consumed_offset=42, is_paused=False)
+        (reported,) = reported_from_now(file)
+        assert reported == Position(
+            "rep-alone", topic=TOPIC, partition=READ.partition, consumed_offset=42, is_paused=False
+        )
     no_more_is_told(file)
 
 
@@ -270,9 +272,9 @@ def test_a_lag_is_told_only_to_a_head_that_is_known_and_not_older_than_the_posit
     highwater: int | None, lag: int | None
 ) -> None:
     line = LINE | {"metrics": {}, "partitions": [PARTITION | {"highwater": highwater}]}
-    (told,) = of_line(json.dumps(line))[1]
-    assert (told.consumed_offset, told.reported_lag) == (5, lag)
-    assert told.reported_end == (None if lag is None else highwater)
+    (reported,) = of_line(json.dumps(line))[1]
+    assert (reported.consumed_offset, reported.reported_lag) == (5, lag)
+    assert reported.reported_end == (None if lag is None else highwater)
 
 
 @pytest.mark.parametrize(

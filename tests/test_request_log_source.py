@@ -44,7 +44,7 @@ def log(tmp_path: Path) -> Path:
     return tmp_path / "broker-1" / "kafka-request.log"
 
 
-def told(*paths: Path, state: Path | None = None, batch: object = None, **options: str) -> Rows:
+def reported(*paths: Path, state: Path | None = None, batch: object = None, **options: str) -> Rows:
     """What a session without Spark is told; sorted, as the order means nothing."""
     options |= {"path": ",".join(map(str, paths))}
     if state:
@@ -100,15 +100,15 @@ def steps(recording: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Row
             append(log, content[line_end:end])
         else:
             append(log, content[begin:end])
-        found.append(told(log.parent, state=folder / "state", batch=number))
+        found.append(reported(log.parent, state=folder / "state", batch=number))
         if number % 4 == 0:
-            assert told(log.parent, state=folder / "state", batch=number) == found[-1]
+            assert reported(log.parent, state=folder / "state", batch=number) == found[-1]
     assert len(list(log.parent.iterdir())) > 5
     return found
 
 
 def test_many_small_batches_tell_what_one_go_tells(recording: Path, steps: list[Rows]) -> None:
-    whole = told(recording / "request.log")
+    whole = reported(recording / "request.log")
     assert same_place(steps[-1]) == same_place(whole)
     assert {row["client_id"] for row in whole} == CLIENTS
     assert [error for rows in steps for error in errors(rows)] == []
@@ -158,34 +158,34 @@ def test_a_batch_of_which_no_state_was_kept_is_read_as_if_for_the_first_time(
 ) -> None:
     state, backup = tmp_path / "state", tmp_path / "backup"
     log.write_text("".join(lines[:1_500]))
-    told(log.parent, state=state, batch=1)
+    reported(log.parent, state=state, batch=1)
     shutil.copytree(state, backup)
     append(log, "".join(lines[1_500:3_000]).encode())
-    killed = told(log.parent, state=state, batch=2)
+    killed = reported(log.parent, state=state, batch=2)
     shutil.rmtree(state)
     backup.rename(state)
     (state / f"{next(state.iterdir()).name}.unfinished").write_bytes(b"half a sta")
-    assert told(log.parent, state=state, batch=3) == killed
+    assert reported(log.parent, state=state, batch=3) == killed
     log.write_text("".join(lines))
     # Between batches nothing is told twice, nor left out.
-    assert told(log.parent, state=state, batch=4) == told(log.parent)
+    assert reported(log.parent, state=state, batch=4) == reported(log.parent)
 
 
 def test_a_batch_without_news_tells_what_was_true_and_since_when(log: Path, lines: list[str], tmp_path: Path) -> None:
     log.write_text("".join(lines))
-    first = told(log.parent, state=tmp_path / "state", batch=1)
-    assert told(log.parent, state=tmp_path / "state", batch=2) == first
+    first = reported(log.parent, state=tmp_path / "state", batch=1)
+    assert reported(log.parent, state=tmp_path / "state", batch=2) == first
     assert {row["captured_at"] for row in first} == {written_at(lines[-1])}
     assert all(row["as_of"] <= row["captured_at"] for row in first)
 
 
 def test_a_line_that_has_not_ended_is_left_for_the_next_time(log: Path, lines: list[str], tmp_path: Path) -> None:
     log.write_text("".join(lines[:300]) + lines[300][:400])
-    rows = told(log.parent, state=tmp_path / "state", batch=1)
+    rows = reported(log.parent, state=tmp_path / "state", batch=1)
     assert errors(rows) == []
     assert {row["captured_at"] for row in rows} == {written_at(lines[299])}
     append(log, lines[300][400:].encode())
-    rows = told(log.parent, state=tmp_path / "state", batch=2)
+    rows = reported(log.parent, state=tmp_path / "state", batch=2)
     assert errors(rows) == []
     assert {row["captured_at"] for row in rows} == {written_at(lines[300])}
 
@@ -195,21 +195,21 @@ def test_lines_that_are_refused_are_counted_by_file(log: Path, lines: list[str],
     torn = [line[:500] + "\n" for line in fetches[20:32]]
     wild = fetches[40].replace('"partition":', '"partition":99999999999')
     log.write_text("".join(lines[:6] + torn[:1] + lines[6:1_000] + torn[1:]))
-    rows = told(log.parent, state=tmp_path / "state", batch=1)
-    assert told(log.parent, state=tmp_path / "state", batch=1) == rows
+    rows = reported(log.parent, state=tmp_path / "state", batch=1)
+    assert reported(log.parent, state=tmp_path / "state", batch=1) == rows
     (row,) = [row for row in rows if row["error"]]
     assert row["error"] == "12 lines refused, the first: line 7: no line of Kafka's request log"
     assert row["endpoint"] == str(log)
-    assert positions(rows) == positions(told_of(lines[:1_000], tmp_path))
+    assert positions(rows) == positions(reported_of(lines[:1_000], tmp_path))
     append(log, b"\xff\0 garbage\n" + wild.encode())
-    (error,) = errors(told(log.parent, state=tmp_path / "state", batch=2))
+    (error,) = errors(reported(log.parent, state=tmp_path / "state", batch=2))
     assert error.startswith("1 line refused, the first: line 1014: ")
 
 
-def told_of(lines: Sequence[str], folder: Path) -> Rows:
+def reported_of(lines: Sequence[str], folder: Path) -> Rows:
     """What one file of lines tells."""
     (folder / "one.log").write_text("".join(lines))
-    return told(folder / "one.log")
+    return reported(folder / "one.log")
 
 
 def test_what_cannot_be_read_costs_only_itself(log: Path, lines: list[str], tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_what_cannot_be_read_costs_only_itself(log: Path, lines: list[str], tmp_
     torn.write_bytes(packed[: len(packed) // 2])
     log.with_name("server.log").write_text("[2026-11-21 10:00:00,000] INFO started (kafka.server.KafkaServer)\n")
     (tmp_path / "empty").mkdir()
-    rows = told(log.parent, tmp_path / "empty", tmp_path / "none", state=tmp_path / "state", batch=1)
+    rows = reported(log.parent, tmp_path / "empty", tmp_path / "none", state=tmp_path / "state", batch=1)
     failed = {row["endpoint"]: row["error"] for row in rows if row["error"]}
     assert failed.pop(str(torn)).startswith("cannot be read from byte ")
     assert failed.pop(str(tmp_path / "empty")) == "no file in the folder has 'request' in its name"
@@ -228,33 +228,33 @@ def test_what_cannot_be_read_costs_only_itself(log: Path, lines: list[str], tmp_
     assert {row["client_id"] for row in rows if row["topic"]} == CLIENTS
     # Whole at last, its lines are older than what is known: they turn nothing back.
     torn.write_bytes(packed)
-    later = told(log.parent, state=tmp_path / "state", batch=2)
+    later = reported(log.parent, state=tmp_path / "state", batch=2)
     assert errors(later) == []
-    assert positions(later) == positions(told_of(lines, tmp_path))
+    assert positions(later) == positions(reported_of(lines, tmp_path))
 
 
 def test_a_log_that_was_cut_is_begun_anew(log: Path, lines: list[str], tmp_path: Path) -> None:
     state, copy = tmp_path / "state", log.with_name(f"{log.name}.1")
     log.write_text("".join(lines[:1_000]))
-    first = told(log.parent, state=state, batch=1)
+    first = reported(log.parent, state=state, batch=1)
     # As logrotate's copytruncate does it; while it copies there are two files that begin alike.
     copy.write_text("".join(lines[:300]))
-    assert told(log.parent) == first
-    assert told(log.parent, state=state, batch=2) == first
+    assert reported(log.parent) == first
+    assert reported(log.parent, state=state, batch=2) == first
     copy.write_text("".join(lines[:1_000]))
     log.write_text("".join(lines[1_000:1_200]))
-    assert told(log.parent, state=state, batch=3) == told(log.parent)
+    assert reported(log.parent, state=state, batch=3) == reported(log.parent)
     log.write_text("".join(lines[1_000:1_050]) + lines[1_050][:300] + "\n")
-    (error,) = errors(told(log.parent, state=state, batch=4))
+    (error,) = errors(reported(log.parent, state=state, batch=4))
     assert error.startswith("1 line refused, the first: line 51: ")
     # Cut to less than its first line, it tells nothing by which another file could be taken for it.
     log.write_text(lines[1_000][:-9])
-    told(log.parent, state=state, batch=5)
+    reported(log.parent, state=state, batch=5)
     assert len(lines[1_000]) > HEAD_BYTES + 9
     for number, begin in ((2, 1_200), (3, 1_300)):
         log.with_name(f"{log.name}.{number}").write_text("".join(lines[begin : begin + 100]))
-    later = told(log.parent, state=state, batch=6)
-    assert positions(later) == positions(told_of(lines[:1_050] + lines[1_200:1_400], tmp_path))
+    later = reported(log.parent, state=state, batch=6)
+    assert positions(later) == positions(reported_of(lines[:1_050] + lines[1_200:1_400], tmp_path))
 
 
 def test_a_file_that_is_renamed_while_it_is_read_is_read_the_next_time(log: Path, lines: list[str]) -> None:
@@ -275,11 +275,11 @@ def test_a_batch_reads_no_more_than_it_may(log: Path, lines: list[str], tmp_path
     bound = 1_000_000
     found: list[Rows] = []
     while not found or errors(found[-1]):
-        found.append(told(log.parent, state=tmp_path / "state", batch=len(found), most_bytes=str(bound)))
+        found.append(reported(log.parent, state=tmp_path / "state", batch=len(found), most_bytes=str(bound)))
     size = sum(map(len, lines))
     assert size // (2 * bound) < len(found) <= size // bound + 1
     assert errors(found[0]) == ["more than 1000000 bytes are new: not all was read"]
-    assert found[-1] == told(log.parent)
+    assert found[-1] == reported(log.parent)
 
 
 def test_a_line_without_an_end_is_not_waited_for(log: Path, lines: list[str]) -> None:
@@ -287,21 +287,21 @@ def test_a_line_without_an_end_is_not_waited_for(log: Path, lines: list[str]) ->
     with log.open("r+b") as file:
         file.truncate(log.stat().st_size + LINE_BYTES + 5_000_000)  # zeros, as after a power failure
     append(log, ("\n" + "".join(lines[100:200])).encode())
-    assert {row["captured_at"] for row in told(log)} == {written_at(lines[199])}
-    bounded = told(log, most_bytes=str(LINE_BYTES - 1_000_000))
+    assert {row["captured_at"] for row in reported(log)} == {written_at(lines[199])}
+    bounded = reported(log, most_bytes=str(LINE_BYTES - 1_000_000))
     assert {row["captured_at"] for row in bounded} == {written_at(lines[99])}
 
 
 def test_a_client_that_is_silent_for_a_day_is_forgotten(log: Path, lines: list[str], tmp_path: Path) -> None:
     log.write_text("".join(lines[:2_000]))
     roll_over(log, 10, packed=False)
-    assert {row["client_id"] for row in told(log.parent, state=tmp_path / "state", batch=1)} == CLIENTS
+    assert {row["client_id"] for row in reported(log.parent, state=tmp_path / "state", batch=1)} == CLIENTS
     of_next_day = [line.replace("[2026-11-21", "[2026-11-22") for line in lines[2_000:] if "ledger-rc" in line]
     log.write_text("".join(of_next_day))
-    rows = told(log.parent, state=tmp_path / "state", batch=2)
+    rows = reported(log.parent, state=tmp_path / "state", batch=2)
     assert {row["client_id"] for row in rows} == {"ledger-rc"}
     # What was read long ago and is still there is not read again.
-    assert told(log.parent, state=tmp_path / "state", batch=3) == rows
+    assert reported(log.parent, state=tmp_path / "state", batch=3) == rows
 
 
 def test_a_session_that_is_forgotten_turns_nothing_back(log: Path, lines: list[str]) -> None:
@@ -311,7 +311,7 @@ def test_a_session_that_is_forgotten_turns_nothing_back(log: Path, lines: list[s
     later = of_client[0].replace(session, '"sessionId":0').replace("[2026-11-21 10", "[2026-11-22 09")
     last = later.replace("[2026-11-22 09", "[2026-11-22 11").replace('"partition":', '"partition":1')
     log.write_text("".join([*of_client, later, last]))
-    assert {p: o for (_, _, p), o in positions(told(log)).items()} == {0: 0, 1: 0, 10: 0, 11: 0}
+    assert {p: o for (_, _, p), o in positions(reported(log)).items()} == {0: 0, 1: 0, 10: 0, 11: 0}
 
 
 def test_times_are_those_of_the_brokers_time_zone(log: Path, lines: list[str]) -> None:
@@ -320,29 +320,29 @@ def test_times_are_those_of_the_brokers_time_zone(log: Path, lines: list[str]) -
     fetch = next(line for line in lines if '"requestApiKeyName":"FETCH"' in line)
     for local, expected in hours.items():
         append(log, f"[{local}{fetch[17:]}".encode())
-        (at,) = {row["captured_at"] for row in told(log, timezone="Europe/Berlin")}
+        (at,) = {row["captured_at"] for row in reported(log, timezone="Europe/Berlin")}
         assert (at.hour, at.minute) == (expected, int(local[-2:]))
 
 
 def test_topics_without_metadata_are_named_by_a_file(recording: Path, lines: list[str], log: Path) -> None:
     log.write_text("".join(line for line in lines if '"METADATA"' not in line))
-    assert {len(topic) for _, topic, _ in positions(told(log))} == {22}
-    named = positions(told(log, topics_file=str(recording / "topic_ids.csv")))
-    assert named == positions(told(recording / "request.log"))
+    assert {len(topic) for _, topic, _ in positions(reported(log))} == {22}
+    named = positions(reported(log, topics_file=str(recording / "topic_ids.csv")))
+    assert named == positions(reported(recording / "request.log"))
 
 
 def test_a_state_that_is_damaged_or_cannot_be_kept_is_told(log: Path, lines: list[str], tmp_path: Path) -> None:
     log.write_text("".join(lines[:1_000]))
     state = tmp_path / "state"
-    first = told(log.parent, state=state, batch=1)
+    first = reported(log.parent, state=state, batch=1)
     for damaged in (b"", b"torn", gzip.compress(b"[]"), gzip.compress(b"{}")[:-9]):
         (file,) = state.iterdir()
         file.write_bytes(damaged)
-        rows = told(log.parent, state=state, batch=2)
+        rows = reported(log.parent, state=state, batch=2)
         (error,) = errors(rows)
         assert error.startswith("the state is damaged, the log is read anew: ")
         assert [row for row in rows if not row["error"]] == first
-    rows = told(log.parent, state=log / "below-a-file", batch=1)
+    rows = reported(log.parent, state=log / "below-a-file", batch=1)
     assert [error.split(":")[0] for error in errors(rows)] == ["the state cannot be written"]
     assert [row for row in rows if not row["error"]] == first
 
@@ -368,4 +368,4 @@ def test_a_file_of_topics_that_is_none_is_named(log: Path, lines: list[str]) -> 
     log.write_text(lines[0])
     for file in (log, log.with_name("none.csv")):
         with pytest.raises(ConfigError, match=r"option 'topics_file': .* is no CSV file of topic and topic_id"):
-            told(log, topics_file=str(file))
+            reported(log, topics_file=str(file))

@@ -73,9 +73,9 @@ def assert_right(ruler: Ruler, log: Log, *, with_estimates: bool = False) -> Non
     for offset in range(log.log_start, log.log_end):
         position, timestamp = ruler.position_at(offset), ruler.timestamp_at(offset)
         if position and end:
-            told = distance(position, end)
-            is_sure = told.drift == (0, 0)
-            assert abs(told.value - log.bytes_to_end(offset)) <= told.error or not (is_sure or with_estimates)
+            reported = distance(position, end)
+            is_sure = reported.drift == (0, 0)
+            assert abs(reported.value - log.bytes_to_end(offset)) <= reported.error or not (is_sure or with_estimates)
         if timestamp and log.has(offset):
             assert log.timestamp_of(offset) <= timestamp.value + timestamp.error
             # Out of order, the greatest timestamp so far is told, which may be any time after the record's own.
@@ -245,4 +245,4 @@ def test_look_ups_tell_times_on_the_first_snapshot() -> None:
         step(log)
     ruler = learnt_by_time(begun(log.observe()), log)
     found = [(ruler.timestamp_at(x), log.timestamp_of(x)) for x in range(log.log_end)]
-    assert all(told and abs(told.value - true) <= MINUTE for told, true in found)
+    assert all(reported and abs(reported.value - true) <= MINUTE for reported, true in found)

@@ -46,8 +46,8 @@ class Cluster:
     def tell(self, at: int, client: str, endpoint: str, **values: Any) -> None:
         """What an agent reports."""
         as_of = datetime.fromtimestamp(at / 1000, UTC)
-        told = {"snapshot_id": at, "as_of": as_of, "client_id": client, "endpoint": endpoint, "source": METRICS}
-        self.rows[CLIENT_POSITIONS].append(told | values)
+        reported = {"snapshot_id": at, "as_of": as_of, "client_id": client, "endpoint": endpoint, "source": METRICS}
+        self.rows[CLIENT_POSITIONS].append(reported | values)
 
     def reader(self, at: int, group: str, client: str, partition: int, end: int, host: str | None = None) -> None:
         """A partition of a log that begins at 0, and its reader, who commits nothing after the first record."""
@@ -210,15 +210,15 @@ def found(spark: SparkSession) -> Found:
         cluster.frame(spark, t) for t in (CLIENT_POSITIONS, COMMITTED_OFFSETS, WATERMARKS, GROUP_MEMBERS)
     )
     nothing = frame(spark, LAG, "group_id")
-    told = observed(positions).localCheckpoint()
-    readers = reader_positions(told, ends, commits, members, nothing, SETTINGS)
+    reported = observed(positions).localCheckpoint()
+    readers = reader_positions(reported, ends, commits, members, nothing, SETTINGS)
     rulers = spark.createDataFrame([], RULER)
-    lag = compute_lag(commits, ends, members, nothing, rulers, told=readers.localCheckpoint()).localCheckpoint()
-    of_process = with_instance(lag, told).localCheckpoint()
+    lag = compute_lag(commits, ends, members, nothing, rulers, reported=readers.localCheckpoint()).localCheckpoint()
+    of_process = with_instance(lag, reported).localCheckpoint()
     before = frame(spark, CLIENT_DIVERGENCE, "group_id")
-    divergence = client_divergence(told, of_process, before, SETTINGS).localCheckpoint()
-    fetchers = fetcher_states(told, ends, SETTINGS)
-    wrong = problems(divergence, fetchers, poll_states(of_process, told, SETTINGS), of_process)
+    divergence = client_divergence(reported, of_process, before, SETTINGS).localCheckpoint()
+    fetchers = fetcher_states(reported, ends, SETTINGS)
+    wrong = problems(divergence, fetchers, poll_states(of_process, reported, SETTINGS), of_process)
     return {"lag": lag.collect(), "divergence": divergence.collect(), "problems": wrong.collect()}
 
 

@@ -67,14 +67,14 @@ def test_the_truth_is_within_what_is_told(histories: list[list[list[Step]]]) -> 
     logs = [Remembering() for _ in histories]
     rulers = Rulers(encoded([looked_at(log, history) for log, history in zip(logs, histories, strict=True)]))
     made, known_ms = pieces(rulers)
-    told = curves(made, [number % 2 for number in range(len(logs))])
+    reported = curves(made, [number % 2 for number in range(len(logs))])
     for broker in {number % 2 for number in range(len(logs))}:
         own = [number for number in range(len(logs)) if number % 2 == broker]
         for column, age_ms in enumerate(AGES_MS):
             if age_ms > min(known_ms[own]):
                 break
             truth = sum(logs[number].written_since(age_ms) for number in own)
-            least, written, most = (told[i][broker, column] for i in (1, 0, 2))
+            least, written, most = (reported[i][broker, column] for i in (1, 0, 2))
             assert least - 1 <= truth <= most + 1, (age_ms, least, written, most)
             assert least - 1 <= written <= most + 1
 
@@ -87,13 +87,13 @@ def test_a_steady_partition_is_read_closely() -> None:
         log.wait(MINUTE)
         ruler = continued(ruler, log.observe())
     made, known_ms = pieces(Rulers(encoded([ruler.thinned()])))
-    told = curves(made, [0])
+    reported = curves(made, [0])
     assert known_ms[0] > 9 * 60 * MINUTE
     for column, age_ms in enumerate(AGES_MS):
         if 10 * MINUTE < age_ms < known_ms[0]:
             truth = log.written_since(age_ms)
-            assert told.written[0, column] == pytest.approx(truth, rel=0.02, abs=6_000)
-            assert told.most[0, column] - told.least[0, column] <= 0.2 * truth + 30_000
+            assert reported.written[0, column] == pytest.approx(truth, rel=0.02, abs=6_000)
+            assert reported.most[0, column] - reported.least[0, column] <= 0.2 * truth + 30_000
 
 
 def test_what_all_is_known_of_is_known_for_ever_and_an_empty_log_hides_nothing() -> None:

@@ -49,20 +49,20 @@ class PositionsFile:
     def _report(self, watched: weakref.ref[KafkaConsumer]) -> None:
         while True:
             time.sleep(self._interval_s)
-            if not self._told(watched()):
+            if not self._reported(watched()):
                 return
 
-    def _told(self, consumer: KafkaConsumer | None) -> bool:
+    def _reported(self, consumer: KafkaConsumer | None) -> bool:
         if consumer is None or consumer._closed:  # noqa: SLF001 - nothing public tells it
             return False
-        told = {
+        reported = {
             "ts": time.time_ns() // 1_000_000,
             "client_id": consumer.config["client_id"],
             "group_id": consumer.config["group_id"],
             "metrics": _metrics(consumer),
             "partitions": _partitions(consumer),
         }
-        self._lines.append(json.dumps(told))
+        self._lines.append(json.dumps(reported))
         return True
 
 

@@ -164,8 +164,8 @@ def metrics(readings: Iterable[Reading]) -> list[Metric]:
     for flat in (_flat(value) for _, reading in named for value in reading.labels.values()):
         if flat:
             consumers[flat["client"]].add(flat["consumer"])
-    told = {v for _, r in named for key, v in r.labels.items() if _squashed(key) == "clientid"} | consumers.keys()
-    clients = {_squashed(client): client for client in sorted(told, reverse=True)}
+    reported = {v for _, r in named for key, v in r.labels.items() if _squashed(key) == "clientid"} | consumers.keys()
+    clients = {_squashed(client): client for client in sorted(reported, reverse=True)}
     found = [metric for name, reading in named if (metric := _metric(name, reading, clients))]
     topics = {(m.client_id, m.topic) for m in found if m.topic and m.client_id in consumers}
     if topics:

@@ -97,7 +97,7 @@ class PositionsSource(DataSource):
     """
 
     @staticmethod
-    def told(text: Text, names: Names) -> Iterator[Told | str]:
+    def reported(text: Text, names: Names) -> Iterator[Told | str]:
         """What a text tells, and in words what of it tells nothing."""
         raise NotImplementedError
 
@@ -107,7 +107,7 @@ class PositionsSource(DataSource):
 
     def reader(self, schema: StructType) -> PositionsReader:
         """The reader that Spark sends to the executors."""
-        return PositionsReader(self.name(), type(self).told, PositionsOptions.parse(dict(self.options)))
+        return PositionsReader(self.name(), type(self).reported, PositionsOptions.parse(dict(self.options)))
 
 
 class ClientMetricsSource(PositionsSource):
@@ -119,7 +119,7 @@ class ClientMetricsSource(PositionsSource):
         return "kafka_client_metrics"
 
     @staticmethod
-    def told(text: Text, names: Names) -> Iterator[Told | str]:
+    def reported(text: Text, names: Names) -> Iterator[Told | str]:
         """The positions of one scrape or answer. Of a torn scrape the lines that are whole count."""
         is_json = text.text.lstrip()[:1] in ("{", "[")
         if is_json and '"mbean"' not in text.text:
@@ -143,7 +143,7 @@ class StatisticsSource(PositionsSource):
         return "librdkafka_statistics"
 
     @staticmethod
-    def told(text: Text, names: Names) -> Iterator[Told | str]:  # noqa: ARG004 - librdkafka's are its own
+    def reported(text: Text, names: Names) -> Iterator[Told | str]:  # noqa: ARG004 - librdkafka's are its own
         """The positions of each line."""
         return _of_lines(text, partial(_of_statistics, captured_ms=text.captured_ms))
 
@@ -152,10 +152,10 @@ class PositionsReader(DataSourceReader):
     """Lists files on the driver, reads places on executors, some at a time."""
 
     def __init__(
-        self, source: str, told: Callable[[Text, Names], Iterator[Told | str]], options: PositionsOptions
+        self, source: str, reported: Callable[[Text, Names], Iterator[Told | str]], options: PositionsOptions
     ) -> None:
         self.source = source
-        self.told = told
+        self.reported = reported
         self.options = options
 
     def partitions(self) -> Sequence[Places]:
@@ -183,7 +183,7 @@ class PositionsReader(DataSourceReader):
     def _batch(self, text: Text) -> pa.RecordBatch:
         """By columns: a dict for each row would take longer than reading the text does."""
         rows = _Rows(self.source, plain(text.place))
-        for one in [text.error] if text.error else self._told(text):
+        for one in [text.error] if text.error else self._reported(text):
             if isinstance(one, str):
                 rows.refuse(min(text.captured_ms, _now_ms()), one)
             elif one[0] > _now_ms() + FUTURE_MS:
@@ -198,9 +198,9 @@ class PositionsReader(DataSourceReader):
             rows.refuse_what_is_unfit()
             return rows.batch()
 
-    def _told(self, text: Text) -> Iterator[Told | str]:
+    def _reported(self, text: Text) -> Iterator[Told | str]:
         try:
-            yield from self.told(text, self.options.names)
+            yield from self.reported(text, self.options.names)
         except Exception as error:  # noqa: BLE001 - what nobody foresaw costs its own place alone
             yield f"cannot be read: {type(error).__name__}"
 
@@ -211,7 +211,7 @@ class _Rows:
     def __init__(self, source: str, place: str) -> None:
         self._source, self._place = source, place
         self._positions: list[Position] = []
-        self._told_ms: list[int] = []
+        self._reported_ms: list[int] = []
         self._as_of_ms: list[int | None] = []
         self._errors: list[str | None] = []
         self._refused = 0
@@ -219,7 +219,7 @@ class _Rows:
     def add(self, at_ms: int, positions: list[Position]) -> None:
         """Positions that were reported at that time."""
         self._positions += positions
-        self._told_ms += [at_ms] * len(positions)
+        self._reported_ms += [at_ms] * len(positions)
         self._as_of_ms += [at_ms if p.as_of_ms is None else p.as_of_ms for p in positions]
         self._errors += [None] * len(positions)
 
@@ -229,7 +229,7 @@ class _Rows:
         if self._refused > MOST_ERRORS:
             return
         self._positions.append(_NOTHING)
-        self._told_ms.append(at_ms)
+        self._reported_ms.append(at_ms)
         self._as_of_ms.append(None)
         self._errors.append(one_line(error))
 
@@ -251,7 +251,7 @@ class _Rows:
         count = len(self._positions)
         columns = dict(zip(Position._fields, zip(*self._positions, strict=True), strict=True)) if count else {}
         arrays = {
-            "captured_at": pa.array(self._told_ms, _MS),
+            "captured_at": pa.array(self._reported_ms, _MS),
             "as_of": pa.array(self._as_of_ms, _MS),
             "source": pa.array([self._source] * count),
             "endpoint": pa.array([self._place] * count),
@@ -279,11 +279,11 @@ def row_of(position: Position, at_ms: int) -> dict[str, object]:
     return values | {"captured_at": instant(at_ms), "as_of": instant(at_ms if as_of_ms is None else as_of_ms)}
 
 
-def _of_lines(text: Text, told: Callable[[str], Told]) -> Iterator[Told | str]:
+def _of_lines(text: Text, reported: Callable[[str], Told]) -> Iterator[Told | str]:
     """What each line tells. One that is torn costs only itself."""
     for number, line in enumerate(filter(str.strip, text.text.split("\n")), 1):
         try:
-            yield told(line)
+            yield reported(line)
         except ValueError as error:
             yield f"line {number}: {error}"
 

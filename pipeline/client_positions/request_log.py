@@ -219,11 +219,15 @@ class RequestLog:
         """A log that goes on from a `state`. Raises KeyError, TypeError or ValueError where it is none."""
         log = cls({**(topics or {}), **state["topics"]}, zone)
         log.at_ms = state["at_ms"]
-        for told in state["clients"]:
-            offsets = {(topic, partition): (offset, as_of_ms) for topic, partition, offset, as_of_ms in told["offsets"]}
-            groups = set(told["groups"])
-            client_id, host = told["who"]
-            log._clients[client_id, host] = _Client(offsets, groups, told["requests"], told["bytes"], told["heard_ms"])
+        for client in state["clients"]:
+            offsets = {
+                (topic, partition): (offset, as_of_ms) for topic, partition, offset, as_of_ms in client["offsets"]
+            }
+            groups = set(client["groups"])
+            client_id, host = client["who"]
+            log._clients[client_id, host] = _Client(
+                offsets, groups, client["requests"], client["bytes"], client["heard_ms"]
+            )
         for key, (client_id, host), epoch, asked_ms, partitions in state["sessions"]:
             offsets_of = {(topic, partition): offset for topic, partition, offset in partitions}
             log._sessions[key] = _Session((client_id, host), epoch, asked_ms, offsets_of)

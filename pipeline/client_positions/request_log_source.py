@@ -129,8 +129,8 @@ class RequestLogReader(DataSourceReader):
         row = {"source": self.source, "captured_at": instant(at_ms)}
         for position in log.log.positions():
             error = refused(position)
-            told = {"error": error} if error else row_of(position, at_ms)
-            yield row | {"endpoint": _name(path)} | told
+            reported = {"error": error} if error else row_of(position, at_ms)
+            yield row | {"endpoint": _name(path)} | reported
         for endpoint, error in log.errors:
             yield row | {"endpoint": endpoint, "error": one_line(error)}
 

@@ -194,13 +194,13 @@ def _derive(
     has_moved = any(row["of"] == "moved" for row in found)
     if gone := _gone(batch, {(row["of"], row["snapshot_id"]): row["count"] for row in found}):
         return gone
-    told = None
+    reported = None
     if has_positions:
         positions = lake.read_snapshots(CLIENT_POSITIONS, cluster, [*earlier[:1], *ids])
         just_before = lake.read_snapshots(LAG, cluster, earlier[:1])
         reported = lake.computed(observed(positions))
         readers = reader_positions(reported, watermarks, commits, members, just_before, clients)
-        told = lake.computed(readers)
+        reported = lake.computed(readers)
     rows = lag_analytics.compute_lag(
         commits,
         watermarks,
@@ -208,7 +208,7 @@ def _derive(
         previous if has_moved else None,
         backlog.index.rulers(ids, seen),
         partial(locate, log_dirs=log_dirs) if log_dirs else None,
-        told,
+        reported,
     )
     lake.replace(LAG, rows, of_snapshots(cluster, ids))
     keep_histograms(lake, cluster, ids, earlier, clock())

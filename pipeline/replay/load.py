@@ -167,14 +167,16 @@ def _positions(lake: Lake, recording: Recording, ids: Sequence[int], logged: Map
     if files:
         rounds = [(redacted(f), i, str(Path(f).relative_to(recording.folder))) for f, i in files.items()]
         rounds_of = lake.spark.createDataFrame(rounds, "endpoint string, snapshot_id long, file string")
-        told = lake.spark.read.format("kafka_client_metrics").option("path", ",".join(files)).load()
+        reported = lake.spark.read.format("kafka_client_metrics").option("path", ",".join(files)).load()
         found.append(
-            told.join(F.broadcast(rounds_of), "endpoint").drop("endpoint").withColumnRenamed("file", "endpoint")
+            reported.join(F.broadcast(rounds_of), "endpoint").drop("endpoint").withColumnRenamed("file", "endpoint")
         )
     if recording.statistics and not files:
-        told = lake.spark.read.format("librdkafka_statistics").option("path", str(recording.statistics)).load()
+        reported = lake.spark.read.format("librdkafka_statistics").option("path", str(recording.statistics)).load()
         rounds_of = lake.spark.createDataFrame([(i,) for i in ids], "snapshot_id long")
-        timed = told.withColumn("snapshot_id", F.unix_millis("captured_at")).join(F.broadcast(rounds_of), "snapshot_id")
+        timed = reported.withColumn("snapshot_id", F.unix_millis("captured_at")).join(
+            F.broadcast(rounds_of), "snapshot_id"
+        )
         found.append(timed.withColumn("endpoint", F.lit(recording.statistics.name)))
     return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), found)
 

@@ -86,8 +86,8 @@ def _passed(read_at: str) -> Column:
 
 def _read_up_to(look: Column) -> Column:
     """The offset below which the group is known to have read; by its commit if a client has not told at both looks."""
-    is_told = F.col("first")["consumed_offset"].isNotNull() & F.col("last")["consumed_offset"].isNotNull()
-    return F.greatest(look["committed_offset"], F.when(is_told, look["consumed_offset"]))
+    is_reported = F.col("first")["consumed_offset"].isNotNull() & F.col("last")["consumed_offset"].isNotNull()
+    return F.greatest(look["committed_offset"], F.when(is_reported, look["consumed_offset"]))
 
 
 def findings(findings: DataFrame, limit: int) -> DataFrame:

@@ -17,13 +17,13 @@ def as_json(report: Report) -> str:
 
     Offsets and bytes are numbers, instants epoch ms, what is not known null.
     """
-    told = asdict(report) | {
+    reported = asdict(report) | {
         "selection": str(report.selection),
         "generated_at": report.generated_at.isoformat(),
         "totals": [asdict(t) for t in report.totals.values()],
         "attention": [item._asdict() for item in needs_attention(report)],
     }
-    return json.dumps(told, ensure_ascii=False, indent=1)
+    return json.dumps(reported, ensure_ascii=False, indent=1)
 
 
 def as_csv(partitions: Iterable[Partition]) -> Iterator[str]:

@@ -33,8 +33,8 @@ def read_client_positions(spark: SparkSession, cluster: ClusterConfig, snapshot_
         F.max("as_of").over(of_client) >= oldest
     )
     return (
-        rows.withColumn("is_told", is_newest | F.col("error").isNotNull())
-        .where("is_told")
+        rows.withColumn("is_reported", is_newest | F.col("error").isNotNull())
+        .where("is_reported")
         .withColumn("group_id", F.coalesce("group_id", "default_group"))
-        .drop("default_group", "is_told")
+        .drop("default_group", "is_reported")
     )

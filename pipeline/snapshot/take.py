@@ -223,11 +223,11 @@ def _read(staged: DataFrame, landed: Landed) -> dict[str, Read]:
 
 def _staged_positions(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Landed) -> DataFrame | None:
     """What clients report, read now. If it cannot be read, the snapshot is partial; no other table is affected."""
-    told = read_client_positions(lake.spark, cluster, claim.snapshot_id)
-    if told is None:
+    reported = read_client_positions(lake.spark, cluster, claim.snapshot_id)
+    if reported is None:
         return None
     try:
-        return _staged(lake, claim, "positions", told)
+        return _staged(lake, claim, "positions", reported)
     except FAILURES as exc:
         landed.problems.append((CLIENT_POSITIONS.name, None, reason_of(exc), 1))
         return None

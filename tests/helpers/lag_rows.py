@@ -25,7 +25,7 @@ def lag_of(
     watermarks: list[tuple[Any, ...]] = (),
     members: list[tuple[Any, ...]] = (),
     previous: list[tuple[Any, ...]] = (),
-    told: DataFrame | None = None,
+    reported: DataFrame | None = None,
     *,
     commit: str = COMMITTED,
     watermark: str = WATERMARK,
@@ -38,7 +38,7 @@ def lag_of(
         frame(spark, GROUP_MEMBERS, MEMBER, *members),
         frame(spark, LAG, PREVIOUS, *previous),
         rulers_of(spark, seen),
-        told=told,
+        reported=reported,
     )
 
 

@@ -24,32 +24,32 @@ _REPORTED = ("reported_lag", "reported_lead", "reported_end", "reported_stable_e
 
 
 def reader_positions(
-    told: DataFrame,
+    reported: DataFrame,
     watermarks: DataFrame,
     committed_offsets: DataFrame,
     group_members: DataFrame,
     previous: DataFrame,
     settings: Mapping[str, ConsumerSettings],
 ) -> DataFrame:
-    """What clients tell of each READER of the snapshots that `watermarks` has; of several clients the newest.
+    """What clients report of each READER of the snapshots that `watermarks` has; of several clients the newest.
 
-    READER, snapshot_date, told_client_id, told_instance, consumed_offset, fetched_offset, stale_lag (to the last stable
-    offset for a client of read_committed). A client whose group is not known is left out.
+    READER, snapshot_date, reported_client_id, reported_instance, consumed_offset, fetched_offset, stale_lag (to the
+    last stable offset for a client of read_committed). A client whose group is not known is left out.
 
-    `told` are `observed` rows. `previous` are the rows of `lag` of the snapshot just before, of which `told` has rows
+    `reported` are `observed` rows. `previous` are the rows of `lag` of the snapshot just before, of which `reported` has rows
     too: what was known then stays known while a client stands still. `settings` are those of consumers.
     """
     groups = _groups(group_members, committed_offsets, previous)
-    rows = with_settings(client_partitions(told), settings, "client_id")
-    rows = _with_group(rows, groups, told)
+    rows = with_settings(client_partitions(reported), settings, "client_id")
+    rows = _with_group(rows, groups, reported)
     rows = _with_known(rows, watermarks, committed_offsets, previous)
     # Of the snapshot before `lag` is written, though more may be known of it by now.
     new = F.broadcast(watermarks.select("cluster", "snapshot_id").distinct())
     rows = fetched_by_lag(consumed_by_lead(rows)).join(new, ["cluster", "snapshot_id"], how="left_semi")
     rows = with_settings(rows.drop("settings"), settings, "client_id", "group_id").withColumns(
         {
-            "consumed_offset": F.coalesce("told_consumed", "consumed_offset"),
-            "fetched_offset": F.coalesce("told_fetched", F.when(F.col("is_old"), F.col("fetched_offset"))),
+            "consumed_offset": F.coalesce("reported_consumed", "consumed_offset"),
+            "fetched_offset": F.coalesce("reported_fetched", F.when(F.col("is_old"), F.col("fetched_offset"))),
             "instance_key": F.xxhash64("client_id", "instance"),
         }
     )
@@ -58,11 +58,13 @@ def reader_positions(
     values = {name: F.col(name) for name in ("consumed_offset", "fetched_offset", "instance_key")}
     values |= {"stale_lag": stale_lag()}
     readers = rows.groupBy(*READER).agg(
-        F.max("snapshot_date").alias("told_date"),
+        F.max("snapshot_date").alias("reported_date"),
         *(F.max_by(value, F.when(value.isNotNull(), order)).alias(name) for name, value in values.items()),
     )
-    names = told.select(F.col("client_id").alias("told_client_id"), F.col("instance").alias("told_instance")).distinct()
-    named = names.withColumn("instance_key", F.xxhash64("told_client_id", "told_instance"))
+    names = reported.select(
+        F.col("client_id").alias("reported_client_id"), F.col("instance").alias("reported_instance")
+    ).distinct()
+    named = names.withColumn("instance_key", F.xxhash64("reported_client_id", "reported_instance"))
     return readers.join(F.broadcast(named), "instance_key", how="left").drop("instance_key")
 
 
@@ -74,13 +76,13 @@ def _newest(*of: str) -> Column:
     return F.unix_micros("as_of") * 1_000 + F.pmod(F.xxhash64(*of), F.lit(1_000))
 
 
-def client_counters(told: DataFrame) -> DataFrame:
+def client_counters(reported: DataFrame) -> DataFrame:
     """By INSTANCE: is_old (the Scala consumer); whether all, or any, of its fetchers' counters have moved.
 
     NULL at the first snapshot of a fetcher, and for clients without counters. is_read_anew: none of them is of a text
-    that the snapshot before has read already. `told` are `observed` rows.
+    that the snapshot before has read already. `reported` are `observed` rows.
     """
-    rows = told.where(F.col("partition").isNull())
+    rows = reported.where(F.col("partition").isNull())
     # Only the old consumer has queues by topic, and counters by fetcher; librdkafka's are of another source.
     has_fetcher = F.col("fetcher").isNotNull() & F.col("requests_total").isNotNull()
     is_scraped = F.col("source") == "kafka_client_metrics"
@@ -101,13 +103,13 @@ def client_counters(told: DataFrame) -> DataFrame:
     )
 
 
-def totals(told: DataFrame) -> DataFrame:
+def totals(reported: DataFrame) -> DataFrame:
     """The counters of each process, summed over what it fetches from: INSTANCE, requests, bytes, read_ms.
 
-    Of several agents that tell of a process the one counts that tells most. `told` are `observed` rows; of one address
+    Of several agents that tell of a process the one counts that tells most. `reported` are `observed` rows; of one address
     the request log of each broker has some.
     """
-    rows = told.where(F.col("partition").isNull() & F.col("topic").isNull())
+    rows = reported.where(F.col("partition").isNull() & F.col("topic").isNull())
     agent = [*INSTANCE, "agent", "source"]
     newest = F.max("read_ms").alias("read_ms")
     return (
@@ -126,19 +128,19 @@ def totals(told: DataFrame) -> DataFrame:
     )
 
 
-def client_partitions(told: DataFrame) -> DataFrame:
-    """A row for each partition that a process tells of in a snapshot, whichever of its agents told what.
+def client_partitions(reported: DataFrame) -> DataFrame:
+    """A row for each partition that a process reports in a snapshot, whichever of its agents reported what.
 
-    INSTANCE, topic, partition, snapshot_date, as_of, told_consumed, told_fetched, what was reported, is_librdkafka; and
-    of `client_counters` is_old, all_moved, any_moved. `told` are `observed` rows.
+    INSTANCE, topic, partition, snapshot_date, as_of, reported_consumed, reported_fetched, what was reported,
+    is_librdkafka; and of `client_counters` is_old, all_moved, any_moved. `reported` are `observed` rows.
     """
     order = _newest("source", "endpoint")
     # Together: a lag and a lead that were told at different times would not add up.
     is_reported = F.coalesce(*_REPORTED).isNotNull()
-    offsets = {"told_consumed": "consumed_offset", "told_fetched": "fetched_offset"}
+    offsets = {"reported_consumed": "consumed_offset", "reported_fetched": "fetched_offset"}
     return (
-        told.where(F.col("partition").isNotNull())
-        .join(F.broadcast(client_counters(told)), INSTANCE, how="left")
+        reported.where(F.col("partition").isNotNull())
+        .join(F.broadcast(client_counters(reported)), INSTANCE, how="left")
         .groupBy(*INSTANCE, *_PLACE)
         .agg(
             F.max("snapshot_date").alias("snapshot_date"),
@@ -177,12 +179,12 @@ def _groups(group_members: DataFrame, committed_offsets: DataFrame, previous: Da
     return members.unionByName(before).unionByName(committed, allowMissingColumns=True)
 
 
-def _told_groups(told: DataFrame, by: list[str], name: str) -> DataFrame:
+def _reported_groups(reported: DataFrame, by: list[str], name: str) -> DataFrame:
     """The group that a process or client itself tells, or its source, as `name`; NULL where that is not one."""
-    return _only(told.where(F.col("group_id").isNotNull()).select(*by, "group_id").distinct(), by, name)
+    return _only(reported.where(F.col("group_id").isNotNull()).select(*by, "group_id").distinct(), by, name)
 
 
-def _with_group(rows: DataFrame, groups: DataFrame, told: DataFrame) -> DataFrame:
+def _with_group(rows: DataFrame, groups: DataFrame, reported: DataFrame) -> DataFrame:
     """`rows` with `group_id`: what the process tells, what the configuration says, what brokers know of its members.
 
     A client id may be used in several groups: then only an assigned partition tells which. A process that tells none,
@@ -198,8 +200,8 @@ def _with_group(rows: DataFrame, groups: DataFrame, told: DataFrame) -> DataFram
     namesakes = groups.select("cluster", "snapshot_id", F.col("group_id").alias("client_id")).distinct()
     by_partition = _only(assigned, [*CLIENT, *_PLACE], "assigned_group")
     return (
-        rows.join(F.broadcast(_told_groups(told, INSTANCE, "own_group")), INSTANCE, how="left")
-        .join(F.broadcast(_told_groups(told, CLIENT, "told_group")), CLIENT, how="left")
+        rows.join(F.broadcast(_reported_groups(reported, INSTANCE, "own_group")), INSTANCE, how="left")
+        .join(F.broadcast(_reported_groups(reported, CLIENT, "reported_group")), CLIENT, how="left")
         .join(by_partition.hint("shuffle_hash"), [*CLIENT, *_PLACE], how="left")
         .join(F.broadcast(of_client), CLIENT, how="left")
         .join(F.broadcast(namesakes.withColumn("is_namesake", F.lit(True))), CLIENT, how="left")
@@ -210,12 +212,12 @@ def _with_group(rows: DataFrame, groups: DataFrame, told: DataFrame) -> DataFram
                 F.col("settings")["group_id"],
                 F.col("assigned_group"),
                 F.col("members_group"),
-                F.col("told_group"),
+                F.col("reported_group"),
                 F.when(F.col("is_old") & F.col("is_namesake"), F.col("client_id")),
             ),
         )
         .where(F.col("group_id").isNotNull())
-        .drop("own_group", "told_group", "assigned_group", "members_group", "is_namesake")
+        .drop("own_group", "reported_group", "assigned_group", "members_group", "is_namesake")
     )
 
 

@@ -30,11 +30,11 @@ _SERIES = ["cluster", "group_id", "client_id", "instance"]
 
 
 def client_divergence(
-    told: DataFrame, lag: DataFrame, previous: DataFrame, settings: Mapping[str, ConsumerSettings]
+    reported: DataFrame, lag: DataFrame, previous: DataFrame, settings: Mapping[str, ConsumerSettings]
 ) -> DataFrame:
-    """The rows of `client_divergence` of the successive snapshots that `told` and `lag` are of.
+    """The rows of `client_divergence` of the successive snapshots that `reported` and `lag` are of.
 
-    `told` are `observed` rows, `lag` has been given its instances (`with_instance`).
+    `reported` are `observed` rows, `lag` has been given its instances (`with_instance`).
 
     The application's lag is from consumed_offset where that is known, else from the commit; that may be late by what
     the log grows in auto.commit.interval.ms. `stale`: no fetch was answered for two snapshots, though the client's logs
@@ -42,7 +42,7 @@ def client_divergence(
     more than lateness explains. `truthful`: neither. NULL where the gauge, the lag or the growth is not known, so at
     the first snapshot: `previous` are the rows that are known already, and stay as they are.
     """
-    rows = _gauges(told).join(_lags(lag, settings), INSTANCE, how="left")
+    rows = _gauges(reported).join(_lags(lag, settings), INSTANCE, how="left")
     rows = rows.join(_known(previous), [*INSTANCE, "group_id"], how="left")
     rows = with_settings(rows, settings, "client_id", "group_id").withColumn(
         "is_still", (F.col("grown") > 0) & ~F.col("any_moved") & F.col("is_read_anew")
@@ -72,7 +72,7 @@ def client_divergence(
             "captured_at": F.coalesce("captured_at", F.timestamp_millis("snapshot_id")),
             "hidden_lag": F.col("max_app_lag") - F.col("max_lag"),
             "queue_records": F.when(F.col("is_old"), F.floor(_queue_bytes() / F.col("record_bytes"))),
-            "buffered_bytes": F.coalesce("told_buffered", "sum_buffered_bytes"),
+            "buffered_bytes": F.coalesce("reported_buffered", "sum_buffered_bytes"),
             "buffer_bound_bytes": _buffer_bound(),
         }
     ).withColumns(
@@ -84,20 +84,20 @@ def client_divergence(
     return found.select(*(F.col(f.name).cast(f.dataType) for f in CLIENT_DIVERGENCE.schema))
 
 
-def _gauges(told: DataFrame) -> DataFrame:
+def _gauges(reported: DataFrame) -> DataFrame:
     """What processes tell of themselves: INSTANCE, max_lag, is_old, any_moved, requests, bytes, threads, source, …."""
     of_client = F.col("topic").isNull() & F.col("fetcher").isNull()
     thread = F.when(F.col("queue_chunks").isNotNull(), F.struct("topic", "fetcher"))
-    gauges = told.groupBy(*INSTANCE).agg(
+    gauges = reported.groupBy(*INSTANCE).agg(
         F.max("snapshot_date").alias("snapshot_date"),
         F.coalesce(F.max(F.when(of_client, F.col("reported_lag"))), F.max("reported_lag")).alias("max_lag"),
-        F.max("buffered_bytes").alias("told_buffered"),
+        F.max("buffered_bytes").alias("reported_buffered"),
         F.nullif(F.count_distinct(thread), F.lit(0)).alias("threads"),
         # A request log tells of clients of every kind.
         F.max(F.when(F.col("source") != "kafka_request_log", F.col("source"))).alias("source"),
     )
-    moved = client_counters(told).select(*INSTANCE, "is_old", "any_moved", "is_read_anew")
-    return gauges.join(moved, INSTANCE, how="left").join(totals(told), INSTANCE, how="left")
+    moved = client_counters(reported).select(*INSTANCE, "is_old", "any_moved", "is_read_anew")
+    return gauges.join(moved, INSTANCE, how="left").join(totals(reported), INSTANCE, how="left")
 
 
 def _lags(lag: DataFrame, settings: Mapping[str, ConsumerSettings]) -> DataFrame:

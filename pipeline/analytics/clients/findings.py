@@ -25,10 +25,10 @@ _AT_WORST = ["worst_at", *_OF_SNAPSHOT[2:]]
 _SEVERITIES = ("info", "warning", "critical")
 
 
-def finding_history(problems: DataFrame, told: DataFrame, before: DataFrame) -> DataFrame:
+def finding_history(problems: DataFrame, reported: DataFrame, before: DataFrame) -> DataFrame:
     """The rows of `finding_history` of some snapshots.
 
-    `problems` are those of the snapshots. `told` has a row for each client that told anything in one of them, or in the
+    `problems` are those of the snapshots. `reported` has a row for each client that told anything in one of them, or in the
     SLOW_RESOLVED_AFTER just before (cluster, snapshot_id, client_id). `before` are the rows of `findings` that are
     open, or were last seen after the first of the snapshots.
 
@@ -51,7 +51,7 @@ def finding_history(problems: DataFrame, told: DataFrame, before: DataFrame) -> 
     first_seen = F.udf(lambda *values: _first_seen(*values), ArrayType(LONG)).asNondeterministic()  # noqa: PLW0108
     begun = first_seen("seen.snapshot_id", "seen.topic", "known", "heard", _patience())
     rows = (
-        by_key.join(_heard(told), ["cluster", "client_id"], how="left")
+        by_key.join(_heard(reported), ["cluster", "client_id"], how="left")
         .withColumn("first_seen", begun)
         .select(*_KEY, F.inline(F.arrays_zip("seen", "first_seen")))
         .where(F.col("first_seen").isNotNull())
@@ -74,10 +74,10 @@ def _span(row: Row) -> Span:
     return Span(row["first_seen"], row["last_seen"], row["topic"], row["resolved_at"])
 
 
-def findings(history: DataFrame, told: DataFrame, before: DataFrame) -> DataFrame:
+def findings(history: DataFrame, reported: DataFrame, before: DataFrame) -> DataFrame:
     """The rows of `findings` that some snapshots make or change, by finding_id.
 
-    `history` are the rows of `finding_history` of the snapshots, `told` and `before` as above. A problem is resolved at
+    `history` are the rows of `finding_history` of the snapshots, `reported` and `before` as above. A problem is resolved at
     the first of RESOLVED_AFTER snapshots in which its client told something and had it no more; while nobody tells of
     the client it stays as it is.
     """
@@ -96,7 +96,7 @@ def findings(history: DataFrame, told: DataFrame, before: DataFrame) -> DataFram
     ends = F.col("resolved_at").isNull() & (F.size("absent") >= _patience())
     nth = {"resolved_at": F.lit(0), "resolution_confirmed_at": _patience() - 1}
     return (
-        rows.join(_heard(told), ["cluster", "client_id"], how="left")
+        rows.join(_heard(reported), ["cluster", "client_id"], how="left")
         .withColumn("absent", absent)
         .where(F.col("is_seen") | ends)
         .withColumns({name: F.when(ends, F.get("absent", n)).otherwise(F.col(name)) for name, n in nth.items()})
@@ -149,10 +149,10 @@ def _so_far() -> list[Column]:
     ]
 
 
-def _heard(told: DataFrame) -> DataFrame:
+def _heard(reported: DataFrame) -> DataFrame:
     """The snapshots, by time, in which each client told anything: cluster, client_id, heard."""
     heard = F.sort_array(F.collect_set("snapshot_id")).alias("heard")
-    return told.groupBy("cluster", "client_id").agg(heard)
+    return reported.groupBy("cluster", "client_id").agg(heard)
 
 
 def _patience() -> Column:

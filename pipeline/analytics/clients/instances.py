@@ -71,14 +71,16 @@ def _site(agent: Column) -> Column:
     return F.coalesce(F.nullif(F.regexp_extract(agent, _HOST, 1), F.lit("")), agent)
 
 
-def with_instance(lag: DataFrame, told: DataFrame) -> DataFrame:
+def with_instance(lag: DataFrame, reported: DataFrame) -> DataFrame:
     """Rows of `lag` with an `instance` also where no agent reports the partition.
 
     It is the instance that reports the member's other partitions, or the only one with that client.id, if that is the
     name of one member of the group: of the group that the instance reports, or of the only one. NULL where neither is
-    clear. `told` are `observed` rows of the same snapshots.
+    clear. `reported` are `observed` rows of the same snapshots.
     """
-    only = told.groupBy(*CLIENT).agg(_only("instance").alias("only_instance"), _only("group_id").alias("only_group"))
+    only = reported.groupBy(*CLIENT).agg(
+        _only("instance").alias("only_instance"), _only("group_id").alias("only_group")
+    )
     is_only_group = _is_one("group_id", Window.partitionBy(*CLIENT))
     is_its_group = F.coalesce(F.col("only_group") == F.col("group_id"), is_only_group)
     is_alone = is_its_group & _is_one("member_id", Window.partitionBy(*CLIENT, "group_id"))

@@ -27,22 +27,22 @@ ASKING_SHARE = 0.25
 CLIENT_PARTITION = ["cluster", "group_id", "client_id", "instance", "topic", "partition"]
 
 
-def asking(told: DataFrame) -> DataFrame:
+def asking(reported: DataFrame) -> DataFrame:
     """How often each process has asked since the snapshot before: INSTANCE, asked_per_s; NULL at the first.
 
-    A counter that has become smaller began anew in between: 0. The time is that between the two readings. `told` are
+    A counter that has become smaller began anew in between: 0. The time is that between the two readings. `reported` are
     `observed` rows.
     """
     series = Window.partitionBy("cluster", "client_id", "instance").orderBy("snapshot_id")
     passed_ms = F.col("read_ms") - F.lag("read_ms").over(series)
     seconds = F.when(passed_ms > 0, passed_ms) / 1000
     asked = F.greatest(F.col("requests") - F.lag("requests").over(series), F.lit(0))
-    counted = totals(told).where(F.col("requests").isNotNull())
+    counted = totals(reported).where(F.col("requests").isNotNull())
     return counted.select(*INSTANCE, (asked / seconds).alias("asked_per_s"))
 
 
 def poll_states(
-    lag: DataFrame, told: DataFrame, settings: Mapping[str, ConsumerSettings] = MappingProxyType({})
+    lag: DataFrame, reported: DataFrame, settings: Mapping[str, ConsumerSettings] = MappingProxyType({})
 ) -> DataFrame:
     """How each process gets on with each partition whose consumed offset is known, at each snapshot but the first.
 
@@ -51,7 +51,7 @@ def poll_states(
     moved though its log has grown; is_slow: its process has hardly asked, has fallen behind, and has more unread than
     came in since the snapshot before and while a fetch may wait, for two intervals; is_paused: it waits while its
     process asks, for two intervals, or has gone without while the process got records of others; or the client tells
-    it. `lag` (`with_instance`) and `told` (`observed`) are rows of successive snapshots, `settings` those of consumers:
+    it. `lag` (`with_instance`) and `reported` (`observed`) are rows of successive snapshots, `settings` those of consumers:
     how long a fetch may wait, FETCH_MAX_WAIT_MS if nothing is said.
     """
     series = Window.partitionBy(*CLIENT_PARTITION).orderBy("snapshot_id")
@@ -79,8 +79,8 @@ def poll_states(
     return (
         with_settings(readers, settings, "client_id", "group_id")
         .withColumn("wait_ms", _wait_ms())
-        .join(F.broadcast(asking(told)), INSTANCE, how="left")
-        .join(F.broadcast(_told_paused(told)), [*INSTANCE, "topic", "partition"], how="left")
+        .join(F.broadcast(asking(reported)), INSTANCE, how="left")
+        .join(F.broadcast(_reported_paused(reported)), [*INSTANCE, "topic", "partition"], how="left")
         # What is beyond an open transaction some cannot read: it is not what keeps a partition.
         .withColumn("end", F.coalesce("last_stable_offset", "high_watermark"))
         .withColumns(
@@ -101,7 +101,7 @@ def poll_states(
         .withColumn(
             "is_paused",
             F.coalesce(
-                F.col("told_paused") & (F.col("unread") > 0),
+                F.col("reported_paused") & (F.col("unread") > 0),
                 twice("waits_while_asking") | (F.col("is_waiting") & (F.col("left_out") > 0)),
             ),
         )
@@ -118,7 +118,7 @@ def _wait_ms() -> Column:
     return F.coalesce(settings["fetch_max_wait_ms"], settings["fetch_wait_max_ms"], F.lit(FETCH_MAX_WAIT_MS))
 
 
-def _told_paused(told: DataFrame) -> DataFrame:
-    """The partitions that a client itself calls paused or not paused: INSTANCE, topic, partition, told_paused."""
-    rows = told.where(F.col("is_paused").isNotNull() & F.col("partition").isNotNull())
-    return rows.groupBy(*INSTANCE, "topic", "partition").agg(F.max_by("is_paused", "as_of").alias("told_paused"))
+def _reported_paused(reported: DataFrame) -> DataFrame:
+    """The partitions that a client itself calls paused or not paused: INSTANCE, topic, partition, reported_paused."""
+    rows = reported.where(F.col("is_paused").isNotNull() & F.col("partition").isNotNull())
+    return rows.groupBy(*INSTANCE, "topic", "partition").agg(F.max_by("is_paused", "as_of").alias("reported_paused"))

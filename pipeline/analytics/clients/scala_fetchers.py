@@ -22,7 +22,7 @@ QUEUED_MAX_MESSAGE_CHUNKS = 2
 """Chunks that the queue of a thread holds, by default."""
 
 
-def fetcher_states(told: DataFrame, log_ends: DataFrame, settings: Mapping[str, ConsumerSettings]) -> DataFrame:
+def fetcher_states(reported: DataFrame, log_ends: DataFrame, settings: Mapping[str, ConsumerSettings]) -> DataFrame:
     """The state of each fetcher at each snapshot but the first, and the topics that explain it.
 
     INSTANCE, fetcher; state: `fetching`; `idle`, where it asks and gets nothing; `blocked`,
@@ -32,7 +32,7 @@ def fetcher_states(told: DataFrame, log_ends: DataFrame, settings: Mapping[str, 
     topics with empty queues whose logs grow. A blocked fetcher with both is a blocked connector; one without victims is
     a slow consumer of its own. has_fetched: it has ever got a whole message.
 
-    `told` are `observed` rows of successive snapshots, `log_ends` those of watermarks (cluster,
+    `reported` are `observed` rows of successive snapshots, `log_ends` those of watermarks (cluster,
     snapshot_id, topic, high_watermark), `settings` those of consumers.
     """
     by_topic = Window.partitionBy("cluster", "topic").orderBy("snapshot_id")
@@ -42,7 +42,7 @@ def fetcher_states(told: DataFrame, log_ends: DataFrame, settings: Mapping[str, 
     thread = F.when(F.col("queue_chunks") >= most_chunks, F.col("fetcher"))
     topic = F.col("topic")
     queues = (
-        with_settings(told.where(F.col("queue_chunks").isNotNull()), settings, "client_id")
+        with_settings(reported.where(F.col("queue_chunks").isNotNull()), settings, "client_id")
         .groupBy(*INSTANCE, "topic")
         .agg(F.max("queue_chunks").alias("chunks"), F.array_sort(F.collect_set(thread)).alias("threads"))
         .join(growing, ["cluster", "snapshot_id", "topic"], how="left")
@@ -67,7 +67,7 @@ def fetcher_states(told: DataFrame, log_ends: DataFrame, settings: Mapping[str, 
     is_counted = topic.isNull() & F.col("fetcher").isNotNull() & F.col("requests_total").isNotNull()
     # Two agents may tell of one fetcher.
     counted = (
-        told.where(is_counted)
+        reported.where(is_counted)
         .groupBy(*INSTANCE, "fetcher")
         .agg(*(F.max(name).alias(name) for name in ("requests_total", "bytes_total", "captured_at")))
     )

@@ -25,18 +25,18 @@ def compute_lag(
     previous: DataFrame | None,
     rulers: DataFrame,
     locate: Locate | None = None,
-    told: DataFrame | None = None,
+    reported: DataFrame | None = None,
 ) -> DataFrame:
     """The rows of `lag` for the snapshots that the bronze frames hold.
 
     `previous` are rows of `lag` before them, None where no topic has moved (`moved_topics`); `rulers` (PARTITION,
-    snapshot_id, ruler) their partitions' rulers, `locate` places offsets exactly, `told` is what clients tell
+    snapshot_id, ruler) their partitions' rulers, `locate` places offsets exactly, `reported` is what clients tell
     (`reader_positions`). The columns are those of LAG. Rungs that were not observed, and what needs them, are NULL.
     """
     # Rulers are read twice, and dear to carry on: an exchange of one's own is made once, and used again.
     rulers = rulers.repartition(*PARTITION)
     partitions = (
-        gathered(readers(committed_offsets, watermarks, group_members, previous, told), PARTITION)
+        gathered(readers(committed_offsets, watermarks, group_members, previous, reported), PARTITION)
         .join(_rungs(watermarks), PARTITION, how="left")
         .join(rulers, PARTITION, how="left")
     )

@@ -26,7 +26,7 @@ def readers(
     watermarks: DataFrame,
     group_members: DataFrame,
     previous: DataFrame | None,
-    told: DataFrame | None = None,
+    reported: DataFrame | None = None,
 ) -> DataFrame:
     """A row for each partition that a group has committed in, or that a member is assigned or a client tells of.
 
@@ -36,7 +36,7 @@ def readers(
     start_offset, end_after, ends_at), committed_epoch, epoch_end_offset, committed_at, committed_captured_at,
     committed_error, committed_topic_id, verified_epoch and is_truncated (where `commits_of_moved_topics` knows them),
     valid_offset (the committed one, as of end_offset; NULL if it is of another incarnation, or of a log that was cut
-    off), member_id, client_id, host, and of `reader_positions`, if `told`: instance, consumed_offset, fetched_offset,
+    off), member_id, client_id, host, and of `reader_positions`, if `reported`: instance, consumed_offset, fetched_offset,
     stale_lag.
     """
     commits = committed_offsets.where(F.col("topic").isNotNull()).select(
@@ -68,18 +68,18 @@ def readers(
         .withColumn("snapshot_date", F.coalesce("committed_date", "assigned_date"))
         .drop("committed_date", "assigned_date", "is_recreated")
     )
-    if told is None:
+    if reported is None:
         return rows.withColumns(dict.fromkeys(TOLD, F.lit(None).cast("bigint")))
     return (
-        rows.join(told.hint("shuffle_hash"), READER, how="full")
+        rows.join(reported.hint("shuffle_hash"), READER, how="full")
         .withColumns(
             {
-                "snapshot_date": F.coalesce("snapshot_date", "told_date"),
-                "client_id": F.coalesce("client_id", "told_client_id"),
+                "snapshot_date": F.coalesce("snapshot_date", "reported_date"),
+                "client_id": F.coalesce("client_id", "reported_client_id"),
             }
         )
-        .withColumnRenamed("told_instance", "instance")
-        .drop("told_date", "told_client_id")
+        .withColumnRenamed("reported_instance", "instance")
+        .drop("reported_date", "reported_client_id")
     )
 
 

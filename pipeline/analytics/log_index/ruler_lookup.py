@@ -40,9 +40,9 @@ log begins later. `is_arrival`: the times are the snapshots' clock. `is_local`: 
 `is_exact`: read from the log itself, which a ruler's are not.
 """
 READINGS = ArrayType(READING)
-_TOLD = ("topic_id", "points", "future_timestamps", "restarts")
-KNOWN = StructType([StructField(name, LOG_INDEX.schema[name].dataType) for name in _TOLD]).add("seen_ms", LongType())
-"""What people are told of a ruler."""
+_SHOWN = ("topic_id", "points", "future_timestamps", "restarts")
+KNOWN = StructType([StructField(name, LOG_INDEX.schema[name].dataType) for name in _SHOWN]).add("seen_ms", LongType())
+"""What the table shows people of a ruler."""
 
 
 class Values(NamedTuple):
