@@ -311,7 +311,7 @@ def black_hole() -> Iterator[str]:
 
 
 def advertise(kafka: EmbeddedKafka, broker: int, address: str) -> None:
-    """Let the broker tell clients that log in to find it at another address. The other brokers do not ask there."""
+    """Give clients that log in another address of the broker. The other brokers do not ask there."""
     kafka.stop(broker)
     file = kafka.directory / f"node-{broker}" / "server.properties"
     file.write_text(re.sub(r"(?m)^(advertised\.listeners=.*SASL://)[^,\n]+", rf"\g<1>{address}", file.read_text()))

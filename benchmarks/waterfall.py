@@ -1,7 +1,7 @@
 """What each phase of a `run` costs: seconds, CPU, SQL executions, Spark jobs, exchanges, scans, Delta commits.
 
 A phase is a function that a run calls. Where one calls another, as "claim" calls the MERGE of the ledger, each counts
-its own. The config has one cluster, as phases side by side could not be told apart. As a program it prints the first
+its own. The config has one cluster, as phases side by side could not be distinguished. As a program it prints the first
 run of a process and the last of so many: `python -m benchmarks.waterfall CONFIG LAKE RUNS`.
 """
 

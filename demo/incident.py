@@ -1,4 +1,4 @@
-"""One incident in one picture: what a client's own lag metric told, above what was true of the partition it reads."""
+"""One incident in one picture: what a client's own lag metric read, above what was true of the partition it reads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WIDTH_PX = 760
 
 
 def write_incident(lag: DataFrame, positions: DataFrame, output: Path) -> Path | None:
-    """Draws the partition that a client's own metric hides most of, to an SVG file; None where none is told of.
+    """Draws the partition that a client's own metric hides most of, to an SVG file; None where none is known.
 
     `lag` and `positions` are rows of `lag` and `client_positions`. Raises OSError if the file cannot be written.
     """
@@ -70,7 +70,7 @@ def _picture(rows: Sequence[dict[str, Any]]) -> alt.VConcatChart:
         .mark_line(point=alt.OverlayMarkDef(size=20, color="#17806d"), strokeWidth=2.5, color="#17806d")
         .encode(x=x, y=alt.Y("value:Q", title="records", scale=alt.Scale(domain=[0, most]), axis=alt.Axis(tickCount=3)))
         .properties(
-            width=WIDTH_PX, height=90, title=f"What the client told: records-lag of {visible(last['client_id'] or '')}"
+            width=WIDTH_PX, height=90, title=f"The client's own records-lag: {visible(last['client_id'] or '')}"
         )
     )
     drawn = [

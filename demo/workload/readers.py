@@ -90,7 +90,7 @@ class Reader(Actor):
 
     @contextmanager
     def _consumer(self) -> Iterator[Any]:
-        """A consumer that is subscribed to the topic, from its beginning, and commits only when told to."""
+        """A consumer that is subscribed to the topic, from its beginning, and commits only on demand."""
         consumer = KafkaConsumer(
             self.topic.name,
             bootstrap_servers=self.bootstrap_servers,

@@ -14,9 +14,9 @@ from laglake.reporters.rotating import RotatingLines
 class StatisticsFile:
     """A callback that appends `{"ts": epoch ms of the call, "statistics": the JSON as librdkafka gave it}`.
 
-    It is called by `poll` alone: in an application that does not poll, statistics wait, and are all told at its next
-    poll. Their own `time` says of when they are. Path and bounds are those of RotatingLines; consumers of one process
-    may share it.
+    It is called by `poll` alone: in an application that does not poll, statistics wait, and are all reported at its
+    next poll. Their own `time` says of when they are. Path and bounds are those of RotatingLines; consumers of one
+    process may share it.
     """
 
     def __init__(self, path: str | os.PathLike[str], most_bytes: int = 20_000_000, files: int = 5) -> None:

@@ -53,7 +53,7 @@ class PositionsFile:
                 return
 
     def _reported(self, consumer: KafkaConsumer | None) -> bool:
-        if consumer is None or consumer._closed:  # noqa: SLF001 - nothing public tells it
+        if consumer is None or consumer._closed:  # noqa: SLF001 - nothing public says so
             return False
         reported = {
             "ts": time.time_ns() // 1_000_000,

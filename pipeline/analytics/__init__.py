@@ -1,1 +1,1 @@
-"""Pure: nothing here reads, writes or tells the time. DataFrame → DataFrame; one partition's ruler is plain Python."""
+"""Pure: nothing here reads, writes or asks the time. DataFrame → DataFrame; one partition's ruler is plain Python."""

@@ -12,6 +12,6 @@ def read_ms(captured_at: str = "captured_at") -> Column:
 
 
 def mean_read_ms(captured_at: str = "captured_at") -> Column:
-    """When the rows of one snapshot_id were read, in the mean, which sums over them are as of; NULL if none tells."""
+    """When the rows of one snapshot_id were read, in the mean, which sums over them are as of; NULL if none says so."""
     late_ms = F.unix_millis(captured_at) - F.col("snapshot_id")
     return F.col("snapshot_id") + F.round(F.avg(late_ms)).cast("bigint")

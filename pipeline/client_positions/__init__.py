@@ -1,4 +1,4 @@
-"""What clients themselves tell of how far they have read: their metrics, statistics, and the brokers' request logs.
+"""What clients report of how far they have read: their metrics, statistics, and the brokers' request logs.
 
 `register(spark)`, then `spark.read.format("kafka_client_metrics").option("endpoints", "http://app-1:9404/metrics").load()`
 or `spark.read.format("librdkafka_statistics").load("/var/log/app/statistics")`.

@@ -35,7 +35,7 @@ class Metric(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """A value as an agent tells it: what it is of, in one string, and its labels or key properties."""
+    """A value as an agent gives it: what it is of, in one string, and its labels or key properties."""
 
     what: str
     labels: Mapping[str, str]
@@ -159,7 +159,7 @@ def of_jolokia(text: str) -> list[Metric]:
 def metrics(readings: Iterable[Reading]) -> list[Metric]:
     """Those that are in NAMES and have a value, of consumers only, each topic once."""
     named = [(name, reading) for reading in readings for name in _names(reading)]
-    # In one part of an answer names are whole, in another mangled: what is whole tells what the rest means.
+    # In one part of an answer names are whole, in another mangled: what is whole shows what the rest means.
     consumers: dict[str, set[str]] = defaultdict(set)
     for flat in (_flat(value) for _, reading in named for value in reading.labels.values()):
         if flat:
@@ -172,7 +172,7 @@ def metrics(readings: Iterable[Reading]) -> list[Metric]:
         readers = _readers_of(topics, consumers)
         lengths = {len(reader) for reader in readers}
         found += (m for name, r in named if name == "queue_chunks" and (m := _flat_queue(r, readers, lengths)))
-    # The Java consumer tells a dotted topic twice, with underscores too. Kafka lets no two topics differ in that alone.
+    # The Java consumer names a dotted topic twice, with underscores too. Kafka lets no two topics differ in that alone.
     twins = {(m.client_id, m.topic.replace(".", "_")) for m in found if m.topic and "." in m.topic}
     return [m for m in found if (m.client_id, m.topic) not in twins]
 

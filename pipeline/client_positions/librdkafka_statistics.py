@@ -1,4 +1,4 @@
-"""What librdkafka's statistics callback tells: nearly the whole ladder of a client, in one JSON object.
+"""What librdkafka's statistics callback gives: nearly the whole ladder of a client, in one JSON object.
 
 Clients of C, Go, .NET, Rust and confluent-kafka for Python are built on it. See STATISTICS.md of librdkafka.
 """
@@ -30,8 +30,8 @@ def parsed(line: str) -> Any:
 def of_parsed(statistics: Any) -> list[Position]:
     """The positions of one consumer's statistics as JSON gives them. Raises ValueError where it is nothing such.
 
-    The queue of fetched records is shared by all partitions and repeated with each of them: it is told once, of the
-    client. A lag that is not known is -1 there. Whether a partition is paused is not told.
+    The queue of fetched records is shared by all partitions and repeated with each of them: it is given once, for the
+    client. A lag that is not known is -1 there. Whether a partition is paused is not in it.
     """
     try:
         client = text(statistics["client_id"])

@@ -34,7 +34,7 @@ from pipeline.files import redacted
 from pipeline.tables import CLIENT_POSITIONS
 
 POSITIONS = CLIENT_POSITIONS.observed
-"""What the sources observe: a row for each Position; and one with an error for each place or line that told nothing."""
+"""A row for each Position, and one with an error for each place or line that could not be read."""
 
 _ARROW = to_arrow_schema(POSITIONS, timezone="UTC")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -56,7 +56,7 @@ DEADLINE_MS = 120_000
 MOST_ERRORS = 100
 """Errors of one place that have a row each; the others are counted."""
 Told = tuple[int, list[Position]]
-"""Positions, and the epoch ms at which they were told."""
+"""Positions, and the epoch ms at which they were reported."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class PositionsSource(DataSource):
 
     @staticmethod
     def reported(text: Text, names: Names) -> Iterator[Told | str]:
-        """What a text tells, and in words what of it tells nothing."""
+        """The positions in a text, and in words what of it cannot be read."""
         raise NotImplementedError
 
     def schema(self) -> StructType:
@@ -273,14 +273,14 @@ class _Rows:
 
 
 def row_of(position: Position, at_ms: int) -> dict[str, object]:
-    """The columns of POSITIONS that a position has, when it was told."""
+    """The columns of POSITIONS that a position has, when it was reported."""
     values = position._asdict()
     as_of_ms = values.pop("as_of_ms")
     return values | {"captured_at": instant(at_ms), "as_of": instant(at_ms if as_of_ms is None else as_of_ms)}
 
 
 def _of_lines(text: Text, reported: Callable[[str], Told]) -> Iterator[Told | str]:
-    """What each line tells. One that is torn costs only itself."""
+    """The positions of each line. One that is torn costs only itself."""
     for number, line in enumerate(filter(str.strip, text.text.split("\n")), 1):
         try:
             yield reported(line)
@@ -289,9 +289,9 @@ def _of_lines(text: Text, reported: Callable[[str], Told]) -> Iterator[Told | st
 
 
 def _of_statistics(line: str, captured_ms: int) -> Told:
-    """When a line was told, and what. What librdkafka itself tells of the time is in seconds.
+    """When a line was written, and its positions. librdkafka itself gives the time in seconds.
 
-    The callback runs in poll alone: an application that polls late is told late what was true before.
+    The callback runs in poll alone: an application that polls late gets late what was true before.
     """
     statistics = said = parsed(line)
     at_ms = captured_ms

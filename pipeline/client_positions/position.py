@@ -1,4 +1,4 @@
-"""What a client tells of how far it has read, whatever it is and however it tells that."""
+"""What a client reports of how far it has read, whatever it is and however it does so."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Position(NamedTuple):
     reported_end and reported_stable_end are the high watermark and the last stable offset that the client knows.
     host: the address that the client connects from.
     Counters are those of answered fetches. A client's queue may be shared: then only the client has buffered_bytes.
-    Without as_of_ms all is as of when it was told.
+    Without as_of_ms all is as of when it was reported.
     """
 
     client_id: str

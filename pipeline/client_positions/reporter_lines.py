@@ -10,7 +10,7 @@ from pipeline.client_positions.position import Position, count, text
 
 
 def of_line(line: str) -> tuple[int, list[Position]]:
-    """The epoch ms of a line and what it tells. Raises ValueError where it is no such line.
+    """The epoch ms of a line, and its positions. Raises ValueError where it is no such line.
 
     The client has records-lag-max, the largest lag of the last minute. A partition's lag is to its high watermark as of
     the last fetch, as kafka-python itself computes it.

@@ -1,4 +1,4 @@
-"""What a broker's request log tells: where each client fetches from, in the lines of kafka.request.logger at DEBUG.
+"""What a broker's request log shows: where each client fetches from, in the lines of kafka.request.logger at DEBUG.
 
 A FETCH request has the offset that its client fetches next: the fetched rung itself. With incremental fetch sessions
 (KIP-227) it lists only what has changed since the one before, so that the rest is remembered by session.
@@ -136,7 +136,7 @@ class RequestLog:
     def positions(self) -> list[Position]:
         """Where every client is: itself with its counters, and each partition that it has fetched, as of then.
 
-        Processes with one client.id are told apart by their addresses. The group is NULL for one that has not
+        Processes with one client.id are distinguished by their addresses. The group is NULL for one that has not
         committed, or has for several groups.
         """
         sessions: dict[Who, list[_Session]] = defaultdict(list)
@@ -234,7 +234,7 @@ class RequestLog:
         return log
 
     def _at_ms(self, line: str) -> int | None:
-        """When a line was written. In the hour that comes twice in autumn, the line before tells which it is."""
+        """When a line was written. In the hour that comes twice in autumn, the line before decides which it is."""
         times = times_ms(line, self.zone)
         if times is None:
             return None
@@ -344,7 +344,7 @@ def _topic(topic: Mapping[str, Any]) -> str:
 
 
 def _remote(connection: str | None) -> str | None:
-    """The address of a connection's other end; None where the line does not tell it as Kafka does."""
+    """The address of a connection's other end; None where the line does not have it as Kafka writes it."""
     parts = _CONNECTION.fullmatch(connection or "") if len(connection or "") <= _LONGEST_CONNECTION else None
     return text(parts[1]) if parts else None
 

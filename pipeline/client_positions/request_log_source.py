@@ -44,7 +44,7 @@ _DAMAGED = (AttributeError, EOFError, KeyError, OSError, TypeError, ValueError, 
 
 @dataclass(frozen=True)
 class RequestLogOptions:
-    """Where to read; URIs may hold passwords and are not shown. `zone` is the brokers', in which their logs tell time.
+    """Where to read; URIs may hold passwords and are not shown. `zone` is the brokers', of the times in their logs.
 
     `state` is a folder or URI that all executors reach; without it each path is read from its beginning.
     """
@@ -104,7 +104,7 @@ class Broker(InputPartition):
 
 
 class RequestLogReader(DataSourceReader):
-    """Reads each broker's log, and keeps how far it has read before it hands on what that told."""
+    """Reads each broker's log, and keeps how far it has read before it hands on what that gave."""
 
     def __init__(self, source: str, options: RequestLogOptions, topics: Mapping[str, str]) -> None:
         self.source = source
@@ -124,7 +124,7 @@ class RequestLogReader(DataSourceReader):
 
     def _rows(self, path: str) -> Iterator[dict[str, object]]:
         log = self._read(path)
-        # By the log's clock, so that a batch that is read again tells the same.
+        # By the log's clock, so that a batch that is read again gives the same.
         at_ms = _now_ms() if log.log.at_ms is None else log.log.at_ms
         row = {"source": self.source, "captured_at": instant(at_ms)}
         for position in log.log.positions():
@@ -403,7 +403,7 @@ def _hash(head: bytes) -> str:
 
 
 def _topics(path: str) -> dict[str, str]:
-    """Names of topics by id. Raises ConfigError where a file does not tell them."""
+    """Names of topics by id. Raises ConfigError where a file has none."""
     try:
         files, inside = open_filesystem(path)
         with files.open_input_stream(inside) as stream:

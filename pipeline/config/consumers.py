@@ -1,4 +1,4 @@
-"""What a config says of consumers: where they tell their positions, and how they are set up."""
+"""What a config says of consumers: where they report their positions, and how they are set up."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class PositionsConfig(Section):
     timezone: str | None = None
     """The time zone of the brokers' request logs; unset is UTC."""
     topics_file: str | None = None
-    """A CSV of topic and topic_id for a request log, where the watermarks do not tell."""
+    """A CSV of topic and topic_id for a request log, where the watermarks have none."""
     names: dict[str, str] = Field(default_factory=dict)
     """What an exporter calls metrics and labels by rules of its own, and what they are."""
 
@@ -97,7 +97,7 @@ class ConsumerSettings(Section):
     """
 
     group_id: str | None = Field(default=None, alias="group.id")
-    """The group that a client is in, where nothing else tells."""
+    """The group that a client is in, where nothing else says so."""
     isolation_level: Literal["read_committed", "read_uncommitted"] | None = Field(default=None, alias="isolation.level")
     """Whether its own gauge counts to the last stable offset or to the high watermark, for stale_lag."""
     queued_max_message_chunks: Int | None = _whole("queued.max.message.chunks")
@@ -119,7 +119,7 @@ class ConsumerSettings(Section):
     threads: Annotated[Int | None, Field(ge=1)] = None
     """Old consumer: how many streams it has."""
     heap_bytes: Annotated[Int | None, Field(ge=1)] = None
-    """What its JVM may use, to tell which part of it the buffers may take."""
+    """What its JVM may use, to see which part of it the buffers may take."""
 
     @model_validator(mode="before")
     @classmethod

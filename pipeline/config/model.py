@@ -132,7 +132,7 @@ class ClusterConfig(Section):
     index_lookups_tiered: bool = False
     """Whether to look up also in partitions whose old records are in remote storage."""
     positions: tuple[PositionsConfig, ...] = ()
-    """Where clients tell their own positions, see below."""
+    """Where clients report their own positions, see below."""
     positions_max_age_ms: DurationMs = Field(default=120_000, alias="positions_max_age")
     """What was last true longer ago than this before a snapshot is not taken into it."""
 

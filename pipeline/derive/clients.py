@@ -18,7 +18,7 @@ from pipeline.lake import Lake, of_snapshots
 from pipeline.tables import CLIENT_DIVERGENCE, CLIENT_POSITIONS, FINDING_HISTORY, FINDINGS, LAG, WATERMARKS
 
 LOOK_BACK = 2
-"""Snapshots before a batch that states are told from: two intervals."""
+"""Snapshots before a batch that states are computed from: two intervals."""
 IF_NOT_OLDER = (
     "WHEN MATCHED AND greatest(s.last_seen, s.resolved_at) >= greatest(t.last_seen, t.resolved_at) THEN UPDATE SET *"
 )

@@ -121,7 +121,7 @@ class Connections:
         self._checked: dict[int, Any] = {}
         self._deadline = time.monotonic() + options.task_timeout_ms / 1000
         servers = list(dict.fromkeys([*prefer, *options.bootstrap_servers]))
-        if "proxy_url" not in options.client:  # else only the proxy can tell
+        if "proxy_url" not in options.client:  # else only the proxy knows
             servers = [first_answering(servers, options)]
         configs = {
             "client_id": CLIENT_ID,

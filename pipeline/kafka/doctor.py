@@ -133,13 +133,13 @@ def _check_groups(client: KafkaClient, rights: _Rights) -> Iterator[Check]:
 def check_lake(lake: LakeConfig) -> Check:
     """Write a file where the tables are to be, or as near as there is a folder, and remove it."""
     if lake.root is None:
-        return Check(None, f"{lake.catalog}.{lake.schema_name}: only a run can tell whether it can be written")
+        return Check(None, f"{lake.catalog}.{lake.schema_name}: only a run shows whether it can be written")
     try:
         url = urlsplit(lake.root)
         is_hadoop = not url.scheme and any(name in os.environ for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"))
         if url.scheme not in ("", "file") or url.netloc or "%" in url.path or is_hadoop:
             place = url._replace(netloc=url.netloc.rpartition("@")[2]).geturl()
-            return Check(None, f"{place}: only a run can tell whether it can be written")
+            return Check(None, f"{place}: only a run shows whether it can be written")
         folder = Path(url.path if url.scheme else lake.root).absolute()
         there = next(f for f in (folder, *folder.parents) if f.exists())
         with tempfile.TemporaryFile(dir=there):

@@ -58,7 +58,7 @@ def searching(options: Mapping[str, str], budget: int) -> Callable[[pa.Table], p
                 count["unanswered"] = look_up(client, leader, searches, budget)
                 count["requests"] = client.requests.total()
         except ClusterError:
-            pass  # the watermarks have been read; times that are not known so well are told with their error
+            pass  # the watermarks have been read; times that are not known so well have their error beside them
         return pa.Table.from_pylist([*_rows(searches), count], to_arrow_schema(SAMPLES))
 
     return search

@@ -69,7 +69,7 @@ class PartitionLog:
 
     @property
     def size_bytes(self) -> int:
-        """The length of all files, as DescribeLogDirs tells it."""
+        """The length of all files, as DescribeLogDirs gives it."""
         return sum(s.size for s in self.segments)
 
     @cached_property

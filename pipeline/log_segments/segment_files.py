@@ -40,7 +40,7 @@ STORAGE = "KAFKA_STORAGE_ERROR"
 
 
 class Batch(NamedTuple):
-    """A record batch as its header tells it. `position` is that of its first byte in its file.
+    """A record batch as its header gives it. `position` is that of its first byte in its file.
 
     `max_timestamp_ms` is NULL where the producer gave none. A batch of which compaction left no record has count 0.
     """
@@ -204,7 +204,7 @@ class Segment:
         return Scan(self, start)
 
     def find(self, offset: int) -> tuple[Batch | None, str | None]:
-        """The first batch whose last offset is not below `offset` (LogSegment.read), or why it cannot be told.
+        """The first batch whose last offset is not below `offset` (LogSegment.read), or why it is not known.
 
         Neither where all batches end below it. The index may lie: it is believed where it leads to a header, and that
         to batches that begin at or below the offset; no batch before them can reach it.
@@ -250,7 +250,7 @@ class Segment:
     def _newest_known(self) -> Batch | None:
         entries = self._entries("timeindex", TIME_INDEX)
         offsets = self.base_offset + entries["offset"].astype(np.int64)
-        # Entries that were written after the file was listed tell of batches beyond its end.
+        # Entries that were written after the file was listed lead to batches beyond its end.
         last = int(np.searchsorted(offsets, self.tail.next_offset)) - 1
         batch = self.find(int(offsets[last]))[0] if last >= 0 else None
         return batch if batch and batch.max_timestamp_ms == entries["timestamp_ms"][last] else None

@@ -94,5 +94,5 @@ def offends(expectation: Expectation) -> Column:
 
 
 def label(expectation: Expectation) -> str:
-    """The expectation's name and its column, as `quarantine` tells it."""
+    """The expectation's name and its column, as `quarantine` has it."""
     return f"{expectation.expectation_type}({getattr(expectation, 'column', '')})"

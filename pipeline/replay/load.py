@@ -70,7 +70,7 @@ def _known(lake: Lake, cluster: str) -> set[int]:
 
 
 def _until(last_ms: int, logged: Iterator[tuple[int, list[Position]]]) -> Iterator[tuple[int, list[Position]]]:
-    """What the request log had told by each round up to one; the rest is left to be read."""
+    """What the request log had reported by each round up to one; the rest is left to be read."""
     for at_ms, positions in logged:
         yield at_ms, positions
         if at_ms >= last_ms:
@@ -159,7 +159,7 @@ def _of_rounds(table: Mapping[int, Any], ids: Sequence[int]) -> Iterator[tuple[i
 
 
 def _positions(lake: Lake, recording: Recording, ids: Sequence[int], logged: Mapping[int, list[Position]]) -> DataFrame:
-    """What clients told in some rounds, by the same data sources that read it live."""
+    """What clients reported in some rounds, by the same data sources that read it live."""
     found = [_frame(lake, CLIENT_POSITIONS, _logged(recording, ids, logged))]
     files = {str(file): i for i in ids for file in recording.rounds[i]}
     if any("," in file for file in files):

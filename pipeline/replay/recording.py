@@ -87,7 +87,7 @@ class Recording:
         return cls(folder, rounds, statistics, request_log, ends, commits, members, _settings(folder))
 
     def logged(self) -> Iterator[tuple[int, list[Position]]]:
-        """What the request log had told by each round, in their order; nothing where there is none."""
+        """What the request log had reported by each round, in their order; nothing where there is none."""
         if self.request_log is None:
             return
         topics = self.folder / "topic_ids.csv"
@@ -117,7 +117,7 @@ def nearest(times: list[int], at_ms: int, most_ms: int) -> int | None:
 def _rounds(folder: Path) -> dict[int, list[Path]]:
     """The files of agents, by the time of the round that they are of.
 
-    The agent with the most files sets the pace: a round begins with each file of its, and has what the others told
+    The agent with the most files sets the pace: a round begins with each file of its, and has what the others reported
     until the next.
     """
     agents = [below / agent for below in (folder, *sorted(folder.iterdir())) for agent in AGENTS]
@@ -144,7 +144,7 @@ def _line_times(statistics: Path) -> list[int]:
             try:
                 times.append(int(json.loads(line)["ts"]))
             except (KeyError, TypeError, ValueError):
-                continue  # the data source tells of it
+                continue  # the data source reports it
     return sorted(times)
 
 

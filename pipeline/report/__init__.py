@@ -32,7 +32,7 @@ def write_report(
 ) -> Path:
     """Writes what the frames hold to `output` and returns that; its folder is made if need be.
 
-    `html` is the page, `json` what it tells, `csv` all partitions at the newest snapshots. `generated_at` must be aware
+    `html` is the page, `json` what it shows, `csv` all partitions at the newest snapshots. `generated_at` must be aware
     of its time zone. A reader of `output` never sees half a file.
 
     Raises: OSError, if the file cannot be written.

@@ -31,11 +31,11 @@ function powers(values) {
 const tip = document.body.appendChild(document.createElement("div"));
 tip.id = "tip";
 tip.hidden = true;
-/** A tooltip of the lines that `tell` makes of a point. */
-const shows = (tell) => (_, event, item, value) => {
+/** A tooltip of the lines that `describe` makes of a point. */
+const shows = (describe) => (_, event, item, value) => {
   tip.hidden = value === null || value === undefined;
   if (tip.hidden) return;
-  tip.textContent = tell(item.datum).join("\n");
+  tip.textContent = describe(item.datum).join("\n");
   tip.style.left = `${Math.max(4, Math.min(event.clientX + 14, innerWidth - tip.offsetWidth - 4))}px`;
   tip.style.top = `${Math.max(4, Math.min(event.clientY + 14, innerHeight - tip.offsetHeight - 4))}px`;
 };
@@ -88,7 +88,7 @@ function drawLag() {
     });
   }
 
-  const tell = shows(({ group, t_ms, value, unknown }) => [
+  const describe = shows(({ group, t_ms, value, unknown }) => [
     page.groups[group].name, page.groups[group].cluster, `${utc(t_ms)} UTC`, `${unit === "age" ? "age" : "lag"} ${inUnit(value, unit)}`,
     ...(unknown ? [`${count(unknown)} partitions unknown`] : []),
   ]);
@@ -99,7 +99,7 @@ function drawLag() {
     const all = [...charted.filter(isGrey), ...charted.filter((i) => !isGrey(i))].flatMap(points);
     const specification = document.getElementById("log").checked ? page.charts.log_lag : page.charts.lag;
     const ticks = powers(all.map((point) => point.value));
-    view = await embed("#drawing", specification, { points: all }, { picked, unit: unit === "age" ? "ms" : unit, ticks }, tell);
+    view = await embed("#drawing", specification, { points: all }, { picked, unit: unit === "age" ? "ms" : unit, ticks }, describe);
   }
 
   function pick(number) {
@@ -198,8 +198,8 @@ function showRates(group, instants) {
   if (part.hidden) return;
   const named = [["written", group.produced, "var(--series-2)"], ["committed", group.consumed, "var(--series-4)"]];
   const points = named.flatMap(([name, values, colour]) => lines(instants, values).map((point) => ({ ...point, name, colour, line: name + point.line })));
-  const tell = shows(({ t_ms, value, name }) => [`${utc(t_ms)} UTC`, `${count(value)} offsets ${name} a second`]);
-  embed("#rates", page.charts.series, { points, bands: [] }, {}, tell);
+  const describe = shows(({ t_ms, value, name }) => [`${utc(t_ms)} UTC`, `${count(value)} offsets ${name} a second`]);
+  embed("#rates", page.charts.series, { points, bands: [] }, {}, describe);
 }
 
 function drawGauges() {
@@ -209,22 +209,22 @@ function drawGauges() {
   function draw() {
     const { cluster, rows } = page.clients[choice.value];
     const instants = page.instants[cluster] ?? [];
-    const told = new Map(rows.map((row) => [row[0], row]));
-    const all = instants.map(([at]) => told.get(at) ?? [at, null, null, null, null, null]);
+    const known = new Map(rows.map((row) => [row[0], row]));
+    const all = instants.map(([at]) => known.get(at) ?? [at, null, null, null, null, null]);
     const named = [["consumer lag", 3, "var(--series-1)"], ["fetcher lag", 2, "var(--series-2)"], ["gauge", 1, "var(--series-3)"]];
     const points = named.flatMap(([name, column, colour]) => lines(instants, all.map((row) => row[column]))
       .map((point) => ({ ...point, name, colour, line: name + point.line })));
     const bands = all.flatMap((row, i) => {
       if (!["blind", "stale"].includes(row[5])) return [];
-      const isNext = i && instants[i][1] === instants[i - 1][1] && told.has(all[i - 1][0]);
+      const isNext = i && instants[i][1] === instants[i - 1][1] && known.has(all[i - 1][0]);
       return [{ t_ms: instants[isNext ? i - 1 : i][2], end_ms: instants[i][2], colour: "var(--bad)" }];
     });
-    const tell = shows(({ t_ms, value, name }) => [`${utc(t_ms)} UTC`, `${name} ${count(value)}`]);
-    embed("#gauge", page.charts.series, { points, bands }, {}, tell);
+    const describe = shows(({ t_ms, value, name }) => [`${utc(t_ms)} UTC`, `${name} ${count(value)}`]);
+    embed("#gauge", page.charts.series, { points, bands }, {}, describe);
     const last = rows.at(-1);
     document.getElementById("gauge-verdict").textContent = last[5] === null
-      ? `Whether the gauge tells the truth is not known at ${utc(last[0])} UTC, when it was told last.`
-      : `At ${utc(last[0])} UTC, when it was told last, the gauge is ${last[5]}.`;
+      ? `Whether the gauge is right is not known at ${utc(last[0])} UTC, when it was last reported.`
+      : `At ${utc(last[0])} UTC, when it was last reported, the gauge is ${last[5]}.`;
     const table = document.getElementById("gauge-values");
     table.tBodies[0].replaceChildren();
     for (const row of [...rows].reverse()) {
@@ -246,11 +246,11 @@ function drawBrokers() {
     const name = ({ cluster, broker }) => `${cluster} ${broker}`;
     const points = brokers.flatMap((broker, i) => [[0, 0], ...broker.steps].map(([at, below]) => (
       { value: at, share: broker.count ? below / (broker.count + broker.unknown) : 0, name: name(broker), colour: colour(i), line: i })));
-    const tell = shows((point) => [point.name, `${Math.round(point.share * 100)} % have at most ${inUnit(point.value, unit)}`]);
+    const describe = shows((point) => [point.name, `${Math.round(point.share * 100)} % have at most ${inUnit(point.value, unit)}`]);
     const ticks = powers(points.map((point) => point.value)).filter((tick, i, all) => all.length < 9 || i % 2 === 0);
     document.getElementById("distribution-empty").textContent = brokers.some((broker) => broker.count) ? ""
       : "Not known for any reader at this snapshot: too few snapshots have seen these logs grow. Each snapshot adds to what is known.";
-    embed("#distribution", page.charts.steps, { points }, { unit, ticks }, tell);
+    embed("#distribution", page.charts.steps, { points }, { unit, ticks }, describe);
     const table = document.getElementById("broker-values");
     table.tBodies[0].replaceChildren();
     brokers.forEach((broker, i) => {

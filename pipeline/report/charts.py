@@ -1,6 +1,6 @@
 """The page's charts: Vega-Altair, compiled to Vega here, drawn as SVG by Vega's own runtime in the page.
 
-Embedded scripts rather than finished pictures: they fit a chart to the width, tell the value under the pointer and
+Embedded scripts rather than finished pictures: they fit a chart to the width, show the value under the pointer and
 pick one line out of fifty. Compiling here means that a bad chart fails here, and that the page carries only the
 runtime. A specification holds no data and no name: the page's script (charts.js) gives it both.
 """
@@ -17,7 +17,7 @@ from pipeline.report.model import Instant, utc
 
 VEGA_LITE = "6.4"
 COLOURS = 8
-"""The worst groups have a colour each, the rest are grey: more than eight colours cannot be told apart."""
+"""The worst groups have a colour each, the rest are grey: more than eight colours cannot be distinguished."""
 HEIGHTS_PX = {"lag": 340, "series": 240, "steps": 260}
 _NUMBER = (
     "unit === 'ms' ? (abs(datum.value) >= 3600000 ? format(datum.value / 3600000, '~g') + ' h'"

@@ -1,4 +1,4 @@
-"""What the page tells beside the lag of groups: partitions, findings, gauges, brokers. Pure DataFrame → DataFrame.
+"""What the page shows beside the lag of groups: partitions, findings, gauges, brokers. Pure DataFrame → DataFrame.
 
 Columns are those of the classes in `model`; instants leave Spark as epoch ms.
 """
@@ -85,7 +85,7 @@ def _passed(read_at: str) -> Column:
 
 
 def _read_up_to(look: Column) -> Column:
-    """The offset below which the group is known to have read; by its commit if a client has not told at both looks."""
+    """The offset below which the group is known to have read: its commit, unless a client has reported at both looks."""
     is_reported = F.col("first")["consumed_offset"].isNotNull() & F.col("last")["consumed_offset"].isNotNull()
     return F.greatest(look["committed_offset"], F.when(is_reported, look["consumed_offset"]))
 
@@ -141,7 +141,7 @@ def gauges(divergence: DataFrame, clients: int) -> DataFrame:
 
 
 def distributions(histograms: DataFrame) -> DataFrame:
-    """The histograms of MEASURES by broker: cluster, broker, measure, and what tells their buckets."""
+    """The histograms of MEASURES by broker: cluster, broker, measure, and their buckets."""
     return of_brokers(histograms.where(F.col("window_ms") == 0), *MEASURES).select(
         "cluster",
         "broker",

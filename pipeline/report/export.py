@@ -13,7 +13,7 @@ from pipeline.report.model import Partition, Report, names_of, utc
 
 
 def as_json(report: Report) -> str:
-    """What the page tells, under the names of `model`, and `attention`: its sentences, worst first.
+    """What the page shows, under the names of `model`, and `attention`: its sentences, worst first.
 
     Offsets and bytes are numbers, instants epoch ms, what is not known null.
     """

@@ -29,9 +29,9 @@ from pipeline.tables import (
 
 @dataclass(frozen=True)
 class Frames:
-    """The tables that the page is made of. Of those that are None it tells nothing.
+    """The tables that the page is made of. It says nothing about those that are None.
 
-    `computed` tells which snapshots have lag. Without it those with a row in `lag` are taken: slower on a long history,
+    `computed` says which snapshots have lag. Without it those with a row in `lag` are taken: slower on a long history,
     and a snapshot without a single group looks as if it had not been computed.
     """
 
@@ -73,7 +73,7 @@ class Frames:
 
 
 def _is_in(table: Table, selection: Selection) -> Column:
-    """Whether a row is selected, as far as its columns tell; a name of NULL, where one is asked for, is not."""
+    """Whether a row is selected, as far as its columns say; a name of NULL, where one is asked for, is not."""
     conditions = [F.lit(True)]
     if selection.clusters is not None:
         conditions.append(F.col("cluster").isin(*selection.clusters))

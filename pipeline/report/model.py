@@ -324,7 +324,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Gauge:
-    """What a client's own lag gauge told at one instant, beside what was true: a row of `client_divergence`."""
+    """What a client's own lag gauge read at one instant, beside what was true: a row of `client_divergence`."""
 
     cluster: str
     snapshot_id: int

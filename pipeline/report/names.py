@@ -21,7 +21,7 @@ def columns(text: str) -> int:
 
 
 def cut(text: str, width: int) -> str:
-    """The text in at most `width` columns: the middle goes, as both ends of a name tell groups apart.
+    """The text in at most `width` columns: the middle goes, as both ends of a name distinguish groups.
 
     >>> cut("orders-loader-eu-west-1", 11)
     'order…est-1'

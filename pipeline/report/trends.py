@@ -9,7 +9,7 @@ from itertools import pairwise, takewhile
 from pipeline.report.model import Instant, Point
 
 RECENT = 10
-"""Snapshots, of the same partitions and without a gap in between, that a trend is told from."""
+"""Snapshots, of the same partitions and without a gap in between, that a trend is stated from."""
 FEWEST = 4
 
 

@@ -1,4 +1,4 @@
-"""What a cluster's clients tell now, by all the places that its configuration names."""
+"""What a cluster's clients report now, in all the places that its configuration names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipeline.config import ClusterConfig
 
 
 def read_client_positions(spark: SparkSession, cluster: ClusterConfig, snapshot_id: int) -> DataFrame | None:
-    """Rows of `client_positions`: of each client what was told last, and each place or line that tells nothing.
+    """Rows of `client_positions`: of each client what it reported last, and each place or line that could not be read.
 
     None where the configuration names no place. A client of which nothing was true since `positions_max_age` is left
     out: it may have ended. Secrets are revealed in the plan's options: never log it.

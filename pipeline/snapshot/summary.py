@@ -34,7 +34,7 @@ class Landed:
 
 
 def summarize(lake: Lake, claim: Claim, landed: Landed) -> Summary:
-    """The ledger row's content, from what was counted while the rows landed; the rows themselves tell what failed."""
+    """The ledger row's content, from what was counted while the rows landed; the rows themselves say what failed."""
     tables = {t.name: lake.read_snapshots(t, claim.cluster, [claim.snapshot_id]) for t in BRONZE}
     errors = [
         *_broker_problems(landed.brokers),

@@ -252,7 +252,7 @@ def _land_positions(lake: Lake, claim: Claim, positions: DataFrame, landed: Land
 
 
 def _land_samples(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Landed) -> None:
-    """What look-ups by time tell. A snapshot is whole without them: where they fail, that is a warning."""
+    """Store what look-ups by time find. A snapshot is whole without them: if they fail, that is a warning."""
     try:
         found = with_the_index(partial(_looked_up, lake, claim, cluster))
     except ClaimedError:

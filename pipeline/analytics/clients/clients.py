@@ -1,6 +1,6 @@
-"""What clients tell of the readers of a snapshot: their groups, and the rungs that no broker knows.
+"""What clients report of the readers of a snapshot: their groups, and the rungs that no broker knows.
 
-Clients tell different parts of it (docs/design.md, "Clients' positions"); what none of them tells stays NULL.
+Clients report different parts of it (docs/design.md, "Clients' positions"); what none of them reports stays NULL.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def reader_positions(
     READER, snapshot_date, reported_client_id, reported_instance, consumed_offset, fetched_offset, stale_lag (to the
     last stable offset for a client of read_committed). A client whose group is not known is left out.
 
-    `reported` are `observed` rows. `previous` are the rows of `lag` of the snapshot just before, of which `reported` has rows
-    too: what was known then stays known while a client stands still. `settings` are those of consumers.
+    `reported` are `observed` rows. `previous` are the rows of `lag` of the snapshot just before, of which `reported`
+    has rows too: what was known then stays known while a client stands still. `settings` are those of consumers.
     """
     groups = _groups(group_members, committed_offsets, previous)
     rows = with_settings(client_partitions(reported), settings, "client_id")
@@ -69,7 +69,7 @@ def reader_positions(
 
 
 def _newest(*of: str) -> Column:
-    """What is greatest for the last that was told; of several at one instant it is always the same.
+    """What is greatest for the last that was reported; of several at one instant it is always the same.
 
     A number: Spark has to sort all rows for a greatest struct or text, and not for that.
     """
@@ -106,8 +106,8 @@ def client_counters(reported: DataFrame) -> DataFrame:
 def totals(reported: DataFrame) -> DataFrame:
     """The counters of each process, summed over what it fetches from: INSTANCE, requests, bytes, read_ms.
 
-    Of several agents that tell of a process the one counts that tells most. `reported` are `observed` rows; of one address
-    the request log of each broker has some.
+    Of several agents that report a process the one counts that reports most. `reported` are `observed` rows; of one
+    address the request log of each broker has some.
     """
     rows = reported.where(F.col("partition").isNull() & F.col("topic").isNull())
     agent = [*INSTANCE, "agent", "source"]
@@ -135,7 +135,7 @@ def client_partitions(reported: DataFrame) -> DataFrame:
     is_librdkafka; and of `client_counters` is_old, all_moved, any_moved. `reported` are `observed` rows.
     """
     order = _newest("source", "endpoint")
-    # Together: a lag and a lead that were told at different times would not add up.
+    # Together: a lag and a lead that were reported at different times would not add up.
     is_reported = F.coalesce(*_REPORTED).isNotNull()
     offsets = {"reported_consumed": "consumed_offset", "reported_fetched": "fetched_offset"}
     return (
@@ -180,14 +180,14 @@ def _groups(group_members: DataFrame, committed_offsets: DataFrame, previous: Da
 
 
 def _reported_groups(reported: DataFrame, by: list[str], name: str) -> DataFrame:
-    """The group that a process or client itself tells, or its source, as `name`; NULL where that is not one."""
+    """The group that a process or client itself reports, or its source, as `name`; NULL where that is not one."""
     return _only(reported.where(F.col("group_id").isNotNull()).select(*by, "group_id").distinct(), by, name)
 
 
 def _with_group(rows: DataFrame, groups: DataFrame, reported: DataFrame) -> DataFrame:
-    """`rows` with `group_id`: what the process tells, what the configuration says, what brokers know of its members.
+    """`rows` with `group_id`: what the process reports, what the configuration says, what brokers know of its members.
 
-    A client id may be used in several groups: then only an assigned partition tells which. A process that tells none,
+    A client id may be used in several groups: then only an assigned partition says which. A process that reports none,
     and is of no member that brokers know, is in the group of the others with its client id, if that is one. An old
     consumer, which no broker knows, is its group's namesake by default. Ambiguous is NULL.
     """

@@ -1,4 +1,4 @@
-"""The table `client_divergence`: what a client's own lag gauge tells, beside what is true.
+"""The table `client_divergence`: what a client's own lag gauge reads, beside what is true.
 
 The old consumer's MaxLag is its fetchers' lag: what waits in the queues of its threads is in none of it, and while they
 are full it stands still. The Java consumer's records-lag is as of the records that came last.
@@ -62,7 +62,7 @@ def client_divergence(
     rows = rows.withColumns(
         {
             "run": F.sum(is_new.cast("int")).over(series),
-            # What a blocked fetcher has fetched before tells how large its records are.
+            # What a blocked fetcher has fetched before shows how large its records are.
             "record_bytes": F.last("size", ignorenulls=True).over(series),
         }
     )
@@ -85,7 +85,7 @@ def client_divergence(
 
 
 def _gauges(reported: DataFrame) -> DataFrame:
-    """What processes tell of themselves: INSTANCE, max_lag, is_old, any_moved, requests, bytes, threads, source, …."""
+    """What processes report of themselves: INSTANCE, max_lag, is_old, any_moved, requests, bytes, threads, source."""
     of_client = F.col("topic").isNull() & F.col("fetcher").isNull()
     thread = F.when(F.col("queue_chunks").isNotNull(), F.struct("topic", "fetcher"))
     gauges = reported.groupBy(*INSTANCE).agg(
@@ -93,7 +93,7 @@ def _gauges(reported: DataFrame) -> DataFrame:
         F.coalesce(F.max(F.when(of_client, F.col("reported_lag"))), F.max("reported_lag")).alias("max_lag"),
         F.max("buffered_bytes").alias("reported_buffered"),
         F.nullif(F.count_distinct(thread), F.lit(0)).alias("threads"),
-        # A request log tells of clients of every kind.
+        # A request log has clients of every kind.
         F.max(F.when(F.col("source") != "kafka_request_log", F.col("source"))).alias("source"),
     )
     moved = client_counters(reported).select(*INSTANCE, "is_old", "any_moved", "is_read_anew")

@@ -9,7 +9,7 @@ Three kinds of consumers bound what they have fetched and not yet handed out, ea
   answer of each broker.
 
 A batch is given whole (KIP-74): where the largest batch is above a limit, it takes the limit's place. The bounds leave
-out what `FetchMemory.notes` tells: a decompressed batch and records as objects (max.poll.records of them), and what
+out what `FetchMemory.notes` gives: a decompressed batch and records as objects (max.poll.records of them), and what
 older versions, paused partitions and the old consumer's chunks keep whole.
 
 The bounds are derived, no document states them. From KIP-74 and KIP-81; AbstractFetch of Kafka 4.1; ConsumerConfig,

@@ -28,9 +28,9 @@ _SEVERITIES = ("info", "warning", "critical")
 def finding_history(problems: DataFrame, reported: DataFrame, before: DataFrame) -> DataFrame:
     """The rows of `finding_history` of some snapshots.
 
-    `problems` are those of the snapshots. `reported` has a row for each client that told anything in one of them, or in the
-    SLOW_RESOLVED_AFTER just before (cluster, snapshot_id, client_id). `before` are the rows of `findings` that are
-    open, or were last seen after the first of the snapshots.
+    `problems` are those of the snapshots. `reported` has a row for each client that reported anything in one of them,
+    or in the SLOW_RESOLVED_AFTER just before (cluster, snapshot_id, client_id). `before` are the rows of `findings`
+    that are open, or were last seen after the first of the snapshots.
 
     A problem in a snapshot before the last_seen of a finding belongs to that finding if it had begun by then; it makes
     no other. One that comes back after it was resolved, or whose cause is another topic, is another finding.
@@ -77,9 +77,9 @@ def _span(row: Row) -> Span:
 def findings(history: DataFrame, reported: DataFrame, before: DataFrame) -> DataFrame:
     """The rows of `findings` that some snapshots make or change, by finding_id.
 
-    `history` are the rows of `finding_history` of the snapshots, `reported` and `before` as above. A problem is resolved at
-    the first of RESOLVED_AFTER snapshots in which its client told something and had it no more; while nobody tells of
-    the client it stays as it is.
+    `history` are the rows of `finding_history` of the snapshots, `reported` and `before` as above. A problem is
+    resolved at the first of RESOLVED_AFTER snapshots in which its client reported something and had it no more; while
+    nobody reports the client it stays as it is.
     """
     at = F.timestamp_millis("snapshot_id")
     worst_at = F.coalesce("worst_at", "last_seen")  # before schema version 5 it was the newest that was kept
@@ -150,7 +150,7 @@ def _so_far() -> list[Column]:
 
 
 def _heard(reported: DataFrame) -> DataFrame:
-    """The snapshots, by time, in which each client told anything: cluster, client_id, heard."""
+    """The snapshots, by time, in which each client reported anything: cluster, client_id, heard."""
     heard = F.sort_array(F.collect_set("snapshot_id")).alias("heard")
     return reported.groupBy("cluster", "client_id").agg(heard)
 

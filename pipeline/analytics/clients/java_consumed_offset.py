@@ -1,4 +1,4 @@
-"""The consumed rung of a Java consumer: its position, which no metric of its tells.
+"""The consumed rung of a Java consumer: its position, which no metric of its gives.
 
 Its `records-lead` is position − log start, its `records-lag` log end − position. Both are set as a poll hands records
 out, and stand still on a paused or slow partition, as the position does; log start and end are those of the response
@@ -20,7 +20,7 @@ def consumed_by_lead(rows: DataFrame) -> DataFrame:
 
     `rows` have one for each CLIENT_PARTITION and snapshot_id: reported_lag, reported_lead, what the client's group has
     committed, and the partition's log_start_offset, last_stable_offset and high_watermark; known_consumed where this
-    has told the offset before, so that what was known stays known.
+    has given the offset before, so that what was known stays known.
 
     A log that starts at 0 has never moved its start. Else the start must be the same as one snapshot before, and lead
     and lag from it must end between the log's ends of then (for a read_committed reader the last stable offset) and

@@ -2,7 +2,7 @@
 
 Such a client asks for no more records of what it has buffered. One that has nothing buffered asks each broker at least
 every fetch.max.wait.ms; one that is slow in its application hardly asks at all, and its records-lag, which is as of the
-records that came last, tells nothing of that. A partition that stands still though its client asks is paused. Each
+records that came last, says nothing about that. A partition that stands still though its client asks is paused. Each
 process is judged by its own counters and partitions, as several may share a client.id.
 """
 
@@ -30,8 +30,8 @@ CLIENT_PARTITION = ["cluster", "group_id", "client_id", "instance", "topic", "pa
 def asking(reported: DataFrame) -> DataFrame:
     """How often each process has asked since the snapshot before: INSTANCE, asked_per_s; NULL at the first.
 
-    A counter that has become smaller began anew in between: 0. The time is that between the two readings. `reported` are
-    `observed` rows.
+    A counter that has become smaller began anew in between: 0. The time is that between the two readings. `reported`
+    are `observed` rows.
     """
     series = Window.partitionBy("cluster", "client_id", "instance").orderBy("snapshot_id")
     passed_ms = F.col("read_ms") - F.lag("read_ms").over(series)
@@ -50,9 +50,9 @@ def poll_states(
     last_stable_offset; moved, grown: by how much either has moved since the snapshot before; is_waiting: it has not
     moved though its log has grown; is_slow: its process has hardly asked, has fallen behind, and has more unread than
     came in since the snapshot before and while a fetch may wait, for two intervals; is_paused: it waits while its
-    process asks, for two intervals, or has gone without while the process got records of others; or the client tells
-    it. `lag` (`with_instance`) and `reported` (`observed`) are rows of successive snapshots, `settings` those of consumers:
-    how long a fetch may wait, FETCH_MAX_WAIT_MS if nothing is said.
+    process asks, for two intervals, or has gone without while the process got records of others; or the client says
+    it. `lag` (`with_instance`) and `reported` (`observed`) are rows of successive snapshots, `settings` those of
+    consumers: how long a fetch may wait, FETCH_MAX_WAIT_MS if nothing is said.
     """
     series = Window.partitionBy(*CLIENT_PARTITION).orderBy("snapshot_id")
     of_process = Window.partitionBy(*INSTANCE, "group_id")

@@ -1,4 +1,4 @@
-"""The fetched rung of the old Scala consumer, which tells no offset: the log's end less its ConsumerLag.
+"""The fetched rung of the old Scala consumer, which gives no offset: the log's end less its ConsumerLag.
 
 AbstractFetcherThread sets the lag of a partition as a fetch of it is answered, to the high watermark of that answer. So
 the lag counts from today's high watermark only while answers come in; a fetcher that waits for a full queue leaves it
@@ -19,7 +19,7 @@ def fetched_by_lag(rows: DataFrame) -> DataFrame:
     """`rows` with `fetched_offset`, NULL until the fetchers of a client have been seen at work.
 
     `rows` have one for each CLIENT_PARTITION and snapshot_id: reported_lag, high_watermark, and from `counters`
-    all_moved and any_moved; known_fetched where this has told the offset before.
+    all_moved and any_moved; known_fetched where this has given the offset before.
 
     Between two snapshots the log may have grown after the last answer: then the offset is too large by at most that.
     Where some of a client's fetchers stand still and others do not, whose the partition is is not known: NULL.

@@ -65,7 +65,7 @@ def fetcher_states(reported: DataFrame, log_ends: DataFrame, settings: Mapping[s
     state = F.when(asked & got, "fetching").when(asked, "idle")
     state = state.when(~asked & F.col("is_growing") & waits, "blocked")
     is_counted = topic.isNull() & F.col("fetcher").isNotNull() & F.col("requests_total").isNotNull()
-    # Two agents may tell of one fetcher.
+    # Two agents may report one fetcher.
     counted = (
         reported.where(is_counted)
         .groupBy(*INSTANCE, "fetcher")

@@ -84,7 +84,7 @@ def kip532(histograms: DataFrame) -> DataFrame:
     """KIP-532's metrics of each broker and window, with the attributes of Kafka's own histograms in JMX.
 
     Count counts the readers that were seen in the window, once per snapshot, not fetches. StdDev is left out: buckets
-    do not tell it within any bound. All but Count are NULL where nothing is known.
+    do not give it within any bound. All but Count are NULL where nothing is known.
     """
     metric = F.element_at(F.create_map(*(F.lit(word) for pair in KIP532.items() for word in pair)), F.col("measure"))
     return (

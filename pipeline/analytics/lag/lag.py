@@ -30,7 +30,7 @@ def compute_lag(
     """The rows of `lag` for the snapshots that the bronze frames hold.
 
     `previous` are rows of `lag` before them, None where no topic has moved (`moved_topics`); `rulers` (PARTITION,
-    snapshot_id, ruler) their partitions' rulers, `locate` places offsets exactly, `reported` is what clients tell
+    snapshot_id, ruler) their partitions' rulers, `locate` places offsets exactly, `reported` is what clients report
     (`reader_positions`). The columns are those of LAG. Rungs that were not observed, and what needs them, are NULL.
     """
     # Rulers are read twice, and dear to carry on: an exchange of one's own is made once, and used again.

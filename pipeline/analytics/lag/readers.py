@@ -18,7 +18,7 @@ OF_ITS_LOG = {
 }
 """What `commits_of_moved_topics` finds out of a commit."""
 TOLD = ("consumed_offset", "fetched_offset", "stale_lag")
-"""What only clients tell."""
+"""What only clients report."""
 
 
 def readers(
@@ -28,7 +28,7 @@ def readers(
     previous: DataFrame | None,
     reported: DataFrame | None = None,
 ) -> DataFrame:
-    """A row for each partition that a group has committed in, or that a member is assigned or a client tells of.
+    """A row for each partition that a group has committed in, or that a member is assigned or a client reports.
 
     `previous` are rows of `lag` before, None where no topic has moved (`moved_topics`).
 
@@ -36,8 +36,8 @@ def readers(
     start_offset, end_after, ends_at), committed_epoch, epoch_end_offset, committed_at, committed_captured_at,
     committed_error, committed_topic_id, verified_epoch and is_truncated (where `commits_of_moved_topics` knows them),
     valid_offset (the committed one, as of end_offset; NULL if it is of another incarnation, or of a log that was cut
-    off), member_id, client_id, host, and of `reader_positions`, if `reported`: instance, consumed_offset, fetched_offset,
-    stale_lag.
+    off), member_id, client_id, host, and of `reader_positions`, if `reported`: instance, consumed_offset,
+    fetched_offset, stale_lag.
     """
     commits = committed_offsets.where(F.col("topic").isNotNull()).select(
         *READER,

@@ -45,7 +45,7 @@ def _carried_on(log_index: DataFrame, watermarks: DataFrame, log_samples: DataFr
 def known_rulers(log_index: DataFrame, snapshot_ids: Sequence[int]) -> DataFrame:
     """The rulers of the index for snapshots that it knows already: PARTITION, snapshot_id, ruler.
 
-    A newer ruler tells what it knows of an older snapshot's offsets too, within its error.
+    A newer ruler gives what it knows of an older snapshot's offsets too, within its error.
     """
     ids = F.array(*(F.lit(i).cast("bigint") for i in snapshot_ids))
     return log_index.select(*PARTITION, F.explode(ids).alias("snapshot_id"), "ruler")
@@ -70,7 +70,7 @@ def index_rows(
 def wanted_times(
     rulers: DataFrame, watermarks: DataFrame, committed_offsets: DataFrame, *, most: int, with_tiered: bool
 ) -> DataFrame:
-    """Where look-ups by time would tell more: leader, topic, partition, ruler, rungs (offsets whose times are wanted).
+    """Where look-ups by time would find more: leader, topic, partition, ruler, rungs (offsets whose times are wanted).
 
     Wanted are log start and the offsets with something unread, of one snapshot, both those that were committed before
     the ends of the logs were read and after it, and the last records before these ends: where the log moved on, the
@@ -146,7 +146,7 @@ def _excess_ms() -> Column:
 
 
 def known_end() -> Column:
-    """Where a log ends, as far as its broker says: Redpanda does not tell what is not replicated yet."""
+    """Where a log ends, as far as its broker says: Redpanda does not say what is not replicated yet."""
     return F.coalesce("log_end_offset", "high_watermark")
 
 

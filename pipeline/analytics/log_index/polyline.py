@@ -2,7 +2,7 @@
 
 Two such lines are the ruler of a partition: the bytes before an offset, and the greatest timestamp before it. A line is
 made of what was seen, and thinned where a straight piece says nearly the same. What that costs is kept with each piece:
-so thinning again and again never adds up to more than was allowed, and each value is told with its error.
+so thinning again and again never adds up to more than was allowed, and each value is stated with its error.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The ruler of one partition, from what successive snapshots saw of its log: offset → bytes, offset → timestamp.
 
-Each snapshot tells one point of both lines exactly: where the log ended, how many bytes it had and how new its newest
+Each snapshot gives one point of both lines exactly: where the log ended, how many bytes it had and how new its newest
 record was. Bytes are a chain of growths. Where a size may have shrunk unseen meanwhile (retention, another replica,
 files that DeleteRecords leaves for later) the growth between two looks is estimated from bytes per record, and the line
-says how far that may be off (`drift`). A compacted log may shrink anywhere: it has the two ends that one size tells.
+says how far that may be off (`drift`). A compacted log may shrink anywhere: it has the two ends that one size gives.
 
 What cannot be seen: a log that an unclean election cuts back and that grows past its old end before the next look,
 under the same leader, looks as if it had only grown.
@@ -67,8 +67,8 @@ class Ruler:
     """Bytes and the greatest timestamp before an offset, and what the lines stand on.
 
     `arrival_ms` has the clock of the snapshots since a timestamp from the future blinded the other, or while a broker
-    does not tell the newest one. `future_timestamps` counts those that were set aside, `restarts` how often a line
-    began anew.
+    does not say how new the newest one is. `future_timestamps` counts those that were set aside, `restarts` how often
+    a line began anew.
     """
 
     last: Observation
@@ -129,7 +129,7 @@ def continued(ruler: Ruler, seen: Observation) -> Ruler:
     if seen.captured_ms < before.captured_ms:
         return ruler
     if seen.topic_id != before.topic_id or seen.log_end_offset < before.log_end_offset:
-        # Recreated or truncated: how far back the records are others now cannot be told.
+        # Recreated or truncated: how far back the records are others now is not known.
         return replace(begun(seen), future_timestamps=ruler.future_timestamps, restarts=ruler.restarts + 1)
     is_settled = before.captured_ms >= ruler.settles_ms
     has_grown = _has_only_grown(before, seen)
@@ -185,7 +185,7 @@ def _difference(before: Observation, seen: Observation) -> int | None:
 
 
 def _grown(line: Polyline, before: Observation, seen: Observation, is_sure: bool) -> Polyline | None:
-    """The line, up to where the log ends now; NULL where nothing tells how much was written since."""
+    """The line, up to where the log ends now; NULL where nothing shows how much was written since."""
     if seen.log_bytes is None or not line.vertices:
         return line if line.vertices else None
     newest = line.vertices[-1]
@@ -224,7 +224,7 @@ def _lately(line: Polyline, records: int) -> int | None:
 
 
 def _two_ends(seen: Observation) -> Polyline:
-    """All that one size tells: no byte before the log's start, all of them before its end.
+    """All that one size gives: no byte before the log's start, all of them before its end.
 
     The first file may hold records below log start, so what lies before that is only known to be 0 or more.
     """

@@ -67,7 +67,7 @@ class TimeSearch:
         return Ask(self._within_bracket(rung), excess_ms)
 
     def answered(self, asked_ms: int, offset: int, timestamp_ms: int) -> None:
-        """Take the answer in. One that tells nothing new ends the search: the records are not in the order of time."""
+        """Take the answer in. One that brings nothing new ends the search: the records are not in the order of time."""
         is_for_newest = self._wants_newest()
         if self._has_learnt(Sample(asked_ms, offset, timestamp_ms)):
             return

@@ -102,7 +102,7 @@ def page_cache(histograms: DataFrame) -> DataFrame:
     cluster, snapshot_date, window_start, window_ms, broker; readers (seen once per snapshot), of which tail_readers
     have read all there is, and the distance of unknown_readers is not known, or at least so far only; cache_<p>_bytes
     serves p % of the readers, ± 4.33 %. A reader of unknown distance counts as one that no cache serves: NULL where
-    too many are unknown to tell.
+    too many are unknown.
     """
     readers = F.col("count") + F.col("null_count")
     everyone = F.struct("zero_count", "bucket_offset", "bucket_counts", "min", "max", readers.alias("count"))

@@ -69,7 +69,7 @@ def pieces(rulers: Rulers) -> tuple[Pieces, Floats]:
         ruler,
         age_ms[newer],
         age_ms,
-        # After the newest point there is nothing, or what no clock tells: that is newer.
+        # After the newest point there is nothing, or what no clock has timed: that is newer.
         np.where(is_newest, end.value[ruler], value[newer]) - value,
         np.maximum(stray_ms, np.maximum(time_error_ms, time_error_ms[newer])),
         doubt - np.where(is_newest, 0, doubt[newer]),
