@@ -84,7 +84,7 @@ without_spark --check "$@" >/dev/null
 
 "$root/scripts/check-java.sh"
 package=$root/build/laglake.zip
-PYTHONPATH=$root "$python" -P -m pipeline.session.package_zip "$package"
+"$python" -P "$root/pipeline/session/package_zip.py" "$package"
 
 # --conf rather than a properties file, so that the caller's spark-defaults.conf or --properties-file still count.
 options=()

@@ -177,10 +177,10 @@ def test_a_lake_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: pyte
     assert check(f"{tmp_path}/a/lake") == check(f"file://{tmp_path}/a/lake") == (True, made)
     assert check("s3a://KEY:secret@bucket/lake") == (
         None,
-        "s3a://bucket/lake: only a run can tell whether it can be written",
+        "s3a://bucket/lake: only a run shows whether it can be written",
     )
     monkeypatch.setenv("HADOOP_CONF_DIR", "/etc/hadoop")
-    assert check("/lake") == (None, "/lake: only a run can tell whether it can be written")
+    assert check("/lake") == (None, "/lake: only a run shows whether it can be written")
     assert list(tmp_path.iterdir()) == [tmp_path / "file"]
 
 

@@ -193,7 +193,7 @@ class TestInChromium:
         assert (part_to - part_from) / (whole_to - whole_from) == pytest.approx(0.4)
         assert html.escape(HOSTILE[0]) in shown
 
-    @pytest.mark.parametrize(("unit", "told"), [("ms", "1.5 min"), ("age", "2 min")])
+    @pytest.mark.parametrize(("unit", "reported"), [("ms", "1.5 min"), ("age", "2 min")])
     def test_another_unit_is_drawn(self, browse: Browse, unit: str, reported: str) -> None:
         choose = f"const u = document.querySelector('#unit'); u.value = '{unit}'; u.dispatchEvent(new Event('change'));"
         document, console = browse(with_script(self.page(), choose))
@@ -205,7 +205,7 @@ class TestInChromium:
     def test_a_gauge_and_what_is_true_are_lines_with_a_verdict(self, browse: Browse) -> None:
         document, console = browse(self.page())
         assert console == ""
-        assert "At 2026-03-01 12:09:00 UTC, when it was told last, the gauge is blind." in document
+        assert "At 2026-03-01 12:09:00 UTC, when it was last reported, the gauge is blind." in document
         drawing = document[document.index('<div id="gauge"') : document.index('<p id="gauge-verdict"')]
         for number in (1, 2, 3):  # consumer lag, fetcher lag, gauge: each in two parts, before and after the hole
             strokes = re.findall(rf'<path[^>]*\bd="(M[^"]*)"[^>]*stroke="var\(--series-{number}\)"[^>]*>', drawing)

@@ -274,7 +274,7 @@ class TestIncident:
         assert drawn
         text = drawn.read_text("utf-8")
         assert "behind by 100 records · 5 kB ± 20 B · 1.5 min at the end; 10 records of headroom left" in text
-        assert "records-lag of c1" in text
+        assert "records-lag: c1" in text
         for status, consumed, words in (
             ("deleted_unread", None, "10 records were deleted unread"),
             ("deleted_unread", 14, "6 records were deleted unread"),

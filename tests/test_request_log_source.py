@@ -356,7 +356,7 @@ def test_a_state_that_is_damaged_or_cannot_be_kept_is_told(log: Path, lines: lis
         ({"path": "/a", "bach": "1"}, "unknown option 'bach'"),
         ({"path": "/a", "most_bytes": "0"}, "option 'most_bytes' must be a whole number above 0"),
         ({"path": "/a", "timezone": "Mars/Crater"}, "option 'timezone': 'Mars/Crater' is no name of a time zone"),
-        ({"path": "nowhere://user:secret@a/b"}, "'nowhere://a/b' is no path and no URI"),
+        ({"path": "nowhere://user:secret@a/b"}, "'nowhere://a/b' is not a path, and not a URI"),
     ],
 )
 def test_wrong_options_are_named(options: dict[str, str], message: str) -> None:

@@ -85,7 +85,7 @@ def _passed(read_at: str) -> Column:
 
 
 def _read_up_to(look: Column) -> Column:
-    """The offset below which the group is known to have read: its commit, unless a client has reported at both looks."""
+    """The offset below which the group is known to have read: its commit, unless a client reported at both looks."""
     is_reported = F.col("first")["consumed_offset"].isNotNull() & F.col("last")["consumed_offset"].isNotNull()
     return F.greatest(look["committed_offset"], F.when(is_reported, look["consumed_offset"]))
 

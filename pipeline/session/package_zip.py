@@ -1,4 +1,4 @@
-"""Zip the import packages, so that Spark can ship them to workers: `python -m pipeline.session.package_zip FILE.zip`.
+"""Zip the import packages, so that Spark can ship them to workers: `python pipeline/session/package_zip.py FILE.zip`.
 
 The same files make the same bytes, and the zip appears whole: runs at the same time may share it.
 """
