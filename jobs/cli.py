@@ -266,7 +266,7 @@ def positive(text: str) -> int:
         argparse.ArgumentTypeError: it is none.
     """
     if not re.fullmatch(r"0*[1-9][0-9]{0,8}", text):
-        raise argparse.ArgumentTypeError(f"{text!a} is no number from 1 to 999999999")
+        raise argparse.ArgumentTypeError(f"{text!a} is not a whole number from 1 to 999999999")
     return int(text)
 
 
@@ -279,7 +279,7 @@ def regex(text: str) -> str:
     try:
         re.compile(text)
     except re.error as error:
-        raise argparse.ArgumentTypeError(f"{text!a} is no regular expression: {error}") from None
+        raise argparse.ArgumentTypeError(f"{text!a} is not a valid regular expression: {error}") from None
     return text
 
 

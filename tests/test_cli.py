@@ -198,7 +198,7 @@ def test_the_report_is_of_a_time_and_of_clusters_that_only_the_lake_has(
     assert capsys.readouterr().err == "--from 2026-01-31T12:00:00Z is after --to 2026-01-31T12:00:00Z\n"
     with pytest.raises(SystemExit):
         cli.run(command, ["--group", "("])
-    assert "argument --group: '(' is no regular expression" in capsys.readouterr().err
+    assert "argument --group: '(' is not a valid regular expression" in capsys.readouterr().err
 
 
 def test_help_shows_examples_and_says_what_the_statuses_mean(

@@ -225,7 +225,7 @@ def test_a_folder_without_a_recording_is_refused(lake: Lake, folder: Path, tmp_p
     settings = config(folder, "any", {"any": "127.0.0.1:1"})
     with pytest.raises(ConfigError, match="holds no recording"):
         replay(lake, settings, tmp_path, "x", lambda: NOW)
-    with pytest.raises(ConfigError, match="is no folder"):
+    with pytest.raises(ConfigError, match="is not a folder"):
         replay(lake, settings, tmp_path / "absent", "x", lambda: NOW)
     (tmp_path / "jolokia").mkdir()
     (tmp_path / "jolokia" / "1795255699058.json").write_text("{")

@@ -199,7 +199,7 @@ def test_a_client_of_several_groups_is_of_none() -> None:
     ],
 )
 def test_a_line_that_is_torn_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="no line of Kafka's request log"):
+    with pytest.raises(ValueError, match="not a line of Kafka's request log"):
         RequestLog().read(text)
 
 

@@ -198,7 +198,7 @@ def test_lines_that_are_refused_are_counted_by_file(log: Path, lines: list[str],
     rows = reported(log.parent, state=tmp_path / "state", batch=1)
     assert reported(log.parent, state=tmp_path / "state", batch=1) == rows
     (row,) = [row for row in rows if row["error"]]
-    assert row["error"] == "12 lines refused, the first: line 7: no line of Kafka's request log"
+    assert row["error"] == "12 lines refused, the first: line 7: not a line of Kafka's request log"
     assert row["endpoint"] == str(log)
     assert positions(rows) == positions(reported_of(lines[:1_000], tmp_path))
     append(log, b"\xff\0 garbage\n" + wild.encode())
@@ -223,7 +223,7 @@ def test_what_cannot_be_read_costs_only_itself(log: Path, lines: list[str], tmp_
     failed = {row["endpoint"]: row["error"] for row in rows if row["error"]}
     assert failed.pop(str(torn)).startswith("cannot be read from byte ")
     assert failed.pop(str(tmp_path / "empty")) == "no file in the folder has 'request' in its name"
-    assert failed.pop(str(tmp_path / "none")) == "is no file and no folder that can be read: FileNotFoundError"
+    assert failed.pop(str(tmp_path / "none")) == "is not a file or folder that can be read: FileNotFoundError"
     assert failed == {}
     assert {row["client_id"] for row in rows if row["topic"]} == CLIENTS
     # Whole at last, its lines are older than what is known: they turn nothing back.
@@ -355,7 +355,7 @@ def test_a_state_that_is_damaged_or_cannot_be_kept_is_told(log: Path, lines: lis
         ({"path": "/a", "state": "/s"}, "options 'state' and 'batch' need each other"),
         ({"path": "/a", "bach": "1"}, "unknown option 'bach'"),
         ({"path": "/a", "most_bytes": "0"}, "option 'most_bytes' must be a whole number above 0"),
-        ({"path": "/a", "timezone": "Mars/Crater"}, "option 'timezone': 'Mars/Crater' is no name of a time zone"),
+        ({"path": "/a", "timezone": "Mars/Crater"}, "option 'timezone': 'Mars/Crater' is not the name of a time zone"),
         ({"path": "nowhere://user:secret@a/b"}, "'nowhere://a/b' is not a path, and not a URI"),
     ],
 )
@@ -367,5 +367,5 @@ def test_wrong_options_are_named(options: dict[str, str], message: str) -> None:
 def test_a_file_of_topics_that_is_none_is_named(log: Path, lines: list[str]) -> None:
     log.write_text(lines[0])
     for file in (log, log.with_name("none.csv")):
-        with pytest.raises(ConfigError, match=r"option 'topics_file': .* is no CSV file of topic and topic_id"):
-            reported(log, topics_file=str(file))
+        with pytest.raises(ConfigError, match=r"option 'topics_file': .* is not a CSV file with the columns topic and
+        topic_id"): reported(log, topics_file=str(file))

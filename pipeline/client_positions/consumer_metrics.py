@@ -143,7 +143,7 @@ def _parsed(parse: Callable[[str], Iterable[PrometheusMetric]], text: str, names
     try:
         return list(_samples(parse(text), names))
     except _PARSERS_OWN as error:
-        raise ValueError("is no Prometheus text") from error
+        raise ValueError("is not Prometheus text") from error
 
 
 def of_jolokia(text: str) -> list[Metric]:

@@ -94,7 +94,7 @@ def from_file(path: str, access: Access, *, is_listed: bool = False) -> Text:
         if isinstance(files, fs.LocalFileSystem):
             mode = Path(inside).stat(follow_symlinks=not is_listed).st_mode
             if not stat.S_ISREG(mode):
-                return Text(redacted(path), _now_ms(), "", "no regular file")
+                return Text(redacted(path), _now_ms(), "", "not a regular file")
         info = files.get_file_info(inside)
         found = EPOCH_MS.findall(info.base_name)
         changed_ms = int(info.mtime.timestamp() * 1000) if info.mtime else _now_ms()

@@ -113,7 +113,7 @@ class RequestLog:
             return
         parts = _LINE.fullmatch(line)
         if not parts or at_ms is None:
-            raise ValueError("no line of Kafka's request log")
+            raise ValueError("not a line of Kafka's request log")
         try:
             request = json.loads(parts[1])
             header = request["requestHeader"]
@@ -131,7 +131,7 @@ class RequestLog:
                     self.topics.pop(topic_id, None)  # `forget` lets go of those first that were named first
                     self.topics[topic_id] = name
         except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
-            raise ValueError(f"no line of Kafka's request log: {error!r} is missing or wrong") from error
+            raise ValueError(f"not a line of Kafka's request log: {error!r} is missing or wrong") from error
 
     def positions(self) -> list[Position]:
         """Where every client is: itself with its counters, and each partition that it has fetched, as of then.

@@ -276,9 +276,7 @@ class _BrokerLog:
                 return {_name(self._path): info}
             found = entries(files.get_file_info(fs.FileSelector(inside)), fs.FileType.File)
         except FAILURES as error:
-            self.errors.append(
-                (_name(self._path), f"is no file and no folder that can be read: {type(error).__name__}")
-            )
+            self.errors.append((_name(self._path), f"is not a file or folder that can be read: {type(error).__name__}"))
             return {}
         is_local = isinstance(files, fs.LocalFileSystem)  # in which links are not followed
         named = {
@@ -411,14 +409,15 @@ def _topics(path: str) -> dict[str, str]:
         topic, topic_id = header.index("topic"), header.index("topic_id")
         return {row[topic_id]: row[topic] for row in rows if row}
     except (*FAILURES, IndexError, ValueError, csv.Error):
-        raise ConfigError(f"option 'topics_file': {redacted(path)!r} is no CSV file of topic and topic_id") from None
+        name = redacted(path)
+        raise ConfigError(f"option 'topics_file': {name!r} is not a CSV file of topic and topic_id") from None
 
 
 def _zone(name: str | None) -> tzinfo:
     try:
         return ZoneInfo(name) if name else UTC
     except (KeyError, OSError, ValueError):
-        raise ConfigError(f"option 'timezone': {name!r} is no name of a time zone") from None
+        raise ConfigError(f"option 'timezone': {name!r} is not the name of a time zone") from None
 
 
 def _now_ms() -> int:

@@ -70,7 +70,7 @@ class Recording:
     def of(cls, folder: Path) -> Recording:
         """Read a folder. Raises ConfigError where it holds no recording, or where a table or a setting is wrong."""
         if not folder.is_dir():
-            raise ConfigError(f"{folder}: is no folder")
+            raise ConfigError(f"{folder}: is not a folder")
         statistics, request_log = _first(folder, STATISTICS), _first(folder, REQUEST_LOGS)
         ends, commits = _truth(folder / "truth.csv")
         rounds = _rounds(folder)
@@ -213,7 +213,7 @@ def _clients_of(file: Path) -> Iterator[dict[str, Any]]:
         try:
             yield dict(json.loads(file.read_text()))
         except (TypeError, ValueError):
-            raise ConfigError(f"{file}: is no JSON object") from None
+            raise ConfigError(f"{file}: is not a JSON object") from None
         return
     pairs = (line.partition("=") for line in file.read_text().splitlines() if not line.lstrip().startswith(("#", "!")))
     properties = {name.strip(): value.strip() for name, _, value in pairs if name.strip()}

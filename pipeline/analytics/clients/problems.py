@@ -70,8 +70,7 @@ def _blocked_fetchers(fetchers: DataFrame, lag: DataFrame) -> DataFrame:
         F.coalesce(others, F.lit("")),
     )
     too_large = F.format_string(
-        "%s has asked for records and got none whole: a batch is larger than its fetch.message.max.bytes; "
-        "MaxLag stands at %s for ever.",
+        "%s asks for records and gets none: a batch is larger than its fetch.message.max.bytes, so MaxLag stays at %s.",
         _process(),
         "max_lag",
     )
@@ -91,9 +90,7 @@ def _blocked_fetchers(fetchers: DataFrame, lag: DataFrame) -> DataFrame:
             is_blocked,
             "Give the topic a connector of its own, or let its thread hand records to workers: one fetcher serves "
             "all topics of a connector, and waits where one queue is full.",
-        ).otherwise(
-            "Set fetch.message.max.bytes to the brokers' message.max.bytes or more, and start the client anew."
-        ),
+        ).otherwise("Set fetch.message.max.bytes to the brokers' message.max.bytes or more, and restart the client."),
     )
 
 
@@ -155,7 +152,7 @@ def _paused_partitions(polls: DataFrame) -> DataFrame:
         )
     )
     summary = F.format_string(
-        "%s reads nothing of %s, partitions %s, though it asks for others: paused, with %s records unread.",
+        "%s reads nothing from %s, partitions %s, but asks for others: they are paused, with %s records unread.",
         _process(),
         "topic",
         F.array_join(F.transform("partitions", lambda p: p.cast("string")), ", "),
@@ -178,9 +175,9 @@ def _gauges(divergence: DataFrame) -> DataFrame:
     """A gauge that is not to be trusted."""
     is_stale = F.col("verdict") == "stale"
     why = (
-        F.when(is_stale, "no fetch is answered any more")
-        .when(F.col("queue_records").isNotNull(), "what waits in the client's queues is not in it")
-        .otherwise("it is as of the records that came last")
+        F.when(is_stale, "its fetches are no longer answered")
+        .when(F.col("queue_records").isNotNull(), "it does not count what waits in the client's queues")
+        .otherwise("it is updated only when records arrive")
     )
     summary = F.format_string(
         "The lag gauge of %s reads %s while consumer lag is %s: %s.",
@@ -191,9 +188,8 @@ def _gauges(divergence: DataFrame) -> DataFrame:
     )
     lags = ("max_lag", "max_fetcher_lag", "max_consumer_lag", "max_divergence", "hidden_lag")
     hidden = F.format_string(
-        "A MaxLag alarm at N fires only once consumer lag exceeds N + %s, what a full queue hides: alarm on "
-        "consumer_lag instead, or at N - %s.",
-        "queue_records",
+        "A full queue hides %s records from MaxLag: alarm on consumer_lag instead, or lower the alarm's threshold by "
+        "as many.",
         "queue_records",
     )
     return _problem(
