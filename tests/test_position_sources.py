@@ -290,8 +290,10 @@ def test_a_place_that_has_become_a_link_or_a_pipe_since_it_was_listed_is_not_rea
         (tmp_path / name).unlink()
     (tmp_path / "a.prom").symlink_to("/etc/passwd")
     os.mkfifo(tmp_path / "b.prom")
-    assert [batch["error"].to_pylist() for batch in reader.read(task)] == [["not a regular file"], ["not a regular
-    file"]]
+    assert [batch["error"].to_pylist() for batch in reader.read(task)] == [
+        ["not a regular file"],
+        ["not a regular file"],
+    ]
 
 
 @pytest.mark.parametrize("scheme", ["", "file://"])

@@ -367,5 +367,5 @@ def test_wrong_options_are_named(options: dict[str, str], message: str) -> None:
 def test_a_file_of_topics_that_is_none_is_named(log: Path, lines: list[str]) -> None:
     log.write_text(lines[0])
     for file in (log, log.with_name("none.csv")):
-        with pytest.raises(ConfigError, match=r"option 'topics_file': .* is not a CSV file with the columns topic and
-        topic_id"): reported(log, topics_file=str(file))
+        with pytest.raises(ConfigError, match=r"option 'topics_file': .* is not a CSV file of topic and topic_id"):
+            reported(log, topics_file=str(file))
