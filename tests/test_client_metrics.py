@@ -299,8 +299,8 @@ polled{client_id="c"} 4.0
     assert of_prometheus(others + text, names) == of_prometheus(text + others, names) == alone
     # A line of another metric that is torn costs nothing; at the end it says that the text is not whole.
     assert of_prometheus("jvm_z{" + "\n" + text, names) == alone
-    with pytest.raises(ValueError, match="no Prometheus text"):
+    with pytest.raises(ValueError, match="is not Prometheus text"):
         of_prometheus(text + 'jvm_z{pool="', names)
-    with pytest.raises(ValueError, match="no Prometheus text"):
+    with pytest.raises(ValueError, match="is not Prometheus text"):
         of_prometheus(f"<html>\n{others}")
     assert of_prometheus(others) == []
