@@ -261,7 +261,7 @@ def _met(value: str, target: str) -> str:
     limit = re.match(r"[≤<≥] ([\d,.]+)", target)
     if not limit:
         return "–"
-    measured, bound = (float(text.replace(",", "")) for text in (value.split()[0], limit[1]))
+    measured, bound = (float(text.replace(",", "")) for text in (value.split(maxsplit=1)[0], limit[1]))
     return "yes" if (measured >= bound if target[0] == "≥" else measured <= bound) else "no"
 
 
@@ -271,7 +271,8 @@ def _write(figures: list[tuple[str, str, str]]) -> None:
     today = datetime.now(UTC).date().isoformat()
     rows = {what: rest for what, *rest in kept} | {what: [value, target, today] for what, value, target in figures}
     table = "\n".join(
-        f"| {what} | {value} | {target} | {_met(value, target)} | {day} |" for what, (value, target, day) in rows.items()
+        f"| {what} | {value} | {target} | {_met(value, target)} | {day} |"
+        for what, (value, target, day) in rows.items()
     )
     machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
     DOCUMENT.write_text(
