@@ -202,8 +202,8 @@ def _write(first: Sequence[Errors], last: Sequence[Errors], clients: str) -> Non
         f"# Accuracy\n\n{_conclusion(last)}\n\n"
         "Made by `make accuracy`, which prints these figures and writes this file. Seven topics are "
         f"written on an embedded broker, {SNAPSHOTS} snapshots are taken, each one minute of record time after the "
-        f"one before, and {len(PLACES)} groups have committed between log start and log end. Off: how far a lag is from "
-        "the truth, as a part of the true lag. Covered: rows whose stated error is not smaller than the true one. "
+        f"one before, and {len(PLACES)} groups have committed between log start and log end. Off: how far a lag is "
+        "from the truth, as a part of the true lag. Covered: rows whose stated error is not smaller than the true one. "
         "Reuse: what the broker has written since the record, to all topics, where that is known.\n"
     )
     for title, errors in (("The first snapshot", first), (f"Snapshot {SNAPSHOTS}", last)):
