@@ -2,15 +2,17 @@
 
 import time
 
+import pyarrow as pa
 import pytest
 from kafka import KafkaAdminClient, KafkaProducer
 
 from demo.embedded_kafka.broker import EmbeddedKafka
 from demo.embedded_kafka.topics import create_topics
 from pipeline.analytics.log_index.ruler import Observation, begun
+from pipeline.analytics.log_index.ruler_storage import encoded
 from pipeline.analytics.log_index.time_search import FINEST_MS, TimeSearch
 from pipeline.kafka.client import KafkaClient
-from pipeline.kafka.lookups import look_up
+from pipeline.kafka.lookups import look_up, searching
 from pipeline.kafka.partitions import TopicPartition
 from tests.helpers.kafka import leaders_of, parsed
 
@@ -101,3 +103,17 @@ def test_a_leader_that_is_gone_leaves_all_as_they_are(kafka: EmbeddedKafka, lead
     with KafkaClient(parsed(kafka.bootstrap_servers)) as client:
         assert look_up(client, NOBODY, {TopicPartition(TOPIC, 0): one}, 200) == 1
     assert one.samples == []
+
+
+@pytest.mark.parametrize(("read_timeout_ms", "is_read"), [(60_000, True), (1, False)])
+def test_a_task_that_begins_after_read_timeout_asks_nothing(
+    kafka: EmbeddedKafka, leader: int, read_timeout_ms: int, is_read: bool
+) -> None:
+    one = search(10)
+    wanted = pa.table(
+        {"leader": [leader], "topic": [TOPIC], "partition": [0], "ruler": encoded([one.ruler]), "rungs": [[10]]}
+    )
+    task = searching({"bootstrap_servers": kafka.bootstrap_servers, "read_timeout_ms": str(read_timeout_ms)}, 200)
+    time.sleep(0.05)
+    (*samples, count) = task(wanted).to_pylist()
+    assert (bool(samples), count["requests"] > 0, count["unanswered"]) == (is_read, is_read, 0 if is_read else 1)

@@ -37,7 +37,8 @@ SAMPLES = StructType([*LOG_SAMPLES.observed.fields, *REQUEST_COLUMNS, StructFiel
 
 
 def searching(options: Mapping[str, str], budget: int) -> Callable[[pa.Table], pa.Table]:
-    """What an executor does for the partitions of one leader; the answer's columns are SAMPLES."""
+    """What an executor does for the partitions of one leader, within `read_timeout_ms` of now; returns SAMPLES."""
+    deadline_ms = SourceOptions.parse(options).deadline_ms()
 
     def search(wanted: pa.Table) -> pa.Table:
         rulers = decoded(wanted["ruler"].combine_chunks())
@@ -54,7 +55,7 @@ def searching(options: Mapping[str, str], budget: int) -> Callable[[pa.Table], p
         leader = wanted["leader"][0].as_py()
         count = {"request_broker": leader, "requests": 0, "unanswered": len(searches)}
         try:
-            with KafkaClient(SourceOptions.parse(options)) as client:
+            with KafkaClient(SourceOptions.parse(options).until(deadline_ms)) as client:
                 count["unanswered"] = look_up(client, leader, searches, budget)
                 count["requests"] = client.requests.total()
         except ClusterError:

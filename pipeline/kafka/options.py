@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from pipeline.config.kafka_client import CLIENT_DEFAULTS
 from pipeline.data_source import NameFilter, several
-from pipeline.errors import ConfigError
+from pipeline.errors import ConfigError, TooLateError
 
 _NOT_TEXT = {"metrics", "sasl_oauth_token_provider", "socket_options", "ssl_context"}
 """Client options whose values are Python objects."""
@@ -22,10 +23,9 @@ class SourceOptions:
     """Where to connect, what to read and how long to wait. Times are ms.
 
     `request_timeout_ms` bounds one request, `task_timeout_ms` all that one executor task does, `read_timeout_ms` all
-    that all tasks do; a retriable error is
-    tried `retries` times again, after `retry_backoff_ms`, then twice that, and so on. Brokers of another cluster than
-    `cluster_id` are refused. `client` holds kafka-python's
-    own options and may hold passwords: it is kept out of the representation.
+    that all tasks do. After a retriable error a request is sent again, up to `retries` times: after `retry_backoff_ms`,
+    then after twice that, and so on. Brokers of another cluster than `cluster_id` are refused. `client` holds
+    kafka-python's own options and may hold passwords: it is kept out of the representation.
     """
 
     bootstrap_servers: tuple[str, ...]
@@ -45,6 +45,17 @@ class SourceOptions:
 
     def __repr__(self) -> str:
         return f"SourceOptions({', '.join(self.bootstrap_servers)})"
+
+    def deadline_ms(self) -> float:
+        """Until when all tasks that are planned now may read, in epoch ms."""
+        return time.time() * 1000 + self.read_timeout_ms
+
+    def until(self, deadline_ms: float) -> SourceOptions:
+        """Those of one task that begins now. Raises TooLateError where the time is up."""
+        left_ms = min(deadline_ms - time.time() * 1000, self.read_timeout_ms)  # clocks differ
+        if left_ms <= 0:
+            raise TooLateError(f"the cluster was not read within {self.read_timeout_ms} ms")
+        return replace(self, task_timeout_ms=int(min(self.task_timeout_ms, left_ms)))
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:

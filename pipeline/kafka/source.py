@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import math
-import time
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +21,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
 from pipeline.data_source import MAX_BATCH_ROWS
-from pipeline.errors import ClusterError, TooLateError
+from pipeline.errors import ClusterError
 from pipeline.kafka.client import KafkaClient
 from pipeline.kafka.options import SourceOptions
 
@@ -106,7 +105,7 @@ class KafkaReader(DataSourceReader):
             chunks[0].planned = dict(client.requests)
             for chunk in chunks:
                 chunk.unreachable, chunk.cluster_id = client.unreachable(), client.cluster_id()
-                chunk.until_ms = time.time() * 1000 + self.options.read_timeout_ms
+                chunk.until_ms = self.options.deadline_ms()
         return chunks
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -125,7 +124,10 @@ class KafkaReader(DataSourceReader):
         requests = Counter(chunk.planned)
         if chunk.has_work:
             try:
-                with KafkaClient(self._options(chunk), [chunk.address] if chunk.address else []) as client:
+                options = replace(
+                    self.options.until(chunk.until_ms), cluster_id=chunk.cluster_id or self.options.cluster_id
+                )
+                with KafkaClient(options, [chunk.address] if chunk.address else []) as client:
                     client.give_up(chunk.unreachable)
                     for columns in self.fetch(client, chunk):
                         yield from self._batches(columns)
@@ -135,17 +137,6 @@ class KafkaReader(DataSourceReader):
                     yield from self._batches(columns)
         if self.options.count_requests:
             yield from self._batches(self.counted(requests))
-
-    def _options(self, chunk: Chunk) -> SourceOptions:
-        """Those of one task. Raises TooLateError where its time is up before it begins."""
-        left_ms = min(chunk.until_ms - time.time() * 1000, self.options.read_timeout_ms)  # clocks differ
-        if left_ms <= 0:
-            raise TooLateError(f"the cluster was not read within {self.options.read_timeout_ms} ms")
-        return replace(
-            self.options,
-            cluster_id=chunk.cluster_id or self.options.cluster_id,
-            task_timeout_ms=int(min(self.options.task_timeout_ms, left_ms)),
-        )
 
     def _batches(self, columns: Columns) -> Iterator[pa.RecordBatch]:
         schema = to_arrow_schema(self.schema, timezone="UTC")
