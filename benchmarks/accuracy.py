@@ -2,8 +2,8 @@
 
 Records are produced with known timestamps and sizes, offsets committed, snapshots taken. The true time of a record is
 what it was produced with; true bytes, and what the broker has written since, are read from its own segment files.
-Neither comes from the code that is measured; tests/test_log_files.py holds the reading of the files against
-DumpLogSegments.
+Neither comes from the code that is measured; tests/log_segments/test_segment_files.py compares the reading of the files
+with DumpLogSegments.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 kafka-python's admin client loses a whole batch at the first error in it, keeps stale coordinators and waits without an
 overall limit. Its connection manager has none of this, so requests are sent through that, and errors stay with their
-items. `tests/test_kafka_client.py` is the contract that a new kafka-python must pass.
+items. `tests/kafka/test_client.py` is the contract that a new kafka-python must pass.
 """
 
 from __future__ import annotations

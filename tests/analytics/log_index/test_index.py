@@ -22,9 +22,9 @@ from pipeline.analytics.log_index.ruler_storage import decoded, encoded
 from pipeline.analytics.log_index.ruler_update import LOOK as LOOK_TYPE
 from pipeline.analytics.log_index.ruler_update import SAMPLE, rulers_after
 from pipeline.tables import COMMITTED_OFFSETS, LOG_INDEX, LOG_SAMPLES, WATERMARKS
+from tests.analytics.log_index.test_ruler import MINUTE, Step, between_looks, looked_at
 from tests.helpers.logsim import Log
 from tests.helpers.rows import frame
-from tests.test_ruler import MINUTE, Step, between_looks, looked_at
 
 Row = TypeVar("Row")
 START = datetime(2026, 1, 31, tzinfo=UTC)

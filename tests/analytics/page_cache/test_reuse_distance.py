@@ -11,9 +11,9 @@ from pipeline.analytics.log_index.ruler import Ruler, begun, continued
 from pipeline.analytics.log_index.ruler_storage import to_bytes
 from pipeline.analytics.page_cache.reuse_distance import SERVED, page_cache, with_reuse
 from pipeline.tables import LAG, WATERMARKS
+from tests.analytics.log_index.test_ruler import MINUTE
+from tests.analytics.page_cache.test_write_curves import Remembering
 from tests.helpers.rows import frame
-from tests.test_ruler import MINUTE
-from tests.test_written_since import Remembering
 
 REPLICAS = {"led": [1, 2], "followed": [2, 1], "elsewhere": [2, 3]}
 RECORDS = {"led": 3, "followed": 50, "elsewhere": 700}

@@ -2,15 +2,15 @@
 
 import re
 from fnmatch import fnmatch
-from pathlib import Path
 
 import pytest
 from kafka.net.manager import KafkaConnectionManager
 from pyspark.sql import SparkSession
 
 from pipeline.session import is_local, read_defaults
+from tests.conftest import ROOT
 
-DEFAULTS = read_defaults(Path(__file__).resolve().parents[1] / "conf" / "spark-defaults.conf")
+DEFAULTS = read_defaults(ROOT / "conf" / "spark-defaults.conf")
 SECRET = "hunter2"
 
 

@@ -1,6 +1,7 @@
 """The main job where it is to run: in one process, and on a cluster of executors, with a password.
 
-Both read the same quiet broker, so both must find the same lag. Spark Connect has all jobs: tests/test_notebooks.py.
+Both read the same quiet broker, so both must find the same lag. tests/laglake/test_notebooks.py has all jobs on Spark
+Connect.
 """
 
 import os
@@ -10,13 +11,13 @@ from pathlib import Path
 
 import pyspark
 import pytest
-from conftest import KAFKA_USERS, ROOT
 from pyspark.sql import SparkSession
 
 from demo.embedded_kafka.broker import EmbeddedKafka
 from jobs import run
 from pipeline.config import LakeConfig
 from pipeline.lake import Lake
+from tests.conftest import KAFKA_USERS, ROOT
 from tests.helpers.quiet import expected_lag, lag_rows, seed, write_config
 from tests.helpers.secrets import LOGIN, PASSWORD_VARIABLE, USER, leaks
 

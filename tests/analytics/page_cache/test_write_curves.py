@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from pipeline.analytics.log_index.ruler import Ruler, Sample, begun, continued
 from pipeline.analytics.log_index.ruler_storage import Rulers, encoded
 from pipeline.analytics.page_cache.write_curves import AGES_MS, Curves, Pieces, pieces, summed
+from tests.analytics.log_index.test_ruler import DAY, MINUTE, Step, op, pass_time
 from tests.helpers.logsim import Batch, Log
-from tests.test_ruler import DAY, MINUTE, Step, op, pass_time
 
 
 class Remembering(Log):

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ConnectServer
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -26,6 +25,7 @@ from pipeline.snapshot import SnapshotOutcome, snapshot_instant, take_snapshots
 from pipeline.snapshot import take as snapshot
 from pipeline.snapshot.summary import Landed
 from pipeline.tables import BRONZE, COMMITTED_OFFSETS, SNAPSHOTS, TABLES, Table
+from tests.conftest import ConnectServer
 from tests.helpers import killed_job
 from tests.helpers.killed_job import Run
 from tests.helpers.quiet import config, seed, write_config

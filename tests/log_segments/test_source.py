@@ -26,9 +26,10 @@ from pipeline.log_segments.source import (
     place_rows,
 )
 from pipeline.tables import COMMITTED_OFFSETS, GROUP_MEMBERS, LAG, LOG_INDEX, LOG_SAMPLES, WATERMARKS
+from tests.conftest import ROOT
 from tests.helpers.rows import frame
 
-DATA = Path(__file__).parent / "data" / "segments"
+DATA = ROOT / "tests" / "data" / "segments"
 TRUTH = list(csv.DictReader((DATA / "truth.csv").read_text().splitlines()))
 TOLD = list(csv.DictReader((DATA / "offsets.csv").read_text().splitlines()))
 MIB = 1024 * 1024

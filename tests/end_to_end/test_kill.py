@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT, ConnectServer
 from pyspark.sql import SparkSession
 
 from demo.embedded_kafka.broker import EmbeddedKafka
@@ -34,6 +33,7 @@ from pipeline.tables import (
     WATERMARKS,
     Table,
 )
+from tests.conftest import ROOT, ConnectServer
 from tests.helpers import killed_job
 from tests.helpers.killed_job import Run, offset_rule
 from tests.helpers.quiet import config, seed

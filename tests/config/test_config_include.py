@@ -8,8 +8,8 @@ import pytest
 from pipeline.config import Config, load_config
 from pipeline.errors import ConfigError
 from pipeline.kafka.options import SourceOptions
+from tests.conftest import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 LAKE = '[lake]\nroot = "/lake"\n'
 EAST = '[clusters.east]\nbootstrap_servers = ["e:9092"]\n'
 

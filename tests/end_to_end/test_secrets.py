@@ -13,7 +13,6 @@ from urllib.error import HTTPError
 from urllib.parse import urljoin
 
 import pytest
-from conftest import KAFKA_USERS, ConnectServer
 from pyspark.sql import SparkSession
 
 from demo.embedded_kafka.broker import EmbeddedKafka
@@ -22,6 +21,7 @@ from pipeline.errors import ConfigError
 from pipeline.lake import Lake
 from pipeline.snapshot import take_snapshots
 from pipeline.tables import SNAPSHOTS, TABLES
+from tests.conftest import KAFKA_USERS, ConnectServer
 from tests.helpers import secrets
 from tests.helpers.quiet import seed, write_config
 from tests.helpers.secrets import LOGIN, PASSWORD_VARIABLE, USER, WRONG_PASSWORD, leaks, say_everything

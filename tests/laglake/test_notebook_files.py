@@ -1,6 +1,6 @@
 """The notebooks as they are kept; and the questions of 06, on the same rows in Spark and in DuckDB.
 
-tests/test_notebooks.py runs all of them.
+tests/laglake/test_notebooks.py runs all of them.
 """
 
 import re

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import ROOT
 from tests.helpers.kafka import wait_for
 
-ROOT = Path(__file__).resolve().parents[1]
 SHIPPED = ("spark-submit.sh", "scripts", "conf", "jobs", "laglake", "pipeline")
 STUB_STATUS = 7
 

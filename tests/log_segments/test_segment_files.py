@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 
 from pipeline.log_segments.log_dirs import PartitionLog, Place
 from pipeline.log_segments.segment_files import INDEX, TIME_INDEX, parse_index
+from tests.conftest import ROOT
 from tests.helpers.segments import WHOLE, batch, index, old_message, opened, time_index, write
 
-DATA = Path(__file__).parent / "data" / "segments"
+DATA = ROOT / "tests" / "data" / "segments"
 TRUTH = list(csv.DictReader((DATA / "truth.csv").read_text().splitlines()))
 TOLD = list(csv.DictReader((DATA / "offsets.csv").read_text().splitlines()))
 OFFSETS = {f"{row['topic']}-{row['partition']}": row for row in TOLD}

@@ -12,8 +12,8 @@ from pipeline.config.kafka_client import ClientConfig
 from pipeline.config.value_types import any_of, duration_ms
 from pipeline.errors import ConfigError, LaglakeError
 from pipeline.kafka.options import SourceOptions
+from tests.conftest import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 SMALLEST = '[lake]\nroot = "/lake"\n[clusters.east]\nbootstrap_servers = ["10.0.0.1:9092"]\n'
 CLIENT = SMALLEST + "[clusters.east.client]\n"
 

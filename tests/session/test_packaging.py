@@ -14,9 +14,8 @@ from packaging.utils import canonicalize_name
 
 from jobs import entry_points
 from pipeline.session import package_zip as shipping
+from tests.conftest import ROOT
 from tests.helpers.wheel import built_wheel
-
-ROOT = Path(__file__).resolve().parents[1]
 
 
 def package_files() -> set[str]:

@@ -23,9 +23,9 @@ from laglake.reporters.kafka_python import PositionsFile
 from laglake.reporters.rotating import RotatingLines
 from pipeline.client_positions.position import Position
 from pipeline.client_positions.reporter_lines import of_line
+from tests.conftest import ROOT
 from tests.helpers.kafka import member, wait_for
 
-ROOT = Path(__file__).parents[1]
 TOPIC = "rep.orders"
 RECORDS = 300
 PAUSED, READ = (TopicPartition(TOPIC, number) for number in range(2))
