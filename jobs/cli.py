@@ -337,8 +337,8 @@ def _in_session(name: str, job: Job, steps: Sequence[Step]) -> int:
     # Not at the top: what is wrong with the arguments is said before Spark is loaded.
     from pyspark.sql import SparkSession
 
-    from pipeline.few_rows import for_few_rows
     from pipeline.lake import SPARK_ERRORS
+    from pipeline.lake.few_rows import for_few_rows
     from pipeline.session import spark_session
 
     # A session that was there is someone else's: a notebook's, or the platform's. Our own is stopped, because
@@ -366,8 +366,8 @@ def _in_session(name: str, job: Job, steps: Sequence[Step]) -> int:
 
 def _repeated(spark: "SparkSession", job: Job, steps: Sequence[Step]) -> int:
     """The steps at each instant of the schedule. A run that fails is not the last, unless Spark itself has ended."""
-    from pipeline.few_rows import for_few_rows
     from pipeline.lake import FAILURES
+    from pipeline.lake.few_rows import for_few_rows
 
     recoverable: tuple[type[Exception], ...] = (*FAILURES, OSError)  # such as a disk that is full
 

@@ -100,11 +100,11 @@ class Ledger:
         A failed snapshot, or a claim older than `max_duration`, is taken over.
         """
         stale = claim.started_at - self._max_duration
-        matched = (
-            f"WHEN MATCHED AND (t.status = '{FAILED}' OR (t.status = '{RUNNING}' AND "
-            f"t.started_at < TIMESTAMP'{stale.strftime('%Y-%m-%d %H:%M:%S.%f')} UTC')) THEN UPDATE SET *"
+        may_take_over = (
+            f"t.status = '{FAILED}' OR (t.status = '{RUNNING}' AND "
+            f"t.started_at < TIMESTAMP'{stale.strftime('%Y-%m-%d %H:%M:%S.%f')}+00:00')"
         )
-        merged = self._lake.merge(SNAPSHOTS, [self._row(claim, Summary(RUNNING), None)], claim.cluster, matched)
+        merged = self._lake.merge(SNAPSHOTS, [self._row(claim, Summary(RUNNING), None)], claim.cluster, may_take_over)
         if merged.inserted:
             return claim
         row = self._read(claim)
@@ -121,8 +121,8 @@ class Ledger:
 
     def finish(self, claim: Claim, summary: Summary) -> bool:
         """Write the result; False if the claim is no longer ours."""
-        matched = f"WHEN MATCHED AND t.run_id = '{claim.run_id}' AND t.status = '{RUNNING}' THEN UPDATE SET *"
-        merged = self._lake.merge(SNAPSHOTS, [self._row(claim, summary, self._clock())], claim.cluster, matched)
+        is_ours = f"t.run_id = '{claim.run_id}' AND t.status = '{RUNNING}'"
+        merged = self._lake.merge(SNAPSHOTS, [self._row(claim, summary, self._clock())], claim.cluster, is_ours)
         if merged.updated:
             return True
         # Nothing updated is also what a retry says whose first try had been committed after all.
@@ -131,7 +131,7 @@ class Ledger:
 
     def known_cluster_id(self, cluster: str) -> str | None:
         """The id of the Kafka cluster that was last read under this name; None where there is none yet."""
-        of_cluster = self._lake.read(SNAPSHOTS).where((F.col("cluster") == cluster) & F.col("cluster_id").isNotNull())
+        of_cluster = self._lake.read_cluster(SNAPSHOTS, cluster).where(F.col("cluster_id").isNotNull())
         newest: str | None = of_cluster.agg(F.max_by("cluster_id", "snapshot_id")).collect()[0][0]
         return newest
 
@@ -141,9 +141,9 @@ class Ledger:
         self._lake.merge(SNAPSHOTS, rows, cluster)
 
     def _read(self, claim: Claim) -> Any:
-        where = of_snapshots(claim.cluster, [claim.snapshot_id])
         since = F.unix_seconds("started_at").alias("since")
-        row = self._lake.read(SNAPSHOTS).where(where).select("run_id", "status", since).collect()[0]
+        found = self._lake.read_snapshots(SNAPSHOTS, claim.cluster, [claim.snapshot_id])
+        row = found.select("run_id", "status", since).collect()[0]
         return row.asDict() | {"since": datetime.fromtimestamp(row["since"], UTC)}
 
     def _row(self, claim: Claim, summary: Summary, finished_at: datetime | None) -> tuple[Any, ...]:

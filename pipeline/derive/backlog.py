@@ -70,12 +70,12 @@ def read_backlog(lake: Lake, cluster: str, most: int) -> Backlog:
         "rows": rows_of_snapshot(),
     }
     known = (
-        lake.read(SNAPSHOTS)
-        .where((F.col("cluster") == cluster) & F.col("status").isin(*READABLE))
+        lake.read_cluster(SNAPSHOTS, cluster)
+        .where(F.col("status").isin(*READABLE))
         .withColumns(columns)
         .select("cluster", *Snapshot._fields)
     )
-    marks = lake.read(COMPUTED).where((F.col("cluster") == cluster) & F.col("job").isin(JOB, PASSED_OVER))
+    marks = lake.read_cluster(COMPUTED, cluster).where(F.col("job").isin(JOB, PASSED_OVER))
     has_lag = marks.groupBy("snapshot_id").agg(F.bool_or(F.col("job") == JOB).alias("has_lag"))
     is_due = F.col("has_lag").isNull()
     around = (

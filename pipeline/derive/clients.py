@@ -19,9 +19,7 @@ from pipeline.tables import CLIENT_DIVERGENCE, CLIENT_POSITIONS, FINDING_HISTORY
 
 LOOK_BACK = 2
 """Snapshots before a batch that states are computed from: two intervals."""
-IF_NOT_OLDER = (
-    "WHEN MATCHED AND greatest(s.last_seen, s.resolved_at) >= greatest(t.last_seen, t.resolved_at) THEN UPDATE SET *"
-)
+IF_NOT_OLDER = "greatest(s.last_seen, s.resolved_at) >= greatest(t.last_seen, t.resolved_at)"
 """Another job may have gone on with a finding since it was read: it is not put back to what it was."""
 
 
@@ -60,4 +58,4 @@ def _earlier(lake: Lake, cluster: str, batch: Sequence[int]) -> DataFrame:
     """The findings that are open, or ended after the batch began."""
     ended = F.greatest("last_seen", "resolved_at")  # skips NULL
     is_newer = F.col("resolved_at").isNull() | (ended >= F.timestamp_millis(F.lit(min(batch))))
-    return lake.read(FINDINGS).where((F.col("cluster") == cluster) & is_newer)
+    return lake.read_cluster(FINDINGS, cluster).where(is_newer)

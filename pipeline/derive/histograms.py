@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Sequence
+from datetime import datetime
 
 from pyspark.sql import functions as F
 
 from pipeline.analytics.histograms.lag_histograms import DAY_MS, HOUR_MS, histograms, rolled_up
-from pipeline.lake import Lake, utc_date
+from pipeline.lake import Lake, of_windows, utc_date
 from pipeline.tables import LAG, LAG_HISTOGRAMS
 
 
@@ -19,27 +19,14 @@ def keep_histograms(lake: Lake, cluster: str, batch: Sequence[int], before: Sequ
     whenever a late one of it is. So is a day.
     """
     counted = histograms(lake.read_snapshots(LAG, cluster, batch))
-    lake.replace(LAG_HISTOGRAMS, counted, of_windows(cluster, 0, batch))
+    lake.replace(LAG_HISTOGRAMS, counted, of_windows(cluster, batch, window_ms=0))
     touched = [*before[:1], *batch]
     now_ms = int(now.timestamp() * 1000)
     for window_ms, from_ms in ((HOUR_MS, 0), (DAY_MS, HOUR_MS)):
         starts = sorted({i - i % window_ms for i in touched if i - i % window_ms + window_ms <= now_ms})
         if starts:
             dates = [utc_date(start) for start in starts]
-            known = lake.read(LAG_HISTOGRAMS).where(
-                (F.col("cluster") == cluster) & F.col("snapshot_date").isin(dates) & (F.col("window_ms") == from_ms)
-            )
+            known = lake.read_dates(LAG_HISTOGRAMS, cluster, dates).where(F.col("window_ms") == from_ms)
             is_covered = F.unix_millis("window_start") - F.pmod(F.unix_millis("window_start"), F.lit(window_ms))
             rows = rolled_up(known.where(is_covered.isin(starts)), window_ms, from_ms)
-            lake.replace(LAG_HISTOGRAMS, rows, of_windows(cluster, window_ms, starts))
-
-
-def of_windows(cluster: str, window_ms: int, starts_ms: Iterable[int]) -> str:
-    """The predicate of some windows of one cluster; it names the partitions, so that other files are not read."""
-    starts = list(starts_ms)
-    dates = ", ".join(f"DATE'{d}'" for d in sorted({utc_date(start) for start in starts}))
-    instants = ", ".join(f"TIMESTAMP'{datetime.fromtimestamp(s / 1000, UTC).isoformat()}'" for s in starts)
-    return (
-        f"cluster = '{cluster}' AND snapshot_date IN ({dates}) AND window_ms = {window_ms} "
-        f"AND window_start IN ({instants})"
-    )
+            lake.replace(LAG_HISTOGRAMS, rows, of_windows(cluster, starts, window_ms))

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from pipeline.analytics.log_index import index as log_index
 from pipeline.errors import LakeError
-from pipeline.lake import CONFLICT_TRIES, SPARK_ERRORS, Lake
+from pipeline.lake import CONFLICT_TRIES, SPARK_ERRORS, Lake, of_cluster
 from pipeline.tables import LOG_INDEX, LOG_SAMPLES, READABLE, SNAPSHOTS, WATERMARKS
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class Index:
             return cls(lake, cluster, (), through)
         # A literal, so that Delta opens only the files of newer snapshots.
         is_newer = (F.col("snapshot_id") > (through or 0)) & (F.col("snapshot_id") <= snapshot_id)
-        newer = lake.read(SNAPSHOTS).where((F.col("cluster") == cluster) & F.col("status").isin(*READABLE) & is_newer)
+        newer = lake.read_cluster(SNAPSHOTS, cluster).where(F.col("status").isin(*READABLE) & is_newer)
         rows = newer.select("snapshot_id").orderBy(F.col("snapshot_id").desc()).limit(LONGEST_TAIL).collect()
         tail = {r["snapshot_id"] for r in rows} | {snapshot_id}
         return cls(lake, cluster, sorted(tail), through, snapshot_id)
@@ -64,7 +64,7 @@ class Index:
     @staticmethod
     def head(lake: Lake, cluster: str) -> DataFrame:
         """One row: `through`, the newest snapshot that the index was written from; NULL where there is no index."""
-        rows = lake.read(LOG_INDEX).where(F.col("cluster") == cluster)
+        rows = lake.read_cluster(LOG_INDEX, cluster)
         return rows.agg(F.max("through_snapshot_id").alias("through"))
 
     def watermarks(self, batch: Sequence[int]) -> DataFrame:
@@ -89,14 +89,14 @@ class Index:
         through = self.tail[-1]
         rows = log_index.index_rows(self._known(), *self._seen(watermarks), through)
         try:
-            self.lake.replace(LOG_INDEX, rows, f"cluster = '{self.cluster}'")
+            self.lake.replace(LOG_INDEX, rows, of_cluster(self.cluster))
         except SPARK_ERRORS as exc:
             if not _was_rewritten(exc):
                 raise
             log.info("%s: another job has written the log index meanwhile, which stays", self.cluster)
 
     def _known(self) -> DataFrame:
-        rows = self.lake.read(LOG_INDEX).where(F.col("cluster") == self.cluster)
+        rows = self.lake.read_cluster(LOG_INDEX, self.cluster)
         is_found = F.col("through_snapshot_id") <= F.lit(-1 if self.through is None else self.through)
         return rows.where(F.when(is_found, True).otherwise(F.raise_error(F.lit(REWRITTEN)).cast("boolean")))
 

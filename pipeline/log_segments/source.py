@@ -21,8 +21,8 @@ from pyspark.sql.types import BooleanType, StructType
 
 from pipeline.data_source import MAX_BATCH_ROWS, NameFilter, refuse_unknown, several
 from pipeline.errors import ConfigError
-from pipeline.few_rows import own_setting
 from pipeline.files import redacted
+from pipeline.lake.few_rows import own_setting
 from pipeline.log_segments.log_dirs import PartitionDir, PartitionLog, list_partitions, open_log
 from pipeline.log_segments.segment_files import Batch, Segment
 from pipeline.tables import INT, LONG, STRING

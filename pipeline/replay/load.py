@@ -17,9 +17,9 @@ from pipeline.client_positions.position import Position
 from pipeline.config import Config
 from pipeline.derive import compute_cluster
 from pipeline.errors import ConfigError
-from pipeline.few_rows import expect_rows
 from pipeline.files import redacted
 from pipeline.lake import Clock, Lake, of_snapshots
+from pipeline.lake.few_rows import expect_rows
 from pipeline.ledger import COMPLETE, PARTIAL, Claim, Ledger, Problem, Summary
 from pipeline.replay.recording import Recording, nearest
 from pipeline.tables import CLIENT_POSITIONS, COMMITTED_OFFSETS, GROUP_MEMBERS, READABLE, SNAPSHOTS, WATERMARKS, Table
@@ -59,7 +59,7 @@ def _known(lake: Lake, cluster: str) -> set[int]:
     """The snapshots of a recording that are in the lake already."""
     # A recording asks no broker, and what it has is never running and never fails.
     is_taken = (F.size(F.map_keys("requests")) > 0) | ~F.col("status").isin(*READABLE)
-    rows = lake.read(SNAPSHOTS).where(F.col("cluster") == cluster).select("snapshot_id", is_taken.alias("is_taken"))
+    rows = lake.read_cluster(SNAPSHOTS, cluster).select("snapshot_id", is_taken.alias("is_taken"))
     found = rows.collect()
     if any(row["is_taken"] for row in found):
         raise ConfigError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial, reduce
@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.analytics.histograms.buckets import UPPER_BOUNDS
-from pipeline.few_rows import expect_rows
+from pipeline.lake.few_rows import expect_rows
 from pipeline.report import data, details
 from pipeline.report.frames import Frames
 from pipeline.report.model import (
@@ -65,13 +65,13 @@ def collect(frames: Frames, generated_at: datetime, title: str) -> Report:
         return Report(title, generated_at, selection=frames.selection)
     findings = tuple(map(_finding, first["findings"]))
     newest = _newest_with_lag(clusters)
-    shown = data.at(frames.lag, newest)
+    shown = frames.at("lag", newest)
     groups = data.groups(shown)
     found = {f.group_id for f in findings if f.is_open and f.group_id is not None}
     second = _asked(
         groups=data.worst_first(groups, GROUPS_LISTED, found),
         totals=data.totals(groups),
-        distributions=frames.histograms and details.distributions(_windows_at(frames.histograms, newest)),
+        distributions=frames.histograms and details.distributions(frames.at("histograms", newest)),
         instants=data.instants(ledger, INSTANTS_CHARTED - RECENT, newest=RECENT),
     )
     worst = tuple(Group(**r) for r in second["groups"])
@@ -80,14 +80,14 @@ def collect(frames: Frames, generated_at: datetime, title: str) -> Report:
     wanted: dict[str, list[int]] = defaultdict(list)
     for instant in instants:
         wanted[instant.cluster].append(instant.snapshot_id)
-    drawn = data.at(frames.lag, wanted)
+    drawn = frames.at("lag", wanted)
     last = {cluster: max(ids) for cluster, ids in newest.items()}
     third = _asked(
         points=data.history(drawn, {g.group_id for g in worst}) if worst else None,
         losses=data.losses(drawn, last, GROUPS_LISTED),
-        dangers=details.dangers(data.at(frames.lag, _ends_of_trends(instants)), DELETED_WITHIN_MS),
+        dangers=details.dangers(frames.at("lag", _ends_of_trends(instants)), DELETED_WITHIN_MS),
         partitions=details.partitions(shown, {g.group_id for g in charted}, PARTITIONS_LISTED),
-        gauges=frames.divergence and details.gauges(data.at(frames.divergence, wanted), CLIENTS_CHARTED),
+        gauges=frames.divergence and details.gauges(frames.at("divergence", wanted), CLIENTS_CHARTED),
     )
     points = tuple(Point(**r) for r in third["points"])
     (counted,) = first["counted"] or [{"open": 0, "total": 0}]
@@ -145,7 +145,7 @@ def all_partitions(frames: Frames) -> Iterator[Partition]:
 
 def _newest_lag(frames: Frames) -> DataFrame:
     ledger = _ledger(frames)
-    return data.at(frames.lag, _newest_with_lag(_clusters(_rows(data.clusters(ledger)), ledger.sparkSession)))
+    return frames.at("lag", _newest_with_lag(_clusters(_rows(data.clusters(ledger)), ledger.sparkSession)))
 
 
 def _ledger(frames: Frames) -> DataFrame:
@@ -224,10 +224,6 @@ def _ends_of_trends(instants: Sequence[Instant]) -> dict[str, list[int]]:
         if len(alike) >= FEWEST:
             ends[cluster] = [alike[0], alike[-1]]
     return ends
-
-
-def _windows_at(histograms: DataFrame, newest: Mapping[str, Collection[int]]) -> DataFrame:
-    return data.at(histograms.withColumn("snapshot_id", F.unix_millis("window_start")), newest)
 
 
 def _distribution(row: dict[str, Any]) -> Distribution:

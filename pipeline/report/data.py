@@ -17,7 +17,7 @@ from pipeline.analytics.clients.divergence import whole_sum
 from pipeline.analytics.instants import mean_read_ms, read_ms
 from pipeline.analytics.lag.ladder import deleted_unread_offsets
 from pipeline.ledger import rows_of_snapshot
-from pipeline.report.model import DATA_LOSS, OFFSET_STATUSES, UNKNOWN, utc
+from pipeline.report.model import DATA_LOSS, OFFSET_STATUSES, UNKNOWN
 from pipeline.tables import READABLE
 
 ERRORS_LISTED = 20
@@ -122,21 +122,6 @@ def instants(ledger: DataFrame, limit: int, newest: int = 1) -> DataFrame:
         .orderBy("cluster", "snapshot_id")
         .select("cluster", "snapshot_id", "segment", "total")
     )
-
-
-def at(lag: DataFrame, wanted: Mapping[str, Collection[int]]) -> DataFrame:
-    """The rows of `lag` at the wanted snapshot ids of each cluster.
-
-    The filter is literal and names both partition columns, so that Delta opens no other file.
-    """
-
-    def of_cluster(cluster: str, ids: Collection[int]) -> Column:
-        dates = sorted({utc(id_).date() for id_ in ids})
-        return (
-            (F.col("cluster") == cluster) & F.col("snapshot_date").isin(dates) & F.col("snapshot_id").isin(sorted(ids))
-        )
-
-    return lag.where(reduce(or_, (of_cluster(c, ids) for c, ids in wanted.items() if ids), F.lit(False)))
 
 
 def _is_unknown(measure: str) -> Column:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import date
 from functools import reduce
@@ -12,7 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipeline.analytics.clients.findings import findings_as_known
-from pipeline.lake import Lake, utc_date
+from pipeline.lake import Lake, of_each, utc_date
 from pipeline.report.selection import Selection
 from pipeline.tables import (
     CLIENT_DIVERGENCE,
@@ -25,6 +26,8 @@ from pipeline.tables import (
     SNAPSHOTS,
     Table,
 )
+
+READ_WHOLE = (SNAPSHOTS, COMPUTED, FINDINGS, QUARANTINE)
 
 
 @dataclass(frozen=True)
@@ -44,12 +47,25 @@ class Frames:
     histograms: DataFrame | None = field(default=None, metadata={"table": LAG_HISTOGRAMS})
     quarantine: DataFrame | None = field(default=None, metadata={"table": QUARANTINE})
     selection: Selection = field(default_factory=Selection)
+    lake: Lake | None = None
+    """Where the tables are read from; None if the frames are all there is."""
 
     @classmethod
     def of(cls, lake: Lake, selection: Selection) -> Frames:
         """The tables of a lake, as far as they are selected."""
-        tables: dict[str, Any] = {name: lake.read(table) for name, table in cls._tables().items()}
-        return cls(**tables).selected(selection)
+        tables: dict[str, Any] = {
+            name: lake.read_all(table) if table in READ_WHOLE else lake.read(table)
+            for name, table in cls._tables().items()
+        }
+        return cls(**tables, lake=lake).selected(selection)
+
+    def at(self, name: str, wanted: Mapping[str, Collection[int]]) -> DataFrame:
+        """The rows of a table at the wanted snapshots of each cluster."""
+        table = self._tables()[name]
+        if self.lake is not None:
+            return self.lake.read_each(table, wanted).where(_is_in(table, self.selection))
+        rows: DataFrame = getattr(self, name)
+        return rows.where(of_each(wanted, windows="window_start" in table.columns))
 
     def selected(self, selection: Selection) -> Frames:
         """The same tables, with the selected rows only; findings as they were known at the end of the time selected."""

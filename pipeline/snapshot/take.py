@@ -28,9 +28,9 @@ from pipeline.errors import (
     first_line,
     unexpected,
 )
-from pipeline.few_rows import expect_rows
 from pipeline.kafka.snapshot import KIND
 from pipeline.lake import FAILURES, Clock, Lake, of_snapshots, utc_date
+from pipeline.lake.few_rows import expect_rows
 from pipeline.ledger import Claim, Ledger, Summary
 from pipeline.quality import is_suspect, quarantine_failing, with_marks
 from pipeline.snapshot.client_positions import read_client_positions

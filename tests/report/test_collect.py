@@ -352,9 +352,10 @@ class TestGroups:
     def test_rows_are_picked_by_cluster_and_snapshot(self, spark: SparkSession) -> None:
         east, west = known(0, "g", 1), known(1, "g", 2, cluster="west")
         lag = frame(spark, LAG, east, known(1, "g", 3), known(0, "g", 4, cluster="west"), west)
-        picked = data.at(lag, {"east": [NOON], "west": [NOON + 60_000], "none": []})
+        frames = Frames(frame(spark, SNAPSHOTS), lag)
+        picked = frames.at("lag", {"east": [NOON], "west": [NOON + 60_000], "none": []})
         assert_df_equality(picked, frame(spark, LAG, east, west), ignore_row_order=True)
-        assert data.at(lag, {}).count() == 0
+        assert frames.at("lag", {}).count() == 0
 
 
 class TestCollect:

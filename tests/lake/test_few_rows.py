@@ -7,7 +7,7 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from pipeline.few_rows import FEW_ROWS, MANY_ROWS, expect_rows, for_few_rows, own_setting
+from pipeline.lake.few_rows import FEW_ROWS, MANY_ROWS, expect_rows, for_few_rows, own_setting
 
 OWN = {
     "spark.sql.shuffle.partitions": "7",

@@ -15,11 +15,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from jobs import snapshot as snapshot_job
-from pipeline import lake as lake_module
 from pipeline.config import LakeConfig, SnapshotConfig
 from pipeline.derive import compute_lag
 from pipeline.errors import LakeError, SchemaError
-from pipeline.lake import VERSION_PROPERTY, Lake, of_snapshots, through_conflicts
+from pipeline.lake import VERSION_PROPERTY, Lake, conflicts, of_snapshots, through_conflicts
 from pipeline.ledger import Claim, Ledger
 from pipeline.tables import CLIENT_POSITIONS, LAG, QUARANTINE, SCHEMA_VERSION, SNAPSHOTS, TABLES, WATERMARKS, Table
 from tests.helpers.quiet import config, write_config
@@ -203,7 +202,7 @@ def test_rows_with_null_keys_are_merged_once(lake: Lake) -> None:
 
 def test_conflicts_are_tried_again_and_given_up_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr(lake_module.time, "sleep", pauses.append)
+    monkeypatch.setattr(conflicts.time, "sleep", pauses.append)
     failures = [PySparkException("[DELTA_CONCURRENT_APPEND.WITH_PARTITION_HINT] …")] * 5
 
     def action() -> str:

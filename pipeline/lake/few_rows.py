@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 from pyspark.sql import SparkSession
 
 from pipeline.databricks import is_databricks
-from pipeline.lake import SPARK_ERRORS
+from pipeline.lake.conflicts import SPARK_ERRORS
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +55,11 @@ def for_few_rows(spark: SparkSession) -> Iterator[None]:
     finally:
         with _lock:
             _put_back(spark)
+
+
+def expects_few(spark: SparkSession) -> bool:
+    """Whether a job of this session expects few rows, as far as it knows."""
+    return bool(_own.get(spark))
 
 
 def expect_rows(spark: SparkSession, rows: int) -> None:

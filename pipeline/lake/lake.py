@@ -6,25 +6,27 @@ SQL and the DataFrame writer only, no DeltaTable and no JVM: the same code runs 
 from __future__ import annotations
 
 import logging
-import random
 import re
-import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from datetime import UTC, date, datetime
-from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from datetime import date, datetime
+from functools import cached_property, partial
+from typing import Any, NamedTuple
 from zlib import crc32
 
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructField
+from pyspark.sql.types import StructField, StructType
 
 from pipeline.config import LakeConfig
-from pipeline.errors import LaglakeError, LakeError, SchemaError, first_line
+from pipeline.errors import LakeError, SchemaError, first_line
+from pipeline.lake.conflicts import FAILURES, through_conflicts
+from pipeline.lake.driver_tables import DriverTables, NotForDriverError, arrow_rows, driver_tables
+from pipeline.lake.few_rows import expects_few
+from pipeline.lake.predicates import of_cluster, of_dates, of_each, of_snapshots, quoted
 from pipeline.tables import SCHEMA_VERSION, SNAPSHOT_AT, SNAPSHOTS, TABLES, Table
 
 log = logging.getLogger(__name__)
@@ -42,47 +44,8 @@ PROPERTIES = {
     VERSION_PROPERTY: str(SCHEMA_VERSION),
 }
 
-CONFLICT_TRIES = 6
-CONFLICTS = (
-    "DELTA_CONCURRENT",
-    "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION",
-    "DELTA_DUPLICATE_COLUMNS_FOUND",
-    "DELTA_METADATA_CHANGED",
-    "DELTA_PROTOCOL_CHANGED",
-    "FIELD_ALREADY_EXISTS",
-)
-"""What Delta calls it when another writer was first: with rows, with a table or column that both were to make."""
-
-SPARK_ERRORS: tuple[type[Exception], ...] = (PySparkException,)
-"""What Spark raises. A classic session leaves most of the JVM's exceptions as they are: conflicts, aborted jobs."""
-with suppress(ImportError):  # pyspark-client, which has Connect alone, comes without
-    from py4j.protocol import Py4JError
-
-    SPARK_ERRORS = (PySparkException, Py4JError)
-
-FAILURES: tuple[type[Exception], ...] = (LaglakeError, *SPARK_ERRORS)
-"""What may go wrong with one cluster and must not keep the others."""
-
-T = TypeVar("T")
 Clock = Callable[[], datetime]
 """Tells the time; passed in, so that tests and reruns decide it."""
-
-
-def utc_date(snapshot_id: int) -> date:
-    """The UTC date of an instant in epoch ms."""
-    return datetime.fromtimestamp(snapshot_id / 1000, UTC).date()
-
-
-def utc_text(snapshot_id: int) -> str:
-    """An instant in epoch ms as ISO 8601 writes it: 2026-01-31T12:05:00Z."""
-    return datetime.fromtimestamp(snapshot_id / 1000, UTC).isoformat().replace("+00:00", "Z")
-
-
-def of_snapshots(cluster: str, snapshot_ids: Sequence[int]) -> str:
-    """The predicate of some snapshots of one cluster; it names the partitions, so that other files are not read."""
-    dates = ", ".join(f"DATE'{d}'" for d in sorted({utc_date(i) for i in snapshot_ids}))
-    ids = ", ".join(str(i) for i in snapshot_ids)
-    return f"cluster = '{cluster}' AND snapshot_date IN ({dates}) AND snapshot_id IN ({ids})"
 
 
 class Merged(NamedTuple):
@@ -99,6 +62,11 @@ class Lake:
         self.spark = spark
         self._config = config
         self._may_write = may_write
+
+    @cached_property
+    def _driver(self) -> DriverTables | None:
+        """The same tables, where the driver can read and write them without Spark."""
+        return driver_tables(self.spark, self._config.root)
 
     def guarded(self, may_write: Callable[[], None]) -> Lake:
         """The same lake for a run that may lose its right to write: asked before each try, `may_write` raises then."""
@@ -130,24 +98,31 @@ class Lake:
                 through_conflicts(partial(self._create, table))
                 if found is not None:
                     through_conflicts(partial(self._grow, table))
-        except SPARK_ERRORS as exc:
+        except FAILURES as exc:
             raise LakeError(f"the lake cannot be made: {first_line(exc)}") from exc
         log.info("lake of schema version %d at %s", SCHEMA_VERSION, self.identifier(SNAPSHOTS))
 
     def schema_version(self) -> int | None:
         """The schema version that the lake was written with, None where there is no lake yet."""
+        properties = self._driver.properties(SNAPSHOTS) if self._driver else self._properties_by_spark(SNAPSHOTS)
+        return None if properties is None else int(properties.get(VERSION_PROPERTY, 0))
+
+    def _properties_by_spark(self, table: Table) -> Mapping[str, str] | None:
         try:
-            rows = self.spark.sql(f"SHOW TBLPROPERTIES {self.identifier(SNAPSHOTS)}").collect()
+            rows = self.spark.sql(f"SHOW TBLPROPERTIES {self.identifier(table)}").collect()
         except AnalysisException:
             return None
-        return next((int(r["value"]) for r in rows if r["key"] == VERSION_PROPERTY), 0)
+        return {row["key"]: row["value"] for row in rows}
 
     def _create(self, table: Table) -> None:
+        if self._driver:
+            self._driver.create(table, _properties(table))
+            return
         columns = ", ".join(_declared(column) for column in table.stored)
         self.spark.sql(
             f"CREATE TABLE IF NOT EXISTS {self.identifier(table)} ({columns}) USING delta "
             f"PARTITIONED BY ({', '.join(table.partitioned_by)}) COMMENT {quoted(table.about)} "
-            f"TBLPROPERTIES ({_properties(table)})"
+            f"TBLPROPERTIES ({_in_sql(_properties(table))})"
         )
 
     def _grow(self, table: Table) -> None:
@@ -159,7 +134,7 @@ class Lake:
             self._copy_former(table, replace(table, name=table.former_name))
         if SNAPSHOT_AT in table.stored:
             self.spark.sql(f"UPDATE {name} SET snapshot_at = timestamp_millis(snapshot_id) WHERE snapshot_at IS NULL")
-        self.spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ({_properties(table)})")
+        self.spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ({_in_sql(_properties(table))})")
 
     def _copy_former(self, table: Table, former: Table) -> None:
         """Copy the rows that a table has under its former name, once."""
@@ -175,23 +150,64 @@ class Lake:
         log.info("%s is called %s now: its rows have been copied, and it may be dropped", former.name, table.name)
 
     def read(self, table: Table) -> DataFrame:
-        """All rows of a table in the columns of its schema; readers filter by cluster and date."""
+        """All rows of a table in the columns of its schema, lazily; readers filter by cluster and date."""
         return self.spark.table(self.identifier(table)).drop(SNAPSHOT_AT.name)
+
+    def read_all(self, table: Table) -> DataFrame:
+        """All rows of a table, as of now: few of them are read at once, without Spark. So do all that follow."""
+        return self._read(table, "true")
+
+    def read_cluster(self, table: Table, cluster: str) -> DataFrame:
+        """The rows of one cluster."""
+        return self._read(table, of_cluster(cluster))
+
+    def read_dates(self, table: Table, cluster: str, dates: Iterable[date]) -> DataFrame:
+        """The rows of some days of one cluster."""
+        return self._read(table, of_dates(cluster, dates))
 
     def read_snapshots(self, table: Table, cluster: str, snapshot_ids: Sequence[int]) -> DataFrame:
         """The rows of some snapshots of one cluster."""
-        return self.read(table).where(of_snapshots(cluster, snapshot_ids) if snapshot_ids else F.lit(False))
+        return self._read(table, of_snapshots(cluster, snapshot_ids))
+
+    def read_each(self, table: Table, wanted: Mapping[str, Collection[int]]) -> DataFrame:
+        """The rows of some snapshots of each cluster; of a table of windows, the windows that are a snapshot each."""
+        return self._read(table, of_each(wanted, windows="window_start" in table.columns))
+
+    def _read(self, table: Table, where: str) -> DataFrame:
+        rows = None
+        if self._driver:
+            with suppress(NotForDriverError):
+                rows = self._driver.read(table, where)
+        if rows is None:
+            return self.read(table).where(where)
+        return self._local(rows, table.schema)
+
+    def _local(self, rows: Any, schema: StructType) -> DataFrame:
+        """A frame of Arrow's rows, which Spark keeps in the plan; of none Spark makes no arrays."""
+        return self.spark.createDataFrame(rows if rows.num_rows else [], schema)
 
     def replace(self, table: Table, rows: DataFrame, where: str) -> None:
         """Put `rows`, all of which satisfy `where`, in the place of the rows that did. One commit."""
+        aligned = rows.select(*_aligned(table))
+        if self._driver and expects_few(self.spark):
+            found = aligned.toArrow()  # once, as a source may not give the same again
+            try:
+                through_conflicts(partial(self._overwrite, self._driver, table, found, where))
+                return
+            except NotForDriverError:
+                aligned = self._local(found, aligned.schema)
         # saveAsTable with replaceWhere would do the same, but what is observed of the rows is lost on the way.
-        writer = rows.select(*_aligned(table)).writeTo(self.identifier(table))
+        writer = aligned.writeTo(self.identifier(table))
 
         def write() -> None:
             self._may_write()
             writer.overwrite(F.expr(where))
 
         through_conflicts(write)
+
+    def _overwrite(self, driver: DriverTables, table: Table, rows: Any, where: str) -> None:
+        self._may_write()
+        driver.overwrite(table, rows, where)
 
     def rows(self, table: Table, rows: Sequence[tuple[Any, ...]]) -> DataFrame:
         """A few rows that the driver has, to be written as one file."""
@@ -206,6 +222,9 @@ class Lake:
         if self._config.root is not None:
             path = f"{self._config.root}/_staging/{name}"
             rows.write.mode("overwrite").parquet(path)
+            few = self._driver.staged(name) if self._driver else None
+            if few is not None:
+                return self._local(few, rows.schema)
             return self.spark.read.schema(rows.schema).parquet(path)
         # Catalogs take letters, digits and underscores; the checksum keeps apart what these make equal.
         plain = f"staging_{re.sub('[^A-Za-z0-9]', '_', name)}_{crc32(name.encode()):08x}"
@@ -219,6 +238,8 @@ class Lake:
         Spark analyses a plan anew with each step that is added, so a long one that is used often takes seconds.
         """
         try:
+            if self._driver and expects_few(self.spark):
+                return self._local(rows.toArrow(), rows.schema)
             return rows.localCheckpoint()
         except FAILURES:  # on serverless compute
             return rows
@@ -241,9 +262,17 @@ class Lake:
 
         through_conflicts(write)
 
-    def merge(self, table: Table, rows: Sequence[tuple[Any, ...]], cluster: str, matched: str = "") -> Merged:
-        """Insert the rows whose key is absent; where it is there, do what the `matched` clause says. One commit."""
+    def merge(self, table: Table, rows: Sequence[tuple[Any, ...]], cluster: str, update_if: str = "") -> Merged:
+        """Insert the rows whose key is absent; where row `t` is there and `update_if` holds, put `s` in its place.
+
+        One commit. `rows` are few, each in the columns of the table's schema.
+        """
+        if self._driver:
+            with suppress(NotForDriverError):
+                merge = partial(self._driver.merge, table, arrow_rows(table, rows), cluster, update_if)
+                return Merged(*through_conflicts(merge))
         on = " AND ".join(f"t.{column} <=> s.{column}" for column in table.key)
+        matched = f"WHEN MATCHED AND ({update_if}) THEN UPDATE SET *" if update_if else ""
         with self._view(self.rows(table, rows).select(*_aligned(table))) as view:
             statement = (
                 f"MERGE INTO {self.identifier(table)} t USING {view} s ON t.cluster = '{cluster}' AND {on} "
@@ -266,15 +295,13 @@ def _declared(column: StructField) -> str:
     return f"`{column.name}` {column.dataType.simpleString()} COMMENT {quoted(column.metadata['comment'])}"
 
 
-def quoted(text: str) -> str:
-    """A text as a literal in SQL."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
-def _properties(table: Table) -> str:
+def _properties(table: Table) -> dict[str, str]:
     skipping = ",".join(f.name for f in table.stored if f.name in SKIPPING_COLUMNS)
-    pairs = PROPERTIES | {"delta.dataSkippingStatsColumns": skipping}
-    return ", ".join(f"'{key}' = '{value}'" for key, value in pairs.items())
+    return PROPERTIES | {"delta.dataSkippingStatsColumns": skipping}
+
+
+def _in_sql(properties: Mapping[str, str]) -> str:
+    return ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
 
 
 def _aligned(table: Table) -> list[Column]:
@@ -282,23 +309,3 @@ def _aligned(table: Table) -> list[Column]:
     columns = [F.col(f.name).cast(f.dataType).alias(f.name) for f in table.schema]
     at = [F.timestamp_millis("snapshot_id").alias(SNAPSHOT_AT.name)] if SNAPSHOT_AT in table.stored else []
     return columns + at
-
-
-def through_conflicts(action: Callable[[], T]) -> T:
-    """Do it again where another writer's commit came in between. Raises LakeError when it goes on losing."""
-    for attempt in range(CONFLICT_TRIES):
-        try:
-            return action()
-        except SPARK_ERRORS as exc:
-            if not is_conflict(exc):
-                raise
-            conflict = first_line(exc)
-            log.info("another writer was first, trying again: %s", conflict)
-            time.sleep(random.uniform(0.1, 0.3) * 2**attempt)  # so that rivals do not meet again
-    raise LakeError(f"gave up after {CONFLICT_TRIES} conflicts with other writers, the last: {conflict}")
-
-
-def is_conflict(error: Exception) -> bool:
-    """Delta's optimistic concurrency control refused the commit; classic and Connect name it alike in the message."""
-    message = str(error)
-    return any(name in message for name in CONFLICTS)

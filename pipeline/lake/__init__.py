@@ -1,0 +1,25 @@
+"""The Delta tables: where they are, how they are made, read and written, also by several at once."""
+
+from pipeline.lake.conflicts import CONFLICT_TRIES, FAILURES, SPARK_ERRORS, is_conflict, through_conflicts
+from pipeline.lake.lake import VERSION_PROPERTY, Clock, Lake, Merged
+from pipeline.lake.predicates import of_cluster, of_dates, of_each, of_snapshots, of_windows, quoted, utc_date, utc_text
+
+__all__ = [
+    "CONFLICT_TRIES",
+    "FAILURES",
+    "SPARK_ERRORS",
+    "VERSION_PROPERTY",
+    "Clock",
+    "Lake",
+    "Merged",
+    "is_conflict",
+    "of_cluster",
+    "of_dates",
+    "of_each",
+    "of_snapshots",
+    "of_windows",
+    "quoted",
+    "through_conflicts",
+    "utc_date",
+    "utc_text",
+]

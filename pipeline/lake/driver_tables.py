@@ -1,0 +1,179 @@
+"""Tables in a folder of the driver's own machine, read and written without Spark: few rows, by delta-rs.
+
+Spark and Delta take 0.1 to 0.5 s for each read and commit, however few rows it is of, and a run makes dozens. delta-rs
+takes 5 to 30 ms. Both keep to Delta's protocol, so each reads what the other has written. A commit of delta-rs links a
+finished file to the name of the next version, which only one of two writers can do, also if they are processes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from deltalake import DeltaTable, QueryBuilder, Schema, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, TableNotFoundError
+from pyspark.sql import SparkSession
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType, TimestampType
+
+from pipeline.databricks import is_databricks
+from pipeline.errors import LakeError, first_line
+from pipeline.lake.conflicts import SPARK_ERRORS, ConflictError
+from pipeline.lake.few_rows import MANY_ROWS
+from pipeline.tables import SNAPSHOT_AT, Table
+
+
+class NotForDriverError(Exception):
+    """Spark is to do it: the table has a feature that delta-rs lacks."""
+
+
+class DriverTables:
+    """The tables below a local folder."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def properties(self, table: Table) -> Mapping[str, str] | None:
+        """The table's properties; None if it is absent."""
+        try:
+            with _errors(table):
+                return dict(self._open(table).metadata().configuration)
+        except _AbsentError:
+            return None
+
+    def create(self, table: Table, properties: Mapping[str, str]) -> None:
+        """Make the table if it is absent."""
+        with _errors(table):
+            DeltaTable.create(
+                self._root / table.name,
+                _delta_schema(table),
+                mode="ignore",
+                partition_by=[*table.partitioned_by],
+                description=table.about,
+                configuration=dict(properties),
+                raise_if_key_not_exists=False,
+            )
+
+    def read(self, table: Table, where: str) -> pa.Table | None:
+        """The rows that satisfy `where`, in the columns of the table's schema; None if they are many."""
+        columns = ", ".join(f'"{name}"' for name in table.columns)
+        with _errors(table):
+            found = self._open(table)
+            query = f"SELECT {columns} FROM rows WHERE {_for_datafusion(where)} LIMIT {MANY_ROWS}"
+            batches = QueryBuilder().register("rows", found).execute(query)
+            rows = pa.RecordBatchReader.from_stream(batches).read_all()
+            return rows.cast(_schema(found, table.columns)) if rows.num_rows < MANY_ROWS else None
+
+    def overwrite(self, table: Table, rows: pa.Table, where: str) -> None:
+        """Put `rows`, all of which satisfy `where`, in the place of the rows that did. One commit."""
+        with _errors(table):
+            found = self._open(table)
+            write_deltalake(found, _fitting(rows, found), mode="overwrite", predicate=_for_datafusion(where))
+
+    def merge(self, table: Table, rows: pa.Table, cluster: str, update_if: str) -> tuple[int, int]:
+        """Insert the rows whose key is absent, and update the others where `update_if` holds: how many of each."""
+        on = " AND ".join(f"(t.{column} IS NOT DISTINCT FROM s.{column})" for column in table.key)
+        with _errors(table):
+            found = self._open(table)
+            merger = found.merge(
+                _fitting(rows, found),
+                f"t.cluster = '{cluster}' AND {on}",
+                source_alias="s",
+                target_alias="t",
+                streamed_exec=False,  # the source's least and greatest values say which files are read
+            ).when_not_matched_insert_all()
+            if update_if:
+                merger = merger.when_matched_update_all(_for_datafusion(update_if))
+            done = merger.execute()
+            return done["num_target_rows_inserted"], done["num_target_rows_updated"]
+
+    def staged(self, name: str) -> pa.Table | None:
+        """Rows that Spark has staged as Parquet; None if they are many."""
+        instants = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(coerce_int96_timestamp_unit="us"))
+        files = ds.dataset(self._root / "_staging" / name, format=instants)
+        return files.to_table() if files.count_rows() < MANY_ROWS else None
+
+    def _open(self, table: Table) -> DeltaTable:
+        return DeltaTable(self._root / table.name)
+
+
+class _AbsentError(LakeError):
+    """There is no such table."""
+
+
+@contextmanager
+def _errors(table: Table) -> Iterator[None]:
+    """Raise what delta-rs raises as an error of laglake's: a conflict, a table that is absent, or one for Spark."""
+    try:
+        yield
+    except CommitFailedError as exc:
+        raise ConflictError(f"{table.name}: {first_line(exc)}") from exc
+    except TableNotFoundError as exc:
+        raise _AbsentError(f"{table.name}: is not there") from exc
+    except DeltaProtocolError as exc:
+        raise NotForDriverError(first_line(exc)) from exc
+    except (DeltaError, OSError) as exc:
+        raise LakeError(f"{table.name}: {first_line(exc)}") from exc
+
+
+def driver_tables(spark: SparkSession, root: str | None) -> DriverTables | None:
+    """The tables below `root` where that is a folder of this machine and all of Spark is in one process; else None."""
+    if root is None or is_databricks():
+        return None
+    try:
+        context = spark.sparkContext
+        # Only Spark's JVM knows in which file system a path without a scheme lies.
+        file_system = context._jsc.hadoopConfiguration().get("fs.defaultFS")  # noqa: SLF001
+    except AttributeError:  # pyspark-client has no such thing
+        return None
+    except SPARK_ERRORS:  # a Connect session
+        return None
+    scheme, _, path = root.rpartition(":")
+    if not str(context.master).startswith("local") or (scheme or file_system.partition(":")[0]) != "file":
+        return None
+    return DriverTables(Path("/" + path.lstrip("/") if scheme else path))
+
+
+def arrow_rows(table: Table, rows: Iterable[Sequence[Any]]) -> pa.Table:
+    """Rows of Python's values as Spark takes them, in the columns of a table and the snapshot's instant."""
+    found = [{f.name: _arrow_value(v, f.dataType) for f, v in zip(table.schema, row, strict=True)} for row in rows]
+    if SNAPSHOT_AT in table.stored:
+        found = [row | {SNAPSHOT_AT.name: datetime.fromtimestamp(row["snapshot_id"] / 1000, UTC)} for row in found]
+    return pa.Table.from_pylist(found, pa.schema(_delta_schema(table).to_arrow()))
+
+
+def _arrow_value(value: Any, of: DataType) -> Any:
+    if value is None:
+        return None
+    if isinstance(of, StructType):
+        return {f.name: _arrow_value(v, f.dataType) for f, v in zip(of, value, strict=True)}
+    if isinstance(of, ArrayType):
+        return [_arrow_value(v, of.elementType) for v in value]
+    if isinstance(of, MapType):
+        return [(key, _arrow_value(v, of.valueType)) for key, v in value.items()]
+    if isinstance(of, TimestampType):
+        return value.astimezone(UTC)  # Spark gives instants without a zone, in that of the process
+    return value
+
+
+def _for_datafusion(predicate: str) -> str:
+    """A predicate of Spark's SQL; to DataFusion a literal is an instant of the columns' type only if it is cast."""
+    return re.sub(r"TIMESTAMP('[^']*')", r"""arrow_cast(\1, 'Timestamp(Microsecond, Some("UTC"))')""", predicate)
+
+
+def _delta_schema(table: Table) -> Schema:
+    return Schema.from_json(table.stored.json())
+
+
+def _schema(found: DeltaTable, columns: list[str]) -> pa.Schema:
+    schema = pa.schema(found.schema().to_arrow())
+    return pa.schema([schema.field(name) for name in columns])
+
+
+def _fitting(rows: pa.Table, found: DeltaTable) -> pa.Table:
+    return rows.cast(_schema(found, rows.column_names))
