@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "data_source": "errors",
     "analytics": "config tables",
     "kafka": "analytics config data_source errors tables",
-    "log_segments": "data_source errors files tables",
+    "log_segments": "data_source errors files lake tables",
     "client_positions": "data_source errors files tables",
     "session": "client_positions databricks kafka log_segments",
     "quality": "errors lake tables",

@@ -126,7 +126,7 @@ def _pass_over(lake: Lake, cluster: str, snapshots: Sequence[Snapshot], reason: 
 def _mark(lake: Lake, cluster: str, batch: Sequence[Snapshot], now: datetime, job: str = JOB) -> None:
     marks = [(cluster, job, s.snapshot_id, utc_date(s.snapshot_id), s.run_id, now) for s in batch]
     where = of_snapshots(cluster, [s.snapshot_id for s in batch])
-    lake.replace(COMPUTED, lake.rows(COMPUTED, marks), f"{where} AND job = '{job}'")
+    lake.replace_rows(COMPUTED, marks, f"{where} AND job = '{job}'")
 
 
 def _compute_batch(

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import date, datetime
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from zlib import crc32
 
 from pyspark.errors import AnalysisException
@@ -27,6 +27,7 @@ from pipeline.lake.conflicts import FAILURES, through_conflicts
 from pipeline.lake.driver_tables import DriverTables, NotForDriverError, arrow_rows, driver_tables
 from pipeline.lake.few_rows import expects_few
 from pipeline.lake.predicates import of_cluster, of_dates, of_each, of_snapshots, quoted
+from pipeline.lake.turns import Turns
 from pipeline.tables import SCHEMA_VERSION, SNAPSHOT_AT, SNAPSHOTS, TABLES, Table
 
 log = logging.getLogger(__name__)
@@ -46,6 +47,8 @@ PROPERTIES = {
 
 Clock = Callable[[], datetime]
 """Tells the time; passed in, so that tests and reruns decide it."""
+T = TypeVar("T")
+TURNS = Turns()
 
 
 class Merged(NamedTuple):
@@ -191,23 +194,38 @@ class Lake:
         aligned = rows.select(*_aligned(table))
         if self._driver and expects_few(self.spark):
             found = aligned.toArrow()  # once, as a source may not give the same again
-            try:
-                through_conflicts(partial(self._overwrite, self._driver, table, found, where))
-                return
-            except NotForDriverError:
-                aligned = self._local(found, aligned.schema)
-        # saveAsTable with replaceWhere would do the same, but what is observed of the rows is lost on the way.
-        writer = aligned.writeTo(self.identifier(table))
+            self._replace(table, lambda: self._local(found, aligned.schema), where, found)
+        else:
+            self._replace(table, lambda: aligned, where)
 
-        def write() -> None:
+    def replace_rows(self, table: Table, rows: Sequence[tuple[Any, ...]], where: str) -> None:
+        """The same with rows that the driver has, each in the columns of the table's schema."""
+        found = arrow_rows(table, rows) if self._driver else None
+        self._replace(table, lambda: self.rows(table, rows).select(*_aligned(table)), where, found)
+
+    def _replace(self, table: Table, rows: Callable[[], DataFrame], where: str, few: Any = None) -> None:
+        """Write `few`, if there are such, by the driver, else `rows`."""
+
+        def by_spark() -> None:
+            # saveAsTable with replaceWhere would do the same, but what is observed of the rows is lost on the way.
+            rows().writeTo(self.identifier(table)).overwrite(F.expr(where))
+
+        self._commit(table, by_spark, None if few is None else lambda driver: driver.overwrite(table, few, where))
+
+    def _commit(
+        self, table: Table, by_spark: Callable[[], T], by_driver: Callable[[DriverTables], T] | None = None
+    ) -> T:
+        """Write by the driver where it can, else by Spark; again after conflicts, each time only if it still may."""
+
+        def turn(kind: str, write: Callable[[], T]) -> T:
             self._may_write()
-            writer.overwrite(F.expr(where))
+            with TURNS.writing(self.identifier(table), kind):
+                return write()
 
-        through_conflicts(write)
-
-    def _overwrite(self, driver: DriverTables, table: Table, rows: Any, where: str) -> None:
-        self._may_write()
-        driver.overwrite(table, rows, where)
+        if self._driver and by_driver:
+            with suppress(NotForDriverError):
+                return through_conflicts(partial(turn, "driver", partial(by_driver, self._driver)))
+        return through_conflicts(partial(turn, "spark", by_spark))
 
     def rows(self, table: Table, rows: Sequence[tuple[Any, ...]]) -> DataFrame:
         """A few rows that the driver has, to be written as one file."""
@@ -246,31 +264,27 @@ class Lake:
 
     def delete(self, table: Table, where: str) -> None:
         """Remove the rows that satisfy `where`. One commit, none if there are no such rows."""
-
-        def write() -> None:
-            self._may_write()
-            self.spark.sql(f"DELETE FROM {self.identifier(table)} WHERE {where}").collect()
-
-        through_conflicts(write)
+        statement = f"DELETE FROM {self.identifier(table)} WHERE {where}"
+        self._commit(table, lambda: self.spark.sql(statement).collect())
 
     def update(self, table: Table, assignments: str, where: str) -> None:
         """Set columns of the rows that satisfy `where`. One commit; after a conflict it is done again."""
-
-        def write() -> None:
-            self._may_write()
-            self.spark.sql(f"UPDATE {self.identifier(table)} SET {assignments} WHERE {where}").collect()
-
-        through_conflicts(write)
+        statement = f"UPDATE {self.identifier(table)} SET {assignments} WHERE {where}"
+        self._commit(table, lambda: self.spark.sql(statement).collect())
 
     def merge(self, table: Table, rows: Sequence[tuple[Any, ...]], cluster: str, update_if: str = "") -> Merged:
         """Insert the rows whose key is absent; where row `t` is there and `update_if` holds, put `s` in its place.
 
         One commit. `rows` are few, each in the columns of the table's schema.
         """
-        if self._driver:
-            with suppress(NotForDriverError):
-                merge = partial(self._driver.merge, table, arrow_rows(table, rows), cluster, update_if)
-                return Merged(*through_conflicts(merge))
+        few = arrow_rows(table, rows) if self._driver else None
+        return self._commit(
+            table,
+            lambda: self._merge_by_spark(table, rows, cluster, update_if),
+            lambda driver: Merged(*driver.merge(table, few, cluster, update_if)),
+        )
+
+    def _merge_by_spark(self, table: Table, rows: Sequence[tuple[Any, ...]], cluster: str, update_if: str) -> Merged:
         on = " AND ".join(f"t.{column} <=> s.{column}" for column in table.key)
         matched = f"WHEN MATCHED AND ({update_if}) THEN UPDATE SET *" if update_if else ""
         with self._view(self.rows(table, rows).select(*_aligned(table))) as view:
@@ -278,7 +292,7 @@ class Lake:
                 f"MERGE INTO {self.identifier(table)} t USING {view} s ON t.cluster = '{cluster}' AND {on} "
                 f"{matched} WHEN NOT MATCHED THEN INSERT *"
             )
-            counts = through_conflicts(lambda: self.spark.sql(statement).collect())[0]
+            counts = self.spark.sql(statement).collect()[0]
         return Merged(inserted=counts["num_inserted_rows"], updated=counts["num_updated_rows"])
 
     @contextmanager

@@ -71,7 +71,7 @@ def land(
         of_snapshots(cluster, ids),
     )
     ledger = [ledger_row(cluster, i, status, rows) for i, (status, _) in snapshots.items()]
-    lake.merge(SNAPSHOTS, ledger, cluster, "WHEN MATCHED THEN UPDATE SET *")
+    lake.merge(SNAPSHOTS, ledger, cluster, "true")
 
 
 def ledger_row(cluster: str, snapshot_id: int, status: str, rows: dict[str, int] | None) -> tuple[Any, ...]:

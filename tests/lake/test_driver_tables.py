@@ -1,0 +1,283 @@
+"""Few rows by the driver: the same tables as Spark writes and reads, and what is left to Spark."""
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from pipeline.config import LakeConfig
+from pipeline.lake import Lake, of_cluster, of_snapshots, of_windows
+from pipeline.lake import lake as lake_module
+from pipeline.lake.driver_tables import driver_tables
+from pipeline.lake.few_rows import for_few_rows
+from pipeline.lake.turns import Turns
+from pipeline.tables import COMPUTED, FINDINGS, LAG_HISTOGRAMS, QUARANTINE, SNAPSHOTS, TABLES, WATERMARKS, Table
+from tests.conftest import ROOT
+
+ID = 1_769_860_800_000
+DAY = date(2026, 1, 31)
+NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
+VALUES: dict[type[DataType], Any] = {
+    BinaryType: b"\x00\xff",
+    BooleanType: True,
+    DateType: DAY,
+    DecimalType: Decimal(10**37),
+    DoubleType: -0.1,
+    IntegerType: -(2**31),
+    LongType: 2**63 - 1,
+    StringType: "'a\\ \U0001f600\n\"",
+    TimestampType: datetime(2026, 3, 29, 1, 30, 0, 999_999, tzinfo=UTC),  # an hour that some zones skip
+}
+NAMED = {"cluster": "east", "snapshot_id": ID, "snapshot_date": DAY, "window_start": NOON, "window_ms": 0}
+
+Row = tuple[Any, ...]
+
+
+def value(of: DataType) -> Any:
+    if isinstance(of, StructType):
+        return tuple(value(f.dataType) for f in of)
+    if isinstance(of, ArrayType):
+        return [value(of.elementType)]
+    if isinstance(of, MapType):
+        return {"a key": value(of.valueType)}
+    return VALUES[type(of)]
+
+
+def full_row(table: Table) -> Row:
+    """A row with a value in each column."""
+    return tuple(NAMED.get(f.name, value(f.dataType)) for f in table.schema)
+
+
+def empty_row(table: Table) -> Row:
+    """A row with NULL wherever there may be one."""
+    full = full_row(table)
+    return tuple(
+        old if f.name in table.key or f.name in NAMED else None for f, old in zip(table.schema, full, strict=True)
+    )
+
+
+def with_values(of: Table, row: Row, **values: Any) -> Row:
+    return tuple(values.get(name, old) for name, old in zip(of.columns, row, strict=True))
+
+
+def found(rows: DataFrame) -> list[str]:
+    return sorted(map(str, rows.collect()))
+
+
+@pytest.fixture
+def few(spark: SparkSession) -> Iterator[SparkSession]:
+    with for_few_rows(spark):
+        yield spark
+
+
+@pytest.fixture
+def by_driver(few: SparkSession, tmp_path: Path) -> Lake:
+    lake = Lake(few, LakeConfig(root=str(tmp_path / "lake")))
+    lake.prepare()
+    assert lake._driver
+    return lake
+
+
+@pytest.fixture
+def by_spark(by_driver: Lake, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    """The same lake without the driver's way."""
+    lake = Lake(by_driver.spark, by_driver._config)
+    monkeypatch.setattr(lake_module, "driver_tables", lambda *_: None)
+    assert lake._driver is None
+    return lake
+
+
+@pytest.mark.parametrize("table", [t for t in TABLES if "snapshot_id" in t.columns], ids=lambda t: t.name)
+def test_each_reads_what_the_other_has_written(by_driver: Lake, by_spark: Lake, table: Table) -> None:
+    rows = [full_row(table), empty_row(table)]
+    where = of_snapshots("east", [ID])
+    expected = found(by_spark.rows(table, rows))
+    for writer in (by_driver, by_spark, by_driver):
+        writer.replace(table, writer.rows(table, rows), where)
+        for reader in (by_driver, by_spark):
+            assert found(reader.read_snapshots(table, "east", [ID])) == expected
+            assert found(reader.read(table)) == expected
+            assert found(reader.read_snapshots(table, "east", [ID + 1])) == []
+            assert found(reader.read_each(table, {"west": [ID]})) == []
+    at = by_spark.spark.table(by_spark.identifier(table)).select("snapshot_at").distinct().collect()
+    assert [row[0].astimezone(UTC) for row in at] == [NOON]
+
+
+def test_tables_are_made_alike(by_driver: Lake, by_spark: Lake, tmp_path: Path) -> None:
+    other = Lake(by_spark.spark, LakeConfig(root=str(tmp_path / "other")))
+    assert other._driver is None
+    other.prepare()
+    for table in TABLES:
+        made, same = (
+            lake.spark.sql(f"DESCRIBE DETAIL {lake.identifier(table)}")
+            .select("description", "partitionColumns", "properties", "minReaderVersion", "minWriterVersion")
+            .collect()
+            for lake in (by_driver, other)
+        )
+        assert made == same
+        columns = [lake.spark.table(lake.identifier(table)).schema for lake in (by_driver, other)]
+        assert columns[0] == columns[1]
+        assert all(field.metadata["comment"] for field in columns[0])
+
+
+def test_a_window_is_replaced_alone(by_driver: Lake) -> None:
+    row = full_row(LAG_HISTOGRAMS)
+    hour = with_values(LAG_HISTOGRAMS, row, window_ms=3_600_000)
+    for windows in ([row, hour], [row]):  # the second time alone
+        by_driver.replace_rows(LAG_HISTOGRAMS, windows[:1], of_windows("east", [ID], window_ms=0))
+        for window in windows[1:]:
+            by_driver.replace_rows(LAG_HISTOGRAMS, [window], of_windows("east", [ID], window_ms=3_600_000))
+    assert found(by_driver.read_each(LAG_HISTOGRAMS, {"east": [ID]})) == found(by_driver.rows(LAG_HISTOGRAMS, [row]))
+    assert by_driver.read(LAG_HISTOGRAMS).count() == 2
+
+
+def test_what_is_replaced_may_be_named_by_a_reserved_word(by_driver: Lake) -> None:
+    where = f"{of_snapshots('east', [ID])} AND `table` = 'watermarks'"
+    row = with_values(QUARANTINE, full_row(QUARANTINE), table="watermarks")
+    other = with_values(QUARANTINE, full_row(QUARANTINE), table="lag")
+    by_driver.replace_rows(QUARANTINE, [other], f"{of_snapshots('east', [ID])} AND `table` = 'lag'")
+    for _ in range(2):
+        by_driver.replace_rows(QUARANTINE, [row], where)
+    assert found(by_driver.read_cluster(QUARANTINE, "east")) == found(by_driver.rows(QUARANTINE, [row, other]))
+
+
+def test_a_merge_updates_only_where_it_may(by_driver: Lake, by_spark: Lake) -> None:
+    later = "greatest(s.last_seen, s.resolved_at) >= greatest(t.last_seen, t.resolved_at)"
+    row = with_values(FINDINGS, full_row(FINDINGS), last_seen=NOON, resolved_at=None)
+    earlier = with_values(FINDINGS, row, last_seen=NOON.replace(hour=11), severity="info")
+    newer = with_values(FINDINGS, row, last_seen=NOON.replace(hour=13), severity="warning")
+    for lake in (by_driver, by_spark):
+        counts = [lake.merge(FINDINGS, [some], "east", later) for some in (row, earlier, newer)]
+        assert counts == [(1, 0), (0, 0), (0, 1)]
+        assert found(lake.read_cluster(FINDINGS, "east")) == found(lake.rows(FINDINGS, [newer]))
+        lake.delete(FINDINGS, of_cluster("east"))
+
+
+def test_many_rows_are_left_to_spark(by_driver: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    by_driver.replace_rows(WATERMARKS, [full_row(WATERMARKS)] * 5, of_snapshots("east", [ID]))
+
+    def plan(rows: DataFrame) -> str:
+        return cast(Any, rows)._jdf.queryExecution().optimizedPlan().toString()
+
+    for many, is_local in ((6, True), (5, False)):
+        monkeypatch.setattr("pipeline.lake.driver_tables.MANY_ROWS", many)
+        rows = by_driver.read_cluster(WATERMARKS, "east")
+        assert rows.count() == 5
+        assert plan(rows).startswith("LocalRelation") is is_local
+
+
+def test_a_table_with_a_feature_that_delta_rs_lacks_is_left_to_spark(by_driver: Lake) -> None:
+    row = full_row(SNAPSHOTS)
+    by_driver.merge(SNAPSHOTS, [row], "east")
+    name = by_driver.identifier(SNAPSHOTS)
+    by_driver.spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
+    assert found(by_driver.read_cluster(SNAPSHOTS, "east")) == found(by_driver.rows(SNAPSHOTS, [row]))
+    by_driver.replace_rows(SNAPSHOTS, [row], of_snapshots("east", [ID]))
+    other = with_values(SNAPSHOTS, row, snapshot_id=ID + 1)
+    assert by_driver.merge(SNAPSHOTS, [row, other], "east") == (1, 0)
+    assert by_driver.read_cluster(SNAPSHOTS, "east").count() == 2
+
+
+@pytest.mark.parametrize("name", ["a b", "ü#?&", "quote'd"])
+def test_a_folder_may_have_any_name(few: SparkSession, tmp_path: Path, name: str) -> None:
+    lake = Lake(few, LakeConfig(root=str(tmp_path / name)))
+    lake.prepare()
+    row = full_row(COMPUTED)
+    lake.replace_rows(COMPUTED, [row], of_cluster("east"))
+    assert found(lake.read_cluster(COMPUTED, "east")) == found(lake.rows(COMPUTED, [row]))
+    assert (tmp_path / name / "computed" / "_delta_log").is_dir()
+    assert found(lake.read(COMPUTED)) == found(lake.rows(COMPUTED, [row]))
+
+
+def test_only_a_local_folder_of_a_local_session_is_for_the_driver(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for root in ("/data/lake", "file:/data/lake", "file:///data/lake"):
+        tables = driver_tables(spark, root)
+        assert tables
+        assert tables._root == Path("/data/lake")
+    for root in (None, "s3a://bucket/lake", "hdfs:///lake", "abfss://c@a.example/lake", "/data/a%20b"):
+        assert driver_tables(spark, root) is None
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
+    assert driver_tables(spark, "/data/lake") is None
+    monkeypatch.undo()
+    monkeypatch.setattr(spark.sparkContext, "master", "spark://host:7077")
+    assert driver_tables(spark, "/data/lake") is None
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from pipeline.lake.conflicts import through_conflicts
+from pipeline.lake.driver_tables import DriverTables, arrow_rows
+from tests.lake.test_driver_tables import ID, SNAPSHOTS, COMPUTED, full_row, of_snapshots, with_values
+tables, me, number = DriverTables(Path(sys.argv[1])), sys.argv[2], int(sys.argv[3])
+won = 0
+for n in range(number):
+    row = arrow_rows(SNAPSHOTS, [with_values(SNAPSHOTS, full_row(SNAPSHOTS), snapshot_id=ID + n, run_id=me)])
+    won += through_conflicts(lambda: tables.merge(SNAPSHOTS, row, "east", ""))[0]
+    mark = arrow_rows(COMPUTED, [with_values(COMPUTED, full_row(COMPUTED), snapshot_id=ID + n % 3, run_id=me)])
+    through_conflicts(lambda: tables.overwrite(COMPUTED, mark, of_snapshots("east", [ID + n % 3])))
+print(won)
+"""
+
+
+def test_of_two_processes_one_wins_each_claim_and_none_is_lost(by_driver: Lake, tmp_path: Path) -> None:
+    number = 60
+    command = [sys.executable, "-c", WRITER, str(tmp_path / "lake")]
+    writers = [
+        subprocess.Popen([*command, me, str(number)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        for me in ("one", "two")
+    ]
+    won = [int(writer.communicate(timeout=300)[0]) for writer in writers]
+    rows = by_driver.read(SNAPSHOTS).groupBy("run_id").count().collect()
+    assert sorted(row["count"] for row in rows) == sorted(n for n in won if n)
+    assert sum(won) == number == by_driver.read(SNAPSHOTS).select("snapshot_id").distinct().count()
+    assert by_driver.read(COMPUTED).count() == 3
+
+
+def test_writers_of_two_kinds_take_turns_and_those_of_one_do_not() -> None:
+    turns, order = Turns(), list[str]()
+    inside = threading.Event()
+
+    def write(kind: str) -> None:
+        with turns.writing("lag", kind):
+            order.append(kind)
+            inside.set()
+
+    with turns.writing("lag", "spark"):
+        alike, elsewhere, other = (
+            threading.Thread(target=write, args=("spark",)),
+            threading.Thread(target=lambda: turns.writing("findings", "driver").__enter__()),
+            threading.Thread(target=write, args=("driver",)),
+        )
+        other.start()
+        alike.start()
+        elsewhere.start()
+        alike.join(30)
+        elsewhere.join(30)
+        assert order == ["spark"]
+    other.join(30)
+    assert order == ["spark", "driver"]
