@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,9 @@ from pipeline.errors import LakeError, first_line
 from pipeline.lake.conflicts import SPARK_ERRORS, ConflictError
 from pipeline.lake.few_rows import MANY_ROWS
 from pipeline.tables import SNAPSHOT_AT, Table
+
+MOST_FILES = 100
+"""Of a cluster in the ledger or among the marks, to which each snapshot adds one: all are read by each run."""
 
 
 class NotForDriverError(Exception):
@@ -64,9 +67,7 @@ class DriverTables:
         columns = ", ".join(f'"{name}"' for name in table.columns)
         with _errors(table):
             found = self._open(table)
-            query = f"SELECT {columns} FROM rows WHERE {_for_datafusion(where)} LIMIT {MANY_ROWS}"
-            batches = QueryBuilder().register("rows", found).execute(query)
-            rows = pa.RecordBatchReader.from_stream(batches).read_all()
+            rows = _selected(found, f"{columns} FROM rows WHERE {_for_datafusion(where)} LIMIT {MANY_ROWS}")
             return rows.cast(_schema(found, table.columns)) if rows.num_rows < MANY_ROWS else None
 
     def overwrite(self, table: Table, rows: pa.Table, where: str) -> None:
@@ -74,6 +75,7 @@ class DriverTables:
         with _errors(table):
             found = self._open(table)
             write_deltalake(found, _fitting(rows, found), mode="overwrite", predicate=_for_datafusion(where))
+            _compact(found, table, rows)
 
     def merge(self, table: Table, rows: pa.Table, cluster: str, update_if: str) -> tuple[int, int]:
         """Insert the rows whose key is absent, and update the others where `update_if` holds: how many of each."""
@@ -90,6 +92,7 @@ class DriverTables:
             if update_if:
                 merger = merger.when_matched_update_all(_for_datafusion(update_if))
             done = merger.execute()
+            _compact(found, table, rows)
             return done["num_target_rows_inserted"], done["num_target_rows_updated"]
 
     def staged(self, name: str) -> pa.Table | None:
@@ -119,6 +122,25 @@ def _errors(table: Table) -> Iterator[None]:
         raise NotForDriverError(first_line(exc)) from exc
     except (DeltaError, OSError) as exc:
         raise LakeError(f"{table.name}: {first_line(exc)}") from exc
+
+
+def _compact(found: DeltaTable, table: Table, rows: pa.Table) -> None:
+    """Join the small files of clusters of which rows were written, if the table has no dates to keep them few."""
+    if "snapshot_date" in table.partitioned_by:
+        return
+    for cluster in set(rows["cluster"].to_pylist()):
+        of_cluster = f"cluster = '{cluster}'"
+        if len(found.file_uris(file_pruning_predicate=[("cluster", "=", cluster)])) > MOST_FILES:
+            # As any other write, since of two that call `optimize.compact` at once each adds the rows (delta-rs 1.6).
+            with suppress(CommitFailedError):  # another writer was there meanwhile, and will do it
+                write_deltalake(
+                    found, _selected(found, f"* FROM rows WHERE {of_cluster}"), mode="overwrite", predicate=of_cluster
+                )
+
+
+def _selected(found: DeltaTable, what: str) -> pa.Table:
+    batches = QueryBuilder().register("rows", found).execute(f"SELECT {what}")
+    return pa.RecordBatchReader.from_stream(batches).read_all()
 
 
 def driver_tables(spark: SparkSession, root: str | None) -> DriverTables | None:

@@ -38,6 +38,14 @@ def charts(instants: tuple[Instant, ...]) -> dict[str, Any]:
     return {
         "lag": _compiled(_lag(span, "linear"), "lag"),
         "log_lag": _compiled(_lag(span, "symlog"), "lag"),
+        **_of_any_time(),
+    }
+
+
+@cache
+def _of_any_time() -> dict[str, Any]:
+    """The specifications that are the same on every page."""
+    return {
         "series": _with_own_time(_compiled(_series(), "series")),
         "steps": _compiled(_steps(), "steps"),
     }

@@ -231,10 +231,11 @@ WRITER = """
 import sys
 from pathlib import Path
 from pipeline.lake.conflicts import through_conflicts
+from pipeline.lake import driver_tables
 from pipeline.lake.driver_tables import DriverTables, arrow_rows
 from tests.lake.test_driver_tables import ID, SNAPSHOTS, COMPUTED, full_row, of_snapshots, with_values
 tables, me, number = DriverTables(Path(sys.argv[1])), sys.argv[2], int(sys.argv[3])
-won = 0
+won, driver_tables.MOST_FILES = 0, 10
 for n in range(number):
     row = arrow_rows(SNAPSHOTS, [with_values(SNAPSHOTS, full_row(SNAPSHOTS), snapshot_id=ID + n, run_id=me)])
     won += through_conflicts(lambda: tables.merge(SNAPSHOTS, row, "east", ""))[0]
@@ -245,7 +246,7 @@ print(won)
 
 
 def test_of_two_processes_one_wins_each_claim_and_none_is_lost(by_driver: Lake, tmp_path: Path) -> None:
-    number = 60
+    number = 100
     command = [sys.executable, "-c", WRITER, str(tmp_path / "lake")]
     writers = [
         subprocess.Popen([*command, me, str(number)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
@@ -256,6 +257,21 @@ def test_of_two_processes_one_wins_each_claim_and_none_is_lost(by_driver: Lake, 
     assert sorted(row["count"] for row in rows) == sorted(n for n in won if n)
     assert sum(won) == number == by_driver.read(SNAPSHOTS).select("snapshot_id").distinct().count()
     assert by_driver.read(COMPUTED).count() == 3
+
+
+def test_the_ledger_stays_in_few_files(by_driver: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.lake.driver_tables.MOST_FILES", 5)
+    row, mark = full_row(SNAPSHOTS), full_row(COMPUTED)
+    for cluster in ("west", "east"):
+        for i in range(ID, ID + 14):
+            named = {"cluster": cluster, "snapshot_id": i}
+            by_driver.merge(SNAPSHOTS, [with_values(SNAPSHOTS, row, **named)], cluster)
+            by_driver.replace_rows(COMPUTED, [with_values(COMPUTED, mark, **named)], of_snapshots(cluster, [i]))
+    for table in (SNAPSHOTS, COMPUTED):
+        rows = by_driver.read(table)
+        assert rows.select("cluster", "snapshot_id").distinct().count() == rows.count() == 28
+        files = [file for file in rows.inputFiles() if "cluster=east" in file]
+        assert 1 <= len(files) <= 6
 
 
 def test_writers_of_two_kinds_take_turns_and_those_of_one_do_not() -> None:
