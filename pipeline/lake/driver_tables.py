@@ -52,6 +52,7 @@ class DriverTables:
     def create(self, table: Table, properties: Mapping[str, str]) -> None:
         """Make the table if it is absent."""
         with _errors(table):
+            (self._root / table.name).mkdir(parents=True, exist_ok=True)  # which says why it cannot
             DeltaTable.create(
                 self._root / table.name,
                 _delta_schema(table),
@@ -62,11 +63,18 @@ class DriverTables:
                 raise_if_key_not_exists=False,
             )
 
-    def read(self, table: Table, where: str) -> pa.Table | None:
-        """The rows that satisfy `where`, in the columns of the table's schema; None if they are many."""
+    def read(self, table: Table, where: str, *, are_few: bool) -> pa.Table | None:
+        """The rows that satisfy `where`, in the columns of the table's schema; None if they are many.
+
+        They are counted first unless they should be few: of many 50,000 would be read in vain.
+        """
         columns = ", ".join(f'"{name}"' for name in table.columns)
         with _errors(table):
             found = self._open(table)
+            if not are_few:
+                (count,) = _selected(found, f"count(*) FROM rows WHERE {_for_datafusion(where)}")[0].to_pylist()
+                if count >= MANY_ROWS:
+                    return None
             rows = _selected(found, f"{columns} FROM rows WHERE {_for_datafusion(where)} LIMIT {MANY_ROWS}")
             return rows.cast(_schema(found, table.columns)) if rows.num_rows < MANY_ROWS else None
 

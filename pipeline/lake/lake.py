@@ -180,7 +180,7 @@ class Lake:
         rows = None
         if self._driver:
             with suppress(NotForDriverError):
-                rows = self._driver.read(table, where)
+                rows = self._driver.read(table, where, are_few=expects_few(self.spark))
         if rows is None:
             return self.read(table).where(where)
         return self._local(rows, table.schema)

@@ -318,6 +318,6 @@ def test_a_failure_in_spark_is_one_line_and_status_1(submit: Submit, tmp_path: P
     )
     ended = submit("--master", "local[1]", "--", "snapshot", "--config", str(config), SPARK_HOME=pyspark.stdout.strip())
     assert ended.returncode == 1
-    assert "Cannot create file:/proc/lake" in ended.stderr.splitlines()[-1]
+    assert "No such file or directory: '/proc/lake'" in ended.stderr.splitlines()[-1]
     assert "Traceback" not in ended.stderr
     assert " INFO " not in ended.stderr
