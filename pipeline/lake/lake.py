@@ -25,7 +25,7 @@ from pipeline.config import LakeConfig
 from pipeline.errors import LakeError, SchemaError, first_line
 from pipeline.lake.conflicts import FAILURES, through_conflicts
 from pipeline.lake.driver_tables import DriverTables, NotForDriverError, arrow_rows, driver_tables
-from pipeline.lake.few_rows import expects_few
+from pipeline.lake.few_rows import MANY_ROWS, expects_few
 from pipeline.lake.predicates import of_cluster, of_dates, of_each, of_snapshots, quoted
 from pipeline.lake.turns import Turns
 from pipeline.tables import SCHEMA_VERSION, SNAPSHOT_AT, SNAPSHOTS, TABLES, Table
@@ -189,10 +189,14 @@ class Lake:
         """A frame of Arrow's rows, which Spark keeps in the plan; of none Spark makes no arrays."""
         return self.spark.createDataFrame(rows if rows.num_rows else [], schema)
 
-    def replace(self, table: Table, rows: DataFrame, where: str) -> None:
-        """Put `rows`, all of which satisfy `where`, in the place of the rows that did. One commit."""
+    def replace(self, table: Table, rows: DataFrame, where: str, most: int | None = None) -> None:
+        """Put `rows`, all of which satisfy `where`, in the place of the rows that did. One commit.
+
+        There are `most` rows at most; where that is not known, few or many as the job expects.
+        """
         aligned = rows.select(*_aligned(table))
-        if self._driver and expects_few(self.spark):
+        are_few = expects_few(self.spark) if most is None else most < MANY_ROWS
+        if self._driver and are_few:
             found = aligned.toArrow()  # once, as a source may not give the same again
             self._replace(table, lambda: self._local(found, aligned.schema), where, found)
         else:

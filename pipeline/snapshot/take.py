@@ -188,7 +188,7 @@ def _land_bronze(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Lande
     read = _read(staged, landed)
     expect_rows(lake.spark, sum(r.rows for r in read.values()))
     for table in BRONZE:
-        _land_table(lake, claim, table, staged, landed)
+        _land_table(lake, claim, table, staged, landed, read[table.name].rows)
         if landed.counts[table.name]["rows"] != read[table.name].rows:
             raise LakeError("the rows that were read are gone: does another run take snapshots of this cluster?")
     if positions is not None:
@@ -254,7 +254,7 @@ def _land_positions(lake: Lake, claim: Claim, positions: DataFrame, landed: Land
 def _land_samples(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Landed) -> None:
     """Store what look-ups by time find. A snapshot is whole without them: if they fail, that is a warning."""
     try:
-        found = with_the_index(partial(_looked_up, lake, claim, cluster))
+        found = with_the_index(partial(_looked_up, lake, claim, cluster, landed))
     except ClaimedError:
         raise
     except FAILURES as exc:
@@ -269,7 +269,7 @@ def _land_samples(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Land
     log.info("%s: %s: %d rows", claim, LOG_SAMPLES.name, landed.samples)
 
 
-def _looked_up(lake: Lake, claim: Claim, cluster: ClusterConfig) -> dict[str, Any]:
+def _looked_up(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Landed) -> dict[str, Any]:
     """Look up and store; what was observed of it."""
     seen = Observation()
     samples = learnt_samples(
@@ -282,7 +282,9 @@ def _looked_up(lake: Lake, claim: Claim, cluster: ClusterConfig) -> dict[str, An
     )
     counts = (F.count("topic").alias("rows"), F.sum("unanswered").alias("unanswered"))
     counted = samples.observe(seen, *counts, F.collect_list(_request_count()).alias("requests"))
-    _replace(lake, claim, LOG_SAMPLES, counted.where(F.col("requests").isNull()))
+    # Each look-up gives at most two rows: the record that was found, and that others before it are older.
+    most = 2 * cluster.index_lookups * max(len(landed.brokers), 1)
+    _replace(lake, claim, LOG_SAMPLES, counted.where(F.col("requests").isNull()), most)
     return seen.get
 
 
@@ -295,18 +297,18 @@ def read_brokers(spark: SparkSession, options: Mapping[str, str]) -> list[Any]:
     return brokers
 
 
-def _land_table(lake: Lake, claim: Claim, table: Table, staged: DataFrame, landed: Landed) -> None:
+def _land_table(lake: Lake, claim: Claim, table: Table, staged: DataFrame, landed: Landed, most: int) -> None:
     wanted = counts(table)
     seen = Observation()
     rows = staged.where(F.col(KIND) == table.name).select(*table.observed.names)
     counted = rows.observe(seen, *(c.alias(name) for name, c in wanted.items()))
-    _replace(lake, claim, table, counted)
+    _replace(lake, claim, table, counted, most)
     found = seen.get
     landed.counts[table.name] = {name: found[name] for name in wanted}
     log.info("%s: %s: %d rows, %d errors", claim, table.name, found["rows"], found["errors"])
 
 
-def _replace(lake: Lake, claim: Claim, table: Table, observed: DataFrame) -> None:
+def _replace(lake: Lake, claim: Claim, table: Table, observed: DataFrame, most: int | None = None) -> None:
     rows = observed.withColumns(
         {
             "cluster": F.lit(claim.cluster),
@@ -314,7 +316,7 @@ def _replace(lake: Lake, claim: Claim, table: Table, observed: DataFrame) -> Non
             "snapshot_date": F.lit(utc_date(claim.snapshot_id)),
         }
     )
-    lake.replace(table, rows, of_snapshots(claim.cluster, [claim.snapshot_id]))
+    lake.replace(table, rows, of_snapshots(claim.cluster, [claim.snapshot_id]), most)
 
 
 def _request_count() -> Column:
