@@ -53,8 +53,8 @@ _HEAD = """\
 # Benchmarks
 
 Reading a cluster and computing its lag is quick, and grows with the rows. What a `run` costs besides is mostly fixed:
-starting Spark, compiling its code, and about a hundred queries, most of them Delta's own. So the targets for a whole
-`run` are missed, as are those for landing by append, the ladder with all units, and the join with what clients report.
+starting Spark, loading its code, and some twenty queries. So the targets for a whole `run` in a new process are
+missed, as are those for landing by append, the ladder with all units, and the join with what clients report.
 [Design](design.md#what-a-run-costs) says where the time goes and what was tried. `run --every` starts Spark once.
 
 Made by `make bench`, which prints these figures and writes this file: {machine}. One embedded broker, Spark local[2];

@@ -1,0 +1,82 @@
+"""Runs of a quiet cluster whose few rows the driver reads and writes, and the same by Spark alone: equal tables."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from demo.embedded_kafka.broker import EmbeddedKafka
+from jobs import cli, report, run
+from pipeline.config import LakeConfig
+from pipeline.lake import Lake
+from pipeline.lake import lake as lake_module
+from pipeline.tables import TABLES
+from tests.helpers.quiet import seed, write_config
+
+PREFIX = "both"
+RUNS = 3
+"""The second is of the next hour."""
+VARYING = {
+    # Who, and when it was read.
+    "run_id",
+    "captured_at",
+    "committed_captured_at",
+    "ends_at",
+    "started_at",
+    "finished_at",
+    "computed_at",
+    "seen_at",
+    "requests",
+    # What follows from when it was read.
+    "consumer_age_ms",
+    "consumer_lag_ms",
+    "time_error_ms",
+    "reuse_bytes",
+    "reuse_error_bytes",
+    "reuse_method",
+    "points",
+    "ruler",
+}
+
+
+def instants() -> Iterator[datetime]:
+    first = datetime.now(UTC).replace(minute=59, second=0, microsecond=0) - timedelta(hours=1)
+    return (first + timedelta(minutes=minute) for minute in range(RUNS))
+
+
+def contents(lake: Lake) -> dict[str, list[str]]:
+    found = {}
+    for table in TABLES:
+        rows = lake.read(table)
+        if table.name == "lag_histograms":
+            rows = rows.where("measure NOT LIKE '%_ms' AND measure <> 'reuse_bytes'")
+        found[table.name] = sorted(map(str, rows.drop(*VARYING).collect()))
+    return found
+
+
+def test_a_run_comes_to_the_same_rows(
+    spark: SparkSession, kafka: EmbeddedKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seed(kafka, PREFIX)
+    pages, tables = [], []
+    for way in ("driver", "spark"):
+        folder = tmp_path / way
+        folder.mkdir()
+        if way == "spark":
+            monkeypatch.setattr(lake_module, "driver_tables", lambda *_: None)
+        file = write_config(folder, PREFIX, {"c": kafka.bootstrap_servers}, 'schedule = "1m"\nmax_delay = "3h"')
+        for at in instants():
+            monkeypatch.setattr(cli, "utc_now", lambda at=at: at + timedelta(seconds=1))
+            arguments = ["--config", str(file), "--output", str(folder / "report.html"), "--fail-on", "partial"]
+            assert run.main([*arguments, "--at", at.isoformat()]) == 0
+        lake = Lake(spark, LakeConfig(root=str(folder / "lake")))
+        assert (lake._driver is None) is (way == "spark")
+        tables.append(contents(lake))
+        page = folder / "report.json"
+        assert report.main(["--config", str(file), "--output", str(page), "--format", "json"]) == 0
+        pages.append(page.stat().st_size)
+    assert tables[0] == tables[1]
+    assert all(tables[0][name] for name in ("snapshots", "computed", "lag", "log_index", "lag_histograms"))
+    assert abs(pages[0] - pages[1]) < 0.05 * pages[1]
