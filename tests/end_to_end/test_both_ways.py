@@ -1,5 +1,6 @@
 """Runs of a quiet cluster whose few rows the driver reads and writes, and the same by Spark alone: equal tables."""
 
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -52,7 +53,9 @@ def contents(lake: Lake) -> dict[str, list[str]]:
         rows = lake.read(table)
         if table.name == "lag_histograms":
             rows = rows.where("measure NOT LIKE '%_ms' AND measure <> 'reuse_bytes'")
-        found[table.name] = sorted(map(str, rows.drop(*VARYING).collect()))
+        found[table.name] = sorted(
+            json.dumps(row.asDict(recursive=True), sort_keys=True, default=str) for row in rows.drop(*VARYING).collect()
+        )
     return found
 
 
