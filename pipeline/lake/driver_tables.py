@@ -128,7 +128,7 @@ def _errors(table: Table) -> Iterator[None]:
         raise _AbsentError(f"{table.name}: is not there") from exc
     except DeltaProtocolError as exc:
         raise NotForDriverError(first_line(exc)) from exc
-    except (DeltaError, OSError) as exc:
+    except (DeltaError, pa.ArrowException, OSError) as exc:
         raise LakeError(f"{table.name}: {first_line(exc)}") from exc
 
 

@@ -28,6 +28,7 @@ from pyspark.sql.types import (
 )
 
 from pipeline.config import LakeConfig
+from pipeline.errors import LakeError
 from pipeline.lake import Lake, of_cluster, of_snapshots, of_windows
 from pipeline.lake import lake as lake_module
 from pipeline.lake.driver_tables import driver_tables
@@ -257,6 +258,36 @@ def test_of_two_processes_one_wins_each_claim_and_none_is_lost(by_driver: Lake, 
     assert sorted(row["count"] for row in rows) == sorted(n for n in won if n)
     assert sum(won) == number == by_driver.read(SNAPSHOTS).select("snapshot_id").distinct().count()
     assert by_driver.read(COMPUTED).count() == 3
+
+
+def test_instants_are_those_of_any_session_time_zone(
+    by_driver: Lake, by_spark: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row, spark = full_row(SNAPSHOTS), by_driver.spark
+    expected = found(by_spark.rows(SNAPSHOTS, [row]))
+    zone = spark.conf.get("spark.sql.session.timeZone") or "UTC"
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        by_driver.merge(SNAPSHOTS, [row], "east")
+        for writer in (by_driver, by_spark):
+            writer.replace(SNAPSHOTS, by_driver.read_cluster(SNAPSHOTS, "east"), "cluster = 'east'")
+            for reader in (by_driver, by_spark):
+                assert found(reader.read_cluster(SNAPSHOTS, "east")) == expected
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
+
+
+def test_a_file_that_is_torn_or_gone_is_one_line(by_driver: Lake, tmp_path: Path) -> None:
+    by_driver.merge(SNAPSHOTS, [full_row(SNAPSHOTS)], "east")
+    (file,) = (tmp_path / "lake" / "snapshots" / "cluster=east").glob("*.parquet")
+    for tear in (lambda: file.write_bytes(b"torn"), file.unlink):
+        tear()
+        for action in (
+            lambda: by_driver.read_cluster(SNAPSHOTS, "east"),
+            lambda: by_driver.merge(SNAPSHOTS, [full_row(SNAPSHOTS)], "east", "true"),
+        ):
+            with pytest.raises(LakeError, match=r"^snapshots: [^\n]+$"):
+                action()
 
 
 def test_the_ledger_stays_in_few_files(by_driver: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
