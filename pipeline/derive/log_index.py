@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from pipeline.analytics.log_index import index as log_index
 from pipeline.errors import LakeError
-from pipeline.lake import CONFLICT_TRIES, SPARK_ERRORS, Lake, of_cluster
+from pipeline.lake import CONFLICT_TRIES, FAILURES, SPARK_ERRORS, Lake, of_cluster
 from pipeline.tables import LOG_INDEX, LOG_SAMPLES, READABLE, SNAPSHOTS, WATERMARKS
 
 log = logging.getLogger(__name__)
@@ -89,11 +89,16 @@ class Index:
         through = self.tail[-1]
         rows = log_index.index_rows(self._known(), *self._seen(watermarks), through)
         try:
-            self.lake.replace(LOG_INDEX, rows, of_cluster(self.cluster))
-        except SPARK_ERRORS as exc:
+            self.lake.guarded(self._check_unchanged).replace(LOG_INDEX, rows, of_cluster(self.cluster))
+        except FAILURES as exc:
             if not _was_rewritten(exc):
                 raise
             log.info("%s: another job has written the log index meanwhile, which stays", self.cluster)
+
+    def _check_unchanged(self) -> None:
+        # Few rows are computed before they are committed, from an index that another job may have written since.
+        if self.head(self.lake, self.cluster).collect()[0]["through"] != self.through:
+            raise LakeError(REWRITTEN)
 
     def _known(self) -> DataFrame:
         rows = self.lake.read_cluster(LOG_INDEX, self.cluster)
@@ -120,4 +125,5 @@ def with_the_index(action: Callable[[], T]) -> T:
 
 
 def _was_rewritten(error: Exception) -> bool:
-    return "USER_RAISED_EXCEPTION" in str(error) and REWRITTEN in str(error)
+    is_raised = isinstance(error, LakeError) or "USER_RAISED_EXCEPTION" in str(error)
+    return is_raised and REWRITTEN in str(error)

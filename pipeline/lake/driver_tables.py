@@ -7,9 +7,10 @@ finished file to the name of the next version, which only one of two writers can
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,11 +28,13 @@ from pipeline.lake.conflicts import SPARK_ERRORS, ConflictError
 from pipeline.lake.few_rows import MANY_ROWS
 from pipeline.tables import SNAPSHOT_AT, Table
 
+log = logging.getLogger(__name__)
+
 MOST_FILES = 100
 """Of a cluster in the ledger or among the marks, to which each snapshot adds one: all are read by each run."""
 
 
-class NotForDriverError(Exception):
+class NotForDriverError(LakeError):
     """Spark is to do it: the table has a feature that delta-rs lacks."""
 
 
@@ -106,11 +109,18 @@ class DriverTables:
     def staged(self, name: str) -> pa.Table | None:
         """Rows that Spark has staged as Parquet; None if they are many."""
         instants = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(coerce_int96_timestamp_unit="us"))
-        files = ds.dataset(self._root / "_staging" / name, format=instants)
-        return files.to_table() if files.count_rows() < MANY_ROWS else None
+        try:
+            files = ds.dataset(self._root / "_staging" / name, format=instants)
+            return files.to_table() if files.count_rows() < MANY_ROWS else None
+        except (pa.ArrowException, OSError):  # replaced meanwhile: Spark says what is missing
+            return None
 
     def _open(self, table: Table) -> DeltaTable:
         return DeltaTable(self._root / table.name)
+
+
+_LACKING = re.compile("Unsupported table features|Unsupported: Feature|append-only")
+"""What delta-rs says of a table with a feature that it lacks, in errors of several kinds."""
 
 
 class _AbsentError(LakeError):
@@ -123,12 +133,16 @@ def _errors(table: Table) -> Iterator[None]:
     try:
         yield
     except CommitFailedError as exc:
+        if _LACKING.search(str(exc)):
+            raise NotForDriverError(first_line(exc)) from exc
         raise ConflictError(f"{table.name}: {first_line(exc)}") from exc
     except TableNotFoundError as exc:
         raise _AbsentError(f"{table.name}: is not there") from exc
     except DeltaProtocolError as exc:
         raise NotForDriverError(first_line(exc)) from exc
     except (DeltaError, pa.ArrowException, OSError) as exc:
+        if _LACKING.search(str(exc)):
+            raise NotForDriverError(first_line(exc)) from exc
         raise LakeError(f"{table.name}: {first_line(exc)}") from exc
 
 
@@ -140,10 +154,14 @@ def _compact(found: DeltaTable, table: Table, rows: pa.Table) -> None:
         of_cluster = f"cluster = '{cluster}'"
         if len(found.file_uris(file_pruning_predicate=[("cluster", "=", cluster)])) > MOST_FILES:
             # As any other write, since of two that call `optimize.compact` at once each adds the rows (delta-rs 1.6).
-            with suppress(CommitFailedError):  # another writer was there meanwhile, and will do it
+            try:
                 write_deltalake(
                     found, _selected(found, f"* FROM rows WHERE {of_cluster}"), mode="overwrite", predicate=of_cluster
                 )
+            except CommitFailedError:  # another writer was there meanwhile, and will do it
+                pass
+            except (DeltaError, pa.ArrowException, OSError) as exc:  # what was to be written is written
+                log.warning("%s: its small files could not be joined: %s", table.name, first_line(exc))
 
 
 def _selected(found: DeltaTable, what: str) -> pa.Table:

@@ -222,8 +222,8 @@ class Lake:
         """Write by the driver where it can, else by Spark; again after conflicts, each time only if it still may."""
 
         def turn(kind: str, write: Callable[[], T]) -> T:
-            self._may_write()
             with TURNS.writing(self.identifier(table), kind):
+                self._may_write()  # the wait may have been long
                 return write()
 
         if self._driver and by_driver:

@@ -23,8 +23,8 @@ class Turns:
     @contextmanager
     def writing(self, place: str, kind: str) -> Iterator[None]:
         """Wait until nobody of another kind writes at the place, and hold it meanwhile."""
-        writers = self._writing[place]
         with self._changed:
+            writers = self._writing[place]
             self._changed.wait_for(lambda: writers.total() == writers[kind])
             writers[kind] += 1
         try:
