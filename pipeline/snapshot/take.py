@@ -46,6 +46,8 @@ STAGES = 7
 
 MAX_CLUSTERS_AT_ONCE = 8
 
+STAGED_OVER = "another run has staged its rows where this one had: does another run take snapshots of this cluster?"
+
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -190,7 +192,7 @@ def _land_bronze(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Lande
     for table in BRONZE:
         _land_table(lake, claim, table, staged, landed, read[table.name].rows)
         if landed.counts[table.name]["rows"] != read[table.name].rows:
-            raise LakeError("the rows that were read are gone: does another run take snapshots of this cluster?")
+            raise LakeError(STAGED_OVER)
     if positions is not None:
         _land_positions(lake, claim, positions, landed)
     for table in BRONZE:
@@ -200,21 +202,30 @@ def _land_bronze(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Lande
 
 
 def _staged(lake: Lake, claim: Claim, name: str, rows: DataFrame) -> DataFrame:
-    """Read a source once; what is returned reads what was read then."""
+    """Read a source once; what is returned reads what was read then.
+
+    Another run that stages in the same place puts its rows there instead: `is_others`. They may never be taken for
+    none of one's own, as a cluster may well be empty.
+    """
     run = F.lit(claim.run_id)
     place = f"{name}_{claim.cluster}_{claim.snapshot_id // 1000 % STAGES}"
-    return lake.stage(place, rows.withColumn("run_id", run)).where(F.col("run_id") == run)
+    return lake.stage(place, rows.withColumn("run_id", run)).withColumn("is_others", F.col("run_id") != run)
 
 
 def _read(staged: DataFrame, landed: Landed) -> dict[str, Read]:
-    """What was read of each bronze table; what was requested of each broker is added to `landed`."""
+    """What was read of each bronze table; what was requested of each broker is added to `landed`.
+
+    Raises LakeError where another run's rows are staged.
+    """
     counted = (
         with_marks(staged, KIND)
-        .groupBy(KIND, "request_broker")
+        .groupBy(KIND, "request_broker", "is_others")
         .agg(F.count(F.lit(1)).alias("rows"), F.sum("requests").alias("requests"), is_suspect().alias("is_suspect"))
     )
     read = {table.name: Read(0, False) for table in BRONZE}
     for row in counted.collect():
+        if row["is_others"]:
+            raise LakeError(STAGED_OVER)
         if row[KIND] in read:
             read[row[KIND]] = Read(row["rows"], row["is_suspect"])
         _add(landed.requests, {str(row["request_broker"]): row["requests"]})
@@ -237,14 +248,18 @@ def _land_positions(lake: Lake, claim: Claim, positions: DataFrame, landed: Land
     """Store the clients' positions. If they cannot be stored, the snapshot is partial; no other table is affected."""
     seen = Observation()
     try:
-        counted = positions.observe(seen, F.count("source").alias("rows"), F.count("error").alias("errors"))
-        _replace(lake, claim, CLIENT_POSITIONS, counted)
+        is_own = ~F.col("is_others")
+        wanted = {"rows": is_own, "errors": is_own & F.col("error").isNotNull(), "others": F.col("is_others")}
+        counted = positions.observe(seen, *(F.count_if(what).alias(name) for name, what in wanted.items()))
+        _replace(lake, claim, CLIENT_POSITIONS, counted.where(is_own))
     except ClaimedError:
         raise
     except FAILURES as exc:
         landed.problems.append((CLIENT_POSITIONS.name, None, reason_of(exc), 1))
         return
-    landed.positions, errors = (seen.get[name] for name in ("rows", "errors"))
+    landed.positions, errors, others = (seen.get[name] for name in wanted)
+    if others:
+        landed.problems.append((CLIENT_POSITIONS.name, None, STAGED_OVER, 1))
     if errors:
         rows = lake.read_snapshots(CLIENT_POSITIONS, claim.cluster, [claim.snapshot_id])
         landed.problems += problems(rows, CLIENT_POSITIONS.name, F.col("endpoint"))
@@ -300,7 +315,7 @@ def read_brokers(spark: SparkSession, options: Mapping[str, str]) -> list[Any]:
 def _land_table(lake: Lake, claim: Claim, table: Table, staged: DataFrame, landed: Landed, most: int) -> None:
     wanted = counts(table)
     seen = Observation()
-    rows = staged.where(F.col(KIND) == table.name).select(*table.observed.names)
+    rows = staged.where((F.col(KIND) == table.name) & ~F.col("is_others")).select(*table.observed.names)
     counted = rows.observe(seen, *(c.alias(name) for name, c in wanted.items()))
     _replace(lake, claim, table, counted, most)
     found = seen.get

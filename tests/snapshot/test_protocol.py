@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 
 from demo.embedded_kafka.broker import EmbeddedKafka
 from jobs import snapshot as snapshot_job
+from pipeline.config import load_config
 from pipeline.errors import ClaimedError, ConfigError, LakeError
 from pipeline.lake import Lake, of_snapshots, utc_date
 from pipeline.ledger import Claim, Ledger
@@ -252,6 +253,49 @@ def test_a_run_that_was_overtaken_leaves_the_winners_ledger_row_alone(
     (row,) = ledger_rows(lake, "overtaken")
     assert (row["status"], row["started_at"].astimezone(UTC)) == ("complete", T0)
     assert landed(lake, "overtaken") == ALL_ROWS
+
+
+def staged_over(monkeypatch: pytest.MonkeyPatch, kind: str, share: str = "TRUE") -> None:
+    """Let another run put its rows, those of `kind` that satisfy `share`, where this one has staged some."""
+    original = Lake.stage
+
+    def stage(self: Lake, name: str, rows: Any) -> Any:
+        if not name.startswith(f"{kind}_"):
+            return original(self, name, rows)
+        original(self, name, rows)
+        run = F.when(F.expr(share), "other").otherwise(F.col("run_id"))
+        return original(self, name, rows.withColumn("run_id", run))
+
+    monkeypatch.setattr(Lake, "stage", stage)
+
+
+@pytest.mark.parametrize("share", ["TRUE", "kind = 'watermarks'"])
+def test_a_run_does_not_take_the_rows_that_another_staged_in_its_place_for_none(
+    take: Take, lake: Lake, servers: str, monkeypatch: pytest.MonkeyPatch, share: str
+) -> None:
+    staged_over(monkeypatch, "kafka", share)
+    name = f"staged-over-{len(share)}"
+    outcome = take({name: servers})[name]
+    told = f"cluster {name}: another run has staged its rows where this one had: "
+    assert (outcome.status, outcome.message) == (
+        "failed",
+        told + "does another run take snapshots of this cluster?",
+    )
+    assert landed(lake, name) == dict.fromkeys(ALL_ROWS, 0)
+
+
+def test_positions_that_another_run_staged_are_told_and_cost_no_other_table(
+    spark: SparkSession, lake: Lake, servers: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "stats.jsonl").write_text("{}\n")
+    places = f"[[clusters.watched.positions]]\nsource = 'librdkafka_statistics'\npaths = ['{tmp_path}/stats.jsonl']\n"
+    path = write_config(tmp_path, PREFIX, {"watched": servers}, client=places)
+    settings = load_config(path, {}).model_copy(update={"lake": config(folder, PREFIX, {"any": DEAD}).lake})
+    staged_over(monkeypatch, "positions")
+    (outcome,) = take_snapshots(spark, settings, ["watched"], None, clock())
+    assert outcome.status == "partial"
+    assert "client_positions: another run has staged its rows where this one had" in outcome.message
+    assert landed(lake, "watched") == ALL_ROWS
 
 
 def slow_rows(spark: SparkSession, group: str, sleep_ms: int) -> Any:
