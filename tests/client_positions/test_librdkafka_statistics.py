@@ -44,6 +44,22 @@ def test_the_consumed_offset_is_the_applications_position(recording: Path, repor
     assert compared >= 300
 
 
+def test_between_two_reports_the_consumed_offset_is_that_of_the_last(recording: Path, reported: Told) -> None:
+    """What docs/accuracy.md says of it: at the instants of the independent client it is up to 2 s old."""
+    instants = sorted({int(r["ts"]) for r in table(recording / "truth.csv")})
+    asked, behind = 0, []
+    for (topic, partition), rows in by_partition(table(recording / "positions.csv")).items():
+        for instant in instants:
+            before = [int(r["position"]) for r in rows if int(r["ts"]) <= instant]
+            after = [int(r["position"]) for r in rows if int(r["ts"]) >= instant]
+            told = [positions[topic, partition].consumed_offset for at_ms, positions in reported if at_ms <= instant]
+            if before and after and told and told[-1] is not None:
+                asked += 1
+                assert told[-1] <= after[0]
+                behind += [before[-1] - told[-1]] if told[-1] < before[-1] else []
+    assert (asked, len(behind), min(behind), max(behind)) == (343, 7, 1, 6)
+
+
 def test_the_fetched_offset_is_from_consumed_to_the_high_watermark(recording: Path, reported: Told) -> None:
     buffered = 0
     for (topic, partition), rows in by_partition(table(recording / "truth.csv")).items():

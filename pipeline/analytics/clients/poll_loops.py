@@ -2,8 +2,10 @@
 
 Such a client asks for no more records of what it has buffered. One that has nothing buffered asks each broker at least
 every fetch.max.wait.ms; one that is slow in its application hardly asks at all, and its records-lag, which is as of the
-records that came last, says nothing about that. A partition that stands still though its client asks is paused. Each
-process is judged by its own counters and partitions, as several may share a client.id.
+records that came last, says nothing about that. A partition that stands still though its client asks is paused. So is
+one that stands still while the others come round again and again, however rarely a slow client asks: what has been
+fetched is handed out in turn. Each process is judged by its own counters and partitions, as several may share a
+client.id.
 """
 
 from __future__ import annotations
@@ -24,6 +26,11 @@ FETCH_MAX_WAIT_MS = 500
 """fetch.max.wait.ms of the Java consumer, and fetch.wait.max.ms of librdkafka, by default."""
 ASKING_SHARE = 0.25
 """A client has asked all the time if it made at least this part of the fetches of one that has nothing buffered."""
+SEVERAL = 3
+"""A partition has been passed over if the others have had so many turns. One could be what was buffered, one what was
+asked for, before it had records."""
+PASSED_OVER_IN = (3, 8)
+"""In how many intervals: where one is long, all have a turn in each; where it is short, few have."""
 CLIENT_PARTITION = ["cluster", "group_id", "client_id", "instance", "topic", "partition"]
 
 
@@ -50,9 +57,10 @@ def poll_states(
     last_stable_offset; moved, grown: by how much either has moved since the snapshot before; is_waiting: it has not
     moved though its log has grown; is_slow: its process has hardly asked, has fallen behind, and has more unread than
     came in since the snapshot before and while a fetch may wait, for two intervals; is_paused: it waits while its
-    process asks, for two intervals, or has gone without while the process got records of others; or the client says
-    it. `lag` (`with_instance`) and `reported` (`observed`) are rows of successive snapshots, `settings` those of
-    consumers: how long a fetch may wait, FETCH_MAX_WAIT_MS if nothing is said.
+    process asks, for two intervals, has gone without while the process got records of others, or has been passed over
+    while all others had several turns; or the client says it. `lag` (`with_instance`) and `reported` (`observed`) are
+    rows of successive snapshots, `settings` those of consumers: how long a fetch may wait, FETCH_MAX_WAIT_MS if nothing
+    is said.
     """
     series = Window.partitionBy(*CLIENT_PARTITION).orderBy("snapshot_id")
     of_process = Window.partitionBy(*INSTANCE, "group_id")
@@ -76,7 +84,7 @@ def poll_states(
         > F.sum(allowed).over(of_process)
     )
     readers = lag.where(F.col("consumed_offset").isNotNull())
-    return (
+    states = (
         with_settings(readers, settings, "client_id", "group_id")
         .withColumn("wait_ms", _wait_ms())
         .join(F.broadcast(asking(reported)), INSTANCE, how="left")
@@ -93,6 +101,9 @@ def poll_states(
             }
         )
         .withColumn("is_waiting", (F.col("moved") == 0) & (F.col("grown") > 0) & (F.col("unread") > 0))
+    )
+    return (
+        _with_passed_over(states)
         .withColumn("is_behind", F.coalesce(~is_asking, F.lit(False)) & is_behind)
         .withColumn("run", F.sum(F.coalesce(~F.col("is_waiting"), F.lit(True)).cast("int")).over(series))
         .withColumn("left_out", F.sum(F.coalesce(is_left_out, F.lit(False)).cast("int")).over(run))
@@ -102,7 +113,7 @@ def poll_states(
             "is_paused",
             F.coalesce(
                 F.col("reported_paused") & (F.col("unread") > 0),
-                twice("waits_while_asking") | (F.col("is_waiting") & (F.col("left_out") > 0)),
+                twice("waits_while_asking") | (F.col("is_waiting") & (F.col("left_out") > 0)) | F.col("is_passed_over"),
             ),
         )
         .where(F.col("moved").isNotNull())
@@ -110,6 +121,39 @@ def poll_states(
             *CLIENT_PARTITION, "host", "snapshot_id", "unread", "moved", "grown", "is_waiting", "is_slow", "is_paused"
         )
     )
+
+
+def _with_passed_over(states: DataFrame) -> DataFrame:
+    """`states` with is_passed_over: it has waited, with records to read, while the others had SEVERAL turns.
+
+    A partition has a turn when it moves after another one has. The others are all that have something to read, but for
+    those that have waited as long, which are passed over, too; they are two at least.
+    """
+    series = Window.partitionBy(*CLIENT_PARTITION).orderBy("snapshot_id")
+    of_process = Window.partitionBy(*INSTANCE, "group_id")
+    has_moved = F.coalesce(F.col("moved") > 0, F.lit(False))
+    before = series.rowsBetween(Window.unboundedPreceding, -1)
+    rows = (
+        states.withColumn("others", F.count_if(has_moved).over(of_process) - has_moved.cast("int"))
+        .withColumn("others", F.sum("others").over(series))
+        .withColumn("others_then", F.last(F.when(has_moved, F.col("others")), ignorenulls=True).over(before))
+        .withColumn("has_turn", has_moved & (F.col("others") > F.coalesce("others_then", F.lit(0))))
+    )
+    passed_over = F.lit(False)
+    for length in PASSED_OVER_IN:
+        recent = series.rowsBetween(1 - length, 0)
+        stands, turns = f"stands_{length}", f"turns_{length}"
+        has_stood = (F.count_if("is_waiting").over(recent) == length) & (F.lag("unread", length).over(series) > 0)
+        rows = rows.withColumns(
+            {
+                stands: F.coalesce(has_stood, F.lit(False)),
+                turns: F.count_if("has_turn").over(recent) >= SEVERAL,
+            }
+        )
+        is_no_exception = F.col(stands) | F.col(turns) | F.coalesce(F.col("unread") <= 0, F.lit(False))
+        all_others = F.every(is_no_exception).over(of_process) & (F.count_if(turns).over(of_process) >= 2)
+        passed_over = passed_over | (F.col(stands) & all_others)
+    return rows.withColumn("is_passed_over", passed_over)
 
 
 def _wait_ms() -> Column:

@@ -1,0 +1,125 @@
+"""Which partitions a slow Java client is said to have paused: against simulated poll loops that pause some, or none."""
+
+import random
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pipeline.analytics.clients.instances import observed, with_instance
+from pipeline.analytics.clients.poll_loops import poll_states
+from pipeline.tables import CLIENT_POSITIONS, LAG
+from tests.helpers.rows import frame
+
+SECOND_MS = 1_000
+COSTLY_MS = 110
+PAUSED_S = (30, 120)
+
+
+@dataclass
+class PollLoop:
+    """A Java consumer: what it has of a partition is handed out, in the order it came, before more is fetched of it."""
+
+    rates: dict[str, float]
+    """Records that come in, in a second, by topic of one partition; `costly` takes COSTLY_MS a record, others 1 ms."""
+    paused: frozenset[str] = frozenset()
+    max_poll_records: int = 10
+    chunk: int = 1_000
+    read: dict[str, int] = field(default_factory=dict)
+    buffered: deque[tuple[str, int]] = field(default_factory=deque)
+    asked: int = 0
+    now_ms: float = 0.0
+
+    def end(self, topic: str, now_ms: float) -> int:
+        return int(self.rates[topic] * now_ms / 1_000)
+
+    def poll(self) -> None:
+        """Fetch what is not buffered, hand out at most max.poll.records, ask for more, and work."""
+        self._fetch()
+        got: list[str] = []
+        kept: list[tuple[str, int]] = []
+        while self.buffered and len(got) < self.max_poll_records:
+            topic, count = self.buffered.popleft()
+            if self._is_paused(topic):
+                kept.append((topic, count))
+                continue
+            taken = min(count, self.max_poll_records - len(got))
+            got += [topic] * taken
+            self.read[topic] = self.read.get(topic, 0) + taken
+            if count > taken:
+                self.buffered.appendleft((topic, count - taken))
+        self.buffered.extend(kept)
+        self._fetch()
+        self.now_ms += sum(COSTLY_MS if topic == "costly" else 1 for topic in got) or 100
+
+    def _is_paused(self, topic: str) -> bool:
+        return topic in self.paused and PAUSED_S[0] <= self.now_ms / 1_000 < PAUSED_S[1]
+
+    def _fetch(self) -> None:
+        wanted = [t for t in self.rates if t not in dict(self.buffered) and not self._is_paused(t)]
+        self.asked += bool(wanted)
+        random.shuffle(wanted)
+        for topic in wanted:
+            count = min(self.chunk, self.end(topic, self.now_ms) - self.read.get(topic, 0))
+            if count > 0:
+                self.buffered.append((topic, count))
+
+
+def told(spark: SparkSession, loops: dict[str, PollLoop], sample_s: int) -> DataFrame:
+    """`poll_states` of clients, sampled for three minutes."""
+    positions: list[tuple[Any, ...]] = []
+    lag: list[tuple[Any, ...]] = []
+    for client, loop in loops.items():
+        for at_ms in range(sample_s * SECOND_MS, 180 * SECOND_MS, sample_s * SECOND_MS):
+            while loop.now_ms < at_ms:
+                loop.poll()
+            positions.append((at_ms, client, loop.asked // 50, "kafka_client_metrics", f"http://{client}:9404"))
+            lag += [(at_ms, "g", client, t, 0, loop.read.get(t, 0), loop.end(t, at_ms)) for t in loop.rates]
+    names = "snapshot_id client_id requests_total source endpoint"
+    as_of = F.timestamp_millis("snapshot_id")
+    reported = observed(frame(spark, CLIENT_POSITIONS, names, *positions).withColumn("as_of", as_of)).localCheckpoint()
+    names = "snapshot_id group_id client_id topic partition consumed_offset high_watermark"
+    readers = frame(spark, LAG, names, *lag).withColumn("captured_at", as_of)
+    return poll_states(with_instance(readers, reported), reported)
+
+
+def called_paused(spark: SparkSession, loops: dict[str, PollLoop], sample_s: int) -> dict[str, set[str]]:
+    rows = told(spark, loops, sample_s).where("is_paused").collect()
+    return {client: {r.topic for r in rows if r.client_id == client} for client in loops}
+
+
+@pytest.mark.parametrize("sample_s", [2, 10, 15])
+def test_a_partition_that_stays_while_all_others_of_a_slow_client_come_round_is_paused(
+    spark: SparkSession, sample_s: int
+) -> None:
+    random.seed(1)
+    rates = {"costly": 12.0, "light": 20.0, "kept": 15.0}
+    few = {"max_poll_records": 10, "chunk": 20}
+    loops = {
+        "one": PollLoop(rates, frozenset({"kept"}), **few),
+        "two": PollLoop(rates | {"also": 5.0}, frozenset({"kept", "also"}), **few),
+        "with-an-idle-one": PollLoop(rates | {"idle": 0.0}, frozenset({"kept"}), **few),
+        "none": PollLoop(rates, **few),
+    }
+    assert called_paused(spark, loops, sample_s) == {
+        "one": {"kept"},
+        "two": {"kept", "also"},
+        "with-an-idle-one": {"kept"},
+        "none": set(),
+    }
+
+
+@pytest.mark.parametrize("sample_s", [2, 10, 20])
+def test_one_that_waits_for_a_slow_topic_is_never_called_paused(spark: SparkSession, sample_s: int) -> None:
+    """Whatever is handed out at once, and however much is buffered of a slow topic."""
+    random.seed(2)
+    loops = {}
+    for number in range(40):
+        topics = ["costly", "light", "more", "other"][: random.choice([2, 3, 4])]
+        rates = {topic: random.choice([2.0, 5.0, 20.0, 60.0]) for topic in topics}
+        shape = {"max_poll_records": random.choice([1, 10, 100, 500]), "chunk": random.choice([5, 50, 400, 5_000])}
+        loops[f"app-{number}"] = PollLoop(rates, **shape)
+    assert {client: topics for client, topics in called_paused(spark, loops, sample_s).items() if topics} == {}
