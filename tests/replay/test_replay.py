@@ -1,6 +1,7 @@
 """Recordings of real clients, replayed into a lake: the rungs, verdicts and findings, against independent truth."""
 
 import json
+import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -145,6 +146,31 @@ def test_a_blocked_connector_is_one_finding_with_its_culprit_and_victims(rows: R
     assert evidence["victim_topics"] == ["mail_queue", "web-clicks"]
     assert "order.events" in found.summary
     assert found.last_seen_ms == rows(SNAPSHOTS, "legacy-a2-blocked").agg(F.max("snapshot_id")).collect()[0][0]
+
+
+def test_the_topic_that_drains_after_a_stall_does_not_take_its_place(rows: Rows, folder: Path) -> None:
+    """The recording up to 70 s of the stall; in its last round, as when it wakes up, another topic's queue is full."""
+    end_ms = 1795255108265 + 70 * SECOND_MS
+    whole, part = unpacked("legacy-a2-blocked", folder), folder / "two-culprits"
+    (part / "jolokia").mkdir(parents=True)
+    shutil.copy(whole / "truth.csv", part)
+    kept = [file for file in sorted((whole / "jolokia").iterdir()) if end_ms - 85 * SECOND_MS < int(file.stem) < end_ms]
+    for file in kept:
+        shutil.copy(file, part / "jolokia")
+    queue = "FetchQueueSize,threadId={},topic={},type=ZookeeperConsumerConnector"
+    text = kept[-1].read_text()
+    for thread, topic, old, new in ((0, "order.events", 2, 1), (0, "web-clicks", 0, 2), (0, "mail_queue", 0, 1)):
+        said = f'{queue.format(thread, topic)}":{{"Value":%d}}'
+        assert said % old in text
+        text = text.replace(said % old, said % new)
+    (part / "jolokia" / kept[-1].name).write_text(text)
+    blocked = rows(FINDINGS, "two-culprits").where("kind = 'blocked_connector'").orderBy("first_seen").collect()
+    assert [(r.topic, r.severity) for r in blocked] == [("order.events", "critical"), ("web-clicks", "warning")]
+    first, second = (json.loads(r.evidence) for r in blocked)
+    assert (first["culprit_topic"], first["victim_topics"]) == ("order.events", ["mail_queue", "web-clicks"])
+    assert (second["culprit_topic"], second["victim_topics"]) == ("web-clicks", [])
+    assert "order.events" in blocked[0].summary
+    assert blocked[0].worst_at < blocked[1].first_seen
 
 
 def test_in_a_stall_the_fetched_offset_stands_still_and_fetcher_lag_grows(rows: Rows) -> None:
