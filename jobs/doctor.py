@@ -1,17 +1,21 @@
 """Check that a run would succeed: the clusters answer and allow what a snapshot asks, and the lake can be written.
 
-For each right that is missing it prints what gives it. `?` marks what may be intended, or cannot be known. Spark is not
-started. It is this machine that asks: executors elsewhere need the same names, routes, files and packages.
+Where clients' positions and log directories are configured, each place is tried, too: at most 16 of a list or folder.
+For each right that is missing it prints what gives it. `?` marks what may be intended, or cannot be known. Spark is
+not started. It is this machine that asks: executors elsewhere need the same names, routes, files and packages.
 """
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from jobs import cli
-from pipeline.config import load_config
+from pipeline.client_positions.try_places import try_places
+from pipeline.config import ClusterConfig, load_config
 from pipeline.errors import LaglakeError
+from pipeline.files import redacted
 from pipeline.kafka.doctor import Check, check_cluster, check_lake, counted
+from pipeline.log_segments.log_dirs import list_partitions
 from pipeline.report.names import visible
 
 _EPILOG = """\
@@ -39,10 +43,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     wrong = _show("lake", [check_lake(config.lake)])
     for name in clusters:
         wrong += _show(name, check_cluster(config.clusters[name]))
+        wrong += _show(name, _check_places(config.clusters[name]))
     sys.stdout.write(
         f"{counted(len(clusters), 'cluster')} and the lake: {wrong or 'nothing'} {'is' if wrong < 2 else 'are'} wrong\n"
     )
     return int(wrong > 0)
+
+
+def _check_places(cluster: ClusterConfig) -> Iterator[Check]:
+    """What clients report, and the brokers' log directories, where they are configured."""
+    for positions in cluster.positions:
+        for tried in try_places(positions.source, positions.options(snapshot_id=0)):
+            yield Check(tried.is_right, f"{positions.source}: {tried.what}", tried.todo)
+    for log_dir in cluster.log_dirs:
+        try:
+            partitions = len(list_partitions(log_dir))
+        except LaglakeError as error:
+            yield Check(
+                False, str(error), "may the user of laglake read it? All executors must find it under this name"
+            )
+            continue
+        yield Check(bool(partitions) or None, f"log_dirs: {redacted(log_dir)}: {counted(partitions, 'partition')}")
 
 
 def _show(subject: str, checks: Iterable[Check]) -> int:

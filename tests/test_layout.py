@@ -28,7 +28,8 @@ MAY_IMPORT = {
     "snapshot": "analytics config derive errors kafka lake ledger quality tables",
     "replay": "client_positions config derive errors files lake ledger tables",
     "report": "analytics lake ledger tables",
-    "jobs": "config databricks derive errors kafka lake replay report session snapshot tables",
+    "jobs": "client_positions config databricks derive errors files kafka lake log_segments replay report session "
+    "snapshot tables",
     "laglake": "analytics config errors lake report session tables",
     "demo": "config errors jobs laglake lake report session tables",
 }

@@ -8,19 +8,19 @@ from __future__ import annotations
 import os
 import shlex
 import tempfile
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Generator, Iterator, Sequence, Set
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from kafka.admin import ACLOperation
-from kafka.protocol.admin import DescribeClusterRequest
+from kafka.protocol.admin import DescribeClusterRequest, DescribeLogDirsRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from pipeline.config import ClusterConfig, LakeConfig
 from pipeline.errors import ClusterError, unexpected
 from pipeline.kafka.client import KafkaClient
-from pipeline.kafka.failures import Failure
+from pipeline.kafka.failures import Failure, error_name
 from pipeline.kafka.group_members import read_members
 from pipeline.kafka.groups import list_groups
 from pipeline.kafka.options import SourceOptions
@@ -48,14 +48,13 @@ def check_cluster(cluster: ClusterConfig) -> Iterator[Check]:
         with KafkaClient(options) as client:
             yield from _check_brokers(client)
             rights = _Rights(cluster)
-            yield from _check_rights(client, rights)
-            yield from _check_groups(client, rights)
+            topics = yield from _check_rights(client, rights)
+            read = yield from _check_groups(client, rights)
+            yield from _check_hidden_topics(client, rights, topics, read)
     except ClusterError as error:
         yield Check(False, str(error), "docs/troubleshooting.md says more")
     except Exception as error:  # noqa: BLE001 - one cluster must not keep the others from being checked
         yield Check(False, unexpected(error))
-    if cluster.positions or cluster.log_dirs:
-        yield Check(None, "positions and log_dirs are not tried")
 
 
 def _check_brokers(client: KafkaClient) -> Iterator[Check]:
@@ -70,14 +69,15 @@ def _check_brokers(client: KafkaClient) -> Iterator[Check]:
             )
 
 
-def _check_rights(client: KafkaClient, rights: _Rights) -> Iterator[Check]:
+def _check_rights(client: KafkaClient, rights: _Rights) -> Generator[Check, None, set[str] | None]:
+    """What may be asked of the cluster and its topics; the topics that are listed, None where they cannot be."""
     described = client.ask_any(DescribeClusterRequest(include_cluster_authorized_operations=True))
     # Brokers have it since Kafka 2.8.
     operations = None if isinstance(described, Failure) or described.error_code else described.authorized_operations
     may_describe = _is_authorized(operations, ACLOperation.DESCRIBE)
     yield Check(
         may_describe or None,
-        "DESCRIBE on the cluster: sizes of logs, and all groups" + _not_given(may_describe),
+        "DESCRIBE on the cluster: sizes of logs, all groups, hidden topics" + _not_given(may_describe),
         rights.give("Describe", "--cluster") if may_describe is False else None,
     )
     answer = client.ask_any(
@@ -85,7 +85,7 @@ def _check_rights(client: KafkaClient, rights: _Rights) -> Iterator[Check]:
     )
     if isinstance(answer, Failure):
         yield Check(False, f"the topics cannot be listed: {answer.error}")
-        return
+        return None
     chosen = set(client.options.topics.select(t.name for t in answer.topics))
     topics = {t.name: t.authorized_operations for t in answer.topics if t.name in chosen}
     yield Check(
@@ -102,14 +102,16 @@ def _check_rights(client: KafkaClient, rights: _Rights) -> Iterator[Check]:
         + (_such_as(refused, len(topics), "topic") if is_known or not topics else _not_given(None)),
         rights.give("DescribeConfigs", "--topic '*'") if refused else None,
     )
+    return {t.name for t in answer.topics}
 
 
-def _check_groups(client: KafkaClient, rights: _Rights) -> Iterator[Check]:
+def _check_groups(client: KafkaClient, rights: _Rights) -> Generator[Check, None, set[str]]:
+    """Whether groups can be described; the topics of the config's selection that their members read."""
     groups, unlisted = list_groups(client)
     for error in sorted({u.error for u in unlisted}):
         yield Check(False, f"some groups cannot be listed: {error}")
     tried = groups[:GROUPS_TRIED]
-    answers = read_members(client, tried, lambda _: False) if tried else {}
+    answers = read_members(client, tried, client.options.topics.matcher()) if tried else {}
     failed = {name: answer.error for name, answer in answers.items() if isinstance(answer, Failure)}
     seen = f"{counted(len(groups), 'group')} that the config selects can be seen"
     if len(tried) < len(groups):
@@ -128,6 +130,36 @@ def _check_groups(client: KafkaClient, rights: _Rights) -> Iterator[Check]:
     for error in sorted(set(failed.values()) - {*REFUSALS, "GROUP_ID_NOT_FOUND"}):
         names = [name for name, its in failed.items() if its == error]
         yield Check(None, f"{counted(len(names), 'group')}, such as {names[0]}, could not be described now: {error}")
+    return {
+        row["topic"] for rows in answers.values() if not isinstance(rows, Failure) for row in rows if row.get("topic")
+    }
+
+
+def _check_hidden_topics(
+    client: KafkaClient, rights: _Rights, listed: set[str] | None, read: set[str]
+) -> Iterator[Check]:
+    """Topics that Kafka leaves out of all its lists, without an error, as the user may not describe them.
+
+    Members' assignments name them, and so do brokers' log directories, which a right on the cluster opens.
+    """
+    if listed is None:
+        return
+    answers = client.ask_each(client.brokers(), lambda: DescribeLogDirsRequest(topics=None))
+    logs = [answer for answer in answers.values() if not isinstance(answer, Failure) and answer.results]
+    on_disk = {topic.name for answer in logs for result in answer.results for topic in result.topics}
+    wanted = sorted((read | set(client.options.topics.select(on_disk))) - listed)
+    # By name Kafka says why; a topic that is being deleted is no more there.
+    answer = client.metadata(wanted) if wanted else None
+    errors = {} if answer is None or isinstance(answer, Failure) else {t.name: t.error_code for t in answer.topics}
+    hidden = [name for name, code in errors.items() if error_name(code) == "TOPIC_AUTHORIZATION_FAILED"]
+    if hidden:
+        what = f"{counted(len(hidden), 'topic')} that the config selects, such as {min(hidden)}, cannot be seen"
+        yield Check(False, what, rights.give("Describe", f"--topic {shlex.quote(min(hidden))}"))
+    elif len(logs) == len(answers) and not isinstance(answer, Failure):
+        yield Check(True, "no topic that the config selects is hidden")
+    else:
+        what = "whether topics are hidden is not known: not all brokers list what is in their log directories"
+        yield Check(None, what, "an administrator sees with kafka-topics.sh --list whether there are more topics")
 
 
 def check_lake(lake: LakeConfig) -> Check:

@@ -19,6 +19,7 @@ from jobs import doctor
 from pipeline.config import ClusterConfig, LakeConfig
 from pipeline.kafka.doctor import _Rights, check_lake
 from tests.helpers.kafka import commit, delete_groups, denied, login
+from tests.helpers.recordings import unpacked
 
 Run = Callable[..., tuple[int, list[str]]]
 
@@ -85,7 +86,9 @@ def test_a_right_that_is_missing_is_named_with_what_gives_it(
     with denied(kafka, kind, name, ACLOperation[operation]):
         status, lines = run(kafka.sasl_bootstrap_servers, ONLY_OURS, **login(kafka))
     assert status == (mark == "WRONG")
-    ((at, line),) = [(at, line) for at, line in enumerate(lines) if line.startswith(("WRONG", "?"))]
+    odd = [(at, line) for at, line in enumerate(lines) if line.startswith(("WRONG", "?"))]
+    # What the right on the cluster shows is whether any topic is hidden.
+    ((at, line),) = [(at, line) for at, line in odd if "whether topics are hidden" not in line]
     assert line.startswith(mark)
     assert what in line
     assert given in lines[at + 1]
@@ -101,6 +104,23 @@ def test_what_cannot_be_seen_is_not_called_right(kafka: EmbeddedKafka, group: st
         _, lines = run(kafka.sasl_bootstrap_servers, ONLY_OURS, **login(kafka))
     (line,) = [line for line in lines if "DESCRIBE on topics" in line]
     assert line.startswith("?     east: ")
+
+
+@pytest.mark.kafka
+def test_a_topic_that_is_hidden_from_the_user_is_named(kafka: EmbeddedKafka, group: str, run: Run) -> None:
+    """Neither its metadata nor its commits are listed: Kafka leaves it out without an error."""
+    with denied(kafka, ResourceType.TOPIC, "doctored"):
+        status, lines = run(kafka.sasl_bootstrap_servers, 'topics = { allow = ["^doctored"] }', **login(kafka))
+        told = [(line, lines[at + 1]) for at, line in enumerate(lines) if "cannot be seen" in line]
+        assert status == 1
+        ((line, todo),) = told
+        assert line == "WRONG east: 1 topic that the config selects, such as doctored, cannot be seen"
+        assert todo.strip().startswith("kafka-acls.sh")
+        assert todo.endswith("--operation Describe --topic doctored")
+        with denied(kafka, ResourceType.CLUSTER, "kafka-cluster"):
+            _, lines = run(kafka.sasl_bootstrap_servers, 'topics = { allow = ["^doctored"] }', **login(kafka))
+        assert not any("is hidden" in line for line in lines)
+        assert any(line.startswith("?     east: whether topics are hidden is not known") for line in lines)
 
 
 @pytest.mark.kafka
@@ -182,6 +202,49 @@ def test_a_lake_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("HADOOP_CONF_DIR", "/etc/hadoop")
     assert check("/lake") == (None, "/lake: only a run shows whether it can be written")
     assert list(tmp_path.iterdir()) == [tmp_path / "file"]
+
+
+@pytest.mark.kafka
+def test_the_places_of_positions_are_tried(kafka: EmbeddedKafka, group: str, run: Run, tmp_path: Path) -> None:
+    line = {"client_id": "c", "topic": "doctored", "partition": 0, "consumed_offset": 1}
+    statistics = (unpacked("librdkafka", tmp_path) / "statistics.jsonl").read_text().splitlines()[0]
+    (tmp_path / "stats").mkdir()
+    (tmp_path / "stats" / "one.jsonl").write_text(statistics)
+    (tmp_path / "nothing").mkdir()
+    (tmp_path / "request.log").write_text(json.dumps(line))
+    (tmp_path / "logs" / "doctored-0").mkdir(parents=True)
+    places = f"""log_dirs = ["{tmp_path}/logs", "{tmp_path}/gone"]
+        [[clusters.east.positions]]
+        source = "librdkafka_statistics"
+        paths = ["{tmp_path}/stats", "{tmp_path}/nothing", "{tmp_path}/absent"]
+        [[clusters.east.positions]]
+        source = "kafka_client_metrics"
+        endpoints = ["http://127.0.0.1:{closed_port()}/metrics"]
+        [[clusters.east.positions]]
+        source = "kafka_request_log"
+        paths = ["{tmp_path}/request.log"]
+        state = "{tmp_path}/state"
+    """
+    status, lines = run(kafka.sasl_bootstrap_servers, ONLY_OURS + "\n" + places, **login(kafka))
+    assert status == 1
+    told = {re.sub(r":\d+/", "/", line.replace(str(tmp_path), "")) for line in lines}
+    assert told >= {
+        "ok    east: librdkafka_statistics: /stats, 1 file: 1 client",
+        "?     east: librdkafka_statistics: /nothing: no files are there yet",
+        "WRONG east: librdkafka_statistics: /absent: no such file or folder",
+        "WRONG east: kafka_client_metrics: http://127.0.0.1/metrics: ConnectionError",
+        "ok    east: kafka_request_log: /request.log: can be read",
+        "ok    east: kafka_request_log: /state: can be written",
+        "ok    east: log_dirs: /logs: 1 partition",
+    }
+    assert any(line.startswith("WRONG east: log directory '/gone' cannot be listed") for line in told)
+    assert not (tmp_path / "state").exists()
+
+
+def closed_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
 
 
 def test_a_wrong_config_and_an_unknown_cluster_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

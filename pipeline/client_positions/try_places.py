@@ -1,0 +1,124 @@
+"""Whether the places that a configuration names can be read, and who is reported there, without Spark."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from pipeline.client_positions.endpoints import files_in
+from pipeline.client_positions.metrics_source import ClientMetricsSource, Places, PositionsReader, StatisticsSource
+from pipeline.errors import ConfigError
+from pipeline.files import FAILURES, is_uri, open_filesystem, redacted
+
+PLACES_TRIED = 16
+"""Endpoints of one source that are asked, and files of one path that are read: the last by name. Others are counted."""
+TIMEOUT_MS = 3_000
+MOST_BYTES = 16 * 1024 * 1024
+"""A larger file is opened and not read."""
+_SOURCES = {source.name(): source for source in (ClientMetricsSource, StatisticsSource)}
+
+
+class Tried(NamedTuple):
+    """A place: whether it can be read, None where that may be intended or is not known; what was found; what to do."""
+
+    is_right: bool | None
+    what: str
+    todo: str | None = None
+
+
+def try_places(source: str, options: Mapping[str, str]) -> Iterator[Tried]:
+    """Each place of a data source of positions, of its `options`. Nothing is written but an empty file, and removed."""
+    if source not in _SOURCES:
+        for path in options.get("path", "").split(","):
+            yield _try_path(path, None)
+        for name in ("state", "topics_file"):
+            if name in options:
+                yield _try_folder(options[name]) if name == "state" else _try_path(options[name], None)
+        return
+    timeout_ms = str(min(int(options.get("timeout_ms", TIMEOUT_MS)), TIMEOUT_MS))
+    reader = _SOURCES[source]({**options, "timeout_ms": timeout_ms}).reader(_SOURCES[source]({}).schema())
+    endpoints = reader.options.endpoints
+    with ThreadPoolExecutor(PLACES_TRIED) as pool:
+        yield from pool.map(lambda endpoint: _try_endpoint(endpoint, reader), endpoints[:PLACES_TRIED])
+    if len(endpoints) > PLACES_TRIED:
+        yield Tried(None, f"{len(endpoints) - PLACES_TRIED:,} more endpoints are not tried")
+    for path in reader.options.paths:
+        yield _try_path(path, reader)
+
+
+def _try_endpoint(endpoint: str, reader: PositionsReader) -> Tried:
+    place, error, clients = redacted(endpoint), *_read(endpoint, reader)
+    if error and not clients:
+        return Tried(False, f"{place}: {error}", "does the agent run there, and may this machine connect to it?")
+    if error:
+        return Tried(None, f"{place}: {_number(clients, 'client')}, and what cannot be read: {error}")
+    return _found(place, clients)
+
+
+def _try_path(path: str, reader: PositionsReader | None) -> Tried:
+    """A file, or a folder's files: that they are there and can be opened, and with a `reader` what the last report."""
+    place = redacted(path)
+    try:
+        files, inside = open_filesystem(path)
+        folder = Path(inside)
+        if not is_uri(path) and folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK):
+            return Tried(False, f"{place}: PermissionError", "give the user of laglake the right to read the folder")
+        found = files_in(path)
+        if not found:
+            return Tried(None, f"{place}: no files are there yet")
+        sizes: list[int] = []
+        for name in found[-PLACES_TRIED:]:
+            files, inside = open_filesystem(name)
+            with files.open_input_stream(inside) as stream:
+                stream.read(1)
+            sizes.append(files.get_file_info(inside).size)
+    except FileNotFoundError:
+        return Tried(False, f"{place}: no such file or folder", "all executors must find it under this name")
+    except (ConfigError, *FAILURES) as error:
+        reason = str(error) if isinstance(error, ConfigError) else type(error).__name__
+        return Tried(False, f"{place}: {reason}", "may the user of laglake read it?")
+    named = place if found == [path] else f"{place}, {_number(len(found), 'file')}"
+    if reader is None or sum(sizes) > MOST_BYTES:
+        return Tried(True, f"{named}: can be read")
+    read = [_read(name, reader) for name in found[-PLACES_TRIED:]]
+    clients = max(clients for _, clients in read)
+    errors = [error for error, _ in read if error]
+    return Tried(None, f"{named}: {errors[0]}") if errors else _found(named, clients)
+
+
+def _try_folder(path: str) -> Tried:
+    """Where it is kept how far a request log was read."""
+    place = redacted(path)
+    if is_uri(path):
+        return Tried(None, f"{place}: only a run shows whether it can be written")
+    try:
+        there = next(f for f in (Path(path).absolute(), *Path(path).absolute().parents) if f.exists())
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        return Tried(False, f"{place}: cannot be written: {type(error).__name__}", "all executors must write there")
+    return Tried(True, f"{place}: can be written")
+
+
+def _read(place: str, reader: PositionsReader) -> tuple[str | None, int]:
+    """The first error of a place, and how many clients it reports."""
+    task = Places([place], int(time.time() * 1000) + TIMEOUT_MS)
+    rows: Sequence[dict[str, object]] = [row for batch in reader.read(task) for row in batch.to_pylist()]
+    errors = [str(row["error"]) for row in rows if row["error"]]
+    return (errors[0] if errors else None), len({row["client_id"] for row in rows if row["client_id"]})
+
+
+def _found(place: str, clients: int) -> Tried:
+    if clients:
+        return Tried(True, f"{place}: {_number(clients, 'client')}")
+    todo = "does it have a consumer's metrics, under the names of docs/positions.md? Else set `names`"
+    return Tried(None, f"{place}: answers, and reports no client", todo)
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
