@@ -137,6 +137,40 @@ class TestInChromium:
             shown = re.findall(r'<p id="distribution-empty" role="status">([^<]*)</p>', document)
             assert [text.partition(":")[0] for text in shown] == [reason]
 
+    @pytest.mark.parametrize(
+        ("width", "seen"), [(400, ["Group", "Lag", "State", "Clients"]), (1400, ["Lag", "Clients", "Partitions"])]
+    )
+    def test_no_column_that_tells_the_cause_is_cut(
+        self, browse: Browse, tmp_path: Path, width: int, seen: list[str]
+    ) -> None:
+        """In a frame, as no window of Chromium is narrower than 500 px."""
+        known = {"consumer_lag_bytes": 1_200_000_000, "bytes_error": 3_000_000, "consumer_lag_ms": 90_000}
+        known |= {"time_error_ms": 100, "consumer_age_ms": 7_200_000, "age_error_ms": 60_000, "min_headroom": 1_234_567}
+        names = ("payments-service-europe-west", "billing")
+        groups = [
+            group(name, 1_234_567, group_state="PreparingRebalance", clients=2, members=3, client_id=name, **known)
+            for name in names
+        ]
+        instants = tuple(Instant("east", NOON + i * MINUTE, 1, 3) for i in range(3))
+        points = tuple(
+            Point("east", at.snapshot_id, name, 10, 0, 2_000, 0, 90_000) for name in names for at in instants
+        )
+        measure = """
+            const table = document.querySelector("#groups-table");
+            const right = (element) => element.getBoundingClientRect().right;
+            const edge = right(table.closest(".scroll"));
+            const inside = [...table.querySelectorAll("thead th")].filter((heading) => right(heading) <= edge);
+            parent.postMessage(inside.map((h) => h.textContent.trim()).join(","), "*");
+        """
+        page = render(report(*groups, instants=instants, points=points))
+        (tmp_path / "inner.html").write_text(with_script(page, measure), encoding="utf-8")
+        listen = 'addEventListener("message", (told) => { document.body.dataset.inside = told.data; });'
+        frame = f'<iframe src="inner.html" width="{width}" height="900" style="border: 0"></iframe>'
+        document, _ = browse(f"<!doctype html><body style='margin: 0'><script>{listen}</script>{frame}</body>")
+        found = re.search('data-inside="([^"]*)"', document)
+        assert found
+        assert [column for column in seen if column not in found[1].split(",")] == []
+
     def test_a_click_on_a_heading_sorts(self, browse: Browse) -> None:
         heading = "[...document.querySelectorAll('thead button')].find((b) => b.textContent === 'Least headroom')"
         click = f"{heading}.click();"
