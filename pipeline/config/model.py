@@ -60,7 +60,10 @@ class SnapshotConfig(Section):
 
 
 class GroupFilter(Section):
-    """Which names are read: those that one of `allow` matches and none of `deny`, before anything is fetched."""
+    """Which names are read: those that one of `allow` matches and none of `deny`, before anything is fetched.
+
+    Patterns are searched in the first 1,024 characters of a name.
+    """
 
     allow: Annotated[tuple[Regex, ...], NotEmpty] = (".*",)
     """Names that are read."""

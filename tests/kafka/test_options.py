@@ -1,5 +1,7 @@
 """What the Kafka data sources take as options, and what each mistake is answered with."""
 
+import time
+
 import pytest
 
 from pipeline.errors import ConfigError
@@ -94,6 +96,15 @@ def test_a_filter_selects_sorted_names(allow: str | None, deny: str | None, pass
     names = NameFilter(allow, deny)
     assert names.select(["öb\n", "b", "ab", "__c"]) == passed
     assert [name for name in ("__c", "ab", "b", "öb\n") if names.matcher()(name)] == passed
+
+
+def test_a_long_name_does_not_keep_a_pattern_busy() -> None:
+    """Of 32 KB one takes two seconds, and there may be thousands."""
+    names = [f"{number:06}" + "a" * 32_000 for number in range(50)]
+    before = time.process_time()
+    assert NameFilter(r"(\w+\.)*prod", None).select(names) == []
+    assert NameFilter(None, "^00000[1-9]").select(names) == [names[0], *names[10:]]
+    assert time.process_time() - before < 5
 
 
 def test_the_representation_holds_no_password() -> None:
