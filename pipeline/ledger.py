@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from pipeline.config import SnapshotConfig
 from pipeline.errors import ClaimedError, LakeError
-from pipeline.lake import Clock, Lake, of_snapshots, quoted, utc_date, utc_text
+from pipeline.lake import Clock, Lake, utc_date, utc_text
 from pipeline.tables import SNAPSHOTS
 
 RUNNING, COMPLETE, PARTIAL, FAILED = "running", "complete", "partial", "failed"
@@ -78,11 +78,14 @@ def rows_of_snapshot() -> Column:
 
 def add_problem(lake: Lake, cluster: str, snapshot_ids: Sequence[int], problem: Problem) -> None:
     """Add to the `errors` of snapshots that are done; what is there already is not added again."""
-    what, where, error, count = problem
-    place = "NULL" if where is None else quoted(where)
-    added = f"named_struct('what', {quoted(what)}, 'where', {place}, 'error', {quoted(error)}, 'count', {count}L)"
-    errors = f"errors = array_union(coalesce(errors, array()), array({added}))"
-    lake.update(SNAPSHOTS, errors, of_snapshots(cluster, snapshot_ids))
+    rows = lake.read_snapshots(SNAPSHOTS, cluster, snapshot_ids).collect()
+    changed = [
+        tuple((row | {"errors": [*(row["errors"] or []), problem]}).values())
+        for row in (row.asDict() for row in rows)
+        if problem not in (row["errors"] or [])
+    ]
+    if changed:
+        lake.merge(SNAPSHOTS, changed, cluster, "t.run_id = s.run_id AND t.finished_at = s.finished_at")
 
 
 class Ledger:

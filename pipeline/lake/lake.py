@@ -27,7 +27,7 @@ from pipeline.lake.conflicts import FAILURES, through_conflicts
 from pipeline.lake.driver_tables import DriverTables, NotForDriverError, arrow_rows, driver_tables
 from pipeline.lake.few_rows import MANY_ROWS, expects_few
 from pipeline.lake.predicates import of_cluster, of_dates, of_each, of_snapshots, quoted
-from pipeline.lake.turns import Turns
+from pipeline.lake.turns import Kind, Turns
 from pipeline.tables import SCHEMA_VERSION, SNAPSHOT_AT, SNAPSHOTS, TABLES, Table
 
 log = logging.getLogger(__name__)
@@ -98,9 +98,9 @@ class Lake:
             log.info("the lake is upgraded, once, from schema version %d to %d", found, SCHEMA_VERSION)
         try:
             for table in TABLES:  # the ledger last: while it is absent or old, all this is done again
-                through_conflicts(partial(self._create, table))
+                self._create(table)
                 if found is not None:
-                    through_conflicts(partial(self._grow, table))
+                    self._commit(table, partial(self._grow, table))
         except FAILURES as exc:
             raise LakeError(f"the lake cannot be made: {first_line(exc)}") from exc
         log.info("lake of schema version %d at %s", SCHEMA_VERSION, self.identifier(SNAPSHOTS))
@@ -118,14 +118,14 @@ class Lake:
         return {row["key"]: row["value"] for row in rows}
 
     def _create(self, table: Table) -> None:
-        if self._driver:
-            self._driver.create(table, _properties(table))
-            return
         columns = ", ".join(_declared(column) for column in table.stored)
-        self.spark.sql(
+        statement = (
             f"CREATE TABLE IF NOT EXISTS {self.identifier(table)} ({columns}) USING delta "
             f"PARTITIONED BY ({', '.join(table.partitioned_by)}) COMMENT {quoted(table.about)} "
             f"TBLPROPERTIES ({_in_sql(_properties(table))})"
+        )
+        self._commit(
+            table, lambda: self.spark.sql(statement).collect(), lambda driver: driver.create(table, _properties(table))
         )
 
     def _grow(self, table: Table) -> None:
@@ -220,9 +220,10 @@ class Lake:
         self, table: Table, by_spark: Callable[[], T], by_driver: Callable[[DriverTables], T] | None = None
     ) -> T:
         """Write by the driver where it can, else by Spark; again after conflicts, each time only if it still may."""
+        lock = self._driver.lock(table) if self._driver else None
 
-        def turn(kind: str, write: Callable[[], T]) -> T:
-            with TURNS.writing(self.identifier(table), kind):
+        def turn(kind: Kind, write: Callable[[], T]) -> T:
+            with TURNS.writing(self.identifier(table), kind, lock):
                 self._may_write()  # the wait may have been long
                 return write()
 
@@ -269,12 +270,7 @@ class Lake:
     def delete(self, table: Table, where: str) -> None:
         """Remove the rows that satisfy `where`. One commit, none if there are no such rows."""
         statement = f"DELETE FROM {self.identifier(table)} WHERE {where}"
-        self._commit(table, lambda: self.spark.sql(statement).collect())
-
-    def update(self, table: Table, assignments: str, where: str) -> None:
-        """Set columns of the rows that satisfy `where`. One commit; after a conflict it is done again."""
-        statement = f"UPDATE {self.identifier(table)} SET {assignments} WHERE {where}"
-        self._commit(table, lambda: self.spark.sql(statement).collect())
+        self._commit(table, lambda: self.spark.sql(statement).collect(), lambda driver: driver.delete(table, where))
 
     def merge(self, table: Table, rows: Sequence[tuple[Any, ...]], cluster: str, update_if: str = "") -> Merged:
         """Insert the rows whose key is absent; where row `t` is there and `update_if` holds, put `s` in its place.

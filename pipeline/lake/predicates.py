@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, date, datetime
 from functools import partial
@@ -29,29 +30,48 @@ def of_cluster(cluster: str) -> str:
 
 def of_dates(cluster: str, dates: Iterable[date]) -> str:
     """The predicate of some days of one cluster; it names the partitions, so that other files are not read."""
-    days = ", ".join(f"DATE'{day}'" for day in sorted({*dates}))
-    return f"{of_cluster(cluster)} AND snapshot_date IN ({days})" if days else "false"
+    days = {*dates}
+    return f"{of_cluster(cluster)} AND {_dates(days)}" if days else "false"
 
 
 def of_snapshots(cluster: str, snapshot_ids: Collection[int]) -> str:
     """The predicate of some snapshots of one cluster; it names the partitions, so that other files are not read."""
-    if not snapshot_ids:
-        return "false"
-    ids = ", ".join(map(str, snapshot_ids))
-    return f"{of_dates(cluster, map(utc_date, snapshot_ids))} AND snapshot_id IN ({ids})"
+    return f"{of_cluster(cluster)} AND {_snapshots(snapshot_ids)}" if snapshot_ids else "false"
 
 
 def of_windows(cluster: str, starts_ms: Iterable[int], window_ms: int) -> str:
     """The predicate of some windows of one cluster; it names the partitions, so that other files are not read."""
     starts = list(starts_ms)
-    if not starts:
-        return "false"
-    instants = ", ".join(f"TIMESTAMP'{datetime.fromtimestamp(s / 1000, UTC).isoformat()}'" for s in starts)
-    dates = of_dates(cluster, map(utc_date, starts))
-    return f"{dates} AND window_ms = {window_ms} AND window_start IN ({instants})"
+    return f"{of_cluster(cluster)} AND {_windows(starts, window_ms)}" if starts else "false"
 
 
 def of_each(wanted: Mapping[str, Collection[int]], *, windows: bool = False) -> str:
-    """The predicate of some snapshots of each cluster; of a table of windows, of those that are a snapshot each."""
-    of = partial(of_windows, window_ms=0) if windows else of_snapshots
-    return " OR ".join(f"({of(cluster, ids)})" for cluster, ids in wanted.items()) or "false"
+    """The predicate of some snapshots of each cluster; of a table of windows, of those that are a snapshot each.
+
+    Clusters of the same snapshots, as most are, are named together: to plan thousands of alternatives takes seconds.
+    """
+    together: defaultdict[tuple[int, ...], list[str]] = defaultdict(list)
+    for cluster, ids in wanted.items():
+        if ids:
+            together[tuple(sorted(ids))].append(cluster)
+    of = partial(_windows, window_ms=0) if windows else _snapshots
+    each = (f"(cluster IN ({_listed(map(quoted, names))}) AND {of(ids)})" for ids, names in together.items())
+    return " OR ".join(each) or "false"
+
+
+def _dates(dates: Iterable[date]) -> str:
+    days = _listed(f"DATE'{day}'" for day in sorted({*dates}))
+    return f"snapshot_date IN ({days})"
+
+
+def _snapshots(snapshot_ids: Collection[int]) -> str:
+    return f"{_dates(map(utc_date, snapshot_ids))} AND snapshot_id IN ({_listed(map(str, snapshot_ids))})"
+
+
+def _windows(starts_ms: Collection[int], window_ms: int) -> str:
+    instants = _listed(f"TIMESTAMP'{datetime.fromtimestamp(s / 1000, UTC).isoformat()}'" for s in starts_ms)
+    return f"{_dates(map(utc_date, starts_ms))} AND window_ms = {window_ms} AND window_start IN ({instants})"
+
+
+def _listed(literals: Iterable[str]) -> str:
+    return ", ".join(literals)

@@ -1,35 +1,99 @@
-"""Who may commit to a table of a local folder at a time: Spark's writers, or those of the driver.
+"""Who may commit to a table of a local folder at a time: one process's Spark, or those that write with delta-rs.
 
 In a local folder Delta on Spark looks whether the next version is there and then renames a file to it, which would
-replace a version that delta-rs has committed in between. Among themselves the writers of each kind are safe: Spark's
-within one process, delta-rs's in several.
+replace a version that another process, or delta-rs, has committed in between. Delta-rs links, which replaces nothing.
+So Spark's writers of one process may commit side by side, as Delta keeps them apart, and so may all that use delta-rs.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+import fcntl
+import logging
+import time
+from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
-from threading import Condition
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from io import TextIOWrapper
+from pathlib import Path
+from threading import Condition, Lock
+from typing import Literal
+
+from pipeline.errors import LakeError, first_line
+
+log = logging.getLogger(__name__)
+
+Kind = Literal["driver", "spark"]
+LONGEST_WAIT_S = 1_800.0
+"""For another process, which may write millions of rows; then it is more likely to have stopped."""
+_EVERY_S = 0.02
+
+
+@dataclass
+class _Place:
+    """Who is writing at a place, in this process. `held`: the lock that keeps other processes out."""
+
+    kind: Kind = "driver"
+    writers: int = 0
+    locking: Lock = field(default_factory=Lock)
+    held: TextIOWrapper | None = None
 
 
 class Turns:
-    """Writers of one kind commit side by side, those of two kinds in turn."""
+    """Writers of one kind commit side by side, those of two kinds in turn; other processes' too, given a folder."""
 
     def __init__(self) -> None:
         self._changed = Condition()
-        self._writing: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self._places: defaultdict[str, _Place] = defaultdict(_Place)
 
     @contextmanager
-    def writing(self, place: str, kind: str) -> Iterator[None]:
-        """Wait until nobody of another kind writes at the place, and hold it meanwhile."""
+    def writing(self, place: str, kind: Kind, lock: Path | None = None) -> Iterator[None]:
+        """Wait until nobody of another kind writes at the place, and hold it meanwhile.
+
+        `lock` is the file by which processes know of each other. Raises LakeError if another does not let go of it.
+        """
         with self._changed:
-            writers = self._writing[place]
-            self._changed.wait_for(lambda: writers.total() == writers[kind])
-            writers[kind] += 1
+            at = self._places[place]
+            self._changed.wait_for(lambda: not at.writers or at.kind == kind)
+            at.kind = kind
+            at.writers += 1
         try:
+            with at.locking:
+                if lock and not at.held:
+                    at.held = _locked(lock, kind)
             yield
         finally:
             with self._changed:
-                writers[kind] -= 1
+                at.writers -= 1
+                if not at.writers and at.held:
+                    at.held.close()  # which lets go of the lock, as the end of a process does
+                    at.held = None
                 self._changed.notify_all()
+
+
+def _locked(path: Path, kind: Kind) -> TextIOWrapper | None:
+    """The open file whose lock is held: shared by those that use delta-rs, else this process's alone."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("a")
+    except OSError as exc:
+        raise LakeError(f"{path}: cannot be written: {first_line(exc)}") from exc
+    operation = (fcntl.LOCK_SH if kind == "driver" else fcntl.LOCK_EX) | fcntl.LOCK_NB
+    started = time.monotonic()
+    while True:
+        try:
+            fcntl.flock(file, operation)
+            return file
+        except BlockingIOError:
+            waited_s = time.monotonic() - started
+            if waited_s >= LONGEST_WAIT_S:
+                file.close()
+                raise LakeError(
+                    f"{path}: another process holds this lock since {waited_s:.0f} s: is it stopped?"
+                ) from None
+            time.sleep(_EVERY_S)
+        except OSError as exc:  # a file system without locks
+            with suppress(OSError):
+                file.close()
+            log.warning("%s: cannot be locked, so no other process may write to the lake: %s", path, first_line(exc))
+            return None

@@ -4,13 +4,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -29,7 +30,7 @@ from pyspark.sql.types import (
 
 from pipeline.config import LakeConfig
 from pipeline.errors import LakeError
-from pipeline.lake import Lake, of_cluster, of_snapshots, of_windows
+from pipeline.lake import Lake, of_cluster, of_each, of_snapshots, of_windows
 from pipeline.lake import lake as lake_module
 from pipeline.lake.driver_tables import driver_tables
 from pipeline.lake.few_rows import for_few_rows
@@ -328,3 +329,103 @@ def test_writers_of_two_kinds_take_turns_and_those_of_one_do_not() -> None:
         assert order == ["spark"]
     other.join(30)
     assert order == ["spark", "driver"]
+
+
+def test_a_far_instant_stays_what_it_is(by_driver: Lake, by_spark: Lake) -> None:
+    far = datetime(2300, 1, 1, tzinfo=UTC)
+    row = with_values(FINDINGS, full_row(FINDINGS), last_seen=far)
+    by_spark.replace_rows(FINDINGS, [row], of_cluster("east"))
+    for reader in (by_driver, by_spark):
+        assert found(reader.read_cluster(FINDINGS, "east")) == found(by_spark.rows(FINDINGS, [row]))
+
+
+def test_a_column_that_a_user_has_added_stays(by_driver: Lake) -> None:
+    row, other = (with_values(FINDINGS, full_row(FINDINGS), finding_id=name) for name in ("a", "b"))
+    name = by_driver.identifier(FINDINGS)
+    by_driver.merge(FINDINGS, [row], "east")
+    by_driver.spark.sql(f"ALTER TABLE {name} ADD COLUMN note STRING")
+    by_driver.spark.sql(f"UPDATE {name} SET note = 'mine'")
+    assert by_driver.merge(FINDINGS, [with_values(FINDINGS, row, severity="info"), other], "east", "true") == (1, 1)
+    notes = by_driver.spark.sql(f"SELECT finding_id, severity = 'info', note FROM {name} ORDER BY 1").collect()
+    assert [(*note,) for note in notes] == [("a", True, "mine"), ("b", False, None)]
+    by_driver.replace_rows(FINDINGS, [other], of_cluster("east"))
+    assert found(by_driver.read_cluster(FINDINGS, "east")) == found(by_driver.rows(FINDINGS, [other]))
+
+
+TOO_EARLY = datetime.min.replace(tzinfo=timezone(timedelta(hours=1)))
+
+
+@pytest.mark.parametrize("odd", [{"kind": "\ud800"}, {"last_seen": TOO_EARLY}])
+def test_a_value_that_cannot_be_stored_is_one_line(by_driver: Lake, odd: dict[str, Any]) -> None:
+    row = with_values(FINDINGS, full_row(FINDINGS), **odd)
+    with pytest.raises(LakeError, match=r"^findings: a value does not fit its column: [^\n]+$"):
+        by_driver.merge(FINDINGS, [row], "east")
+
+
+def test_rows_are_deleted_by_the_driver(by_driver: Lake, tmp_path: Path) -> None:
+    rows = [with_values(COMPUTED, full_row(COMPUTED), snapshot_id=i) for i in (ID, ID + 1)]
+    by_driver.replace_rows(COMPUTED, rows, of_cluster("east"))
+    for _ in range(2):
+        by_driver.delete(COMPUTED, of_snapshots("east", [ID]))
+    assert found(by_driver.read(COMPUTED)) == found(by_driver.rows(COMPUTED, rows[1:]))
+    assert len([*(tmp_path / "lake" / "computed" / "_delta_log").glob("*.json")]) == 3
+
+
+def test_where_files_cannot_be_linked_all_is_left_to_spark(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    assert driver_tables(spark, str(tmp_path / "still" / "to be made"))
+    monkeypatch.setattr(Path, "hardlink_to", refused)
+    assert driver_tables(spark, str(tmp_path)) is None
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_spark_does_not_wait_for_a_checkpoint_that_the_driver_has_replaced(by_driver: Lake, tmp_path: Path) -> None:
+    stale = tmp_path / "lake" / "computed" / "_delta_log" / "._last_checkpoint.crc"
+    stale.write_bytes(b"crc")
+    by_driver.replace_rows(COMPUTED, [full_row(COMPUTED)], of_cluster("east"))
+    assert not stale.exists()
+
+
+def test_clusters_of_the_same_snapshots_are_named_together(by_driver: Lake) -> None:
+    wanted = {f"c{n}": [ID + n // 4, ID + 9] for n in range(9)} | {"none": []}
+    assert of_each(wanted).count(" OR ") == 2
+    rows = [
+        with_values(WATERMARKS, full_row(WATERMARKS), cluster=cluster, snapshot_id=i)
+        for cluster in (*wanted, "other")
+        for i in range(ID, ID + 10)
+    ]
+    by_driver.replace(WATERMARKS, by_driver.rows(WATERMARKS, rows), "true")
+    expected = {(cluster, i) for cluster, ids in wanted.items() for i in ids}
+    read = by_driver.read_each(WATERMARKS, wanted).select("cluster", "snapshot_id").collect()
+    assert {(*row,) for row in read} == expected
+    assert len(read) == len(expected)
+    assert by_driver.read_each(WATERMARKS, {"none": []}).count() == 0
+
+
+BY_SPARK = """
+import sys
+from pathlib import Path
+from pipeline.config import LakeConfig
+from pipeline.lake import Lake, of_snapshots
+from pipeline.session import spark_session
+from tests.lake.test_driver_tables import ID, COMPUTED, full_row, with_values
+me, number = sys.argv[2], int(sys.argv[3])
+lake = Lake(spark_session("writer", {"spark.master": "local[1]"}), LakeConfig(root=sys.argv[1]))
+assert lake._driver
+for n in range(number):
+    row = lake.rows(COMPUTED, [with_values(COMPUTED, full_row(COMPUTED), job=me, snapshot_id=ID + n)])
+    lake.replace(COMPUTED, row, f"{of_snapshots('east', [ID + n])} AND job = '{me}'", most=10**6 if n % 2 else 1)
+"""
+
+
+def test_spark_in_two_processes_loses_nothing(by_driver: Lake, tmp_path: Path) -> None:
+    number = 6
+    command = [sys.executable, "-c", BY_SPARK, str(tmp_path / "lake")]
+    writers = [subprocess.Popen([*command, me, str(number)], cwd=ROOT) for me in ("one", "two")]
+    assert [writer.wait(300) for writer in writers] == [0, 0]
+    rows = by_driver.read(COMPUTED).groupBy("job").agg(F.count_distinct("snapshot_id"), F.count("*")).collect()
+    assert sorted((*row,) for row in rows) == [("one", number, number), ("two", number, number)]
