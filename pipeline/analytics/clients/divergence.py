@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyspark.sql import Column, DataFrame, Row, Window
+from pyspark.sql import Column, DataFrame, Row, Window, WindowSpec
 from pyspark.sql import functions as F
 
 from pipeline.analytics.clients.clients import client_counters, totals
@@ -17,6 +17,7 @@ from pipeline.analytics.clients.instances import INSTANCE
 from pipeline.analytics.clients.scala_fetchers import QUEUED_MAX_MESSAGE_CHUNKS
 from pipeline.analytics.clients.settings import with_settings
 from pipeline.analytics.instants import read_ms
+from pipeline.analytics.runs import runs_of
 from pipeline.config.consumers import KAFKA_NAMES, ConsumerSettings
 from pipeline.tables import CLIENT_DIVERGENCE, LONG
 
@@ -36,38 +37,55 @@ def client_divergence(
 
     `reported` are `observed` rows, `lag` has been given its instances (`with_instance`).
 
-    The application's lag is from consumed_offset where that is known, else from the commit; that may be late by what
-    the log grows in auto.commit.interval.ms. `stale`: no fetch was answered for two snapshots, though the client's logs
-    have grown. `blind`: the gauge reads less than half of the application's lag, and the difference is
-    more than lateness explains. `truthful`: neither. NULL where the gauge, the lag or the growth is not known, so at
-    the first snapshot: `previous` are the rows that are known already, and stay as they are.
+    The application's lag counts from consumed_offset where that is known, else from the committed offset; a commit may
+    be late by what the log grows in auto.commit.interval.ms. `stale`: no fetch was answered for two snapshots, though
+    the client's logs have grown. `blind`: the gauge reads less than half of the application's lag, and late commits do
+    not explain the difference. `truthful`: neither. NULL where the gauge, the lag or the growth is not known, as at the
+    first snapshot. `previous` are the rows that are known already; their verdicts stay as they are.
     """
     rows = _gauges(reported).join(_lags(lag, settings), INSTANCE, how="left")
     rows = rows.join(_known(previous), [*INSTANCE, "group_id"], how="left")
-    rows = with_settings(rows, settings, "client_id", "group_id").withColumn(
-        "is_still", (F.col("grown") > 0) & ~F.col("any_moved") & F.col("is_read_anew")
-    )
-    series = Window.partitionBy(*_SERIES).orderBy("snapshot_id")
-    has_stood_still = F.col("is_still") & F.lag("is_still").over(series)
+    rows = with_settings(rows, settings, "client_id", "group_id")
+    rows = _with_runs(_with_verdict(rows))
+    found = _with_since(_with_buffers(rows))
+    return found.select(*(F.col(f.name).cast(f.dataType) for f in CLIENT_DIVERGENCE.schema))
+
+
+def _with_verdict(rows: DataFrame) -> DataFrame:
+    """Adds verdict, and size: the mean bytes of a record at this snapshot, NULL if not known."""
+    is_still = (F.col("grown") > 0) & ~F.col("any_moved") & F.col("is_read_anew")
+    has_stood_still = F.col("is_still") & F.lag("is_still").over(_series())
     verdict = F.coalesce("known_verdict", F.when(has_stood_still, "stale").otherwise(_verdict()))
+    size = F.coalesce("known_record_bytes", "log_record_bytes", _own_record_bytes())
+    return rows.withColumn("is_still", is_still).withColumns(
+        {"verdict": verdict, "size": F.nullif(F.round(size), F.lit(0))}
+    )
+
+
+def _own_record_bytes() -> Column:
+    """The mean bytes of the records that a client has fetched since its fetched offsets were first known."""
     is_fetched = F.col("fetched_offsets").isNotNull()
     fetched_bytes, fetched = (
-        F.col(c) - F.first(F.when(is_fetched, F.col(c)), ignorenulls=True).over(series)
+        F.col(c) - F.first(F.when(is_fetched, F.col(c)), ignorenulls=True).over(_series())
         for c in ("bytes", "fetched_offsets")
     )
-    own_size = F.when(fetched >= FEWEST_RECORDS, fetched_bytes / fetched)
-    size = F.coalesce("known_record_bytes", "log_record_bytes", own_size)
-    rows = rows.withColumns({"verdict": verdict, "size": F.nullif(F.round(size), F.lit(0))})
-    is_new = F.coalesce(~F.col("verdict").eqNullSafe(F.lag("verdict").over(series)), F.lit(True))
-    rows = rows.withColumns(
+    return F.when(fetched >= FEWEST_RECORDS, fetched_bytes / fetched)
+
+
+def _with_runs(rows: DataFrame) -> DataFrame:
+    """Adds run, the number of the run of one verdict, and record_bytes."""
+    return rows.withColumns(
         {
-            "run": F.sum(is_new.cast("int")).over(series),
+            "run": runs_of("verdict", _series()),
             # What a blocked fetcher has fetched before shows how large its records are.
-            "record_bytes": F.last("size", ignorenulls=True).over(series),
+            "record_bytes": F.last("size", ignorenulls=True).over(_series()),
         }
     )
-    of_run = Window.partitionBy(*_SERIES, "run")
-    found = rows.withColumns(
+
+
+def _with_buffers(rows: DataFrame) -> DataFrame:
+    """Adds captured_at where no watermark has it, hidden_lag, and what queues and buffers hold."""
+    return rows.withColumns(
         {
             "captured_at": F.coalesce("captured_at", F.timestamp_millis("snapshot_id")),
             "hidden_lag": F.col("max_app_lag") - F.col("max_lag"),
@@ -75,13 +93,23 @@ def client_divergence(
             "buffered_bytes": F.coalesce("reported_buffered", "sum_buffered_bytes"),
             "buffer_bound_bytes": _buffer_bound(),
         }
-    ).withColumns(
+    )
+
+
+def _with_since(rows: DataFrame) -> DataFrame:
+    """Adds since, when the run of the verdict began (NULL without a verdict), and heap_share."""
+    begun = F.min(F.coalesce("known_since", "captured_at")).over(Window.partitionBy(*_SERIES, "run"))
+    return rows.withColumns(
         {
-            "since": F.when(F.col("verdict").isNotNull(), F.min(F.coalesce("known_since", "captured_at")).over(of_run)),
+            "since": F.when(F.col("verdict").isNotNull(), begun),
             "heap_share": F.col("buffer_bound_bytes") / F.col("settings")["heap_bytes"],
         }
     )
-    return found.select(*(F.col(f.name).cast(f.dataType) for f in CLIENT_DIVERGENCE.schema))
+
+
+def _series() -> WindowSpec:
+    """A process in a group, from snapshot to snapshot."""
+    return Window.partitionBy(*_SERIES).orderBy("snapshot_id")
 
 
 def _gauges(reported: DataFrame) -> DataFrame:

@@ -35,32 +35,41 @@ def finding_history(problems: DataFrame, reported: DataFrame, before: DataFrame)
     A problem in a snapshot before the last_seen of a finding belongs to that finding if it had begun by then; it makes
     no other. One that comes back after it was resolved, or whose cause is another topic, is another finding.
     """
+    rows = _with_first_seen(_by_key(problems, before), reported)
+    identity = F.to_json(F.struct(*_KEY, "first_seen"))
+    date = F.date_from_unix_date(F.expr("int(snapshot_id div 86400000)"))  # whatever the session's time zone is
+    named: DataFrame = rows.withColumns({"finding_id": F.sha2(identity, 256), "snapshot_date": date})
+    return named.select(*(F.col(f.name).cast(f.dataType) for f in FINDING_HISTORY.schema))
+
+
+def _by_key(problems: DataFrame, before: DataFrame) -> DataFrame:
+    """The problems that may be one finding, together: _KEY, seen (them, by snapshot), known (their findings so far)."""
     of_topic = F.when(F.col("kind").isin(*OF_A_TOPIC), F.col("topic")).alias("of_topic")
     key: list[Column | str] = [*_KEY[:-1], of_topic]
     times = (F.unix_millis(name).alias(name) for name in ("first_seen", "last_seen", "resolved_at"))
     known = before.select(*key, F.struct(*times, "topic").alias("known"))
     seen = problems.select(*key, F.struct(*_OF_SNAPSHOT).alias("seen"))
     # groupBy takes NULL for a value, as the group of a client may be; a join would not.
-    by_key = (
+    return (
         known.unionByName(seen, allowMissingColumns=True)
         .groupBy(*_KEY)
         .agg(F.sort_array(F.collect_list("seen")).alias("seen"), F.collect_list("known").alias("known"))
         .where(F.size("seen") > 0)
     )
+
+
+def _with_first_seen(by_key: DataFrame, reported: DataFrame) -> DataFrame:
+    """A row for each problem: _KEY, first_seen (when its finding began, epoch ms), _OF_SNAPSHOT."""
     # A function with type hints would be taken for one of pandas or Arrow.
     first_seen = F.udf(lambda *values: _first_seen(*values), ArrayType(LONG)).asNondeterministic()  # noqa: PLW0108
     begun = first_seen("seen.snapshot_id", "seen.topic", "known", "heard", _patience())
-    rows = (
+    return (
         by_key.join(_heard(reported), ["cluster", "client_id"], how="left")
         .withColumn("first_seen", begun)
         .select(*_KEY, F.inline(F.arrays_zip("seen", "first_seen")))
         .where(F.col("first_seen").isNotNull())
         .select(*_KEY, "first_seen", "seen.*")
     )
-    identity = F.to_json(F.struct(*_KEY, "first_seen"))
-    date = F.date_from_unix_date(F.expr("int(snapshot_id div 86400000)"))  # whatever the session's time zone is
-    named: DataFrame = rows.withColumns({"finding_id": F.sha2(identity, 256), "snapshot_date": date})
-    return named.select(*(F.col(f.name).cast(f.dataType) for f in FINDING_HISTORY.schema))
 
 
 def _first_seen(
@@ -78,30 +87,36 @@ def findings(history: DataFrame, reported: DataFrame, before: DataFrame) -> Data
     """The rows of `findings` that some snapshots make or change, by finding_id.
 
     `history` are the rows of `finding_history` of the snapshots, `reported` and `before` as above. A problem is
-    resolved at the first of RESOLVED_AFTER snapshots in which its client reported something and had it no more; while
-    nobody reports the client it stays as it is.
+    resolved at the first of RESOLVED_AFTER snapshots in which its client reported something without that problem; while
+    nobody reports the client it stays open.
     """
+    rows = _merged(history, before).join(_heard(reported), ["cluster", "client_id"], how="left")
+    return _with_end(rows).select("*", "worst.*").select(*(F.col(f.name).cast(f.dataType) for f in FINDINGS.schema))
+
+
+def _merged(history: DataFrame, before: DataFrame) -> DataFrame:
+    """The findings so far with what the snapshots add: a row for each, with is_seen (in one of them) and `_so_far`."""
     at = F.timestamp_millis("snapshot_id")
     worst_at = F.coalesce("worst_at", "last_seen")  # before schema version 5 it was the newest that was kept
     known = before.withColumns({"worst_at": worst_at, "is_new": F.lit(False)})
     seen = history.withColumns({"first_seen": at, "last_seen": at, "worst_at": at, "is_new": F.lit(True)})
-    of_finding = known.unionByName(seen, allowMissingColumns=True).groupBy("cluster", "finding_id")
     same = ("kind", "group_id", "client_id", "instance", "owner", "resolved_at", "resolution_confirmed_at")
-    rows = of_finding.agg(
-        *(F.max(name).alias(name) for name in same),
-        *_so_far(),
-        F.some("is_new").alias("is_seen"),
+    return (
+        known.unionByName(seen, allowMissingColumns=True)
+        .groupBy("cluster", "finding_id")
+        .agg(*(F.max(name).alias(name) for name in same), *_so_far(), F.some("is_new").alias("is_seen"))
     )
+
+
+def _with_end(rows: DataFrame) -> DataFrame:
+    """Sets resolved_at and resolution_confirmed_at of findings that end; those that do not change are left out."""
     absent = F.filter(F.transform("heard", F.timestamp_millis), lambda instant: instant > F.col("last_seen"))
     ends = F.col("resolved_at").isNull() & (F.size("absent") >= _patience())
     nth = {"resolved_at": F.lit(0), "resolution_confirmed_at": _patience() - 1}
     return (
-        rows.join(_heard(reported), ["cluster", "client_id"], how="left")
-        .withColumn("absent", absent)
+        rows.withColumn("absent", absent)
         .where(F.col("is_seen") | ends)
         .withColumns({name: F.when(ends, F.get("absent", n)).otherwise(F.col(name)) for name, n in nth.items()})
-        .select("*", "worst.*")
-        .select(*(F.col(f.name).cast(f.dataType) for f in FINDINGS.schema))
     )
 
 

@@ -2,14 +2,16 @@
 
 Its `records-lead` is position − log start, its `records-lag` log end − position. Both are set as a poll hands records
 out, and stand still on a paused or slow partition, as the position does; log start and end are those of the response
-that the records came with. So the position is that lead from the log start of then, and lead and lag from it make the
-log end of then: today's log start is refused where that would not have been the end.
+that the records came with. So position = log start of that response + lead, and its log end = that log start + lead +
+lag. The log start of the snapshot is used only where that sum can have been the log end; else the position is NULL.
 """
 
 from __future__ import annotations
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
+
+from pipeline.analytics.runs import carried_forward
 
 CLIENT_PARTITION = ["cluster", "client_id", "instance", "topic", "partition"]
 _STILL = ("reported_lag", "reported_lead", "log_start_offset", "committed_offset")
@@ -36,10 +38,8 @@ def consumed_by_lead(rows: DataFrame) -> DataFrame:
     is_its_end = (end >= F.lag("last_stable_offset").over(series)) & (end <= F.col("high_watermark"))
     is_clear = (start == 0) | ((start == F.lag("log_start_offset").over(series)) & is_its_end)
     read = F.coalesce("known_consumed", F.when(is_clear, start + lead))
-    # A struct is not NULL where its value is. A window for each run would sort all rows once more.
-    newly_read = F.when(~F.col("is_unread"), F.struct("read"))
     return (
         rows.withColumns({"read": read, "is_unread": is_unread})
-        .withColumn("consumed_offset", F.last(newly_read, ignorenulls=True).over(series)["read"])
+        .withColumn("consumed_offset", carried_forward(F.col("read"), ~F.col("is_unread"), series))
         .drop("read", "is_unread")
     )

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
 from pipeline.analytics.clients.clients import totals
@@ -26,11 +26,9 @@ FETCH_MAX_WAIT_MS = 500
 """fetch.max.wait.ms of the Java consumer, and fetch.wait.max.ms of librdkafka, by default."""
 ASKING_SHARE = 0.25
 """A client has asked all the time if it made at least this part of the fetches of one that has nothing buffered."""
-SEVERAL = 3
-"""A partition has been passed over if the others have had so many turns. One could be what was buffered, one what was
-asked for, before it had records."""
-PASSED_OVER_IN = (3, 8)
-"""In how many intervals: where one is long, all have a turn in each; where it is short, few have."""
+TURNS = 3
+"""A partition has been passed over if the others have had so many turns, one in each interval between snapshots. One could
+be what was buffered, one what was asked for, before it had records."""
 CLIENT_PARTITION = ["cluster", "group_id", "client_id", "instance", "topic", "partition"]
 
 
@@ -62,98 +60,17 @@ def poll_states(
     rows of successive snapshots, `settings` those of consumers: how long a fetch may wait, FETCH_MAX_WAIT_MS if nothing
     is said.
     """
-    series = Window.partitionBy(*CLIENT_PARTITION).orderBy("snapshot_id")
-    of_process = Window.partitionBy(*INSTANCE, "group_id")
-
-    def twice(name: str) -> Column:
-        return F.col(name) & F.coalesce(F.lag(name).over(series), F.lit(False))
-
-    # librdkafka throws away what a paused partition had buffered, and fetches of the others only.
-    is_empty = (F.col("fetched_offset") == F.col("consumed_offset")) & (F.col("unread") > 0)
-    gets_others = F.max("fetched").over(of_process) > 0
-    is_left_out = F.col("is_waiting") & is_empty & F.lag(is_empty).over(series) & gets_others
-    run = Window.partitionBy(*CLIENT_PARTITION, "run").orderBy("snapshot_id")
-    # A fetch may be set to wait for less, and yet a client asks no more than a few times a second.
-    least_per_s = ASKING_SHARE * 1000 / F.greatest(F.col("wait_ms"), F.lit(FETCH_MAX_WAIT_MS))
-    is_asking = F.col("asked_per_s") >= least_per_s
-    # What came in since the snapshot before, and what comes in while a fetch waits.
-    interval_ms = F.when(F.col("interval_ms") > 0, F.col("interval_ms"))
-    allowed = F.col("grown") * (1 + F.col("wait_ms") / interval_ms)
-    is_behind = (F.try_sum("moved").over(of_process) < F.try_sum("grown").over(of_process)) & (
-        F.try_sum(F.when(F.col("grown").isNotNull(), F.col("unread"))).over(of_process)
-        > F.sum(allowed).over(of_process)
-    )
     readers = lag.where(F.col("consumed_offset").isNotNull())
-    states = (
-        with_settings(readers, settings, "client_id", "group_id")
-        .withColumn("wait_ms", _wait_ms())
-        .join(F.broadcast(asking(reported)), INSTANCE, how="left")
-        .join(F.broadcast(_reported_paused(reported)), [*INSTANCE, "topic", "partition"], how="left")
-        # What is beyond an open transaction some cannot read: it is not what keeps a partition.
-        .withColumn("end", F.coalesce("last_stable_offset", "high_watermark"))
-        .withColumns(
-            {
-                "unread": F.col("end") - F.col("consumed_offset"),
-                "moved": F.col("consumed_offset") - F.lag("consumed_offset").over(series),
-                "fetched": F.col("fetched_offset") - F.lag("fetched_offset").over(series),
-                "grown": F.col("end") - F.lag("end").over(series),
-                "interval_ms": read_ms() - F.lag(read_ms()).over(series),
-            }
-        )
-        .withColumn("is_waiting", (F.col("moved") == 0) & (F.col("grown") > 0) & (F.col("unread") > 0))
-    )
+    rows = with_settings(readers, settings, "client_id", "group_id").withColumn("wait_ms", _wait_ms())
+    rows = _with_progress(_with_reports(rows, reported))
+    rows = _with_passed_over(_with_slow(_with_left_out(_with_behind(rows))))
     return (
-        _with_passed_over(states)
-        .withColumn("is_behind", F.coalesce(~is_asking, F.lit(False)) & is_behind)
-        .withColumn("run", F.sum(F.coalesce(~F.col("is_waiting"), F.lit(True)).cast("int")).over(series))
-        .withColumn("left_out", F.sum(F.coalesce(is_left_out, F.lit(False)).cast("int")).over(run))
-        .withColumn("waits_while_asking", F.coalesce(F.col("is_waiting") & is_asking, F.lit(False)))
-        .withColumn("is_slow", twice("is_behind"))
-        .withColumn(
-            "is_paused",
-            F.coalesce(
-                F.col("reported_paused") & (F.col("unread") > 0),
-                twice("waits_while_asking") | (F.col("is_waiting") & (F.col("left_out") > 0)) | F.col("is_passed_over"),
-            ),
-        )
+        rows.withColumn("is_paused", _is_paused())
         .where(F.col("moved").isNotNull())
         .select(
             *CLIENT_PARTITION, "host", "snapshot_id", "unread", "moved", "grown", "is_waiting", "is_slow", "is_paused"
         )
     )
-
-
-def _with_passed_over(states: DataFrame) -> DataFrame:
-    """`states` with is_passed_over: it has waited, with records to read, while the others had SEVERAL turns.
-
-    A partition has a turn when it moves after another one has. The others are all that have something to read, but for
-    those that have waited as long, which are passed over, too; they are two at least.
-    """
-    series = Window.partitionBy(*CLIENT_PARTITION).orderBy("snapshot_id")
-    of_process = Window.partitionBy(*INSTANCE, "group_id")
-    has_moved = F.coalesce(F.col("moved") > 0, F.lit(False))
-    before = series.rowsBetween(Window.unboundedPreceding, -1)
-    rows = (
-        states.withColumn("others", F.count_if(has_moved).over(of_process) - has_moved.cast("int"))
-        .withColumn("others", F.sum("others").over(series))
-        .withColumn("others_then", F.last(F.when(has_moved, F.col("others")), ignorenulls=True).over(before))
-        .withColumn("has_turn", has_moved & (F.col("others") > F.coalesce("others_then", F.lit(0))))
-    )
-    passed_over = F.lit(False)
-    for length in PASSED_OVER_IN:
-        recent = series.rowsBetween(1 - length, 0)
-        stands, turns = f"stands_{length}", f"turns_{length}"
-        has_stood = (F.count_if("is_waiting").over(recent) == length) & (F.lag("unread", length).over(series) > 0)
-        rows = rows.withColumns(
-            {
-                stands: F.coalesce(has_stood, F.lit(False)),
-                turns: F.count_if("has_turn").over(recent) >= SEVERAL,
-            }
-        )
-        is_no_exception = F.col(stands) | F.col(turns) | F.coalesce(F.col("unread") <= 0, F.lit(False))
-        all_others = F.every(is_no_exception).over(of_process) & (F.count_if(turns).over(of_process) >= 2)
-        passed_over = passed_over | (F.col(stands) & all_others)
-    return rows.withColumn("is_passed_over", passed_over)
 
 
 def _wait_ms() -> Column:
@@ -162,7 +79,116 @@ def _wait_ms() -> Column:
     return F.coalesce(settings["fetch_max_wait_ms"], settings["fetch_wait_max_ms"], F.lit(FETCH_MAX_WAIT_MS))
 
 
+def _with_reports(rows: DataFrame, reported: DataFrame) -> DataFrame:
+    """Adds what the process reports: asked_per_s (`asking`) and reported_paused."""
+    return rows.join(F.broadcast(asking(reported)), INSTANCE, how="left").join(
+        F.broadcast(_reported_paused(reported)), [*INSTANCE, "topic", "partition"], how="left"
+    )
+
+
 def _reported_paused(reported: DataFrame) -> DataFrame:
     """The partitions that a client itself calls paused or not paused: INSTANCE, topic, partition, reported_paused."""
     rows = reported.where(F.col("is_paused").isNotNull() & F.col("partition").isNotNull())
     return rows.groupBy(*INSTANCE, "topic", "partition").agg(F.max_by("is_paused", "as_of").alias("reported_paused"))
+
+
+def _with_progress(rows: DataFrame) -> DataFrame:
+    """Adds end and unread, what has changed since the snapshot before, and is_waiting.
+
+    The changes are moved, fetched, grown (records) and interval_ms; each is NULL at the first snapshot.
+    """
+
+    def change(value: Column) -> Column:
+        return value - F.lag(value).over(_series())
+
+    # Some clients cannot read beyond an open transaction: records there do not show that a partition stands still.
+    return (
+        rows.withColumn("end", F.coalesce("last_stable_offset", "high_watermark"))
+        .withColumns(
+            {
+                "unread": F.col("end") - F.col("consumed_offset"),
+                "moved": change(F.col("consumed_offset")),
+                "fetched": change(F.col("fetched_offset")),
+                "grown": change(F.col("end")),
+                "interval_ms": change(read_ms()),
+            }
+        )
+        .withColumn("is_waiting", (F.col("moved") == 0) & (F.col("grown") > 0) & (F.col("unread") > 0))
+    )
+
+
+def _with_behind(rows: DataFrame) -> DataFrame:
+    """Adds is_behind: the process hardly asks, falls behind, and has more unread than came in meanwhile."""
+    # What came in since the snapshot before, and what comes in while a fetch waits.
+    interval_ms = F.when(F.col("interval_ms") > 0, F.col("interval_ms"))
+    allowed = F.col("grown") * (1 + F.col("wait_ms") / interval_ms)
+    unread = F.when(F.col("grown").isNotNull(), F.col("unread"))
+    falls_behind = F.try_sum("moved").over(_of_process()) < F.try_sum("grown").over(_of_process())
+    has_too_much = F.try_sum(unread).over(_of_process()) > F.sum(allowed).over(_of_process())
+    hardly_asks = F.coalesce(~_is_asking(), F.lit(False))
+    return rows.withColumn("is_behind", hardly_asks & (falls_behind & has_too_much))
+
+
+def _with_left_out(rows: DataFrame) -> DataFrame:
+    """Adds left_out: how often the client got records of other partitions only, since this one began to wait."""
+    # librdkafka throws away what a paused partition had buffered, and fetches of the others only.
+    is_empty = (F.col("fetched_offset") == F.col("consumed_offset")) & (F.col("unread") > 0)
+    gets_others = F.max("fetched").over(_of_process()) > 0
+    is_left_out = F.col("is_waiting") & is_empty & F.lag(is_empty).over(_series()) & gets_others
+    run = Window.partitionBy(*CLIENT_PARTITION, "run").orderBy("snapshot_id")
+    return rows.withColumn(
+        "run", F.sum(F.coalesce(~F.col("is_waiting"), F.lit(True)).cast("int")).over(_series())
+    ).withColumn("left_out", F.sum(F.coalesce(is_left_out, F.lit(False)).cast("int")).over(run))
+
+
+def _with_slow(rows: DataFrame) -> DataFrame:
+    """Adds waits_while_asking, and is_slow: the process was behind for two intervals."""
+    waits = F.coalesce(F.col("is_waiting") & _is_asking(), F.lit(False))
+    return rows.withColumn("waits_while_asking", waits).withColumn("is_slow", _twice("is_behind"))
+
+
+def _with_passed_over(rows: DataFrame) -> DataFrame:
+    """Adds is_passed_over: it has waited, with records to read, for TURNS intervals, and all others moved in each.
+
+    The others are all that have something to read, but for those that have waited as long: these are passed over, too.
+    They are two at least, as one alone could be handed out again and again.
+    """
+    recent = _series().rowsBetween(1 - TURNS, 0)
+    has_waited = (F.count_if("is_waiting").over(recent) == TURNS) & (F.lag("unread", TURNS).over(_series()) > 0)
+    has_nothing = F.coalesce(F.col("unread") <= 0, F.lit(False))
+    moved_or_not_due = F.every(F.col("has_waited") | F.col("has_moved") | has_nothing).over(_of_process())
+    several_moved = F.count_if("has_moved").over(_of_process()) >= 2
+    return (
+        rows.withColumn("has_moved", F.count_if(F.col("moved") > 0).over(recent) == TURNS)
+        .withColumn("has_waited", F.coalesce(has_waited, F.lit(False)))
+        .withColumn("is_passed_over", F.col("has_waited") & moved_or_not_due & several_moved)
+    )
+
+
+def _is_paused() -> Column:
+    """Whether a partition is paused: as the client says, else as it waits while its process gets on."""
+    return F.coalesce(
+        F.col("reported_paused") & (F.col("unread") > 0),
+        _twice("waits_while_asking") | (F.col("is_waiting") & (F.col("left_out") > 0)) | F.col("is_passed_over"),
+    )
+
+
+def _is_asking() -> Column:
+    # A fetch may be set to wait for less, and yet a client asks no more than a few times a second.
+    least_per_s = ASKING_SHARE * 1000 / F.greatest(F.col("wait_ms"), F.lit(FETCH_MAX_WAIT_MS))
+    return F.col("asked_per_s") >= least_per_s
+
+
+def _twice(name: str) -> Column:
+    """Whether a condition held at this snapshot and at the one before."""
+    return F.col(name) & F.coalesce(F.lag(name).over(_series()), F.lit(False))
+
+
+def _series() -> WindowSpec:
+    """A partition of a process, from snapshot to snapshot."""
+    return Window.partitionBy(*CLIENT_PARTITION).orderBy("snapshot_id")
+
+
+def _of_process() -> WindowSpec:
+    """All partitions of a process at one snapshot."""
+    return Window.partitionBy(*INSTANCE, "group_id")

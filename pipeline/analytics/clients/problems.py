@@ -35,57 +35,29 @@ def problems(divergence: DataFrame, fetchers: DataFrame, polls: DataFrame, lag: 
 
 
 def _blocked_fetchers(fetchers: DataFrame, lag: DataFrame) -> DataFrame:
-    """An old consumer whose fetcher waits: for a topic's thread, or for a message that its buffer is too small for."""
-    is_too_large = ~F.col("has_fetched") & (F.col("max_lag") > 0)
-    kind = F.when(is_too_large, "too_large_message").otherwise("blocked_connector")
-    blocked = (
-        fetchers.where(F.col("state") == "blocked")
-        .groupBy(*INSTANCE, "group_id", kind.alias("kind"))
-        .agg(
-            F.sort_array(F.collect_set("fetcher")).alias("fetchers"),
-            *(F.first(name).alias(name) for name in ("culprits", "threads", "victims", "sum_fetcher_lag", "max_lag")),
-            F.first("record_bytes").alias("record_bytes"),
-        )
-    )
-    is_blocked = F.col("kind") == "blocked_connector"
-    culprit = F.when(is_blocked & (F.size("culprits") > 0), F.col("culprits")[0])
-    evidence = {
-        "culprit_topic": culprit,
-        "culprit_topics": F.col("culprits"),
-        "culprit_threads": F.col("threads"),
-        "victim_topics": F.col("victims"),
-        "fetchers": F.col("fetchers"),
-        "records_waiting": F.col("sum_fetcher_lag"),
-        "bytes_waiting": F.col("sum_fetcher_lag") * F.col("record_bytes"),
-        "max_lag": F.col("max_lag"),
-    }
-    has_victims = F.size("victims") > 0
-    others = F.when(
-        has_victims, F.concat(F.lit("; nothing comes for "), F.array_join("victims", ", "), F.lit(" meanwhile"))
-    )
-    stalled = F.format_string(
-        "The fetcher of %s waits for %s, whose queue is full%s.",
-        _process(),
-        F.when(F.size("culprits") > 0, F.array_join("culprits", ", ")).otherwise("a thread"),
-        F.coalesce(others, F.lit("")),
-    )
-    too_large = F.format_string(
-        "%s asks for records and gets none: a batch is larger than its fetch.message.max.bytes, so MaxLag stays at %s.",
-        _process(),
-        "max_lag",
-    )
+    """An old consumer whose fetcher waits for a topic's thread, or whose buffer is too small for a message."""
     partitions = lag.groupBy(*INSTANCE, F.col("topic").alias("culprit")).agg(
         F.sort_array(F.collect_set("partition")).alias("partitions")
     )
+    is_blocked = F.col("kind") == "blocked_connector"
     return _problem(
-        blocked.withColumn("culprit", culprit).join(partitions, [*INSTANCE, "culprit"], how="left"),
+        _blocked(fetchers).join(partitions, [*INSTANCE, "culprit"], how="left"),
         kind=F.col("kind"),
         topic=F.col("culprit"),
         partitions=F.col("partitions"),
-        severity=F.when(has_victims | ~is_blocked, "critical").otherwise("warning"),
+        severity=F.when((F.size("victims") > 0) | ~is_blocked, "critical").otherwise("warning"),
         magnitude=F.when(is_blocked, F.col("sum_fetcher_lag")).otherwise(F.col("max_lag")),
-        summary=F.when(is_blocked, stalled).otherwise(too_large),
-        evidence=evidence,
+        summary=F.when(is_blocked, _waits_for_a_queue()).otherwise(_waits_for_a_large_batch()),
+        evidence={
+            "culprit_topic": F.col("culprit"),
+            "culprit_topics": F.col("culprits"),
+            "culprit_threads": F.col("threads"),
+            "victim_topics": F.col("victims"),
+            "fetchers": F.col("fetchers"),
+            "records_waiting": F.col("sum_fetcher_lag"),
+            "bytes_waiting": F.col("sum_fetcher_lag") * F.col("record_bytes"),
+            "max_lag": F.col("max_lag"),
+        },
         advice=F.when(
             is_blocked,
             "Give the topic a connector of its own, or let its thread hand records to workers: one fetcher serves "
@@ -94,26 +66,45 @@ def _blocked_fetchers(fetchers: DataFrame, lag: DataFrame) -> DataFrame:
     )
 
 
+def _blocked(fetchers: DataFrame) -> DataFrame:
+    """The blocked fetchers of each process together, with `kind`, and `culprit`: the first topic with a full queue."""
+    is_too_large = ~F.col("has_fetched") & (F.col("max_lag") > 0)
+    kind = F.when(is_too_large, "too_large_message").otherwise("blocked_connector")
+    of_process = ("culprits", "threads", "victims", "sum_fetcher_lag", "max_lag", "record_bytes")
+    has_culprit = (F.col("kind") == "blocked_connector") & (F.size("culprits") > 0)
+    return (
+        fetchers.where(F.col("state") == "blocked")
+        .groupBy(*INSTANCE, "group_id", kind.alias("kind"))
+        .agg(
+            F.sort_array(F.collect_set("fetcher")).alias("fetchers"),
+            *(F.first(name).alias(name) for name in of_process),
+        )
+        .withColumn("culprit", F.when(has_culprit, F.col("culprits")[0]))
+    )
+
+
+def _waits_for_a_queue() -> Column:
+    """The summary of a blocked connector."""
+    others = F.concat(F.lit("; nothing comes for "), F.array_join("victims", ", "), F.lit(" meanwhile"))
+    return F.format_string(
+        "The fetcher of %s waits for %s, whose queue is full%s.",
+        _process(),
+        F.when(F.size("culprits") > 0, F.array_join("culprits", ", ")).otherwise("a thread"),
+        F.coalesce(F.when(F.size("victims") > 0, others), F.lit("")),
+    )
+
+
+def _waits_for_a_large_batch() -> Column:
+    """The summary of a message that is too large."""
+    return F.format_string(
+        "%s asks for records and gets none: a batch is larger than its fetch.message.max.bytes, so MaxLag stays at %s.",
+        _process(),
+        "max_lag",
+    )
+
+
 def _slow_clients(polls: DataFrame) -> DataFrame:
     """A poll loop that hardly asks for more. The topic is the one that moves while all of another's partitions wait."""
-    by_topic = (
-        polls.where("is_slow")
-        .groupBy(*INSTANCE, "group_id", "topic")
-        .agg(
-            F.some(F.col("moved") > 0).alias("moves"),
-            F.every(F.col("is_waiting") & ~F.col("is_paused")).alias("waits"),
-            F.sort_array(F.collect_set("partition")).alias("partitions"),
-            F.try_sum("unread").alias("unread"),
-            F.collect_set("host").alias("hosts"),
-        )
-    )
-    clients = by_topic.groupBy(*INSTANCE, "group_id").agg(
-        F.sort_array(F.collect_set(F.when(F.col("moves"), F.col("topic")))).alias("moving"),
-        F.sort_array(F.collect_set(F.when(F.col("waits"), F.col("topic")))).alias("waiting"),
-        F.map_from_entries(F.collect_list(F.struct("topic", "partitions"))).alias("of_topic"),
-        F.try_sum("unread").alias("unread"),
-        _named(F.flatten(F.collect_list("hosts"))).alias("hosts"),
-    )
     topic = F.when((F.size("moving") == 1) & (F.size("waiting") > 0), F.col("moving")[0])
     summary = F.format_string(
         "%s hardly asks for records any more and has %s unread: its application is slow%s.",
@@ -122,7 +113,7 @@ def _slow_clients(polls: DataFrame) -> DataFrame:
         F.coalesce(F.concat(F.lit(" with "), topic, F.lit(", and others wait")), F.lit("")),
     )
     return _problem(
-        clients,
+        _slow(polls),
         kind=F.lit("slow_consumer"),
         topic=topic,
         partitions=F.col("of_topic")[topic],
@@ -138,6 +129,31 @@ def _slow_clients(polls: DataFrame) -> DataFrame:
         advice=F.lit(
             "Hand records to workers, or read the slow topic with a consumer of its own: a poll loop serves all topics."
         ),
+    )
+
+
+def _slow(polls: DataFrame) -> DataFrame:
+    """Processes with a slow poll loop: INSTANCE, group_id, moving and waiting topics, of_topic, unread, hosts.
+
+    of_topic has the partitions of each topic.
+    """
+    by_topic = (
+        polls.where("is_slow")
+        .groupBy(*INSTANCE, "group_id", "topic")
+        .agg(
+            F.some(F.col("moved") > 0).alias("moves"),
+            F.every(F.col("is_waiting") & ~F.col("is_paused")).alias("waits"),
+            F.sort_array(F.collect_set("partition")).alias("partitions"),
+            F.try_sum("unread").alias("unread"),
+            F.collect_set("host").alias("hosts"),
+        )
+    )
+    return by_topic.groupBy(*INSTANCE, "group_id").agg(
+        F.sort_array(F.collect_set(F.when(F.col("moves"), F.col("topic")))).alias("moving"),
+        F.sort_array(F.collect_set(F.when(F.col("waits"), F.col("topic")))).alias("waiting"),
+        F.map_from_entries(F.collect_list(F.struct("topic", "partitions"))).alias("of_topic"),
+        F.try_sum("unread").alias("unread"),
+        _named(F.flatten(F.collect_list("hosts"))).alias("hosts"),
     )
 
 

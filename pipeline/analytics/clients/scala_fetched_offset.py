@@ -11,6 +11,7 @@ from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
 from pipeline.analytics.clients.java_consumed_offset import CLIENT_PARTITION
+from pipeline.analytics.runs import carried_forward
 
 COUNTERS = ("requests_total", "bytes_total")
 
@@ -26,9 +27,9 @@ def fetched_by_lag(rows: DataFrame) -> DataFrame:
     """
     read = F.coalesce("known_fetched", F.when(F.col("all_moved"), F.col("high_watermark") - F.col("reported_lag")))
     series = Window.partitionBy(*CLIENT_PARTITION).orderBy("snapshot_id")
-    # A struct is not NULL where its value is: what was known stays only while nothing has moved.
-    newly_read = F.when(F.coalesce("any_moved", F.lit(True)), F.struct(read.alias("read")))
-    return rows.withColumn("fetched_offset", F.last(newly_read, ignorenulls=True).over(series)["read"])
+    # What was known stays only while nothing has moved.
+    has_moved = F.coalesce("any_moved", F.lit(True))
+    return rows.withColumn("fetched_offset", carried_forward(read, has_moved, series))
 
 
 def with_moved(counters: DataFrame, by: list[str]) -> DataFrame:
