@@ -156,42 +156,59 @@ def groups(lag: DataFrame) -> DataFrame:
     counts = [F.count_if(status == name).alias(name) for name in names]
     pairs = [column for name in names for column in (F.lit(name), F.col(name))]
     statuses = F.map_filter(F.create_map(*pairs), lambda _, count: count > 0)
-    unread = F.when(_is_loss(), deleted_unread_offsets())
     return (
         lag.groupBy("cluster", "snapshot_id", "group_id")
         .agg(
-            F.count("partition").alias("partitions"),
-            F.count_if(_is_unknown("consumer_lag")).alias("partitions_unknown"),
-            F.try_sum("consumer_lag").alias("consumer_lag"),
-            F.max("consumer_lag").alias("max_consumer_lag"),
-            F.try_sum("consumer_lag_stable").alias("consumer_lag_stable"),
-            F.count_if(_is_unknown("consumer_lag_stable")).alias("stable_unknown"),
-            F.try_sum("transaction_lag").alias("transaction_lag"),
-            F.min("headroom").alias("min_headroom"),
-            F.try_sum(unread).alias("unread_offsets"),
-            *counts,
-            F.max("group_state").alias("group_state"),
-            F.max("group_type").alias("group_type"),
-            F.size(F.collect_set("member_id")).alias("members"),
-            F.size(F.collect_set("client_id")).alias("clients"),
-            F.min("client_id").alias("client_id"),
-            F.count("error").alias("rows_with_error"),
-            F.min("error").alias("error"),
-            F.try_sum("consumer_lag_bytes").alias("consumer_lag_bytes"),
-            F.try_sum("bytes_error").alias("bytes_error"),
-            _lacking("consumer_lag_bytes").alias("bytes_unknown"),
-            F.max("consumer_lag_ms").alias("consumer_lag_ms"),
-            F.max_by("time_error_ms", "consumer_lag_ms").alias("time_error_ms"),
-            _lacking("consumer_lag_ms").alias("ms_unknown"),
-            F.max("consumer_age_ms").alias("consumer_age_ms"),
-            # The age needs one end of the span only, whose error is a part of this.
-            F.max_by("time_error_ms", "consumer_age_ms").alias("age_error_ms"),
-            _lacking("consumer_age_ms").alias("age_unknown"),
-            _most_not_committed().alias("not_committed_offsets"),
+            *_records(), *counts, *_members(), *_bytes_and_time(), _most_not_committed().alias("not_committed_offsets")
         )
         .withColumn("statuses", statuses)
         .drop(*names)
     )
+
+
+def _records() -> list[Column]:
+    """What the partitions of a group come to in records."""
+    unread = F.when(_is_loss(), deleted_unread_offsets())
+    return [
+        F.count("partition").alias("partitions"),
+        F.count_if(_is_unknown("consumer_lag")).alias("partitions_unknown"),
+        F.try_sum("consumer_lag").alias("consumer_lag"),
+        F.max("consumer_lag").alias("max_consumer_lag"),
+        F.try_sum("consumer_lag_stable").alias("consumer_lag_stable"),
+        F.count_if(_is_unknown("consumer_lag_stable")).alias("stable_unknown"),
+        F.try_sum("transaction_lag").alias("transaction_lag"),
+        F.min("headroom").alias("min_headroom"),
+        F.try_sum(unread).alias("unread_offsets"),
+    ]
+
+
+def _members() -> list[Column]:
+    """The state of a group, who is in it, and what of it could not be read."""
+    return [
+        F.max("group_state").alias("group_state"),
+        F.max("group_type").alias("group_type"),
+        F.size(F.collect_set("member_id")).alias("members"),
+        F.size(F.collect_set("client_id")).alias("clients"),
+        F.min("client_id").alias("client_id"),
+        F.count("error").alias("rows_with_error"),
+        F.min("error").alias("error"),
+    ]
+
+
+def _bytes_and_time() -> list[Column]:
+    """The lag of a group in bytes, in time, and its age."""
+    return [
+        F.try_sum("consumer_lag_bytes").alias("consumer_lag_bytes"),
+        F.try_sum("bytes_error").alias("bytes_error"),
+        _lacking("consumer_lag_bytes").alias("bytes_unknown"),
+        F.max("consumer_lag_ms").alias("consumer_lag_ms"),
+        F.max_by("time_error_ms", "consumer_lag_ms").alias("time_error_ms"),
+        _lacking("consumer_lag_ms").alias("ms_unknown"),
+        F.max("consumer_age_ms").alias("consumer_age_ms"),
+        # The age needs one end of the span only, whose error is a part of this.
+        F.max_by("time_error_ms", "consumer_age_ms").alias("age_error_ms"),
+        _lacking("consumer_age_ms").alias("age_unknown"),
+    ]
 
 
 def worst_first(groups: DataFrame, limit: int, found: Collection[str] = ()) -> DataFrame:

@@ -42,25 +42,7 @@ def compute_lag(
     )
     groups = F.broadcast(_group_facts(committed_offsets, group_members))
     rows = with_readings(partitions, locate).join(groups, ["cluster", "snapshot_id", "group_id"], how="left")
-    topic_id = F.when(F.col("committed_offset").isNotNull(), F.coalesce("committed_topic_id", "topic_id"))
-    laddered = _with_own_ends(rows).withColumns(
-        {
-            "committed_error": F.coalesce("committed_error", "group_error"),
-            "watermark_error": F.when(F.col("is_listed"), F.col("watermark_error")).otherwise(NOT_IN_CLUSTER),
-            "committed_topic_id": topic_id,
-            "verified_epoch": F.coalesce("verified_epoch", verified_epoch("committed_epoch", "log_epoch")),
-        }
-    )
-    complete = laddered.withColumn("kip532_from", kip532_from()).withColumns(
-        {
-            **lags(),
-            **unit_columns(rungs(), F.unix_millis("captured_at")),
-            **reader_age(rungs(), F.unix_millis("captured_at")),
-            "offset_status": offset_status(),
-            "error": F.coalesce("watermark_error", "committed_error"),
-        }
-    )
-    reused = with_reuse(complete, rulers, watermarks)
+    reused = with_reuse(_with_lags(_with_identity(_with_own_ends(rows))), rulers, watermarks)
     present = set(reused.columns)
     return reused.select(
         *(
@@ -101,6 +83,33 @@ def _with_own_ends(rows: DataFrame) -> DataFrame:
                 F.col("log_end")
             ),
             "high_watermark_reading": F.coalesce("end_reading", "high_watermark_reading"),
+        }
+    )
+
+
+def _with_identity(rows: DataFrame) -> DataFrame:
+    """Sets the errors, and which log a commit belongs to: committed_topic_id, verified_epoch."""
+    topic_id = F.when(F.col("committed_offset").isNotNull(), F.coalesce("committed_topic_id", "topic_id"))
+    return rows.withColumns(
+        {
+            "committed_error": F.coalesce("committed_error", "group_error"),
+            "watermark_error": F.when(F.col("is_listed"), F.col("watermark_error")).otherwise(NOT_IN_CLUSTER),
+            "committed_topic_id": topic_id,
+            "verified_epoch": F.coalesce("verified_epoch", verified_epoch("committed_epoch", "log_epoch")),
+        }
+    )
+
+
+def _with_lags(rows: DataFrame) -> DataFrame:
+    """Adds the lags in records, bytes and time, offset_status and error."""
+    captured_ms = F.unix_millis("captured_at")
+    return rows.withColumn("kip532_from", kip532_from()).withColumns(
+        {
+            **lags(),
+            **unit_columns(rungs(), captured_ms),
+            **reader_age(rungs(), captured_ms),
+            "offset_status": offset_status(),
+            "error": F.coalesce("watermark_error", "committed_error"),
         }
     )
 

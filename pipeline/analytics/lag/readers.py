@@ -17,7 +17,7 @@ OF_ITS_LOG = {
     "is_truncated": "boolean",
 }
 """What `commits_of_moved_topics` finds out of a commit."""
-TOLD = ("consumed_offset", "fetched_offset", "stale_lag")
+REPORTED = ("consumed_offset", "fetched_offset", "stale_lag")
 """What only clients report."""
 
 
@@ -39,7 +39,23 @@ def readers(
     off), member_id, client_id, host, and of `reader_positions`, if `reported`: instance, consumed_offset,
     fetched_offset, stale_lag.
     """
-    commits = committed_offsets.where(F.col("topic").isNotNull()).select(
+    commits = _with_their_logs(_commits(committed_offsets), committed_offsets, watermarks, previous)
+    is_gone = F.coalesce(F.col("is_recreated") | F.col("is_truncated"), F.lit(False))
+    # By hash, as all joins here: sorting a million rows by five strings takes longer than all else.
+    rows = (
+        commits.withColumn("valid_offset", F.when(~is_gone, _as_of_end()))
+        .join(_members(group_members).hint("shuffle_hash"), READER, how="full")
+        .withColumn("snapshot_date", F.coalesce("committed_date", "assigned_date"))
+        .drop("committed_date", "assigned_date", "is_recreated")
+    )
+    if reported is None:
+        return rows.withColumns(dict.fromkeys(REPORTED, F.lit(None).cast("bigint")))
+    return _with_reported(rows, reported)
+
+
+def _commits(committed_offsets: DataFrame) -> DataFrame:
+    """What groups have committed, by the names of `readers`: READER, committed_date, committed_offset to error."""
+    return committed_offsets.where(F.col("topic").isNotNull()).select(
         *READER,
         F.col("snapshot_date").alias("committed_date"),
         "committed_offset",
@@ -55,21 +71,20 @@ def readers(
         F.col("captured_at").alias("committed_captured_at"),
         F.col("error").alias("committed_error"),
     )
+
+
+def _with_their_logs(
+    commits: DataFrame, committed_offsets: DataFrame, watermarks: DataFrame, previous: DataFrame | None
+) -> DataFrame:
+    """Adds OF_ITS_LOG; NULL where no topic has moved."""
     if previous is None:
-        commits = commits.withColumns({name: F.lit(None).cast(kind) for name, kind in OF_ITS_LOG.items()})
-    else:
-        moved = commits_of_moved_topics(committed_offsets, watermarks, previous)
-        # By hash, as below: sorting a million rows by five strings takes longer than all else here.
-        commits = commits.join(moved.hint("shuffle_hash"), READER, how="left")
-    is_gone = F.coalesce(F.col("is_recreated") | F.col("is_truncated"), F.lit(False))
-    rows = (
-        commits.withColumn("valid_offset", F.when(~is_gone, _as_of_end()))
-        .join(_members(group_members).hint("shuffle_hash"), READER, how="full")
-        .withColumn("snapshot_date", F.coalesce("committed_date", "assigned_date"))
-        .drop("committed_date", "assigned_date", "is_recreated")
-    )
-    if reported is None:
-        return rows.withColumns(dict.fromkeys(TOLD, F.lit(None).cast("bigint")))
+        return commits.withColumns({name: F.lit(None).cast(kind) for name, kind in OF_ITS_LOG.items()})
+    moved = commits_of_moved_topics(committed_offsets, watermarks, previous)
+    return commits.join(moved.hint("shuffle_hash"), READER, how="left")
+
+
+def _with_reported(rows: DataFrame, reported: DataFrame) -> DataFrame:
+    """Adds instance and REPORTED, and readers that only a client reports."""
     return (
         rows.join(reported.hint("shuffle_hash"), READER, how="full")
         .withColumns(

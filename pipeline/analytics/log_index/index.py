@@ -72,56 +72,16 @@ def wanted_times(
 ) -> DataFrame:
     """Where look-ups by time would find more: leader, topic, partition, ruler, rungs (offsets whose times are wanted).
 
-    Wanted are log start and the offsets with something unread, of one snapshot, both those that were committed before
-    the ends of the logs were read and after it, and the last records before these ends: where the log moved on, the
-    newest timestamp that is known is not theirs. At most
-    `most` partitions of a leader are searched, those with the widest brackets. A partition with a tier of remote
-    storage is left out unless asked for: an old record would be fetched from there; so is one whose newest timestamp
-    is from the future, as that record is the answer to any look-up.
+    Of one snapshot. The rungs are log start, the committed offsets with records after them (as read before and after
+    the ends of the logs), and the last records before these ends: where a log grew in between, the newest timestamp
+    is that of a later record. At most `most` partitions of a leader are searched, those whose times are least certain.
+    A partition with tiered storage is left out unless `with_tiered`, as an old record would be fetched from there. So
+    is one whose newest timestamp is in the future, as that record would be the answer to every look-up.
     """
-    unread = (
-        committed_offsets.where(F.col("committed_offset").isNotNull())
-        .groupBy(*PARTITION)
-        .agg(
-            F.sort_array(F.array_union(F.collect_set("committed_offset"), F.collect_set("earlier_offset"))).alias(
-                "committed"
-            ),
-            F.collect_set("high_watermark").alias("ends"),
-        )
-    )
-    is_local = F.coalesce(F.col("local_log_start_offset") <= F.col("log_start_offset"), F.lit(True))
-    is_blind = F.coalesce(F.col("max_timestamp_ms") > F.unix_millis("captured_at") + FUTURE_MS, F.lit(False))
-    can_tell = F.col("error").isNull() & F.col("leader").isNotNull() & ~is_blind
-    seen = watermarks.where(can_tell & (is_local | F.lit(with_tiered)))
-    # The newest timestamp is read after the log's end: its record may have come in between.
-    newest_end = F.greatest(known_end(), F.col("max_timestamp_offset") + 1)
-    ends = seen.select(
-        *PARTITION,
-        "leader",
-        "log_start_offset",
-        "high_watermark",
-        known_end().alias("log_end_offset"),
-        F.when(F.col("max_timestamp_ms").isNotNull(), newest_end).alias("newest_end"),
-    )
-    in_log = F.filter(
-        "committed", lambda offset: (offset >= F.col("log_start_offset")) & (offset < F.col("high_watermark"))
-    )
-    ends_read = F.array_union("ends", F.array("high_watermark"))
-
-    is_unknown = F.col("newest_end").isNull() & (F.col("log_start_offset") < F.col("high_watermark"))
-
-    def is_older(end: Column) -> Column:
-        return F.coalesce(end < F.col("newest_end"), F.lit(True))
-
-    last_read = F.transform(
-        F.filter(ends_read, lambda end: is_older(end) & (is_unknown | (F.size(in_log) > 0))),
-        lambda end: end - 1,
-    )
-    first = F.when(F.col("log_start_offset") < F.col("high_watermark"), F.array("log_start_offset"))
     partitions = (
-        ends.join(unread, [*PARTITION], how="inner")
-        .withColumn("rungs", F.array_union(F.coalesce(first, F.array().cast("array<bigint>")), in_log))
-        .withColumn("rungs", F.array_union("rungs", last_read))
+        _searchable(watermarks, with_tiered)
+        .join(_committed(committed_offsets), [*PARTITION], how="inner")
+        .transform(_with_rungs)
         .where(F.size("rungs") > 0)
         .join(rulers, [*PARTITION], how="inner")
         .withColumn("read", readings(F.col("ruler"), F.concat("rungs", F.array("log_end_offset"))))
@@ -131,6 +91,58 @@ def wanted_times(
     by_excess = Window.partitionBy("leader").orderBy(F.col("excess_ms").desc(), *PARTITION)
     ranked = partitions.withColumn("rank", F.row_number().over(by_excess)).where(F.col("rank") <= most)
     return ranked.select("leader", "topic", "partition", "ruler", "rungs")
+
+
+def _committed(committed_offsets: DataFrame) -> DataFrame:
+    """What is committed in each partition: PARTITION, committed (offsets), ends (high watermarks read with them)."""
+    offsets = F.array_union(F.collect_set("committed_offset"), F.collect_set("earlier_offset"))
+    return (
+        committed_offsets.where(F.col("committed_offset").isNotNull())
+        .groupBy(*PARTITION)
+        .agg(F.sort_array(offsets).alias("committed"), F.collect_set("high_watermark").alias("ends"))
+    )
+
+
+def _searchable(watermarks: DataFrame, with_tiered: bool) -> DataFrame:
+    """The partitions whose leaders can be asked: PARTITION, leader, log_start_offset, high_watermark, log_end_offset.
+
+    And newest_end: where the log ends behind the record with the newest timestamp; NULL where that is not known.
+    """
+    is_local = F.coalesce(F.col("local_log_start_offset") <= F.col("log_start_offset"), F.lit(True))
+    is_blind = F.coalesce(F.col("max_timestamp_ms") > F.unix_millis("captured_at") + FUTURE_MS, F.lit(False))
+    can_tell = F.col("error").isNull() & F.col("leader").isNotNull() & ~is_blind
+    # The newest timestamp is read after the log's end: its record may have come in between.
+    newest_end = F.greatest(known_end(), F.col("max_timestamp_offset") + 1)
+    return watermarks.where(can_tell & (is_local | F.lit(with_tiered))).select(
+        *PARTITION,
+        "leader",
+        "log_start_offset",
+        "high_watermark",
+        known_end().alias("log_end_offset"),
+        F.when(F.col("max_timestamp_ms").isNotNull(), newest_end).alias("newest_end"),
+    )
+
+
+def _with_rungs(partitions: DataFrame) -> DataFrame:
+    """Adds rungs: log start, committed offsets in the log, and the last records before the ends that were read."""
+    has_records = F.col("log_start_offset") < F.col("high_watermark")
+    in_log = F.filter(
+        "committed", lambda offset: (offset >= F.col("log_start_offset")) & (offset < F.col("high_watermark"))
+    )
+    is_unknown = F.col("newest_end").isNull() & has_records
+
+    def is_older(end: Column) -> Column:
+        return F.coalesce(end < F.col("newest_end"), F.lit(True))
+
+    last_read = F.transform(
+        F.filter(
+            F.array_union("ends", F.array("high_watermark")),
+            lambda end: is_older(end) & (is_unknown | (F.size(in_log) > 0)),
+        ),
+        lambda end: end - 1,
+    )
+    first = F.coalesce(F.when(has_records, F.array("log_start_offset")), F.array().cast("array<bigint>"))
+    return partitions.withColumn("rungs", F.array_union(F.array_union(first, in_log), last_read))
 
 
 def _excess_ms() -> Column:
