@@ -142,7 +142,8 @@ def run_jobs(servers: str, say: Callable[[str], None]) -> int:
     # Spark is loaded here, so that Kafka is starting meanwhile.
     from demo.incident import write_incident
     from demo.workload.workload import endpoint_file, positions_folder
-    from jobs import cli, run, snapshot
+    from jobs import run, snapshot
+    from jobs.terminal import log_to_stderr
     from pipeline.config import load_config
     from pipeline.lake import Lake
     from pipeline.report import Frames, format_groups, groups_table
@@ -159,7 +160,7 @@ def run_jobs(servers: str, say: Callable[[str], None]) -> int:
             positions=positions_folder(kafka),
         )
     )
-    cli.log_to_stderr()
+    log_to_stderr()
     say("Spark is starting")
     spark = spark_session("laglake demo")
     options = ["--config", str(CONFIG)]

@@ -1,41 +1,26 @@
-"""What all jobs share: the command line, the log, and how a failure becomes one line and an exit status."""
+"""The command line that all jobs share, and how a failure becomes one line and an exit status."""
 
 import argparse
 import logging
 import os
-import re
 import sys
-import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Literal, NoReturn, Protocol
+from typing import NoReturn, Protocol
 
-from jobs.schedule import repeat, stopped_by_signals
+from jobs.argument_types import begin, duration, end, instant, regex
+from jobs.session import Job, Step, in_session
+from jobs.terminal import log_to_stderr
 from pipeline.config import Config, load_config
-from pipeline.config.value_types import cluster_name, duration_ms
-from pipeline.databricks import is_databricks
-from pipeline.errors import ConfigError, LaglakeError, LakeError, first_line
+from pipeline.config.value_types import cluster_name
+from pipeline.errors import ConfigError, LaglakeError
 from pipeline.report.names import visible
 from pipeline.report.selection import Selection
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-log = logging.getLogger(__name__)
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# 1973 in milliseconds; what is smaller was meant as seconds.
-_SMALLEST_MS = 100_000_000_000
-_DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
-
 CONFIG_VARIABLE = "LAGLAKE_CONFIG"
 DEFAULT_CONFIG = "conf/local.toml"
-ZONE = "spark.sql.session.timeZone"
 DEFAULT_OUTPUT = Path("build/report.html")
 
 
@@ -53,28 +38,6 @@ class Outcome(Protocol):
     @property
     def message(self) -> str:
         """The one line that people should read."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """A command line and its config, both checked."""
-
-    config: Config
-    clusters: tuple[str, ...]
-    at: datetime | None
-    fail_on: str
-    output: Path
-    recording: Path = Path()
-    selection: Selection = field(default_factory=Selection)
-    kind: Literal["html", "json", "csv"] = "html"
-    show: int = 0
-    is_repeated: bool = False
-    missed: int = 0
-    """Instants of the schedule just before this run that had none, as the run before took too long."""
-
-
-Step = Callable[["SparkSession", Job], int]
-"""One part of a job: does it, says what it did in the log, returns the exit status."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -132,21 +95,10 @@ def parser(
         "on all that are there, whatever the instant; a report shows what was known then",
     )
     if recording:
-        result.add_argument(
-            "--recording",
-            type=Path,
-            metavar="FOLDER",
-            required=True,
-            help="what was recorded: jolokia/ or prom/ (here or in a folder for each client), statistics.jsonl, or "
-            "request.log, beside truth.csv with what the brokers had; docs/positions.md says more",
-        )
-    cluster_help = "only this cluster of the config; may be repeated (default: all)"
-    if recording:
-        cluster_help = "the name that the recording's cluster gets in the tables (default: that of the folder)"
-    elif selection:
-        cluster_help = "only this cluster, also one of a recording; may be repeated (default: all that the lake has)"
+        _add_recording(result)
+    if selection:
         _add_selection(result)
-    result.add_argument("--cluster", action="append", metavar="NAME", help=cluster_help)
+    _add_cluster(result, recording=recording, selection=selection)
     result.add_argument(
         "--fail-on",
         choices=("nothing", "partial"),
@@ -155,27 +107,55 @@ def parser(
         "at all",
     )
     if output:
-        result.add_argument(
-            "--output",
-            type=Path,
-            metavar="PATH",
-            help=f"the file to write (default: {DEFAULT_OUTPUT}, ending like the format)",
-        )
+        _add_output(result)
     if repeated:
-        result.add_argument(
-            "--every",
-            type=duration,
-            nargs="?",
-            const=0,
-            metavar="DURATION",
-            help="go on until SIGTERM or Ctrl-C, which let the step at hand finish: a run at this interval, such as "
-            "60s (without a duration: the schedule of the config)",
-        )
+        _add_every(result)
     result.add_argument("--check", action="store_true", help="check the arguments and the config, and stop there")
     result.add_argument(
         "--verbose", action="store_true", help="log more, with the tracebacks of what Spark refuses to do"
     )
     return result
+
+
+def _add_recording(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--recording",
+        type=Path,
+        metavar="FOLDER",
+        required=True,
+        help="what was recorded: jolokia/ or prom/ (here or in a folder for each client), statistics.jsonl, or "
+        "request.log, beside truth.csv with what the brokers had; docs/positions.md says more",
+    )
+
+
+def _add_cluster(command: argparse.ArgumentParser, *, recording: bool, selection: bool) -> None:
+    about = "only this cluster of the config; may be repeated (default: all)"
+    if recording:
+        about = "the name that the recording's cluster gets in the tables (default: that of the folder)"
+    elif selection:
+        about = "only this cluster, also one of a recording; may be repeated (default: all that the lake has)"
+    command.add_argument("--cluster", action="append", metavar="NAME", help=about)
+
+
+def _add_output(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--output",
+        type=Path,
+        metavar="PATH",
+        help=f"the file to write (default: {DEFAULT_OUTPUT}, ending like the format)",
+    )
+
+
+def _add_every(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--every",
+        type=duration,
+        nargs="?",
+        const=0,
+        metavar="DURATION",
+        help="go on until SIGTERM or Ctrl-C, which let the step at hand finish: a run at this interval, such as "
+        "60s (without a duration: the schedule of the config)",
+    )
 
 
 def _add_selection(command: argparse.ArgumentParser) -> None:
@@ -215,74 +195,6 @@ exit status: 0 done, also if another run did it first; 1 failed, see --fail-on; 
 """
 
 
-def instant(text: str) -> datetime:
-    """The instant an argument names, in UTC: ISO 8601 with an offset, or epoch milliseconds.
-
-    Raises:
-        argparse.ArgumentTypeError: neither, without an offset, or outside of years 1973 to 9999.
-    """
-    try:
-        if re.fullmatch(r"[0-9]+", text):
-            if int(text) < _SMALLEST_MS:
-                raise argparse.ArgumentTypeError("looks like seconds; epoch milliseconds have 13 digits")
-            return _EPOCH + timedelta(milliseconds=int(text))
-        parsed = datetime.fromisoformat(text)
-    except (ValueError, OverflowError):
-        raise argparse.ArgumentTypeError(
-            "not an instant; write 2026-01-31T12:05:00Z, 2026-01-31T13:05:00+01:00 or 1769861100000"
-        ) from None
-    if parsed.tzinfo is None:
-        utc = f"{text}T00:00:00Z" if _DAY.fullmatch(text) else f"{text}Z"
-        raise argparse.ArgumentTypeError(f"has no offset, so it could be any zone's; for UTC write {utc}")
-    return parsed.astimezone(UTC)
-
-
-def begin(text: str) -> datetime:
-    """An `instant`, or the first of a day of UTC."""
-    return instant(f"{text}T00:00:00Z" if _DAY.fullmatch(text) else text)
-
-
-def end(text: str) -> datetime:
-    """An `instant`, or the last of a day of UTC."""
-    return instant(f"{text}T23:59:59.999Z" if _DAY.fullmatch(text) else text)
-
-
-def duration(text: str) -> int:
-    """Milliseconds, as an argument.
-
-    Raises:
-        argparse.ArgumentTypeError: it is not a duration.
-    """
-    try:
-        return duration_ms(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def positive(text: str) -> int:
-    """A number above 0, as an argument.
-
-    Raises:
-        argparse.ArgumentTypeError: it is none.
-    """
-    if not re.fullmatch(r"0*[1-9][0-9]{0,8}", text):
-        raise argparse.ArgumentTypeError(f"{text!a} is not a whole number from 1 to 999999999")
-    return int(text)
-
-
-def regex(text: str) -> str:
-    """A regular expression, as an argument.
-
-    Raises:
-        argparse.ArgumentTypeError: it is none.
-    """
-    try:
-        re.compile(text)
-    except re.error as error:
-        raise argparse.ArgumentTypeError(f"{text!a} is not a valid regular expression: {error}") from None
-    return text
-
-
 def run(command: argparse.ArgumentParser, argv: Sequence[str] | None, *steps: Step, load: str | None = None) -> int:
     """Check the arguments (None: the process's) and the config, then do the steps in one Spark session.
 
@@ -312,92 +224,15 @@ def run(command: argparse.ArgumentParser, argv: Sequence[str] | None, *steps: St
         log_to_stderr(logging.DEBUG if arguments.verbose else logging.INFO)
         if load:
             Thread(target=import_module, args=(load,), daemon=True).start()
-        return _in_session(command.prog, job, steps)
+        return in_session(command.prog, job, steps)
     except LaglakeError as error:
         return refused(error)
-
-
-def print_table(table: Callable[[bool], str]) -> None:
-    """Print what `table` makes, coloured if that is asked for, on stdout; spark-submit.sh has a file for it instead."""
-    is_terminal = sys.stdout.isatty() or "LAGLAKE_STDOUT_IS_A_TERMINAL" in os.environ
-    text = table(is_terminal and "NO_COLOR" not in os.environ) + "\n"
-    if file := os.environ.get("LAGLAKE_STDOUT"):
-        Path(file).write_text(text, encoding="utf-8")
-    else:
-        sys.stdout.write(text)
 
 
 def refused(error: LaglakeError) -> int:
     """Say on stderr why the job ends; the exit status."""
     print("\n".join(visible(line) for line in str(error).split("\n")), file=sys.stderr)
     return error.exit_status
-
-
-def _in_session(name: str, job: Job, steps: Sequence[Step]) -> int:
-    # Not at the top: what is wrong with the arguments is said before Spark is loaded.
-    from pyspark.sql import SparkSession
-
-    from pipeline.lake import SPARK_ERRORS
-    from pipeline.lake.few_rows import for_few_rows
-    from pipeline.session import spark_session
-
-    # A session that was there is someone else's: a notebook's, or the platform's. Our own is stopped, because
-    # a cluster whose driver just ends takes that for a failure of executors and starts them anew.
-    is_ours = SparkSession.getActiveSession() is None and not is_databricks()
-    spark = spark_session(name)
-    # Delta compares instants as text of the session's zone: an hour that comes twice would be two hours.
-    zone = spark.conf.get(ZONE) or "UTC"
-    spark.conf.set(ZONE, "UTC")
-    try:
-        if job.is_repeated:
-            return _repeated(spark, job, steps)
-        with for_few_rows(spark):
-            return max(step(spark, job) for step in steps)
-    except SPARK_ERRORS as error:
-        log.debug("%s", error, exc_info=True)
-        raise LakeError(f"Spark: {first_line(error)}") from error
-    finally:
-        if is_ours:
-            with suppress(OSError):  # Spark's JVM may be gone
-                spark.stop()
-        else:
-            spark.conf.set(ZONE, zone)
-
-
-def _repeated(spark: "SparkSession", job: Job, steps: Sequence[Step]) -> int:
-    """The steps at each instant of the schedule. A run that fails is not the last, unless Spark itself has ended."""
-    from pipeline.lake import FAILURES
-    from pipeline.lake.few_rows import for_few_rows
-
-    recoverable: tuple[type[Exception], ...] = (*FAILURES, OSError)  # such as a disk that is full
-
-    with stopped_by_signals() as stop:
-
-        def once(at: datetime, missed: int) -> None:
-            try:
-                with for_few_rows(spark):
-                    for step in steps:
-                        if not stop.is_set():
-                            step(spark, replace(job, at=at, missed=missed))
-            except recoverable as error:
-                _check_alive(spark)
-                log.debug("%s", error, exc_info=True)
-                log.error("this run has failed, the next will be tried: %s", first_line(error))
-            if stop.is_set():
-                log.info("%s: the job ends after the step at hand", stop.signal_name)
-
-        repeat(job.config.snapshot.schedule_ms, once, utc_now, stop)
-    return 0
-
-
-def _check_alive(spark: "SparkSession") -> None:
-    from pipeline.lake import SPARK_ERRORS
-
-    dead: tuple[type[Exception], ...] = (*SPARK_ERRORS, OSError)
-    try:
-        spark.range(1).collect()
-    except dead as error:
-        raise LakeError(f"Spark has ended: {first_line(error)}") from error
 
 
 def _scheduled(config: Config, arguments: argparse.Namespace) -> Config:
@@ -462,41 +297,3 @@ def exit_status(outcomes: Iterable[Outcome], fail_on: str) -> int:
     if fail_on == "partial":
         return int(not {"failed", "partial"}.isdisjoint(statuses))
     return int(set(statuses) == {"failed"})
-
-
-class _OneLine(logging.Formatter):
-    """One line for each event, whatever a name or an exception brings along: line ends or a terminal's escape codes."""
-
-    default_time_format = "%Y-%m-%dT%H:%M:%S"
-    default_msec_format = "%s.%03dZ"
-
-    def format(self, record: logging.LogRecord) -> str:
-        return visible(super().format(record))
-
-
-def utc_now() -> datetime:
-    """The wall clock that jobs pass on."""
-    return datetime.now(UTC)
-
-
-def log_format() -> logging.Formatter:
-    """One line for each event, its instant in UTC."""
-    result = _OneLine("%(asctime)s %(levelname)s %(message)s")
-    result.converter = time.gmtime
-    return result
-
-
-def log_to_stderr(level: int = logging.INFO) -> None:
-    """Show laglake's own events from `level` on, and of libraries what went wrong; a log already set up stays."""
-    from pyspark.logger import PySparkLogger  # see _in_session
-
-    handler = logging.StreamHandler()
-    handler.setFormatter(log_format())
-    logging.basicConfig(handlers=[handler], level=logging.WARNING)
-    for name in ("jobs", "pipeline", "__main__"):
-        logging.getLogger(name).setLevel(level)
-    # Spark's exceptions log themselves when they are raised, those too that are expected.
-    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
-        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
-    # kafka-python reports every try to reach a broker; what became of them is in the tables.
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)

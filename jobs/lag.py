@@ -5,7 +5,10 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from jobs import cli
+from jobs import cli, schedule
+from jobs.argument_types import positive
+from jobs.session import Job
+from jobs.terminal import print_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -16,18 +19,18 @@ log = logging.getLogger(__name__)
 SHOWN = 50
 
 
-def step(spark: "SparkSession", job: cli.Job) -> int:
+def step(spark: "SparkSession", job: Job) -> int:
     """Compute what is due; show what there is then, if that is asked for."""
-    from pipeline.derive import compute_lag  # see cli.run
+    from pipeline.derive import compute_lag  # see jobs.session
 
-    computed = compute_lag(spark, job.config, job.clusters, cli.utc_now)
+    computed = compute_lag(spark, job.config, job.clusters, schedule.utc_now)
     log.info("lag: %d snapshots computed", computed)
     if job.show:
         from pipeline.lake import Lake
         from pipeline.report import Frames, partitions_table
 
         frames = Frames.of(Lake(spark, job.config.lake), job.selection)
-        cli.print_table(lambda coloured: partitions_table(frames, job.show, coloured=coloured))
+        print_table(lambda coloured: partitions_table(frames, job.show, coloured=coloured))
     return 0
 
 
@@ -36,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = cli.parser("lag", __doc__)
     command.add_argument(
         "--show",
-        type=cli.positive,
+        type=positive,
         nargs="?",
         const=SHOWN,
         default=0,

@@ -5,7 +5,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from jobs import cli
+from jobs import cli, schedule
+from jobs.session import Job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -13,13 +14,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def step(spark: "SparkSession", job: cli.Job) -> int:
+def step(spark: "SparkSession", job: Job) -> int:
     """Bring the recording in and compute all that is derived."""
-    from pipeline.lake import Lake  # see cli.run
+    from pipeline.lake import Lake  # see jobs.session
     from pipeline.replay import replay
 
     (cluster,) = job.clusters
-    new = replay(Lake(spark, job.config.lake), job.config, job.recording, cluster, cli.utc_now)
+    new = replay(Lake(spark, job.config.lake), job.config, job.recording, cluster, schedule.utc_now)
     log.info("%s: replayed, %d snapshots are new", cluster, new)
     return 0
 

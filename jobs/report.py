@@ -5,7 +5,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from jobs import cli
+from jobs import cli, schedule
+from jobs.session import Job
 from pipeline.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -14,9 +15,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def step(spark: "SparkSession", job: cli.Job) -> int:
+def step(spark: "SparkSession", job: Job) -> int:
     """Write the page."""
-    from pipeline.lake import Lake  # see cli.run
+    from pipeline.lake import Lake  # see jobs.session
     from pipeline.report import Frames, write_report
     from pipeline.tables import SNAPSHOTS
 
@@ -26,7 +27,7 @@ def step(spark: "SparkSession", job: cli.Job) -> int:
         known = sorted(r["cluster"] for r in lake.read_all(SNAPSHOTS).select("cluster").distinct().collect())
         if absent := sorted(unknown - set(known)):
             raise ConfigError(f"--cluster {absent[0]}: the lake has {', '.join(known) or 'no cluster yet'}")
-    page = write_report(Frames.of(lake, job.selection), job.output, cli.utc_now(), kind=job.kind)
+    page = write_report(Frames.of(lake, job.selection), job.output, schedule.utc_now(), kind=job.kind)
     log.info("report: %s", page.absolute())
     return 0
 

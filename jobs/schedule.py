@@ -72,6 +72,11 @@ def _wait_until(due_ms: int, every_ms: int, now: Callable[[], datetime], stop: S
     return now()
 
 
+def utc_now() -> datetime:
+    """The wall clock that jobs pass on."""
+    return datetime.now(UTC)
+
+
 @contextmanager
 def stopped_by_signals() -> Iterator[Stop]:
     """What SIGTERM and SIGINT set. A second signal does what it would have done without this."""

@@ -5,7 +5,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from jobs import cli
+from jobs import cli, schedule
+from jobs.session import Job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -16,12 +17,12 @@ SLOW = "pipeline.quality"
 """Brings Great Expectations along."""
 
 
-def step(spark: "SparkSession", job: cli.Job) -> int:
+def step(spark: "SparkSession", job: Job) -> int:
     """Take the snapshots; a cluster that fails stops no other."""
-    from pipeline.lake import utc_text  # see cli.run
+    from pipeline.lake import utc_text  # see jobs.session
     from pipeline.snapshot import take_snapshots
 
-    outcomes = take_snapshots(spark, job.config, job.clusters, job.at, cli.utc_now, missed=job.missed)
+    outcomes = take_snapshots(spark, job.config, job.clusters, job.at, schedule.utc_now, missed=job.missed)
     for outcome in outcomes:
         level = logging.INFO if outcome.status in ("complete", "skipped") else logging.WARNING
         log.log(level, "%s %s: %s: %s", outcome.cluster, utc_text(outcome.snapshot_id), outcome.status, outcome.message)

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from demo.embedded_kafka.broker import EmbeddedKafka
-from jobs import cli, report, run
+from jobs import report, run, schedule
 from pipeline.config import LakeConfig
 from pipeline.lake import Lake
 from pipeline.lake import lake as lake_module
@@ -71,7 +71,7 @@ def test_a_run_comes_to_the_same_rows(
             monkeypatch.setattr(lake_module, "driver_tables", lambda *_: None)
         file = write_config(folder, PREFIX, {"c": kafka.bootstrap_servers}, 'schedule = "1m"\nmax_delay = "3h"')
         for at in instants():
-            monkeypatch.setattr(cli, "utc_now", lambda at=at: at + timedelta(seconds=1))
+            monkeypatch.setattr(schedule, "utc_now", lambda at=at: at + timedelta(seconds=1))
             arguments = ["--config", str(file), "--output", str(folder / "report.html"), "--fail-on", "partial"]
             assert run.main([*arguments, "--at", at.isoformat()]) == 0
         lake = Lake(spark, LakeConfig(root=str(folder / "lake")))

@@ -12,6 +12,9 @@ from types import ModuleType
 import pytest
 
 from jobs import cli
+from jobs.argument_types import begin, end, instant
+from jobs.session import Job, Step
+from jobs.terminal import log_format
 from pipeline.config import Config, load_config
 from pipeline.errors import ConfigError
 from pipeline.report.selection import Selection
@@ -64,7 +67,7 @@ def job(request: pytest.FixtureRequest) -> ModuleType:
     ],
 )
 def test_an_instant_is_read_as_utc(text: str, expected: datetime) -> None:
-    read = cli.instant(text)
+    read = instant(text)
     assert read == expected
     assert read.tzinfo is UTC
 
@@ -83,16 +86,16 @@ def test_an_instant_is_read_as_utc(text: str, expected: datetime) -> None:
 )
 def test_what_could_be_another_instant_is_refused(text: str, why: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match=why):
-        cli.instant(text)
+        instant(text)
 
 
 def test_a_day_is_the_whole_of_it() -> None:
-    day = cli.begin("2026-01-31"), cli.end("2026-01-31")
+    day = begin("2026-01-31"), end("2026-01-31")
     assert day == (NOON.replace(hour=0), NOON.replace(hour=23, minute=59, second=59, microsecond=999_000))
-    assert cli.begin("2026-01-31T12:00:00Z") == cli.end("1769860800000") == NOON
+    assert begin("2026-01-31T12:00:00Z") == end("1769860800000") == NOON
     for text in ("2026-02-30", "2026-1-1"):
         with pytest.raises(argparse.ArgumentTypeError, match="not an instant"):
-            cli.begin(text)
+            begin(text)
 
 
 @pytest.mark.parametrize(
@@ -179,15 +182,15 @@ def test_the_report_is_of_a_time_and_of_clusters_that_only_the_lake_has(
     line = ["--config", str(config_file), "--from", "1769860800000", "--to", "1769860800001", "--group", "^pay"]
     found = []
 
-    def step(_: object, job: cli.Job) -> int:
+    def step(_: object, job: Job) -> int:
         found.append(job.selection)
         return 0
 
-    def in_no_session(_: str, job: cli.Job, steps: Sequence[cli.Step]) -> int:
+    def in_no_session(_: str, job: Job, steps: Sequence[Step]) -> int:
         return max(step(None, job) for step in steps)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cli, "_in_session", in_no_session)
+        patch.setattr(cli, "in_session", in_no_session)
         assert cli.run(command, line, step) == 0
         assert cli.run(command, [*line, "--cluster", "recorded", "--topic", "a|b"], step) == 0
         assert cli.run(command, [*line, "--from", "1769860800002"], step) == 2
@@ -224,4 +227,4 @@ def test_the_config_may_be_named_by_the_environment(config_file: Path, monkeypat
 def test_an_event_is_one_line_in_utc_whatever_it_names() -> None:
     record = logging.LogRecord("jobs", logging.INFO, "", 0, "group %s read", ("a\nb\r\x1b[31m\u2028c",), None)
     record.created, record.msecs = NOON.timestamp(), 7
-    assert cli.log_format().format(record) == "2026-01-31T12:00:00.007Z INFO group a\\nb\\r\\x1b[31m\\u2028c read"
+    assert log_format().format(record) == "2026-01-31T12:00:00.007Z INFO group a\\nb\\r\\x1b[31m\\u2028c read"

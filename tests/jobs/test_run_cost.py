@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks.waterfall import Waterfall, one_run
 from demo.embedded_kafka.broker import EmbeddedKafka
-from jobs import cli
+from jobs import schedule
 from tests.helpers.quiet import seed, write_config
 
 PREFIX = "cost"
@@ -32,7 +32,7 @@ def test_a_later_run_of_a_small_cluster_costs_as_many_queries_as_before(
     seed(kafka, PREFIX)
     config = write_config(tmp_path, PREFIX, {"small": kafka.bootstrap_servers})
     waterfall = Waterfall(spark, tmp_path / "lake")
-    monkeypatch.setattr(cli, "utc_now", clock().__next__)
+    monkeypatch.setattr(schedule, "utc_now", clock().__next__)
     one_run(config, tmp_path / "report.html")
     cost = waterfall.run(lambda: one_run(config, tmp_path / "report.html"))
     assert cost.executions <= EXECUTIONS + SPARE, str(waterfall)

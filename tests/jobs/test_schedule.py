@@ -15,9 +15,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from demo.embedded_kafka.broker import EmbeddedKafka
-from jobs import cli
-from jobs.cli import Job
+from jobs import session
 from jobs.schedule import Stop, repeat, stopped_by_signals
+from jobs.session import Job
 from pipeline.config import load_config
 from pipeline.errors import LakeError
 from pipeline.lake import Lake
@@ -124,7 +124,7 @@ def test_a_run_that_fails_is_not_the_last(
 
     job = Job(config, ("east",), None, "nothing", tmp_path / "page.html", is_repeated=True)
     with caplog.at_level(logging.INFO, logger="jobs"):
-        assert cli._repeated(spark, job, [first, last, never]) == 0
+        assert session.repeated(spark, job, [first, last, never]) == 0
     assert done == ["first", "first", "first", "last"]
     errors = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
     assert errors == [

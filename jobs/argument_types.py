@@ -1,0 +1,80 @@
+"""What arguments of a command line may be: instants, days, durations, numbers, regular expressions."""
+
+import argparse
+import re
+from datetime import UTC, datetime, timedelta
+
+from pipeline.config.value_types import duration_ms
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# 1973 in milliseconds; what is smaller was meant as seconds.
+_SMALLEST_MS = 100_000_000_000
+_DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+
+
+def instant(text: str) -> datetime:
+    """The instant that an argument names, in UTC: ISO 8601 with an offset, or epoch milliseconds.
+
+    Raises:
+        argparse.ArgumentTypeError: neither, without an offset, or outside of years 1973 to 9999.
+    """
+    try:
+        if re.fullmatch(r"[0-9]+", text):
+            if int(text) < _SMALLEST_MS:
+                raise argparse.ArgumentTypeError("looks like seconds; epoch milliseconds have 13 digits")
+            return _EPOCH + timedelta(milliseconds=int(text))
+        parsed = datetime.fromisoformat(text)
+    except (ValueError, OverflowError):
+        raise argparse.ArgumentTypeError(
+            "not an instant; write 2026-01-31T12:05:00Z, 2026-01-31T13:05:00+01:00 or 1769861100000"
+        ) from None
+    if parsed.tzinfo is None:
+        utc = f"{text}T00:00:00Z" if _DAY.fullmatch(text) else f"{text}Z"
+        raise argparse.ArgumentTypeError(f"has no offset, so it could be any zone's; for UTC write {utc}")
+    return parsed.astimezone(UTC)
+
+
+def begin(text: str) -> datetime:
+    """An `instant`, or the first of a day of UTC."""
+    return instant(f"{text}T00:00:00Z" if _DAY.fullmatch(text) else text)
+
+
+def end(text: str) -> datetime:
+    """An `instant`, or the last of a day of UTC."""
+    return instant(f"{text}T23:59:59.999Z" if _DAY.fullmatch(text) else text)
+
+
+def duration(text: str) -> int:
+    """Milliseconds, as an argument.
+
+    Raises:
+        argparse.ArgumentTypeError: it is not a duration.
+    """
+    try:
+        return duration_ms(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def positive(text: str) -> int:
+    """A number above 0, as an argument.
+
+    Raises:
+        argparse.ArgumentTypeError: it is not one.
+    """
+    if not re.fullmatch(r"0*[1-9][0-9]{0,8}", text):
+        raise argparse.ArgumentTypeError(f"{text!a} is not a whole number from 1 to 999999999")
+    return int(text)
+
+
+def regex(text: str) -> str:
+    """A regular expression, as an argument.
+
+    Raises:
+        argparse.ArgumentTypeError: it is not one.
+    """
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"{text!a} is not a valid regular expression: {error}") from None
+    return text

@@ -1,0 +1,115 @@
+"""The steps of a job in one Spark session, once or again and again."""
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from jobs.schedule import repeat, stopped_by_signals, utc_now
+from pipeline.config import Config
+from pipeline.databricks import is_databricks
+from pipeline.errors import LakeError, first_line
+from pipeline.report.selection import Selection
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+ZONE = "spark.sql.session.timeZone"
+
+
+@dataclass(frozen=True)
+class Job:
+    """A command line and its config, both checked."""
+
+    config: Config
+    clusters: tuple[str, ...]
+    at: datetime | None
+    fail_on: str
+    output: Path
+    recording: Path = Path()
+    selection: Selection = field(default_factory=Selection)
+    kind: Literal["html", "json", "csv"] = "html"
+    show: int = 0
+    is_repeated: bool = False
+    missed: int = 0
+    """Instants of the schedule just before this run that had none, as the run before took too long."""
+
+
+Step = Callable[["SparkSession", Job], int]
+"""One part of a job: does it, says what it did in the log, returns the exit status."""
+
+
+def in_session(name: str, job: Job, steps: Sequence[Step]) -> int:
+    """Do the steps in one Spark session, once or at each instant of the schedule; the worst of their exit statuses.
+
+    Raises LakeError with Spark's message if Spark fails, and what laglake itself raises.
+    """
+    # Not at the top: what is wrong with the arguments is said before Spark is loaded.
+    from pyspark.sql import SparkSession
+
+    from pipeline.lake import SPARK_ERRORS
+    from pipeline.lake.few_rows import for_few_rows
+    from pipeline.session import spark_session
+
+    # A session that was there is someone else's: a notebook's, or the platform's. Our own is stopped, because
+    # a cluster whose driver just ends takes that for a failure of executors and starts them anew.
+    is_ours = SparkSession.getActiveSession() is None and not is_databricks()
+    spark = spark_session(name)
+    # Delta compares instants as text of the session's zone: an hour that comes twice would be two hours.
+    zone = spark.conf.get(ZONE) or "UTC"
+    spark.conf.set(ZONE, "UTC")
+    try:
+        if job.is_repeated:
+            return repeated(spark, job, steps)
+        with for_few_rows(spark):
+            return max(step(spark, job) for step in steps)
+    except SPARK_ERRORS as error:
+        log.debug("%s", error, exc_info=True)
+        raise LakeError(f"Spark: {first_line(error)}") from error
+    finally:
+        if is_ours:
+            with suppress(OSError):  # Spark's JVM may be gone
+                spark.stop()
+        else:
+            spark.conf.set(ZONE, zone)
+
+
+def repeated(spark: "SparkSession", job: Job, steps: Sequence[Step]) -> int:
+    """The steps at each instant of the schedule. A run that fails is not the last, unless Spark itself has ended."""
+    from pipeline.lake import FAILURES
+    from pipeline.lake.few_rows import for_few_rows
+
+    recoverable: tuple[type[Exception], ...] = (*FAILURES, OSError)  # such as a disk that is full
+
+    with stopped_by_signals() as stop:
+
+        def once(at: datetime, missed: int) -> None:
+            try:
+                with for_few_rows(spark):
+                    for step in steps:
+                        if not stop.is_set():
+                            step(spark, replace(job, at=at, missed=missed))
+            except recoverable as error:
+                _check_alive(spark)
+                log.debug("%s", error, exc_info=True)
+                log.error("this run has failed, the next will be tried: %s", first_line(error))
+            if stop.is_set():
+                log.info("%s: the job ends after the step at hand", stop.signal_name)
+
+        repeat(job.config.snapshot.schedule_ms, once, utc_now, stop)
+    return 0
+
+
+def _check_alive(spark: "SparkSession") -> None:
+    from pipeline.lake import SPARK_ERRORS
+
+    dead: tuple[type[Exception], ...] = (*SPARK_ERRORS, OSError)
+    try:
+        spark.range(1).collect()
+    except dead as error:
+        raise LakeError(f"Spark has ended: {first_line(error)}") from error
