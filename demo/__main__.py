@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pipeline.lake import Lake
+
 DIRECTORY = Path("build/demo")
 CONFIG = DIRECTORY / "config.toml"
 REPORT = DIRECTORY / "report.html"
@@ -140,16 +142,23 @@ def stop(kafka: subprocess.Popen[bytes]) -> None:
 def run_jobs(servers: str, say: Callable[[str], None]) -> int:
     """Take the snapshots, compute lag, write the report, print the groups; the exit status."""
     # Spark is loaded here, so that Kafka is starting meanwhile.
-    from demo.incident import write_incident
-    from demo.workload.workload import endpoint_file, positions_folder
-    from jobs import run, snapshot
     from jobs.terminal import log_to_stderr
     from pipeline.config import load_config
     from pipeline.lake import Lake
-    from pipeline.report import Frames, format_groups, groups_table
-    from pipeline.report.selection import Selection
     from pipeline.session import spark_session
-    from pipeline.tables import CLIENT_POSITIONS, FINDINGS, LAG
+
+    write_config(servers)
+    log_to_stderr()
+    say("Spark is starting")
+    spark = spark_session("laglake demo")
+    status = take_snapshots(say)
+    print_results(Lake(spark, load_config(CONFIG, os.environ).lake))
+    return status
+
+
+def write_config(servers: str) -> None:
+    """The settings of the pipeline, for the Kafka that is up."""
+    from demo.workload.workload import endpoint_file, positions_folder
 
     kafka = (DIRECTORY / "kafka").absolute()
     CONFIG.write_text(
@@ -160,21 +169,31 @@ def run_jobs(servers: str, say: Callable[[str], None]) -> int:
             positions=positions_folder(kafka),
         )
     )
-    log_to_stderr()
-    say("Spark is starting")
-    spark = spark_session("laglake demo")
+
+
+def take_snapshots(say: Callable[[str], None]) -> int:
+    """All but the last with the job `snapshot`, the last with `run`; the worst exit status."""
+    from jobs import run, snapshot
+
     options = ["--config", str(CONFIG)]
     status = 0
-    for number in range(1, SNAPSHOTS + 1):
+    for number in range(1, SNAPSHOTS):
         due = time.monotonic() + EVERY_S
-        if number < SNAPSHOTS:
-            status = max(status, snapshot.main(options))
-            say(f"snapshot {number} of {SNAPSHOTS}")
-            time.sleep(max(0.0, due - time.monotonic()))
-        else:
-            status = max(status, run.main([*options, "--output", str(REPORT)]))
-            say(f"snapshot {number} of {SNAPSHOTS}, the lag of all, and the report")
-    lake = Lake(spark, load_config(CONFIG, os.environ).lake)
+        status = max(status, snapshot.main(options))
+        say(f"snapshot {number} of {SNAPSHOTS}")
+        time.sleep(max(0.0, due - time.monotonic()))
+    status = max(status, run.main([*options, "--output", str(REPORT)]))
+    say(f"snapshot {SNAPSHOTS} of {SNAPSHOTS}, the lag of all, and the report")
+    return status
+
+
+def print_results(lake: Lake) -> None:
+    """The groups, open findings, and where everything is; the picture of an incident is drawn, too."""
+    from demo.incident import write_incident
+    from pipeline.report import Frames, format_groups, groups_table
+    from pipeline.report.selection import Selection
+    from pipeline.tables import CLIENT_POSITIONS, FINDINGS, LAG
+
     print(f"\n{format_groups(groups_table(Frames.of(lake, Selection())))}\n")
     for finding in lake.read(FINDINGS).where("resolved_at IS NULL").orderBy("kind", "client_id").limit(20).collect():
         print(f"{finding.severity}: {finding.kind}: {finding.summary}")
@@ -183,7 +202,6 @@ def run_jobs(servers: str, say: Callable[[str], None]) -> int:
         print(f"\nWhat a client's own metric does not show: {picture}")
     print(f"\nThe report: {REPORT} (open it in a browser). The tables: {DIRECTORY / 'lake'}, as Delta.")
     print(f"To query them with SQL:\n\n{_QUERY.format(python=sys.executable, lake=DIRECTORY.absolute() / 'lake')}")
-    return status
 
 
 if __name__ == "__main__":

@@ -61,18 +61,43 @@ def moments(lag: DataFrame, positions: DataFrame) -> list[dict[str, Any]]:
 
 def _picture(rows: Sequence[dict[str, Any]]) -> alt.VConcatChart:
     """Both panels have one clock, and the upper one the scale of the gap that it does not show."""
-    last = rows[-1]
     x = alt.X("at:T", title=None, scale=alt.Scale(type="utc"), axis=alt.Axis(format="%H:%M:%S", grid=False))
+    both: alt.VConcatChart = (
+        alt.vconcat(_gauge(rows, x), _ladder(rows, x))
+        .resolve_scale(x="shared", color="independent")
+        .configure(background="white", font="sans-serif")
+        .configure_title(anchor="start")
+        .configure_view(stroke=None)
+    )
+    return both
+
+
+def _gauge(rows: Sequence[dict[str, Any]], x: alt.X) -> alt.Chart:
+    """The upper panel: what the client's metric read."""
     most = max(1, *(row["consumer_lag"] or 0 for row in rows))
     reported = [{"at": r["snapshot_id"], "value": r["reported_lag"]} for r in rows if r["reported_lag"] is not None]
-    gauge = (
+    title = f"The client's own records-lag: {visible(rows[-1]['client_id'] or '')}"
+    gauge: alt.Chart = (
         _chart(reported)
         .mark_line(point=alt.OverlayMarkDef(size=20, color="#17806d"), strokeWidth=2.5, color="#17806d")
         .encode(x=x, y=alt.Y("value:Q", title="records", scale=alt.Scale(domain=[0, most]), axis=alt.Axis(tickCount=3)))
-        .properties(
-            width=WIDTH_PX, height=90, title=f"The client's own records-lag: {visible(last['client_id'] or '')}"
-        )
+        .properties(width=WIDTH_PX, height=90, title=title)
     )
+    return gauge
+
+
+def _ladder(rows: Sequence[dict[str, Any]], x: alt.X) -> alt.LayerChart | alt.FacetChart:
+    """The lower panel: the rungs that are known, and a bar for the gap at the end."""
+    last = rows[-1]
+    gap = {"at": last["snapshot_id"], "from": last["committed_offset"], "to": last["high_watermark"]}
+    bar = _chart([gap]).mark_rule(strokeWidth=6, opacity=0.25, color="#c0392b").encode(x="at:T", y="from:Q", y2="to:Q")
+    title = f"What was true: {visible(last['topic'])} {last['partition']}, group {visible(last['group_id'])}"
+    return alt.layer(_lines(rows, x), bar).properties(
+        width=WIDTH_PX, height=280, title=alt.TitleParams(title, subtitle=_gap(last), subtitleColor="#c0392b")
+    )
+
+
+def _lines(rows: Sequence[dict[str, Any]], x: alt.X) -> alt.Chart:
     drawn = [
         {"at": r["snapshot_id"], "offset": r[name], "rung": label}
         for r in rows
@@ -86,25 +111,12 @@ def _picture(rows: Sequence[dict[str, Any]]) -> alt.VConcatChart:
         scale=alt.Scale(domain=[label for label, _ in known], range=[c for _, c in known]),
         legend=alt.Legend(orient="bottom", symbolStrokeWidth=3),
     )
-    lines = (
+    lines: alt.Chart = (
         _chart(drawn)
         .mark_line(point=alt.OverlayMarkDef(size=20), strokeWidth=2)
         .encode(x=x, y=alt.Y("offset:Q", title="offset"), color=colour)
     )
-    gap = {"at": last["snapshot_id"], "from": last["committed_offset"], "to": last["high_watermark"]}
-    bar = _chart([gap]).mark_rule(strokeWidth=6, opacity=0.25, color="#c0392b").encode(x="at:T", y="from:Q", y2="to:Q")
-    title = f"What was true: {visible(last['topic'])} {last['partition']}, group {visible(last['group_id'])}"
-    ladder = alt.layer(lines, bar).properties(
-        width=WIDTH_PX, height=280, title=alt.TitleParams(title, subtitle=_gap(last), subtitleColor="#c0392b")
-    )
-    both: alt.VConcatChart = (
-        alt.vconcat(gauge, ladder)
-        .resolve_scale(x="shared", color="independent")
-        .configure(background="white", font="sans-serif")
-        .configure_title(anchor="start")
-        .configure_view(stroke=None)
-    )
-    return both
+    return lines
 
 
 def _chart(rows: Sequence[dict[str, Any]]) -> alt.Chart:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from laglake.notebook import draw_as_svg, open_lake
-    from pipeline.analytics.clients.fetch_memory import buffer_bound, consumer_settings, fetch_memory
+    from pipeline.analytics.clients.buffer_bound import buffer_bound, consumer_settings
+    from pipeline.analytics.clients.fetch_memory import fetch_memory
     from pipeline.session import register, spark_session
 
 __all__ = [
@@ -27,7 +28,8 @@ __all__ = [
 ]
 _NAMES = {
     "laglake.notebook": ("draw_as_svg", "open_lake"),
-    "pipeline.analytics.clients.fetch_memory": ("buffer_bound", "consumer_settings", "fetch_memory"),
+    "pipeline.analytics.clients.buffer_bound": ("buffer_bound", "consumer_settings"),
+    "pipeline.analytics.clients.fetch_memory": ("fetch_memory",),
     "pipeline.session": ("register", "spark_session"),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}

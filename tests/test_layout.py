@@ -35,6 +35,8 @@ MAY_IMPORT = {
 }
 """Files and folders of `pipeline`, and the packages beside it."""
 PACKAGES = ("demo", "jobs", "laglake", "pipeline")
+LONGEST_FUNCTION = 40
+"""Lines, without the docstring. A longer one is a program of several steps, each of which can have a name."""
 
 
 def files(*folders: str) -> list[Path]:
@@ -90,3 +92,21 @@ def test_only_kafka_opens_a_kafka_client_and_one_module_knows_its_inner_api() ->
     assert {part([*file.relative_to(ROOT).parts]) for file in users} == {"kafka"}
     inner = {file.stem for file in files(*PACKAGES) for name in imported(file) if name.startswith("kafka.net")}
     assert inner == {"connections", "kafka_client"}  # the second takes the options' names and defaults alone
+
+
+def length(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """The lines of a function without its docstring and its decorators."""
+    lines = (function.end_lineno or 0) - function.lineno + 1
+    if ast.get_docstring(function) is None:
+        return lines
+    docstring = function.body[0]
+    return lines - ((docstring.end_lineno or 0) - docstring.lineno + 1)
+
+
+@pytest.mark.parametrize("folder", [*PACKAGES, "benchmarks", "scripts", "tests"])
+def test_a_function_fits_on_a_screen(folder: str) -> None:
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    found = [(file, node) for file in files(folder) for node in ast.walk(ast.parse(file.read_text()))]
+    functions = [(file.name, node.name, length(node)) for file, node in found if isinstance(node, kinds)]
+    assert functions
+    assert not [function for function in functions if function[2] > LONGEST_FUNCTION]

@@ -181,26 +181,18 @@ def _derive(
     """Write all that is derived of a batch; or nothing, where rows of some snapshots are gone: those, by table."""
     batch, earlier = backlog.batch, backlog.up_to_complete
     ids = [s.snapshot_id for s in batch]
-    has_positions = any(s.has_positions for s in batch)
     commits, members = (lake.read_snapshots(t, cluster, ids) for t in (COMMITTED_OFFSETS, GROUP_MEMBERS))
     watermarks = seen.where(F.col("snapshot_id").isin(ids))
     previous = lake.read_snapshots(LAG, cluster, earlier)
-    moved = moved_topics(commits, watermarks, previous).limit(1).select(F.lit("moved").alias("of"))
-    counts = [
-        rows.groupBy("snapshot_id").count().select(F.lit(table.name).alias("of"), "snapshot_id", "count")
-        for table, rows in ((COMMITTED_OFFSETS, commits), (WATERMARKS, watermarks))
-    ]
-    found = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), [*counts, moved]).collect()
-    has_moved = any(row["of"] == "moved" for row in found)
-    if gone := _gone(batch, {(row["of"], row["snapshot_id"]): row["count"] for row in found}):
+    counts, has_moved = _counted(commits, watermarks, previous)
+    if gone := _gone(batch, counts):
         return gone
     reported = None
+    has_positions = any(s.has_positions for s in batch)
     if has_positions:
-        positions = lake.read_snapshots(CLIENT_POSITIONS, cluster, [*earlier[:1], *ids])
+        observations = lake.computed(observed(lake.read_snapshots(CLIENT_POSITIONS, cluster, [*earlier[:1], *ids])))
         just_before = lake.read_snapshots(LAG, cluster, earlier[:1])
-        reported = lake.computed(observed(positions))
-        readers = reader_positions(reported, watermarks, commits, members, just_before, clients)
-        reported = lake.computed(readers)
+        reported = lake.computed(reader_positions(observations, watermarks, commits, members, just_before, clients))
     rows = lag_analytics.compute_lag(
         commits,
         watermarks,
@@ -215,6 +207,18 @@ def _derive(
     if has_positions:
         keep_clients(lake, cluster, ids, [s.snapshot_id for s in backlog.before], clients)
     return {}
+
+
+def _counted(commits: DataFrame, watermarks: DataFrame, previous: DataFrame) -> tuple[dict[tuple[str, int], int], bool]:
+    """How many rows bronze has of each (table, snapshot), and whether a topic has moved; by one query."""
+    moved = moved_topics(commits, watermarks, previous).limit(1).select(F.lit("moved").alias("of"))
+    counts = [
+        rows.groupBy("snapshot_id").count().select(F.lit(table.name).alias("of"), "snapshot_id", "count")
+        for table, rows in ((COMMITTED_OFFSETS, commits), (WATERMARKS, watermarks))
+    ]
+    found = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), [*counts, moved]).collect()
+    has_moved = any(row["of"] == "moved" for row in found)
+    return {(row["of"], row["snapshot_id"]): row["count"] for row in found if row["of"] != "moved"}, has_moved
 
 
 def _gone(batch: Sequence[Snapshot], counts: Mapping[tuple[str, int], int]) -> dict[str, list[Snapshot]]:

@@ -39,13 +39,10 @@ from pipeline.tables import WATERMARKS
 
 PARTITIONS_AT_ONCE = 2_000
 """How many partitions a leader is asked for together: what is read of one of them is then of one moment."""
-
-
 NEWEST_AT_ONCE = 200
 
 REQUIRED = ("log_start_offset", "high_watermark")
 """What a row cannot do without. Any other column that a broker refuses is NULL, and the row stays."""
-
 
 Read = dict[str, Any]
 """The observed columns of a partition."""
@@ -109,25 +106,31 @@ def read_rest(
         parts = list(in_chunks(its, NEWEST_AT_ONCE)) if knows_newest else []
         newest_asked = [list_offsets(NEWEST, {p: its[p] for p in part}) for part in parts]
 
-        def parse(replies: Sequence[Reply]) -> dict[TopicPartition, Any]:
+        def parse(replies: Sequence[Reply]) -> dict[TopicPartition, Read | Failure]:
             answers = {name: reply.answer for name, reply in zip(asked, replies, strict=False)}
-            newest: dict[TopicPartition, Any] = {}
-            for reply in replies[len(asked) :]:
-                newest |= parse_offsets(reply.answer)
-            after = parse_offsets(answers.get("high_watermark_after"))
-            configs = parse_configs(answers["configs"])
-            found: dict[TopicPartition, Any] = {}
-            for p in partitions:
-                more = _newest(newest.get(p)) | _still_later(after.get(p)) | configs.get(p.topic, {})
-                is_missed = knows_newest and more["max_timestamp_offset"] is None and _has_records(rows[p])
-                found[p] = Failure("OFFSET_NOT_AVAILABLE", partial=more) if is_missed else more
-            return found
+            found = _parse_rest(answers, [reply.answer for reply in replies[len(asked) :]], partitions)
+            missed = {
+                p: Failure("OFFSET_NOT_AVAILABLE", partial=more)
+                for p, more in found.items()
+                if knows_newest and more["max_timestamp_offset"] is None and _has_records(rows[p])
+            }
+            return {**found, **missed}
 
         return [*asked.values(), *newest_asked], parse
 
     # While a log is appended to, a leader may find no record with the newest timestamp: it is asked again.
     found = client.ask_all({p: placements[p].place() for p in rows}, ask, locate, retries=2)
     return {p: (more.partial or {}) if isinstance(more, Failure) else more for p, more in found.items()}
+
+
+def _parse_rest(
+    answers: Mapping[str, Any], newest_answers: Sequence[Any], partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, Read]:
+    """The newest record of each partition, its settings, and its later high watermark where that was asked for."""
+    newest = {p: row for answer in newest_answers for p, row in parse_offsets(answer).items()}
+    after = parse_offsets(answers.get("high_watermark_after"))
+    configs = parse_configs(answers["configs"])
+    return {p: _newest(newest.get(p)) | _still_later(after.get(p)) | configs.get(p.topic, {}) for p in partitions}
 
 
 def _requests(

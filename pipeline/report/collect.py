@@ -53,42 +53,17 @@ CELLS = 35_000
 def collect(frames: Frames, generated_at: datetime, title: str) -> Report:
     """The report on everything that the frames hold, in three queries: each needs what the one before has found."""
     ledger = _ledger(frames)
-    first = _asked(
-        clusters=data.clusters(ledger),
-        snapshots=data.newest_snapshots(frames.snapshots, SNAPSHOTS_LISTED),
-        findings=frames.findings and details.findings(frames.findings, FINDINGS_LISTED),
-        counted=frames.findings and details.findings_counted(frames.findings),
-        refused=frames.quarantine and frames.quarantine.agg(F.count("*").alias("rows")),
-    )
+    first = _of_ledger(frames, ledger)
     clusters = _clusters(first["clusters"], frames.lag.sparkSession)
     if not clusters:
         return Report(title, generated_at, selection=frames.selection)
     findings = tuple(map(_finding, first["findings"]))
     newest = _newest_with_lag(clusters)
-    shown = frames.at("lag", newest)
-    groups = data.groups(shown)
-    found = {f.group_id for f in findings if f.is_open and f.group_id is not None}
-    second = _asked(
-        groups=data.worst_first(groups, GROUPS_LISTED, found),
-        totals=data.totals(groups),
-        distributions=frames.histograms and details.distributions(frames.at("histograms", newest)),
-        instants=data.instants(ledger, INSTANTS_CHARTED - RECENT, newest=RECENT),
-    )
+    second = _at_newest(frames, ledger, newest, findings)
     worst = tuple(Group(**r) for r in second["groups"])
     charted = worst[:GROUPS_CHARTED]
     instants = _thinned([Instant(**r) for r in second["instants"]], _most_instants(len(worst)))
-    wanted: dict[str, list[int]] = defaultdict(list)
-    for instant in instants:
-        wanted[instant.cluster].append(instant.snapshot_id)
-    drawn = frames.at("lag", wanted)
-    last = {cluster: max(ids) for cluster, ids in newest.items()}
-    third = _asked(
-        points=data.history(drawn, {g.group_id for g in worst}) if worst else None,
-        losses=data.losses(drawn, last, GROUPS_LISTED),
-        dangers=details.dangers(frames.at("lag", _ends_of_trends(instants)), DELETED_WITHIN_MS),
-        partitions=details.partitions(shown, {g.group_id for g in charted}, PARTITIONS_LISTED),
-        gauges=frames.divergence and details.gauges(frames.at("divergence", wanted), CLIENTS_CHARTED),
-    )
+    third = _over_time(frames, newest, worst, instants)
     points = tuple(Point(**r) for r in third["points"])
     (counted,) = first["counted"] or [{"open": 0, "total": 0}]
     return Report(
@@ -111,6 +86,50 @@ def collect(frames: Frames, generated_at: datetime, title: str) -> Report:
         distributions=tuple(map(_distribution, second["distributions"])),
         refused=sum(r["rows"] for r in first["refused"]),
         selection=frames.selection,
+    )
+
+
+def _of_ledger(frames: Frames, ledger: DataFrame) -> dict[str, list[dict[str, Any]]]:
+    """The first query: clusters and their snapshots, findings, and the number of rows in quarantine."""
+    return _asked(
+        clusters=data.clusters(ledger),
+        snapshots=data.newest_snapshots(frames.snapshots, SNAPSHOTS_LISTED),
+        findings=frames.findings and details.findings(frames.findings, FINDINGS_LISTED),
+        counted=frames.findings and details.findings_counted(frames.findings),
+        refused=frames.quarantine and frames.quarantine.agg(F.count("*").alias("rows")),
+    )
+
+
+def _at_newest(
+    frames: Frames, ledger: DataFrame, newest: dict[str, list[int]], findings: Iterable[Finding]
+) -> dict[str, list[dict[str, Any]]]:
+    """The second query: groups and distributions at the newest snapshots, and the instants that charts may show."""
+    groups = data.groups(frames.at("lag", newest))
+    found = {f.group_id for f in findings if f.is_open and f.group_id is not None}
+    return _asked(
+        groups=data.worst_first(groups, GROUPS_LISTED, found),
+        totals=data.totals(groups),
+        distributions=frames.histograms and details.distributions(frames.at("histograms", newest)),
+        instants=data.instants(ledger, INSTANTS_CHARTED - RECENT, newest=RECENT),
+    )
+
+
+def _over_time(
+    frames: Frames, newest: dict[str, list[int]], worst: Sequence[Group], instants: Sequence[Instant]
+) -> dict[str, list[dict[str, Any]]]:
+    """The third query: the worst groups at the instants that are shown, and what else needs to know both."""
+    wanted: dict[str, list[int]] = defaultdict(list)
+    for instant in instants:
+        wanted[instant.cluster].append(instant.snapshot_id)
+    drawn = frames.at("lag", wanted)
+    last = {cluster: max(ids) for cluster, ids in newest.items()}
+    charted = {g.group_id for g in worst[:GROUPS_CHARTED]}
+    return _asked(
+        points=data.history(drawn, {g.group_id for g in worst}) if worst else None,
+        losses=data.losses(drawn, last, GROUPS_LISTED),
+        dangers=details.dangers(frames.at("lag", _ends_of_trends(instants)), DELETED_WITHIN_MS),
+        partitions=details.partitions(frames.at("lag", newest), charted, PARTITIONS_LISTED),
+        gauges=frames.divergence and details.gauges(frames.at("divergence", wanted), CLIENTS_CHARTED),
     )
 
 

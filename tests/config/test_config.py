@@ -16,6 +16,50 @@ from tests.conftest import ROOT
 
 SMALLEST = '[lake]\nroot = "/lake"\n[clusters.east]\nbootstrap_servers = ["10.0.0.1:9092"]\n'
 CLIENT = SMALLEST + "[clusters.east.client]\n"
+A_WHOLE_CLUSTER = """
+lake = { catalog = "main", schema = "lag" }
+[clusters.east]
+bootstrap_servers = ["${env:HOST}:9092", "[::1]:9093"]
+groups = { allow = ["^a", "(?i)b"], deny = ["^console-"] }
+topics = { allow = [".*"], deny = [] }
+[clusters.east.limits]
+connect_timeout = "1s"
+request_timeout = "2s"
+task_timeout = "1m"
+retries = 0
+retry_backoff = "50ms"
+groups_per_task = 7
+partitions_per_task = "${env:CHUNK}"
+[clusters.east.client]
+security_protocol = "SASL_SSL"
+sasl_mechanism = "PLAIN"
+sasl_plain_username = "reader"
+sasl_plain_password = "pre-${env:PW}"
+ssl_check_hostname = false
+metadata_max_age_ms = 1000
+api_version = "3.7"
+"""
+OPTIONS_OF_A_WHOLE_CLUSTER = {
+    "bootstrap_servers": "kafka:9092,[::1]:9093",
+    "groups_allow": "(?:^a)|(?i:b)",
+    "groups_deny": "(?:^console-)",
+    "topics_allow": "(?:.*)",
+    "connect_timeout_ms": "1000",
+    "request_timeout_ms": "2000",
+    "task_timeout_ms": "60000",
+    "read_timeout_ms": "600000",
+    "retries": "0",
+    "retry_backoff_ms": "50",
+    "groups_per_task": "7",
+    "partitions_per_task": "9",
+    "security_protocol": "SASL_SSL",
+    "sasl_mechanism": "PLAIN",
+    "sasl_plain_username": "reader",
+    "sasl_plain_password": "pre-hunter2",
+    "ssl_check_hostname": "false",
+    "metadata_max_age_ms": "1000",
+    "api_version": "3.7",
+}
 
 Load = Callable[..., Config]
 Refuse = Callable[..., str]
@@ -48,56 +92,14 @@ def test_only_the_lake_and_the_bootstrap_servers_are_required(load: Load) -> Non
 
 def test_a_whole_cluster_becomes_flat_options_of_the_sources(load: Load) -> None:
     config = load(
-        """
-        lake = { catalog = "main", schema = "lag" }
-        [clusters.east]
-        bootstrap_servers = ["${env:HOST}:9092", "[::1]:9093"]
-        groups = { allow = ["^a", "(?i)b"], deny = ["^console-"] }
-        topics = { allow = [".*"], deny = [] }
-        [clusters.east.limits]
-        connect_timeout = "1s"
-        request_timeout = "2s"
-        task_timeout = "1m"
-        retries = 0
-        retry_backoff = "50ms"
-        groups_per_task = 7
-        partitions_per_task = "${env:CHUNK}"
-        [clusters.east.client]
-        security_protocol = "SASL_SSL"
-        sasl_mechanism = "PLAIN"
-        sasl_plain_username = "reader"
-        sasl_plain_password = "pre-${env:PW}"
-        ssl_check_hostname = false
-        metadata_max_age_ms = 1000
-        api_version = "3.7"
-        """,
+        A_WHOLE_CLUSTER,
         HOST="kafka",
         PW="hunter2",
         CHUNK="9",
     )
     assert config.lake.schema_name == "lag"
     options = config.clusters["east"].source_options()
-    assert options == {
-        "bootstrap_servers": "kafka:9092,[::1]:9093",
-        "groups_allow": "(?:^a)|(?i:b)",
-        "groups_deny": "(?:^console-)",
-        "topics_allow": "(?:.*)",
-        "connect_timeout_ms": "1000",
-        "request_timeout_ms": "2000",
-        "task_timeout_ms": "60000",
-        "read_timeout_ms": "600000",
-        "retries": "0",
-        "retry_backoff_ms": "50",
-        "groups_per_task": "7",
-        "partitions_per_task": "9",
-        "security_protocol": "SASL_SSL",
-        "sasl_mechanism": "PLAIN",
-        "sasl_plain_username": "reader",
-        "sasl_plain_password": "pre-hunter2",
-        "ssl_check_hostname": "false",
-        "metadata_max_age_ms": "1000",
-        "api_version": "3.7",
-    }
+    assert options == OPTIONS_OF_A_WHOLE_CLUSTER
     parsed = SourceOptions.parse(options)
     assert parsed.client["ssl_check_hostname"] is False
     assert parsed.client["api_version"] == (3, 7)

@@ -22,34 +22,34 @@ NOTEBOOK = ROOT / "notebooks" / "06_sql.ipynb"
 OF_SPARK_ALONE = "quantiles("
 
 
+def lags(minute: int) -> list[dict[str, Any]]:
+    common = {"captured_at": at(minute), "log_start_offset": 100 * minute, "high_watermark": 1000 + 100 * minute}
+    lost = {"offset_status": "deleted_unread"} if minute == 2 else {}
+    return [
+        lag_row(
+            minute,
+            "late",
+            0,
+            consumer_lag=300 * minute,
+            consumer_lag_bytes=3_000 * minute,
+            bytes_error=10,
+            consumer_age_ms=60_000 * minute,
+            time_error_ms=600,
+            headroom=50,
+            headroom_ms=90_000,
+            committed_offset=50,
+            consumed_offset=70,
+            member_id="m-1",
+            **common,
+            **lost,
+        ),
+        lag_row(minute, "fine", 0, consumer_lag=0, committed_offset=1000, headroom=900, member_id="m-2", **common),
+        lag_row(minute, "gone", 0, consumer_lag=900, headroom=5, headroom_ms=1, **common),
+    ]
+
+
 def rows() -> dict[str, Any]:
     """Three snapshots: `late` falls behind and has lost records, `fine` keeps up, and nobody reads for `gone`."""
-
-    def lags(minute: int) -> list[dict[str, Any]]:
-        common = {"captured_at": at(minute), "log_start_offset": 100 * minute, "high_watermark": 1000 + 100 * minute}
-        lost = {"offset_status": "deleted_unread"} if minute == 2 else {}
-        return [
-            lag_row(
-                minute,
-                "late",
-                0,
-                consumer_lag=300 * minute,
-                consumer_lag_bytes=3_000 * minute,
-                bytes_error=10,
-                consumer_age_ms=60_000 * minute,
-                time_error_ms=600,
-                headroom=50,
-                headroom_ms=90_000,
-                committed_offset=50,
-                consumed_offset=70,
-                member_id="m-1",
-                **common,
-                **lost,
-            ),
-            lag_row(minute, "fine", 0, consumer_lag=0, committed_offset=1000, headroom=900, member_id="m-2", **common),
-            lag_row(minute, "gone", 0, consumer_lag=900, headroom=5, headroom_ms=1, **common),
-        ]
-
     problem = {"what": "watermarks", "where": "t", "error": "NOT_LEADER_OR_FOLLOWER", "count": 2}
     blocked = {"kind": "blocked_connector", "client_id": "c", "topic": "t", "first_seen": at(1), "resolved_at": None}
     return {

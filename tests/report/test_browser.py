@@ -4,12 +4,12 @@ import html
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from pipeline.report.model import Distribution, Finding, Gauge, Instant, Point, Report
+from pipeline.report.model import Distribution, Finding, Gauge, Group, Instant, Partition, Point, Report
 from pipeline.report.names import visible
 from pipeline.report.page import render
 from tests.helpers.reports import HOSTILE, MINUTE, NOON, NOW, group, partition, report
@@ -55,57 +55,66 @@ def names_in_order(document: str) -> list[str]:
     return [html.unescape(name) for name in re.findall(r'<th scope="row".*?<bdi>(.*?)</bdi>', table, re.DOTALL)]
 
 
+def points(groups: Sequence[Group], instants: Sequence[Instant]) -> tuple[Point, ...]:
+    return tuple(
+        Point(
+            "east",
+            at.snapshot_id,
+            g.group_id,
+            n * 100 + i,
+            int(i == 2),
+            2_000 * i,
+            int(i == 3),
+            90_000,
+            log_ends=60 * i,
+            commits=30 * i,
+            consumer_age_ms=120_000,
+        )
+        for n, g in enumerate(groups)
+        for i, at in enumerate(instants)
+    )
+
+
+def ladder() -> Partition:
+    return partition(
+        HOSTILE[0],
+        3,
+        HOSTILE[1],
+        log_start_offset=0,
+        committed_offset=100,
+        consumed_offset=140,
+        high_watermark=200,
+        log_end_offset=200,
+        consumer_lag=100,
+        uncommitted=40,
+        consumer_lag_bytes=5_000,
+        bytes_error=40,
+        consumer_lag_ms=90_000,
+        headroom=100,
+    )
+
+
+def gauges(instants: Sequence[Instant]) -> tuple[Gauge, ...]:
+    return tuple(
+        Gauge("east", at.snapshot_id, None, name, 1, 2, 3 + i, None, "blind" if i else None)
+        for i, at in enumerate(instants)
+        for name in HOSTILE
+    )
+
+
 @pytest.mark.browser
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on PATH; Debian's package is called chromium")
 class TestInChromium:
     def page(self, instants_shown: int = 10) -> str:
         groups = [group(name, 10 - i, min_headroom=i * 7 % 5) for i, name in enumerate(HOSTILE)]
         instants = tuple(Instant("east", NOON + i * MINUTE, int(i > 4), instants_shown) for i in range(instants_shown))
-        points = tuple(
-            Point(
-                "east",
-                at.snapshot_id,
-                g.group_id,
-                n * 100 + i,
-                int(i == 2),
-                2_000 * i,
-                int(i == 3),
-                90_000,
-                log_ends=60 * i,
-                commits=30 * i,
-                consumer_age_ms=120_000,
-            )
-            for n, g in enumerate(groups)
-            for i, at in enumerate(instants)
-        )
-        ladder = partition(
-            HOSTILE[0],
-            3,
-            HOSTILE[1],
-            log_start_offset=0,
-            committed_offset=100,
-            consumed_offset=140,
-            high_watermark=200,
-            log_end_offset=200,
-            consumer_lag=100,
-            uncommitted=40,
-            consumer_lag_bytes=5_000,
-            bytes_error=40,
-            consumer_lag_ms=90_000,
-            headroom=100,
-        )
-        gauges = tuple(
-            Gauge("east", at.snapshot_id, None, name, 1, 2, 3 + i, None, "blind" if i else None)
-            for i, at in enumerate(instants)
-            for name in HOSTILE
-        )
         return render(
             report(
                 *groups,
                 instants=instants,
-                points=points,
-                partitions=(ladder,),
-                gauges=gauges,
+                points=points(groups, instants),
+                partitions=(ladder(),),
+                gauges=gauges(instants),
                 distributions=(
                     Distribution("east", 1, "kip532_bytes", 4, 1, ((0, 1), (1_000, 4))),
                     Distribution("east", 1, "reuse_bytes", 0, 5, ()),

@@ -22,6 +22,44 @@ def _in_utc(findings: DataFrame) -> list[Any]:
     return findings.withColumns(minutes).collect()
 
 
+def lasting(number: int, last: int, group: str | None = "g", **ended: int) -> dict[str, Any]:
+    times = {"first_seen": at(0), "last_seen": at(last), **{name: at(m) for name, m in ended.items()}}
+    return {"cluster": "east", "finding_id": str(number), "group_id": group, "summary": "of now", **times}
+
+
+def then(number: int, minute: int, magnitude: int, topic: str | None = None) -> dict[str, Any]:
+    reported = {"severity": "warning", "magnitude": float(magnitude), "summary": f"of {minute}", "topic": topic}
+    return {**lag_row(minute, "g", 0), **reported, "finding_id": str(number)}
+
+
+def incident(spark: SparkSession) -> tuple[DataFrame, DataFrame]:
+    """Lag and positions of a client whose own gauge hides most of partition 1."""
+
+    def of_lag(minute: int, number: int, stale_lag: int | None, **more: Any) -> dict[str, Any]:
+        plain = {"client_id": "c1", "log_start_offset": 0, "committed_offset": 10, "high_watermark": 110}
+        return lag_row(minute, "g", number, stale_lag=stale_lag, consumer_lag=100, **{**plain, **more})
+
+    reported = {"consumer_lag_bytes": 5_000, "bytes_error": 20, "consumer_lag_ms": 90_000, "headroom": 10}
+    lag = frame(
+        spark,
+        LAG,
+        of_lag(0, 0, 999),
+        of_lag(0, 1, None, committed_offset=None, high_watermark=40),
+        of_lag(1, 0, 7),
+        of_lag(1, 1, 8, **reported),
+        of_lag(1, 2, None),
+    )
+    positions = frame(
+        spark,
+        CLIENT_POSITIONS,
+        lag_row(0, "g", 1, client_id="c1", reported_lag=3),
+        lag_row(1, "g", 1, client_id="c1", reported_lag=2),
+        lag_row(1, "g", 0, client_id="c1", reported_lag=50),
+        lag_row(1, "g", 1, client_id="other", reported_lag=60),
+    )
+    return lag, positions
+
+
 class TestDetails:
     def test_the_worst_partitions_of_each_group(self, spark: SparkSession) -> None:
         lag = frame(
@@ -195,21 +233,13 @@ class TestSelection:
         )
 
     def test_findings_are_as_they_were_then(self, spark: SparkSession) -> None:
-        def found(number: int, last: int, group: str | None = "g", **ended: int) -> dict[str, Any]:
-            times = {"first_seen": at(0), "last_seen": at(last), **{name: at(m) for name, m in ended.items()}}
-            return {"cluster": "east", "finding_id": str(number), "group_id": group, "summary": "of now", **times}
-
-        def then(number: int, minute: int, magnitude: int, topic: str | None = None) -> dict[str, Any]:
-            reported = {"severity": "warning", "magnitude": float(magnitude), "summary": f"of {minute}", "topic": topic}
-            return {**lag_row(minute, "g", 0), **reported, "finding_id": str(number)}
-
         rows = [
-            found(0, 9),
-            found(1, 9, resolved_at=10, resolution_confirmed_at=12),
-            found(2, 3, resolved_at=4, resolution_confirmed_at=5),
-            found(3, 3, None, resolved_at=4, resolution_confirmed_at=6),
-            found(4, 3, resolved_at=4),  # by a laglake that kept no more of it
-            found(5, 9) | {"first_seen": at(6)},
+            lasting(0, 9),
+            lasting(1, 9, resolved_at=10, resolution_confirmed_at=12),
+            lasting(2, 3, resolved_at=4, resolution_confirmed_at=5),
+            lasting(3, 3, None, resolved_at=4, resolution_confirmed_at=6),
+            lasting(4, 3, resolved_at=4),  # by a laglake that kept no more of it
+            lasting(5, 9) | {"first_seen": at(6)},
         ]
         seen = [then(0, 0, 1), then(0, 2, 7, "a"), then(0, 4, 3), then(0, 9, 9, "b"), then(1, 1, 1), then(1, 9, 1)]
         frames = Frames(
@@ -243,28 +273,7 @@ class TestSelection:
 
 class TestIncident:
     def test_the_partition_that_its_client_hides_most_of_is_drawn(self, spark: SparkSession, tmp_path: Path) -> None:
-        def of_lag(minute: int, number: int, stale_lag: int | None, **more: Any) -> dict[str, Any]:
-            plain = {"client_id": "c1", "log_start_offset": 0, "committed_offset": 10, "high_watermark": 110}
-            return lag_row(minute, "g", number, stale_lag=stale_lag, consumer_lag=100, **{**plain, **more})
-
-        reported = {"consumer_lag_bytes": 5_000, "bytes_error": 20, "consumer_lag_ms": 90_000, "headroom": 10}
-        lag = frame(
-            spark,
-            LAG,
-            of_lag(0, 0, 999),
-            of_lag(0, 1, None, committed_offset=None, high_watermark=40),
-            of_lag(1, 0, 7),
-            of_lag(1, 1, 8, **reported),
-            of_lag(1, 2, None),
-        )
-        positions = frame(
-            spark,
-            CLIENT_POSITIONS,
-            lag_row(0, "g", 1, client_id="c1", reported_lag=3),
-            lag_row(1, "g", 1, client_id="c1", reported_lag=2),
-            lag_row(1, "g", 0, client_id="c1", reported_lag=50),
-            lag_row(1, "g", 1, client_id="other", reported_lag=60),
-        )
+        lag, positions = incident(spark)
         rows = moments(lag, positions)
         assert [(r["snapshot_id"] - NOON, r["partition"], r["reported_lag"], r["high_watermark"]) for r in rows] == [
             (0, 1, 3, 40),
@@ -275,6 +284,9 @@ class TestIncident:
         text = drawn.read_text("utf-8")
         assert "behind by 100 records · 5 kB ± 20 B · 1.5 min at the end; 10 records of headroom left" in text
         assert "records-lag: c1" in text
+
+    def test_the_picture_says_how_many_records_were_deleted(self, spark: SparkSession, tmp_path: Path) -> None:
+        lag, positions = incident(spark)
         for status, consumed, words in (
             ("deleted_unread", None, "10 records were deleted unread"),
             ("deleted_unread", 14, "6 records were deleted unread"),

@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -31,6 +32,29 @@ from tests.helpers.reports import (
     snapshot,
     text_of,
 )
+
+
+def three_findings() -> tuple[Finding, ...]:
+    """Two that are open, and one that is resolved."""
+
+    def still_open(kind: str, severity: str, group_id: str | None, resolved_ms: int | None = None) -> Finding:
+        reported = (f"{kind} is so.", {"culprit_topic": "clicks", "none": None}, "Do that.")
+        return Finding(kind, "east", group_id, "c1", "clicks", (0, 1), severity, NOON, NOON, resolved_ms, *reported)
+
+    return (
+        still_open("blocked_connector", "critical", "payments"),
+        replace(still_open("blind_gauge", "warning", None), last_seen_ms=NOON + MINUTE, worst_ms=NOON + MINUTE // 2),
+        still_open("paused_partition", "warning", "payments", NOON),
+    )
+
+
+def four_instants() -> dict[str, Any]:
+    """Instants and points of a group that commits nothing."""
+    instants = tuple(Instant("east", NOON + i * MINUTE, 0, 4) for i in range(4))
+    points = tuple(
+        Point("east", NOON + i * MINUTE, "payments", 100 * (i + 1), 0, log_ends=200 * i, commits=10) for i in range(4)
+    )
+    return {"instants": instants, "points": points}
 
 
 class TestPayload:
@@ -189,25 +213,9 @@ class TestPage:
         assert "\N{MINUS SIGN}900" in text
 
     def test_open_findings_and_trends_come_with_their_group_and_its_picture(self) -> None:
-        def still_open(kind: str, severity: str, group_id: str | None, resolved_ms: int | None = None) -> Finding:
-            reported = (f"{kind} is so.", {"culprit_topic": "clicks", "none": None}, "Do that.")
-            return Finding(kind, "east", group_id, "c1", "clicks", (0, 1), severity, NOON, NOON, resolved_ms, *reported)
-
-        findings = (
-            still_open("blocked_connector", "critical", "payments"),
-            replace(
-                still_open("blind_gauge", "warning", None), last_seen_ms=NOON + MINUTE, worst_ms=NOON + MINUTE // 2
-            ),
-            still_open("paused_partition", "warning", "payments", NOON),
-        )
-        instants = tuple(Instant("east", NOON + i * MINUTE, 0, 4) for i in range(4))
-        points = tuple(
-            Point("east", NOON + i * MINUTE, "payments", 100 * (i + 1), 0, log_ends=200 * i, commits=10)
-            for i in range(4)
-        )
         late = {"consumer_lag_ms": 0, "consumer_age_ms": 90_000, "age_error_ms": 500}
         behind = group("payments", 400, consumer_lag_bytes=1_500, bytes_error=20, **late)
-        shown = report(behind, findings=findings, findings_open=9, instants=instants, points=points)
+        shown = report(behind, findings=three_findings(), findings_open=9, **four_instants())
         reported = [(i.level, i.subject, i.sentence, i.group) for i in needs_attention(shown)]
         key = ("east", "payments")
         assert reported == [

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pyspark.sql import Column, DataFrame, Row, Window, WindowSpec
 from pyspark.sql import functions as F
 
+from pipeline.analytics.clients.buffer_bound import Kind, buffer_bound, consumer_settings
 from pipeline.analytics.clients.clients import client_counters, totals
-from pipeline.analytics.clients.fetch_memory import Kind, buffer_bound, consumer_settings
 from pipeline.analytics.clients.instances import INSTANCE
 from pipeline.analytics.clients.scala_fetchers import QUEUED_MAX_MESSAGE_CHUNKS
 from pipeline.analytics.clients.settings import with_settings

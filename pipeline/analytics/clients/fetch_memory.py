@@ -1,51 +1,29 @@
 """How much memory a consumer's fetches may take, and how much they likely take. Plain Python, for notebooks and frames.
 
-Three kinds of consumers bound what they have fetched and not yet handed out, each by settings of its own:
-
-- `java`: it does not ask again for a partition, nor (4.1) a broker, of which it still has records. So it has at most
-  one answer of each broker: min(brokers × fetch.max.bytes, partitions × max.partition.fetch.bytes).
-- `scala`, the old one: threads × queued.max.message.chunks × fetch.message.max.bytes, and what is in flight.
-- `librdkafka`: it asks while its queue is below queued.max.messages.kbytes, so the queue exceeds this by at most one
-  answer of each broker.
-
-A batch is given whole (KIP-74): where the largest batch is above a limit, it takes the limit's place. The bounds leave
-out what `FetchMemory.notes` gives: a decompressed batch and records as objects (max.poll.records of them), and what
-older versions, paused partitions and the old consumer's chunks keep whole.
-
-The bounds are derived, no document states them. From KIP-74 and KIP-81; AbstractFetch of Kafka 4.1; ConsumerConfig,
-ConsumerFetcherThread, FetchResponse and ConsumerIterator of Kafka 0.8.2 and 1.1; librdkafka's CONFIGURATION.md,
-rdkafka_fetcher.c and rdkafka_conf.c.
+The bounds are in `buffer_bound`. They leave out what `FetchMemory.notes` gives: a decompressed batch and records as
+objects (max.poll.records of them), and what older versions, paused partitions and the old consumer's chunks keep whole.
 """
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from numbers import Integral
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
-Kind = Literal["java", "scala", "librdkafka"]
+from pipeline.analytics.clients.buffer_bound import (
+    Bound,
+    Kind,
+    buffer_bound,
+    consumer_settings,
+    limited_bytes,
+    whole_number,
+)
 
 LIKELY_PERCENT = 95
 """The part of what was observed that does not exceed `FetchMemory.likely_bytes`."""
 
-_FETCH_MAX_BYTES = 50 * 2**20
-# With their defaults; None where there is none.
-_SETTINGS: dict[Kind, dict[str, int | None]] = {
-    "java": {"fetch.max.bytes": _FETCH_MAX_BYTES, "max.partition.fetch.bytes": 2**20, "max.poll.records": 500},
-    "scala": {"threads": None, "queued.max.message.chunks": 2, "fetch.message.max.bytes": 2**20},
-    "librdkafka": {
-        "queued.max.messages.kbytes": 65_536,
-        "queued.min.messages": 100_000,
-        "fetch.max.bytes": None,
-        "fetch.message.max.bytes": 2**20,
-        "message.max.bytes": 1_000_000,
-    },
-}
-_LIBRDKAFKA_ALIASES = {"max.partition.fetch.bytes": "fetch.message.max.bytes"}
 # What lowers the bound, in the order of advice where several are part of it.
 _LOWERING: dict[Kind, tuple[str, ...]] = {
     "java": ("max.partition.fetch.bytes", "fetch.max.bytes"),
@@ -54,16 +32,6 @@ _LOWERING: dict[Kind, tuple[str, ...]] = {
 }
 # Kafka keeps them in 32 bits.
 _LARGEST_SETTING = 2**31 - 1
-
-
-class Bound(NamedTuple):
-    """The most bytes that a consumer has buffered."""
-
-    bound_bytes: int
-    bound_by: str
-    """The term that gives it."""
-    in_flight_bytes: int = 0
-    """What answers on their way may take beyond it; 0 where the bound counts them."""
 
 
 class Advice(NamedTuple):
@@ -149,31 +117,10 @@ def fetch_memory(
     threads are not given, and for a buffer_memory of a consumer that KIP-81 is not about.
     """
     settings = consumer_settings(config if threads is None else {**config, "threads": threads}, kind)
-    partitions, brokers = _whole("partitions", partitions), _whole("brokers", brokers)
-    largest = 0 if largest_batch_bytes is None else _whole("largest_batch_bytes", largest_batch_bytes)
+    partitions, brokers = whole_number("partitions", partitions), whole_number("brokers", brokers)
+    largest = 0 if largest_batch_bytes is None else whole_number("largest_batch_bytes", largest_batch_bytes)
     bound = buffer_bound(kind, settings, partitions, brokers, largest)
     likely = _likely(observed)
-    heap_share = kip81_fetches = advice = None
-    if heap_bytes is not None:
-        heap_share = (bound.bound_bytes + bound.in_flight_bytes) / _whole("heap_bytes", heap_bytes, least=1)
-    if buffer_memory is not None:
-        if kind != "java":
-            raise ValueError(f"buffer_memory is proposed for the java consumer (KIP-81), not for {kind}")
-        kip81_fetches = allowed_fetches(
-            _whole("buffer_memory", buffer_memory), likely or 0, settings["fetch.max.bytes"]
-        )
-    if wanted_bytes is not None:
-        advice = _advice(_whole("wanted_bytes", wanted_bytes), kind, settings, partitions, brokers, largest)
-    notes = [
-        *_kind_notes(kind, settings, partitions, largest),
-        f"A batch is given whole (KIP-74): a limit below the largest one, {_shown(largest)}, does not lower the bound."
-        if largest
-        else "The largest batch is not given. One above a limit is given whole (KIP-74) and raises the bound.",
-    ]
-    if likely is not None and likely > bound.bound_bytes:
-        notes.append("More was observed than the bound: the settings were others, or it was counted decompressed.")
-    if buffer_memory is not None:
-        notes.append("buffer.memory is a proposal (KIP-81): no released Kafka has it in the consumer.")
     return FetchMemory(
         kind=kind,
         settings=settings,
@@ -183,73 +130,41 @@ def fetch_memory(
         bound_by=bound.bound_by,
         in_flight_bytes=bound.in_flight_bytes,
         likely_bytes=likely,
-        heap_share=heap_share,
-        kip81_fetches=kip81_fetches,
-        advice=advice,
-        notes=tuple(notes),
+        heap_share=None if heap_bytes is None else _heap_share(bound, heap_bytes),
+        kip81_fetches=None if buffer_memory is None else _kip81_fetches(kind, settings, buffer_memory, likely),
+        advice=None
+        if wanted_bytes is None
+        else _advice(whole_number("wanted_bytes", wanted_bytes), kind, settings, partitions, brokers, largest),
+        notes=(
+            *_kind_notes(kind, settings, partitions, largest),
+            *_notes(bound, largest, likely, has_buffer_memory=buffer_memory is not None),
+        ),
     )
 
 
-def consumer_settings(config: Mapping[str, Any], kind: Kind = "java") -> dict[str, int]:
-    """Those of a consumer's settings that bound the memory of its fetches, with defaults.
-
-    librdkafka's fetch.max.bytes is there only if it is set, as it else follows other settings. Of its two names for one
-    setting the last counts, as there. Raises ValueError for a setting that is no whole number or is negative, and
-    where an old consumer has no `threads`.
-    """
-    if kind not in _SETTINGS:
-        raise ValueError(f"kind must be one of {', '.join(_SETTINGS)}, not {kind!r}")
-    aliases = _LIBRDKAFKA_ALIASES if kind == "librdkafka" else {}
-    settings = {name: value for name, value in _SETTINGS[kind].items() if value is not None}
-    for written, value in config.items():
-        name = aliases.get(written, written)
-        if name in _SETTINGS[kind]:
-            settings[name] = _whole(written, value)
-    if kind == "scala" and "threads" not in settings:
-        raise ValueError("threads must be given for an old consumer: how many streams it has, of all topics")
-    return settings
+def _heap_share(bound: Bound, heap_bytes: int) -> float:
+    return (bound.bound_bytes + bound.in_flight_bytes) / whole_number("heap_bytes", heap_bytes, least=1)
 
 
-def buffer_bound(
-    kind: Kind, settings: Mapping[str, int], partitions: int, brokers: int, largest_batch_bytes: int = 0
-) -> Bound:
-    """The bound of a consumer with the settings that `consumer_settings` gives."""
-    if kind == "scala":
-        limit = settings["fetch.message.max.bytes"]
-        chunks = settings["threads"] * settings["queued.max.message.chunks"]
-        term = _term("threads × queued.max.message.chunks", "fetch.message.max.bytes", limit, largest_batch_bytes)
-        # A partition has one fetcher, which asks again only once it has put all of an answer into queues.
-        in_flight = limited_bytes(partitions, limit, largest_batch_bytes)
-        return Bound(limited_bytes(chunks, limit, largest_batch_bytes), term, in_flight)
-    if kind == "java":
-        queue, of_queue, partition_limit = 0, "", "max.partition.fetch.bytes"
-        whole = settings["fetch.max.bytes"]
+def _kip81_fetches(kind: Kind, settings: Mapping[str, int], buffer_memory: int, likely: int | None) -> int | None:
+    if kind != "java":
+        raise ValueError(f"buffer_memory is proposed for the java consumer (KIP-81), not for {kind}")
+    return allowed_fetches(whole_number("buffer_memory", buffer_memory), likely or 0, settings["fetch.max.bytes"])
+
+
+def _notes(bound: Bound, largest: int, likely: int | None, *, has_buffer_memory: bool) -> Iterator[str]:
+    """What the figures leave out for consumers of all kinds."""
+    if largest:
+        yield (
+            f"A batch is given whole (KIP-74): a limit below the largest one, {_shown(largest)}, does not lower the "
+            "bound."
+        )
     else:
-        queue = settings["queued.max.messages.kbytes"] * 1024
-        of_queue, partition_limit = "queued.max.messages.kbytes + ", "fetch.message.max.bytes"
-        whole = settings.get("fetch.max.bytes", max(min(_FETCH_MAX_BYTES, queue), settings["message.max.bytes"]))
-    limit = settings[partition_limit]
-    answers = answers_bytes(partitions, brokers, whole, limit, largest_batch_bytes)
-    if answers < limited_bytes(partitions, limit, largest_batch_bytes):
-        term = _term("brokers", "fetch.max.bytes", whole, largest_batch_bytes)
-    else:
-        term = _term("partitions", partition_limit, limit, largest_batch_bytes)
-    return Bound(queue + answers, of_queue + term)
-
-
-def answers_bytes(
-    partitions: int, brokers: int, fetch_max_bytes: int, partition_max_bytes: int, largest_batch_bytes: int = 0
-) -> int:
-    """The most bytes of one answer of each broker, limited as a whole and by partition."""
-    return min(
-        limited_bytes(brokers, fetch_max_bytes, largest_batch_bytes),
-        limited_bytes(partitions, partition_max_bytes, largest_batch_bytes),
-    )
-
-
-def limited_bytes(count: int, limit_bytes: int, largest_batch_bytes: int = 0) -> int:
-    """The most bytes of so many answers, partitions or chunks: their limit each, or one batch that is larger."""
-    return count * max(limit_bytes, largest_batch_bytes)
+        yield "The largest batch is not given. One above a limit is given whole (KIP-74) and raises the bound."
+    if likely is not None and likely > bound.bound_bytes:
+        yield "More was observed than the bound: the settings were others, or it was counted decompressed."
+    if has_buffer_memory:
+        yield "buffer.memory is a proposal (KIP-81): no released Kafka has it in the consumer."
 
 
 def allowed_fetches(buffer_memory: int, used_bytes: int, fetch_max_bytes: int) -> int | None:
@@ -319,20 +234,6 @@ def _likely(observed: Iterable[float | None]) -> int | None:
     values = sorted(value for value in observed if value is not None and value >= 0)
     # The last of the least so many percent, rounded up: numpy's `inverted_cdf`.
     return int(values[-(-len(values) * LIKELY_PERCENT // 100) - 1]) if values else None
-
-
-def _term(counted: str, name: str, limit_bytes: int, largest_batch_bytes: int) -> str:
-    return f"{counted} × {name if limit_bytes >= largest_batch_bytes else 'the largest batch'}"
-
-
-def _whole(name: str, value: Any, least: int = 0) -> int:
-    if isinstance(value, str):
-        is_whole = re.fullmatch(r"\s*[+-]?[0-9]{1,18}\s*", value) is not None
-    else:
-        is_whole = not isinstance(value, bool) and isinstance(value, Integral | float) and value == value // 1
-    if not is_whole or int(value) < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}")
-    return int(value)
 
 
 def _shown(size_bytes: int) -> str:

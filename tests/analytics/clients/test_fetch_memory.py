@@ -9,16 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.analytics.clients.fetch_memory import (
-    FetchMemory,
+from pipeline.analytics.clients.buffer_bound import (
     Kind,
-    allowed_fetches,
     answers_bytes,
     buffer_bound,
     consumer_settings,
-    fetch_memory,
     limited_bytes,
 )
+from pipeline.analytics.clients.fetch_memory import FetchMemory, allowed_fetches, fetch_memory
 from pipeline.client_positions.librdkafka_statistics import of_statistics
 from tests.helpers.recordings import unpacked
 

@@ -1,0 +1,127 @@
+"""The most bytes that a consumer has buffered, by its settings.
+
+Three kinds of consumers bound what they have fetched and not yet handed out, each by settings of its own:
+
+- `java`: it does not ask again for a partition, nor (4.1) a broker, of which it still has records. So it has at most
+  one answer of each broker: min(brokers × fetch.max.bytes, partitions × max.partition.fetch.bytes).
+- `scala`, the old one: threads × queued.max.message.chunks × fetch.message.max.bytes, and what is in flight.
+- `librdkafka`: it asks while its queue is below queued.max.messages.kbytes, so the queue exceeds this by at most one
+  answer of each broker.
+
+A batch is given whole (KIP-74): where the largest batch is above a limit, it takes the limit's place.
+
+The bounds are derived, no document states them. From KIP-74 and KIP-81; AbstractFetch of Kafka 4.1; ConsumerConfig,
+ConsumerFetcherThread, FetchResponse and ConsumerIterator of Kafka 0.8.2 and 1.1; librdkafka's CONFIGURATION.md,
+rdkafka_fetcher.c and rdkafka_conf.c.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from numbers import Integral
+from typing import Any, Literal, NamedTuple
+
+Kind = Literal["java", "scala", "librdkafka"]
+
+_FETCH_MAX_BYTES = 50 * 2**20
+# With their defaults; None where there is none.
+_SETTINGS: dict[Kind, dict[str, int | None]] = {
+    "java": {"fetch.max.bytes": _FETCH_MAX_BYTES, "max.partition.fetch.bytes": 2**20, "max.poll.records": 500},
+    "scala": {"threads": None, "queued.max.message.chunks": 2, "fetch.message.max.bytes": 2**20},
+    "librdkafka": {
+        "queued.max.messages.kbytes": 65_536,
+        "queued.min.messages": 100_000,
+        "fetch.max.bytes": None,
+        "fetch.message.max.bytes": 2**20,
+        "message.max.bytes": 1_000_000,
+    },
+}
+_LIBRDKAFKA_ALIASES = {"max.partition.fetch.bytes": "fetch.message.max.bytes"}
+
+
+class Bound(NamedTuple):
+    """The most bytes that a consumer has buffered."""
+
+    bound_bytes: int
+    bound_by: str
+    """The term that gives it."""
+    in_flight_bytes: int = 0
+    """What answers on their way may take beyond it; 0 where the bound counts them."""
+
+
+def consumer_settings(config: Mapping[str, Any], kind: Kind = "java") -> dict[str, int]:
+    """Those of a consumer's settings that bound the memory of its fetches, with defaults.
+
+    librdkafka's fetch.max.bytes is there only if it is set, as it else follows other settings. Of its two names for one
+    setting the last counts, as there. Raises ValueError for a setting that is no whole number or is negative, and
+    where an old consumer has no `threads`.
+    """
+    if kind not in _SETTINGS:
+        raise ValueError(f"kind must be one of {', '.join(_SETTINGS)}, not {kind!r}")
+    aliases = _LIBRDKAFKA_ALIASES if kind == "librdkafka" else {}
+    settings = {name: value for name, value in _SETTINGS[kind].items() if value is not None}
+    for written, value in config.items():
+        name = aliases.get(written, written)
+        if name in _SETTINGS[kind]:
+            settings[name] = whole_number(written, value)
+    if kind == "scala" and "threads" not in settings:
+        raise ValueError("threads must be given for an old consumer: how many streams it has, of all topics")
+    return settings
+
+
+def buffer_bound(
+    kind: Kind, settings: Mapping[str, int], partitions: int, brokers: int, largest_batch_bytes: int = 0
+) -> Bound:
+    """The bound of a consumer with the settings that `consumer_settings` gives."""
+    if kind == "scala":
+        limit = settings["fetch.message.max.bytes"]
+        chunks = settings["threads"] * settings["queued.max.message.chunks"]
+        term = _term("threads × queued.max.message.chunks", "fetch.message.max.bytes", limit, largest_batch_bytes)
+        # A partition has one fetcher, which asks again only once it has put all of an answer into queues.
+        in_flight = limited_bytes(partitions, limit, largest_batch_bytes)
+        return Bound(limited_bytes(chunks, limit, largest_batch_bytes), term, in_flight)
+    if kind == "java":
+        queue, of_queue, partition_limit = 0, "", "max.partition.fetch.bytes"
+        whole = settings["fetch.max.bytes"]
+    else:
+        queue = settings["queued.max.messages.kbytes"] * 1024
+        of_queue, partition_limit = "queued.max.messages.kbytes + ", "fetch.message.max.bytes"
+        whole = settings.get("fetch.max.bytes", max(min(_FETCH_MAX_BYTES, queue), settings["message.max.bytes"]))
+    limit = settings[partition_limit]
+    answers = answers_bytes(partitions, brokers, whole, limit, largest_batch_bytes)
+    if answers < limited_bytes(partitions, limit, largest_batch_bytes):
+        term = _term("brokers", "fetch.max.bytes", whole, largest_batch_bytes)
+    else:
+        term = _term("partitions", partition_limit, limit, largest_batch_bytes)
+    return Bound(queue + answers, of_queue + term)
+
+
+def answers_bytes(
+    partitions: int, brokers: int, fetch_max_bytes: int, partition_max_bytes: int, largest_batch_bytes: int = 0
+) -> int:
+    """The most bytes of one answer of each broker, limited as a whole and by partition."""
+    return min(
+        limited_bytes(brokers, fetch_max_bytes, largest_batch_bytes),
+        limited_bytes(partitions, partition_max_bytes, largest_batch_bytes),
+    )
+
+
+def limited_bytes(count: int, limit_bytes: int, largest_batch_bytes: int = 0) -> int:
+    """The most bytes of so many answers, partitions or chunks: their limit each, or one batch that is larger."""
+    return count * max(limit_bytes, largest_batch_bytes)
+
+
+def whole_number(name: str, value: Any, least: int = 0) -> int:
+    """A number that is given as text or as a number. Raises ValueError naming it if it is not whole or too low."""
+    if isinstance(value, str):
+        is_whole = re.fullmatch(r"\s*[+-]?[0-9]{1,18}\s*", value) is not None
+    else:
+        is_whole = not isinstance(value, bool) and isinstance(value, Integral | float) and value == value // 1
+    if not is_whole or int(value) < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}")
+    return int(value)
+
+
+def _term(counted: str, name: str, limit_bytes: int, largest_batch_bytes: int) -> str:
+    return f"{counted} × {name if limit_bytes >= largest_batch_bytes else 'the largest batch'}"
