@@ -28,6 +28,13 @@ MOST_SEARCHED = 1_024
 """Whoever may commit may give a group a name of 32 KB, on which an ordinary pattern takes seconds. Topics have 249."""
 
 
+def positive(name: str, value: str) -> int:
+    """The number that an option is. Raises ConfigError."""
+    if not value.isdigit() or not int(value):
+        raise ConfigError(f"option {name!r} must be a whole number above 0: {value!r}")
+    return int(value)
+
+
 @dataclass(frozen=True)
 class NameFilter:
     """Names allowed by one regular expression and not denied by another (`re.search`; None = no limit).

@@ -7,15 +7,25 @@ A FETCH request has the offset that its client fetches next: the fetched rung it
 from __future__ import annotations
 
 import json
-import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, tzinfo
-from functools import lru_cache
+from datetime import UTC, tzinfo
 from typing import Any
 
-from pipeline.client_positions.position import Position, count, text, whole
+from pipeline.client_positions.position import Position, text
+from pipeline.client_positions.request_lines import (
+    API,
+    LINE,
+    READ,
+    Fetch,
+    Place,
+    Who,
+    fetch_of,
+    remote_address,
+    replica_id,
+    times_ms,
+)
 
 SILENT_MS = 24 * 3_600_000
 """How long, by the log's own clock, a client or a session that asks for nothing is remembered."""
@@ -25,21 +35,7 @@ MOST_TOPICS = 100_000
 """How many are remembered. A client may use another name, or begin another session, with each request."""
 SEVERAL = 2
 """So many groups of one client are remembered: one that commits for several is in none of them."""
-_LINE = re.compile(r"\[[^]]+\] \w+ Completed request:(\{.*\})(?: \([\w.]+\))?\s*")
-_TIME = re.compile(r"\[(20\d\d-\d\d-\d\d \d\d:\d\d):(\d\d),(\d{3})\]")
-_API = '"requestApiKeyName":"'
-# Where most lines are those of producers, looking for three words saves reading them.
-_READ = tuple(f'{_API}{name}"' for name in ("FETCH", "OFFSET_COMMIT", "METADATA"))
-_NEW_SESSION, _LAST_OF_SESSION = 0, -1
-"""Session epochs of a full request: one that begins a session, and one that ends it or has none."""
 _MINUTE_MS = 60_000
-# Of SocketServer's names of connections, <local>:<port>-<remote>:<port>-<processor>-<number>, the remote address.
-_CONNECTION = re.compile(r".*:\d+-(.+):\d+(?:-\d+){1,2}")
-_LONGEST_CONNECTION = 300
-_INT32 = 2**31
-Place = tuple[str, int]
-Who = tuple[str, str | None]
-"""A client.id and the address that it connects from: several processes may have the same client.id."""
 
 
 @dataclass
@@ -74,20 +70,6 @@ class _Session:
     offsets: dict[Place, int]
 
 
-@dataclass(frozen=True)
-class _Fetch:
-    """A FETCH request. The session is the one that it begins, goes on with, or 0 for none."""
-
-    session: int
-    ends: int  # a session
-    is_full: bool
-    epoch: int
-    sent_ms: int
-    offsets: dict[Place, int]
-    forgotten: list[Place]
-    bytes: int
-
-
 class RequestLog:
     """The positions of all clients of one broker, from its log read line by line.
 
@@ -108,19 +90,19 @@ class RequestLog:
         """Take one line in. Raises ValueError where a line of a request is not what Kafka writes."""
         at_ms = self._at_ms(line)
         self.at_ms = self.at_ms if at_ms is None else at_ms
-        api = line.find(_API)
-        if not line.startswith(_READ, api):
+        api = line.find(API)
+        if not line.startswith(READ, api):
             return
-        parts = _LINE.fullmatch(line)
+        parts = LINE.fullmatch(line)
         if not parts or at_ms is None:
             raise ValueError("not a line of Kafka's request log")
         try:
             request = json.loads(parts[1])
             header = request["requestHeader"]
-            who = text(header["clientId"] or ""), _remote(request.get("connection"))
+            who = text(header["clientId"] or ""), remote_address(request.get("connection"))
             if header["requestApiKeyName"] == "FETCH":
-                if _replica(request["request"]) < 0:  # a follower's has its broker's id
-                    self._take(who, _fetch(request, at_ms))
+                if replica_id(request["request"]) < 0:  # a follower's has its broker's id
+                    self._take(who, fetch_of(request, at_ms))
             elif header["requestApiKeyName"] == "OFFSET_COMMIT":
                 group = text(request["request"]["groupId"])
                 self._heard(who).commits_in(group)
@@ -248,7 +230,7 @@ class RequestLog:
             self._drop(MOST_CLIENTS)
         return client
 
-    def _take(self, who: Who, fetch: _Fetch) -> None:
+    def _take(self, who: Who, fetch: Fetch) -> None:
         client = self._heard(who)
         client.requests += 1
         client.bytes += fetch.bytes
@@ -270,7 +252,7 @@ class RequestLog:
         else:
             client.offsets |= {place: (offset, fetch.sent_ms) for place, offset in fetch.offsets.items()}
 
-    def _go_on(self, client: _Client, session: _Session, fetch: _Fetch) -> None:
+    def _go_on(self, client: _Client, session: _Session, fetch: Fetch) -> None:
         """What a session still has and does not list is fetched from the offset that it had."""
         for place in fetch.forgotten:
             if place in session.offsets:
@@ -288,67 +270,3 @@ class RequestLog:
         session = self._sessions.pop(session_id, None)
         if session:
             self._clients[session.who].keep(session)
-
-
-def times_ms(line: str, zone: tzinfo) -> tuple[int, int] | None:
-    """When a line was written, read as the first and as the second of an hour that comes twice; None without a time."""
-    parts = _TIME.match(line)
-    minutes = _minute_ms(parts[1], zone) if parts else None
-    if not parts or not minutes:
-        return None
-    rest_ms = int(parts[2]) * 1_000 + int(parts[3])
-    return minutes[0] + rest_ms, minutes[1] + rest_ms
-
-
-@lru_cache(4_096)
-def _minute_ms(minutes: str, zone: tzinfo) -> tuple[int, int] | None:
-    try:
-        minute = datetime.strptime(minutes, "%Y-%m-%d %H:%M").replace(tzinfo=zone)
-    except ValueError:
-        return None
-    first, second = (round(minute.replace(fold=fold).timestamp() * 1_000) for fold in (0, 1))
-    # Fold counts backwards in an hour that spring leaves out: there is no second one then.
-    return first, max(first, second)
-
-
-def _fetch(line: Mapping[str, Any], ended_ms: int) -> _Fetch:
-    request, response, took_ms = line["request"], line["response"], round(line["totalTimeMs"])
-    if not 0 <= took_ms <= ended_ms:
-        raise ValueError("totalTimeMs")
-    epoch = whole(request.get("sessionEpoch", _LAST_OF_SESSION))
-    is_full = epoch in (_NEW_SESSION, _LAST_OF_SESSION)  # before KIP-227 there are no others
-    left = [] if is_full else request["forgottenTopicsData"]
-    session = whole(request.get("sessionId", 0))
-    return _Fetch(
-        session=whole(response.get("sessionId", 0)) if is_full else session,
-        ends=session if is_full else 0,
-        is_full=is_full,
-        epoch=_NEW_SESSION if is_full else epoch,
-        sent_ms=ended_ms - took_ms,
-        offsets={
-            (_topic(topic), count(p["partition"], _INT32)): count(p["fetchOffset"])
-            for topic, p in _partitions(request["topics"])
-        },
-        forgotten=[(_topic(topic), count(p, _INT32)) for topic, p in _partitions(left)],
-        bytes=sum(max(0, whole(p.get("recordsSizeInBytes", 0), _INT32)) for _, p in _partitions(response["responses"])),
-    )
-
-
-def _partitions(topics: list[Any]) -> Iterator[tuple[Any, Any]]:
-    return ((topic, partition) for topic in topics for partition in topic["partitions"])
-
-
-def _topic(topic: Mapping[str, Any]) -> str:
-    """Its id; its name in versions before 13."""
-    return text(topic.get("topicId") or topic["topic"])
-
-
-def _remote(connection: str | None) -> str | None:
-    """The address of a connection's other end; None where the line does not have it as Kafka writes it."""
-    parts = _CONNECTION.fullmatch(connection or "") if len(connection or "") <= _LONGEST_CONNECTION else None
-    return text(parts[1]) if parts else None
-
-
-def _replica(request: Mapping[str, Any]) -> int:
-    """The follower that asks; -1 for a consumer, which version 15 and later leave out."""
-    return whole(request.get("replicaId", request.get("replicaState", {}).get("replicaId", -1)))

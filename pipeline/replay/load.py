@@ -12,8 +12,8 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipeline.client_positions.metrics_source import row_of
 from pipeline.client_positions.position import Position
+from pipeline.client_positions.position_rows import row_of
 from pipeline.config import Config
 from pipeline.derive import compute_cluster
 from pipeline.errors import ConfigError

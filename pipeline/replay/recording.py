@@ -20,7 +20,8 @@ from pydantic import ValidationError
 
 from pipeline.client_positions.endpoints import EPOCH_MS
 from pipeline.client_positions.position import Position
-from pipeline.client_positions.request_log import RequestLog, times_ms
+from pipeline.client_positions.request_lines import times_ms
+from pipeline.client_positions.request_log import RequestLog
 from pipeline.config.consumers import ConsumerSettings
 from pipeline.config.toml_file import problems_of
 from pipeline.errors import ConfigError

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
-from pipeline.report.model import DATA_LOSS, Cluster, Finding, Group, Loss, Report, utc
+from pipeline.report.details_model import Finding, Loss
+from pipeline.report.model import DATA_LOSS, Cluster, Group, Report, utc
 from pipeline.report.trends import Trend, trends
 from pipeline.report.units import duration, size
 

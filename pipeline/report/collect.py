@@ -18,23 +18,9 @@ from pyspark.sql import functions as F
 from pipeline.analytics.histograms.buckets import UPPER_BOUNDS
 from pipeline.lake.few_rows import expect_rows
 from pipeline.report import data, details
+from pipeline.report.details_model import Danger, Distribution, Finding, Gauge, Loss, Partition
 from pipeline.report.frames import Frames
-from pipeline.report.model import (
-    Cluster,
-    Danger,
-    Distribution,
-    Finding,
-    Gauge,
-    Group,
-    Instant,
-    Loss,
-    Partition,
-    Point,
-    Problem,
-    Report,
-    Snapshot,
-    Totals,
-)
+from pipeline.report.model import Cluster, Group, Instant, Point, Problem, Report, Snapshot, Totals
 from pipeline.report.trends import FEWEST, RECENT
 
 SNAPSHOTS_LISTED = 100

@@ -12,7 +12,8 @@ from pyspark.sql import functions as F
 
 from pipeline.analytics.histograms.quantiles import of_brokers
 from pipeline.analytics.instants import read_ms
-from pipeline.report.model import Gauge, Partition, names_of
+from pipeline.report.details_model import Gauge, Partition
+from pipeline.report.model import names_of
 
 MEASURES = ("kip532_bytes", "kip532_ms", "reuse_bytes")
 """What is shown by broker."""

@@ -9,7 +9,8 @@ from dataclasses import asdict
 from io import StringIO
 
 from pipeline.report.attention import needs_attention
-from pipeline.report.model import Partition, Report, names_of, utc
+from pipeline.report.details_model import Partition
+from pipeline.report.model import Report, names_of, utc
 
 
 def as_json(report: Report) -> str:

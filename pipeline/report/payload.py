@@ -9,7 +9,8 @@ from itertools import groupby, pairwise
 from typing import Any
 
 from pipeline.report.charts import charts, colour
-from pipeline.report.model import Gauge, Group, Instant, Partition, Point, Report
+from pipeline.report.details_model import Gauge, Partition
+from pipeline.report.model import Group, Instant, Point, Report
 from pipeline.report.names import visible
 from pipeline.report.trends import per_s
 from pipeline.report.units import duration, size

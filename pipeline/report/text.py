@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipeline.report.model import DATA_LOSS, Group, Partition, by_lag
+from pipeline.report.details_model import Partition
+from pipeline.report.model import DATA_LOSS, Group, by_lag
 from pipeline.report.names import columns, cut, padded, visible
 from pipeline.report.units import duration, size
 

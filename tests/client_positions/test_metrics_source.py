@@ -18,13 +18,13 @@ from pyspark.sql import SparkSession
 from pipeline.client_positions import metrics_source as source
 from pipeline.client_positions.endpoints import BEANS, Access, from_endpoint, from_file
 from pipeline.client_positions.metrics_source import (
-    POSITIONS,
     ClientMetricsSource,
     PositionsOptions,
     PositionsReader,
     PositionsSource,
     StatisticsSource,
 )
+from pipeline.client_positions.position_rows import MOST_ERRORS, POSITIONS
 from pipeline.errors import ConfigError
 from tests.helpers.recordings import unpacked
 
@@ -315,7 +315,7 @@ def test_odd_names_of_files_are_names_and_nothing_else(scheme: str, tmp_path: Pa
 def test_of_many_errors_of_a_place_the_first_are_told_and_the_rest_is_counted(tmp_path: Path) -> None:
     (tmp_path / "s.jsonl").write_text("x\n" * 5_000)
     rows = rows_of(StatisticsSource, str(tmp_path / "s.jsonl"))
-    assert len(rows) == source.MOST_ERRORS + 1
+    assert len(rows) == MOST_ERRORS + 1
     assert rows[0]["error"].startswith("line 1: ")
     assert rows[-1]["error"] == "and 4900 more"
 

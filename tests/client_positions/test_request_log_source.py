@@ -12,15 +12,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.client_positions.metrics_source import POSITIONS
+from pipeline.client_positions.broker_log import HEAD_BYTES, LINE_BYTES, BrokerLog
+from pipeline.client_positions.position_rows import POSITIONS
 from pipeline.client_positions.request_log import RequestLog
-from pipeline.client_positions.request_log_source import (
-    HEAD_BYTES,
-    LINE_BYTES,
-    RequestLogOptions,
-    RequestLogSource,
-    _BrokerLog,
-)
+from pipeline.client_positions.request_log_source import RequestLogOptions, RequestLogSource
 from pipeline.errors import ConfigError
 from tests.helpers.recordings import by_partition, table, unpacked
 
@@ -259,7 +254,7 @@ def test_a_log_that_was_cut_is_begun_anew(log: Path, lines: list[str], tmp_path:
 
 def test_a_file_that_is_renamed_while_it_is_read_is_read_the_next_time(log: Path, lines: list[str]) -> None:
     log.write_text("".join(lines[:100]))
-    broker = _BrokerLog(str(log.parent), RequestLog(), 1_000_000)
+    broker = BrokerLog(str(log.parent), RequestLog(), 1_000_000)
     (file,), _ = broker._listed()
     roll_over(log, 10, packed=False)
     log.write_text("".join(lines[100:200]))

@@ -10,7 +10,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.report.collect import GROUPS_CHARTED
-from pipeline.report.model import Cluster, Group, Instant, Partition, Point, Report, Totals, names_of
+from pipeline.report.details_model import Partition
+from pipeline.report.model import Cluster, Group, Instant, Point, Report, Totals, names_of
 from pipeline.tables import Table
 
 NOON = 1_772_366_400_000  # 2026-03-01T12:00:00Z

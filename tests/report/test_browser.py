@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.report.model import Distribution, Finding, Gauge, Group, Instant, Partition, Point, Report
+from pipeline.report.details_model import Distribution, Finding, Gauge, Partition
+from pipeline.report.model import Group, Instant, Point, Report
 from pipeline.report.names import visible
 from pipeline.report.page import render
 from tests.helpers.reports import HOSTILE, MINUTE, NOON, NOW, group, partition, report

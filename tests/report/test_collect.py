@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 from pipeline.report import Frames, groups_table
 from pipeline.report.collect import CELLS, INSTANTS_CHARTED, collect
-from pipeline.report.model import Loss
+from pipeline.report.details_model import Loss
 from pipeline.report.payload import payload
 from pipeline.report.trends import RECENT, trends
 from pipeline.tables import COMPUTED, LAG, SNAPSHOTS

@@ -7,7 +7,8 @@ from chispa import assert_df_equality
 from pyspark.sql import SparkSession
 
 from pipeline.report import Frames, data
-from pipeline.report.model import Group, Loss
+from pipeline.report.details_model import Loss
+from pipeline.report.model import Group
 from pipeline.tables import COMPUTED, LAG, SNAPSHOTS
 from tests.conftest import ROOT
 from tests.helpers.reports import MINUTE, NOON, at, frame, known, lag_row, snapshot

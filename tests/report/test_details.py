@@ -10,7 +10,7 @@ from demo.incident import moments, write_incident
 from pipeline.analytics.histograms.lag_histograms import histograms
 from pipeline.report import Frames, details
 from pipeline.report.collect import collect
-from pipeline.report.model import Danger, Partition
+from pipeline.report.details_model import Danger, Partition
 from pipeline.report.selection import Selection
 from pipeline.tables import CLIENT_DIVERGENCE, CLIENT_POSITIONS, COMPUTED, FINDING_HISTORY, FINDINGS, LAG, SNAPSHOTS
 from tests.helpers.reports import MINUTE, NOON, NOW, at, frame, known, lag_row, snapshot

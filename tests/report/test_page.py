@@ -13,7 +13,8 @@ from pyspark.sql import SparkSession
 from pipeline.report import Frames, write_report
 from pipeline.report.attention import needs_attention
 from pipeline.report.collect import CELLS, GROUPS_CHARTED, PARTITIONS_LISTED
-from pipeline.report.model import Finding, Gauge, Instant, Loss, Point, Problem, Snapshot, Totals
+from pipeline.report.details_model import Finding, Gauge, Loss
+from pipeline.report.model import Instant, Point, Problem, Snapshot, Totals
 from pipeline.report.names import visible
 from pipeline.report.page import render
 from pipeline.report.payload import payload

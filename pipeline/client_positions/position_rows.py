@@ -1,0 +1,122 @@
+"""The rows of clients' positions: a row for each position, and one for each error."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from typing import cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import IntegerType, LongType
+
+from pipeline.client_positions.position import SIGNED, TOO_LARGE, Position, refused
+from pipeline.tables import CLIENT_POSITIONS
+
+POSITIONS = CLIENT_POSITIONS.observed
+"""A row for each Position, and one with an error for each place or line that could not be read."""
+
+_ARROW = to_arrow_schema(POSITIONS, timezone="UTC")
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MS = pa.timestamp("ms", "UTC")
+UNFIT = (pa.ArrowException, OverflowError, TypeError, ValueError)
+_NUMBERS = tuple(f.name for f in POSITIONS if isinstance(f.dataType, (IntegerType, LongType)))
+_NOTHING = Position(client_id=cast(str, None))
+"""Of a row that has an error alone."""
+MOST_ERRORS = 100
+"""Errors of one place that have a row each; the others are counted."""
+
+
+class Rows:
+    """The rows of one place, by columns."""
+
+    def __init__(self, source: str, place: str) -> None:
+        self._source, self._place = source, place
+        self._positions: list[Position] = []
+        self._reported_ms: list[int] = []
+        self._as_of_ms: list[int | None] = []
+        self._errors: list[str | None] = []
+        self._refused = 0
+
+    def add(self, at_ms: int, positions: list[Position]) -> None:
+        """Positions that were reported at that time."""
+        self._positions += positions
+        self._reported_ms += [at_ms] * len(positions)
+        self._as_of_ms += [at_ms if p.as_of_ms is None else p.as_of_ms for p in positions]
+        self._errors += [None] * len(positions)
+
+    def refuse(self, at_ms: int, error: str) -> None:
+        """A row with an error; only the first MOST_ERRORS have one each."""
+        self._refused += 1
+        if self._refused > MOST_ERRORS:
+            return
+        self._positions.append(_NOTHING)
+        self._reported_ms.append(at_ms)
+        self._as_of_ms.append(None)
+        self._errors.append(one_line(error))
+
+    def add_rest(self) -> None:
+        """A row with the number of errors that have none of their own."""
+        if self._refused > MOST_ERRORS:
+            rest, self._refused = self._refused - MOST_ERRORS, 0
+            self.refuse(now_ms(), f"and {rest} more")
+
+    def refuse_what_is_unfit(self) -> None:
+        """In the place of positions that the table cannot have: why."""
+        for i, position in enumerate(self._positions):
+            error = None if self._errors[i] else refused(position)
+            if error:
+                self._positions[i], self._as_of_ms[i], self._errors[i] = _NOTHING, None, error
+
+    def batch(self) -> pa.RecordBatch:
+        """Raises one of UNFIT where a row is none that the table can have."""
+        count = len(self._positions)
+        columns = dict(zip(Position._fields, zip(*self._positions, strict=True), strict=True)) if count else {}
+        arrays = {
+            "captured_at": pa.array(self._reported_ms, _MS),
+            "as_of": pa.array(self._as_of_ms, _MS),
+            "source": pa.array([self._source] * count),
+            "endpoint": pa.array([self._place] * count),
+            "error": self._errors,
+        }
+        made = (arrays.get(f.name, columns.get(f.name, ())) for f in _ARROW)
+        batch = pa.record_batch(
+            [
+                values.cast(f.type) if isinstance(values, pa.Array) else pa.array(values, f.type)
+                for f, values in zip(_ARROW, made, strict=True)
+            ],
+            schema=_ARROW,
+        )
+        for name in _NUMBERS:
+            least, most = (number or 0 for number in pc.min_max(batch[name]).as_py().values())
+            if not (-TOO_LARGE if name in SIGNED else -1) < least <= most < TOO_LARGE:
+                raise ValueError(name)
+        return batch
+
+
+def row_of(position: Position, at_ms: int) -> dict[str, object]:
+    """The columns of POSITIONS that a position has, when it was reported."""
+    values = position._asdict()
+    as_of_ms = values.pop("as_of_ms")
+    return values | {"captured_at": instant(at_ms), "as_of": instant(at_ms if as_of_ms is None else as_of_ms)}
+
+
+def instant(epoch_ms: int) -> datetime:
+    """Epoch ms in UTC."""
+    return EPOCH + timedelta(milliseconds=epoch_ms)
+
+
+def one_line(text: str) -> str:
+    """What an error says, as a row may have it."""
+    return plain(" ".join(text.split())[:500])
+
+
+def plain(text: str) -> str:
+    """A text that a table can have: the name of a file may be no UTF-8."""
+    return text.encode(errors="replace").decode()
+
+
+def now_ms() -> int:
+    """The time, epoch ms."""
+    return time.time_ns() // 1_000_000

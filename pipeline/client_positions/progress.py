@@ -1,0 +1,51 @@
+"""How far a broker's request log was read: kept in a file, so that a batch begins where the one before ended."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import uuid
+from collections.abc import Mapping
+from typing import Any, cast
+
+from pyarrow import fs
+
+from pipeline.client_positions.broker_log import place_name
+from pipeline.files import FAILURES, open_filesystem
+
+
+class UnreachableError(Exception):
+    """A state that may exist and cannot be read now."""
+
+
+class Progress:
+    """How far a broker's log had been read when the last batch began, and when it ended: one file, replaced whole."""
+
+    def __init__(self, folder: str, path: str) -> None:
+        self._files, inside = open_filesystem(folder)
+        self._folder = inside.rstrip("/")
+        name = f"{hashlib.sha256(place_name(path).encode()).hexdigest()[:32]}.json.gz"
+        self._file = f"{self._folder}/{name}"
+        self.name = f"{place_name(folder)}/{name}"
+
+    def begun(self, batch: str) -> dict[str, Any]:
+        """Where a batch begins; empty at the first. Raises UnreachableError, or one of _DAMAGED."""
+        try:
+            if self._files.get_file_info(self._file).type == fs.FileType.NotFound:
+                return {}
+            with self._files.open_input_file(self._file) as file:
+                content = file.read()
+        except FAILURES as error:
+            raise UnreachableError(type(error).__name__) from error
+        kept = json.loads(gzip.decompress(content))
+        return cast(dict[str, Any], kept["begun"] if kept["batch"] == batch else kept["ended"])
+
+    def keep(self, batch: str, begun: Mapping[str, Any], ended: Mapping[str, Any]) -> None:
+        """Replace what is kept."""
+        content = json.dumps({"batch": batch, "begun": begun, "ended": ended}).encode()
+        self._files.create_dir(self._folder, recursive=True)
+        written = f"{self._file}.{uuid.uuid4().hex}"
+        with self._files.open_output_stream(written, compression=None) as file:
+            file.write(gzip.compress(content, 5))
+        self._files.move(written, self._file)

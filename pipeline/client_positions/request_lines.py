@@ -1,0 +1,106 @@
+"""One line of a broker's request log: when it was written, and what a FETCH request in it asks for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, tzinfo
+from functools import lru_cache
+from typing import Any
+
+from pipeline.client_positions.position import count, text, whole
+
+LINE = re.compile(r"\[[^]]+\] \w+ Completed request:(\{.*\})(?: \([\w.]+\))?\s*")
+_TIME = re.compile(r"\[(20\d\d-\d\d-\d\d \d\d:\d\d):(\d\d),(\d{3})\]")
+API = '"requestApiKeyName":"'
+# Where most lines are those of producers, looking for three words saves reading them.
+READ = tuple(f'{API}{name}"' for name in ("FETCH", "OFFSET_COMMIT", "METADATA"))
+NEW_SESSION, _LAST_OF_SESSION = 0, -1
+"""Session epochs of a full request: one that begins a session, and one that ends it or has none."""
+# Of SocketServer's names of connections, <local>:<port>-<remote>:<port>-<processor>-<number>, the remote address.
+_CONNECTION = re.compile(r".*:\d+-(.+):\d+(?:-\d+){1,2}")
+_LONGEST_CONNECTION = 300
+_INT32 = 2**31
+Place = tuple[str, int]
+Who = tuple[str, str | None]
+"""A client.id and the address that it connects from: several processes may have the same client.id."""
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """A FETCH request. The session is the one that it begins, goes on with, or 0 for none."""
+
+    session: int
+    ends: int  # a session
+    is_full: bool
+    epoch: int
+    sent_ms: int
+    offsets: dict[Place, int]
+    forgotten: list[Place]
+    bytes: int
+
+
+def times_ms(line: str, zone: tzinfo) -> tuple[int, int] | None:
+    """When a line was written, read as the first and as the second of an hour that comes twice; None without a time."""
+    parts = _TIME.match(line)
+    minutes = _minute_ms(parts[1], zone) if parts else None
+    if not parts or not minutes:
+        return None
+    rest_ms = int(parts[2]) * 1_000 + int(parts[3])
+    return minutes[0] + rest_ms, minutes[1] + rest_ms
+
+
+@lru_cache(4_096)
+def _minute_ms(minutes: str, zone: tzinfo) -> tuple[int, int] | None:
+    try:
+        minute = datetime.strptime(minutes, "%Y-%m-%d %H:%M").replace(tzinfo=zone)
+    except ValueError:
+        return None
+    first, second = (round(minute.replace(fold=fold).timestamp() * 1_000) for fold in (0, 1))
+    # Fold counts backwards in an hour that spring leaves out: there is no second one then.
+    return first, max(first, second)
+
+
+def fetch_of(line: Mapping[str, Any], ended_ms: int) -> Fetch:
+    """The request of a line that was written at `ended_ms`. Raises KeyError, TypeError or ValueError if it is none."""
+    request, response, took_ms = line["request"], line["response"], round(line["totalTimeMs"])
+    if not 0 <= took_ms <= ended_ms:
+        raise ValueError("totalTimeMs")
+    epoch = whole(request.get("sessionEpoch", _LAST_OF_SESSION))
+    is_full = epoch in (NEW_SESSION, _LAST_OF_SESSION)  # before KIP-227 there are no others
+    left = [] if is_full else request["forgottenTopicsData"]
+    session = whole(request.get("sessionId", 0))
+    return Fetch(
+        session=whole(response.get("sessionId", 0)) if is_full else session,
+        ends=session if is_full else 0,
+        is_full=is_full,
+        epoch=NEW_SESSION if is_full else epoch,
+        sent_ms=ended_ms - took_ms,
+        offsets={
+            (_topic(topic), count(p["partition"], _INT32)): count(p["fetchOffset"])
+            for topic, p in _partitions(request["topics"])
+        },
+        forgotten=[(_topic(topic), count(p, _INT32)) for topic, p in _partitions(left)],
+        bytes=sum(max(0, whole(p.get("recordsSizeInBytes", 0), _INT32)) for _, p in _partitions(response["responses"])),
+    )
+
+
+def _partitions(topics: list[Any]) -> Iterator[tuple[Any, Any]]:
+    return ((topic, partition) for topic in topics for partition in topic["partitions"])
+
+
+def _topic(topic: Mapping[str, Any]) -> str:
+    """Its id; its name in versions before 13."""
+    return text(topic.get("topicId") or topic["topic"])
+
+
+def remote_address(connection: str | None) -> str | None:
+    """The address of a connection's other end; None where the line does not have it as Kafka writes it."""
+    parts = _CONNECTION.fullmatch(connection or "") if len(connection or "") <= _LONGEST_CONNECTION else None
+    return text(parts[1]) if parts else None
+
+
+def replica_id(request: Mapping[str, Any]) -> int:
+    """The follower that asks; -1 for a consumer, which version 15 and later leave out."""
+    return whole(request.get("replicaId", request.get("replicaState", {}).get("replicaId", -1)))

@@ -1,0 +1,132 @@
+"""What the report shows beside the lag of groups, as plain values, with the units of `model`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Records of a group that were deleted unread, in partitions where it has gone on past log start since.
+
+    `unread_offsets` is the most of each of the `partitions`, summed. It was seen from `first_ms` to `last_ms`.
+    """
+
+    cluster: str
+    group_id: str
+    partitions: int
+    unread_offsets: int
+    first_ms: int
+    last_ms: int
+
+
+@dataclass(frozen=True)
+class Partition:
+    """One partition of a group at the snapshot shown: the columns of `lag` of the same names."""
+
+    cluster: str
+    snapshot_id: int
+    group_id: str
+    topic: str
+    partition: int
+    client_id: str | None
+    host: str | None
+    offset_status: str | None
+    log_start_offset: int | None
+    committed_offset: int | None
+    consumed_offset: int | None
+    fetched_offset: int | None
+    last_stable_offset: int | None
+    high_watermark: int | None
+    log_end_offset: int | None
+    consumer_lag: int | None
+    consumer_lag_bytes: int | None
+    bytes_error: int | None
+    consumer_lag_ms: int | None
+    time_error_ms: int | None
+    consumer_age_ms: int | None
+    fetcher_lag: int | None
+    divergence: int | None
+    buffered: int | None
+    uncommitted: int | None
+    transaction_lag: int | None
+    stale_lag: int | None
+    headroom: int | None
+    headroom_bytes: int | None
+    headroom_ms: int | None
+
+
+@dataclass(frozen=True)
+class Danger:
+    """The partition of a group whose unread records will be deleted first, if log start and group go on as they did.
+
+    `headroom` is how far log start is from the first record that the group is not known to have read.
+    """
+
+    cluster: str
+    group_id: str
+    topic: str
+    partition: int
+    headroom: int
+    deleted_in_ms: int
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A row of `findings`; `evidence` as it was parsed.
+
+    `partitions`, `severity`, `summary`, `evidence` and `advice` are of `worst_ms`, its worst moment; that is None where
+    it is not known. `severity` and `advice` are None where nothing was kept of the time that is asked for.
+    """
+
+    kind: str
+    cluster: str
+    group_id: str | None
+    client_id: str | None
+    topic: str | None
+    partitions: tuple[int, ...]
+    severity: str | None
+    first_seen_ms: int
+    last_seen_ms: int
+    resolved_ms: int | None
+    summary: str
+    evidence: dict[str, Any]
+    advice: str | None
+    worst_ms: int | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it lasts."""
+        return self.resolved_ms is None
+
+
+@dataclass(frozen=True)
+class Gauge:
+    """What a client's own lag gauge read at one instant, beside what was true: a row of `client_divergence`."""
+
+    cluster: str
+    snapshot_id: int
+    group_id: str | None
+    client_id: str
+    max_lag: int | None
+    max_fetcher_lag: int | None
+    max_consumer_lag: int | None
+    max_divergence: int | None
+    verdict: str | None
+    instance: str | None = None
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """How a measure is spread among the readers of a broker's partitions, at the snapshot shown.
+
+    `steps` are (value, readers that have at most it), by value; those whose value is not known are in `unknown` alone.
+    """
+
+    cluster: str
+    broker: int
+    measure: str
+    count: int
+    unknown: int
+    steps: tuple[tuple[int, int], ...]
