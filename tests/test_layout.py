@@ -37,6 +37,9 @@ MAY_IMPORT = {
 PACKAGES = ("demo", "jobs", "laglake", "pipeline")
 LONGEST_FUNCTION = 40
 """Lines, without the docstring. A longer one is a program of several steps, each of which can have a name."""
+LONGEST_FILE = 300
+LONG_FILES = {"connections", "lake", "tables", "take"}
+"""Files that may have more lines: each tells one story, or is one list."""
 
 
 def files(*folders: str) -> list[Path]:
@@ -110,3 +113,8 @@ def test_a_function_fits_on_a_screen(folder: str) -> None:
     functions = [(file.name, node.name, length(node)) for file, node in found if isinstance(node, kinds)]
     assert functions
     assert not [function for function in functions if function[2] > LONGEST_FUNCTION]
+
+
+def test_a_file_tells_one_story() -> None:
+    long = {file.stem for file in files("jobs", "pipeline") if len(file.read_text().splitlines()) > LONGEST_FILE}
+    assert long <= LONG_FILES

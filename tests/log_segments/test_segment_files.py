@@ -1,7 +1,6 @@
 """The reader of log directories, against a real broker's files and what Kafka's tools say of them, and damage."""
 
 import csv
-import os
 import shutil
 import struct
 import tempfile
@@ -17,7 +16,7 @@ from hypothesis import strategies as st
 from pipeline.log_segments.log_dirs import PartitionLog, Place
 from pipeline.log_segments.segment_files import INDEX, TIME_INDEX, parse_index
 from tests.conftest import ROOT
-from tests.helpers.segments import WHOLE, batch, index, old_message, opened, time_index, write
+from tests.helpers.segments import WHOLE, batch, index, opened, time_index, write
 
 DATA = ROOT / "tests" / "data" / "segments"
 TRUTH = list(csv.DictReader((DATA / "truth.csv").read_text().splitlines()))
@@ -205,72 +204,6 @@ def test_a_header_says_what_there_is_to_know_of_a_batch(tmp_path: Path) -> None:
     assert (second.size, second.record_count, second.max_timestamp_ms) == (100, 1, 5_000)
 
 
-AFTER_WHOLE = Place(200, 0)
-
-
-@pytest.mark.parametrize(
-    "torn",
-    [
-        pytest.param(batch(10, 12)[:8], id="an offset"),
-        pytest.param(batch(10, 12)[:16], id="before the magic"),
-        pytest.param(batch(10, 12)[:17], id="after the magic"),
-        pytest.param(batch(10, 12)[:60], id="a header but for a byte"),
-        pytest.param(batch(10, 12)[:61], id="a header"),
-        pytest.param(batch(10, 12)[:99], id="a batch but for a byte"),
-        pytest.param(batch(10, 12)[:12] + bytes(88), id="a header written in part"),
-        pytest.param(batch(12, 10), id="last before first"),
-        pytest.param(batch(10, 12, magic=3), id="an unknown magic"),
-        pytest.param(batch(10, 12, magic=1), id="magic 1"),
-        pytest.param(old_message(1, 10), id="an old message after a new one"),
-        pytest.param(batch(10, 12)[:23] + b"\xff" * 4 + batch(10, 12)[27:], id="a negative delta"),
-        pytest.param(batch(10, 12)[:57] + b"\xff" * 4 + batch(10, 12)[61:], id="a negative count"),
-        pytest.param(batch(10, 12)[:8] + (48).to_bytes(4, "big") + batch(10, 12)[12:], id="a length below a header's"),
-        pytest.param(
-            batch(10, 12)[:8] + (-5).to_bytes(4, "big", signed=True) + batch(10, 12)[12:], id="negative length"
-        ),
-        pytest.param(b"\xff" * 100, id="noise"),
-    ],
-)
-@pytest.mark.parametrize(
-    "entries", [b"", index((9, 100)), index((9, 100), (12, 200))], ids=["bare", "indexed", "beyond"]
-)
-def test_a_torn_tail_is_named_and_the_good_part_kept(tmp_path: Path, torn: bytes, entries: bytes) -> None:
-    write(tmp_path, {"0.log": WHOLE + torn, "0.index": entries, "0.timeindex": time_index((900, 3))})
-    log = opened(tmp_path)
-    assert log.at(5) == (100, 100, 700, None)
-    assert log.at(10) == AFTER_WHOLE
-    assert log.newest[0] == 900
-    for error in (log.end.error, log.newest[1]):
-        assert error is not None
-        assert error.startswith(f"CORRUPT_MESSAGE: {0:020}.log has ")
-        assert f"at byte 200 of {200 + len(torn)}" in error
-    assert log.end[:2] == (10, 200)
-    assert log.at(11).error == "OFFSET_OUT_OF_RANGE: local offsets go from 0 to 10"
-
-
-def test_a_batch_with_offsets_that_were_there_before_is_damage(tmp_path: Path) -> None:
-    write(tmp_path, {"0.log": WHOLE + batch(9, 12)})
-    end = opened(tmp_path).end
-    assert end[:2] == (10, 200)
-    assert str(end.error).startswith("CORRUPT_MESSAGE")
-
-
-def test_a_first_header_written_in_part_is_damage_and_no_old_format(tmp_path: Path) -> None:
-    write(tmp_path, {"7.log": batch(7, 9)[:12] + bytes(88)})
-    end = opened(tmp_path).end
-    assert end[:2] == (7, 0)
-    assert end.error is not None
-    assert end.error.startswith("CORRUPT_MESSAGE")
-
-
-@pytest.mark.parametrize("zeros", [1, 60, 61, 5_000_000])
-def test_a_preallocated_tail_is_no_part_of_the_log(tmp_path: Path, zeros: int) -> None:
-    write(tmp_path, {"0.log": WHOLE + bytes(zeros), "0.index": bytes(800), "0.timeindex": bytes(1_200)})
-    log = opened(tmp_path)
-    assert (log.at(0), log.at(10)) == ((0, 200, 900, None), AFTER_WHOLE)
-    assert (log.end, log.newest) == ((10, 200, None), (900, None))
-
-
 @pytest.mark.parametrize(
     "within",
     [
@@ -297,29 +230,6 @@ def test_an_index_is_read_as_far_as_it_rises() -> None:
     assert read((-5, 100)) == read((5, -100)) == read((0, 0), (5, 100)) == read() == []
     stamps = parse_index(time_index((900, 0), (950, 3), (940, 9)) + b"half", TIME_INDEX)
     assert stamps.tolist() == [(900, 0), (950, 3)]
-
-
-@pytest.mark.parametrize("magic", [0, 1])
-def test_old_messages_are_refused_by_name(tmp_path: Path, magic: int) -> None:
-    write(tmp_path, {"0.log": old_message(magic) + old_message(magic, 1)})
-    log = opened(tmp_path)
-    refusal = f"UNSUPPORTED_FOR_MESSAGE_FORMAT: {0:020}.log has messages of before Kafka 0.11 (magic 0 or 1)"
-    assert log.at(0) == Place(error=refusal)
-    assert (log.end, log.newest) == ((None, None, refusal), (None, refusal))
-
-
-def test_segments_after_old_ones_are_read(tmp_path: Path) -> None:
-    write(tmp_path, {"0.log": old_message(1), "1.log": batch(1, 4)})
-    log = opened(tmp_path)
-    assert log.at(1) == (len(old_message(1)), 100, 5_000, None)
-    assert str(log.at(0).error).startswith("UNSUPPORTED_FOR_MESSAGE_FORMAT")
-
-
-def test_damage_in_an_older_segment_hides_what_is_behind_it_there_only(tmp_path: Path) -> None:
-    write(tmp_path, {"0.log": batch(0, 4) + b"\xff" * 100 + batch(8, 9), "10.log": batch(10, 12)})
-    log = opened(tmp_path)
-    assert (log.at(4), log.at(10)) == ((0, 400, 5_000, None), (300, 100, 5_000, None))
-    assert [str(log.at(offset).error)[:15] for offset in (5, 8)] == ["CORRUPT_MESSAGE"] * 2
 
 
 def test_an_offset_that_compaction_took_is_at_the_next_batch_even_in_another_segment(tmp_path: Path) -> None:
@@ -350,62 +260,3 @@ def test_a_timestamp_that_no_producer_gave_is_null(tmp_path: Path) -> None:
     write(tmp_path, {"0.log": batch(0, 4, -1)})
     log = opened(tmp_path)
     assert (log.at(2), log.newest) == ((0, 100, None, None), (None, None))
-
-
-def test_what_is_written_after_the_listing_changes_nothing(tmp_path: Path) -> None:
-    folder = write(tmp_path, {"0.log": WHOLE})
-    log = opened(tmp_path)
-    with (folder / f"{0:020}.log").open("ab") as file:
-        file.write(batch(10, 20, 9_000))
-    write(tmp_path, {"0.index": index((20, 200)), "21.log": batch(21, 21)})
-    assert (log.end, log.newest, log.at(4)) == ((10, 200, None), (900, None), (100, 100, 700, None))
-    assert opened(tmp_path).end == (22, 400, None)
-
-
-def test_a_batch_that_was_just_being_written_is_no_damage(tmp_path: Path) -> None:
-    folder = write(tmp_path, {"0.log": WHOLE + batch(10, 20)[:50]})
-    log = opened(tmp_path)
-    with (folder / f"{0:020}.log").open("ab") as file:
-        file.write(batch(10, 20)[50:])
-    assert (log.end, log.newest, log.at(10)) == ((10, 200, None), (900, None), AFTER_WHOLE)
-
-
-def test_a_file_that_vanishes_after_the_listing_is_an_error_where_it_is_needed(tmp_path: Path) -> None:
-    folder = write(tmp_path, {"0.log": WHOLE, "10.log": batch(10, 12)})
-    first, active = (folder / f"{base:020}.log" for base in (0, 10))
-    log = opened(tmp_path)
-    first.unlink()
-    assert log.at(10) == (200, 100, 5_000, None)
-    assert str(log.at(9).error).startswith(f"KAFKA_STORAGE_ERROR: {first.name}: ")
-    log = opened(tmp_path)
-    active.unlink()
-    refusal = log.end.error
-    assert log.end == (None, None, refusal)
-    assert log.newest == (None, refusal)
-    assert str(refusal).startswith(f"KAFKA_STORAGE_ERROR: {active.name}: ")
-
-
-@pytest.mark.parametrize("size", [100, 101, 150])
-def test_a_file_that_its_broker_cuts_while_it_is_read_ends_there(tmp_path: Path, size: int) -> None:
-    """As a full one loses what was preallocated, or a follower's what its leader does not have."""
-    folder = write(tmp_path, {"0.log": WHOLE})
-    log = opened(tmp_path)
-    os.truncate(folder / f"{0:020}.log", size)
-    assert (log.end, log.newest) == ((4, 100, None), (900, None))
-
-
-def test_a_preallocated_file_that_is_full_and_cut_while_it_is_read_ends_there(tmp_path: Path) -> None:
-    folder = write(tmp_path, {"0.log": WHOLE + bytes(1_000), "0.index": index((9, 100))})
-    log = opened(tmp_path)
-    os.truncate(folder / f"{0:020}.log", 200)
-    assert (log.end, log.newest, log.at(10)) == ((10, 200, None), (900, None), AFTER_WHOLE)
-
-
-def test_a_scan_that_is_under_way_outlives_its_file(tmp_path: Path) -> None:
-    folder = write(tmp_path, {"0.log": b"".join(batch(i, i, size=10_000) for i in range(100))})
-    scan = opened(tmp_path).segments[0].scan()
-    batches = iter(scan)
-    first = next(batches)
-    (folder / f"{0:020}.log").unlink()
-    assert len([first, *batches]) == 100
-    assert (scan.end, scan.error) == (1_000_000, None)

@@ -1,0 +1,115 @@
+"""What is wrong with clients: slow poll loops, blocked fetchers, buffers. Minutes stand for snapshots."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from pipeline.analytics.clients.instances import observed, with_instance
+from pipeline.analytics.clients.poll_loops import poll_states
+from pipeline.analytics.clients.problems import problems
+from pipeline.tables import CLIENT_DIVERGENCE, CLIENT_POSITIONS, LAG
+from tests.helpers.rows import frame
+
+MINUTE_MS = 60_000
+
+
+def at(minute: int) -> datetime:
+    return datetime.fromtimestamp(minute * MINUTE_MS / 1000, UTC)
+
+
+def test_a_java_consumer_that_is_slow_with_one_topic_names_it_and_the_one_that_waits(spark: SparkSession) -> None:
+    """No fetched offset is known of it. It asks ten times a minute; both logs grow by a hundred, one is read by ten."""
+    positions, lag = [], []
+    for m in (1, 2, 3):
+        positions.append((m * MINUTE_MS, at(m), "app", 10 * m, "kafka_client_metrics", "http://app:9404"))
+        lag += [
+            (m * MINUTE_MS, "g", "app", topic, 0, consumed, 100 * m)
+            for topic, consumed in (("costly", 10 * m), ("light", 50))
+        ]
+    names = "snapshot_id as_of client_id requests_total source endpoint"
+    reported = observed(frame(spark, CLIENT_POSITIONS, names, *positions)).localCheckpoint()
+    names = "snapshot_id group_id client_id topic partition consumed_offset high_watermark"
+    readers = with_instance(frame(spark, LAG, names, *lag), reported)
+    clients = frame(spark, CLIENT_DIVERGENCE, "group_id")
+    found = problems(clients, fetchers(spark), poll_states(readers, reported), readers).collect()
+    assert [(r.kind, r.snapshot_id, r.topic, r.partitions) for r in found] == [
+        ("slow_consumer", 3 * MINUTE_MS, "costly", [0])
+    ]
+    assert found[0].evidence == '{"culprit_topic":"costly","victim_topics":["light"],"records_waiting":520}'
+
+
+@pytest.mark.parametrize(("still", "kinds"), [(1, set()), (3, {"slow_consumer"})])
+def test_a_rebalance_is_no_problem_unless_it_lasts(spark: SparkSession, still: int, kinds: set[str]) -> None:
+    """From minute 3 on app-1 neither asks nor gets anything; then one of its partitions is app-2's, and all goes on."""
+    positions, lag = [], []
+    read = {0: 100, 1: 100}
+    for m in range(1, 8):
+        is_still = 3 <= m < 3 + still
+        owners = {0: "app-1", 1: "app-1" if m < 3 + still else "app-2"}
+        for partition, client in owners.items():
+            read[partition] += 0 if is_still else 100
+            lag.append((m * MINUTE_MS, "g", client, "t", partition, read[partition], 100 * m + 110))
+        asked = 200 * (m - still if m >= 3 + still else min(m, 2))
+        positions += [
+            (m * MINUTE_MS, at(m), client, asked, "kafka_client_metrics", f"http://{client}:9404")
+            for client in sorted(set(owners.values()))
+        ]
+    names = "snapshot_id as_of client_id requests_total source endpoint"
+    reported = observed(frame(spark, CLIENT_POSITIONS, names, *positions)).localCheckpoint()
+    names = "snapshot_id group_id client_id topic partition consumed_offset high_watermark"
+    readers = with_instance(frame(spark, LAG, names, *lag), reported)
+    clients = frame(spark, CLIENT_DIVERGENCE, "group_id")
+    found = problems(clients, fetchers(spark), poll_states(readers, reported), readers).collect()
+    assert {r.kind for r in found} == kinds
+    assert {r.client_id for r in found} <= {"app-1"}
+
+
+def fetchers(spark: SparkSession, *rows: Any) -> DataFrame:
+    """What `fetcher_states` gives."""
+    return spark.createDataFrame(
+        [("east", MINUTE_MS, "http://app:9404", *row) for row in rows],
+        "cluster string, snapshot_id long, instance string, client_id string, fetcher string, state string, "
+        "has_fetched boolean, culprits array<string>, threads array<string>, victims array<string>",
+    )
+
+
+def test_fetchers_that_are_blocked_for_different_reasons_are_different_problems(spark: SparkSession) -> None:
+    states = fetchers(
+        spark,
+        ("old", "b1", "blocked", False, ["big"], ["0"], ["small"]),
+        ("old", "b2", "blocked", True, ["big"], ["0"], ["small"]),
+        ("old", "b3", "fetching", True, ["big"], ["0"], ["small"]),
+        ("full", "b1", "blocked", True, [], [], []),
+    )
+    app = "http://app:9404"
+    clients = [(MINUTE_MS, group, client, app, 7) for group, client in (("g", "old"), (None, "full"))]
+    divergence = frame(spark, CLIENT_DIVERGENCE, "snapshot_id group_id client_id instance max_lag", *clients)
+    lag = frame(
+        spark,
+        LAG,
+        "snapshot_id group_id client_id instance topic partition",
+        *((MINUTE_MS, "g", "old", app, "big", p) for p in (1, 0)),
+    )
+    nobody = observed(frame(spark, CLIENT_POSITIONS, "client_id"))
+    found = problems(divergence, states, poll_states(lag, nobody), lag).collect()
+    assert {(r.kind, r.group_id, r.client_id, r.topic, r.severity): r.partitions for r in found} == {
+        ("too_large_message", "g", "old", None, "critical"): None,
+        ("blocked_connector", "g", "old", "big", "critical"): [0, 1],
+        ("blocked_connector", None, "full", None, "warning"): None,
+    }
+
+
+def test_a_client_that_may_fill_more_than_half_of_its_heap_is_told(spark: SparkSession) -> None:
+    rows = [
+        (MINUTE_MS, "g", "large", 8_000_000, 0.8),
+        (MINUTE_MS, "g", "half", 5_000_000, 0.5),
+        (MINUTE_MS, "g", "unknown", 5_000_000, None),
+    ]
+    names = "snapshot_id group_id client_id buffer_bound_bytes heap_share"
+    divergence = frame(spark, CLIENT_DIVERGENCE, names, *rows)
+    nobody, nothing = observed(frame(spark, CLIENT_POSITIONS, "client_id")), frame(spark, LAG, "group_id")
+    (found,) = problems(divergence, fetchers(spark), poll_states(nothing, nobody), nothing).collect()
+    assert (found.kind, found.client_id, found.severity) == ("buffer_too_large", "large", "warning")
+    assert found.summary == "large may buffer 8000000 bytes, 80 % of its heap."
