@@ -10,15 +10,15 @@ from pyspark.sql import functions as F
 from pipeline.analytics.clients.divergence import client_divergence
 from pipeline.analytics.clients.findings import finding_history, findings
 from pipeline.analytics.clients.instances import observed, with_instance
-from pipeline.analytics.clients.poll_loops import poll_states
+from pipeline.analytics.clients.poll_loops import TURNS, poll_states
 from pipeline.analytics.clients.problems import problems
 from pipeline.analytics.clients.scala_fetchers import fetcher_states
 from pipeline.config.consumers import ConsumerSettings
 from pipeline.lake import Lake, of_snapshots
 from pipeline.tables import CLIENT_DIVERGENCE, CLIENT_POSITIONS, FINDING_HISTORY, FINDINGS, LAG, WATERMARKS
 
-LOOK_BACK = 2
-"""Snapshots before a batch that states are computed from: two intervals."""
+LOOK_BACK = TURNS
+"""Snapshots before a batch that states are computed from: so many intervals, of which `poll_states` needs most."""
 IF_NOT_OLDER = "greatest(s.last_seen, s.resolved_at) >= greatest(t.last_seen, t.resolved_at)"
 """Another job may have gone on with a finding since it was read: it is not put back to what it was."""
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from pipeline.config.kafka_client import CLIENT_DEFAULTS
+from pipeline.config.model import LimitsConfig
 from pipeline.data_source import NameFilter, several
 from pipeline.errors import ConfigError, TooLateError
 
@@ -16,6 +17,8 @@ _NOT_TEXT = {"metrics", "sasl_oauth_token_provider", "socket_options", "ssl_cont
 """Client options whose values are Python objects."""
 
 _MAY_BE_ZERO = {"retries", "retry_backoff_ms"}
+_LIMITS = LimitsConfig()
+"""The defaults, which a config has as well."""
 
 
 @dataclass(frozen=True)
@@ -32,14 +35,14 @@ class SourceOptions:
     groups: NameFilter
     topics: NameFilter
     client: Mapping[str, Any]
-    connect_timeout_ms: int = 5_000
-    request_timeout_ms: int = 30_000
-    task_timeout_ms: int = 300_000
-    read_timeout_ms: int = 600_000
-    retries: int = 5
-    retry_backoff_ms: int = 100
-    groups_per_task: int = 100
-    partitions_per_task: int = 5_000
+    connect_timeout_ms: int = _LIMITS.connect_timeout_ms
+    request_timeout_ms: int = _LIMITS.request_timeout_ms
+    task_timeout_ms: int = _LIMITS.task_timeout_ms
+    read_timeout_ms: int = _LIMITS.read_timeout_ms
+    retries: int = _LIMITS.retries
+    retry_backoff_ms: int = _LIMITS.retry_backoff_ms
+    groups_per_task: int = _LIMITS.groups_per_task
+    partitions_per_task: int = _LIMITS.partitions_per_task
     count_requests: bool = False
     cluster_id: str | None = None
 

@@ -24,11 +24,19 @@ from typing import Any, Literal, NamedTuple
 
 Kind = Literal["java", "scala", "librdkafka"]
 
+QUEUED_MAX_MESSAGE_CHUNKS = 2
+"""Chunks that the queue of one thread of an old consumer holds, by default."""
+FETCH_MESSAGE_MAX_BYTES = 2**20
+"""The largest chunk of an old consumer, by default."""
 _FETCH_MAX_BYTES = 50 * 2**20
 # With their defaults; None where there is none.
 _SETTINGS: dict[Kind, dict[str, int | None]] = {
     "java": {"fetch.max.bytes": _FETCH_MAX_BYTES, "max.partition.fetch.bytes": 2**20, "max.poll.records": 500},
-    "scala": {"threads": None, "queued.max.message.chunks": 2, "fetch.message.max.bytes": 2**20},
+    "scala": {
+        "threads": None,
+        "queued.max.message.chunks": QUEUED_MAX_MESSAGE_CHUNKS,
+        "fetch.message.max.bytes": FETCH_MESSAGE_MAX_BYTES,
+    },
     "librdkafka": {
         "queued.max.messages.kbytes": 65_536,
         "queued.min.messages": 100_000,

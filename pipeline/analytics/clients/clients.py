@@ -15,7 +15,7 @@ from pipeline.analytics.clients.java_consumed_offset import consumed_by_lead
 from pipeline.analytics.clients.scala_fetched_offset import COUNTERS, fetched_by_lag, with_moved
 from pipeline.analytics.clients.settings import with_settings
 from pipeline.analytics.instants import read_ms
-from pipeline.analytics.lag.readers import PARTITION, READER
+from pipeline.analytics.keys import PARTITION_AT, READER_AT
 from pipeline.config.consumers import ConsumerSettings
 
 _PLACE = ["topic", "partition"]
@@ -31,9 +31,9 @@ def reader_positions(
     previous: DataFrame,
     settings: Mapping[str, ConsumerSettings],
 ) -> DataFrame:
-    """What clients report of each READER of the snapshots that `watermarks` has; of several clients the newest.
+    """What clients report of each READER_AT of the snapshots that `watermarks` has; of several clients the newest.
 
-    READER, snapshot_date, reported_client_id, reported_instance, consumed_offset, fetched_offset, stale_lag (to the
+    READER_AT, snapshot_date, reported_client_id, reported_instance, consumed_offset, fetched_offset, stale_lag (to the
     last stable offset for a client of read_committed). A client whose group is not known is left out.
 
     `reported` are `observed` rows. `previous` are the rows of `lag` of the snapshot just before, of which `reported`
@@ -57,7 +57,7 @@ def reader_positions(
     order = _newest("client_id", "instance")
     values = {name: F.col(name) for name in ("consumed_offset", "fetched_offset", "instance_key")}
     values |= {"stale_lag": stale_lag()}
-    readers = rows.groupBy(*READER).agg(
+    readers = rows.groupBy(*READER_AT).agg(
         F.max("snapshot_date").alias("reported_date"),
         *(F.max_by(value, F.when(value.isNotNull(), order)).alias(name) for name, value in values.items()),
     )
@@ -231,18 +231,18 @@ def _with_known(rows: DataFrame, watermarks: DataFrame, committed_offsets: DataF
 
     known_consumed and known_fetched are what `lag` has of that one.
     """
-    ends = watermarks.where(F.col("topic").isNotNull()).select(*PARTITION, *_ENDS)
-    commits = committed_offsets.where(F.col("topic").isNotNull()).select(*READER, "committed_offset")
+    ends = watermarks.where(F.col("topic").isNotNull()).select(*PARTITION_AT, *_ENDS)
+    commits = committed_offsets.where(F.col("topic").isNotNull()).select(*READER_AT, "committed_offset")
     known = previous.select(
-        *READER,
+        *READER_AT,
         *(F.col(name).alias(f"known_{name}") for name in (*_ENDS, "committed_offset")),
         F.col("consumed_offset").alias("known_consumed"),
         F.col("fetched_offset").alias("known_fetched"),
     )
     joined = (
-        rows.join(ends.hint("shuffle_hash"), PARTITION, how="left")
-        .join(commits.hint("shuffle_hash"), READER, how="left")
-        .join(known.hint("shuffle_hash"), READER, how="left")
+        rows.join(ends.hint("shuffle_hash"), PARTITION_AT, how="left")
+        .join(commits.hint("shuffle_hash"), READER_AT, how="left")
+        .join(known.hint("shuffle_hash"), READER_AT, how="left")
     )
     either = {name: F.coalesce(f"known_{name}", name) for name in (*_ENDS, "committed_offset")}
     return joined.withColumns(either).drop(*(f"known_{name}" for name in either))

@@ -11,23 +11,27 @@ from collections.abc import Mapping
 from pyspark.sql import Column, DataFrame, Row, Window, WindowSpec
 from pyspark.sql import functions as F
 
-from pipeline.analytics.clients.buffer_bound import Kind, buffer_bound, consumer_settings
+from pipeline.analytics.clients.buffer_bound import (
+    FETCH_MESSAGE_MAX_BYTES,
+    QUEUED_MAX_MESSAGE_CHUNKS,
+    Kind,
+    buffer_bound,
+    consumer_settings,
+)
 from pipeline.analytics.clients.clients import client_counters, totals
 from pipeline.analytics.clients.instances import INSTANCE
-from pipeline.analytics.clients.scala_fetchers import QUEUED_MAX_MESSAGE_CHUNKS
 from pipeline.analytics.clients.settings import with_settings
 from pipeline.analytics.instants import read_ms
+from pipeline.analytics.keys import MEMBER
 from pipeline.analytics.runs import runs_of
 from pipeline.config.consumers import KAFKA_NAMES, ConsumerSettings
 from pipeline.tables import CLIENT_DIVERGENCE, LONG
 
 COMMIT_MS = 60_000
 """auto.commit.interval.ms of the old consumer, by default: by so much commits may be late, and no gauge is to blame."""
-FETCH_MESSAGE_MAX_BYTES = 1024 * 1024
 FEWEST_RECORDS = 100
 """Records that a client must have fetched for their mean size to be taken."""
 _LAGS = ("fetcher_lag", "consumer_lag", "divergence")
-_SERIES = ["cluster", "group_id", "client_id", "instance"]
 
 
 def client_divergence(
@@ -98,7 +102,7 @@ def _with_buffers(rows: DataFrame) -> DataFrame:
 
 def _with_since(rows: DataFrame) -> DataFrame:
     """Adds since, when the run of the verdict began (NULL without a verdict), and heap_share."""
-    begun = F.min(F.coalesce("known_since", "captured_at")).over(Window.partitionBy(*_SERIES, "run"))
+    begun = F.min(F.coalesce("known_since", "captured_at")).over(Window.partitionBy(*MEMBER, "run"))
     return rows.withColumns(
         {
             "since": F.when(F.col("verdict").isNotNull(), begun),
@@ -109,7 +113,7 @@ def _with_since(rows: DataFrame) -> DataFrame:
 
 def _series() -> WindowSpec:
     """A process in a group, from snapshot to snapshot."""
-    return Window.partitionBy(*_SERIES).orderBy("snapshot_id")
+    return Window.partitionBy(*MEMBER).orderBy("snapshot_id")
 
 
 def _gauges(reported: DataFrame) -> DataFrame:
@@ -134,7 +138,7 @@ def _lags(lag: DataFrame, settings: Mapping[str, ConsumerSettings]) -> DataFrame
     max_app_lag: the largest lag of the application; judged_lag: that of the partitions that are read for an interval
     already; noise: by how much less a gauge may read without anybody's fault.
     """
-    series = Window.partitionBy(*_SERIES, "topic", "partition").orderBy("snapshot_id")
+    series = Window.partitionBy(*MEMBER, "topic", "partition").orderBy("snapshot_id")
     grown = F.col("high_watermark") - F.lag("high_watermark").over(series)
     interval_ms = read_ms() - F.lag(read_ms()).over(series)
     # A reader of committed records has its end there.

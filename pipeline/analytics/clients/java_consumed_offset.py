@@ -11,16 +11,16 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from pipeline.analytics.keys import PROCESS_PARTITION
 from pipeline.analytics.runs import carried_forward
 
-CLIENT_PARTITION = ["cluster", "client_id", "instance", "topic", "partition"]
 _STILL = ("reported_lag", "reported_lead", "log_start_offset", "committed_offset")
 
 
 def consumed_by_lead(rows: DataFrame) -> DataFrame:
     """`rows` with `consumed_offset`, NULL while the log start that the lead was measured from is not known.
 
-    `rows` have one for each CLIENT_PARTITION and snapshot_id: reported_lag, reported_lead, what the client's group has
+    `rows` have one for each PROCESS_PARTITION and snapshot_id: reported_lag, reported_lead, what the client's group has
     committed, and the partition's log_start_offset, last_stable_offset and high_watermark; known_consumed where this
     has given the offset before, so that what was known stays known.
 
@@ -29,7 +29,7 @@ def consumed_by_lead(rows: DataFrame) -> DataFrame:
     now. Where lead and lag have not changed nothing was handed out, and the position is what it was; if the start has
     moved, only if nothing was committed either: a reader may have read just as much as was deleted.
     """
-    series = Window.partitionBy(*CLIENT_PARTITION).orderBy("snapshot_id")
+    series = Window.partitionBy(*PROCESS_PARTITION).orderBy("snapshot_id")
     start, lead, lag = (F.col(name) for name in ("log_start_offset", "reported_lead", "reported_lag"))
     same = {name: F.col(name).eqNullSafe(F.lag(name).over(series)) for name in _STILL}
     is_unread = same["reported_lag"] & same["reported_lead"]

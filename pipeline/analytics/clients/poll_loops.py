@@ -20,6 +20,7 @@ from pipeline.analytics.clients.clients import totals
 from pipeline.analytics.clients.instances import INSTANCE
 from pipeline.analytics.clients.settings import with_settings
 from pipeline.analytics.instants import read_ms
+from pipeline.analytics.keys import MEMBER_PARTITION, PROCESS
 from pipeline.config.consumers import ConsumerSettings
 
 FETCH_MAX_WAIT_MS = 500
@@ -29,7 +30,6 @@ ASKING_SHARE = 0.25
 TURNS = 3
 """A partition has been passed over if the others have had so many turns, one in each interval between snapshots. One could
 be what was buffered, one what was asked for, before it had records."""
-CLIENT_PARTITION = ["cluster", "group_id", "client_id", "instance", "topic", "partition"]
 
 
 def asking(reported: DataFrame) -> DataFrame:
@@ -38,7 +38,7 @@ def asking(reported: DataFrame) -> DataFrame:
     A counter that has become smaller began anew in between: 0. The time is that between the two readings. `reported`
     are `observed` rows.
     """
-    series = Window.partitionBy("cluster", "client_id", "instance").orderBy("snapshot_id")
+    series = Window.partitionBy(*PROCESS).orderBy("snapshot_id")
     passed_ms = F.col("read_ms") - F.lag("read_ms").over(series)
     seconds = F.when(passed_ms > 0, passed_ms) / 1000
     asked = F.greatest(F.col("requests") - F.lag("requests").over(series), F.lit(0))
@@ -51,7 +51,7 @@ def poll_states(
 ) -> DataFrame:
     """How each process gets on with each partition whose consumed offset is known, at each snapshot but the first.
 
-    cluster, snapshot_id, CLIENT_PARTITION, host (its member's address); unread: records from consumed_offset to
+    cluster, snapshot_id, MEMBER_PARTITION, host (its member's address); unread: records from consumed_offset to
     last_stable_offset; moved, grown: by how much either has moved since the snapshot before; is_waiting: it has not
     moved though its log has grown; is_slow: its process has hardly asked, has fallen behind, and has more unread than
     came in since the snapshot before and while a fetch may wait, for two intervals; is_paused: it waits while its
@@ -68,7 +68,7 @@ def poll_states(
         rows.withColumn("is_paused", _is_paused())
         .where(F.col("moved").isNotNull())
         .select(
-            *CLIENT_PARTITION, "host", "snapshot_id", "unread", "moved", "grown", "is_waiting", "is_slow", "is_paused"
+            *MEMBER_PARTITION, "host", "snapshot_id", "unread", "moved", "grown", "is_waiting", "is_slow", "is_paused"
         )
     )
 
@@ -135,7 +135,7 @@ def _with_left_out(rows: DataFrame) -> DataFrame:
     is_empty = (F.col("fetched_offset") == F.col("consumed_offset")) & (F.col("unread") > 0)
     gets_others = F.max("fetched").over(_of_process()) > 0
     is_left_out = F.col("is_waiting") & is_empty & F.lag(is_empty).over(_series()) & gets_others
-    run = Window.partitionBy(*CLIENT_PARTITION, "run").orderBy("snapshot_id")
+    run = Window.partitionBy(*MEMBER_PARTITION, "run").orderBy("snapshot_id")
     return rows.withColumn(
         "run", F.sum(F.coalesce(~F.col("is_waiting"), F.lit(True)).cast("int")).over(_series())
     ).withColumn("left_out", F.sum(F.coalesce(is_left_out, F.lit(False)).cast("int")).over(run))
@@ -186,7 +186,7 @@ def _twice(name: str) -> Column:
 
 def _series() -> WindowSpec:
     """A partition of a process, from snapshot to snapshot."""
-    return Window.partitionBy(*CLIENT_PARTITION).orderBy("snapshot_id")
+    return Window.partitionBy(*MEMBER_PARTITION).orderBy("snapshot_id")
 
 
 def _of_process() -> WindowSpec:

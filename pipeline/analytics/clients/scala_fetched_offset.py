@@ -10,7 +10,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
-from pipeline.analytics.clients.java_consumed_offset import CLIENT_PARTITION
+from pipeline.analytics.keys import PROCESS_PARTITION
 from pipeline.analytics.runs import carried_forward
 
 COUNTERS = ("requests_total", "bytes_total")
@@ -19,14 +19,14 @@ COUNTERS = ("requests_total", "bytes_total")
 def fetched_by_lag(rows: DataFrame) -> DataFrame:
     """`rows` with `fetched_offset`, NULL until the fetchers of a client have been seen at work.
 
-    `rows` have one for each CLIENT_PARTITION and snapshot_id: reported_lag, high_watermark, and from `counters`
+    `rows` have one for each PROCESS_PARTITION and snapshot_id: reported_lag, high_watermark, and from `counters`
     all_moved and any_moved; known_fetched where this has given the offset before.
 
     Between two snapshots the log may have grown after the last answer: then the offset is too large by at most that.
     Where some of a client's fetchers stand still and others do not, whose the partition is is not known: NULL.
     """
     read = F.coalesce("known_fetched", F.when(F.col("all_moved"), F.col("high_watermark") - F.col("reported_lag")))
-    series = Window.partitionBy(*CLIENT_PARTITION).orderBy("snapshot_id")
+    series = Window.partitionBy(*PROCESS_PARTITION).orderBy("snapshot_id")
     # What was known stays only while nothing has moved.
     has_moved = F.coalesce("any_moved", F.lit(True))
     return rows.withColumn("fetched_offset", carried_forward(read, has_moved, series))

@@ -13,15 +13,13 @@ from collections.abc import Mapping
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
+from pipeline.analytics.clients.buffer_bound import QUEUED_MAX_MESSAGE_CHUNKS
 from pipeline.analytics.clients.instances import INSTANCE
 from pipeline.analytics.clients.scala_fetched_offset import is_read_anew
 from pipeline.analytics.clients.settings import with_settings
+from pipeline.analytics.keys import FETCHER
 from pipeline.analytics.runs import runs_of
 from pipeline.config.consumers import ConsumerSettings
-
-QUEUED_MAX_MESSAGE_CHUNKS = 2
-"""Chunks that the queue of a thread holds, by default."""
-_FETCHER = ["cluster", "client_id", "instance", "fetcher"]
 
 
 def fetcher_states(reported: DataFrame, log_ends: DataFrame, settings: Mapping[str, ConsumerSettings]) -> DataFrame:
@@ -42,7 +40,7 @@ def fetcher_states(reported: DataFrame, log_ends: DataFrame, settings: Mapping[s
     return (
         rows.withColumn("state", _state())
         .withColumns({"run": runs_of("state", _series()), "has_fetched": F.col("bytes_total") > 0})
-        .withColumn("since_snapshot_id", F.min("snapshot_id").over(Window.partitionBy(*_FETCHER, "run")))
+        .withColumn("since_snapshot_id", F.min("snapshot_id").over(Window.partitionBy(*FETCHER, "run")))
         .select(*INSTANCE, "fetcher", "state", "since_snapshot_id", "culprits", "threads", "victims", "has_fetched")
     )
 
@@ -107,4 +105,4 @@ def _state() -> Column:
 
 def _series() -> WindowSpec:
     """A fetcher, from snapshot to snapshot."""
-    return Window.partitionBy(*_FETCHER).orderBy("snapshot_id")
+    return Window.partitionBy(*FETCHER).orderBy("snapshot_id")

@@ -6,31 +6,18 @@ from collections.abc import Mapping
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from pipeline.config.consumers import ConsumerSettings
 from pipeline.tables import LONG, STRING
 
-SETTINGS = (
-    StructType()
-    .add("group_id", STRING)
-    .add("isolation_level", STRING)
-    .add("queued_max_message_chunks", LONG)
-    .add("fetch_message_max_bytes", LONG)
-    .add("auto_commit_interval_ms", LONG)
-    .add("fetch_max_wait_ms", LONG)
-    .add("fetch_wait_max_ms", LONG)
-    .add("fetch_max_bytes", LONG)
-    .add("max_partition_fetch_bytes", LONG)
-    .add("queued_max_messages_kbytes", LONG)
-    .add("threads", LONG)
-    .add("heap_bytes", LONG)
-)
-"""The columns of ConsumerSettings; NULL where nothing is said."""
+_TEXTS = ("group_id", "isolation_level")
+SETTINGS = StructType([StructField(name, STRING if name in _TEXTS else LONG) for name in ConsumerSettings.model_fields])
+"""The settings of ConsumerSettings as columns; NULL where a setting is not given."""
 
 
 def with_settings(rows: DataFrame, settings: Mapping[str, ConsumerSettings], *names: str) -> DataFrame:
-    """`rows` with a column `settings`: of each setting the first that is said of what one of the columns `names` has.
+    """Adds `settings`: for each setting, the first value configured under any of the names in columns `names`.
 
     `settings` are the tables `[clients."NAME"]`, by client id or group.
     """

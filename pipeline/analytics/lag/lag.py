@@ -5,9 +5,10 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from pipeline.analytics.keys import PARTITION_AT
 from pipeline.analytics.lag.bytes_and_time import reader_age, unit_columns
 from pipeline.analytics.lag.ladder import lags, offset_status
-from pipeline.analytics.lag.readers import PARTITION, readers
+from pipeline.analytics.lag.readers import readers
 from pipeline.analytics.lag.recreated_topics import verified_epoch
 from pipeline.analytics.lag.rung_readings import Locate, gathered, kip532_from, rungs, with_readings
 from pipeline.analytics.log_index.index import known_end
@@ -29,16 +30,16 @@ def compute_lag(
 ) -> DataFrame:
     """The rows of `lag` for the snapshots that the bronze frames hold.
 
-    `previous` are rows of `lag` before them, None where no topic has moved (`moved_topics`); `rulers` (PARTITION,
-    snapshot_id, ruler) their partitions' rulers, `locate` places offsets exactly, `reported` is what clients report
+    `previous` are rows of `lag` before them, None where no topic has moved (`moved_topics`); `rulers` (PARTITION_AT,
+    ruler) their partitions' rulers, `locate` places offsets exactly, `reported` is what clients report
     (`reader_positions`). The columns are those of LAG. Rungs that were not observed, and what needs them, are NULL.
     """
     # Rulers are read twice, and dear to carry on: an exchange of one's own is made once, and used again.
-    rulers = rulers.repartition(*PARTITION)
+    rulers = rulers.repartition(*PARTITION_AT)
     partitions = (
-        gathered(readers(committed_offsets, watermarks, group_members, previous, reported), PARTITION)
-        .join(_rungs(watermarks), PARTITION, how="left")
-        .join(rulers, PARTITION, how="left")
+        gathered(readers(committed_offsets, watermarks, group_members, previous, reported), PARTITION_AT)
+        .join(_rungs(watermarks), PARTITION_AT, how="left")
+        .join(rulers, PARTITION_AT, how="left")
     )
     groups = F.broadcast(_group_facts(committed_offsets, group_members))
     rows = with_readings(partitions, locate).join(groups, ["cluster", "snapshot_id", "group_id"], how="left")
@@ -137,7 +138,7 @@ def _group_facts(committed_offsets: DataFrame, group_members: DataFrame) -> Data
 
 def _rungs(watermarks: DataFrame) -> DataFrame:
     return watermarks.where(F.col("topic").isNotNull()).select(
-        *PARTITION,
+        *PARTITION_AT,
         "captured_at",
         "topic_id",
         "leader",

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from pipeline.analytics.keys import READER_AT
 from pipeline.analytics.lag.ladder import has_overtaken
 from pipeline.analytics.lag.recreated_topics import commits_of_moved_topics
 
-PARTITION = ["cluster", "snapshot_id", "topic", "partition"]
-READER = [*PARTITION, "group_id"]
 OF_ITS_LOG = {
     "committed_topic_id": "string",
     "verified_epoch": "int",
@@ -32,7 +31,7 @@ def readers(
 
     `previous` are rows of `lag` before, None where no topic has moved (`moved_topics`).
 
-    READER, snapshot_date, committed_offset, earlier_offset and the ends read with them (end_offset, stable_offset,
+    READER_AT, snapshot_date, committed_offset, earlier_offset and the ends read with them (end_offset, stable_offset,
     start_offset, end_after, ends_at), committed_epoch, epoch_end_offset, committed_at, committed_captured_at,
     committed_error, committed_topic_id, verified_epoch and is_truncated (where `commits_of_moved_topics` knows them),
     valid_offset (the committed one, as of end_offset; NULL if it is of another incarnation, or of a log that was cut
@@ -44,7 +43,7 @@ def readers(
     # By hash, as all joins here: sorting a million rows by five strings takes longer than all else.
     rows = (
         commits.withColumn("valid_offset", F.when(~is_gone, _as_of_end()))
-        .join(_members(group_members).hint("shuffle_hash"), READER, how="full")
+        .join(_members(group_members).hint("shuffle_hash"), READER_AT, how="full")
         .withColumn("snapshot_date", F.coalesce("committed_date", "assigned_date"))
         .drop("committed_date", "assigned_date", "is_recreated")
     )
@@ -54,9 +53,9 @@ def readers(
 
 
 def _commits(committed_offsets: DataFrame) -> DataFrame:
-    """What groups have committed, by the names of `readers`: READER, committed_date, committed_offset to error."""
+    """What groups have committed, by the names of `readers`: READER_AT, committed_date, committed_offset to error."""
     return committed_offsets.where(F.col("topic").isNotNull()).select(
-        *READER,
+        *READER_AT,
         F.col("snapshot_date").alias("committed_date"),
         "committed_offset",
         "earlier_offset",
@@ -80,13 +79,13 @@ def _with_their_logs(
     if previous is None:
         return commits.withColumns({name: F.lit(None).cast(kind) for name, kind in OF_ITS_LOG.items()})
     moved = commits_of_moved_topics(committed_offsets, watermarks, previous)
-    return commits.join(moved.hint("shuffle_hash"), READER, how="left")
+    return commits.join(moved.hint("shuffle_hash"), READER_AT, how="left")
 
 
 def _with_reported(rows: DataFrame, reported: DataFrame) -> DataFrame:
     """Adds instance and REPORTED, and readers that only a client reports."""
     return (
-        rows.join(reported.hint("shuffle_hash"), READER, how="full")
+        rows.join(reported.hint("shuffle_hash"), READER_AT, how="full")
         .withColumns(
             {
                 "snapshot_date": F.coalesce("snapshot_date", "reported_date"),
@@ -108,8 +107,8 @@ def _members(group_members: DataFrame) -> DataFrame:
     member = F.struct("member_id", "client_id", "host")
     assigned = group_members.where(F.col("topic").isNotNull())
     return (
-        assigned.groupBy(*READER)
+        assigned.groupBy(*READER_AT)
         # While members hand a partition over, two of them may have it: the first by name stands for both.
         .agg(F.min(member).alias("member"), F.min("snapshot_date").alias("assigned_date"))
-        .select(*READER, "assigned_date", "member.*")
+        .select(*READER_AT, "assigned_date", "member.*")
     )

@@ -14,10 +14,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-_TOPIC = ["cluster", "topic"]
-_PARTITION = [*_TOPIC, "partition"]
-_SERIES = [*_PARTITION, "group_id"]
-"""What names one reader of one partition across snapshots."""
+from pipeline.analytics.keys import PARTITION, READER, TOPIC
 
 
 def moved_topics(committed_offsets: DataFrame, watermarks: DataFrame, previous: DataFrame) -> DataFrame:
@@ -26,14 +23,14 @@ def moved_topics(committed_offsets: DataFrame, watermarks: DataFrame, previous: 
     And those in which a commit is beyond the end of its leader epoch. Where there are none, nothing that is
     committed needs `commits_of_moved_topics`. With Sarama's groups (see above) there may always be some.
     """
-    cut_off = committed_offsets.where(_is_cut_off()).select(*_TOPIC).distinct()
-    seen = watermarks.where(F.col("topic").isNotNull()).select(*_TOPIC, "topic_id", F.lit(True).alias("is_listed"))
-    known = previous.select(*_TOPIC, _known_id().alias("topic_id"), F.lit(False).alias("is_listed"))
-    ids = seen.unionByName(known.where(F.col("topic_id").isNotNull())).groupBy(*_TOPIC, "topic_id")
+    cut_off = committed_offsets.where(_is_cut_off()).select(*TOPIC).distinct()
+    seen = watermarks.where(F.col("topic").isNotNull()).select(*TOPIC, "topic_id", F.lit(True).alias("is_listed"))
+    known = previous.select(*TOPIC, _known_id().alias("topic_id"), F.lit(False).alias("is_listed"))
+    ids = seen.unionByName(known.where(F.col("topic_id").isNotNull())).groupBy(*TOPIC, "topic_id")
     # Of several ids one may be NULL; a topic without any is not among them.
-    topics = ids.agg(F.max("is_listed").alias("is_listed")).groupBy(*_TOPIC)
+    topics = ids.agg(F.max("is_listed").alias("is_listed")).groupBy(*TOPIC)
     counted = topics.agg(F.count("*").alias("ids"), F.max("is_listed").alias("is_listed"))
-    moved = counted.where((F.col("ids") > 1) | ~F.col("is_listed")).select(*_TOPIC)
+    moved = counted.where((F.col("ids") > 1) | ~F.col("is_listed")).select(*TOPIC)
     return moved.unionByName(cut_off)
 
 
@@ -45,10 +42,10 @@ def commits_of_moved_topics(committed_offsets: DataFrame, watermarks: DataFrame,
     other topics belongs to the id that they have.
     """
     moved = F.broadcast(moved_topics(committed_offsets, watermarks, previous))
-    ids = watermarks.select(*_PARTITION, "snapshot_id", "topic_id", F.col("leader_epoch").alias("log_epoch"))
-    now = committed_offsets.join(moved, _TOPIC, how="left_semi").join(ids, [*_PARTITION, "snapshot_id"], how="left")
-    earlier = previous.join(moved, _TOPIC, how="left_semi").withColumn("topic_id", _known_id())
-    columns = [*_SERIES, "snapshot_id", "committed_offset", "topic_id"]
+    ids = watermarks.select(*PARTITION, "snapshot_id", "topic_id", F.col("leader_epoch").alias("log_epoch"))
+    now = committed_offsets.join(moved, TOPIC, how="left_semi").join(ids, [*PARTITION, "snapshot_id"], how="left")
+    earlier = previous.join(moved, TOPIC, how="left_semi").withColumn("topic_id", _known_id())
+    columns = [*READER, "snapshot_id", "committed_offset", "topic_id"]
     stored = now.select(
         *columns,
         "leader_epoch",
@@ -60,7 +57,7 @@ def commits_of_moved_topics(committed_offsets: DataFrame, watermarks: DataFrame,
     rows = _with_first_seen(stored.unionByName(known, allowMissingColumns=True))
     was_within = F.coalesce(F.col("verified_epoch") == F.col("leader_epoch"), F.lit(False))
     return rows.where("is_now").select(
-        *_SERIES,
+        *READER,
         "snapshot_id",
         "committed_topic_id",
         "verified_epoch",
@@ -90,10 +87,10 @@ def _with_first_seen(rows: DataFrame) -> DataFrame:
 
     A commit that is unknown in between (NULL) does not count as a change.
     """
-    series = Window.partitionBy(*_SERIES).orderBy("snapshot_id")
+    series = Window.partitionBy(*READER).orderBy("snapshot_id")
     before = F.last("committed_offset", ignorenulls=True).over(series.rowsBetween(Window.unboundedPreceding, -1))
     is_new = F.col("committed_offset").isNotNull() & ~F.col("committed_offset").eqNullSafe(before)
-    commit = Window.partitionBy(*_SERIES, "commits").orderBy("snapshot_id")
+    commit = Window.partitionBy(*READER, "commits").orderBy("snapshot_id")
     first = F.first("topic_id", ignorenulls=True).over(commit.rowsBetween(Window.unboundedPreceding, Window.currentRow))
     verified = F.last("verified_epoch", ignorenulls=True).over(
         commit.rowsBetween(Window.unboundedPreceding, Window.currentRow)

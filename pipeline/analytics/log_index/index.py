@@ -9,6 +9,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from pipeline.analytics.arrow_udf import arrow_udf
+from pipeline.analytics.keys import PARTITION
 from pipeline.analytics.log_index.polyline import TOLERANCE
 from pipeline.analytics.log_index.ruler import FUTURE_MS
 from pipeline.analytics.log_index.ruler_lookup import KNOWN, READINGS, read_rulers, what_is_known
@@ -16,7 +17,6 @@ from pipeline.analytics.log_index.ruler_update import LOOK, RULERS, SAMPLE, rule
 from pipeline.analytics.log_index.time_search import FINEST_MS
 from pipeline.tables import LOG_INDEX
 
-PARTITION = ("cluster", "topic", "partition")
 FORGOTTEN_MS = 7 * 24 * 3_600_000
 """A partition that no snapshot has seen for so long leaves the index."""
 
@@ -35,8 +35,8 @@ def _carried_on(log_index: DataFrame, watermarks: DataFrame, log_samples: DataFr
     """PARTITION, ruler (the one of the index, or NULL), series (RULERS: those since)."""
     partitions = (
         _by_partition(_looks(watermarks, asked_from), LOOK.names, "looks")
-        .join(_by_partition(log_samples, SAMPLE.names, "samples"), [*PARTITION], how="left")
-        .join(log_index.select(*PARTITION, "ruler"), [*PARTITION], how="full")
+        .join(_by_partition(log_samples, SAMPLE.names, "samples"), PARTITION, how="left")
+        .join(log_index.select(*PARTITION, "ruler"), PARTITION, how="full")
     )
     series = arrow_udf(rulers_after, RULERS)(F.col("ruler"), F.col("looks"), F.col("samples"))
     return partitions.select(*PARTITION, "ruler", series.alias("series"))
@@ -80,10 +80,10 @@ def wanted_times(
     """
     partitions = (
         _searchable(watermarks, with_tiered)
-        .join(_committed(committed_offsets), [*PARTITION], how="inner")
+        .join(_committed(committed_offsets), PARTITION, how="inner")
         .transform(_with_rungs)
         .where(F.size("rungs") > 0)
-        .join(rulers, [*PARTITION], how="inner")
+        .join(rulers, PARTITION, how="inner")
         .withColumn("read", readings(F.col("ruler"), F.concat("rungs", F.array("log_end_offset"))))
         .withColumn("excess_ms", _excess_ms())
         .where(F.col("excess_ms") > 0)

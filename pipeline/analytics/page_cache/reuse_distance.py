@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 )
 
 from pipeline.analytics.histograms.quantiles import BROKER_WINDOW, of_brokers, quantiles
-from pipeline.analytics.lag.readers import PARTITION
+from pipeline.analytics.keys import PARTITION_AT
 from pipeline.analytics.log_index.ruler_storage import Rulers
 from pipeline.analytics.log_index.ruler_update import listed
 from pipeline.analytics.page_cache.write_curves import (
@@ -70,8 +70,8 @@ def with_reuse(readers: DataFrame, rulers: DataFrame, watermarks: DataFrame) -> 
     A reader has cluster, snapshot_id, leader, is_tail_reader (nothing is unread), reader_age_ms (of the record that it
     reads next) and reader_age_error_ms. reuse_bytes is what the broker has written since that record, 0 where nothing
     is unread, NULL where its time is not known. The method is `interpolated`, or `at_least` where the logs of some
-    partitions do not reach back so far. `rulers` have PARTITION and ruler, `watermarks` the replicas; both of the same
-    snapshots. Accurate to the time that the snapshot took.
+    partitions do not reach back so far. `rulers` have PARTITION_AT and ruler, `watermarks` the replicas; both of the
+    same snapshots. Accurate to the time that the snapshot took.
     """
     curves = F.broadcast(broker_curves(rulers, watermarks).withColumnRenamed("broker", "leader"))
     # A record from the future: a clock is wrong by as much at least.
@@ -132,9 +132,9 @@ def broker_curves(rulers: DataFrame, watermarks: DataFrame) -> DataFrame:
     at least so much, and none where it is of another snapshot, as in a late batch.
     """
     replicas = watermarks.where(F.size("replicas") > 0).select(
-        *PARTITION, "replicas", F.unix_millis("captured_at").alias("captured_ms")
+        *PARTITION_AT, "replicas", F.unix_millis("captured_at").alias("captured_ms")
     )
-    parts = replicas.join(rulers, PARTITION, how="left")
+    parts = replicas.join(rulers, PARTITION_AT, how="left")
     parts = parts.select("cluster", "snapshot_id", "replicas", "captured_ms", "ruler")
     totals = parts.mapInArrow(_partial_curves, _PARTS).groupBy(*BROKER).applyInArrow(_total, CURVES)
     return totals.where(F.col("known_ms") >= 0)
