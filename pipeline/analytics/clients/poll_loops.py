@@ -28,8 +28,8 @@ FETCH_MAX_WAIT_MS = 500
 ASKING_SHARE = 0.25
 """A client has asked all the time if it made at least this part of the fetches of one that has nothing buffered."""
 TURNS = 3
-"""A partition has been passed over if the others have had so many turns, one in each interval between snapshots. One could
-be what was buffered, one what was asked for, before it had records."""
+"""A partition has been passed over if the others have had so many turns, one in each interval between snapshots. One
+could be what was buffered, one what was asked for, before it had records."""
 
 
 def asking(reported: DataFrame) -> DataFrame:
