@@ -85,7 +85,7 @@ def add_problem(lake: Lake, cluster: str, snapshot_ids: Sequence[int], problem: 
         if problem not in (row["errors"] or [])
     ]
     if changed:
-        lake.merge(SNAPSHOTS, changed, cluster, "t.run_id = s.run_id AND t.finished_at = s.finished_at")
+        lake.merge(SNAPSHOTS, changed, cluster, "t.run_id = s.run_id AND t.status = s.status")
 
 
 class Ledger:
