@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
 from threading import Thread
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 from jobs.argument_types import begin, duration, end, instant, regex
 from jobs.session import Job, Step, in_session
@@ -19,25 +19,11 @@ from pipeline.errors import ConfigError, LaglakeError
 from pipeline.report.names import visible
 from pipeline.report.selection import Selection
 
+log = logging.getLogger(__name__)
+
 CONFIG_VARIABLE = "LAGLAKE_CONFIG"
 DEFAULT_CONFIG = "conf/local.toml"
 DEFAULT_OUTPUT = Path("build/report.html")
-
-
-class Outcome(Protocol):
-    """How the snapshot of one cluster ended: `complete`, `partial`, `failed` or `skipped`, and why."""
-
-    @property
-    def cluster(self) -> str:
-        """The cluster's name in the config."""
-
-    @property
-    def status(self) -> str:
-        """The ledger's word, or `skipped`: done already, or being done by another run."""
-
-    @property
-    def message(self) -> str:
-        """The one line that people should read."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -222,11 +208,19 @@ def run(command: argparse.ArgumentParser, argv: Sequence[str] | None, *steps: St
             print(f"{arguments.config}: arguments and config are right; `doctor` also asks the clusters and the lake")
             return 0
         log_to_stderr(logging.DEBUG if arguments.verbose else logging.INFO)
+        if command.prog.split()[-1] in ("snapshot", "run"):  # which log in to clusters
+            _warn_of_plain_text(config, clusters)
         if load:
             Thread(target=import_module, args=(load,), daemon=True).start()
         return in_session(command.prog, job, steps)
     except LaglakeError as error:
         return refused(error)
+
+
+def _warn_of_plain_text(config: Config, clusters: Iterable[str]) -> None:
+    for name in clusters:
+        for reason in config.clusters[name].passwords_in_plain_text():
+            log.warning("%s: %s", name, reason)
 
 
 def refused(error: LaglakeError) -> int:
@@ -289,11 +283,3 @@ def _selection(arguments: argparse.Namespace, clusters: tuple[str, ...]) -> Sele
         begins, ends = (f"{at:%Y-%m-%dT%H:%M:%SZ}" for at in (arguments.since, until))
         raise ConfigError(f"--from {begins} is after --to {ends}")
     return Selection(clusters or None, from_ms, to_ms, arguments.group, arguments.topic)
-
-
-def exit_status(outcomes: Iterable[Outcome], fail_on: str) -> int:
-    """1 if nothing could be read; with `fail_on` = `partial`, if anything could not; else 0."""
-    statuses = [outcome.status for outcome in outcomes]
-    if fail_on == "partial":
-        return int(not {"failed", "partial"}.isdisjoint(statuses))
-    return int(set(statuses) == {"failed"})

@@ -51,7 +51,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _check_places(cluster: ClusterConfig) -> Iterator[Check]:
-    """What clients report, and the brokers' log directories, where they are configured."""
+    """What clients report, and the brokers' log directories, where they are configured; who could read passwords."""
+    for reason in cluster.passwords_in_plain_text():
+        yield Check(None, reason)
     for positions in cluster.positions:
         for tried in try_places(positions.source, positions.options(snapshot_id=0)):
             yield Check(tried.is_right, f"{positions.source}: {tried.what}", tried.todo)

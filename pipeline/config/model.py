@@ -139,6 +139,14 @@ class ClusterConfig(Section):
     positions_max_age_ms: DurationMs = Field(default=120_000, alias="positions_max_age")
     """What was last true longer ago than this before a snapshot is not taken into it."""
 
+    def passwords_in_plain_text(self) -> list[str]:
+        """Where a password would cross the network readable, in words."""
+        client = self.client.options()
+        is_plain = client.get("security_protocol") == "SASL_PLAINTEXT" and client.get("sasl_mechanism") == "PLAIN"
+        brokers = ["the password for the brokers is sent in plain text: use SASL_SSL"] if is_plain else []
+        asked = {e for p in self.positions if p.password for e in p.endpoints if e.lower().startswith("http://")}
+        return brokers + [f"the password for {endpoint} is sent in plain text: use https" for endpoint in sorted(asked)]
+
     def source_options(self) -> dict[str, str]:
         """The options of laglake's Spark data sources for this cluster. Secrets are revealed: never log them."""
         limits = {name: str(value) for name, value in self.limits.model_dump().items()}

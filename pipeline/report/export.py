@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from io import StringIO
@@ -11,6 +12,9 @@ from io import StringIO
 from pipeline.report.attention import needs_attention
 from pipeline.report.details_model import Partition
 from pipeline.report.model import Report, names_of, utc
+
+_UNSEEN = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+"""What a terminal may take for a command or the end of a line, or what turns text about; JSON may have it as it is."""
 
 
 def as_json(report: Report) -> str:
@@ -24,7 +28,8 @@ def as_json(report: Report) -> str:
         "totals": [asdict(t) for t in report.totals.values()],
         "attention": [item._asdict() for item in needs_attention(report)],
     }
-    return json.dumps(reported, ensure_ascii=False, indent=1)
+    text = json.dumps(reported, ensure_ascii=False, indent=1)
+    return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def as_csv(partitions: Iterable[Partition]) -> Iterator[str]:

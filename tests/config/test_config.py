@@ -215,3 +215,23 @@ def test_what_the_example_shows_as_defaults_are_the_defaults(load: Load) -> None
 
 def test_there_is_one_error_tree() -> None:
     assert (LaglakeError.exit_status, ConfigError.exit_status) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("client", "endpoint", "told"),
+    [
+        ("SASL_PLAINTEXT", "http://a:1/metrics", ["the brokers", "http://a:1/metrics"]),
+        ("SASL_SSL", "https://a:1/metrics", []),
+    ],
+)
+def test_a_password_that_everybody_on_the_way_could_read_is_told(
+    load: Callable[..., Config], client: str, endpoint: str, told: list[str]
+) -> None:
+    config = load(
+        '[lake]\nroot = "/l"\n[clusters.east]\nbootstrap_servers = ["b:1"]\n[clusters.east.client]\n'
+        f'security_protocol = "{client}"\nsasl_mechanism = "PLAIN"\nsasl_plain_username = "u"\n'
+        'sasl_plain_password = "hunter2"\n[[clusters.east.positions]]\nsource = "kafka_client_metrics"\n'
+        f'endpoints = ["{endpoint}"]\nuser = "u"\npassword = "hunter2"\n'
+    )
+    found = config.clusters["east"].passwords_in_plain_text()
+    assert [re.search("the password for (.*) is sent in plain text", reason)[1] for reason in found] == told  # type: ignore[index]

@@ -14,6 +14,7 @@ import pytest
 from jobs import cli
 from jobs.argument_types import begin, end, instant
 from jobs.session import Job, Step
+from jobs.snapshot import exit_status
 from jobs.terminal import log_format
 from pipeline.config import Config, load_config
 from pipeline.errors import ConfigError
@@ -113,8 +114,8 @@ def test_a_day_is_the_whole_of_it() -> None:
 )
 def test_the_exit_status_follows_from_how_the_snapshots_ended(statuses: list[str], lenient: int, strict: int) -> None:
     outcomes = [Ended(status) for status in statuses]
-    assert cli.exit_status(outcomes, "nothing") == lenient
-    assert cli.exit_status(outcomes, "partial") == strict
+    assert exit_status(outcomes, "nothing") == lenient
+    assert exit_status(outcomes, "partial") == strict
 
 
 def test_clusters_come_in_the_order_of_the_config(config: Config, config_file: Path) -> None:

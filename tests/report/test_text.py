@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.report import Frames, format_groups, write_report
+from pipeline.report.export import as_json
 from pipeline.report.names import columns, cut
 from pipeline.report.text import format_partitions
 from pipeline.report.units import size
@@ -20,6 +21,7 @@ from tests.helpers.reports import (
     group,
     known,
     partition,
+    report,
     snapshot,
 )
 
@@ -46,6 +48,13 @@ class TestExport:
         assert rows[-1]["consumer_lag"] == "0"
         assert rows[-1]["headroom"] == "-5"
         assert rows[-1]["consumer_lag_bytes"] == ""
+
+
+def test_json_sends_a_terminal_nothing_and_keeps_every_name() -> None:
+    name = "pay\x9b31m\u2028\u202e\x1b[31mé"
+    text = as_json(report(group(name)))
+    assert all(character.isprintable() for character in text.replace("\n", ""))
+    assert json.loads(text)["groups"][0]["group_id"] == name
 
 
 class TestTerminalTable:
