@@ -218,6 +218,23 @@ def test_help_shows_examples_and_says_what_the_statuses_mean(
     assert ("--output" in shown) == (name in ("report", "run"))
 
 
+@pytest.mark.parametrize(("job", "times"), [("snapshot", 1), ("run", 1), ("lag", 0)])
+def test_a_password_in_plain_text_is_a_warning_of_jobs_that_log_in(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, job: str, times: int
+) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text(
+        '[lake]\nroot = "/l"\n[clusters.east]\nbootstrap_servers = ["b:1"]\n[clusters.east.client]\n'
+        'security_protocol = "SASL_PLAINTEXT"\nsasl_mechanism = "PLAIN"\nsasl_plain_username = "u"\n'
+        'sasl_plain_password = "hunter2"\n'
+    )
+    monkeypatch.setattr(cli, "_in_session", lambda *_: 0)
+    with caplog.at_level("WARNING", cli.log.name):
+        assert cli.run(cli.parser(job, None), ["--config", str(file)]) == 0
+    told = ["east: the password for the brokers is sent in plain text: use SASL_SSL"]
+    assert [record.getMessage() for record in caplog.records] == times * told
+
+
 def test_the_config_may_be_named_by_the_environment(config_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(cli.CONFIG_VARIABLE, str(config_file))
     assert cli.parser("snapshot", "").parse_args([]).config == config_file
