@@ -228,7 +228,7 @@ def test_a_password_in_plain_text_is_a_warning_of_jobs_that_log_in(
         'security_protocol = "SASL_PLAINTEXT"\nsasl_mechanism = "PLAIN"\nsasl_plain_username = "u"\n'
         'sasl_plain_password = "hunter2"\n'
     )
-    monkeypatch.setattr(cli, "_in_session", lambda *_: 0)
+    monkeypatch.setattr(cli, "in_session", lambda *_: 0)
     with caplog.at_level("WARNING", cli.log.name):
         assert cli.run(cli.parser(job, None), ["--config", str(file)]) == 0
     told = ["east: the password for the brokers is sent in plain text: use SASL_SSL"]
