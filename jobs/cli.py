@@ -233,9 +233,9 @@ def _scheduled(config: Config, arguments: argparse.Namespace) -> Config:
     """The config with the schedule that the command line asks for, if it does."""
     every_ms = getattr(arguments, "every", None)
     if every_ms is not None and arguments.at is not None:
-        raise ConfigError("--at and --every: an instant is of one run; leave one of them out")
+        raise ConfigError("--at and --every cannot be combined: --at is the instant of a single run")
     if every_ms is not None and arguments.fail_on != "nothing":
-        raise ConfigError("--fail-on and --every: a failed snapshot does not end the job; leave one of them out")
+        raise ConfigError("--fail-on and --every cannot be combined: a failed snapshot does not end the job")
     if not every_ms:
         return config
     return config.model_copy(update={"snapshot": config.snapshot.model_copy(update={"schedule_ms": every_ms})})
@@ -262,7 +262,7 @@ def _clusters(config: Config, arguments: argparse.Namespace) -> tuple[str, ...]:
         return choose_clusters(config, arguments.cluster or (), arguments.config)
     name, *more = arguments.cluster or [arguments.recording.resolve().name]
     if more:
-        raise ConfigError("--cluster: a recording is of one cluster")
+        raise ConfigError("--cluster: a recording has only one cluster")
     try:
         return (cluster_name(name),)
     except ValueError as error:

@@ -153,7 +153,7 @@ def of_jolokia(text: str) -> list[Metric]:
         answers = answers if isinstance(answers, list) else [answers]
         return metrics([reading for answer in answers if answer["status"] == 200 for reading in _readings(answer)])
     except (AttributeError, KeyError, OverflowError, RecursionError, TypeError) as error:
-        raise ValueError(f"no answer of Jolokia: {error!r} is missing or wrong") from error
+        raise ValueError(f"not an answer of Jolokia: {error!r} is missing or wrong") from error
 
 
 def metrics(readings: Iterable[Reading]) -> list[Metric]:

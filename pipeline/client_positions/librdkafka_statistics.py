@@ -24,7 +24,7 @@ def parsed(line: str) -> Any:
     try:
         return json.loads(line)
     except RecursionError:
-        raise ValueError("no statistics of librdkafka: nested too deeply") from None
+        raise ValueError("not librdkafka's statistics: nested too deeply") from None
 
 
 def of_parsed(statistics: Any) -> list[Position]:
@@ -49,7 +49,7 @@ def of_parsed(statistics: Any) -> list[Position]:
             *(_position(client, topic, partition) for topic, partition in partitions),
         ]
     except (AttributeError, KeyError, TypeError) as error:
-        raise ValueError(f"no statistics of librdkafka: {error!r} is missing or wrong") from error
+        raise ValueError(f"not librdkafka's statistics: {error!r} is missing or wrong") from error
 
 
 def _partitions(statistics: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:

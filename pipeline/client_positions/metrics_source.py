@@ -38,7 +38,7 @@ LATE_MS = 2_000
 PLACES_PER_TASK = 16
 THREADS = 8
 DEADLINE_MS = 120_000
-"""After which no more endpoints are asked. Thousands that do not answer must not keep the snapshot."""
+"""No endpoint is asked after this time: thousands that do not answer must not delay the snapshot."""
 Reported = tuple[int, list[Position]]
 """Positions, and the epoch ms at which they were reported."""
 
@@ -215,7 +215,7 @@ def _of_statistics(line: str, captured_ms: int) -> Reported:
     except TypeError as error:
         raise ValueError(f"its time: {error}") from None
     if not 0 <= at_ms < LATEST_MS:
-        raise ValueError("its time is not one in epoch ms")
+        raise ValueError("its time is not in epoch ms")
     if 0 < made_ms < at_ms - LATE_MS:
         positions = [p._replace(as_of_ms=made_ms) for p in positions]
     return at_ms, positions
@@ -228,5 +228,5 @@ def _names(text: str) -> Names:
     except (AttributeError, ValueError):
         raise ConfigError(f"option 'names' must be a JSON object of names: {text[:80]!r}") from None
     if unknown:
-        raise ConfigError(f"option 'names': {unknown[0]!r} is none of {', '.join((*NAMES, *LABELS))}")
+        raise ConfigError(f"option 'names': {unknown[0]!r} must be one of {', '.join((*NAMES, *LABELS))}")
     return dict(names)

@@ -46,14 +46,14 @@ TOO_LARGE = 2**62
 def text(value: Any) -> str:
     """A text that a table can have: JSON may have half of a surrogate pair. Raises TypeError where it is none."""
     if not isinstance(value, str) or value.encode(errors="replace").decode() != value:
-        raise TypeError(f"{type(value).__name__} where a text belongs")
+        raise TypeError(f"{type(value).__name__} instead of a text")
     return value
 
 
 def whole(number: Any, below: int = TOO_LARGE) -> int:
     """A number of a JSON text. Raises TypeError where it is another value, or is `below` or more."""
     if not isinstance(number, int) or isinstance(number, bool):
-        raise TypeError(f"{type(number).__name__} where a whole number belongs")
+        raise TypeError(f"{type(number).__name__} instead of a whole number")
     if abs(number) >= below:
         raise TypeError("a number that is too large")
     return number

@@ -25,13 +25,13 @@ def of_line(line: str) -> tuple[int, list[Position]]:
         positions = [] if most is None else [Position(client, reported_lag=count(round(most)), group_id=group)]
         return at_ms, positions + [_position(client, group, partition) for partition in said["partitions"]]
     except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
-        raise ValueError(f"no line of a reporter: {error!r}") from error
+        raise ValueError(f"not a line of a reporter: {error!r}") from error
 
 
 def _position(client: str, group: str | None, partition: Any) -> Position:
     consumed, head, paused = count(partition["position"]), partition["highwater"], partition["paused"]
     if not isinstance(paused, bool):
-        raise TypeError(f"{type(paused).__name__} where true or false belongs")
+        raise TypeError(f"{type(paused).__name__} instead of true or false")
     # A head before the position is older than a seek.
     is_known = head is not None and count(head) >= consumed
     return Position(

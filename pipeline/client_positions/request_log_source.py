@@ -56,7 +56,7 @@ class RequestLogOptions:
         for place in (*paths, *filter(None, (state,))):
             open_filesystem(place)
         if bool(state) != bool(batch):
-            raise ConfigError("options 'state' and 'batch' need each other")
+            raise ConfigError("options 'state' and 'batch' must be given together")
         most_bytes = positive("most_bytes", options.get("most_bytes", str(MOST_BYTES)))
         return cls(paths, state, batch, options.get("topics_file"), most_bytes, _zone(options.get("timezone")))
 
@@ -64,9 +64,10 @@ class RequestLogOptions:
 class RequestLogSource(DataSource):
     """Options: `path`, a file or folder for each broker, several with commas. Of a folder it reads request logs.
 
-    `state` and `batch`: where it is kept how far was read, and what is read now. The same batch begins again where it
-    began, another one where the last one ended. `most_bytes` bounds what a batch reads of a broker's log. `timezone`
-    is the brokers' (UTC). `topics_file`: CSV of topic and topic_id, for topics of which the log has no metadata.
+    `state` is a folder that keeps how far each log was read, `batch` names what is read now. The same batch is read
+    again from where it began, another batch from where the last one ended. `most_bytes` bounds what a batch reads of a
+    broker's log. `timezone` is the brokers' (default: UTC). `topics_file` is a CSV of topic and topic_id, for topics of
+    which the log has no metadata.
     """
 
     @classmethod

@@ -41,7 +41,7 @@ class PositionsConfig(Section):
     most_bytes: Count | None = None
     """The most bytes that are read of one place; unset is 100 MiB, of a request log 2 GiB in a snapshot."""
     state: str | None = None
-    """A folder where it is kept how far a request log was read; all executors must reach it."""
+    """A folder that keeps how far a request log was read; all executors must reach it."""
     timezone: str | None = None
     """The time zone of the brokers' request logs; unset is UTC."""
     topics_file: str | None = None
@@ -63,7 +63,7 @@ class PositionsConfig(Section):
         if named:
             raise ValueError(f"{self.source} has no {named[0].removesuffix('_ms')}")
         if is_log and not self.state:
-            raise ValueError("kafka_request_log needs state, a folder where it is kept how far was read")
+            raise ValueError("kafka_request_log needs state, a folder that keeps how far the log was read")
         return self
 
     def options(self, snapshot_id: int) -> dict[str, str]:

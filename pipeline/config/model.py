@@ -137,7 +137,7 @@ class ClusterConfig(Section):
     positions: tuple[PositionsConfig, ...] = ()
     """Where clients report their own positions, see below."""
     positions_max_age_ms: DurationMs = Field(default=120_000, alias="positions_max_age")
-    """What was last true longer ago than this before a snapshot is not taken into it."""
+    """Positions older than this at the time of the snapshot are ignored."""
 
     def passwords_in_plain_text(self) -> list[str]:
         """Where a password would cross the network readable, in words."""
@@ -194,7 +194,7 @@ def lake_at(place: str) -> LakeConfig:
         return LakeConfig.model_validate({"catalog": named[1], "schema": named[2]} if named else {"root": place})
     except ValidationError as error:
         reason = problems_of(error, LakeConfig)[0].what
-    raise ConfigError(f"the place of a lake {reason}")
+    raise ConfigError(f"the location of a lake {reason}")
 
 
 def load_config(path: Path, env: Mapping[str, str], lake: str | None = None) -> Config:

@@ -219,7 +219,7 @@ ODD: dict[str, tuple[str, str, str]] = {
                 },
             }
         ),
-        "client_id: str where a text belongs",
+        "client_id: str instead of a text",
     ),
 }
 
@@ -237,10 +237,10 @@ def test_an_odd_value_costs_only_itself(case: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("odd", "reason"),
     [
-        ({"time": 1.5}, "its time: float where a whole number belongs"),
-        ({"brokers": {"1": {"nodeid": 1, "nodename": 5, "req": {"Fetch": 1}}}}, "int where a text belongs"),
+        ({"time": 1.5}, "its time: float instead of a whole number"),
+        ({"brokers": {"1": {"nodeid": 1, "nodename": 5, "req": {"Fetch": 1}}}}, "int instead of a text"),
         ({"rxmsg_bytes": 2**62}, "a number that is too large"),
-        ({"client_id": ["secret"]}, "list where a text belongs"),
+        ({"client_id": ["secret"]}, "list instead of a text"),
     ],
 )
 def test_an_odd_value_in_statistics_costs_its_line(odd: dict[str, Any], reason: str, tmp_path: Path) -> None:
@@ -345,7 +345,7 @@ def test_a_file_that_is_gone_or_no_archive_is_a_text_with_an_error(tmp_path: Pat
         ({"endpoints": "http://a", "path": "/b"}, "one of the options 'endpoints' and 'path'"),
         ({"path": "/b", "pasword": "x"}, "unknown option 'pasword'"),
         ({"path": "/b", "names": "x"}, "option 'names' must be a JSON object"),
-        ({"path": "/b", "names": '{"a": "lag"}'}, "'lag' is none of records_lag, records_lead"),
+        ({"path": "/b", "names": '{"a": "lag"}'}, "'lag' must be one of records_lag, records_lead"),
         ({"path": "/b", "timeout_ms": "0"}, "option 'timeout_ms' must be a whole number above 0"),
     ],
 )

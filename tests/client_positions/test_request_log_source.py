@@ -347,7 +347,7 @@ def test_a_state_that_is_damaged_or_cannot_be_kept_is_told(log: Path, lines: lis
     [
         ({}, "option 'path' is needed"),
         ({"path": "/a,/b,/a/"}, "option 'path' names a place twice"),
-        ({"path": "/a", "state": "/s"}, "options 'state' and 'batch' need each other"),
+        ({"path": "/a", "state": "/s"}, "options 'state' and 'batch' must be given together"),
         ({"path": "/a", "bach": "1"}, "unknown option 'bach'"),
         ({"path": "/a", "most_bytes": "0"}, "option 'most_bytes' must be a whole number above 0"),
         ({"path": "/a", "timezone": "Mars/Crater"}, "option 'timezone': 'Mars/Crater' is not the name of a time zone"),

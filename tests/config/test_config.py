@@ -126,7 +126,7 @@ def test_a_place_is_a_catalog_and_schema_or_a_path(place: str, lake: tuple[str |
 @pytest.mark.parametrize("place", ["", " ", "/a`b"])
 def test_a_place_that_can_be_no_lake_is_one_line(place: str, tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text(SMALLEST)
-    with pytest.raises(ConfigError, match=r"^the place of a lake must not (be empty|contain a backtick)$"):
+    with pytest.raises(ConfigError, match=r"^the location of a lake must not (be empty|contain a backtick)$"):
         load_config(tmp_path / "c.toml", {}, place)
 
 

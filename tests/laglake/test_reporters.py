@@ -304,7 +304,7 @@ def test_a_lag_is_told_only_to_a_head_that_is_known_and_not_older_than_the_posit
     ],
 )
 def test_what_is_no_such_line_is_refused_in_one_line(text: str) -> None:
-    with pytest.raises(ValueError, match="no line of a reporter") as refused:
+    with pytest.raises(ValueError, match="not a line of a reporter") as refused:
         of_line(text)
     assert len(str(refused.value).splitlines()) == 1
     assert len(str(refused.value)) < 200

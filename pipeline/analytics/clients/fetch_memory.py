@@ -37,7 +37,7 @@ _LARGEST_SETTING = 2**31 - 1
 class Advice(NamedTuple):
     """The setting to lower for a wanted bound, and the largest value that is low enough.
 
-    Both are None where nothing need be lowered, and where no setting alone is enough; the text says which.
+    Both are None where nothing needs to be lowered, and where no setting alone is enough; the text says which.
     """
 
     setting: str | None
@@ -183,7 +183,7 @@ def _advice(
 
     bound = buffer_bound(kind, settings, partitions, brokers, largest)
     if bound.bound_bytes <= wanted_bytes:
-        return Advice(None, None, f"nothing need be lowered for {_shown(wanted_bytes)}")
+        return Advice(None, None, f"nothing needs to be lowered for {_shown(wanted_bytes)}")
     least = bound.bound_bytes
     for name in sorted(_LOWERING[kind], key=lambda name: name not in bound.bound_by):
         if name not in settings:

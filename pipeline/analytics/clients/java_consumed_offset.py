@@ -24,10 +24,11 @@ def consumed_by_lead(rows: DataFrame) -> DataFrame:
     committed, and the partition's log_start_offset, last_stable_offset and high_watermark; known_consumed where this
     has given the offset before, so that what was known stays known.
 
-    A log that starts at 0 has never moved its start. Else the start must be the same as one snapshot before, and lead
-    and lag from it must end between the log's ends of then (for a read_committed reader the last stable offset) and
-    now. Where lead and lag have not changed nothing was handed out, and the position is what it was; if the start has
-    moved, only if nothing was committed either: a reader may have read just as much as was deleted.
+    A log that starts at 0 has never moved its start. Otherwise the log start must be the same as at the snapshot
+    before, and log start + lead + lag must be between the log's end at that snapshot (for a read_committed reader its
+    last stable offset) and its end now. If lead and lag have not changed, no records were handed out and the position
+    stays; if log start has moved, it stays only if nothing was committed either, as a reader may have read just as much
+    as was deleted.
     """
     series = Window.partitionBy(*PROCESS_PARTITION).orderBy("snapshot_id")
     start, lead, lag = (F.col(name) for name in ("log_start_offset", "reported_lead", "reported_lag"))

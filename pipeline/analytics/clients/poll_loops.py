@@ -1,10 +1,10 @@
 """Whether the poll loops of Java and librdkafka clients keep up, and which topic holds the others up.
 
-Such a client asks for no more records of what it has buffered. One that has nothing buffered asks each broker at least
-every fetch.max.wait.ms; one that is slow in its application hardly asks at all, and its records-lag, which is as of the
-records that came last, says nothing about that. A partition that stands still though its client asks is paused. So is
-one that stands still while the others come round again and again, however rarely a slow client asks: what has been
-fetched is handed out in turn. Each process is judged by its own counters and partitions, as several may share a
+Such a client sends no fetch requests for partitions that it has buffered records of. With nothing buffered it sends
+each broker a request at least every fetch.max.wait.ms. With a slow application it sends hardly any, and its records-lag
+does not show that, as it is updated only when records arrive. A partition that stands still while its client sends
+requests is paused. So is one that stands still while all others move on, however few requests a slow client sends: it
+hands out in turn what it has fetched. Each process is judged by its own counters and partitions, as several may share a
 client.id.
 """
 
@@ -51,14 +51,16 @@ def poll_states(
 ) -> DataFrame:
     """How each process gets on with each partition whose consumed offset is known, at each snapshot but the first.
 
-    cluster, snapshot_id, MEMBER_PARTITION, host (its member's address); unread: records from consumed_offset to
-    last_stable_offset; moved, grown: by how much either has moved since the snapshot before; is_waiting: it has not
-    moved though its log has grown; is_slow: its process has hardly asked, has fallen behind, and has more unread than
-    came in since the snapshot before and while a fetch may wait, for two intervals; is_paused: it waits while its
-    process asks, for two intervals, has gone without while the process got records of others, or has been passed over
-    while all others had several turns; or the client says it. `lag` (`with_instance`) and `reported` (`observed`) are
-    rows of successive snapshots, `settings` those of consumers: how long a fetch may wait, FETCH_MAX_WAIT_MS if nothing
-    is said.
+    MEMBER_PARTITION, snapshot_id, host (its member's address); unread: records from consumed_offset to
+    last_stable_offset; moved, grown: by how much consumed_offset and last_stable_offset have moved since the snapshot
+    before; is_waiting: consumed_offset has not moved though its log has grown; is_slow: for two intervals the process
+    has hardly sent fetch requests, has fallen behind, and has more unread than came in since the snapshot before and
+    while a fetch may wait; is_paused: the client says so, or else the partition has waited for two intervals while its
+    process sent requests, got nothing while its process got records of other partitions, or has waited for TURNS
+    intervals in each of which all others moved.
+
+    `lag` (`with_instance`) and `reported` (`observed`) are rows of successive snapshots. `settings` of consumers say
+    how long a fetch may wait, FETCH_MAX_WAIT_MS by default.
     """
     readers = lag.where(F.col("consumed_offset").isNotNull())
     rows = with_settings(readers, settings, "client_id", "group_id").withColumn("wait_ms", _wait_ms())

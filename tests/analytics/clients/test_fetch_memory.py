@@ -162,7 +162,7 @@ def test_advice_says_where_no_setting_is_enough_and_where_none_is_needed() -> No
     enough = fetch_memory({}, 30, 3, wanted_bytes=30 * MIB).advice
     assert enough is not None
     assert enough[:2] == (None, None)
-    assert "nothing need be lowered" in str(enough)
+    assert "nothing needs to be lowered" in str(enough)
     assert fetch_memory({}, 30, 3).advice is None
 
 
@@ -290,7 +290,7 @@ def test_advice_gives_the_wanted_bound_and_no_less_than_needed(
     advice = before.advice
     assert advice is not None
     if advice.setting is None or advice.value is None:
-        assert (before.bound_bytes <= wanted) == ("nothing need be lowered" in advice.text)
+        assert (before.bound_bytes <= wanted) == ("nothing needs to be lowered" in advice.text)
         if before.bound_bytes > wanted:
             floors = {
                 "threads": config.get("threads", 0),
