@@ -139,7 +139,9 @@ def test_a_run_that_fails_is_not_the_last(
         pytest.param(["--every", "soon"], "must be a duration such as", id="not a duration"),
         pytest.param(["--every", "0s"], "must be a duration such as", id="zero"),
         pytest.param(["--every", "--fail-on", "partial"], "a failed snapshot does not end the job", id="a status"),
-        pytest.param(["--every", "60s", "--at", "2026-01-31T12:00:00Z"], "an instant is of one run", id="one instant"),
+        pytest.param(
+            ["--every", "60s", "--at", "2026-01-31T12:00:00Z"], "--at is the instant of a single run", id="one instant"
+        ),
     ],
 )
 def test_what_cannot_be_repeated_is_refused(
