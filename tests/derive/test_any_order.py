@@ -1,0 +1,145 @@
+"""Whatever order snapshots come in, and whatever happens to the jobs that compute their lag: the rows are the same."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from pipeline.config import LakeConfig
+from pipeline.derive import batches as derive
+from pipeline.derive import compute_cluster
+from pipeline.derive import log_index as index
+from pipeline.lake import Lake, of_snapshots, utc_date
+from pipeline.lake.few_rows import for_few_rows
+from pipeline.tables import COMMITTED_OFFSETS, COMPUTED, LAG, LAG_HISTOGRAMS, LOG_INDEX, SNAPSHOTS, WATERMARKS
+from tests.derive.test_two_lag_jobs import IDS, RUNGS, T0, once
+from tests.helpers.rows import frame
+
+MOST_LATE = 3
+UNREAD, BYTES, MS = 150, 1_500, 149 * 600
+"""How far the group is behind, always: records of ten bytes, one each 600 ms."""
+STEPS = st.one_of(
+    st.just("land"),
+    st.just("compute"),
+    st.just("by two at once"),
+    st.just("again"),
+    st.integers(1, 6).map(lambda n: ("killed", n)),
+)
+
+
+class KilledError(Exception):
+    """The process has ended here."""
+
+
+def land(lake: Lake, snapshot_id: int, minute: int) -> None:
+    """A snapshot that was read in a minute, whenever it was due."""
+    read_at, end = T0 + timedelta(minutes=minute), 100 * minute
+    named = ("c", snapshot_id, utc_date(snapshot_id))
+    newest_ms = int(read_at.timestamp() * 1000)
+    place = "cluster snapshot_id snapshot_date"
+    commit = (*named, "g", "t", 0, end - UNREAD, read_at)
+    look = (*named, "t", 0, "A", 1, 0, end, end, end, newest_ms, end - 1, 10 * end, 0, read_at)
+    for table, names, row in (
+        (COMMITTED_OFFSETS, "group_id topic partition committed_offset captured_at", commit),
+        (WATERMARKS, f"topic partition topic_id leader {RUNGS} log_bytes log_bytes_error captured_at", look),
+    ):
+        lake.replace(table, frame(lake.spark, table, f"{place} {names}", row), of_snapshots("c", [snapshot_id]))
+    known = {"cluster": "c", "snapshot_id": snapshot_id, "snapshot_date": named[2], "run_id": "r"}
+    known |= {"status": "complete", "started_at": T0, "rows": {"committed_offsets": 1, "watermarks": 1}}
+    lake.merge(SNAPSHOTS, [tuple(known.get(name) for name in SNAPSHOTS.columns)], "c")
+
+
+def clock() -> datetime:
+    return T0 + timedelta(hours=3)
+
+
+def compute(lake: Lake) -> None:
+    compute_cluster(lake, "c", clock)
+
+
+def killed(lake: Lake, commits: int) -> None:
+    """A job whose process ends before one of its commits."""
+    left = [None] * commits
+
+    def may_write() -> None:
+        if not left:
+            raise KilledError
+        left.pop()
+
+    with suppress(KilledError):
+        compute(lake.guarded(may_write))
+
+
+def by_two(lake: Lake) -> None:
+    """A job that another one overtakes, once it has found out what there is to do."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(derive, "moved_topics", once(lambda: compute(lake), derive.moved_topics))
+        compute(lake)
+
+
+def again(lake: Lake, landed: Sequence[int]) -> None:
+    """Snapshots that are computed a second time, as if their marks had been lost."""
+    lake.delete(COMPUTED, of_snapshots("c", landed[::2]))
+    compute(lake)
+
+
+def through(lake: Lake) -> int:
+    return int(lake.read_all(LOG_INDEX).agg(F.max("through_snapshot_id")).collect()[0][0] or 0)
+
+
+def check(lake: Lake, landed: Sequence[int]) -> None:
+    """Each snapshot has one row of each kind, right within what it says of itself, and the log was never begun anew."""
+    rows = lake.read(LAG).collect()
+    assert Counter(row.snapshot_id for row in rows) == Counter(landed)
+    for row in rows:
+        assert row.consumer_lag == UNREAD
+        assert row.consumer_lag_bytes is None or abs(row.consumer_lag_bytes - BYTES) <= row.bytes_error
+        assert row.consumer_lag_ms is None or abs(row.consumer_lag_ms - MS) <= row.time_error_ms
+    marks = lake.read(COMPUTED).collect()
+    assert Counter(mark.snapshot_id for mark in marks) == Counter(landed)
+    counted = lake.read(LAG_HISTOGRAMS).where("window_ms = 0 AND measure = 'consumer_lag' AND scope = 'cluster'")
+    assert [(*row,) for row in counted.agg(F.count("*"), F.sum("count"), F.sum("sum")).collect()] == [
+        (len(landed), len(landed), UNREAD * len(landed))
+    ]
+    assert {row.restarts for row in lake.read(LOG_INDEX).collect()} <= {0}
+
+
+@pytest.mark.lengthy
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=st.lists(STEPS, min_size=6, max_size=14), late=st.lists(st.integers(0, MOST_LATE), min_size=8, max_size=8))
+def test_rows_do_not_depend_on_when_and_by_how_many_jobs_they_are_made(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, steps: list[Any], late: list[int]
+) -> None:
+    lake = Lake(spark, LakeConfig(root=str(tmp_path_factory.mktemp("any") / "lake")))
+    waiting = [i for _, i in sorted(zip((n + by for n, by in enumerate(late)), IDS, strict=True))]
+    landed: list[int] = []
+    actions: dict[str, Callable[[], None]] = {
+        "land": lambda: land(lake, landed[-1], 2 + len(landed)),
+        "compute": lambda: compute(lake),
+        "by two at once": lambda: by_two(lake),
+        "again": lambda: again(lake, landed),
+    }
+    with pytest.MonkeyPatch.context() as patch, for_few_rows(spark):
+        patch.setattr(index, "WRITTEN_EVERY", 2)
+        lake.prepare()
+        newest = 0
+        for step in ["land", *steps]:
+            if step == "land":
+                if not waiting:
+                    continue
+                landed.append(waiting.pop(0))
+            if isinstance(step, tuple):
+                killed(lake, step[1])
+            else:
+                actions[step]()
+            newest, before = through(lake), newest
+            assert newest >= before
+        compute(lake)
+        check(lake, landed)
