@@ -35,14 +35,14 @@ notebook-outputs: check-java jars build/recording/.replayed ## run them and stor
 
 PYTEST := $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-test: check-java jars ## the tests but for the lengthy ones, WORKERS=2 at a time; ARGS="-k name" for some
-	$(PYTEST) -m "not lengthy" $(ARGS)
+test: check-java jars ## the tests but for lengthy ones and tools, WORKERS=2 at a time; ARGS="-k name" for some
+	$(PYTEST) -m "not lengthy and not tool" $(ARGS)
 
-test-all: check-java jars ## all tests: other runtimes, killed jobs, notebooks, a busy cluster, Airflow too
+test-all: check-java jars ## all tests: other runtimes, killed jobs, a busy cluster, Airflow too; needs Chromium, systemd
 	$(PYTEST) $(ARGS)
 
 test-fast: check-java jars ## the tests that take no time: no broker, no lake, no Spark Connect
-	$(PY) -m pytest -m "not kafka and not connect and not slow and not lengthy" $(ARGS)
+	$(PY) -m pytest -m "not kafka and not connect and not slow and not lengthy and not tool" $(ARGS)
 
 lint: venv ## ruff and mypy, as CI runs them
 	$(PY) -m ruff check

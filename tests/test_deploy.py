@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ import yaml
 
 from tests.conftest import ROOT
 from tests.helpers.environments import python_with
+from tests.helpers.tools import tool
 
 DEPLOY = ROOT / "docs" / "deploy"
 CHECKOUT = "/opt/laglake"
@@ -37,14 +37,14 @@ def checked(arguments: list[str]) -> None:
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze on PATH")
+@pytest.mark.tool
 @pytest.mark.parametrize("is_broken", [False, True])
 def test_systemd_takes_the_service(tmp_path: Path, is_broken: bool) -> None:
     # It looks for the program.
     text = (DEPLOY / "laglake.service").read_text().replace(CHECKOUT, str(ROOT))
     unit = tmp_path / "laglake.service"
     unit.write_text(text.replace("KillMode=", "KilMode=") if is_broken else text)
-    ran = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True, timeout=60)
+    ran = subprocess.run([tool("systemd-analyze"), "verify", unit], capture_output=True, text=True, timeout=60)
     about_ours = [line for line in ran.stderr.splitlines() if "laglake" in line]
     assert bool(ran.returncode or about_ours) == is_broken, ran.stderr
 

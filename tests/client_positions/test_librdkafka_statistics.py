@@ -52,11 +52,11 @@ def test_between_two_reports_the_consumed_offset_is_that_of_the_last(recording: 
         for instant in instants:
             before = [int(r["position"]) for r in rows if int(r["ts"]) <= instant]
             after = [int(r["position"]) for r in rows if int(r["ts"]) >= instant]
-            told = [positions[topic, partition].consumed_offset for at_ms, positions in reported if at_ms <= instant]
-            if before and after and told and told[-1] is not None:
+            consumed = [positions[topic, partition].consumed_offset for at_ms, positions in reported if at_ms <= instant]
+            if before and after and consumed and consumed[-1] is not None:
                 asked += 1
-                assert told[-1] <= after[0]
-                behind += [before[-1] - told[-1]] if told[-1] < before[-1] else []
+                assert consumed[-1] <= after[0]
+                behind += [before[-1] - consumed[-1]] if consumed[-1] < before[-1] else []
     assert (asked, len(behind), min(behind), max(behind)) == (343, 7, 1, 6)
 
 

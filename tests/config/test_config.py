@@ -218,14 +218,14 @@ def test_there_is_one_error_tree() -> None:
 
 
 @pytest.mark.parametrize(
-    ("client", "endpoint", "told"),
+    ("client", "endpoint", "places"),
     [
         ("SASL_PLAINTEXT", "http://a:1/metrics", ["the brokers", "http://a:1/metrics"]),
         ("SASL_SSL", "https://a:1/metrics", []),
     ],
 )
 def test_a_password_that_everybody_on_the_way_could_read_is_told(
-    load: Callable[..., Config], client: str, endpoint: str, told: list[str]
+    load: Callable[..., Config], client: str, endpoint: str, places: list[str]
 ) -> None:
     config = load(
         '[lake]\nroot = "/l"\n[clusters.east]\nbootstrap_servers = ["b:1"]\n[clusters.east.client]\n'
@@ -234,4 +234,4 @@ def test_a_password_that_everybody_on_the_way_could_read_is_told(
         f'endpoints = ["{endpoint}"]\nuser = "u"\npassword = "hunter2"\n'
     )
     found = config.clusters["east"].passwords_in_plain_text()
-    assert [re.search("the password for (.*) is sent in plain text", reason)[1] for reason in found] == told  # type: ignore[index]
+    assert [re.search("the password for (.*) is sent in plain text", reason)[1] for reason in found] == places  # type: ignore[index]

@@ -231,8 +231,8 @@ def test_a_password_in_plain_text_is_a_warning_of_jobs_that_log_in(
     monkeypatch.setattr(cli, "in_session", lambda *_: 0)
     with caplog.at_level("WARNING", cli.log.name):
         assert cli.run(cli.parser(job, None), ["--config", str(file)]) == 0
-    told = ["east: the password for the brokers is sent in plain text: use SASL_SSL"]
-    assert [record.getMessage() for record in caplog.records] == times * told
+    warning = ["east: the password for the brokers is sent in plain text: use SASL_SSL"]
+    assert [record.getMessage() for record in caplog.records] == times * warning
 
 
 def test_the_config_may_be_named_by_the_environment(config_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

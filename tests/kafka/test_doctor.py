@@ -114,9 +114,9 @@ def test_a_topic_that_is_hidden_from_the_user_is_named(kafka: EmbeddedKafka, gro
     """Neither its metadata nor its commits are listed: Kafka leaves it out without an error."""
     with denied(kafka, ResourceType.TOPIC, "doctored"):
         status, lines = run(kafka.sasl_bootstrap_servers, 'topics = { allow = ["^doctored"] }', **login(kafka))
-        told = [(line, lines[at + 1]) for at, line in enumerate(lines) if "cannot be seen" in line]
+        hidden = [(line, lines[at + 1]) for at, line in enumerate(lines) if "cannot be seen" in line]
         assert status == 1
-        ((line, todo),) = told
+        ((line, todo),) = hidden
         assert line == "WRONG east: 1 topic that the config selects, such as doctored, cannot be seen"
         assert todo.strip().startswith("kafka-acls.sh")
         assert todo.endswith("--operation Describe --topic doctored")
@@ -230,8 +230,8 @@ def test_the_places_of_positions_are_tried(kafka: EmbeddedKafka, group: str, run
     """
     status, lines = run(kafka.sasl_bootstrap_servers, ONLY_OURS + "\n" + places, **login(kafka))
     assert status == 1
-    told = {re.sub(r":\d+/", "/", line.replace(str(tmp_path), "")) for line in lines}
-    assert told >= {
+    shown = {re.sub(r":\d+/", "/", line.replace(str(tmp_path), "")) for line in lines}
+    assert shown >= {
         "ok    east: librdkafka_statistics: /stats, 1 file: 1 client",
         "?     east: librdkafka_statistics: /nothing: no files are there yet",
         "WRONG east: librdkafka_statistics: /absent: no such file or folder",
@@ -240,7 +240,7 @@ def test_the_places_of_positions_are_tried(kafka: EmbeddedKafka, group: str, run
         "ok    east: kafka_request_log: /state: can be written",
         "ok    east: log_dirs: /logs: 1 partition",
     }
-    assert any(line.startswith("WRONG east: log directory '/gone' cannot be listed") for line in told)
+    assert any(line.startswith("WRONG east: log directory '/gone' cannot be listed") for line in shown)
     assert not (tmp_path / "state").exists()
 
 

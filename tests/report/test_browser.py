@@ -2,7 +2,6 @@
 
 import html
 import re
-import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,8 +13,9 @@ from pipeline.report.model import Group, Instant, Point, Report
 from pipeline.report.names import visible
 from pipeline.report.page import render
 from tests.helpers.reports import HOSTILE, MINUTE, NOON, NOW, group, partition, report
+from tests.helpers.tools import tool
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+CHROMIUM = "chromium", "chromium-browser", "google-chrome"
 
 Browse = Callable[[str], tuple[str, str]]
 
@@ -30,7 +30,7 @@ def browse(tmp_path: Path) -> Browse:
         options = ["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr"]
         options += ["--window-size=1400,1000", "--virtual-time-budget=10000"]
         done = subprocess.run(
-            [str(CHROMIUM), *options, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", path.as_uri()],
+            [tool(*CHROMIUM), *options, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", path.as_uri()],
             capture_output=True,
             encoding="utf-8",
             timeout=120,
@@ -103,8 +103,7 @@ def gauges(instants: Sequence[Instant]) -> tuple[Gauge, ...]:
     )
 
 
-@pytest.mark.browser
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on PATH; Debian's package is called chromium")
+@pytest.mark.tool
 class TestInChromium:
     def page(self, instants_shown: int = 10) -> str:
         groups = [group(name, 10 - i, min_headroom=i * 7 % 5) for i, name in enumerate(HOSTILE)]
@@ -174,7 +173,7 @@ class TestInChromium:
         """
         page = render(report(*groups, instants=instants, points=points))
         (tmp_path / "inner.html").write_text(with_script(page, measure), encoding="utf-8")
-        listen = 'addEventListener("message", (told) => { document.body.dataset.inside = told.data; });'
+        listen = 'addEventListener("message", (message) => { document.body.dataset.inside = message.data; });'
         frame = f'<iframe src="inner.html" width="{width}" height="900" style="border: 0"></iframe>'
         document, _ = browse(f"<!doctype html><body style='margin: 0'><script>{listen}</script>{frame}</body>")
         found = re.search('data-inside="([^"]*)"', document)

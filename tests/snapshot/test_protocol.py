@@ -276,10 +276,10 @@ def test_a_run_does_not_take_the_rows_that_another_staged_in_its_place_for_none(
     staged_over(monkeypatch, "kafka", share)
     name = f"staged-over-{len(share)}"
     outcome = take({name: servers})[name]
-    told = f"cluster {name}: another run has staged its rows where this one had: "
+    refused = f"cluster {name}: another run has staged its rows where this one had: "
     assert (outcome.status, outcome.message) == (
         "failed",
-        told + "does another run take snapshots of this cluster?",
+        refused + "does another run take snapshots of this cluster?",
     )
     assert landed(lake, name) == dict.fromkeys(ALL_ROWS, 0)
 

@@ -68,7 +68,7 @@ class PollLoop:
                 self.buffered.append((topic, count))
 
 
-def told(spark: SparkSession, loops: dict[str, PollLoop], sample_s: int) -> DataFrame:
+def states(spark: SparkSession, loops: dict[str, PollLoop], sample_s: int) -> DataFrame:
     """`poll_states` of clients, sampled for three minutes."""
     positions: list[tuple[Any, ...]] = []
     lag: list[tuple[Any, ...]] = []
@@ -87,7 +87,7 @@ def told(spark: SparkSession, loops: dict[str, PollLoop], sample_s: int) -> Data
 
 
 def called_paused(spark: SparkSession, loops: dict[str, PollLoop], sample_s: int) -> dict[str, set[str]]:
-    rows = told(spark, loops, sample_s).where("is_paused").collect()
+    rows = states(spark, loops, sample_s).where("is_paused").collect()
     return {client: {r.topic for r in rows if r.client_id == client} for client in loops}
 
 
