@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -214,16 +214,19 @@ def driver_tables(spark: SparkSession, root: str | None) -> DriverTables | None:
 
 
 def _has_links(folder: Path) -> bool:
-    """Whether files can be linked there, or above if it is still to be made: that is how delta-rs commits."""
+    """Whether files can be linked there, or above if it is still to be made: that is how delta-rs commits.
+
+    It does not matter where nothing can be written: what is to be written there will say why.
+    """
     above = next((f for f in (folder, *folder.parents) if f.is_dir()), folder)
-    try:
-        with NamedTemporaryFile(dir=above, prefix="_laglake_") as file:
-            linked = Path(f"{file.name}_linked")
+    with suppress(OSError), NamedTemporaryFile(dir=above, prefix="_laglake_") as file:
+        linked = Path(f"{file.name}_linked")
+        try:
             linked.hardlink_to(file.name)
-            linked.unlink()
-    except OSError as exc:
-        log.debug("%s: cannot be written, or has no links: %s", above, exc)
-        return False
+        except OSError as exc:
+            log.debug("%s: has no links, so Spark writes there: %s", above, exc)
+            return False
+        linked.unlink()
     return True
 
 
