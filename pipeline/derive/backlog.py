@@ -24,7 +24,7 @@ MEMORY = 10
 class Snapshot(NamedTuple):
     """A snapshot that readers may see. `has_positions`: clients have reported theirs; `rows`: of all bronze tables.
 
-    `commits` and `ends`: the rows of committed_offsets and watermarks, by the ledger.
+    `commits` and `ends`: the rows of committed_offsets and watermarks, by the ledger. `groups`: those that were found.
     """
 
     snapshot_id: int
@@ -34,6 +34,7 @@ class Snapshot(NamedTuple):
     rows: int
     commits: int
     ends: int
+    groups: int
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,7 @@ def read_backlog(lake: Lake, cluster: str, most: int) -> Backlog:
         "commits": rows_of(COMMITTED_OFFSETS),
         "ends": rows_of(WATERMARKS),
         "rows": rows_of_snapshot(),
+        "groups": F.coalesce(F.element_at("expected", "groups"), "groups", F.lit(0)),
     }
     known = (
         lake.read_cluster(SNAPSHOTS, cluster)

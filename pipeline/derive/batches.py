@@ -203,7 +203,7 @@ def _derive(
         reported,
     )
     lake.replace(LAG, rows, of_snapshots(cluster, ids))
-    keep_histograms(lake, cluster, ids, earlier, clock())
+    keep_histograms(lake, cluster, batch, earlier, clock())
     if has_positions:
         keep_clients(lake, cluster, ids, [s.snapshot_id for s in backlog.before], clients)
     return {}

@@ -7,20 +7,24 @@ from datetime import datetime
 
 from pyspark.sql import functions as F
 
-from pipeline.analytics.histograms.lag_histograms import DAY_MS, HOUR_MS, histograms, rolled_up
+from pipeline.analytics.histograms.lag_histograms import DAY_MS, HOUR_MS, MEASURES, histograms, rolled_up
+from pipeline.derive.backlog import Snapshot
 from pipeline.lake import Lake, of_windows, utc_date
 from pipeline.tables import LAG, LAG_HISTOGRAMS
 
 
-def keep_histograms(lake: Lake, cluster: str, batch: Sequence[int], before: Sequence[int], now: datetime) -> None:
+def keep_histograms(lake: Lake, cluster: str, batch: Sequence[Snapshot], before: Sequence[int], now: datetime) -> None:
     """Count the lag of a batch of snapshots; roll up the windows that are over, of those that it touches.
 
     The snapshot before it counts as touched: an hour is made when the first one after it is computed, and again
     whenever a late one of it is. So is a day.
     """
-    counted = histograms(lake.read_snapshots(LAG, cluster, batch))
-    lake.replace(LAG_HISTOGRAMS, counted, of_windows(cluster, batch, window_ms=0))
-    touched = [*before[:1], *batch]
+    ids = [s.snapshot_id for s in batch]
+    counted = histograms(lake.read_snapshots(LAG, cluster, ids))
+    # A row for each measure of the cluster, each group, and at most each partition's topic and broker.
+    most = len(MEASURES) * sum(1 + s.groups + 2 * s.ends for s in batch)
+    lake.replace(LAG_HISTOGRAMS, counted, of_windows(cluster, ids, window_ms=0), most)
+    touched = [*before[:1], *ids]
     now_ms = int(now.timestamp() * 1000)
     for window_ms, from_ms in ((HOUR_MS, 0), (DAY_MS, HOUR_MS)):
         starts = sorted({i - i % window_ms for i in touched if i - i % window_ms + window_ms <= now_ms})

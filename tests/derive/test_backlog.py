@@ -13,7 +13,7 @@ from pipeline.lake import Lake, utc_date
 from pipeline.tables import COMPUTED, LOG_INDEX, SNAPSHOTS
 from tests.helpers.rows import frame
 
-LEDGER = "cluster snapshot_id snapshot_date run_id status rows"
+LEDGER = "cluster snapshot_id snapshot_date run_id status rows groups expected"
 MOST = 3
 
 Scenario = tuple[dict[int, str], list[int], int | None]
@@ -68,7 +68,7 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
         cluster = cluster_of(scenario)
         for i, status in ledger.items():
             rows = {"watermarks": 2, "client_positions": i % 2}
-            ledgers.append((cluster, i, utc_date(i), f"run-{i}", status, rows))
+            ledgers.append((cluster, i, utc_date(i), f"run-{i}", status, rows, 3, {"groups": 4} if i % 2 else None))
         marks += [(cluster, JOB, i) for i in marked] + [(cluster, "something else", i) for i in ledger]
         if through is not None:
             indexed += [(cluster, "t", 0, through), (cluster, "t", 1, through - 1)]
@@ -96,8 +96,8 @@ def test_the_oldest_without_lag_are_taken_up_to_the_first_that_has_it(lake: Lake
 
 def test_a_snapshot_is_as_the_ledger_has_it(lake: Lake) -> None:
     first, second = known(lake, "two").batch
-    assert first == (2, "run-2", "complete", False, 2, 0, 2)
-    assert second == (3, "run-3", "partial", True, 3, 0, 2)
+    assert first == (2, "run-2", "complete", False, 2, 0, 2, 3)
+    assert second == (3, "run-3", "partial", True, 3, 0, 2, 4)
 
 
 def test_a_partial_one_is_looked_past_to_the_newest_that_is_complete(lake: Lake) -> None:
