@@ -52,7 +52,9 @@ def test_between_two_reports_the_consumed_offset_is_that_of_the_last(recording: 
         for instant in instants:
             before = [int(r["position"]) for r in rows if int(r["ts"]) <= instant]
             after = [int(r["position"]) for r in rows if int(r["ts"]) >= instant]
-            consumed = [positions[topic, partition].consumed_offset for at_ms, positions in reported if at_ms <= instant]
+            consumed = [
+                positions[topic, partition].consumed_offset for at_ms, positions in reported if at_ms <= instant
+            ]
             if before and after and consumed and consumed[-1] is not None:
                 asked += 1
                 assert consumed[-1] <= after[0]
