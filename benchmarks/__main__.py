@@ -207,7 +207,8 @@ def _landing(note: Note) -> None:
 def _append(lake: Lake, servers: str, number: int) -> None:
     """One read of all committed offsets, appended without a look at what is there."""
     rows = _committed(lake.spark, servers, 2000 + number)
-    rows.select(COMMITTED_OFFSETS.columns).write.insertInto(lake.identifier(COMMITTED_OFFSETS))
+    with_instant = rows.withColumn("snapshot_at", F.timestamp_millis("snapshot_id"))
+    with_instant.select(COMMITTED_OFFSETS.stored.names).writeTo(lake.identifier(COMMITTED_OFFSETS)).append()
 
 
 def _land(lake: Lake, servers: str, number: int) -> None:
