@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from pipeline.config import SnapshotConfig
 from pipeline.errors import ClaimedError, LakeError
-from pipeline.lake import Clock, Lake, utc_date, utc_text
+from pipeline.lake import CONFLICT_TRIES, Clock, Lake, utc_date, utc_text
 from pipeline.tables import SNAPSHOTS
 
 RUNNING, COMPLETE, PARTIAL, FAILED = "running", "complete", "partial", "failed"
@@ -78,14 +78,19 @@ def rows_of_snapshot() -> Column:
 
 def add_problem(lake: Lake, cluster: str, snapshot_ids: Sequence[int], problem: Problem) -> None:
     """Add to the `errors` of snapshots that are done; what is there already is not added again."""
-    rows = lake.read_snapshots(SNAPSHOTS, cluster, snapshot_ids).collect()
-    changed = [
-        tuple((row | {"errors": [*(row["errors"] or []), problem]}).values())
-        for row in (row.asDict() for row in rows)
-        if problem not in (row["errors"] or [])
-    ]
-    if changed:
-        lake.merge(SNAPSHOTS, changed, cluster, "t.run_id = s.run_id AND t.status = s.status")
+    # Not where another job has added one meanwhile: then it is read again.
+    counts = (f"CASE WHEN {row}.errors IS NULL THEN 0 ELSE cardinality({row}.errors) END" for row in "ts")
+    is_same = f"t.run_id = s.run_id AND t.status = s.status AND {' + 1 = '.join(counts)}"
+    for _ in range(CONFLICT_TRIES):
+        rows = lake.read_snapshots(SNAPSHOTS, cluster, snapshot_ids).collect()
+        changed = [
+            tuple((row | {"errors": [*(row["errors"] or []), problem]}).values())
+            for row in (row.asDict() for row in rows)
+            if problem not in (row["errors"] or [])
+        ]
+        if not changed or lake.merge(SNAPSHOTS, changed, cluster, is_same).updated == len(changed):
+            return
+    raise LakeError(f"gave up after {CONFLICT_TRIES} conflicts with other writers, the last: errors of {cluster}")
 
 
 class Ledger:

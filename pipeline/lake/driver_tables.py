@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -45,8 +45,9 @@ class NotForDriverError(LakeError):
 class DriverTables:
     """The tables below a local folder."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, may_write: Callable[[], None] = lambda: None) -> None:
         self._root = root
+        self._may_write = may_write
 
     def properties(self, table: Table) -> Mapping[str, str] | None:
         """The table's properties; None if it is absent."""
@@ -130,22 +131,21 @@ class DriverTables:
         except (pa.ArrowException, OSError):  # replaced meanwhile: Spark says what is missing
             return None
 
-    def lock(self, table: Table) -> Path:
-        """The file by which the processes that write to the table know of each other."""
-        return self._root / "_locks" / table.name
-
     def _open(self, table: Table) -> DeltaTable:
         return DeltaTable(self._root / table.name)
 
     @contextmanager
     def _committing(self, table: Table) -> Iterator[DeltaTable]:
         with _errors(table):
-            yield self._open(table)
+            found = self._open(table)
+            self._may_write()  # after that: a commit that comes in between is a conflict
+            yield found
             # Spark's checksum of `_last_checkpoint`, which delta-rs may have written anew: where the two do not agree,
             # Spark waits for three seconds in all for the file to become whole.
             (self._root / table.name / "_delta_log" / "._last_checkpoint.crc").unlink(missing_ok=True)
 
 
+_WITH_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 _LACKING = re.compile("Unsupported table features|Unsupported: Feature|append-only")
 """What delta-rs says of a table with a feature that it lacks, in errors of several kinds."""
 
@@ -196,21 +196,31 @@ def _selected(found: DeltaTable, what: str) -> pa.Table:
     return pa.RecordBatchReader.from_stream(batches).read_all()
 
 
-def driver_tables(spark: SparkSession, root: str | None) -> DriverTables | None:
-    """The tables below `root` where that is a folder of this machine and all of Spark is in one process; else None."""
-    if root is None or "%" in root or is_databricks():  # delta-rs takes %20 for a blank
+def local_folder(spark: SparkSession, root: str | None) -> Path | None:
+    """The folder of this machine that `root` is for Spark's driver; None if it is none, or that cannot be said."""
+    if root is None or is_databricks():
         return None
     try:
-        context = spark.sparkContext
         # Only Spark's JVM knows in which file system a path without a scheme lies.
-        file_system = context._jsc.hadoopConfiguration().get("fs.defaultFS")  # noqa: SLF001
+        file_system = spark.sparkContext._jsc.hadoopConfiguration().get("fs.defaultFS")  # noqa: SLF001
     except (AttributeError, PySparkException):  # pyspark-client has no such thing; a Connect session
         return None
-    scheme, _, path = root.rpartition(":")
-    if not str(context.master).startswith("local") or (scheme or file_system.partition(":")[0]) != "file":
+    named = _WITH_SCHEME.fullmatch(root)
+    scheme, path = named.groups() if named else (file_system.partition(":")[0], root)
+    if scheme.lower() != "file":
         return None
-    folder = Path("/" + path.lstrip("/") if scheme else path)
-    return DriverTables(folder) if _has_links(folder) else None
+    return Path("/" + path.lstrip("/") if named else path)
+
+
+def driver_tables(
+    spark: SparkSession, root: str | None, may_write: Callable[[], None] = lambda: None
+) -> DriverTables | None:
+    """The tables below `root` where that is a folder of this machine and all of Spark is in one process; else None."""
+    folder = local_folder(spark, root)
+    if folder is None or "%" in str(folder):  # delta-rs takes %20 for a blank
+        return None
+    is_one_process = str(spark.sparkContext.master).startswith("local")
+    return DriverTables(folder, may_write) if is_one_process and _has_links(folder) else None
 
 
 def _has_links(folder: Path) -> bool:
@@ -218,15 +228,16 @@ def _has_links(folder: Path) -> bool:
 
     It does not matter where nothing can be written: what is to be written there will say why.
     """
-    above = next((f for f in (folder, *folder.parents) if f.is_dir()), folder)
-    with suppress(OSError), NamedTemporaryFile(dir=above, prefix="_laglake_") as file:
-        linked = Path(f"{file.name}_linked")
-        try:
-            linked.hardlink_to(file.name)
-        except OSError as exc:
-            log.debug("%s: has no links, so Spark writes there: %s", above, exc)
-            return False
-        linked.unlink()
+    with suppress(OSError):
+        above = next((f for f in (folder, *folder.parents) if f.is_dir()), folder)
+        with NamedTemporaryFile(dir=above, prefix="_laglake_") as file:
+            linked = Path(f"{file.name}_linked")
+            try:
+                linked.hardlink_to(file.name)
+            except OSError as exc:
+                log.debug("%s: has no links, so Spark writes there: %s", above, exc)
+                return False
+            linked.unlink()
     return True
 
 

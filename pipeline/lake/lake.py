@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import date, datetime
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from zlib import crc32
 
@@ -24,7 +25,7 @@ from pyspark.sql.types import StructField, StructType
 from pipeline.config import LakeConfig
 from pipeline.errors import LakeError, SchemaError, first_line
 from pipeline.lake.conflicts import FAILURES, through_conflicts
-from pipeline.lake.driver_tables import DriverTables, NotForDriverError, arrow_rows, driver_tables
+from pipeline.lake.driver_tables import DriverTables, NotForDriverError, arrow_rows, driver_tables, local_folder
 from pipeline.lake.few_rows import MANY_ROWS, expects_few
 from pipeline.lake.predicates import of_cluster, of_dates, of_each, of_snapshots, quoted
 from pipeline.lake.turns import Kind, Turns
@@ -69,7 +70,12 @@ class Lake:
     @cached_property
     def _driver(self) -> DriverTables | None:
         """The same tables, where the driver can read and write them without Spark."""
-        return driver_tables(self.spark, self._config.root)
+        return driver_tables(self.spark, self._config.root, self._may_write)
+
+    @cached_property
+    def _folder(self) -> Path | None:
+        """The lake's folder, where it is one of this machine: there writers take turns."""
+        return local_folder(self.spark, self._config.root)
 
     def guarded(self, may_write: Callable[[], None]) -> Lake:
         """The same lake for a run that may lose its right to write: asked before each try, `may_write` raises then."""
@@ -154,7 +160,7 @@ class Lake:
 
     def read(self, table: Table) -> DataFrame:
         """All rows of a table in the columns of its schema, lazily; readers filter by cluster and date."""
-        return self.spark.table(self.identifier(table)).drop(SNAPSHOT_AT.name)
+        return self.spark.table(self.identifier(table)).select(*table.columns)
 
     def read_all(self, table: Table) -> DataFrame:
         """All rows of a table, as of now: few of them are read at once, without Spark. So do all that follow."""
@@ -220,11 +226,12 @@ class Lake:
         self, table: Table, by_spark: Callable[[], T], by_driver: Callable[[DriverTables], T] | None = None
     ) -> T:
         """Write by the driver where it can, else by Spark; again after conflicts, each time only if it still may."""
-        lock = self._driver.lock(table) if self._driver else None
+        lock = self._folder and self._folder / "_locks" / table.name
 
         def turn(kind: Kind, write: Callable[[], T]) -> T:
             with TURNS.writing(self.identifier(table), kind, lock):
-                self._may_write()  # the wait may have been long
+                if kind == "spark":  # the driver's tables ask themselves
+                    self._may_write()  # the wait may have been long
                 return write()
 
         if self._driver and by_driver:
@@ -234,7 +241,7 @@ class Lake:
 
     def rows(self, table: Table, rows: Sequence[tuple[Any, ...]]) -> DataFrame:
         """A few rows that the driver has, to be written as one file."""
-        return self.spark.createDataFrame(list(rows), table.schema).coalesce(1)
+        return self.spark.createDataFrame([tuple(map(_aware, row)) for row in rows], table.schema).coalesce(1)
 
     def stage(self, name: str, rows: DataFrame) -> DataFrame:
         """Write rows aside, in the place of what was there under this name, and return what reads them.
@@ -286,11 +293,14 @@ class Lake:
 
     def _merge_by_spark(self, table: Table, rows: Sequence[tuple[Any, ...]], cluster: str, update_if: str) -> Merged:
         on = " AND ".join(f"t.{column} <=> s.{column}" for column in table.key)
-        matched = f"WHEN MATCHED AND ({update_if}) THEN UPDATE SET *" if update_if else ""
+        names = [f"`{name}`" for name in table.stored.names]  # others are a user's
+        assignments = ", ".join(f"t.{name} = s.{name}" for name in names)
+        matched = f"WHEN MATCHED AND ({update_if}) THEN UPDATE SET {assignments}" if update_if else ""
+        inserted = f"({', '.join(names)}) VALUES ({', '.join(f's.{name}' for name in names)})"
         with self._view(self.rows(table, rows).select(*_aligned(table))) as view:
             statement = (
                 f"MERGE INTO {self.identifier(table)} t USING {view} s ON t.cluster = '{cluster}' AND {on} "
-                f"{matched} WHEN NOT MATCHED THEN INSERT *"
+                f"{matched} WHEN NOT MATCHED THEN INSERT {inserted}"
             )
             counts = self.spark.sql(statement).collect()[0]
         return Merged(inserted=counts["num_inserted_rows"], updated=counts["num_updated_rows"])
@@ -303,6 +313,11 @@ class Lake:
             yield name
         finally:
             self.spark.catalog.dropTempView(name)
+
+
+def _aware(value: Any) -> Any:
+    """An instant as Spark gives it, in the zone of the process, with that zone: an hour may come twice."""
+    return value.astimezone() if isinstance(value, datetime) and value.tzinfo is None else value
 
 
 def _declared(column: StructField) -> str:

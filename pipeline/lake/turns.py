@@ -12,7 +12,7 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from io import TextIOWrapper
 from pathlib import Path
@@ -52,48 +52,57 @@ class Turns:
 
         `lock` is the file by which processes know of each other. Raises LakeError if another does not let go of it.
         """
+        until = time.monotonic() + LONGEST_WAIT_S
         with self._changed:
             at = self._places[place]
-            self._changed.wait_for(lambda: not at.writers or at.kind == kind)
+            if not self._changed.wait_for(lambda: not at.writers or at.kind == kind, LONGEST_WAIT_S):
+                raise LakeError(
+                    f"{place}: has been waited for for {LONGEST_WAIT_S:.0f} s: other writers of this process hold it"
+                )
             at.kind = kind
             at.writers += 1
         try:
             with at.locking:
                 if lock and not at.held:
-                    at.held = _locked(lock, kind)
+                    at.held = _locked(lock, kind, until)
             yield
         finally:
             with self._changed:
                 at.writers -= 1
                 if not at.writers and at.held:
-                    at.held.close()  # which lets go of the lock, as the end of a process does
+                    fcntl.flock(at.held, fcntl.LOCK_UN)  # the end of the process does so too
+                    at.held.close()
                     at.held = None
                 self._changed.notify_all()
 
 
-def _locked(path: Path, kind: Kind) -> TextIOWrapper | None:
+def _locked(path: Path, kind: Kind, until: float) -> TextIOWrapper | None:
     """The open file whose lock is held: shared by those that use delta-rs, else this process's alone."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = path.open("a")
-    except OSError as exc:
-        raise LakeError(f"{path}: cannot be written: {first_line(exc)}") from exc
+    file = _opened(path)
     operation = (fcntl.LOCK_SH if kind == "driver" else fcntl.LOCK_EX) | fcntl.LOCK_NB
-    started = time.monotonic()
     while True:
         try:
             fcntl.flock(file, operation)
             return file
         except BlockingIOError:
-            waited_s = time.monotonic() - started
-            if waited_s >= LONGEST_WAIT_S:
+            if time.monotonic() >= until:
                 file.close()
-                raise LakeError(
-                    f"{path}: another process holds this lock since {waited_s:.0f} s: is it stopped?"
-                ) from None
+                waited = f"has been waited for for {LONGEST_WAIT_S:.0f} s"
+                raise LakeError(f"{path}: {waited}: another process holds this lock, is it stopped?") from None
             time.sleep(_EVERY_S)
         except OSError as exc:  # a file system without locks
-            with suppress(OSError):
-                file.close()
+            file.close()
             log.warning("%s: cannot be locked, so no other process may write to the lake: %s", path, first_line(exc))
             return None
+
+
+def _opened(path: Path) -> TextIOWrapper:
+    """The lock's file; to be read as well, as NFS asks for that where a lock is shared."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            return path.open("a+")
+        except PermissionError:  # another user's: to lock it, it need not be written
+            return path.open("r")
+    except OSError as exc:
+        raise LakeError(f"{path}: cannot be written: {first_line(exc)}") from exc

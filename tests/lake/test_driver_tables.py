@@ -35,6 +35,7 @@ from pipeline.lake import lake as lake_module
 from pipeline.lake.driver_tables import driver_tables
 from pipeline.lake.few_rows import for_few_rows
 from pipeline.lake.turns import Turns
+from pipeline.ledger import add_problem
 from pipeline.tables import COMPUTED, FINDINGS, LAG_HISTOGRAMS, QUARANTINE, SNAPSHOTS, TABLES, WATERMARKS, Table
 from tests.conftest import ROOT
 
@@ -429,3 +430,67 @@ def test_spark_in_two_processes_loses_nothing(by_driver: Lake, tmp_path: Path) -
     assert [writer.wait(300) for writer in writers] == [0, 0]
     rows = by_driver.read(COMPUTED).groupBy("job").agg(F.count_distinct("snapshot_id"), F.count("*")).collect()
     assert sorted((*row,) for row in rows) == [("one", number, number), ("two", number, number)]
+
+
+def test_what_is_committed_after_the_right_to_write_was_asked_is_not_written_over(by_driver: Lake) -> None:
+    where = of_snapshots("east", [ID])
+    marks = {run: with_values(COMPUTED, full_row(COMPUTED), run_id=run) for run in ("old", "other", "mine")}
+    by_driver.replace_rows(COMPUTED, [marks["old"]], where)
+    asked: list[str] = []
+
+    def may_write() -> None:
+        (row,) = by_driver.read_snapshots(COMPUTED, "east", [ID]).collect()
+        asked.append(row["run_id"])
+        if row["run_id"] == "old":
+            by_driver.replace_rows(COMPUTED, [marks["other"]], where)
+            return
+        raise LakeError("another job was first")
+
+    with pytest.raises(LakeError, match="another job was first"):
+        by_driver.guarded(may_write).replace_rows(COMPUTED, [marks["mine"]], where)
+    assert asked == ["old", "other"]
+    assert [row["run_id"] for row in by_driver.read(COMPUTED).collect()] == ["other"]
+
+
+@pytest.mark.parametrize("name", ["a%20b", "a:b"])
+def test_spark_takes_turns_in_any_local_folder(few: SparkSession, tmp_path: Path, name: str) -> None:
+    lake = Lake(few, LakeConfig(root=str(tmp_path / name)))
+    lake.prepare()
+    assert {path.name for path in (tmp_path / name / "_locks").iterdir()} >= {COMPUTED.name}
+
+
+def test_the_lock_of_another_user_is_taken_and_a_wait_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.lake.turns.LONGEST_WAIT_S", 0.2)
+    lock = tmp_path / "_locks" / "lag"
+    mine, theirs = Turns(), Turns()  # as of two processes
+    with mine.writing("lag", "driver", lock), theirs.writing("lag", "driver", lock):
+        with pytest.raises(LakeError, match="another process holds this lock"), Turns().writing("lag", "spark", lock):
+            pass
+        with pytest.raises(LakeError, match="other writers of this process"), mine.writing("lag", "spark", lock):
+            pass
+    opened = Path.open
+
+    def refused(path: Path, mode: str = "r") -> Any:
+        if "a" in mode:
+            raise PermissionError(13, "Permission denied")
+        return opened(path, mode)
+
+    monkeypatch.setattr(Path, "open", refused)
+    with theirs.writing("lag", "spark", lock), pytest.raises(LakeError), mine.writing("lag", "driver", lock):
+        pass
+
+
+@pytest.mark.parametrize("way", ["by_driver", "by_spark"])
+def test_a_problem_is_added_to_what_another_job_has_added_meanwhile(way: str, request: pytest.FixtureRequest) -> None:
+    lake: Lake = request.getfixturevalue(way)
+    lake.merge(SNAPSHOTS, [with_values(SNAPSHOTS, full_row(SNAPSHOTS), errors=None)], "east")
+    others = [("lag", None, "others", 1)]
+
+    def may_write() -> None:
+        if others:
+            add_problem(lake, "east", [ID], others.pop())
+
+    for _ in range(2):
+        add_problem(lake.guarded(may_write), "east", [ID], ("lag", "t-0", "mine", 2))
+    (row,) = lake.read_cluster(SNAPSHOTS, "east").collect()
+    assert [(*error,) for error in row["errors"]] == [("lag", None, "others", 1), ("lag", "t-0", "mine", 2)]
