@@ -56,9 +56,7 @@ class Turns:
         with self._changed:
             at = self._places[place]
             if not self._changed.wait_for(lambda: not at.writers or at.kind == kind, LONGEST_WAIT_S):
-                raise LakeError(
-                    f"{place}: has been waited for for {LONGEST_WAIT_S:.0f} s: other writers of this process hold it"
-                )
+                raise LakeError(f"{place}: waited for {LONGEST_WAIT_S:.0f} s: other writers of this process hold it")
             at.kind = kind
             at.writers += 1
         try:
@@ -87,7 +85,7 @@ def _locked(path: Path, kind: Kind, until: float) -> TextIOWrapper | None:
         except BlockingIOError:
             if time.monotonic() >= until:
                 file.close()
-                waited = f"has been waited for for {LONGEST_WAIT_S:.0f} s"
+                waited = f"waited for {LONGEST_WAIT_S:.0f} s"
                 raise LakeError(f"{path}: {waited}: another process holds this lock, is it stopped?") from None
             time.sleep(_EVERY_S)
         except OSError as exc:  # a file system without locks
