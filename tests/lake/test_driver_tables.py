@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -34,7 +33,6 @@ from pipeline.lake import Lake, of_cluster, of_each, of_snapshots, of_windows
 from pipeline.lake import lake as lake_module
 from pipeline.lake.driver_tables import driver_tables
 from pipeline.lake.few_rows import for_few_rows
-from pipeline.lake.turns import Turns
 from pipeline.ledger import add_problem
 from pipeline.tables import COMPUTED, FINDINGS, LAG_HISTOGRAMS, QUARANTINE, SNAPSHOTS, TABLES, WATERMARKS, Table
 from tests.conftest import ROOT
@@ -307,31 +305,6 @@ def test_the_ledger_stays_in_few_files(by_driver: Lake, monkeypatch: pytest.Monk
         assert 1 <= len(files) <= 6
 
 
-def test_writers_of_two_kinds_take_turns_and_those_of_one_do_not() -> None:
-    turns, order = Turns(), list[str]()
-    inside = threading.Event()
-
-    def write(kind: str) -> None:
-        with turns.writing("lag", kind):
-            order.append(kind)
-            inside.set()
-
-    with turns.writing("lag", "spark"):
-        alike, elsewhere, other = (
-            threading.Thread(target=write, args=("spark",)),
-            threading.Thread(target=lambda: turns.writing("findings", "driver").__enter__()),
-            threading.Thread(target=write, args=("driver",)),
-        )
-        other.start()
-        alike.start()
-        elsewhere.start()
-        alike.join(30)
-        elsewhere.join(30)
-        assert order == ["spark"]
-    other.join(30)
-    assert order == ["spark", "driver"]
-
-
 def test_a_far_instant_stays_what_it_is(by_driver: Lake, by_spark: Lake) -> None:
     far = datetime(2300, 1, 1, tzinfo=UTC)
     row = with_values(FINDINGS, full_row(FINDINGS), last_seen=far)
@@ -457,27 +430,6 @@ def test_spark_takes_turns_in_any_local_folder(few: SparkSession, tmp_path: Path
     lake = Lake(few, LakeConfig(root=str(tmp_path / name)))
     lake.prepare()
     assert {path.name for path in (tmp_path / name / "_locks").iterdir()} >= {COMPUTED.name}
-
-
-def test_the_lock_of_another_user_is_taken_and_a_wait_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.lake.turns.LONGEST_WAIT_S", 0.2)
-    lock = tmp_path / "_locks" / "lag"
-    mine, theirs = Turns(), Turns()  # as of two processes
-    with mine.writing("lag", "driver", lock), theirs.writing("lag", "driver", lock):
-        with pytest.raises(LakeError, match="another process holds this lock"), Turns().writing("lag", "spark", lock):
-            pass
-        with pytest.raises(LakeError, match="other writers of this process"), mine.writing("lag", "spark", lock):
-            pass
-    opened = Path.open
-
-    def refused(path: Path, mode: str = "r") -> Any:
-        if "a" in mode:
-            raise PermissionError(13, "Permission denied")
-        return opened(path, mode)
-
-    monkeypatch.setattr(Path, "open", refused)
-    with theirs.writing("lag", "spark", lock), pytest.raises(LakeError), mine.writing("lag", "driver", lock):
-        pass
 
 
 @pytest.mark.parametrize("way", ["by_driver", "by_spark"])
