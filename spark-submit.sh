@@ -156,6 +156,7 @@ pass_on() {
     kill -TERM "$(<"$LAGLAKE_PID_FILE")" 2>/dev/null || true
   else
     kill -KILL "$spark" 2>/dev/null || true
+    wait "$spark" 2>/dev/null || true  # so that nothing of it is left when this script has ended
     exit 143
   fi
 }
