@@ -15,7 +15,7 @@ from pipeline.analytics.clients.java_consumed_offset import consumed_by_lead
 from pipeline.analytics.clients.scala_fetched_offset import COUNTERS, fetched_by_lag, with_moved
 from pipeline.analytics.clients.settings import with_settings
 from pipeline.analytics.instants import read_ms
-from pipeline.analytics.keys import PARTITION_AT, READER_AT
+from pipeline.analytics.keys import PARTITION, PARTITION_AT, READER_AT
 from pipeline.config.consumers import ConsumerSettings
 
 _PLACE = ["topic", "partition"]
@@ -140,6 +140,8 @@ def client_partitions(reported: DataFrame) -> DataFrame:
     offsets = {"reported_consumed": "consumed_offset", "reported_fetched": "fetched_offset"}
     return (
         reported.where(F.col("partition").isNotNull())
+        # All steps of `reader_positions` go by keys that contain this one: rows are exchanged once.
+        .repartition(*PARTITION)
         .join(F.broadcast(client_counters(reported)), INSTANCE, how="left")
         .groupBy(*INSTANCE, *_PLACE)
         .agg(
