@@ -16,7 +16,8 @@ from benchmarks.timing import computed, timed
 from pipeline.analytics.clients.clients import reader_positions
 from pipeline.analytics.clients.instances import observed
 from pipeline.config import LakeConfig
-from pipeline.lake import Lake, of_snapshots, utc_date
+from pipeline.epoch import utc_date
+from pipeline.lake import Lake, of_snapshots
 from pipeline.tables import CLIENT_POSITIONS, COMMITTED_OFFSETS, GROUP_MEMBERS, LAG, WATERMARKS, Table
 
 RECORDINGS = Path("tests/data/recordings")

@@ -15,6 +15,7 @@ from jobs.session import Job, Step, in_session
 from jobs.terminal import log_to_stderr
 from pipeline.config import Config, load_config
 from pipeline.config.value_types import cluster_name
+from pipeline.epoch import to_epoch_ms
 from pipeline.errors import ConfigError, LaglakeError
 from pipeline.report.names import visible
 from pipeline.report.selection import Selection
@@ -278,7 +279,7 @@ def _selection(arguments: argparse.Namespace, clusters: tuple[str, ...]) -> Sele
     if "since" not in arguments:
         return Selection(clusters)
     until = arguments.until or arguments.at
-    from_ms, to_ms = (None if at is None else round(at.timestamp() * 1000) for at in (arguments.since, until))
+    from_ms, to_ms = (None if at is None else to_epoch_ms(at) for at in (arguments.since, until))
     if from_ms is not None and to_ms is not None and from_ms > to_ms:
         begins, ends = (f"{at:%Y-%m-%dT%H:%M:%SZ}" for at in (arguments.since, until))
         raise ConfigError(f"--from {begins} is after --to {ends}")

@@ -11,6 +11,8 @@ from pathlib import Path
 from threading import current_thread, main_thread
 from types import FrameType
 
+from pipeline.epoch import to_epoch_ms, utc_text
+
 log = logging.getLogger(__name__)
 
 PID_FILE = "LAGLAKE_PID_FILE"
@@ -46,16 +48,12 @@ def repeat(every_ms: int, run: Callable[[datetime, int], object], now: Callable[
         at = _wait_until(due, every_ms, now, stop)
         missed = max((_floored(at, every_ms) - due) // every_ms, 0)
         if missed and not stop.is_set():
-            log.warning("instants without a snapshot: %d, from %s on", missed, _utc(due))
+            log.warning("instants without a snapshot: %d, from %s on", missed, utc_text(due))
 
 
 def _floored(instant: datetime, every_ms: int) -> int:
-    ms = round(instant.timestamp() * 1000)
+    ms = to_epoch_ms(instant)
     return ms - ms % every_ms
-
-
-def _utc(ms: int) -> str:
-    return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _wait_until(due_ms: int, every_ms: int, now: Callable[[], datetime], stop: Stop) -> datetime:
@@ -66,7 +64,7 @@ def _wait_until(due_ms: int, every_ms: int, now: Callable[[], datetime], stop: S
         if left_ms <= 0:
             return at
         if left_ms > 2 * every_ms:
-            log.warning("the clock was put back: the next run is not at %s but now", _utc(due_ms))
+            log.warning("the clock was put back: the next run is not at %s but now", utc_text(due_ms))
             return at
         stop.wait(left_ms / 1000)
     return now()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from jobs import cli, schedule
 from jobs.session import Job
+from pipeline.epoch import utc_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,8 +36,7 @@ class Outcome(Protocol):
 
 def step(spark: "SparkSession", job: Job) -> int:
     """Take the snapshots; a cluster that fails stops no other."""
-    from pipeline.lake import utc_text  # see jobs.session
-    from pipeline.snapshot import take_snapshots
+    from pipeline.snapshot import take_snapshots  # see jobs.session
 
     outcomes = take_snapshots(spark, job.config, job.clusters, job.at, schedule.utc_now, missed=job.missed)
     for outcome in outcomes:

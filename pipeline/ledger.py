@@ -11,8 +11,9 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from pipeline.config import SnapshotConfig
+from pipeline.epoch import utc_date, utc_text
 from pipeline.errors import ClaimedError, LakeError
-from pipeline.lake import CONFLICT_TRIES, Clock, Lake, utc_date, utc_text
+from pipeline.lake import CONFLICT_TRIES, Clock, Lake
 from pipeline.tables import SNAPSHOTS
 
 RUNNING, COMPLETE, PARTIAL, FAILED = "running", "complete", "partial", "failed"

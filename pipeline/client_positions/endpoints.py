@@ -23,6 +23,7 @@ from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import HTTPError
 
+from pipeline.epoch import now_ms, to_epoch_ms
 from pipeline.errors import ConfigError
 from pipeline.files import is_uri, open_filesystem, redacted
 
@@ -72,7 +73,7 @@ def from_endpoint(url: str, access: Access) -> Text:
     try:
         with session, _asked(session, url, access) as answer:
             if not 200 <= answer.status_code < 300:
-                return Text(redacted(url), _now_ms(), "", f"HTTP status {answer.status_code}")
+                return Text(redacted(url), now_ms(), "", f"HTTP status {answer.status_code}")
             # As it comes: waiting for a chunk to be full, a slow endpoint's could take for ever.
             chunks = iter(lambda: answer.raw.read1(CHUNK_BYTES, decode_content=True), b"")
             text = _decoded(_bounded(chunks, access, time.monotonic()))
@@ -81,7 +82,7 @@ def from_endpoint(url: str, access: Access) -> Text:
         text, error = "", str(failure) if isinstance(failure, _RefusedError) else type(failure).__name__
     if session.is_late:
         text, error = "", _late(access)
-    return Text(redacted(url), _now_ms(), text, error)
+    return Text(redacted(url), now_ms(), text, error)
 
 
 def from_file(path: str, access: Access, *, is_listed: bool = False) -> Text:
@@ -94,19 +95,19 @@ def from_file(path: str, access: Access, *, is_listed: bool = False) -> Text:
         if isinstance(files, fs.LocalFileSystem):
             mode = Path(inside).stat(follow_symlinks=not is_listed).st_mode
             if not stat.S_ISREG(mode):
-                return Text(redacted(path), _now_ms(), "", "not a regular file")
+                return Text(redacted(path), now_ms(), "", "not a regular file")
         info = files.get_file_info(inside)
         found = EPOCH_MS.findall(info.base_name)
-        changed_ms = int(info.mtime.timestamp() * 1000) if info.mtime else _now_ms()
+        changed_ms = to_epoch_ms(info.mtime) if info.mtime else now_ms()
         captured_ms = int(found[-1]) if found else changed_ms
         with files.open_input_stream(inside) as stream:
             chunks = iter(lambda: stream.read(CHUNK_BYTES), b"")
             text = _decoded(_bounded(chunks, access, time.monotonic()))
     except FileNotFoundError:
-        return Text(redacted(path), _now_ms(), "", "no such file or folder")
+        return Text(redacted(path), now_ms(), "", "no such file or folder")
     except (ConfigError, OSError, ValueError, pa.ArrowException) as error:
         reason = str(error) if isinstance(error, _RefusedError) else type(error).__name__
-        return Text(redacted(path), _now_ms(), "", reason)
+        return Text(redacted(path), now_ms(), "", reason)
     return Text(redacted(path), captured_ms, text)
 
 
@@ -253,7 +254,3 @@ def _late(access: Access) -> str:
 
 def _decoded(content: bytes) -> str:
     return content.decode("utf-8", errors="replace")
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

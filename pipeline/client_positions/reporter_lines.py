@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from typing import Any
 
 from pipeline.client_positions.position import Position, count, text
+from pipeline.epoch import utc
 
 
 def of_line(line: str) -> tuple[int, list[Position]]:
@@ -18,7 +18,7 @@ def of_line(line: str) -> tuple[int, list[Position]]:
     try:
         said = json.loads(line)
         at_ms = count(said["ts"])
-        datetime.fromtimestamp(at_ms / 1000, UTC)  # Raises ValueError where it is no year.
+        utc(at_ms)  # Raises ValueError where it is no year.
         client, group = text(said["client_id"]), said["group_id"]
         group = None if group is None else text(group)
         most = said["metrics"].get("records-lag-max")

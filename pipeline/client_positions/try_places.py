@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import NamedTuple
 
 from pipeline.client_positions.endpoints import files_in
 from pipeline.client_positions.metrics_source import ClientMetricsSource, Places, PositionsReader, StatisticsSource
+from pipeline.epoch import now_ms
 from pipeline.errors import ConfigError
 from pipeline.files import FAILURES, is_uri, open_filesystem, redacted
 
@@ -107,7 +107,7 @@ def _try_folder(path: str) -> Tried:
 
 def _read(place: str, reader: PositionsReader) -> tuple[str | None, int]:
     """The first error of a place, and how many clients it reports."""
-    task = Places([place], int(time.time() * 1000) + TIMEOUT_MS)
+    task = Places([place], now_ms() + TIMEOUT_MS)
     rows: Sequence[dict[str, object]] = [row for batch in reader.read(task) for row in batch.to_pylist()]
     errors = [str(row["error"]) for row in rows if row["error"]]
     return (errors[0] if errors else None), len({row["client_id"] for row in rows if row["client_id"]})

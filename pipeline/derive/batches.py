@@ -26,8 +26,9 @@ from pipeline.derive.backlog import JOB, PASSED_OVER, Backlog, Snapshot, read_ba
 from pipeline.derive.clients import keep_clients
 from pipeline.derive.histograms import keep_histograms
 from pipeline.derive.log_index import with_the_index
+from pipeline.epoch import utc_date, utc_text
 from pipeline.errors import LakeError, data_exception, first_line, is_data_exception, unexpected
-from pipeline.lake import FAILURES, SPARK_ERRORS, Clock, Lake, of_snapshots, utc_date, utc_text
+from pipeline.lake import FAILURES, SPARK_ERRORS, Clock, Lake, of_snapshots
 from pipeline.lake.few_rows import MANY_ROWS, expect_rows
 from pipeline.ledger import add_problem
 from pipeline.log_segments.source import locate

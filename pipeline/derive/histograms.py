@@ -9,7 +9,8 @@ from pyspark.sql import functions as F
 
 from pipeline.analytics.histograms.lag_histograms import DAY_MS, HOUR_MS, MEASURES, histograms, rolled_up
 from pipeline.derive.backlog import Snapshot
-from pipeline.lake import Lake, of_windows, utc_date
+from pipeline.epoch import to_epoch_ms, utc_date
+from pipeline.lake import Lake, of_windows
 from pipeline.tables import LAG, LAG_HISTOGRAMS
 
 
@@ -25,7 +26,7 @@ def keep_histograms(lake: Lake, cluster: str, batch: Sequence[Snapshot], before:
     most = len(MEASURES) * sum(1 + s.groups + 2 * s.ends for s in batch)
     lake.replace(LAG_HISTOGRAMS, counted, of_windows(cluster, ids, window_ms=0), most)
     touched = [*before[:1], *ids]
-    now_ms = int(now.timestamp() * 1000)
+    now_ms = to_epoch_ms(now)
     for window_ms, from_ms in ((HOUR_MS, 0), (DAY_MS, HOUR_MS)):
         starts = sorted({i - i % window_ms for i in touched if i - i % window_ms + window_ms <= now_ms})
         if starts:

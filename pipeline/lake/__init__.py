@@ -2,7 +2,7 @@
 
 from pipeline.lake.conflicts import CONFLICT_TRIES, FAILURES, SPARK_ERRORS, is_conflict, through_conflicts
 from pipeline.lake.lake import VERSION_PROPERTY, Clock, Lake, Merged
-from pipeline.lake.predicates import of_cluster, of_dates, of_each, of_snapshots, of_windows, quoted, utc_date, utc_text
+from pipeline.lake.predicates import of_cluster, of_dates, of_each, of_snapshots, of_windows, quoted
 
 __all__ = [
     "CONFLICT_TRIES",
@@ -20,6 +20,4 @@ __all__ = [
     "of_windows",
     "quoted",
     "through_conflicts",
-    "utc_date",
-    "utc_text",
 ]

@@ -12,7 +12,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from datetime import UTC
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
@@ -26,6 +26,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, TimestampType
 
 from pipeline.databricks import is_databricks
+from pipeline.epoch import utc
 from pipeline.errors import LakeError, first_line
 from pipeline.lake.conflicts import ConflictError
 from pipeline.lake.few_rows import MANY_ROWS
@@ -246,7 +247,7 @@ def arrow_rows(table: Table, rows: Iterable[Sequence[Any]]) -> pa.Table:
     try:
         found = [{f.name: _arrow_value(v, f.dataType) for f, v in zip(table.schema, row, strict=True)} for row in rows]
         if SNAPSHOT_AT in table.stored:
-            found = [row | {SNAPSHOT_AT.name: datetime.fromtimestamp(row["snapshot_id"] / 1000, UTC)} for row in found]
+            found = [row | {SNAPSHOT_AT.name: utc(row["snapshot_id"])} for row in found]
         return pa.Table.from_pylist(found, pa.schema(_delta_schema(table).to_arrow()))
     except (ValueError, OverflowError, TypeError) as exc:  # pyarrow's own are ValueError or TypeError
         raise LakeError(f"{table.name}: a value does not fit its column: {first_line(exc)}") from exc

@@ -1,21 +1,13 @@
-"""Predicates in SQL that Spark and DataFusion (delta-rs) both read, and instants as text."""
+"""Predicates in SQL that Spark and DataFusion (delta-rs) both read."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from datetime import UTC, date, datetime
+from datetime import date
 from functools import partial
 
-
-def utc_date(snapshot_id: int) -> date:
-    """The UTC date of an instant in epoch ms."""
-    return datetime.fromtimestamp(snapshot_id / 1000, UTC).date()
-
-
-def utc_text(snapshot_id: int) -> str:
-    """An instant in epoch ms as ISO 8601 writes it: 2026-01-31T12:05:00Z."""
-    return datetime.fromtimestamp(snapshot_id / 1000, UTC).isoformat().replace("+00:00", "Z")
+from pipeline.epoch import utc, utc_date
 
 
 def quoted(text: str) -> str:
@@ -69,7 +61,7 @@ def _snapshots(snapshot_ids: Collection[int]) -> str:
 
 
 def _windows(starts_ms: Collection[int], window_ms: int) -> str:
-    instants = _listed(f"TIMESTAMP'{datetime.fromtimestamp(s / 1000, UTC).isoformat()}'" for s in starts_ms)
+    instants = _listed(f"TIMESTAMP'{utc(s).isoformat()}'" for s in starts_ms)
     return f"{_dates(map(utc_date, starts_ms))} AND window_ms = {window_ms} AND window_start IN ({instants})"
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
+from pipeline.epoch import utc
 from pipeline.report.details_model import Finding, Loss
-from pipeline.report.model import DATA_LOSS, Cluster, Group, Report, utc
+from pipeline.report.model import DATA_LOSS, Cluster, Group, Report
 from pipeline.report.trends import Trend, trends
 from pipeline.report.units import duration, size
 

@@ -13,7 +13,8 @@ from typing import Any, Literal
 import altair as alt
 import vl_convert
 
-from pipeline.report.model import Instant, utc
+from pipeline.epoch import utc
+from pipeline.report.model import Instant
 
 VEGA_LITE = "6.4"
 COLOURS = 8

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from io import StringIO
 
+from pipeline.epoch import utc
 from pipeline.report.attention import needs_attention
 from pipeline.report.details_model import Partition
-from pipeline.report.model import Report, names_of, utc
+from pipeline.report.model import Report, names_of
 
 _UNSEEN = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 """What a terminal may take for a command or the end of a line, or what turns text about; JSON may have it as it is."""

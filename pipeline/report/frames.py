@@ -13,7 +13,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipeline.analytics.clients.findings import findings_as_known
-from pipeline.lake import Lake, of_each, utc_date
+from pipeline.epoch import utc_date
+from pipeline.lake import Lake, of_each
 from pipeline.report.selection import Selection
 from pipeline.tables import (
     CLIENT_DIVERGENCE,

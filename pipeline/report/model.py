@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
-from datetime import UTC, datetime
+from datetime import datetime
 
 from pipeline.report.details_model import Danger, Distribution, Finding, Gauge, Loss, Partition
 from pipeline.report.selection import Selection
@@ -278,8 +278,3 @@ def names_of(row: type) -> list[str]:
 def by_lag(groups: Iterable[Group]) -> list[Group]:
     """Most lag first; a group without a known lag comes after all others."""
     return sorted(groups, key=lambda g: (g.consumer_lag is None, -(g.consumer_lag or 0), g.key))
-
-
-def utc(epoch_ms: int) -> datetime:
-    """The instant as an aware UTC datetime."""
-    return datetime.fromtimestamp(epoch_ms / 1000, UTC)

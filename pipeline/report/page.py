@@ -17,9 +17,10 @@ from typing import NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from pipeline.epoch import utc
 from pipeline.report import charts
 from pipeline.report.attention import needs_attention
-from pipeline.report.model import Report, by_lag, utc
+from pipeline.report.model import Report, by_lag
 from pipeline.report.names import visible
 from pipeline.report.payload import payload
 from pipeline.report.units import duration, size

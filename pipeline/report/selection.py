@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import UTC, datetime
+
+from pipeline.epoch import utc
 
 
 @dataclass(frozen=True)
@@ -31,4 +32,4 @@ class Selection:
 
 
 def _at(epoch_ms: int) -> str:
-    return f"{datetime.fromtimestamp(epoch_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"
+    return f"{utc(epoch_ms):%Y-%m-%d %H:%M:%S}"

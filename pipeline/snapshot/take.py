@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 
 from pipeline.config import ClusterConfig, Config
 from pipeline.derive.log_index import with_the_index
+from pipeline.epoch import utc_date
 from pipeline.errors import (
     ClaimedError,
     ClusterError,
@@ -29,7 +30,7 @@ from pipeline.errors import (
     unexpected,
 )
 from pipeline.kafka.snapshot import KIND
-from pipeline.lake import FAILURES, Clock, Lake, of_snapshots, utc_date
+from pipeline.lake import FAILURES, Clock, Lake, of_snapshots
 from pipeline.lake.few_rows import expect_rows
 from pipeline.ledger import Claim, Ledger, Summary
 from pipeline.quality import is_suspect, quarantine_failing, with_marks

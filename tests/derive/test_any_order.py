@@ -16,7 +16,8 @@ from pipeline.config import LakeConfig
 from pipeline.derive import batches as derive
 from pipeline.derive import compute_cluster
 from pipeline.derive import log_index as index
-from pipeline.lake import Lake, of_snapshots, utc_date
+from pipeline.epoch import utc_date
+from pipeline.lake import Lake, of_snapshots
 from pipeline.lake.few_rows import for_few_rows
 from pipeline.tables import COMMITTED_OFFSETS, COMPUTED, LAG, LAG_HISTOGRAMS, LOG_INDEX, SNAPSHOTS, WATERMARKS
 from tests.derive.test_two_lag_jobs import IDS, RUNGS, T0, once

@@ -17,8 +17,9 @@ from demo.workload.seeding import commit_offsets
 from pipeline.config import Config
 from pipeline.derive import batches as derive
 from pipeline.derive import compute_cluster, compute_lag
+from pipeline.epoch import utc_date
 from pipeline.errors import LakeError
-from pipeline.lake import Lake, of_snapshots, utc_date
+from pipeline.lake import Lake, of_snapshots
 from pipeline.snapshot import take_snapshots
 from pipeline.tables import COMMITTED_OFFSETS, COMPUTED, LAG, SNAPSHOTS, WATERMARKS
 from tests.helpers.quiet import config

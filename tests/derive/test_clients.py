@@ -18,7 +18,8 @@ from pyspark.sql.types import StructType
 
 from pipeline.config import LakeConfig
 from pipeline.derive.clients import keep_clients
-from pipeline.lake import VERSION_PROPERTY, Lake, Merged, of_snapshots, utc_date
+from pipeline.epoch import utc_date
+from pipeline.lake import VERSION_PROPERTY, Lake, Merged, of_snapshots
 from pipeline.report import Frames, details
 from pipeline.report.selection import Selection
 from pipeline.tables import CLIENT_POSITIONS, FINDING_HISTORY, FINDINGS, LAG, SCHEMA_VERSION, SNAPSHOTS, Table

@@ -14,7 +14,8 @@ from pipeline.config import LakeConfig
 from pipeline.derive import batches as derive
 from pipeline.derive import compute_cluster
 from pipeline.derive import log_index as index
-from pipeline.lake import Lake, of_snapshots, utc_date
+from pipeline.epoch import utc_date
+from pipeline.lake import Lake, of_snapshots
 from pipeline.tables import COMMITTED_OFFSETS, LAG, LOG_INDEX, SNAPSHOTS, WATERMARKS
 from tests.helpers.rows import frame
 

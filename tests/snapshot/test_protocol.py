@@ -19,8 +19,9 @@ from pyspark.sql import functions as F
 from demo.embedded_kafka.broker import EmbeddedKafka
 from jobs import snapshot as snapshot_job
 from pipeline.config import load_config
+from pipeline.epoch import utc_date
 from pipeline.errors import ClaimedError, ConfigError, LakeError
-from pipeline.lake import Lake, of_snapshots, utc_date
+from pipeline.lake import Lake, of_snapshots
 from pipeline.ledger import Claim, Ledger
 from pipeline.snapshot import SnapshotOutcome, snapshot_instant, take_snapshots
 from pipeline.snapshot import take as snapshot
