@@ -15,23 +15,15 @@ from pipeline.lake import Lake
 from pipeline.lake import lake as lake_module
 from pipeline.tables import TABLES
 from tests.helpers.quiet import seed, write_config
+from tests.helpers.rows import WHO_AND_WHEN
 
 PREFIX = "both"
 RUNS = 3
 """The second is of the next hour."""
-VARYING = {
-    # Who, and when it was read.
-    "run_id",
-    "captured_at",
-    "committed_captured_at",
-    "ends_at",
-    "started_at",
-    "finished_at",
-    "computed_at",
+VARYING = WHO_AND_WHEN | {
     "seen_at",
     "requests",
     # What follows from when it was read.
-    "consumer_age_ms",
     "consumer_lag_ms",
     "time_error_ms",
     "reuse_bytes",

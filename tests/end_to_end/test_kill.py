@@ -37,6 +37,7 @@ from tests.conftest import ROOT, ConnectServer
 from tests.helpers import killed_job
 from tests.helpers.killed_job import Run, offset_rule
 from tests.helpers.quiet import config, seed
+from tests.helpers.rows import WHO_AND_WHEN
 
 PREFIX = "kill"
 SCHEDULE = 'schedule = "1h"'
@@ -73,18 +74,7 @@ JVM_STEP = Step("replace 2 amid", ("running", 3, 0, 0, 0))
 LAG_KILLS = {JVM: "replace 1 amid", "two-landed": "replace 1 after", "all-landed": "replace 2 after"}
 LAG_KILLS |= {"finished": "replace 3 after"}
 
-# What differs between two runs: who and when.
-VARYING = {
-    "cluster",
-    "run_id",
-    "captured_at",
-    "committed_captured_at",
-    "ends_at",
-    "started_at",
-    "finished_at",
-    "computed_at",
-}
-VARYING |= {"consumer_age_ms"}  # as of captured_at
+VARYING = WHO_AND_WHEN | {"cluster"}
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pipeline.tables import Table
 
 SNAPSHOT_DATE = date(2026, 1, 31)
+WHO_AND_WHEN = {
+    "run_id",
+    "captured_at",
+    "committed_captured_at",
+    "ends_at",
+    "started_at",
+    "finished_at",
+    "computed_at",
+    "consumer_age_ms",  # as of captured_at
+}
+"""The columns in which two runs of the same cluster differ."""
 
 
 def frame(spark: SparkSession, table: Table, names: str, *rows: Sequence[Any]) -> DataFrame:
