@@ -3,8 +3,8 @@
 #
 #   ./spark-submit.sh [OPTIONS OF SPARK-SUBMIT --] JOB [OPTIONS OF THE JOB]
 #
-# JOB is snapshot, lag, report, run (all three in one Spark session), replay (of a recording), or doctor (checks clusters
-# and lake, without Spark); `./spark-submit.sh JOB --help` says more.
+# JOB is snapshot, lag, report, run (all three in one Spark session), replay (of a recording), maintain (removes
+# old rows, joins small files), or doctor (checks clusters and lake, without Spark); `./spark-submit.sh JOB --help` says more.
 # Spark is that of SPARK_HOME, else that of the virtual environment, which is made first where there is none.
 set -euo pipefail
 
@@ -35,8 +35,8 @@ if [[ $name == -h || $name == --help ]]; then
   usage
   exit 0
 fi
-[[ $name =~ ^(snapshot|lag|report|run|replay|doctor)$ ]] ||
-  fail 2 "the job must be snapshot, lag, report, run, replay or doctor; options of spark-submit go before --"
+[[ $name =~ ^(snapshot|lag|report|run|replay|maintain|doctor)$ ]] ||
+  fail 2 "the job must be snapshot, lag, report, run, replay, maintain or doctor; options of spark-submit go before --"
 script=$root/jobs/$name.py
 set -- "${job[@]:1}"
 

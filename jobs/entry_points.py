@@ -14,6 +14,7 @@ JOBS = {
     "lag": "compute the lag of the snapshots that lack it; --show prints it",
     "report": "write the report: HTML, JSON or CSV",
     "replay": "analyse a recording that was made elsewhere",
+    "maintain": "remove old rows, join small files",
     "doctor": "check brokers, rights and lake, without Spark",
 }
 
@@ -45,4 +46,4 @@ def _exit(status: int) -> None:
         sys.exit(status)
 
 
-run, snapshot, lag, report, replay, doctor = map(_command, JOBS)
+run, snapshot, lag, report, replay, maintain, doctor = map(_command, JOBS)

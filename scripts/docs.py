@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 from jobs import entry_points
 from pipeline.config import Config, value_types
 from pipeline.config.kafka_client import ClientConfig
+from pipeline.config.retention import KeptMs
 from pipeline.config.toml_file import Section
 from pipeline.tables import TABLES, Table
 
@@ -46,6 +47,7 @@ This page is made from the code by `make docs`.
 What `./spark-submit.sh JOB --help` says. The wheel's command is `laglake JOB`; `laglake-JOB` is the same."""
 KINDS = {
     value_types.DurationMs: 'a duration: `"500ms"`, `"30s"`, `"5m"`, `"2h"`, `"1d"`',
+    KeptMs: 'a duration, such as `"14d"`, or `"forever"`',
     value_types.Regex: "a regular expression, found anywhere in the name",
     value_types.HostPort: "`host:port`",
     value_types.Count: "a number above 0",
@@ -158,11 +160,12 @@ def _default(field: FieldInfo, hint: Any) -> str:
     if isinstance(value, tuple):
         texts = ", ".join(f'"{item}"' for item in value)
         return f"`[{texts}]`"
-    return f"`{_duration(value) if hint == value_types.DurationMs else str(value).lower()}`"
+    return f"`{_duration(value) if hint in (value_types.DurationMs, KeptMs) else str(value).lower()}`"
 
 
 def _duration(ms: int) -> str:
-    name, size = next(unit for unit in (("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)) if ms % unit[1] == 0)
+    units = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1))
+    name, size = next(unit for unit in units if ms % unit[1] == 0)
     return f"{ms // size}{name}"
 
 

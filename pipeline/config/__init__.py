@@ -11,6 +11,7 @@ from pipeline.config.model import (
     lake_at,
     load_config,
 )
+from pipeline.config.retention import RetentionConfig
 
 __all__ = [
     "ClusterConfig",
@@ -18,6 +19,7 @@ __all__ = [
     "GroupFilter",
     "LakeConfig",
     "LimitsConfig",
+    "RetentionConfig",
     "SnapshotConfig",
     "TopicFilter",
     "lake_at",

@@ -15,6 +15,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from pipeline.config.consumers import ConsumerSettings, PositionsConfig
 from pipeline.config.kafka_client import ClientConfig
+from pipeline.config.retention import RetentionConfig
 from pipeline.config.toml_file import MISSING, Int, Key, Problem, Section, merged, problems_of, read_toml
 from pipeline.config.value_types import (
     ClusterName,
@@ -167,6 +168,8 @@ class Config(Section):
     """Where the tables are; `--lake` on the command line goes before it."""
     snapshot: SnapshotConfig = SnapshotConfig()
     """When snapshots are due."""
+    retention: RetentionConfig = RetentionConfig()
+    """How long the job `maintain` keeps what is in the lake."""
     include: Annotated[str, NotEmpty] | None = None
     """A folder, seen from this file: each `*.toml` in it may have tables `[clusters.X]` and `[clients."ID"]`."""
     defaults: dict[str, Any] = Field(default_factory=dict)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import dropwhile, takewhile
 from typing import NamedTuple
@@ -55,6 +56,26 @@ class Backlog:
         """Those before, back to the newest complete one, which has every group."""
         incomplete = list(takewhile(lambda s: s.status != COMPLETE, self.before))
         return [s.snapshot_id for s in self.before[: len(incomplete) + 1]]
+
+
+def oldest_needed(lake: Lake, clusters: Collection[str]) -> dict[str, int]:
+    """The oldest snapshot of each cluster that those without lag, or the next one, are computed from.
+
+    A cluster without a snapshot that can be read is left out.
+    """
+    by_cluster = Window.partitionBy("cluster")
+    marks = lake.read_all(COMPUTED).where(F.col("job").isin(JOB, PASSED_OVER))
+    done = marks.select("cluster", "snapshot_id", F.lit(True).alias("is_done")).distinct()
+    known = lake.read_all(SNAPSHOTS).where(F.col("status").isin(*READABLE) & F.col("cluster").isin(*clusters))
+    numbered = (
+        known.select("cluster", "snapshot_id")
+        .join(done, ["cluster", "snapshot_id"], how="left")
+        .withColumn("number", F.row_number().over(by_cluster.orderBy("snapshot_id")))
+        .withColumn("first", F.min(F.when(F.col("is_done").isNull(), F.col("number"))).over(by_cluster))
+        .withColumn("first", F.coalesce("first", F.count(F.lit(1)).over(by_cluster) + 1))
+    )
+    needed = numbered.where(F.col("number") >= F.col("first") - LONGEST_TAIL)
+    return {row[0]: row[1] for row in needed.groupBy("cluster").agg(F.min("snapshot_id")).collect()}
 
 
 def read_backlog(lake: Lake, cluster: str, most: int) -> Backlog:

@@ -103,6 +103,14 @@ class DriverTables:
         with self._committing(table) as found:
             found.delete(_for_datafusion(where))
 
+    def vacuum(self, table: Table) -> int:
+        """Delete files that no version of the last week needs: how many."""
+        with self._committing(table) as found:
+            files = found.vacuum(dry_run=True, full=True)
+            if files:  # else it would write two commits that say so
+                found.vacuum(dry_run=False, full=True)
+            return len(files)
+
     def merge(self, table: Table, rows: pa.Table, cluster: str, update_if: str) -> tuple[int, int]:
         """Insert the rows whose key is absent, and update the others where `update_if` holds: how many of each."""
         # Null-safe only where there is a NULL: such a comparison reads every file of the cluster.

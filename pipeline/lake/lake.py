@@ -279,6 +279,29 @@ class Lake:
         statement = f"DELETE FROM {self.identifier(table)} WHERE {where}"
         self._commit(table, lambda: self.spark.sql(statement).collect(), lambda driver: driver.delete(table, where))
 
+    def compact(self, table: Table, where: str) -> tuple[int, int]:
+        """Join small files; `where` names partitions. One commit, none if there is nothing to join.
+
+        How many files there were of those that were joined, and how many there are now.
+        """
+        statement = f"OPTIMIZE {self.identifier(table)} WHERE {where}"
+        (done,) = self._commit(table, lambda: self.spark.sql(statement).collect())
+        return done["metrics"]["numFilesRemoved"], done["metrics"]["numFilesAdded"]
+
+    def vacuum(self, table: Table) -> int:
+        """Delete files that no version of the last week needs (`delta.deletedFileRetentionDuration`).
+
+        How many they were; of more than 1,000 Spark says only that.
+        """
+        return self._commit(table, partial(self._vacuum_by_spark, table), lambda driver: driver.vacuum(table))
+
+    def _vacuum_by_spark(self, table: Table) -> int:
+        statement = f"VACUUM {self.identifier(table)}"
+        found = self.spark.sql(f"{statement} DRY RUN").count()
+        if found:  # else it would write two commits that say so
+            self.spark.sql(statement).collect()
+        return found
+
     def merge(self, table: Table, rows: Sequence[tuple[Any, ...]], cluster: str, update_if: str = "") -> Merged:
         """Insert the rows whose key is absent; where row `t` is there and `update_if` holds, put `s` in its place.
 

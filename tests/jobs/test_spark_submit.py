@@ -96,7 +96,7 @@ def only_path_without_java(folder: Path) -> str:
     return str(folder)
 
 
-@pytest.mark.parametrize("job", ["snapshot", "lag", "report", "run", "replay", "doctor"])
+@pytest.mark.parametrize("job", ["snapshot", "lag", "report", "run", "replay", "maintain", "doctor"])
 def test_help_of_a_job_starts_no_java(submit: Submit, tools: Path, job: str) -> None:
     write_program(tools / "java", "echo started >&2; exit 1")
     shown = submit(job, "--help", JAVA_HOME=None)
@@ -160,8 +160,8 @@ def test_without_a_job_it_says_which_there_are(submit: Submit, line: list[str]) 
     ended = submit(*line)
     assert ended.returncode == 2
     assert ended.stderr == (
-        "spark-submit.sh: the job must be snapshot, lag, report, run, replay or doctor; options of spark-submit go "
-        "before --\n"
+        "spark-submit.sh: the job must be snapshot, lag, report, run, replay, maintain or doctor; options of "
+        "spark-submit go before --\n"
     )
 
 

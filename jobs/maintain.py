@@ -1,0 +1,41 @@
+"""Maintain the lake: remove rows older than the config's `[retention]`, join small files, delete files not needed."""
+
+import logging
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from jobs import cli, schedule
+from jobs.session import Job
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+
+def step(spark: "SparkSession", job: Job) -> int:
+    """Maintain the lake, if there is one; say what was done."""
+    from pipeline.lake import Lake  # see jobs.session
+    from pipeline.maintain import maintain
+
+    lake = Lake(spark, job.config.lake)
+    lake.prepare()
+    done = maintain(lake, job.config.retention, job.clusters, schedule.utc_now)
+    joined = sum(before - after for before, after in done.joined.values())
+    log.info(
+        "maintain: %d rows removed, %d files fewer, %d files deleted",
+        sum(done.rows.values()),
+        joined,
+        sum(done.deleted.values()),
+    )
+    return 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the job; the exit status."""
+    return cli.run(cli.parser("maintain", __doc__), argv, step)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,41 @@
+"""How long the job `maintain` keeps what is in the lake."""
+
+from typing import Annotated, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from pipeline.config.toml_file import Section
+from pipeline.config.value_types import duration_ms
+
+DAY_MS = 86_400_000
+LEAST_ROWS_MS = 2 * DAY_MS
+"""New snapshots begin from the rows of those before, and hours and days are counted again for a late one."""
+
+
+def kept_ms(text: object) -> int | None:
+    """Milliseconds of a duration; None for `"forever"`. Raises ValueError."""
+    return None if text == "forever" else duration_ms(text)
+
+
+KeptMs = Annotated[int | None, BeforeValidator(kept_ms)]
+
+
+class RetentionConfig(Section):
+    """How long the job `maintain` keeps rows, by the day of their snapshot. Without that job nothing is removed.
+
+    The tables `snapshots`, `computed`, `log_index` and `findings`, and histograms of days, are always kept.
+    """
+
+    bronze_ms: KeptMs = Field(default=14 * DAY_MS, alias="bronze")
+    """What was read, such as `committed_offsets`, `watermarks` and `client_positions`, and `quarantine`."""
+    lag_ms: KeptMs = Field(default=90 * DAY_MS, alias="lag")
+    """`lag`, `client_divergence`, `finding_history`, and in `lag_histograms` those of single snapshots."""
+    hours_ms: KeptMs = Field(default=366 * DAY_MS, alias="hours")
+    """In `lag_histograms` those of hours."""
+
+    @model_validator(mode="after")
+    def _is_long_enough(self) -> Self:
+        for name, kept in (("bronze", self.bronze_ms), ("lag", self.lag_ms), ("hours", self.hours_ms)):
+            if kept is not None and kept < LEAST_ROWS_MS:
+                raise ValueError(f"{name} must be at least 2 days, as new snapshots begin from those before")
+        return self

@@ -1,0 +1,125 @@
+"""Removes what is older than its retention, joins the small files of past days, deletes files that no table needs.
+
+Each step is one commit to one table, which leaves the lake whole: a job that was killed is simply repeated. What has
+been removed stays readable as a former version of the table, until its files are deleted too.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import date
+from functools import reduce
+from typing import NamedTuple
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pipeline.config import RetentionConfig
+from pipeline.derive import oldest_needed
+from pipeline.epoch import to_epoch_ms, utc_date
+from pipeline.lake import Clock, Lake, of_cluster
+from pipeline.lake.few_rows import MANY_ROWS, expect_rows
+from pipeline.tables import (
+    CLIENT_DIVERGENCE,
+    CLIENT_POSITIONS,
+    COMMITTED_OFFSETS,
+    FINDING_HISTORY,
+    GROUP_MEMBERS,
+    LAG,
+    LAG_HISTOGRAMS,
+    LOG_SAMPLES,
+    QUARANTINE,
+    TABLES,
+    WATERMARKS,
+    Table,
+)
+
+log = logging.getLogger(__name__)
+
+BRONZE = (COMMITTED_OFFSETS, GROUP_MEMBERS, WATERMARKS, LOG_SAMPLES, CLIENT_POSITIONS, QUARANTINE)
+HOUR_MS = 3_600_000
+
+
+class Rule(NamedTuple):
+    """How long rows of a table are kept, by the day of their snapshot; None is for ever. `only` says of which rows."""
+
+    table: Table
+    kept_ms: int | None
+    only: str = "true"
+
+
+@dataclass
+class Done:
+    """What was done: rows removed by table and cluster, files joined (before, after) and deleted by table."""
+
+    rows: dict[tuple[str, str], int] = field(default_factory=dict)
+    joined: dict[str, tuple[int, int]] = field(default_factory=dict)
+    deleted: dict[str, int] = field(default_factory=dict)
+
+
+def rules(retention: RetentionConfig) -> list[Rule]:
+    """What the configuration says of each table that grows with every snapshot."""
+    return [
+        *(Rule(table, retention.bronze_ms) for table in BRONZE),
+        *(Rule(table, retention.lag_ms) for table in (LAG, CLIENT_DIVERGENCE, FINDING_HISTORY)),
+        Rule(LAG_HISTOGRAMS, retention.lag_ms, "window_ms = 0"),
+        Rule(LAG_HISTOGRAMS, retention.hours_ms, f"window_ms = {HOUR_MS}"),
+    ]
+
+
+def first_days(kept_ms: int, now_ms: int, needed: Mapping[str, int]) -> dict[str, date]:
+    """For each cluster the first day that stays: that of the retention, or of a snapshot that is still `needed`."""
+    return {cluster: utc_date(min(now_ms - kept_ms, snapshot_id)) for cluster, snapshot_id in needed.items()}
+
+
+def maintain(lake: Lake, retention: RetentionConfig, clusters: Collection[str], clock: Clock) -> Done:
+    """Maintain a lake: rows of these clusters, files of all.
+
+    What snapshots without lag, or the next one, are computed from is kept however old it is.
+    Raises LakeError if a table cannot be read or written.
+    """
+    expect_rows(lake.spark, MANY_ROWS)
+    now_ms = to_epoch_ms(clock())
+    done = Done(_remove_old(lake, retention, now_ms, oldest_needed(lake, clusters)))
+    for table in TABLES:
+        is_past = f"snapshot_date < DATE'{utc_date(now_ms)}'" if "snapshot_date" in table.partitioned_by else "true"
+        before, after = lake.compact(table, is_past)
+        if before:
+            done.joined[table.name] = (before, after)
+            log.info("%s: %d small files joined into %d", table.name, before, after)
+        deleted = lake.vacuum(table)
+        if deleted:
+            done.deleted[table.name] = deleted
+            log.info("%s: %d files deleted that it no longer needs", table.name, deleted)
+    return done
+
+
+def _remove_old(
+    lake: Lake, retention: RetentionConfig, now_ms: int, needed: Mapping[str, int]
+) -> dict[tuple[str, str], int]:
+    old: dict[Rule, dict[str, str]] = {}
+    for rule in rules(retention):
+        if rule.kept_ms is not None and needed:
+            days = first_days(rule.kept_ms, now_ms, needed)
+            old[rule] = {
+                cluster: f"{of_cluster(cluster)} AND snapshot_date < DATE'{day}' AND {rule.only}"
+                for cluster, day in days.items()
+            }
+    counts = [_counted(lake, rule, " OR ".join(f"({where})" for where in of.values())) for rule, of in old.items()]
+    removed: dict[tuple[str, str], int] = {}
+    for row in reduce(DataFrame.unionByName, counts).collect() if counts else []:
+        rule = next(rule for rule in old if (rule.table.name, rule.only) == (row["name"], row["only"]))
+        lake.delete(rule.table, old[rule][row["cluster"]])
+        key = (row["name"], row["cluster"])
+        removed[key] = removed.get(key, 0) + row["rows"]
+        log.info("%s: %s: %d rows removed, to %s", row["cluster"], row["name"], row["rows"], row["last_day"])
+    return removed
+
+
+def _counted(lake: Lake, rule: Rule, where: str) -> DataFrame:
+    """How many rows of each cluster satisfy a predicate."""
+    names = {"name": F.lit(rule.table.name), "only": F.lit(rule.only)}
+    rows = lake.read(rule.table).where(where).groupBy("cluster")
+    return rows.agg(F.count(F.lit(1)).alias("rows"), F.max("snapshot_date").alias("last_day")).withColumns(names)

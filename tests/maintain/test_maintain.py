@@ -1,0 +1,229 @@
+"""What is removed from a lake, what stays, and that a second time there is nothing left to do."""
+
+import os
+import time
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs import maintain as maintain_job
+from pipeline.config import Config, LakeConfig, RetentionConfig
+from pipeline.derive import oldest_needed
+from pipeline.derive.backlog import JOB
+from pipeline.derive.log_index import LONGEST_TAIL
+from pipeline.epoch import to_epoch_ms, utc_date
+from pipeline.errors import ConfigError
+from pipeline.lake import Lake
+from pipeline.lake import lake as lake_module
+from pipeline.maintain import Done, maintain
+from pipeline.maintain.maintain import first_days
+from pipeline.tables import COMPUTED, FINDINGS, LAG, LAG_HISTOGRAMS, SNAPSHOTS, WATERMARKS, Table
+from tests.helpers.rows import frame
+
+NOW = datetime(2026, 6, 30, 12, tzinfo=UTC)
+DAY_MS, HOUR_MS = 86_400_000, 3_600_000
+NOW_MS = to_epoch_ms(NOW)
+DAYS = 500
+PENDING_DAY = 40
+"""Since then a cluster has snapshots without lag."""
+A_DAY = 10
+"""Snapshots: so the index looks back over twelve days."""
+CLUSTERS = ("east", "behind")
+
+
+def at(days_ago: float) -> int:
+    return NOW_MS - int(days_ago * DAY_MS)
+
+
+def put(lake: Lake, table: Table, names: str, *rows: tuple[Any, ...]) -> None:
+    """Add rows, each with its snapshot_date where the table has one."""
+    if "snapshot_date" in table.columns:
+        at_column = names.split().index("window_start" if "window_start" in names else "snapshot_id")
+        days = [row[at_column] for row in rows]
+        dates = [day.date() if isinstance(day, datetime) else utc_date(day) for day in days]
+        names, rows = f"{names} snapshot_date", tuple((*row, day) for row, day in zip(rows, dates, strict=True))
+    frame(lake.spark, table, names, *rows).write.format("delta").mode("append").option("mergeSchema", "true").save(
+        str(Path(str(lake._config.root), table.name))
+    )
+
+
+def days_left(lake: Lake, table: Table, cluster: str, where: str = "true") -> list[int]:
+    """How many days ago the snapshots are that have rows, the newest first."""
+    rows = lake.read(table).where(f"cluster = '{cluster}' AND {where}").select("snapshot_date").distinct().collect()
+    return sorted((NOW.date() - row["snapshot_date"]).days for row in rows)
+
+
+@pytest.fixture
+def old_lake(lake: Lake) -> Lake:
+    """East has lag of all, `behind` none since PENDING_DAY, and `elsewhere` is of no config."""
+    snapshots, marks, ends, lags, counts = [], [], [], [], []
+    for cluster in (*CLUSTERS, "elsewhere"):
+        for number in range(A_DAY * 60):
+            snapshot_id = at(number / A_DAY)
+            snapshots.append((cluster, snapshot_id, "complete", {"watermarks": 1}))
+            if cluster != "behind" or number > A_DAY * PENDING_DAY:
+                marks.append((cluster, JOB, snapshot_id))
+        for days in (0, 1, 13, 15, PENDING_DAY + 10, PENDING_DAY + 20, 100, DAYS):
+            ends.append((cluster, at(days), "t", 0))
+            lags.append((cluster, at(days), "g", "t", 0))
+            start = datetime.fromtimestamp(at(days) / 1000, UTC)
+            counts += [(cluster, window_ms, start, "consumer_lag", "cluster") for window_ms in (0, HOUR_MS, DAY_MS)]
+    put(lake, SNAPSHOTS, "cluster snapshot_id status rows", *snapshots)
+    put(lake, COMPUTED, "cluster job snapshot_id", *marks)
+    put(lake, WATERMARKS, "cluster snapshot_id topic partition", *ends)
+    put(lake, LAG, "cluster snapshot_id group_id topic partition", *lags)
+    put(lake, LAG_HISTOGRAMS, "cluster window_ms window_start measure dimension", *counts)
+    put(lake, FINDINGS, "cluster finding_id kind", ("east", "f", "slow"))
+    return lake
+
+
+def run(lake: Lake, **retention: str) -> Done:
+    return maintain(lake, RetentionConfig.model_validate(retention), CLUSTERS, lambda: NOW)
+
+
+def contents(lake: Lake) -> dict[str, int]:
+    return {table.name: lake.read(table).count() for table in (WATERMARKS, LAG, LAG_HISTOGRAMS, SNAPSHOTS, COMPUTED)}
+
+
+def versions(lake: Lake) -> dict[str, int]:
+    tables = (WATERMARKS, LAG, LAG_HISTOGRAMS, SNAPSHOTS)
+    return {t.name: lake.spark.sql(f"DESCRIBE HISTORY {lake.identifier(t)}").count() for t in tables}
+
+
+def test_rows_older_than_their_retention_go_and_what_is_needed_stays(old_lake: Lake) -> None:
+    done = run(old_lake)
+    assert days_left(old_lake, WATERMARKS, "east") == [0, 1, 13]
+    assert days_left(old_lake, LAG, "east") == [0, 1, 13, 15, PENDING_DAY + 10, PENDING_DAY + 20]
+    assert days_left(old_lake, LAG_HISTOGRAMS, "east", "window_ms = 0")[-1] == PENDING_DAY + 20
+    assert days_left(old_lake, LAG_HISTOGRAMS, "east", f"window_ms = {HOUR_MS}")[-1] == 100
+    assert days_left(old_lake, LAG_HISTOGRAMS, "east", f"window_ms = {DAY_MS}")[-1] == DAYS
+    # From PENDING_DAY on there is no lag.
+    assert days_left(old_lake, WATERMARKS, "behind")[-1] == PENDING_DAY + 10 < PENDING_DAY + LONGEST_TAIL / A_DAY
+    assert days_left(old_lake, WATERMARKS, "elsewhere")[-1] == DAYS
+    assert old_lake.read(SNAPSHOTS).count() == 3 * A_DAY * 60
+    assert old_lake.read(FINDINGS).count() == 1
+    assert done.rows[WATERMARKS.name, "east"] == 5
+    assert done.rows[LAG_HISTOGRAMS.name, "east"] == 2 + 1
+    assert "elsewhere" not in {cluster for _, cluster in done.rows}
+    # A second time there is nothing to do.
+    before = versions(old_lake)
+    assert run(old_lake) == Done()
+    assert versions(old_lake) == before
+
+
+def test_for_ever_is_for_ever(old_lake: Lake) -> None:
+    before = contents(old_lake)
+    assert run(old_lake, bronze="forever", lag="forever", hours="forever").rows == {}
+    assert contents(old_lake) == before
+
+
+@pytest.mark.parametrize("calls_left", [1, 5, 15])
+def test_a_job_that_was_killed_is_repeated(old_lake: Lake, monkeypatch: pytest.MonkeyPatch, calls_left: int) -> None:
+
+    def killed(name: str) -> Callable[..., Any]:
+        real = getattr(Lake, name)
+
+        def call(*arguments: Any) -> Any:
+            nonlocal calls_left
+            calls_left -= 1
+            if calls_left < 0:
+                raise KeyboardInterrupt
+            return real(*arguments)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        for name in ("delete", "compact", "vacuum"):
+            patch.setattr(Lake, name, killed(name))
+        with pytest.raises(KeyboardInterrupt):
+            run(old_lake)
+    run(old_lake)
+    assert contents(old_lake) == {
+        # Of three clusters, the third as it was.
+        WATERMARKS.name: 3 + 5 + 8,
+        LAG.name: 6 + 6 + 8,
+        LAG_HISTOGRAMS.name: 2 * (6 + 7 + 8) + 24,
+        SNAPSHOTS.name: 3 * A_DAY * 60,
+        COMPUTED.name: 3 * A_DAY * 60 - A_DAY * PENDING_DAY - 1,
+    }
+
+
+def test_small_files_of_past_days_become_one_and_those_of_today_stay(lake: Lake) -> None:
+    for number in range(4):
+        for days in (0, 1):
+            put(lake, LAG, "cluster snapshot_id group_id topic partition", ("east", at(days), "g", "t", number))
+    done = run(lake)
+    assert done.joined == {LAG.name: (4, 1)}
+    assert lake.read(LAG).count() == 8
+    files = lake.spark.table(lake.identifier(LAG)).selectExpr("snapshot_date", "_metadata.file_path").distinct()
+    assert sorted(row["count"] for row in files.groupBy("snapshot_date").count().collect()) == [1, 4]
+
+
+@pytest.mark.parametrize("way", ["driver", "spark"])
+def test_files_that_no_table_needs_are_deleted_when_they_are_old(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    if way == "spark":
+        monkeypatch.setattr(lake_module, "driver_tables", lambda *_: None)
+        lake = lake.guarded(lambda: None)
+    assert (lake._driver is None) is (way == "spark")
+    folder = tmp_path / "lake" / "log_index"
+    old, new = folder / "part-old.parquet", folder / "part-new.parquet"
+    for file in (old, new):
+        file.write_bytes(b"left by a job that was killed")
+    eight_days_ago = time.time() - timedelta(days=8).total_seconds()
+    os.utime(old, (eight_days_ago, eight_days_ago))
+    assert run(lake).deleted == {"log_index": 1}
+    assert (old.exists(), new.exists()) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("kept_days", "needed_days_ago", "first"),
+    [
+        (14, 0, date(2026, 6, 16)),
+        (14, 13.9, date(2026, 6, 16)),
+        (14, 14.6, date(2026, 6, 15)),
+        (14, 100, date(2026, 3, 22)),
+    ],
+)
+def test_the_first_day_that_stays_is_that_of_the_retention_or_of_a_snapshot_still_needed(
+    kept_days: int, needed_days_ago: float, first: date
+) -> None:
+    assert first_days(kept_days * DAY_MS, NOW_MS, {"east": at(needed_days_ago)}) == {"east": first}
+
+
+def test_the_oldest_snapshot_that_is_needed(old_lake: Lake) -> None:
+    found = oldest_needed(old_lake, [*CLUSTERS, "of no snapshot"])
+    # The next snapshot looks back over LONGEST_TAIL; where some lack lag, the first of these does.
+    assert found == {"east": at((LONGEST_TAIL - 1) / A_DAY), "behind": at(PENDING_DAY + LONGEST_TAIL / A_DAY)}
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ('bronze = "1d"', "bronze must be at least 2 days"),
+        ('hours = "1d"', "hours must be at least 2 days"),
+        ('lag = "for ever"', "must be a duration"),
+        ('days = "2d"', "days"),
+    ],
+)
+def test_a_retention_that_is_too_short_is_one_line(load: Callable[..., Config], line: str, why: str) -> None:
+    text = f'[lake]\nroot = "lake"\n[retention]\n{line}\n[clusters.c]\nbootstrap_servers = ["k:1"]\n'
+    with pytest.raises(ConfigError, match=why) as raised:
+        load(text)
+    assert "\n" not in str(raised.value)
+
+
+def test_the_job_makes_a_lake_where_there_is_none_and_finds_nothing_to_do(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(f'[lake]\nroot = "{tmp_path}/lake"\n[clusters.c]\nbootstrap_servers = ["127.0.0.1:1"]\n')
+    with caplog.at_level("INFO"):
+        assert maintain_job.main(["--config", str(file)]) == 0
+    assert "maintain: 0 rows removed, 0 files fewer, 0 files deleted" in caplog.text
+    assert Lake(spark, LakeConfig(root=f"{tmp_path}/lake")).read(SNAPSHOTS).count() == 0
