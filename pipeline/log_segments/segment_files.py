@@ -26,6 +26,8 @@ BEFORE_LENGTH = 12
 """Bytes of a batch that its own length field does not count: base offset and length."""
 LEAST_LENGTH = HEADER.size - BEFORE_LENGTH
 MAGIC, CRC = 16, slice(12, 16)
+MOST_OFFSET = 2**62
+"""No log has so many records; the offset after a batch, and the distance of any two, is a bigint."""
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 FIRST_BLOCK, LAST_BLOCK = 64 * 1024, 4 * 1024 * 1024
@@ -97,7 +99,8 @@ def parse_header(head: bytes, position: int, room: int, least_offset: int) -> Ba
     if len(head) < HEADER.size:
         return Ending.CUT
     base, length, _, magic, _, attributes, delta, _, newest, _, _, _, count = HEADER.unpack(head)
-    if magic != 2 or length < LEAST_LENGTH or base < least_offset or delta < 0 or count < 0:
+    is_in_order = least_offset <= base <= MOST_OFFSET and delta >= 0
+    if magic != 2 or length < LEAST_LENGTH or not is_in_order or count < 0:
         return Ending.DAMAGED
     size = BEFORE_LENGTH + length
     if size > room:

@@ -1,10 +1,14 @@
 """Files of a log that are torn, damaged or of an old format: the good part is kept, and the rest is named."""
 
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from pipeline.log_segments.log_dirs import Place
+from pipeline.log_segments.log_dirs import PartitionDir, Place
+from pipeline.log_segments.source import LogSegmentsOptions, LogSegmentsReader, PartitionDirs
 from tests.helpers.segments import WHOLE, batch, index, old_message, opened, time_index, write
 
 AFTER_WHOLE = Place(200, 0)
@@ -30,6 +34,7 @@ AFTER_WHOLE = Place(200, 0)
         pytest.param(
             batch(10, 12)[:8] + (-5).to_bytes(4, "big", signed=True) + batch(10, 12)[12:], id="negative length"
         ),
+        pytest.param(batch(2**63 - 3, 2**63 - 1), id="an offset that no log has"),
         pytest.param(b"\xff" * 100, id="noise"),
     ],
 )
@@ -94,3 +99,35 @@ def test_damage_in_an_older_segment_hides_what_is_behind_it_there_only(tmp_path:
     log = opened(tmp_path)
     assert (log.at(4), log.at(10)) == ((0, 400, 5_000, None), (300, 100, 5_000, None))
     assert [str(log.at(offset).error)[:15] for offset in (5, 8)] == ["CORRUPT_MESSAGE"] * 2
+
+
+@st.composite
+def spoilt(draw: st.DrawFn) -> bytes:
+    """A file of three batches, in which some bytes are others, are missing, or are too many."""
+    data = WHOLE + batch(10, 12)
+    for _ in range(draw(st.integers(1, 3))):
+        begin = draw(st.integers(0, len(data)))
+        data = data[:begin] + draw(st.binary(max_size=12)) + data[begin + draw(st.integers(0, 90)) :]
+    return data
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=spoilt() | st.binary(max_size=200), entries=st.binary(max_size=40))
+def test_whatever_bytes_a_file_has_it_is_read_or_named(data: bytes, entries: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        write(Path(folder), {"0.log": data, "0.index": entries, "0.timeindex": entries})
+        reader = LogSegmentsReader(LogSegmentsOptions.parse({"log_dirs": folder}))
+        task = PartitionDirs([PartitionDir(folder, "t", 0)])
+        rows = [row for found in reader.read(task) for row in found.to_pylist()]
+        log = opened(Path(folder))
+        places = [log.at(offset) for offset in (0, 5, 11, 2**62)]
+    batches = [row for row in rows if row["error"] is None]
+    assert len(rows) - len(batches) <= 1
+    assert sum(row["batch_bytes"] for row in batches) <= len(data)
+    least = 0
+    for row in batches:
+        assert least <= row["base_offset"] <= row["last_offset"]
+        least = row["last_offset"] + 1
+    assert log.end.offset in (least, None)
+    errors = [row["error"] for row in rows] + [place.error for place in places] + [log.end.error, log.newest[1]]
+    assert all(error is None or error.partition(":")[0].isupper() for error in errors)
