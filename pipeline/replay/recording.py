@@ -10,6 +10,7 @@ import csv
 import gzip
 import json
 import re
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC
@@ -19,16 +20,18 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from pipeline.client_positions.endpoints import EPOCH_MS
-from pipeline.client_positions.position import Position
+from pipeline.client_positions.position import Position, count, whole
 from pipeline.client_positions.request_lines import times_ms
 from pipeline.client_positions.request_log import RequestLog
 from pipeline.config.consumers import ConsumerSettings
 from pipeline.config.toml_file import problems_of
+from pipeline.epoch import utc
 from pipeline.errors import ConfigError
 
 AGENTS = ("jolokia", "prom")
 STATISTICS = ("statistics.jsonl", "statistics.jsonl.gz")
 REQUEST_LOGS = ("request.log", "request.log.gz")
+_PARTITION = re.compile("[0-9]{1,9}")
 _MEMBERS = re.compile(r"consumer_groups_members_(\d{13})\.txt")
 _RUNGS = {
     "log_start": "log_start_offset",
@@ -91,19 +94,16 @@ class Recording:
         """What the request log had reported by each round, in their order; nothing where there is none."""
         if self.request_log is None:
             return
-        topics = self.folder / "topic_ids.csv"
-        names = {row["topic_id"]: row["topic"] for row in _table(topics)} if topics.exists() else {}
-        log = RequestLog(names)
+        log = RequestLog(_topics(self.folder / "topic_ids.csv"))
         due = sorted(self.rounds)
-        with _opened(self.request_log) as lines:
-            for line in lines:
-                times = times_ms(line, UTC)
-                while due and times and times[0] > due[0]:
-                    yield due.pop(0), log.positions()
-                try:
-                    log.read(line)
-                except ValueError:
-                    continue  # a torn line costs itself
+        for line in _lines(self.request_log):
+            times = times_ms(line, UTC)
+            while due and times and times[0] > due[0]:
+                yield due.pop(0), log.positions()
+            try:
+                log.read(line)
+            except ValueError:
+                continue  # a torn line costs itself
         for at_ms in due:
             yield at_ms, log.positions()
 
@@ -140,12 +140,11 @@ def _timed(folder: Path) -> Iterator[tuple[int, Path]]:
 
 def _line_times(statistics: Path) -> list[int]:
     times = []
-    with _opened(statistics) as lines:
-        for line in lines:
-            try:
-                times.append(int(json.loads(line)["ts"]))
-            except (KeyError, TypeError, ValueError):
-                continue  # the data source reports it
+    for line in _lines(statistics):
+        try:
+            times.append(_instant(json.loads(line)["ts"]))
+        except (KeyError, OverflowError, RecursionError, TypeError, ValueError):
+            continue  # the data source reports it
     return sorted(times)
 
 
@@ -155,29 +154,44 @@ def _truth(file: Path) -> tuple[dict[int, Any], dict[int, Any]]:
     commits: dict[int, dict[tuple[str, str, int], int | None]] = {}
     for number, row in enumerate(_table(file) if file.exists() else (), 2):
         try:
-            at_ms, topic, partition = int(row["ts"]), row["topic"], int(row["partition"])
+            at_ms, topic, partition = _instant(row["ts"]), row["topic"], count(int(row["partition"]), below=2**31)
             found = {name: _offset(row.get(column)) for column, name in _RUNGS.items()}
             ends.setdefault(at_ms, {})[topic, partition] = found
             if row.get("group"):
                 commits.setdefault(at_ms, {})[row["group"], topic, partition] = _offset(row["committed"])
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, OverflowError, TypeError, ValueError) as error:
             raise ConfigError(f"{file}: line {number}: {error!r} is missing or wrong") from None
     return dict(sorted(ends.items())), dict(sorted(commits.items()))
 
 
+def _instant(value: Any) -> int:
+    """Epoch ms. Raises OverflowError or ValueError where that is no time of the calendar."""
+    at_ms = int(value)
+    utc(at_ms)
+    return at_ms
+
+
 def _offset(text: str | None) -> int | None:
-    return int(text) if text else None
+    return whole(int(text)) if text else None
+
+
+def _topics(file: Path) -> dict[str, str]:
+    """Names of topics by id."""
+    try:
+        return {row["topic_id"]: row["topic"] for row in _table(file)} if file.exists() else {}
+    except KeyError as error:
+        raise ConfigError(f"{file}: {error!r} is missing or wrong") from None
 
 
 def _members(file: Path) -> list[Member]:
     """What `kafka-consumer-groups --describe --members --verbose` prints: a table for each group."""
     found: list[Member] = []
     names: list[str] = []
-    for line in file.read_text().splitlines():
+    for line in _lines(file):
         cells = line.split()
         if cells[:2] == ["GROUP", "CONSUMER-ID"]:
             names = cells
-        elif names and len(cells) == len(names):
+        elif {"CLIENT-ID", "HOST"} <= {*names} and len(cells) == len(names):
             row = dict(zip(names, cells, strict=True))
             member = Member(row["GROUP"], row["CONSUMER-ID"], row["CLIENT-ID"], row["HOST"])
             assigned = _assigned(row.get("CURRENT-ASSIGNMENT", row.get("ASSIGNMENT", "-")))
@@ -189,7 +203,7 @@ def _assigned(text: str) -> Iterator[tuple[str, int]]:
     """`orders:0,1;clicks:2`, as new tools print it; older ones `orders(0,1), clicks(2)`, of which nothing is taken."""
     for part in text.split(";") if ":" in text else ():
         topic, _, partitions = part.rpartition(":")
-        yield from ((topic, int(p)) for p in partitions.split(",") if p.isdigit())
+        yield from ((topic, int(p)) for p in partitions.split(",") if _PARTITION.fullmatch(p))
 
 
 def _settings(folder: Path) -> dict[str, ConsumerSettings]:
@@ -203,7 +217,7 @@ def _settings(folder: Path) -> dict[str, ConsumerSettings]:
                 except ValidationError as error:
                     raise ConfigError(f"{file}: {problems_of(error, ConsumerSettings)[0]}") from None
                 name = properties.get("client.id") or properties.get("group.id")
-                if name:
+                if name and isinstance(name, str):
                     found[name] = settings
     return found
 
@@ -212,11 +226,11 @@ def _clients_of(file: Path) -> Iterator[dict[str, Any]]:
     """The configuration of each client in a file; with `clients=a,b` a client's names have its own before them."""
     if file.suffix == ".json":
         try:
-            yield dict(json.loads(file.read_text()))
-        except (TypeError, ValueError):
+            yield dict(json.loads("".join(_lines(file))))
+        except (RecursionError, TypeError, ValueError):
             raise ConfigError(f"{file}: is not a JSON object") from None
         return
-    pairs = (line.partition("=") for line in file.read_text().splitlines() if not line.lstrip().startswith(("#", "!")))
+    pairs = (line.partition("=") for line in _lines(file) if not line.lstrip().startswith(("#", "!")))
     properties = {name.strip(): value.strip() for name, _, value in pairs if name.strip()}
     prefixes = [f"{client.strip()}." for client in properties.get("clients", "").split(",") if client.strip()]
     for prefix in prefixes or [""]:
@@ -228,9 +242,17 @@ def _first(folder: Path, names: tuple[str, ...]) -> Path | None:
 
 
 def _table(file: Path) -> list[dict[str, str]]:
-    with file.open(newline="") as lines:
-        return list(csv.DictReader(lines))
+    try:
+        return list(csv.DictReader(_lines(file)))
+    except csv.Error as error:
+        raise ConfigError(f"{file}: cannot be read: {error}") from None
 
 
-def _opened(file: Path) -> Any:
-    return gzip.open(file, "rt", errors="replace") if file.suffix == ".gz" else file.open(errors="replace")
+def _lines(file: Path) -> Iterator[str]:
+    """The lines of a file, unpacked if its name says so. Raises ConfigError where it cannot be read to its end."""
+    try:
+        opened: Any = gzip.open if file.suffix == ".gz" else Path.open
+        with opened(file, "rt", encoding="utf-8", errors="replace") as lines:
+            yield from lines
+    except (EOFError, OSError, zlib.error) as error:
+        raise ConfigError(f"{file}: cannot be read: {type(error).__name__}") from None
