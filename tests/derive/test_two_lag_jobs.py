@@ -16,6 +16,7 @@ from pipeline.derive import compute_cluster
 from pipeline.derive import log_index as index
 from pipeline.epoch import utc_date
 from pipeline.lake import Lake, of_snapshots
+from pipeline.lake.few_rows import for_few_rows
 from pipeline.tables import COMMITTED_OFFSETS, LAG, LOG_INDEX, SNAPSHOTS, WATERMARKS
 from tests.helpers.rows import frame
 
@@ -125,6 +126,18 @@ def test_an_index_that_goes_further_is_not_put_back(lake: Lake) -> None:
     behind = index.Index.of(lake, "c", [], IDS[:3], through=None)
     assert compute_cluster(lake, "c", lambda: T0) == 4
     behind.keep(behind.watermarks(IDS[:3]))
+    assert through(lake) == IDS[3]
+
+
+def test_an_index_that_goes_further_once_rows_are_computed_is_not_put_back(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few rows are computed before the turn to commit them comes."""
+    land(lake, IDS[:4])
+    behind = index.Index.of(lake, "c", [], IDS[:3], through=None)
+    monkeypatch.setattr(Lake, "_replace", once(lambda: compute_cluster(lake, "c", lambda: T0), Lake._replace))
+    with for_few_rows(lake.spark):
+        behind.keep(behind.watermarks(IDS[:3]))
     assert through(lake) == IDS[3]
 
 
