@@ -74,10 +74,8 @@ def _span(instants: tuple[Instant, ...]) -> list[int]:
 def _time(span_ms: list[int]) -> alt.X:
     """The time of the whole page."""
     first, last = map(utc, span_ms)
-    minutes = (span_ms[1] - span_ms[0]) / 60_000
-    format_ = "%H:%M:%S" if minutes < 10 else "%H:%M" if minutes < 36 * 60 else "%Y-%m-%d"
     title = f"UTC, {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M}"
-    axis = alt.Axis(format=format_, title=title, tickCount=8, grid=False)
+    axis = alt.Axis(title=title, tickCount=8, grid=False)
     return alt.X("t_ms:T").scale(alt.Scale(type="utc", domain=span_ms)).axis(axis)
 
 

@@ -137,6 +137,27 @@ class TestInChromium:
             assert sum("A" not in path for path in strokes) == 2
             assert sum("A" in path for path in strokes) == 10
 
+    def test_the_bars_of_a_strip_are_as_high_as_the_lag_was(self, browse: Browse) -> None:
+        instants = tuple(Instant("east", NOON + i * MINUTE, 0, 3) for i in range(3))
+        points = tuple(
+            Point("east", at.snapshot_id, "g", lag, 0) for at, lag in zip(instants, (1, 50, 99), strict=True)
+        )
+        measure = """
+            const strip = document.querySelector("canvas.strip");
+            const { width, height } = strip;
+            const pixels = new Uint32Array(strip.getContext("2d").getImageData(0, 0, width, height).data.buffer);
+            const heights = [0, 1, 2].map((n) => {
+              const x = Math.floor((n + 0.5) * width / 3);
+              const column = Array.from({ length: height }, (_, y) => pixels[y * width + x]);
+              return column.filter((pixel) => pixel === column.at(-1)).length;
+            });
+            document.body.dataset.heights = heights.join();
+        """
+        page = render(report(group("g", 100), instants=instants, points=points))
+        document, console = browse(with_script(page, measure))
+        assert console == ""
+        assert 'data-heights="2,9,18"' in document
+
     def test_a_measure_that_is_not_known_says_why(self, browse: Browse) -> None:
         measure = "const m = document.querySelector('#measure');"
         choose = f"{measure} m.value = 'reuse_bytes'; m.dispatchEvent(new Event('change'));"

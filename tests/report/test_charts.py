@@ -1,0 +1,43 @@
+"""The charts as Vega draws them, without a browser."""
+
+import copy
+import re
+
+import pytest
+import vl_convert
+
+from pipeline.report.charts import charts
+from pipeline.report.model import Instant
+from tests.helpers.reports import MINUTE, NOON
+
+HOUR = 60 * MINUTE
+
+
+def labels_of(name: str, span_ms: int) -> list[str]:
+    """What stands at the axes of a chart of five snapshots."""
+    instants = tuple(Instant("east", NOON + n * span_ms // 4, 0, 5) for n in range(5))
+    specification = copy.deepcopy(charts(instants)[name])
+    points = [{"t_ms": at.snapshot_id, "value": 1, "line": "a", "colour": "red"} for at in instants]
+    for data in specification["data"]:
+        data.update({"points": {"values": points}, "bands": {"values": []}}.get(data["name"], {}))
+    values = {"first": NOON, "last": NOON + span_ms}
+    for signal in specification["signals"]:
+        signal["value"] = values.get(signal["name"], signal.get("value"))
+        if signal["name"] == "width":  # there is no page that it could be as wide as
+            signal["value"] = 800
+            signal.pop("init", None)
+            signal.pop("on", None)
+    return re.findall(r"<text[^>]*>([^<]*)</text>", vl_convert.vega_to_svg(specification))
+
+
+@pytest.mark.parametrize("name", ["lag", "log_lag", "series"])
+@pytest.mark.parametrize(
+    ("span_ms", "first_labels"),
+    [
+        pytest.param(5 * MINUTE, ["12:00", "12:00:30", "12:01"], id="minutes"),
+        pytest.param(3 * HOUR, ["12:00", "12:30", "13:00"], id="hours"),
+        pytest.param(72 * HOUR, ["12:00", "Mar 02", "12:00"], id="days"),
+    ],
+)
+def test_all_axes_of_time_have_a_clock_of_24_hours(name: str, span_ms: int, first_labels: list[str]) -> None:
+    assert labels_of(name, span_ms)[:3] == first_labels
