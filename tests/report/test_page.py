@@ -14,10 +14,11 @@ from pipeline.report import Frames, write_report
 from pipeline.report.attention import needs_attention
 from pipeline.report.collect import CELLS, GROUPS_CHARTED, PARTITIONS_LISTED
 from pipeline.report.details_model import Finding, Gauge, Loss
-from pipeline.report.model import Instant, Point, Problem, Snapshot, Totals
+from pipeline.report.model import Instant, Point, Problem, Report, Snapshot, Totals
 from pipeline.report.names import visible
 from pipeline.report.page import render
 from pipeline.report.payload import payload
+from pipeline.report.selection import Selection
 from pipeline.tables import LAG, SNAPSHOTS
 from tests.helpers.reports import (
     HOSTILE,
@@ -250,6 +251,19 @@ class TestPage:
         assert "paused_partition is so." in text
         assert "worst 2026-03-01 12:00:30" in text
 
+    def test_a_group_that_goes_back_again_and_again_is_told_how_often(self) -> None:
+        commits = (50, 10, 60, 20, 70, 45)
+        instants = tuple(Instant("east", NOON + i * MINUTE, 0, 6) for i in range(6))
+        points = tuple(
+            Point("east", at.snapshot_id, "payments", 100 - commit, 0, log_ends=100, commits=commit)
+            for at, commit in zip(instants, commits, strict=True)
+        )
+        (item,) = needs_attention(report(group("payments", 55), instants=instants, points=points))
+        assert item.sentence == (
+            "its commits went back 3 times, the last time by 25 offsets before 2026-03-01 12:05:00 UTC: a reset, or a "
+            "consumer that began anew."
+        )
+
     def test_a_finding_of_which_nothing_was_kept_has_neither_severity_nor_advice(self) -> None:
         unknown = Finding("k", "east", None, "c1", None, (), None, NOON, NOON, None, "Nothing was kept.", {}, None)
         text = text_of(render(report(findings=(unknown,), findings_open=1)))
@@ -333,6 +347,10 @@ class TestPage:
         assert "There are no snapshots yet" in text
         assert "./spark-submit.sh run --config" in text
         assert [p.name for p in output.parent.iterdir()] == ["report.html"]
+
+    def test_a_selection_without_snapshots_is_not_taken_for_an_empty_lake(self) -> None:
+        text = text_of(render(Report("t", NOW, selection=Selection(group="x"))))
+        assert "In what was asked for there is none, or the lake is empty: ask for more, or take a first" in text
 
     def test_snapshots_without_lag_get_a_page_that_says_so(self, spark: SparkSession, tmp_path: Path) -> None:
         snapshots = frame(
