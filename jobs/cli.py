@@ -79,7 +79,7 @@ def parser(
         metavar="INSTANT",
         help="when the snapshot was due: ISO 8601 with Z or an offset, or epoch milliseconds (default: now). "
         "It is floored to the schedule; the same instant again adds nothing. Jobs that take no snapshot work "
-        "on all that are there, whatever the instant; a report shows what was known then",
+        "on all that are there, whatever the instant; a report and `lag --show` show what was known then",
     )
     if recording:
         _add_recording(result)
@@ -277,7 +277,8 @@ def _output(arguments: argparse.Namespace) -> Path:
 
 def _selection(arguments: argparse.Namespace, clusters: tuple[str, ...]) -> Selection:
     if "since" not in arguments:
-        return Selection(clusters)
+        shown = arguments.at if getattr(arguments, "show", 0) else None
+        return Selection(clusters, to_ms=None if shown is None else to_epoch_ms(shown))
     until = arguments.until or arguments.at
     from_ms, to_ms = (None if at is None else to_epoch_ms(at) for at in (arguments.since, until))
     if from_ms is not None and to_ms is not None and from_ms > to_ms:

@@ -13,6 +13,7 @@ from pipeline.epoch import utc
 from pipeline.report.attention import needs_attention
 from pipeline.report.details_model import Partition
 from pipeline.report.model import Report, names_of
+from pipeline.report.names import visible
 
 _UNSEEN = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 """What a terminal may take for a command or the end of a line, or what turns text about; JSON may have it as it is."""
@@ -36,8 +37,8 @@ def as_json(report: Report) -> str:
 def as_csv(partitions: Iterable[Partition]) -> Iterator[str]:
     """A heading with the columns of `model.Partition`, and a line for each; what is not known is empty.
 
-    `snapshot_at` comes first: the snapshot's instant as ISO 8601 writes it. A text that a spreadsheet would take for a
-    formula gets an apostrophe before it.
+    `snapshot_at` comes first: the snapshot's instant as ISO 8601 writes it. What cannot be seen in a text is an escape,
+    and one that a spreadsheet would take for a formula gets an apostrophe before it.
     """
     text = StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
@@ -52,4 +53,7 @@ def as_csv(partitions: Iterable[Partition]) -> Iterator[str]:
 
 
 def _harmless(value: object) -> object:
-    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r", "\n")) else value
+    if not isinstance(value, str):
+        return value
+    text = visible(value)
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text

@@ -11,11 +11,11 @@ from types import ModuleType
 
 import pytest
 
-from jobs import cli
+from jobs import cli, lag
 from jobs.argument_types import begin, end, instant
 from jobs.session import Job, Step
 from jobs.snapshot import exit_status
-from jobs.terminal import log_format
+from jobs.terminal import log_format, print_table
 from pipeline.config import Config, load_config
 from pipeline.errors import ConfigError
 from pipeline.report.selection import Selection
@@ -196,13 +196,24 @@ def test_the_report_is_of_a_time_and_of_clusters_that_only_the_lake_has(
         assert cli.run(command, [*line, "--cluster", "recorded", "--topic", "a|b"], step) == 0
         assert cli.run(command, [*line, "--from", "1769860800002"], step) == 2
         assert cli.run(command, [*line[:2], "--at", "1769860800001"], step) == 0
+        assert cli.run(command, [*line[:2], "--from", "2026-01-31", "--to", "2026-01-31"], step) == 0
     times = (1_769_860_800_000, 1_769_860_800_001)
-    as_of = Selection(None, None, times[1])
-    assert found == [Selection(None, *times, "^pay"), Selection(("recorded",), *times, "^pay", "a|b"), as_of]
+    as_of, of_a_day = Selection(None, None, times[1]), Selection(None, 1_769_817_600_000, 1_769_903_999_999)
+    assert found == [Selection(None, *times, "^pay"), Selection(("recorded",), *times, "^pay", "a|b"), as_of, of_a_day]
     assert capsys.readouterr().err == "--from 2026-01-31T12:00:00Z is after --to 2026-01-31T12:00:00Z\n"
     with pytest.raises(SystemExit):
         cli.run(command, ["--group", "("])
     assert "argument --group: '(' is not a valid regular expression" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("shows", "to_ms"), [(["--show"], 1_769_860_800_000), ([], None)])
+def test_what_is_shown_of_lag_is_as_of_an_instant(
+    config_file: Path, monkeypatch: pytest.MonkeyPatch, shows: list[str], to_ms: int | None
+) -> None:
+    found = list[Selection]()
+    monkeypatch.setattr(cli, "in_session", lambda _, job, __: found.append(job.selection) or 0)
+    assert lag.main(["--config", str(config_file), "--at", "2026-01-31T12:00:00Z", *shows]) == 0
+    assert found == [Selection(("east", "west"), to_ms=to_ms)]
 
 
 def test_help_shows_examples_and_says_what_the_statuses_mean(
@@ -246,3 +257,21 @@ def test_an_event_is_one_line_in_utc_whatever_it_names() -> None:
     record = logging.LogRecord("jobs", logging.INFO, "", 0, "group %s read", ("a\nb\r\x1b[31m\u2028c",), None)
     record.created, record.msecs = NOON.timestamp(), 7
     assert log_format().format(record) == "2026-01-31T12:00:00.007Z INFO group a\\nb\\r\\x1b[31m\\u2028c read"
+
+
+def test_why_a_job_ends_is_told_line_by_line_and_sends_the_terminal_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.refused(ConfigError("group a\x1b[31m\u2028b\nand another")) == 2
+    assert capsys.readouterr() == ("", "group a\\x1b[31m\\u2028b\nand another\n")
+
+
+def test_a_table_goes_to_stdout_or_to_the_file_that_the_script_prints(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    print_table(lambda coloured: f"coloured: {coloured}")
+    assert capsys.readouterr() == ("coloured: False\n", "")
+    monkeypatch.setenv("LAGLAKE_STDOUT", str(tmp_path / "shown"))
+    monkeypatch.setenv("LAGLAKE_STDOUT_IS_A_TERMINAL", "1")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    print_table(lambda coloured: f"coloured: {coloured}")
+    assert (tmp_path / "shown").read_text() == "coloured: True\n"
+    assert capsys.readouterr() == ("", "")

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from pipeline.report import Frames, format_groups, write_report
 from pipeline.report.export import as_json
-from pipeline.report.names import columns, cut
+from pipeline.report.names import columns, cut, visible
 from pipeline.report.text import format_partitions
 from pipeline.report.units import size
 from pipeline.tables import LAG, SNAPSHOTS
@@ -43,7 +43,8 @@ class TestExport:
         frames = Frames(frame(spark, SNAPSHOTS, snapshot(0)), lag)
         with write_report(frames, tmp_path / "r.csv", NOW, kind="csv").open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
-        assert [r["group_id"] for r in reversed(rows)] == ["'=1+1", "'@x", *HOSTILE]
+        assert [r["group_id"] for r in reversed(rows)] == ["'=1+1", "'@x", *map(visible, HOSTILE)]
+        assert {r["topic"].isprintable() for r in rows} == {True}
         assert {r["snapshot_at"] for r in rows} == {"2026-03-01T12:00:00+00:00"}
         assert rows[-1]["consumer_lag"] == "0"
         assert rows[-1]["headroom"] == "-5"
