@@ -54,7 +54,7 @@ class Text(NamedTuple):
 class Access:
     """How endpoints are read. All of an answer must have come after timeout_ms, and be no longer than most_bytes.
 
-    A password is kept out of the representation.
+    A listed file that has not changed for max_age_ms counts as empty. A password is kept out of the representation.
     """
 
     user: str | None = None
@@ -62,6 +62,7 @@ class Access:
     ca_file: str | None = None
     timeout_ms: int = 10_000
     most_bytes: int = 100 * 1024 * 1024
+    max_age_ms: int | None = None
 
 
 def from_endpoint(url: str, access: Access) -> Text:
@@ -100,6 +101,8 @@ def from_file(path: str, access: Access, *, is_listed: bool = False) -> Text:
         found = EPOCH_MS.findall(info.base_name)
         changed_ms = to_epoch_ms(info.mtime) if info.mtime else now_ms()
         captured_ms = int(found[-1]) if found else changed_ms
+        if is_listed and access.max_age_ms is not None and max(captured_ms, changed_ms) < now_ms() - access.max_age_ms:
+            return Text(redacted(path), captured_ms, "")
         with files.open_input_stream(inside) as stream:
             chunks = iter(lambda: stream.read(CHUNK_BYTES), b"")
             text = _decoded(_bounded(chunks, access, time.monotonic()))

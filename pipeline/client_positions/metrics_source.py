@@ -55,12 +55,12 @@ class PositionsOptions:
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> PositionsOptions:
         """Options from strings, by lower-case name. Raises ConfigError naming an option that is unknown or wrong."""
-        known = ("endpoints", "path", "user", "password", "ca_file", "timeout_ms", "most_bytes", "names")
-        refuse_unknown(options, known)
+        bounds = ("timeout_ms", "most_bytes", "max_age_ms")
+        refuse_unknown(options, ("endpoints", "path", "user", "password", "ca_file", *bounds, "names"))
         endpoints, paths = several(options.get("endpoints")), several(options.get("path"))
         if bool(endpoints) == bool(paths):
             raise ConfigError("one of the options 'endpoints' and 'path' is needed, several places with commas")
-        numbers = {name: positive(name, options[name]) for name in ("timeout_ms", "most_bytes") if name in options}
+        numbers = {name: positive(name, options[name]) for name in bounds if name in options}
         access = Access(options.get("user"), options.get("password"), options.get("ca_file"), **numbers)
         return cls(endpoints, paths, access, _names(options.get("names", "{}")))
 
@@ -76,7 +76,8 @@ class Places(InputPartition):
 class PositionsSource(DataSource):
     """Options: `endpoints` (URLs) or `path` (files, folders, URIs), several with commas.
 
-    `user`, `password` and `ca_file` for endpoints; `timeout_ms` and `most_bytes` bound what one place may take.
+    `user`, `password` and `ca_file` for endpoints; `timeout_ms` and `most_bytes` bound what one place may take. A file
+    of a folder that has not changed for `max_age_ms` is not read: its clients have reported nothing since.
     `names`, a JSON object: what Prometheus text calls metrics and labels by rules of its own, and NAMES or LABELS.
     """
 

@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 
 from pipeline.analytics.clients.instances import place
 from pipeline.config import ClusterConfig
+from pipeline.config.consumers import PositionsConfig
 
 
 def read_client_positions(spark: SparkSession, cluster: ClusterConfig, snapshot_id: int) -> DataFrame | None:
@@ -19,7 +20,7 @@ def read_client_positions(spark: SparkSession, cluster: ClusterConfig, snapshot_
     """
     sources = [
         spark.read.format(p.source)
-        .options(**p.options(snapshot_id))
+        .options(**_options(cluster, p, snapshot_id))
         .load()
         .withColumn("default_group", F.lit(p.group_id))
         for p in cluster.positions
@@ -38,3 +39,10 @@ def read_client_positions(spark: SparkSession, cluster: ClusterConfig, snapshot_
         .withColumn("group_id", F.coalesce("group_id", "default_group"))
         .drop("default_group", "is_reported")
     )
+
+
+def _options(cluster: ClusterConfig, positions: PositionsConfig, snapshot_id: int) -> dict[str, str]:
+    """Those of a data source. Of files only those are read that may have something new enough; a log knows itself."""
+    is_aged = positions.paths and not positions.state
+    aged = {"max_age_ms": str(cluster.positions_max_age_ms)} if is_aged else {}
+    return positions.options(snapshot_id) | aged

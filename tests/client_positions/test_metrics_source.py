@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,16 +17,22 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.client_positions import metrics_source as source
-from pipeline.client_positions.endpoints import BEANS, Access, from_endpoint, from_file
+from pipeline.client_positions.consumer_metrics import Names
+from pipeline.client_positions.endpoints import BEANS, Access, Text, from_endpoint, from_file
 from pipeline.client_positions.metrics_source import (
     ClientMetricsSource,
     PositionsOptions,
     PositionsReader,
     PositionsSource,
+    Reported,
     StatisticsSource,
 )
-from pipeline.client_positions.position_rows import MOST_ERRORS, POSITIONS
+from pipeline.client_positions.position_rows import MOST_ERRORS, POSITIONS, instant
+from pipeline.config import ClusterConfig
+from pipeline.config.consumers import PositionsConfig
+from pipeline.epoch import now_ms
 from pipeline.errors import ConfigError
+from pipeline.snapshot.client_positions import read_client_positions
 from tests.helpers.recordings import unpacked
 
 SCRAPE = 'kafka_server_fetcherlagmetrics_consumerlag{clientId="c",partition="0",topic="t"} 7.0\n'
@@ -253,6 +260,36 @@ def test_an_odd_value_in_statistics_costs_its_line(odd: dict[str, Any], reason: 
     assert (right["client_id"], right["error"]) == ("c", None)
 
 
+@pytest.mark.parametrize(("late_ms", "as_of_ms"), [(1_999, 1_999), (2_001, 0)])
+def test_statistics_that_a_late_poll_hands_over_are_as_of_when_they_were_made(
+    late_ms: int, as_of_ms: int, tmp_path: Path
+) -> None:
+    made_s = 1_795_258_585
+    good: dict[str, Any] = {"client_id": "c", "type": "consumer", "topics": {}, "brokers": {}, "rxmsg_bytes": 1}
+    line = {"ts": 1_000 * made_s + late_ms, "statistics": good | {"time": made_s}}
+    (tmp_path / "s.jsonl").write_text(json.dumps(line))
+    (row,) = rows_of(StatisticsSource, str(tmp_path / "s.jsonl"))
+    begun = instant(1_000 * made_s)
+    assert (row["captured_at"] - begun, row["as_of"] - begun) == (
+        timedelta(milliseconds=late_ms),
+        timedelta(milliseconds=as_of_ms),
+    )
+
+
+def test_what_a_parser_did_not_foresee_costs_its_place_alone(tmp_path: Path) -> None:
+    for name in ("a.prom", "b.prom"):
+        (tmp_path / name).write_text(SCRAPE)
+
+    def of_b_alone(text: Text, names: Names) -> Iterator[Reported | str]:
+        if text.place.endswith("a.prom"):
+            raise KeyError("secret")
+        yield from ClientMetricsSource.reported(text, names)
+
+    reader = PositionsReader("kafka_client_metrics", of_b_alone, PositionsOptions.parse({"path": str(tmp_path)}))
+    (task,) = reader.partitions()
+    assert [batch["error"].to_pylist() for batch in reader.read(task)] == [["cannot be read: KeyError"], [None]]
+
+
 def test_what_is_dated_in_the_future_is_not_the_newest_for_ever(tmp_path: Path) -> None:
     (tmp_path / "9795255699058.prom").write_text(SCRAPE)
     (row,) = rows_of(ClientMetricsSource, str(tmp_path))
@@ -336,6 +373,30 @@ def test_a_file_that_is_gone_or_no_archive_is_a_text_with_an_error(tmp_path: Pat
     assert from_file(str(tmp_path / "none.prom"), Access()).error
     (tmp_path / "torn.prom.gz").write_bytes(gzip.compress(b"#" * 10_000)[:20])
     assert from_file(str(tmp_path / "torn.prom.gz"), Access()).error
+
+
+def test_a_file_that_has_not_changed_for_long_is_not_read(spark: SparkSession, tmp_path: Path) -> None:
+    """What a reporter has rotated stays in its folder, and would be read at each snapshot."""
+    for name, text in {"new.prom": SCRAPE, "old.prom": "torn", "old.json": "[", f"{now_ms()}.prom": SCRAPE}.items():
+        (tmp_path / name).write_text(text)
+        if name != "new.prom":
+            os.utime(tmp_path / name, (0, 0))
+    positions = PositionsConfig(source="kafka_client_metrics", paths=(str(tmp_path),))
+    cluster = ClusterConfig(bootstrap_servers=("nowhere:1",), positions=(positions,))
+    found = read_client_positions(spark, cluster, 0)
+    assert found
+    assert {(Path(row.endpoint).name.lstrip("0123456789"), row.error) for row in found.collect()} == {
+        ("new.prom", None),
+        (".prom", None),
+    }
+
+
+def test_a_file_is_read_within_the_bounds_of_a_place(tmp_path: Path) -> None:
+    file = tmp_path / "a.prom"
+    file.write_text(SCRAPE)
+    assert from_file(str(file), Access(most_bytes=len(SCRAPE) - 1)).error == f"longer than {len(SCRAPE) - 1} bytes"
+    assert from_file(str(file), Access(timeout_ms=0)).error == "not read whole within 0 ms"
+    assert from_file(str(file), Access(most_bytes=len(SCRAPE))).text == SCRAPE
 
 
 @pytest.mark.parametrize(
