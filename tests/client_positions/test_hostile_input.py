@@ -166,6 +166,9 @@ HUGE = {
     "flat names": ('x{a="c-ConsumerFetcherThread-g' + "-1-1-host_" * 30 + "-port_1" * 30 + "-1" * 200 + '"} 1\n')
     * 1_000,
     "a bean": json.dumps([{"status": 200, "request": {"mbean": "x"}, "value": {"a:" + "b" * 1_000_000: {"v": 1}}}]),
+    "an attribute": json.dumps(
+        [{"status": 200, "request": {"mbean": "x"}, "value": {"a:b=c": {"consumerfetchermanager" * 45_000: 1}}}]
+    ),
     "queues": json.dumps(
         [
             {

@@ -246,3 +246,7 @@ def test_a_client_with_ever_new_sessions_and_groups_costs_bounded_memory(monkeyp
     assert {p.group_id for p in log.positions()} == {None}
     # A session that has ended leaves where it was.
     assert {p.partition: p.fetched_offset for p in log.positions() if p.topic} == {n: 10 * n for n in range(1, 101)}
+    # Those of a client that is silent for a day are forgotten.
+    log.read(fetch("d", (0, 0), {0: 1}).replace("[2026-01-31", "[2026-02-02"))
+    log.forget()
+    assert [(key, who) for key, who, *_ in log.state()["sessions"]] == [(7, ["d", None])]

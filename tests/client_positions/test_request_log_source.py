@@ -1,7 +1,9 @@
 """The data source of brokers' request logs: what it tells bit by bit, however the files are cut, renamed and packed."""
 
 import gzip
+import json
 import random
+import re
 import shutil
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from pipeline.client_positions import broker_log, request_log
 from pipeline.client_positions.broker_log import HEAD_BYTES, LINE_BYTES, BrokerLog
 from pipeline.client_positions.position_rows import POSITIONS
 from pipeline.client_positions.request_log import RequestLog
@@ -228,6 +231,14 @@ def test_what_cannot_be_read_costs_only_itself(log: Path, lines: list[str], tmp_
     assert positions(later) == positions(reported_of(lines, tmp_path))
 
 
+def test_a_link_in_a_folder_is_not_followed(log: Path, lines: list[str], tmp_path: Path) -> None:
+    (tmp_path / "outside").write_text("".join(lines[:100]))
+    log.with_name("request-linked.log").symlink_to(tmp_path / "outside")
+    assert errors(reported(log.parent)) == ["no file in the folder has 'request' in its name"]
+    log.write_text("".join(lines[:50]))
+    assert {row["captured_at"] for row in reported(log.parent)} == {written_at(lines[49])}
+
+
 def test_a_log_that_was_cut_is_begun_anew(log: Path, lines: list[str], tmp_path: Path) -> None:
     state, copy = tmp_path / "state", log.with_name(f"{log.name}.1")
     log.write_text("".join(lines[:1_000]))
@@ -299,6 +310,16 @@ def test_a_client_that_is_silent_for_a_day_is_forgotten(log: Path, lines: list[s
     assert reported(log.parent, state=tmp_path / "state", batch=3) == rows
 
 
+def test_of_too_many_clients_those_that_are_forgotten_are_counted(
+    log: Path, lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (broker_log, request_log):
+        monkeypatch.setattr(module, "MOST_CLIENTS", 1)
+    log.write_text("".join(lines[:2_000]))
+    (error,) = errors(reported(log))
+    assert re.fullmatch("more than 1 clients: [0-9]+ that were silent are forgotten", error)
+
+
 def test_a_session_that_is_forgotten_turns_nothing_back(log: Path, lines: list[str]) -> None:
     of_client = [line for line in lines[:2_000] if '"clientId":"ledger-rc"' in line and '"FETCH"' in line]
     session = '"sessionId":442455871'
@@ -340,6 +361,19 @@ def test_a_state_that_is_damaged_or_cannot_be_kept_is_told(log: Path, lines: lis
     rows = reported(log.parent, state=log / "below-a-file", batch=1)
     assert [error.split(":")[0] for error in errors(rows)] == ["the state cannot be written"]
     assert [row for row in rows if not row["error"]] == first
+
+
+def test_an_odd_value_in_a_state_costs_its_own_row(log: Path, lines: list[str], tmp_path: Path) -> None:
+    log.write_text("".join(lines[:1_000]))
+    state = tmp_path / "state"
+    first = reported(log.parent, state=state, batch=1)
+    (file,) = state.iterdir()
+    kept = json.loads(gzip.decompress(file.read_bytes()))
+    kept["ended"]["log"]["clients"][0]["requests"] = 2**63
+    file.write_bytes(gzip.compress(json.dumps(kept).encode()))
+    rows = reported(log.parent, state=state, batch=2)
+    assert errors(rows) == ["requests_total: a number that is too large"]
+    assert len(rows) == len(first)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """What bounds all tasks of a snapshot: one Kafka cluster, whatever answers at its addresses, and one time."""
 
+import time
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -84,8 +85,9 @@ def test_a_broker_whose_advertised_address_leads_to_another_cluster_is_not_read(
 def test_a_task_that_begins_after_the_time_for_all_tasks_asks_nothing(
     source: type[KafkaSource], ids: tuple[str, str], kafka: EmbeddedKafka
 ) -> None:
-    planned = plan(source, kafka.bootstrap_servers, count_requests="true", **NAMES)
+    planned = plan(source, kafka.bootstrap_servers, count_requests="true", read_timeout_ms="60000", **NAMES)
     rows = planned.rows()
+    assert all(0 < chunk.until_ms / 1000 - time.time() < 60 for chunk in planned.chunks)
     for chunk in planned.chunks:
         chunk.until_ms, chunk.planned = 0, {}
     late = [row for row in planned.rows() if row["requests"] is None]

@@ -118,5 +118,10 @@ def test_a_directory_is_shown_without_what_is_secret() -> None:
     assert redacted("s3://key:sec/ret@bucket/a@b?secret_key=x") == "s3://bucket/a@b"
     assert redacted("abfss://container@account/a:b") == "abfss://container@account/a:b"
     assert redacted("/a@b?c") == "/a@b?c"
+    assert (
+        redacted("http://user:p@ss@host:1/metrics")
+        == redacted("http://token@host:1/metrics")
+        == "http://host:1/metrics"
+    )
     assert redacted("HTTPS://token@host/metrics?a=b") == "HTTPS://host/metrics"
     assert redacted("http://host:9404/a@b") == "http://host:9404/a@b"

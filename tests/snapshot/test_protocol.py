@@ -400,7 +400,12 @@ def test_several_clusters_at_once_never_meet(
 
 
 def test_neither_a_dead_cluster_nor_a_failing_one_blocks_another_and_the_exit_status_says_how_strict_to_be(
-    spark: SparkSession, lake: Lake, servers: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession,
+    lake: Lake,
+    servers: str,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     original = snapshot.land
 
@@ -415,7 +420,8 @@ def test_neither_a_dead_cluster_nor_a_failing_one_blocks_another_and_the_exit_st
     clusters = {"broken": servers, "odd": servers, "alive": servers, "dead": DEAD}
     file = write_config(folder, PREFIX, clusters, snapshot='schedule = "1h"')
     job = ["--config", str(file), "--at", datetime.now(UTC).isoformat()]
-    assert snapshot_job.main(job) == 0
+    assert snapshot_job.main([*job, "--verbose"]) == 0
+    assert any(record.exc_info for record in caplog.records if "odd" in record.getMessage())
     statuses = {cluster: [row["status"] for row in ledger_rows(lake, cluster)] for cluster in clusters}
     assert statuses == {"broken": ["failed"], "odd": ["failed"], "alive": ["complete"], "dead": ["failed"]}
     reasons = {cluster: ledger_rows(lake, cluster)[0]["errors"][0]["error"] for cluster in ("broken", "odd")}
