@@ -78,6 +78,10 @@ def states(spark: SparkSession, loops: dict[str, PollLoop], sample_s: int) -> Da
                 loop.poll()
             positions.append((at_ms, client, loop.asked // 50, "kafka_client_metrics", f"http://{client}:9404"))
             lag += [(at_ms, "g", client, t, 0, loop.read.get(t, 0), loop.end(t, at_ms)) for t in loop.rates]
+    return states_of(spark, positions, lag)
+
+
+def states_of(spark: SparkSession, positions: list[tuple[Any, ...]], lag: list[tuple[Any, ...]]) -> DataFrame:
     names = "snapshot_id client_id requests_total source endpoint"
     as_of = F.timestamp_millis("snapshot_id")
     reported = observed(frame(spark, CLIENT_POSITIONS, names, *positions).withColumn("as_of", as_of)).localCheckpoint()
@@ -110,6 +114,23 @@ def test_a_partition_that_stays_while_all_others_of_a_slow_client_come_round_is_
         "with-an-idle-one": {"kept"},
         "none": set(),
     }
+
+
+@pytest.mark.parametrize(("others", "paused"), [([10, 20, 30, 40], {"still"}), ([10, 20, 30, 30], set())])
+def test_one_is_called_paused_only_if_all_others_have_come_round(
+    spark: SparkSession, others: list[int], paused: set[str]
+) -> None:
+    """One of them has not at last: it waits too, and nobody has paused it."""
+    read = {"costly": [10, 20, 30, 40], "light": [10, 20, 30, 40], "other": others, "still": [0, 0, 0, 0]}
+    times = [number * 10 * SECOND_MS for number in range(1, 6)]
+    positions = [(at_ms, "app", n, "kafka_client_metrics", "http://app:9404") for n, at_ms in enumerate(times)]
+    lag = [
+        (at_ms, "g", "app", topic, 0, consumed, 100 * n)
+        for topic, later in read.items()
+        for n, (at_ms, consumed) in enumerate(zip(times, [0, *later], strict=True), 1)
+    ]
+    found = states_of(spark, positions, lag).where(F.col("is_paused") & (F.col("snapshot_id") == times[-1]))
+    assert {row.topic for row in found.collect()} == paused
 
 
 @pytest.mark.parametrize("sample_s", [2, 10, 20])
