@@ -73,9 +73,10 @@ def _past(loss: Loss) -> str:
     seen = f"at {_at(loss.first_ms)}"
     if loss.last_ms > loss.first_ms:
         seen = f"from {_at(loss.first_ms)} to {_at(loss.last_ms)}"
+    unread = "" if loss.unread_offsets is None else f" {_count(loss.unread_offsets, 'offset')} in all,"
     return (
-        f"records of {_count(loss.partitions, 'partition')} on cluster {loss.cluster} were deleted unread, "
-        f"{_count(loss.unread_offsets, 'offset')} in all, as was seen {seen}. The newest snapshot no longer shows it."
+        f"records of {_count(loss.partitions, 'partition')} on cluster {loss.cluster} were deleted unread,{unread} as "
+        f"was seen {seen}. The newest snapshot no longer shows it."
     )
 
 

@@ -283,6 +283,6 @@ def losses(lag: DataFrame, shown: Mapping[str, int], limit: int) -> DataFrame:
             F.min("first_ms").alias("first_ms"),
             F.max("last_ms").alias("last_ms"),
         )
-        .orderBy(F.desc("unread_offsets"), "cluster", "group_id")
+        .orderBy(F.desc_nulls_first("unread_offsets"), "cluster", "group_id")
         .limit(limit)
     )

@@ -10,13 +10,14 @@ from typing import Any
 class Loss:
     """Records of a group that were deleted unread, in partitions where it has gone on past log start since.
 
-    `unread_offsets` is the most of each of the `partitions`, summed. It was seen from `first_ms` to `last_ms`.
+    `unread_offsets` is the most of each of the `partitions`, summed; None where no number holds that. It was seen from
+    `first_ms` to `last_ms`.
     """
 
     cluster: str
     group_id: str
     partitions: int
-    unread_offsets: int
+    unread_offsets: int | None
     first_ms: int
     last_ms: int
 

@@ -22,7 +22,16 @@ from pipeline.epoch import utc_date
 from pipeline.lake import VERSION_PROPERTY, Lake, Merged, of_snapshots
 from pipeline.report import Frames, details
 from pipeline.report.selection import Selection
-from pipeline.tables import CLIENT_POSITIONS, FINDING_HISTORY, FINDINGS, LAG, SCHEMA_VERSION, SNAPSHOTS, Table
+from pipeline.tables import (
+    CLIENT_DIVERGENCE,
+    CLIENT_POSITIONS,
+    FINDING_HISTORY,
+    FINDINGS,
+    LAG,
+    SCHEMA_VERSION,
+    SNAPSHOTS,
+    Table,
+)
 from tests.helpers.rows import frame
 
 MINUTE_MS = 60_000
@@ -162,6 +171,37 @@ def test_a_job_that_is_overtaken_does_not_open_again_what_was_resolved(lake: Lak
     (found,) = rows(lake, FINDINGS, "raced")
     assert (found["last_seen"], found["worst_at"], found["resolved_at"]) == (5, 5, 6)
     assert [r["snapshot_id"] for r in rows(lake, FINDING_HISTORY, "raced")] == [3, 4, 5]
+
+
+def test_no_number_that_a_client_may_report_ends_the_job(lake: Lake) -> None:
+    """As large as a position may be, in several partitions, beside commits of 2^63 − 1; then all is 0 again."""
+    most, commit = 2**62 - 1, 2**63 - 1
+    positions: list[Any] = []
+    lag: list[Any] = []
+    for m in range(1, 6):
+        place = ("absurd", at_ms(m), utc_date(at_ms(m)))
+        as_of, number = datetime.fromtimestamp(at_ms(m) / 1000, UTC), most * (m % 2)
+        for n, source in enumerate(("kafka_client_metrics", "librdkafka_statistics", "kafka_request_log")):
+            told = (*place, as_of, f"app-{n}", source, APP)
+            positions += [
+                (*told, f"broker-{b}", None, None, None, None, number, number, None, number) for b in range(3)
+            ]
+            positions += [(*told, None, "t", p, number, number, None, None, -number, None) for p in range(3)]
+            positions += [
+                (*told, f"thread-{p}", f"t-{p}", None, None, None, None, None, number, number) for p in range(3)
+            ]
+            lags = number - commit, number - commit, commit - number, -number
+            lag += [(*place, "g", f"app-{n}", "t", p, commit, number, number, number, *lags, number) for p in range(3)]
+    ids = of_snapshots("absurd", [at_ms(m) for m in range(1, 6)])
+    reported = "as_of client_id source endpoint fetcher topic partition fetched_offset consumed_offset requests_total "
+    reported += "bytes_total reported_lag queue_chunks"
+    lake.replace(CLIENT_POSITIONS, frame(lake.spark, CLIENT_POSITIONS, f"{PLACE} {reported}", *positions), ids)
+    readers = "group_id client_id topic partition committed_offset consumed_offset fetched_offset high_watermark "
+    readers += "consumer_lag divergence uncommitted fetcher_lag consumer_lag_bytes"
+    lake.replace(LAG, frame(lake.spark, LAG, f"{PLACE} {readers}", *lag), ids)
+    keep(lake, "absurd", [1, 2, 3, 4, 5])
+    keep(lake, "absurd", [5])
+    assert {row["client_id"] for row in rows(lake, CLIENT_DIVERGENCE, "absurd")} == {"app-0", "app-1", "app-2"}
 
 
 def test_an_older_lake_keeps_its_findings(spark: SparkSession, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from pipeline.report import Frames, groups_table
+from pipeline.report.attention import needs_attention
 from pipeline.report.collect import CELLS, INSTANTS_CHARTED, collect
 from pipeline.report.details_model import Loss
 from pipeline.report.payload import payload
@@ -37,6 +38,35 @@ class TestCollect:
             ("west", NOON, 77),
         }
         assert [g.cluster for g in groups_table(Frames(snapshots, lag))] == ["west", "east"]
+
+    def test_a_sum_that_no_number_holds_is_not_known_and_ends_nothing(self, spark: SparkSession) -> None:
+        """Who may commit may commit 2^63 − 1, in as many partitions as there are; logs end at 2^62 at most."""
+        most = {"high_watermark": 2**62, "log_end_offset": 2**62, "consumer_lag_bytes": 2**62, "bytes_error": 2**62}
+        lag = -(2**63 - 11)
+        absurd = {"committed_offset": 2**63 - 1, "consumer_lag": lag, "consumer_lag_stable": lag}
+        absurd |= {"offset_status": "beyond_end", "transaction_lag": 2**62}
+        deleted = {"offset_status": "deleted_unread", "committed_offset": 0, "log_start_offset": 2**62}
+        unread = {"offset_status": "no_commit", "log_start_offset": 0}
+        rows = [
+            lag_row(minute, group, number, **most | {"captured_at": at(minute)} | of_group)
+            for minute in range(2)
+            for group, of_group in (("absurd", absurd), ("deleted", deleted), ("unread", unread))
+            for number in range(3)
+        ]
+        rows += [lag_row(1, group, 0, **most | unread) for group in ("one", "another")]
+        rows += [lag_row(m, "before", n, **most | ({} if m else deleted)) for m in range(2) for n in range(3)]
+        found = collect(Frames(frame(spark, SNAPSHOTS, snapshot(0), snapshot(1)), frame(spark, LAG, *rows)), NOW, "t")
+        groups = {g.group_id: g for g in found.groups}
+        assert (groups["absurd"].consumer_lag, groups["absurd"].max_consumer_lag) == (None, lag)
+        assert groups["deleted"].unread_offsets is None
+        assert groups["unread"].not_committed_offsets is None
+        assert groups["one"].not_committed_offsets == 2**62
+        assert found.totals["east"].not_committed_offsets is None
+        assert {p.consumer_lag_bytes for p in found.points if p.group_id == "absurd"} == {None}
+        sentences = {(item.subject, item.is_loss): item.sentence for item in needs_attention(found)}
+        assert sentences["before", True].startswith(
+            "records of 3 partitions on cluster east were deleted unread, as was"
+        )
 
     def test_a_constant_rate_is_constant_however_late_a_snapshot_was_read(self, spark: SparkSession) -> None:
         """60 records a second are written and 30 are read; the first snapshot is 88 s late, commits are read before."""
