@@ -17,7 +17,7 @@ from demo.embedded_kafka.broker import EmbeddedKafka
 from demo.embedded_kafka.topics import create_topics
 from jobs import doctor
 from pipeline.config import ClusterConfig, LakeConfig
-from pipeline.kafka.doctor import _Rights, check_lake
+from pipeline.kafka.doctor import Check, _Rights, check_lake
 from tests.helpers.kafka import commit, delete_groups, denied, login
 from tests.helpers.recordings import unpacked
 
@@ -248,6 +248,11 @@ def closed_port() -> int:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])
+
+
+def test_what_is_shown_sends_the_terminal_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert doctor._show("east", [Check(False, "group a\x1b[31m\u2028b", "give it to \x1b[0m")]) == 1
+    assert capsys.readouterr().out == "WRONG east: group a\\x1b[31m\\u2028b\n      give it to \\x1b[0m\n"
 
 
 def test_a_wrong_config_and_an_unknown_cluster_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
