@@ -57,7 +57,7 @@ _HEAD = """\
 
 Reading a cluster and computing its lag is quick, and grows with the rows. What a `run` costs besides is mostly fixed:
 starting Spark, loading its code, and some twenty queries. So the targets for a whole `run` in a new process are
-missed, as are those for landing by append, the ladder with all units, and the join with what clients report.
+missed, as are those for the ladder with all units, and for the join with what clients report.
 [Design](design.md#what-a-run-costs) says where the time goes and what was tried. `run --every` starts Spark once.
 
 Made by `make bench`, which prints these figures and writes this file: {machine}. One embedded broker, Spark local[2];
