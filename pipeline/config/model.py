@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from pipeline.config.consumers import ConsumerSettings, PositionsConfig
 from pipeline.config.kafka_client import ClientConfig
-from pipeline.config.retention import RetentionConfig
+from pipeline.config.retention import DAY_MS, RetentionConfig
 from pipeline.config.toml_file import MISSING, Int, Key, Problem, Section, merged, problems_of, read_toml
 from pipeline.config.value_types import (
     ClusterName,
@@ -178,6 +178,16 @@ class Config(Section):
     """The clusters, each a table `[clusters.X]`."""
     clients: dict[str, ConsumerSettings] = Field(default_factory=dict)
     """How clients are set up, each a table `[clients."ID"]`."""
+
+    @model_validator(mode="after")
+    def _keeps_what_a_late_snapshot_is_counted_with(self) -> Self:
+        late_ms = self.snapshot.max_delay_ms + self.snapshot.max_duration_ms
+        for name, kept_ms in self.retention.by_name():
+            if kept_ms is not None and kept_ms < late_ms + DAY_MS:
+                raise ValueError(
+                    f"retention.{name} must be a day more than snapshot.max_delay and snapshot.max_duration together"
+                )
+        return self
 
     @model_validator(mode="after")
     def _reads_while_it_holds_the_claim(self) -> Self:

@@ -9,12 +9,13 @@ from pipeline.config.value_types import duration_ms
 
 DAY_MS = 86_400_000
 LEAST_ROWS_MS = 2 * DAY_MS
-"""New snapshots begin from the rows of those before, and hours and days are counted again for a late one."""
+"""New snapshots begin from the rows of those before."""
+LONGEST_MS = 36_500 * DAY_MS
 
 
 def kept_ms(text: object) -> int | None:
     """Milliseconds of a duration; None for `"forever"`. Raises ValueError."""
-    return None if text == "forever" else duration_ms(text)
+    return None if text == "forever" else duration_ms(text, LONGEST_MS)
 
 
 KeptMs = Annotated[int | None, BeforeValidator(kept_ms)]
@@ -33,9 +34,13 @@ class RetentionConfig(Section):
     hours_ms: KeptMs = Field(default=366 * DAY_MS, alias="hours")
     """In `lag_histograms` those of hours."""
 
+    def by_name(self) -> list[tuple[str, int | None]]:
+        """Each key and its milliseconds; None is for ever."""
+        return [("bronze", self.bronze_ms), ("lag", self.lag_ms), ("hours", self.hours_ms)]
+
     @model_validator(mode="after")
     def _is_long_enough(self) -> Self:
-        for name, kept in (("bronze", self.bronze_ms), ("lag", self.lag_ms), ("hours", self.hours_ms)):
+        for name, kept in self.by_name():
             if kept is not None and kept < LEAST_ROWS_MS:
                 raise ValueError(f"{name} must be at least 2 days, as new snapshots begin from those before")
         return self

@@ -16,11 +16,11 @@ _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _YEAR_MS = 366 * _UNITS_MS["d"]
 
 
-def duration_ms(text: object) -> int:
+def duration_ms(text: object, most_ms: int = _YEAR_MS) -> int:
     """Milliseconds of a duration such as "500ms", "1s", "5m", "2h" or "1d". Raises ValueError."""
     match = re.fullmatch(r"(\d{1,12})(ms|s|m|h|d)", text, re.ASCII) if isinstance(text, str) else None
     value_ms = int(match[1]) * _UNITS_MS[match[2]] if match else 0
-    if not 0 < value_ms <= _YEAR_MS:
+    if not 0 < value_ms <= most_ms:
         raise ValueError('must be a duration such as "500ms", "30s", "5m", "2h" or "1d"')
     return value_ms
 

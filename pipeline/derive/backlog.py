@@ -17,7 +17,8 @@ from pipeline.tables import CLIENT_POSITIONS, COMMITTED_OFFSETS, COMPUTED, READA
 
 JOB = "lag"
 PASSED_OVER = "lag passed over"
-"""The job of the marks in `computed` of snapshots that have lag, and of those that can have none."""
+REMOVED = "lag removed"
+"""The job of the marks in `computed` of snapshots that have lag, that can have none, and whose lag was removed."""
 MEMORY = 10
 """Snapshots to look back at most for a complete one: a partial one may lack a group whose state persists."""
 
@@ -64,7 +65,7 @@ def oldest_needed(lake: Lake, clusters: Collection[str]) -> dict[str, int]:
     A cluster without a snapshot that can be read is left out.
     """
     by_cluster = Window.partitionBy("cluster")
-    marks = lake.read_all(COMPUTED).where(F.col("job").isin(JOB, PASSED_OVER))
+    marks = lake.read_all(COMPUTED).where(F.col("job").isin(JOB, PASSED_OVER, REMOVED))
     done = marks.select("cluster", "snapshot_id", F.lit(True).alias("is_done")).distinct()
     known = lake.read_all(SNAPSHOTS).where(F.col("status").isin(*READABLE) & F.col("cluster").isin(*clusters))
     numbered = (
@@ -98,7 +99,7 @@ def read_backlog(lake: Lake, cluster: str, most: int) -> Backlog:
         .withColumns(columns)
         .select("cluster", *Snapshot._fields)
     )
-    marks = lake.read_cluster(COMPUTED, cluster).where(F.col("job").isin(JOB, PASSED_OVER))
+    marks = lake.read_cluster(COMPUTED, cluster).where(F.col("job").isin(JOB, PASSED_OVER, REMOVED))
     has_lag = marks.groupBy("snapshot_id").agg(F.bool_or(F.col("job") == JOB).alias("has_lag"))
     is_due = F.col("has_lag").isNull()
     around = (

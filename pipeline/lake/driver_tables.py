@@ -1,9 +1,8 @@
 """Tables in a folder of the driver's own machine, read and written without Spark: few rows, by delta-rs.
 
 Spark and Delta take 0.1 to 0.5 s for each read and commit, however few rows it is of, and a run makes dozens. delta-rs
-takes 5 to 30 ms, and 0.15 s more for each 100,000 files of the table. Both keep to Delta's protocol, so each reads what
-the other has written. A commit of delta-rs links a finished file to the name of the next version, which only one of two
-writers can do, also if they are processes.
+takes 5 to 30 ms, and 0.15 s more for each 100,000 files of the table. A commit of delta-rs links a finished file to the
+name of the next version, which only one of two writers can do, also if they are processes.
 """
 
 from __future__ import annotations
@@ -104,12 +103,14 @@ class DriverTables:
             found.delete(_for_datafusion(where))
 
     def vacuum(self, table: Table) -> int:
-        """Delete files that no version of the last week needs: how many."""
-        with self._committing(table) as found:
-            files = found.vacuum(dry_run=True, full=True)
-            if files:  # else it would write two commits that say so
-                found.vacuum(dry_run=False, full=True)
-            return len(files)
+        """Delete files that no version of the last week needs: how many. delta-rs would take checksums in use, too."""
+        with _errors(table):
+            unused = self._open(table).vacuum(dry_run=True, full=True)
+            files = [self._root / table.name / name for name in unused if not name.endswith(".crc")]
+            for file in files:
+                file.unlink(missing_ok=True)
+                file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+        return len(files)
 
     def merge(self, table: Table, rows: pa.Table, cluster: str, update_if: str) -> tuple[int, int]:
         """Insert the rows whose key is absent, and update the others where `update_if` holds: how many of each."""
@@ -187,17 +188,16 @@ def _compact(found: DeltaTable, table: Table, rows: pa.Table) -> None:
     if "snapshot_date" in table.partitioned_by:
         return
     for cluster in set(rows["cluster"].to_pylist()):
-        predicate = of_cluster(cluster)
-        if len(found.file_uris(file_pruning_predicate=[("cluster", "=", cluster)])) > MOST_FILES:
-            # As any other write, since of two that call `optimize.compact` at once each adds the rows (delta-rs 1.6).
-            try:
-                write_deltalake(
-                    found, _selected(found, f"* FROM rows WHERE {predicate}"), mode="overwrite", predicate=predicate
-                )
-            except CommitFailedError:  # another writer was there meanwhile, and will do it
-                pass
-            except (DeltaError, pa.ArrowException, OSError) as exc:  # what was to be written is written
-                log.warning("%s: its small files could not be joined: %s", table.name, first_line(exc))
+        where = of_cluster(cluster)
+        try:
+            if len(found.file_uris(file_pruning_predicate=[("cluster", "=", cluster)])) > MOST_FILES:
+                # A write as any other: of two that call `optimize.compact` at once each adds the rows (delta-rs 1.6).
+                joined = _selected(found, f"* FROM rows WHERE {where}")
+                write_deltalake(found, joined, mode="overwrite", predicate=where)
+        except CommitFailedError:  # another writer was there meanwhile, and will do it
+            pass
+        except (DeltaError, pa.ArrowException, OSError) as exc:  # what was to be written is written
+            log.warning("%s: its small files could not be joined: %s", table.name, first_line(exc))
 
 
 def _selected(found: DeltaTable, what: str) -> pa.Table:

@@ -293,14 +293,18 @@ class Lake:
 
         How many they were; of more than 1,000 Spark says only that.
         """
-        return self._commit(table, partial(self._vacuum_by_spark, table), lambda driver: driver.vacuum(table))
-
-    def _vacuum_by_spark(self, table: Table) -> int:
+        if self._driver:
+            with suppress(NotForDriverError):
+                return self._driver.vacuum(table)
         statement = f"VACUUM {self.identifier(table)}"
         found = self.spark.sql(f"{statement} DRY RUN").count()
         if found:  # else it would write two commits that say so
-            self.spark.sql(statement).collect()
+            self._commit(table, lambda: self.spark.sql(statement).collect())
         return found
+
+    def files(self, table: Table) -> list[str]:
+        """The paths of a table's files, which name their partition: `…/cluster=east/snapshot_date=2026-01-31/…`."""
+        return self.spark.table(self.identifier(table)).inputFiles()
 
     def merge(self, table: Table, rows: Sequence[tuple[Any, ...]], cluster: str, update_if: str = "") -> Merged:
         """Insert the rows whose key is absent; where row `t` is there and `update_if` holds, put `s` in its place.

@@ -7,9 +7,11 @@ been removed stays readable as a former version of the table, until its files ar
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import UTC, date, datetime
 from functools import reduce
 from typing import NamedTuple
 
@@ -17,14 +19,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipeline.config import RetentionConfig
-from pipeline.derive import oldest_needed
+from pipeline.derive import JOB, REMOVED, oldest_needed
 from pipeline.epoch import to_epoch_ms, utc_date
-from pipeline.lake import Clock, Lake, of_cluster
+from pipeline.errors import first_line
+from pipeline.lake import FAILURES, Clock, Lake, of_cluster
 from pipeline.lake.few_rows import MANY_ROWS, expect_rows
 from pipeline.tables import (
     CLIENT_DIVERGENCE,
     CLIENT_POSITIONS,
     COMMITTED_OFFSETS,
+    COMPUTED,
     FINDING_HISTORY,
     GROUP_MEMBERS,
     LAG,
@@ -84,38 +88,70 @@ def maintain(lake: Lake, retention: RetentionConfig, clusters: Collection[str], 
     now_ms = to_epoch_ms(clock())
     done = Done(_remove_old(lake, retention, now_ms, oldest_needed(lake, clusters)))
     for table in TABLES:
-        is_past = f"snapshot_date < DATE'{utc_date(now_ms)}'" if "snapshot_date" in table.partitioned_by else "true"
-        before, after = lake.compact(table, is_past)
-        if before:
-            done.joined[table.name] = (before, after)
-            log.info("%s: %d small files joined into %d", table.name, before, after)
-        deleted = lake.vacuum(table)
-        if deleted:
-            done.deleted[table.name] = deleted
-            log.info("%s: %d files deleted that it no longer needs", table.name, deleted)
+        try:
+            _tidy(lake, table, utc_date(now_ms), done)
+        except FAILURES as exc:  # as when other writers were first each time: no row depends on it
+            log.warning("%s: its files stay as they are until the next time: %s", table.name, first_line(exc))
     return done
+
+
+def _tidy(lake: Lake, table: Table, today: date, done: Done) -> None:
+    """Join the files of past days, each day by itself, as snapshots may have to wait for it; delete what is unused."""
+    joined = [lake.compact(table, where) for where in _scattered(lake.files(table), table, today)]
+    before, after = (sum(counts) for counts in zip(*joined, strict=True)) if joined else (0, 0)
+    if before:
+        done.joined[table.name] = (before, after)
+        log.info("%s: %d small files joined into %d", table.name, before, after)
+    deleted = lake.vacuum(table)
+    if deleted:
+        done.deleted[table.name] = deleted
+        log.info("%s: %d files deleted that it no longer needs", table.name, deleted)
+
+
+def _scattered(files: Iterable[str], table: Table, today: date) -> list[str]:
+    """Which past days have several files of a cluster, each as a predicate; of tables without days, which clusters."""
+    name = "snapshot_date" if "snapshot_date" in table.partitioned_by else "cluster"
+    partitions = Counter(re.sub("[^/]*$", "", file) for file in files)
+    found = {
+        value[1]
+        for partition, number in partitions.items()
+        if number > 1 and (value := re.search(f"/{name}=([^/]+)/", partition))
+    }
+    return [f"{name} = '{value}'" for value in sorted(found) if name == "cluster" or value < f"{today}"]
 
 
 def _remove_old(
     lake: Lake, retention: RetentionConfig, now_ms: int, needed: Mapping[str, int]
 ) -> dict[tuple[str, str], int]:
-    old: dict[Rule, dict[str, str]] = {}
-    for rule in rules(retention):
-        if rule.kept_ms is not None and needed:
-            days = first_days(rule.kept_ms, now_ms, needed)
-            old[rule] = {
-                cluster: f"{of_cluster(cluster)} AND snapshot_date < DATE'{day}' AND {rule.only}"
-                for cluster, day in days.items()
-            }
+    days = {
+        rule: first_days(rule.kept_ms, now_ms, needed)
+        for rule in rules(retention)
+        if rule.kept_ms is not None and needed
+    }
+    old = {rule: {cluster: _older(rule, cluster, day) for cluster, day in of.items()} for rule, of in days.items()}
     counts = [_counted(lake, rule, " OR ".join(f"({where})" for where in of.values())) for rule, of in old.items()]
     removed: dict[tuple[str, str], int] = {}
     for row in reduce(DataFrame.unionByName, counts).collect() if counts else []:
         rule = next(rule for rule in old if (rule.table.name, rule.only) == (row["name"], row["only"]))
+        if rule.table is LAG:
+            _mark_removed(lake, row["cluster"], days[rule][row["cluster"]])
         lake.delete(rule.table, old[rule][row["cluster"]])
         key = (row["name"], row["cluster"])
         removed[key] = removed.get(key, 0) + row["rows"]
         log.info("%s: %s: %d rows removed, to %s", row["cluster"], row["name"], row["rows"], row["last_day"])
     return removed
+
+
+def _older(rule: Rule, cluster: str, day: date) -> str:
+    return f"{of_cluster(cluster)} AND snapshot_date < DATE'{day}' AND {rule.only}"
+
+
+def _mark_removed(lake: Lake, cluster: str, first_day: date) -> None:
+    """Say in `computed` that the lag of a cluster's snapshots before a day is gone: no report looks for it then."""
+    first_ms = to_epoch_ms(datetime.combine(first_day, datetime.min.time(), UTC))
+    where = f"{of_cluster(cluster)} AND job IN ('{JOB}', '{REMOVED}') AND snapshot_id < {first_ms}"
+    marks = lake.read(COMPUTED).where(where).withColumn("job", F.lit(REMOVED)).distinct()
+    lake.replace(COMPUTED, marks, where)
 
 
 def _counted(lake: Lake, rule: Rule, where: str) -> DataFrame:

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from jobs import maintain as maintain_job
 from pipeline.config import Config, LakeConfig, RetentionConfig
 from pipeline.derive import oldest_needed
-from pipeline.derive.backlog import JOB
+from pipeline.derive.backlog import JOB, REMOVED, read_backlog
 from pipeline.derive.log_index import LONGEST_TAIL
 from pipeline.epoch import to_epoch_ms, utc_date
 from pipeline.errors import ConfigError
@@ -32,6 +32,8 @@ PENDING_DAY = 40
 """Since then a cluster has snapshots without lag."""
 A_DAY = 10
 """Snapshots: so the index looks back over twelve days."""
+AGES = [number / A_DAY for number in range(A_DAY * 60)] + [100, DAYS]
+"""How many days ago each cluster's snapshots were taken."""
 CLUSTERS = ("east", "behind")
 
 
@@ -62,10 +64,10 @@ def old_lake(lake: Lake) -> Lake:
     """East has lag of all, `behind` none since PENDING_DAY, and `elsewhere` is of no config."""
     snapshots, marks, ends, lags, counts = [], [], [], [], []
     for cluster in (*CLUSTERS, "elsewhere"):
-        for number in range(A_DAY * 60):
-            snapshot_id = at(number / A_DAY)
+        for days_ago in AGES:
+            snapshot_id = at(days_ago)
             snapshots.append((cluster, snapshot_id, "complete", {"watermarks": 1}))
-            if cluster != "behind" or number > A_DAY * PENDING_DAY:
+            if cluster != "behind" or days_ago > PENDING_DAY:
                 marks.append((cluster, JOB, snapshot_id))
         for days in (0, 1, 13, 15, PENDING_DAY + 10, PENDING_DAY + 20, 100, DAYS):
             ends.append((cluster, at(days), "t", 0))
@@ -104,11 +106,16 @@ def test_rows_older_than_their_retention_go_and_what_is_needed_stays(old_lake: L
     # From PENDING_DAY on there is no lag.
     assert days_left(old_lake, WATERMARKS, "behind")[-1] == PENDING_DAY + 10 < PENDING_DAY + LONGEST_TAIL / A_DAY
     assert days_left(old_lake, WATERMARKS, "elsewhere")[-1] == DAYS
-    assert old_lake.read(SNAPSHOTS).count() == 3 * A_DAY * 60
+    assert old_lake.read(SNAPSHOTS).count() == 3 * len(AGES)
     assert old_lake.read(FINDINGS).count() == 1
     assert done.rows[WATERMARKS.name, "east"] == 5
     assert done.rows[LAG_HISTOGRAMS.name, "east"] == 2 + 1
     assert "elsewhere" not in {cluster for _, cluster in done.rows}
+    # What a report looks for, and what is due: of the snapshots before the first day with lag neither.
+    marks = old_lake.read(COMPUTED).where("cluster = 'east'").groupBy("job").count().collect()
+    assert {row["job"]: row["count"] for row in marks} == {JOB: A_DAY * 60, REMOVED: 2}
+    assert read_backlog(old_lake, "east", 9).batch == []
+    assert read_backlog(old_lake, "behind", 9).batch[0].snapshot_id == at(PENDING_DAY)
     # A second time there is nothing to do.
     before = versions(old_lake)
     assert run(old_lake) == Done()
@@ -147,8 +154,8 @@ def test_a_job_that_was_killed_is_repeated(old_lake: Lake, monkeypatch: pytest.M
         WATERMARKS.name: 3 + 5 + 8,
         LAG.name: 6 + 6 + 8,
         LAG_HISTOGRAMS.name: 2 * (6 + 7 + 8) + 24,
-        SNAPSHOTS.name: 3 * A_DAY * 60,
-        COMPUTED.name: 3 * A_DAY * 60 - A_DAY * PENDING_DAY - 1,
+        SNAPSHOTS.name: 3 * len(AGES),
+        COMPUTED.name: 3 * len(AGES) - A_DAY * PENDING_DAY - 1,
     }
 
 
@@ -202,6 +209,12 @@ def test_the_oldest_snapshot_that_is_needed(old_lake: Lake) -> None:
     assert found == {"east": at((LONGEST_TAIL - 1) / A_DAY), "behind": at(PENDING_DAY + LONGEST_TAIL / A_DAY)}
 
 
+def test_ten_years_and_for_ever_can_be_said(load: Callable[..., Config]) -> None:
+    lines = '[retention]\nlag = "3650d"\nhours = "forever"\n[clusters.c]\nbootstrap_servers = ["k:1"]\n'
+    found = load(f'[lake]\nroot = "lake"\n{lines}').retention
+    assert (found.lag_ms, found.hours_ms) == (3650 * DAY_MS, None)
+
+
 @pytest.mark.parametrize(
     ("line", "why"),
     [
@@ -209,6 +222,7 @@ def test_the_oldest_snapshot_that_is_needed(old_lake: Lake) -> None:
         ('hours = "1d"', "hours must be at least 2 days"),
         ('lag = "for ever"', "must be a duration"),
         ('days = "2d"', "days"),
+        ('bronze = "2d"\n[snapshot]\nmax_delay = "2d"', "retention.bronze must be a day more than snapshot.max_delay"),
     ],
 )
 def test_a_retention_that_is_too_short_is_one_line(load: Callable[..., Config], line: str, why: str) -> None:
