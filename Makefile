@@ -59,8 +59,9 @@ bench: check-java jars ## measure; docs/benchmarks.md says what
 accuracy: check-java jars ## how far lag is from the truth; ARGS=busy while a cluster is busy; docs/accuracy.md
 	$(PY) -m benchmarks.accuracy $(ARGS)
 
-wheel: venv ## the package for a cluster that brings its own Spark, into dist/
+wheel: jars ## the package for a cluster that brings its own Spark, into dist/
 	rm -rf build/lib dist
+	cp build/laglake-s3.jar pipeline/lake/
 	$(PY) -m build --wheel --no-isolation
 
 docs: venv ## write the pages that are made from the code, and build all of docs/ into build/site
@@ -99,7 +100,10 @@ build/recording/.replayed: tests/data/recordings/$(RECORDING).tar.xz $(VENV)/.ja
 	./spark-submit.sh replay --config conf/local.toml --lake $(CURDIR)/$(@D)/lake --recording $(@D)/$(RECORDING)
 	@touch $@
 
-$(VENV)/.jars: $(VENV)/.installed conf/spark-defaults.conf scripts/install-delta.sh
+$(VENV)/.jars: $(VENV)/.installed conf/spark-defaults.conf scripts/install-delta.sh scripts/build-log-store.sh \
+		pipeline/lake/S3LogStore.scala
 	@scripts/check-java.sh
 	scripts/install-delta.sh $(SPARK) build/delta
+	scripts/build-log-store.sh $(SPARK) build/laglake-s3.jar
+	cp build/laglake-s3.jar $(SPARK)/jars/
 	@touch $@

@@ -20,16 +20,15 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from deltalake import DeltaTable, QueryBuilder, Schema, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, TableNotFoundError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, TimestampType
 
-from pipeline.databricks import is_databricks
 from pipeline.epoch import utc
 from pipeline.errors import LakeError, first_line
 from pipeline.lake.conflicts import ConflictError
 from pipeline.lake.few_rows import MANY_ROWS
 from pipeline.lake.predicates import of_cluster
+from pipeline.lake.stores import local_folder
 from pipeline.tables import SNAPSHOT_AT, Table
 
 log = logging.getLogger(__name__)
@@ -155,7 +154,6 @@ class DriverTables:
             (self._root / table.name / "_delta_log" / "._last_checkpoint.crc").unlink(missing_ok=True)
 
 
-_WITH_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 _LACKING = re.compile("Unsupported table features|Unsupported: Feature|append-only")
 """What delta-rs says of a table with a feature that it lacks, in errors of several kinds."""
 
@@ -203,22 +201,6 @@ def _compact(found: DeltaTable, table: Table, rows: pa.Table) -> None:
 def _selected(found: DeltaTable, what: str) -> pa.Table:
     batches = QueryBuilder().register("rows", found).execute(f"SELECT {what}")
     return pa.RecordBatchReader.from_stream(batches).read_all()
-
-
-def local_folder(spark: SparkSession, root: str | None) -> Path | None:
-    """The folder of this machine that `root` is for Spark's driver; None if it is none, or that cannot be said."""
-    if root is None or is_databricks():
-        return None
-    try:
-        # Only Spark's JVM knows in which file system a path without a scheme lies.
-        file_system = spark.sparkContext._jsc.hadoopConfiguration().get("fs.defaultFS")  # noqa: SLF001
-    except (AttributeError, PySparkException):  # pyspark-client has no such thing; a Connect session
-        return None
-    named = _WITH_SCHEME.fullmatch(root)
-    scheme, path = named.groups() if named else (file_system.partition(":")[0], root)
-    if scheme.lower() != "file":
-        return None
-    return Path("/" + path.lstrip("/") if named else path)
 
 
 def driver_tables(

@@ -23,11 +23,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from pipeline.config import LakeConfig
+from pipeline.databricks import is_databricks
 from pipeline.errors import LakeError, SchemaError, first_line
 from pipeline.lake.conflicts import FAILURES, through_conflicts
-from pipeline.lake.driver_tables import DriverTables, NotForDriverError, arrow_rows, driver_tables, local_folder
+from pipeline.lake.driver_tables import DriverTables, NotForDriverError, arrow_rows, driver_tables
 from pipeline.lake.few_rows import MANY_ROWS, expects_few
 from pipeline.lake.predicates import of_cluster, of_dates, of_each, of_snapshots, quoted
+from pipeline.lake.stores import local_folder, why_unsafe
 from pipeline.lake.turns import Kind, Turns
 from pipeline.tables import SCHEMA_VERSION, SNAPSHOT_AT, SNAPSHOTS, TABLES, Table
 
@@ -90,8 +92,10 @@ class Lake:
     def prepare(self) -> None:
         """Make the tables that are absent, and upgrade those of an older schema version.
 
-        Raises SchemaError if a newer laglake has written the lake, LakeError if it cannot be made.
+        Raises SchemaError if a newer laglake has written the lake, LakeError if it cannot be made or where two jobs
+        that write at once would lose rows.
         """
+        self._require_safe_store()
         found = self.schema_version()
         if found == SCHEMA_VERSION:
             return
@@ -109,7 +113,25 @@ class Lake:
                     self._commit(table, partial(self._grow, table))
         except FAILURES as exc:
             raise LakeError(f"the lake cannot be made: {first_line(exc)}") from exc
+        self._require_safe_store()
         log.info("lake of schema version %d at %s", SCHEMA_VERSION, self.identifier(SNAPSHOTS))
+
+    def _require_safe_store(self) -> None:
+        """Raises LakeError where two jobs that write at once would lose rows."""
+        place = self._config.root or self._location()
+        if place is not None and (reason := why_unsafe(self.spark, place)):
+            raise LakeError(reason)
+
+    def _location(self) -> str | None:
+        """Where a catalog keeps the ledger, and with it the other tables; None while there is none."""
+        if is_databricks():
+            return None  # which commits safely wherever it is
+        try:
+            found = self.spark.sql(f"DESCRIBE DETAIL {self.identifier(SNAPSHOTS)}").collect()
+        except AnalysisException:
+            return None
+        location: str = found[0]["location"]
+        return location
 
     def schema_version(self) -> int | None:
         """The schema version that the lake was written with, None where there is no lake yet."""

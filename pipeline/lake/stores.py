@@ -1,0 +1,61 @@
+"""Where a lake is stored, and whether Delta's commits are safe there: of two writers of a version, one must succeed.
+
+Delta asks a log store for that, one for each scheme of URIs (`spark.delta.logStore.SCHEME.impl`).
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from pipeline.databricks import is_databricks
+
+SAFE_SCHEMES = {"file", "hdfs", "viewfs", "abfs", "abfss", "wasb", "wasbs", "gs"}
+"""Where Delta commits safely by itself; in a folder of this machine (`file`) because laglake's writers take turns."""
+UNSAFE_STORES = {"io.delta.storage.S3SingleDriverLogStore"}
+"""Log stores that lose commits as soon as a second process writes."""
+S3_LOG_STORE = "laglake.S3LogStore"
+_WITH_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
+
+
+def scheme_and_path(spark: SparkSession, place: str) -> tuple[str | None, str]:
+    """The scheme of a place, as Spark's driver takes it, and the rest; None where the scheme cannot be known."""
+    named = _WITH_SCHEME.fullmatch(place)
+    if named:
+        return named[1].lower(), "/" + named[2].lstrip("/")
+    try:
+        # Only Spark's JVM knows in which file system a path without a scheme lies.
+        file_system = spark.sparkContext._jsc.hadoopConfiguration().get("fs.defaultFS")  # noqa: SLF001
+    except (AttributeError, PySparkException):  # pyspark-client has no such thing; a Connect session
+        return None, place
+    return file_system.partition(":")[0].lower(), place
+
+
+def local_folder(spark: SparkSession, root: str | None) -> Path | None:
+    """The folder of this machine that `root` is for Spark's driver; None if it is none, or that cannot be said."""
+    if root is None or is_databricks():
+        return None
+    scheme, path = scheme_and_path(spark, root)
+    return Path(path) if scheme == "file" else None
+
+
+def why_unsafe(spark: SparkSession, place: str) -> str | None:
+    """Why two jobs that write at once would lose rows at a place; None if they would not, or nobody can say."""
+    if is_databricks():
+        return None
+    scheme, _ = scheme_and_path(spark, place)
+    if scheme is None or scheme in SAFE_SCHEMES:
+        return None
+    setting = f"spark.delta.logStore.{scheme}.impl"
+    store = spark.conf.get(setting, spark.conf.get("spark.delta.logStore.class", None))
+    if store and store not in UNSAFE_STORES:
+        return None
+    loses = (
+        f"{place}: Delta's log store for {scheme}:// ({store or 'its own'}) loses commits when two jobs write at once"
+    )
+    if scheme in {"s3", "s3a", "s3n"}:
+        return f"{loses}: set {setting} to {S3_LOG_STORE}, which conf/spark-defaults.conf does"
+    return f"{loses}: set {setting} to one that does not"
