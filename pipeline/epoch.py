@@ -5,6 +5,9 @@ from __future__ import annotations
 import time
 from datetime import UTC, date, datetime
 
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+
 
 def now_ms() -> int:
     """The time of this machine's clock."""

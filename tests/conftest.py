@@ -99,7 +99,7 @@ def kafka3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
 
 @pytest.fixture(scope="module")
 def admin3(kafka3: EmbeddedKafka) -> Iterator[Any]:
-    """An admin client of `kafka3`; it keeps the coordinators that it has once been told."""
+    """An admin client of `kafka3`; it keeps the coordinators that it once looked up."""
     with KafkaAdminClient(bootstrap_servers=kafka3.address(1)) as client:
         yield client
 

@@ -26,8 +26,9 @@ from pipeline.client_positions.request_lines import (
     replica_id,
     times_ms,
 )
+from pipeline.epoch import DAY_MS
 
-SILENT_MS = 24 * 3_600_000
+SILENT_MS = DAY_MS
 """How long, by the log's own clock, a client or a session that asks for nothing is remembered."""
 MOST_CLIENTS = 100_000
 MOST_SESSIONS = 100_000

@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from pipeline.config.consumers import ConsumerSettings, PositionsConfig
 from pipeline.config.kafka_client import ClientConfig
-from pipeline.config.retention import DAY_MS, RetentionConfig
+from pipeline.config.retention import RetentionConfig
 from pipeline.config.toml_file import MISSING, Int, Key, Problem, Section, merged, problems_of, read_toml
 from pipeline.config.value_types import (
     ClusterName,
@@ -28,6 +28,7 @@ from pipeline.config.value_types import (
     Regex,
     any_of,
 )
+from pipeline.epoch import DAY_MS
 from pipeline.errors import ConfigError
 
 

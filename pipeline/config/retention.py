@@ -6,8 +6,8 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from pipeline.config.toml_file import Section
 from pipeline.config.value_types import duration_ms
+from pipeline.epoch import DAY_MS
 
-DAY_MS = 86_400_000
 LEAST_ROWS_MS = 2 * DAY_MS
 """New snapshots begin from the rows of those before."""
 LONGEST_MS = 36_500 * DAY_MS

@@ -19,6 +19,7 @@ JOB = "lag"
 PASSED_OVER = "lag passed over"
 REMOVED = "lag removed"
 """The job of the marks in `computed` of snapshots that have lag, that can have none, and whose lag was removed."""
+DONE = (JOB, PASSED_OVER, REMOVED)
 MEMORY = 10
 """Snapshots to look back at most for a complete one: a partial one may lack a group whose state persists."""
 
@@ -65,7 +66,7 @@ def oldest_needed(lake: Lake, clusters: Collection[str]) -> dict[str, int]:
     A cluster without a snapshot that can be read is left out.
     """
     by_cluster = Window.partitionBy("cluster")
-    marks = lake.read_all(COMPUTED).where(F.col("job").isin(JOB, PASSED_OVER, REMOVED))
+    marks = lake.read_all(COMPUTED).where(F.col("job").isin(*DONE))
     done = marks.select("cluster", "snapshot_id", F.lit(True).alias("is_done")).distinct()
     known = lake.read_all(SNAPSHOTS).where(F.col("status").isin(*READABLE) & F.col("cluster").isin(*clusters))
     numbered = (
@@ -99,7 +100,7 @@ def read_backlog(lake: Lake, cluster: str, most: int) -> Backlog:
         .withColumns(columns)
         .select("cluster", *Snapshot._fields)
     )
-    marks = lake.read_cluster(COMPUTED, cluster).where(F.col("job").isin(JOB, PASSED_OVER, REMOVED))
+    marks = lake.read_cluster(COMPUTED, cluster).where(F.col("job").isin(*DONE))
     has_lag = marks.groupBy("snapshot_id").agg(F.bool_or(F.col("job") == JOB).alias("has_lag"))
     is_due = F.col("has_lag").isNull()
     around = (

@@ -7,9 +7,9 @@ from datetime import datetime
 
 from pyspark.sql import functions as F
 
-from pipeline.analytics.histograms.lag_histograms import DAY_MS, HOUR_MS, MEASURES, histograms, rolled_up
+from pipeline.analytics.histograms.lag_histograms import MEASURES, histograms, rolled_up
 from pipeline.derive.backlog import Snapshot
-from pipeline.epoch import to_epoch_ms, utc_date
+from pipeline.epoch import DAY_MS, HOUR_MS, to_epoch_ms, utc_date
 from pipeline.lake import Lake, of_windows
 from pipeline.tables import LAG, LAG_HISTOGRAMS
 

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from pipeline.config import RetentionConfig
 from pipeline.derive import JOB, REMOVED, oldest_needed
-from pipeline.epoch import to_epoch_ms, utc_date
+from pipeline.epoch import HOUR_MS, to_epoch_ms, utc_date
 from pipeline.errors import first_line
 from pipeline.lake import FAILURES, Clock, Lake, of_cluster
 from pipeline.lake.few_rows import MANY_ROWS, expect_rows
@@ -43,7 +43,6 @@ from pipeline.tables import (
 log = logging.getLogger(__name__)
 
 BRONZE = (COMMITTED_OFFSETS, GROUP_MEMBERS, WATERMARKS, LOG_SAMPLES, CLIENT_POSITIONS, QUARANTINE)
-HOUR_MS = 3_600_000
 
 
 class Rule(NamedTuple):

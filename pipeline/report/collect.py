@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.analytics.histograms.buckets import UPPER_BOUNDS
+from pipeline.epoch import DAY_MS
 from pipeline.lake.few_rows import expect_rows
 from pipeline.report import data, details
 from pipeline.report.details_model import Danger, Distribution, Finding, Gauge, Loss, Partition
@@ -30,7 +31,7 @@ PARTITIONS_LISTED = 8
 CLIENTS_CHARTED = 20
 FINDINGS_LISTED = 200
 INSTANTS_CHARTED = 300
-DELETED_WITHIN_MS = 7 * 24 * 3_600_000
+DELETED_WITHIN_MS = 7 * DAY_MS
 """A later loss is no danger yet."""
 CELLS = 35_000
 """Groups times instants that fit onto a page; of many groups fewer instants are shown."""

@@ -43,7 +43,7 @@ def log(tmp_path: Path) -> Path:
 
 
 def reported(*paths: Path, state: Path | None = None, batch: object = None, **options: str) -> Rows:
-    """What a session without Spark is told; sorted, as the order means nothing."""
+    """What a session without Spark reads; sorted, as the order means nothing."""
     options |= {"path": ",".join(map(str, paths))}
     if state:
         options |= {"state": str(state), "batch": str(batch)}
@@ -84,7 +84,7 @@ def roll_over(log: Path, number: int, packed: bool) -> None:
 
 @pytest.fixture(scope="module")
 def steps(recording: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Rows]:
-    """What is told in many small batches; some are taken twice, and the log is rolled over meanwhile."""
+    """What is read in many small batches; some are taken twice, and the log is rolled over meanwhile."""
     folder, chance = tmp_path_factory.mktemp("steps"), random.Random(532)
     content = (recording / "request.log").read_bytes()
     cuts = [0, *sorted(chance.sample(range(len(content)), 90)), len(content)]
@@ -165,7 +165,7 @@ def test_a_batch_of_which_no_state_was_kept_is_read_as_if_for_the_first_time(
     (state / f"{next(state.iterdir()).name}.unfinished").write_bytes(b"half a sta")
     assert reported(log.parent, state=state, batch=3) == killed
     log.write_text("".join(lines))
-    # Between batches nothing is told twice, nor left out.
+    # Between batches nothing is read twice, nor left out.
     assert reported(log.parent, state=state, batch=4) == reported(log.parent)
 
 

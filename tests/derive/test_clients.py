@@ -56,7 +56,7 @@ def unread(minute: int) -> int:
 
 
 def land(lake: Lake, cluster: str) -> None:
-    """What clients told, and `lag`, of all minutes."""
+    """What clients reported, and `lag`, of all minutes."""
     positions: list[Any] = []
     lag: list[Any] = []
     for m in range(1, LAST + 1):
@@ -182,13 +182,13 @@ def test_no_number_that_a_client_may_report_ends_the_job(lake: Lake) -> None:
         place = ("absurd", at_ms(m), utc_date(at_ms(m)))
         as_of, number = datetime.fromtimestamp(at_ms(m) / 1000, UTC), most * (m % 2)
         for n, source in enumerate(("kafka_client_metrics", "librdkafka_statistics", "kafka_request_log")):
-            told = (*place, as_of, f"app-{n}", source, APP)
+            shared = (*place, as_of, f"app-{n}", source, APP)
             positions += [
-                (*told, f"broker-{b}", None, None, None, None, number, number, None, number) for b in range(3)
+                (*shared, f"broker-{b}", None, None, None, None, number, number, None, number) for b in range(3)
             ]
-            positions += [(*told, None, "t", p, number, number, None, None, -number, None) for p in range(3)]
+            positions += [(*shared, None, "t", p, number, number, None, None, -number, None) for p in range(3)]
             positions += [
-                (*told, f"thread-{p}", f"t-{p}", None, None, None, None, None, number, number) for p in range(3)
+                (*shared, f"thread-{p}", f"t-{p}", None, None, None, None, None, number, number) for p in range(3)
             ]
             lags = number - commit, number - commit, commit - number, -number
             lag += [(*place, "g", f"app-{n}", "t", p, commit, number, number, number, *lags, number) for p in range(3)]

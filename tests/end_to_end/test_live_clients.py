@@ -220,7 +220,7 @@ def test_librdkafka_tells_both_rungs(lake: Lake) -> None:
     (row,) = newest(lake, "live-stats")
     assert row.client_id == "live-rdkafka"
     assert 0 < row.consumed_offset <= row.fetched_offset
-    # It was told up to half a second before the log end was read.
+    # It was reported up to half a second before the log end was read.
     assert row.fetched_offset <= row.high_watermark
     assert row.buffered == row.fetched_offset - row.consumed_offset
 

@@ -1,7 +1,7 @@
 """Runs jobs in processes of their own, each killed at a chosen step: `python killed_job.py PLAN.json`.
 
-Imports are paid for once: every run is a fork, in a process group of its own, that makes its own session. A run that is
-told to die kills its whole group, so a JVM that it started dies with it. Prints what became of each run, as JSON.
+Imports are paid for once: every run is a fork, in a process group of its own, that makes its own session. A run that
+is to die kills its whole group, so a JVM that it started dies with it. Prints what became of each run, as JSON.
 """
 
 import json

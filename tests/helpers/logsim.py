@@ -56,7 +56,7 @@ class Replica:
 
 
 class Log:
-    """One partition. `now_ms` is the brokers' clock; producers stamp records with it unless told otherwise."""
+    """One partition. `now_ms` is the brokers' clock; producers stamp records with it by default."""
 
     def __init__(self, segment_bytes: int = 1_000, now_ms: int = 1_700_000_000_000) -> None:
         self.segment_bytes = segment_bytes

@@ -68,7 +68,7 @@ def outage(kafka3: EmbeddedKafka, admin3: Any) -> Outage:
     for partition in range(3):
         producer.send("kc-outage", b"x", partition=partition).get(timeout=10)
     producer.close(timeout=10)
-    # Not with `admin3`, which keeps the coordinators that it has once been told.
+    # Not with `admin3`, which keeps the coordinators that it once looked up.
     with KafkaAdminClient(bootstrap_servers=kafka3.address(1)) as admin:
         for group in GROUPS:
             commit(admin, group, {("kc-outage", 0): 1})

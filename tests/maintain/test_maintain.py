@@ -15,7 +15,7 @@ from pipeline.config import Config, LakeConfig, RetentionConfig
 from pipeline.derive import oldest_needed
 from pipeline.derive.backlog import JOB, REMOVED, read_backlog
 from pipeline.derive.log_index import LONGEST_TAIL
-from pipeline.epoch import to_epoch_ms, utc_date
+from pipeline.epoch import DAY_MS, HOUR_MS, to_epoch_ms, utc_date
 from pipeline.errors import ConfigError
 from pipeline.lake import Lake
 from pipeline.lake import lake as lake_module
@@ -25,7 +25,6 @@ from pipeline.tables import COMPUTED, FINDINGS, LAG, LAG_HISTOGRAMS, SNAPSHOTS, 
 from tests.helpers.rows import frame
 
 NOW = datetime(2026, 6, 30, 12, tzinfo=UTC)
-DAY_MS, HOUR_MS = 86_400_000, 3_600_000
 NOW_MS = to_epoch_ms(NOW)
 DAYS = 500
 PENDING_DAY = 40

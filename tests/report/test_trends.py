@@ -1,4 +1,4 @@
-"""Where groups are heading, told of their last snapshots."""
+"""Where groups are heading, by their last snapshots."""
 
 from collections.abc import Sequence
 

@@ -13,6 +13,7 @@ from pyspark.sql.types import ArrayType, LongType, StructType
 
 from pipeline.analytics.arrow_udf import arrow_udf
 from pipeline.analytics.histograms.buckets import SCALE, merged_counts, tallies
+from pipeline.epoch import DAY_MS
 from pipeline.tables import LAG, LAG_HISTOGRAMS
 
 MEASURES = (
@@ -33,8 +34,6 @@ MEASURES = (
 SCOPES = {"cluster": "cluster", "broker": "leader", "topic": "topic", "group": "group_id"}
 """Every scope, and the column of `lag` that has its values."""
 
-HOUR_MS = 3_600_000
-DAY_MS = 24 * HOUR_MS
 
 _IDENTITY = ["cluster", "start_ms", "measure", "scope", "scope_value"]
 _PARTIAL = [LAG.schema["cluster"], LAG.schema["snapshot_id"]]

@@ -15,9 +15,10 @@ from pipeline.analytics.log_index.ruler import FUTURE_MS
 from pipeline.analytics.log_index.ruler_lookup import KNOWN, READINGS, read_rulers, what_is_known
 from pipeline.analytics.log_index.ruler_update import LOOK, RULERS, SAMPLE, rulers_after
 from pipeline.analytics.log_index.time_search import FINEST_MS
+from pipeline.epoch import DAY_MS
 from pipeline.tables import LOG_INDEX
 
-FORGOTTEN_MS = 7 * 24 * 3_600_000
+FORGOTTEN_MS = 7 * DAY_MS
 """A partition that no snapshot has seen for so long leaves the index."""
 
 

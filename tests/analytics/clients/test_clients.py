@@ -95,13 +95,13 @@ def reported() -> list[dict[str, Any]]:
         ends = {"reported_end": 47, "reported_stable_end": 38}
         reported.add(client, client, group_id="g", consumed_offset=30, source=LIBRDKAFKA, reported_lag=99, **ends)
     reported.add("rdkafka-new", "rdkafka-new", group_id="g", consumed_offset=30, source=LIBRDKAFKA, reported_lag=5)
-    reported.add("broken", "broken", group_id="g", consumed_offset=30, error="told nonsense")
+    reported.add("broken", "broken", group_id="g", consumed_offset=30, error="not a number")
     return reported.rows
 
 
 @pytest.fixture(scope="module")
 def readers(spark: SparkSession) -> dict[tuple[str, int], Row]:
-    """By topic and partition: what is told of the one reader of each."""
+    """By topic and partition: the one reader of each."""
     rows = reported()
     names = sorted({name for row in rows for name in row})
     positions = frame(spark, CLIENT_POSITIONS, " ".join(names), *([row.get(n) for n in names] for row in rows))
@@ -170,7 +170,7 @@ def test_what_is_ambiguous_unknown_or_an_error_is_left_out(readers: dict[tuple[s
 def test_a_group_that_becomes_known_later_changes_nothing_of_the_snapshot_before(
     readers: dict[tuple[str, int], Row],
 ) -> None:
-    """The client told of itself then too, but `lag` has been written without it."""
+    """The client reported then too, but `lag` has been written without it."""
     assert (readers["newly-configured", 0].group_id, readers["newly-configured", 0].snapshot_id) == ("new", NOW)
 
 
@@ -218,7 +218,7 @@ def test_an_old_consumer_has_fetched_up_to_its_lag_while_it_fetches(readers: dic
 
 def test_how_often_a_client_asks_goes_by_when_its_counters_were_read(spark: SparkSession) -> None:
     """The first was read 50 s late, so there are 10 s between them; without such a time it is the snapshots' minute."""
-    read_ms = {"told": (BEFORE + 50_000, NOW), "not told": (None, None), "the other way round": (NOW + 1, NOW)}
+    read_ms = {"known": (BEFORE + 50_000, NOW), "unknown": (None, None), "the other way round": (NOW + 1, NOW)}
     rows = [
         (snapshot_id, ms and datetime.fromtimestamp(ms / 1000, UTC), client, requests, JAVA, "http://app:9404")
         for client, times in read_ms.items()
@@ -226,4 +226,4 @@ def test_how_often_a_client_asks_goes_by_when_its_counters_were_read(spark: Spar
     ]
     names = "snapshot_id captured_at client_id requests_total source endpoint"
     found = asking(observed(frame(spark, CLIENT_POSITIONS, names, *rows))).where(f"snapshot_id = {NOW}").collect()
-    assert {r.client_id: r.asked_per_s for r in found} == {"told": 1.2, "not told": 0.2, "the other way round": None}
+    assert {r.client_id: r.asked_per_s for r in found} == {"known": 1.2, "unknown": 0.2, "the other way round": None}

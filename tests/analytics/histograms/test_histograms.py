@@ -16,8 +16,9 @@ from pyspark.sql import functions as F
 
 from pipeline.analytics.histograms import buckets as tally
 from pipeline.analytics.histograms.buckets import MAX_BUCKET, bucket_of
-from pipeline.analytics.histograms.lag_histograms import DAY_MS, HOUR_MS, MEASURES, histograms, rolled_up
+from pipeline.analytics.histograms.lag_histograms import MEASURES, histograms, rolled_up
 from pipeline.analytics.histograms.quantiles import KIP532, PERCENTILES, kip532, quantiles, register_quantiles
+from pipeline.epoch import DAY_MS, HOUR_MS
 from pipeline.tables import LAG, LAG_HISTOGRAMS
 from tests.helpers.rows import frame
 

@@ -1,4 +1,4 @@
-"""The ruler against a log with nothing hidden: whatever happens to the log, a value is within its error or not told."""
+"""The ruler against a log with nothing hidden: whatever happens to the log, a value is within its error or NULL."""
 
 from collections.abc import Callable
 
@@ -34,7 +34,7 @@ happening = st.one_of(
     st.builds(op, st.sampled_from(["move", "recreate"])),
 )
 growth = st.lists(produce | pass_time, max_size=6)
-# A truncation is seen before the log has grown past its old end: what comes after that cannot be told from a growth.
+# A truncation is seen before the log has grown past its old end: later it would look like growth.
 cut = st.builds(op, st.just("truncate"), st.integers(0, 300)).map(lambda step: [step])
 between_looks = st.one_of(growth, growth, st.lists(produce | pass_time | happening, max_size=6), cut)
 
@@ -65,7 +65,7 @@ def learnt_by_time(ruler: Ruler, log: Log) -> Ruler:
 
 
 def assert_right(ruler: Ruler, log: Log, *, with_estimates: bool = False) -> None:
-    """At each offset of the log the truth is within the error that is told, or nothing is told.
+    """At each offset of the log the truth is within the stated error, or the value is NULL.
 
     Where growth had to be estimated, that holds if the records are of one size.
     """
@@ -78,7 +78,7 @@ def assert_right(ruler: Ruler, log: Log, *, with_estimates: bool = False) -> Non
             assert abs(reported.value - log.bytes_to_end(offset)) <= reported.error or not (is_sure or with_estimates)
         if timestamp and log.has(offset):
             assert log.timestamp_of(offset) <= timestamp.value + timestamp.error
-            # Out of order, the greatest timestamp so far is told, which may be any time after the record's own.
+            # Out of order, the greatest timestamp so far is reported, which may be any time after the record's own.
             assert log.timestamp_of(offset) >= timestamp.value - timestamp.error or not log.is_in_order
 
 

@@ -37,7 +37,7 @@ def producing(records: int) -> Step:
 
 # In order: what a record was written after is otherwise a question of which records are still there.
 produce = st.builds(producing, st.integers(1, 30))
-# Records are of one size: growth that had to be estimated is then within what is told.
+# Records are of one size: growth that had to be estimated is then within the stated error.
 happening = st.one_of(
     st.builds(op, st.sampled_from(["retain", "tier"]), st.integers(1, 4)),
     st.builds(op, st.just("delete_records"), st.integers(0, 300)),
