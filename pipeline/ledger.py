@@ -140,7 +140,9 @@ class Ledger:
 
     def known_cluster_id(self, cluster: str) -> str | None:
         """The id of the Kafka cluster that was last read under this name; None where there is none yet."""
-        of_cluster = self._lake.read_cluster(SNAPSHOTS, cluster).where(F.col("cluster_id").isNotNull())
+        of_cluster = self._lake.read_cluster(SNAPSHOTS, cluster, "snapshot_id", "cluster_id").where(
+            F.col("cluster_id").isNotNull()
+        )
         newest: str | None = of_cluster.agg(F.max_by("cluster_id", "snapshot_id")).collect()[0][0]
         return newest
 

@@ -56,7 +56,9 @@ class Index:
             return cls(lake, cluster, (), through)
         # A literal, so that Delta opens only the files of newer snapshots.
         is_newer = (F.col("snapshot_id") > (through or 0)) & (F.col("snapshot_id") <= snapshot_id)
-        newer = lake.read_cluster(SNAPSHOTS, cluster).where(F.col("status").isin(*READABLE) & is_newer)
+        newer = lake.read_cluster(SNAPSHOTS, cluster, "snapshot_id", "status").where(
+            F.col("status").isin(*READABLE) & is_newer
+        )
         rows = newer.select("snapshot_id").orderBy(F.col("snapshot_id").desc()).limit(LONGEST_TAIL).collect()
         tail = {r["snapshot_id"] for r in rows} | {snapshot_id}
         return cls(lake, cluster, sorted(tail), through, snapshot_id)
@@ -64,7 +66,7 @@ class Index:
     @staticmethod
     def head(lake: Lake, cluster: str) -> DataFrame:
         """One row: `through`, the newest snapshot that the index was written from; NULL where there is no index."""
-        rows = lake.read_cluster(LOG_INDEX, cluster)
+        rows = lake.read_cluster(LOG_INDEX, cluster, "through_snapshot_id")
         return rows.agg(F.max("through_snapshot_id").alias("through"))
 
     def watermarks(self, batch: Sequence[int]) -> DataFrame:

@@ -75,12 +75,12 @@ class DriverTables:
                 if not DeltaTable.is_deltatable(str(folder)):  # else it is there, perhaps made meanwhile
                     raise
 
-    def read(self, table: Table, where: str, *, are_few: bool) -> pa.Table | None:
-        """The rows that satisfy `where`, in the columns of the table's schema; None if they are many.
+    def read(self, table: Table, where: str, names: Sequence[str], *, are_few: bool) -> pa.Table | None:
+        """Some columns of the rows that satisfy `where`; None if they are many.
 
         They are counted first unless they should be few: of many 50,000 would be read in vain.
         """
-        columns = ", ".join(f'"{name}"' for name in table.columns)
+        columns = ", ".join(f'"{name}"' for name in names)
         with _errors(table):
             found = self._open(table)
             if not are_few:
@@ -88,7 +88,17 @@ class DriverTables:
                 if count >= MANY_ROWS:
                     return None
             rows = _selected(found, f"{columns} FROM rows WHERE {_for_datafusion(where)} LIMIT {MANY_ROWS}")
-            return rows.cast(_schema(found, table.columns)) if rows.num_rows < MANY_ROWS else None
+            return rows.cast(_schema(found, names)) if rows.num_rows < MANY_ROWS else None
+
+    def query(self, text: str, tables: Sequence[Table]) -> list[dict[str, Any]]:
+        """The rows of a query on tables by their names."""
+        asked = QueryBuilder()
+        for table in tables:
+            with _errors(table):
+                asked.register(table.name, self._open(table))
+        with _errors(tables[0]):
+            found: list[dict[str, Any]] = _rows(asked, _for_datafusion(text)).to_pylist()
+        return found
 
     def overwrite(self, table: Table, rows: pa.Table, where: str) -> None:
         """Put `rows`, all of which satisfy `where`, in the place of the rows that did. One commit."""
@@ -199,8 +209,11 @@ def _compact(found: DeltaTable, table: Table, rows: pa.Table) -> None:
 
 
 def _selected(found: DeltaTable, what: str) -> pa.Table:
-    batches = QueryBuilder().register("rows", found).execute(f"SELECT {what}")
-    return pa.RecordBatchReader.from_stream(batches).read_all()
+    return _rows(QueryBuilder().register("rows", found), f"SELECT {what}")
+
+
+def _rows(asked: QueryBuilder, text: str) -> pa.Table:
+    return pa.RecordBatchReader.from_stream(asked.execute(text)).read_all()
 
 
 def driver_tables(
@@ -266,7 +279,7 @@ def _delta_schema(table: Table) -> Schema:
     return Schema.from_json(table.stored.json())
 
 
-def _schema(found: DeltaTable, columns: list[str]) -> pa.Schema:
+def _schema(found: DeltaTable, columns: Sequence[str]) -> pa.Schema:
     schema = pa.schema(found.schema().to_arrow())
     return pa.schema([schema.field(name) for name in columns])
 

@@ -184,13 +184,16 @@ class Lake:
         """All rows of a table in the columns of its schema, lazily; readers filter by cluster and date."""
         return self.spark.table(self.identifier(table)).select(*table.columns)
 
-    def read_all(self, table: Table) -> DataFrame:
-        """All rows of a table, as of now: few of them are read at once, without Spark. So do all that follow."""
-        return self._read(table, "true")
+    def read_all(self, table: Table, *columns: str) -> DataFrame:
+        """All rows of a table, as of now: few of them are read at once, without Spark. So do all that follow.
 
-    def read_cluster(self, table: Table, cluster: str) -> DataFrame:
+        Those who name the columns that they need get no others.
+        """
+        return self._read(table, "true", columns)
+
+    def read_cluster(self, table: Table, cluster: str, *columns: str) -> DataFrame:
         """The rows of one cluster."""
-        return self._read(table, of_cluster(cluster))
+        return self._read(table, of_cluster(cluster), columns)
 
     def read_dates(self, table: Table, cluster: str, dates: Iterable[date]) -> DataFrame:
         """The rows of some days of one cluster."""
@@ -204,14 +207,27 @@ class Lake:
         """The rows of some snapshots of each cluster; of a table of windows, the windows that are a snapshot each."""
         return self._read(table, of_each(wanted, windows="window_start" in table.columns))
 
-    def _read(self, table: Table, where: str) -> DataFrame:
+    def read_where(self, table: Table, where: str) -> DataFrame:
+        """The rows that satisfy a predicate that Spark and DataFusion both read."""
+        return self._read(table, where)
+
+    def query(self, text: str, *tables: Table) -> list[dict[str, Any]]:
+        """The rows, which must be few, of a query that Spark and DataFusion both read; `{name}` stands for a table."""
+        if self._driver:
+            with suppress(NotForDriverError):
+                return self._driver.query(text.format_map({table.name: table.name for table in tables}), tables)
+        names = {table.name: self.identifier(table) for table in tables}
+        return [row.asDict() for row in self.spark.sql(text.format_map(names)).collect()]
+
+    def _read(self, table: Table, where: str, columns: Sequence[str] = ()) -> DataFrame:
+        names = columns or table.columns
         rows = None
         if self._driver:
             with suppress(NotForDriverError):
-                rows = self._driver.read(table, where, are_few=expects_few(self.spark))
+                rows = self._driver.read(table, where, names, are_few=expects_few(self.spark))
         if rows is None:
-            return self.read(table).where(where)
-        return self._local(rows, table.schema)
+            return self.read(table).where(where).select(*names)
+        return self._local(rows, StructType([table.schema[name] for name in names]))
 
     def _local(self, rows: Any, schema: StructType) -> DataFrame:
         """A frame of Arrow's rows, which Spark keeps in the plan; of none Spark makes no arrays."""
