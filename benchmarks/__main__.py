@@ -1,8 +1,8 @@
 """`make bench`: how fast committed offsets reach Delta, against Kafka's own tool in the same run, and lag is computed.
 
 One local broker, Spark local[2]. Figures are of this machine on this day; the ratios carry over better. With
-`ARGS=landing`, `ARGS=analytics` or `ARGS=clients` one part; with `ARGS=cold` new processes against one that only starts
-Spark; with `ARGS=waterfall` what each phase of a `run` costs.
+`ARGS=landing`, `ARGS=analytics`, `ARGS=clients` or `ARGS=ledger` one part; with `ARGS=cold` new processes against one
+that only starts Spark; with `ARGS=waterfall` what each phase of a `run` costs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from benchmarks import clients
+from benchmarks import clients, ledger
 from benchmarks.histograms import seconds as histogram_s
 from benchmarks.history import seconds as history_s
 from benchmarks.lag import Bronze
@@ -83,6 +83,7 @@ def main() -> int:
         "landing": _landing,
         "analytics": _analytics,
         "clients": _clients,
+        "ledger": _ledger,
     }
     figures: list[tuple[str, str, str]] = []
 
@@ -136,6 +137,22 @@ def _clients(note: Note) -> None:
     note("lines of two request logs a second", f"{clients.lines_per_s(spark, folder):,.0f}", "≥ 50,000")
     joined_s = computed(clients.joined(spark, folder), RUNS)
     note("1,000,000 readers joined with what clients report of as many partitions", _spread(joined_s), "≤ 8 s")
+    spark.stop()
+
+
+def _ledger(note: Note) -> None:
+    """A year of one cluster: every ten minutes, and every minute."""
+    spark = spark_session("bench", SETTINGS)
+    with EmbeddedKafka(DIRECTORY / "kafka-ledger") as kafka:
+        seed_offsets(kafka.bootstrap_servers, TINY)
+        config = _CONFIG.replace("{servers}", kafka.bootstrap_servers)
+        for snapshots, step_ms in ((52_560, 600_000), (525_600, 60_000)):
+            folder = DIRECTORY.absolute() / f"ledger-{time.time_ns()}"
+            fresh_s, old_s = ledger.seconds(config, folder, snapshots, step_ms)
+            note(f"warm `run` of 27 rows in a fresh lake, beside one with {snapshots:,} snapshots", _spread(fresh_s))
+            note(f"warm `run` of 27 rows in a lake with {snapshots:,} snapshots", _spread(old_s))
+            ratio = statistics.median(old_s) / statistics.median(fresh_s)
+            note(f"how many times as long with {snapshots:,} snapshots", f"{ratio:.2f}", "≤ 1.2")
     spark.stop()
 
 

@@ -158,7 +158,7 @@ def _add_selection(command: argparse.ArgumentParser) -> None:
         dest="since",
         type=begin,
         metavar="INSTANT",
-        help="no snapshot before this instant, or before this day of UTC (default: the first)",
+        help="no snapshot before this instant, or before this day of UTC (default: the seven days up to each newest)",
     )
     command.add_argument(
         "--to",

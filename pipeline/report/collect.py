@@ -73,6 +73,7 @@ def collect(frames: Frames, generated_at: datetime, title: str) -> Report:
         distributions=tuple(map(_distribution, second["distributions"])),
         refused=sum(r["rows"] for r in first["refused"]),
         selection=frames.selection,
+        days=frames.days,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import date
@@ -13,8 +14,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipeline.analytics.clients.findings import findings_as_known
-from pipeline.epoch import utc_date
-from pipeline.lake import Lake, of_each
+from pipeline.epoch import DAY_MS, utc_date
+from pipeline.lake import Lake, of_each, quoted
 from pipeline.report.selection import Selection
 from pipeline.tables import (
     CLIENT_DIVERGENCE,
@@ -28,7 +29,15 @@ from pipeline.tables import (
     Table,
 )
 
-READ_WHOLE = (SNAPSHOTS, COMPUTED, FINDINGS, QUARANTINE)
+DAYS = 7
+"""What is shown unless a beginning is asked for: so many days up to each cluster's newest snapshot."""
+_DAYS_OF = {
+    SNAPSHOTS: "snapshot_date",
+    COMPUTED: "snapshot_date",
+    QUARANTINE: "snapshot_date",
+    FINDINGS: "CAST(last_seen AS DATE)",
+}
+"""The tables that are read once for all that is shown, and what says the day of a row. Others are read by snapshot."""
 
 
 @dataclass(frozen=True)
@@ -48,17 +57,24 @@ class Frames:
     histograms: DataFrame | None = field(default=None, metadata={"table": LAG_HISTOGRAMS})
     quarantine: DataFrame | None = field(default=None, metadata={"table": QUARANTINE})
     selection: Selection = field(default_factory=Selection)
+    days: int | None = None
+    """Only so many days up to each cluster's newest snapshot are among them; None if all that is selected is."""
     lake: Lake | None = None
     """Where the tables are read from; None if the frames are all there is."""
 
     @classmethod
     def of(cls, lake: Lake, selection: Selection) -> Frames:
         """The tables of a lake, as far as they are selected."""
-        tables: dict[str, Any] = {
-            name: lake.read_all(table) if table in READ_WHOLE else lake.read(table)
-            for name, table in cls._tables().items()
-        }
-        return cls(**tables, lake=lake).selected(selection)
+        days = DAYS if selection.from_ms is None else None
+        since = _first_days(lake, selection.to_ms, days) if days else {}
+
+        def rows(table: Table) -> DataFrame:
+            if table not in _DAYS_OF:
+                return lake.read(table)
+            return lake.read_where(table, _not_before(since, _DAYS_OF[table]) if since else "true")
+
+        tables: dict[str, Any] = {name: rows(table) for name, table in cls._tables().items()}
+        return cls(**tables, days=days, lake=lake).selected(selection)
 
     def at(self, name: str, wanted: Mapping[str, Collection[int]]) -> DataFrame:
         """The rows of a table at the wanted snapshots of each cluster."""
@@ -87,6 +103,22 @@ class Frames:
     @classmethod
     def _tables(cls) -> dict[str, Table]:
         return {f.name: f.metadata["table"] for f in fields(cls) if "table" in f.metadata}
+
+
+def _first_days(lake: Lake, to_ms: int | None, days: int) -> dict[str, date]:
+    """The first day of each cluster that is shown: so many days before its newest snapshot, at an instant if given."""
+    until = "" if to_ms is None else f"WHERE snapshot_id <= {to_ms}"
+    newest = f"SELECT cluster, max(snapshot_id) AS snapshot_id FROM {{snapshots}} {until} GROUP BY cluster"
+    return {row["cluster"]: utc_date(row["snapshot_id"] - days * DAY_MS) for row in lake.query(newest, SNAPSHOTS)}
+
+
+def _not_before(first_days: Mapping[str, date], day: str) -> str:
+    """The predicate of the rows of these days and later, with clusters of the same days together."""
+    together: defaultdict[date, list[str]] = defaultdict(list)
+    for cluster, first in first_days.items():
+        together[first].append(quoted(cluster))
+    each = (f"(cluster IN ({', '.join(names)}) AND {day} >= DATE'{first}')" for first, names in together.items())
+    return " OR ".join(each) or "false"
 
 
 def _is_in(table: Table, selection: Selection) -> Column:

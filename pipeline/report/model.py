@@ -250,6 +250,8 @@ class Report:
     distributions: tuple[Distribution, ...] = ()
     refused: int = 0
     selection: Selection = field(default_factory=Selection)
+    days: int | None = None
+    """Only so many days up to each cluster's newest snapshot are shown; None where a beginning was asked for."""
 
     @property
     def snapshots_total(self) -> int:
