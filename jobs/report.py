@@ -24,7 +24,7 @@ def step(spark: "SparkSession", job: Job) -> int:
     lake = Lake(spark, job.config.lake)
     lake.prepare()
     if unknown := set(job.selection.clusters or ()) - set(job.config.clusters):
-        known = sorted(r["cluster"] for r in lake.read_all(SNAPSHOTS, "cluster").distinct().collect())
+        known = sorted(r["cluster"] for r in lake.query("SELECT DISTINCT cluster FROM {snapshots}", SNAPSHOTS))
         if absent := sorted(unknown - set(known)):
             raise ConfigError(f"--cluster {absent[0]}: the lake has {', '.join(known) or 'no cluster yet'}")
     page = write_report(Frames.of(lake, job.selection), job.output, schedule.utc_now(), kind=job.kind)

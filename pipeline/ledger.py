@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pipeline.config import SnapshotConfig
 from pipeline.epoch import utc_date, utc_text
 from pipeline.errors import ClaimedError, LakeError
-from pipeline.lake import CONFLICT_TRIES, Clock, Lake
+from pipeline.lake import CONFLICT_TRIES, Clock, Lake, of_cluster
 from pipeline.tables import SNAPSHOTS
 
 RUNNING, COMPLETE, PARTIAL, FAILED = "running", "complete", "partial", "failed"
@@ -140,11 +140,12 @@ class Ledger:
 
     def known_cluster_id(self, cluster: str) -> str | None:
         """The id of the Kafka cluster that was last read under this name; None where there is none yet."""
-        of_cluster = self._lake.read_cluster(SNAPSHOTS, cluster, "snapshot_id", "cluster_id").where(
-            F.col("cluster_id").isNotNull()
+        newest = self._lake.query(
+            f"SELECT cluster_id FROM {{snapshots}} WHERE {of_cluster(cluster)} AND cluster_id IS NOT NULL "
+            "ORDER BY snapshot_id DESC LIMIT 1",
+            SNAPSHOTS,
         )
-        newest: str | None = of_cluster.agg(F.max_by("cluster_id", "snapshot_id")).collect()[0][0]
-        return newest
+        return newest[0]["cluster_id"] if newest else None
 
     def record(self, cluster: str, done: Sequence[tuple[Claim, Summary]]) -> None:
         """Write snapshots that are done and that no other run could want: those of a recording."""
