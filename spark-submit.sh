@@ -7,6 +7,7 @@
 # old rows, joins small files), or doctor (checks clusters and lake, without Spark); `./spark-submit.sh JOB --help` says more.
 # Spark is that of SPARK_HOME, else that of the virtual environment, which is made first where there is none.
 set -euo pipefail
+shopt -s extglob
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
@@ -99,6 +100,12 @@ done <"$root/conf/spark-defaults.conf"
 if compgen -G "$SPARK_HOME/jars/*delta-spark*.jar" >/dev/null; then
   packages=
 fi
+# The name of Delta's package has the first two numbers of Spark's version in it.
+for jar in "$SPARK_HOME"/jars/spark-core_*.jar; do
+  if [[ $jar =~ -([0-9]+\.[0-9]+)\.[^/]*\.jar$ ]]; then
+    packages=${packages/delta-spark_+([0-9.])_/delta-spark_${BASH_REMATCH[1]}_}
+  fi
+done
 
 # spark-submit takes the last of an option: lists that both sides have are joined.
 py_files=$package

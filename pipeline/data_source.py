@@ -6,10 +6,23 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from inspect import signature
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from pipeline.errors import ConfigError
 
 MAX_BATCH_ROWS = 50_000
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """The same columns for Arrow; instants are UTC, as Spark takes them."""
+    # Spark 4.0 and 4.1 take UTC for granted.
+    zone: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+    return to_arrow_schema(schema, **zone)
 
 
 def several(text: str | None) -> tuple[str, ...]:

@@ -1,20 +1,39 @@
-"""Functions of Arrow arrays as functions of columns."""
+"""Functions of Arrow arrays that make a column."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from pyspark.sql import Column
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType
+from pyspark.sql.types import DataType, StructField, StructType
 
 
-def arrow_udf(function: Callable[..., Any], returns: DataType) -> Callable[..., Column]:
-    """A scalar Arrow function. Make it where it is used: it needs a session.
+def with_arrow_column(
+    rows: DataFrame, name: str, function: Callable[..., Any], returns: DataType, *arguments: Column
+) -> DataFrame:
+    """The rows with one more column, or another in the place of that: a function of whole arrays of the arguments."""
+    if not hasattr(F, "arrow_udf"):  # before Spark 4.1
+        return _mapped(rows, name, function, returns, arguments)
+    # Declared not deterministic, though it is: else Spark evaluates it once more for each filter on what it gives.
+    made = F.arrow_udf(function, returns).asNondeterministic()  # PySpark's stubs lack it
+    return rows.withColumn(name, made(*arguments))
 
-    Declared not deterministic, though it is: else Spark evaluates it once more for each filter on what it gives.
-    """
-    # PySpark's stubs lack it.
-    made: Callable[..., Column] = F.arrow_udf(function, returns).asNondeterministic()  # type: ignore[attr-defined]
-    return made
+
+def _mapped(
+    rows: DataFrame, name: str, function: Callable[..., Any], returns: DataType, arguments: Iterable[Column]
+) -> DataFrame:
+    """The same by way of all columns: Spark 4.0 has no other way to hand Arrow's arrays to Python as they are."""
+    kept = [field for field in rows.schema if field.name != name]
+    given = rows.select(*rows.columns, *(a.alias(f"_argument_{i}") for i, a in enumerate(arguments)))
+    names = [field.name for field in kept]
+
+    def mapped(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+            found = function(*(columns[each] for each in batch.schema.names if each.startswith("_argument_")))
+            yield pa.RecordBatch.from_arrays([*(columns[each] for each in names), found], [*names, name])
+
+    return given.mapInArrow(mapped, StructType([*kept, StructField(name, returns)]))

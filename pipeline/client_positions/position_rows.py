@@ -8,16 +8,16 @@ from typing import cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, LongType
 
 from pipeline.client_positions.position import SIGNED, TOO_LARGE, Position, refused
+from pipeline.data_source import arrow_schema
 from pipeline.tables import CLIENT_POSITIONS
 
 POSITIONS = CLIENT_POSITIONS.observed
 """A row for each Position, and one with an error for each place or line that could not be read."""
 
-_ARROW = to_arrow_schema(POSITIONS, timezone="UTC")
+_ARROW = arrow_schema(POSITIONS)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = pa.timestamp("ms", "UTC")
 UNFIT = (pa.ArrowException, OverflowError, TypeError, ValueError)

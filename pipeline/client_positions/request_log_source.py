@@ -13,7 +13,6 @@ from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from pipeline.client_positions.broker_log import BrokerLog, place_name
@@ -21,7 +20,7 @@ from pipeline.client_positions.position import refused
 from pipeline.client_positions.position_rows import POSITIONS, instant, now_ms, one_line, row_of
 from pipeline.client_positions.progress import Progress, UnreachableError
 from pipeline.client_positions.request_log import RequestLog
-from pipeline.data_source import positive, refuse_unknown, several
+from pipeline.data_source import arrow_schema, positive, refuse_unknown, several
 from pipeline.errors import ConfigError
 from pipeline.files import FAILURES, open_filesystem, redacted
 
@@ -107,7 +106,7 @@ class RequestLogReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Arrow batches of rows."""
         rows = self._rows(cast(Broker, partition).path)
-        schema = to_arrow_schema(POSITIONS, timezone="UTC")
+        schema = arrow_schema(POSITIONS)
         while some := list(islice(rows, ROWS_PER_BATCH)):
             yield pa.RecordBatch.from_pylist(some, schema=schema)
 

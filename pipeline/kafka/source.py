@@ -17,10 +17,9 @@ from typing import Any, ClassVar, cast
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
-from pipeline.data_source import MAX_BATCH_ROWS
+from pipeline.data_source import MAX_BATCH_ROWS, arrow_schema
 from pipeline.errors import ClusterError
 from pipeline.kafka.client import KafkaClient
 from pipeline.kafka.options import SourceOptions
@@ -139,7 +138,7 @@ class KafkaReader(DataSourceReader):
             yield from self._batches(self.counted(requests))
 
     def _batches(self, columns: Columns) -> Iterator[pa.RecordBatch]:
-        schema = to_arrow_schema(self.schema, timezone="UTC")
+        schema = arrow_schema(self.schema)
         rows = max(map(len, columns.values()), default=0)
         arrays = [pa.array(columns[f.name], f.type) if f.name in columns else pa.nulls(rows, f.type) for f in schema]
         table = pa.Table.from_arrays(arrays, schema=schema)

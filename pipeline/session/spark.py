@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -67,8 +68,9 @@ def classic_session(app_name: str, settings: Mapping[str, str]) -> SparkSession:
     builder = SparkSession.builder.appName(app_name)
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # else spark-submit has set all this already
         defaults = read_defaults(CONF / "spark-defaults.conf")
-        if has_delta(Path(pyspark.__file__).parent):
-            defaults.pop("spark.jars.packages", None)
+        packages = defaults.pop("spark.jars.packages", "")
+        if not has_delta(Path(pyspark.__file__).parent):
+            defaults["spark.jars.packages"] = delta_for(pyspark.__version__, packages)
         settings = defaults | log_settings(CONF / "log4j2.properties") | dict(settings)
     settings = _private(settings) | dict(settings)
     for name, value in settings.items():
@@ -107,6 +109,12 @@ def connect_session() -> SparkSession:
 def has_delta(spark_home: Path) -> bool:
     """Delta's jar is among Spark's own (`make jars` puts it there), so that no session needs to resolve it."""
     return any((spark_home / "jars").glob("*delta-spark*.jar"))
+
+
+def delta_for(spark_version: str, packages: str) -> str:
+    """The packages with that of Delta for a version of Spark: its name has the first two numbers in it."""
+    version = ".".join(spark_version.split(".")[:2])
+    return re.sub(r"(?<=delta-spark_)\d+\.\d+(?=_)", version, packages)
 
 
 def log_settings(path: Path) -> dict[str, str]:

@@ -5,6 +5,7 @@ docs/snapshot-protocol.md says what holds after a failure at each step.
 
 from __future__ import annotations
 
+import json
 import logging
 import uuid
 from collections.abc import Mapping, Sequence
@@ -277,8 +278,8 @@ def _land_samples(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Land
         log.warning("%s: times could not be looked up: %s", claim, reason_of(exc))
         landed.warnings["lookups_failed"] = 1
         return
-    for row in found["requests"]:
-        _add(landed.requests, {str(row["request_broker"]): row["requests"]})
+    for row in json.loads(found["requests"]):
+        _add(landed.requests, {str(row.get("request_broker")): row["requests"]})
     landed.samples = found["rows"]
     if found["unanswered"]:
         landed.warnings["lookups_unanswered"] = found["unanswered"]
@@ -297,7 +298,8 @@ def _looked_up(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Landed)
         with_tiered=cluster.index_lookups_tiered,
     )
     counts = (F.count("topic").alias("rows"), F.sum("unanswered").alias("unanswered"))
-    counted = samples.observe(seen, *counts, F.collect_list(_request_count()).alias("requests"))
+    # As text: Spark 4.0 gives an observed list to Python as an object of Java's.
+    counted = samples.observe(seen, *counts, F.to_json(F.collect_list(_request_count())).alias("requests"))
     # Each look-up gives at most two rows: the record that was found, and that others before it are older.
     most = 2 * cluster.index_lookups * max(len(landed.brokers), 1)
     _replace(lake, claim, LOG_SAMPLES, counted.where(F.col("requests").isNull()), most)

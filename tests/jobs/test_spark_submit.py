@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.session import read_defaults
+from pipeline.session.spark import delta_for
 from tests.conftest import ROOT
 from tests.helpers.kafka import wait_for
 
@@ -266,6 +268,14 @@ def test_the_callers_py_files_join_the_package(submit: Submit, checkout: Path) -
     given = submit("--py-files", "extra.py", "--", "run", "--config", "config.toml").stderr.splitlines()
     assert given[given.index("--py-files") + 1] == f"{checkout}/build/laglake.zip,extra.py"
     assert given.count("--py-files") == 1
+
+
+def test_delta_is_the_one_for_the_spark_at_hand(submit: Submit, spark_home: Path) -> None:
+    (spark_home / "jars" / "spark-core_2.13-4.0.1.jar").touch()
+    given = submit("run", "--config", "config.toml").stderr.splitlines()
+    pinned = read_defaults(ROOT / "conf" / "spark-defaults.conf")["spark.jars.packages"]
+    assert given[given.index("--packages") + 1] == pinned.replace("_4.2_", "_4.0_") != pinned
+    assert delta_for("4.0.1", pinned) == pinned.replace("_4.2_", "_4.0_")
 
 
 def test_a_spark_that_has_delta_resolves_no_packages(submit: Submit, spark_home: Path) -> None:

@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, LongType, StructType
 
-from pipeline.analytics.arrow_udf import arrow_udf
+from pipeline.analytics.arrow_udf import with_arrow_column
 from pipeline.analytics.histograms.buckets import SCALE, merged_counts, tallies
 from pipeline.epoch import DAY_MS
 from pipeline.tables import LAG, LAG_HISTOGRAMS
@@ -90,28 +90,22 @@ def rolled_up(histograms: DataFrame, window_ms: int, from_ms: int = 0) -> DataFr
 def _merged(parts: DataFrame, window_ms: int) -> DataFrame:
     """Histograms with the same measure, scope and start_ms become one."""
     has_buckets = F.col("bucket_offset").isNotNull()
-    merge = arrow_udf(merged_counts, ArrayType(LongType()))
     totals = ["zero_count", "negative_count", "null_count", "count", "sum"]
-    return (
-        parts.groupBy(*_IDENTITY)
-        .agg(
-            *(F.try_sum(name).alias(name) for name in totals),
-            F.min("min").alias("min"),
-            F.max("max").alias("max"),
-            F.min("bucket_offset").alias("bucket_offset"),
-            F.collect_list(F.when(has_buckets, F.struct("bucket_offset", "bucket_counts"))).alias("parts"),
-        )
-        .withColumns(
-            {
-                "snapshot_date": _utc_date("start_ms"),
-                "window_start": F.timestamp_millis("start_ms"),
-                "window_ms": F.lit(window_ms),
-                "scale": F.lit(SCALE),
-                "bucket_counts": merge("parts"),
-            }
-        )
-        .select(*(F.col(f.name).cast(f.dataType) for f in LAG_HISTOGRAMS.schema))
+    together = parts.groupBy(*_IDENTITY).agg(
+        *(F.try_sum(name).alias(name) for name in totals),
+        F.min("min").alias("min"),
+        F.max("max").alias("max"),
+        F.min("bucket_offset").alias("bucket_offset"),
+        F.collect_list(F.when(has_buckets, F.struct("bucket_offset", "bucket_counts"))).alias("parts"),
     )
+    columns = {
+        "snapshot_date": _utc_date("start_ms"),
+        "window_start": F.timestamp_millis("start_ms"),
+        "window_ms": F.lit(window_ms),
+        "scale": F.lit(SCALE),
+    }
+    merged = with_arrow_column(together, "bucket_counts", merged_counts, ArrayType(LongType()), F.col("parts"))
+    return merged.withColumns(columns).select(*(F.col(f.name).cast(f.dataType) for f in LAG_HISTOGRAMS.schema))
 
 
 def _utc_date(epoch_ms: str) -> Column:

@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipeline.analytics.lag.bytes_and_time import Rung
-from pipeline.analytics.log_index.index import known_end, readings
+from pipeline.analytics.log_index.index import known_end, with_readings_at
 from pipeline.analytics.log_index.ruler_lookup import READING
 
 SHARED_RUNGS = {"log_start": "log_start_offset", "high_watermark": "high_watermark", "log_end": "log_end_offset"}
@@ -33,12 +33,12 @@ def with_readings(partitions: DataFrame, locate: Locate | None = None) -> DataFr
 
     `partitions` have readers, ruler and the rungs of SHARED_RUNGS. With `locate`, what it finds is taken.
     """
-    all_readings = readings(F.col("ruler"), _offsets())
+    keep = [c for c in partitions.columns if c not in ("readers", "ruler")]
+    read = with_readings_at(partitions, "all_readings", _offsets())
     if locate is not None:
-        partitions = partitions.join(_places(partitions, locate), ["topic", "partition"], how="left")
-        all_readings = F.transform(F.arrays_zip(_offsets().alias("offset"), all_readings.alias("reading")), _surest)
-    keep = [c for c in partitions.columns if c not in ("readers", "ruler", "places")]
-    read = partitions.withColumn("all_readings", all_readings)
+        pairs = F.arrays_zip(_offsets().alias("offset"), F.col("all_readings").alias("reading"))
+        located = read.join(_places(partitions, locate), ["topic", "partition"], how="left")
+        read = located.withColumn("all_readings", F.transform(pairs, _surest))
     own_names = (*READER_RUNGS, *MOVED_RUNGS)
     own = F.arrays_zip("readers", *(_own(i).alias(f"{name}_reading") for i, name in enumerate(own_names)))
     rows = read.select(*keep, "all_readings", F.explode(own).alias("own"))

@@ -8,7 +8,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from pipeline.analytics.arrow_udf import arrow_udf
+from pipeline.analytics.arrow_udf import with_arrow_column
 from pipeline.analytics.keys import PARTITION
 from pipeline.analytics.log_index.polyline import TOLERANCE
 from pipeline.analytics.log_index.ruler import FUTURE_MS
@@ -39,8 +39,9 @@ def _carried_on(log_index: DataFrame, watermarks: DataFrame, log_samples: DataFr
         .join(_by_partition(log_samples, SAMPLE.names, "samples"), PARTITION, how="left")
         .join(log_index.select(*PARTITION, "ruler"), PARTITION, how="full")
     )
-    series = arrow_udf(rulers_after, RULERS)(F.col("ruler"), F.col("looks"), F.col("samples"))
-    return partitions.select(*PARTITION, "ruler", series.alias("series"))
+    looked_at = (F.col("ruler"), F.col("looks"), F.col("samples"))
+    carried_on = with_arrow_column(partitions, "series", rulers_after, RULERS, *looked_at)
+    return carried_on.select(*PARTITION, "ruler", "series")
 
 
 def known_rulers(log_index: DataFrame, snapshot_ids: Sequence[int]) -> DataFrame:
@@ -60,7 +61,7 @@ def index_rows(
     rows = carried_on.select(*PARTITION, F.coalesce(F.get("series", F.lit(0))["ruler"], "ruler").alias("ruler"))
     through = F.lit(through_snapshot_id).cast("bigint")
     return (
-        rows.select("*", arrow_udf(what_is_known, KNOWN)(F.col("ruler")).alias("known"))
+        with_arrow_column(rows, "known", what_is_known, KNOWN, F.col("ruler"))
         .select(*PARTITION, "ruler", "known.*", through.alias("through_snapshot_id"))
         .where(F.col("seen_ms") >= through_snapshot_id - FORGOTTEN_MS)
         .withColumn("seen_at", F.timestamp_millis("seen_ms"))
@@ -85,7 +86,7 @@ def wanted_times(
         .transform(_with_rungs)
         .where(F.size("rungs") > 0)
         .join(rulers, PARTITION, how="inner")
-        .withColumn("read", readings(F.col("ruler"), F.concat("rungs", F.array("log_end_offset"))))
+        .transform(with_readings_at, "read", F.concat("rungs", F.array("log_end_offset")))
         .withColumn("excess_ms", _excess_ms())
         .where(F.col("excess_ms") > 0)
     )
@@ -163,9 +164,9 @@ def known_end() -> Column:
     return F.coalesce("log_end_offset", "high_watermark")
 
 
-def readings(ruler: Column, offsets: Column) -> Column:
-    """A ruler read at an array of offsets: an array of READING."""
-    return arrow_udf(read_rulers, READINGS)(ruler, offsets)
+def with_readings_at(rows: DataFrame, name: str, offsets: Column) -> DataFrame:
+    """The rows with one more column: their `ruler` read at an array of offsets, an array of READING."""
+    return with_arrow_column(rows, name, read_rulers, READINGS, F.col("ruler"), offsets)
 
 
 def _looks(watermarks: DataFrame, asked_from: int) -> DataFrame:
