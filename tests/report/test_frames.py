@@ -16,10 +16,10 @@ LATER = 30 * DAY_MS
 """How much newer the snapshots of `east` are than those of `west`, a recording that nobody adds to."""
 
 
-@pytest.fixture(params=["driver", "spark"])
+@pytest.fixture
 def long_lake(request: pytest.FixtureRequest, lake: Lake) -> Lake:
-    """Twenty days of two clusters, a snapshot a day, with a mark and a finding each; read both ways."""
-    if request.param == "spark":
+    """Twenty days of two clusters, a snapshot a day, with a mark and a finding each."""
+    if getattr(request, "param", "driver") == "spark":
         lake.__dict__["_driver"] = None
     ids = [("west", NOON + day * DAY_MS) for day in range(20)] + [
         ("east", NOON + LATER + d * DAY_MS) for d in range(20)
@@ -42,6 +42,7 @@ def days_of(frames: Frames, cluster: str) -> list[int]:
     return [(i - first) // DAY_MS for i in ids]
 
 
+@pytest.mark.parametrize("long_lake", ["driver", "spark"], indirect=True)
 def test_without_a_beginning_the_last_days_of_each_cluster_are_read(long_lake: Lake) -> None:
     found = Frames.of(long_lake, Selection())
     assert days_of(found, "east") == days_of(found, "west") == [*range(12, 20)]
