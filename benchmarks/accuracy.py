@@ -93,7 +93,8 @@ def main() -> int:
                 "clusters": {"real": {"bootstrap_servers": (kafka.bootstrap_servers,)}},
             }
         )
-        first, found = [], []
+        first: list[Errors] = []
+        found: list[Errors] = []
         for topics in _written(kafka):
             (outcome,) = take_snapshots(spark, settings, ["real"], None, lambda: datetime.now(UTC))
             print(f"snapshot: {outcome.status}: {outcome.message}", flush=True)
@@ -239,8 +240,8 @@ def _conclusion(errors: Sequence[Errors]) -> str:
 
 
 def _table(errors: Sequence[Errors]) -> str:
-    names = "workload", "bytes off: median, p99, max", "within 1 % + one batch", "covered"
-    names += "time off: median, p99, max", "covered", "reuse off: median, p99, max", "covered", "rows"
+    of_bytes = "workload", "bytes off: median, p99, max", "within 1 % + one batch", "covered"
+    names = *of_bytes, "time off: median, p99, max", "covered", "reuse off: median, p99, max", "covered", "rows"
     lines = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
     for workload in [*dict.fromkeys(e.workload for e in errors), "all"]:
         rows = [e for e in errors if workload in (e.workload, "all")]

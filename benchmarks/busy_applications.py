@@ -147,9 +147,10 @@ class Writer:
     def _delivered(self, expected: int, error: KafkaError | None, message: Message) -> None:
         if error is not None:
             raise KafkaException(error)
-        if message.offset() != expected:
+        partition = message.partition()
+        if partition is None or message.offset() != expected:
             raise RuntimeError(f"a record of {self._topic} has offset {message.offset()} instead of {expected}")
-        self.written[message.partition()] = expected + 1
+        self.written[partition] = expected + 1
 
 
 def produce(load: Load, servers: str, journal: Journal) -> None:
@@ -282,7 +283,8 @@ class Applications:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for process in self._processes.values():
-            process.stdin.close()
+            if process.stdin is not None:
+                process.stdin.close()
         deadline = time.monotonic() + END_TIMEOUT_S
         for process in self._processes.values():
             with suppress(subprocess.TimeoutExpired):

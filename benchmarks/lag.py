@@ -10,8 +10,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from benchmarks.timing import timed
+from pipeline.analytics.keys import PARTITION
 from pipeline.analytics.lag.lag import compute_lag
-from pipeline.analytics.log_index.index import PARTITION, index_rows, known_rulers, readings
+from pipeline.analytics.log_index.index import index_rows, known_rulers, with_readings_at
 from pipeline.tables import (
     COMMITTED_OFFSETS,
     GROUP_MEMBERS,
@@ -96,7 +97,7 @@ class Bronze:
 
     def readings(self) -> DataFrame:
         """Every committed offset read on the index."""
-        return self.read("asked").select(readings(F.col("ruler"), F.col("offsets")))
+        return with_readings_at(self.read("asked"), "read", F.col("offsets")).select("read")
 
     def duckdb_s(self) -> float:
         """Seconds that DuckDB takes for its ASOF join of every committed offset with the points of the index."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 from pyspark.sql import DataFrame
 
@@ -17,7 +18,7 @@ def timed(action: Callable[[], object]) -> float:
 
 def warm(action: Callable[[int], object], runs: int = 7) -> list[float]:
     """Seconds of each run after two that are not counted; the action is given the run's number."""
-    seconds = [timed(lambda n=n: action(n)) for n in range(runs + 2)]
+    seconds = [timed(partial(action, n)) for n in range(runs + 2)]
     return seconds[2:]
 
 

@@ -26,6 +26,7 @@ from pyspark.sql import SparkSession
 from benchmarks.processes import family
 from jobs import run
 from pipeline import lake, ledger, report
+from pipeline.analytics.lag import lag
 from pipeline.derive import batches as derive
 from pipeline.derive import log_index as index
 from pipeline.session import spark_session
@@ -45,7 +46,7 @@ PHASES: dict[str, tuple[Any, str]] = {
     "sum up": (snapshot, "summarize"),
     "finish": (ledger.Ledger, "finish"),
     "find what is pending": (derive, "read_backlog"),
-    "lag": (derive.lag_analytics, "compute_lag"),
+    "lag": (lag, "compute_lag"),
     "histograms": (derive, "keep_histograms"),
     "clients": (derive, "keep_clients"),
     "keep the index": (index.Index, "keep"),
