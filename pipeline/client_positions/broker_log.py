@@ -11,6 +11,7 @@ from typing import Any
 
 from pyarrow import fs
 
+from pipeline.client_positions.position import count, text, time_ms, whole
 from pipeline.client_positions.request_lines import times_ms
 from pipeline.client_positions.request_log import MOST_CLIENTS, SILENT_MS, RequestLog
 from pipeline.files import FAILURES, entries, open_filesystem, redacted
@@ -34,6 +35,20 @@ class _Known:
     listed_ms: int = 0
     whole: list[Any] | None = None
     """Its name, size and time of change when all of it had been read."""
+
+    @classmethod
+    def of(cls, kept: Mapping[str, Any]) -> _Known:
+        """As JSON gives it. Raises KeyError, TypeError or ValueError where it is none."""
+        known = cls(**kept)
+        count(known.head_bytes, below=HEAD_BYTES + 1)
+        text(known.head)
+        for number in (known.position, known.lines):
+            count(number)
+        time_ms(known.listed_ms)
+        if known.whole is not None:
+            name, size, changed_ns = known.whole
+            known.whole = [text(name), count(size), whole(changed_ns)]
+        return known
 
 
 @dataclass
@@ -64,8 +79,8 @@ class BrokerLog:
         self._most_bytes = self._left_bytes = most_bytes
 
     def go_on(self, state: Mapping[str, Any], log: RequestLog) -> None:
-        """Begin where a `state` ended. Raises KeyError or TypeError where it is none."""
-        self._known, self.log = [_Known(**known) for known in state["files"]], log
+        """Begin where a `state` ended. Raises KeyError, TypeError or ValueError where it is none."""
+        self._known, self.log = [_Known.of(kept) for kept in state["files"]], log
 
     def state(self) -> dict[str, Any]:
         """How far it has been read, in what JSON has."""
@@ -177,14 +192,14 @@ class BrokerLog:
         return not is_bounded
 
     def _take(self, file: _File, lines: bytes, size: int) -> None:
-        texts = lines.decode(errors="replace").split("\n")
-        for number, text in enumerate(texts, file.known.lines + 1):
+        found = lines.decode(errors="replace").split("\n")
+        for number, line in enumerate(found, file.known.lines + 1):
             try:
-                self.log.read(text)
+                self.log.read(line)
             except ValueError as error:
                 file.refused += 1
                 file.first_refused = file.first_refused or f"line {number}: {error}"
-        file.known.lines += len(texts)
+        file.known.lines += len(found)
         file.known.position += size
         self._left_bytes -= size
 

@@ -23,14 +23,12 @@ from pipeline.client_positions.consumer_metrics import (
 )
 from pipeline.client_positions.endpoints import Access, Text, files_in, from_endpoint, from_file
 from pipeline.client_positions.librdkafka_statistics import of_parsed, parsed
-from pipeline.client_positions.position import Position, of_metrics, whole
+from pipeline.client_positions.position import LATEST_MS, Position, of_metrics, whole
 from pipeline.client_positions.position_rows import POSITIONS, UNFIT, Rows, instant, now_ms, plain
 from pipeline.data_source import positive, refuse_unknown, several
 from pipeline.errors import ConfigError
 from pipeline.files import redacted
 
-LATEST_MS = 253_402_300_800_000
-"""The end of the year 9999, the last that a timestamp may have."""
 FUTURE_MS = 5 * 60_000
 """A report that is dated further ahead than this comes from a wrong clock."""
 LATE_MS = 2_000

@@ -42,6 +42,9 @@ class Position(NamedTuple):
 TOO_LARGE = 2**62
 """No log has so many records or bytes. Below, the difference of two numbers is a bigint."""
 
+LATEST_MS = 253_402_300_800_000
+"""The end of the year 9999, epoch ms: a timestamp of Python or Spark cannot be later."""
+
 
 def text(value: Any) -> str:
     """A text that a table can have: JSON may have half of a surrogate pair. Raises TypeError where it is none."""
@@ -64,6 +67,11 @@ def count(number: Any, below: int = TOO_LARGE) -> int:
     if whole(number, below) < 0:
         raise TypeError("a number below 0")
     return int(number)
+
+
+def time_ms(number: Any) -> int:
+    """An instant of a JSON text, epoch ms. Raises TypeError where it is another value, or is after the year 9999."""
+    return count(number, below=LATEST_MS)
 
 
 TEXTS = ("client_id", "fetcher", "topic", "group_id", "host")

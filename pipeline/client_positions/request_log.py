@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, tzinfo
 from typing import Any
 
-from pipeline.client_positions.position import Position, text
+from pipeline.client_positions.position import Position, count, text, time_ms, whole
 from pipeline.client_positions.request_lines import (
     API,
     LINE,
@@ -199,21 +199,24 @@ class RequestLog:
     def from_state(
         cls, state: Mapping[str, Any], topics: Mapping[str, str] | None = None, zone: tzinfo = UTC
     ) -> RequestLog:
-        """A log that goes on from a `state`. Raises KeyError, TypeError or ValueError where it is none."""
-        log = cls({**(topics or {}), **state["topics"]}, zone)
-        log.at_ms = state["at_ms"]
+        """A log that goes on from a `state`.
+
+        Raises AttributeError, KeyError, TypeError or ValueError where it is none.
+        """
+        known = {text(topic_id): text(name) for topic_id, name in state["topics"].items()}
+        log = cls({**(topics or {}), **known}, zone)
+        log.at_ms = None if state["at_ms"] is None else time_ms(state["at_ms"])
         for client in state["clients"]:
-            offsets = {
-                (topic, partition): (offset, as_of_ms) for topic, partition, offset, as_of_ms in client["offsets"]
-            }
-            groups = set(client["groups"])
-            client_id, host = client["who"]
-            log._clients[client_id, host] = _Client(
-                offsets, groups, client["requests"], client["bytes"], client["heard_ms"]
+            log._clients[_who(client["who"])] = _Client(
+                {_place(*place): (count(offset), time_ms(as_of_ms)) for *place, offset, as_of_ms in client["offsets"]},
+                {text(group) for group in client["groups"]},
+                count(client["requests"]),
+                count(client["bytes"]),
+                time_ms(client["heard_ms"]),
             )
-        for key, (client_id, host), epoch, asked_ms, partitions in state["sessions"]:
-            offsets_of = {(topic, partition): offset for topic, partition, offset in partitions}
-            log._sessions[key] = _Session((client_id, host), epoch, asked_ms, offsets_of)
+        for key, who, epoch, asked_ms, partitions in state["sessions"]:
+            offsets = {_place(*place): count(offset) for *place, offset in partitions}
+            log._sessions[whole(key)] = _Session(_who(who), whole(epoch), time_ms(asked_ms), offsets)
         return log
 
     def _at_ms(self, line: str) -> int | None:
@@ -271,3 +274,12 @@ class RequestLog:
         session = self._sessions.pop(session_id, None)
         if session:
             self._clients[session.who].keep(session)
+
+
+def _who(kept: list[Any]) -> Who:
+    client_id, host = kept
+    return text(client_id), None if host is None else text(host)
+
+
+def _place(topic: Any, partition: Any) -> Place:
+    return text(topic), count(partition, below=2**31)

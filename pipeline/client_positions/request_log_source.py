@@ -26,7 +26,7 @@ from pipeline.files import FAILURES, open_filesystem, redacted
 
 MOST_BYTES = 2 * 1024**3
 ROWS_PER_BATCH = 10_000
-_DAMAGED = (AttributeError, EOFError, KeyError, OSError, TypeError, ValueError, zlib.error)
+_DAMAGED = (AttributeError, EOFError, KeyError, OSError, RecursionError, TypeError, ValueError, zlib.error)
 
 
 @dataclass(frozen=True)

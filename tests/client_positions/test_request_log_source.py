@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from pipeline.client_positions import broker_log, request_log
@@ -20,6 +22,7 @@ from pipeline.client_positions.position_rows import POSITIONS
 from pipeline.client_positions.request_log import RequestLog
 from pipeline.client_positions.request_log_source import RequestLogOptions, RequestLogSource
 from pipeline.errors import ConfigError
+from tests.helpers.hostile import changed
 from tests.helpers.recordings import by_partition, table, unpacked
 
 Rows = list[dict[str, Any]]
@@ -363,17 +366,34 @@ def test_a_state_that_is_damaged_or_cannot_be_kept_is_told(log: Path, lines: lis
     assert [row for row in rows if not row["error"]] == first
 
 
-def test_an_odd_value_in_a_state_costs_its_own_row(log: Path, lines: list[str], tmp_path: Path) -> None:
-    log.write_text("".join(lines[:1_000]))
-    state = tmp_path / "state"
-    first = reported(log.parent, state=state, batch=1)
+@settings(max_examples=200, deadline=None)
+@given(data=st.data())
+def test_an_odd_value_in_a_state_is_damage_or_changes_nothing_else(
+    data: st.DataObject, lines: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Who may write there can have any number and text read, not stop what is read."""
+    folder = tmp_path_factory.mktemp("odd")
+    log, state = folder / "kafka-request.log", folder / "state"
+    log.write_text("".join(lines[:200]))
+    first = reported(log, state=state, batch=1)
     (file,) = state.iterdir()
-    kept = json.loads(gzip.decompress(file.read_bytes()))
-    kept["ended"]["log"]["clients"][0]["requests"] = 2**63
+    kept = data.draw(changed(json.loads(gzip.decompress(file.read_bytes()))))
     file.write_bytes(gzip.compress(json.dumps(kept).encode()))
-    rows = reported(log.parent, state=state, batch=2)
-    assert errors(rows) == ["requests_total: a number that is too large"]
-    assert len(rows) == len(first)
+    rows = reported(log, state=state, batch=2)
+    for error in errors(rows):
+        assert error.startswith("the state is damaged, the log is read anew: ")
+        assert [row for row in rows if not row["error"]] == first
+    assert reported(log, state=state, batch=3) == [row for row in rows if not row["error"]]
+
+
+def test_a_state_that_is_nested_without_end_is_damaged(log: Path, lines: list[str], tmp_path: Path) -> None:
+    log.write_text("".join(lines[:1_000]))
+    first = reported(log.parent, state=tmp_path / "state", batch=1)
+    (file,) = (tmp_path / "state").iterdir()
+    file.write_bytes(gzip.compress(b"[" * 100_000))
+    rows = reported(log.parent, state=tmp_path / "state", batch=2)
+    assert errors(rows) == ["the state is damaged, the log is read anew: RecursionError"]
+    assert [row for row in rows if not row["error"]] == first
 
 
 @pytest.mark.parametrize(

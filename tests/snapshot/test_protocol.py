@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from demo.embedded_kafka.broker import EmbeddedKafka
 from jobs import snapshot as snapshot_job
-from pipeline.config import load_config
+from pipeline.config import LakeConfig, load_config
 from pipeline.epoch import utc_date
 from pipeline.errors import ClaimedError, ConfigError, LakeError
 from pipeline.lake import Lake, of_snapshots
@@ -283,6 +283,32 @@ def test_a_run_does_not_take_the_rows_that_another_staged_in_its_place_for_none(
         refused + "does another run take snapshots of this cluster?",
     )
     assert landed(lake, name) == dict.fromkeys(ALL_ROWS, 0)
+
+
+def test_rows_that_another_run_stages_while_these_are_landed_fail_the_snapshot(
+    spark: SparkSession, servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a catalog each query reads what is staged at that time: none of another run's rows would be landed."""
+    spark.sql("CREATE SCHEMA spark_catalog.restaged")
+    settings = config(tmp_path, PREFIX, {"restaged": servers})
+    settings = settings.model_copy(update={"lake": LakeConfig(catalog="spark_catalog", schema="restaged")})
+    original = snapshot._land_table
+    others: list[SnapshotOutcome] = []
+
+    def late(*args: Any) -> None:
+        monkeypatch.setattr(snapshot, "_land_table", original)
+        others.extend(take_snapshots(spark, settings, ["restaged"], None, clock(snapshot.STAGES)))
+        original(*args)
+
+    monkeypatch.setattr(snapshot, "_land_table", late)
+    try:
+        (outcome,) = take_snapshots(spark, settings, ["restaged"], None, clock())
+        lake = Lake(spark, settings.lake)
+        assert [other.status for other in others] == ["complete"]
+        assert (outcome.status, outcome.message) == ("failed", f"cluster restaged: {snapshot.STAGED_OVER}")
+        assert landed(lake, "restaged") == ALL_ROWS  # the other run's
+    finally:
+        spark.sql("DROP SCHEMA spark_catalog.restaged CASCADE")
 
 
 def test_positions_that_another_run_staged_are_told_and_cost_no_other_table(
