@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from datetime import UTC, date, datetime
 
-HOUR_MS = 3_600_000
+MINUTE_MS = 60_000
+HOUR_MS = 60 * MINUTE_MS
 DAY_MS = 24 * HOUR_MS
 
 

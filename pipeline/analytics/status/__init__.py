@@ -1,0 +1,1 @@
+"""How each reader is doing, judged snapshot after snapshot: the rules. Tables of it are to follow."""

@@ -1,0 +1,164 @@
+"""What is remembered of readers from one snapshot to the next, and how a snapshot changes it.
+
+A reader is a group at a partition. All arrays are numpy's, with one element for each reader; whole numbers that are not
+known are NONE. Nothing here looks back further than the snapshot before, so a judgement costs the same after a year.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.epoch import DAY_MS
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+NONE = np.iinfo(np.int64).min
+FLOORS = 4
+"""Thirds of the window of which the least lag is kept: three that are over, and the one that goes on."""
+HALF_LIFE_MS = 7 * DAY_MS
+"""After a week a wait counts half as long: what was usual then may no longer be."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """What one snapshot shows of readers.
+
+    at_ms: when the commit was read. committed, end (high watermark), lag: NONE where not known. is_new: the topic was
+    recreated or the log cut off below the commit, so that its offsets are others than before.
+    """
+
+    at_ms: Ints
+    committed: Ints
+    end: Ints
+    lag: Ints
+    is_new: Bools
+
+    @property
+    def is_known(self) -> Bools:
+        """Whether progress can be told from it."""
+        return np.asarray((self.committed != NONE) & (self.end != NONE) & (self.lag != NONE))
+
+
+@dataclass
+class Memory:
+    """What is known of readers after a snapshot. NONE throughout for a reader that was never seen.
+
+    seen_ms, committed: when the newest commit that is known was read, and what it was.
+    waiting_ms: the same commit, with records to read behind it, since then; NONE where nothing is unread.
+    waiting_looks: snapshots since that show it. waiting_end: the log's end at waiting_ms.
+    longest_ms, second_ms: the two longest waits that ended, each less by half for every week; as of waits_ms.
+    set_back_from: what was committed before the commit went back at set_back_ms; NONE where it did not, or is there
+    again. set_back_looks: snapshots since then that show it.
+    floor_ms, floor_lag: FLOORS columns, the newest last: when a third of the window began, and its least lag.
+    """
+
+    seen_ms: Ints
+    committed: Ints
+    waiting_ms: Ints
+    waiting_looks: Ints
+    waiting_end: Ints
+    longest_ms: Ints
+    second_ms: Ints
+    waits_ms: Ints
+    set_back_from: Ints
+    set_back_ms: Ints
+    set_back_looks: Ints
+    floor_ms: Ints
+    floor_lag: Ints
+
+    @classmethod
+    def empty(cls, readers: int) -> Memory:
+        """Of readers that were never seen."""
+        width = {"floor_ms": FLOORS, "floor_lag": FLOORS}
+        shapes = {f.name: (readers, width[f.name]) if f.name in width else (readers,) for f in fields(cls)}
+        return cls(**{name: np.full(shape, NONE) for name, shape in shapes.items()})
+
+    def of(self, readers: Any) -> Memory:
+        """That of some readers, by index or mask."""
+        return Memory(**{f.name: getattr(self, f.name)[readers] for f in fields(self)})
+
+    def put(self, readers: Any, other: Memory) -> None:
+        """Replace that of some readers."""
+        for f in fields(self):
+            getattr(self, f.name)[readers] = getattr(other, f.name)
+
+
+def after(before: Memory, look: Look, window_ms: int) -> Memory:
+    """What is known after one more snapshot. Where it shows no lag, nothing is learnt."""
+    old = _chosen(look.is_new, Memory.empty(len(look.at_ms)), before)
+    first = old.committed == NONE
+    found = Memory(
+        seen_ms=look.at_ms,
+        committed=look.committed,
+        **_waiting(old, look, first),
+        **_waits(old, look, first),
+        **_set_back(old, look, first, window_ms),
+        **_floors(old, look, window_ms),
+    )
+    return _chosen(look.is_known, found, old)
+
+
+def _chosen(condition: Bools, yes: Memory, no: Memory) -> Memory:
+    return Memory(**{f.name: _where(condition, getattr(yes, f.name), getattr(no, f.name)) for f in fields(Memory)})
+
+
+def _where(condition: Bools, yes: Ints, no: Ints) -> Ints:
+    return np.where(condition[:, None] if yes.ndim > 1 else condition, yes, no)
+
+
+def _waiting(old: Memory, look: Look, first: Bools) -> dict[str, Ints]:
+    """A wait begins with the first snapshot that shows unread records, and anew with each that shows another commit."""
+    goes_on = ~first & (look.committed == old.committed) & (old.waiting_ms != NONE)
+    is_unread = look.lag > 0
+    return {
+        "waiting_ms": np.where(is_unread, np.where(goes_on, old.waiting_ms, look.at_ms), NONE),
+        "waiting_looks": np.where(is_unread, np.where(goes_on, old.waiting_looks + 1, 0), NONE),
+        "waiting_end": np.where(is_unread, np.where(goes_on, old.waiting_end, look.end), NONE),
+    }
+
+
+def _waits(old: Memory, look: Look, first: Bools) -> dict[str, Ints]:
+    """How long the reader was seen to wait before it went on. A hole between snapshots is no wait."""
+    went_on = ~first & (look.committed > old.committed)
+    lasted = np.where(old.waiting_ms != NONE, np.maximum(old.seen_ms - old.waiting_ms, 0), 0)
+    passed = np.where(old.waits_ms != NONE, np.maximum(look.at_ms - old.waits_ms, 0), 0)
+    share = 0.5 ** (passed / HALF_LIFE_MS)
+    longest, second = (
+        np.where(wait != NONE, (np.maximum(wait, 0) * share).astype(np.int64), NONE)
+        for wait in (old.longest_ms, old.second_ms)
+    )
+    return {
+        "longest_ms": np.where(went_on, np.maximum(longest, lasted), old.longest_ms),
+        "second_ms": np.where(went_on, np.maximum(second, np.minimum(longest, lasted)), old.second_ms),
+        "waits_ms": np.where(went_on, look.at_ms, old.waits_ms),
+    }
+
+
+def _set_back(old: Memory, look: Look, first: Bools, window_ms: int) -> dict[str, Ints]:
+    went_back = ~first & (look.committed < old.committed)
+    is_new = went_back & (old.set_back_from == NONE)
+    since = np.where(is_new, look.at_ms, old.set_back_ms)
+    start = np.where(is_new, old.committed, old.set_back_from)
+    passed = look.at_ms - np.where(since != NONE, since, look.at_ms)
+    lasts = (start != NONE) & (look.committed < start) & (passed <= window_ms)
+    return {
+        "set_back_from": np.where(lasts, start, NONE),
+        "set_back_ms": np.where(lasts, since, NONE),
+        "set_back_looks": np.where(lasts, np.where(is_new, 1, old.set_back_looks + 1), NONE),
+    }
+
+
+def _floors(old: Memory, look: Look, window_ms: int) -> dict[str, Ints]:
+    """The least lag in each third of the window; thirds without a snapshot are left out, as on a rare schedule."""
+    begins = look.at_ms - look.at_ms % (window_ms // 3)
+    newest_ms, newest = old.floor_ms[:, -1], old.floor_lag[:, -1]
+    goes_on = (newest_ms != NONE) & (begins <= newest_ms)
+    moved_ms = np.column_stack([old.floor_ms[:, 1:], begins])
+    moved = np.column_stack([old.floor_lag[:, 1:], look.lag])
+    lower = np.column_stack([old.floor_lag[:, :-1], np.minimum(newest, look.lag)])
+    return {"floor_ms": _where(goes_on, old.floor_ms, moved_ms), "floor_lag": _where(goes_on, lower, moved)}

@@ -1,0 +1,224 @@
+"""The rules of a reader's status: each on both sides of each of its bounds, and over a reader's whole day."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pytest
+
+from pipeline.analytics.status.memory import NONE, Look, Memory, after
+from pipeline.analytics.status.rules import STATUSES, Judged, Patience, statuses
+from pipeline.epoch import DAY_MS, HOUR_MS, MINUTE_MS
+
+T0 = 1_769_860_800_000
+PATIENCE = Patience()
+Step = tuple[int | None, int | None]
+"""What is committed, and where the log ends."""
+
+
+def array(*values: int | None) -> np.ndarray:
+    return np.array([NONE if value is None else value for value in values])
+
+
+def judged(
+    steps: Sequence[Step],
+    every_ms: int = MINUTE_MS,
+    *,
+    members: int | None = 1,
+    age_ms: int | None = None,
+    stable_lag: int | None = None,
+    commit_ages_ms: int | None = None,
+    is_new: Iterable[int] = (),
+    at_ms: Sequence[int] | None = None,
+) -> list[str]:
+    """The status after each step of one reader."""
+    memory, found = Memory.empty(1), []
+    for number, (committed, end) in enumerate(steps):
+        at = at_ms[number] if at_ms else T0 + number * every_ms
+        lag = None if committed is None or end is None else end - committed
+        look = Look(array(at), array(committed), array(end), array(lag), np.array([number in set(is_new)]))
+        memory = after(memory, look, PATIENCE.window_ms)
+        seen = Judged(
+            look,
+            memory,
+            array(members),
+            array(age_ms),
+            array(stable_lag),
+            array(None if commit_ages_ms is None else at - commit_ages_ms),
+            np.array([False]),
+            PATIENCE,
+        )
+        found.append(STATUSES[statuses(seen)[0]])
+    return found
+
+
+def steady(count: int, rate: int = 100, lag: int = 0) -> list[Step]:
+    """A reader that keeps up."""
+    return [(number * rate, number * rate + lag) for number in range(count)]
+
+
+def stops(steps: Sequence[Step], count: int, rate: int = 100) -> list[Step]:
+    """And then commits the same, while the log grows."""
+    committed, end = steps[-1]
+    assert end is not None
+    return [*steps, *((committed, end + rate * number) for number in range(1, count + 1))]
+
+
+@pytest.mark.parametrize("lag", [0, 1, 500])
+def test_a_steady_reader_is_ok(lag: int) -> None:
+    assert set(judged(steady(200, lag=lag))) == {"ok"}
+
+
+def test_a_reader_that_usually_goes_on_is_found_at_the_third_snapshot_after_the_first_of_its_wait() -> None:
+    found = judged(stops(steady(10), 6))
+    assert found[10:] == ["ok", "ok", "ok", "not_progressing", "not_progressing", "not_progressing"]
+
+
+def test_a_reader_that_always_lags_is_found_one_snapshot_earlier() -> None:
+    """Its wait began with the last snapshot in which it moved."""
+    assert judged(stops(steady(10, lag=7), 4))[10:] == ["ok", "ok", "not_progressing", "not_progressing"]
+
+
+@pytest.mark.parametrize(("every_ms", "snapshots"), [(MINUTE_MS, 31), (5 * MINUTE_MS, 7), (15 * MINUTE_MS, 4)])
+def test_what_is_usual_is_a_window_until_it_is_known(every_ms: int, snapshots: int) -> None:
+    """In time and in snapshots, so that a rare schedule judges as a frequent one."""
+    found = judged([(5, 10 + number) for number in range(40)], every_ms)
+    assert found.index("not_progressing") == max(snapshots - 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("members", "commit_ages_ms", "status"),
+    [
+        (1, None, "not_progressing"),
+        (None, None, "not_progressing"),
+        (0, None, "stopped"),
+        (0, 1_000, "stalled"),
+        (1, 1_000, "stalled"),
+        (1, DAY_MS, "stopped"),
+    ],
+)
+def test_by_commit_times_or_else_by_members_it_is_known_whether_it_commits(
+    members: int | None, commit_ages_ms: int | None, status: str
+) -> None:
+    assert judged(stops(steady(10), 5), members=members, commit_ages_ms=commit_ages_ms)[-1] == status
+
+
+def test_a_group_without_members_that_commits_is_ok() -> None:
+    assert set(judged(steady(50, lag=3), members=0)) == {"ok"}
+
+
+@pytest.mark.parametrize(("lag", "status"), [(0, "ok"), (1, "ok"), (2, "not_progressing")])
+def test_at_the_end_of_a_quiet_log_one_offset_may_be_a_marker(lag: int, status: str) -> None:
+    committed = steady(10)[-1][0]
+    assert committed is not None
+    assert judged([*steady(10), *[(committed, committed + lag)] * 60])[-1] == status
+
+
+def test_of_a_group_without_members_nothing_is_said_while_nothing_is_written() -> None:
+    committed = steady(10)[-1][0]
+    assert committed is not None
+    assert set(judged([*steady(10), *[(committed, committed + 9)] * 60], members=0)) == {"ok"}
+
+
+def test_a_batch_that_runs_every_hour_is_known_after_two() -> None:
+    """It waits for 59 minutes, which is longer than a window, and no alarm once that is usual."""
+    steps = [((minute - minute % 60) * 10, minute * 10) for minute in range(6 * 60)]
+    found = judged(steps, members=0)
+    assert "stopped" in found[:120]
+    assert set(found[121:]) == {"ok"}
+    stopped = judged([*steps, *[(steps[-1][0], 3_600 + number) for number in range(150)]], members=0)
+    assert stopped[-1] == "stopped"
+
+
+def test_one_incident_does_not_make_the_next_one_usual() -> None:
+    stopped = stops(steady(10), 300)
+    end = stopped[-1][1]
+    assert end is not None
+    healed: list[Step] = [(end + number, end + number) for number in range(30)]
+    found = judged(stops([*stopped, *healed], 5))
+    assert found[len(stopped) + 3 : len(stopped) + 30] == ["ok"] * 27
+    assert found[-1] == "not_progressing"
+
+
+def test_what_was_usual_is_forgotten_by_half_in_a_week() -> None:
+    hourly: list[Step] = [((minute - minute % 60) * 10, minute * 10) for minute in range(4 * 60)]
+    start = hourly[-1][1]
+    assert start is not None
+    days: list[Step] = [(start + day, start + day) for day in range(60)]
+    at_ms = [T0 + minute * MINUTE_MS for minute in range(len(hourly))]
+    at_ms += [at_ms[-1] + day * DAY_MS for day in range(1, 61)]
+    steps = stops([*hourly, *days], 5)
+    at_ms += [at_ms[-1] + number * MINUTE_MS for number in range(1, 6)]
+    assert judged(steps, at_ms=at_ms)[-1] == "not_progressing"
+
+
+def test_a_hole_between_snapshots_is_no_wait() -> None:
+    at_ms = [T0 + number * MINUTE_MS + (number // 5) * 5 * HOUR_MS for number in range(30)]
+    found = judged(stops(steady(25, lag=3), 5), at_ms=at_ms)
+    assert found[:25] == ["ok"] * 25
+    assert found[-1] == "not_progressing"
+
+
+def test_a_step_back_is_a_rewind_from_the_next_snapshot_on_unless_made_good() -> None:
+    ahead = steady(10)
+    end = ahead[-1][1]
+    assert end is not None
+    assert judged([*ahead, (500, end + 100), (end + 200, end + 200)])[10:] == ["ok", "ok"]
+    assert judged([*ahead, (500, end + 100), (600, end + 200)])[10:] == ["ok", "rewound"]
+    again = judged([*ahead, (500, end + 100), (600, end + 200), (end, end + 300)])
+    assert again[-1] == "ok"
+
+
+def test_a_rewind_is_said_for_a_window() -> None:
+    steps: list[Step] = [(1_000_000, 1_000_000), *((number, 1_000_000) for number in range(60))]
+    found = judged(steps)
+    assert [number for number, status in enumerate(found) if status == "rewound"] == [*range(2, 32)]
+
+
+def test_a_topic_that_begins_anew_is_no_rewind() -> None:
+    found = judged([*steady(10), *steady(10)], is_new=[10])
+    assert set(found) == {"ok"}
+
+
+def growing(minutes: int, by: int = 10, jitter: int = 0) -> list[Step]:
+    """A reader that goes on, whose lag grows; it may jump up and down meanwhile."""
+    return [(minute * 100, minute * (100 + by) + (minute % 3) * jitter) for minute in range(minutes)]
+
+
+@pytest.mark.parametrize("jitter", [0, 90])
+def test_growing_lag_is_a_warning_after_the_window(jitter: int) -> None:
+    """Also where it comes and goes between commits: its least counts."""
+    found = judged(growing(60, jitter=jitter))
+    assert 30 <= found.index("warning") <= 41
+    assert set(found[41:]) == {"warning"}
+
+
+@pytest.mark.parametrize(("age_ms", "status"), [(MINUTE_MS - 1, "ok"), (MINUTE_MS, "warning"), (None, "warning")])
+def test_lag_of_less_than_the_tolerance_is_none(age_ms: int | None, status: str) -> None:
+    assert judged(growing(60), age_ms=age_ms)[-1] == status
+
+
+def test_lag_that_does_not_grow_any_more_is_ok_again() -> None:
+    steps = growing(60)
+    end = steps[-1][1]
+    assert end is not None
+    lag = end - 5_900
+    found = judged([*steps, *[(5_900 + n * 100, 5_900 + n * 100 + lag - 1) for n in range(1, 12)]])
+    assert (found[59], found[-1]) == ("warning", "ok")
+
+
+def test_growing_lag_on_a_rare_schedule_needs_as_many_snapshots_as_floors() -> None:
+    found = judged([(n * 100, n * 110) for n in range(8)], every_ms=15 * MINUTE_MS)
+    assert found == ["ok"] * 3 + ["warning"] * 5
+
+
+def test_what_is_not_known_changes_nothing_of_what_is() -> None:
+    steps: list[Step] = [*steady(10), (None, 1_000), (900, None), (None, None)]
+    end = 1_300
+    found = judged(stops([*steps, (900, end)], 3))
+    assert found[10:] == ["unknown"] * 3 + ["ok", "ok", "ok", "not_progressing"]
+
+
+def test_looks_that_are_not_newer_do_no_harm() -> None:
+    at_ms = [T0 + number * MINUTE_MS for number in range(10)]
+    at_ms[5] = at_ms[3] - 1
+    assert set(judged(steady(10), at_ms=at_ms)) <= {"ok"}
