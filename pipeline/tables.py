@@ -25,7 +25,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 """Raised whenever a table, or a column of one, is added or renamed. A newer lake is refused, an older one upgraded."""
 
 INT, LONG, STRING, BINARY, BOOLEAN = IntegerType(), LongType(), StringType(), BinaryType(), BooleanType()
@@ -407,6 +407,65 @@ LAG = Table(
     partitioned_by=("cluster", "snapshot_date"),
 )
 
+_STATUS: Column = (
+    "status",
+    STRING,
+    "stopped | stalled | not_progressing | rewound | warning | unknown | not_committed | ok",
+)
+_MEMBERS: Column = ("has_members", BOOLEAN, "whether the group has members; NULL = not known. Not a status: see docs")
+
+PARTITION_STATUS = Table(
+    "partition_status",
+    "How each group is doing at each partition, judged at each snapshot by what is known of those before it.",
+    _schema(
+        *_SNAPSHOT,
+        ("captured_at", TIMESTAMP, "when the committed offset was read"),
+        _GROUP,
+        _TOPIC,
+        _PARTITION,
+        _STATUS,
+        (
+            "reason",
+            STRING,
+            "open_transaction | no_members | transaction_marker; of unknown the error or offset_status; else NULL",
+        ),
+        ("since", TIMESTAMP, "when the status began"),
+        (
+            "waiting_since",
+            TIMESTAMP,
+            "first snapshot of this commit with records to read; NULL = none is unread",
+        ),
+        _MEMBERS,
+        ("consumer_lag", LONG, "consumer_lag of `lag`"),
+        ("consumer_age_ms", LONG, "consumer_age_ms of `lag`"),
+        ("memory", ArrayType(LONG), "what the next judgement goes on from; for laglake alone"),
+    ),
+    key=("cluster", "snapshot_id", "group_id", "topic", "partition"),
+    partitioned_by=("cluster", "snapshot_date"),
+)
+
+GROUP_STATUS = Table(
+    "group_status",
+    "How each group is doing at each snapshot: as its worst partition.",
+    _schema(
+        *_SNAPSHOT,
+        ("captured_at", TIMESTAMP, "when the last of its committed offsets was read"),
+        _GROUP,
+        _STATUS,
+        ("reason", STRING, "that of the worst partition, see partition_status"),
+        ("since", TIMESTAMP, "when the first of the partitions with this status got it; of ok the last"),
+        ("topic", STRING, "topic of the worst partition: of those with the group's status the one with most lag"),
+        ("partition", INT, "its partition"),
+        ("partitions", LONG, "partitions that the group reads"),
+        ("statuses", MapType(STRING, LONG), "how many of them have each status"),
+        _MEMBERS,
+        ("consumer_lag", LONG, "sum of consumer_lag, of the partitions where it is known"),
+        ("consumer_age_ms", LONG, "age of the oldest record that is not committed"),
+    ),
+    key=("cluster", "snapshot_id", "group_id"),
+    partitioned_by=("cluster", "snapshot_date"),
+)
+
 LAG_HISTOGRAMS = Table(
     "lag_histograms",
     "Histograms of columns of `lag` in OpenTelemetry's exponential buckets, by snapshot, hour and day.",
@@ -529,6 +588,8 @@ TABLES = (
     QUARANTINE,
     LOG_INDEX,
     LAG,
+    PARTITION_STATUS,
+    GROUP_STATUS,
     LAG_HISTOGRAMS,
     CLIENT_DIVERGENCE,
     FINDINGS,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column, WindowSpec
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
 
@@ -10,6 +10,16 @@ def runs_of(name: str, series: WindowSpec) -> Column:
     """The number of the run of equal values of a column that a row belongs to; NULL equals NULL."""
     is_new = F.coalesce(~F.col(name).eqNullSafe(F.lag(name).over(series)), F.lit(True))
     return F.sum(is_new.cast("int")).over(series)
+
+
+def in_stretches(rows: DataFrame, by: list[str]) -> DataFrame:
+    """`rows` with `stretch`, the same for those of something named `by` that are of successive snapshots.
+
+    `rows` have `nth`, the number of the snapshot, or NULL in all of them: then each follows on the one before it. What
+    is compared with a snapshot further back would depend on which snapshots are computed together.
+    """
+    number = F.row_number().over(Window.partitionBy(*by).orderBy("snapshot_id"))
+    return rows.withColumn("stretch", F.coalesce(F.col("nth") - number, F.lit(0)))
 
 
 def carried_forward(value: Column, is_news: Column, series: WindowSpec) -> Column:

@@ -1,17 +1,17 @@
 """The configuration: a TOML file, checked whole before anything starts. No module of Spark is imported here."""
 
+from pipeline.config.lake import LakeConfig, lake_at
 from pipeline.config.model import (
     ClusterConfig,
     Config,
     GroupFilter,
-    LakeConfig,
     LimitsConfig,
     SnapshotConfig,
     TopicFilter,
-    lake_at,
     load_config,
 )
 from pipeline.config.retention import RetentionConfig
+from pipeline.config.status import StatusConfig
 
 __all__ = [
     "ClusterConfig",
@@ -21,6 +21,7 @@ __all__ = [
     "LimitsConfig",
     "RetentionConfig",
     "SnapshotConfig",
+    "StatusConfig",
     "TopicFilter",
     "lake_at",
     "load_config",

@@ -15,39 +15,21 @@ from pydantic import Field, ValidationError, model_validator
 
 from pipeline.config.consumers import ConsumerSettings, PositionsConfig
 from pipeline.config.kafka_client import ClientConfig
+from pipeline.config.lake import LakeConfig, lake_at
 from pipeline.config.retention import RetentionConfig
+from pipeline.config.status import StatusConfig
 from pipeline.config.toml_file import MISSING, Int, Key, Problem, Section, merged, problems_of, read_toml
 from pipeline.config.value_types import (
     ClusterName,
     Count,
     DurationMs,
     HostPort,
-    Identifier,
-    Location,
     NotEmpty,
     Regex,
     any_of,
 )
 from pipeline.epoch import DAY_MS
 from pipeline.errors import ConfigError
-
-
-class LakeConfig(Section):
-    """Where the tables are: either below a `root`, or in a `catalog` and `schema`."""
-
-    root: Location | None = None
-    """A folder, or the URI of an object store; the tables are at `<root>/<table>`."""
-    catalog: Identifier | None = None
-    """A catalog; the tables are `<catalog>.<schema>.<table>`."""
-    schema_name: Identifier | None = Field(default=None, alias="schema")
-    """The schema in it, which must be there."""
-
-    @model_validator(mode="after")
-    def _one_form(self) -> Self:
-        given = tuple(value is not None for value in (self.root, self.catalog, self.schema_name))
-        if given not in ((True, False, False), (False, True, True)):
-            raise ValueError("must have either root, or catalog and schema")
-        return self
 
 
 class SnapshotConfig(Section):
@@ -171,6 +153,8 @@ class Config(Section):
     """When snapshots are due."""
     retention: RetentionConfig = RetentionConfig()
     """How long the job `maintain` keeps what is in the lake."""
+    status: StatusConfig = StatusConfig()
+    """When a group counts as stopped, stalled or falling behind."""
     include: Annotated[str, NotEmpty] | None = None
     """A folder, seen from this file: each `*.toml` in it may have tables `[clusters.X]` and `[clients."ID"]`."""
     defaults: dict[str, Any] = Field(default_factory=dict)
@@ -196,19 +180,6 @@ class Config(Section):
             if cluster.limits.read_timeout_ms >= self.snapshot.max_duration_ms:
                 raise ValueError(f"limits.read_timeout of cluster {name} must be less than snapshot.max_duration")
         return self
-
-
-def lake_at(place: str) -> LakeConfig:
-    """The lake at a path, a URI, or a `catalog.schema`: two names with a dot between, and no slash.
-
-    Raises ConfigError for what can be none of these.
-    """
-    named = re.fullmatch(r"([^\s.`/:]+)\.([^\s.`/:]+)", place)
-    try:
-        return LakeConfig.model_validate({"catalog": named[1], "schema": named[2]} if named else {"root": place})
-    except ValidationError as error:
-        reason = problems_of(error, LakeConfig)[0].what
-    raise ConfigError(f"the location of a lake {reason}")
 
 
 def load_config(path: Path, env: Mapping[str, str], lake: str | None = None) -> Config:

@@ -30,7 +30,8 @@ class RetentionConfig(Section):
     bronze_ms: KeptMs = Field(default=14 * DAY_MS, alias="bronze")
     """What was read, such as `committed_offsets`, `watermarks` and `client_positions`, and `quarantine`."""
     lag_ms: KeptMs = Field(default=90 * DAY_MS, alias="lag")
-    """`lag`, `client_divergence`, `finding_history`, and in `lag_histograms` those of single snapshots."""
+    """`lag`, `partition_status`, `group_status`, `client_divergence`, `finding_history`, and `lag_histograms` of
+    single snapshots."""
     hours_ms: KeptMs = Field(default=366 * DAY_MS, alias="hours")
     """In `lag_histograms` those of hours."""
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial, reduce
-from types import MappingProxyType
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -22,10 +22,12 @@ from pipeline.analytics.lag import lag as lag_analytics
 from pipeline.analytics.lag.recreated_topics import moved_topics
 from pipeline.config import Config
 from pipeline.config.consumers import ConsumerSettings
+from pipeline.config.status import StatusConfig
 from pipeline.derive.backlog import JOB, PASSED_OVER, Backlog, Snapshot, read_backlog
 from pipeline.derive.clients import keep_clients
 from pipeline.derive.histograms import keep_histograms
 from pipeline.derive.log_index import with_the_index
+from pipeline.derive.status import keep_status
 from pipeline.epoch import utc_date, utc_text
 from pipeline.errors import LakeError, data_exception, first_line, is_data_exception, unexpected
 from pipeline.lake import FAILURES, SPARK_ERRORS, Clock, Lake, of_snapshots
@@ -49,6 +51,23 @@ CLUSTERS_AT_ONCE = 4
 """Small queries leave most of a cluster's cores idle. More would only compete for the driver."""
 
 
+@dataclass(frozen=True)
+class Settings:
+    """What is said in the configuration of how a cluster's tables are derived.
+
+    Bytes and times are exact where executors can read the brokers' `log_dirs`. `clients` are the settings of consumers.
+    """
+
+    log_dirs: Sequence[str] = ()
+    clients: Mapping[str, ConsumerSettings] = field(default_factory=dict)
+    status: StatusConfig = field(default_factory=StatusConfig)
+
+    @classmethod
+    def of(cls, config: Config, cluster: str) -> Settings:
+        """Those of a cluster."""
+        return cls(config.clusters[cluster].log_dirs, config.clients, config.status)
+
+
 def compute_lag(spark: SparkSession, config: Config, clusters: Sequence[str], clock: Clock) -> int:
     """Bring `lag` up to date for some clusters; the number of snapshots computed.
 
@@ -59,9 +78,7 @@ def compute_lag(spark: SparkSession, config: Config, clusters: Sequence[str], cl
     done, failures = 0, []
     with ThreadPoolExecutor(CLUSTERS_AT_ONCE) as pool:
         computed = {
-            cluster: pool.submit(
-                compute_cluster, lake, cluster, clock, config.clusters[cluster].log_dirs, config.clients
-            )
+            cluster: pool.submit(compute_cluster, lake, cluster, clock, Settings.of(config, cluster))
             for cluster in clusters
         }
     for cluster, future in computed.items():
@@ -81,19 +98,18 @@ def compute_cluster(
     lake: Lake,
     cluster: str,
     clock: Clock,
-    log_dirs: Sequence[str] = (),
-    clients: Mapping[str, ConsumerSettings] = MappingProxyType({}),
+    settings: Settings | None = None,
     most: int | None = None,
 ) -> int:
     """Bring `lag` up to date for one cluster, batch by batch; the number of snapshots computed.
 
-    Bytes and times are exact where executors can read the brokers' `log_dirs`. `clients` are the settings of consumers,
-    `most` how many snapshots are computed together.
+    `most` is how many snapshots are computed together.
     """
+    settings = settings or Settings()
     size = most or BATCH
     done, more, singly = 0, True, 0
     while more:
-        next_batch = partial(_compute_batch, lake, cluster, clock, log_dirs, clients, 1 if singly else size)
+        next_batch = partial(_compute_batch, lake, cluster, clock, settings, 1 if singly else size)
         try:
             computed, more = with_the_index(next_batch)
             done, singly = done + computed, max(0, singly - 1)
@@ -134,8 +150,7 @@ def _compute_batch(
     lake: Lake,
     cluster: str,
     clock: Clock,
-    log_dirs: Sequence[str],
-    clients: Mapping[str, ConsumerSettings],
+    settings: Settings,
     most: int,
 ) -> tuple[int, bool]:
     """Compute, write and mark what is derived of the next snapshots: how many they are, and whether there are more.
@@ -153,7 +168,7 @@ def _compute_batch(
     if rows_due < MANY_ROWS:  # five steps of the plan read them; many are read again rather than kept
         seen = lake.computed(seen)
     try:
-        if gone := _derive(lake, cluster, backlog, seen, clock, log_dirs, clients):
+        if gone := _derive(lake, cluster, backlog, seen, clock, settings):
             for table, snapshots in gone.items():
                 _pass_over(lake, cluster, snapshots, f"some of the rows in {table} are gone", clock)
             return 0, True
@@ -176,8 +191,7 @@ def _derive(
     backlog: Backlog,
     seen: DataFrame,
     clock: Clock,
-    log_dirs: Sequence[str],
-    clients: Mapping[str, ConsumerSettings],
+    settings: Settings,
 ) -> dict[str, list[Snapshot]]:
     """Write all that is derived of a batch; or nothing, where rows of some snapshots are gone: those, by table."""
     batch, earlier = backlog.batch, backlog.up_to_complete
@@ -191,22 +205,26 @@ def _derive(
     reported = None
     has_positions = any(s.has_positions for s in batch)
     if has_positions:
-        observations = lake.computed(observed(lake.read_snapshots(CLIENT_POSITIONS, cluster, [*earlier[:1], *ids])))
+        shown = [*earlier[:1], *ids]
+        observations = lake.computed(observed(lake.read_snapshots(CLIENT_POSITIONS, cluster, shown), shown))
         just_before = lake.read_snapshots(LAG, cluster, earlier[:1])
-        reported = lake.computed(reader_positions(observations, watermarks, commits, members, just_before, clients))
+        reported = lake.computed(
+            reader_positions(observations, watermarks, commits, members, just_before, settings.clients)
+        )
     rows = lag_analytics.compute_lag(
         commits,
         watermarks,
         members,
         previous if has_moved else None,
         backlog.index.rulers(ids, seen),
-        partial(locate, log_dirs=log_dirs) if log_dirs else None,
+        partial(locate, log_dirs=settings.log_dirs) if settings.log_dirs else None,
         reported,
     )
     lake.replace(LAG, rows, of_snapshots(cluster, ids))
+    keep_status(lake, cluster, batch, backlog.before[: len(earlier)], settings.status)
     keep_histograms(lake, cluster, batch, earlier, clock())
     if has_positions:
-        keep_clients(lake, cluster, ids, [s.snapshot_id for s in backlog.before], clients)
+        keep_clients(lake, cluster, ids, [s.snapshot_id for s in backlog.before], settings.clients)
     return {}
 
 

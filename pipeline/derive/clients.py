@@ -32,7 +32,7 @@ def keep_clients(
     readers, positions, ends = (lake.read_snapshots(t, cluster, ids) for t in (LAG, CLIENT_POSITIONS, WATERMARKS))
     known = lake.read_snapshots(CLIENT_DIVERGENCE, cluster, before[:LOOK_BACK])
     new = F.col("snapshot_id").isin(list(batch))
-    reported = lake.computed(observed(positions))
+    reported = lake.computed(observed(positions, sorted(ids)))
     lag = lake.computed(with_instance(readers, reported).where("instance IS NOT NULL"))
     divergence = lake.computed(client_divergence(reported, lag, known, settings).where(new))
     lake.replace(CLIENT_DIVERGENCE, divergence, of_batch)

@@ -31,9 +31,11 @@ from pipeline.tables import (
     COMPUTED,
     FINDING_HISTORY,
     GROUP_MEMBERS,
+    GROUP_STATUS,
     LAG,
     LAG_HISTOGRAMS,
     LOG_SAMPLES,
+    PARTITION_STATUS,
     QUARANTINE,
     TABLES,
     WATERMARKS,
@@ -43,6 +45,7 @@ from pipeline.tables import (
 log = logging.getLogger(__name__)
 
 BRONZE = (COMMITTED_OFFSETS, GROUP_MEMBERS, WATERMARKS, LOG_SAMPLES, CLIENT_POSITIONS, QUARANTINE)
+_LIKE_LAG = (LAG, PARTITION_STATUS, GROUP_STATUS, CLIENT_DIVERGENCE, FINDING_HISTORY)
 
 
 class Rule(NamedTuple):
@@ -66,7 +69,7 @@ def rules(retention: RetentionConfig) -> list[Rule]:
     """What the configuration says of each table that grows with every snapshot."""
     return [
         *(Rule(table, retention.bronze_ms) for table in BRONZE),
-        *(Rule(table, retention.lag_ms) for table in (LAG, CLIENT_DIVERGENCE, FINDING_HISTORY)),
+        *(Rule(table, retention.lag_ms) for table in _LIKE_LAG),
         Rule(LAG_HISTOGRAMS, retention.lag_ms, "window_ms = 0"),
         Rule(LAG_HISTOGRAMS, retention.hours_ms, f"window_ms = {HOUR_MS}"),
     ]

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pipeline.client_positions.position import Position
 from pipeline.client_positions.position_rows import row_of
 from pipeline.config import Config
-from pipeline.derive import compute_cluster
+from pipeline.derive import Settings, compute_cluster
 from pipeline.errors import ConfigError
 from pipeline.files import redacted
 from pipeline.lake import Clock, Lake, of_snapshots
@@ -51,7 +51,8 @@ def replay(lake: Lake, config: Config, folder: Path, cluster: str, clock: Clock)
         ids = due[first : first + BATCH]
         _land(lake, config, recording, cluster, ids, dict(_until(ids[-1], logged)), clock)
         log.info("%s: %d of %d rounds are in the lake", cluster, len(known) + first + len(ids), len(recording.rounds))
-    compute_cluster(lake, cluster, clock, clients=dict(config.clients) | dict(recording.settings), most=BATCH)
+    settings = Settings(clients=dict(config.clients) | dict(recording.settings), status=config.status)
+    compute_cluster(lake, cluster, clock, settings, most=BATCH)
     return len(due)
 
 

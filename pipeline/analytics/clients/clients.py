@@ -15,7 +15,8 @@ from pipeline.analytics.clients.java_consumed_offset import consumed_by_lead
 from pipeline.analytics.clients.scala_fetched_offset import COUNTERS, fetched_by_lag, with_moved
 from pipeline.analytics.clients.settings import with_settings
 from pipeline.analytics.instants import read_ms
-from pipeline.analytics.keys import PARTITION, PARTITION_AT, READER_AT
+from pipeline.analytics.keys import PARTITION, PARTITION_AT, PROCESS_PARTITION, READER_AT
+from pipeline.analytics.runs import in_stretches
 from pipeline.config.consumers import ConsumerSettings
 
 _PLACE = ["topic", "partition"]
@@ -43,6 +44,7 @@ def reader_positions(
     rows = with_settings(client_partitions(reported), settings, "client_id")
     rows = _with_group(rows, groups, reported)
     rows = _with_known(rows, watermarks, committed_offsets, previous)
+    rows = in_stretches(rows, PROCESS_PARTITION)
     # Of the snapshot before `lag` is written, though more may be known of it by now.
     new = F.broadcast(watermarks.select("cluster", "snapshot_id").distinct())
     rows = fetched_by_lag(consumed_by_lead(rows)).join(new, ["cluster", "snapshot_id"], how="left_semi")
@@ -89,7 +91,7 @@ def client_counters(reported: DataFrame) -> DataFrame:
     is_old = is_scraped & (F.col("queue_chunks").isNotNull() | has_fetcher)
     identity = ["cluster", "client_id", "instance", "agent", "place", "fetcher"]
     totals = rows.groupBy(*identity, "snapshot_id").agg(
-        F.some(is_old).alias("is_old"), *(F.max(name).alias(name) for name in (*COUNTERS, "captured_at"))
+        F.some(is_old).alias("is_old"), *(F.max(name).alias(name) for name in (*COUNTERS, "captured_at", "nth"))
     )
     return (
         with_moved(totals, identity)
@@ -131,7 +133,7 @@ def totals(reported: DataFrame) -> DataFrame:
 def client_partitions(reported: DataFrame) -> DataFrame:
     """A row for each partition that a process reports in a snapshot, whichever of its agents reported what.
 
-    INSTANCE, topic, partition, snapshot_date, as_of, reported_consumed, reported_fetched, what was reported,
+    INSTANCE, topic, partition, snapshot_date, nth, as_of, reported_consumed, reported_fetched, what was reported,
     is_librdkafka; and of `client_counters` is_old, all_moved, any_moved. `reported` are `observed` rows.
     """
     order = _newest("source", "endpoint")
@@ -147,6 +149,7 @@ def client_partitions(reported: DataFrame) -> DataFrame:
         .agg(
             F.max("snapshot_date").alias("snapshot_date"),
             F.max("as_of").alias("as_of"),
+            F.max("nth").alias("nth"),
             F.some(F.col("source") == "librdkafka_statistics").alias("is_librdkafka"),
             F.coalesce(F.some("is_old"), F.lit(False)).alias("is_old"),
             F.every("all_moved").alias("all_moved"),
@@ -231,10 +234,13 @@ def _only(groups: DataFrame, by: list[str], name: str) -> DataFrame:
 def _with_known(rows: DataFrame, watermarks: DataFrame, committed_offsets: DataFrame, previous: DataFrame) -> DataFrame:
     """`rows` beside the ends of their logs and the commits of their groups, and what is known of the snapshot before.
 
-    known_consumed and known_fetched are what `lag` has of that one.
+    The ends are those that were read with the commit, where there are such, as in `lag`: a snapshot that is computed
+    with the next one gives it the same as one whose `lag` was written before. known_consumed and known_fetched are what
+    `lag` has of the snapshot before.
     """
     ends = watermarks.where(F.col("topic").isNotNull()).select(*PARTITION_AT, *_ENDS)
-    commits = committed_offsets.where(F.col("topic").isNotNull()).select(*READER_AT, "committed_offset")
+    own = {name: F.col(name).alias(f"own_{name}") for name in _ENDS}
+    commits = committed_offsets.where(F.col("topic").isNotNull()).select(*READER_AT, "committed_offset", *own.values())
     known = previous.select(
         *READER_AT,
         *(F.col(name).alias(f"known_{name}") for name in (*_ENDS, "committed_offset")),
@@ -245,6 +251,8 @@ def _with_known(rows: DataFrame, watermarks: DataFrame, committed_offsets: DataF
         rows.join(ends.hint("shuffle_hash"), PARTITION_AT, how="left")
         .join(commits.hint("shuffle_hash"), READER_AT, how="left")
         .join(known.hint("shuffle_hash"), READER_AT, how="left")
+        .withColumns({name: F.coalesce(f"own_{name}", name) for name in _ENDS})
+        .drop(*(f"own_{name}" for name in _ENDS))
     )
     either = {name: F.coalesce(f"known_{name}", name) for name in (*_ENDS, "committed_offset")}
     return joined.withColumns(either).drop(*(f"known_{name}" for name in either))

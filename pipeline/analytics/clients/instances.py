@@ -6,6 +6,8 @@ positions and problems are therefore of an *instance*, one process, and never of
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
@@ -32,11 +34,12 @@ def place() -> Column:
     return F.when(endpoint.rlike(_URL), endpoint).otherwise(named)
 
 
-def observed(positions: DataFrame) -> DataFrame:
-    """The rows of `client_positions` that report something of a client, with three more columns.
+def observed(positions: DataFrame, snapshot_ids: Sequence[int] = ()) -> DataFrame:
+    """The rows of `client_positions` that report something of a client, with four more columns.
 
     place: see there. agent: who reports; in a request log, the client's address. instance: the process that is reported
-    of, named after one of its agents.
+    of, named after one of its agents. nth: which of `snapshot_ids`, successive ones in order, the row is of; NULL if
+    they are not given.
 
     A partition is read by one process of a group. So agents on one host that report the same partition are of one
     process. An address in a request log is that of the agent that reports the address's partitions, if that is clear.
@@ -62,8 +65,15 @@ def observed(positions: DataFrame) -> DataFrame:
         .withColumn("site", F.struct(is_address, _site(agent)))
         .withColumn("reporter", reporter)
         .withColumn("instance", F.coalesce(F.when(is_clear, first), agent))
+        .withColumn("nth", _nth(snapshot_ids))
         .drop("site", "reporter")
     )
+
+
+def _nth(snapshot_ids: Sequence[int]) -> Column:
+    if not snapshot_ids:
+        return F.lit(None).cast("bigint")
+    return F.array_position(F.array(*map(F.lit, snapshot_ids)), F.col("snapshot_id"))
 
 
 def _site(agent: Column) -> Column:

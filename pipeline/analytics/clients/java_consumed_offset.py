@@ -20,9 +20,9 @@ _STILL = ("reported_lag", "reported_lead", "log_start_offset", "committed_offset
 def consumed_by_lead(rows: DataFrame) -> DataFrame:
     """`rows` with `consumed_offset`, NULL while the log start that the lead was measured from is not known.
 
-    `rows` have one for each PROCESS_PARTITION and snapshot_id: reported_lag, reported_lead, what the client's group has
-    committed, and the partition's log_start_offset, last_stable_offset and high_watermark; known_consumed where this
-    has given the offset before, so that what was known stays known.
+    `rows` have one for each PROCESS_PARTITION and snapshot_id, in stretches (`in_stretches`): reported_lag,
+    reported_lead, what the client's group has committed, and the partition's log_start_offset, last_stable_offset and
+    high_watermark; known_consumed where this has given the offset before, so that what was known stays known.
 
     A log that starts at 0 has never moved its start. Otherwise the log start must be the same as at the snapshot
     before, and log start + lead + lag must be between the log's end at that snapshot (for a read_committed reader its
@@ -30,7 +30,7 @@ def consumed_by_lead(rows: DataFrame) -> DataFrame:
     stays; if log start has moved, it stays only if nothing was committed either, as a reader may have read just as much
     as was deleted.
     """
-    series = Window.partitionBy(*PROCESS_PARTITION).orderBy("snapshot_id")
+    series = Window.partitionBy(*PROCESS_PARTITION, "stretch").orderBy("snapshot_id")
     start, lead, lag = (F.col(name) for name in ("log_start_offset", "reported_lead", "reported_lag"))
     same = {name: F.col(name).eqNullSafe(F.lag(name).over(series)) for name in _STILL}
     is_unread = same["reported_lag"] & same["reported_lead"]

@@ -7,7 +7,6 @@ known are NONE. Nothing here looks back further than the snapshot before, so a j
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,11 +27,13 @@ HALF_LIFE_MS = 7 * DAY_MS
 class Look:
     """What one snapshot shows of readers.
 
-    at_ms: when the commit was read. committed, end (high watermark), lag: NONE where not known. is_new: the topic was
-    recreated or the log cut off below the commit, so that its offsets are others than before.
+    at_ms: when the commit was read. topic: a hash of the topic's id. committed, end (high watermark), lag: NONE where
+    not known, as topic. is_new: the topic was recreated or the log cut off below the commit, so that its offsets are
+    others than before.
     """
 
     at_ms: Ints
+    topic: Ints
     committed: Ints
     end: Ints
     lag: Ints
@@ -44,11 +45,14 @@ class Look:
         return np.asarray((self.committed != NONE) & (self.end != NONE) & (self.lag != NONE))
 
 
+_WIDTHS = {"floor_ms": FLOORS, "floor_lag": FLOORS}
+
+
 @dataclass
 class Memory:
     """What is known of readers after a snapshot. NONE throughout for a reader that was never seen.
 
-    seen_ms, committed: when the newest commit that is known was read, and what it was.
+    seen_ms, topic, committed: when the newest commit that is known was read, of which topic, and what it was.
     waiting_ms: the same commit, with records to read behind it, since then; NONE where nothing is unread.
     waiting_looks: snapshots since that show it. waiting_end: the log's end at waiting_ms.
     longest_ms, second_ms: the two longest waits that ended, each less by half for every week; as of waits_ms.
@@ -58,6 +62,7 @@ class Memory:
     """
 
     seen_ms: Ints
+    topic: Ints
     committed: Ints
     waiting_ms: Ints
     waiting_looks: Ints
@@ -74,33 +79,40 @@ class Memory:
     @classmethod
     def empty(cls, readers: int) -> Memory:
         """Of readers that were never seen."""
-        width = {"floor_ms": FLOORS, "floor_lag": FLOORS}
-        shapes = {f.name: (readers, width[f.name]) if f.name in width else (readers,) for f in fields(cls)}
-        return cls(**{name: np.full(shape, NONE) for name, shape in shapes.items()})
+        return cls.of_rows(np.full((readers, cls.width()), NONE))
 
-    def of(self, readers: Any) -> Memory:
-        """That of some readers, by index or mask."""
-        return Memory(**{f.name: getattr(self, f.name)[readers] for f in fields(self)})
+    @classmethod
+    def width(cls) -> int:
+        """How many numbers there are of each reader."""
+        return sum(_WIDTHS.get(f.name, 1) for f in fields(cls))
 
-    def put(self, readers: Any, other: Memory) -> None:
-        """Replace that of some readers."""
-        for f in fields(self):
-            getattr(self, f.name)[readers] = getattr(other, f.name)
+    @classmethod
+    def of_rows(cls, rows: Ints) -> Memory:
+        """From a row for each reader, as `rows` gives them."""
+        ends = np.cumsum([_WIDTHS.get(f.name, 1) for f in fields(cls)])
+        parts = zip(fields(cls), np.split(rows, ends[:-1], axis=1), strict=True)
+        return cls(**{f.name: part if f.name in _WIDTHS else part[:, 0] for f, part in parts})
+
+    def rows(self) -> Ints:
+        """All that is remembered, in a row for each reader."""
+        return np.column_stack([getattr(self, f.name) for f in fields(self)])
 
 
 def after(before: Memory, look: Look, window_ms: int) -> Memory:
-    """What is known after one more snapshot. Where it shows no lag, nothing is learnt."""
-    old = _chosen(look.is_new, Memory.empty(len(look.at_ms)), before)
+    """What is known after one more snapshot: as much as before, where it has no lag, or was read before that one."""
+    is_other = (look.topic != NONE) & (before.topic != NONE) & (look.topic != before.topic)
+    old = _chosen(look.is_new | is_other, Memory.empty(len(look.at_ms)), before)
     first = old.committed == NONE
     found = Memory(
         seen_ms=look.at_ms,
+        topic=np.where(look.topic != NONE, look.topic, old.topic),
         committed=look.committed,
         **_waiting(old, look, first),
         **_waits(old, look, first),
         **_set_back(old, look, first, window_ms),
         **_floors(old, look, window_ms),
     )
-    return _chosen(look.is_known, found, old)
+    return _chosen(look.is_known & (look.at_ms > old.seen_ms), found, old)
 
 
 def _chosen(condition: Bools, yes: Memory, no: Memory) -> Memory:

@@ -12,20 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.analytics.status.memory import NONE, Bools, Ints, Look, Memory
-from pipeline.epoch import MINUTE_MS
+from pipeline.config.status import StatusConfig
 
 FEWEST_LOOKS = 3
 """Snapshots after the first that must show a wait: fewer could be chance."""
 MOST_MARKERS = 1
 """Offsets at the end of a quiet log that a transaction's marker may take, which no reader ever gets."""
-
-
-@dataclass(frozen=True)
-class Patience:
-    """How long is long. Rates are judged over window_ms; lag of less than tolerance_ms is none."""
-
-    window_ms: int = 30 * MINUTE_MS
-    tolerance_ms: int = MINUTE_MS
 
 
 @dataclass(frozen=True)
@@ -43,7 +35,7 @@ class Judged:
     stable_lag: Ints
     committed_at_ms: Ints
     is_not_committed: Bools
-    patience: Patience
+    settings: StatusConfig
 
     @property
     def waited_ms(self) -> Ints:
@@ -53,8 +45,8 @@ class Judged:
     @property
     def usual_ms(self) -> Ints:
         """How long it may wait: twice what it has waited for twice. Before that is known, a window."""
-        usual = np.maximum(2 * np.maximum(self.memory.second_ms, 0), self.patience.tolerance_ms)
-        return np.where(self.memory.second_ms != NONE, usual, self.patience.window_ms)
+        usual = np.maximum(2 * np.maximum(self.memory.second_ms, 0), self.settings.tolerance_ms)
+        return np.where(self.memory.second_ms != NONE, usual, self.settings.window_ms)
 
     @property
     def waits_long(self) -> Bools:
@@ -111,8 +103,8 @@ def is_falling_behind(judged: Judged) -> Bools:
     """It goes on, and its least lag has risen from each third of the window to the next."""
     floors = judged.memory.floor_lag
     rises = np.all(floors[:, 1:] > floors[:, :-1], axis=1) & np.all(floors != NONE, axis=1)
-    goes_on = judged.waited_ms < judged.patience.window_ms // 3
-    is_late = (judged.age_ms == NONE) | (judged.age_ms >= judged.patience.tolerance_ms)
+    goes_on = judged.waited_ms < judged.settings.window_ms // 3
+    is_late = (judged.age_ms == NONE) | (judged.age_ms >= judged.settings.tolerance_ms)
     return np.asarray(judged.look.is_known & rises & goes_on & is_late)
 
 
@@ -145,4 +137,32 @@ def statuses(judged: Judged) -> Ints:
     found = np.full(len(judged.look.at_ms), len(STATUSES) - 1)
     for place, rule in reversed([*enumerate(RULES.values())]):
         found[rule(judged)] = place
+    return found
+
+
+def begins(judged: Judged, status: Ints) -> Ints:
+    """When a status began that began before a snapshot showed it; NONE where it began with the first that did."""
+    waits = np.isin(status, [STATUSES.index(name) for name in ("stopped", "stalled", "not_progressing")])
+    is_rewound = status == STATUSES.index("rewound")
+    return np.where(waits, judged.memory.waiting_ms, np.where(is_rewound, judged.memory.set_back_ms, NONE))
+
+
+REASONS = (None, "open_transaction", "no_members", "transaction_marker")
+
+
+def reasons(judged: Judged, status: Ints) -> Ints:
+    """What explains each status, as its place in REASONS.
+
+    open_transaction: it hides all that is unread from a read_committed reader. no_members: nobody is there to read.
+    transaction_marker: at most that is left before the end, which no reader ever gets.
+    """
+    is_ok, waits = status == len(STATUSES) - 1, np.isin(status, [0, 1, 2])
+    rules = {
+        "open_transaction": waits & judged.is_hidden,
+        "no_members": waits & (judged.has_members == 0),
+        "transaction_marker": is_ok & judged.waits_long & ~judged.exceeds_a_marker,
+    }
+    found = np.zeros(len(status), np.int64)
+    for name, holds in reversed(rules.items()):
+        found[holds] = REASONS.index(name)
     return found

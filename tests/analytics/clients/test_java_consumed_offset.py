@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
-from pipeline.analytics.clients.java_consumed_offset import consumed_by_lead
+from pipeline.analytics.clients import java_consumed_offset
 from pipeline.client_positions.position import of_metrics
 from tests.helpers.recordings import by_partition, rounds, table, unpacked
 
@@ -21,6 +22,11 @@ SECOND = 1_000
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("recordings")
+
+
+def consumed_by_lead(rows: DataFrame) -> DataFrame:
+    """Of snapshots that follow on one another."""
+    return java_consumed_offset.consumed_by_lead(rows.withColumn("stretch", F.lit(0)))
 
 
 def sampled(spark: SparkSession, recording: Path, client: str, every: int) -> DataFrame:
@@ -102,5 +108,7 @@ def test_snapshot_by_snapshot_it_finds_the_same(spark: SparkSession, folder: Pat
         rows = consumed_by_lead(before.union(every.where(f"snapshot_id = {instant}"))).collect()
         now = [row for row in rows if row.snapshot_id == instant]
         found |= {(r.snapshot_id, r.topic, r.partition): r.consumed_offset for r in now}
-        before = spark.createDataFrame([(*r[:-2], r.consumed_offset) for r in now], COLUMNS)
+        before = spark.createDataFrame(
+            [(*r[: every.columns.index("known_consumed")], r.consumed_offset) for r in now], COLUMNS
+        )
     assert found == together

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from pipeline.analytics.status.memory import NONE, Look, Memory, after
-from pipeline.analytics.status.rules import STATUSES, Judged, Patience, statuses
+from pipeline.analytics.status.rules import STATUSES, Judged, statuses
+from pipeline.config.status import StatusConfig
 from pipeline.epoch import DAY_MS, HOUR_MS, MINUTE_MS
 
 T0 = 1_769_860_800_000
-PATIENCE = Patience()
+SETTINGS = StatusConfig()
 Step = tuple[int | None, int | None]
 """What is committed, and where the log ends."""
 
@@ -29,14 +30,17 @@ def judged(
     commit_ages_ms: int | None = None,
     is_new: Iterable[int] = (),
     at_ms: Sequence[int] | None = None,
+    topics: Sequence[int | None] = (),
 ) -> list[str]:
     """The status after each step of one reader."""
     memory, found = Memory.empty(1), []
     for number, (committed, end) in enumerate(steps):
         at = at_ms[number] if at_ms else T0 + number * every_ms
         lag = None if committed is None or end is None else end - committed
-        look = Look(array(at), array(committed), array(end), array(lag), np.array([number in set(is_new)]))
-        memory = after(memory, look, PATIENCE.window_ms)
+        topic = topics[number] if topics else None
+        new = np.array([number in set(is_new)])
+        look = Look(array(at), array(topic), array(committed), array(end), array(lag), new)
+        memory = after(memory, look, SETTINGS.window_ms)
         seen = Judged(
             look,
             memory,
@@ -45,7 +49,7 @@ def judged(
             array(stable_lag),
             array(None if commit_ages_ms is None else at - commit_ages_ms),
             np.array([False]),
-            PATIENCE,
+            SETTINGS,
         )
         found.append(STATUSES[statuses(seen)[0]])
     return found
@@ -222,3 +226,15 @@ def test_looks_that_are_not_newer_do_no_harm() -> None:
     at_ms = [T0 + number * MINUTE_MS for number in range(10)]
     at_ms[5] = at_ms[3] - 1
     assert set(judged(steady(10), at_ms=at_ms)) <= {"ok"}
+
+
+@pytest.mark.parametrize(("topics", "expected"), [([1] * 10 + [2] * 10, {"ok"}), ([1] * 20, {"ok", "rewound"})])
+def test_a_topic_with_another_id_begins_anew(topics: list[int | None], expected: set[str]) -> None:
+    assert set(judged([*steady(10), *steady(10)], topics=topics)) == expected
+
+
+def test_what_was_read_before_a_snapshot_that_is_known_changes_nothing() -> None:
+    """A snapshot that is late, whose successor has been judged."""
+    at_ms = [T0 + number * MINUTE_MS for number in range(12)]
+    at_ms[10] = at_ms[8]
+    assert set(judged([*steady(10), (100, 2_000), (1_100, 1_100)], at_ms=at_ms)) == {"ok"}

@@ -1,0 +1,95 @@
+"""The table `partition_status`: the status of each row of `lag`, from that row and what is known of those before it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
+
+from pipeline.analytics.instants import read_ms
+from pipeline.analytics.keys import READER
+from pipeline.analytics.status.judge import judging
+from pipeline.config.status import StatusConfig
+from pipeline.tables import LAG, PARTITION_STATUS
+
+ROWS_A_BUCKET = 50_000
+"""Rows that are judged together. More take memory, fewer take calls."""
+WITHOUT_MEMBERS = ("Empty", "Dead")
+_NAMED = [*READER, "snapshot_id", "snapshot_date"]
+_NUMBERS = ("at_ms", "has_members", "consumer_lag", "consumer_age_ms")
+_KEPT = [*_NAMED, *_NUMBERS, "why"]
+_JUDGED = StructType(
+    [
+        *(LAG.schema[name] for name in _NAMED),
+        *(StructField(name, LongType()) for name in _NUMBERS),
+        *(StructField(name, StringType()) for name in ("why", "status", "reason")),
+        *(StructField(name, LongType()) for name in ("since_ms", "waiting_since_ms")),
+        StructField("memory", ArrayType(LongType())),
+    ]
+)
+
+
+def partition_status(
+    lag: DataFrame,
+    known: DataFrame,
+    settings: StatusConfig,
+    most: int,
+    reach: Mapping[int, int] = MappingProxyType({}),
+) -> DataFrame:
+    """The rows of PARTITION_STATUS for those of `lag`, of which there are about `most`.
+
+    `known` are rows of PARTITION_STATUS of snapshots before them; a judgement goes on from the newest of each reader.
+    `reach` gives for a snapshot the newest complete one before it: who was in none since then is a new reader.
+    """
+    rows = _looks(lag).unionByName(_judged_before(known), allowMissingColumns=True)
+    bucket = F.pmod(F.xxhash64(*READER), F.lit(1 + most // ROWS_A_BUCKET)).alias("bucket")
+    judged = rows.groupBy(bucket).applyInArrow(judging(settings, _KEPT, dict(reach)), _JUDGED)
+    return judged.withColumns(
+        {
+            "captured_at": F.timestamp_millis("at_ms"),
+            "has_members": F.col("has_members") == 1,
+            "reason": F.when(F.col("status") == "unknown", F.col("why")).otherwise(F.col("reason")),
+            "since": F.timestamp_millis("since_ms"),
+            "waiting_since": F.timestamp_millis("waiting_since_ms"),
+        }
+    ).select(*PARTITION_STATUS.columns)
+
+
+def _looks(lag: DataFrame) -> DataFrame:
+    """What the rules go by, in the columns of `judge`."""
+    status = F.col("offset_status")
+    return lag.select(
+        *_NAMED,
+        F.lit(True).alias("is_look"),
+        read_ms("committed_captured_at").alias("at_ms"),
+        F.when(F.col("topic_id").isNotNull(), F.xxhash64("topic_id")).alias("topic_hash"),
+        F.col("committed_offset").alias("committed"),
+        F.col("high_watermark").alias("end"),
+        "consumer_lag",
+        F.col("consumer_lag_stable").alias("stable_lag"),
+        "consumer_age_ms",
+        _has_members().alias("has_members"),
+        F.unix_millis("committed_at").alias("committed_at_ms"),
+        status.isin("recreated", "truncated", "beyond_end").alias("is_new"),
+        (status == "no_commit").alias("is_not_committed"),
+        F.coalesce("error", "offset_status").alias("why"),
+    )
+
+
+def _judged_before(known: DataFrame) -> DataFrame:
+    return known.select(
+        *_NAMED,
+        F.lit(False).alias("is_look"),
+        F.col("snapshot_id").alias("at_ms"),
+        "status",
+        F.unix_millis("since").alias("since_ms"),
+        "memory",
+    )
+
+
+def _has_members() -> Column:
+    """1 or 0; NULL where the state of the group is not known."""
+    return (~F.col("group_state").isin(*WITHOUT_MEMBERS)).cast("bigint")

@@ -1,0 +1,41 @@
+"""Where the tables are."""
+
+import re
+from typing import Self
+
+from pydantic import Field, ValidationError, model_validator
+
+from pipeline.config.toml_file import Section, problems_of
+from pipeline.config.value_types import Identifier, Location
+from pipeline.errors import ConfigError
+
+
+class LakeConfig(Section):
+    """Where the tables are: either below a `root`, or in a `catalog` and `schema`."""
+
+    root: Location | None = None
+    """A folder, or the URI of an object store; the tables are at `<root>/<table>`."""
+    catalog: Identifier | None = None
+    """A catalog; the tables are `<catalog>.<schema>.<table>`."""
+    schema_name: Identifier | None = Field(default=None, alias="schema")
+    """The schema in it, which must be there."""
+
+    @model_validator(mode="after")
+    def _one_form(self) -> Self:
+        given = tuple(value is not None for value in (self.root, self.catalog, self.schema_name))
+        if given not in ((True, False, False), (False, True, True)):
+            raise ValueError("must have either root, or catalog and schema")
+        return self
+
+
+def lake_at(place: str) -> LakeConfig:
+    """The lake at a path, a URI, or a `catalog.schema`: two names with a dot between, and no slash.
+
+    Raises ConfigError for what can be none of these.
+    """
+    named = re.fullmatch(r"([^\s.`/:]+)\.([^\s.`/:]+)", place)
+    try:
+        return LakeConfig.model_validate({"catalog": named[1], "schema": named[2]} if named else {"root": place})
+    except ValidationError as error:
+        reason = problems_of(error, LakeConfig)[0].what
+    raise ConfigError(f"the location of a lake {reason}")

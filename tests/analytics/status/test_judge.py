@@ -1,0 +1,175 @@
+"""Judging many readers at once, in any order and in any batches, is judging each by itself."""
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from pipeline.analytics.status.judge import JUDGEMENT, judging
+from pipeline.analytics.status.memory import NONE
+from pipeline.config.status import StatusConfig
+from pipeline.epoch import MINUTE_MS
+from tests.analytics.status.test_rules import T0, Step, judged
+
+READERS, SNAPSHOTS = 30, 90
+NAMES = ("cluster", "group_id", "topic", "partition", "snapshot_id")
+INTS = ("at_ms", "topic_hash", "committed", "end", "consumer_lag", "has_members", "consumer_age_ms", "stable_lag")
+LOOKS = pa.schema(
+    [
+        *((name, pa.string()) for name in ("cluster", "group_id", "topic")),
+        ("partition", pa.int32()),
+        ("snapshot_id", pa.int64()),
+        ("is_look", pa.bool_()),
+        *((name, pa.int64()) for name in (*INTS, "committed_at_ms", "since_ms")),
+        *((name, pa.bool_()) for name in ("is_new", "is_not_committed")),
+        ("status", pa.string()),
+        ("memory", pa.list_(pa.int64())),
+    ]
+)
+Row = dict[str, Any]
+
+
+def a_readers_steps(chance: random.Random) -> Iterator[tuple[Step, int]]:
+    """What it has committed, the log's end, and its topic."""
+    committed = end = chance.choice([0, 1_000])
+    mood, topic = "steady", 1
+    for _ in range(SNAPSHOTS):
+        if chance.random() < 0.06:
+            mood = chance.choice(["steady", "steady", "stopped", "slow", "quiet"])
+        if chance.random() < 0.01:
+            topic, committed, end = topic + 1, 0, 0
+        end += 0 if mood == "quiet" else 100
+        committed = {"steady": end, "slow": min(end, committed + 60)}.get(mood, committed)
+        if chance.random() < 0.03:
+            committed = max(0, committed - 250)
+        yield (None if chance.random() < 0.03 else committed, None if chance.random() < 0.03 else end), topic
+
+
+def histories(seed: int) -> list[list[tuple[Step, int]]]:
+    chance = random.Random(seed)
+    return [list(a_readers_steps(chance)) for _ in range(READERS)]
+
+
+def look(reader: int, number: int, step: Step, topic: int) -> Row:
+    committed, end = step
+    lag = None if committed is None or end is None else end - committed
+    at_ms = T0 + number * MINUTE_MS
+    return {
+        "cluster": "c",
+        "group_id": f"g{reader % 7}",
+        "topic": f"t{reader % 3}",
+        "partition": reader,
+        "snapshot_id": at_ms,
+        "is_look": True,
+        "at_ms": at_ms,
+        "topic_hash": topic,
+        "committed": committed,
+        "end": end,
+        "consumer_lag": lag,
+        "has_members": 1,
+        "is_new": False,
+        "is_not_committed": False,
+    }
+
+
+def judged_together(rows: list[Row], reach: dict[int, int] | None = None) -> list[Row]:
+    judge = judging(StatusConfig(), list(NAMES), reach or {})
+    return judge((pa.scalar(0),), pa.Table.from_pylist(rows, LOOKS)).to_pylist()  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("batch", [1, 7, SNAPSHOTS])
+def test_readers_are_judged_together_as_each_by_itself(batch: int) -> None:
+    readers = histories(seed=batch)
+    expected = {
+        (reader, T0 + number * MINUTE_MS): status
+        for reader, steps in enumerate(readers)
+        for number, status in enumerate(judged([step for step, _ in steps], topics=[topic for _, topic in steps]))
+    }
+    assert {"ok", "not_progressing", "rewound", "warning", "unknown"} <= set(expected.values())
+    chance, found, known = random.Random(0), {}, []
+    for first in range(0, SNAPSHOTS, batch):
+        rows = [
+            look(reader, number, *steps[number])
+            for reader, steps in enumerate(readers)
+            for number in range(first, min(first + batch, SNAPSHOTS))
+        ]
+        rows += [row | {"is_look": False, "at_ms": row["snapshot_id"]} for row in known]
+        chance.shuffle(rows)
+        new = judged_together(rows)
+        found |= {(row["partition"], row["snapshot_id"]): row["status"] for row in new}
+        # Of several snapshots that are known the newest counts.
+        known = [row for row in new if row["snapshot_id"] >= T0 + (first + batch - 3) * MINUTE_MS]
+    assert found == expected
+
+
+def test_a_status_has_when_it_began_and_keeps_it() -> None:
+    steps: list[Step] = [(n * 100, n * 100) for n in range(10)] + [(900, 900 + n * 100) for n in range(1, 9)]
+    steps += [(9_000, 9_000)] * 3
+    rows = judged_together([look(0, number, step, 1) for number, step in enumerate(steps)])
+    assert set(rows[0]) == {*NAMES, *JUDGEMENT}
+    minutes = {
+        (row["status"], (row["since_ms"] - T0) // MINUTE_MS) for row in sorted(rows, key=lambda r: r["snapshot_id"])
+    }
+    # Since the first snapshot of the wait, not since the one that was enough to call it one.
+    assert minutes == {("ok", 0), ("not_progressing", 10), ("ok", 18)}
+    waiting = {row["waiting_since_ms"] for row in rows}
+    assert waiting == {None, T0 + 10 * MINUTE_MS}
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ({"stable_lag": 0}, "open_transaction"),
+        ({"has_members": 0}, "no_members"),
+        ({"has_members": 0, "stable_lag": 0}, "open_transaction"),
+        ({}, None),
+    ],
+)
+def test_the_reason_of_a_wait(values: Row, reason: str | None) -> None:
+    steps: list[Step] = [(n * 100, n * 100) for n in range(10)] + [(900, 900 + n * 100) for n in range(1, 9)]
+    rows = judged_together([look(0, number, step, 1) | values for number, step in enumerate(steps)])
+    newest = max(rows, key=lambda row: row["snapshot_id"])
+    assert newest["status"] in ("not_progressing", "stopped")
+    assert newest["reason"] == reason
+
+
+def test_a_marker_at_the_end_is_named() -> None:
+    steps: list[Step] = [(n * 100, n * 100) for n in range(10)] + [(900, 901)] * 9
+    rows = judged_together([look(0, number, step, 1) for number, step in enumerate(steps)])
+    newest = max(rows, key=lambda row: row["snapshot_id"])
+    assert (newest["status"], newest["reason"]) == ("ok", "transaction_marker")
+
+
+def test_impossible_numbers_judge_no_other_reader() -> None:
+    """Numbers that overflow give some status to their own reader, and none of it to others."""
+    odd: list[Step] = [(2**63 - 1, 5), (-(2**63) + 2, 2**63 - 1), (0, 2**63 - 1)]
+    steps: list[Step] = [(n * 100, n * 100) for n in range(3)]
+    rows = [look(0, number, step, 1) for number, step in enumerate(steps)]
+    for number, (committed, end) in enumerate(odd):
+        lag = int(np.int64(end) - np.int64(committed)) if number == 2 else NONE + 1
+        rows.append(look(1, number, (committed, end), 1) | {"consumer_lag": lag})
+    found = judged_together(rows)
+    assert len(found) == len(rows)
+    assert {row["status"] for row in found if row["partition"] == 0} == {"ok"}
+
+
+def test_no_rows_but_known_ones_are_none() -> None:
+    known = judged_together([look(0, 0, (1, 1), 1)])
+    assert judged_together([row | {"is_look": False, "at_ms": 0} for row in known]) == []
+
+
+@pytest.mark.parametrize(("reach", "minute"), [(11, 13), (10, 8), (None, 8)])
+def test_a_reader_that_was_in_no_snapshot_since_a_complete_one_is_new(reach: int | None, minute: int) -> None:
+    """It waits since minute 8, and is in no snapshot of the minutes 11 and 12."""
+    steps: list[Step] = [(n * 100, n * 100) for n in range(8)] + [(700, n * 100) for n in range(8, 14)]
+    rows = [look(0, number, step, 1) for number, step in enumerate(steps) if number not in (11, 12)]
+    reaches = {T0 + 13 * MINUTE_MS: T0 + reach * MINUTE_MS} if reach else {}
+    for known in (False, True):
+        given, last = rows[:-1], rows[-1:]
+        if known:
+            given = [r | {"is_look": False, "at_ms": 0} for r in judged_together(given)]
+        newest = max(judged_together([*given, *last], reaches), key=lambda row: row["snapshot_id"])
+        assert newest["waiting_since_ms"] == T0 + minute * MINUTE_MS

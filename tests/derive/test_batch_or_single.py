@@ -1,0 +1,170 @@
+"""A snapshot has the same derived rows whether it is computed by itself or together with others, clients' too."""
+
+import random
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from pipeline.config import LakeConfig
+from pipeline.derive import compute_cluster
+from pipeline.epoch import MINUTE_MS, utc, utc_date
+from pipeline.lake import Lake, of_snapshots
+from pipeline.lake.few_rows import for_few_rows
+from pipeline.tables import (
+    CLIENT_POSITIONS,
+    COMMITTED_OFFSETS,
+    GROUP_MEMBERS,
+    GROUP_STATUS,
+    LAG,
+    LAG_HISTOGRAMS,
+    PARTITION_STATUS,
+    SNAPSHOTS,
+    WATERMARKS,
+    Table,
+)
+from tests.helpers.rows import frame
+
+T0 = int(datetime(2026, 1, 31, 12, tzinfo=UTC).timestamp() * 1000)
+SNAPSHOTS_TAKEN = 6
+TOPICS, PARTITIONS = 4, 9
+KINDS = ("java", "scala", "librdkafka")
+Rows = dict[Table, list[dict[str, Any]]]
+
+
+class Reader:
+    """A group's client at a partition, which now and then stands still, jumps, is not reported, or does not commit."""
+
+    def __init__(self, chance: random.Random, number: int) -> None:
+        self.chance = chance
+        self.kind = KINDS[number % len(KINDS)]
+        self.group, self.client = f"g{number % 5}", f"{self.kind}-{number % 4}"
+        self.topic, self.partition = f"t{number % TOPICS}", number % PARTITIONS
+        self.start, self.end = chance.choice([0, 0, 500]), 1_000
+        self.committed = self.position = self.start + chance.randint(0, 400)
+        self.reported_end, self.reported_start = self.end, self.start
+        self.requests = 10
+
+    def rows(self, snapshot_id: int) -> Iterator[tuple[Table, dict[str, Any]]]:
+        """What a snapshot reads of it."""
+        chance = self.chance
+        self.end += chance.choice([0, 3, 50])
+        if chance.random() < 0.2:
+            self.start += chance.randint(0, 100)
+        if chance.random() < 0.6:
+            self.reported_start, self.reported_end = self.start, self.end - chance.choice([0, 0, 1, 5])
+            self.position = min(self.reported_end, max(self.start, self.position + chance.randint(0, 60)))
+            self.requests += chance.choice([0, 1, 7])
+        if chance.random() < 0.6:
+            self.committed = max(self.committed, self.position - chance.choice([0, 0, 10]))
+        place = {"topic": self.topic, "partition": self.partition}
+        read_at = datetime.fromtimestamp((snapshot_id + chance.randint(0, 9_000)) / 1000, UTC)
+        stable = self.end - chance.choice([0, 0, 2])
+        ends = {"log_start_offset": self.start, "last_stable_offset": stable, "high_watermark": self.end}
+        yield (
+            WATERMARKS,
+            place
+            | ends
+            | {
+                "topic_id": self.topic,
+                "leader": 1,
+                "log_end_offset": self.end,
+                "high_watermark_after": self.end,
+                "max_timestamp_ms": snapshot_id,
+                "max_timestamp_offset": self.end - 1,
+                "log_bytes": 100 * (self.end - self.start),
+                "log_bytes_error": 0,
+                "captured_at": read_at,
+            },
+        )
+        later = chance.choice([0, 0, 4])
+        own = {name: value + (later if name != "log_start_offset" else 0) for name, value in ends.items()}
+        if chance.random() < 0.3:
+            own = {}
+        commit = {"group_id": self.group, "committed_offset": self.committed, "captured_at": read_at}
+        if chance.random() < 0.9:
+            yield COMMITTED_OFFSETS, place | commit | own | ({"ends_at": read_at} if own else {})
+        if chance.random() < 0.9:
+            member = {"group_id": self.group, "client_id": self.client, "member_id": self.client, "state": "Stable"}
+            yield GROUP_MEMBERS, place | member | {"host": "/10.0.0.1", "captured_at": read_at}
+        if chance.random() < 0.85:
+            yield from ((CLIENT_POSITIONS, row) for row in self._reported(place, read_at))
+
+    def _reported(self, place: dict[str, Any], read_at: datetime) -> Iterator[dict[str, Any]]:
+        said = {"client_id": self.client, "as_of": read_at, "captured_at": read_at}
+        said |= {"source": "kafka_client_metrics", "endpoint": f"http://{self.client}:9404"}
+        lag = self.reported_end - self.position
+        if self.kind == "java":
+            yield said | place | {"reported_lag": lag, "reported_lead": self.position - self.reported_start}
+        elif self.kind == "scala":
+            yield said | place | {"reported_lag": lag, "fetcher": "b:9092"}
+            yield said | {"fetcher": "b:9092", "requests_total": self.requests, "bytes_total": 100 * self.requests}
+        else:
+            offsets = {"consumed_offset": self.position, "fetched_offset": self.position + 3}
+            yield said | place | offsets | {"source": "librdkafka_statistics", "reported_end": self.reported_end}
+
+
+def a_history(seed: int) -> list[tuple[int, Rows]]:
+    chance = random.Random(seed)
+    readers = [Reader(chance, number) for number in range(TOPICS * PARTITIONS)]
+    history = []
+    for number in range(SNAPSHOTS_TAKEN):
+        snapshot_id = T0 + number * MINUTE_MS
+        rows: Rows = {}
+        for reader in readers:
+            for table, row in reader.rows(snapshot_id):
+                rows.setdefault(table, []).append(row)
+        seen: dict[tuple[str, int], dict[str, Any]] = {}
+        for row in rows[WATERMARKS]:  # two readers may share a partition
+            seen.setdefault((row["topic"], row["partition"]), row)
+        rows[WATERMARKS] = list(seen.values())
+        history.append((snapshot_id, rows))
+    return history
+
+
+def lake_of(spark: SparkSession, folder: Path, history: list[tuple[int, Rows]], status: dict[int, str]) -> Lake:
+    lake = Lake(spark, LakeConfig(root=str(folder)))
+    lake.prepare()
+    landed: Rows = {}
+    for snapshot_id, rows in history:
+        of = {"cluster": "c", "snapshot_id": snapshot_id, "snapshot_date": utc_date(snapshot_id)}
+        for table, found in rows.items():
+            landed.setdefault(table, []).extend(of | row for row in found)
+        counts = {table.name: len(found) for table, found in rows.items()}
+        known = {"run_id": "r", "status": status.get(snapshot_id, "complete"), "rows": counts, "groups": 5}
+        landed.setdefault(SNAPSHOTS, []).append(of | known)
+    for table, found in landed.items():
+        names = sorted({name for row in found for name in row})
+        given = frame(spark, table, " ".join(names), *([row.get(name) for name in names] for row in found))
+        lake.replace(table, given, of_snapshots("c", [snapshot_id for snapshot_id, _ in history]))
+    return lake
+
+
+def rows_of(lake: Lake, table: Table) -> dict[tuple[Any, ...], dict[str, Any]]:
+    rows = [row.asDict(recursive=True) for row in lake.read(table).collect()]
+    found = {tuple(row[name] for name in table.key): row for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def test_a_snapshot_has_the_same_rows_in_a_batch_and_by_itself(spark: SparkSession, tmp_path: Path) -> None:
+    history = a_history(seed=2)
+    partial = {history[3][0]: "partial"}
+    with for_few_rows(spark):
+        lakes = [lake_of(spark, tmp_path / name, history, partial) for name in ("together", "singly")]
+        for lake, most in zip(lakes, (None, 2), strict=True):
+            compute_cluster(lake, "c", lambda: utc(T0 + 10 * MINUTE_MS), most=most)
+    for table in (LAG, PARTITION_STATUS, GROUP_STATUS, LAG_HISTOGRAMS):
+        together, singly = (rows_of(lake, table) for lake in lakes)
+        assert together.keys() == singly.keys()
+        different = {
+            key: {name: (value, singly[key][name]) for name, value in row.items() if value != singly[key][name]}
+            for key, row in together.items()
+            if row != singly[key]
+        }
+        assert not different, (table.name, different)
+    observed = [row["fetched_offset"] for row in rows_of(lakes[0], LAG).values() if row["consumed_offset"] is not None]
+    assert len(observed) > 20
+    assert len([offset for offset in observed if offset is not None]) > 5
