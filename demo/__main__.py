@@ -36,6 +36,9 @@ _CONFIG_TEXT = """\
 root = "{lake}"
 [snapshot]
 schedule = "1s"
+[status]
+window = "40s"
+tolerance = "1s"
 [clusters.demo]
 bootstrap_servers = ["{servers}"]
 [[clusters.demo.positions]]

@@ -113,12 +113,13 @@ def _of_finding(finding: Finding, newest_ms: int | None) -> Item:
 
 def _trends(report: Report) -> Iterator[Item]:
     found = trends(report.instants, report.points)
-    of_groups = [(g, found[g.key]) for g in report.groups if g.key in found]
-    for rule in (_stalled, _falls_behind, _set_back):
+    of_groups = [(g, found.get(g.key, Trend())) for g in report.groups]
+    for rule in (_judged, _set_back):
         items = [item for g, trend in of_groups if (item := rule(g, trend))]
         yield from items[:GROUPS_NAMED]
         if (more := len(items) - GROUPS_NAMED) > 0:
-            yield Item(items[0].level, "", f"the same is true of {_count(more, 'more group')}.", "groups")
+            sentence = f"the same is true of {_count(more, 'more group')}."
+            yield Item(items[0].level, "", sentence, "groups")
 
 
 def _deleted_soon(report: Report) -> Iterator[Item]:
@@ -134,31 +135,59 @@ def _deleted_soon(report: Report) -> Iterator[Item]:
         yield Item("bad", "", f"the same is true of {_count(more, 'more group')}.", "groups")
 
 
-def _stalled(group: Group, trend: Trend) -> Item | None:
-    if trend.stalled_since_ms is None:
-        return None
-    if group.transaction_lag and group.consumer_lag_stable == 0 and not group.stable_unknown:
-        sentence = (
-            f"an open transaction hides {_count(group.transaction_lag, 'offset')} from it: a read_committed reader has "
-            f"read all that it can. Nothing was committed since "
-            f"{_at(trend.stalled_since_ms)} at least; {_behind(group)}."
-        )
-        return Item("bad", group.group_id, sentence, "groups", group=group.key, since_ms=trend.stalled_since_ms)
-    sentence = (
-        f"nothing was committed since {_at(trend.stalled_since_ms)} at least, while "
-        f"{_count(trend.unread_since or 0, 'offset')} were written; {_behind(group)}."
+def _stopped(group: Group) -> str:
+    members = ", and the group has no members" if group.status_reason == "no_members" else ""
+    return f"nothing was committed since {_status_since(group)}, while records were written{members}; {_behind(group)}."
+
+
+def _stalled(group: Group) -> str:
+    return f"it commits, but has made no progress since {_status_since(group)}; {_behind(group)}."
+
+
+def _not_progressing(group: Group) -> str:
+    return f"its commits have not moved since {_status_since(group)}; {_behind(group)}."
+
+
+def _hidden(group: Group) -> str:
+    return (
+        f"an open transaction hides what is unread from it: a read_committed reader has read all that it can. Its "
+        f"commits have not moved since {_status_since(group)}; {_behind(group)}."
     )
-    return Item("bad", group.group_id, sentence, "groups", group=group.key, since_ms=trend.stalled_since_ms)
 
 
-def _falls_behind(group: Group, trend: Trend) -> Item | None:
-    if not trend.is_falling_behind:
-        return None
+def _falls_behind(group: Group, trend: Trend) -> str:
     rates = ""
     if trend.produced_per_s is not None and trend.consumed_per_s is not None:
         rates = f": {_rate(trend.produced_per_s)} offsets a second are written, {_rate(trend.consumed_per_s)} committed"
-    sentence = f"falls further behind with every snapshot{rates}; {_behind(group)}."
-    return Item("warn", group.group_id, sentence, "groups", group=group.key)
+    return f"its lag keeps growing{rates}; {_behind(group)}."
+
+
+_WAITS: dict[str, Callable[[Group], str]] = {
+    "stopped": _stopped,
+    "stalled": _stalled,
+    "not_progressing": _not_progressing,
+}
+
+
+def _judged(group: Group, trend: Trend) -> Item | None:
+    """What `group_status` says of a group, if it is to be acted on."""
+    since_ms, level = group.status_since_ms, "bad" if group.status in _WAITS else "warn"
+    if group.status == "warning":
+        sentence = _falls_behind(group, trend)
+    elif group.status in _WAITS:
+        sentence = (_hidden if group.status_reason == "open_transaction" else _WAITS[group.status])(group)
+    elif group.status == "rewound" and trend.set_back_ms is None:  # else the sum of its commits shows it as well
+        sentence = f"its commits went back at {_status_since(group)}, and are not there again; {_behind(group)}."
+    else:
+        return None
+    some = group.status_partitions
+    if some is not None and some < group.partitions:
+        sentence = f"in {some:,} of its {group.partitions:,} partitions {sentence}"
+    return Item(level, group.group_id, sentence, "groups", group=group.key, since_ms=since_ms)  # type: ignore[arg-type]
+
+
+def _status_since(group: Group) -> str:
+    return "a time that is not known" if group.status_since_ms is None else _at(group.status_since_ms)
 
 
 def _set_back(group: Group, trend: Trend) -> Item | None:

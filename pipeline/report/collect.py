@@ -92,7 +92,7 @@ def _at_newest(
     frames: Frames, ledger: DataFrame, newest: dict[str, list[int]], findings: Iterable[Finding]
 ) -> dict[str, list[dict[str, Any]]]:
     """The second query: groups and distributions at the newest snapshots, and the instants that charts may show."""
-    groups = data.groups(frames.at("lag", newest))
+    groups = data.with_status(data.groups(frames.at("lag", newest)), frames.status and frames.at("status", newest))
     found = {f.group_id for f in findings if f.is_open and f.group_id is not None}
     return _asked(
         groups=data.worst_first(groups, GROUPS_LISTED, found),
@@ -136,7 +136,9 @@ def _asked(**frames: DataFrame | None) -> dict[str, list[dict[str, Any]]]:
 
 def collect_groups(frames: Frames) -> tuple[Group, ...]:
     """The groups at each cluster's newest snapshot with lag, worst first."""
-    return tuple(Group(**r) for r in _rows(data.worst_first(data.groups(_newest_lag(frames)), GROUPS_LISTED)))
+    newest = _newest_lags(frames)
+    groups = data.with_status(data.groups(frames.at("lag", newest)), frames.status and frames.at("status", newest))
+    return tuple(Group(**r) for r in _rows(data.worst_first(groups, GROUPS_LISTED)))
 
 
 def collect_partitions(frames: Frames, limit: int) -> tuple[list[Partition], int]:
@@ -151,8 +153,12 @@ def all_partitions(frames: Frames) -> Iterator[Partition]:
 
 
 def _newest_lag(frames: Frames) -> DataFrame:
+    return frames.at("lag", _newest_lags(frames))
+
+
+def _newest_lags(frames: Frames) -> dict[str, list[int]]:
     ledger = _ledger(frames)
-    return frames.at("lag", _newest_with_lag(_clusters(_rows(data.clusters(ledger)), ledger.sparkSession)))
+    return _newest_with_lag(_clusters(_rows(data.clusters(ledger)), ledger.sparkSession))
 
 
 def _ledger(frames: Frames) -> DataFrame:

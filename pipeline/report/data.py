@@ -17,10 +17,16 @@ from pipeline.analytics.clients.divergence import whole_sum
 from pipeline.analytics.instants import mean_read_ms, read_ms
 from pipeline.analytics.lag.ladder import deleted_unread_offsets
 from pipeline.ledger import rows_of_snapshot
-from pipeline.report.model import DATA_LOSS, OFFSET_STATUSES, UNKNOWN
+from pipeline.report.model import DATA_LOSS, NO_PROGRESS, OFFSET_STATUSES, UNKNOWN
 from pipeline.tables import READABLE
 
 ERRORS_LISTED = 20
+_STATUS = {
+    "status": "string",
+    "status_since_ms": "bigint",
+    "status_reason": "string",
+    "status_partitions": "bigint",
+}
 _MOVES = {"high_watermark": "log_ends", "committed_offset": "commits"}
 UNHURRIED_MS = 60_000
 """Snapshots closer together than this are not on a scheduler's clock: a longer step is no missed one."""
@@ -211,12 +217,30 @@ def _bytes_and_time() -> list[Column]:
     ]
 
 
+def with_status(groups: DataFrame, group_status: DataFrame | None) -> DataFrame:
+    """`groups` with what GROUP_STATUS says of each; NULL where it says nothing."""
+    if group_status is None:
+        return groups.withColumns({name: F.lit(None).cast(kind) for name, kind in _STATUS.items()})
+    key = ["cluster", "snapshot_id", "group_id"]
+    status = group_status.select(
+        *key,
+        "status",
+        F.unix_millis("since").alias("status_since_ms"),
+        F.col("reason").alias("status_reason"),
+        F.col("statuses")[F.col("status")].alias("status_partitions"),
+    )
+    return groups.join(status, key, how="left")
+
+
 def worst_first(groups: DataFrame, limit: int, found: Collection[str] = ()) -> DataFrame:
-    """The `limit` worst groups: those that lost data, so that none is cut, those `found`, then by lag, unknown last."""
+    """The `limit` worst groups: those that lost data, those `found`, those without progress, then the most lag.
+
+    So none that lost data is cut. An unknown lag is last.
+    """
     has_lost_data = F.coalesce(F.col("statuses")[DATA_LOSS], F.lit(0)) > 0
-    is_found = F.col("group_id").isin(sorted(found))
-    order = (F.desc(has_lost_data), F.desc(is_found), F.desc_nulls_last("consumer_lag"), "cluster", "group_id")
-    return groups.orderBy(*order).limit(limit)
+    makes_none = F.coalesce(F.col("status").isin(*NO_PROGRESS), F.lit(False))
+    first = (F.desc(has_lost_data), F.desc(F.col("group_id").isin(sorted(found))), F.desc(makes_none))
+    return groups.orderBy(*first, F.desc_nulls_last("consumer_lag"), "cluster", "group_id").limit(limit)
 
 
 def totals(groups: DataFrame) -> DataFrame:

@@ -22,6 +22,7 @@ from pipeline.tables import (
     COMPUTED,
     FINDING_HISTORY,
     FINDINGS,
+    GROUP_STATUS,
     LAG,
     LAG_HISTOGRAMS,
     QUARANTINE,
@@ -55,6 +56,7 @@ class Frames:
     finding_history: DataFrame | None = field(default=None, metadata={"table": FINDING_HISTORY})
     divergence: DataFrame | None = field(default=None, metadata={"table": CLIENT_DIVERGENCE})
     histograms: DataFrame | None = field(default=None, metadata={"table": LAG_HISTOGRAMS})
+    status: DataFrame | None = field(default=None, metadata={"table": GROUP_STATUS})
     quarantine: DataFrame | None = field(default=None, metadata={"table": QUARANTINE})
     selection: Selection = field(default_factory=Selection)
     days: int | None = None

@@ -18,6 +18,8 @@ OFFSET_STATUSES = (
     *("deleted_uncommitted", "no_commit", "ok"),
 )
 """`lag.offset_status`, what needs attention first."""
+NO_PROGRESS = ("stopped", "stalled", "not_progressing")
+"""`group_status.status` of groups whose records are waiting."""
 UNKNOWN = "unknown"
 """Stands for an offset_status of NULL."""
 _BY_SEVERITY = (*OFFSET_STATUSES[:5], UNKNOWN, *OFFSET_STATUSES[5:])
@@ -87,7 +89,8 @@ class Group:
     offset; None if there is no such partition, or its log is not known. `client_id` is one of `clients`.
     `consumer_lag_bytes` and `bytes_error` are summed likewise, over all but `bytes_unknown` of the partitions with a
     lag. `consumer_lag_ms` is that of the partition which is furthest behind in time, `time_error_ms` its stated error;
-    `ms_unknown` like `bytes_unknown`. `consumer_age_ms` is the age of the oldest record that is not committed, with
+    `ms_unknown` like `bytes_unknown`. `status` is that of `group_status`, which `status_partitions` of the partitions
+    have; None if it was not judged. `consumer_age_ms` is the age of the oldest record that is not committed, with
     `age_error_ms` and `age_unknown`.
     """
 
@@ -121,6 +124,10 @@ class Group:
     age_error_ms: int | None = None
     age_unknown: int = 0
     not_committed_offsets: int | None = None
+    status: str | None = None
+    status_since_ms: int | None = None
+    status_reason: str | None = None
+    status_partitions: int | None = None
 
     @property
     def key(self) -> tuple[str, str]:

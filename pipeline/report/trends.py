@@ -1,10 +1,10 @@
-"""Where a group is heading, from its last snapshots: stalled, set back, falling behind."""
+"""Where a group is heading: how fast its last snapshots moved, and how often its commits went back."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, takewhile
+from itertools import takewhile
 
 from pipeline.report.model import Instant, Point
 
@@ -17,20 +17,15 @@ FEWEST = 4
 class Trend:
     """What a group's recent snapshots show; None where they do not show it, or are too few.
 
-    stalled_since_ms: commits have stood still since, while the logs grew; unread_since: by how much. set_back_ms,
-    set_back_by: when commits went back last, in all the time shown, and by how many offsets; set_backs: how often they
-    did. produced_per_s, consumed_per_s: how fast log ends and commits move. is_falling_behind: lag has grown at every
-    one of them.
+    set_back_ms, set_back_by: when commits went back last, in all the time shown, and by how many offsets; set_backs:
+    how often they did. produced_per_s, consumed_per_s: how fast log ends and commits move.
     """
 
-    stalled_since_ms: int | None = None
-    unread_since: int | None = None
     set_back_ms: int | None = None
     set_back_by: int | None = None
     set_backs: int = 0
     produced_per_s: float | None = None
     consumed_per_s: float | None = None
-    is_falling_behind: bool = False
 
 
 def trends(instants: Iterable[Instant], points: Iterable[Point]) -> dict[tuple[str, str], Trend]:
@@ -51,25 +46,26 @@ def _trend(points: Sequence[Point], segments: Mapping[tuple[str, int], int]) -> 
     recent = list(alike)[:RECENT][::-1]
     set_backs = _set_backs(points)
     last_ms, last_by = set_backs[-1] if set_backs else (None, None)
-    stalled = _stalled(recent)
     produced = _per_s([(p.ends_ms, p.log_ends) for p in recent if p.log_ends is not None])
     consumed = _per_s([(p.commits_ms, p.commits) for p in recent if p.commits is not None])
     return Trend(
-        stalled_since_ms=stalled.commits_ms if stalled else None,
-        unread_since=(newest.log_ends or 0) - (stalled.log_ends or 0) if stalled else None,
         set_back_ms=last_ms,
         set_back_by=last_by,
         set_backs=len(set_backs),
         produced_per_s=produced,
         consumed_per_s=consumed,
-        is_falling_behind=_always_grows(recent) and not stalled and (produced or 0) >= (consumed or 0),
     )
 
 
 def _set_backs(points: Sequence[Point]) -> list[tuple[int, int]]:
-    """When and by how much commits went back, of the same partitions; a log that was truncated is another story."""
+    """When and by how much commits went back, of the same partitions, and were not there again at the next snapshot.
+
+    A log that was truncated is another story.
+    """
     found = []
-    for before, after in pairwise(points):
+    for before, after, then in zip(points, points[1:], [*points[2:], None], strict=False):
+        if then is not None and before.commits is not None and (then.commits or 0) >= before.commits:
+            continue
         if before.partitions != after.partitions or None in (
             before.commits,
             after.commits,
@@ -83,20 +79,6 @@ def _set_backs(points: Sequence[Point]) -> list[tuple[int, int]]:
     return found
 
 
-def _stalled(recent: Sequence[Point]) -> Point | None:
-    """The first snapshot with the commits of today, if there were FEWEST since and the logs have grown."""
-    newest = recent[-1]
-    if newest.commits is None or newest.log_ends is None or not newest.consumer_lag:
-        return None
-    still = [newest]
-    for point in reversed(recent[:-1]):
-        if point.commits != newest.commits or point.log_ends is None:
-            break
-        still.append(point)
-    first = still[-1]
-    return first if len(still) >= FEWEST and newest.log_ends > (first.log_ends or 0) else None
-
-
 def _per_s(known: Sequence[tuple[int, int]]) -> float | None:
     return per_s(known[0], known[-1]) if known else None
 
@@ -105,8 +87,3 @@ def per_s(before: tuple[int, int], after: tuple[int, int]) -> float | None:
     """How much an offset moved in a second between two readings (epoch ms, offset); None unless one is later."""
     passed_ms = after[0] - before[0]
     return (after[1] - before[1]) * 1000 / passed_ms if passed_ms > 0 else None
-
-
-def _always_grows(recent: Sequence[Point]) -> bool:
-    lags = [None if p.partitions_unknown else p.consumer_lag for p in recent[-FEWEST:]]
-    return len(lags) == FEWEST and all(a is not None and b is not None and b > a for a, b in pairwise(lags))

@@ -216,7 +216,8 @@ class TestPage:
 
     def test_open_findings_and_trends_come_with_their_group_and_its_picture(self) -> None:
         late = {"consumer_lag_ms": 0, "consumer_age_ms": 90_000, "age_error_ms": 500}
-        behind = group("payments", 400, consumer_lag_bytes=1_500, bytes_error=20, **late)
+        stopped = {"status": "stopped", "status_since_ms": NOON, "status_reason": "no_members", "status_partitions": 1}
+        behind = group("payments", 400, consumer_lag_bytes=1_500, bytes_error=20, **late, **stopped)
         shown = report(behind, findings=three_findings(), findings_open=9, **four_instants())
         reported = [(i.level, i.subject, i.sentence, i.group) for i in needs_attention(shown)]
         key = ("east", "payments")
@@ -226,9 +227,9 @@ class TestPage:
                 "bad",
                 "payments",
                 (
-                    "nothing was committed since 2026-03-01 12:00:00 UTC at least, while 600 offsets were written; "
-                    "it is behind by 400 offsets, 1.5 kB ± 20 B, and its oldest record that is not committed is "
-                    "1.5 min ± 600 ms old."
+                    "nothing was committed since 2026-03-01 12:00:00 UTC, while records were written, and the "
+                    "group has no members; it is behind by 400 offsets, 1.5 kB ± 20 B, and its oldest record that "
+                    "is not committed is 1.5 min ± 600 ms old."
                 ),
                 key,
             ),
@@ -252,15 +253,15 @@ class TestPage:
         assert "worst 2026-03-01 12:00:30" in text
 
     def test_a_group_that_goes_back_again_and_again_is_told_how_often(self) -> None:
-        commits = (50, 10, 60, 20, 70, 45)
-        instants = tuple(Instant("east", NOON + i * MINUTE, 0, 6) for i in range(6))
+        commits = (50, 10, 20, 60, 20, 30, 70, 45)
+        instants = tuple(Instant("east", NOON + i * MINUTE, 0, 8) for i in range(8))
         points = tuple(
             Point("east", at.snapshot_id, "payments", 100 - commit, 0, log_ends=100, commits=commit)
             for at, commit in zip(instants, commits, strict=True)
         )
         (item,) = needs_attention(report(group("payments", 55), instants=instants, points=points))
         assert item.sentence == (
-            "its commits went back 3 times, the last time by 25 offsets before 2026-03-01 12:05:00 UTC: a reset, or a "
+            "its commits went back 3 times, the last time by 25 offsets before 2026-03-01 12:07:00 UTC: a reset, or a "
             "consumer that began anew."
         )
 

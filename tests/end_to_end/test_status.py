@@ -1,0 +1,134 @@
+"""Groups of a real broker that stop, go back and heal: when `group_status` says so, and that it says nothing else."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pytest
+from kafka import KafkaAdminClient, KafkaProducer
+from pyspark.sql import Row, SparkSession
+
+from demo.embedded_kafka.broker import EmbeddedKafka
+from demo.embedded_kafka.topics import create_topics
+from demo.workload.seeding import commit_offsets
+from pipeline.config import load_config
+from pipeline.derive import compute_lag
+from pipeline.lake import Lake
+from pipeline.lake.few_rows import for_few_rows
+from pipeline.report import Frames
+from pipeline.report.attention import needs_attention
+from pipeline.report.collect import collect
+from pipeline.report.selection import Selection
+from pipeline.snapshot import take_snapshots
+from pipeline.tables import GROUP_STATUS, PARTITION_STATUS
+from tests.helpers.quiet import write_config
+
+ORDERS, QUIET = "judged-orders", "judged-quiet"
+STEPS = 11
+RECORDS = 3
+"""Written to each partition before each snapshot."""
+COMPUTED_AFTER = (4, 8, STEPS - 1)
+"""Steps after which the lag of the snapshots since the last is computed."""
+
+
+def committed(step: int) -> Iterator[tuple[str, dict[tuple[str, int], int]]]:
+    """What groups commit before a snapshot, when the logs of both partitions of the topic end there."""
+    end = RECORDS * (step + 1)
+    yield "judged-well", {(ORDERS, 0): end, (ORDERS, 1): end}
+    yield "judged-late", {(ORDERS, 0): end - 2}
+    if step < 3:
+        yield "judged-stops", {(ORDERS, 0): end}
+    yield "judged-half", {(ORDERS, 0): end, **({(ORDERS, 1): end} if step < 3 else {})}
+    if step < 3 or step > 7:
+        yield "judged-heals", {(ORDERS, 0): end}
+    yield "judged-back", {(ORDERS, 0): end if step < 4 else 1 + step}
+    yield "judged-slips", {(ORDERS, 0): 1 if step == 5 else end}
+    if step == 0:
+        yield "judged-quiet", {(QUIET, 0): 1}  # behind the only record; the marker of its transaction is after it
+
+
+@pytest.fixture(scope="module")
+def lake(spark: SparkSession, kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    file = write_config(tmp_path_factory.mktemp("judged"), "judged", {"c": kafka.bootstrap_servers})
+    file.write_text('[status]\nwindow = "30s"\ntolerance = "1s"\n' + file.read_text())
+    config = load_config(file, {})
+    with KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers) as admin, for_few_rows(spark):
+        create_topics(admin, {ORDERS: 2, QUIET: 1})
+        transaction = KafkaProducer(bootstrap_servers=kafka.bootstrap_servers, transactional_id="judged")
+        transaction.init_transactions()
+        transaction.begin_transaction()
+        transaction.send(QUIET, b"x", partition=0)
+        transaction.commit_transaction()
+        transaction.close()
+        producer = KafkaProducer(bootstrap_servers=kafka.bootstrap_servers)
+        for step in range(STEPS):
+            for _ in range(RECORDS):
+                for partition in (0, 1):
+                    producer.send(ORDERS, b"x", partition=partition)
+            producer.flush()
+            for group, offsets in committed(step):
+                commit_offsets(admin, group, offsets)
+            (outcome,) = take_snapshots(spark, config, ["c"], None, lambda: datetime.now(UTC))
+            assert outcome.status == "complete"
+            if step in COMPUTED_AFTER:
+                compute_lag(spark, config, ["c"], lambda: datetime.now(UTC))
+        producer.close()
+    return Lake(spark, config.lake)
+
+
+@pytest.fixture(scope="module")
+def statuses(lake: Lake) -> dict[str, list[Row]]:
+    """By group: its status at each snapshot."""
+    found: dict[str, list[Row]] = {}
+    for row in lake.read(GROUP_STATUS).orderBy("snapshot_id").collect():
+        found.setdefault(row.group_id.removeprefix("judged-"), []).append(row)
+    return found
+
+
+def test_each_group_has_a_status_at_each_snapshot(lake: Lake, statuses: dict[str, list[Row]]) -> None:
+    assert {group: len(rows) for group, rows in statuses.items()} == dict.fromkeys(
+        ("well", "late", "stops", "half", "heals", "back", "slips", "quiet"), STEPS
+    )
+    assert lake.read(PARTITION_STATUS).count() == STEPS * 10
+
+
+@pytest.mark.parametrize("group", ["well", "late", "slips", "quiet"])
+def test_groups_that_are_well_never_alarm(statuses: dict[str, list[Row]], group: str) -> None:
+    """Not one that is always a little late, one that goes back for one snapshot, or one before a marker."""
+    assert {row.status for row in statuses[group]} == {"ok"}
+
+
+def test_a_group_that_stops_is_found_after_three_snapshots_more(statuses: dict[str, list[Row]]) -> None:
+    rows = statuses["stops"]
+    assert [row.status for row in rows] == ["ok"] * 6 + ["stopped"] * (STEPS - 6)
+    assert {(row.reason, row.since, row.has_members) for row in rows[6:]} == {
+        ("no_members", rows[3].captured_at, False)
+    }
+
+
+def test_a_group_is_judged_by_its_worst_partition(statuses: dict[str, list[Row]]) -> None:
+    newest = statuses["half"][-1]
+    assert (newest.status, newest.topic, newest.partition, newest.statuses) == (
+        "stopped",
+        ORDERS,
+        1,
+        {"ok": 1, "stopped": 1},
+    )
+
+
+def test_a_group_that_heals_is_well_at_the_next_snapshot(statuses: dict[str, list[Row]]) -> None:
+    found = [row.status for row in statuses["heals"]]
+    assert found == ["ok"] * 6 + ["stopped"] * 2 + ["ok"] * 3
+
+
+def test_a_group_that_goes_back_is_rewound(statuses: dict[str, list[Row]]) -> None:
+    rows = statuses["back"]
+    assert [row.status for row in rows] == ["ok"] * 5 + ["rewound"] * (STEPS - 5)
+    assert {row.since for row in rows[5:]} == {rows[4].captured_at}
+
+
+def test_the_report_says_so_of_these_groups_and_no_others(lake: Lake) -> None:
+    found = collect(Frames.of(lake, Selection()), datetime.now(UTC), "title")
+    named = {item.subject: item.sentence for item in needs_attention(found)}
+    assert named.keys() == {"judged-stops", "judged-half", "judged-back"}
+    assert "the group has no members" in named["judged-stops"]
+    assert named["judged-half"].startswith("in 1 of its 2 partitions nothing was committed since")

@@ -1,0 +1,49 @@
+"""What the report says of the status of groups."""
+
+from typing import Any
+
+import pytest
+
+from pipeline.report.attention import needs_attention
+from tests.helpers.reports import NOON, group, report
+
+BEHIND = "it is behind by 55 offsets."
+SINCE = "2026-03-01 12:00:00 UTC"
+STOPPED = f"nothing was committed since {SINCE}, while records were written"
+HIDDEN = "an open transaction hides what is unread from it: a read_committed reader has read all that it can. Its"
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "level", "sentence"),
+    [
+        ("stopped", None, "bad", f"{STOPPED}; {BEHIND}"),
+        ("stopped", "no_members", "bad", f"{STOPPED}, and the group has no members; {BEHIND}"),
+        ("stalled", None, "bad", f"it commits, but has made no progress since {SINCE}; {BEHIND}"),
+        ("not_progressing", None, "bad", f"its commits have not moved since {SINCE}; {BEHIND}"),
+        ("not_progressing", "open_transaction", "bad", f"{HIDDEN} commits have not moved since {SINCE}; {BEHIND}"),
+        ("warning", None, "warn", f"its lag keeps growing; {BEHIND}"),
+        ("rewound", None, "warn", f"its commits went back at {SINCE}, and are not there again; {BEHIND}"),
+    ],
+)
+def test_each_status_that_is_to_be_acted_on_is_a_sentence(
+    status: str, reason: str | None, level: str, sentence: str
+) -> None:
+    judged: dict[str, Any] = {"status": status, "status_since_ms": NOON, "status_reason": reason}
+    judged |= {"status_partitions": 1, "consumer_age_ms": None, "age_unknown": 0}
+    (item,) = needs_attention(report(group("payments", 55, **judged)))
+    assert (item.level, item.subject, item.sentence) == (level, "payments", sentence)
+    assert (item.group, item.since_ms) == (("east", "payments"), NOON)
+    (some,) = needs_attention(report(group("payments", 55, **judged, partitions=3)))
+    assert some.sentence == f"in 1 of its 3 partitions {sentence}"
+
+
+@pytest.mark.parametrize("status", [None, "ok", "unknown", "not_committed"])
+def test_nothing_is_said_of_the_others(status: str | None) -> None:
+    assert needs_attention(report(group("payments", 55, status=status, status_since_ms=NOON))) == []
+
+
+def test_many_groups_are_counted() -> None:
+    groups = tuple(group(f"g{number}", 5, status="stopped", status_since_ms=NOON) for number in range(13))
+    items = needs_attention(report(*groups))
+    assert len(items) == 11
+    assert items[-1].sentence == "the same is true of 3 more groups."
