@@ -1,8 +1,8 @@
 """`make bench`: how fast committed offsets reach Delta, against Kafka's own tool in the same run, and lag is computed.
 
 One local broker, Spark local[2]. Figures are of this machine on this day; the ratios carry over better. With
-`ARGS=landing`, `ARGS=analytics`, `ARGS=clients` or `ARGS=ledger` one part; with `ARGS=cold` new processes against one
-that only starts Spark; with `ARGS=waterfall` what each phase of a `run` costs.
+`ARGS=landing`, `ARGS=analytics`, `ARGS=status`, `ARGS=clients` or `ARGS=ledger` one part; with `ARGS=cold` new
+processes against one that only starts Spark; with `ARGS=waterfall` what each phase of a `run` costs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from benchmarks import clients, ledger
+from benchmarks import clients, ledger, status
 from benchmarks.histograms import seconds as histogram_s
 from benchmarks.history import seconds as history_s
 from benchmarks.lag import Bronze
@@ -82,6 +82,7 @@ def main() -> int:
         "cold": _cold,
         "landing": _landing,
         "analytics": _analytics,
+        "status": _status,
         "clients": _clients,
         "ledger": _ledger,
     }
@@ -121,6 +122,19 @@ def _analytics(note: Note) -> None:
     note(f"one more snapshot of 20,000 rows in a lake that has {HISTORY}", _spread(short_s))
     note(f"the same in a lake that has {10 * HISTORY}", _spread(long_s))
     note("how many times as long", f"{statistics.median(long_s) / statistics.median(short_s):.2f}", "≤ 1.2")
+    spark.stop()
+
+
+def _status(note: Note) -> None:
+    spark = spark_session("bench", SETTINGS)
+    judged_s, grouped_s = status.seconds(spark, DIRECTORY.absolute(), RUNS)
+    note("`partition_status` of 1,000,000 rows", _spread(judged_s))
+    note("`group_status` of them", _spread(grouped_s))
+    note(
+        "the status of 1,000,000 readers and their groups",
+        f"{statistics.median(judged_s) + statistics.median(grouped_s):.1f} s",
+        "≤ 20 s",
+    )
     spark.stop()
 
 

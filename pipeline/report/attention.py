@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from pipeline.epoch import utc
 from pipeline.report.details_model import Finding, Loss
 from pipeline.report.model import DATA_LOSS, Cluster, Group, Report
+from pipeline.report.progress import Level, judged, set_back
 from pipeline.report.trends import Trend, trends
-from pipeline.report.units import duration, size
+from pipeline.report.units import at, counted, duration
 
 GROUPS_NAMED = 10
 FINDINGS_NAMED = 20
@@ -21,7 +21,7 @@ class Item(NamedTuple):
     `group` is the key of the group whose lag is its picture, `since_ms` a mark in it.
     """
 
-    level: Literal["bad", "warn"]
+    level: Level
     subject: str
     sentence: str
     section: str
@@ -50,13 +50,13 @@ def _lost_data(report: Report) -> Iterator[Item]:
         sentence = _loss(group, since_ms)
         yield Item("bad", group.group_id, sentence, "groups", is_loss=True, group=group.key, since_ms=since_ms)
     if more := sum(t.groups_with_loss for t in report.totals.values()) - len(lost[:GROUPS_NAMED]):
-        yield Item("bad", "", f"{_count(more, 'more group')} lost data.", "groups", is_loss=True)
+        yield Item("bad", "", f"{counted(more, 'more group')} lost data.", "groups", is_loss=True)
 
 
 def _loss(group: Group, since_ms: int | None) -> str:
-    partitions = _count(group.statuses[DATA_LOSS], "partition")
+    partitions = counted(group.statuses[DATA_LOSS], "partition")
     unread = "" if group.unread_offsets is None else f", {group.unread_offsets:,} offsets in all"
-    since = "" if since_ms is None else f"; the log's start is past its commits since {_at(since_ms)} at least"
+    since = "" if since_ms is None else f"; the log's start is past its commits since {at(since_ms)} at least"
     return f"records of {partitions} on cluster {group.cluster} were deleted unread{unread}{since}."
 
 
@@ -66,22 +66,18 @@ def _lost_before(report: Report) -> Iterator[Item]:
         group = loss.cluster, loss.group_id
         yield Item("bad", loss.group_id, _past(loss), "groups", is_loss=True, group=group, since_ms=loss.first_ms)
     if more := len(report.losses[GROUPS_NAMED:]):
-        yield Item("bad", "", f"{_count(more, 'more group')} lost data before.", "groups", is_loss=True)
+        yield Item("bad", "", f"{counted(more, 'more group')} lost data before.", "groups", is_loss=True)
 
 
 def _past(loss: Loss) -> str:
-    seen = f"at {_at(loss.first_ms)}"
+    seen = f"at {at(loss.first_ms)}"
     if loss.last_ms > loss.first_ms:
-        seen = f"from {_at(loss.first_ms)} to {_at(loss.last_ms)}"
-    unread = "" if loss.unread_offsets is None else f" {_count(loss.unread_offsets, 'offset')} in all,"
+        seen = f"from {at(loss.first_ms)} to {at(loss.last_ms)}"
+    unread = "" if loss.unread_offsets is None else f" {counted(loss.unread_offsets, 'offset')} in all,"
     return (
-        f"records of {_count(loss.partitions, 'partition')} on cluster {loss.cluster} were deleted unread,{unread} as "
+        f"records of {counted(loss.partitions, 'partition')} on cluster {loss.cluster} were deleted unread,{unread} as "
         f"was seen {seen}. The newest snapshot no longer shows it."
     )
-
-
-def _at(epoch_ms: int) -> str:
-    return f"{utc(epoch_ms):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _findings(report: Report) -> Iterator[Item]:
@@ -90,16 +86,16 @@ def _findings(report: Report) -> Iterator[Item]:
     for finding in still_there[:FINDINGS_NAMED]:
         yield _of_finding(finding, shown.get(finding.cluster))
     if (more := report.findings_open - len(still_there[:FINDINGS_NAMED])) > 0:
-        yield Item("warn", "", f"{_count(more, 'more finding')} {_is(more)} open.", "findings")
+        yield Item("warn", "", f"{counted(more, 'more finding')} {_is(more)} open.", "findings")
 
 
 def _of_finding(finding: Finding, newest_ms: int | None) -> Item:
     # A finding is dated by snapshots, whose instants are those that they were scheduled for.
-    since = f" Since the snapshot of {_at(finding.first_seen_ms)}"
+    since = f" Since the snapshot of {at(finding.first_seen_ms)}"
     if finding.worst_ms is not None and finding.worst_ms < finding.last_seen_ms:
-        since += f", at its worst in that of {_at(finding.worst_ms)}"
+        since += f", at its worst in that of {at(finding.worst_ms)}"
     if newest_ms is not None and finding.last_seen_ms < newest_ms:  # its client may have gone
-        since += f", last seen in that of {_at(finding.last_seen_ms)}"
+        since += f", last seen in that of {at(finding.last_seen_ms)}"
     return Item(
         "bad" if finding.severity == "critical" else "warn",
         finding.group_id or finding.client_id or finding.cluster,
@@ -111,15 +107,14 @@ def _of_finding(finding: Finding, newest_ms: int | None) -> Item:
     )
 
 
-def _trends(report: Report) -> Iterator[Item]:
+def _progress(report: Report) -> Iterator[Item]:
     found = trends(report.instants, report.points)
-    of_groups = [(g, found.get(g.key, Trend())) for g in report.groups]
-    for rule in (_judged, _set_back):
-        items = [item for g, trend in of_groups if (item := rule(g, trend))]
-        yield from items[:GROUPS_NAMED]
-        if (more := len(items) - GROUPS_NAMED) > 0:
-            sentence = f"the same is true of {_count(more, 'more group')}."
-            yield Item(items[0].level, "", sentence, "groups")
+    for rule in (judged, set_back):
+        said = [(g, one) for g in report.groups if (one := rule(g, found.get(g.key, Trend())))]
+        for group, (level, sentence, since_ms) in said[:GROUPS_NAMED]:
+            yield Item(level, group.group_id, sentence, "groups", group=group.key, since_ms=since_ms)
+        if more := len(said[GROUPS_NAMED:]):
+            yield Item(said[0][1].level, "", f"the same is true of {counted(more, 'more group')}.", "groups")
 
 
 def _deleted_soon(report: Report) -> Iterator[Item]:
@@ -127,99 +122,12 @@ def _deleted_soon(report: Report) -> Iterator[Item]:
     for danger in dangers[:GROUPS_NAMED]:
         sentence = (
             f"at the present rate records of {danger.topic} {danger.partition} are deleted unread in about "
-            f"{duration(danger.deleted_in_ms)}: the log's start is {_count(danger.headroom, 'offset')} away from the "
+            f"{duration(danger.deleted_in_ms)}: the log's start is {counted(danger.headroom, 'offset')} away from the "
             "first unread record, and moves faster than the group reads."
         )
         yield Item("bad", danger.group_id, sentence, "groups", group=(danger.cluster, danger.group_id))
     if (more := len(dangers) - GROUPS_NAMED) > 0:
-        yield Item("bad", "", f"the same is true of {_count(more, 'more group')}.", "groups")
-
-
-def _stopped(group: Group) -> str:
-    members = ", and the group has no members" if group.status_reason == "no_members" else ""
-    return f"nothing was committed since {_status_since(group)}, while records were written{members}; {_behind(group)}."
-
-
-def _stalled(group: Group) -> str:
-    return f"it commits, but has made no progress since {_status_since(group)}; {_behind(group)}."
-
-
-def _not_progressing(group: Group) -> str:
-    return f"its commits have not moved since {_status_since(group)}; {_behind(group)}."
-
-
-def _hidden(group: Group) -> str:
-    return (
-        f"an open transaction hides what is unread from it: a read_committed reader has read all that it can. Its "
-        f"commits have not moved since {_status_since(group)}; {_behind(group)}."
-    )
-
-
-def _falls_behind(group: Group, trend: Trend) -> str:
-    rates = ""
-    if trend.produced_per_s is not None and trend.consumed_per_s is not None:
-        rates = f": {_rate(trend.produced_per_s)} offsets a second are written, {_rate(trend.consumed_per_s)} committed"
-    return f"its lag keeps growing{rates}; {_behind(group)}."
-
-
-_WAITS: dict[str, Callable[[Group], str]] = {
-    "stopped": _stopped,
-    "stalled": _stalled,
-    "not_progressing": _not_progressing,
-}
-
-
-def _judged(group: Group, trend: Trend) -> Item | None:
-    """What `group_status` says of a group, if it is to be acted on."""
-    since_ms, level = group.status_since_ms, "bad" if group.status in _WAITS else "warn"
-    if group.status == "warning":
-        sentence = _falls_behind(group, trend)
-    elif group.status in _WAITS:
-        sentence = (_hidden if group.status_reason == "open_transaction" else _WAITS[group.status])(group)
-    elif group.status == "rewound" and trend.set_back_ms is None:  # else the sum of its commits shows it as well
-        sentence = f"its commits went back at {_status_since(group)}, and are not there again; {_behind(group)}."
-    else:
-        return None
-    some = group.status_partitions
-    if some is not None and some < group.partitions:
-        sentence = f"in {some:,} of its {group.partitions:,} partitions {sentence}"
-    return Item(level, group.group_id, sentence, "groups", group=group.key, since_ms=since_ms)  # type: ignore[arg-type]
-
-
-def _status_since(group: Group) -> str:
-    return "a time that is not known" if group.status_since_ms is None else _at(group.status_since_ms)
-
-
-def _set_back(group: Group, trend: Trend) -> Item | None:
-    if trend.set_back_ms is None or trend.set_back_by is None:
-        return None
-    times = f" {trend.set_backs} times, the last time" if trend.set_backs > 1 else ""
-    sentence = (
-        f"its commits went back{times} by {_count(trend.set_back_by, 'offset')} before "
-        f"{_at(trend.set_back_ms)}: a reset, or a consumer that began anew."
-    )
-    return Item("warn", group.group_id, sentence, "groups", group=group.key, since_ms=trend.set_back_ms)
-
-
-def _rate(per_s: float) -> str:
-    return f"{per_s:,.0f}" if abs(per_s) >= 100 else f"{per_s:.3g}"
-
-
-def _behind(group: Group) -> str:
-    """How far, in all units that are known, and how late: by the age, as of one unread record the time lag is 0."""
-    if group.consumer_lag is None:
-        return "its lag is not known"
-    parts = [_count(group.consumer_lag, "offset")]
-    if group.consumer_lag_bytes is not None and not group.bytes_unknown:
-        parts.append(size(group.consumer_lag_bytes, group.bytes_error))
-    behind = f"it is behind by {', '.join(parts)}"
-    if group.consumer_age_ms is None or group.age_unknown:
-        return behind
-    return f"{behind}, and its oldest record that is not committed is {_age(group)} old"
-
-
-def _age(group: Group) -> str:
-    return duration(group.consumer_age_ms or 0, group.age_error_ms)
+        yield Item("bad", "", f"the same is true of {counted(more, 'more group')}.", "groups")
 
 
 def _newest_snapshot(report: Report) -> Iterator[Item]:
@@ -241,7 +149,7 @@ def _old_lag(report: Report) -> Iterator[Item]:
         if shown is None:
             yield Item("warn", cluster.cluster, "no lag was computed for it yet.", "clusters")
         elif shown != cluster.snapshot_id and cluster.status != "running":
-            sentence = f"the lag shown is that of {_at(shown)}, not the newest."
+            sentence = f"the lag shown is that of {at(shown)}, not the newest."
             yield Item("warn", cluster.cluster, sentence, "clusters")
 
 
@@ -249,18 +157,18 @@ def _older_snapshots(report: Report) -> Iterator[Item]:
     for status in ("failed", "partial"):
         if count := sum(getattr(c, status) for c in report.clusters):
             how = "failed" if status == "failed" else f"{_is(count)} partial"
-            yield Item("warn", "", f"{count:,} of {_count(report.snapshots_total, 'snapshot')} {how}.", "snapshots")
+            yield Item("warn", "", f"{count:,} of {counted(report.snapshots_total, 'snapshot')} {how}.", "snapshots")
 
 
 def _refused(report: Report) -> Iterator[Item]:
     if report.refused:
-        rows = f"{_count(report.refused, 'row')} {_is(report.refused)} in quarantine"
+        rows = f"{counted(report.refused, 'row')} {_is(report.refused)} in quarantine"
         yield Item("warn", "", f"{rows}: they cannot be true, and count nowhere.", "snapshots")
 
 
 def _unknown_lag(report: Report) -> Iterator[Item]:
     if count := sum(t.groups_unknown for t in report.totals.values()):
-        sentence = f"{_count(count, 'group')} {_has(count)} partitions whose lag is unknown."
+        sentence = f"{counted(count, 'group')} {_has(count)} partitions whose lag is unknown."
         yield Item("warn", "", sentence, "groups")
 
 
@@ -268,8 +176,8 @@ def _not_committed(report: Report) -> Iterator[Item]:
     """What no sum of lag has: a partition without a commit has no lag."""
     totals = [t for t in report.totals.values() if t.not_committed_offsets]
     if totals:
-        groups = _count(sum(t.groups_not_committed for t in totals), "group")
-        most = _count(sum(t.not_committed_offsets or 0 for t in totals), "offset")
+        groups = counted(sum(t.groups_not_committed for t in totals), "group")
+        most = counted(sum(t.not_committed_offsets or 0 for t in totals), "offset")
         sentence = (
             f"not committed yet: up to {most}, in partitions of {groups} without a commit. They are in no lag; with "
             "auto.offset.reset=earliest all of them are still to be read."
@@ -285,11 +193,7 @@ def _odd_offsets(report: Report) -> Iterator[Item]:
         ("deleted_uncommitted", "read further than the log's start, and committed less: a restart finds those deleted"),
     ):
         if count := sum(getattr(t, f"groups_{status}") for t in report.totals.values()):
-            yield Item("warn", "", f"{_count(count, 'group')} {_has(count)} {what}.", "groups")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+            yield Item("warn", "", f"{counted(count, 'group')} {_has(count)} {what}.", "groups")
 
 
 def _is(number: int) -> str:
@@ -305,7 +209,7 @@ _RULES: tuple[Callable[[Report], Iterator[Item]], ...] = (
     _lost_before,
     _deleted_soon,
     _findings,
-    _trends,
+    _progress,
     _newest_snapshot,
     _old_lag,
     _older_snapshots,

@@ -92,7 +92,7 @@ def _at_newest(
     frames: Frames, ledger: DataFrame, newest: dict[str, list[int]], findings: Iterable[Finding]
 ) -> dict[str, list[dict[str, Any]]]:
     """The second query: groups and distributions at the newest snapshots, and the instants that charts may show."""
-    groups = data.with_status(data.groups(frames.at("lag", newest)), frames.status and frames.at("status", newest))
+    groups = details.with_status(data.groups(frames.at("lag", newest)), frames.status and frames.at("status", newest))
     found = {f.group_id for f in findings if f.is_open and f.group_id is not None}
     return _asked(
         groups=data.worst_first(groups, GROUPS_LISTED, found),
@@ -137,7 +137,7 @@ def _asked(**frames: DataFrame | None) -> dict[str, list[dict[str, Any]]]:
 def collect_groups(frames: Frames) -> tuple[Group, ...]:
     """The groups at each cluster's newest snapshot with lag, worst first."""
     newest = _newest_lags(frames)
-    groups = data.with_status(data.groups(frames.at("lag", newest)), frames.status and frames.at("status", newest))
+    groups = details.with_status(data.groups(frames.at("lag", newest)), frames.status and frames.at("status", newest))
     return tuple(Group(**r) for r in _rows(data.worst_first(groups, GROUPS_LISTED)))
 
 

@@ -21,12 +21,6 @@ from pipeline.report.model import DATA_LOSS, NO_PROGRESS, OFFSET_STATUSES, UNKNO
 from pipeline.tables import READABLE
 
 ERRORS_LISTED = 20
-_STATUS = {
-    "status": "string",
-    "status_since_ms": "bigint",
-    "status_reason": "string",
-    "status_partitions": "bigint",
-}
 _MOVES = {"high_watermark": "log_ends", "committed_offset": "commits"}
 UNHURRIED_MS = 60_000
 """Snapshots closer together than this are not on a scheduler's clock: a longer step is no missed one."""
@@ -215,21 +209,6 @@ def _bytes_and_time() -> list[Column]:
         F.max_by("time_error_ms", "consumer_age_ms").alias("age_error_ms"),
         _lacking("consumer_age_ms").alias("age_unknown"),
     ]
-
-
-def with_status(groups: DataFrame, group_status: DataFrame | None) -> DataFrame:
-    """`groups` with what GROUP_STATUS says of each; NULL where it says nothing."""
-    if group_status is None:
-        return groups.withColumns({name: F.lit(None).cast(kind) for name, kind in _STATUS.items()})
-    key = ["cluster", "snapshot_id", "group_id"]
-    status = group_status.select(
-        *key,
-        "status",
-        F.unix_millis("since").alias("status_since_ms"),
-        F.col("reason").alias("status_reason"),
-        F.col("statuses")[F.col("status")].alias("status_partitions"),
-    )
-    return groups.join(status, key, how="left")
 
 
 def worst_first(groups: DataFrame, limit: int, found: Collection[str] = ()) -> DataFrame:

@@ -18,6 +18,27 @@ from pipeline.report.model import names_of
 MEASURES = ("kip532_bytes", "kip532_ms", "reuse_bytes")
 """What is shown by broker."""
 _SEVERITIES = ("critical", "warning", "info")
+_STATUS = {
+    "status": "string",
+    "status_since_ms": "bigint",
+    "status_reason": "string",
+    "status_partitions": "bigint",
+}
+
+
+def with_status(groups: DataFrame, group_status: DataFrame | None) -> DataFrame:
+    """`groups` with what GROUP_STATUS says of each; NULL where it says nothing."""
+    if group_status is None:
+        return groups.withColumns({name: F.lit(None).cast(kind) for name, kind in _STATUS.items()})
+    key = ["cluster", "snapshot_id", "group_id"]
+    status = group_status.select(
+        *key,
+        "status",
+        F.unix_millis("since").alias("status_since_ms"),
+        F.col("reason").alias("status_reason"),
+        F.col("statuses")[F.col("status")].alias("status_partitions"),
+    )
+    return groups.join(status, key, how="left")
 
 
 def partitions(lag: DataFrame, group_ids: Collection[str], limit: int) -> DataFrame:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pipeline.epoch import utc
+
 _BYTES = (("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
 _TIMES = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000))
 _Units = tuple[tuple[str, int], ...]
@@ -79,3 +81,13 @@ def _scaled(value: int, units: _Units, least: str) -> str:
 def _three_digits(value: float) -> str:
     digits = f"{value:,.2f}" if abs(value) < 9.995 else f"{value:,.1f}" if abs(value) < 99.95 else f"{value:,.0f}"
     return digits.rstrip("0").rstrip(".") if "." in digits else digits
+
+
+def at(epoch_ms: int) -> str:
+    """An instant as the report writes it."""
+    return f"{utc(epoch_ms):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def counted(number: int, noun: str) -> str:
+    """So many of something: 1 offset, 2,000 offsets."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")

@@ -49,6 +49,25 @@ class Reader:
 
     def rows(self, snapshot_id: int) -> Iterator[tuple[Table, dict[str, Any]]]:
         """What a snapshot reads of it."""
+        self._move()
+        chance, place = self.chance, {"topic": self.topic, "partition": self.partition}
+        read_at = utc(snapshot_id + chance.randint(0, 9_000))
+        stable = self.end - chance.choice([0, 0, 2])
+        ends = {"log_start_offset": self.start, "last_stable_offset": stable, "high_watermark": self.end}
+        yield WATERMARKS, place | ends | self._log(snapshot_id, read_at)
+        later = chance.choice([0, 0, 4])
+        own = {name: value + (later if name != "log_start_offset" else 0) for name, value in ends.items()}
+        own = own | {"ends_at": read_at} if chance.random() < 0.7 else {}
+        commit = {"group_id": self.group, "committed_offset": self.committed, "captured_at": read_at}
+        if chance.random() < 0.9:
+            yield COMMITTED_OFFSETS, place | commit | own
+        if chance.random() < 0.9:
+            member = {"group_id": self.group, "client_id": self.client, "member_id": self.client, "state": "Stable"}
+            yield GROUP_MEMBERS, place | member | {"host": "/10.0.0.1", "captured_at": read_at}
+        if chance.random() < 0.85:
+            yield from ((CLIENT_POSITIONS, row) for row in self._reported(place, read_at))
+
+    def _move(self) -> None:
         chance = self.chance
         self.end += chance.choice([0, 3, 50])
         if chance.random() < 0.2:
@@ -59,38 +78,19 @@ class Reader:
             self.requests += chance.choice([0, 1, 7])
         if chance.random() < 0.6:
             self.committed = max(self.committed, self.position - chance.choice([0, 0, 10]))
-        place = {"topic": self.topic, "partition": self.partition}
-        read_at = datetime.fromtimestamp((snapshot_id + chance.randint(0, 9_000)) / 1000, UTC)
-        stable = self.end - chance.choice([0, 0, 2])
-        ends = {"log_start_offset": self.start, "last_stable_offset": stable, "high_watermark": self.end}
-        yield (
-            WATERMARKS,
-            place
-            | ends
-            | {
-                "topic_id": self.topic,
-                "leader": 1,
-                "log_end_offset": self.end,
-                "high_watermark_after": self.end,
-                "max_timestamp_ms": snapshot_id,
-                "max_timestamp_offset": self.end - 1,
-                "log_bytes": 100 * (self.end - self.start),
-                "log_bytes_error": 0,
-                "captured_at": read_at,
-            },
-        )
-        later = chance.choice([0, 0, 4])
-        own = {name: value + (later if name != "log_start_offset" else 0) for name, value in ends.items()}
-        if chance.random() < 0.3:
-            own = {}
-        commit = {"group_id": self.group, "committed_offset": self.committed, "captured_at": read_at}
-        if chance.random() < 0.9:
-            yield COMMITTED_OFFSETS, place | commit | own | ({"ends_at": read_at} if own else {})
-        if chance.random() < 0.9:
-            member = {"group_id": self.group, "client_id": self.client, "member_id": self.client, "state": "Stable"}
-            yield GROUP_MEMBERS, place | member | {"host": "/10.0.0.1", "captured_at": read_at}
-        if chance.random() < 0.85:
-            yield from ((CLIENT_POSITIONS, row) for row in self._reported(place, read_at))
+
+    def _log(self, snapshot_id: int, read_at: datetime) -> dict[str, Any]:
+        return {
+            "topic_id": self.topic,
+            "leader": 1,
+            "log_end_offset": self.end,
+            "high_watermark_after": self.end,
+            "max_timestamp_ms": snapshot_id,
+            "max_timestamp_offset": self.end - 1,
+            "log_bytes": 100 * (self.end - self.start),
+            "log_bytes_error": 0,
+            "captured_at": read_at,
+        }
 
     def _reported(self, place: dict[str, Any], read_at: datetime) -> Iterator[dict[str, Any]]:
         said = {"client_id": self.client, "as_of": read_at, "captured_at": read_at}

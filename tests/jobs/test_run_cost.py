@@ -14,7 +14,7 @@ from jobs import schedule
 from tests.helpers.quiet import seed, write_config
 
 PREFIX = "cost"
-EXECUTIONS, JOBS, COMMITS = 20, 29, 9
+EXECUTIONS, JOBS, COMMITS = 22, 31, 11
 """Of a later run of two groups. Fewer is better: then write the new number here."""
 SPARE = 4
 """Delta reads its log anew now and then."""

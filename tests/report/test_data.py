@@ -4,12 +4,12 @@ import json
 from typing import Any
 
 from chispa import assert_df_equality
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.report import Frames, data
+from pipeline.report import Frames, data, details
 from pipeline.report.details_model import Loss
 from pipeline.report.model import Group
-from pipeline.tables import COMPUTED, LAG, SNAPSHOTS
+from pipeline.tables import COMPUTED, GROUP_STATUS, LAG, SNAPSHOTS
 from tests.conftest import ROOT
 from tests.helpers.reports import MINUTE, NOON, at, frame, known, lag_row, snapshot
 
@@ -261,7 +261,13 @@ class TestGroups:
             known(0, "lost", 0, offset_status="deleted_unread", headroom=-1),
         )
         groups = data.groups(lag)
-        assert [r["group_id"] for r in data.worst_first(groups, 3).collect()] == ["lost", "big", "small"]
+
+        def names(status: DataFrame | None) -> list[str]:
+            return [r["group_id"] for r in data.worst_first(details.with_status(groups, status), 3).collect()]
+
+        assert names(None) == ["lost", "big", "small"]
+        stopped = {"cluster": "east", "snapshot_id": NOON, "group_id": "small", "status": "stopped"}
+        assert names(frame(spark, GROUP_STATUS, stopped)) == ["lost", "small", "big"]
         assert_df_equality(
             data.totals(groups),
             spark.createDataFrame(

@@ -1,0 +1,61 @@
+"""How fast the status of 1,000,000 group-partitions is judged, going on from the snapshot before."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from benchmarks.timing import computed
+from pipeline.analytics.status.group_status import group_status
+from pipeline.analytics.status.partition_status import partition_status
+from pipeline.config import StatusConfig
+from pipeline.tables import LAG, PARTITION_STATUS
+
+READERS, GROUPS = 1_000_000, 2_500
+NOON_MS = 1_769_860_800_000
+MINUTE_MS = 60_000
+
+
+def seconds(spark: SparkSession, folder: Path, runs: int) -> tuple[list[float], list[float]]:
+    """Seconds of each run for `partition_status`, and for `group_status` of its rows."""
+    for minute in (0, 1):
+        _lag(spark, minute).repartition(8).write.mode("overwrite").parquet(str(folder / f"status-lag-{minute}"))
+    lag = [spark.read.schema(LAG.schema).parquet(str(folder / f"status-lag-{minute}")) for minute in (0, 1)]
+    nothing = spark.createDataFrame([], PARTITION_STATUS.schema)
+    judged = _judged(lag[0], nothing)
+    judged.write.mode("overwrite").parquet(str(folder / "status-known"))
+    known = spark.read.schema(PARTITION_STATUS.schema).parquet(str(folder / "status-known"))
+    return computed(partial(_judged, lag[1], known), runs), computed(partial(group_status, known), runs)
+
+
+def _judged(lag: DataFrame, known: DataFrame) -> DataFrame:
+    return partition_status(lag, known, StatusConfig(), READERS)
+
+
+def _lag(spark: SparkSession, minute: int) -> DataFrame:
+    """One snapshot: most groups keep up, one in ten has stopped."""
+    end = F.lit(1_000 * (minute + 1)).cast("bigint")
+    committed = F.when(F.col("id") % 10 == 0, 500).otherwise(end - F.col("id") % 7)
+    at = F.timestamp_millis(F.lit(NOON_MS + minute * MINUTE_MS))
+    values = {
+        "cluster": F.lit("bench"),
+        "snapshot_id": F.lit(NOON_MS + minute * MINUTE_MS),
+        "snapshot_date": F.to_date(at),
+        "captured_at": at,
+        "committed_captured_at": at,
+        "group_id": F.format_string("group-%05d", F.col("id") % GROUPS),
+        "topic": F.format_string("topic-%03d", F.floor(F.col("id") / GROUPS) % 100),
+        "topic_id": F.format_string("id-%03d", F.floor(F.col("id") / GROUPS) % 100),
+        "partition": F.floor(F.col("id") / GROUPS).cast("int"),
+        "group_state": F.lit("Stable"),
+        "committed_offset": committed,
+        "high_watermark": end,
+        "consumer_lag": end - committed,
+        "consumer_lag_stable": end - committed,
+        "offset_status": F.lit("ok"),
+    }
+    columns = (values.get(f.name, F.lit(None)).cast(f.dataType).alias(f.name) for f in LAG.schema)
+    return spark.range(READERS).select(*columns)
