@@ -168,7 +168,7 @@ class TestInChromium:
             assert [text.partition(":")[0] for text in shown] == [reason]
 
     @pytest.mark.parametrize(
-        ("width", "seen"), [(400, ["Group", "Lag", "State", "Clients"]), (1400, ["Lag", "Clients", "Partitions"])]
+        ("width", "seen"), [(400, ["Group", "Lag", "Status", "Clients"]), (1400, ["Lag", "Clients", "Partitions"])]
     )
     def test_no_column_that_tells_the_cause_is_cut(
         self, browse: Browse, tmp_path: Path, width: int, seen: list[str]
@@ -176,6 +176,7 @@ class TestInChromium:
         """In a frame, as no window of Chromium is narrower than 500 px."""
         known = {"consumer_lag_bytes": 1_200_000_000, "bytes_error": 3_000_000, "consumer_lag_ms": 90_000}
         known |= {"time_error_ms": 100, "consumer_age_ms": 7_200_000, "age_error_ms": 60_000, "min_headroom": 1_234_567}
+        known |= {"status": "not_progressing", "status_since_ms": NOON, "status_partitions": 1}
         names = ("payments-service-europe-west", "billing")
         groups = [
             group(name, 1_234_567, group_state="PreparingRebalance", clients=2, members=3, client_id=name, **known)

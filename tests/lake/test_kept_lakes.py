@@ -1,0 +1,91 @@
+"""A small lake of each schema version that was used is kept: it is upgraded, extended and read."""
+
+import tarfile
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from demo.embedded_kafka.broker import EmbeddedKafka
+from jobs import report, run
+from pipeline.config import LakeConfig
+from pipeline.derive import compute_cluster
+from pipeline.lake import Lake, of_cluster
+from pipeline.lake.few_rows import for_few_rows
+from pipeline.tables import COMPUTED, GROUP_STATUS, LAG, PARTITION_STATUS, SCHEMA_VERSION, TABLES, Table
+from tests.conftest import ROOT
+from tests.helpers.quiet import expected_lag, lag_rows, seed, write_config
+
+KEPT = sorted((ROOT / "tests" / "data" / "lakes").glob("*.tar.xz"))
+OLD, NEW, PREFIX = "demo", "new", "kept"
+"""The cluster that the lakes have, and one that is added."""
+
+
+def counted(lake: Lake, cluster: str) -> dict[str, int]:
+    return {table.name: lake.read_cluster(table, cluster).count() for table in TABLES}
+
+
+def newest(rows: DataFrame) -> int:
+    return max(row["snapshot_id"] for row in rows.select("snapshot_id").distinct().collect())
+
+
+BY_INDEX = {"reuse_bytes", "reuse_error_bytes", "reuse_method"}
+"""What a snapshot is read again with is the log index, which may know more of other logs by now."""
+
+
+def of_snapshot(lake: Lake, table: Table, snapshot_id: int) -> dict[tuple[str, str, int], dict[str, Any]]:
+    rows = lake.read_snapshots(table, OLD, [snapshot_id]).collect()
+    return {(row["group_id"], row["topic"], row["partition"]): row.asDict() for row in rows}
+
+
+def test_a_lake_is_kept_of_the_version_before_this_one() -> None:
+    assert [int(path.name.split(".")[0]) for path in KEPT][-1] == SCHEMA_VERSION - 1
+
+
+@pytest.mark.parametrize("archive", KEPT, ids=lambda path: path.name.split(".")[0])
+def test_a_lake_of_an_older_version_is_upgraded_extended_and_read(
+    spark: SparkSession, kafka: EmbeddedKafka, tmp_path: Path, archive: Path
+) -> None:
+    with tarfile.open(archive) as file:
+        file.extractall(tmp_path, filter="data")
+    seed(kafka, PREFIX)
+    config = write_config(tmp_path, PREFIX, {NEW: kafka.bootstrap_servers})
+    lake = Lake(spark, LakeConfig(root=str(tmp_path / "lake")))
+    before = lake.schema_version()
+    assert before == int(archive.name.split(".")[0])
+    kept = {
+        name: spark.read.format("delta").load(str(tmp_path / "lake" / name)).count() for name in ("lag", "snapshots")
+    }
+    assert all(kept.values())
+    assert run.main(["--config", str(config), "--output", str(tmp_path / "report.html")]) == 0
+    assert lake.schema_version() == SCHEMA_VERSION
+    assert lag_rows(lake, NEW) == expected_lag(PREFIX)
+    found = counted(lake, OLD)
+    assert {name: found[name] for name in kept} == kept
+    page = tmp_path / "old.json"
+    selected = ["--config", str(config), "--cluster", OLD, "--from", "2020-01-01", "--format", "json"]
+    assert report.main([*selected, "--output", str(page)]) == 0
+    assert "billing-slow" in page.read_text()
+    again(lake, found)
+
+
+def again(lake: Lake, found: dict[str, int]) -> None:
+    """The newest snapshot computed once more has the same lag, and a status."""
+    last = newest(lake.read_cluster(LAG, OLD))
+    rows = of_snapshot(lake, LAG, last)
+    lake.delete(COMPUTED, f"{of_cluster(OLD)} AND snapshot_id = {last}")
+    with for_few_rows(lake.spark):
+        assert compute_cluster(lake, OLD, lambda: datetime.now(UTC)) == 1
+    anew = of_snapshot(lake, LAG, last)
+    assert anew.keys() == rows.keys()
+    different = {
+        key: [n for n, v in row.items() if v != anew[key][n] and n not in BY_INDEX] for key, row in rows.items()
+    }
+    assert {key: values for key, values in different.items() if values} == {}
+    now = counted(lake, OLD)
+    added = Counter(now) - Counter(found)
+    assert set(added) <= {PARTITION_STATUS.name, GROUP_STATUS.name, "findings", "finding_history"}
+    assert added[PARTITION_STATUS.name] in (0, len(rows))
