@@ -37,7 +37,7 @@ root = "{lake}"
 [snapshot]
 schedule = "1s"
 [status]
-window = "40s"
+window = "30s"
 tolerance = "1s"
 [clusters.demo]
 bootstrap_servers = ["{servers}"]

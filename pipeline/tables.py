@@ -427,7 +427,10 @@ PARTITION_STATUS = Table(
         (
             "reason",
             STRING,
-            "open_transaction | no_members | transaction_marker; of unknown the error or offset_status; else NULL",
+            (
+                "open_transaction | no_members | transaction_marker | too_few_snapshots; of others that are "
+                "unknown the error or offset_status; else NULL"
+            ),
         ),
         ("since", TIMESTAMP, "when the status began"),
         (

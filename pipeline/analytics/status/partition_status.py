@@ -51,7 +51,7 @@ def partition_status(
         {
             "captured_at": F.timestamp_millis("at_ms"),
             "has_members": F.col("has_members") == 1,
-            "reason": F.when(F.col("status") == "unknown", F.col("why")).otherwise(F.col("reason")),
+            "reason": F.coalesce("reason", F.when(F.col("status") == "unknown", F.col("why"))),
             "since": F.timestamp_millis("since_ms"),
             "waiting_since": F.timestamp_millis("waiting_since_ms"),
         }

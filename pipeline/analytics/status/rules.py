@@ -114,8 +114,14 @@ def is_not_committed(judged: Judged) -> Bools:
 
 
 def is_unknown(judged: Judged) -> Bools:
-    """Its lag is not known."""
-    return np.asarray(~judged.look.is_known & ~judged.is_not_committed)
+    """Its lag is not known, or whether it goes on."""
+    return np.asarray((~judged.look.is_known | is_untried(judged)) & ~judged.is_not_committed)
+
+
+def is_untried(judged: Judged) -> Bools:
+    """It has records to read, was never seen to go on, and may need more time than it was seen for."""
+    waits = (judged.memory.waiting_ms != NONE) & judged.exceeds_a_marker & ~judged.waits_long
+    return np.asarray(judged.look.is_known & (judged.memory.waits_ms == NONE) & waits)
 
 
 OK, NOT_COMMITTED = "ok", "not_committed"
@@ -147,19 +153,21 @@ def begins(judged: Judged, status: Ints) -> Ints:
     return np.where(waits, judged.memory.waiting_ms, np.where(is_rewound, judged.memory.set_back_ms, NONE))
 
 
-REASONS = (None, "open_transaction", "no_members", "transaction_marker")
+REASONS = (None, "open_transaction", "no_members", "transaction_marker", "too_few_snapshots")
 
 
 def reasons(judged: Judged, status: Ints) -> Ints:
     """What explains each status, as its place in REASONS.
 
     open_transaction: it hides all that is unread from a read_committed reader. no_members: nobody is there to read.
-    transaction_marker: at most that is left before the end, which no reader ever gets.
+    transaction_marker: at most that is left before the end, which no reader ever gets. too_few_snapshots: the reader
+    was not seen for long enough to tell whether it goes on.
     """
     is_ok, waits = status == len(STATUSES) - 1, np.isin(status, [0, 1, 2])
     rules = {
         "open_transaction": waits & judged.is_hidden,
         "no_members": waits & (judged.has_members == 0),
+        "too_few_snapshots": (status == STATUSES.index("unknown")) & judged.look.is_known,
         "transaction_marker": is_ok & judged.waits_long & ~judged.exceeds_a_marker,
     }
     found = np.zeros(len(status), np.int64)
