@@ -40,6 +40,11 @@ def _hidden(group: Group) -> str:
     )
 
 
+def _rewound(group: Group) -> str:
+    at_ms = group.snapshot_id if group.status_since_ms is None else group.status_since_ms
+    return f"its commits went back before {at(at_ms)}, and have not come up again; {_behind(group)}."
+
+
 def _falls_behind(group: Group, trend: Trend) -> str:
     rates = ""
     if trend.produced_per_s is not None and trend.consumed_per_s is not None:
@@ -61,7 +66,7 @@ def judged(group: Group, trend: Trend) -> Said | None:
     elif group.status in _WAITS:
         sentence = (_hidden if group.status_reason == "open_transaction" else _WAITS[group.status])(group)
     elif group.status == "rewound" and trend.set_back_ms is None:  # else the sum of its commits shows it as well
-        sentence = f"its commits went back at {_status_since(group)}, and are not there again; {_behind(group)}."
+        sentence = _rewound(group)
     else:
         return None
     some = group.status_partitions
@@ -71,7 +76,7 @@ def judged(group: Group, trend: Trend) -> Said | None:
 
 
 def _status_since(group: Group) -> str:
-    return "a time that is not known" if group.status_since_ms is None else at(group.status_since_ms)
+    return "a time that is not known" if group.status_since_ms is None else f"{at(group.status_since_ms)} at least"
 
 
 def set_back(_: Group, trend: Trend) -> Said | None:

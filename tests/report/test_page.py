@@ -227,7 +227,7 @@ class TestPage:
                 "bad",
                 "payments",
                 (
-                    "nothing was committed since 2026-03-01 12:00:00 UTC, while records were written, and the "
+                    "nothing was committed since 2026-03-01 12:00:00 UTC at least, while records were written, and the "
                     "group has no members; it is behind by 400 offsets, 1.5 kB ± 20 B, and its oldest record that "
                     "is not committed is 1.5 min ± 600 ms old."
                 ),
