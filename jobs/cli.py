@@ -203,6 +203,7 @@ def run(command: argparse.ArgumentParser, argv: Sequence[str] | None, *steps: St
             selection=_selection(arguments, clusters),
             kind=getattr(arguments, "kind", "html"),
             show=getattr(arguments, "show", 0),
+            renamed=getattr(arguments, "rename_cluster", None),
             is_repeated=getattr(arguments, "every", None) is not None,
         )
         if arguments.check:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from jobs import cli, schedule
 from jobs.session import Job
+from pipeline.config.value_types import cluster_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -17,10 +18,13 @@ log = logging.getLogger(__name__)
 def step(spark: "SparkSession", job: Job) -> int:
     """Maintain the lake, if there is one; say what was done."""
     from pipeline.lake import Lake  # see jobs.session
-    from pipeline.maintain import maintain
+    from pipeline.maintain import maintain, rename_cluster
 
     lake = Lake(spark, job.config.lake)
     lake.prepare()
+    if job.renamed:
+        rename_cluster(lake, *job.renamed)
+        return 0
     done = maintain(lake, job.config.retention, job.clusters, schedule.utc_now)
     joined = sum(before - after for before, after in done.joined.values())
     log.info(
@@ -34,7 +38,15 @@ def step(spark: "SparkSession", job: Job) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the job; the exit status."""
-    return cli.run(cli.parser("maintain", __doc__), argv, step)
+    command = cli.parser("maintain", __doc__)
+    command.add_argument(
+        "--rename-cluster",
+        type=cluster_name,
+        nargs=2,
+        metavar=("OLD", "NEW"),
+        help="give a cluster another name in all tables, and do nothing else; stop the jobs that write to it first",
+    )
+    return cli.run(command, argv, step)
 
 
 if __name__ == "__main__":

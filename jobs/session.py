@@ -35,6 +35,8 @@ class Job:
     selection: Selection = field(default_factory=Selection)
     kind: Literal["html", "json", "csv"] = "html"
     show: int = 0
+    renamed: tuple[str, str] | None = None
+    """The old and the new name of a cluster that is to be renamed."""
     is_repeated: bool = False
     missed: int = 0
     """Instants of the schedule just before this run that had none, as the run before took too long."""

@@ -85,6 +85,7 @@ LONGEST_NAME = 1_000
 """Metrics and labels with longer names are none of Kafka's. Matching takes more than linear time."""
 LONGEST_BEAN = 2 * LONGEST_NAME
 LONGEST_LINE = 64 * 1024
+MOST_TORN = 100
 _PARTS_OF_FLAT = ("-ConsumerFetcherThread-", "-host_", "-port_")
 _OLD_BEAN = re.compile(".*(consumerfetchermanager|zookeeperconsumerconnector|fetcherstats)")
 _METRIC = re.compile(r"[ \t]*(?:#[ \t]+TYPE[ \t]+)?([^\s{#\"]*)(?=[\s{\"])")
@@ -107,7 +108,10 @@ def of_prometheus(text: str, names: Names = MappingProxyType({})) -> list[Metric
 
 
 def of_torn_prometheus(text: str, names: Names = MappingProxyType({})) -> tuple[list[Metric], list[int]]:
-    """The consumers' metrics of the lines that are whole, and the numbers of the lines that are not."""
+    """The consumers' metrics of the lines that are whole, and the numbers of the lines that are not.
+
+    After MOST_TORN of these the others are not read: it would take minutes to find that a text is something else.
+    """
     whole: list[Reading] = []
     torn = []
     for number, line in enumerate(text.split("\n"), 1):
@@ -115,6 +119,8 @@ def of_torn_prometheus(text: str, names: Names = MappingProxyType({})) -> tuple[
             whole += _parsed(prometheus_text, line + "\n", names)
         except ValueError:
             torn.append(number)
+            if len(torn) == MOST_TORN:
+                break
     return metrics(whole), torn
 
 

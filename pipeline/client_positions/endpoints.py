@@ -14,6 +14,7 @@ from pathlib import Path
 from threading import Timer
 from typing import Any, NamedTuple
 from urllib.parse import quote
+from zlib import crc32
 
 import pyarrow as pa
 import requests
@@ -65,6 +66,15 @@ class Access:
     max_age_ms: int | None = None
 
 
+def place_of(url: str) -> str:
+    """The name of an endpoint: without its password, and with a checksum in the place of its query.
+
+    An exporter may have one address for many processes, which differ in the query.
+    """
+    query = url.partition("?")[2].partition("#")[0]
+    return f"{redacted(url)}?{crc32(query.encode()):08x}" if query else redacted(url)
+
+
 def from_endpoint(url: str, access: Access) -> Text:
     """What an HTTP endpoint answers now: a scrape, or of one that ends in /jolokia, its answer to a read of BEANS.
 
@@ -74,7 +84,7 @@ def from_endpoint(url: str, access: Access) -> Text:
     try:
         with session, _asked(session, url, access) as answer:
             if not 200 <= answer.status_code < 300:
-                return Text(redacted(url), now_ms(), "", f"HTTP status {answer.status_code}")
+                return Text(place_of(url), now_ms(), "", f"HTTP status {answer.status_code}")
             # As it comes: waiting for a chunk to be full, a slow endpoint's could take for ever.
             chunks = iter(lambda: answer.raw.read1(CHUNK_BYTES, decode_content=True), b"")
             text = _decoded(_bounded(chunks, access, time.monotonic()))
@@ -83,7 +93,7 @@ def from_endpoint(url: str, access: Access) -> Text:
         text, error = "", str(failure) if isinstance(failure, _RefusedError) else type(failure).__name__
     if session.is_late:
         text, error = "", _late(access)
-    return Text(redacted(url), now_ms(), text, error)
+    return Text(place_of(url), now_ms(), text, error)
 
 
 def from_file(path: str, access: Access, *, is_listed: bool = False) -> Text:

@@ -15,19 +15,19 @@ from pyspark.sql.types import StructType
 from pipeline.client_positions import reporter_lines
 from pipeline.client_positions.consumer_metrics import (
     LABELS,
+    MOST_TORN,
     NAMES,
     Names,
     of_jolokia,
     of_prometheus,
     of_torn_prometheus,
 )
-from pipeline.client_positions.endpoints import Access, Text, files_in, from_endpoint, from_file
+from pipeline.client_positions.endpoints import Access, Text, files_in, from_endpoint, from_file, place_of
 from pipeline.client_positions.librdkafka_statistics import of_parsed, parsed
 from pipeline.client_positions.position import LATEST_MS, Position, of_metrics, whole
 from pipeline.client_positions.position_rows import POSITIONS, UNFIT, Rows, instant, now_ms, plain
 from pipeline.data_source import positive, refuse_unknown, several
 from pipeline.errors import ConfigError
-from pipeline.files import redacted
 
 FUTURE_MS = 5 * 60_000
 """A report that is dated further ahead than this comes from a wrong clock."""
@@ -154,7 +154,7 @@ class PositionsReader(DataSourceReader):
 
         def read(place: str) -> Text:
             if self.options.endpoints and now_ms() > task.until_ms:
-                return Text(redacted(place), now_ms(), "", f"not read: {DEADLINE_MS} ms had passed")
+                return Text(place_of(place), now_ms(), "", f"not read: {DEADLINE_MS} ms had passed")
             if self.options.endpoints:
                 return from_endpoint(place, self.options.access)
             return from_file(place, self.options.access, is_listed=place not in self.options.paths)
@@ -189,12 +189,17 @@ class PositionsReader(DataSourceReader):
 
 
 def _of_lines(text: Text, reported: Callable[[str], Reported]) -> Iterator[Reported | str]:
-    """The positions of each line. One that is torn costs only itself."""
+    """The positions of each line. One that is torn costs only itself; after MOST_TORN the text is something else."""
+    torn = 0
     for number, line in enumerate(filter(str.strip, text.text.split("\n")), 1):
         try:
             yield reported(line)
         except ValueError as error:
             yield f"line {number}: {error}"
+            torn += 1
+            if torn == MOST_TORN:
+                yield f"the lines after line {number} are not read: {torn} before could not be"
+                return
 
 
 def _of_statistics(line: str, captured_ms: int) -> Reported:

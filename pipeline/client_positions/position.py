@@ -39,8 +39,8 @@ class Position(NamedTuple):
     host: str | None = None
 
 
-TOO_LARGE = 2**62
-"""No log has so many records or bytes. Below, the difference of two numbers is a bigint."""
+TOO_LARGE = 2**60
+"""No log has so many records or bytes. Below, the sum of an offset of the cluster and two of these is a bigint."""
 
 LATEST_MS = 253_402_300_800_000
 """The end of the year 9999, epoch ms: a timestamp of Python or Spark cannot be later."""

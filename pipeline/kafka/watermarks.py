@@ -217,9 +217,10 @@ def _offset(row: Any) -> int | None:
 
 
 def _newest(row: Any) -> dict[str, int | None]:
+    """The newest record by its timestamp. Records may have none (-1): then no record is the newest."""
     offset = _offset(row)
-    timestamp = None if offset is None else row.timestamp
-    return {"max_timestamp_ms": timestamp, "max_timestamp_offset": offset}
+    timestamp = None if offset is None else known(row.timestamp)
+    return {"max_timestamp_ms": timestamp, "max_timestamp_offset": None if timestamp is None else offset}
 
 
 def _size(before: int | None, after: int | None) -> dict[str, int | None]:

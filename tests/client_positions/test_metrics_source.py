@@ -17,8 +17,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.client_positions import metrics_source as source
-from pipeline.client_positions.consumer_metrics import Names
-from pipeline.client_positions.endpoints import BEANS, Access, Text, from_endpoint, from_file
+from pipeline.client_positions.consumer_metrics import MOST_TORN, Names
+from pipeline.client_positions.endpoints import BEANS, Access, Text, from_endpoint, from_file, place_of
 from pipeline.client_positions.metrics_source import (
     ClientMetricsSource,
     PositionsOptions,
@@ -63,6 +63,27 @@ def test_a_folder_of_scrapes_and_answers(spark: SparkSession, folder: Path, tmp_
     for place, found in by_place.items():
         instant_ms = int(Path(place).name.split(".")[0])
         assert {round(row.captured_at.timestamp() * 1000) for row in found} == {instant_ms}
+
+
+@pytest.mark.parametrize("line", ["x", "{", "{}"])
+def test_a_text_that_is_something_else_is_given_up_after_some_lines(line: str) -> None:
+    """Reading 100 MB of them line by line would take minutes, and hold up the snapshot."""
+    found = list(ClientMetricsSource.reported(Text("p", 0, f"{line}\n" * 1_000_000, None), {}))
+    errors = [error for error in found if isinstance(error, str)]
+    assert len(errors) <= MOST_TORN + 1
+    assert not any(positions for _, positions in (one for one in found if not isinstance(one, str)))
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("http://exp:9404/probe?target=app1", "http://exp:9404/probe?a6246c7a"),
+        ("http://exp:9404/probe?target=app2", "http://exp:9404/probe?3f2d3dc0"),
+        ("http://user:secret@exp:9404/probe", "http://exp:9404/probe"),
+    ],
+)
+def test_endpoints_that_differ_in_their_query_are_different_places(url: str, place: str) -> None:
+    assert place_of(url) == place
 
 
 def test_a_torn_line_costs_only_itself(spark: SparkSession, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from demo.embedded_kafka.broker import EmbeddedKafka
 from demo.embedded_kafka.topics import create_topics
-from pipeline.kafka.watermarks import WatermarksSource
+from pipeline.kafka.watermarks import WatermarksSource, _newest
 from tests.helpers.kafka import IN_A_HURRY, Planned, Row, denied, frozen, login, parsed, plan, read, wait_for
 from tests.helpers.network import HOST, Proxy, Request, free_port
 
@@ -105,6 +106,14 @@ def test_records_deleted_move_the_start_of_the_log(kafka: EmbeddedKafka, admin: 
     write(producer, "wm-deleted", [HOUR_AGO_MS] * 5)
     admin.delete_records({TopicPartition("wm-deleted", 0): 3})
     assert ladder(watermarks(kafka, "wm-deleted")[0]) == (3, 3, 5, 5, 5)
+
+
+def test_a_record_without_a_timestamp_is_not_the_newest() -> None:
+    """Its age would be that of the year 1970."""
+    answer = SimpleNamespace(error_code=0, offset=9, timestamp=-1)
+    assert _newest(answer) == {"max_timestamp_ms": None, "max_timestamp_offset": None}
+    answer.timestamp = 5
+    assert _newest(answer) == {"max_timestamp_ms": 5, "max_timestamp_offset": 9}
 
 
 def test_an_open_transaction_holds_the_last_stable_offset(kafka: EmbeddedKafka, admin: Any, producer: Any) -> None:

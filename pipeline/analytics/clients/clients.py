@@ -35,7 +35,8 @@ def reader_positions(
     """What clients report of each READER_AT of the snapshots that `watermarks` has; of several clients the newest.
 
     READER_AT, snapshot_date, reported_client_id, reported_instance, consumed_offset, fetched_offset, stale_lag (to the
-    last stable offset for a client of read_committed). A client whose group is not known is left out.
+    last stable offset for a client of read_committed). A client whose group is not known is left out, as is a partition
+    that `watermarks` does not have.
 
     `reported` are `observed` rows. `previous` are the rows of `lag` of the snapshot just before, of which `reported`
     has rows too: what was known then stays known while a client stands still. `settings` are those of consumers.
@@ -48,6 +49,8 @@ def reader_positions(
     # Of the snapshot before `lag` is written, though more may be known of it by now.
     new = F.broadcast(watermarks.select("cluster", "snapshot_id").distinct())
     rows = fetched_by_lag(consumed_by_lead(rows)).join(new, ["cluster", "snapshot_id"], how="left_semi")
+    # Clients may report what the cluster does not have, or what the configuration leaves out.
+    rows = rows.where("is_listed")
     rows = with_settings(rows.drop("settings"), settings, "client_id", "group_id").withColumns(
         {
             "consumed_offset": F.coalesce("reported_consumed", "consumed_offset"),
@@ -236,23 +239,27 @@ def _with_known(rows: DataFrame, watermarks: DataFrame, committed_offsets: DataF
 
     The ends are those that were read with the commit, where there are such, as in `lag`: a snapshot that is computed
     with the next one gives it the same as one whose `lag` was written before. known_consumed and known_fetched are what
-    `lag` has of the snapshot before.
+    `lag` has of the same process in the snapshot before. is_listed: `watermarks` has the partition.
     """
-    ends = watermarks.where(F.col("topic").isNotNull()).select(*PARTITION_AT, *_ENDS)
+    listed = watermarks.where(F.col("topic").isNotNull())
+    ends = listed.select(*PARTITION_AT, *_ENDS, F.lit(True).alias("is_listed"))
     own = {name: F.col(name).alias(f"own_{name}") for name in _ENDS}
     commits = committed_offsets.where(F.col("topic").isNotNull()).select(*READER_AT, "committed_offset", *own.values())
     known = previous.select(
         *READER_AT,
         *(F.col(name).alias(f"known_{name}") for name in (*_ENDS, "committed_offset")),
+        F.col("instance").alias("known_instance"),
         F.col("consumed_offset").alias("known_consumed"),
         F.col("fetched_offset").alias("known_fetched"),
     )
+    is_its_own = F.col("known_instance") == F.col("instance")
     joined = (
         rows.join(ends.hint("shuffle_hash"), PARTITION_AT, how="left")
         .join(commits.hint("shuffle_hash"), READER_AT, how="left")
         .join(known.hint("shuffle_hash"), READER_AT, how="left")
         .withColumns({name: F.coalesce(f"own_{name}", name) for name in _ENDS})
-        .drop(*(f"own_{name}" for name in _ENDS))
+        .withColumns({name: F.when(is_its_own, F.col(name)) for name in ("known_consumed", "known_fetched")})
+        .drop(*(f"own_{name}" for name in _ENDS), "known_instance")
     )
     either = {name: F.coalesce(f"known_{name}", name) for name in (*_ENDS, "committed_offset")}
     return joined.withColumns(either).drop(*(f"known_{name}" for name in either))

@@ -92,7 +92,7 @@ def _with_buffers(rows: DataFrame) -> DataFrame:
     return rows.withColumns(
         {
             "captured_at": F.coalesce("captured_at", F.timestamp_millis("snapshot_id")),
-            "hidden_lag": F.col("max_app_lag") - F.col("max_lag"),
+            "hidden_lag": F.try_subtract("max_app_lag", "max_lag"),
             "queue_records": F.when(F.col("is_old"), F.floor(_queue_bytes() / F.col("record_bytes"))),
             "buffered_bytes": F.coalesce("reported_buffered", "sum_buffered_bytes"),
             "buffer_bound_bytes": _buffer_bound(),
@@ -187,7 +187,7 @@ def _verdict() -> Column:
     gauge, app_lag, noise = F.col("max_lag"), F.col("judged_lag"), F.col("noise")
     return (
         F.when(gauge.isNull() | app_lag.isNull() | noise.isNull(), F.lit(None))
-        .when((app_lag - gauge > noise) & (2 * gauge < app_lag), "blind")
+        .when((F.try_subtract(app_lag, gauge) > noise) & (2 * gauge < app_lag), "blind")
         .otherwise("truthful")
     )
 

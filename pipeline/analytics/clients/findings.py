@@ -36,16 +36,29 @@ def finding_history(problems: DataFrame, reported: DataFrame, before: DataFrame)
     no other. One that comes back after it was resolved, or whose cause is another topic, is another finding.
     """
     rows = _with_first_seen(_by_key(problems, before), reported)
-    identity = F.to_json(F.struct(*_KEY, "first_seen"))
     date = F.date_from_unix_date(F.expr("int(snapshot_id div 86400000)"))  # whatever the session's time zone is
-    named: DataFrame = rows.withColumns({"finding_id": F.sha2(identity, 256), "snapshot_date": date})
+    named: DataFrame = rows.withColumns({"finding_id": _finding_id(), "snapshot_date": date})
     return named.select(*(F.col(f.name).cast(f.dataType) for f in FINDING_HISTORY.schema))
+
+
+def _finding_id() -> Column:
+    """The id of rows with _KEY and first_seen, epoch ms."""
+    return F.sha2(F.to_json(F.struct(*_KEY, "first_seen")), 256)
+
+
+def ids_in_cluster(findings: DataFrame, cluster: str) -> DataFrame:
+    """The finding_id of rows of `findings`, and new_id: what it would be in a cluster of another name."""
+    named = {"cluster": F.lit(cluster), "of_topic": _of_topic(), "first_seen": F.unix_millis("first_seen")}
+    return findings.withColumns(named).select("finding_id", _finding_id().alias("new_id"))
+
+
+def _of_topic() -> Column:
+    return F.when(F.col("kind").isin(*OF_A_TOPIC), F.col("topic"))
 
 
 def _by_key(problems: DataFrame, before: DataFrame) -> DataFrame:
     """The problems that may be one finding, together: _KEY, seen (them, by snapshot), known (their findings so far)."""
-    of_topic = F.when(F.col("kind").isin(*OF_A_TOPIC), F.col("topic")).alias("of_topic")
-    key: list[Column | str] = [*_KEY[:-1], of_topic]
+    key: list[Column | str] = [*_KEY[:-1], _of_topic().alias("of_topic")]
     times = (F.unix_millis(name).alias(name) for name in ("first_seen", "last_seen", "resolved_at"))
     known = before.select(*key, F.struct(*times, "topic").alias("known"))
     seen = problems.select(*key, F.struct(*_OF_SNAPSHOT).alias("seen"))

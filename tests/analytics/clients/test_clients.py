@@ -38,7 +38,7 @@ MEMBERS = [
     ("in-one", "the-one", "other", 2),
     ("idle", "the-idle", None, None),
 ]
-NAMESAKES = ("old-moving", "old-standing", "old-new", "java")
+NAMESAKES = ("old-moving", "old-standing", "old-elsewhere", "old-new", "java")
 JAVA_GROUPS = {"careful": "g", "careless": "g", "of-careful-group": "careful-group", "careless-in-it": "careful-group"}
 # Log start, last stable offset and high watermark of each partition.
 ENDS = {BEFORE: (0, 40, 40), NOW: (0, 40, 50)}
@@ -81,6 +81,7 @@ def reported() -> list[dict[str, Any]]:
         reported.add("newly-configured", "newly-configured", at=at, consumed_offset=30)
         reported.add_old("old-moving", at, requests=at)
         reported.add_old("old-standing", at, requests=1)
+        reported.add_old("old-elsewhere", at, requests=1)
     reported.add_old("old-new", NOW, requests=1)
     two: dict[str, Any] = {"topic": "two-clients", "group_id": "g"}
     reported.add("b", **two, consumed_offset=25, fetched_offset=28, source=LIBRDKAFKA, reported_end=33)
@@ -95,6 +96,7 @@ def reported() -> list[dict[str, Any]]:
         ends = {"reported_end": 47, "reported_stable_end": 38}
         reported.add(client, client, group_id="g", consumed_offset=30, source=LIBRDKAFKA, reported_lag=99, **ends)
     reported.add("rdkafka-new", "rdkafka-new", group_id="g", consumed_offset=30, source=LIBRDKAFKA, reported_lag=5)
+    reported.add("unlisted", "unlisted", group_id="g", consumed_offset=30)
     reported.add("broken", "broken", group_id="g", consumed_offset=30, error="not a number")
     return reported.rows
 
@@ -105,7 +107,7 @@ def readers(spark: SparkSession) -> dict[tuple[str, int], Row]:
     rows = reported()
     names = sorted({name for row in rows for name in row})
     positions = frame(spark, CLIENT_POSITIONS, " ".join(names), *([row.get(n) for n in names] for row in rows))
-    places = {(r["topic"], r["partition"]) for r in rows if r["topic"]}
+    places = {(r["topic"], r["partition"]) for r in rows if r["topic"] not in (None, "unlisted")}
     start, stable, high = ENDS[NOW]
     watermarks = frame(
         spark,
@@ -127,8 +129,9 @@ def readers(spark: SparkSession) -> dict[tuple[str, int], Row]:
         spark,
         LAG,
         "snapshot_id group_id client_id topic partition log_start_offset last_stable_offset high_watermark "
-        "fetched_offset",
-        *((BEFORE, c, c, c, 0, *ENDS[BEFORE], 30) for c in ("old-moving", "old-standing")),
+        "fetched_offset instance",
+        *((BEFORE, c, c, c, 0, *ENDS[BEFORE], 30, "http://app:9404") for c in ("old-moving", "old-standing")),
+        (BEFORE, "old-elsewhere", "old-elsewhere", "old-elsewhere", 0, *ENDS[BEFORE], 30, "http://elsewhere:9404"),
     )
     found = reader_positions(observed(positions), watermarks, commits, members, previous, SETTINGS).collect()
     assert {r.snapshot_id for r in found} == {NOW}
@@ -165,6 +168,11 @@ def test_else_an_old_consumer_is_its_groups_namesake_and_no_other_client_is(
 def test_what_is_ambiguous_unknown_or_an_error_is_left_out(readers: dict[tuple[str, int], Row]) -> None:
     """Two groups of which neither has the partition, or both have; a client that nobody knows."""
     assert not {("of-two", 2), ("of-both", 0), ("stranger", 0), ("broken", 0)} & readers.keys()
+
+
+def test_a_partition_that_the_cluster_does_not_have_is_left_out(readers: dict[tuple[str, int], Row]) -> None:
+    """It is denied by the configuration, deleted, or made up."""
+    assert ("unlisted", 0) not in readers
 
 
 def test_a_group_that_becomes_known_later_changes_nothing_of_the_snapshot_before(
@@ -214,6 +222,11 @@ def test_an_old_consumer_has_fetched_up_to_its_lag_while_it_fetches(readers: dic
     assert (moving.fetched_offset, moving.stale_lag, moving.consumed_offset) == (40, 0, None)
     assert (standing.fetched_offset, standing.stale_lag) == (30, 10)
     assert (new.fetched_offset, new.stale_lag) == (None, None)
+
+
+def test_what_was_known_of_another_process_is_not_carried_on(readers: dict[tuple[str, int], Row]) -> None:
+    """It had the partition in the snapshot before."""
+    assert readers["old-elsewhere", 0].fetched_offset is None
 
 
 def test_how_often_a_client_asks_goes_by_when_its_counters_were_read(spark: SparkSession) -> None:

@@ -7,7 +7,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.analytics.clients import java_consumed_offset
-from pipeline.client_positions.position import of_metrics
+from pipeline.client_positions.position import TOO_LARGE, of_metrics
+from pipeline.quality.rules import MAX_OFFSET
 from tests.helpers.recordings import by_partition, rounds, table, unpacked
 
 COLUMNS = (
@@ -97,6 +98,14 @@ def test_a_reader_whose_records_are_deleted_as_it_commits_them_does_not_stand_st
     ]
     found = consumed_by_lead(spark.createDataFrame(rows, COLUMNS)).sort("snapshot_id").collect()
     assert [row.consumed_offset for row in found] == [50, None, None, None]
+
+
+def test_numbers_that_are_as_large_as_they_may_be_are_a_position_like_others(spark: SparkSession) -> None:
+    """A metric may say what it likes: what overflows would cost the lag of the whole cluster."""
+    most = TOO_LARGE - 1
+    rows = [("east", at, "c", "app", "t", 0, most, most, 5, MAX_OFFSET, MAX_OFFSET, MAX_OFFSET, None) for at in (1, 2)]
+    found = consumed_by_lead(spark.createDataFrame(rows, COLUMNS)).collect()
+    assert [row.consumed_offset for row in found] == [None, None]
 
 
 def test_snapshot_by_snapshot_it_finds_the_same(spark: SparkSession, folder: Path) -> None:

@@ -1,0 +1,89 @@
+"""A cluster that is renamed: nothing of its history is lost, and all of it goes on under the new name."""
+
+import tarfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs import maintain as maintain_job
+from pipeline.config import LakeConfig
+from pipeline.derive import compute_cluster
+from pipeline.errors import LakeError
+from pipeline.lake import Lake, of_cluster
+from pipeline.lake.few_rows import for_few_rows
+from pipeline.maintain import rename_cluster
+from pipeline.tables import COMPUTED, FINDING_HISTORY, FINDINGS, LAG, LAG_HISTOGRAMS, SNAPSHOTS, TABLES
+from tests.conftest import ROOT
+
+OLD, NEW = "demo", "production"
+KEPT = max((ROOT / "tests" / "data" / "lakes").glob("*.tar.xz"))
+
+
+@pytest.fixture
+def lake(spark: SparkSession, tmp_path: Path) -> Lake:
+    with tarfile.open(KEPT) as file:
+        file.extractall(tmp_path, filter="data")
+    lake = Lake(spark, LakeConfig(root=str(tmp_path / "lake")))
+    lake.prepare()
+    return lake
+
+
+def config(tmp_path: Path) -> Path:
+    file = tmp_path / "laglake.toml"
+    text = f'[lake]\nroot = "{tmp_path}/lake"\n[clusters.{NEW}]\nbootstrap_servers = ["localhost:1"]\n'
+    file.write_text(text)
+    return file
+
+
+def contents(lake: Lake, cluster: str) -> dict[str, list[str]]:
+    """All rows of a cluster but for its name, and the ids of findings, which are made of it."""
+    found = {}
+    for table in TABLES:
+        rows: list[dict[str, Any]] = [row.asDict(recursive=True) for row in lake.read_cluster(table, cluster).collect()]
+        for row in rows:
+            del row["cluster"]
+            row.pop("finding_id", None)
+            if row.get("scope") == "cluster":
+                assert row.pop("scope_value") == cluster
+        found[table.name] = sorted(map(str, rows))
+    return found
+
+
+def test_all_goes_on_under_the_new_name(lake: Lake, tmp_path: Path) -> None:
+    before = contents(lake, OLD)
+    assert all(before[table.name] for table in (SNAPSHOTS, LAG, LAG_HISTOGRAMS, FINDINGS, FINDING_HISTORY, COMPUTED))
+    assert maintain_job.main(["--config", str(config(tmp_path)), "--rename-cluster", OLD, NEW]) == 0
+    assert contents(lake, NEW) == before
+    assert not any(contents(lake, OLD).values())
+    newest = max(row["snapshot_id"] for row in lake.read_cluster(LAG, NEW).select("snapshot_id").distinct().collect())
+    lake.delete(COMPUTED, f"{of_cluster(NEW)} AND snapshot_id = {newest}")
+    with for_few_rows(lake.spark):
+        assert compute_cluster(lake, NEW, lambda: datetime.now(UTC)) == 1
+    # A finding that lasts is the same row as before, by its id.
+    assert len(contents(lake, NEW)[FINDINGS.name]) == len(before[FINDINGS.name])
+
+
+def test_a_job_that_was_killed_is_repeated(lake: Lake) -> None:
+    before, left = contents(lake, OLD), [None] * 4
+
+    def may_write() -> None:
+        if not left:
+            raise KeyboardInterrupt
+        left.pop()
+
+    with pytest.raises(KeyboardInterrupt):
+        rename_cluster(lake.guarded(may_write), OLD, NEW)
+    assert any(contents(lake, NEW).values())
+    rename_cluster(lake, OLD, NEW)
+    assert contents(lake, NEW) == before
+    assert not any(contents(lake, OLD).values())
+
+
+def test_two_clusters_are_not_joined_and_one_that_is_not_there_is_not_renamed(lake: Lake) -> None:
+    with pytest.raises(LakeError, match="there is a cluster demo in the lake already"):
+        rename_cluster(lake, OLD, OLD)
+    with pytest.raises(LakeError, match="there is no cluster unknown in the lake"):
+        rename_cluster(lake, "unknown", NEW)
