@@ -436,8 +436,8 @@ PARTITION_STATUS = Table(
             "reason",
             STRING,
             (
-                "open_transaction | no_members | transaction_marker | too_few_snapshots; of others that are "
-                "unknown the error or offset_status; else NULL"
+                "open_transaction | no_members | transaction_marker | too_few_snapshots; for other "
+                "rows with status unknown, the error or offset_status; else NULL"
             ),
         ),
         ("since", TIMESTAMP, "when the status began"),
