@@ -207,9 +207,9 @@ def _off(lag: int | None, error: int | None, true: int | None) -> tuple[float | 
 def _write(first: Sequence[Errors], last: Sequence[Errors], clients: str) -> None:
     text = (
         f"# Accuracy\n\n{_conclusion(last)}\n\n"
-        "`make accuracy` prints these figures and writes this file. It writes seven topics on an embedded broker, takes "
-        f"{SNAPSHOTS} snapshots, each one minute of record time after the one before, and has {len(PLACES)} groups that "
-        "have committed between log start and log end. Off: the error of a lag, as a share of the true lag. Covered: "
+        "`make accuracy` prints these figures and writes this file. It writes seven topics on an embedded broker, "
+        f"takes {SNAPSHOTS} snapshots, each one minute of record time after the one before, and has {len(PLACES)} groups "
+        "that have committed between log start and log end. Off: the error of a lag, as a share of the true lag. Covered: "
         "the share of rows whose stated error is not smaller than the true one. Reuse: the bytes that the broker has "
         "written to all topics since the record, where they are known.\n"
     )
@@ -233,9 +233,9 @@ def _conclusion(errors: Sequence[Errors]) -> str:
     in_bytes = _spread([e.bytes_off for e in errors if e.bytes_off is not None])
     in_time = _spread([e.time_off for e in errors if e.time_off is not None])
     return (
-        f"The stated error covers the truth in {covered} of {len(errors)} rows of the last snapshot. In these rows, a "
-        f"lag in bytes is off by {in_bytes} of the true lag (median, p99, max), and one in time by {in_time}. The large "
-        "values belong to short lags, because all records of a batch have the same position in the log. "
+        f"The stated error covers the truth in {covered} of {len(errors)} rows of the last snapshot. In these rows, "
+        f"a lag in bytes is off by {in_bytes} of the true lag (median, p99, max), and one in time by {in_time}. "
+        "The large values belong to short lags, because all records of a batch have the same position in the log. "
         f"{statistics.mean(e.is_bytes_near for e in errors):.1%} of the rows are off by at most 1 % plus one batch."
     )
 
