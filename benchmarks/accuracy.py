@@ -208,10 +208,10 @@ def _write(first: Sequence[Errors], last: Sequence[Errors], clients: str) -> Non
     text = (
         f"# Accuracy\n\n{_conclusion(last)}\n\n"
         "`make accuracy` prints these figures and writes this file. It writes seven topics on an embedded broker, "
-        f"takes {SNAPSHOTS} snapshots, each one minute of record time after the one before, and has {len(PLACES)} groups "
-        "that have committed between log start and log end. Off: the error of a lag, as a share of the true lag. Covered: "
-        "the share of rows whose stated error is not smaller than the true one. Reuse: the bytes that the broker has "
-        "written to all topics since the record, where they are known.\n"
+        f"takes {SNAPSHOTS} snapshots, each one minute of record time after the one before, and has {len(PLACES)} "
+        "groups that have committed between log start and log end. Off: the error of a lag, as a share of the true "
+        "lag. Covered: the share of rows whose stated error is not smaller than the true one. Reuse: the bytes that "
+        "the broker has written to all topics since the record, where they are known.\n"
     )
     for title, errors in (("The first snapshot", first), (f"Snapshot {SNAPSHOTS}", last)):
         text += f"\n## {title}\n\n{_table(errors)}"
