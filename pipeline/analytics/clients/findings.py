@@ -137,7 +137,7 @@ def findings_as_known(findings: DataFrame, history: DataFrame, at_ms: int) -> Da
     )
     is_current = F.col("last_seen") <= at
     is_resolved = is_current & (F.coalesce("resolution_confirmed_at", "resolved_at") <= at)
-    unknown = F.format_string("%s of %s: what it was like then was not kept.", "kind", "client_id")
+    unknown = F.format_string("%s of %s: nothing was kept from that time.", "kind", "client_id")
     instead = {"last_seen": at, "summary": unknown}
     values = {
         name: F.when(is_current, F.col(name)).otherwise(F.coalesce(F.col("then")[name], instead.get(name, F.lit(None))))
