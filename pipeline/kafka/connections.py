@@ -183,7 +183,7 @@ class Connections:
         """An address may come to lead elsewhere: a name that moved, or `localhost`, which is another on each host."""
         wanted, found = self.options.cluster_id, self.cluster_id()
         if wanted and found and wanted != found:
-            raise WrongClusterError(f"{server} is of cluster {found}, not of {wanted}")
+            raise WrongClusterError(f"{server} belongs to cluster {found}, not to {wanted}")
         self._cluster_id = wanted or found
 
     async def _connect(self, node: str) -> Exception | None:

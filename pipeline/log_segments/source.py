@@ -85,7 +85,7 @@ class LogSegmentsOptions:
         refuse_unknown(options, ("log_dirs", "topics_allow", "topics_deny"))
         log_dirs = several(options.get("log_dirs"))
         if not log_dirs:
-            raise ConfigError("option 'log_dirs' is missing: give a path or URI, several with commas")
+            raise ConfigError("option 'log_dirs' is missing: give a path or URI, or several separated by commas")
         return cls(log_dirs, NameFilter(options.get("topics_allow"), options.get("topics_deny")))
 
 
