@@ -162,7 +162,7 @@ def _notes(bound: Bound, largest: int, likely: int | None, *, has_buffer_memory:
     else:
         yield "The largest batch is not given. A batch above a limit is returned whole (KIP-74) and raises the bound."
     if likely is not None and likely > bound.bound_bytes:
-        yield "More was observed than the bound allows: the settings were different, or decompressed bytes were counted."
+        yield "More was observed than the bound allows: settings were different, or decompressed bytes counted."
     if has_buffer_memory:
         yield "buffer.memory is a proposal (KIP-81): no released Kafka has it in the consumer."
 
