@@ -1,4 +1,4 @@
-"""The table `snapshots`: who takes which snapshot, and how it ended."""
+"""The ledger, the table `snapshots`: which run takes which snapshot, and how it ended."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Every Delta table: its columns, key, partitioning and schema version.
 
-The reader, the writer, the quality gate, the report and the tests share these constants; nothing else spells out a
-schema. Columns end with their unit (`_ms` and `_bytes` are bigint), offsets are bigint, instants are UTC timestamps.
+The reader, the writer, the quality gate, the report and the tests share these constants; no schema is written anywhere
+else. Columns end with their unit (`_ms` and `_bytes` are bigint), offsets are bigint, instants are UTC timestamps.
 """
 
 from __future__ import annotations

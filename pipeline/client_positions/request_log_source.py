@@ -1,4 +1,4 @@
-"""The data source `kafka_request_log`: brokers' request logs, each read on from where the batch before ended."""
+"""The data source `kafka_request_log`: brokers' request logs, each read from where the previous batch ended."""
 
 from __future__ import annotations
 

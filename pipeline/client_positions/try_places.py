@@ -1,4 +1,4 @@
-"""Whether the places that a configuration names can be read, and who is reported there, without Spark."""
+"""Tries, without Spark, whether the configured endpoints and files can be read, and which clients they report."""
 
 from __future__ import annotations
 

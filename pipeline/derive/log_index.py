@@ -1,4 +1,4 @@
-"""The log index of a cluster: as it was last written, and what was seen since."""
+"""The log index of a cluster: its table as it was last written, extended by the snapshots since."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Data source `kafka_log_segments`: every record batch in brokers' log directories; and `locate`, which places offsets.
 
-Both read on executors what `log_dirs` describes: headers only, no broker asked. Where an `error` stands beside values,
-they are right, and it says what comes after the good part of the log.
+Both read the files that `log_dirs` lists, on executors: headers only, and without asking a broker. If a row has values
+and an `error`, the values are right, and the error says what follows the intact part of the log.
 """
 
 from __future__ import annotations

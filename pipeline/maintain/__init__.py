@@ -1,4 +1,4 @@
-"""What keeps a lake small: old rows are removed, small files joined, files that no table needs deleted."""
+"""Keeps a lake small: removes old rows, compacts small files, and deletes files that no table needs."""
 
 from pipeline.maintain.maintain import Done, maintain
 

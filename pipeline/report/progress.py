@@ -1,4 +1,4 @@
-"""What the report says of the progress of single groups."""
+"""The report's sentences about the progress of single groups."""
 
 from __future__ import annotations
 

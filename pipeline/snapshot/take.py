@@ -1,6 +1,6 @@
-"""One snapshot of one cluster: claim it in the ledger, land each bronze table once, judge it, finish.
+"""Takes one snapshot of one cluster: claims it in the ledger, lands each bronze table once, judges the rows, finishes.
 
-docs/snapshot-protocol.md says what holds after a failure at each step.
+docs/snapshot-protocol.md says what a failure at each step leaves behind.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`run --every`: instants of the schedule without drift, what was missed, an end after the step at hand."""
+"""`run --every`: instants of the schedule without drift, what was missed, an end after the current step."""
 
 import logging
 import os

@@ -1,7 +1,7 @@
 """How much memory a consumer's fetches may take, and how much they likely take. Plain Python, for notebooks and frames.
 
-The bounds are in `buffer_bound`. They leave out what `FetchMemory.notes` gives: a decompressed batch and records as
-objects (max.poll.records of them), and what older versions, paused partitions and the old consumer's chunks keep whole.
+The bounds are in `buffer_bound`. They do not include what `FetchMemory.notes` lists: a decompressed batch, up to
+max.poll.records records as objects, and whole answers that older versions, paused partitions and chunks keep.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The tables `finding_history` and `findings`: a problem that lasts is one finding, which is resolved when it ends.
+"""The tables `finding_history` and `findings`: a lasting problem is one finding, which is resolved when it ends.
 
-`finding_history` keeps what each snapshot knew of it and never changes afterwards; `findings` is made of that.
+`finding_history` keeps the finding as each snapshot saw it, and never changes; `findings` is computed from it.
 """
 
 from __future__ import annotations
