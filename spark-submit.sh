@@ -151,7 +151,7 @@ if [[ $name == lag ]] && has_option --show "$@"; then
 fi
 [[ -n $is_repeated ]] || exec "${submit[@]}" >&2
 
-# The job, a child of Spark's JVM, ends after the step at hand when it gets SIGTERM or SIGINT; the JVM has to outlive it, so
+# The job, a child of Spark's JVM, ends after its current step when it gets SIGTERM or SIGINT; the JVM has to outlive it, so
 # it ignores both. Until the job has begun there is nothing to finish.
 LAGLAKE_PID_FILE=$(mktemp)
 export LAGLAKE_PID_FILE

@@ -55,14 +55,14 @@ TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 _HEAD = """\
 # Benchmarks
 
-Reading a cluster and computing its lag is quick, and grows with the rows. What a `run` costs besides is mostly fixed:
-starting Spark, loading its code, and some twenty queries. So the targets for a whole `run` in a new process are
-missed, as are those for the ladder with all units, and for the join with what clients report.
-[Design](design.md#what-a-run-costs) says where the time goes and what was tried. `run --every` starts Spark once.
+The time to read a cluster and compute its lag is short and grows with the number of rows. The other costs of a `run`
+are mostly fixed: starting Spark, loading its code, and some twenty queries. So the targets for a whole `run` in a new
+process are missed, and so are those for the ladder with all units and for the join with what clients report.
+[Design](design.md#what-a-run-costs) says where the time goes and what was tried. `run --every` starts Spark only once.
 
-Made by `make bench`, which prints these figures and writes this file: {machine}. One embedded broker, Spark local[2];
-500 groups × 400 partitions, then 2,500 × 400. Lag and the index are computed from made-up frames, read from Parquet and
-written nowhere. Warm: the median after two runs that are not counted.
+`make bench` prints these figures and writes this file. Machine: {machine}. One embedded broker, Spark local[2]; 500
+groups × 400 partitions, then 2,500 × 400. Lag and the index are computed from generated data, which is read from
+Parquet; the results are not written. Warm: the median after two runs that are not counted.
 
 """
 _CONFIG = """\

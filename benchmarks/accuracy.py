@@ -34,9 +34,9 @@ from pipeline.tables import LAG
 DIRECTORY = Path("build/accuracy")
 DOCUMENT = Path("docs/accuracy.md")
 BETWEEN_REPORTS = (
-    "librdkafka reports each statistics.interval.ms, 2 s there, and its offsets are as of the report (`as_of`). Held "
-    "against the application's position at an instant between two reports, 7 of 343 are behind, by 1 to 6 records: "
-    "what the application has read since the report."
+    "librdkafka reports every statistics.interval.ms, here 2 s, and its offsets were true at the report (`as_of`). "
+    "Compared with the application's position at an instant between two reports, 7 of 343 are behind, by 1 to 6 "
+    "records: those that the application has read since the report."
 )
 """tests/client_positions/test_librdkafka_statistics.py counts them."""
 SNAPSHOTS = 12
@@ -207,19 +207,20 @@ def _off(lag: int | None, error: int | None, true: int | None) -> tuple[float | 
 def _write(first: Sequence[Errors], last: Sequence[Errors], clients: str) -> None:
     text = (
         f"# Accuracy\n\n{_conclusion(last)}\n\n"
-        "Made by `make accuracy`, which prints these figures and writes this file. Seven topics are "
-        f"written on an embedded broker, {SNAPSHOTS} snapshots are taken, each one minute of record time after the "
-        f"one before, and {len(PLACES)} groups have committed between log start and log end. Off: how far a lag is "
-        "from the truth, as a part of the true lag. Covered: rows whose stated error is not smaller than the true one. "
-        "Reuse: what the broker has written since the record, to all topics, where that is known.\n"
+        "`make accuracy` prints these figures and writes this file. It writes seven topics on an embedded broker, "
+        f"takes {SNAPSHOTS} snapshots, each one minute of record time after the one before, and has {len(PLACES)} "
+        "groups that have committed between log start and log end. Off: the error of a lag, as a share of the true "
+        "lag. Covered: the share of rows whose stated error is not smaller than the true one. Reuse: the bytes that "
+        "the broker has written to all topics since the record, where they are known.\n"
     )
     for title, errors in (("The first snapshot", first), (f"Snapshot {SNAPSHOTS}", last)):
         text += f"\n## {title}\n\n{_table(errors)}"
     text += (
-        "\n## Client positions\n\nRecordings of real clients, replayed; against the position that the application "
-        "itself printed about once a second. Off: what lies between a value and the positions printed just before and "
-        "just after it. Rows: partitions that had been polled at least once. Fetched offsets have no independent truth "
-        f"but their order: not before the position, not beyond the log's end. {BETWEEN_REPORTS}\n\n{clients}\n"
+        "\n## Client positions\n\nRecordings of real clients are replayed, and compared with the position that the "
+        "application itself printed about once a second. Off: the distance of a value from the range between the "
+        "positions printed just before and just after it. Rows: partitions that had been polled at least once. For "
+        "fetched offsets only their order can be checked: not before the position, and not beyond the log's end. "
+        f"{BETWEEN_REPORTS}\n\n{clients}\n"
     )
     _, heading, section = DOCUMENT.read_text().partition(f"\n{busy.HEADING}\n")
     DOCUMENT.write_text(text + heading + section)
@@ -232,10 +233,10 @@ def _conclusion(errors: Sequence[Errors]) -> str:
     in_bytes = _spread([e.bytes_off for e in errors if e.bytes_off is not None])
     in_time = _spread([e.time_off for e in errors if e.time_off is not None])
     return (
-        f"The stated error covers the truth in {covered} of {len(errors)} rows of the last snapshot. There a lag "
-        f"in bytes is off by {in_bytes} of itself (median, p99, max), one in time by {in_time}. What is large there "
-        "are short lags: a batch has one position in the log, whichever of its records is meant. "
-        f"{statistics.mean(e.is_bytes_near for e in errors):.1%} are off by no more than 1 % and one batch."
+        f"The stated error covers the truth in {covered} of {len(errors)} rows of the last snapshot. In these rows, "
+        f"a lag in bytes is off by {in_bytes} of the true lag (median, p99, max), and one in time by {in_time}. "
+        "The large values belong to short lags, because all records of a batch have the same position in the log. "
+        f"{statistics.mean(e.is_bytes_near for e in errors):.1%} of the rows are off by at most 1 % plus one batch."
     )
 
 

@@ -50,9 +50,10 @@ SETTINGS = {"spark.master": "local[2]", "spark.driver.memory": "4g", "spark.ui.e
 _TEXT = """\
 {heading}
 
-Made by `make accuracy ARGS=busy`: three brokers, replication factor 3, acks=1, 2,000 records/s on 12 partitions;
-{number} snapshots, with {idle:,} group-partitions beside it that do not move. Each application writes down what it
-sends, reads and commits, just before it asks for it and just after the answer: that bounds the truth of every instant.
+`make accuracy ARGS=busy` writes this section: three brokers, replication factor 3, acks=1, 2,000 records/s on 12
+partitions; {number} snapshots, with {idle:,} further group-partitions that do not move. Each application keeps a
+journal of what it sends, reads and commits, with the time just before each request and just after its answer: that
+bounds the truth at every instant.
 
 | what | measured | expected |
 |---|---|---|

@@ -1,8 +1,8 @@
 """`make demo`: the main job on a real Kafka, end to end.
 
-A Kafka with a workload is started in a process of its own; then the job `run` is called as a scheduler would call it,
-again and again, in one Spark session. Everything is under build/demo. What was started is stopped at the end, also on
-Ctrl-C and on failure; with KEEP=1 Kafka and its workload stay.
+A Kafka with a workload is started in a process of its own; then the job `run` is called repeatedly, as a scheduler
+would call it, in one Spark session. Everything is under build/demo. All processes are stopped at the end, also on
+Ctrl-C and on failure; with KEEP=1, Kafka and its workload go on.
 """
 
 from __future__ import annotations

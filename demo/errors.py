@@ -1,4 +1,4 @@
-"""What can go wrong with the local Kafka, each with one line that says what to do."""
+"""The errors of the local Kafka, each with one line that says what to do."""
 
 from pipeline.errors import LaglakeError
 

@@ -1,4 +1,4 @@
-"""One incident in one picture: what a client's own lag metric read, above what was true of the partition it reads."""
+"""One incident in one picture: the lag metric of a client, above the true state of the partition that it reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What arguments of a command line may be: instants, days, durations, numbers, regular expressions."""
+"""The types of command-line arguments: instants, days, durations, numbers, regular expressions."""
 
 import argparse
 import re
@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pipeline.config.value_types import duration_ms
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# 1973 in milliseconds; what is smaller was meant as seconds.
+# 1973 in milliseconds; a smaller number was meant as seconds.
 _SMALLEST_MS = 100_000_000_000
 _DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 

@@ -28,14 +28,14 @@ DEFAULT_OUTPUT = Path("build/report.html")
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse, except that a wrong argument is one line instead of the usage and a line."""
+    """An argparse parser that reports a wrong argument in one line, without the usage."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}\n")
 
 
 def plain_parser(job: str, description: str | None, epilog: str) -> argparse.ArgumentParser:
-    """A command line with the options that every job has: the config, and the place of the lake."""
+    """A command line with the options that every job has: the config and the location of the lake."""
     result = _Parser(
         prog=f"laglake {job}",
         description=description,
@@ -69,8 +69,8 @@ def parser(
 ) -> argparse.ArgumentParser:
     """The command line of `job`.
 
-    With `output` it also takes the path of the report, with `recording` a folder, with `selection` what of the lake is
-    meant: any cluster that it has, and a time, groups and topics. With `repeated` it may be asked to go on.
+    With `output` it also takes the path of the report, and with `recording` a folder. With `selection` it takes what to
+    read from the lake: any cluster in it, a time, groups and topics. With `repeated` it has the option `--every`.
     """
     result = plain_parser(job, description, _EXAMPLES)
     result.add_argument(
@@ -78,8 +78,8 @@ def parser(
         type=instant,
         metavar="INSTANT",
         help="when the snapshot was due: ISO 8601 with Z or an offset, or epoch milliseconds (default: now). "
-        "It is floored to the schedule; the same instant again adds nothing. Jobs that take no snapshot work "
-        "on all that are there, whatever the instant; a report and `lag --show` show what was known then",
+        "It is rounded down to the schedule; the same instant again adds nothing. A report and `lag --show` show "
+        "what was known at this instant; other jobs that take no snapshot ignore it",
     )
     if recording:
         _add_recording(result)
@@ -97,10 +97,8 @@ def parser(
         _add_output(result)
     if repeated:
         _add_every(result)
-    result.add_argument("--check", action="store_true", help="check the arguments and the config, and stop there")
-    result.add_argument(
-        "--verbose", action="store_true", help="log more, with the tracebacks of what Spark refuses to do"
-    )
+    result.add_argument("--check", action="store_true", help="only check the arguments and the config")
+    result.add_argument("--verbose", action="store_true", help="log more, with the tracebacks of Spark's errors")
     return result
 
 
@@ -110,17 +108,17 @@ def _add_recording(command: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FOLDER",
         required=True,
-        help="what was recorded: jolokia/ or prom/ (here or in a folder for each client), statistics.jsonl, or "
-        "request.log, beside truth.csv with what the brokers had; docs/positions.md says more",
+        help="the recording: a folder with jolokia/ or prom/ (at its top or in one subfolder for each client), "
+        "statistics.jsonl or request.log, and with truth.csv, the offsets of the brokers; see docs/positions.md",
     )
 
 
 def _add_cluster(command: argparse.ArgumentParser, *, recording: bool, selection: bool) -> None:
     about = "only this cluster of the config; may be repeated (default: all)"
     if recording:
-        about = "the name that the recording's cluster gets in the tables (default: that of the folder)"
+        about = "the name of the recording's cluster in the tables (default: the name of the folder)"
     elif selection:
-        about = "only this cluster, also one of a recording; may be repeated (default: all that the lake has)"
+        about = "only this cluster, which may be one of a recording; may be repeated (default: all in the lake)"
     command.add_argument("--cluster", action="append", metavar="NAME", help=about)
 
 
@@ -129,7 +127,7 @@ def _add_output(command: argparse.ArgumentParser) -> None:
         "--output",
         type=Path,
         metavar="PATH",
-        help=f"the file to write (default: {DEFAULT_OUTPUT}, ending like the format)",
+        help=f"the file to write (default: {DEFAULT_OUTPUT}, with the suffix of the format)",
     )
 
 
@@ -140,8 +138,8 @@ def _add_every(command: argparse.ArgumentParser) -> None:
         nargs="?",
         const=0,
         metavar="DURATION",
-        help="go on until SIGTERM or Ctrl-C, which let the step at hand finish: a run at this interval, such as "
-        "60s (without a duration: the schedule of the config)",
+        help="repeat the run at this interval, such as 60s (without a duration: the schedule of the config), until "
+        "SIGTERM or Ctrl-C, which let the current step finish",
     )
 
 
@@ -151,25 +149,25 @@ def _add_selection(command: argparse.ArgumentParser) -> None:
         dest="kind",
         choices=("html", "json", "csv"),
         default="html",
-        help="html: the page (the default); json: all that is on it; csv: every partition at the newest snapshot",
+        help="html: the page (the default); json: everything on the page; csv: every partition at the newest snapshot",
     )
     command.add_argument(
         "--from",
         dest="since",
         type=begin,
         metavar="INSTANT",
-        help="no snapshot before this instant, or before this day of UTC (default: the seven days up to each newest)",
+        help="only snapshots from this instant or UTC day on (default: the last seven days of each cluster)",
     )
     command.add_argument(
         "--to",
         dest="until",
         type=end,
         metavar="INSTANT",
-        help="no snapshot after this instant, or after this day of UTC (default: --at, else the newest)",
+        help="only snapshots up to this instant or UTC day (default: --at, else the newest)",
     )
-    names = "as Java reads it, found anywhere in the name (default: all)"
-    command.add_argument("--group", type=regex, metavar="REGEX", help=f"only groups with this, {names}")
-    command.add_argument("--topic", type=regex, metavar="REGEX", help=f"only topics with this, {names}")
+    names = "a regular expression of Java matches, anywhere in the name (default: all)"
+    command.add_argument("--group", type=regex, metavar="REGEX", help=f"only groups that {names}")
+    command.add_argument("--topic", type=regex, metavar="REGEX", help=f"only topics that {names}")
 
 
 _EXAMPLES = """\
@@ -178,7 +176,7 @@ examples:
   ./spark-submit.sh {job} --config conf/production.toml --cluster east --at 2026-01-31T12:05:00Z
   ./spark-submit.sh --master 'local[4]' --driver-memory 4g -- {job} --config conf/production.toml
 
-exit status: 0 done, also if another run did it first; 1 failed, see --fail-on; 2 wrong arguments or config
+exit status: 0 done, even if another run did it first; 1 failed, see --fail-on; 2 wrong arguments or config
 """
 
 
@@ -207,7 +205,7 @@ def run(command: argparse.ArgumentParser, argv: Sequence[str] | None, *steps: St
             is_repeated=getattr(arguments, "every", None) is not None,
         )
         if arguments.check:
-            print(f"{arguments.config}: arguments and config are right; `doctor` also asks the clusters and the lake")
+            print(f"{arguments.config}: arguments and config are right; `doctor` also checks the clusters and the lake")
             return 0
         log_to_stderr(logging.DEBUG if arguments.verbose else logging.INFO)
         if command.prog.split()[-1] in ("snapshot", "run"):  # which log in to clusters

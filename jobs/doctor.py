@@ -1,8 +1,8 @@
-"""Check that a run would succeed: the clusters answer and allow what a snapshot asks, and the lake can be written.
+"""Check that a run would succeed: the clusters answer and allow a snapshot's requests, and the lake can be written.
 
-Where clients' positions and log directories are configured, each place is tried, too: at most 16 of a list or folder.
-For each right that is missing it prints what gives it. `?` marks what may be intended, or cannot be known. Spark is
-not started. It is this machine that asks: executors elsewhere need the same names, routes, files and packages.
+Configured endpoints, files and log directories are tried, too: at most 16 of each list or folder. For each missing
+right, the output has the command that grants it. `?` marks what may be intended, or cannot be checked. Spark is not
+started. All checks run on this machine: executors elsewhere need the same host names, routes, files and packages.
 """
 
 import os
@@ -23,7 +23,7 @@ examples:
   ./spark-submit.sh {job} --config conf/production.toml
   ./spark-submit.sh {job} --config conf/production.toml --cluster east
 
-exit status: 0 nothing is wrong; 1 something is; 2 wrong arguments or config
+exit status: 0 nothing is wrong; 1 something is wrong; 2 wrong arguments or config
 """
 _MARKS = {True: "ok", False: "WRONG", None: "?"}
 

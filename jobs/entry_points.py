@@ -1,6 +1,6 @@
 """The commands of the wheel: `laglake JOB`, and a `laglake-JOB` for each, which Databricks calls as a function.
 
-Databricks does not look at what a function returns, so a status other than 0 is raised as SystemExit.
+Databricks ignores the return value of a function, so a status other than 0 is raised as SystemExit.
 """
 
 import argparse
@@ -9,12 +9,12 @@ from collections.abc import Callable
 from importlib import import_module
 
 JOBS = {
-    "run": "snapshot, lag and report in one Spark session; with --every it goes on",
+    "run": "snapshot, lag and report in one Spark session, once or (--every) repeatedly",
     "snapshot": "take a snapshot of the clusters",
-    "lag": "compute the lag of the snapshots that lack it; --show prints it",
+    "lag": "compute the lag of all snapshots without it; --show prints it",
     "report": "write the report: HTML, JSON or CSV",
     "replay": "analyse a recording that was made elsewhere",
-    "maintain": "remove old rows, join small files",
+    "maintain": "remove old rows, compact small files",
     "doctor": "check brokers, rights and lake, without Spark",
 }
 
@@ -36,7 +36,7 @@ def laglake() -> None:
         epilog=f"jobs:\n{jobs}\n\n`laglake JOB --help` explains a job's options.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("job", choices=JOBS, metavar="JOB", help="one of those below")
+    parser.add_argument("job", choices=JOBS, metavar="JOB", help="one of the jobs below")
     job = parser.parse_args(sys.argv[1:2]).job
     _exit(import_module(f"jobs.{job}").main(sys.argv[2:]))
 

@@ -44,8 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         const=SHOWN,
         default=0,
         metavar="ROWS",
-        help="then print the worst partitions at the newest snapshot, with the columns of kafka-consumer-groups first "
-        f"(without a number: {SHOWN})",
+        help="then print the partitions with the most lag at the newest snapshot, beginning with the columns of "
+        f"kafka-consumer-groups (without a number: {SHOWN} rows)",
     )
     return cli.run(command, argv, step)
 

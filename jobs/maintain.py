@@ -1,4 +1,4 @@
-"""Maintain the lake: remove rows older than the config's `[retention]`, join small files, delete files not needed."""
+"""Maintain the lake: remove rows older than `[retention]` allows, compact small files, delete unneeded files."""
 
 import logging
 import sys

@@ -1,4 +1,4 @@
-"""Analyse a recording made elsewhere: each round of its samples becomes a snapshot, as if it had been taken then."""
+"""Analyse a recording made elsewhere: each round of samples becomes a snapshot with the time of that round."""
 
 import logging
 import sys

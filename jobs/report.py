@@ -1,4 +1,4 @@
-"""Write the report, of what the tables hold: one HTML page that needs no network, or JSON, or CSV."""
+"""Write the report from the tables: one HTML page that needs no network, or JSON, or CSV."""
 
 import logging
 import sys

@@ -1,4 +1,4 @@
-"""Take the snapshots, compute their lag and write the report, in one Spark session: what a scheduler calls."""
+"""Take a snapshot of each cluster, compute the lag and write the report, in one Spark session."""
 
 import sys
 from collections.abc import Sequence

@@ -64,7 +64,7 @@ def _wait_until(due_ms: int, every_ms: int, now: Callable[[], datetime], stop: S
         if left_ms <= 0:
             return at
         if left_ms > 2 * every_ms:
-            log.warning("the clock was put back: the next run is not at %s but now", utc_text(due_ms))
+            log.warning("the clock was set back: the next run starts now instead of at %s", utc_text(due_ms))
             return at
         stop.wait(left_ms / 1000)
     return now()

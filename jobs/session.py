@@ -99,9 +99,9 @@ def repeated(spark: "SparkSession", job: Job, steps: Sequence[Step]) -> int:
             except recoverable as error:
                 _check_alive(spark)
                 log.debug("%s", error, exc_info=True)
-                log.error("this run has failed, the next will be tried: %s", first_line(error))
+                log.error("this run has failed, the next one will be tried: %s", first_line(error))
             if stop.is_set():
-                log.info("%s: the job ends after the step at hand", stop.signal_name)
+                log.info("%s: the job ends after the current step", stop.signal_name)
 
         repeat(job.config.snapshot.schedule_ms, once, utc_now, stop)
     return 0

@@ -1,4 +1,4 @@
-"""Take a snapshot of each cluster: what its groups have committed, and how far its logs reach."""
+"""Take a snapshot of each cluster: the committed offsets of its groups, and the ends of its logs."""
 
 import logging
 import sys

@@ -1,4 +1,4 @@
-"""What jobs show: a line on stderr for each event of the log, and tables on stdout."""
+"""The output of jobs: a line on stderr for each event of the log, and tables on stdout."""
 
 import logging
 import os

@@ -1,11 +1,11 @@
 """laglake's public names. The rest is in `pipeline` and `jobs`, and may change.
 
     laglake.spark_session("notebook")             # a session that knows laglake's data sources
-    laglake.register(spark)                       # or make them known to a session that there is
+    laglake.register(spark)                       # or add them to a session that already exists
     laglake.open_lake(spark, "build/demo/lake")   # the tables of a lake as views, for SQL
     laglake.fetch_memory(settings, 300, 3)        # how much memory a consumer's fetches may take
 
-`laglake.reporters` is for applications, and needs nothing but itself.
+`laglake.reporters` is for applications, and does not import the rest of laglake.
 """
 
 from importlib import import_module

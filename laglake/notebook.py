@@ -1,4 +1,4 @@
-"""For notebooks: a lake whose tables SQL finds by their names alone, and charts that need no browser's help."""
+"""For notebooks: the tables of a lake as views, which SQL finds by their names, and charts that need no browser."""
 
 from __future__ import annotations
 

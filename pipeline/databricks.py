@@ -1,4 +1,4 @@
-"""What is otherwise on Databricks: the session is the platform's, and secrets are in scopes."""
+"""What is different on Databricks: the platform provides the session, and secrets are in scopes."""
 
 import os
 

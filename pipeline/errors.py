@@ -1,4 +1,4 @@
-"""The error tree. Whoever catches `LaglakeError` has caught everything laglake raises on purpose.
+"""The tree of errors. Everything that laglake raises on purpose is a `LaglakeError`.
 
     LaglakeError
     ├── ConfigError       exit status 2

@@ -1,4 +1,4 @@
-"""The table `snapshots`: who takes which snapshot, and how it ended."""
+"""The ledger, the table `snapshots`: which run takes which snapshot, and how it ended."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class Ledger:
         if row["run_id"] == claim.run_id:
             return replace(claim, is_takeover=True)
         if row["status"] == RUNNING:
-            raise ClaimedError(f"run {row['run_id']} is taking it since {row['since']:%Y-%m-%d %H:%M:%S} UTC")
+            raise ClaimedError(f"run {row['run_id']} has been taking it since {row['since']:%Y-%m-%d %H:%M:%S} UTC")
         raise ClaimedError(f"run {row['run_id']} has taken it: {row['status']}")
 
     def check(self, claim: Claim) -> None:

@@ -1,7 +1,7 @@
 """Every Delta table: its columns, key, partitioning and schema version.
 
-The reader, the writer, the quality gate, the report and the tests share these constants; nothing else spells out a
-schema. Columns end with their unit (`_ms` and `_bytes` are bigint), offsets are bigint, instants are UTC timestamps.
+The reader, the writer, the quality gate, the report and the tests share these constants; no schema is written anywhere
+else. Columns end with their unit (`_ms` and `_bytes` are bigint), offsets are bigint, instants are UTC timestamps.
 """
 
 from __future__ import annotations
@@ -100,24 +100,25 @@ _ERRORS = ArrayType(
 
 SNAPSHOTS = Table(
     "snapshots",
-    "The ledger: one row for each snapshot of a cluster, with how it ended, what was read and what was not. A snapshot "
-    "whose status is not `complete` or `partial` may be half there in other tables: join them with this one.",
+    "The ledger: one row for each snapshot of a cluster, with how it ended, what was read and what was not. Of a "
+    "snapshot with another status than `complete` or `partial`, other tables may have only some rows: join them with "
+    "this one.",
     _schema(
         *_SNAPSHOT,
         ("run_id", STRING, "the run that holds or held the claim"),
         ("status", STRING, "running | complete | partial | failed"),
         ("started_at", TIMESTAMP, "when the snapshot was claimed"),
         ("finished_at", TIMESTAMP, "when the status became final"),
-        ("schedule_ms", LONG, "the schedule that snapshot_id was floored to"),
+        ("schedule_ms", LONG, "the schedule to which snapshot_id was rounded down"),
         ("groups", LONG, "groups read without error"),
         ("partitions", LONG, "partitions read without error"),
-        ("rows", MapType(STRING, LONG), "rows that each bronze table keeps"),
-        ("expected", MapType(STRING, LONG), "brokers, groups and partitions that were found to read"),
+        ("rows", MapType(STRING, LONG), "number of rows in each bronze table"),
+        ("expected", MapType(STRING, LONG), "numbers of brokers, groups and partitions to read"),
         ("errors", _ERRORS, "what could not be read, where, why, how often"),
-        ("warnings", MapType(STRING, LONG), "oddities, counted; missed_instants just before it had no snapshot"),
+        ("warnings", MapType(STRING, LONG), "counts of oddities; missed_instants: scheduled, but skipped, just before"),
         ("requests", MapType(STRING, LONG), "requests sent, by broker id"),
         ("capabilities", MapType(STRING, STRING), "highest version of each API, NULL where refused or lacking"),
-        ("cluster_id", STRING, "Kafka's own id of the cluster that was read; NULL where nothing was, or before 0.10.1"),
+        ("cluster_id", STRING, "Kafka's own id of the cluster; NULL if nothing was read, or before Kafka 0.10.1"),
     ),
     key=("cluster", "snapshot_id"),
     partitioned_by=("cluster",),
@@ -142,7 +143,7 @@ COMPUTED = Table(
 
 COMMITTED_OFFSETS = Table(
     "committed_offsets",
-    "What each group has committed, as the group's coordinator answers.",
+    "The committed offsets of each group, as its coordinator reports them.",
     _schema(
         *_SNAPSHOT,
         _CAPTURED,
@@ -153,21 +154,21 @@ COMMITTED_OFFSETS = Table(
         (
             "earlier_offset",
             LONG,
-            "committed just before the log's ends were read; committed_offset is just after",
+            "the commit just before the log's ends were read; committed_offset is the one just after",
         ),
-        ("high_watermark", LONG, "high watermark of the log, read between the two; NULL = not read with the commit"),
-        ("last_stable_offset", LONG, "last stable offset, read with it; at most the high watermark"),
-        ("high_watermark_after", LONG, "the high watermark once more, read after these two"),
-        ("log_start_offset", LONG, "first offset of the log, read just before these two"),
-        ("ends_at", TIMESTAMP, "when these two ends were read"),
+        ("high_watermark", LONG, "high watermark, read between these two commits; NULL = not read with the commit"),
+        ("last_stable_offset", LONG, "last stable offset, read after high_watermark, and at most that"),
+        ("high_watermark_after", LONG, "the high watermark once more, read after last_stable_offset"),
+        ("log_start_offset", LONG, "first offset of the log, read just before high_watermark"),
+        ("ends_at", TIMESTAMP, "when high_watermark and last_stable_offset were read"),
         ("leader_epoch", INT, "leader epoch stored with the commit, or NULL"),
         (
             "epoch_end_offset",
             LONG,
-            "where that epoch ends in the log (OffsetForLeaderEpoch, KIP-320); NULL = it has not, or not known",
+            "where leader_epoch ends in the log (OffsetForLeaderEpoch, KIP-320); NULL = it has not ended, or not known",
         ),
         ("metadata", STRING, "what the application stored with the commit"),
-        ("committed_at", TIMESTAMP, "when it was committed; OffsetFetch does not say"),
+        ("committed_at", TIMESTAMP, "when it was committed; NULL from OffsetFetch"),
         ("source", STRING, "offset_fetch | recording"),
         _ERROR,
     ),
@@ -177,7 +178,7 @@ COMMITTED_OFFSETS = Table(
 
 WATERMARKS = Table(
     "watermarks",
-    "How far each partition's log reaches, as its leader answers.",
+    "Where each partition's log begins and ends, as its leader reports it.",
     _schema(
         *_SNAPSHOT,
         _CAPTURED,
@@ -192,7 +193,7 @@ WATERMARKS = Table(
         ("local_log_start_offset", LONG, "ListOffsets EARLIEST_LOCAL (KIP-405), NULL where not supported"),
         ("last_stable_offset", LONG, "ListOffsets LATEST, read_committed; read after high_watermark, and at most that"),
         ("high_watermark", LONG, "ListOffsets LATEST, read_uncommitted"),
-        ("log_end_offset", LONG, "ListOffsets LATEST with replica_id -2; NULL where a broker does not say"),
+        ("log_end_offset", LONG, "ListOffsets LATEST with replica_id -2; NULL if the broker does not report it"),
         ("high_watermark_after", LONG, "the high watermark once more, read after log_end_offset"),
         ("max_timestamp_ms", LONG, "newest record timestamp, as the producer wrote it; NULL if the log is empty"),
         ("max_timestamp_offset", LONG, "offset of the record with the newest timestamp (KIP-734)"),
@@ -208,8 +209,8 @@ WATERMARKS = Table(
 
 GROUP_MEMBERS = Table(
     "group_members",
-    "Who is in each group, and which partitions are assigned to whom: a row for each assigned partition, and for "
-    "each member or group that has none.",
+    "The members of each group and their assignments: a row for each assigned partition, for each member without "
+    "partitions, and for each group without members.",
     _schema(
         *_SNAPSHOT,
         _CAPTURED,
@@ -225,10 +226,10 @@ GROUP_MEMBERS = Table(
         ("coordinator", INT, "broker id of the group's coordinator"),
         ("group_epoch", INT, "epoch of the group (KIP-848); NULL for classic groups"),
         ("assignment_epoch", INT, "epoch of the target assignment (KIP-848)"),
-        ("member_epoch", INT, "epoch of the member (KIP-848); below the group's while it takes up an assignment"),
+        ("member_epoch", INT, "epoch of the member (KIP-848); below the group's until it has its new assignment"),
         ("rack", STRING, "rack of the member (KIP-848)"),
         ("subscribed_topics", ArrayType(STRING), "topics that the member subscribes to by name; NULL = not known"),
-        ("subscribed_regex", STRING, "regular expression that it subscribes by (KIP-848)"),
+        ("subscribed_regex", STRING, "regular expression of the member's subscription (KIP-848)"),
         _TOPIC,
         _PARTITION,
         ("is_target", BOOLEAN, "whether the member is to keep the partition (KIP-848); NULL for classic groups"),
@@ -240,33 +241,33 @@ GROUP_MEMBERS = Table(
 
 CLIENT_POSITIONS = Table(
     "client_positions",
-    "What clients report of themselves: a row for each partition, and for each client or fetcher as a whole.",
+    "What clients report about themselves: a row for each partition, and one for each client or fetcher as a whole.",
     _schema(
         *_SNAPSHOT,
         ("captured_at", TIMESTAMP, "when it was reported"),
         ("as_of", TIMESTAMP, "when it was last true"),
-        ("group_id", STRING, "consumer group, where the source has it; NULL is looked for when lag is computed"),
+        ("group_id", STRING, "consumer group, if the source has it; if NULL, it is found when lag is computed"),
         ("client_id", STRING, "client.id"),
-        ("host", STRING, "address that the client connects from, where the source has it"),
-        ("fetcher", STRING, "broker that is fetched from, or the old consumer's thread; NULL = of the client"),
+        ("host", STRING, "address that the client connects from, if the source has it"),
+        ("fetcher", STRING, "broker that is fetched from, or the old consumer's thread; NULL = the whole client"),
         _TOPIC,
         _PARTITION,
         ("fetched_offset", LONG, "next offset to fetch"),
         ("consumed_offset", LONG, "next offset to hand to the application"),
-        ("reported_lag", LONG, "the client's own lag metric; of a client the largest"),
+        ("reported_lag", LONG, "the client's own lag metric; in the row of a whole client, the largest"),
         ("reported_lead", LONG, "the client's own distance from log start (KIP-223)"),
-        ("reported_end", LONG, "the high watermark that the client knows, where it reports it"),
-        ("reported_stable_end", LONG, "the last stable offset that the client knows, where it reports it"),
+        ("reported_end", LONG, "the high watermark that the client knows, if it reports it"),
+        ("reported_stable_end", LONG, "the last stable offset that the client knows, if it reports it"),
         ("queue_chunks", LONG, "chunks in the queue of an old consumer's thread (FetchQueueSize)"),
         ("buffered_bytes", LONG, "bytes fetched and not yet handed to the application"),
         ("requests_total", LONG, "fetches answered since the client started"),
         ("bytes_total", LONG, "bytes fetched since the client started"),
-        ("is_paused", BOOLEAN, "whether the application has paused the partition, where the client reports it"),
+        ("is_paused", BOOLEAN, "whether the application has paused the partition, if the client reports it"),
         ("source", STRING, "kafka_client_metrics | librdkafka_statistics | kafka_request_log"),
         ("endpoint", STRING, "where it was reported: a URL or a file, without a password"),
-        ("error", STRING, "why a place or a line could not be read, or NULL"),
+        ("error", STRING, "why an endpoint, file or line could not be read, or NULL"),
     ),
-    # Several agents may report one client: no row is another's duplicate.
+    # Several agents may report one client, so no combination of columns is unique.
     key=(),
     partitioned_by=("cluster", "snapshot_date"),
     former_name="fetch_positions",
@@ -287,7 +288,7 @@ QUARANTINE = Table(
 
 LOG_SAMPLES = Table(
     "log_samples",
-    "What was looked up by time: timestamps of offsets.",
+    "Timestamps of offsets, found by look-ups by time.",
     _schema(
         *_SNAPSHOT,
         _TOPIC,
@@ -296,7 +297,7 @@ LOG_SAMPLES = Table(
         ("asked_ms", LONG, "the timestamp that was looked up: every record before offset is older"),
         ("offset", LONG, "the first record that is not older; if there is none, the end of the log"),
         ("timestamp_ms", LONG, "its timestamp; NULL if there is no such record"),
-        ("position_bytes", LONG, "bytes before it; NULL from list_offsets_by_time"),
+        ("position_bytes", LONG, "bytes of the log before it; NULL from list_offsets_by_time"),
         ("source", STRING, "list_offsets_by_time"),
     ),
     key=("cluster", "snapshot_id", "topic", "partition", "asked_ms"),
@@ -307,18 +308,18 @@ POINTS = ArrayType(StructType([StructField(name, LONG) for name in ("offset", "p
 
 LOG_INDEX = Table(
     "log_index",
-    "The rulers: for each partition the newest line of offset, bytes and time.",
+    "The rulers: for each partition, how many bytes lie before an offset and when it was written.",
     _schema(
         _CLUSTER,
         _TOPIC,
         _TOPIC_ID,
         _PARTITION,
-        ("through_snapshot_id", LONG, "the newest snapshot that the points know"),
+        ("through_snapshot_id", LONG, "the newest snapshot that the points include"),
         ("seen_at", TIMESTAMP, "when the partition was last seen"),
-        ("points", POINTS, "what lies before some offsets of the log: bytes, and the greatest timestamp, or NULL"),
-        ("future_timestamps", LONG, "timestamps from the future that were set aside"),
-        ("restarts", LONG, "how often the points began anew: recreated, truncated, compacted"),
-        ("ruler", BINARY, "the points with their errors, as laglake reads and carries them on"),
+        ("points", POINTS, "for some offsets: the bytes of the log before it, and their greatest timestamp, or NULL"),
+        ("future_timestamps", LONG, "number of ignored timestamps that were in the future"),
+        ("restarts", LONG, "how often the points started again (topic recreated, truncated or compacted)"),
+        ("ruler", BINARY, "the points with their errors, in laglake's own format"),
     ),
     key=("cluster", "topic", "partition"),
     partitioned_by=("cluster",),
@@ -326,8 +327,7 @@ LOG_INDEX = Table(
 
 LAG = Table(
     "lag",
-    "The ladder of each group and partition at each snapshot, and every distance on it. A value that is not known "
-    "is NULL.",
+    "The ladder of each group and partition at each snapshot, and every lag on it. An unknown value is NULL.",
     _schema(
         *_SNAPSHOT,
         ("captured_at", TIMESTAMP, "when the high watermark of this row was read"),
@@ -341,7 +341,7 @@ LAG = Table(
         (
             "verified_epoch",
             INT,
-            "leader epoch stored with the commit, where a snapshot has seen that it reaches the commit; else NULL",
+            "leader epoch stored with the commit, if a snapshot has seen that this epoch reaches the commit",
         ),
         ("group_state", STRING, "the group's state"),
         ("group_type", STRING, "classic | consumer | share | streams"),
@@ -356,25 +356,25 @@ LAG = Table(
         ("last_stable_offset", LONG, "rung: end of what a read_committed reader can read"),
         ("high_watermark", LONG, "rung: end of what is replicated"),
         ("log_end_offset", LONG, "rung: end of the leader's log"),
-        ("consumer_lag", LONG, "committed → high_watermark; 0 where the commit overtook the end just read"),
-        ("consumer_lag_error", LONG, "the true consumer_lag is at most so much more; NULL = not known"),
+        ("consumer_lag", LONG, "committed → high_watermark; 0 if the commit is past a high watermark read just before"),
+        ("consumer_lag_error", LONG, "the true consumer_lag is larger by at most this; NULL = not known"),
         ("consumer_lag_stable", LONG, "committed → last_stable_offset"),
         ("fetcher_lag", LONG, "fetched → high_watermark"),
         ("divergence", LONG, "committed → fetched"),
         ("buffered", LONG, "consumed → fetched"),
         ("uncommitted", LONG, "committed → consumed"),
-        ("transaction_lag", LONG, "last_stable_offset → high_watermark; 0 where no transaction was open"),
-        ("transaction_lag_error", LONG, "the true transaction_lag is at most so much more"),
-        ("replication_lag", LONG, "high_watermark → log_end_offset; 0 where all was replicated a moment later"),
-        ("replication_lag_error", LONG, "the true replication_lag is at most so much more"),
-        ("stale_lag", LONG, "what the client's own lag metric does not see"),
-        ("headroom", LONG, "log_start → committed; negative = records after the commit were deleted"),
-        ("consumer_lag_bytes", LONG, "consumer_lag in bytes, of the records that are still there"),
-        ("consumer_lag_ms", LONG, "consumer_lag in record time, of the records that are still there"),
+        ("transaction_lag", LONG, "last_stable_offset → high_watermark; 0 if no transaction was open"),
+        ("transaction_lag_error", LONG, "the true transaction_lag is larger by at most this"),
+        ("replication_lag", LONG, "high_watermark → log_end_offset; 0 if all was replicated a moment later"),
+        ("replication_lag_error", LONG, "the true replication_lag is larger by at most this"),
+        ("stale_lag", LONG, "the part of the lag that the client's own lag metric does not show"),
+        ("headroom", LONG, "log_start_offset → committed; negative = records after the commit were deleted"),
+        ("consumer_lag_bytes", LONG, "consumer_lag in bytes, for the records that still exist"),
+        ("consumer_lag_ms", LONG, "consumer_lag in record time, for the records that still exist"),
         (
             "consumer_age_ms",
             LONG,
-            "age of the first record still there that is not committed, at captured_at; 0 = none",
+            "age, at captured_at, of the first existing record that is not committed; 0 = there is none",
         ),
         ("fetcher_lag_bytes", LONG, "fetcher_lag in bytes"),
         ("fetcher_lag_ms", LONG, "fetcher_lag in record time"),
@@ -384,14 +384,18 @@ LAG = Table(
         ("headroom_ms", LONG, "headroom in record time"),
         ("kip532_bytes", LONG, "KIP-532 byte lag, to the log end"),
         ("kip532_ms", LONG, "KIP-532 time lag, to the log end"),
-        ("kip532_from", STRING, "fetched | committed"),
-        ("bytes_method", STRING, "how bytes were read: exact | interpolated | extrapolated | local_only"),
+        ("kip532_from", STRING, "the rung that these two count from: fetched | committed"),
+        ("bytes_method", STRING, "how bytes were found: exact | interpolated | extrapolated | local_only"),
         ("bytes_error", LONG, "stated error of consumer_lag_bytes"),
-        ("time_method", STRING, "how times were read: exact | interpolated | arrival"),
+        ("time_method", STRING, "how times were found: exact | interpolated | arrival"),
         ("time_error_ms", LONG, "stated error of consumer_lag_ms"),
-        ("reuse_bytes", LONG, "what the leader's broker has written since the record that is read next (kip532_from)"),
+        (
+            "reuse_bytes",
+            LONG,
+            "bytes that the leader's broker has written since the reader's next record (kip532_from)",
+        ),
         ("reuse_error_bytes", LONG, "stated error of reuse_bytes"),
-        ("reuse_method", STRING, "how reuse_bytes was read: interpolated | at_least"),
+        ("reuse_method", STRING, "how reuse_bytes was found: interpolated | at_least"),
         ("committed_at", TIMESTAMP, "when the offset was committed; NULL from OffsetFetch"),
         (
             "offset_status",
@@ -412,11 +416,15 @@ _STATUS: Column = (
     STRING,
     "stopped | stalled | not_progressing | rewound | warning | unknown | not_committed | ok",
 )
-_MEMBERS: Column = ("has_members", BOOLEAN, "whether the group has members; NULL = not known. Not a status: see docs")
+_MEMBERS: Column = (
+    "has_members",
+    BOOLEAN,
+    "whether the group has members (if not, it may still be ok); NULL = not known",
+)
 
 PARTITION_STATUS = Table(
     "partition_status",
-    "How each group is doing at each partition, judged at each snapshot by what is known of those before it.",
+    "The status of each group at each partition, at each snapshot. It also depends on earlier snapshots.",
     _schema(
         *_SNAPSHOT,
         ("captured_at", TIMESTAMP, "when the committed offset was read"),
@@ -428,20 +436,20 @@ PARTITION_STATUS = Table(
             "reason",
             STRING,
             (
-                "open_transaction | no_members | transaction_marker | too_few_snapshots; of others that are "
-                "unknown the error or offset_status; else NULL"
+                "open_transaction | no_members | transaction_marker | too_few_snapshots; for other "
+                "rows with status unknown, the error or offset_status; else NULL"
             ),
         ),
         ("since", TIMESTAMP, "when the status began"),
         (
             "waiting_since",
             TIMESTAMP,
-            "first snapshot of this commit with records to read; NULL = none is unread",
+            "first snapshot with this commit and with unread records; NULL = no record is unread",
         ),
         _MEMBERS,
         ("consumer_lag", LONG, "consumer_lag, as in the table lag"),
         ("consumer_age_ms", LONG, "consumer_age_ms, as in the table lag"),
-        ("memory", ArrayType(LONG), "what the next judgement goes on from; for laglake alone"),
+        ("memory", ArrayType(LONG), "what laglake remembers for the next snapshot; for its own use"),
     ),
     key=("cluster", "snapshot_id", "group_id", "topic", "partition"),
     partitioned_by=("cluster", "snapshot_date"),
@@ -449,20 +457,20 @@ PARTITION_STATUS = Table(
 
 GROUP_STATUS = Table(
     "group_status",
-    "How each group is doing at each snapshot: as its worst partition.",
+    "The status of each group at each snapshot: that of its worst partition.",
     _schema(
         *_SNAPSHOT,
         ("captured_at", TIMESTAMP, "when the last of its committed offsets was read"),
         _GROUP,
         _STATUS,
-        ("reason", STRING, "that of the worst partition, see partition_status"),
-        ("since", TIMESTAMP, "when the first of the partitions with this status got it; of ok the last"),
-        ("topic", STRING, "topic of the worst partition: of those with the group's status the one with most lag"),
-        ("partition", INT, "its partition"),
-        ("partitions", LONG, "partitions that the group reads"),
-        ("statuses", MapType(STRING, LONG), "how many of them have each status"),
+        ("reason", STRING, "reason of the worst partition, see partition_status"),
+        ("since", TIMESTAMP, "when the first of the partitions with this status got it; for ok, the last"),
+        ("topic", STRING, "topic of the worst partition: among those with the group's status, the one with most lag"),
+        ("partition", INT, "number of the worst partition"),
+        ("partitions", LONG, "number of partitions that the group reads"),
+        ("statuses", MapType(STRING, LONG), "number of these partitions with each status"),
         _MEMBERS,
-        ("consumer_lag", LONG, "sum of consumer_lag, of the partitions where it is known"),
+        ("consumer_lag", LONG, "sum of consumer_lag over the partitions where it is known"),
         ("consumer_age_ms", LONG, "age of the oldest record that is not committed"),
     ),
     key=("cluster", "snapshot_id", "group_id"),
@@ -482,14 +490,14 @@ LAG_HISTOGRAMS = Table(
         ("scope_value", STRING, "the cluster's name, the leader's broker id, the topic or the group"),
         ("scale", INT, "2^scale buckets for each power of two: always 3"),
         ("zero_count", LONG, "values that are 0"),
-        ("negative_count", LONG, "values below 0; in nothing else here"),
-        ("null_count", LONG, "rows without a value; in nothing else here"),
+        ("negative_count", LONG, "values below 0; no other column here includes them"),
+        ("null_count", LONG, "rows without a value; no other column here includes them"),
         ("bucket_offset", LONG, "bucket i of the first count: (2^(i/8), 2^((i+1)/8)]; NULL if no value is above 0"),
-        ("bucket_counts", ArrayType(LONG), "values in each bucket, from the first to the last that has any"),
+        ("bucket_counts", ArrayType(LONG), "values in each bucket, from the first to the last that is not empty"),
         ("count", LONG, "values that are not below 0: zero_count and all bucket_counts"),
         # Exact, so that merging in any order gives the same; bigint would overflow with a few million values.
         ("sum", DecimalType(38, 0), "sum of the values that are counted"),
-        ("min", LONG, "least value that is counted, or NULL"),
+        ("min", LONG, "smallest value that is counted, or NULL"),
         ("max", LONG, "greatest value that is counted, or NULL"),
     ),
     key=("cluster", "window_start", "window_ms", "measure", "scope", "scope_value"),
@@ -498,7 +506,7 @@ LAG_HISTOGRAMS = Table(
 
 CLIENT_DIVERGENCE = Table(
     "client_divergence",
-    "Each client process at each snapshot: what its own lag gauge reads, what is true, and the verdict on the gauge.",
+    "Each client process at each snapshot: its own lag gauge, its true lag, and the verdict on the gauge.",
     _schema(
         *_SNAPSHOT,
         ("captured_at", TIMESTAMP, "when the watermarks were read"),
@@ -507,19 +515,19 @@ CLIENT_DIVERGENCE = Table(
         ("instance", STRING, "process with that client.id: its endpoint, file or address"),
         ("max_lag", LONG, "the client's own gauge: MaxLag, records-lag-max, or the largest lag it reports"),
         ("max_fetcher_lag", LONG, "largest fetcher_lag of its partitions"),
-        ("sum_fetcher_lag", LONG, "sum of them; NULL if one is not known, as all sums here"),
+        ("sum_fetcher_lag", LONG, "sum of fetcher_lag; NULL if one is not known, like all sums here"),
         ("max_consumer_lag", LONG, "largest consumer_lag"),
-        ("sum_consumer_lag", LONG, "sum of them"),
+        ("sum_consumer_lag", LONG, "sum of consumer_lag"),
         ("max_divergence", LONG, "largest divergence"),
-        ("sum_divergence", LONG, "sum of them"),
-        ("hidden_lag", LONG, "by how much the gauge reads less than the largest lag of the application"),
+        ("sum_divergence", LONG, "sum of divergence"),
+        ("hidden_lag", LONG, "how far the gauge is below the largest lag of the application"),
         ("verdict", STRING, "truthful | blind | stale; NULL = not known"),
-        ("since", TIMESTAMP, "when the verdict was given first, without another in between"),
-        ("record_bytes", LONG, "mean size of its records, of the topic with the smallest"),
+        ("since", TIMESTAMP, "since when the verdict has been the same"),
+        ("record_bytes", LONG, "mean record size in the client's topic with the smallest records"),
         ("queue_records", LONG, "records that a full queue of an old consumer's thread hides from MaxLag"),
-        ("buffered_bytes", LONG, "bytes that it has fetched and not handed out"),
-        ("buffer_bound_bytes", LONG, "the most that its settings let it buffer"),
-        ("heap_share", DoubleType(), "buffer_bound_bytes as a part of its heap, where that is given"),
+        ("buffered_bytes", LONG, "bytes fetched and not yet handed to the application"),
+        ("buffer_bound_bytes", LONG, "the most that the client's settings let it buffer"),
+        ("heap_share", DoubleType(), "buffer_bound_bytes as a share of the client's heap, if heap_bytes is given"),
     ),
     key=("cluster", "snapshot_id", "group_id", "client_id", "instance"),
     partitioned_by=("cluster", "snapshot_date"),
@@ -533,24 +541,24 @@ _KIND: Column = (
 )
 _CLIENT: Column = ("client_id", STRING, "client.id")
 _INSTANCE: Column = ("instance", STRING, "process with that client.id: its endpoint, file or address")
-_CAUSE: Column = ("topic", STRING, "the topic that is the cause; NULL = not of one topic, or not known")
+_CAUSE: Column = ("topic", STRING, "the topic that is the cause; NULL = not a single topic, or not known")
 _PROBLEM: tuple[Column, ...] = (
-    ("partitions", ArrayType(INT), "its partitions that are concerned"),
+    ("partitions", ArrayType(INT), "affected partitions of the topic"),
     ("severity", STRING, "critical | warning | info"),
     (
         "magnitude",
         DoubleType(),
-        "how bad it is among its kind: records that wait, or that the gauge hides; for buffer_too_large heap_share",
+        "how bad it is compared with others of its kind: waiting or hidden records, or for buffer_too_large heap_share",
     ),
     ("summary", STRING, "one sentence"),
-    ("evidence", STRING, "what it is concluded from, JSON"),
+    ("evidence", STRING, "the observations behind it, as JSON"),
     ("advice", STRING, "what to do"),
 )
 
 FINDINGS = Table(
     "findings",
-    "What is wrong with a client, one row for as long as it lasts. What it is concluded from is that of its worst "
-    "moment, `worst_at`; `finding_history` has every snapshot's.",
+    "Problems of clients: one row for each problem, from its beginning to its end. It describes the problem at its "
+    "worst moment, `worst_at`; `finding_history` has a row for every snapshot.",
     _schema(
         _FINDING_ID,
         _KIND,
@@ -560,15 +568,15 @@ FINDINGS = Table(
         _INSTANCE,
         _CAUSE,
         ("owner", STRING, "who should know; NULL until owners are known"),
-        ("first_seen", TIMESTAMP, "the first snapshot with it"),
-        ("last_seen", TIMESTAMP, "the newest snapshot with it"),
-        ("resolved_at", TIMESTAMP, "the first snapshot of the client without it; NULL = it lasts"),
+        ("first_seen", TIMESTAMP, "the first snapshot with the problem"),
+        ("last_seen", TIMESTAMP, "the newest snapshot with the problem"),
+        ("resolved_at", TIMESTAMP, "the first snapshot of the client without the problem; NULL = still open"),
         (
             "resolution_confirmed_at",
             TIMESTAMP,
-            "the third snapshot without it (slow_consumer: the fifth), by which resolved_at is known",
+            "the third snapshot without the problem (slow_consumer: the fifth), which confirms resolved_at",
         ),
-        ("worst_at", TIMESTAMP, "the snapshot in which it was worst: what is said of it below is of then"),
+        ("worst_at", TIMESTAMP, "the snapshot in which it was worst, which the following columns describe"),
         *_PROBLEM,
     ),
     key=("cluster", "finding_id"),
@@ -577,7 +585,7 @@ FINDINGS = Table(
 
 FINDING_HISTORY = Table(
     "finding_history",
-    "Each finding at each snapshot with it, as it was then.",
+    "Each finding at each snapshot with the problem, as it was then.",
     _schema(*_SNAPSHOT, _FINDING_ID, _KIND, _GROUP, _CLIENT, _INSTANCE, _CAUSE, *_PROBLEM),
     key=("cluster", "snapshot_id", "finding_id"),
     partitioned_by=("cluster", "snapshot_date"),

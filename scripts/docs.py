@@ -26,25 +26,26 @@ ABOUT_TABLES = """\
 
 This page is made from the code by `make docs`.
 
-All are Delta tables, readable by Spark, delta-rs and DuckDB: no deletion vectors, no column mapping. Instants are
-UTC, `_ms` are milliseconds, `_bytes` bytes, offsets are Kafka's. What is not known is NULL, never 0. A snapshot that is
-being taken, or that failed, is none yet: join `snapshots` where `status` is `complete` or `partial`."""
+All are Delta tables without deletion vectors and column mapping, so Spark, delta-rs and DuckDB can read them. Instants
+are UTC; columns ending in `_ms` are in milliseconds, those ending in `_bytes` in bytes; offsets are Kafka's. An unknown
+value is NULL, never 0. Tables may also contain rows of snapshots that are still running or have failed: join
+`snapshots` where `status` is `complete` or `partial`."""
 ABOUT_CONFIGURATION = """\
 # Configuration
 
 This page is made from the code by `make docs`.
 
-The configuration is a TOML file. `conf/production.example.toml` is one to begin with; `--check` after any job says what
-is wrong with yours, without starting Spark. In any text, `${env:NAME}` is a variable of the driver's environment, and
-`${secret:SCOPE/KEY}` a secret of Databricks."""
+The configuration is a TOML file. Begin with a copy of `conf/production.example.toml`. Any job with `--check` says what
+is wrong with your file, without starting Spark. In any text value, `${env:NAME}` stands for an environment variable of
+the driver, and `${secret:SCOPE/KEY}` for a secret of Databricks."""
 ABOUT_CLIENT = """\
-Options of [kafka-python's client](https://kafka-python.readthedocs.io), by its names and with its defaults"""
+Options of [kafka-python's client](https://kafka-python.readthedocs.io), with its names and defaults"""
 ABOUT_COMMANDS = """\
 # Commands
 
 This page is made from the code by `make docs`.
 
-What `./spark-submit.sh JOB --help` says. The wheel's command is `laglake JOB`; `laglake-JOB` is the same."""
+This is the output of `./spark-submit.sh JOB --help`. With the wheel, the command is `laglake JOB` or `laglake-JOB`."""
 KINDS = {
     value_types.DurationMs: 'a duration: `"500ms"`, `"30s"`, `"5m"`, `"2h"`, `"1d"`',
     KeptMs: 'a duration, such as `"14d"`, or `"forever"`',

@@ -1,1 +1,1 @@
-"""A real Kafka on this machine: brokers, their jars, and what makes them start quickly and end surely."""
+"""A real Kafka on this machine: brokers, their jars, and the code that starts them quickly and always ends them."""

@@ -1,4 +1,4 @@
-"""One broker's process: formatted, launched, watched, and treated badly when a test asks for it."""
+"""One broker's process: its storage is formatted, it is launched and watched, and frozen or killed for tests."""
 
 import signal
 import subprocess

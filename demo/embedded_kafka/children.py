@@ -1,7 +1,7 @@
-"""The processes of one embedded Kafka: started, listed on disk, and gone when we are.
+"""The processes of one embedded Kafka: started here, listed on disk, and ended when this process ends.
 
-Three nets, one below the other: `close`; the watchdog, when this process is killed; and the pid files, by which a
-later start in the same folder finds what even the watchdog could not end (it was killed too).
+Three mechanisms end them: `close`; the watchdog, if this process is killed; and the pid files, which a later start in
+the same folder uses to find processes that are left because the watchdog was killed, too.
 """
 
 import fcntl

@@ -1,7 +1,7 @@
-"""Java's class data sharing: a broker's classes as Java has them in memory, mapped instead of parsed at each start.
+"""Java's class data sharing: an archive of a broker's classes, which is mapped into memory instead of parsed.
 
-A broker then starts in 1 s instead of 2, on half the CPU. The archive (50 MB) is written once per checkout, by a
-broker that is started for it and stopped again, in about 4 s; a Java it does not suit ignores it.
+With it a broker starts in 1 s instead of 2, with half the CPU time. The archive (50 MB) is written once per checkout,
+in about 4 s, by a broker that is started for this purpose. A different Java version ignores it.
 """
 
 import logging

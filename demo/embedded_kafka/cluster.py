@@ -1,4 +1,4 @@
-"""What can be done to a running Kafka: ask for its addresses, treat its brokers badly, run Kafka's own tools on it."""
+"""Operations on a running Kafka: get its addresses, freeze or kill its brokers, run Kafka's own tools."""
 
 import subprocess
 import time

@@ -1,4 +1,4 @@
-"""What the nodes of an embedded Kafka are configured with: pure, no processes and no files.
+"""The configuration of the nodes of an embedded Kafka: pure functions, no processes and no files.
 
 KRaft: node 1 is broker and controller, every other node is a broker only. So the quorum never depends on a node that
 a test kills or freezes, as long as that node is not node 1.

@@ -1,4 +1,4 @@
-"""Waiting until a broker is not merely started but answers: each wait has a deadline and looks at the process too."""
+"""Waits until a broker answers. Each wait has a deadline, and also ends if the process ends."""
 
 import logging
 import socket

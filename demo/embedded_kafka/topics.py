@@ -1,4 +1,4 @@
-"""Topics that are not only created but can be used."""
+"""Creates topics, and waits until they can be used."""
 
 import time
 from collections.abc import Mapping

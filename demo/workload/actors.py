@@ -1,4 +1,4 @@
-"""What all parts of the workload have in common: a thread with one habit, whose failure is kept, not swallowed."""
+"""The base of all parts of the workload: a thread that does one thing repeatedly, and whose failure is reported."""
 
 import threading
 from abc import ABC, abstractmethod

@@ -1,4 +1,4 @@
-"""What the demo's workload consists of: topics with their rates, groups with their habits, and when things happen."""
+"""The parts of the demo's workload: topics with their rates, groups with their behaviour, and when things happen."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""The workload's consumer groups, each with one habit of the kind people ask about."""
+"""The workload's consumer groups, each with one kind of behaviour that people ask about."""
 
 import time
 from collections.abc import Iterator, Mapping

@@ -1,6 +1,6 @@
-"""Many groups with many committed offsets, quickly: the ground of benchmarks and of comparisons with other tools.
+"""Creates many groups with many committed offsets, quickly, for benchmarks and for comparisons with other tools.
 
-What is committed is a pure function of group and partition, so that a test knows the truth without asking Kafka.
+A committed offset is a pure function of group and partition, so that a test knows it without asking Kafka.
 """
 
 from collections.abc import Mapping

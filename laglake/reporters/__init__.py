@@ -1,4 +1,4 @@
-"""What an application in Python adds to its consumers, so that laglake can read from files how far they have read.
+"""Reporters that a Python application adds to its consumers; laglake reads from their files how far these have read.
 
-They need the standard library alone, and kafka_python.py kafka-python: laglake may be installed with `--no-deps`.
+They need only the standard library; kafka_python.py also needs kafka-python. So `pip install --no-deps` is enough.
 """

@@ -1,4 +1,4 @@
-"""A file of lines that is bounded, and whose troubles are never the application's."""
+"""A file of lines with a bounded size. Errors of writing it never reach the application."""
 
 from __future__ import annotations
 

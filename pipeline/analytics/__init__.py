@@ -1,1 +1,1 @@
-"""Pure: nothing here reads, writes or asks the time. DataFrame → DataFrame; one partition's ruler is plain Python."""
+"""Pure functions, DataFrame → DataFrame: no reads, writes or clock. One partition's ruler is plain Python."""

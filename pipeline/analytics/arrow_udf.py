@@ -1,4 +1,4 @@
-"""Functions of Arrow arrays that make a column."""
+"""Turns functions of Arrow arrays into columns."""
 
 from __future__ import annotations
 

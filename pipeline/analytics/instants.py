@@ -1,4 +1,4 @@
-"""When rows were read: what rates and "since" go by. A snapshot is named after an instant that it may be late for."""
+"""When rows were read. Rates and times use this, because a snapshot may be read later than its scheduled instant."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The columns by which rows are joined, grouped and followed from snapshot to snapshot.
 
-A key names something across snapshots; the same with `_AT` names it at one snapshot.
+A key identifies something across snapshots; the key of the same name with `_AT` identifies it in one snapshot.
 """
 
 TOPIC = ["cluster", "topic"]

@@ -1,7 +1,7 @@
-"""What clients report of how far they have read: their metrics, statistics, and the brokers' request logs.
+"""How far clients have read, from their metrics and statistics and from the brokers' request logs.
 
-`register(spark)`, then `spark.read.format("kafka_client_metrics").option("endpoints", "http://app-1:9404/metrics").load()`
-or `spark.read.format("librdkafka_statistics").load("/var/log/app/statistics")`.
+`register(spark)`, then `spark.read.format("kafka_client_metrics").option("endpoints",
+"http://app-1:9404/metrics").load()` or `spark.read.format("librdkafka_statistics").load("/var/log/app/statistics")`.
 """
 
 from pyspark.sql import SparkSession

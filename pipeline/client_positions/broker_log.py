@@ -1,4 +1,4 @@
-"""The files of one broker's request log, each read on from where it was read to before."""
+"""The files of one broker's request log. Each is read from where the previous reading ended."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Consumers' metrics under one set of names, whichever agent served them and whichever rules renamed them.
 
-Prometheus text and OpenMetrics (jmx_exporter), Jolokia's JSON; the Java consumer, and the old Scala one of 0.8.1 (whose
-MBeans have all in one flat, quoted name), 0.8.2 and later. A broker has the same beans for its replica fetchers: they
-are left out.
+It reads Prometheus text and OpenMetrics (jmx_exporter) and Jolokia's JSON, of the Java consumer and of the old Scala
+consumer: 0.8.1, whose MBeans have everything in one flat, quoted name, and 0.8.2 and later. A broker has the same beans
+for its replica fetchers: they are left out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Texts from endpoints and files, in bounded time and memory. What cannot be had is a text with an error."""
+"""Texts from endpoints and files, in bounded time and memory. What cannot be read becomes a text with an error."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What librdkafka's statistics callback gives: nearly the whole ladder of a client, in one JSON object.
+"""The output of librdkafka's statistics callback: nearly the whole ladder of a client, in one JSON object.
 
-Clients of C, Go, .NET, Rust and confluent-kafka for Python are built on it. See STATISTICS.md of librdkafka.
+The clients for C, Go, .NET and Rust, and confluent-kafka for Python, are built on librdkafka. See its STATISTICS.md.
 """
 
 from __future__ import annotations

@@ -57,7 +57,9 @@ class PositionsOptions:
         refuse_unknown(options, ("endpoints", "path", "user", "password", "ca_file", *bounds, "names"))
         endpoints, paths = several(options.get("endpoints")), several(options.get("path"))
         if bool(endpoints) == bool(paths):
-            raise ConfigError("one of the options 'endpoints' and 'path' is needed, several places with commas")
+            raise ConfigError(
+                "one of the options 'endpoints' and 'path' is needed, with commas between several entries"
+            )
         numbers = {name: positive(name, options[name]) for name in bounds if name in options}
         access = Access(options.get("user"), options.get("password"), options.get("ca_file"), **numbers)
         return cls(endpoints, paths, access, _names(options.get("names", "{}")))

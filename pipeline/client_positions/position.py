@@ -1,4 +1,4 @@
-"""What a client reports of how far it has read, whatever it is and however it does so."""
+"""`Position`: how far a client says that it has read, whatever kind of client it is and however it reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a broker's request log was read: kept in a file, so that a batch begins where the one before ended."""
+"""How far a broker's request log was read, kept in a file, so that a batch begins where the previous one ended."""
 
 from __future__ import annotations
 

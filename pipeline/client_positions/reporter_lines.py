@@ -1,4 +1,4 @@
-"""What laglake/reporters/kafka_python.py wrote of a consumer of kafka-python."""
+"""Reads the lines that laglake/reporters/kafka_python.py has written about a consumer of kafka-python."""
 
 from __future__ import annotations
 

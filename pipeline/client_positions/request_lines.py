@@ -1,4 +1,4 @@
-"""One line of a broker's request log: when it was written, and what a FETCH request in it asks for."""
+"""Parses one line of a broker's request log: when it was written, and what its FETCH request asks for."""
 
 from __future__ import annotations
 

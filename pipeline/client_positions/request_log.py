@@ -1,7 +1,7 @@
-"""What a broker's request log shows: where each client fetches from, in the lines of kafka.request.logger at DEBUG.
+"""The fetched offset of each client, from a broker's request log (the lines of kafka.request.logger at DEBUG).
 
-A FETCH request has the offset that its client fetches next: the fetched rung itself. With incremental fetch sessions
-(KIP-227) it lists only what has changed since the one before, so that the rest is remembered by session.
+A FETCH request contains the offset that its client fetches next: the fetched rung itself. With incremental fetch
+sessions (KIP-227) it lists only what has changed since the previous request, so the rest is remembered by session.
 """
 
 from __future__ import annotations

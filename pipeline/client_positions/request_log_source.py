@@ -1,4 +1,4 @@
-"""The data source `kafka_request_log`: brokers' request logs, each read on from where the batch before ended."""
+"""The data source `kafka_request_log`: brokers' request logs, each read from where the previous batch ended."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ class RequestLogOptions:
         refuse_unknown(options, ("path", "state", "batch", "topics_file", "most_bytes", "timezone"))
         paths, state, batch = several(options.get("path")), options.get("state"), options.get("batch")
         if not paths:
-            raise ConfigError("option 'path' is needed: a file or folder for each broker, several with commas")
+            raise ConfigError("option 'path' is needed: a file or folder for each broker, separated by commas")
         if len({place_name(path) for path in paths}) < len(paths):
-            raise ConfigError("option 'path' names a place twice")
+            raise ConfigError("option 'path' names the same path twice")
         for place in (*paths, *filter(None, (state,))):
             open_filesystem(place)
         if bool(state) != bool(batch):
@@ -61,7 +61,7 @@ class RequestLogOptions:
 
 
 class RequestLogSource(DataSource):
-    """Options: `path`, a file or folder for each broker, several with commas. Of a folder it reads request logs.
+    """Options: `path`, a file or folder for each broker, separated by commas. Of a folder it reads request logs.
 
     `state` is a folder that keeps how far each log was read, `batch` names what is read now. The same batch is read
     again from where it began, another batch from where the last one ended. `most_bytes` bounds what a batch reads of a

@@ -1,4 +1,4 @@
-"""Whether the places that a configuration names can be read, and who is reported there, without Spark."""
+"""Tries, without Spark, whether the configured endpoints and files can be read, and which clients they report."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _try_endpoint(endpoint: str, reader: PositionsReader) -> Tried:
     if error and not clients:
         return Tried(False, f"{place}: {error}", "does the agent run there, and may this machine connect to it?")
     if error:
-        return Tried(None, f"{place}: {_number(clients, 'client')}, and what cannot be read: {error}")
+        return Tried(None, f"{place}: {_number(clients, 'client')}, but some of it cannot be read: {error}")
     return _found(place, clients)
 
 
@@ -117,7 +117,7 @@ def _found(place: str, clients: int) -> Tried:
     if clients:
         return Tried(True, f"{place}: {_number(clients, 'client')}")
     todo = "does it have a consumer's metrics, under the names of docs/positions.md? Else set `names`"
-    return Tried(None, f"{place}: answers, and reports no client", todo)
+    return Tried(None, f"{place}: answers, but reports no client", todo)
 
 
 def _number(count: int, what: str) -> str:

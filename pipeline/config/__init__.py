@@ -1,4 +1,4 @@
-"""The configuration: a TOML file, checked whole before anything starts. No module of Spark is imported here."""
+"""The configuration: a TOML file, checked completely before anything starts. No module of Spark is imported here."""
 
 from pipeline.config.lake import LakeConfig, lake_at
 from pipeline.config.model import (

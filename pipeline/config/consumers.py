@@ -1,4 +1,4 @@
-"""What a config says of consumers: where they report their positions, and how they are set up."""
+"""The settings about consumers: where they report their positions, and how they are configured."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ class PositionsConfig(Section):
     """One data source of clients' positions: its `endpoints`, or `paths` of files."""
 
     source: Source
-    """What is read."""
+    """The kind of data that is read."""
     endpoints: tuple[str, ...] = ()
-    """URLs of agents; all beans are asked for where one ends in `/jolokia`."""
+    """URLs of agents; from one that ends in `/jolokia`, all beans are requested."""
     paths: tuple[str, ...] = ()
-    """Files or folders, paths or URIs; gzip too."""
+    """Files or folders, as paths or URIs; files may be gzipped."""
     group_id: str | None = None
-    """The group of all its clients, where they have one in common."""
+    """The group of all these clients, if they are in the same group."""
     user: str | None = None
-    """Of the endpoints, for basic authentication."""
+    """The user for basic authentication at the endpoints."""
     password: SecretStr | None = None
-    """Of the endpoints, for basic authentication."""
+    """The password for basic authentication at the endpoints."""
     ca_file: str | None = None
-    """Who has signed the certificates of endpoints, where the system does not know."""
+    """The CA certificates for the endpoints, if the system does not have them."""
     timeout_ms: DurationMs | None = Field(default=None, alias="timeout")
-    """How long one endpoint may take; unset is 10 s."""
+    """How long one endpoint may take; if unset, 10 s."""
     most_bytes: Count | None = None
-    """The most bytes that are read of one place; unset is 100 MiB, of a request log 2 GiB in a snapshot."""
+    """The maximum to read from one endpoint or file; if unset, 100 MiB, or 2 GiB per snapshot for a request log."""
     state: str | None = None
     """A folder that keeps how far a request log was read; all executors must reach it."""
     timezone: str | None = None
-    """The time zone of the brokers' request logs; unset is UTC."""
+    """The time zone of the brokers' request logs; if unset, UTC."""
     topics_file: str | None = None
-    """A CSV of topic and topic_id for a request log, where the watermarks have none."""
+    """A CSV file of topic and topic_id for a request log, for topics whose id `watermarks` does not have."""
     names: dict[str, str] = Field(default_factory=dict)
-    """What an exporter calls metrics and labels by rules of its own, and what they are."""
+    """Metric and label names of an exporter's own, each with the name that laglake knows."""
 
     @model_validator(mode="after")
     def _has_places(self) -> Self:
@@ -90,36 +90,36 @@ def _whole(name: str) -> Any:
 
 
 class ConsumerSettings(Section):
-    """How a client is set up, by the names of Kafka's own settings; NULL where nothing is said.
+    """The settings of clients, with Kafka's own names. A setting that is not given is unknown.
 
-    A table `[clients."ID"]`, of the clients with that client id, or of a group whose clients are all alike. Names may
-    be in quotes, or in parts as TOML reads them.
+    ID is a client id, or a group whose clients all have the same settings. A name with dots may be written with or
+    without quotes.
     """
 
     group_id: str | None = Field(default=None, alias="group.id")
-    """The group that a client is in, where nothing else says so."""
+    """The group that a client is in, if the client itself does not report it."""
     isolation_level: Literal["read_committed", "read_uncommitted"] | None = Field(default=None, alias="isolation.level")
-    """Whether its own gauge counts to the last stable offset or to the high watermark, for stale_lag."""
+    """Whether the client's own gauge counts to the last stable offset or to the high watermark (for `stale_lag`)."""
     queued_max_message_chunks: Int | None = _whole("queued.max.message.chunks")
-    """Old consumer: chunks in the queue of one stream."""
+    """Old consumer: the maximum number of chunks in the queue of one stream."""
     fetch_message_max_bytes: Int | None = _whole("fetch.message.max.bytes")
-    """Old consumer: the largest chunk. librdkafka: the largest answer for a partition."""
+    """Old consumer: the largest chunk. librdkafka: the largest answer for one partition."""
     auto_commit_interval_ms: Int | None = _whole("auto.commit.interval.ms")
-    """How late its commits may be without anyone being to blame."""
+    """The interval of automatic commits: commits may be this late without being a problem."""
     fetch_max_wait_ms: Int | None = Field(default=None, alias="fetch.max.wait.ms", ge=0)
-    """Java consumer: how long a broker may keep a fetch waiting for records. One that waits long asks rarely."""
+    """Java consumer: how long a broker may hold a fetch until there are records. A long wait means few fetches."""
     fetch_wait_max_ms: Int | None = Field(default=None, alias="fetch.wait.max.ms", ge=0)
-    """The same of librdkafka and of the old consumer."""
+    """librdkafka and the old consumer: the same."""
     fetch_max_bytes: Int | None = _whole("fetch.max.bytes")
     """Java consumer: the largest answer of a broker."""
     max_partition_fetch_bytes: Int | None = _whole("max.partition.fetch.bytes")
-    """Java consumer: the largest part of it of one partition."""
+    """Java consumer: the largest share of one partition in such an answer."""
     queued_max_messages_kbytes: Int | None = _whole("queued.max.messages.kbytes")
-    """librdkafka: the most that it buffers."""
+    """librdkafka: the size of its buffer."""
     threads: Annotated[Int | None, Field(ge=1)] = None
-    """Old consumer: how many streams it has."""
+    """Old consumer: the number of its streams."""
     heap_bytes: Annotated[Int | None, Field(ge=1)] = None
-    """What its JVM may use, to see which part of it the buffers may take."""
+    """The heap size of its JVM, to compute which share of it the buffers may take."""
 
     @model_validator(mode="before")
     @classmethod
@@ -128,7 +128,7 @@ class ConsumerSettings(Section):
 
     @classmethod
     def of_properties(cls, properties: Mapping[str, Any]) -> ConsumerSettings:
-        """Those settings of a consumer's own configuration that count here; it has many others."""
+        """The settings that laglake uses, from a consumer's own configuration, which has many others."""
         names = {field.alias or name for name, field in cls.model_fields.items()}
         values = {name: properties[name] for name in names & properties.keys()}
         return cls.model_validate({k: FilledIn(v) if isinstance(v, str) else v for k, v in values.items()})

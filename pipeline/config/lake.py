@@ -18,7 +18,7 @@ class LakeConfig(Section):
     catalog: Identifier | None = None
     """A catalog; the tables are `<catalog>.<schema>.<table>`."""
     schema_name: Identifier | None = Field(default=None, alias="schema")
-    """The schema in it, which must be there."""
+    """The schema in that catalog, which must already exist."""
 
     @model_validator(mode="after")
     def _one_form(self) -> Self:

@@ -36,23 +36,23 @@ class SnapshotConfig(Section):
     """When snapshots are due, how late one may start, and how long its claim holds."""
 
     schedule_ms: DurationMs = Field(default=60_000, alias="schedule")
-    """How often `run` is called: a snapshot's instant is floored to it, so that a second call adds nothing."""
+    """How often `run` is called. A snapshot's instant is rounded down to it, so a second call adds nothing."""
     max_delay_ms: DurationMs = Field(default=600_000, alias="max_delay")
-    """How far back `--at` may reach: a snapshot cannot be taken of the past."""
+    """How far back `--at` may reach. It is short because a snapshot can only be taken of the present."""
     max_duration_ms: DurationMs = Field(default=1_800_000, alias="max_duration")
-    """When the claim of a run that was killed may be taken over by another of the same instant."""
+    """How long a run's claim on a snapshot holds. After that, another run for the same instant may take it over."""
 
 
 class GroupFilter(Section):
-    """Which names are read: those that one of `allow` matches and none of `deny`, before anything is fetched.
+    """Which names are read: those that match one of `allow` and none of `deny`. Nothing is fetched for the others.
 
-    Patterns are searched in the first 1,024 characters of a name.
+    A pattern may match anywhere in the first 1,024 characters of a name.
     """
 
     allow: Annotated[tuple[Regex, ...], NotEmpty] = (".*",)
     """Names that are read."""
     deny: tuple[Regex, ...] = ()
-    """Names that are not read even so."""
+    """Names that are not read even if `allow` matches."""
 
     @model_validator(mode="after")
     def _combines(self) -> Self:
@@ -70,10 +70,10 @@ class GroupFilter(Section):
 
 
 class TopicFilter(GroupFilter):
-    """The same for topics; Kafka's own are left out unless `deny` says otherwise."""
+    """The same for topics; Kafka's internal topics are left out unless `deny` says otherwise."""
 
     deny: tuple[Regex, ...] = ("^__",)
-    """Names that are not read even so."""
+    """Names that are not read even if `allow` matches."""
 
 
 class LimitsConfig(Section):
@@ -82,28 +82,28 @@ class LimitsConfig(Section):
     connect_timeout_ms: DurationMs = Field(default=5_000, alias="connect_timeout")
     """How long a broker may take to accept a connection, TLS and log-in included."""
     request_timeout_ms: DurationMs = Field(default=30_000, alias="request_timeout")
-    """How long a broker may take to answer; one that did not is not asked the same again."""
+    """How long a broker may take to answer. A request that timed out is not sent to the same broker again."""
     task_timeout_ms: DurationMs = Field(default=300_000, alias="task_timeout")
-    """How long one task may take in all; what is not read by then is an error row."""
+    """How long one task may take in all. For what it has not read by then, it writes error rows."""
     read_timeout_ms: DurationMs = Field(default=600_000, alias="read_timeout")
-    """How long all tasks together may read the cluster; the snapshot is `partial` then. Less than `max_duration`."""
+    """How long reading the cluster may take. After that the snapshot is `partial`. Less than `max_duration`."""
     retries: Annotated[Int, Field(ge=0, le=100)] = 5
-    """How often what has moved or is busy is asked for again."""
+    """How often a request is repeated if a group or partition has moved or its broker is busy."""
     retry_backoff_ms: DurationMs = Field(default=100, alias="retry_backoff")
-    """How long to wait before that, the first time; twice as long each next time, up to 5 s."""
+    """How long to wait before the first repeat; each further wait is twice as long, up to 5 s."""
     groups_per_task: Count = 100
-    """Groups of one coordinator in a task: fewer spread wider, more make fewer requests."""
+    """Groups of one coordinator in a task: fewer groups spread the work wider, more groups need fewer requests."""
     partitions_per_task: Count = 5_000
     """Partitions of one leader in a task."""
 
 
 class ClusterConfig(Section):
-    """One Kafka cluster: how to reach it, and what of it is read. Its name, here X, is that in the tables."""
+    """One Kafka cluster: how to reach it, and what to read from it. Its name, here X, is used in the tables."""
 
     bootstrap_servers: Annotated[tuple[HostPort, ...], NotEmpty]
     """Any brokers of the cluster; the others are found through them."""
     cluster_id: Annotated[str, NotEmpty] | None = None
-    """Kafka's own id of the cluster: no other is read. Unset is the one that was first read under this name."""
+    """Kafka's own id; another cluster is not read. If unset, it is the id of the first cluster read as X."""
     groups: GroupFilter = GroupFilter()
     """Which groups are read, see below."""
     topics: TopicFilter = TopicFilter()
@@ -113,18 +113,18 @@ class ClusterConfig(Section):
     limits: LimitsConfig = LimitsConfig()
     """How long things may take, see below."""
     log_dirs: tuple[str, ...] = ()
-    """The brokers' log directories, paths or URIs, if executors can read them: bytes and times are exact then."""
+    """The brokers' log directories, paths or URIs. If executors can read them, bytes and times are exact."""
     index_lookups: Annotated[Int, Field(ge=0)] = 2_000
-    """The most look-ups by time that a snapshot makes at each broker; 0 makes none."""
+    """The maximum number of look-ups by time per broker and snapshot; 0 turns them off."""
     index_lookups_tiered: bool = False
-    """Whether to look up also in partitions whose old records are in remote storage."""
+    """Whether to make look-ups also in partitions whose old records are in remote storage."""
     positions: tuple[PositionsConfig, ...] = ()
     """Where clients report their own positions, see below."""
     positions_max_age_ms: DurationMs = Field(default=120_000, alias="positions_max_age")
     """Positions older than this at the time of the snapshot are ignored."""
 
     def passwords_in_plain_text(self) -> list[str]:
-        """Where a password would cross the network readable, in words."""
+        """A sentence for each place where a password would cross the network unencrypted."""
         client = self.client.options()
         is_plain = client.get("security_protocol") == "SASL_PLAINTEXT" and client.get("sasl_mechanism") == "PLAIN"
         brokers = ["the password for the brokers is sent in plain text: use SASL_SSL"] if is_plain else []
@@ -145,20 +145,20 @@ class ClusterConfig(Section):
 
 
 class Config(Section):
-    """A whole file, or one with the files that it includes."""
+    """The whole configuration: one file, or a file and those that it includes."""
 
     lake: LakeConfig
-    """Where the tables are; `--lake` on the command line goes before it."""
+    """Where the tables are; `--lake` on the command line takes precedence."""
     snapshot: SnapshotConfig = SnapshotConfig()
     """When snapshots are due."""
     retention: RetentionConfig = RetentionConfig()
-    """How long the job `maintain` keeps what is in the lake."""
+    """How long the job `maintain` keeps rows."""
     status: StatusConfig = StatusConfig()
     """When a group counts as stopped, stalled or falling behind."""
     include: Annotated[str, NotEmpty] | None = None
-    """A folder, seen from this file: each `*.toml` in it may have tables `[clusters.X]` and `[clients."ID"]`."""
+    """A folder, relative to this file. Each `*.toml` in it may have tables `[clusters.X]` and `[clients."ID"]`."""
     defaults: dict[str, Any] = Field(default_factory=dict)
-    """What each cluster has where its own table says nothing: the keys of `[clusters.X]`. A list is not merged."""
+    """Keys of `[clusters.X]` for every cluster that does not set them itself. Lists are replaced, not merged."""
     clusters: dict[ClusterName, ClusterConfig] = Field(min_length=1)
     """The clusters, each a table `[clusters.X]`."""
     clients: dict[str, ConsumerSettings] = Field(default_factory=dict)

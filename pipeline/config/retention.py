@@ -1,4 +1,4 @@
-"""How long the job `maintain` keeps what is in the lake."""
+"""How long the job `maintain` keeps rows in the lake."""
 
 from typing import Annotated, Self
 
@@ -9,7 +9,7 @@ from pipeline.config.value_types import duration_ms
 from pipeline.epoch import DAY_MS
 
 LEAST_ROWS_MS = 2 * DAY_MS
-"""New snapshots begin from the rows of those before."""
+"""The lag of new snapshots is computed from rows of earlier ones, which must still be there."""
 LONGEST_MS = 36_500 * DAY_MS
 
 
@@ -28,12 +28,12 @@ class RetentionConfig(Section):
     """
 
     bronze_ms: KeptMs = Field(default=14 * DAY_MS, alias="bronze")
-    """What was read, such as `committed_offsets`, `watermarks` and `client_positions`, and `quarantine`."""
+    """Tables of what was read, such as `committed_offsets`, `watermarks` and `client_positions`, and `quarantine`."""
     lag_ms: KeptMs = Field(default=90 * DAY_MS, alias="lag")
-    """`lag`, `partition_status`, `group_status`, `client_divergence`, `finding_history`, and `lag_histograms` of
-    single snapshots."""
+    """`lag`, `partition_status`, `group_status`, `client_divergence`, `finding_history`, and the histograms of single
+    snapshots in `lag_histograms`."""
     hours_ms: KeptMs = Field(default=366 * DAY_MS, alias="hours")
-    """In `lag_histograms` those of hours."""
+    """The histograms of hours in `lag_histograms`."""
 
     def by_name(self) -> list[tuple[str, int | None]]:
         """Each key and its milliseconds; None is for ever."""
@@ -43,5 +43,5 @@ class RetentionConfig(Section):
     def _is_long_enough(self) -> Self:
         for name, kept in self.by_name():
             if kept is not None and kept < LEAST_ROWS_MS:
-                raise ValueError(f"{name} must be at least 2 days, as new snapshots begin from those before")
+                raise ValueError(f"{name} must be at least 2 days, because new snapshots need earlier ones")
         return self

@@ -13,10 +13,10 @@ class StatusConfig(Section):
     """How long a group may wait or fall behind before its status says so. A reader is a group at a partition."""
 
     window_ms: DurationMs = Field(default=30 * MINUTE_MS, alias="window")
-    """Lag that grows over this time is a `warning`. So long a new reader may wait before it counts as stopped; of one
-    that has waited before, twice what is usual for it is enough."""
+    """Lag that grows over this time is a `warning`. A new reader may wait this long before it counts as stopped; a
+    reader that has waited before, twice as long as is usual for it."""
     tolerance_ms: DurationMs = Field(default=MINUTE_MS, alias="tolerance")
-    """A shorter wait is none, and lag of records that are younger than this is no warning."""
+    """Waits shorter than this do not count, and lag of records younger than this is no `warning`."""
 
     @model_validator(mode="after")
     def _tolerates_less_than_the_window(self) -> Self:

@@ -1,6 +1,6 @@
 """Read a TOML file, fill in the environment and secrets, and say in plain words what is wrong with it.
 
-Nothing here knows a setting by name; those are in `pipeline.config.model`. No message repeats a value,
+No setting is named here; the settings are in `pipeline.config.model`. No message repeats a value,
 and no model shows one: any of them may be a password.
 """
 

@@ -1,4 +1,4 @@
-"""What a cluster's ledger, marks and log index say is to be computed, and from what."""
+"""Which snapshots of a cluster are to be computed, and from what, by its ledger, its marks and its log index."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Derived tables: what bronze has and `computed` lacks is computed, in any order, late snapshots and empty ones too.
+"""Computes the derived tables of all snapshots without a mark in `computed`, in any order, also late or empty ones.
 
-The cost follows the new snapshots: a batch reads its own bronze rows and, for what persists, the rows of `lag` just
-before it, the log index, and the watermarks since that was written.
+The cost depends on the new snapshots only: a batch reads its own bronze rows and, for values that carry over, the rows
+of `lag` just before it, the log index, and the watermarks since the index was written.
 """
 
 from __future__ import annotations

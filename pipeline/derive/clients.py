@@ -1,4 +1,4 @@
-"""Keeps `client_divergence`, `finding_history`, `findings`: what snapshots that were just computed say of clients."""
+"""Writes `client_divergence`, `finding_history` and `findings` for the snapshots that were just computed."""
 
 from __future__ import annotations
 

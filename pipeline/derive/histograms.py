@@ -1,4 +1,4 @@
-"""Keeps `lag_histograms`: the snapshots that were just computed, and the hours and days that are over."""
+"""Writes `lag_histograms` for the snapshots that were just computed, and for hours and days that have ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log index of a cluster: as it was last written, and what was seen since."""
+"""The log index of a cluster: its table as it was last written, extended by the snapshots since."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Index:
         except FAILURES as exc:
             if not _was_rewritten(exc):
                 raise
-            log.info("%s: another job has written the log index meanwhile, which stays", self.cluster)
+            log.info("%s: another job has written the log index meanwhile: its version is kept", self.cluster)
 
     def _check_unchanged(self) -> None:
         # Few rows are computed before they are committed, from an index that another job may have written since.
@@ -122,7 +122,7 @@ def with_the_index(action: Callable[[], T]) -> T:
         except SPARK_ERRORS as exc:
             if not _was_rewritten(exc):
                 raise
-            log.info("another job has written the log index meanwhile, beginning anew")
+            log.info("another job has written the log index meanwhile: starting again")
     raise LakeError(f"gave up after {CONFLICT_TRIES} conflicts with other writers, the last: {REWRITTEN}")
 
 

@@ -1,4 +1,4 @@
-"""Keeps `partition_status` and `group_status`: how the groups of the snapshots that were just computed are doing."""
+"""Writes `partition_status` and `group_status` for the snapshots that were just computed."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Data source `kafka_brokers`: one row for each broker, what it supports, or why it cannot be asked.
+"""Data source `kafka_brokers`: one row for each broker, with what it supports, or why it cannot be asked.
 
-The job reads it first: a cluster that is down is a row with a reason here, not an exception inside Spark.
+The job reads it first: if a cluster is down, the result is a row with the reason, not an exception inside Spark.
 """
 
 from __future__ import annotations

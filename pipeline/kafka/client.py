@@ -1,4 +1,4 @@
-"""Asks brokers for items, each at the broker that serves it, in rounds over all of them at once."""
+"""Asks brokers for groups and partitions, each at the broker that serves it, in rounds over all brokers at once."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Connections to the brokers of one cluster, with limits on every wait: the one user of kafka-python's inner API.
+"""Connections to the brokers of one cluster, with limits on every wait. Only this uses kafka-python's private API.
 
 kafka-python's admin client loses a whole batch at the first error in it, keeps stale coordinators and waits without an
-overall limit. Its connection manager has none of this, so requests are sent through that, and errors stay with their
-items. `tests/kafka/test_client.py` is the contract that a new kafka-python must pass.
+overall limit. Its connection manager has none of these problems, so requests are sent through it, and errors stay with
+their items. A new version of kafka-python must pass `tests/kafka/test_client.py`.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ class Connections:
         """An address may come to lead elsewhere: a name that moved, or `localhost`, which is another on each host."""
         wanted, found = self.options.cluster_id, self.cluster_id()
         if wanted and found and wanted != found:
-            raise WrongClusterError(f"{server} is of cluster {found}, not of {wanted}")
+            raise WrongClusterError(f"{server} belongs to cluster {found}, not to {wanted}")
         self._cluster_id = wanted or found
 
     async def _connect(self, node: str) -> Exception | None:

@@ -1,6 +1,7 @@
-"""Whether a run would succeed: can each cluster be reached, is what a snapshot asks allowed, can the lake be written?
+"""Checks whether a run would succeed: can each cluster be reached, does it allow a snapshot, can the lake be written?
 
-It asks the brokers as a snapshot does, from this machine; executors elsewhere may reach others. No Spark is needed.
+It asks the brokers as a snapshot does, from this machine; executors elsewhere may reach different ones. It needs no
+Spark.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Where the leader epochs that were stored with commits end in their logs (KIP-320).
 
-A consumer stores the epoch of the last record it has read. An unclean election may cut a log off below that and let it
-grow again beyond the commit: the offset looks sound, and yet other records are there now. Then the epoch ends below the
-commit; so it does where a client stores an older epoch than that of the records it has read, as Sarama does.
+A consumer stores the epoch of the last record that it has read. An unclean election may truncate the log below that
+record, and the log may grow again beyond the commit: the offset looks valid, but other records are there now. Then the
+epoch ends below the commit. The same is seen if a client stores an older epoch than that of the records it has read, as
+Sarama does.
 """
 
 from __future__ import annotations

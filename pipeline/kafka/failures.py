@@ -1,4 +1,4 @@
-"""Why an item could not be read: Kafka's error names, also for what kafka-python raises."""
+"""Why a group or partition could not be read: Kafka's error names, also for what kafka-python raises."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Data source `kafka_group_members`: state, members and assignments of every group.
 
-Classic groups by DescribeGroups; groups of the new protocol (KIP-848) by ConsumerGroupDescribe, as DescribeGroups calls
-them dead. Share and streams groups are rows with their type and state.
+Classic groups are read by DescribeGroups; groups of the new protocol (KIP-848) by ConsumerGroupDescribe, because
+DescribeGroups calls them dead. Share and streams groups are rows with their type and state only.
 """
 
 from __future__ import annotations

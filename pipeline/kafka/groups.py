@@ -1,4 +1,4 @@
-"""The groups of a cluster: who coordinates them, of what type they are, and which could not be listed."""
+"""The groups of a cluster: their coordinators and types, and which groups could not be listed."""
 
 from __future__ import annotations
 

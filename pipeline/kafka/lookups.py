@@ -1,7 +1,8 @@
 """Looks timestamps up in partitions' logs (ListOffsets by time), as `analytics.time_search` asks for them.
 
-A look-up costs its broker about 0.2 ms, as it reads and decompresses a batch: so their number is bounded for each
-broker, a request asks for few partitions, and the widest brackets come first. It needs DESCRIBE on the topic only.
+A look-up costs its broker about 0.2 ms, because the broker reads and decompresses a batch: so their number is bounded
+for each broker, a request asks for few partitions, and the widest intervals come first. Only DESCRIBE on the topic is
+needed.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class SourceOptions:
                 raise ConfigError(f"unknown option {name!r}; options are {', '.join(sorted(KNOWN))}")
         servers = several(options.get("bootstrap_servers"))
         if not servers:
-            raise ConfigError("option 'bootstrap_servers' is missing: give host:port, several with commas")
+            raise ConfigError("option 'bootstrap_servers' is missing: give host:port, or several separated by commas")
         return cls(
             bootstrap_servers=servers,
             groups=NameFilter(options.get("groups_allow"), options.get("groups_deny")),

@@ -1,4 +1,4 @@
-"""Partitions, and where they are."""
+"""Partitions, and which brokers lead them."""
 
 from __future__ import annotations
 

@@ -1,12 +1,11 @@
 """Data source `kafka_snapshot`: members, commits and watermarks of a cluster, read together.
 
-What a log gains between the reading of a commit and that of its log's end looks like lag. So a task reads the groups
-and partitions of its chunk in slices, and each slice in three rounds that follow one another at once: the commits, the
-ends of their logs, the commits again. The group had committed no less than `earlier_offset` and no more than
-`committed_offset` when the ends were read, whatever moved meanwhile.
+Records written between the reading of a commit and the reading of the log's end look like lag. So a task reads the
+groups and partitions of its chunk in slices, and each slice in three rounds without a pause: the commits, the ends of
+their logs, the commits again. When the ends were read, the group's commit lay between `earlier_offset` and
+`committed_offset`, whatever moved meanwhile.
 
-What else is known of a log is read last: so the ends in a partition's own row are seldom older than those that were
-read with a commit.
+The rest of a partition's row is read last, so the ends in that row are seldom older than those read with a commit.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What the Kafka data sources share: planning, one connection a task, Arrow batches, counted requests.
+"""What the Kafka data sources share: planning, one connection per task, Arrow batches, counted requests.
 
-Spark runs `partitions()` once on the driver and `read()` for each partition on an executor, again at every action: land
-a source once, then read what was landed.
+At every action, Spark runs `partitions()` once on the driver and `read()` for each partition on an executor. So land a
+source once, then read what was landed.
 """
 
 from __future__ import annotations

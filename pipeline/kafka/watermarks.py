@@ -1,9 +1,9 @@
 """Data source `kafka_watermarks`: the ends of every partition's log, its size, its newest record.
 
 All requests to a leader go out on one connection, which a broker answers one after the other, so their order is the
-order of reading. A trailing end is read after the end that it follows: a last stable offset read after the high
-watermark that is not below it proves that no transaction is open, and a high watermark read after the log end that is
-not below it proves that all is replicated.
+order of reading. The lower of two ends is read after the upper one. If the last stable offset, read after the high
+watermark, is not below it, no transaction was open. If the high watermark, read after the log end, is not below it,
+everything was replicated.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What Spark, Delta and delta-rs raise, and what is done where another writer was first."""
+"""The exceptions of Spark, Delta and delta-rs, and how to retry if another writer was first."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Tables in a folder of the driver's own machine, read and written without Spark: few rows, by delta-rs.
+"""Reads and writes few rows of tables in a folder of the driver's own machine, with delta-rs instead of Spark.
 
-Spark and Delta take 0.1 to 0.5 s for each read and commit, however few rows it is of, and a run makes dozens. delta-rs
-takes 5 to 30 ms, and 0.15 s more for each 100,000 files of the table. A commit of delta-rs links a finished file to the
-name of the next version, which only one of two writers can do, also if they are processes.
+Spark and Delta take 0.1 to 0.5 s for each read and commit, however few the rows, and a run makes dozens. delta-rs takes
+5 to 30 ms, and 0.15 s more for each 100,000 files of the table. A commit of delta-rs links a finished file to the name
+of the next version; only one of two writers can do that, even if they are different processes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""How Spark runs queries on few rows: compiling them, or planning each stage anew, takes longer than running them.
+"""Spark's settings for queries on few rows, for which compiling or adaptive planning costs more than it saves.
 
-A job begins with the settings for few rows. As soon as it knows of many rows, the session's own come back.
+A job begins with the settings for few rows. As soon as it finds many rows, it restores the session's own settings.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""All Delta I/O: where tables are, how they are made, read, replaced and merged.
+"""All Delta I/O: where tables are, and how they are created, read, replaced and merged.
 
-SQL and the DataFrame writer only, no DeltaTable and no JVM: the same code runs in a classic session and in Connect.
+It uses only SQL and the DataFrame writer, no DeltaTable and no JVM: the same code runs in a classic session and in
+Connect.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where a lake is stored, and whether Delta's commits are safe there: of two writers of a version, one must succeed.
+"""Where a lake is stored, and whether Delta's commits are safe there: only one of two writers of a version may succeed.
 
 Delta asks a log store for that, one for each scheme of URIs (`spark.delta.logStore.SCHEME.impl`).
 """

@@ -1,8 +1,9 @@
-"""Who may commit to a table of a local folder at a time: one process's Spark, or those that write with delta-rs.
+"""Locks a table of a local folder, so that either the Spark of one process commits to it, or writers with delta-rs.
 
-In a local folder Delta on Spark looks whether the next version is there and then renames a file to it, which would
-replace a version that another process, or delta-rs, has committed in between. Delta-rs links, which replaces nothing.
-So Spark's writers of one process may commit side by side, as Delta keeps them apart, and so may all that use delta-rs.
+In a local folder, Delta on Spark checks whether the next version exists and then renames a file to it, which would
+replace a version that another process, or delta-rs, has committed in between. delta-rs creates a hard link, which
+replaces nothing. So Spark's writers of one process may commit side by side, because Delta coordinates them, and so may
+all writers that use delta-rs.
 """
 
 from __future__ import annotations

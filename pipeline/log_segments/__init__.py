@@ -1,4 +1,4 @@
-"""What reads the files in brokers' log directories, and asks no broker.
+"""Reads the files in brokers' log directories, without asking a broker.
 
 `register(spark)`, then `spark.read.format("kafka_log_segments").load("file:///var/lib/kafka")`.
 """

@@ -1,7 +1,7 @@
 """A Kafka broker's log directories: their partitions, and where in a partition's log an offset is.
 
-A log directory is a folder or a place in an object store, local or as a URI. Sizes are those of the moment in which a
-partition was listed, so what one `PartitionLog` says goes together, however much is written meanwhile.
+A log directory is a folder or a place in an object store, local or as a URI. Sizes are those of the moment when a
+partition was listed, so the values of one `PartitionLog` are consistent, however much is written meanwhile.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The files of a Kafka log, read without Kafka: its batches, to the byte and the millisecond.
 
-A broker may be writing them, or have left them in a crash. Only the headers of record batches are read, never records.
-Layout: LogFileUtils, DefaultRecordBatch, OffsetIndex, TimeIndex. Nothing here raises for what a file holds: `error` is
-Kafka's name of the error and, after a colon, what is wrong.
+A broker may be writing them, or may have left them in a crash. Only the headers of record batches are read, never
+records. Layout: LogFileUtils, DefaultRecordBatch, OffsetIndex, TimeIndex. No content of a file raises an exception:
+`error` is Kafka's name of the error and, after a colon, what is wrong.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Data source `kafka_log_segments`: every record batch in brokers' log directories; and `locate`, which places offsets.
 
-Both read on executors what `log_dirs` describes: headers only, no broker asked. Where an `error` stands beside values,
-they are right, and it says what comes after the good part of the log.
+Both read the files that `log_dirs` lists, on executors: headers only, and without asking a broker. If a row has values
+and an `error`, the values are right, and the error says what follows the intact part of the log.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class LogSegmentsOptions:
         refuse_unknown(options, ("log_dirs", "topics_allow", "topics_deny"))
         log_dirs = several(options.get("log_dirs"))
         if not log_dirs:
-            raise ConfigError("option 'log_dirs' is missing: give a path or URI, several with commas")
+            raise ConfigError("option 'log_dirs' is missing: give a path or URI, or several separated by commas")
         return cls(log_dirs, NameFilter(options.get("topics_allow"), options.get("topics_deny")))
 
 

@@ -1,4 +1,4 @@
-"""What keeps a lake in order: old rows and files are removed, small files joined, a cluster is renamed."""
+"""Keeps a lake in order: removes old rows and files, compacts small files, and renames clusters."""
 
 from pipeline.maintain.maintain import Done, maintain
 from pipeline.maintain.rename import rename_cluster

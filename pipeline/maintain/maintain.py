@@ -1,7 +1,7 @@
-"""Removes what is older than its retention, joins the small files of past days, deletes files that no table needs.
+"""Removes rows older than their retention, compacts the small files of past days, deletes files that no table needs.
 
-Each step is one commit to one table, which leaves the lake whole: a job that was killed is simply repeated. What has
-been removed stays readable as a former version of the table, until its files are deleted too.
+Each step is one commit to one table and leaves the lake consistent: a job that was killed is simply repeated. Removed
+rows stay readable as a former version of the table, until its files are deleted, too.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Judges the rows of a snapshot, and moves those that fail to `quarantine`.
 
-What was read is counted in any case, and with it the rows that offend a rule: a clean table costs no query of its own.
-Only where there are some, or a key twice, Great Expectations gives the verdict on the landed rows.
+The rows that break a rule are counted together with all rows, so a clean table costs no extra query. Only if there are
+such rows, or a key occurs twice, Great Expectations judges the landed rows.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What every row of a bronze table must satisfy, as Great Expectations; and what merely looks odd.
+"""The expectations (of Great Expectations) that every row of a bronze table must meet, and what merely looks odd.
 
-An expectation and the rows that fail it are one rule: `offends` turns the first into a condition on rows.
+Each rule is written once, as an expectation: `offends` turns it into a condition for the rows that fail it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""A recording of clients made elsewhere: a folder of scrapes, statistics or request logs beside what the broker had.
+"""A recording of clients made elsewhere: a folder of scrapes, statistics or request logs, and the brokers' offsets.
 
-Plain Python: which files make one round of sampling, what was true then, who was in which group, how clients were set.
+Plain Python: it finds the files of each round of samples, the true offsets, the members of groups and the settings of
+clients.
 """
 
 from __future__ import annotations

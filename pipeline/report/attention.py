@@ -1,4 +1,4 @@
-"""What the report says first: small rules over the report, the worst first."""
+"""The section "Needs attention" of the report: small rules over the report, the worst results first."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Item(NamedTuple):
 
 
 def needs_attention(report: Report) -> list[Item]:
-    """All that is amiss, what is bad before what is only to be known, and lost data before all else."""
+    """All problems: lost data first, then what is bad, then what is only worth knowing."""
     items = [item for rule in _RULES for item in rule(report)]
     return sorted(items, key=lambda item: item.level)
 
@@ -56,12 +56,12 @@ def _lost_data(report: Report) -> Iterator[Item]:
 def _loss(group: Group, since_ms: int | None) -> str:
     partitions = counted(group.statuses[DATA_LOSS], "partition")
     unread = "" if group.unread_offsets is None else f", {group.unread_offsets:,} offsets in all"
-    since = "" if since_ms is None else f"; the log's start is past its commits since {at(since_ms)} at least"
+    since = "" if since_ms is None else f"; log start has been past its commits since at least {at(since_ms)}"
     return f"records of {partitions} on cluster {group.cluster} were deleted unread{unread}{since}."
 
 
 def _lost_before(report: Report) -> Iterator[Item]:
-    """What was lost within the time shown, in partitions where the group has gone on since."""
+    """Data that was lost within the time shown, in partitions where the group has since read on."""
     for loss in report.losses[:GROUPS_NAMED]:
         group = loss.cluster, loss.group_id
         yield Item("bad", loss.group_id, _past(loss), "groups", is_loss=True, group=group, since_ms=loss.first_ms)
@@ -73,10 +73,10 @@ def _past(loss: Loss) -> str:
     seen = f"at {at(loss.first_ms)}"
     if loss.last_ms > loss.first_ms:
         seen = f"from {at(loss.first_ms)} to {at(loss.last_ms)}"
-    unread = "" if loss.unread_offsets is None else f" {counted(loss.unread_offsets, 'offset')} in all,"
+    unread = "" if loss.unread_offsets is None else f", {counted(loss.unread_offsets, 'offset')} in all"
     return (
-        f"records of {counted(loss.partitions, 'partition')} on cluster {loss.cluster} were deleted unread,{unread} as "
-        f"was seen {seen}. The newest snapshot no longer shows it."
+        f"records of {counted(loss.partitions, 'partition')} on cluster {loss.cluster} were deleted "
+        f"unread{unread}. Snapshots {seen} show this, the newest no longer does."
     )
 
 
@@ -121,7 +121,7 @@ def _deleted_soon(report: Report) -> Iterator[Item]:
     dangers = sorted(report.dangers, key=lambda d: d.deleted_in_ms)
     for danger in dangers[:GROUPS_NAMED]:
         sentence = (
-            f"at the present rate records of {danger.topic} {danger.partition} are deleted unread in about "
+            f"at the present rate, records of {danger.topic} {danger.partition} will be deleted unread in about "
             f"{duration(danger.deleted_in_ms)}: the log's start is {counted(danger.headroom, 'offset')} away from the "
             "first unread record, and moves faster than the group reads."
         )
@@ -149,7 +149,7 @@ def _old_lag(report: Report) -> Iterator[Item]:
         if shown is None:
             yield Item("warn", cluster.cluster, "no lag was computed for it yet.", "clusters")
         elif shown != cluster.snapshot_id and cluster.status != "running":
-            sentence = f"the lag shown is that of {at(shown)}, not the newest."
+            sentence = f"the lag shown is from the snapshot of {at(shown)}, not from the newest one."
             yield Item("warn", cluster.cluster, sentence, "clusters")
 
 
@@ -163,7 +163,7 @@ def _older_snapshots(report: Report) -> Iterator[Item]:
 def _refused(report: Report) -> Iterator[Item]:
     if report.refused:
         rows = f"{counted(report.refused, 'row')} {_is(report.refused)} in quarantine"
-        yield Item("warn", "", f"{rows}: they cannot be true, and count nowhere.", "snapshots")
+        yield Item("warn", "", f"{rows}: they cannot be true, and are not counted anywhere.", "snapshots")
 
 
 def _unknown_lag(report: Report) -> Iterator[Item]:
@@ -173,13 +173,13 @@ def _unknown_lag(report: Report) -> Iterator[Item]:
 
 
 def _not_committed(report: Report) -> Iterator[Item]:
-    """What no sum of lag has: a partition without a commit has no lag."""
+    """Partitions without a commit: they have no lag, so no sum of lags includes them."""
     totals = [t for t in report.totals.values() if t.not_committed_offsets]
     if totals:
         groups = counted(sum(t.groups_not_committed for t in totals), "group")
         most = counted(sum(t.not_committed_offsets or 0 for t in totals), "offset")
         sentence = (
-            f"not committed yet: up to {most}, in partitions of {groups} without a commit. They are in no lag; with "
+            f"not committed yet: up to {most}, in partitions of {groups} without a commit. No lag counts them; with "
             "auto.offset.reset=earliest all of them are still to be read."
         )
         yield Item("warn", "", sentence, "groups")
@@ -187,10 +187,10 @@ def _not_committed(report: Report) -> Iterator[Item]:
 
 def _odd_offsets(report: Report) -> Iterator[Item]:
     for status, what in (
-        ("truncated", "committed in a log that was cut off below the commit, and holds other records there now"),
+        ("truncated", "committed in a log that was truncated below the commit and has other records there now"),
         ("beyond_end", "committed beyond the log's end: the topic was truncated or recreated"),
         ("recreated", "not committed since the topic was recreated"),
-        ("deleted_uncommitted", "read further than the log's start, and committed less: a restart finds those deleted"),
+        ("deleted_uncommitted", "read past log start, but committed before it: after a restart it lacks its commit"),
     ):
         if count := sum(getattr(t, f"groups_{status}") for t in report.totals.values()):
             yield Item("warn", "", f"{counted(count, 'group')} {_has(count)} {what}.", "groups")

@@ -148,7 +148,7 @@ function showGroup(number) {
   const facts = [`Cluster ${group.cluster}.`];
   const of = group.partitions.length;
   if (of && group.left_out > 0) facts.push(`The worst ${of} of its ${count(of + group.left_out)} partitions:`);
-  else if (!of && group.colour === null) facts.push("Only of the worst groups the partitions are on this page.");
+  else if (!of && group.colour === null) facts.push("This page has the partitions of the worst groups only.");
   document.getElementById("group-facts").textContent = facts.join(" ");
   document.getElementById("ladders").replaceChildren(...group.partitions.map(ladderOf));
   showRates(group, instants);

@@ -1,8 +1,8 @@
 """The page's charts: Vega-Altair, compiled to Vega here, drawn as SVG by Vega's own runtime in the page.
 
-Embedded scripts rather than finished pictures: they fit a chart to the width, show the value under the pointer and
-pick one line out of fifty. Compiling here means that a bad chart fails here, and that the page carries only the
-runtime. A specification holds no data and no name: the page's script (charts.js) gives it both.
+The page has scripts rather than finished pictures, because these fit a chart to the width, show the value under the
+pointer and highlight one line out of fifty. A bad chart fails here, when it is compiled, and the page needs only the
+runtime. A specification contains no data and no names: the page's script (charts.js) adds both.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From frames to the values on the page: the one place that brings rows to the driver, each result bounded."""
+"""Turns DataFrames into the values on the page. Only this brings rows to the driver, and each result is bounded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a report is about: the tables it reads, and which part of them."""
+"""The DataFrames that a report is made from: the tables that it reads, and which part of them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What the report shows, as plain values: no Spark, no HTML.
 
-Offsets and lags are counts of offsets, instants are epoch ms. None is unknown and never stands for 0.
+Lags are numbers of offsets, instants are epoch ms. None means unknown and never stands for 0.
 """
 
 from __future__ import annotations

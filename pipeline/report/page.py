@@ -1,7 +1,7 @@
-"""The report as one HTML file: `render` is pure, and the page asks the network for nothing.
+"""The report as one HTML file: `render` is pure, and the page needs no network.
 
-Every name goes through Jinja2's autoescape, the chart's data through its `tojson`, which escapes what could end a
-script element. The page's own policy lets no other script run and nothing be fetched.
+Every name goes through Jinja2's autoescape, the charts' data through its `tojson`, which escapes what could end a
+script element. The page's own Content-Security-Policy forbids all other scripts and all network requests.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the page's script is given, as JSON values: series by snapshot, ladders, gauges, distributions, charts."""
+"""The data for the page's script, as JSON values: series by snapshot, ladders, gauges, distributions, charts."""
 
 from __future__ import annotations
 

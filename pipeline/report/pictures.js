@@ -198,7 +198,7 @@ function ladder(partition) {
 }
 
 function wholeLog({ log_start_offset: start, log_end_offset: end }) {
-  return start === undefined || end === undefined ? "how long the log is is not known" : `the whole log: ${count(end - start)} offsets`;
+  return start === undefined || end === undefined ? "the length of the log is not known" : `the whole log: ${count(end - start)} offsets`;
 }
 
 /** The name of a gap, and how wide it is; of the lag in every unit that is known. */

@@ -1,4 +1,4 @@
-"""What the report says of the progress of single groups."""
+"""The report's sentences about the progress of single groups."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Level = Literal["bad", "warn"]
 
 
 class Said(NamedTuple):
-    """A sentence about a group, how bad that is, and since when it is so."""
+    """A sentence about a group, how bad its subject is, and since when it has been so."""
 
     level: Level
     sentence: str
@@ -22,7 +22,8 @@ class Said(NamedTuple):
 
 def _stopped(group: Group) -> str:
     members = ", and the group has no members" if group.status_reason == "no_members" else ""
-    return f"nothing was committed since {_status_since(group)}, while records were written{members}; {_behind(group)}."
+    since = _status_since(group)
+    return f"nothing has been committed since {since}, while records were written{members}; {_behind(group)}."
 
 
 def _stalled(group: Group) -> str:
@@ -35,14 +36,14 @@ def _not_progressing(group: Group) -> str:
 
 def _hidden(group: Group) -> str:
     return (
-        f"an open transaction hides what is unread from it: a read_committed reader has read all that it can. Its "
+        f"an open transaction hides all unread records from it: a read_committed reader has read all that it can. Its "
         f"commits have not moved since {_status_since(group)}; {_behind(group)}."
     )
 
 
 def _rewound(group: Group) -> str:
     at_ms = group.snapshot_id if group.status_since_ms is None else group.status_since_ms
-    return f"its commits went back before {at(at_ms)}, and have not come up again; {_behind(group)}."
+    return f"its commits went back before {at(at_ms)}, and are still behind where they were; {_behind(group)}."
 
 
 def _falls_behind(group: Group, trend: Trend) -> str:
@@ -60,7 +61,7 @@ _WAITS: dict[str, Callable[[Group], str]] = {
 
 
 def judged(group: Group, trend: Trend) -> Said | None:
-    """What `group_status` says of a group, if it is to be acted on."""
+    """A sentence for the status in `group_status`, if someone should act on it."""
     if group.status == "warning":
         sentence = _falls_behind(group, trend)
     elif group.status in _WAITS:
@@ -76,7 +77,7 @@ def judged(group: Group, trend: Trend) -> Said | None:
 
 
 def _status_since(group: Group) -> str:
-    return "a time that is not known" if group.status_since_ms is None else f"{at(group.status_since_ms)} at least"
+    return "a time that is not known" if group.status_since_ms is None else f"at least {at(group.status_since_ms)}"
 
 
 def set_back(_: Group, trend: Trend) -> Said | None:
@@ -86,7 +87,7 @@ def set_back(_: Group, trend: Trend) -> Said | None:
     times = f" {trend.set_backs} times, the last time" if trend.set_backs > 1 else ""
     sentence = (
         f"its commits went back{times} by {counted(trend.set_back_by, 'offset')} before {at(trend.set_back_ms)}: a "
-        "reset, or a consumer that began anew."
+        "reset, or a consumer that started again."
     )
     return Said("warn", sentence, trend.set_back_ms)
 
@@ -96,7 +97,7 @@ def _rate(per_s: float) -> str:
 
 
 def _behind(group: Group) -> str:
-    """How far, in all units that are known, and how late: by the age, as of one unread record the time lag is 0."""
+    """How far behind, in all units that are known, and how late: by the age, because one record's time lag is 0."""
     if group.consumer_lag is None:
         return "its lag is not known"
     parts = [counted(group.consumer_lag, "offset")]

@@ -1,4 +1,4 @@
-"""The part of a lake that somebody asks for."""
+"""The part of a lake that a report shows: clusters, a time, groups and topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How bytes and durations are written: three digits, a unit that people read, and what is not known of them."""
+"""How bytes and durations are written: three digits, a readable unit, and their error."""
 
 from __future__ import annotations
 

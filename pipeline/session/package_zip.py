@@ -1,6 +1,6 @@
 """Zip the import packages, so that Spark can ship them to workers: `python pipeline/session/package_zip.py FILE.zip`.
 
-The same files make the same bytes, and the zip appears whole: runs at the same time may share it.
+The same files give the same bytes, and the zip file is replaced atomically: simultaneous runs may share it.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""The Spark session of a job: made here for a process of its own, or taken as it is from Connect or Databricks."""
+"""The Spark session of a job: created here in a process of its own, or provided by Connect or Databricks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a cluster's clients report now, in all the places that its configuration names."""
+"""What a cluster's clients report now, from all endpoints and files that its configuration names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sums up a landed snapshot for its ledger row: what was read, what was not, what looks odd."""
+"""Summarises a landed snapshot for its ledger row: what was read, what was not, and what looks odd."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""One snapshot of one cluster: claim it in the ledger, land each bronze table once, judge it, finish.
+"""Takes one snapshot of one cluster: claims it in the ledger, lands each bronze table once, judges the rows, finishes.
 
-docs/snapshot-protocol.md says what holds after a failure at each step.
+docs/snapshot-protocol.md says what a failure at each step leaves behind.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def snapshot_instant(at: datetime | None, now: datetime, config: Config) -> int:
     """
     at = at or now
     if at > now:
-        raise ConfigError(f"--at {at.isoformat()}: lies in the future, it is {now.isoformat()}")
+        raise ConfigError(f"--at {at.isoformat()}: lies in the future: it is now {now.isoformat()}")
     if now - at > timedelta(milliseconds=config.snapshot.max_delay_ms):
         raise ConfigError(
             f"--at {at.isoformat()}: is older than snapshot.max_delay ({config.snapshot.max_delay_ms} ms); "
@@ -146,7 +146,7 @@ def find_brokers(ledger: Ledger, spark: SparkSession, name: str, cluster: Cluste
         known = ledger.known_cluster_id(name)
         if known not in (None, found):
             raise WrongClusterError(
-                f"the brokers are of cluster {found}, and {name} was cluster {known} until now: if they are right, "
+                f"the brokers belong to cluster {found}, and {name} was cluster {known} until now: if that is right, "
                 f'set cluster_id = "{found}"'
             )
     return brokers

@@ -1,4 +1,4 @@
-"""Looks up in the cluster what the log index does not know well enough of its readers' rungs, into `log_samples`."""
+"""Looks up the times of readers' rungs that the log index does not know well enough, and writes `log_samples`."""
 
 from __future__ import annotations
 

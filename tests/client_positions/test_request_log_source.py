@@ -400,7 +400,7 @@ def test_a_state_that_is_nested_without_end_is_damaged(log: Path, lines: list[st
     ("options", "message"),
     [
         ({}, "option 'path' is needed"),
-        ({"path": "/a,/b,/a/"}, "option 'path' names a place twice"),
+        ({"path": "/a,/b,/a/"}, "option 'path' names the same path twice"),
         ({"path": "/a", "state": "/s"}, "options 'state' and 'batch' must be given together"),
         ({"path": "/a", "bach": "1"}, "unknown option 'bach'"),
         ({"path": "/a", "most_bytes": "0"}, "option 'most_bytes' must be a whole number above 0"),

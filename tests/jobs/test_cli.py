@@ -135,7 +135,7 @@ def test_a_good_command_line_passes_the_check(
 ) -> None:
     line = ["--config", str(config_file), "--cluster", "east", "--cluster", "west", "--at", "2026-01-31T12:00:00Z"]
     assert job.main([*line, "--fail-on", "partial", "--check"]) == 0
-    said = f"{config_file}: arguments and config are right; `doctor` also asks the clusters and the lake\n"
+    said = f"{config_file}: arguments and config are right; `doctor` also checks the clusters and the lake\n"
     assert capsys.readouterr().out == said
 
 

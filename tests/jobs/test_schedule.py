@@ -1,4 +1,4 @@
-"""`run --every`: instants of the schedule without drift, what was missed, an end after the step at hand."""
+"""`run --every`: instants of the schedule without drift, what was missed, an end after the current step."""
 
 import logging
 import os
@@ -128,9 +128,9 @@ def test_a_run_that_fails_is_not_the_last(
     assert done == ["first", "first", "first", "last"]
     errors = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
     assert errors == [
-        f"this run has failed, the next will be tried: {why}" for why in ("the store is down", "no space left")
+        f"this run has failed, the next one will be tried: {why}" for why in ("the store is down", "no space left")
     ]
-    assert caplog.messages[-1] == "SIGTERM: the job ends after the step at hand"
+    assert caplog.messages[-1] == "SIGTERM: the job ends after the current step"
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_one_process_takes_snapshot_after_snapshot_until_it_is_asked_to_end(
         assert process.wait(200) == 0, log.read_text()
     finally:
         process.kill()
-    assert "SIGTERM: the job ends after the step at hand" in log.read_text()
+    assert "SIGTERM: the job ends after the current step" in log.read_text()
     ledger = Lake(spark, load_config(file, {}).lake).read(SNAPSHOTS).orderBy("snapshot_id").collect()
     assert [row["status"] for row in ledger] == ["complete", "complete"]
     first, second = (row["snapshot_id"] for row in ledger)

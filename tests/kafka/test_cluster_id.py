@@ -100,10 +100,10 @@ def test_another_cluster_than_is_asked_for_is_refused(ids: tuple[str, str], kafk
     mine, other = ids
     servers = kafka.bootstrap_servers
     assert plan(CommittedOffsetsSource, servers, cluster_id=mine, **NAMES).rows()
-    with pytest.raises(WrongClusterError, match=f"{servers} is of cluster {mine}, not of {other}"):
+    with pytest.raises(WrongClusterError, match=f"{servers} belongs to cluster {mine}, not to {other}"):
         plan(CommittedOffsetsSource, servers, cluster_id=other, **NAMES)
     (row,) = read(BrokersSource, servers, cluster_id=other)
-    assert (row["broker"], row["error"]) == (None, f"{servers} is of cluster {mine}, not of {other}")
+    assert (row["broker"], row["error"]) == (None, f"{servers} belongs to cluster {mine}, not to {other}")
 
 
 def test_a_name_that_leads_to_another_cluster_is_read_only_if_the_configuration_says_so(
@@ -121,7 +121,7 @@ def test_a_name_that_leads_to_another_cluster_is_read_only_if_the_configuration_
     assert take(0).status == "complete"
     refused = take(1, **moved)
     assert refused.status == "failed"
-    assert f"the brokers are of cluster {now}, and east was cluster {before} until now" in refused.message
+    assert f"the brokers belong to cluster {now}, and east was cluster {before} until now" in refused.message
     assert f'set cluster_id = "{now}"' in refused.message
     assert take(2, **moved, cluster_id=before).status == "failed"
     assert take(3, **moved, cluster_id=now).status == "complete"

@@ -9,9 +9,9 @@ from tests.helpers.reports import NOON, group, report
 
 BEHIND = "it is behind by 55 offsets."
 AT = "2026-03-01 12:00:00 UTC"
-SINCE = f"{AT} at least"
-STOPPED = f"nothing was committed since {SINCE}, while records were written"
-HIDDEN = "an open transaction hides what is unread from it: a read_committed reader has read all that it can. Its"
+SINCE = f"at least {AT}"
+STOPPED = f"nothing has been committed since {SINCE}, while records were written"
+HIDDEN = "an open transaction hides all unread records from it: a read_committed reader has read all that it can. Its"
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ HIDDEN = "an open transaction hides what is unread from it: a read_committed rea
         ("not_progressing", None, "bad", f"its commits have not moved since {SINCE}; {BEHIND}"),
         ("not_progressing", "open_transaction", "bad", f"{HIDDEN} commits have not moved since {SINCE}; {BEHIND}"),
         ("warning", None, "warn", f"its lag keeps growing; {BEHIND}"),
-        ("rewound", None, "warn", f"its commits went back before {AT}, and have not come up again; {BEHIND}"),
+        ("rewound", None, "warn", f"its commits went back before {AT}, and are still behind where they were; {BEHIND}"),
     ],
 )
 def test_each_status_that_is_to_be_acted_on_is_a_sentence(

@@ -197,13 +197,13 @@ class TestPage:
                 "bad",
                 "payments",
                 (
-                    "records of 2 partitions on cluster east were deleted unread, 1,500 offsets in all; the log's "
-                    "start is past its commits since 2026-03-01 12:02:00 UTC at least."
+                    "records of 2 partitions on cluster east were deleted unread, 1,500 offsets in all; log "
+                    "start has been past its commits since at least 2026-03-01 12:02:00 UTC."
                 ),
             ),
             ("bad", "west", "the newest snapshot failed: not Kafka: speaks HTTP."),
             ("warn", "east", "the newest snapshot is partial: NOT_COORDINATOR."),
-            ("warn", "east", "the lag shown is that of 2026-03-01 12:00:00 UTC, not the newest."),
+            ("warn", "east", "the lag shown is from the snapshot of 2026-03-01 12:00:00 UTC, not from the newest one."),
             ("warn", "west", "no lag was computed for it yet."),
             ("warn", "", "1 of 3 snapshots failed."),
             ("warn", "", "1 of 3 snapshots is partial."),
@@ -227,9 +227,9 @@ class TestPage:
                 "bad",
                 "payments",
                 (
-                    "nothing was committed since 2026-03-01 12:00:00 UTC at least, while records were written, and the "
-                    "group has no members; it is behind by 400 offsets, 1.5 kB ± 20 B, and its oldest record that "
-                    "is not committed is 1.5 min ± 600 ms old."
+                    "nothing has been committed since at least 2026-03-01 12:00:00 UTC, while records were written, "
+                    "and the group has no members; it is behind by 400 offsets, 1.5 kB ± 20 B, and its oldest "
+                    "record that is not committed is 1.5 min ± 600 ms old."
                 ),
                 key,
             ),
@@ -262,7 +262,7 @@ class TestPage:
         (item,) = needs_attention(report(group("payments", 55), instants=instants, points=points))
         assert item.sentence == (
             "its commits went back 3 times, the last time by 25 offsets before 2026-03-01 12:07:00 UTC: a reset, or a "
-            "consumer that began anew."
+            "consumer that started again."
         )
 
     def test_a_finding_of_which_nothing_was_kept_has_neither_severity_nor_advice(self) -> None:
@@ -280,8 +280,8 @@ class TestPage:
                 True,
                 "payments",
                 (
-                    "records of 2 partitions on cluster east were deleted unread, 1,500 offsets in all, as was seen "
-                    "from 2026-03-01 12:00:00 UTC to 2026-03-01 12:01:00 UTC. The newest snapshot no longer shows it."
+                    "records of 2 partitions on cluster east were deleted unread, 1,500 offsets in all. Snapshots "
+                    "from 2026-03-01 12:00:00 UTC to 2026-03-01 12:01:00 UTC show this, the newest no longer does."
                 ),
             ),
             (
@@ -289,8 +289,8 @@ class TestPage:
                 True,
                 "gone",
                 (
-                    "records of 1 partition on cluster east were deleted unread, 1 offset in all, as was seen at "
-                    "2026-03-01 12:00:00 UTC. The newest snapshot no longer shows it."
+                    "records of 1 partition on cluster east were deleted unread, 1 offset in all. Snapshots at "
+                    "2026-03-01 12:00:00 UTC show this, the newest no longer does."
                 ),
             ),
         ]
@@ -304,7 +304,7 @@ class TestPage:
             (
                 "warn",
                 False,
-                "1 group has read further than the log's start, and committed less: a restart finds those deleted.",
+                "1 group has read past log start, but committed before it: after a restart it lacks its commit.",
             )
         ]
         assert "deleted_uncommitted 1" in text_of(render(shown))
@@ -319,8 +319,8 @@ class TestPage:
         shown = report(new, caught_up, totals=totals)
         assert [i.sentence for i in needs_attention(shown)] == [
             (
-                "not committed yet: up to 1,234 offsets, in partitions of 2 groups without a commit. They are in no "
-                "lag; with auto.offset.reset=earliest all of them are still to be read."
+                "not committed yet: up to 1,234 offsets, in partitions of 2 groups without a commit. No lag counts "
+                "them; with auto.offset.reset=earliest all of them are still to be read."
             )
         ]
         text = text_of(render(shown))
@@ -351,7 +351,7 @@ class TestPage:
 
     def test_a_selection_without_snapshots_is_not_taken_for_an_empty_lake(self) -> None:
         text = text_of(render(Report("t", NOW, selection=Selection(group="x"))))
-        assert "In what was asked for there is none, or the lake is empty: ask for more, or take a first" in text
+        assert "The selection has no snapshots, or the lake is empty. Select more, or take a first" in text
 
     def test_snapshots_without_lag_get_a_page_that_says_so(self, spark: SparkSession, tmp_path: Path) -> None:
         snapshots = frame(

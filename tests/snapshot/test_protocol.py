@@ -196,7 +196,7 @@ def test_a_claim_is_left_alone_until_it_is_older_than_max_duration(lake: Lake, f
 
     assert not claim("first", 0)
     for seconds in (1, MAX_DURATION_S):
-        with pytest.raises(ClaimedError, match=r"^run first is taking it since 2026-01-31 12:00:00 UTC$"):
+        with pytest.raises(ClaimedError, match=r"^run first has been taking it since 2026-01-31 12:00:00 UTC$"):
             claim("second", seconds)
     assert claim("third", MAX_DURATION_S + 0.001)
     (row,) = ledger_rows(lake, "stale")
@@ -384,7 +384,7 @@ def test_of_several_claims_at_once_one_wins(lake: Lake, folder: Path) -> None:
     (row,) = ledger_rows(lake, "race")
     assert [number for number, answer in enumerate(answers) if answer is None] == [int(row["run_id"][-1])]
     others = {answer for answer in answers if answer is not None}
-    assert others == {f"run {row['run_id']} is taking it since 2026-01-31 12:00:00 UTC"}
+    assert others == {f"run {row['run_id']} has been taking it since 2026-01-31 12:00:00 UTC"}
 
 
 def test_of_two_processes_at_once_one_takes_the_snapshot_and_the_other_says_who_has_it(

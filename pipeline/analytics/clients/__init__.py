@@ -1,1 +1,1 @@
-"""What clients report of themselves: their positions, whether their lag metric is right, what is wrong with them."""
+"""What clients report about themselves: their positions, whether their lag metric is right, and their problems."""

@@ -1,16 +1,16 @@
-"""The most bytes that a consumer has buffered, by its settings.
+"""The most bytes that a consumer can have buffered, from its settings.
 
-Three kinds of consumers bound what they have fetched and not yet handed out, each by settings of its own:
+Three kinds of consumers limit the records that they have fetched and not yet handed out, each by its own settings:
 
-- `java`: it does not ask again for a partition, nor (4.1) a broker, of which it still has records. So it has at most
-  one answer of each broker: min(brokers × fetch.max.bytes, partitions × max.partition.fetch.bytes).
-- `scala`, the old one: threads × queued.max.message.chunks × fetch.message.max.bytes, and what is in flight.
-- `librdkafka`: it asks while its queue is below queued.max.messages.kbytes, so the queue exceeds this by at most one
+- `java`: it does not fetch again from a partition, nor (since 4.1) from a broker, whose records it still has. So it has
+  at most one answer of each broker: min(brokers × fetch.max.bytes, partitions × max.partition.fetch.bytes).
+- `scala`, the old consumer: threads × queued.max.message.chunks × fetch.message.max.bytes, and answers in flight.
+- `librdkafka`: it fetches while its queue is below queued.max.messages.kbytes, so the queue exceeds this by at most one
   answer of each broker.
 
-A batch is given whole (KIP-74): where the largest batch is above a limit, it takes the limit's place.
+A batch is always returned whole (KIP-74): if the largest batch is above a limit, its size replaces the limit.
 
-The bounds are derived, no document states them. From KIP-74 and KIP-81; AbstractFetch of Kafka 4.1; ConsumerConfig,
+No document states these bounds; they are derived from KIP-74 and KIP-81; AbstractFetch of Kafka 4.1; ConsumerConfig,
 ConsumerFetcherThread, FetchResponse and ConsumerIterator of Kafka 0.8.2 and 1.1; librdkafka's CONFIGURATION.md,
 rdkafka_fetcher.c and rdkafka_conf.c.
 """

@@ -1,6 +1,6 @@
-"""What clients report of the readers of a snapshot: their groups, and the rungs that no broker knows.
+"""The groups of the clients in a snapshot, and their rungs, which no broker knows.
 
-Clients report different parts of it (docs/design.md, "Clients' positions"); what none of them reports stays NULL.
+Different clients report different rungs (docs/design.md, "Clients' positions"); a rung that is not reported is NULL.
 """
 
 from __future__ import annotations

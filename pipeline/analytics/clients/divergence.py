@@ -1,7 +1,7 @@
-"""The table `client_divergence`: what a client's own lag gauge reads, beside what is true.
+"""The table `client_divergence`: a client's own lag gauge beside its true lag.
 
-The old consumer's MaxLag is its fetchers' lag: what waits in the queues of its threads is in none of it, and while they
-are full it stands still. The Java consumer's records-lag is as of the records that came last.
+The old consumer's MaxLag is its fetchers' lag: it does not count records in the queues of its threads, and does not
+change while these are full. The Java consumer's records-lag is updated only when records arrive.
 """
 
 from __future__ import annotations

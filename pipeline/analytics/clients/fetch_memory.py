@@ -1,7 +1,7 @@
 """How much memory a consumer's fetches may take, and how much they likely take. Plain Python, for notebooks and frames.
 
-The bounds are in `buffer_bound`. They leave out what `FetchMemory.notes` gives: a decompressed batch and records as
-objects (max.poll.records of them), and what older versions, paused partitions and the old consumer's chunks keep whole.
+The bounds are in `buffer_bound`. They do not include what `FetchMemory.notes` lists: a decompressed batch, up to
+max.poll.records records as objects, and whole answers that older versions, paused partitions and chunks keep.
 """
 
 from __future__ import annotations
@@ -156,13 +156,13 @@ def _notes(bound: Bound, largest: int, likely: int | None, *, has_buffer_memory:
     """What the figures leave out for consumers of all kinds."""
     if largest:
         yield (
-            f"A batch is given whole (KIP-74): a limit below the largest one, {_shown(largest)}, does not lower the "
-            "bound."
+            f"A batch is always returned whole (KIP-74): a limit below the largest one, {_shown(largest)}, does not "
+            "lower the bound."
         )
     else:
-        yield "The largest batch is not given. One above a limit is given whole (KIP-74) and raises the bound."
+        yield "The largest batch is not given. A batch above a limit is returned whole (KIP-74) and raises the bound."
     if likely is not None and likely > bound.bound_bytes:
-        yield "More was observed than the bound: the settings were others, or it was counted decompressed."
+        yield "More was observed than the bound allows: settings were different, or decompressed bytes counted."
     if has_buffer_memory:
         yield "buffer.memory is a proposal (KIP-81): no released Kafka has it in the consumer."
 
@@ -225,7 +225,7 @@ def _kind_notes(kind: Kind, settings: Mapping[str, int], partitions: int, larges
     return (
         "The queue counts the values of records, decompressed; answers are counted as sent: compressed ones add more.",
         "Keys, and what is kept with each record, come on top.",
-        f"It also stops to ask while {settings['queued.min.messages']:,} records are queued (queued.min.messages).",
+        f"It also stops fetching while {settings['queued.min.messages']:,} records are queued (queued.min.messages).",
         "All partitions share one queue; one that is given a queue of its own has such a bound by itself.",
     )
 

@@ -1,6 +1,6 @@
-"""The tables `finding_history` and `findings`: a problem that lasts is one finding, which is resolved when it ends.
+"""The tables `finding_history` and `findings`: a lasting problem is one finding, which is resolved when it ends.
 
-`finding_history` keeps what each snapshot knew of it and never changes afterwards; `findings` is made of that.
+`finding_history` keeps the finding as each snapshot saw it, and never changes; `findings` is computed from it.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def findings_as_known(findings: DataFrame, history: DataFrame, at_ms: int) -> Da
     )
     is_current = F.col("last_seen") <= at
     is_resolved = is_current & (F.coalesce("resolution_confirmed_at", "resolved_at") <= at)
-    unknown = F.format_string("%s of %s: what it was like then was not kept.", "kind", "client_id")
+    unknown = F.format_string("%s of %s: nothing was kept from that time.", "kind", "client_id")
     instead = {"last_seen": at, "summary": unknown}
     values = {
         name: F.when(is_current, F.col(name)).otherwise(F.coalesce(F.col("then")[name], instead.get(name, F.lit(None))))

@@ -1,7 +1,7 @@
 """Which process reports a position: several may share one client.id, and one may be reported by several agents.
 
-Java names the first consumer of every JVM consumer-<group>-1, librdkafka names every client rdkafka. Counters,
-positions and problems are therefore of an *instance*, one process, and never of a client.id.
+Java names the first consumer of every JVM consumer-<group>-1, librdkafka names every client rdkafka. So
+counters, positions and problems always belong to an *instance*, which is one process, and never to a client.id.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""The consumed rung of a Java consumer: its position, which no metric of its gives.
+"""The consumed rung of a Java consumer: its position, which none of its metrics gives.
 
-Its `records-lead` is position − log start, its `records-lag` log end − position. Both are set as a poll hands records
-out, and stand still on a paused or slow partition, as the position does; log start and end are those of the response
-that the records came with. So position = log start of that response + lead, and its log end = that log start + lead +
-lag. The log start of the snapshot is used only where that sum can have been the log end; else the position is NULL.
+Its `records-lead` is position − log start, its `records-lag` log end − position. Both are set when a poll returns
+records, and stand still on a paused or slow partition, like the position; log start and log end are those of the fetch
+response with the records. So position = log start of that response + lead, and log end of that response = its log start
++ lead + lag. The log start of the snapshot is used only if this sum can have been the log end; otherwise the position
+is NULL.
 """
 
 from __future__ import annotations

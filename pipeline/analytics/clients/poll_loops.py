@@ -1,11 +1,11 @@
-"""Whether the poll loops of Java and librdkafka clients keep up, and which topic holds the others up.
+"""Whether the poll loops of Java and librdkafka clients keep up, and which topic delays the others.
 
-Such a client sends no fetch requests for partitions that it has buffered records of. With nothing buffered it sends
-each broker a request at least every fetch.max.wait.ms. With a slow application it sends hardly any, and its records-lag
-does not show that, as it is updated only when records arrive. A partition that stands still while its client sends
-requests is paused. So is one that stands still while all others move on, however few requests a slow client sends: it
-hands out in turn what it has fetched. Each process is judged by its own counters and partitions, as several may share a
-client.id.
+Such a client sends no fetch requests for partitions whose records it has buffered. With nothing buffered, it sends each
+broker a request at least every fetch.max.wait.ms. With a slow application it sends hardly any, and its records-lag does
+not show that, because it is updated only when records arrive. A partition that stands still while its client sends
+requests is paused. So is one that stands still while all others move on, however few requests a slow client sends,
+because a client returns the fetched records of its partitions in turn. Each process is judged by its own counters and
+partitions, as several may share a client.id.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What is wrong with clients at each snapshot: a row for each problem. `findings` makes of them what lasts.
+"""The problems of clients at each snapshot, one row for each. `findings` combines those that last.
 
-All give snapshot_id, kind, cluster, group_id, client_id, instance (the process), topic (the cause, NULL while it is not
-known), partitions, severity, magnitude (how bad it is among its kind), summary (one sentence, which names the process),
-evidence (JSON), advice.
+The columns are snapshot_id, kind, cluster, group_id, client_id, instance (the process), topic (the cause, NULL while it
+is not known), partitions, severity, magnitude (how bad it is compared with others of its kind), summary (one sentence,
+which names the process), evidence (JSON), advice.
 """
 
 from __future__ import annotations

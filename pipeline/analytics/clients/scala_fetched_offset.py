@@ -1,8 +1,9 @@
-"""The fetched rung of the old Scala consumer, which gives no offset: the log's end less its ConsumerLag.
+"""The fetched rung of the old Scala consumer, which reports no offset: the end of the log minus its ConsumerLag.
 
-AbstractFetcherThread sets the lag of a partition as a fetch of it is answered, to the high watermark of that answer. So
-the lag counts from today's high watermark only while answers come in; a fetcher that waits for a full queue leaves it
-as it is, and what it has fetched stands still too. What has come in shows in the counters of FetcherStats.
+AbstractFetcherThread sets the lag of a partition when a fetch is answered, as the distance to the high watermark in
+that answer. So the lag counts to the current high watermark only while answers come in. While a fetcher waits for a
+full queue, neither its lag nor its fetched offset changes. The counters of FetcherStats show whether answers have come
+in.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Whether the old consumer's fetchers fetch, and which topic keeps one from it.
+"""Whether the old consumer's fetchers are blocked, and by which topic.
 
-A connector's topics share one fetcher thread a broker. It puts what it has fetched into the queue of each topic's
-thread, and waits where one is full: then all topics of the connector stand still. MaxLag and every ConsumerLag keep
-their last value meanwhile, as they change only when a fetch is answered. What shows it are counters of fetches that
-stand still (a fetcher with nothing to fetch asks again each fetch.wait.max.ms) while logs grow.
+A connector's topics share one fetcher thread for each broker. It puts the fetched records into the queue of each
+topic's thread, and waits if a queue is full: then all topics of the connector stand still. MaxLag and every ConsumerLag
+keep their last value meanwhile, because they change only when a fetch is answered. A fetcher is blocked if its counters
+of fetches stand still while logs grow: one with nothing to fetch sends a request every fetch.wait.max.ms.
 """
 
 from __future__ import annotations

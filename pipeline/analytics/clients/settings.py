@@ -1,4 +1,4 @@
-"""How clients are set up, beside what they report."""
+"""Joins the configured settings of clients with what they report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table `lag_histograms`: how lags are spread within a cluster, broker, topic and group, by snapshot, hour, day.
+"""The table `lag_histograms`: distributions of lag by cluster, broker, topic and group, for a snapshot, hour or day.
 
 Any two histograms of one measure merge exactly, in any order: all buckets are the same, counts and sums are integers.
 """
@@ -81,7 +81,7 @@ def rolled_up(histograms: DataFrame, window_ms: int, from_ms: int = 0) -> DataFr
     in the window that begins there. Raises ValueError for a window that days or rows of `from_ms` do not fit together.
     """
     if window_ms <= from_ms or DAY_MS % window_ms or (from_ms and window_ms % from_ms):
-        raise ValueError(f"a window of {window_ms} ms cannot be made of {from_ms} ms, or a day not of it")
+        raise ValueError(f"{window_ms} ms must be a multiple of {from_ms} ms, and a day a multiple of {window_ms} ms")
     at_ms = F.unix_millis("window_start")
     rows = histograms.where(F.col("window_ms") == from_ms)
     return _merged(rows.withColumn("start_ms", at_ms - F.pmod(at_ms, F.lit(window_ms))), window_ms)

@@ -55,7 +55,7 @@ def quantiles(probabilities: Sequence[float], histogram: str = "") -> Column:
     probability that is none.
     """
     if not all(0 <= p <= 1 for p in probabilities):
-        raise ValueError(f"probabilities are from 0 to 1: {list(probabilities)}")
+        raise ValueError(f"probabilities must be from 0 to 1: {list(probabilities)}")
     listed = ", ".join(f"{float(p)!r}D" for p in probabilities)
     prefix = f"{histogram}." if histogram else ""
     return F.expr(_QUANTILES.format(h=prefix, probabilities=f"array({listed})"))

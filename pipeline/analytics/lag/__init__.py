@@ -1,1 +1,1 @@
-"""The ladder of rungs, and every lag as the distance of two, in records, bytes and time."""
+"""The ladder of rungs, and every lag as the distance between two rungs, in records, bytes and time."""

@@ -1,7 +1,7 @@
 """Lag in bytes and in milliseconds: the distance between two rungs on the ruler of their partition.
 
-A rung is its offset and what `log_index.readings` says of it. Values keep their sign and are NULL where a rung is not
-known, or the ruler does not reach it.
+A rung is an offset with its position and time from `log_index.readings`. Lags keep their sign, and are NULL if a rung
+is not known or the ruler does not reach it.
 """
 
 from __future__ import annotations

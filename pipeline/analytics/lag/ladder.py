@@ -3,8 +3,9 @@
 Lags keep their sign. A rung that was not observed is NULL, and so is every lag that needs it.
 
 Rungs move while they are read. So the lower rung of three lags is read after the upper one: `committed_offset` and
-`last_stable_offset` after `high_watermark`, and that once more after `log_end_offset`. Such a lag is 0 where the lower
-rung has caught up with what was there, else it is at least the distance; its error is how much more it can have been.
+`last_stable_offset` after `high_watermark`, and `high_watermark` once more after `log_end_offset`. Such a lag is 0 if
+the lower rung has caught up with the upper one. Otherwise it is at least the distance; its error is how much more it
+can have been.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The table `lag`: one row per snapshot and group, topic, partition that is committed or assigned."""
+"""The table `lag`: one row for each snapshot, group, topic and partition with a commit or an assignment."""
 
 from __future__ import annotations
 

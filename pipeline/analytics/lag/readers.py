@@ -1,4 +1,4 @@
-"""Every reader of every partition in a snapshot: what it has committed, to which topic id, and the member it has."""
+"""Every reader (a group at a partition) in a snapshot: its commit, the topic id of that commit, and its member."""
 
 from __future__ import annotations
 

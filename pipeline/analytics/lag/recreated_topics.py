@@ -1,12 +1,13 @@
-"""Which log a commit belongs to: an incarnation of its topic, and a log that nothing was cut off.
+"""Which log a commit belongs to: which incarnation of its topic, and whether the log was truncated since.
 
 A topic that is deleted and created again has the same name and a new id, and a commit belongs to the id under which it
-was first seen. A log that an unclean election cuts back below a commit may grow again beyond it; then the leader epoch
-stored with the commit ends below it (KIP-320). That alone proves nothing, as Sarama stores an epoch older than that of
-the records it has read (IBM/sarama#2694, #3418): the same commit must have been seen within the same epoch before.
+was first seen. An unclean election may truncate a log below a commit, and the log may grow again beyond it; then the
+leader epoch stored with the commit ends below the commit (KIP-320). That alone proves nothing, because Sarama stores an
+older epoch than that of the records that it has read (IBM/sarama#2694, #3418): an earlier snapshot must have seen the
+same commit within the same epoch.
 
-Where a topic has had one id all along, and no commit is beyond its epoch, there is nothing to find out: what this costs
-follows the topics that have moved, not the commits.
+If a topic has always had the same id, and no commit is beyond its epoch, there is nothing to find out. So the cost
+depends on the number of recreated or truncated topics, not on the number of commits.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The rungs that lag in bytes and time is measured between, each read on the ruler of its partition, or exactly."""
+"""The positions and times of the rungs for lag in bytes and time, from the partition's ruler or from its log files."""
 
 from __future__ import annotations
 

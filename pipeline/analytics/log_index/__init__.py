@@ -1,1 +1,1 @@
-"""Each log as a ruler: offset → position in bytes, offset → timestamp, from successive snapshots."""
+"""The ruler of each log, built from successive snapshots: offset → position in bytes, offset → timestamp."""

@@ -1,4 +1,4 @@
-"""The table `log_index`: the ruler of every partition, carried on from snapshot to snapshot."""
+"""The table `log_index`: the ruler of every partition, extended from snapshot to snapshot."""
 
 from __future__ import annotations
 

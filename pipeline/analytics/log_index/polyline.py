@@ -1,8 +1,8 @@
-"""A quantity of a log that never falls, by offset: known at some offsets, straight in between, its error bounded.
+"""A line of a value that never falls as the offset grows: known at some offsets, straight in between, with its error.
 
 Two such lines are the ruler of a partition: the bytes before an offset, and the greatest timestamp before it. A line is
-made of what was seen, and thinned where a straight piece says nearly the same. What that costs is kept with each piece:
-so thinning again and again never adds up to more than was allowed, and each value is stated with its error.
+built from observations, and thinned where a straight segment says nearly the same. Each segment keeps the error that
+thinning adds: so repeated thinning never adds up to more than is allowed, and each value has a stated error.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""The ruler of one partition, from what successive snapshots saw of its log: offset → bytes, offset → timestamp.
+"""The ruler of one partition, built from successive snapshots of its log: offset → bytes, offset → timestamp.
 
-Each snapshot gives one point of both lines exactly: where the log ended, how many bytes it had and how new its newest
-record was. Bytes are a chain of growths. Where a size may have shrunk unseen meanwhile (retention, another replica,
-files that DeleteRecords leaves for later) the growth between two looks is estimated from bytes per record, and the line
-says how far that may be off (`drift`). A compacted log may shrink anywhere: it has the two ends that one size gives.
+Each snapshot gives one exact point of both lines: where the log ended, how many bytes it had and how new its newest
+record was. The bytes line adds up the growth between snapshots. If the size may have shrunk unseen (retention, another
+replica, files that DeleteRecords leaves for later), the growth between two observations is estimated from bytes per
+record, and the line keeps how far that may be off (`drift`). A compacted log may shrink anywhere: its line has only the
+two ends of the log, from its current size.
 
-What cannot be seen: a log that an unclean election cuts back and that grows past its old end before the next look,
-under the same leader, looks as if it had only grown.
+One case cannot be detected: if an unclean election truncates a log, and the log grows past its old end before the next
+observation, under the same leader, it looks as if it had only grown.
 """
 
 from __future__ import annotations

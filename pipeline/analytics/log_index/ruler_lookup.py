@@ -1,4 +1,4 @@
-"""Rulers read at many offsets at once: what `Ruler.position_at` and `timestamp_at` say, by numpy."""
+"""Looks up many offsets on rulers at once, with numpy: the results of `Ruler.position_at` and `timestamp_at`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Rulers as bytes: what `log_index.ruler` holds, and what passes between Spark and Python.
+"""Rulers as bytes, as `log_index.ruler` stores them and as Spark and Python exchange them.
 
-A ruler is rows of seven little-endian 64-bit integers: three of what it stands on, then the vertices of its lines, one
-line after the other. So many rulers are one matrix to numpy, whatever their number of points.
+A ruler consists of rows of seven little-endian 64-bit integers: three rows of state, then the vertices of its lines,
+one line after the other. So numpy sees any number of rulers as one matrix, whatever their number of points.
 """
 
 from __future__ import annotations

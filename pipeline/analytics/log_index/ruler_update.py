@@ -1,4 +1,4 @@
-"""The rulers of many partitions carried on in Arrow: from those that are stored, by what snapshots have seen since."""
+"""Extends the stored rulers of many partitions by the snapshots since, in Arrow."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
 """Which timestamps to look up in a partition's log, so that its rungs' times are known within tolerance.
 
-A look-up by time (ListOffsets) returns the first record that is not older. Where a broker does not report its newest
-record, that one is searched first: at growing ages until a record is found, then between its timestamp and the earliest
-one for which there was no record. Then at doubling ages, until one is found that is older than the oldest rung, or at
-once the first record of all, where that is a rung. Then within the bracket that a rung lies in, where its time is
-expected and in the middle by turns: the one is quick where rates are steady, the other sure where they are not.
+A look-up by time (ListOffsets) returns the first record that is not older than the given timestamp. The search has up
+to three steps. If a broker does not report its newest record, that record is searched first: at growing ages until a
+record is found, then between its timestamp and the earliest one for which there was no record. The second step looks up
+doubling ages until a record is older than the oldest rung, or, if log start is a rung, immediately the first record of
+all. The third step narrows the interval in which a rung lies, alternately at the expected time of the rung, which is
+quick if rates are steady, and in the middle, which also works if they are not.
 """
 
 from __future__ import annotations

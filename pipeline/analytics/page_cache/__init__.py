@@ -1,1 +1,1 @@
-"""How much page cache would serve a reader: what its broker has written since the record that it reads next."""
+"""How much page cache a reader needs: the bytes that its broker has written since the record that it reads next."""

@@ -1,8 +1,8 @@
-"""Whether readers are served from their broker's page cache: what it has written since the record they read next.
+"""Whether readers are served from their broker's page cache: what the broker has written since their next record.
 
-KIP-532 asks how much memory a broker needs for its readers. A record is still cached if what the broker has written
-since, to all partitions that it leads or follows, fits into its cache. Not counted are pages that readers of old
-records bring back, and what other programs use. Bytes are those of the log, so compressed as they are written.
+KIP-532 asks how much memory a broker needs for its readers. A record is still cached if everything that the broker
+has written since, to all partitions that it leads or follows, fits into its cache. Pages that readers of old records
+bring back, and the memory of other programs, are not counted. Bytes are those of the log, so they may be compressed.
 """
 
 from __future__ import annotations

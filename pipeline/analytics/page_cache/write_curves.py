@@ -1,9 +1,9 @@
-"""What partitions have written in the last so many milliseconds, read off their rulers, and summed by broker.
+"""How many bytes each broker has written since a given age, summed over the rulers of its partitions.
 
-A broker's page cache is shared by all its partitions, those that it leads and those that it follows. So a record is
-still in it if what the broker has written since, to all of them, is less than the cache: its reuse distance (Mattson's
-LRU stack distance, 1970). A partition's two lines, offset → bytes and offset → time, make a curve: age → bytes written
-since. Curves of a broker add up; all are read at the same ages.
+A broker's page cache is shared by all partitions that it leads or follows. The reuse distance of a record is what the
+broker has written to all of them since the record (Mattson's LRU stack distance, 1970): if it is less than the size of
+the cache, the record is still there. A partition's two lines, offset → bytes and offset → time, give a curve: age →
+bytes written since. The curves of a broker are added up; all are evaluated at the same ages.
 """
 
 from __future__ import annotations

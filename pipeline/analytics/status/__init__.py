@@ -1,1 +1,1 @@
-"""How each reader is doing, judged snapshot after snapshot: the rules. Tables of it are to follow."""
+"""How each reader and group is doing, judged snapshot by snapshot: the rules, and the tables with their results."""

@@ -1,4 +1,4 @@
-"""The table `group_status`: how a group is doing is how its worst partition is doing."""
+"""The table `group_status`: the status of a group is that of its worst partition."""
 
 from __future__ import annotations
 

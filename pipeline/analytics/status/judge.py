@@ -1,4 +1,4 @@
-"""Readers judged at each of their snapshots, one after the other: the rules over columns of Arrow."""
+"""Applies the rules to columns of Arrow: each reader is judged at one snapshot after the other."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What is remembered of readers from one snapshot to the next, and how a snapshot changes it.
 
 A reader is a group at a partition. All arrays are numpy's, with one element for each reader; whole numbers that are not
-known are NONE. Nothing here looks back further than the snapshot before, so a judgement costs the same after a year.
+known are NONE. Nothing here looks back further than the previous snapshot, so a judgement costs the same after a year.
 """
 
 from __future__ import annotations

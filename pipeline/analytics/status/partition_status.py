@@ -1,4 +1,4 @@
-"""The table `partition_status`: the status of each row of `lag`, from that row and what is known of those before it."""
+"""The table `partition_status`: the status of each row of `lag`, from that row and the memory of earlier rows."""
 
 from __future__ import annotations
 

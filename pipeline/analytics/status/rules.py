@@ -1,7 +1,7 @@
 """The rules of `partition_status`: each a function of what is remembered of readers and what a snapshot shows of them.
 
-They are Burrow's, made to work on snapshots: a wait is long by what is usual for the reader, not by a fixed window
-(Burrow issue 303), and lag grows where its floor rises, however often is committed (Burrow issue 155).
+They are Burrow's rules, adapted to snapshots: whether a wait is long depends on what is usual for the reader, not on a
+fixed window (Burrow issue 303), and lag grows if its minimum rises, however often the group commits (Burrow issue 155).
 """
 
 from __future__ import annotations

@@ -254,7 +254,7 @@ def test_what_an_older_lake_did_not_keep_is_not_known(spark: SparkSession) -> No
     nothing = frame(spark, FINDING_HISTORY, "kind")
     known = {r.finding_id: r for r in findings_as_known(old, nothing, 6 * MINUTE_MS).collect()}
     going, over = known["going"], known["over"]
-    assert (going.summary, going.severity) == ("blind_gauge of a: what it was like then was not kept.", None)
+    assert (going.summary, going.severity) == ("blind_gauge of a: nothing was kept from that time.", None)
     assert (minute(going.last_seen), minute(over.last_seen), minute(over.resolved_at)) == (6, 4, 5)
     assert (over.summary, over.severity, over.worst_at) == ("as of 4", "warning", None)
     going_on = frame(

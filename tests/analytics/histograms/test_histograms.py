@@ -203,7 +203,7 @@ def test_a_quantile_that_is_zero_is_exact_and_of_nothing_there_is_none(spark: Sp
 
 @pytest.mark.parametrize("probability", [-0.01, 1.01, float("nan")])
 def test_what_is_no_probability_is_refused(probability: float) -> None:
-    with pytest.raises(ValueError, match="probabilities are from 0 to 1"):
+    with pytest.raises(ValueError, match="probabilities must be from 0 to 1"):
         quantiles([0.5, probability])
 
 
