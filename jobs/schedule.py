@@ -48,7 +48,7 @@ def repeat(every_ms: int, run: Callable[[datetime, int], object], now: Callable[
         at = _wait_until(due, every_ms, now, stop)
         missed = max((_floored(at, every_ms) - due) // every_ms, 0)
         if missed and not stop.is_set():
-            log.warning("instants without a snapshot: %d, from %s on", missed, utc_text(due))
+            log.warning("%d scheduled instants have no snapshot, the first is %s", missed, utc_text(due))
 
 
 def _floored(instant: datetime, every_ms: int) -> int:

@@ -20,7 +20,7 @@ class RotatingLines(RotatingFileHandler):
 
     def __init__(self, path: str | os.PathLike[str], most_bytes: int = 20_000_000, files: int = 5) -> None:
         if most_bytes < 1 or files < 2:
-            raise ValueError("most_bytes must be above 0, and files above 1: there is no bound otherwise")
+            raise ValueError("most_bytes must be above 0, and files above 1: otherwise the file grows without bound")
         super().__init__(path, maxBytes=most_bytes, backupCount=files - 1, encoding="utf-8", delay=True)
         self._error = ""
 
@@ -37,7 +37,7 @@ class RotatingLines(RotatingFileHandler):
         with suppress(OSError):
             self.close()
         if self._error and not earlier:
-            _LOG.warning("lines that should go to %s are lost: %s", self.baseFilename, self._error)
+            _LOG.warning("lines could not be written to %s and are lost: %s", self.baseFilename, self._error)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's own name
         """Keep in mind why a line could not be written."""

@@ -106,7 +106,7 @@ class Lake:
                 "install the laglake that wrote it, or a newer one"
             )
         if found is not None:
-            log.info("the lake is upgraded, once, from schema version %d to %d", found, SCHEMA_VERSION)
+            log.info("upgrading the lake from schema version %d to %d (this happens only once)", found, SCHEMA_VERSION)
         try:
             for table in TABLES:  # the ledger last: while it is absent or old, all this is done again
                 self._create(table)
@@ -179,7 +179,11 @@ class Lake:
         # Delta commits a transaction of this name once, whoever else is at it.
         once = {"txnAppId": f"laglake {former.name}", "txnVersion": "1"}
         aligned.writeTo(self.identifier(table)).options(**once).append()
-        log.info("%s is called %s now: its rows have been copied, and it may be dropped", former.name, table.name)
+        log.info(
+            "table %s is now called %s: its rows have been copied, and the old table may be dropped",
+            former.name,
+            table.name,
+        )
 
     def read(self, table: Table) -> DataFrame:
         """All rows of a table in the columns of its schema, lazily; readers filter by cluster and date."""

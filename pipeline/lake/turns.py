@@ -87,7 +87,7 @@ def _locked(path: Path, kind: Kind, until: float) -> TextIOWrapper | None:
             if time.monotonic() >= until:
                 file.close()
                 waited = f"waited for {LONGEST_WAIT_S:.0f} s"
-                raise LakeError(f"{path}: {waited}: another process holds this lock, is it stopped?") from None
+                raise LakeError(f"{path}: {waited}: another process holds this lock; perhaps it hangs") from None
             time.sleep(_EVERY_S)
         except OSError as exc:  # a file system without locks
             file.close()

@@ -93,7 +93,11 @@ def maintain(lake: Lake, retention: RetentionConfig, clusters: Collection[str], 
         try:
             _tidy(lake, table, utc_date(now_ms), done)
         except FAILURES as exc:  # as when other writers were first each time: no row depends on it
-            log.warning("%s: its files stay as they are until the next time: %s", table.name, first_line(exc))
+            log.warning(
+                "%s: its files could not be compacted or deleted; the next run tries again: %s",
+                table.name,
+                first_line(exc),
+            )
     return done
 
 
@@ -107,7 +111,7 @@ def _tidy(lake: Lake, table: Table, today: date, done: Done) -> None:
     deleted = lake.vacuum(table)
     if deleted:
         done.deleted[table.name] = deleted
-        log.info("%s: %d files deleted that it no longer needs", table.name, deleted)
+        log.info("%s: %d files deleted that no recent version needs", table.name, deleted)
 
 
 def _scattered(files: Iterable[str], table: Table, today: date) -> list[str]:
@@ -140,7 +144,7 @@ def _remove_old(
         lake.delete(rule.table, old[rule][row["cluster"]])
         key = (row["name"], row["cluster"])
         removed[key] = removed.get(key, 0) + row["rows"]
-        log.info("%s: %s: %d rows removed, to %s", row["cluster"], row["name"], row["rows"], row["last_day"])
+        log.info("%s: %s: %d rows removed, up to %s", row["cluster"], row["name"], row["rows"], row["last_day"])
     return removed
 
 

@@ -74,7 +74,7 @@ def consumer_settings(config: Mapping[str, Any], kind: Kind = "java") -> dict[st
         if name in _SETTINGS[kind]:
             settings[name] = whole_number(written, value)
     if kind == "scala" and "threads" not in settings:
-        raise ValueError("threads must be given for an old consumer: how many streams it has, of all topics")
+        raise ValueError("threads must be given for an old consumer: the number of its streams, over all topics")
     return settings
 
 

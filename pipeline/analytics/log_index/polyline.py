@@ -68,7 +68,7 @@ class Polyline:
             return Polyline((Vertex(offset, value, error),))
         newest = self.vertices[-1]
         if offset <= newest.offset or value < newest.value:
-            raise ValueError(f"{value} at offset {offset} after {newest.value} at offset {newest.offset}")
+            raise ValueError(f"{value} at offset {offset} cannot follow {newest.value} at offset {newest.offset}")
         looked = newest._replace(gap=value - newest.value + newest.error + error)
         return Polyline((*self.vertices[:-1], looked, Vertex(offset, value, error, drift=newest.drift + drift)))
 

@@ -133,7 +133,7 @@ def test_a_value_that_was_not_exact_widens_the_error() -> None:
 
 @pytest.mark.parametrize(("offset", "value"), [(20, 300), (19, 300), (21, 199)])
 def test_going_back_is_refused(offset: int, value: int) -> None:
-    with pytest.raises(ValueError, match="after 200 at offset 20"):
+    with pytest.raises(ValueError, match="cannot follow 200 at offset 20"):
         Polyline().extended(10, 100).extended(20, 200).extended(offset, value)
 
 
