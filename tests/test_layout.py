@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "derive": "analytics config epoch errors lake ledger log_segments tables",
     "snapshot": "analytics config derive epoch errors kafka lake ledger quality tables",
     "replay": "client_positions config derive epoch errors files lake ledger tables",
-    "maintain": "config derive epoch errors lake tables",
+    "maintain": "analytics config derive epoch errors lake tables",
     "report": "analytics epoch lake ledger tables",
     "jobs": "client_positions config databricks derive epoch errors files kafka lake log_segments maintain replay "
     "report session snapshot tables",

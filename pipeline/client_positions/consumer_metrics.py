@@ -69,8 +69,7 @@ _AGENTS_NAMES = {
     "requests_total": "kafka_consumer_consumer_fetch_manager_metrics_fetch_total",
     "bytes_total": "kafka_consumer_consumer_fetch_manager_metrics_bytes_consumed_total",
 }
-# What prometheus_client raises, depending on where a line is torn.
-_PARSERS_OWN = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+_PARSERS_OWN = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)  # by where a line is torn
 _OF_A_CLIENT = ("max_lag", "requests_total", "bytes_total")
 _WHAT = {name: re.compile(f".*?({ends})") for name, ends in NAMES.items()}
 _REPLICA = re.compile("replica_?(fetcher|alter_?log_?dirs)", re.IGNORECASE)
@@ -110,7 +109,7 @@ def of_prometheus(text: str, names: Names = MappingProxyType({})) -> list[Metric
 def of_torn_prometheus(text: str, names: Names = MappingProxyType({})) -> tuple[list[Metric], list[int]]:
     """The consumers' metrics of the lines that are whole, and the numbers of the lines that are not.
 
-    After MOST_TORN of these the others are not read: it would take minutes to find that a text is something else.
+    If none of the first MOST_TORN is whole, the text is something else, and no more are read.
     """
     whole: list[Reading] = []
     torn = []
@@ -119,7 +118,7 @@ def of_torn_prometheus(text: str, names: Names = MappingProxyType({})) -> tuple[
             whole += _parsed(prometheus_text, line + "\n", names)
         except ValueError:
             torn.append(number)
-            if len(torn) == MOST_TORN:
+            if number == len(torn) == MOST_TORN:
                 break
     return metrics(whole), torn
 

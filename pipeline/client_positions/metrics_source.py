@@ -191,17 +191,17 @@ class PositionsReader(DataSourceReader):
 
 
 def _of_lines(text: Text, reported: Callable[[str], Reported]) -> Iterator[Reported | str]:
-    """The positions of each line. One that is torn costs only itself; after MOST_TORN the text is something else."""
-    torn = 0
+    """The positions of each line. One that is torn costs only itself; if the first MOST_TORN are, no more are read."""
+    is_torn = True
     for number, line in enumerate(filter(str.strip, text.text.split("\n")), 1):
         try:
             yield reported(line)
+            is_torn = False
         except ValueError as error:
-            yield f"line {number}: {error}"
-            torn += 1
-            if torn == MOST_TORN:
-                yield f"the lines after line {number} are not read: {torn} before could not be"
+            if is_torn and number == MOST_TORN:
+                yield f"none of the first {number} lines can be read, and the others are not: line {number}: {error}"
                 return
+            yield f"line {number}: {error}"
 
 
 def _of_statistics(line: str, captured_ms: int) -> Reported:

@@ -15,8 +15,8 @@ from pipeline.databricks import is_databricks
 
 SAFE_SCHEMES = {"file", "hdfs", "viewfs", "abfs", "abfss", "wasb", "wasbs", "gs"}
 """Where Delta commits safely by itself; in a folder of this machine (`file`) because laglake's writers take turns."""
-UNSAFE_STORES = {"io.delta.storage.S3SingleDriverLogStore"}
-"""Log stores that lose commits as soon as a second process writes."""
+UNSAFE_STORES = {"S3SingleDriverLogStore", "HDFSLogStore", "AzureLogStore", "LocalLogStore"}
+"""Delta's log stores that, on an object store, lose commits as soon as a second process writes."""
 S3_LOG_STORE = "laglake.S3LogStore"
 _WITH_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 
@@ -42,6 +42,15 @@ def local_folder(spark: SparkSession, root: str | None) -> Path | None:
     return Path(path) if scheme == "file" else None
 
 
+def _setting(spark: SparkSession, name: str) -> str | None:
+    """A setting as Delta's log stores read it: of the process, whatever has been set in the session since."""
+    try:
+        settings = spark.sparkContext.getConf()
+    except (AttributeError, PySparkException):  # a Connect session: the server's settings cannot be seen
+        return spark.conf.get(name, None)
+    return settings.get(name) or settings.get(name.removeprefix("spark."))
+
+
 def why_unsafe(spark: SparkSession, place: str) -> str | None:
     """Why two jobs that write at once would lose rows at a place; None if they would not, or nobody can say."""
     if is_databricks():
@@ -50,12 +59,12 @@ def why_unsafe(spark: SparkSession, place: str) -> str | None:
     if scheme is None or scheme in SAFE_SCHEMES:
         return None
     setting = f"spark.delta.logStore.{scheme}.impl"
-    store = spark.conf.get(setting, spark.conf.get("spark.delta.logStore.class", None))
-    if store and store not in UNSAFE_STORES:
+    store = _setting(spark, setting) or _setting(spark, "spark.delta.logStore.class")
+    if store and store.rpartition(".")[2] not in UNSAFE_STORES:
         return None
     loses = (
         f"{place}: Delta's log store for {scheme}:// ({store or 'its own'}) loses commits when two jobs write at once"
     )
     if scheme in {"s3", "s3a", "s3n"}:
-        return f"{loses}: set {setting} to {S3_LOG_STORE}, which conf/spark-defaults.conf does"
-    return f"{loses}: set {setting} to one that does not"
+        return f"{loses}: set {setting} to {S3_LOG_STORE}, which conf/spark-defaults.conf does, before Spark starts"
+    return f"{loses}: set {setting} to one that does not, before Spark starts"

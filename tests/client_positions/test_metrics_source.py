@@ -370,12 +370,18 @@ def test_odd_names_of_files_are_names_and_nothing_else(scheme: str, tmp_path: Pa
     assert len(reported) >= len(names)
 
 
-def test_of_many_errors_of_a_place_the_first_are_told_and_the_rest_is_counted(tmp_path: Path) -> None:
+def test_of_many_errors_of_a_place_the_first_are_told_and_the_rest_is_counted(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "s.jsonl").write_text("x\n" * 5_000)
     rows = rows_of(StatisticsSource, str(tmp_path / "s.jsonl"))
-    assert len(rows) == MOST_ERRORS + 1
+    assert len(rows) == MOST_TORN
     assert rows[0]["error"].startswith("line 1: ")
-    assert rows[-1]["error"] == "and 4900 more"
+    assert rows[-1]["error"].startswith("none of the first 100 lines can be read, and the others are not: line 100: ")
+    statistics = (unpacked("librdkafka", folder) / "statistics.jsonl").read_text().splitlines()[20]
+    (tmp_path / "s.jsonl").write_text(f"{statistics}\n" + "x\n" * 5_000)
+    rows = rows_of(StatisticsSource, str(tmp_path / "s.jsonl"))
+    errors = [row["error"] for row in rows if row["error"]]
+    assert len(errors) == MOST_ERRORS + 1
+    assert errors[-1] == "and 4900 more"
 
 
 def test_a_scrape_of_which_each_line_is_right_counts(tmp_path: Path) -> None:

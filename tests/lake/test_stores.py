@@ -1,28 +1,23 @@
 """Where Delta's commits are safe, and that a lake elsewhere is refused."""
 
-from collections.abc import Iterator
-
 import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.config import LakeConfig
 from pipeline.errors import LakeError
-from pipeline.lake import Lake
+from pipeline.lake import Lake, stores
 from pipeline.lake.stores import why_unsafe
 
 DELTAS_OWN = "io.delta.storage.S3SingleDriverLogStore"
-SETTINGS = ("spark.delta.logStore.class", *(f"spark.delta.logStore.{scheme}.impl" for scheme in ("s3", "s3a", "oss")))
+FORMER = "org.apache.spark.sql.delta.storage"
 
 
 @pytest.fixture
-def session(spark: SparkSession) -> Iterator[SparkSession]:
-    """A session without a setting of log stores."""
-    before = {name: spark.conf.get(name, None) for name in SETTINGS}
-    for name in SETTINGS:
-        spark.conf.unset(name)
-    yield spark
-    for name, value in before.items():
-        spark.conf.unset(name) if value is None else spark.conf.set(name, value)
+def settings(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The settings of log stores that the process was started with: none."""
+    found: dict[str, str] = {}
+    monkeypatch.setattr(stores, "_setting", lambda _, name: found.get(name))
+    return found
 
 
 def test_the_settings_of_every_job_make_s3_safe(spark: SparkSession) -> None:
@@ -31,7 +26,7 @@ def test_the_settings_of_every_job_make_s3_safe(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "settings", "expected"),
+    ("place", "given", "expected"),
     [
         ("/lake", {}, True),
         ("file:/lake", {}, True),
@@ -43,6 +38,9 @@ def test_the_settings_of_every_job_make_s3_safe(spark: SparkSession) -> None:
         ("s3://bucket/lake", {"spark.delta.logStore.s3a.impl": "laglake.S3LogStore"}, False),
         ("s3a://bucket/lake", {"spark.delta.logStore.s3a.impl": DELTAS_OWN}, False),
         ("s3a://bucket/lake", {"spark.delta.logStore.class": DELTAS_OWN}, False),
+        ("s3a://bucket/lake", {"spark.delta.logStore.s3a.impl": f"{FORMER}.S3SingleDriverLogStore"}, False),
+        ("s3a://bucket/lake", {"spark.delta.logStore.s3a.impl": "io.delta.storage.HDFSLogStore"}, False),
+        ("s3a://bucket/lake", {"spark.delta.logStore.s3a.impl": "io.delta.storage.LocalLogStore"}, False),
         ("s3a://bucket/lake", {"spark.delta.logStore.s3a.impl": "io.delta.storage.S3DynamoDBLogStore"}, True),
         ("s3a://bucket/lake", {"spark.delta.logStore.class": "com.example.Store"}, True),
         ("oss://bucket/lake", {}, False),
@@ -50,22 +48,34 @@ def test_the_settings_of_every_job_make_s3_safe(spark: SparkSession) -> None:
     ],
 )
 def test_where_two_writers_are_safe(
-    session: SparkSession, place: str, settings: dict[str, str], expected: bool
+    spark: SparkSession, settings: dict[str, str], place: str, given: dict[str, str], expected: bool
 ) -> None:
-    for name, value in settings.items():
-        session.conf.set(name, value)
-    assert (why_unsafe(session, place) is None) is expected
+    settings.update(given)
+    assert (why_unsafe(spark, place) is None) is expected
 
 
-def test_databricks_sees_to_it_itself(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_setting_of_the_session_alone_makes_nothing_safe(spark: SparkSession) -> None:
+    """Delta reads the settings that Spark was started with."""
+    spark.conf.set("spark.delta.logStore.oss.impl", "com.example.Store")
+    try:
+        assert why_unsafe(spark, "oss://bucket/lake") is not None
+    finally:
+        spark.conf.unset("spark.delta.logStore.oss.impl")
+
+
+def test_databricks_sees_to_it_itself(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
-    assert why_unsafe(session, "s3://bucket/lake") is None
+    assert why_unsafe(spark, "oss://bucket/lake") is None
 
 
-def test_a_lake_that_is_not_safe_is_refused_before_anything_is_written(session: SparkSession) -> None:
+def test_a_lake_that_is_not_safe_is_refused_before_anything_is_written(
+    spark: SparkSession, settings: dict[str, str]
+) -> None:
+    assert not settings
     with pytest.raises(LakeError) as refused:
-        Lake(session, LakeConfig(root="s3a://bucket/lake")).prepare()
+        Lake(spark, LakeConfig(root="s3a://bucket/lake")).prepare()
     assert str(refused.value) == (
         "s3a://bucket/lake: Delta's log store for s3a:// (its own) loses commits when two jobs write at once: "
-        "set spark.delta.logStore.s3a.impl to laglake.S3LogStore, which conf/spark-defaults.conf does"
+        "set spark.delta.logStore.s3a.impl to laglake.S3LogStore, which conf/spark-defaults.conf does, before Spark "
+        "starts"
     )
