@@ -53,7 +53,7 @@ def text(value: Any) -> str:
     return value
 
 
-def whole(number: Any, below: int = TOO_LARGE) -> int:
+def whole(number: Any, below: int = 2**62) -> int:
     """A number of a JSON text. Raises TypeError where it is another value, or is `below` or more."""
     if not isinstance(number, int) or isinstance(number, bool):
         raise TypeError(f"{type(number).__name__} instead of a whole number")
@@ -62,7 +62,7 @@ def whole(number: Any, below: int = TOO_LARGE) -> int:
     return number
 
 
-def count(number: Any, below: int = TOO_LARGE) -> int:
+def count(number: Any, below: int = 2**62) -> int:
     """A number of a JSON text that is 0 or more. Raises TypeError where it is another value, or is `below` or more."""
     if whole(number, below) < 0:
         raise TypeError("a number below 0")
