@@ -244,7 +244,7 @@ def test_a_line_that_is_cut_short_costs_only_itself(tmp_path: Path) -> None:
 
 
 def test_a_file_without_bounds_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no bound"):
+    with pytest.raises(ValueError, match="without bound"):
         RotatingLines(tmp_path / "lines.jsonl", files=1)
 
 
