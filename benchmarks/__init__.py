@@ -1,1 +1,1 @@
-"""Measurements on the machine at hand; `make bench` prints them and writes docs/benchmarks.md."""
+"""Measurements on this machine; `make bench` prints them and writes docs/benchmarks.md."""

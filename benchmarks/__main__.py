@@ -1,8 +1,9 @@
-"""`make bench`: how fast committed offsets reach Delta, against Kafka's own tool in the same run, and lag is computed.
+"""`make bench`: how fast committed offsets are written to Delta, compared with Kafka's own tool, and lag is computed.
 
-One local broker, Spark local[2]. Figures are of this machine on this day; the ratios carry over better. With
-`ARGS=landing`, `ARGS=analytics`, `ARGS=status`, `ARGS=clients` or `ARGS=ledger` one part; with `ARGS=cold` new
-processes against one that only starts Spark; with `ARGS=waterfall` what each phase of a `run` costs.
+One local broker, Spark local[2]. The figures are those of this machine on this day; the ratios are more general.
+`ARGS=landing`, `ARGS=analytics`, `ARGS=status`, `ARGS=clients`, `ARGS=ledger` or `ARGS=storage` runs only one part;
+`ARGS=cold` compares new processes with one that only starts Spark; `ARGS=waterfall` shows what each phase of a `run`
+costs.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from benchmarks import clients, ledger, status
+from benchmarks import clients, ledger, status, storage
 from benchmarks.histograms import seconds as histogram_s
 from benchmarks.history import seconds as history_s
 from benchmarks.lag import Bronze
@@ -47,7 +48,7 @@ LARGE = Seeding(groups=2500, topics=4, partitions=400)
 RUNS = 4
 COLD_RUNS = 3
 HISTORY = 20
-"""Snapshots in the shorter lake."""
+"""The number of snapshots in the smaller lake."""
 SETTINGS = {"spark.master": "local[2]", "spark.driver.memory": "4g"}
 Note = Callable[..., None]
 TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
@@ -76,7 +77,7 @@ bootstrap_servers = ["{servers}"]
 
 
 def main() -> int:
-    """Measure, print, write docs/benchmarks.md."""
+    """Measures, prints, and writes docs/benchmarks.md."""
     parts = {
         "waterfall": _waterfall,
         "cold": _cold,
@@ -85,6 +86,7 @@ def main() -> int:
         "status": _status,
         "clients": _clients,
         "ledger": _ledger,
+        "storage": _storage,
     }
     figures: list[tuple[str, str, str]] = []
 
@@ -129,7 +131,7 @@ def _status(note: Note) -> None:
     spark = spark_session("bench", SETTINGS)
     judged_s, grouped_s = status.seconds(spark, DIRECTORY.absolute(), RUNS)
     note("`partition_status` of 1,000,000 rows", _spread(judged_s))
-    note("`group_status` of them", _spread(grouped_s))
+    note("`group_status` of 1,000,000 rows", _spread(grouped_s))
     note(
         "the status of 1,000,000 readers and their groups",
         f"{statistics.median(judged_s) + statistics.median(grouped_s):.1f} s",
@@ -155,7 +157,7 @@ def _clients(note: Note) -> None:
 
 
 def _ledger(note: Note) -> None:
-    """A year of one cluster: every ten minutes, and every minute."""
+    """A year of one cluster, with snapshots every ten minutes, and every minute."""
     spark = spark_session("bench", SETTINGS)
     with EmbeddedKafka(DIRECTORY / "kafka-ledger") as kafka:
         seed_offsets(kafka.bootstrap_servers, TINY)
@@ -170,8 +172,22 @@ def _ledger(note: Note) -> None:
     spark.stop()
 
 
+def _storage(note: Note) -> None:
+    spark = spark_session("bench", SETTINGS)
+    lake = storage.make(spark, DIRECTORY.absolute() / f"storage-{time.time_ns()}")
+    targets = {"committed_offsets": "≤ 0.85", "lag": "≤ 8"}
+    for table in storage.stored(lake):
+        what = f"bytes a row of `{table.table}`, a day of one-minute snapshots of 2,000 readers after `maintain`"
+        note(what, f"{table.bytes_per_row:.2f}", targets.get(table.table, "–"))
+        note(f"files of `{table.table}` then, of {table.rows:,} rows", f"{table.files}", "≤ 4")
+    seconds, files = storage.query_of_a_group(lake)
+    note("a query of `lag` for one group over that day", _spread(seconds), "≤ 2 s")
+    note("files that it reads", f"{files}", "≤ 10")
+    spark.stop()
+
+
 def _waterfall(_note: Note) -> None:
-    """Print the phases of the first `run` of a lake, and of a later one, in a new process and in one that is warm."""
+    """Prints the phases of the first `run` on a lake, and of a later one, in a new process and in a warm one."""
     for name, seeding in (("tiny", TINY), ("small", SMALL)):
         with EmbeddedKafka(DIRECTORY / f"kafka-{name}", heap_mb=2048) as kafka:
             seed_offsets(kafka.bootstrap_servers, seeding)
@@ -187,7 +203,7 @@ def _waterfall(_note: Note) -> None:
 
 
 def _cold(note: Note) -> None:
-    """Each `run` is a process of its own; between two of them one that only appends a row, and Kafka's own tool."""
+    """Each `run` is a new process. Between two runs come a process that only appends a row, and Kafka's own tool."""
     for what, seeding, asked in (
         ("9 groups, 27 rows", TINY, "≤ 2.0"),
         ("500 groups, 200,000 rows", SMALL, "≤ 2.5"),
@@ -195,7 +211,7 @@ def _cold(note: Note) -> None:
         with EmbeddedKafka(DIRECTORY / f"kafka-cold-{seeding.groups}", heap_mb=2048) as kafka:
             seed_offsets(kafka.bootstrap_servers, seeding)
             run = partial(_submit, *_run_arguments(kafka.bootstrap_servers))
-            run()  # makes the lake
+            run()  # creates the lake
             least = partial(_logged, sys.executable, "-m", "benchmarks.append_one_row", str(DIRECTORY / "one-row"))
             took: dict[str, list[float]] = {"run": [], "least": [], "tool": []}
             for _ in range(COLD_RUNS):
@@ -239,20 +255,20 @@ def _landing(note: Note) -> None:
 
 
 def _seeded_elsewhere(servers: str, seeding: Seeding) -> None:
-    """Seed in another process, so that what that takes is not in this one's peak memory."""
+    """Seeds in another process, so that its memory does not count in this one's peak."""
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         pool.submit(seed_offsets, servers, seeding).result()
 
 
 def _append(lake: Lake, servers: str, number: int) -> None:
-    """One read of all committed offsets, appended without a look at what is there."""
+    """Reads all committed offsets once, and appends them without reading the table."""
     rows = _committed(lake.spark, servers, 2000 + number)
     with_instant = rows.withColumn("snapshot_at", F.timestamp_millis("snapshot_id"))
     with_instant.select(COMMITTED_OFFSETS.stored.names).writeTo(lake.identifier(COMMITTED_OFFSETS)).append()
 
 
 def _land(lake: Lake, servers: str, number: int) -> None:
-    """One read of all committed offsets into the bronze table, as a snapshot does it."""
+    """Reads all committed offsets once into the bronze table, as a snapshot does."""
     snapshot_id = number + 1
     lake.replace(COMMITTED_OFFSETS, _committed(lake.spark, servers, snapshot_id), of_snapshots("bench", [snapshot_id]))
 
@@ -274,7 +290,7 @@ def _whole_runs(servers: str, runs: int) -> list[float]:
 
 
 def _run_arguments(servers: str) -> list[str]:
-    """The job `run` on a new lake."""
+    """The arguments of the job `run` for a new lake."""
     config = DIRECTORY / "config.toml"
     config.write_text(_CONFIG.format(lake=DIRECTORY.absolute() / f"run-{time.time_ns()}", servers=servers))
     return ["run", "--config", str(config), "--output", str(DIRECTORY / "report.html")]
@@ -298,7 +314,7 @@ def _spread(seconds: list[float]) -> str:
 
 
 def _met(value: str, target: str) -> str:
-    """Whether the number that `value` begins with is as `target` says, such as "≤ 8 s"; a dash where it sets none."""
+    """Whether the number at the beginning of `value` meets `target`, such as "≤ 8 s"; a dash if there is no target."""
     limit = re.match(r"[≤<≥] ([\d,.]+)", target)
     if not limit:
         return "–"
@@ -307,7 +323,7 @@ def _met(value: str, target: str) -> str:
 
 
 def _write(figures: list[tuple[str, str, str]]) -> None:
-    """Each figure with its day; those that were not measured now stay as they were."""
+    """Writes each figure with its day. Figures that were not measured now stay as they were."""
     kept = re.findall(r"^\| (.+?) \| (.+?) \| (.+?) \| .+? \| (\d{4}-.+?) \|$", DOCUMENT.read_text(), re.MULTILINE)
     today = datetime.now(UTC).date().isoformat()
     rows = {what: rest for what, *rest in kept} | {what: [value, target, today] for what, value, target in figures}

@@ -1,9 +1,9 @@
-"""`make accuracy`: how far lag in bytes and time is from the truth, on a real broker, by workload.
+"""`make accuracy`: how far lag in bytes and time is from the true values, on a real broker, by workload.
 
-Records are produced with known timestamps and sizes, offsets committed, snapshots taken. The true time of a record is
-what it was produced with; true bytes, and what the broker has written since, are read from its own segment files.
-Neither comes from the code that is measured; tests/log_segments/test_segment_files.py compares the reading of the files
-with DumpLogSegments.
+Records are produced with known timestamps and sizes, offsets are committed, and snapshots are taken. The true time of a
+record is the timestamp that it was produced with. The true bytes, and what the broker has written since, are read from
+its own segment files. Neither comes from the code that is measured; tests/log_segments/test_segment_files.py compares
+the reader of these files with DumpLogSegments.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ BETWEEN_REPORTS = (
     "Compared with the application's position at an instant between two reports, 7 of 343 are behind, by 1 to 6 "
     "records: those that the application has read since the report."
 )
-"""tests/client_positions/test_librdkafka_statistics.py counts them."""
+"""tests/client_positions/test_librdkafka_statistics.py computes these numbers."""
 SNAPSHOTS = 12
 MINUTE_MS = 60_000
 PLACES = (0.0, 0.003, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97, 0.999)
-"""Where groups have committed: parts of the log, from its start to its end."""
+"""Where groups have committed, as parts of the log from its start to its end."""
 
 
 @dataclass(frozen=True)
@@ -77,11 +77,11 @@ class Log:
 
 
 def main() -> int:
-    """Measure, print, write docs/accuracy.md; with `busy` on the command line that section alone."""
+    """Measures, prints, and writes docs/accuracy.md; with `busy` on the command line only that section."""
     if sys.argv[1:2] == ["busy"]:
         return busy.main(sys.argv[2:], DIRECTORY, DOCUMENT)
     DIRECTORY.mkdir(parents=True, exist_ok=True)
-    # Kafka's least segment size; retention looks often, so that files go while it is measured.
+    # Kafka's smallest segment size, and frequent retention checks, so that files are deleted meanwhile.
     properties = {"log.segment.bytes": str(1024 * 1024), "log.retention.check.interval.ms": "2000"}
     with EmbeddedKafka(DIRECTORY / "kafka", properties=properties) as kafka:
         spark = spark_session("accuracy", {"spark.master": "local[2]"})
@@ -111,7 +111,7 @@ def main() -> int:
 
 
 def _written(kafka: EmbeddedKafka) -> Any:
-    """Writes minute after minute, commits, deletes; yields what each topic has by then."""
+    """Writes minute after minute, commits and deletes; yields what each topic has after each minute."""
     chance = random.Random(20260131)
     logs = {name.replace(" ", "-"): Log() for name in WORKLOADS}
     start_ms = int((datetime.now(UTC) - timedelta(minutes=SNAPSHOTS + 1)).timestamp() * 1000)
@@ -158,7 +158,7 @@ def _newest(lake: Lake) -> list[Any]:
 
 @dataclass(frozen=True)
 class Errors:
-    """How far one row is from the truth: parts of the true lag, and whether what it states covers that."""
+    """How far one row is from the truth, as parts of the true lag, and whether its stated error covers this."""
 
     workload: str
     bytes_off: float | None
@@ -171,7 +171,7 @@ class Errors:
 
 
 def _written_bytes(data: Path) -> list[tuple[int, int]]:
-    """Newest timestamp and size of each batch of all partitions of the broker, its own topics included."""
+    """The newest timestamp and the size of each batch in all partitions of the broker, including internal topics."""
     logs = filter(None, map(open_log, list_partitions(str(data))))
     batches = (batch for log in logs for segment in log.segments for batch in segment.scan())
     return [(batch.max_timestamp_ms, batch.size) for batch in batches if batch.max_timestamp_ms is not None]
@@ -228,7 +228,7 @@ def _write(first: Sequence[Errors], last: Sequence[Errors], clients: str) -> Non
 
 
 def _conclusion(errors: Sequence[Errors]) -> str:
-    """What the rows say in a few sentences."""
+    """The results in a few sentences."""
     covered = sum(e.is_bytes_covered and e.is_time_covered and e.is_reuse_covered for e in errors)
     in_bytes = _spread([e.bytes_off for e in errors if e.bytes_off is not None])
     in_time = _spread([e.time_off for e in errors if e.time_off is not None])

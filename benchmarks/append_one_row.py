@@ -1,4 +1,4 @@
-"""The least that a job on Delta costs: start Spark, append a row. `python -m benchmarks.append_one_row FOLDER`.
+"""The minimum that a job on Delta costs: start Spark, append a row. `python -m benchmarks.append_one_row FOLDER`.
 
 The JVM has the options that spark-submit.sh gives to a single run.
 """
@@ -16,7 +16,7 @@ SETTINGS = {
 
 
 def main(folder: str) -> int:
-    """Append a row to the Delta table in the folder, which is made where there is none."""
+    """Appends a row to the Delta table in the folder, which is created if it does not exist."""
     spark = spark_session("one row", SETTINGS)
     spark.range(1).write.format("delta").mode("append").save(folder)
     spark.stop()

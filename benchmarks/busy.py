@@ -1,8 +1,8 @@
-"""`make accuracy ARGS=busy`: is lag true while the logs and the commits move, by what the applications wrote down?
+"""`make accuracy ARGS=busy`: is lag correct while logs and commits move, compared with the journals of applications?
 
-Three brokers, replication factor 3, acks=1, 2,000 records/s; a reader that keeps up, one that is 10 s behind, one that
-waits for transactions; beside them groups that are idle (`--idle`, 200,000 group-partitions). Snapshots are taken as a
-job takes them. `busy_applications` are the applications, `busy_truth` is the truth by their journals.
+Three brokers, replication factor 3, acks=1, 2,000 records/s; a reader that keeps up, one that is 10 s behind, and one
+that waits for transactions; and idle groups (`--idle`, 200,000 group-partitions). Snapshots are taken as in a job.
+`busy_applications` has the applications, `busy_truth` computes the truth from their journals.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ CLUSTER = "busy"
 IDLE_PARTITIONS = 400
 USER, PASSWORD = "laglake", "laglake"
 AWAY = 3
-"""The broker that is black-holed for laglake, not for the others."""
+"""The broker that laglake cannot reach, but all others can: packets to it are dropped."""
 AWAY_SNAPSHOTS = 3
 OPEN_FOR_S = 2.0
-"""A transaction that has been open for so long was open when the snapshot asked."""
+"""If a transaction has been open for this long, it was open when the snapshot asked."""
 SETTINGS = {"spark.master": "local[2]", "spark.driver.memory": "4g", "spark.ui.enabled": "false"}
 
 
@@ -69,7 +69,7 @@ class Taken(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """One line of the table."""
+    """A line of the table."""
 
     what: str
     measured: str
@@ -77,7 +77,7 @@ class Figure(NamedTuple):
 
 
 def main(arguments: Sequence[str], directory: Path, document: Path) -> int:
-    """Measure, print, write the section of the document."""
+    """Measures, prints, and writes the section of the document."""
     parser = argparse.ArgumentParser(prog="make accuracy ARGS=busy")
     parser.add_argument("--idle", type=int, default=200_000, help="group-partitions that do not move")
     parser.add_argument("--snapshots", type=int, default=50)
@@ -91,7 +91,7 @@ def main(arguments: Sequence[str], directory: Path, document: Path) -> int:
 
 
 def measure(directory: Path, idle: int, number: int) -> list[Figure]:
-    """The figures of so many snapshots, and of some more with a broker that cannot be reached."""
+    """The figures of `number` snapshots, and of some more with a broker that cannot be reached."""
     load, folder = Load(), directory / f"{datetime.now(UTC):%H%M%S}"
     with (
         black_hole() as nowhere,
@@ -124,13 +124,13 @@ def measure(directory: Path, idle: int, number: int) -> list[Figure]:
 
 
 def config(folder: Path, cluster: Mapping[str, Any]) -> Config:
-    """A configuration with that cluster, under the one name that the lake knows it by."""
+    """A configuration with this cluster, under the name that it has in the lake."""
     tables = {"lake": {"root": str(folder / "lake")}, "snapshot": {"schedule": "1s"}, "clusters": {CLUSTER: cluster}}
     return Config.model_validate(tables)
 
 
 def logged_in(kafka: EmbeddedKafka) -> dict[str, Any]:
-    """The cluster by the listener on which one broker cannot be reached."""
+    """The cluster, by the listener on which one broker cannot be reached."""
     sasl = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}
     servers = tuple(kafka.sasl_bootstrap_servers.split(",")[: AWAY - 1])
     return {
@@ -140,20 +140,20 @@ def logged_in(kafka: EmbeddedKafka) -> dict[str, Any]:
 
 
 def prepare(servers: str, load: Load) -> None:
-    """The topics of the applications, on all brokers, with one replica that must be in sync."""
+    """Creates the applications' topics, on all brokers, with min.insync.replicas=1."""
     with KafkaAdminClient(bootstrap_servers=servers) as admin:
         create_topics(admin, load.topics, replicas=3, configs={"min.insync.replicas": "1"})
 
 
 def seeding(idle: int) -> Seeding:
-    """Groups that have committed, and never move."""
+    """Groups that have committed and never move."""
     partitions = min(idle, IDLE_PARTITIONS)
     return Seeding(groups=idle // partitions, topics=min(4, partitions), partitions=partitions, prefix="idle")
 
 
 def take(spark: SparkSession, settings: Config) -> Taken:
-    """Take one snapshot and compute its lag, as a job does; only the snapshot is timed."""
-    time.sleep(1 - time.time() % 1)  # snapshots of the same second are one
+    """Takes one snapshot and computes its lag, as a job does; only the snapshot is timed."""
+    time.sleep(1 - time.time() % 1)  # a second snapshot in the same second would be skipped
     started = time.monotonic()
     (outcome,) = take_snapshots(spark, settings, [CLUSTER], None, lambda: datetime.now(UTC))
     seconds = time.monotonic() - started
@@ -162,17 +162,17 @@ def take(spark: SparkSession, settings: Config) -> Taken:
     return Taken(outcome.snapshot_id, seconds)
 
 
-# --- what was read, against what is true
+# --- what was read, compared with the truth
 
 
 def lag_rows(lake: Lake, group: str) -> list[Any]:
-    """The rows of `lag` of one application, with `instant`, when they were read, in seconds since 1970."""
+    """The rows of `lag` for one application, with `instant`: when they were read, in seconds since 1970."""
     rows = lake.read(LAG).where(F.col("group_id") == group)
     return rows.withColumn("instant", F.unix_micros("captured_at") / 1e6).collect()
 
 
 def covered(rows: Iterable[Any], lag: str, truth: Callable[[int, float], Span]) -> list[bool]:
-    """Of each row, whether the truth of its instant meets what it states: from `lag` to `lag` and its error."""
+    """For each row, whether the truth at its instant overlaps the range that it states: from `lag` to `lag` + error."""
     return [_states(row[lag], row[f"{lag}_error"], truth(row["partition"], row["instant"])) for row in rows]
 
 
@@ -181,7 +181,7 @@ def _states(value: int | None, error: int | None, true: Span) -> bool:
 
 
 def off(rows: Iterable[Any], lag: str, truth: Callable[[int, float], Span]) -> list[float]:
-    """Of each row, how far `lag` is outside of the truth of its instant; infinitely where it is NULL."""
+    """For each row, how far `lag` is outside of the truth at its instant; infinite if it is NULL."""
     return [
         truth(row["partition"], row["instant"]).off(row[lag]) if row[lag] is not None else float("inf") for row in rows
     ]
@@ -194,7 +194,7 @@ def while_open(rows: Iterable[Any], truth: Truth) -> list[tuple[Any, int]]:
 
 
 def open_lag(truth: Truth) -> Callable[[int, float], Span]:
-    """What an open transaction hides: from its first record to the high watermark."""
+    """How much an open transaction hides: from its first record to the high watermark."""
 
     def lag(partition: int, instant: float) -> Span:
         first = truth.open_since(partition, instant, OPEN_FOR_S) or 0
@@ -204,7 +204,7 @@ def open_lag(truth: Truth) -> Callable[[int, float], Span]:
 
 
 def gaps_s(lake: Lake, groups: Sequence[str] | None = None) -> tuple[float, float]:
-    """Between the reading of a log's end and of a commit there: median and 99th percentile in seconds."""
+    """The time between the readings of a log's end and of a commit in it: median and 99th percentile, in seconds."""
     rows = lake.read(COMMITTED_OFFSETS).where(F.col("committed_offset").isNotNull())
     if groups is not None:
         rows = rows.where(F.col("group_id").isin(*groups))
@@ -214,7 +214,7 @@ def gaps_s(lake: Lake, groups: Sequence[str] | None = None) -> tuple[float, floa
 
 
 def truthfulness(lake: Lake, load: Load, journals: Path, idle: int) -> list[Figure]:
-    """What the tables say of the applications, against what these wrote down."""
+    """The tables' rows about the applications, compared with the journals of these."""
     rows = {role: lag_rows(lake, group) for role, group in load.groups.items()}
     newest = lake.read(WATERMARKS).where(F.col("topic") == load.orders).select("max_timestamp_ms").collect()
     return [
@@ -298,7 +298,7 @@ def _zero(rows: Sequence[Any], lag: str) -> str:
 
 @contextmanager
 def black_hole() -> Iterator[str]:
-    """host:port of a listener whose queue is full, so that packets to it are dropped without a word."""
+    """host:port of a listener whose queue is full, so that packets to it are silently dropped."""
     with ExitStack() as stack:
         server = stack.enter_context(socket.socket())
         server.bind(("127.0.0.1", 0))
@@ -312,7 +312,7 @@ def black_hole() -> Iterator[str]:
 
 
 def advertise(kafka: EmbeddedKafka, broker: int, address: str) -> None:
-    """Give clients that log in another address of the broker. The other brokers do not ask there."""
+    """Changes the broker's address for clients that log in. The other brokers do not use this address."""
     kafka.stop(broker)
     file = kafka.directory / f"node-{broker}" / "server.properties"
     file.write_text(re.sub(r"(?m)^(advertised\.listeners=.*SASL://)[^,\n]+", rf"\g<1>{address}", file.read_text()))
@@ -328,7 +328,7 @@ def advertise(kafka: EmbeddedKafka, broker: int, address: str) -> None:
 
 
 def reachability(lake: Lake, kafka: EmbeddedKafka, usual: Sequence[Taken], away: Sequence[Taken]) -> Iterator[Figure]:
-    """What one broker that swallows packets costs, and whether all that the others have was read."""
+    """What it costs if one broker drops packets, and whether everything on the other brokers was read."""
     others = [broker for broker in kafka.broker_ids if broker != AWAY]
     with KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers) as admin:
         groups = lake.spark.createDataFrame(
@@ -345,7 +345,7 @@ def reachability(lake: Lake, kafka: EmbeddedKafka, usual: Sequence[Taken], away:
 
 
 def _read_share(rows: DataFrame, usual: Sequence[Taken], away: Sequence[Taken]) -> str:
-    """Rows without an error, as a part of those that a snapshot usually has."""
+    """The rows without an error, as a part of the rows that a snapshot usually has."""
     counts = [
         rows.where(F.col("error").isNull() & F.col("snapshot_id").isin([taken.snapshot_id for taken in some])).count()
         for some in (away, usual)

@@ -1,9 +1,10 @@
-"""The applications of a busy cluster, each in a process of its own, and the journals in which they write what they do.
+"""The applications of a busy cluster, each in its own process, and the journals in which they record what they do.
 
     python -m benchmarks.busy_applications ROLE LOAD SERVERS JOURNAL
 
-ROLE is a name of ROLES, LOAD a `Load` as JSON. An application ends when its standard input is closed, so none outlives
-the process that started it. A line of JOURNAL is `kind,partition,seconds since 1970,offset`; `busy_truth` reads it.
+ROLE is a name in ROLES, LOAD is a `Load` as JSON. An application ends when its standard input is closed, so none
+outlives the process that started it. A line of JOURNAL is `kind,partition,seconds since 1970,offset`; `busy_truth`
+reads it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 TICK_S = 0.02
 LINGER_MS = 200
-"""Batches of some records: with one of its own for every record three brokers on two cores do nothing else."""
+"""So that batches have several records: with a batch for every record, three brokers on two cores do nothing else."""
 COMMIT_EVERY_S = 0.2
 TRANSACTION_TICK_S = 0.2
 END_TIMEOUT_S = 15.0
@@ -41,7 +42,7 @@ PRODUCED, WRITTEN, READ, COMMITTING, COMMITTED, OPENED, CLOSING = (
     "opened",
     "closing",
 )
-"""What a journal says of a partition.
+"""The kinds of lines in a journal, each about a partition.
 
     produced    records are about to be sent: the log ends at this offset, or before it
     written     the leader has acknowledged records: its log ends at this offset, or after it
@@ -55,12 +56,12 @@ PRODUCED, WRITTEN, READ, COMMITTING, COMMITTED, OPENED, CLOSING = (
 
 @dataclass(frozen=True)
 class Load:
-    """What the applications do. Every group is named after its role and the topic that it reads."""
+    """What the applications do. Every group is named after its role and its topic."""
 
     orders: str = "orders"
-    """The topic without transactions: records_per_s in all, acks=1."""
+    """The topic without transactions: records_per_s in total, acks=1."""
     ledger: str = "ledger"
-    """The topic with one transaction after the other, each open for `open_s`."""
+    """The topic with one transaction after another, each open for `open_s`."""
     partitions: int = 12
     ledger_partitions: int = 3
     records_per_s: int = 2_000
@@ -85,18 +86,18 @@ class Load:
 
     @property
     def partition_records_per_s(self) -> float:
-        """Records that each partition of `orders` is given a second."""
+        """The records per second that are written to each partition of `orders`."""
         return self.records_per_s / self.partitions
 
 
 class Journal:
-    """What one application writes down."""
+    """The journal that one application writes."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("w")
 
     def write(self, kind: str, at: float, offsets: Iterable[tuple[int, int]]) -> None:
-        """(partition, offset) as of that instant."""
+        """Writes lines for (partition, offset) as of that instant."""
         self._file.writelines(f"{kind},{one},{at:.6f},{offset}\n" for one, offset in offsets)
         self._file.flush()
 
@@ -107,7 +108,7 @@ def is_stopping() -> bool:
 
 
 def _wait_for_end() -> None:
-    """Without brokers a client may wait for ever: then this process ends all the same."""
+    """Ends this process when it is asked to stop, even if a client waits for ever because there are no brokers."""
     sys.stdin.read()
     _stopping.set()
     time.sleep(END_TIMEOUT_S)
@@ -115,7 +116,7 @@ def _wait_for_end() -> None:
 
 
 class Writer:
-    """A producer that knows the offset of every record before it is sent, as nobody else writes to its topic."""
+    """A producer that knows the offset of every record before it is sent, because no one else writes to its topic."""
 
     def __init__(self, servers: str, topic: str, partitions: int, journal: Journal, **options: Any) -> None:
         self.producer = Producer({"bootstrap.servers": servers, "linger.ms": LINGER_MS, **options})
@@ -125,8 +126,8 @@ class Writer:
         self._journal = journal
 
     def send(self, counts: Mapping[int, int], value: bytes) -> None:
-        """So many records to each partition, which all have the timestamp of the journal's line."""
-        at = round(time.time(), 6)  # as the journal has it, so that both make the same millisecond of it
+        """Sends some records to each partition; all have the timestamp of the journal's line."""
+        at = round(time.time(), 6)  # rounded as in the journal, so that both give the same millisecond
         self._journal.write(PRODUCED, at, ((one, self.ends[one] + count) for one, count in counts.items()))
         for one, count in counts.items():
             for offset in range(self.ends[one], self.ends[one] + count):
@@ -137,7 +138,7 @@ class Writer:
             self.ends[one] += count
 
     def wait_for_answers(self, timeout_s: float) -> None:
-        """Write down what is acknowledged."""
+        """Waits for the acknowledgements and writes them into the journal."""
         before = list(self.written)
         self.producer.poll(timeout_s)
         at = time.time()
@@ -154,8 +155,8 @@ class Writer:
 
 
 def produce(load: Load, servers: str, journal: Journal) -> None:
-    """To all partitions in turn; what is due since the start, so that a late tick is made up for."""
-    # Without retries: they could write a record twice, or before an earlier one.
+    """Writes to all partitions in turn, always all that is due since the start, so that late ticks are made up for."""
+    # Without retries, which could write a record twice, or before an earlier one.
     writer = Writer(servers, load.orders, load.partitions, journal, acks=1, retries=0)
     started, sent = time.monotonic(), 0
     while not is_stopping():
@@ -167,7 +168,7 @@ def produce(load: Load, servers: str, journal: Journal) -> None:
 
 
 def transact(load: Load, servers: str, journal: Journal) -> None:
-    """A few records a second to each partition, in transactions that are open for long."""
+    """Writes a few records per second to each partition, in transactions that are open for a long time."""
     options = {"transactional.id": f"{load.ledger}-writer", "transaction.timeout.ms": 600_000}
     writer = Writer(servers, load.ledger, load.ledger_partitions, journal, **options)
     partitions = range(load.ledger_partitions)
@@ -178,13 +179,13 @@ def transact(load: Load, servers: str, journal: Journal) -> None:
         _write_for(load, writer, journal, firsts)
         journal.write(CLOSING, time.time(), firsts)
         for one in partitions:
-            writer.ends[one] += 1  # the marker that ends the transaction is a record of the log, too
+            writer.ends[one] += 1  # the marker that ends the transaction takes an offset, too
         journal.write(PRODUCED, time.time(), enumerate(writer.ends))
         writer.producer.commit_transaction()
 
 
 def _write_for(load: Load, writer: Writer, journal: Journal, firsts: list[tuple[int, int]]) -> None:
-    """Write until it is time to end the transaction; it is open once the first record of each partition is there."""
+    """Writes until it is time to end the transaction. It counts as open when each partition has its first record."""
     deadline, is_open = time.monotonic() + load.open_s, False
     while time.monotonic() < deadline and not is_stopping():
         writer.send(dict.fromkeys(range(load.ledger_partitions), 1), b"x" * load.record_bytes)
@@ -196,7 +197,7 @@ def _write_for(load: Load, writer: Writer, journal: Journal, firsts: list[tuple[
 
 
 def follow(role: str, behind_s: float, load: Load, servers: str, journal: Journal) -> None:
-    """Read the role's topic, and commit every 200 ms all records that are at least `behind_s` old."""
+    """Reads the role's topic, and commits, every 200 ms, all records that are at least `behind_s` old."""
     topic = load.ledger if role == "read-committed" else load.orders
     consumer = Consumer(
         {
@@ -233,7 +234,7 @@ def _receive(consumer: Any, unread: list[deque[tuple[int, int]]], journal: Journ
 
 
 def _old_enough(unread: list[deque[tuple[int, int]]], behind_s: float) -> dict[int, int]:
-    """Take the records that are old enough; partition → the next offset."""
+    """Removes the records that are old enough; returns partition → the next offset."""
     until_ms = (time.time() - behind_s) * 1000
     positions = {}
     for one, records in enumerate(unread):
@@ -265,7 +266,7 @@ ROLES: dict[str, Callable[[Load, str, Journal], None]] = {
 
 
 class Applications:
-    """All applications, from entering to leaving; their journals are `<role>.csv` in `folder`. The topics exist."""
+    """Runs all applications in a `with` block. Their journals are `<role>.csv` in `folder`. The topics must exist."""
 
     def __init__(self, load: Load, servers: str, folder: Path) -> None:
         self.load = load
@@ -293,7 +294,7 @@ class Applications:
             process.wait()
 
     def wait_until_settled(self, timeout_s: float = 120.0) -> None:
-        """Until every reader has committed every partition, and a transaction is open."""
+        """Waits until every reader has committed in every partition, and a transaction is open."""
         wanted = {
             "prompt": (COMMITTED, self.load.partitions),
             "late": (COMMITTED, self.load.partitions),
@@ -308,7 +309,7 @@ class Applications:
             time.sleep(0.2)
 
     def check(self) -> None:
-        """Raise RuntimeError with its last words if an application has ended."""
+        """Raises RuntimeError, with the end of its output, if an application has ended."""
         for role, process in self._processes.items():
             if process.poll() is not None:
                 words = (self.folder / f"{role}.log").read_text()[-1000:]
@@ -328,7 +329,7 @@ class Applications:
 
 
 def _seen(journal: Path, kind: str) -> int:
-    """How many partitions a journal has a line of this kind of."""
+    """For how many partitions a journal has a line of this kind."""
     if not journal.exists():
         return 0
     with journal.open() as lines:

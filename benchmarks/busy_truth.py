@@ -1,7 +1,7 @@
-"""What is true on a busy cluster at any instant, by the journals of its applications.
+"""The true state of a busy cluster at any instant, from the journals of its applications.
 
-Nothing here was read by laglake. An application writes a line just before it asks for something and another one when
-that is acknowledged, so that the truth of an instant lies between two bounds: a `Span`.
+Nothing here was read by laglake. An application writes a line just before it requests something, and another one when
+that is acknowledged. So the truth at any instant is between two bounds, a `Span`.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ class Span(NamedTuple):
     high: float
 
     def off(self, value: float) -> float:
-        """How far a value is outside."""
+        """How far a value is outside of the span."""
         return max(self.low - value, value - self.high, 0)
 
     def meets(self, low: float, high: float) -> bool:
-        """Whether anything from `low` to `high` can be true."""
+        """Whether any value from `low` to `high` can be true."""
         return low <= self.high and self.low <= high
 
 
 class Steps:
-    """The lines of one kind about one partition: ascending instants in seconds, and their offsets."""
+    """The lines of one kind about one partition: instants in seconds, ascending, and their offsets."""
 
     def __init__(self) -> None:
         self.instants: list[float] = []
         self.offsets: list[int] = []
 
     def at(self, instant: float) -> int | None:
-        """The newest offset by then; None before the first."""
+        """The newest offset at that instant; None before the first line."""
         number = bisect_right(self.instants, instant)
         return self.offsets[number - 1] if number else None
 
     def instant_of(self, offset: int) -> float:
-        """When the record with this offset was sent, for the lines of what was produced."""
+        """When the record with this offset was sent; for lines about produced records."""
         return self.instants[bisect_right(self.offsets, offset)]
 
 
@@ -64,9 +64,9 @@ def read_journal(path: Path) -> Journal:
 
 
 class Truth:
-    """Of one topic and one reader of it, by what they and its producer wrote down. Instants are seconds since 1970.
+    """The truth about one topic and one of its readers, from their journals. Instants are seconds since 1970.
 
-    `replicated` shows how far the high watermark is at least: the kind of a journal's lines, and the journal.
+    `replicated` gives a lower bound of the high watermark: a kind of lines, and the journal that has them.
     """
 
     def __init__(self, writer: Journal, reader: Journal, replicated: tuple[str, Journal]) -> None:
@@ -76,26 +76,26 @@ class Truth:
 
     @classmethod
     def of_orders(cls, folder: Path, reader: str) -> Truth:
-        """What a reader receives is replicated; an acknowledgement with acks=1 says nothing of replicas."""
+        """A record that a reader receives is replicated; an acknowledgement with acks=1 says nothing about replicas."""
         journals = {role: read_journal(folder / f"{role}.csv") for role in {"producer", "prompt", reader}}
         return cls(journals["producer"], journals[reader], (READ, journals["prompt"]))
 
     @classmethod
     def of_ledger(cls, folder: Path) -> Truth:
-        """What a transactional producer writes is replicated before it is acknowledged."""
+        """A record of a transactional producer is replicated before it is acknowledged."""
         writer, reader = (read_journal(folder / f"{role}.csv") for role in ("transactions", "read-committed"))
         return cls(writer, reader, (WRITTEN, writer))
 
     def committed(self, partition: int, instant: float) -> Span:
-        """From what is acknowledged to what may be."""
+        """From the commit that is acknowledged to the one that may have been made."""
         return self._span(self._reader[COMMITTED, partition], self._reader[COMMITTING, partition], instant)
 
     def log_end(self, partition: int, instant: float) -> Span:
-        """From what the leader has acknowledged to what it may have."""
+        """From the records that the leader has acknowledged to those that it may have."""
         return self._span(self._writer[WRITTEN, partition], self._writer[PRODUCED, partition], instant)
 
     def high_watermark(self, partition: int, instant: float) -> Span:
-        """From what is surely replicated to what the leader may have."""
+        """From the records that are surely replicated to those that the leader may have."""
         kind, journal = self._replicated
         return self._span(journal[kind, partition], self._writer[PRODUCED, partition], instant)
 
@@ -108,7 +108,7 @@ class Truth:
         return _between(self.high_watermark(partition, instant), self.log_end(partition, instant))
 
     def consumer_lag_ms(self, partition: int, instant: float) -> Span:
-        """How much newer the newest record is than the first that is not committed."""
+        """How much newer the newest record is than the first one that is not committed."""
         committed, end = self.committed(partition, instant), self.high_watermark(partition, instant)
         first, last = (self._timestamp_ms(partition, offset) for offset in (committed.low, end.high - 1))
         if committed.high >= end.low:
@@ -117,13 +117,13 @@ class Truth:
         return Span(least, last - first)
 
     def consumer_age_ms(self, partition: int, instant: float) -> Span:
-        """How old the first record is that is not committed. There must be one."""
+        """The age of the first record that is not committed. There must be such a record."""
         committed = self.committed(partition, instant)
         oldest, newest = (self._timestamp_ms(partition, offset) for offset in committed)
         return Span(int(instant * 1000) - newest, instant * 1000 - oldest)
 
     def open_since(self, partition: int, instant: float, seconds: float) -> int | None:
-        """The first offset of the transaction that was open for so long; None where it was not, or not surely."""
+        """The first offset of the transaction that had surely been open for `seconds`; None if there was none."""
         opened, closing = (self._writer[kind, partition] for kind in (OPENED, CLOSING))
         first = opened.at(instant - seconds)
         return None if first is None or first == closing.at(instant) else first
@@ -137,5 +137,5 @@ class Truth:
 
 
 def _between(lower: Span, upper: Span) -> Span:
-    """The distance of two rungs, which are in this order."""
+    """The distance between two rungs, which are in this order."""
     return Span(max(0, upper.low - lower.high), max(0, upper.high - lower.low))

@@ -1,4 +1,4 @@
-"""What clients' positions cost: read from scrapes, read from a request log, joined with what is known of readers."""
+"""The cost of clients' positions: reading them from scrapes and from request logs, and joining them with readers."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ RECORDINGS = Path("tests/data/recordings")
 SNAPSHOT_ID = 1_795_339_680_000
 READERS, PARTITIONS = 1_000_000, 400
 CLIENTS = 2_000
-"""Scrapes, as many as a fleet has clients."""
+"""The number of scrapes, one for each client of a fleet."""
 PLACES = 2
 COPIES = 10
-"""Request logs, and how often the recorded one is in each."""
+"""The number of request logs, and how often each repeats the recorded one."""
 
 
 def samples_per_min(spark: SparkSession, folder: Path) -> float:
-    """Samples of Prometheus text a minute, from files of real scrapes to rows in Delta, on all cores."""
+    """Prometheus samples per minute, from files of real scrapes to rows in Delta, on all cores."""
     scrapes = (_unpacked("modern-b", folder) / "aggregator" / "prom").iterdir()
-    # The longest: before partitions are assigned there is nothing to read of them.
+    # The longest scrape, because before partitions are assigned there are no metrics about them.
     scrape = max((place.read_text() for place in scrapes), key=len)
     places = folder / "scrapes"
     places.mkdir(exist_ok=True)
@@ -48,7 +48,7 @@ def samples_per_min(spark: SparkSession, folder: Path) -> float:
 
 
 def lines_per_s(spark: SparkSession, folder: Path) -> float:
-    """Lines of request logs a second, of two brokers at once, to rows that are written nowhere."""
+    """Lines of request logs per second, for two brokers at once, to rows that are not written."""
     recorded = (_unpacked("request-log", folder) / "request.log").read_text()
     places = []
     for broker in range(PLACES):
@@ -56,7 +56,7 @@ def lines_per_s(spark: SparkSession, folder: Path) -> float:
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir()
         for copy in range(COPIES):
-            # Another day each, as a log that goes on.
+            # Each copy has another day, so that the log continues.
             (place / f"request.log.{copy}").write_text(recorded.replace("[2026-11-21", f"[2026-10-{copy + 1:02}"))
         places.append(str(place))
     lines = PLACES * COPIES * recorded.count("\n")
@@ -65,7 +65,7 @@ def lines_per_s(spark: SparkSession, folder: Path) -> float:
 
 
 def joined(spark: SparkSession, folder: Path) -> Callable[[], DataFrame]:
-    """Positions of a million partitions of clients, beside as many commits and members, for `computed`."""
+    """Positions of clients in a million partitions, joined with as many commits and members, for `computed`."""
     reader = spark.range(READERS).withColumns(
         {
             "group": F.floor(F.col("id") / PARTITIONS),
@@ -95,7 +95,7 @@ def joined(spark: SparkSession, folder: Path) -> Callable[[], DataFrame]:
         whole(table, rows).write.mode("overwrite").parquet(f"{folder}/{table.name}")
     positions, watermarks, commits, members = (spark.read.parquet(f"{folder}/{table.name}") for table in frames)
     nothing = spark.createDataFrame([], LAG.schema)
-    # As a job does: what the steps of `reader_positions` begin with is computed once.
+    # As in a job: the rows from which the steps of `reader_positions` begin are computed once.
     return lambda: reader_positions(observed(positions).localCheckpoint(), watermarks, commits, members, nothing, {})
 
 

@@ -1,4 +1,4 @@
-"""How fast the histograms of a large snapshot are made: 1,000,000 rows of `lag`, not ordered by group."""
+"""How fast the histograms of a large snapshot are computed: 1,000,000 rows of `lag`, not ordered by group."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline.tables import LAG
 GROUPS = 2500
 PARTITIONS = 400
 TOPICS = (4, 10, 40, 100)
-"""Over how many topics a group's partitions are spread; group by group the next number."""
+"""Over how many topics a group's partitions are spread; the groups use these numbers in turn."""
 SNAPSHOT_ID = 1_769_860_800_000
 MEDIANS = {
     "consumer_lag": 150,
@@ -24,11 +24,11 @@ MEDIANS = {
     "kip532_bytes": 160_000,
     "kip532_ms": 8_000,
 }
-"""Log-normal with sigma 3: from nothing to a million times the median. The fetcher's measures are NULL."""
+"""Log-normal with sigma 3: from 0 to a million times the median. The fetcher's measures are NULL."""
 
 
 def rows(spark: SparkSession, groups: int = GROUPS) -> DataFrame:
-    """Rows of `lag` of one snapshot, the same each time."""
+    """Rows of `lag` for one snapshot, the same each time."""
     number = F.pmod(F.col("id") * 7919, F.lit(groups * PARTITIONS))  # scatters each group over all tasks
     group, partition = (number / PARTITIONS).cast("int"), (number % PARTITIONS).cast("int")
     topics = F.element_at(F.array(*(F.lit(n) for n in TOPICS)), (group % len(TOPICS) + 1).cast("int"))
@@ -48,7 +48,7 @@ def rows(spark: SparkSession, groups: int = GROUPS) -> DataFrame:
 
 
 def seconds(spark: SparkSession, directory: Path, runs: int = 7) -> list[float]:
-    """Seconds of each run of `histograms` over rows read from Parquet, after two that are not counted."""
+    """The seconds of each run of `histograms` on rows read from Parquet, after two runs that are not counted."""
     path = str(directory.absolute() / "lag-rows")
     rows(spark).write.mode("overwrite").parquet(path)
     return computed(lambda: histograms(spark.read.parquet(path)), runs)

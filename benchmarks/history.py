@@ -1,4 +1,4 @@
-"""What `lag` of one more snapshot costs in a lake with a longer history."""
+"""How long `lag` of one more snapshot takes in a lake with a longer history."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from pipeline.lake import Lake, of_snapshots
 from pipeline.tables import COMMITTED_OFFSETS, SNAPSHOTS, WATERMARKS
 
 PARTITIONS = 2_000
-"""With ten readers each."""
+"""Each partition has ten readers."""
 NOT_COUNTED = 2
 
 
 def seconds(spark: SparkSession, folder: Path, history: int, runs: int = 4) -> list[float]:
-    """Seconds that `lag` of each of so many snapshots took, after a history of so many others."""
+    """The seconds that `lag` took for each of `runs` snapshots, after a history of `history` others."""
     lake = Lake(spark, LakeConfig(root=str(folder.absolute())))
     lake.prepare()
     _land(lake, range(history))
@@ -34,7 +34,7 @@ def seconds(spark: SparkSession, folder: Path, history: int, runs: int = 4) -> l
 
 
 def _land(lake: Lake, minutes: range) -> None:
-    """Snapshots as runs leave them, each in a file of its own, but in one commit."""
+    """Writes snapshots as runs do, each in its own file, but in one commit."""
     partitions = partitions_of(lake.spark, PARTITIONS)
     where = of_snapshots("bench", [snapshot_id(m) for m in minutes])
     ledger = lake.spark.range(1).withColumns(

@@ -1,4 +1,4 @@
-"""How fast `lag` is computed and the log index carried on: 1,000,000 group-partitions over 100,000 partitions."""
+"""How fast `lag` is computed and the log index extended: 1,000,000 group-partitions over 100,000 partitions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from benchmarks.timing import timed
 from pipeline.analytics.keys import PARTITION
 from pipeline.analytics.lag.lag import compute_lag
-from pipeline.analytics.log_index.index import index_rows, known_rulers, with_readings_at
+from pipeline.analytics.log_index.index import index_rows, with_readings_at
 from pipeline.tables import (
     COMMITTED_OFFSETS,
     GROUP_MEMBERS,
@@ -29,7 +29,7 @@ BROKERS = 6
 NOON_MS = 1_769_860_800_000
 MINUTE_MS = 60_000
 RECORDS, BYTES = 1_000, 500_000
-"""What a partition is written in a minute."""
+"""How much is written to a partition in a minute."""
 
 
 _POINTS = """
@@ -43,19 +43,19 @@ on committed.topic = points.topic and committed.partition = points.partition and
 
 
 class Bronze:
-    """Made-up bronze of two snapshots, and an index through the first of them with POINTS points a partition."""
+    """Generated bronze tables of two snapshots, and an index through the first one with POINTS points per partition."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.spark = spark
         self._folder = folder
 
     def make(self) -> None:
-        """Write the frames as Parquet, once."""
+        """Writes the DataFrames as Parquet, once."""
         for name, rows in self._frames():
             rows.repartition(8).write.mode("overwrite").parquet(str(self._folder / name))
 
     def read(self, name: str) -> DataFrame:
-        """A frame as it was written."""
+        """A DataFrame as it was written."""
         return self.spark.read.parquet(str(self._folder / name))
 
     def _frames(self) -> Iterator[tuple[str, DataFrame]]:
@@ -76,31 +76,31 @@ class Bronze:
         yield "index", index_rows(nothing, seen, self.no_samples(), snapshot_id(1))
 
     def no_samples(self) -> DataFrame:
-        """No look-ups."""
+        """Look-ups without rows."""
         return self.spark.createDataFrame([], LOG_SAMPLES.schema)
 
     def lag(self, members: str) -> DataFrame:
-        """The rows of `lag` of the second snapshot, by the index as it is; `members` or nothing but the `groups`."""
+        """The rows of `lag` for the second snapshot, by the index as it is; with `members`, or only with `groups`."""
         return compute_lag(
             self.read("committed"),
             self.read("watermarks-2"),
             self.read(members),
             self.read("previous"),
-            known_rulers(self.read("index"), [snapshot_id(2)]),
+            self.read("index").select(*PARTITION, F.lit(snapshot_id(2)).alias("snapshot_id"), "ruler"),
         )
 
     def prepare_readings(self) -> None:
-        """Write the offsets that are committed in each partition beside its ruler, once."""
+        """Writes the ruler of each partition together with the offsets committed in it, once."""
         committed = self.read("committed").groupBy(*PARTITION).agg(F.collect_list("committed_offset").alias("offsets"))
         asked = self.read("index").select(*PARTITION, "ruler").join(committed, [*PARTITION])
         asked.write.mode("overwrite").parquet(str(self._folder / "asked"))
 
     def readings(self) -> DataFrame:
-        """Every committed offset read on the index."""
+        """Every committed offset, looked up in the index."""
         return with_readings_at(self.read("asked"), "read", F.col("offsets")).select("read")
 
     def duckdb_s(self) -> float:
-        """Seconds that DuckDB takes for its ASOF join of every committed offset with the points of the index."""
+        """The seconds that DuckDB takes for an ASOF join of every committed offset with the points of the index."""
         with duckdb.connect() as connection:
             connection.execute(_POINTS.format(folder=self._folder))
             connection.execute(_COMMITTED.format(folder=self._folder))
@@ -112,17 +112,17 @@ class Bronze:
 
 
 def snapshot_id(minute: int) -> int:
-    """The id of the snapshot of a minute."""
+    """The id of the snapshot in a minute."""
     return NOON_MS + minute * MINUTE_MS
 
 
 def at(rows: DataFrame, *minutes: int) -> DataFrame:
-    """The rows once for each minute."""
+    """The rows, repeated for each minute."""
     return rows.withColumn("minute", F.explode(F.array(*(F.lit(m).cast("bigint") for m in minutes))))
 
 
 def partitions_of(spark: SparkSession, number: int) -> DataFrame:
-    """So many partitions of a thousand topics."""
+    """`number` partitions in a thousand topics."""
     return spark.range(number).select(
         F.format_string("topic-of-some-length-%04d", F.col("id") % 1_000).alias("topic"),
         (F.col("id") / 1_000).cast("int").alias("partition"),
@@ -140,7 +140,7 @@ def commits_of(partitions: DataFrame) -> DataFrame:
 
 
 def look(partitions: DataFrame) -> DataFrame:
-    """Watermarks of partitions in a `minute`; rates vary from minute to minute, so that points stay."""
+    """Watermarks of partitions in a `minute`. Rates vary from minute to minute, so that thinning keeps the points."""
     varied = (F.abs(F.hash("topic", "partition", "minute")) % 900).cast("bigint")
     end = (F.col("minute") + POINTS - 1) * RECORDS + varied
     leader = (F.abs(F.hash("topic", "partition")) % BROKERS).cast("int")
@@ -159,14 +159,15 @@ def look(partitions: DataFrame) -> DataFrame:
 
 
 def whole(table: Table, rows: DataFrame) -> DataFrame:
-    """The rows of a `minute`, with all columns of the table."""
+    """The rows of a `minute` with all columns of the table."""
     at_ms = NOON_MS + F.col("minute") * MINUTE_MS
+    read_at = F.col("captured_at") if "captured_at" in rows.columns else F.timestamp_millis(at_ms)
     known = rows.withColumns(
         {
             "cluster": F.lit("bench"),
             "snapshot_id": at_ms,
             "snapshot_date": F.to_date(F.timestamp_millis(at_ms)),
-            "captured_at": F.timestamp_millis(at_ms),
+            "captured_at": read_at,
         }
     )
     return known.select(

@@ -1,4 +1,4 @@
-"""What a `run` costs in a lake that has taken many snapshots, against one that has taken a few, in the same process."""
+"""How long a `run` takes in a lake with many snapshots, compared with one with few, in the same process."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ NOT_COUNTED = 1
 
 
 def seconds(config: str, folder: Path, snapshots: int, step_ms: int) -> tuple[list[float], list[float]]:
-    """Seconds of each `run` in a fresh lake, and in one with so many older snapshots that have lag. They take turns.
+    """The seconds of each `run` in a fresh lake, and in one with `snapshots` older snapshots with lag. They alternate.
 
-    `config` is the text of one, in which `{lake}` stands for the lake.
+    `config` is the text of a config, in which `{lake}` stands for the lake.
     """
     fresh, old = (_job(config, folder / name) for name in ("fresh", "old"))
     for job in (fresh, old):
@@ -33,7 +33,7 @@ def seconds(config: str, folder: Path, snapshots: int, step_ms: int) -> tuple[li
     took: tuple[list[float], list[float]] = [], []
     for _ in range(NOT_COUNTED + RUNS):
         for job, found in zip((fresh, old), took, strict=True):
-            time.sleep(1)  # a snapshot is an instant of its own
+            time.sleep(1)  # each snapshot needs another instant
             found.append(timed(job))
     return took[0][NOT_COUNTED:], took[1][NOT_COUNTED:]
 
@@ -46,7 +46,7 @@ def _job(config: str, lake: Path) -> partial[int]:
 
 
 def _fill(path: Path, table: Table, snapshots: int, step_ms: int) -> None:
-    """Add rows as the one that is there (of the table's marks that of `lag`), each so much older than the next."""
+    """Adds copies of the existing row (in `computed`, of the mark of `lag`), each `step_ms` older than the next."""
     found = DeltaTable(path).to_pyarrow_table()
     if table is COMPUTED:
         found = found.filter(pa.compute.equal(found["job"], "lag"))

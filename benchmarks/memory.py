@@ -1,4 +1,4 @@
-"""The peak resident memory of this process's Python descendants, as Linux counts it (VmHWM)."""
+"""The peak resident memory of this process's descendants, as Linux counts it (VmHWM)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EVERY_S = 0.1
 
 
 class PeakMemory:
-    """Watches in the background within a `with` block; `driver_mb` and `worker_mb` are the peaks."""
+    """Measures in the background during a `with` block; `driver_mb` and `worker_mb` are the peaks."""
 
     def __enter__(self) -> PeakMemory:
         self.worker_mb = 0.0

@@ -1,8 +1,8 @@
 """How far consumed and fetched offsets are from the truth, in recordings of real clients.
 
-Truth: what each application itself printed of its position, about once a second. A value is off by what lies between it
-and the positions that were printed just before and just after it; fetched offsets have no independent truth but for
-their order: not before the position, not beyond the log's end.
+The truth is the position that each application itself printed, about once a second. The error of a value is its
+distance from the positions printed just before and just after it. For fetched offsets, the only independent truth is
+their order: not before the position, and not beyond the log's end.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ POSITIONS = {
     "librdkafka": ("positions.csv",),
     "request-log": ("positions.csv",),
 }
-"""Recordings, and where their applications' positions are."""
+"""The recordings, and where the positions of their applications are."""
 AGENT_MS = 1_000
 """How long an agent may take to answer."""
 Printed = dict[tuple[str, str, int], list[tuple[int, int]]]
@@ -38,7 +38,7 @@ Printed = dict[tuple[str, str, int], list[tuple[int, int]]]
 
 @dataclass
 class Rung:
-    """What was known of one rung in one recording: how far off, of how many that could have been."""
+    """The results for one rung in one recording: the errors of the known values, and how many could have been known."""
 
     asked: int = 0
     off: list[int] = field(default_factory=list)
@@ -81,7 +81,7 @@ def _rungs(rows: Sequence[Any], printed: Printed) -> dict[str, Rung]:
         positions = printed.get((row["client_id"], row["topic"], row["partition"]), [])
         before = [p for at_ms, p in positions if at_ms <= row["snapshot_id"]]
         after = [p for at_ms, p in positions if at_ms >= row["snapshot_id"] + AGENT_MS]
-        # What was never polled has no position.
+        # A partition that was never polled has no position.
         if not before or not after or not before[-1]:
             continue
         consumed, fetched = row["consumed_offset"], row["fetched_offset"]

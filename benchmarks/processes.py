@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Process(NamedTuple):
-    """One process. `cpu_s` includes that of its children that have ended."""
+    """One process. `cpu_s` includes the CPU time of children that have ended."""
 
     name: str
     parent: int

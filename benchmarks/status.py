@@ -1,4 +1,4 @@
-"""How fast the status of 1,000,000 group-partitions is judged, going on from the snapshot before."""
+"""How fast the status of 1,000,000 group-partitions is judged, continuing from the previous snapshot."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MINUTE_MS = 60_000
 
 
 def seconds(spark: SparkSession, folder: Path, runs: int) -> tuple[list[float], list[float]]:
-    """Seconds of each run for `partition_status`, and for `group_status` of its rows."""
+    """The seconds of each run of `partition_status`, and of `group_status` for as many rows."""
     for minute in (0, 1):
         _lag(spark, minute).repartition(8).write.mode("overwrite").parquet(str(folder / f"status-lag-{minute}"))
     lag = [spark.read.schema(LAG.schema).parquet(str(folder / f"status-lag-{minute}")) for minute in (0, 1)]
@@ -28,7 +28,7 @@ def seconds(spark: SparkSession, folder: Path, runs: int) -> tuple[list[float], 
     judged = _judged(lag[0], nothing)
     judged.write.mode("overwrite").parquet(str(folder / "status-known"))
     known = spark.read.schema(PARTITION_STATUS.schema).parquet(str(folder / "status-known"))
-    return computed(partial(_judged, lag[1], known), runs), computed(partial(group_status, known), runs)
+    return computed(partial(_judged, lag[1], known), runs), computed(partial(group_status, lag[0], known), runs)
 
 
 def _judged(lag: DataFrame, known: DataFrame) -> DataFrame:
@@ -36,7 +36,7 @@ def _judged(lag: DataFrame, known: DataFrame) -> DataFrame:
 
 
 def _lag(spark: SparkSession, minute: int) -> DataFrame:
-    """One snapshot: most groups keep up, one in ten has stopped."""
+    """One snapshot in which most groups keep up, and one in ten has stopped."""
     end = F.lit(1_000 * (minute + 1)).cast("bigint")
     committed = F.when(F.col("id") % 10 == 0, 500).otherwise(end - F.col("id") % 7)
     at = F.timestamp_millis(F.lit(NOON_MS + minute * MINUTE_MS))

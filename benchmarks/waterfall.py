@@ -1,8 +1,8 @@
 """What each phase of a `run` costs: seconds, CPU, SQL executions, Spark jobs, exchanges, scans, Delta commits.
 
-A phase is a function that a run calls. Where one calls another, as "claim" calls the MERGE of the ledger, each counts
-its own. The config has one cluster, as phases side by side could not be distinguished. As a program it prints the first
-run of a process and the last of so many: `python -m benchmarks.waterfall CONFIG LAKE RUNS`.
+A phase is a function that a run calls. If one phase calls another, as "claim" calls the MERGE of the ledger, each
+counts only its own cost. The config has one cluster, because parallel phases could not be distinguished. As a program,
+it prints the first and the last run of a process: `python -m benchmarks.waterfall CONFIG LAKE RUNS`.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ PHASES: dict[str, tuple[Any, str]] = {
     "keep the index": (index.Index, "keep"),
     "report": (report, "write_report"),
 }
-"""Phase → whose attribute the function is, and its name. Writes of a table are phases of their own."""
+"""Phase → the object that has the function, and the function's name. Writes to each table are separate phases."""
 WRITES = ("replace", "merge")
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What something has cost, or what a session has spent so far."""
+    """The cost of something, or what a session has spent so far."""
 
     seconds: float = 0.0
     cpu_s: float = 0.0
@@ -80,7 +80,7 @@ class Cost:
 
 @dataclass
 class Waterfall:
-    """Counts what a classic session spends, phase by phase, on a lake in a local folder."""
+    """Counts what a classic session spends in each phase, with a lake in a local folder."""
 
     spark: SparkSession
     lake: Path
@@ -90,7 +90,7 @@ class Waterfall:
     _scans: int = 0
 
     def run(self, action: Callable[[], object]) -> Cost:
-        """Do it; what it has cost in all. What each phase has cost is in `phases` then."""
+        """Runs the action and returns its total cost. The cost of each phase is then in `phases`."""
         self.phases = dict.fromkeys((*PHASES, REST), Cost())
         with ExitStack() as stack:
             for phase, (owner, name) in PHASES.items():
@@ -112,7 +112,7 @@ class Waterfall:
         context = session.sparkContext()
         context.listenerBus().waitUntilEmpty()
         store = session.sharedState().statusStore()
-        kept = store.executionsList()  # of many the newest, so they are counted by their ids
+        kept = store.executionsList()  # only the newest ones are kept, so they are counted by their ids
         number = kept.last().executionId() + 1 if kept.nonEmpty() else 0
         operators = [name for found in range(self._seen, number) for name in _operators(store, found)]
         self._seen = number
@@ -158,14 +158,14 @@ class Waterfall:
 
 
 def one_run(config: Path, page: Path) -> None:
-    """The job `run` in the session that is active; the schedule is a second, so no snapshot is skipped."""
+    """Runs the job `run` in the active session. The schedule is one second, so no snapshot is skipped."""
     time.sleep(1 - time.time() % 1)
     status = run.main(["--config", str(config), "--output", str(page), "--fail-on", "partial"])
     assert status == 0, "the log says why"
 
 
 def _operators(store: Any, execution: int) -> list[str]:
-    """The names of the operators of an execution's plan, of which Spark makes a graph in the DOT language."""
+    """The names of the operators in an execution's plan, from the graph in the DOT language that Spark makes of it."""
     try:
         graph = store.planGraph(execution).makeDotFile(store.executionMetrics(execution))
     except Py4JJavaError:
@@ -174,7 +174,7 @@ def _operators(store: Any, execution: int) -> list[str]:
 
 
 def main(config: str, lake_folder: str, runs: str) -> int:
-    """Print what the first and the last of so many runs cost."""
+    """Prints what the first and the last of `runs` runs cost."""
     started = time.perf_counter()
     spark = spark_session("waterfall", {"spark.master": "local[2]", "spark.driver.memory": "4g"})
     waterfall = Waterfall(spark, Path(lake_folder))

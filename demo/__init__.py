@@ -1,6 +1,6 @@
-"""A real Kafka on this machine, with readers that behave in every odd way the product reports.
+"""A real Kafka on this machine, with readers that show every unusual behaviour that laglake reports.
 
-It serves the demo, the tests and the benchmarks; nothing that runs in production imports it.
+It is used by the demo, the tests and the benchmarks; nothing that runs in production imports it.
 
     with EmbeddedKafka(Path("build/kafka")) as kafka, Workload(kafka) as workload:
         workload.wait_until_settled()

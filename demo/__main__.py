@@ -1,8 +1,8 @@
 """`make demo`: the main job on a real Kafka, end to end.
 
-A Kafka with a workload is started in a process of its own; then the job `run` is called repeatedly, as a scheduler
-would call it, in one Spark session. Everything is under build/demo. All processes are stopped at the end, also on
-Ctrl-C and on failure; with KEEP=1, Kafka and its workload go on.
+A Kafka with a workload is started in another process; then the job `run` is called repeatedly, as a scheduler would do,
+in one Spark session. Everything is under build/demo. All processes are stopped at the end, also after Ctrl-C or a
+failure; with KEEP=1, Kafka and its workload keep running.
 """
 
 from __future__ import annotations
@@ -67,15 +67,15 @@ class Progress:
         self._started = time.monotonic()
 
     def __call__(self, text: str) -> None:
-        """Print the line."""
+        """Prints the line."""
         print(f"[{time.monotonic() - self._started:5.1f} s] {text}", flush=True)
 
 
 def main() -> int:
-    """Return the exit status."""
+    """Returns the exit status."""
     keep = bool(os.environ.get("KEEP"))
     say = Progress()
-    # Another Kafka's topics would look recreated in the lake of the last one.
+    # In the lake of an earlier demo, the topics of a new Kafka would look recreated.
     shutil.rmtree(DIRECTORY / "lake", ignore_errors=True)
     DIRECTORY.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -99,7 +99,7 @@ def main() -> int:
 
 
 def start_kafka(keep: bool) -> subprocess.Popen[bytes]:
-    """Start `python -m demo.serve` in the background; unless kept, it cannot outlive this process."""
+    """Starts `python -m demo.serve` in the background. Unless `keep`, it ends with this process."""
     bootstrap_file().unlink(missing_ok=True)
     command = [sys.executable, "-m", "demo.serve", "--directory", str(DIRECTORY / "kafka")]
     command += [] if keep else ["--with-parent"]
@@ -109,17 +109,17 @@ def start_kafka(keep: bool) -> subprocess.Popen[bytes]:
             stdout=log,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C at the terminal is ours: we stop it in order
+            start_new_session=True,  # only this process gets Ctrl-C, and stops Kafka in order
         )
 
 
 def bootstrap_file() -> Path:
-    """Where Kafka's address is written when it is up."""
+    """The file with Kafka's address, which is written when Kafka is up."""
     return DIRECTORY / "kafka" / "bootstrap-servers"
 
 
 def wait_for_kafka(kafka: subprocess.Popen[bytes], say: Callable[[str], None]) -> str:
-    """Its bootstrap servers. Raises SystemExit with the end of its log if it does not come up."""
+    """Kafka's bootstrap servers. Raises SystemExit with the end of its log if it does not start."""
     deadline = time.monotonic() + KAFKA_START_S
     while not bootstrap_file().exists():
         if kafka.poll() is not None or time.monotonic() > deadline:
@@ -133,7 +133,7 @@ def wait_for_kafka(kafka: subprocess.Popen[bytes], say: Callable[[str], None]) -
 
 
 def stop(kafka: subprocess.Popen[bytes]) -> None:
-    """SIGTERM, and SIGKILL where that does not help."""
+    """Sends SIGTERM, and SIGKILL if that does not help."""
     kafka.terminate()
     with suppress(subprocess.TimeoutExpired):
         kafka.wait(KAFKA_STOP_S)
@@ -143,8 +143,8 @@ def stop(kafka: subprocess.Popen[bytes]) -> None:
 
 
 def run_jobs(servers: str, say: Callable[[str], None]) -> int:
-    """Take the snapshots, compute lag, write the report, print the groups; the exit status."""
-    # Spark is loaded here, so that Kafka is starting meanwhile.
+    """Takes the snapshots, computes lag, writes the report, prints the groups; returns the exit status."""
+    # Spark is imported here, because Kafka starts meanwhile.
     from jobs.terminal import log_to_stderr
     from pipeline.config import load_config
     from pipeline.lake import Lake
@@ -160,7 +160,7 @@ def run_jobs(servers: str, say: Callable[[str], None]) -> int:
 
 
 def write_config(servers: str) -> None:
-    """The settings of the pipeline, for the Kafka that is up."""
+    """Writes the pipeline's config for the running Kafka."""
     from demo.workload.workload import endpoint_file, positions_folder
 
     kafka = (DIRECTORY / "kafka").absolute()
@@ -175,7 +175,7 @@ def write_config(servers: str) -> None:
 
 
 def take_snapshots(say: Callable[[str], None]) -> int:
-    """All but the last with the job `snapshot`, the last with `run`; the worst exit status."""
+    """Takes the last snapshot with the job `run`, the others with `snapshot`; returns the worst exit status."""
     from jobs import run, snapshot
 
     options = ["--config", str(CONFIG)]
@@ -191,7 +191,7 @@ def take_snapshots(say: Callable[[str], None]) -> int:
 
 
 def print_results(lake: Lake) -> None:
-    """The groups, open findings, and where everything is; the picture of an incident is drawn, too."""
+    """Prints the groups, the open findings, and where everything is; also draws the picture of an incident."""
     from demo.incident import write_incident
     from pipeline.report import Frames, format_groups, groups_table
     from pipeline.report.selection import Selection

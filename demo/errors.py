@@ -4,7 +4,7 @@ from pipeline.errors import LaglakeError
 
 
 class LocalKafkaError(LaglakeError):
-    """Base of everything this package raises by itself."""
+    """The base of all errors that this package raises by itself."""
 
 
 class JarsError(LocalKafkaError):
@@ -12,12 +12,12 @@ class JarsError(LocalKafkaError):
 
 
 class BrokerError(LocalKafkaError):
-    """A broker died or did not become ready; the message ends with its own last words."""
+    """A broker died or did not become ready; the message ends with the end of its log."""
 
 
 class InUseError(LocalKafkaError):
-    """Another living process runs its Kafka in the same folder."""
+    """Another running process has its Kafka in the same folder."""
 
 
 class WorkloadError(LocalKafkaError):
-    """An actor of the workload failed, or did not reach the state it is there to show."""
+    """An actor of the workload failed, or did not reach the state that it should show."""

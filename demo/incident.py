@@ -1,4 +1,4 @@
-"""One incident in one picture: the lag metric of a client, above the true state of the partition that it reads."""
+"""A picture of one incident: the lag metric of a client, above the true state of the partition that it reads."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipeline.report.charts import VEGA_LITE
-from pipeline.report.model import DATA_LOSS
 from pipeline.report.names import visible
 from pipeline.report.units import duration, size
+from pipeline.tables import DATA_LOSS
 
 RUNGS = {
     "high_watermark": ("high watermark", "#1f6fb4"),
@@ -27,7 +27,7 @@ WIDTH_PX = 760
 
 
 def write_incident(lag: DataFrame, positions: DataFrame, output: Path) -> Path | None:
-    """Draws the partition that a client's own metric hides most of, to an SVG file; None where none is known.
+    """Draws the partition of which a client's own metric hides the most, as an SVG file; None if there is none.
 
     `lag` and `positions` are rows of `lag` and `client_positions`. Raises OSError if the file cannot be written.
     """
@@ -40,7 +40,7 @@ def write_incident(lag: DataFrame, positions: DataFrame, output: Path) -> Path |
 
 
 def moments(lag: DataFrame, positions: DataFrame) -> list[dict[str, Any]]:
-    """The partition with the greatest stale_lag at the newest snapshot: a row for each, of `lag` and reported_lag."""
+    """The rows of `lag`, with reported_lag, of the partition with the greatest stale_lag at the newest snapshot."""
     place = ["cluster", "client_id", "topic", "partition"]
     newest = lag.where(F.col("stale_lag") > 0).orderBy(F.desc("snapshot_id"), F.desc("stale_lag"), *place)
     worst = newest.select(*place, "group_id").head()
@@ -60,7 +60,7 @@ def moments(lag: DataFrame, positions: DataFrame) -> list[dict[str, Any]]:
 
 
 def _picture(rows: Sequence[dict[str, Any]]) -> alt.VConcatChart:
-    """Both panels have one clock, and the upper one the scale of the gap that it does not show."""
+    """Both panels have the same time axis. The scale of the upper one is that of the lag which it does not show."""
     x = alt.X("at:T", title=None, scale=alt.Scale(type="utc"), axis=alt.Axis(format="%H:%M:%S", grid=False))
     both: alt.VConcatChart = (
         alt.vconcat(_gauge(rows, x), _ladder(rows, x))
@@ -73,7 +73,7 @@ def _picture(rows: Sequence[dict[str, Any]]) -> alt.VConcatChart:
 
 
 def _gauge(rows: Sequence[dict[str, Any]], x: alt.X) -> alt.Chart:
-    """The upper panel: what the client's metric read."""
+    """The upper panel: the client's own metric."""
     most = max(1, *(row["consumer_lag"] or 0 for row in rows))
     reported = [{"at": r["snapshot_id"], "value": r["reported_lag"]} for r in rows if r["reported_lag"] is not None]
     title = f"The client's own records-lag: {visible(rows[-1]['client_id'] or '')}"
@@ -87,7 +87,7 @@ def _gauge(rows: Sequence[dict[str, Any]], x: alt.X) -> alt.Chart:
 
 
 def _ladder(rows: Sequence[dict[str, Any]], x: alt.X) -> alt.LayerChart | alt.FacetChart:
-    """The lower panel: the rungs that are known, and a bar for the gap at the end."""
+    """The lower panel: the known rungs, and a bar for the lag at the end."""
     last = rows[-1]
     gap = {"at": last["snapshot_id"], "from": last["committed_offset"], "to": last["high_watermark"]}
     bar = _chart([gap]).mark_rule(strokeWidth=6, opacity=0.25, color="#c0392b").encode(x="at:T", y="from:Q", y2="to:Q")
@@ -124,7 +124,7 @@ def _chart(rows: Sequence[dict[str, Any]]) -> alt.Chart:
 
 
 def _gap(row: dict[str, Any]) -> str:
-    """The gap at the end, in every unit that is known, and what is left before the log's start."""
+    """The lag at the end, in every unit that is known, and the headroom that is left."""
     if row["consumer_lag"] is None:
         return "how far it is behind at the end is not known"
     parts = [f"{row['consumer_lag']:,} records"]

@@ -24,9 +24,9 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Return the exit status."""
+    """Returns the exit status."""
     options = _parser().parse_args(argv)
-    # kafka-python warns of every retry, and a start is full of them; real errors come through `check`.
+    # kafka-python warns about every retry, and there are many during a start; `check` reports real errors.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     for name in STOP_SIGNALS:
         if signal.getsignal(name) is not signal.SIG_IGN:  # as nohup leaves it
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _interrupt(*_: object) -> NoReturn:
-    """As Ctrl-C, at any moment of the start too; the clean-up that follows is not to be interrupted again."""
+    """Acts like Ctrl-C, also during the start. The clean-up that follows must not be interrupted again."""
     for name in STOP_SIGNALS:
         signal.signal(name, signal.SIG_IGN)
     raise KeyboardInterrupt

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pipeline.config.value_types import duration_ms
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# 1973 in milliseconds; a smaller number was meant as seconds.
+# 1973 in milliseconds. A smaller number was probably meant as seconds.
 _SMALLEST_MS = 100_000_000_000
 _DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 
@@ -16,7 +16,7 @@ def instant(text: str) -> datetime:
     """The instant that an argument names, in UTC: ISO 8601 with an offset, or epoch milliseconds.
 
     Raises:
-        argparse.ArgumentTypeError: neither, without an offset, or outside of years 1973 to 9999.
+        argparse.ArgumentTypeError: it is neither, has no offset, or is outside of the years 1973 to 9999.
     """
     try:
         if re.fullmatch(r"[0-9]+", text):
@@ -35,17 +35,17 @@ def instant(text: str) -> datetime:
 
 
 def begin(text: str) -> datetime:
-    """An `instant`, or the first of a day of UTC."""
+    """An `instant`, or the beginning of a UTC day."""
     return instant(f"{text}T00:00:00Z" if _DAY.fullmatch(text) else text)
 
 
 def end(text: str) -> datetime:
-    """An `instant`, or the last of a day of UTC."""
+    """An `instant`, or the end of a UTC day."""
     return instant(f"{text}T23:59:59.999Z" if _DAY.fullmatch(text) else text)
 
 
 def duration(text: str) -> int:
-    """Milliseconds, as an argument.
+    """A duration in milliseconds, from an argument.
 
     Raises:
         argparse.ArgumentTypeError: it is not a duration.
@@ -57,7 +57,7 @@ def duration(text: str) -> int:
 
 
 def positive(text: str) -> int:
-    """A number above 0, as an argument.
+    """A number above 0, from an argument.
 
     Raises:
         argparse.ArgumentTypeError: it is not one.
@@ -68,7 +68,7 @@ def positive(text: str) -> int:
 
 
 def regex(text: str) -> str:
-    """A regular expression, as an argument.
+    """A regular expression, from an argument.
 
     Raises:
         argparse.ArgumentTypeError: it is not one.

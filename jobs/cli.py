@@ -28,7 +28,7 @@ DEFAULT_OUTPUT = Path("build/report.html")
 
 
 class _Parser(argparse.ArgumentParser):
-    """An argparse parser that reports a wrong argument in one line, without the usage."""
+    """An argparse parser that reports an invalid argument in one line, without the usage."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}\n")
@@ -181,11 +181,11 @@ exit status: 0 done, even if another run did it first; 1 failed, see --fail-on; 
 
 
 def run(command: argparse.ArgumentParser, argv: Sequence[str] | None, *steps: Step, load: str | None = None) -> int:
-    """Check the arguments (None: the process's) and the config, then do the steps in one Spark session.
+    """Checks the arguments (None: those of the process) and the config, then runs the steps in one Spark session.
 
-    `load` names a module that takes seconds to import: it is loaded while Spark starts.
-    Returns the exit status, the worst of the steps. What laglake or Spark raises ends the job with its
-    message as one line on stderr; anything else is a defect and keeps its traceback.
+    `load` is the name of a module that takes seconds to import; it is imported while Spark starts. Returns the worst
+    exit status of the steps. If laglake or Spark raises an error, the job ends with its message as one line on stderr;
+    any other exception is a bug and keeps its traceback.
     """
     arguments = command.parse_args(argv)
     try:
@@ -208,7 +208,7 @@ def run(command: argparse.ArgumentParser, argv: Sequence[str] | None, *steps: St
             print(f"{arguments.config}: arguments and config are right; `doctor` also checks the clusters and the lake")
             return 0
         log_to_stderr(logging.DEBUG if arguments.verbose else logging.INFO)
-        if command.prog.split()[-1] in ("snapshot", "run"):  # which log in to clusters
+        if command.prog.split()[-1] in ("snapshot", "run"):  # these log in to clusters
             _warn_of_plain_text(config, clusters)
         if load:
             Thread(target=import_module, args=(load,), daemon=True).start()
@@ -224,13 +224,13 @@ def _warn_of_plain_text(config: Config, clusters: Iterable[str]) -> None:
 
 
 def refused(error: LaglakeError) -> int:
-    """Say on stderr why the job ends; the exit status."""
+    """Prints to stderr why the job ends; returns the exit status."""
     print("\n".join(visible(line) for line in str(error).split("\n")), file=sys.stderr)
     return error.exit_status
 
 
 def _scheduled(config: Config, arguments: argparse.Namespace) -> Config:
-    """The config with the schedule that the command line asks for, if it does."""
+    """The config, with the schedule from the command line if it has one."""
     every_ms = getattr(arguments, "every", None)
     if every_ms is not None and arguments.at is not None:
         raise ConfigError("--at and --every cannot be combined: --at is the instant of a single run")
@@ -242,7 +242,7 @@ def _scheduled(config: Config, arguments: argparse.Namespace) -> Config:
 
 
 def choose_clusters(config: Config, wanted: Iterable[str], file: Path) -> tuple[str, ...]:
-    """The names of the clusters to work on, in the config's order; all if none is wanted.
+    """The names of the clusters to work on, in the config's order; all clusters if `wanted` is empty.
 
     Raises:
         ConfigError: a name that the config does not have.
@@ -255,7 +255,7 @@ def choose_clusters(config: Config, wanted: Iterable[str], file: Path) -> tuple[
 
 
 def _clusters(config: Config, arguments: argparse.Namespace) -> tuple[str, ...]:
-    """The clusters of the config to work on; for a recording the name of its own, for a report any that are named."""
+    """The clusters to work on: those of the config; for a recording, its own name; for a report, any that are named."""
     if "since" in arguments:
         return tuple(arguments.cluster or ())
     if "recording" not in arguments:

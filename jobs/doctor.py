@@ -29,7 +29,7 @@ _MARKS = {True: "ok", False: "WRONG", None: "?"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the checks; the exit status."""
+    """Runs the checks and returns the exit status."""
     command = cli.plain_parser("doctor", __doc__, _EPILOG)
     command.add_argument(
         "--cluster", action="append", metavar="NAME", help="only this cluster; may be repeated (default: all)"
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _check_places(cluster: ClusterConfig) -> Iterator[Check]:
-    """What clients report, and the brokers' log directories, where they are configured; who could read passwords."""
+    """Checks the configured places of clients' positions and log directories, and who could read passwords."""
     for reason in cluster.passwords_in_plain_text():
         yield Check(None, reason)
     for positions in cluster.positions:
@@ -69,7 +69,7 @@ def _check_places(cluster: ClusterConfig) -> Iterator[Check]:
 
 
 def _show(subject: str, checks: Iterable[Check]) -> int:
-    """Print each check as soon as it is made; how many were wrong."""
+    """Prints each check as soon as it is made; returns how many failed."""
     wrong = 0
     for check in checks:
         sys.stdout.write(f"{_MARKS[check.is_right]:5} {subject}: {visible(check.what)}\n")

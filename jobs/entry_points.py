@@ -1,6 +1,6 @@
-"""The commands of the wheel: `laglake JOB`, and a `laglake-JOB` for each, which Databricks calls as a function.
+"""The commands in the wheel: `laglake JOB`, and a `laglake-JOB` for each job, which Databricks calls as a function.
 
-Databricks ignores the return value of a function, so a status other than 0 is raised as SystemExit.
+Databricks ignores the return value of a function, so an exit status other than 0 is raised as SystemExit.
 """
 
 import argparse
@@ -27,7 +27,7 @@ def _command(job: str) -> Callable[[], None]:
 
 
 def laglake() -> None:
-    """`laglake JOB [OPTIONS]`: the job's own command."""
+    """The command `laglake JOB [OPTIONS]`: runs the job's own command."""
     jobs = "\n".join(f"  {name:10}{about}" for name, about in JOBS.items())
     parser = argparse.ArgumentParser(
         "laglake",

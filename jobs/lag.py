@@ -20,7 +20,7 @@ SHOWN = 50
 
 
 def step(spark: "SparkSession", job: Job) -> int:
-    """Compute what is due; show what there is then, if that is asked for."""
+    """Computes what is due; with `--show`, then shows the result."""
     from pipeline.derive import compute_lag  # see jobs.session
 
     computed = compute_lag(spark, job.config, job.clusters, schedule.utc_now)
@@ -35,7 +35,7 @@ def step(spark: "SparkSession", job: Job) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the job; the exit status."""
+    """Runs the job and returns the exit status."""
     command = cli.parser("lag", __doc__)
     command.add_argument(
         "--show",

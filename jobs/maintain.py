@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 def step(spark: "SparkSession", job: Job) -> int:
-    """Maintain the lake, if there is one; say what was done."""
+    """Maintains the lake, if there is one, and logs what was done."""
     from pipeline.lake import Lake  # see jobs.session
     from pipeline.maintain import maintain, rename_cluster
 
@@ -37,7 +37,7 @@ def step(spark: "SparkSession", job: Job) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the job; the exit status."""
+    """Runs the job and returns the exit status."""
     command = cli.parser("maintain", __doc__)
     command.add_argument(
         "--rename-cluster",

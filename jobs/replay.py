@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 def step(spark: "SparkSession", job: Job) -> int:
-    """Bring the recording in and compute all that is derived."""
+    """Loads the recording into the lake, and computes all derived tables."""
     from pipeline.lake import Lake  # see jobs.session
     from pipeline.replay import replay
 
@@ -26,7 +26,7 @@ def step(spark: "SparkSession", job: Job) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the job; the exit status."""
+    """Runs the job and returns the exit status."""
     return cli.run(cli.parser("replay", __doc__, recording=True), argv, step)
 
 

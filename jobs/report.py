@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 def step(spark: "SparkSession", job: Job) -> int:
-    """Write the page."""
+    """Writes the report."""
     from pipeline.lake import Lake  # see jobs.session
     from pipeline.report import Frames, write_report
     from pipeline.tables import SNAPSHOTS
@@ -33,7 +33,7 @@ def step(spark: "SparkSession", job: Job) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the job; the exit status."""
+    """Runs the job and returns the exit status."""
     return cli.run(cli.parser("report", __doc__, output=True, selection=True), argv, step)
 
 

@@ -16,30 +16,30 @@ from pipeline.epoch import to_epoch_ms, utc_text
 log = logging.getLogger(__name__)
 
 PID_FILE = "LAGLAKE_PID_FILE"
-"""Environment variable: where a process says that it can be sent signals now, and its id."""
+"""Environment variable: the file into which a process writes its id when it can be sent signals."""
 _LONGEST_NAP_S = 0.5
 
 
 class Stop:
-    """Whether the process has been asked to end. A flag without a lock, so that a signal handler may set it."""
+    """Whether the process has been asked to end. It has no lock, so that a signal handler may set it."""
 
     signal_name: str | None = None
 
     def is_set(self) -> bool:
-        """Whether a signal has come."""
+        """Whether a signal has arrived."""
         return self.signal_name is not None
 
     def wait(self, seconds: float) -> None:
-        """Sleep for so long, or a little less; not for long after a signal."""
+        """Sleeps for this time or a little less; returns soon after a signal."""
         if not self.is_set():
             time.sleep(min(seconds, _LONGEST_NAP_S))
 
 
 def repeat(every_ms: int, run: Callable[[datetime, int], object], now: Callable[[], datetime], stop: Stop) -> None:
-    """Call `run` now and at each multiple of `every_ms` since the epoch, until `stop` is set.
+    """Calls `run` now and at each multiple of `every_ms` since the epoch, until `stop` is set.
 
-    A run that takes longer is followed by the next at once, of the newest instant. `run` gets the time, and the number
-    of instants that were missed just before.
+    If a run takes longer than that, the next one follows immediately, for the newest instant. `run` gets the time, and
+    the number of instants that were missed just before.
     """
     at, missed = now(), 0
     while not stop.is_set():
@@ -57,7 +57,7 @@ def _floored(instant: datetime, every_ms: int) -> int:
 
 
 def _wait_until(due_ms: int, every_ms: int, now: Callable[[], datetime], stop: Stop) -> datetime:
-    """The time at which the wait was over: it is due, or a signal has come, or the clock was put back by far."""
+    """Waits until the instant is due, a signal arrives, or the clock is set back by a lot; returns the time then."""
     while not stop.is_set():
         at = now()
         left_ms = due_ms - at.timestamp() * 1000
@@ -71,22 +71,22 @@ def _wait_until(due_ms: int, every_ms: int, now: Callable[[], datetime], stop: S
 
 
 def utc_now() -> datetime:
-    """The wall clock that jobs pass on."""
+    """The time by the wall clock, which jobs pass on."""
     return datetime.now(UTC)
 
 
 @contextmanager
 def stopped_by_signals() -> Iterator[Stop]:
-    """What SIGTERM and SIGINT set. A second signal does what it would have done without this."""
+    """A Stop that SIGTERM and SIGINT set. A second signal has its usual effect."""
     stop = Stop()
-    if current_thread() is not main_thread():  # where signals cannot be handled
+    if current_thread() is not main_thread():  # other threads cannot handle signals
         yield stop
         return
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
     def put_back() -> None:
         for number, handler in before.items():
-            # One that was ignored on behalf of Spark's JVM (spark-submit.sh) is to end this process.
+            # A signal that was ignored because of Spark's JVM (spark-submit.sh) must end this process.
             signal.signal(number, signal.SIG_DFL if handler == signal.SIG_IGN else handler)
 
     def handle(number: int, _: FrameType | None) -> None:

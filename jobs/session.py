@@ -1,4 +1,4 @@
-"""The steps of a job in one Spark session, once or again and again."""
+"""Runs the steps of a job in one Spark session, once or repeatedly."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ ZONE = "spark.sql.session.timeZone"
 
 @dataclass(frozen=True)
 class Job:
-    """A command line and its config, both checked."""
+    """A command line and its config, both of them checked."""
 
     config: Config
     clusters: tuple[str, ...]
@@ -36,33 +36,33 @@ class Job:
     kind: Literal["html", "json", "csv"] = "html"
     show: int = 0
     renamed: tuple[str, str] | None = None
-    """The old and the new name of a cluster that is to be renamed."""
+    """The old and the new name of a cluster to rename."""
     is_repeated: bool = False
     missed: int = 0
-    """Instants of the schedule just before this run that had none, as the run before took too long."""
+    """How many instants of the schedule just before this one had no run, because the previous run took too long."""
 
 
 Step = Callable[["SparkSession", Job], int]
-"""One part of a job: does it, says what it did in the log, returns the exit status."""
+"""One part of a job. It logs what it did, and returns the exit status."""
 
 
 def in_session(name: str, job: Job, steps: Sequence[Step]) -> int:
-    """Do the steps in one Spark session, once or at each instant of the schedule; the worst of their exit statuses.
+    """Runs the steps in one Spark session, once or at each instant of the schedule; returns the worst exit status.
 
-    Raises LakeError with Spark's message if Spark fails, and what laglake itself raises.
+    Raises LakeError with Spark's message if Spark fails, and the errors of laglake itself.
     """
-    # Not at the top: what is wrong with the arguments is said before Spark is loaded.
+    # Not at the top, so that errors in the arguments are reported before Spark is imported.
     from pyspark.sql import SparkSession
 
     from pipeline.lake import SPARK_ERRORS
     from pipeline.lake.few_rows import for_few_rows
     from pipeline.session import spark_session
 
-    # A session that was there is someone else's: a notebook's, or the platform's. Our own is stopped, because
-    # a cluster whose driver just ends takes that for a failure of executors and starts them anew.
+    # An existing session belongs to a notebook or to the platform. Our own session is stopped, because a cluster whose
+    # driver just ends takes that for a failure of executors and starts them again.
     is_ours = SparkSession.getActiveSession() is None and not is_databricks()
     spark = spark_session(name)
-    # Delta compares instants as text of the session's zone: an hour that comes twice would be two hours.
+    # Delta compares instants as text in the session's time zone, in which an hour may occur twice.
     zone = spark.conf.get(ZONE) or "UTC"
     spark.conf.set(ZONE, "UTC")
     try:
@@ -82,11 +82,11 @@ def in_session(name: str, job: Job, steps: Sequence[Step]) -> int:
 
 
 def repeated(spark: "SparkSession", job: Job, steps: Sequence[Step]) -> int:
-    """The steps at each instant of the schedule. A run that fails is not the last, unless Spark itself has ended."""
+    """Runs the steps at each instant of the schedule, also after a failed run, unless Spark itself has ended."""
     from pipeline.lake import FAILURES
     from pipeline.lake.few_rows import for_few_rows
 
-    recoverable: tuple[type[Exception], ...] = (*FAILURES, OSError)  # such as a disk that is full
+    recoverable: tuple[type[Exception], ...] = (*FAILURES, OSError)  # such as a full disk
 
     with stopped_by_signals() as stop:
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SLOW = "pipeline.quality"
-"""Brings Great Expectations along."""
+"""This module imports Great Expectations."""
 
 
 class Outcome(Protocol):
@@ -27,15 +27,15 @@ class Outcome(Protocol):
 
     @property
     def status(self) -> str:
-        """The ledger's word, or `skipped`: done already, or being done by another run."""
+        """The status in the ledger, or `skipped` if the snapshot is already taken, or is being taken by another run."""
 
     @property
     def message(self) -> str:
-        """The one line that people should read."""
+        """One line for people."""
 
 
 def step(spark: "SparkSession", job: Job) -> int:
-    """Take the snapshots; a cluster that fails stops no other."""
+    """Takes the snapshots. If one cluster fails, the others are not affected."""
     from pipeline.snapshot import take_snapshots  # see jobs.session
 
     outcomes = take_snapshots(spark, job.config, job.clusters, job.at, schedule.utc_now, missed=job.missed)
@@ -46,7 +46,7 @@ def step(spark: "SparkSession", job: Job) -> int:
 
 
 def exit_status(outcomes: Iterable[Outcome], fail_on: str) -> int:
-    """1 if nothing could be read; with `fail_on` = `partial`, if anything could not; else 0."""
+    """1 if nothing could be read, or with `fail_on` = `partial` if anything could not be read; else 0."""
     statuses = [outcome.status for outcome in outcomes]
     if fail_on == "partial":
         return int(not {"failed", "partial"}.isdisjoint(statuses))
@@ -54,7 +54,7 @@ def exit_status(outcomes: Iterable[Outcome], fail_on: str) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the job; the exit status."""
+    """Runs the job and returns the exit status."""
     return cli.run(cli.parser("snapshot", __doc__), argv, step, load=SLOW)
 
 

@@ -1,4 +1,4 @@
-"""The output of jobs: a line on stderr for each event of the log, and tables on stdout."""
+"""The output of jobs: a line on stderr for each log event, and tables on stdout."""
 
 import logging
 import os
@@ -11,7 +11,7 @@ from pipeline.report.names import visible
 
 
 class _OneLine(logging.Formatter):
-    """One line for each event, whatever a name or an exception brings along: line ends or a terminal's escape codes."""
+    """One line for each event, even if a name or an exception contains line ends or escape codes of a terminal."""
 
     default_time_format = "%Y-%m-%dT%H:%M:%S"
     default_msec_format = "%s.%03dZ"
@@ -21,14 +21,14 @@ class _OneLine(logging.Formatter):
 
 
 def log_format() -> logging.Formatter:
-    """One line for each event, its instant in UTC."""
+    """One line for each event, with its time in UTC."""
     result = _OneLine("%(asctime)s %(levelname)s %(message)s")
     result.converter = time.gmtime
     return result
 
 
 def log_to_stderr(level: int = logging.INFO) -> None:
-    """Show laglake's own events from `level` on, and of libraries what went wrong; a log already set up stays."""
+    """Logs laglake's own events from `level` on, and only errors of libraries. An existing log configuration stays."""
     from pyspark.logger import PySparkLogger  # imported late, as Spark takes seconds to load
 
     handler = logging.StreamHandler()
@@ -36,15 +36,15 @@ def log_to_stderr(level: int = logging.INFO) -> None:
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
     for name in ("jobs", "pipeline", "__main__"):
         logging.getLogger(name).setLevel(level)
-    # Spark's exceptions log themselves when they are raised, those too that are expected.
+    # Spark's exceptions are logged when they are raised, even those that are expected.
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
-    # kafka-python reports every try to reach a broker; what became of them is in the tables.
+    # kafka-python logs every attempt to reach a broker; the results are in the tables.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
 
 
 def print_table(table: Callable[[bool], str]) -> None:
-    """Print what `table` makes, coloured if that is asked for, on stdout; spark-submit.sh has a file for it instead."""
+    """Prints the output of `table` to stdout, in colour if possible; spark-submit.sh provides a file for it instead."""
     is_terminal = sys.stdout.isatty() or "LAGLAKE_STDOUT_IS_A_TERMINAL" in os.environ
     text = table(is_terminal and "NO_COLOR" not in os.environ) + "\n"
     if file := os.environ.get("LAGLAKE_STDOUT"):

@@ -1,6 +1,6 @@
 """laglake's public names. The rest is in `pipeline` and `jobs`, and may change.
 
-    laglake.spark_session("notebook")             # a session that knows laglake's data sources
+    laglake.spark_session("notebook")             # a session that has laglake's data sources
     laglake.register(spark)                       # or add them to a session that already exists
     laglake.open_lake(spark, "build/demo/lake")   # the tables of a lake as views, for SQL
     laglake.fetch_memory(settings, 300, 3)        # how much memory a consumer's fetches may take
@@ -36,7 +36,7 @@ _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    """Import what a name needs when it is first used: for a reporter an application needs neither Spark nor Kafka."""
+    """Imports what a name needs when it is first used: an application with a reporter needs neither Spark nor Kafka."""
     if name not in _MODULES:
         raise AttributeError(f"module 'laglake' has no attribute {name!r}")
     return getattr(import_module(_MODULES[name]), name)

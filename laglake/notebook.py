@@ -1,4 +1,4 @@
-"""For notebooks: the tables of a lake as views, which SQL finds by their names, and charts that need no browser."""
+"""For notebooks: the tables of a lake as views, which SQL can use by their names, and charts that need no browser."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipeline.tables import LAG_HISTOGRAMS, SCHEMA_VERSION, SNAPSHOTS, TABLES
 
 
 def draw_as_svg() -> None:
-    """Altair's charts are drawn in the notebook's own process, and their times have 24 hours."""
+    """Makes Altair draw charts in the notebook's own process, as SVG and with the 24-hour clock."""
     alt.renderers.enable("svg")
     config: Any = {"axisTemporal": {"format": CLOCK}}
     alt.theme.register("laglake", enable=True)(lambda: alt.theme.ThemeConfig(config=config))
@@ -27,7 +27,7 @@ def open_lake(spark: SparkSession, where: str) -> Lake:
     """The lake in a folder (a path, or a URI) or in a `catalog.schema`.
 
     The session gets a temporary view for each table, so that `SELECT * FROM lag` works; the views `kip532` and
-    `page_cache` of the histograms by broker; and the SQL function `quantiles`. Raises LakeError where there is no lake.
+    `page_cache` on the histograms by broker; and the SQL function `quantiles`. Raises LakeError if there is no lake.
     """
     lake = Lake(spark, lake_at(where))
     found = lake.schema_version()

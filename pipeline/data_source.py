@@ -19,30 +19,31 @@ MAX_BATCH_ROWS = 50_000
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The same columns for Arrow; instants are UTC, as Spark takes them."""
-    # Spark 4.0 and 4.1 take UTC for granted.
+    """The Arrow schema with the same columns; instants are in UTC, as Spark expects them."""
+    # Spark 4.0 and 4.1 always use UTC here.
     zone: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
     return to_arrow_schema(schema, **zone)
 
 
 def several(text: str | None) -> tuple[str, ...]:
-    """What an option names, with commas between; blanks around a name do not count."""
+    """The names in an option, which are separated by commas; blanks around a name are removed."""
     return tuple(part.strip() for part in (text or "").split(",") if part.strip())
 
 
 def refuse_unknown(options: Iterable[str], known: Sequence[str]) -> None:
-    """Raises ConfigError for the first option that is not known."""
+    """Raises ConfigError for the first unknown option."""
     for name in options:
         if name not in known:
             raise ConfigError(f"unknown option {name!r}; options are {', '.join(known)}")
 
 
 MOST_SEARCHED = 1_024
-"""Whoever may commit may give a group a name of 32 KB, on which an ordinary pattern takes seconds. Topics have 249."""
+"""Only this many characters of a name are searched. Anyone who may commit can give a group a name of 32 KB, on which an
+ordinary pattern takes seconds. Topic names have at most 249."""
 
 
 def positive(name: str, value: str) -> int:
-    """The number that an option is. Raises ConfigError."""
+    """The value of an option as a positive number. Raises ConfigError."""
     if not value.isdigit() or not int(value):
         raise ConfigError(f"option {name!r} must be a whole number above 0: {value!r}")
     return int(value)
@@ -52,7 +53,7 @@ def positive(name: str, value: str) -> int:
 class NameFilter:
     """Names allowed by one regular expression and not denied by another (`re.search`; None = no limit).
 
-    Of a name the first MOST_SEARCHED characters are searched.
+    Only the first MOST_SEARCHED characters of a name are searched.
     """
 
     allow: str | None = None
@@ -70,7 +71,7 @@ class NameFilter:
         return sorted(filter(self.matcher(), names))
 
     def matcher(self) -> Callable[[str], bool]:
-        """Whether a name passes, remembered: the same few names come again and again."""
+        """A function that returns whether a name passes. Results are cached, because the same few names come often."""
         allow, deny = re.compile(self.allow or ""), re.compile(self.deny) if self.deny else None
 
         @cache

@@ -6,15 +6,15 @@ from pipeline.errors import first_line
 
 
 def is_databricks() -> bool:
-    """This process is a notebook or job of Databricks, on a cluster or serverless."""
+    """Whether this process is a notebook or job of Databricks, on a cluster or serverless."""
     return "DATABRICKS_RUNTIME_VERSION" in os.environ
 
 
 def secret(scope: str, key: str) -> str:
-    """The value of a secret of Databricks. Elsewhere the SDK reads it, if it is installed and logged in.
+    """The value of a Databricks secret. Outside of Databricks, the SDK reads it, if it is installed and logged in.
 
     Raises:
-        ValueError: it cannot be read, and why.
+        ValueError: it cannot be read; the message says why.
     """
     try:
         from databricks.sdk.runtime import dbutils

@@ -1,4 +1,4 @@
-"""Instants as Kafka has them, in milliseconds since 1970 (epoch ms), and as UTC datetimes, dates and texts."""
+"""Converts instants between Kafka's milliseconds since 1970 (epoch ms) and UTC datetimes, dates and texts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DAY_MS = 24 * HOUR_MS
 
 
 def now_ms() -> int:
-    """The time of this machine's clock."""
+    """The time by this machine's clock, epoch ms."""
     return int(time.time() * 1000)
 
 

@@ -1,4 +1,4 @@
-"""The tree of errors. Everything that laglake raises on purpose is a `LaglakeError`.
+"""The hierarchy of errors. Everything that laglake raises on purpose is a `LaglakeError`.
 
     LaglakeError
     ├── ConfigError       exit status 2
@@ -29,13 +29,13 @@ class ConfigError(LaglakeError):
 
 
 class ClusterError(LaglakeError):
-    """A Kafka cluster could not be reached or refused to answer. `error` is the one of rows, as Kafka names it."""
+    """A Kafka cluster could not be reached, or refused to answer. `error` is Kafka's error name, as rows have it."""
 
     error: ClassVar[str] = "NETWORK_EXCEPTION"
 
 
 class WrongClusterError(ClusterError):
-    """Another Kafka cluster answers than the one that is to be read."""
+    """A different Kafka cluster answers than the one that should be read."""
 
     error = "INCONSISTENT_CLUSTER_ID"
 
@@ -51,15 +51,15 @@ class LakeError(LaglakeError):
 
 
 class ClaimedError(LakeError):
-    """Another run takes the snapshot or has taken it."""
+    """Another run is taking the snapshot, or has taken it."""
 
 
 class SchemaError(LakeError):
-    """A table in the lake does not have the columns this version of laglake writes."""
+    """A table in the lake does not have the columns that this version of laglake writes."""
 
 
 def first_line(error: BaseException) -> str:
-    """The first line that says something: Spark's messages go on with plans and stack traces."""
+    """The first informative line of an error. Spark's messages continue with plans and stack traces."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     if lines[0].startswith("An error occurred while calling ") and len(lines) > 1:  # py4j, of a JVM's exception
         return lines[1].removeprefix(": ")
@@ -67,16 +67,16 @@ def first_line(error: BaseException) -> str:
 
 
 def is_data_exception(error: BaseException) -> bool:
-    """Spark cannot compute with the values that there are (SQLSTATE class 22): the same rows will fail again."""
+    """Whether Spark failed because of the data itself (SQLSTATE class 22), so that the same rows will fail again."""
     return bool(re.search(r"SQLSTATE: 22\w{3}", str(error)))
 
 
 def data_exception(error: BaseException) -> str:
-    """Of such an error the line that says what it is."""
+    """The line of such an error that says what is wrong."""
     named = re.search(r"\[[A-Z_.]+\][^\n]*SQLSTATE: 22\w{3}", str(error))
     return named[0] if named else first_line(error)
 
 
 def unexpected(error: Exception) -> str:
-    """One line for what laglake did not foresee: a defect of its own, most likely. The traceback goes to the log."""
+    """One line for an unexpected error, most likely a bug in laglake. The traceback goes to the log."""
     return f"unexpected {type(error).__name__}: {first_line(error)} (--verbose logs where)"

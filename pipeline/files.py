@@ -1,4 +1,4 @@
-"""Where files are: paths and URIs, local or of an object store."""
+"""Locations of files: paths and URIs, local or in an object store."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyarrow import fs
 from pipeline.errors import ConfigError
 
 FAILURES = (OSError, pa.ArrowException)
-"""What a file system raises."""
+"""The exceptions that a file system raises."""
 
 
 @cache
@@ -23,28 +23,28 @@ def open_filesystem(location: str) -> tuple[fs.FileSystem, str]:
         return fs.LocalFileSystem(), str(Path(location).absolute())
     try:
         files, path = fs.FileSystem.from_uri(location)
-    except FAILURES:  # whose text may repeat a password
+    except FAILURES:  # its message may contain a password
         raise ConfigError(f"{redacted(location)!r} is not a path, and not a URI that pyarrow can open") from None
     return files, path
 
 
 def is_uri(location: str) -> bool:
-    """Whether it is a URI rather than a path of the local file system."""
+    """Whether a location is a URI and not a path in the local file system."""
     return bool(re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", location))
 
 
 def redacted(location: str) -> str:
-    """A location without what a URI may hold of secrets: user and password, query."""
-    # Keys of stores may hold slashes. Digits after the colon are a port, not a password.
+    """A location without the parts of a URI that may be secret: user, password and query."""
+    # Keys of stores may contain slashes. Digits after the colon are a port, not a password.
     user_info = r"[^/?#]*:[^/?#]*@|[^/:@]*:(?!\d*(?:[/?#]|$))[^@]*@"
-    # What stands there without a colon is the container of a store, or a token for an endpoint.
+    # Without a colon, this part is the container of a store, or a token for an endpoint.
     alone = r"(?<=http://)[^/?#]*@|(?<=https://)[^/?#]*@"
     uri = re.match(rf"([A-Za-z][A-Za-z0-9+.-]+://)(?:{user_info}|{alone})?([^?]*)", location, re.IGNORECASE)
     return f"{uri[1]}{uri[2]}" if uri else location
 
 
 def entries(infos: Iterable[fs.FileInfo], kind: fs.FileType) -> dict[str, fs.FileInfo]:
-    """Entries of one kind by name, without those whose names are not UTF-8: Kafka writes none."""
+    """Entries of one kind by name. Names that are not UTF-8 are left out, because Kafka writes no such names."""
     named: dict[str, fs.FileInfo] = {}
     for info in infos:
         if info.type == kind:

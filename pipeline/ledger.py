@@ -1,4 +1,4 @@
-"""The ledger, the table `snapshots`: which run takes which snapshot, and how it ended."""
+"""The ledger (the table `snapshots`): which run takes which snapshot, and how it ended."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from pipeline.tables import SNAPSHOTS
 RUNNING, COMPLETE, PARTIAL, FAILED = "running", "complete", "partial", "failed"
 
 Problem = tuple[str, str | None, str, int]
-"""What could not be read, where, Kafka's error name or a reason in words, how often."""
+"""What could not be read, where, Kafka's error name or a reason in words, and how often."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One run's wish to take one snapshot, and once the ledger has it, its right."""
+    """One run's request to take one snapshot. Once it is in the ledger, the run has the right to take the snapshot."""
 
     cluster: str
     snapshot_id: int
@@ -39,7 +39,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a snapshot came to."""
+    """The result of a snapshot."""
 
     status: str
     groups: int | None = None
@@ -54,12 +54,12 @@ class Summary:
 
     @classmethod
     def of_failure(cls, cluster: str, reason: str) -> Summary:
-        """A snapshot that could not be taken at all."""
+        """The result of a snapshot that could not be taken at all."""
         return cls(FAILED, errors=[("cluster", cluster, reason, 1)])
 
     @property
     def message(self) -> str:
-        """One line for people."""
+        """The result in one line, for people."""
         problems = [
             f"{what}{f' {where}' if where else ''}: {error}{f', {count} times' if count > 1 else ''}"
             for what, where, error, count in self.errors[:3]
@@ -72,14 +72,14 @@ class Summary:
 
 
 def rows_of_snapshot() -> Column:
-    """The ledger's `rows` as one number: those of all tables that a snapshot writes."""
+    """The ledger's `rows` as one number: the sum over all tables that a snapshot writes."""
     counts = F.coalesce(F.map_values("rows"), F.array().cast("array<bigint>"))
     return F.aggregate(counts, F.lit(0).cast("bigint"), lambda total, count: total + count)
 
 
 def add_problem(lake: Lake, cluster: str, snapshot_ids: Sequence[int], problem: Problem) -> None:
-    """Add to the `errors` of snapshots that are done; what is there already is not added again."""
-    # Not where another job has added one meanwhile: then it is read again.
+    """Adds a problem to the `errors` of finished snapshots, unless it is already there."""
+    # If another job has added a problem meanwhile, nothing is updated, and the row is read again.
     counts = (f"CASE WHEN {row}.errors IS NULL THEN 0 ELSE cardinality({row}.errors) END" for row in "ts")
     is_same = f"t.run_id = s.run_id AND t.status = s.status AND {' + 1 = '.join(counts)}"
     for _ in range(CONFLICT_TRIES):
@@ -95,7 +95,7 @@ def add_problem(lake: Lake, cluster: str, snapshot_ids: Sequence[int], problem: 
 
 
 class Ledger:
-    """Claims and results. A claim is a MERGE of one row, so of two runs at once one wins."""
+    """Claims and results. A claim is a MERGE of one row, so if two runs claim at once, one of them wins."""
 
     def __init__(self, lake: Lake, config: SnapshotConfig, clock: Clock) -> None:
         self._lake = lake
@@ -104,9 +104,9 @@ class Ledger:
         self._max_duration = timedelta(milliseconds=config.max_duration_ms)
 
     def claim(self, claim: Claim) -> Claim:
-        """Take the snapshot for this run. Raises ClaimedError with who has it or had it.
+        """Claims the snapshot for this run. Raises ClaimedError if another run has it or had it, naming that run.
 
-        A failed snapshot, or a claim older than `max_duration`, is taken over.
+        A failed snapshot, or one whose claim is older than `max_duration`, is taken over.
         """
         stale = claim.started_at - self._max_duration
         may_take_over = (
@@ -124,22 +124,22 @@ class Ledger:
         raise ClaimedError(f"run {row['run_id']} has taken it: {row['status']}")
 
     def check(self, claim: Claim) -> None:
-        """Raise LakeError if the claim is so old that another run may have taken it over: no more is to be written."""
+        """Raises LakeError if the claim is so old that another run may have taken it over: then it must not write."""
         if self._clock() - claim.started_at >= self._max_duration:
             raise LakeError(f"took longer than snapshot.max_duration ({self._config.max_duration_ms} ms)")
 
     def finish(self, claim: Claim, summary: Summary) -> bool:
-        """Write the result; False if the claim is no longer ours."""
+        """Writes the result; returns False if the claim is no longer ours."""
         is_ours = f"t.run_id = '{claim.run_id}' AND t.status = '{RUNNING}'"
         merged = self._lake.merge(SNAPSHOTS, [self._row(claim, summary, self._clock())], claim.cluster, is_ours)
         if merged.updated:
             return True
-        # Nothing updated is also what a retry says whose first try had been committed after all.
+        # No row is updated either if this is a retry, and the first try was committed after all.
         row = self._read(claim)
         return bool(row["run_id"] == claim.run_id and row["status"] == summary.status)
 
     def known_cluster_id(self, cluster: str) -> str | None:
-        """The id of the Kafka cluster that was last read under this name; None where there is none yet."""
+        """The id of the Kafka cluster that was last read under this name; None if there is none yet."""
         newest = self._lake.query(
             f"SELECT cluster_id FROM {{snapshots}} WHERE {of_cluster(cluster)} AND cluster_id IS NOT NULL "
             "ORDER BY snapshot_id DESC LIMIT 1",
@@ -148,7 +148,7 @@ class Ledger:
         return newest[0]["cluster_id"] if newest else None
 
     def record(self, cluster: str, done: Sequence[tuple[Claim, Summary]]) -> None:
-        """Write snapshots that are done and that no other run could want: those of a recording."""
+        """Writes finished snapshots that no other run can claim: those of a recording."""
         rows = [self._row(claim, summary, self._clock()) for claim, summary in done]
         self._lake.merge(SNAPSHOTS, rows, cluster)
 

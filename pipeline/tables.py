@@ -115,7 +115,11 @@ SNAPSHOTS = Table(
         ("rows", MapType(STRING, LONG), "number of rows in each bronze table"),
         ("expected", MapType(STRING, LONG), "numbers of brokers, groups and partitions to read"),
         ("errors", _ERRORS, "what could not be read, where, why, how often"),
-        ("warnings", MapType(STRING, LONG), "counts of oddities; missed_instants: scheduled, but skipped, just before"),
+        (
+            "warnings",
+            MapType(STRING, LONG),
+            "counts of oddities, such as captured_in_future (a clock is ahead), and of missed_instants just before",
+        ),
         ("requests", MapType(STRING, LONG), "requests sent, by broker id"),
         ("capabilities", MapType(STRING, STRING), "highest version of each API, NULL where refused or lacking"),
         ("cluster_id", STRING, "Kafka's own id of the cluster; NULL if nothing was read, or before Kafka 0.10.1"),
@@ -457,10 +461,11 @@ PARTITION_STATUS = Table(
 
 GROUP_STATUS = Table(
     "group_status",
-    "The status of each group at each snapshot: that of its worst partition.",
+    "Each group at each snapshot: its status, which is that of its worst partition, and its lag in all partitions.",
     _schema(
         *_SNAPSHOT,
-        ("captured_at", TIMESTAMP, "when the last of its committed offsets was read"),
+        ("captured_at", TIMESTAMP, "when its committed offsets were read: the mean over its partitions"),
+        ("ends_at", TIMESTAMP, "when the ends of its logs were read: the mean over its partitions"),
         _GROUP,
         _STATUS,
         ("reason", STRING, "reason of the worst partition, see partition_status"),
@@ -469,9 +474,39 @@ GROUP_STATUS = Table(
         ("partition", INT, "number of the worst partition"),
         ("partitions", LONG, "number of partitions that the group reads"),
         ("statuses", MapType(STRING, LONG), "number of these partitions with each status"),
+        ("offset_statuses", MapType(STRING, LONG), "the same for lag.offset_status; unknown stands for NULL"),
         _MEMBERS,
+        ("group_state", STRING, "group_state, as in the table lag"),
+        ("group_type", STRING, "group_type, as in the table lag"),
+        ("members", LONG, "number of members to which partitions are assigned"),
+        ("clients", LONG, "number of their client ids"),
+        ("client_id", STRING, "one of these"),
         ("consumer_lag", LONG, "sum of consumer_lag over the partitions where it is known"),
+        ("partitions_unknown", LONG, "number of partitions with a commit whose consumer_lag is not known"),
+        ("max_consumer_lag", LONG, "the greatest consumer_lag of a partition"),
+        ("consumer_lag_stable", LONG, "sum of consumer_lag_stable over the partitions where it is known"),
+        ("stable_unknown", LONG, "number of partitions with a commit whose consumer_lag_stable is not known"),
+        ("transaction_lag", LONG, "sum of transaction_lag over the partitions where it is known"),
+        ("min_headroom", LONG, "the smallest headroom of a partition"),
+        ("unread_offsets", LONG, "number of offsets that were deleted before the group had read them; NULL = none"),
+        (
+            "not_committed_offsets",
+            LONG,
+            "offsets that the group may still read, at most, where it has no commit; NULL = no such partition, unknown",
+        ),
+        ("consumer_lag_bytes", LONG, "sum of consumer_lag_bytes over the partitions where it is known"),
+        ("bytes_error", LONG, "stated error of consumer_lag_bytes: the sum"),
+        ("bytes_unknown", LONG, "number of partitions whose consumer_lag is known, but not in bytes"),
+        ("consumer_lag_ms", LONG, "the greatest consumer_lag_ms of a partition"),
+        ("time_error_ms", LONG, "stated error of consumer_lag_ms"),
+        ("ms_unknown", LONG, "number of partitions whose consumer_lag is known, but not in time"),
         ("consumer_age_ms", LONG, "age of the oldest record that is not committed"),
+        ("age_error_ms", LONG, "stated error of consumer_age_ms"),
+        ("age_unknown", LONG, "number of partitions whose consumer_lag is known, but not their consumer_age_ms"),
+        ("log_ends", LONG, "sum of high_watermark over all partitions; NULL = one is not known"),
+        ("commits", LONG, "sum of committed_offset over all partitions; NULL = one is not known"),
+        ("rows_with_error", LONG, "number of rows of lag with an error"),
+        ("error", STRING, "one of these errors"),
     ),
     key=("cluster", "snapshot_id", "group_id"),
     partitioned_by=("cluster", "snapshot_date"),
@@ -591,6 +626,14 @@ FINDING_HISTORY = Table(
     partitioned_by=("cluster", "snapshot_date"),
 )
 
+OFFSET_STATUSES = (
+    *("deleted_unread", "truncated", "beyond_end", "recreated", "no_watermark"),
+    *("deleted_uncommitted", "no_commit", "ok"),
+)
+"""`lag.offset_status`, the worst first."""
+DATA_LOSS = OFFSET_STATUSES[0]
+UNKNOWN_OFFSET = "unknown"
+"""Stands for an offset_status of NULL where they are counted."""
 BRONZE = (COMMITTED_OFFSETS, GROUP_MEMBERS, WATERMARKS)
 TABLES = (
     *BRONZE,

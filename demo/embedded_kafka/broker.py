@@ -1,4 +1,4 @@
-"""A real Kafka in child processes, for as long as a `with` block: no Docker, no installation.
+"""A real Kafka in child processes, for the duration of a `with` block: no Docker, no installation.
 
 with EmbeddedKafka(Path("build/kafka"), brokers=3) as kafka:
     print(kafka.bootstrap_servers)
@@ -25,17 +25,17 @@ from demo.embedded_kafka.readiness import wait_for_brokers, wait_for_coordinator
 
 
 class EmbeddedKafka(Cluster):
-    """Brokers 1 … n in KRaft mode; node 1 is the controller as well, so leave that one alive.
+    """Brokers 1 … n in KRaft mode. Node 1 is also the controller, so do not stop it.
 
     Everything is under `directory`: node-<id>/data (the logs), node-<id>/server.log, tools.log. It starts empty:
     the nodes' folders of an earlier start are removed. `properties` are added to every server.properties.
-    `users` (name → password) may use `sasl_bootstrap_servers` (SASL_PLAINTEXT, PLAIN); with users ACLs are obeyed,
-    and what no ACL names is allowed to everyone. `heap_mb` is the limit of each broker.
+    `users` (name → password) may use `sasl_bootstrap_servers` (SASL_PLAINTEXT, PLAIN). With users, ACLs apply, and
+    everything without an ACL is allowed to everyone. `heap_mb` is the heap limit of each broker.
 
     Raises, on entering:
         InUseError: another living process runs its Kafka in `directory`.
         JarsError: no Java, or the jars cannot be fetched.
-        BrokerError: a broker died or was not ready in 90 s.
+        BrokerError: a broker died, or was not ready within 90 s.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class EmbeddedKafka(Cluster):
         ensure_class_archive(jars)
         self.directory.mkdir(parents=True, exist_ok=True)
         self._children = Children(self.directory)
-        self._announcement.unlink(missing_ok=True)  # of one that was killed
+        self._announcement.unlink(missing_ok=True)  # left by a Kafka that was killed
         try:
             self._tools = JavaTools(jars, self.directory, self._children.marker)
             self._tools.write_log_configuration()
@@ -78,15 +78,15 @@ class EmbeddedKafka(Cluster):
         self.close()
 
     def close(self) -> None:
-        """Kill brokers and tools, without care for their data; a second call does nothing."""
-        if not self._children.is_closed:  # else the folder may be another's by now
+        """Kills brokers and tools; their data may be lost. A second call does nothing."""
+        if not self._children.is_closed:  # otherwise another Kafka may already use the folder
             self._announcement.unlink(missing_ok=True)
             self._children.close()
 
     def announce(self) -> None:
-        """Write `bootstrap_servers` into the file of that name in the folder, where it stays until the end.
+        """Writes `bootstrap_servers` into a file of this name in the folder, which exists until Kafka ends.
 
-        That is how a script waits for a Kafka it started in the background.
+        A script can wait for this file if it has started Kafka in the background.
         """
         scratch = self._announcement.with_suffix(".tmp")
         scratch.write_text(self.bootstrap_servers)
@@ -99,7 +99,7 @@ class EmbeddedKafka(Cluster):
     def _start_all(self, nodes: Sequence[Node], deadline: float) -> None:
         for node in nodes:
             self._configure(node, nodes)
-        # A leading zero byte: an id that starts with "-" would be taken for an option.
+        # With a leading zero byte, because an id that starts with "-" would be taken for an option.
         cluster_id = base64.urlsafe_b64encode(b"\0" + os.urandom(15)).decode().rstrip("=")
         formatting = [(broker, broker.start_formatting(cluster_id)) for broker in self._brokers.values()]
         for broker, process in formatting:
@@ -108,7 +108,7 @@ class EmbeddedKafka(Cluster):
             broker.launch()
         for broker in self._brokers.values():
             broker.wait_until_listening(deadline)
-        # __consumer_offsets is created by the first question for a coordinator, over the brokers known by then.
+        # __consumer_offsets is created at the first request for a coordinator, on the brokers that are known then.
         wait_for_brokers(self.bootstrap_servers, self.broker_ids, deadline)
         wait_for_coordinators(self.bootstrap_servers, deadline)
 
@@ -116,5 +116,5 @@ class EmbeddedKafka(Cluster):
         shutil.rmtree(node.directory, ignore_errors=True)
         node.directory.mkdir()
         properties = server_properties(node, nodes, self.users, self._properties)
-        node.configuration_file.touch(mode=0o600)  # it may hold passwords
+        node.configuration_file.touch(mode=0o600)  # it may contain passwords
         node.configuration_file.write_text(render_properties(properties))

@@ -1,4 +1,4 @@
-"""One broker's process: its storage is formatted, it is launched and watched, and frozen or killed for tests."""
+"""The process of one broker: formats its storage, starts and watches it, and freezes or kills it for tests."""
 
 import signal
 import subprocess
@@ -14,7 +14,7 @@ STOP_TIMEOUT_S = 30.0
 
 
 class BrokerProcess:
-    """The process of one node, which may be started and ended many times on the same ports and data."""
+    """The process of one node, which may be started and stopped many times with the same ports and data."""
 
     def __init__(self, node: Node, tools: JavaTools, children: Children, heap_mb: int) -> None:
         self.node = node
@@ -24,7 +24,7 @@ class BrokerProcess:
         self._process: subprocess.Popen[str] | None = None
 
     def start_formatting(self, cluster_id: str) -> subprocess.Popen[str]:
-        """Start Kafka's StorageTool, without which a KRaft node refuses to start on an empty folder."""
+        """Starts Kafka's StorageTool; without it, a KRaft node refuses to start with an empty folder."""
         command = self._tools.command(
             *("kafka.tools.StorageTool", "format", "--cluster-id", cluster_id, "--config", self._configuration),
             log=self.node.log_file,
@@ -33,10 +33,10 @@ class BrokerProcess:
             return self._children.start(command, stdout=console, stderr=subprocess.STDOUT)
 
     def finish_formatting(self, formatting: subprocess.Popen[str], timeout_s: float) -> None:
-        """Wait for the StorageTool.
+        """Waits for the StorageTool.
 
         Raises:
-            BrokerError: it failed, for instance because a property is not valid.
+            BrokerError: it failed, for example because a property is not valid.
         """
         with suppress(subprocess.TimeoutExpired):
             formatting.wait(timeout_s)
@@ -46,7 +46,7 @@ class BrokerProcess:
             raise BrokerError(f"node {self.node.node_id} could not be formatted:\n{self._last_words()}")
 
     def launch(self) -> None:
-        """Start the broker; it is not ready yet."""
+        """Starts the broker, without waiting until it is ready."""
         if self._process is not None:
             raise BrokerError(f"broker {self.node.node_id} is started already")
         command = self._tools.command(
@@ -56,10 +56,10 @@ class BrokerProcess:
             self._process = self._children.start(command, stdout=console, stderr=subprocess.STDOUT)
 
     def wait_until_listening(self, deadline: float) -> None:
-        """Until it accepts connections.
+        """Waits until it accepts connections.
 
         Raises:
-            BrokerError: it died, or did not by `deadline`; the message ends with its log.
+            BrokerError: it died, or does not accept connections by `deadline`; the message ends with its log.
         """
 
         def listening() -> bool:
@@ -72,20 +72,20 @@ class BrokerProcess:
             raise BrokerError(f"{error}:\n{self._last_words()}") from None
 
     def raise_if_dead(self) -> None:
-        """Raise BrokerError if it died by itself."""
+        """Raises BrokerError if it died by itself."""
         if self._process is not None and self._process.poll() is not None:
             raise BrokerError(
                 f"broker {self.node.node_id} died with status {self._process.returncode}:\n{self._last_words()}"
             )
 
     def kill(self) -> None:
-        """SIGKILL; one that is not running is fine."""
+        """Sends SIGKILL; does nothing if it is not running."""
         if self._process is not None:
             self._children.reap(self._process)
             self._process = None
 
     def stop(self) -> None:
-        """SIGTERM, a clean shutdown; SIGKILL if that takes more than 30 s."""
+        """Sends SIGTERM, for a clean shutdown; SIGKILL if that takes more than 30 s."""
         if self._process is not None:
             self._process.terminate()
             with suppress(subprocess.TimeoutExpired):

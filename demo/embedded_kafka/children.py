@@ -1,7 +1,7 @@
-"""The processes of one embedded Kafka: started here, listed on disk, and ended when this process ends.
+"""The processes of one embedded Kafka: they are started here, listed on disk, and ended when this process ends.
 
-Three mechanisms end them: `close`; the watchdog, if this process is killed; and the pid files, which a later start in
-the same folder uses to find processes that are left because the watchdog was killed, too.
+Three mechanisms end them: `close`; the watchdog, if this process is killed; and the pid files, by which a later start
+in the same folder finds processes that are left because the watchdog was killed, too.
 """
 
 import fcntl
@@ -23,10 +23,10 @@ KILL_TIMEOUT_S = 10.0
 class Children:
     """Starts processes that do not outlive this one, for one folder at a time.
 
-    Every command must carry `marker` as an argument of its own: it is the proof that a process belongs to the folder.
+    Every command must have `marker` as one of its arguments: it proves that a process belongs to the folder.
 
     Raises:
-        InUseError: a living process works in the same folder.
+        InUseError: a running process uses the same folder.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -47,10 +47,10 @@ class Children:
     def start(
         self, command: list[str], stdout: Output = subprocess.DEVNULL, stderr: Output = subprocess.DEVNULL
     ) -> subprocess.Popen[str]:
-        """Start a process that lives until it ends, is reaped, or this folder is closed."""
+        """Starts a process that runs until it ends by itself, is reaped, or `close` is called."""
         if self.marker not in command:
             raise ValueError(f"a command must carry {self.marker}")
-        # A session of its own: Ctrl-C reaches only us, and we end the children in our own order.
+        # In a new session, so that Ctrl-C reaches only this process, which ends the children in its own order.
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, text=True, start_new_session=True
         )
@@ -60,7 +60,7 @@ class Children:
         return process
 
     def reap(self, process: subprocess.Popen[str]) -> None:
-        """Kill the process if it lives, wait for its end and forget it; a second call does nothing."""
+        """Kills the process if it is running, waits for its end and forgets it; a second call does nothing."""
         if process not in self._started:
             return
         process.kill()
@@ -73,9 +73,9 @@ class Children:
         self._tell_watchdog(f"-{process.pid}")
 
     def close(self) -> None:
-        """Kill every process that is left and set the folder free; a second call does nothing."""
+        """Kills every process that is left, and releases the folder; a second call does nothing."""
         for process in self._started:
-            process.kill()  # all at once first: each takes a moment to die
+            process.kill()  # all of them before waiting, because each takes a moment to end
         for process in list(self._started):
             self.reap(process)
         if not self.is_closed:
@@ -85,11 +85,11 @@ class Children:
 
     @property
     def is_closed(self) -> bool:
-        """Whether `close` is done."""
+        """Whether `close` was called."""
         return self._lock.closed
 
     def _tell_watchdog(self, line: str) -> None:
-        # Somebody may have killed the watchdog: one net less is no reason to fail, least of all while closing.
+        # The watchdog may have been killed. It is only a safety net, so this is no reason to fail.
         with suppress(BrokenPipeError):
             os.write(self._pipe, f"{line}\n".encode())
 
@@ -103,7 +103,7 @@ class Children:
 
 
 def _lock(path: Path) -> IO[str]:
-    """The lock on a folder, held until it is closed or this process ends."""
+    """The lock on a folder, which is held until the file is closed or this process ends."""
     handle = path.open("a+")
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

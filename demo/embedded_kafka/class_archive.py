@@ -1,7 +1,7 @@
 """Java's class data sharing: an archive of a broker's classes, which is mapped into memory instead of parsed.
 
-With it a broker starts in 1 s instead of 2, with half the CPU time. The archive (50 MB) is written once per checkout,
-in about 4 s, by a broker that is started for this purpose. A different Java version ignores it.
+With it, a broker starts in 1 s instead of 2, with half the CPU time. The archive (50 MB) is written once per checkout,
+in about 4 s, by a broker that is started for this purpose. Another version of Java ignores it.
 """
 
 import logging
@@ -22,7 +22,7 @@ HEAP_MB = 256
 
 
 def ensure_class_archive(jars: Path) -> None:
-    """Write the archive beside the jars if it is not there; without it everything works, only more slowly."""
+    """Writes the archive beside the jars if it does not exist. Without it everything works, only more slowly."""
     archive = jars / ARCHIVE
     if archive.exists():
         return
@@ -51,7 +51,7 @@ def _written_by_a_broker(jars: Path, scratch: Path) -> Path:
         broker.finish_formatting(broker.start_formatting(CLUSTER_ID), START_TIMEOUT_S)
         broker.launch()
         broker.wait_until_listening(time.monotonic() + START_TIMEOUT_S)
-        broker.stop()  # Java writes the archive as it ends
+        broker.stop()  # Java writes the archive when it ends
     finally:
         children.close()
     return scratch / ARCHIVE

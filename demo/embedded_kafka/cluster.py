@@ -1,4 +1,4 @@
-"""Operations on a running Kafka: get its addresses, freeze or kill its brokers, run Kafka's own tools."""
+"""Operations on a running Kafka: getting its addresses, freezing or killing brokers, running Kafka's own tools."""
 
 import subprocess
 import time
@@ -14,7 +14,7 @@ START_TIMEOUT_S = 90.0
 
 
 class Cluster:
-    """Brokers 1 … n and the processes that go with them; `EmbeddedKafka` starts and ends them."""
+    """Brokers 1 … n and their processes; `EmbeddedKafka` starts and stops them."""
 
     _brokers: dict[int, BrokerProcess]
     _children: Children
@@ -22,17 +22,17 @@ class Cluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """host:port of every broker, comma separated; no authentication, may do everything."""
+        """host:port of every broker, separated by commas. No authentication, and all rights."""
         return ",".join(broker.node.address for broker in self._brokers.values())
 
     @property
     def sasl_bootstrap_servers(self) -> str:
-        """host:port of every broker's SASL_PLAINTEXT listener, comma separated; for `users`."""
+        """host:port of every broker's SASL_PLAINTEXT listener, separated by commas; for `users`."""
         return ",".join(broker.node.sasl_address for broker in self._brokers.values())
 
     @property
     def broker_ids(self) -> tuple[int, ...]:
-        """The ids of all brokers, living or not."""
+        """The ids of all brokers, running or not."""
         return tuple(self._brokers)
 
     def address(self, broker_id: int) -> str:
@@ -44,9 +44,9 @@ class Cluster:
         return self._brokers[broker_id].node.log_dir
 
     def start(self, broker_id: int) -> None:
-        """Start a broker that was killed or stopped, on its old ports and data, and wait until it is ready.
+        """Starts a broker that was killed or stopped, with its old ports and data, and waits until it is ready.
 
-        That takes up to 8 s: the controller takes it back only when the session of its former life has ended.
+        That takes up to 20 s, because the controller accepts it only after its old session has ended.
         """
         deadline = time.monotonic() + START_TIMEOUT_S
         broker = self._brokers[broker_id]
@@ -55,28 +55,28 @@ class Cluster:
         wait_for_brokers(broker.node.address, [broker_id], deadline)
 
     def kill(self, broker_id: int) -> None:
-        """SIGKILL: clients see it at once, the controller after broker.session.timeout.ms (6 s)."""
+        """Sends SIGKILL. Clients notice it at once, the controller after broker.session.timeout.ms (18 s)."""
         self._brokers[broker_id].kill()
 
     def stop(self, broker_id: int) -> None:
-        """A clean shutdown: leaders and coordinators move away first."""
+        """Shuts the broker down cleanly: leaders and coordinators move away first."""
         self._brokers[broker_id].stop()
 
     def freeze(self, broker_id: int) -> None:
-        """SIGSTOP: connections stay open, nothing is answered; the controller gives it up after 6 s."""
+        """Sends SIGSTOP: connections stay open, and nothing is answered; the controller gives it up after 18 s."""
         self._brokers[broker_id].freeze()
 
     def thaw(self, broker_id: int) -> None:
-        """SIGCONT: it goes on where it was frozen."""
+        """Sends SIGCONT: it continues where it was frozen."""
         self._brokers[broker_id].thaw()
 
     def check(self) -> None:
-        """Raise BrokerError if a broker died that nobody killed or stopped."""
+        """Raises BrokerError if a broker died that was not killed or stopped here."""
         for broker in self._brokers.values():
             broker.raise_if_dead()
 
     def run_tool(self, main_class: str, *arguments: str, timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
-        """Run one of Kafka's command line tools to its end, with its output; the exit status is not judged.
+        """Runs one of Kafka's command-line tools to its end, and returns its output; the exit status is not checked.
 
         Raises:
             subprocess.TimeoutExpired: it took longer than `timeout` seconds, and was killed.
@@ -96,14 +96,14 @@ class Cluster:
         stdout: Output = subprocess.DEVNULL,
         stderr: Output = subprocess.DEVNULL,
     ) -> subprocess.Popen[str]:
-        """Start one of Kafka's command line tools in the background; it ends with this Kafka at the latest.
+        """Starts one of Kafka's command-line tools in the background; it ends with this Kafka at the latest.
 
-        `agent` is that of `JavaTools.command`.
+        `agent` is as in `JavaTools.command`.
         """
         return self._children.start(self._tools.command(main_class, *arguments, agent=agent), stdout, stderr)
 
     def end_tool(self, process: subprocess.Popen[str], grace_s: float = 3.0) -> None:
-        """End a spawned tool: SIGTERM, and SIGKILL after `grace_s` seconds; one that has ended is fine."""
+        """Ends a spawned tool with SIGTERM, and SIGKILL after `grace_s` seconds; does nothing if it has ended."""
         process.terminate()
         with suppress(subprocess.TimeoutExpired):
             process.wait(grace_s)

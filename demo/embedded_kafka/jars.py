@@ -1,4 +1,4 @@
-"""Kafka's own jars, fetched with the Ivy that pyspark brings along: neither Maven nor Docker is needed.
+"""Fetches Kafka's own jars with the Ivy that is part of pyspark, so neither Maven nor Docker is needed.
 
 The versions are in ivy.xml beside this file. A fetch takes about 30 s and 45 MB, once per checkout.
 """
@@ -23,7 +23,7 @@ FETCH_TIMEOUT_S = 900
 
 
 def kafka_jars(directory: Path | None = None) -> Path:
-    """The folder that holds Kafka's jars, fetched if it is not there yet; safe in several processes at once.
+    """The folder with Kafka's jars, which are fetched if necessary. Several processes may call this at once.
 
     Without `directory` it is `build/jars/kafka-<version>` of this checkout.
 
@@ -41,10 +41,10 @@ def kafka_jars(directory: Path | None = None) -> Path:
 
 
 def java() -> str:
-    """The path of the Java that runs Ivy, the brokers and their tools: $JAVA_HOME's, else the first on PATH.
+    """The path of the Java that runs Ivy, the brokers and their tools: that of $JAVA_HOME, else the first on PATH.
 
     Raises:
-        JarsError: there is none.
+        JarsError: there is no Java.
     """
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=str(Path(home, "bin"))) if home else None
@@ -56,7 +56,7 @@ def java() -> str:
 
 def _default_directory() -> Path:
     checkout = Path(__file__).resolve().parents[2]
-    # Installed as a wheel, parents[2] is site-packages: no place for a build folder.
+    # In an installed wheel, parents[2] is site-packages, where no build folder must be created.
     root = checkout if (checkout / "setup.cfg").exists() else Path.cwd()
     return root / "build" / "jars" / f"kafka-{KAFKA_VERSION}"
 
@@ -66,14 +66,14 @@ def _fingerprint() -> str:
 
 
 def _is_complete(target: Path) -> bool:
-    """Whether a whole fetch of just these versions is in `target`: the marker is written last."""
+    """Whether `target` has a complete fetch of exactly these versions: the marker is written last."""
     marker = target / ".complete"
     return marker.exists() and marker.read_text() == _fingerprint()
 
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Wait for the lock on a file, which is made if need be, and hold it for the block."""
+    """Waits for the lock on a file, which is created if necessary, and holds it during the block."""
     with path.open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
@@ -116,7 +116,7 @@ def _ivy_command(fetched: Path, cache: Path) -> list[str]:
         *(("-settings", settings) if settings else ("-m2compatible",)),
         *("-ivy", str(IVY_MODULE), "-cache", str(cache), "-confs", "default"),
         *("-retrieve", f"{fetched}/[artifact]-[revision](-[classifier]).[ext]"),
-        # OSGi bundles are ordinary jars under another type: snappy, jackson and scala-logging are some.
+        # OSGi bundles are ordinary jars with another type, for example snappy, jackson and scala-logging.
         *("-types", "jar", "bundle"),
     ]
 

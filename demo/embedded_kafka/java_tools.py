@@ -1,11 +1,11 @@
-"""How a Java program of Kafka's is run: its command line and its log configuration."""
+"""The command line and the log configuration of Kafka's Java programs."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 from demo.embedded_kafka.jars import java
 
-# Kafka's default log4j set-up writes to the console; these processes have none.
+# Kafka's default log4j configuration writes to the console, which these processes do not have.
 LOG4J = """\
 status = error
 # Else it closes before the broker has said how it shut down.
@@ -18,17 +18,17 @@ appender.file.layout.pattern = %d{ISO8601} %p [%t] %c{1}: %m%n
 rootLogger.level = ${sys:laglake.level}
 rootLogger.appenderRef.file.ref = file
 """
-# Kafka processes here live for minutes on shared cores: the quick compiler and the simple collector start in half
-# the CPU time (2.4 instead of 3.9 s for a broker).
+# Kafka processes here run for minutes on shared cores. With the quick compiler and the simple garbage collector, they
+# start in less CPU time (2.4 instead of 3.9 s for a broker).
 QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData")
-# Java complains of an archive that does not fit on standard output, in the midst of a tool's answer.
+# If an archive does not fit, Java complains on standard output, in the middle of a tool's output.
 QUIET = ("-Xlog:disable", "-XX:+ExitOnOutOfMemoryError")
 ARCHIVE = "classes.jsa"
 
 
 @dataclass(frozen=True)
 class JavaTools:
-    """Builds the commands of one folder's Java processes; `marker` is the argument they are known by."""
+    """Builds the commands of one folder's Java processes. `marker` is the argument that identifies them."""
 
     jars: Path
     directory: Path
@@ -36,7 +36,7 @@ class JavaTools:
     archive_to_write: Path | None = None
 
     def write_log_configuration(self) -> None:
-        """Write the log4j configuration that every command here names."""
+        """Writes the log4j configuration that all commands use."""
         self._log4j.write_text(LOG4J)
 
     def command(
@@ -50,7 +50,7 @@ class JavaTools:
     ) -> list[str]:
         """The command line that runs `main_class`, logging to `log` (default: tools.log of the folder).
 
-        `agent` is what a `-javaagent:` of one of the jars says: its file, and its own options after an equals sign.
+        `agent` is the value of `-javaagent:` for one of the jars: its file, and after an equals sign its own options.
         """
         return [
             *(java(), f"-Xmx{heap_mb}m", *QUICK_START, *QUIET, *self._sharing(), self.marker),
@@ -62,7 +62,7 @@ class JavaTools:
         ]
 
     def _sharing(self) -> list[str]:
-        """Class data sharing, which halves the start once more; Java's own archive is used where there is none."""
+        """Options for class data sharing, which halves the start again; without an archive, Java's own one is used."""
         if self.archive_to_write is not None:
             return [f"-XX:ArchiveClassesAtExit={self.archive_to_write}"]
         archive = self.jars / ARCHIVE

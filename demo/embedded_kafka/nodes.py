@@ -1,7 +1,7 @@
 """The configuration of the nodes of an embedded Kafka: pure functions, no processes and no files.
 
-KRaft: node 1 is broker and controller, every other node is a broker only. So the quorum never depends on a node that
-a test kills or freezes, as long as that node is not node 1.
+In KRaft mode, node 1 is broker and controller, and every other node is only a broker. So the quorum never depends on a
+node that a test kills or freezes, as long as it is not node 1.
 """
 
 import random
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HOST = "127.0.0.1"
-# Below Linux's ephemeral ports (32768 and up): else a client's own connection may take a killed broker's port.
+# Below Linux's ephemeral ports (from 32768), so that no client connection can take the port of a killed broker.
 PORTS = range(20_000, 32_000)
 
 
@@ -32,12 +32,12 @@ class Node:
 
     @property
     def sasl_address(self) -> str:
-        """host:port of the listener that asks for a user and a password (SASL_PLAINTEXT, PLAIN)."""
+        """host:port of the listener that needs a user and a password (SASL_PLAINTEXT, PLAIN)."""
         return f"{HOST}:{self.sasl_port}"
 
     @property
     def log_dir(self) -> Path:
-        """Kafka's log.dirs: one folder for every partition, `<topic>-<partition>`."""
+        """Kafka's log.dirs: it has a folder for every partition, `<topic>-<partition>`."""
         return self.directory / "data"
 
     @property
@@ -47,12 +47,12 @@ class Node:
 
     @property
     def console_file(self) -> Path:
-        """What the Java process itself had to say, before there was a log."""
+        """The output of the Java process itself, before there is a log."""
         return self.directory / "console.log"
 
     @property
     def configuration_file(self) -> Path:
-        """server.properties."""
+        """The path of server.properties."""
         return self.directory / "server.properties"
 
 
@@ -66,13 +66,13 @@ def plan_nodes(directory: Path, brokers: int) -> tuple[Node, ...]:
 
 
 def free_ports(count: int) -> list[int]:
-    """`count` different ports that nothing listens on at this moment."""
+    """`count` different ports on which nothing listens at this moment."""
     found: list[int] = []
     for port in random.sample(PORTS, len(PORTS)):
         if len(found) == count:
             break
         with socket.socket() as probe:
-            # Kafka sets SO_REUSEADDR too: a port in TIME_WAIT is as good as a free one.
+            # Kafka also sets SO_REUSEADDR, so a port in TIME_WAIT can be used as well.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind((HOST, port))
@@ -85,12 +85,12 @@ def free_ports(count: int) -> list[int]:
 def server_properties(
     node: Node, nodes: Sequence[Node], users: Mapping[str, str], extra: Mapping[str, str]
 ) -> dict[str, str]:
-    """The node's server.properties; `extra` wins over everything here."""
+    """The node's server.properties; `extra` overrides everything else."""
     return _listeners(node, nodes) | _small(len(nodes)) | (_security(users) if users else {}) | dict(extra)
 
 
 def render_properties(properties: Mapping[str, str]) -> str:
-    """Java's .properties text; a backslash starts an escape there."""
+    """The text of a Java .properties file, in which a backslash begins an escape."""
     return "".join(f"{key}={value}\n".replace("\\", "\\\\") for key, value in properties.items())
 
 
@@ -114,7 +114,7 @@ def _listeners(node: Node, nodes: Sequence[Node]) -> dict[str, str]:
 
 
 def _small(brokers: int) -> dict[str, str]:
-    """Settings for a cluster that shares two cores and is thrown away: few threads, small internal topics."""
+    """Settings for a temporary cluster on two shared cores: few threads, small internal topics."""
     replicas = str(min(3, brokers))
     partitions = "4" if brokers == 1 else "12"
     return {
@@ -133,10 +133,10 @@ def _small(brokers: int) -> dict[str, str]:
         "transaction.max.timeout.ms": "86400000",
         "group.initial.rebalance.delay.ms": "0",
         "group.min.session.timeout.ms": "1000",
-        # Longer than the default of 9 s: on a busy machine a broker may be silent for so long, and would lose its
-        # partitions, and with them what was written with acks=1. A killed one that comes back has to wait as long.
+        # Longer than the default of 9 s: on a busy machine a broker may be silent for that long. It would lose its
+        # partitions, and records written with acks=1. A killed broker that comes back has to wait this long, too.
         "broker.session.timeout.ms": "18000",
-        # One that stops waits for a heartbeat (default: 2 s).
+        # A broker that stops waits for a heartbeat (default: 2 s).
         "broker.heartbeat.interval.ms": "500",
         # 128 MB by default, half of the heap.
         "log.cleaner.dedupe.buffer.size": "4194304",
@@ -150,7 +150,7 @@ def _small(brokers: int) -> dict[str, str]:
 
 
 def _security(users: Mapping[str, str]) -> dict[str, str]:
-    """Users of the SASL listener, and ACLs; what no ACL names is allowed. The other listener may do everything."""
+    """The users of the SASL listener, and ACLs; without an ACL all is allowed. The other listener has all rights."""
     return {
         "listener.name.sasl.plain.sasl.jaas.config": _jaas(users),
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",

@@ -1,4 +1,4 @@
-"""Waits until a broker answers. Each wait has a deadline, and also ends if the process ends."""
+"""Waits until a broker answers. Each wait has a deadline, and ends early if the broker's process ends."""
 
 import logging
 import socket
@@ -14,15 +14,15 @@ from demo.errors import BrokerError
 
 POLL_S = 0.05
 ATTEMPT_TIMEOUT_MS = 5_000
-# As many group names reach every partition of a small __consumer_offsets with all but certainty.
+# With this many group names, it is nearly certain that all partitions of a small __consumer_offsets are included.
 PROBE_GROUPS = [f"laglake-readiness-{number}" for number in range(60)]
 
 
 def wait_until(description: str, is_true: Callable[[], bool], deadline: float) -> None:
-    """Poll until `is_true` (which may raise to give up early).
+    """Polls until `is_true` returns true. It may raise an exception to give up early.
 
     Raises:
-        BrokerError: not by `deadline` (as of time.monotonic()).
+        BrokerError: it is not true by `deadline` (as of time.monotonic()).
     """
     while not is_true():
         if time.monotonic() > deadline:
@@ -31,14 +31,14 @@ def wait_until(description: str, is_true: Callable[[], bool], deadline: float) -
 
 
 def is_listening(port: int) -> bool:
-    """Whether something accepts connections on this machine's port."""
+    """Whether something accepts connections on a port of this machine."""
     with socket.socket() as probe:
         probe.settimeout(1.0)
         return probe.connect_ex((HOST, port)) == 0
 
 
 def wait_for_brokers(bootstrap_servers: str, broker_ids: Collection[int], deadline: float) -> None:
-    """Until the cluster lists every one of these brokers as alive (registered and not fenced)."""
+    """Waits until the cluster lists all of these brokers as alive (registered and not fenced)."""
 
     def registered(admin: Any) -> bool:
         brokers = admin.describe_cluster()["brokers"]
@@ -49,7 +49,7 @@ def wait_for_brokers(bootstrap_servers: str, broker_ids: Collection[int], deadli
 
 
 def wait_for_coordinators(bootstrap_servers: str, deadline: float) -> None:
-    """Until every partition of __consumer_offsets, created by the first of these questions, has a coordinator."""
+    """Waits until every partition of __consumer_offsets, which the first request creates, has a coordinator."""
 
     def answered(admin: Any) -> bool:
         admin.list_group_offsets(PROBE_GROUPS)
@@ -59,7 +59,7 @@ def wait_for_coordinators(bootstrap_servers: str, deadline: float) -> None:
 
 
 def _wait_with_admin(description: str, bootstrap_servers: str, answer: Callable[[Any], bool], deadline: float) -> None:
-    """Ask with a new client each time: one that met a broker half started backs off for ever longer."""
+    """Asks with a new client each time, because a client that has met a starting broker waits longer and longer."""
 
     def attempt() -> bool:
         try:

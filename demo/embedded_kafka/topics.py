@@ -16,13 +16,13 @@ READY_TIMEOUT_S = 60.0
 def create_topics(
     admin: KafkaAdminClient, topics: Mapping[str, int], replicas: int = -1, configs: Mapping[str, str] | None = None
 ) -> None:
-    """Create the topics (name → partitions) that do not exist, and wait until their leaders answer.
+    """Creates the topics (name → partitions) that do not exist, and waits until their leaders answer.
 
     `replicas` -1 is the brokers' default: as many as there are brokers, at most 3.
 
     Raises:
-        KafkaError: Kafka refused one.
-        BrokerError: not every leader answered in 60 s.
+        KafkaError: Kafka refused a topic.
+        BrokerError: not all leaders answered within 60 s.
     """
     existing = set(admin.list_topics())
     missing = {name: partitions for name, partitions in topics.items() if name not in existing}
@@ -31,7 +31,7 @@ def create_topics(
     options = {"replication_factor": replicas, "configs": dict(configs or {})}
     admin.create_topics({name: {"num_partitions": partitions} | options for name, partitions in missing.items()})
     everything = [TopicPartition(name, one) for name, partitions in missing.items() for one in range(partitions)]
-    # Metadata names leaders before they know of it themselves: ask them.
+    # The metadata names leaders before these know it themselves, so the leaders are asked.
     wait_until("leaders", lambda: _leaders_answer(admin, everything), time.monotonic() + READY_TIMEOUT_S)
 
 

@@ -1,13 +1,13 @@
-"""Kills the brokers when the process that started them is gone, however it went (SIGKILL too).
+"""Kills the brokers when the process that started them has ended, in whatever way (also by SIGKILL).
 
-Runs as a process of its own, by path and without site-packages, so it costs a few MB and no start-up time:
+It is a separate process, started by path and without site-packages, so it needs only a few MB and no start-up time:
 
     python -I -S watchdog.py MARKER PARENT_PID
 
-Its input names the children, one a line: `+pid` when one is started, `-pid` when it is known to be gone. The end of
-the input means that the parent is gone. A forked copy of the parent (multiprocessing) would hold the pipe open, so
-the parent's pid is watched too. Linux's PR_SET_PDEATHSIG would be shorter, but it fires when the starting *thread*
-ends, and needs a preexec_fn, which may deadlock in a process with threads.
+Its input lists the children, one per line: `+pid` when one is started, `-pid` when it has ended. The end of the input
+means that the parent has ended. A forked copy of the parent (multiprocessing) would keep the pipe open, so the parent's
+pid is watched, too. Linux's PR_SET_PDEATHSIG would be shorter, but it fires when the starting *thread* ends, and needs
+a preexec_fn, which may deadlock in a process with threads.
 """
 
 import os
@@ -21,7 +21,7 @@ POLL_S = 1.0
 
 
 def is_ours(pid: int, marker: str) -> bool | None:
-    """Whether process `pid` was started with the argument `marker`; None where that cannot be known (no /proc)."""
+    """Whether process `pid` was started with the argument `marker`; None if that cannot be known (no /proc)."""
     if not Path("/proc/self/cmdline").exists():
         return None
     try:
@@ -32,13 +32,13 @@ def is_ours(pid: int, marker: str) -> bool | None:
 
 
 def kill(pid: int) -> None:
-    """SIGKILL, also to a stopped process; one that is gone already is fine."""
+    """Sends SIGKILL, also to a stopped process; does nothing if it has already ended."""
     with suppress(ProcessLookupError, PermissionError):
         os.kill(pid, signal.SIGKILL)
 
 
 def _watch(parent: int) -> set[int]:
-    """The children that are alive when the parent is gone."""
+    """The children that are still running when the parent has ended."""
     children: set[int] = set()
     pending = b""
     while os.getppid() == parent:
@@ -54,9 +54,9 @@ def _watch(parent: int) -> set[int]:
 
 
 def main(marker: str, parent: int) -> None:
-    """Wait for the parent's end, then kill what it left."""
+    """Waits for the parent's end, then kills the children that are left."""
     for pid in _watch(parent):
-        # A pid may have been given to a stranger since: kill only what is provably ours, where that can be proved.
+        # A pid may have been reused since. A process is not killed if it is known to be another one.
         if is_ours(pid, marker) is not False:
             kill(pid)
 

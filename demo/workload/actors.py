@@ -1,14 +1,14 @@
-"""The base of all parts of the workload: a thread that does one thing repeatedly, and whose failure is reported."""
+"""The base class for all parts of the workload: a thread that does one thing repeatedly, and reports its failure."""
 
 import threading
 from abc import ABC, abstractmethod
 
 
 class Actor(ABC):
-    """One producer, reader or other habit in a thread of its own.
+    """One producer, reader or other behaviour, in its own thread.
 
-    `settled` is set as soon as what the actor is there to show can be seen in Kafka. An actor may end by itself: one
-    that stops reading is a habit too. `error` is what ended it otherwise.
+    `settled` is set as soon as the actor's behaviour can be seen in Kafka. An actor may end by itself, because to stop
+    reading is a behaviour, too. `error` is the error that ended it otherwise.
     """
 
     def __init__(self, name: str, bootstrap_servers: str) -> None:
@@ -17,23 +17,23 @@ class Actor(ABC):
         self.settled = threading.Event()
         self.error: Exception | None = None
         self._stopping = threading.Event()
-        # A daemon: a client library that hangs in close() must not keep the program from ending.
+        # A daemon thread, so that a client library that hangs in close() does not keep the program from ending.
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     @abstractmethod
     def act(self) -> None:
-        """Show the habit until `is_stopping`."""
+        """Shows the behaviour until `is_stopping`."""
 
     def start(self) -> None:
-        """Start the thread."""
+        """Starts the thread."""
         self._thread.start()
 
     def ask_to_stop(self) -> None:
-        """Return at once; `join` waits."""
+        """Asks the actor to stop, without waiting; `join` waits."""
         self._stopping.set()
 
     def join(self, timeout_s: float) -> None:
-        """Wait for the end of the thread, if it was started; record an error if it does not end in time."""
+        """Waits for the end of the thread, if it was started; records an error if it does not end in time."""
         if self._thread.ident is None:
             return
         self._thread.join(max(0.0, timeout_s))

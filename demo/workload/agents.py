@@ -8,12 +8,12 @@ from pathlib import Path
 from demo.embedded_kafka.nodes import HOST, free_ports
 
 EVERYTHING = "rules: [{pattern: '.*'}]\n"
-"""jmx_exporter's configuration: all beans, by the names that it gives them itself."""
+"""jmx_exporter's configuration: all MBeans, with jmx_exporter's own names."""
 
 
 @dataclass(frozen=True)
 class Agent:
-    """What a `-javaagent:` says, and the URL that it then serves."""
+    """The value of `-javaagent:`, and the URL that the agent then serves."""
 
     option: str
     endpoint: str

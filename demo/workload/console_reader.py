@@ -1,4 +1,4 @@
-"""A consumer group of the new protocol (KIP-848), which kafka-python does not speak: Kafka's own console consumer."""
+"""A consumer group of the new protocol (KIP-848), which kafka-python does not support: Kafka's console consumer."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ LOOK_EVERY_S = 0.5
 
 
 class ConsoleReader(Actor):
-    """A healthy reader with `group.protocol=consumer`; its records go nowhere, its complaints into a file.
+    """A healthy reader with `group.protocol=consumer`. Its records are discarded, its errors go into a file.
 
     jmx_exporter serves its metrics at `endpoint`.
     """
@@ -29,7 +29,7 @@ class ConsoleReader(Actor):
         self.endpoint = self._agent.endpoint
 
     def act(self) -> None:
-        """Settled with its first commit; an end of the program that nobody asked for is an error."""
+        """Settled after its first commit. If the program ends without being asked to, this is an error."""
         complaints = self._kafka.directory / f"{self.name}.log"
         with complaints.open("w") as file:
             process = self._kafka.spawn_tool(*self._command(), agent=self._agent.option, stderr=file)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class TopicPlan:
-    """A topic, its partitions, how many records a second it is given in all, and how large each is."""
+    """A topic, its partitions, how many records per second are written to it in total, and their size."""
 
     name: str
     partitions: int
@@ -15,11 +15,11 @@ class TopicPlan:
 
 @dataclass(frozen=True)
 class Pace:
-    """When things happen, in seconds after the start; tests are in more of a hurry than the demo.
+    """When things happen, in seconds after the start. Tests use shorter times than the demo.
 
-    `stop_after_s`: search-stopped and archive-truncated read this long, then never again.
-    `rewind_every_s`: audit-rewound goes back to its logs' beginning this often.
-    `truncate_every_s`: records of the archive are deleted this often, from when its reader has stopped, and of the
+    `stop_after_s`: search-stopped and archive-truncated read for this long, then never again.
+    `rewind_every_s`: audit-rewound goes back to the beginning of its logs at this interval.
+    `truncate_every_s`: records are deleted at this interval: in the archive after its reader has stopped, and in the
     invoices from `retain_s` on.
     """
 

@@ -1,4 +1,4 @@
-"""The workload's consumer groups, each with one kind of behaviour that people ask about."""
+"""The workload's consumer groups, each with one kind of behaviour."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -14,26 +14,27 @@ from demo.workload.plan import TopicPlan
 from laglake.reporters.kafka_python import PositionsFile
 
 COMMIT_EVERY_S = 0.5
-# Without it a client waits for ever once the broker is gone.
+# Without it, a client waits for ever after the broker has ended.
 CLIENT_TIMEOUT_MS = 5_000
-# kafka-python 3.0.12 can lose its membership as it joins. If metadata arrives while it does, it joins a second time,
-# and if `poll` returns before that is done, the answer is dropped: no partitions, no heartbeats, no error, no retry.
-# Quick heartbeats and patient polls make that rare; `Reader.poll` notices it, and the reader starts anew.
+# kafka-python 3.0.12 can lose its membership while it joins. If metadata arrives meanwhile, it joins a second time, and
+# if `poll` returns before that is done, the answer is dropped: no partitions, no heartbeats, no error, no retry.
+# Frequent heartbeats and long polls make that rare; `Reader.poll` notices it, and the reader starts again.
 POLL_TIMEOUT_MS = 1_000
 HEARTBEAT_MS = 300
 LOST_AFTER_S = 6.0
-# It also forgets to ask for metadata if it wants some while an answer is under way (default: 5 minutes).
+# It also forgets a request for metadata that it wants while another answer is outstanding (default: 5 minutes).
 METADATA_MAX_AGE_MS = 2_000
 
 
 class LostMembershipError(Exception):
-    """A consumer has been without partitions for so long that it will never get any."""
+    """A consumer has had no partitions for so long that it will never get any."""
 
 
 class Reader(Actor):
-    """One member of a consumer group that reads one topic; subclasses differ in how they `read`.
+    """One member of a consumer group that reads one topic. Subclasses differ in how they `read`.
 
-    `options` are the consumer's own (isolation_level …). With `positions`, a folder, it reports its positions there.
+    `options` are the consumer's own options (isolation_level …). If the folder `positions` is given, it reports its
+    positions there.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class Reader(Actor):
         self._assigned_at = 0.0
 
     def act(self) -> None:
-        """Read, with a new consumer whenever one is lost."""
+        """Reads, with a new consumer whenever a membership is lost."""
         while not self.is_stopping:
             try:
                 with self._consumer() as consumer:
@@ -63,14 +64,14 @@ class Reader(Actor):
                 continue
 
     def read(self, consumer: Any) -> None:
-        """Show the habit until `is_stopping`, or until there is nothing more to show."""
+        """Shows the behaviour until `is_stopping`, or until there is nothing more to show."""
         raise NotImplementedError
 
     def poll(self, consumer: Any, max_records: int | None = None) -> int:
-        """Read what is there; return how many records that were.
+        """Reads what is available; returns the number of records.
 
         Raises:
-            LostMembershipError: there have been no partitions for 6 s.
+            LostMembershipError: the consumer has had no partitions for 6 s.
         """
         batches = consumer.poll(timeout_ms=POLL_TIMEOUT_MS, max_records=max_records)
         if consumer.assignment():
@@ -80,17 +81,17 @@ class Reader(Actor):
         return sum(len(records) for records in batches.values())
 
     def commit(self, consumer: Any, offsets: Mapping[TopicPartition, int] | None = None) -> bool:
-        """Commit `offsets`, by default every position; return whether that was possible."""
+        """Commits `offsets`, by default every position; returns whether that was possible."""
         given = offsets and {partition: OffsetAndMetadata(offset, "", -1) for partition, offset in offsets.items()}
         try:
             consumer.commit(given, timeout_ms=CLIENT_TIMEOUT_MS)
         except (CommitFailedError, RebalanceInProgressError):
-            return False  # a rebalance is a consumer's daily life: the next commit will do
+            return False  # rebalances are normal; the next commit will succeed
         return True
 
     @contextmanager
     def _consumer(self) -> Iterator[Any]:
-        """A consumer that is subscribed to the topic, from its beginning, and commits only on demand."""
+        """A consumer that subscribes to the topic, begins at the earliest offset, and commits only on demand."""
         consumer = KafkaConsumer(
             self.topic.name,
             bootstrap_servers=self.bootstrap_servers,
@@ -112,10 +113,10 @@ class Reader(Actor):
 
 
 class SteadyReader(Reader):
-    """Reads everything as it comes and commits twice a second."""
+    """Reads everything as it arrives, and commits twice a second."""
 
     def read(self, consumer: Any) -> None:
-        """Until asked to stop."""
+        """Reads until asked to stop."""
         committed = time.monotonic()
         while not self.is_stopping:
             self.poll(consumer)
@@ -126,10 +127,10 @@ class SteadyReader(Reader):
 
 
 class SlowReader(Reader):
-    """Works on each record for so long that it falls behind its producer: a third of its rate."""
+    """Works on each record for so long that it falls behind: it reads at a third of its producer's rate."""
 
     def read(self, consumer: Any) -> None:
-        """Read a few, work on them, commit; what was fetched beyond them waits in the client."""
+        """Reads a few records, works on them, and commits; other fetched records wait in the client."""
         while not self.is_stopping:
             read = self.poll(consumer, max_records=10)
             self.wait(read / (self.topic.records_per_s / 3))
@@ -146,13 +147,13 @@ class StoppingReader(Reader):
         self._has_committed = False
 
     def act(self) -> None:
-        """Settled once it has left."""
+        """Settled after it has left."""
         super().act()
         if self._has_committed:
             self.settled.set()
 
     def read(self, consumer: Any) -> None:
-        """Longer than it should if nothing came so far: there must be a commit to leave behind."""
+        """Reads for longer if no records have arrived so far, because it must leave a commit."""
         deadline = time.monotonic() + self._stop_after_s
         while not self.is_stopping and not (self._has_committed and time.monotonic() > deadline):
             if self.poll(consumer) and self.commit(consumer):
@@ -160,14 +161,14 @@ class StoppingReader(Reader):
 
 
 class RewindingReader(Reader):
-    """Goes back to its logs' beginning now and then, commits that, and reads on a little faster than the producer."""
+    """Goes back to the beginning now and then, commits that, and then reads a little faster than the producer."""
 
     def __init__(self, bootstrap_servers: str, group_id: str, topic: TopicPlan, rewind_every_s: float) -> None:
         super().__init__(bootstrap_servers, group_id, topic)
         self._rewind_every_s = rewind_every_s
 
     def read(self, consumer: Any) -> None:
-        """Settled once it has rewound; catching up takes as long as it had read, so every snapshot can see it."""
+        """Settled after it has rewound. Catching up takes as long as it had read before, so snapshots can see it."""
         while not self.is_stopping:
             self._read_for(self._rewind_every_s, consumer)
             if not self.is_stopping and self._rewind(consumer):
@@ -189,10 +190,10 @@ class RewindingReader(Reader):
 
 
 class PartialReader(Reader):
-    """Is assigned every partition and reads them all, but commits only partition 0."""
+    """Is assigned all partitions and reads them, but commits only partition 0."""
 
     def read(self, consumer: Any) -> None:
-        """The others have no committed offset, ever."""
+        """The other partitions never have a committed offset."""
         while not self.wait(COMMIT_EVERY_S):
             self.poll(consumer)
             first = {one: _position(consumer, one) for one in consumer.assignment() if one.partition == 0}

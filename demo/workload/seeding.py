@@ -1,6 +1,6 @@
 """Creates many groups with many committed offsets, quickly, for benchmarks and for comparisons with other tools.
 
-A committed offset is a pure function of group and partition, so that a test knows it without asking Kafka.
+A committed offset is a pure function of group and partition, so a test knows it without asking Kafka.
 """
 
 from collections.abc import Mapping
@@ -19,9 +19,9 @@ THREADS = 8
 
 @dataclass(frozen=True)
 class Seeding:
-    """How much is seeded: every group commits every partition of every topic.
+    """How much is seeded: every group commits in every partition of every topic.
 
-    `partitions` is of all topics together; `records` are written to each partition, `record_bytes` each.
+    `partitions` is the total over all topics; `records` of `record_bytes` each are written to each partition.
     """
 
     groups: int = 500
@@ -33,7 +33,7 @@ class Seeding:
 
     @property
     def topic_partitions(self) -> dict[str, int]:
-        """How many partitions each topic has; the first ones have one more where it does not divide."""
+        """How many partitions each topic has; if they cannot be divided equally, the first topics have one more."""
         base, more = divmod(self.partitions, self.topics)
         return {f"{self.prefix}-topic-{number}": base + (number < more) for number in range(self.topics)}
 
@@ -43,21 +43,21 @@ class Seeding:
         return [f"{self.prefix}-group-{number:04}" for number in range(self.groups)]
 
     def committed(self, group: int) -> dict[tuple[str, int], int]:
-        """(topic, partition) → offset that the group of that number commits: from 0 to `records`, in turn."""
+        """(topic, partition) → the offset that the group with this number commits: from 0 to `records`, in turn."""
         keys = ((topic, one) for topic, count in self.topic_partitions.items() for one in range(count))
         return {key: (group + number) % (self.records + 1) for number, key in enumerate(keys)}
 
 
 def seed_offsets(bootstrap_servers: str, seeding: Seeding) -> None:
-    """Create topics, records and committed offsets; what exists already is committed anew, but records are added.
+    """Creates topics, records and committed offsets. If they exist, offsets are committed again, and records are added.
 
-    500 groups of 400 partitions take about 4 s on two cores, topics included.
+    500 groups with 400 partitions take about 4 s on two cores, topics included.
 
     Raises:
         KafkaError: the cluster cannot be reached, or refused something.
         WorkloadError: an offset was refused.
     """
-    # In-flight requests beyond the limit are not queued by kafka-python but fail (NodeNotReadyError).
+    # In kafka-python, requests beyond the limit of in-flight requests are not queued, but fail (NodeNotReadyError).
     with KafkaAdminClient(
         bootstrap_servers=bootstrap_servers, client_id="seeding", max_in_flight_requests_per_connection=THREADS * 4
     ) as admin:
@@ -73,7 +73,7 @@ def seed_offsets(bootstrap_servers: str, seeding: Seeding) -> None:
 
 
 def commit_offsets(admin: KafkaAdminClient, group_id: str, offsets: Mapping[tuple[str, int], int]) -> None:
-    """Commit (topic, partition) → offset for a group without members, as an administrator's reset would.
+    """Commits (topic, partition) → offset for a group without members, as when an administrator resets it.
 
     Raises:
         KafkaError: the coordinator cannot be reached.

@@ -1,15 +1,15 @@
-"""The demo's readers and writers, all real: every oddity the product reports is shown by a group of its own.
+"""The demo's readers and writers, all real: each unusual behaviour that laglake reports is shown by its own group.
 
-    checkout-healthy        keeps up, two members
-    billing-slow            reads a third of what is produced, and retention comes close behind it
-    search-stopped          read for a while, then left
+    checkout-healthy        keeps up, with two members
+    billing-slow            reads a third of what is produced, and retention follows close behind it
+    search-stopped          reads for a while, then leaves
     ledger-read-committed   waits behind a transaction that stays open
-    audit-rewound           goes back to the beginning every now and then
+    audit-rewound           goes back to the beginning now and then
     archive-truncated       its records are deleted unread
     orders-kip848           keeps up, with the new group protocol
-    payments-partial        has every partition, commits only one
+    payments-partial        reads all partitions, but commits only one
 
-What each writes, and when it does what, is in `demo.workload.plan`.
+How much is written, and when things happen, is in `demo.workload.plan`.
 """
 
 import time
@@ -49,13 +49,13 @@ class Workload:
         self.stop()
 
     def start(self) -> None:
-        """Create the topics and start everything; return before there is much to see."""
+        """Creates the topics and starts everything, without waiting until there is something to see."""
         self._create_topics()
         for actor in self._actors:
             actor.start()
 
     def stop(self) -> None:
-        """Stop everything within 15 s; what does not stop by then is in `errors`. A second call does nothing."""
+        """Stops everything within 15 s; actors that do not stop by then are in `errors`. A second call does nothing."""
         for actor in self._actors:
             actor.ask_to_stop()
         deadline = time.monotonic() + STOP_TIMEOUT_S
@@ -63,19 +63,19 @@ class Workload:
             actor.join(deadline - time.monotonic())
 
     def errors(self) -> dict[str, Exception]:
-        """What went wrong so far, by actor; an actor with an error has ended."""
+        """The errors so far, by actor; an actor with an error has ended."""
         return {actor.name: actor.error for actor in self._actors if actor.error is not None}
 
     def check(self) -> None:
-        """Raise WorkloadError if there are errors."""
+        """Raises WorkloadError if there are errors."""
         if errors := self.errors():
             raise WorkloadError("; ".join(f"{name}: {error!r}" for name, error in errors.items()))
 
     def wait_until_settled(self, timeout_s: float = 90.0) -> None:
-        """Until every habit can be seen in Kafka (with the default pace that is 30 s, the first rewind).
+        """Waits until every behaviour can be seen in Kafka: with the default pace 30 s, until the first rewind.
 
         Raises:
-            WorkloadError: an actor failed, or some were not settled in time.
+            WorkloadError: an actor failed, or some actors were not settled in time.
         """
         deadline = time.monotonic() + timeout_s
         while waiting := [actor.name for actor in self._actors if not actor.settled.is_set()]:
@@ -90,7 +90,7 @@ class Workload:
 
 
 def _cast(kafka: EmbeddedKafka, pace: plan.Pace) -> list[Actor]:
-    """One actor for each habit."""
+    """One actor for each behaviour."""
     servers, positions = kafka.bootstrap_servers, positions_folder(kafka.directory)
     positions.mkdir(exist_ok=True)
     archive = StoppingReader(servers, plan.ARCHIVE_TRUNCATED, plan.ARCHIVE, pace.stop_after_s)
@@ -119,5 +119,5 @@ def positions_folder(directory: Path) -> Path:
 
 
 def endpoint_file(directory: Path) -> Path:
-    """The file with the URL at which its Java client serves its metrics."""
+    """The file with the URL at which the workload's Java client serves its metrics."""
     return directory / "metrics-endpoint"

@@ -17,13 +17,13 @@ TRANSACTION_TIMEOUT_MS = 3_600_000
 
 
 def record_value(number: int, size_bytes: int) -> bytes:
-    """A small JSON document of exactly `size_bytes` bytes (or a few more if that is too small)."""
+    """A small JSON document of exactly `size_bytes` bytes, or a few more if that is too small."""
     head = b'{"number": %d, "text": "' % number
     return head + b"x" * (size_bytes - len(head) - 2) + b'"}'
 
 
 class SteadyProducer(Actor):
-    """Writes to all topics at their rates, each to its partitions in turn."""
+    """Writes to all topics at their rates, and to the partitions of each topic in turn."""
 
     def __init__(self, bootstrap_servers: str, topics: Sequence[TopicPlan]) -> None:
         super().__init__("producer", bootstrap_servers)
@@ -31,7 +31,7 @@ class SteadyProducer(Actor):
         self._failures: list[Exception] = []
 
     def act(self) -> None:
-        """Send every tick what is due since the start, so that a late tick is made up for."""
+        """At every tick, sends all that is due since the start, so that late ticks are made up for."""
         producer = KafkaProducer(
             bootstrap_servers=self.bootstrap_servers, client_id=self.name, enable_idempotence=False
         )
@@ -58,14 +58,14 @@ class SteadyProducer(Actor):
 
 
 class OpenTransaction(Actor):
-    """Commits one transaction on every partition, then opens another and never ends it: the LSO stays where it is."""
+    """Commits a transaction on every partition, then opens another and never ends it, so that the LSO does not move."""
 
     def __init__(self, bootstrap_servers: str, topic: TopicPlan) -> None:
         super().__init__(f"{topic.name}-open-transaction", bootstrap_servers)
         self._topic = topic
 
     def act(self) -> None:
-        """Leave the transaction to its timeout of an hour, or abort it when asked to stop."""
+        """Leaves the transaction open until its timeout of an hour, or aborts it when asked to stop."""
         producer = KafkaProducer(
             bootstrap_servers=self.bootstrap_servers,
             client_id=self.name,
@@ -95,7 +95,7 @@ class OpenTransaction(Actor):
 
 
 class RecordDeleter(Actor):
-    """Deletes all but the newest records of a topic again and again, as a retention that is too short would."""
+    """Deletes all but the newest records of a topic repeatedly, like a retention that is too short."""
 
     def __init__(self, bootstrap_servers: str, topic: TopicPlan, every_s: float, after: Actor) -> None:
         super().__init__(f"{topic.name}-deleter", bootstrap_servers)
@@ -105,7 +105,7 @@ class RecordDeleter(Actor):
         self._after = after
 
     def act(self) -> None:
-        """Start once the reader has stopped: only then are records deleted unread."""
+        """Starts after the reader has stopped, because only then are records deleted unread."""
         with KafkaAdminClient(bootstrap_servers=self.bootstrap_servers, client_id=self.name) as admin:
             while not self._after.settled.is_set():
                 if self.wait(TICK_S):
@@ -117,10 +117,10 @@ class RecordDeleter(Actor):
 
 
 class CloseRetention(Actor):
-    """Deletes what a slow group has read, as a retention that is nearly too short would.
+    """Deletes what a slow group has read, like a retention that is nearly too short.
 
-    From `begin_s` on, each look takes a third of what lies between a log's start and the group's commit: the start
-    comes close, on any machine, and never past it.
+    From `begin_s` on, it repeatedly deletes a third of the records between log start and the group's commit. So log
+    start comes close to the commit on any machine, but never passes it.
     """
 
     def __init__(self, bootstrap_servers: str, topic: TopicPlan, group_id: str, begin_s: float, every_s: float) -> None:
@@ -131,7 +131,7 @@ class CloseRetention(Actor):
         self._every_s = every_s
 
     def act(self) -> None:
-        """Nobody need wait for it."""
+        """Settled at once, because nothing needs to wait for it."""
         self.settled.set()
         if self.wait(self._begin_s):
             return

@@ -1,4 +1,4 @@
-"""Reporters that a Python application adds to its consumers; laglake reads from their files how far these have read.
+"""Reporters that a Python application adds to its consumers. They write positions into files that laglake reads.
 
-They need only the standard library; kafka_python.py also needs kafka-python. So `pip install --no-deps` is enough.
+They need only the standard library, and kafka_python.py also needs kafka-python, so `pip install --no-deps` is enough.
 """

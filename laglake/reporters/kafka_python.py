@@ -1,4 +1,4 @@
-"""For kafka-python: a consumer's positions and fetch metrics in a file, from which `kafka_client_metrics` reads them.
+"""For kafka-python: writes a consumer's positions and fetch metrics into a file, which `kafka_client_metrics` reads.
 
 positions = PositionsFile("/var/log/app/metrics/app.jsonl")
 positions.watch(consumer)
@@ -19,16 +19,16 @@ from laglake.reporters.rotating import RotatingLines
 
 
 class PositionsFile:
-    """Appends a line of each watched consumer every interval_s seconds, whether or not the application polls.
+    """Appends a line for each watched consumer every interval_s seconds, whether or not the application polls.
 
     {"ts": epoch ms, "client_id": …, "group_id": … or null,
      "metrics": {"records-lag-max": …, …},
      "partitions": [{"topic": …, "partition": …, "position": …, "highwater": … or null, "paused": …}, …]}
 
-    Metrics are those of fetching that are of no single topic and have a value, as kafka-python names them: it has no
-    lag by partition and no totals. A position is the offset after the last record that was handed out; a partition
-    without one is left out. highwater is as of the last fetch, which may be long ago where a partition is paused. Path
-    and bounds are those of RotatingLines.
+    Metrics are kafka-python's fetch metrics that are not about a single topic and have a value, with kafka-python's own
+    names. It has no lag by partition and no totals. A position is the offset after the last record that was handed out;
+    partitions without a position are left out. highwater is as of the last fetch, which may be long ago if a partition
+    is paused. Path and limits are those of RotatingLines.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class PositionsFile:
         self._interval_s = interval_s
 
     def watch(self, consumer: KafkaConsumer) -> None:
-        """Report a consumer until it is closed. Give it a `client_id`, as by default all have the same."""
+        """Reports a consumer until it is closed. Give it a `client_id`, because by default all have the same."""
         watched = weakref.ref(consumer)
         threading.Thread(target=self._report, args=(watched,), name="laglake-positions", daemon=True).start()
 
@@ -67,7 +67,7 @@ class PositionsFile:
 
 
 def _metrics(consumer: KafkaConsumer) -> dict[str, float]:
-    # It is a copy, made for other threads, or None where metrics are switched off.
+    # A copy made for other threads, or None if metrics are switched off.
     registered = consumer.metrics(raw=True) or {}
     values = {
         name.name: metric.value()
@@ -78,10 +78,10 @@ def _metrics(consumer: KafkaConsumer) -> dict[str, float]:
 
 
 def _partitions(consumer: KafkaConsumer) -> list[dict[str, str | int | None]]:
-    """What is assigned and has a position.
+    """The assigned partitions that have a position.
 
-    consumer.position() is for the application's thread alone: it may ask brokers, and raise what poll() should. What
-    the consumer itself commits from is behind a lock, and only read.
+    consumer.position() may only be called by the application's thread: it may ask brokers, and raise errors that poll()
+    should raise. So this reads the state from which the consumer itself commits, under its lock.
     """
     subscription = consumer._subscription  # noqa: SLF001
     return [

@@ -1,4 +1,4 @@
-"""A file of lines with a bounded size. Errors of writing it never reach the application."""
+"""A file of lines with a limited size. Errors in writing it never reach the application."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _LOG = logging.getLogger(__name__)
 
 
 class RotatingLines(RotatingFileHandler):
-    """Appends lines to a file, which at most_bytes becomes <file>.1, that one .2 and so on, `files` of them in all.
+    """Appends lines to a file. At most_bytes, it is renamed to <file>.1, that one to .2 and so on; `files` are kept.
 
-    Threads may share it. Each process needs a file of its own: two that rotate the same one lose some of it. What
-    cannot be written is lost, and logged once until lines can be written again.
+    Threads may share it. Each process needs its own file: if two processes rotate the same file, lines are lost. Lines
+    that cannot be written are lost; this is logged once until lines can be written again.
     """
 
     def __init__(self, path: str | os.PathLike[str], most_bytes: int = 20_000_000, files: int = 5) -> None:
@@ -25,14 +25,14 @@ class RotatingLines(RotatingFileHandler):
         self._error = ""
 
     def append(self, line: str) -> None:
-        """Write a line, given without its end. Raises nothing."""
+        """Writes a line, which is given without its line end. Never raises an exception."""
         self.handle(logging.makeLogRecord({"msg": line}))
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record's message with one system call, and close the file: others may rename or remove it."""
+        """Writes a record's message with one system call, and closes the file, so that others may rename it."""
         earlier, self._error = self._error, ""
         if earlier:
-            record.msg = f"\n{record.msg}"  # A full disk may have cut the last line short.
+            record.msg = f"\n{record.msg}"  # a full disk may have cut off the last line
         super().emit(record)
         with suppress(OSError):
             self.close()
@@ -40,6 +40,6 @@ class RotatingLines(RotatingFileHandler):
             _LOG.warning("lines could not be written to %s and are lost: %s", self.baseFilename, self._error)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's own name
-        """Keep in mind why a line could not be written."""
+        """Remembers why a line could not be written."""
         error = sys.exc_info()[1]
         self._error = str(error) or repr(error)

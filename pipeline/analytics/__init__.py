@@ -1,1 +1,1 @@
-"""Pure functions, DataFrame → DataFrame: no reads, writes or clock. One partition's ruler is plain Python."""
+"""Pure functions, DataFrame → DataFrame: they read and write no tables and no clock. Rulers are plain Python."""

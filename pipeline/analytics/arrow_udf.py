@@ -1,4 +1,4 @@
-"""Turns functions of Arrow arrays into columns."""
+"""Adds columns that are computed by functions of Arrow arrays."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pyspark.sql.types import DataType, StructField, StructType
 def with_arrow_column(
     rows: DataFrame, name: str, function: Callable[..., Any], returns: DataType, *arguments: Column
 ) -> DataFrame:
-    """The rows with one more column, or another in the place of that: a function of whole arrays of the arguments."""
+    """Adds or replaces column `name`: the result of `function`, which gets the arguments as whole Arrow arrays."""
     if not hasattr(F, "arrow_udf"):  # before Spark 4.1
         return _mapped(rows, name, function, returns, arguments)
-    # Declared not deterministic, though it is: else Spark evaluates it once more for each filter on what it gives.
+    # Declared nondeterministic, although it is not: otherwise Spark evaluates it again for each filter on its result.
     made = F.arrow_udf(function, returns).asNondeterministic()  # PySpark's stubs lack it
     return rows.withColumn(name, made(*arguments))
 
@@ -25,7 +25,7 @@ def with_arrow_column(
 def _mapped(
     rows: DataFrame, name: str, function: Callable[..., Any], returns: DataType, arguments: Iterable[Column]
 ) -> DataFrame:
-    """The same by way of all columns: Spark 4.0 has no other way to hand Arrow's arrays to Python as they are."""
+    """The same with mapInArrow and all columns: Spark 4.0 has no other way to pass Arrow arrays to Python unchanged."""
     kept = [field for field in rows.schema if field.name != name]
     given = rows.select(*rows.columns, *(a.alias(f"_argument_{i}") for i, a in enumerate(arguments)))
     names = [field.name for field in kept]

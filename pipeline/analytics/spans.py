@@ -1,4 +1,4 @@
-"""Which finding a problem belongs to, for the problems of one kind that one client has: plain Python over snapshots."""
+"""Decides which finding a problem belongs to, among the problems of one kind of one client. Plain Python."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 @dataclass
 class Span:
-    """A finding from its first snapshot to its newest, epoch ms; `topic` is the cause, None while it is not known."""
+    """A finding, from its first to its newest snapshot (epoch ms). `topic` is the cause, None while it is not known."""
 
     first_ms: int
     last_ms: int
@@ -22,12 +22,13 @@ def assigned(
 ) -> list[Span | None]:
     """For each snapshot with the problem, the finding that it belongs to.
 
-    `seen` are those snapshots and the topic that is the cause, by time; `known` the findings so far; `heard` all
-    snapshots in which the client was heard of, by time. A finding lasts while less than `patience` of these pass
-    without it. Another topic is another finding; a problem whose cause is not known belongs to the one that began last.
+    `seen` are these snapshots in order, each with the topic that is the cause; `known` are the findings so far; `heard`
+    are all snapshots, in order, in which the client reported anything. A finding ends after `patience` of these
+    without the problem. Another topic means another finding; a problem whose cause is not known belongs to the finding
+    that began last.
 
-    A snapshot that comes late, or is done again, belongs to the finding that lasted then, if there was one; else to
-    none (None): the past gets no other findings. So a batch that is done again is assigned as it was.
+    A snapshot that is late, or is computed again, belongs to the finding that lasted then, if there was one; else to
+    none (None), because no findings are added to the past. So a batch that is computed again gives the same findings.
     """
     spans = [replace(span) for span in known]
     newest_ms = max((span.resolved_ms or span.last_ms for span in known), default=0)

@@ -13,6 +13,6 @@ SOURCES = (ClientMetricsSource, StatisticsSource, RequestLogSource)
 
 
 def register(spark: SparkSession) -> None:
-    """Make the data sources of positions known to a session, classic or Connect."""
+    """Registers the data sources of positions in a session, classic or Connect."""
     for source in SOURCES:
         spark.dataSource.register(source)

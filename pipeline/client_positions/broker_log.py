@@ -1,4 +1,4 @@
-"""The files of one broker's request log. Each is read from where the previous reading ended."""
+"""Reads the files of one broker's request log, each from where the previous reading ended."""
 
 from __future__ import annotations
 
@@ -17,16 +17,19 @@ from pipeline.client_positions.request_log import MOST_CLIENTS, SILENT_MS, Reque
 from pipeline.files import FAILURES, entries, open_filesystem, redacted
 
 NAMED = "request"
-"""What is in the names of a folder's files that are read: Kafka writes its other logs beside them."""
+"""In a folder, only files with this in their names are read, because Kafka writes its other logs there, too."""
 BLOCK_BYTES = 1024**2
 LINE_BYTES = 16 * 1024**2
-"""The longest line that is read, that of a client with 30,000 partitions. Damaged files may have lines without end."""
+"""The longest line that is read: that of a client with 30,000 partitions. Damaged files may have endless lines."""
 HEAD_BYTES = 1_024
 
 
 @dataclass
 class _Known:
-    """How far a file has been read, unpacked. It is known by its first bytes, as it may be renamed and packed."""
+    """How far a file has been read, counted in unpacked bytes.
+
+    The file is identified by a hash of its first bytes, because it may be renamed and compressed.
+    """
 
     head_bytes: int = 0
     head: str = ""
@@ -34,11 +37,11 @@ class _Known:
     lines: int = 0
     listed_ms: int = 0
     whole: list[Any] | None = None
-    """Its name, size and time of change when all of it had been read."""
+    """The file's name, size and modification time when all of it had been read."""
 
     @classmethod
     def of(cls, kept: Mapping[str, Any]) -> _Known:
-        """As JSON gives it. Raises KeyError, TypeError or ValueError where it is none."""
+        """The object from JSON. Raises KeyError, TypeError or ValueError if it is not valid."""
         known = cls(**kept)
         count(known.head_bytes, below=HEAD_BYTES + 1)
         text(known.head)
@@ -64,12 +67,12 @@ class _File:
 
     @property
     def is_packed(self) -> bool:
-        """Whether its name says so, which is what pyarrow goes by."""
+        """Whether it is compressed, by its name; pyarrow goes by the name, too."""
         return str(self.info.extension) in ("gz", "bz2", "lz4", "zst")
 
 
 class BrokerLog:
-    """One broker's log, in one file or, as it is rolled over, in several."""
+    """One broker's log, in one file, or in several if it is rolled over."""
 
     def __init__(self, path: str, log: RequestLog, most_bytes: int) -> None:
         self.log = log
@@ -79,15 +82,15 @@ class BrokerLog:
         self._most_bytes = self._left_bytes = most_bytes
 
     def go_on(self, state: Mapping[str, Any], log: RequestLog) -> None:
-        """Begin where a `state` ended. Raises KeyError, TypeError or ValueError where it is none."""
+        """Continues from a `state`. Raises KeyError, TypeError or ValueError if it is not valid."""
         self._known, self.log = [_Known.of(kept) for kept in state["files"]], log
 
     def state(self) -> dict[str, Any]:
-        """How far it has been read, in what JSON has."""
+        """How far it has been read, as values that JSON can hold."""
         return {"files": [asdict(known) for known in self._known], "log": self.log.state()}
 
     def read(self) -> None:
-        """Read what is new, oldest file first. What cannot be read is among `errors`."""
+        """Reads what is new, the oldest file first. What cannot be read is added to `errors`."""
         files, unchanged = self._listed()
         for file in files:
             if not self._read_on(file):
@@ -108,11 +111,11 @@ class BrokerLog:
         for known in unchanged + read:
             known.listed_ms = now_ms
         self._known += [known for known in read if known not in self._known]
-        # A file may be missed while it is renamed; one that is begun anew is not known until a line of it has ended.
+        # Files are remembered for a while, as one may be missing while it is renamed. A new one needs a complete line.
         self._known = [k for k in self._known if k.position and k.listed_ms >= now_ms - SILENT_MS]
 
     def _files(self) -> dict[str, fs.FileInfo]:
-        """Its files, by the names that errors have."""
+        """The files of the log, by the name that is used in errors."""
         files, inside = open_filesystem(self._path)
         try:
             info = files.get_file_info(inside)
@@ -124,7 +127,7 @@ class BrokerLog:
                 (place_name(self._path), f"is not a file or folder that can be read: {type(error).__name__}")
             )
             return {}
-        is_local = isinstance(files, fs.LocalFileSystem)  # in which links are not followed
+        is_local = isinstance(files, fs.LocalFileSystem)  # there, links are not followed
         named = {
             f"{place_name(self._path)}/{name}": info
             for name, info in found.items()
@@ -137,7 +140,7 @@ class BrokerLog:
     def _listed(self) -> tuple[list[_File], list[_Known]]:
         """Files that may have something new, in the order of time, and what is known of those that have not changed.
 
-        Of copies the longest counts.
+        If there are several copies of a file, only the longest is read.
         """
         listed, read_whole = self._files(), {tuple(k.whole): k for k in self._known if k.whole}
         unchanged = [read_whole[key] for key in map(_seen, listed.values()) if key in read_whole]
@@ -168,7 +171,7 @@ class BrokerLog:
         return (times[0] if times else changed_ns // 1_000_000), changed_ns
 
     def _read_on(self, file: _File) -> bool:
-        """Read what is new of a file, but for a line that has not ended. False where that is more than may be read."""
+        """Reads the new lines of a file, except an incomplete last one. False if they exceed the limit in bytes."""
         known, rest, is_bounded = file.known, b"", False
         try:
             for block in self._blocks(file):
@@ -204,7 +207,7 @@ class BrokerLog:
         self._left_bytes -= size
 
     def _blocks(self, file: _File) -> Iterator[bytes]:
-        """What is new of a file, as it was listed; all of it where it is shorter than what was read."""
+        """The new bytes of a file, up to its listed size; all of it if it is shorter than what had been read."""
         files, known = open_filesystem(self._path)[0], file.known
         end = sys.maxsize if file.is_packed else file.info.size
         if end < known.position:
@@ -214,7 +217,7 @@ class BrokerLog:
         with opened(file.info.path) as stream:
             head = stream.read(HEAD_BYTES)
             if not head.startswith(file.head):
-                raise FileNotFoundError(file.name)  # it has been rolled over since
+                raise FileNotFoundError(file.name)  # it has been rolled over since it was listed
             at = len(head)
             while file.is_packed and at < begin and (block := stream.read(min(BLOCK_BYTES, begin - at))):
                 at += len(block)
@@ -231,7 +234,7 @@ class BrokerLog:
 
 
 def place_name(path: str) -> str:
-    """A path or URI as it may be shown: without a password, and without a slash at its end."""
+    """A path or URI as it may be shown: without passwords, and without a slash at its end."""
     return redacted(path).rstrip("/")
 
 

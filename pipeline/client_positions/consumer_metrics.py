@@ -1,8 +1,8 @@
 """Consumers' metrics under one set of names, whichever agent served them and whichever rules renamed them.
 
-It reads Prometheus text and OpenMetrics (jmx_exporter) and Jolokia's JSON, of the Java consumer and of the old Scala
-consumer: 0.8.1, whose MBeans have everything in one flat, quoted name, and 0.8.2 and later. A broker has the same beans
-for its replica fetchers: they are left out.
+It reads Prometheus text and OpenMetrics (jmx_exporter), and Jolokia's JSON, for the Java consumer and the old Scala
+consumer: 0.8.1, whose MBeans have everything in one flat, quoted name, and 0.8.2 and later. A broker has the same
+MBeans for its replica fetchers; these are left out.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families as prometheu
 
 
 class Metric(NamedTuple):
-    """One value of a consumer, by its name in NAMES. What the metric is not broken down by is NULL."""
+    """One value of a consumer, with its name in NAMES. Labels that the metric does not have are NULL."""
 
     name: str
     client_id: str
@@ -35,7 +35,7 @@ class Metric(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """A value as an agent gives it: what it is of, in one string, and its labels or key properties."""
+    """A value as an agent reports it: its name in one string, and its labels or key properties."""
 
     what: str
     labels: Mapping[str, str]
@@ -51,16 +51,16 @@ NAMES = {
     "requests_total": "consumerfetchmanager(metrics)?fetch(total)?|fetcherstats.*requests(persec)?(total|count)",
     "bytes_total": "consumerfetchmanager(metrics)?bytesconsumed(total)?|fetcherstats.*bytes(persec)?(total|count)",
 }
-"""Our name of each metric, and how agents' names of it end, by letters and digits alone.
+"""Our name of each metric, and how the names that agents use for it end; only letters and digits are compared.
 
-records_lag, records_lead: the Java consumer's, by partition; to the end of what it may read, and from the log's start.
-fetcher_lag: the old consumer's ConsumerLag, by partition. max_lag: the largest of a client, as its gauge reads.
+records_lag, records_lead: the Java consumer's, by partition; to the end of what it may read, and from log start.
+fetcher_lag: the old consumer's ConsumerLag, by partition. max_lag: the largest lag of a client, as its gauge shows it.
 queue_chunks: the old consumer's FetchQueueSize, by topic and thread. requests_total, bytes_total: counters of fetches.
 """
 LABELS = ("client_id", "topic", "partition", "thread_id", "broker")
-"""What a metric may be broken down by."""
+"""The labels that a metric may have."""
 Names = Mapping[str, str]
-"""What an agent calls metrics and labels by rules of its own, and our names of them: of NAMES and LABELS."""
+"""The names of metrics and labels by an agent's own rules → our names, in NAMES or LABELS."""
 _AGENTS_NAMES = {
     **{name: f"kafka_consumer_consumer_fetch_manager_metrics_{name}" for name in ("records_lag", "records_lead")},
     "max_lag": "kafka_consumer_consumerfetchermanager_maxlag",
@@ -73,7 +73,7 @@ _PARSERS_OWN = (ArithmeticError, AttributeError, LookupError, TypeError, ValueEr
 _OF_A_CLIENT = ("max_lag", "requests_total", "bytes_total")
 _WHAT = {name: re.compile(f".*?({ends})") for name, ends in NAMES.items()}
 _REPLICA = re.compile("replica_?(fetcher|alter_?log_?dirs)", re.IGNORECASE)
-# Rules that take what stands before a value for a name: …_clientid_<client>, clientId_<client>_brokerHost="…".
+# Some rules make a name of what precedes a value: …_clientid_<client>, clientId_<client>_brokerHost="…".
 _MANGLED = re.compile("(?:^|_)clientid_(.+?)(?:_brokerhost)?$", re.IGNORECASE)
 # 0.8.1: <client>-ConsumerFetcherThread-<consumer>-<fetcher>-<broker>-host_<host>-port_<port>[-<topic>-<partition>]
 _FLAT = re.compile(
@@ -81,7 +81,7 @@ _FLAT = re.compile(
     r"(-(?P<topic>.+)-(?P<partition>\d+))?(-[A-Za-z]+)?"
 )
 LONGEST_NAME = 1_000
-"""Metrics and labels with longer names are none of Kafka's. Matching takes more than linear time."""
+"""Metrics and labels with longer names are not Kafka's. They are skipped, as matching takes more than linear time."""
 LONGEST_BEAN = 2 * LONGEST_NAME
 LONGEST_LINE = 64 * 1024
 MOST_TORN = 100
@@ -98,18 +98,18 @@ Readers = dict[str, list[tuple[str, str]]]
 
 
 def of_prometheus(text: str, names: Names = MappingProxyType({})) -> list[Metric]:
-    """The consumers' metrics of a scrape. Raises ValueError where it is no such text."""
+    """The consumers' metrics in a scrape. Raises ValueError if it is not Prometheus or OpenMetrics text."""
     if text.rstrip().endswith("# EOF"):
         return metrics(_parsed(open_metrics, text, names))
-    # Most lines are of the JVM, and the parser takes its time: it is given the others, and all where there are none.
+    # Most lines are about the JVM, and the parser is slow: it gets only the other lines, or all if there are no others.
     ours = metrics(_parsed(prometheus_text, _lines_of_consumers(text, names), names))
     return ours or metrics(_parsed(prometheus_text, text, names))
 
 
 def of_torn_prometheus(text: str, names: Names = MappingProxyType({})) -> tuple[list[Metric], list[int]]:
-    """The consumers' metrics of the lines that are whole, and the numbers of the lines that are not.
+    """The consumers' metrics of the lines that can be parsed, and the numbers of the lines that cannot.
 
-    If none of the first MOST_TORN is whole, the text is something else, and no more are read.
+    If none of the first MOST_TORN lines can be parsed, it is another kind of text, and no more are read.
     """
     whole: list[Reading] = []
     torn = []
@@ -124,14 +124,14 @@ def of_torn_prometheus(text: str, names: Names = MappingProxyType({})) -> tuple[
 
 
 def _lines_of_consumers(text: str, names: Names) -> str:
-    """Samples and types of metrics that may be in NAMES; and the last line, which shows whether the text is whole."""
+    """Samples and types of metrics that may be in NAMES; and the last line, which shows if the text is complete."""
     *lines, last = text.rstrip("\n").split("\n")
     named = ((line, _METRIC.match(line)) for line in lines)
     return "\n".join([*(line for line, found in named if found and _may_be_ours(found[1], names)), last, ""])
 
 
 def _may_be_ours(metric: str, names: Names) -> bool:
-    # A name in quotes stands among the labels. The parser adds _total to the name of a counter.
+    # A name in quotes is among the labels. The parser adds _total to the name of a counter.
     return (
         not metric or metric in names or f"{metric}_total" in names or _is_named(metric) or _is_named(f"{metric}_total")
     )
@@ -152,7 +152,7 @@ def _parsed(parse: Callable[[str], Iterable[PrometheusMetric]], text: str, names
 
 
 def of_jolokia(text: str) -> list[Metric]:
-    """The consumers' metrics of an answer to one or several reads. Raises ValueError where it is no such answer."""
+    """The consumers' metrics in an answer to one or several reads. Raises ValueError if it is not such an answer."""
     try:
         answers = json.loads(text)
         answers = answers if isinstance(answers, list) else [answers]
@@ -162,9 +162,9 @@ def of_jolokia(text: str) -> list[Metric]:
 
 
 def metrics(readings: Iterable[Reading]) -> list[Metric]:
-    """Those that are in NAMES and have a value, of consumers only, each topic once."""
+    """The metrics that are in NAMES and have a value, of consumers only, each topic once."""
     named = [(name, reading) for reading in readings for name in _names(reading)]
-    # In one part of an answer names are whole, in another mangled: what is whole shows what the rest means.
+    # Names may be intact in one part of an answer and mangled in another; the intact ones show what the others mean.
     consumers: dict[str, set[str]] = defaultdict(set)
     for flat in (_flat(value) for _, reading in named for value in reading.labels.values()):
         if flat:
@@ -177,7 +177,7 @@ def metrics(readings: Iterable[Reading]) -> list[Metric]:
         readers = _readers_of(topics, consumers)
         lengths = {len(reader) for reader in readers}
         found += (m for name, r in named if name == "queue_chunks" and (m := _flat_queue(r, readers, lengths)))
-    # The Java consumer names a dotted topic twice, with underscores too. Kafka lets no two topics differ in that alone.
+    # The Java consumer reports a topic with dots twice, also with underscores. In Kafka, topics must differ in more.
     twins = {(m.client_id, m.topic.replace(".", "_")) for m in found if m.topic and "." in m.topic}
     return [m for m in found if (m.client_id, m.topic) not in twins]
 
@@ -190,7 +190,7 @@ def _samples(families: Iterable[PrometheusMetric], names: Names) -> Iterator[Rea
 
 
 def _readings(answer: Mapping[str, Any]) -> Iterator[Reading]:
-    """The numbers of an answer of Jolokia: of a pattern by bean, of one bean by attribute, of one attribute."""
+    """The numbers in an answer of Jolokia to a read of a pattern, of one MBean, or of one attribute."""
     value, mbean, attribute = answer["value"], answer["request"]["mbean"], answer["request"].get("attribute")
     if not isinstance(value, dict):
         value = {attribute or "Value": value}
@@ -214,7 +214,7 @@ def _unquoted(value: str) -> str:
 
 @lru_cache(10_000)
 def _flat(value: str) -> re.Match[str] | None:
-    # Each part once: with several, finding out which of them is meant takes more than linear time.
+    # Each part may occur only once: to find out which of several is meant would take more than linear time.
     is_clear = len(value) <= LONGEST_NAME and all(value.count(part) == 1 for part in _PARTS_OF_FLAT)
     return _FLAT.fullmatch(value) if is_clear else None
 
@@ -248,7 +248,7 @@ def _metric(name: str, reading: Reading, clients: Mapping[str, str]) -> Metric |
 
 
 def _mangled_client(reading: Reading, clients: Mapping[str, str]) -> str | None:
-    """The client that is part of a name, in its own spelling where another metric has it (`clients`)."""
+    """The client that is part of a name; in its original spelling if another metric has it (`clients`)."""
     for text in (reading.what, *reading.labels):
         if mangled := _MANGLED.search(text):
             return clients.get(_squashed(mangled[1]), mangled[1])
@@ -258,7 +258,7 @@ def _mangled_client(reading: Reading, clients: Mapping[str, str]) -> str | None:
 
 
 def _readers_of(topics: Collection[tuple[str, str]], consumers: Mapping[str, Collection[str]]) -> Readers:
-    """Topic and consumer in one word, as names of queues have them, and what clients and topics it may stand for."""
+    """Topic and consumer in one word, as in the names of queues → the clients and topics that it may stand for."""
     pairs = ((client, topic, consumer) for client, topic in sorted(topics) for consumer in consumers[client])
     found: Readers = defaultdict(list)
     for client, topic, consumer in islice(pairs, MOST_READERS):
@@ -269,9 +269,9 @@ def _readers_of(topics: Collection[tuple[str, str]], consumers: Mapping[str, Col
 
 
 def _flat_queue(queue: Reading, readers: Readers, lengths: Collection[int]) -> Metric | None:
-    """0.8.1: <client>-<group>-<topic>-<consumer>-<thread>-FetchQueueSize, of a topic that has lags.
+    """0.8.1: <client>-<group>-<topic>-<consumer>-<thread>-FetchQueueSize, for a topic that has lags.
 
-    One topic's name may be the end of another's: the longest is meant.
+    If one topic's name is the end of another's, the longest is meant.
     """
     what = _squashed(queue.what)
     named = _QUEUE.fullmatch(what)
@@ -289,7 +289,7 @@ def _flat_queue(queue: Reading, readers: Readers, lengths: Collection[int]) -> M
 
 
 def _threads(name: str) -> Iterator[tuple[int, str]]:
-    """Where the number of a thread may begin at the end of a name, and the number: the one before may end in digits."""
+    """Where the thread's number at the end of a name may begin, and the number: the name before may end in digits."""
     for end in range(len(name) - 1, max(0, len(name) - 1 - MOST_DIGITS), -1):
         if not name[end].isdigit():
             return

@@ -1,4 +1,4 @@
-"""Texts from endpoints and files, in bounded time and memory. What cannot be read becomes a text with an error."""
+"""Reads texts from endpoints and files in bounded time and memory. If one cannot be read, its Text has an error."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ BEANS = (
     "kafka.server:type=FetcherLagMetrics,*",
     "kafka.server:type=FetcherStats,*",
 )
-"""What Jolokia is asked for, all in one request."""
+"""The MBeans that are read from Jolokia, in one request."""
 EPOCH_MS = re.compile(r"(?<!\d)(\d{13})(?!\d)")
-"""The epoch ms in the name of a file, as of which it is."""
+"""The time of a file's content, as epoch ms in its name."""
 
 
 class Text(NamedTuple):
-    """What a place says and when it was read there, or in `error` why it says nothing."""
+    """The text of an endpoint or file and its time, or an `error` that says why there is none."""
 
     place: str
     captured_ms: int
@@ -53,9 +53,9 @@ class Text(NamedTuple):
 
 @dataclass(frozen=True)
 class Access:
-    """How endpoints are read. All of an answer must have come after timeout_ms, and be no longer than most_bytes.
+    """How endpoints are read. A complete answer must arrive within timeout_ms, and must not be longer than most_bytes.
 
-    A listed file that has not changed for max_age_ms counts as empty. A password is kept out of the representation.
+    A listed file that has not changed for max_age_ms counts as empty. The password is not shown by `repr`.
     """
 
     user: str | None = None
@@ -67,25 +67,25 @@ class Access:
 
 
 def place_of(url: str) -> str:
-    """The name of an endpoint: without its password, and with a checksum in the place of its query.
+    """The name of an endpoint: without its password, and with a checksum instead of its query.
 
-    An exporter may have one address for many processes, which differ in the query.
+    An exporter may have one address for many processes, which differ only in the query.
     """
     query = url.partition("?")[2].partition("#")[0]
     return f"{redacted(url)}?{crc32(query.encode()):08x}" if query else redacted(url)
 
 
 def from_endpoint(url: str, access: Access) -> Text:
-    """What an HTTP endpoint answers now: a scrape, or of one that ends in /jolokia, its answer to a read of BEANS.
+    """What an HTTP endpoint answers now: a scrape; or, if it ends in /jolokia, the answer to a read of BEANS.
 
-    Redirects are not followed: an answer must not name another place to be asked from here.
+    Redirects are not followed, because an answer must not make this machine send requests to other places.
     """
     session = _Hasty(access.timeout_ms / 1000)
     try:
         with session, _asked(session, url, access) as answer:
             if not 200 <= answer.status_code < 300:
                 return Text(place_of(url), now_ms(), "", f"HTTP status {answer.status_code}")
-            # As it comes: waiting for a chunk to be full, a slow endpoint's could take for ever.
+            # Bytes are read as they arrive: a slow endpoint could take for ever to fill a chunk.
             chunks = iter(lambda: answer.raw.read1(CHUNK_BYTES, decode_content=True), b"")
             text = _decoded(_bounded(chunks, access, time.monotonic()))
         error = None
@@ -97,9 +97,9 @@ def from_endpoint(url: str, access: Access) -> Text:
 
 
 def from_file(path: str, access: Access, *, is_listed: bool = False) -> Text:
-    """What a file says, unpacked if its name says so; as of the epoch ms in its name, or of its last change.
+    """The text of a file, unpacked if its name says so. Its time is the epoch ms in its name, or its last change.
 
-    A place may be a link where the configuration names it, not where it was listed: it was none then.
+    A file that the configuration names may be a link. A listed file may not, because it was no link when it was listed.
     """
     try:
         files, inside = open_filesystem(path)
@@ -125,9 +125,10 @@ def from_file(path: str, access: Access, *, is_listed: bool = False) -> Text:
 
 
 def files_in(path: str) -> list[str]:
-    """The files of a folder or URI and of its folders, sorted; of anything but a folder, the path itself.
+    """The files of a folder or URI and of its subfolders, sorted; if it is not a folder, the path itself.
 
-    Links in the folder are left out: who may write there could name any file that this process may read.
+    Links in the folder are left out: otherwise, anyone who may write there could name any file that this process may
+    read.
     """
     try:
         files, inside = open_filesystem(path)
@@ -141,7 +142,7 @@ def files_in(path: str) -> list[str]:
     if names is None:
         return [path]
     root = path.rstrip("/")
-    # What follows a scheme is read as a URI again, in which these characters mean something else.
+    # What follows a scheme will be read as a URI again, in which these characters have another meaning.
     return sorted(root + (quote(name, errors="surrogateescape") if is_uri(path) else name) for name in names if name)
 
 
@@ -165,10 +166,10 @@ class _RefusedError(ValueError):
 
 
 class _Hasty(requests.Session):
-    """A session whose connections all end after some seconds, as `is_late` says then.
+    """A session whose connections are all closed after some seconds; then `is_late` is true.
 
-    A timeout of requests is that of a single read: an endpoint that sends its headers byte by byte never meets it.
-    What the environment says of proxies, certificates and passwords is not for endpoints.
+    The timeout of requests is for a single read, so it never ends a connection to an endpoint that sends its headers
+    byte by byte. Proxies, certificates and passwords from the environment are not used for endpoints.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -182,7 +183,7 @@ class _Hasty(requests.Session):
             self.mount(f"{scheme}://", _Adapter(self._opened_now))
 
     def get_redirect_target(self, resp: requests.Response) -> str | None:
-        """None: else requests reads the whole answer, only to prepare the request that is not made."""
+        """None: otherwise requests reads the whole answer to prepare a redirect that is never followed."""
 
     def _opened_now(self, connection: socket.socket) -> None:
         self._opened.append(connection)
@@ -208,7 +209,7 @@ class _Hasty(requests.Session):
 
 
 class _Adapter(HTTPAdapter):
-    """Keeps a second handle of each connection that it opens: TLS takes the first for itself."""
+    """Keeps a second handle of each connection that it opens, because TLS takes over the first one."""
 
     def __init__(self, opened: Callable[[socket.socket], None]) -> None:
         self._opened = opened

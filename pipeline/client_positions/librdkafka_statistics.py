@@ -1,4 +1,4 @@
-"""The output of librdkafka's statistics callback: nearly the whole ladder of a client, in one JSON object.
+"""Reads the output of librdkafka's statistics callback: nearly the whole ladder of a client, in one JSON object.
 
 The clients for C, Go, .NET and Rust, and confluent-kafka for Python, are built on librdkafka. See its STATISTICS.md.
 """
@@ -15,12 +15,12 @@ _UNKNOWN = -1
 
 
 def of_statistics(line: str) -> list[Position]:
-    """The positions of one consumer's statistics. Raises ValueError where it is no such text."""
+    """The positions in one consumer's statistics. Raises ValueError if the text is something else."""
     return of_parsed(parsed(line))
 
 
 def parsed(line: str) -> Any:
-    """A JSON text. Raises ValueError where it is none, or is nested too deeply."""
+    """The parsed JSON text. Raises ValueError if it is not JSON, or is nested too deeply."""
     try:
         return json.loads(line)
     except RecursionError:
@@ -28,10 +28,10 @@ def parsed(line: str) -> Any:
 
 
 def of_parsed(statistics: Any) -> list[Position]:
-    """The positions of one consumer's statistics as JSON gives them. Raises ValueError where it is nothing such.
+    """The positions in one consumer's parsed statistics. Raises ValueError if they are something else.
 
-    The queue of fetched records is shared by all partitions and repeated with each of them: it is given once, for the
-    client. A lag that is not known is -1 there. Whether a partition is paused is not in it.
+    The queue of fetched records is shared by all partitions, and librdkafka repeats it for each of them; here it is
+    given once, for the client. An unknown lag is -1 there. The statistics do not say whether a partition is paused.
     """
     try:
         client = text(statistics["client_id"])
@@ -53,7 +53,7 @@ def of_parsed(statistics: Any) -> list[Position]:
 
 
 def _partitions(statistics: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Those that are assigned: -1 is librdkafka's own, and what it once had stays listed."""
+    """The assigned partitions. Partition -1 is internal to librdkafka, and partitions it once had stay listed."""
     for name, topic in statistics["topics"].items():
         for partition in topic["partitions"].values():
             if partition["partition"] >= 0 and partition["fetch_state"] != "none":
@@ -61,7 +61,7 @@ def _partitions(statistics: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[st
 
 
 def _position(client: str, topic: str, partition: Mapping[str, Any]) -> Position:
-    # Not by consumer_lag: before version 1.7 that counts from another offset, and by isolation.level to either end.
+    # Not consumer_lag: before version 1.7 it counts from another offset, and its end depends on isolation.level.
     return Position(
         client,
         topic=text(topic),
@@ -76,5 +76,5 @@ def _position(client: str, topic: str, partition: Mapping[str, Any]) -> Position
 
 
 def _known(offset: Any) -> int | None:
-    """An offset or a lag; librdkafka writes what it does not know below 0."""
+    """An offset or a lag; None if it is negative, which in librdkafka means unknown."""
     return whole(offset) if offset >= 0 else None

@@ -30,20 +30,20 @@ from pipeline.data_source import positive, refuse_unknown, several
 from pipeline.errors import ConfigError
 
 FUTURE_MS = 5 * 60_000
-"""A report that is dated further ahead than this comes from a wrong clock."""
+"""A report whose time is further in the future than this comes from a wrong clock."""
 LATE_MS = 2_000
-"""A callback that is later than that was late; less may be what seconds are rounded by."""
+"""A callback counts as late if it is later than this; a smaller delay may come from rounding to seconds."""
 PLACES_PER_TASK = 16
 THREADS = 8
 DEADLINE_MS = 120_000
-"""No endpoint is asked after this time: thousands that do not answer must not delay the snapshot."""
+"""No endpoint is asked after this time, so that thousands that do not answer cannot delay the snapshot."""
 Reported = tuple[int, list[Position]]
 """Positions, and the epoch ms at which they were reported."""
 
 
 @dataclass(frozen=True)
 class PositionsOptions:
-    """Where to read: `endpoints` now, or files below each `path`; URIs may hold passwords and are not shown."""
+    """What to read: `endpoints`, or files below each `path`. URIs may have passwords and are not shown by `repr`."""
 
     endpoints: tuple[str, ...] = field(default=(), repr=False)
     paths: tuple[str, ...] = field(default=(), repr=False)
@@ -74,16 +74,16 @@ class Places(InputPartition):
 
 
 class PositionsSource(DataSource):
-    """Options: `endpoints` (URLs) or `path` (files, folders, URIs), several with commas.
+    """Options: `endpoints` (URLs) or `path` (files, folders, URIs), separated by commas.
 
-    `user`, `password` and `ca_file` for endpoints; `timeout_ms` and `most_bytes` bound what one place may take. A file
-    of a folder that has not changed for `max_age_ms` is not read: its clients have reported nothing since.
-    `names`, a JSON object: what Prometheus text calls metrics and labels by rules of its own, and NAMES or LABELS.
+    `user`, `password` and `ca_file` are for endpoints. `timeout_ms` and `most_bytes` limit one endpoint or file. A file
+    in a folder that has not changed for `max_age_ms` is not read: its clients have reported nothing since. `names` is a
+    JSON object that maps the names of metrics and labels in Prometheus text to those in NAMES or LABELS.
     """
 
     @staticmethod
     def reported(text: Text, names: Names) -> Iterator[Reported | str]:
-        """The positions in a text, and in words what of it cannot be read."""
+        """The positions in a text, and a string for each part of it that cannot be read."""
         raise NotImplementedError
 
     def schema(self) -> StructType:
@@ -96,7 +96,7 @@ class PositionsSource(DataSource):
 
 
 class ClientMetricsSource(PositionsSource):
-    """Consumers' metrics: Prometheus text, OpenMetrics or Jolokia's JSON, one answer a place; lines of a reporter."""
+    """Consumers' metrics: Prometheus text, OpenMetrics or Jolokia's JSON, one answer per place; or reporters' lines."""
 
     @classmethod
     def name(cls) -> str:
@@ -105,7 +105,7 @@ class ClientMetricsSource(PositionsSource):
 
     @staticmethod
     def reported(text: Text, names: Names) -> Iterator[Reported | str]:
-        """The positions of one scrape or answer. Of a torn scrape the lines that are whole count."""
+        """The positions in one scrape or answer. If a scrape is incomplete, its complete lines are used."""
         is_json = text.text.lstrip()[:1] in ("{", "[")
         if is_json and '"mbean"' not in text.text:
             yield from _of_lines(text, reporter_lines.of_line)
@@ -120,7 +120,7 @@ class ClientMetricsSource(PositionsSource):
 
 
 class StatisticsSource(PositionsSource):
-    """librdkafka's statistics, an object a line: as the callback gets it, or `{"ts": epoch ms, "statistics": it}`."""
+    """librdkafka's statistics, an object per line: as the callback gets it, or `{"ts": epoch ms, "statistics": it}`."""
 
     @classmethod
     def name(cls) -> str:
@@ -129,12 +129,12 @@ class StatisticsSource(PositionsSource):
 
     @staticmethod
     def reported(text: Text, names: Names) -> Iterator[Reported | str]:  # noqa: ARG004 - librdkafka's are its own
-        """The positions of each line."""
+        """The positions in each line."""
         return _of_lines(text, partial(_of_statistics, captured_ms=text.captured_ms))
 
 
 class PositionsReader(DataSourceReader):
-    """Lists files on the driver, reads places on executors, some at a time."""
+    """Lists files on the driver, and reads places (endpoints and files) on executors, several at a time."""
 
     def __init__(
         self, source: str, reported: Callable[[Text, Names], Iterator[Reported | str]], options: PositionsOptions
@@ -144,7 +144,7 @@ class PositionsReader(DataSourceReader):
         self.options = options
 
     def partitions(self) -> Sequence[Places]:
-        """Files are listed now; a path where nothing is stays a place, which says so when it is read."""
+        """Lists the files now. A path that does not exist is also returned, so that reading it gives an error row."""
         places = self.options.endpoints or [file for path in self.options.paths for file in files_in(path)]
         until_ms = now_ms() + DEADLINE_MS
         begins = range(0, max(1, len(places)), PLACES_PER_TASK)
@@ -166,13 +166,13 @@ class PositionsReader(DataSourceReader):
                 yield self._batch(text)
 
     def _batch(self, text: Text) -> pa.RecordBatch:
-        """By columns: a dict for each row would take longer than reading the text does."""
+        """The rows of a text, by columns: a dict for each row would take longer than reading the text."""
         rows = Rows(self.source, plain(text.place))
         for one in [text.error] if text.error else self._reported(text):
             if isinstance(one, str):
                 rows.refuse(min(text.captured_ms, now_ms()), one)
             elif one[0] > now_ms() + FUTURE_MS:
-                # It would be the newest of its client for ever.
+                # Such a report would be the newest of its client for ever.
                 rows.refuse(now_ms(), f"is of {instant(one[0]).isoformat()}, which is in the future")
             else:
                 rows.add(*one)
@@ -191,7 +191,7 @@ class PositionsReader(DataSourceReader):
 
 
 def _of_lines(text: Text, reported: Callable[[str], Reported]) -> Iterator[Reported | str]:
-    """The positions of each line. One that is torn costs only itself; if the first MOST_TORN are, no more are read."""
+    """The positions in each line. Invalid lines are skipped; if the first MOST_TORN are invalid, no more are read."""
     is_torn = True
     for number, line in enumerate(filter(str.strip, text.text.split("\n")), 1):
         try:
@@ -205,9 +205,9 @@ def _of_lines(text: Text, reported: Callable[[str], Reported]) -> Iterator[Repor
 
 
 def _of_statistics(line: str, captured_ms: int) -> Reported:
-    """When a line was written, and its positions. librdkafka itself gives the time in seconds.
+    """When a line was written, and its positions. librdkafka itself reports the time in seconds.
 
-    The callback runs in poll alone: an application that polls late gets late what was true before.
+    The callback runs only in poll, so an application that polls late gets statistics of an earlier time.
     """
     statistics = said = parsed(line)
     at_ms = captured_ms

@@ -9,14 +9,13 @@ from pipeline.client_positions.consumer_metrics import Metric
 
 
 class Position(NamedTuple):
-    """What `client_positions` has of one client, or of one of its fetchers, topics or partitions; the rest is NULL.
+    """A row of `client_positions` about one client, or one of its fetchers, topics or partitions; the rest is NULL.
 
-    fetcher: the broker that is fetched from, or the old consumer's thread. Offsets are the next to be fetched, and to
-    be handed to the application. reported_lag is the client's own metric, reported_lead its distance from log start;
-    reported_end and reported_stable_end are the high watermark and the last stable offset that the client knows.
-    host: the address that the client connects from.
-    Counters are those of answered fetches. A client's queue may be shared: then only the client has buffered_bytes.
-    Without as_of_ms all is as of when it was reported.
+    fetcher: the broker that is fetched from, or the old consumer's thread. The offsets are the next to be fetched, and
+    the next to be handed to the application. reported_lag is the client's own metric, reported_lead its distance from
+    log start; reported_end and reported_stable_end are the high watermark and the last stable offset that the client
+    knows. host: the address that the client connects from. The counters count answered fetches. If partitions share one
+    queue, only the client's row has buffered_bytes. Without as_of_ms, all values are as of when they were reported.
     """
 
     client_id: str
@@ -40,21 +39,21 @@ class Position(NamedTuple):
 
 
 TOO_LARGE = 2**60
-"""No log has so many records or bytes. Below, the sum of an offset of the cluster and two of these is a bigint."""
+"""No log has this many records or bytes. An offset of the cluster plus two smaller numbers than this is a bigint."""
 
 LATEST_MS = 253_402_300_800_000
 """The end of the year 9999, epoch ms: a timestamp of Python or Spark cannot be later."""
 
 
 def text(value: Any) -> str:
-    """A text that a table can have: JSON may have half of a surrogate pair. Raises TypeError where it is none."""
+    """A text that a table can store, as JSON may have half of a surrogate pair. Raises TypeError if it is not text."""
     if not isinstance(value, str) or value.encode(errors="replace").decode() != value:
         raise TypeError(f"{type(value).__name__} instead of a text")
     return value
 
 
 def whole(number: Any, below: int = 2**62) -> int:
-    """A number of a JSON text. Raises TypeError where it is another value, or is `below` or more."""
+    """An integer from JSON. Raises TypeError if it is another value, or not less than `below`."""
     if not isinstance(number, int) or isinstance(number, bool):
         raise TypeError(f"{type(number).__name__} instead of a whole number")
     if abs(number) >= below:
@@ -63,24 +62,24 @@ def whole(number: Any, below: int = 2**62) -> int:
 
 
 def count(number: Any, below: int = 2**62) -> int:
-    """A number of a JSON text that is 0 or more. Raises TypeError where it is another value, or is `below` or more."""
+    """An integer from JSON that is 0 or more. Raises TypeError if it is another value, or not less than `below`."""
     if whole(number, below) < 0:
         raise TypeError("a number below 0")
     return int(number)
 
 
 def time_ms(number: Any) -> int:
-    """An instant of a JSON text, epoch ms. Raises TypeError where it is another value, or is after the year 9999."""
+    """An instant from JSON, epoch ms. Raises TypeError if it is another value, or after the year 9999."""
     return count(number, below=LATEST_MS)
 
 
 TEXTS = ("client_id", "fetcher", "topic", "group_id", "host")
 SIGNED = ("reported_lag", "reported_lead")
-"""Numbers that a client may give below 0; all others are offsets, counts and sizes."""
+"""Numbers that may be negative; all others are offsets, counts and sizes."""
 
 
 def refused(position: Position) -> str | None:
-    """Why a position cannot be stored in the table; None where it can."""
+    """Why a position cannot be stored in the table; None if it can."""
     for name, value in position._asdict().items():
         if value is None or name == "is_paused":
             continue
@@ -106,7 +105,7 @@ def of_metrics(metrics: Iterable[Metric]) -> list[Position]:
     """A position for each client, fetcher, topic and partition that has metrics."""
     found: dict[tuple[str, str | None, str | None, int | None], dict[str, Any]] = {}
     for metric in metrics:
-        # A lag is of a partition, whichever broker it is fetched from: that may change.
+        # A lag belongs to the partition and not to the broker it is fetched from, because that may change.
         fetcher = metric.thread or (metric.broker if metric.partition is None else None)
         values = found.setdefault((metric.client_id, fetcher, metric.topic, metric.partition), {})
         values[_COLUMNS.get(metric.name, metric.name)] = round(metric.value)

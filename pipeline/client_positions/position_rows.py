@@ -1,4 +1,4 @@
-"""The rows of clients' positions: a row for each position, and one for each error."""
+"""Makes the rows of clients' positions: a row for each position, and one for each error."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _MS = pa.timestamp("ms", "UTC")
 UNFIT = (pa.ArrowException, OverflowError, TypeError, ValueError)
 _NUMBERS = tuple(f.name for f in POSITIONS if isinstance(f.dataType, (IntegerType, LongType)))
 _NOTHING = Position(client_id=cast(str, None))
-"""Of a row that has an error alone."""
+"""The values of a row that has only an error."""
 MOST_ERRORS = 100
-"""Errors of one place that have a row each; the others are counted."""
+"""The most errors of one place that have a row each; the others are only counted."""
 
 
 class Rows:
-    """The rows of one place, by columns."""
+    """The rows of one place (endpoint or file), by columns."""
 
     def __init__(self, source: str, place: str) -> None:
         self._source, self._place = source, place
@@ -40,14 +40,14 @@ class Rows:
         self._refused = 0
 
     def add(self, at_ms: int, positions: list[Position]) -> None:
-        """Positions that were reported at that time."""
+        """Adds positions that were reported at that time."""
         self._positions += positions
         self._reported_ms += [at_ms] * len(positions)
         self._as_of_ms += [at_ms if p.as_of_ms is None else p.as_of_ms for p in positions]
         self._errors += [None] * len(positions)
 
     def refuse(self, at_ms: int, error: str) -> None:
-        """A row with an error; only the first MOST_ERRORS have one each."""
+        """Adds a row with an error; only the first MOST_ERRORS have a row each."""
         self._refused += 1
         if self._refused > MOST_ERRORS:
             return
@@ -57,20 +57,20 @@ class Rows:
         self._errors.append(one_line(error))
 
     def add_rest(self) -> None:
-        """A row with the number of errors that have none of their own."""
+        """Adds a row with the number of errors that have no row of their own."""
         if self._refused > MOST_ERRORS:
             rest, self._refused = self._refused - MOST_ERRORS, 0
             self.refuse(now_ms(), f"and {rest} more")
 
     def refuse_what_is_unfit(self) -> None:
-        """In the place of positions that the table cannot have: why."""
+        """Replaces positions that the table cannot store by errors that say why."""
         for i, position in enumerate(self._positions):
             error = None if self._errors[i] else refused(position)
             if error:
                 self._positions[i], self._as_of_ms[i], self._errors[i] = _NOTHING, None, error
 
     def batch(self) -> pa.RecordBatch:
-        """Raises one of UNFIT where a row is none that the table can have."""
+        """The rows as an Arrow batch. Raises one of UNFIT if the table cannot store a row."""
         count = len(self._positions)
         columns = dict(zip(Position._fields, zip(*self._positions, strict=True), strict=True)) if count else {}
         arrays = {
@@ -96,27 +96,27 @@ class Rows:
 
 
 def row_of(position: Position, at_ms: int) -> dict[str, object]:
-    """The columns of POSITIONS that a position has, when it was reported."""
+    """The columns of POSITIONS for a position that was reported at `at_ms`."""
     values = position._asdict()
     as_of_ms = values.pop("as_of_ms")
     return values | {"captured_at": instant(at_ms), "as_of": instant(at_ms if as_of_ms is None else as_of_ms)}
 
 
 def instant(epoch_ms: int) -> datetime:
-    """Epoch ms in UTC."""
+    """Epoch ms as a UTC datetime."""
     return EPOCH + timedelta(milliseconds=epoch_ms)
 
 
 def one_line(text: str) -> str:
-    """What an error says, as a row may have it."""
+    """The text of an error in one line, as a row may have it."""
     return plain(" ".join(text.split())[:500])
 
 
 def plain(text: str) -> str:
-    """A text that a table can have: the name of a file may be no UTF-8."""
+    """A text that a table can store; the name of a file may not be UTF-8."""
     return text.encode(errors="replace").decode()
 
 
 def now_ms() -> int:
-    """The time, epoch ms."""
+    """The current time, epoch ms."""
     return time.time_ns() // 1_000_000

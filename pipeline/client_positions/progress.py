@@ -1,4 +1,4 @@
-"""How far a broker's request log was read, kept in a file, so that a batch begins where the previous one ended."""
+"""Keeps in a file how far a broker's request log was read, so that a batch begins where the previous one ended."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pipeline.files import FAILURES, open_filesystem
 
 
 class UnreachableError(Exception):
-    """A state that may exist and cannot be read now."""
+    """The state may exist, but cannot be read now."""
 
 
 class Progress:
-    """How far a broker's log had been read when the last batch began, and when it ended: one file, replaced whole."""
+    """How far a broker's log had been read when the last batch began, and when it ended: in one file."""
 
     def __init__(self, folder: str, path: str) -> None:
         self._files, inside = open_filesystem(folder)
@@ -30,7 +30,7 @@ class Progress:
         self.name = f"{place_name(folder)}/{name}"
 
     def begun(self, batch: str) -> dict[str, Any]:
-        """Where a batch begins; empty at the first. Raises UnreachableError, or one of _DAMAGED."""
+        """The state where a batch begins; empty for the first batch. Raises UnreachableError, or one of _DAMAGED."""
         try:
             if self._files.get_file_info(self._file).type == fs.FileType.NotFound:
                 return {}
@@ -42,7 +42,7 @@ class Progress:
         return cast(dict[str, Any], kept["begun"] if kept["batch"] == batch else kept["ended"])
 
     def keep(self, batch: str, begun: Mapping[str, Any], ended: Mapping[str, Any]) -> None:
-        """Replace what is kept."""
+        """Replaces the file as a whole."""
         content = json.dumps({"batch": batch, "begun": begun, "ended": ended}).encode()
         self._files.create_dir(self._folder, recursive=True)
         written = f"{self._file}.{uuid.uuid4().hex}"

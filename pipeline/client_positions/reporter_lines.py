@@ -10,15 +10,15 @@ from pipeline.epoch import utc
 
 
 def of_line(line: str) -> tuple[int, list[Position]]:
-    """The epoch ms of a line, and its positions. Raises ValueError where it is no such line.
+    """The epoch ms of a line, and its positions. Raises ValueError if the line is something else.
 
-    The client has records-lag-max, the largest lag of the last minute. A partition's lag is to its high watermark as of
-    the last fetch, as kafka-python itself computes it.
+    The client's lag is records-lag-max, the largest lag of the last minute. A partition's lag counts to its high
+    watermark as of the last fetch, as kafka-python itself computes it.
     """
     try:
         said = json.loads(line)
         at_ms = count(said["ts"])
-        utc(at_ms)  # Raises ValueError where it is no year.
+        utc(at_ms)  # raises ValueError if it is not a valid time
         client, group = text(said["client_id"]), said["group_id"]
         group = None if group is None else text(group)
         most = said["metrics"].get("records-lag-max")
@@ -32,7 +32,7 @@ def _position(client: str, group: str | None, partition: Any) -> Position:
     consumed, head, paused = count(partition["position"]), partition["highwater"], partition["paused"]
     if not isinstance(paused, bool):
         raise TypeError(f"{type(paused).__name__} instead of true or false")
-    # A head before the position is older than a seek.
+    # A high watermark below the position is from before a seek, and is not used.
     is_known = head is not None and count(head) >= consumed
     return Position(
         client,

@@ -14,11 +14,11 @@ from pipeline.client_positions.position import count, text, whole
 LINE = re.compile(r"\[[^]]+\] \w+ Completed request:(\{.*\})(?: \([\w.]+\))?\s*")
 _TIME = re.compile(r"\[(20\d\d-\d\d-\d\d \d\d:\d\d):(\d\d),(\d{3})\]")
 API = '"requestApiKeyName":"'
-# Where most lines are those of producers, looking for three words saves reading them.
+# If most lines are those of producers, searching for three words is cheaper than parsing all lines.
 READ = tuple(f'{API}{name}"' for name in ("FETCH", "OFFSET_COMMIT", "METADATA"))
 NEW_SESSION, _LAST_OF_SESSION = 0, -1
-"""Session epochs of a full request: one that begins a session, and one that ends it or has none."""
-# Of SocketServer's names of connections, <local>:<port>-<remote>:<port>-<processor>-<number>, the remote address.
+"""Session epochs of full requests: one that begins a session, and one that ends a session or has none."""
+# The remote address in SocketServer's connection names, <local>:<port>-<remote>:<port>-<processor>-<number>.
 _CONNECTION = re.compile(r".*:\d+-(.+):\d+(?:-\d+){1,2}")
 _LONGEST_CONNECTION = 300
 _INT32 = 2**31
@@ -29,10 +29,10 @@ Who = tuple[str, str | None]
 
 @dataclass(frozen=True)
 class Fetch:
-    """A FETCH request. The session is the one that it begins, goes on with, or 0 for none."""
+    """A FETCH request. The session is the one that it begins or continues, or 0 for none."""
 
     session: int
-    ends: int  # a session
+    ends: int  # the session that it ends
     is_full: bool
     epoch: int
     sent_ms: int
@@ -42,7 +42,11 @@ class Fetch:
 
 
 def times_ms(line: str, zone: tzinfo) -> tuple[int, int] | None:
-    """When a line was written, read as the first and as the second of an hour that comes twice; None without a time."""
+    """When a line was written, epoch ms; None if it has no time.
+
+    In the hour that occurs twice when summer time ends, the two results are those for its first and its second
+    occurrence.
+    """
     parts = _TIME.match(line)
     minutes = _minute_ms(parts[1], zone) if parts else None
     if not parts or not minutes:
@@ -58,12 +62,12 @@ def _minute_ms(minutes: str, zone: tzinfo) -> tuple[int, int] | None:
     except ValueError:
         return None
     first, second = (round(minute.replace(fold=fold).timestamp() * 1_000) for fold in (0, 1))
-    # Fold counts backwards in an hour that spring leaves out: there is no second one then.
+    # In the hour that does not exist when summer time begins, fold counts backwards; then there is no second result.
     return first, max(first, second)
 
 
 def fetch_of(line: Mapping[str, Any], ended_ms: int) -> Fetch:
-    """The request of a line that was written at `ended_ms`. Raises KeyError, TypeError or ValueError if it is none."""
+    """The request in a line that was written at `ended_ms`. Raises KeyError, TypeError or ValueError if it has none."""
     request, response, took_ms = line["request"], line["response"], round(line["totalTimeMs"])
     if not 0 <= took_ms <= ended_ms:
         raise ValueError("totalTimeMs")
@@ -91,16 +95,16 @@ def _partitions(topics: list[Any]) -> Iterator[tuple[Any, Any]]:
 
 
 def _topic(topic: Mapping[str, Any]) -> str:
-    """Its id; its name in versions before 13."""
+    """The topic's id, or in versions before 13 its name."""
     return text(topic.get("topicId") or topic["topic"])
 
 
 def remote_address(connection: str | None) -> str | None:
-    """The address of a connection's other end; None where the line does not have it as Kafka writes it."""
+    """The remote address of a connection; None if the line does not have it in Kafka's format."""
     parts = _CONNECTION.fullmatch(connection or "") if len(connection or "") <= _LONGEST_CONNECTION else None
     return text(parts[1]) if parts else None
 
 
 def replica_id(request: Mapping[str, Any]) -> int:
-    """The follower that asks; -1 for a consumer, which version 15 and later leave out."""
+    """The id of the follower that asks; -1 for a consumer, for which version 15 and later have no id."""
     return whole(request.get("replicaId", request.get("replicaState", {}).get("replicaId", -1)))

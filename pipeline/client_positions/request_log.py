@@ -29,19 +29,19 @@ from pipeline.client_positions.request_lines import (
 from pipeline.epoch import DAY_MS
 
 SILENT_MS = DAY_MS
-"""How long, by the log's own clock, a client or a session that asks for nothing is remembered."""
+"""How long, by the log's own clock, a client or a session without requests is remembered."""
 MOST_CLIENTS = 100_000
 MOST_SESSIONS = 100_000
 MOST_TOPICS = 100_000
-"""How many are remembered. A client may use another name, or begin another session, with each request."""
+"""The most that are remembered, because a client may use another name, or begin another session, in each request."""
 SEVERAL = 2
-"""So many groups of one client are remembered: one that commits for several is in none of them."""
+"""How many groups of a client are remembered: if a client commits for several, its group is not known."""
 _MINUTE_MS = 60_000
 
 
 @dataclass
 class _Client:
-    """What one client has asked for outside of its sessions, and all that it has asked for as numbers."""
+    """What one client has asked for outside of sessions, and the totals of all its requests."""
 
     offsets: dict[Place, tuple[int, int]] = field(default_factory=dict)  # next offset to fetch, and as of when
     groups: set[str] = field(default_factory=set)
@@ -50,12 +50,12 @@ class _Client:
     heard_ms: int = 0
 
     def commits_in(self, group: str) -> None:
-        """Remember that the client has committed for a group."""
+        """Remembers that the client has committed for a group."""
         if len(self.groups) < SEVERAL:
             self.groups.add(group)
 
     def keep(self, session: _Session) -> None:
-        """Remember what a session had when it was last heard of."""
+        """Takes over the offsets that a session had at its last request."""
         for place, offset in session.offsets.items():
             if place not in self.offsets or self.offsets[place][1] <= session.asked_ms:
                 self.offsets[place] = (offset, session.asked_ms)
@@ -63,7 +63,7 @@ class _Client:
 
 @dataclass
 class _Session:
-    """What a client fetches in a session: the next offset of all its partitions, as of the request of this epoch."""
+    """A fetch session of a client: the next offset of all its partitions, as of the request with this epoch."""
 
     who: Who
     epoch: int
@@ -72,11 +72,11 @@ class _Session:
 
 
 class RequestLog:
-    """The positions of all clients of one broker, from its log read line by line.
+    """The positions of all clients of one broker, from its request log, which is read line by line.
 
-    A topic is known by id until a METADATA line gives its name; `topics` are names by id that are known already.
-    Times in the log are those of `zone`, the broker's. `at_ms` is the time of the last line of any kind. `dropped`
-    counts the clients that were forgotten because there were too many.
+    A topic is known only by its id until a METADATA line has its name; `topics` are the names that are already known,
+    by id. `zone` is the broker's time zone, in which the log's times are. `at_ms` is the time of the last line of any
+    kind. `dropped` counts the clients that were forgotten because there were too many.
     """
 
     def __init__(self, topics: Mapping[str, str] | None = None, zone: tzinfo = UTC) -> None:
@@ -88,7 +88,7 @@ class RequestLog:
         self._sessions: dict[int, _Session] = {}
 
     def read(self, line: str) -> None:
-        """Take one line in. Raises ValueError where a line of a request is not what Kafka writes."""
+        """Processes one line. Raises ValueError if it is a request's line, but not in Kafka's format."""
         at_ms = self._at_ms(line)
         self.at_ms = self.at_ms if at_ms is None else at_ms
         api = line.find(API)
@@ -102,7 +102,7 @@ class RequestLog:
             header = request["requestHeader"]
             who = text(header["clientId"] or ""), remote_address(request.get("connection"))
             if header["requestApiKeyName"] == "FETCH":
-                if replica_id(request["request"]) < 0:  # a follower's has its broker's id
+                if replica_id(request["request"]) < 0:  # a follower's request has its broker's id
                     self._take(who, fetch_of(request, at_ms))
             elif header["requestApiKeyName"] == "OFFSET_COMMIT":
                 group = text(request["request"]["groupId"])
@@ -111,16 +111,16 @@ class RequestLog:
                 known = (t for t in request["response"]["topics"] if t.get("name") and t.get("topicId"))
                 for topic in known:
                     topic_id, name = text(topic["topicId"]), text(topic["name"])
-                    self.topics.pop(topic_id, None)  # `forget` lets go of those first that were named first
+                    self.topics.pop(topic_id, None)  # to the end: `forget` removes the oldest names first
                     self.topics[topic_id] = name
         except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
             raise ValueError(f"not a line of Kafka's request log: {error!r} is missing or wrong") from error
 
     def positions(self) -> list[Position]:
-        """Where every client is: itself with its counters, and each partition that it has fetched, as of then.
+        """The positions of every client: one with its counters, and one for each partition that it has fetched.
 
-        Processes with one client.id are distinguished by their addresses. The group is NULL for one that has not
-        committed, or has for several groups.
+        Processes with the same client.id are distinguished by their addresses. The group is NULL if a client has not
+        committed, or has committed for several groups.
         """
         sessions: dict[Who, list[_Session]] = defaultdict(list)
         for session in self._sessions.values():
@@ -141,7 +141,7 @@ class RequestLog:
                 )
             asked = [(place, offset, as_of_ms) for place, (offset, as_of_ms) in client.offsets.items()]
             asked += [(place, o, s.asked_ms) for s in sessions[client_id, host] for place, o in s.offsets.items()]
-            # A topic that was recreated has another id, and one name: what was asked last counts.
+            # A recreated topic has two ids with the same name; the last request counts.
             places: dict[Place, tuple[int, int]] = {}
             for (topic, partition), offset, as_of_ms in sorted(asked, key=lambda one: one[2]):
                 places[self.topics.get(topic, topic), partition] = (offset, as_of_ms)
@@ -152,7 +152,7 @@ class RequestLog:
         return found
 
     def forget(self) -> None:
-        """Let go of the clients and sessions that have been silent for SILENT_MS, and of the oldest of too many."""
+        """Forgets clients and sessions without requests for SILENT_MS, and the oldest ones if there are too many."""
         since_ms = (self.at_ms or 0) - SILENT_MS
         for session_id in [key for key, session in self._sessions.items() if session.asked_ms < since_ms]:
             self._end(session_id)
@@ -160,11 +160,11 @@ class RequestLog:
             del self._clients[who]
         self._drop(len(self._clients) - MOST_CLIENTS)
         self._end_oldest(len(self._sessions) - MOST_SESSIONS)
-        # Those that were named last are in use; a name that is needed again is an id until a line gives it again.
+        # The topics named last are in use. A forgotten topic is known by its id until a line has its name again.
         self.topics = dict([*self.topics.items()][-MOST_TOPICS:])
 
     def _drop(self, number: int) -> None:
-        """Let go of so many clients, those first that have been silent for longest."""
+        """Forgets `number` clients, those first whose last request is the oldest."""
         if number <= 0:
             return
         silent = set(sorted(self._clients, key=lambda who: self._clients[who].heard_ms)[:number])
@@ -174,7 +174,7 @@ class RequestLog:
         self.dropped += number
 
     def state(self) -> dict[str, Any]:
-        """All that is known, in what JSON has; `from_state` takes it back."""
+        """All that is known, as values that JSON can hold; `from_state` is the inverse."""
         return {
             "at_ms": self.at_ms,
             "topics": self.topics,
@@ -199,9 +199,9 @@ class RequestLog:
     def from_state(
         cls, state: Mapping[str, Any], topics: Mapping[str, str] | None = None, zone: tzinfo = UTC
     ) -> RequestLog:
-        """A log that goes on from a `state`.
+        """A log that continues from a `state`.
 
-        Raises AttributeError, KeyError, TypeError or ValueError where it is none.
+        Raises AttributeError, KeyError, TypeError or ValueError if the state is not valid.
         """
         known = {text(topic_id): text(name) for topic_id, name in state["topics"].items()}
         log = cls({**(topics or {}), **known}, zone)
@@ -220,7 +220,7 @@ class RequestLog:
         return log
 
     def _at_ms(self, line: str) -> int | None:
-        """When a line was written. In the hour that comes twice in autumn, the line before decides which it is."""
+        """When a line was written. If the hour occurs twice (end of summer time), the previous line decides which."""
         times = times_ms(line, self.zone)
         if times is None:
             return None
@@ -240,10 +240,10 @@ class RequestLog:
         client.bytes += fetch.bytes
         session = self._sessions.get(fetch.session)
         if session and session.who == who:
-            # Files may come late, and be read again: what a session has asked since is newer.
+            # Files may arrive late or be read again; then the session already has a newer request.
             if fetch.sent_ms < session.asked_ms if fetch.is_full else fetch.epoch <= session.epoch:
                 return
-            # Where a line was lost, what is not listed may have been asked for in it.
+            # If a line was lost, it may have changed partitions that this request does not list.
             if fetch.epoch == session.epoch + 1:
                 self._go_on(client, session, fetch)
                 return
@@ -257,7 +257,7 @@ class RequestLog:
             client.offsets |= {place: (offset, fetch.sent_ms) for place, offset in fetch.offsets.items()}
 
     def _go_on(self, client: _Client, session: _Session, fetch: Fetch) -> None:
-        """What a session still has and does not list is fetched from the offset that it had."""
+        """Applies the next request of a session. Partitions that it does not list keep their offsets."""
         for place in fetch.forgotten:
             if place in session.offsets:
                 client.offsets[place] = (session.offsets.pop(place), session.asked_ms)
@@ -265,7 +265,7 @@ class RequestLog:
         session.epoch, session.asked_ms = fetch.epoch, fetch.sent_ms
 
     def _end_oldest(self, number: int) -> None:
-        """End so many sessions, those first that have been silent for longest. Their clients keep the offsets."""
+        """Ends `number` sessions, those first whose last request is the oldest. Their clients keep the offsets."""
         if number > 0:
             for session_id in sorted(self._sessions, key=lambda key: self._sessions[key].asked_ms)[:number]:
                 self._end(session_id)

@@ -31,9 +31,9 @@ _DAMAGED = (AttributeError, EOFError, KeyError, OSError, RecursionError, TypeErr
 
 @dataclass(frozen=True)
 class RequestLogOptions:
-    """Where to read; URIs may hold passwords and are not shown. `zone` is the brokers', of the times in their logs.
+    """What to read. URIs may have passwords and are not shown by `repr`. `zone` is the time zone of the brokers' logs.
 
-    `state` is a folder or URI that all executors reach; without it each path is read from its beginning.
+    `state` is a folder or URI that all executors can reach; without it, each path is read from its beginning.
     """
 
     paths: tuple[str, ...] = field(repr=False)
@@ -61,12 +61,12 @@ class RequestLogOptions:
 
 
 class RequestLogSource(DataSource):
-    """Options: `path`, a file or folder for each broker, separated by commas. Of a folder it reads request logs.
+    """Options: `path`, a file or folder for each broker, separated by commas. In a folder, it reads the request logs.
 
-    `state` is a folder that keeps how far each log was read, `batch` names what is read now. The same batch is read
-    again from where it began, another batch from where the last one ended. `most_bytes` bounds what a batch reads of a
-    broker's log. `timezone` is the brokers' (default: UTC). `topics_file` is a CSV of topic and topic_id, for topics of
-    which the log has no metadata.
+    `state` is a folder that keeps how far each log was read; `batch` is the name of what is read now. If a batch is
+    read again, it begins where it began before; a new batch begins where the last one ended. `most_bytes` limits what a
+    batch reads from a broker's log. `timezone` is that of the brokers (default: UTC). `topics_file` is a CSV file of
+    topic and topic_id, for topics that have no metadata in the log.
     """
 
     @classmethod
@@ -92,7 +92,7 @@ class Broker(InputPartition):
 
 
 class RequestLogReader(DataSourceReader):
-    """Reads each broker's log, and keeps how far it has read before it hands on what that gave."""
+    """Reads each broker's log, and stores how far it has read before it returns the rows."""
 
     def __init__(self, source: str, options: RequestLogOptions, topics: Mapping[str, str]) -> None:
         self.source = source
@@ -112,7 +112,7 @@ class RequestLogReader(DataSourceReader):
 
     def _rows(self, path: str) -> Iterator[dict[str, object]]:
         log = self._read(path)
-        # By the log's clock, so that a batch that is read again gives the same.
+        # By the log's clock, so that reading a batch again gives the same rows.
         at_ms = now_ms() if log.log.at_ms is None else log.log.at_ms
         row = {"source": self.source, "captured_at": instant(at_ms)}
         for position in log.log.positions():
@@ -134,7 +134,7 @@ class RequestLogReader(DataSourceReader):
             if begun:
                 log.go_on(begun, RequestLog.from_state(begun["log"], self.topics, options.zone))
         except UnreachableError as error:
-            # Beginning anew, what is known would be lost.
+            # To begin again would lose what is known.
             log.errors.append((progress.name, f"the state cannot be read, nor therefore the log: {error}"))
             return log
         except _DAMAGED as error:
@@ -149,7 +149,7 @@ class RequestLogReader(DataSourceReader):
 
 
 def _topics(path: str) -> dict[str, str]:
-    """Names of topics by id. Raises ConfigError where a file has none."""
+    """Names of topics by id. Raises ConfigError if the file has none."""
     try:
         files, inside = open_filesystem(path)
         with files.open_input_stream(inside) as stream:

@@ -16,15 +16,19 @@ from pipeline.errors import ConfigError
 from pipeline.files import FAILURES, is_uri, open_filesystem, redacted
 
 PLACES_TRIED = 16
-"""Endpoints of one source that are asked, and files of one path that are read: the last by name. Others are counted."""
+"""The most endpoints of a source that are asked, and files of a path that are read (the last by name). Others are only
+counted."""
 TIMEOUT_MS = 3_000
 MOST_BYTES = 16 * 1024 * 1024
-"""A larger file is opened and not read."""
+"""A larger file is only opened, not read."""
 _SOURCES = {source.name(): source for source in (ClientMetricsSource, StatisticsSource)}
 
 
 class Tried(NamedTuple):
-    """A place: whether it can be read, None where that may be intended or is not known; what was found; what to do."""
+    """The result for a place. `is_right` is None if a problem may be intended, or if it cannot be known.
+
+    `todo` says what to do.
+    """
 
     is_right: bool | None
     what: str
@@ -32,7 +36,7 @@ class Tried(NamedTuple):
 
 
 def try_places(source: str, options: Mapping[str, str]) -> Iterator[Tried]:
-    """Each place of a data source of positions, of its `options`. Nothing is written but an empty file, and removed."""
+    """Tries each place of a data source of positions. It writes nothing but an empty file, which it removes again."""
     if source not in _SOURCES:
         for path in options.get("path", "").split(","):
             yield _try_path(path, None)
@@ -61,7 +65,7 @@ def _try_endpoint(endpoint: str, reader: PositionsReader) -> Tried:
 
 
 def _try_path(path: str, reader: PositionsReader | None) -> Tried:
-    """A file, or a folder's files: that they are there and can be opened, and with a `reader` what the last report."""
+    """Tries whether a file or a folder's files exist and can be opened; with a `reader`, also reads the last ones."""
     place = redacted(path)
     try:
         files, inside = open_filesystem(path)
@@ -92,7 +96,7 @@ def _try_path(path: str, reader: PositionsReader | None) -> Tried:
 
 
 def _try_folder(path: str) -> Tried:
-    """Where it is kept how far a request log was read."""
+    """Tries the folder that keeps how far a request log was read."""
     place = redacted(path)
     if is_uri(path):
         return Tried(None, f"{place}: only a run shows whether it can be written")

@@ -139,7 +139,7 @@ KAFKA_NAMES = {name: field.alias or name for name, field in ConsumerSettings.mod
 
 
 def _dotted(table: Mapping[str, Any], before: str = "") -> Any:
-    """Names of nested tables joined: TOML reads `fetch.max.bytes = 1` as three of them."""
+    """Joins the names of nested tables: TOML reads `fetch.max.bytes = 1` as three of them."""
     for name, value in table.items():
         if isinstance(value, Mapping):
             yield from _dotted(value, f"{before}{name}.")

@@ -1,7 +1,7 @@
 """The options of kafka-python's client, as a cluster's `client` table may set them.
 
-Names and types are those of kafka-python's own defaults. All text is kept as a secret: passwords
-and tokens are among it.
+Names and types are those of kafka-python's own defaults. All texts are treated as secrets, because some of them are
+passwords and tokens.
 """
 
 import re
@@ -50,7 +50,7 @@ class _Client(Section):
         return self
 
     def options(self) -> dict[str, str]:
-        """The options that are set, as flat text with secrets revealed; truths are `true` and `false`."""
+        """The options that are set, as flat strings with secrets revealed; booleans are `true` and `false`."""
         values = {name: getattr(self, name) for name in type(self).model_fields}
         return {name: _flat(value) for name, value in values.items() if value is not None}
 

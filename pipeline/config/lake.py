@@ -29,9 +29,9 @@ class LakeConfig(Section):
 
 
 def lake_at(place: str) -> LakeConfig:
-    """The lake at a path, a URI, or a `catalog.schema`: two names with a dot between, and no slash.
+    """The lake at a path, a URI, or a `catalog.schema` (two names with a dot between them, and no slash).
 
-    Raises ConfigError for what can be none of these.
+    Raises ConfigError if the text cannot be any of these.
     """
     named = re.fullmatch(r"([^\s.`/:]+)\.([^\s.`/:]+)", place)
     try:

@@ -1,7 +1,7 @@
 """The settings of a run, read from a TOML file and checked before anything starts.
 
-Durations are kept in milliseconds. Groups and topics are chosen by Python regular expressions that
-may match anywhere in a name (`re.search`).
+Durations are kept in milliseconds. Groups and topics are selected by Python regular expressions that may match anywhere
+in a name (`re.search`).
 """
 
 import re
@@ -64,7 +64,7 @@ class GroupFilter(Section):
         return self
 
     def options(self, prefix: str) -> dict[str, str]:
-        """`<prefix>_allow` and `<prefix>_deny`, each one expression; absent where there is none."""
+        """`<prefix>_allow` and `<prefix>_deny`, one expression each; absent if there is none."""
         combined = {f"{prefix}_allow": any_of(self.allow), f"{prefix}_deny": any_of(self.deny)}
         return {name: pattern for name, pattern in combined.items() if pattern}
 
@@ -185,7 +185,7 @@ class Config(Section):
 def load_config(path: Path, env: Mapping[str, str], lake: str | None = None) -> Config:
     """The checked settings of a TOML file and of those that it includes, with `${env:NAME}` taken from `env`.
 
-    `lake` stands for its table `[lake]`.
+    `lake` replaces the file's table `[lake]`.
 
     Raises:
         ConfigError: one line `FILE: key.path: what is wrong` for each problem; no line shows a value.
@@ -203,7 +203,7 @@ def load_config(path: Path, env: Mapping[str, str], lake: str | None = None) -> 
         return Config.model_validate(whole)
     except ValidationError as error:
         problems = problems_of(error, Config)
-    # Outside of the handler: the error pydantic raised holds the values.
+    # Outside of the exception handler, because pydantic's error contains the values.
     lines = [f"{files.get(at[:2], path)}: {Problem(at, what)}" for at, what in _once(problems, tables)]
     raise ConfigError("\n".join(lines))
 
@@ -213,7 +213,7 @@ INCLUDED = ("clusters", "clients")
 
 
 def _include(path: Path, tables: dict[str, Any], env: Mapping[str, str]) -> dict[Key, Path]:
-    """Add what the included files have to `tables`; which file each cluster and client is from."""
+    """Adds the contents of the included files to `tables`; returns which file each cluster and client is from."""
     folder = tables.get("include")
     if not folder or not isinstance(folder, str):
         return {}
@@ -249,11 +249,11 @@ def _add(tables: dict[str, Any], origins: dict[Key, Path], path: Path, file: Pat
 
 
 def _once(problems: list[Problem], tables: Mapping[str, Any]) -> list[Problem]:
-    """The same problems, but those of `defaults` once and there rather than in each cluster."""
+    """The same problems, but a problem in `defaults` is reported once and there, not for each cluster."""
 
     def located(problem: Problem) -> Problem:
         table, *key = problem.at or ("",)
-        # What is missing is in neither, but the table that should have it is; of the cluster itself it is its own.
+        # A missing key is in neither table, so the table that should have it is compared.
         given = key[1:] if problem.what != MISSING else key[1:-1]
         if table != "clusters" or not given or _has(tables, (table, key[0], *given)):
             return problem
@@ -263,7 +263,7 @@ def _once(problems: list[Problem], tables: Mapping[str, Any]) -> list[Problem]:
 
 
 def _has(tables: Any, at: Key) -> bool:
-    """Whether a value is given there."""
+    """Whether `tables` has a value at this key."""
     try:
         reduce(getitem, at, tables)
     except (KeyError, IndexError, TypeError):

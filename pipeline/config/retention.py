@@ -14,7 +14,7 @@ LONGEST_MS = 36_500 * DAY_MS
 
 
 def kept_ms(text: object) -> int | None:
-    """Milliseconds of a duration; None for `"forever"`. Raises ValueError."""
+    """A duration in milliseconds; None for `"forever"`. Raises ValueError."""
     return None if text == "forever" else duration_ms(text, LONGEST_MS)
 
 
@@ -36,7 +36,7 @@ class RetentionConfig(Section):
     """The histograms of hours in `lag_histograms`."""
 
     def by_name(self) -> list[tuple[str, int | None]]:
-        """Each key and its milliseconds; None is for ever."""
+        """Each key and its milliseconds; None means for ever."""
         return [("bronze", self.bronze_ms), ("lag", self.lag_ms), ("hours", self.hours_ms)]
 
     @model_validator(mode="after")

@@ -1,7 +1,7 @@
-"""Read a TOML file, fill in the environment and secrets, and say in plain words what is wrong with it.
+"""Reads a TOML file, fills in the environment and secrets, and says in plain words what is wrong with it.
 
-No setting is named here; the settings are in `pipeline.config.model`. No message repeats a value,
-and no model shows one: any of them may be a password.
+This module knows no settings; they are in `pipeline.config.model`. No message and no `repr` contains a value, because
+any value may be a password.
 """
 
 import difflib
@@ -21,20 +21,20 @@ MOST_BYTES = 1_000_000
 
 
 class Section(BaseModel):
-    """A table of the file: immutable, and with no other keys than it names.
+    """A table of the file: immutable, and with no other keys than its fields.
 
-    What stands below a field is for the configuration reference.
+    The text below a field goes into the configuration reference.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
 
     def __repr_args__(self) -> tuple[()]:
-        """Nothing: what `repr` and `str` show ends up in logs."""
+        """Nothing, because the output of `repr` and `str` ends up in logs."""
         return ()
 
 
 class FilledIn(str):
-    """Text that a `${env:NAME}` or `${secret:SCOPE/KEY}` went into: the only text that may be a number or truth."""
+    """Text that a `${env:NAME}` or `${secret:SCOPE/KEY}` was filled into. Only such text may be a number or boolean."""
 
 
 def _literal(value: object) -> object:
@@ -50,14 +50,14 @@ Bool = Annotated[bool, BeforeValidator(_literal)]
 
 
 def read_toml(path: Path, env: Mapping[str, str]) -> dict[str, Any]:
-    """The tables of a TOML file, lists as tuples; `${env:NAME}` and `${secret:SCOPE/KEY}` in texts are replaced.
+    """The tables of a TOML file, with lists as tuples and with `${env:NAME}` and `${secret:SCOPE/KEY}` replaced.
 
     Raises:
         ConfigError: no such file, not TOML (with the line), a variable that is not set, a secret that cannot be read.
     """
     text = ""
     try:
-        # In a folder anything may lie: a pipe would be waited for, a device read without end.
+        # It must be a regular file: reading a pipe would wait, and reading a device would never end.
         if path.exists() and not (path.is_file() and path.stat().st_size <= MOST_BYTES):
             raise ConfigError(f"{path}: must be a file of at most 1 MB")
         text = path.read_text(encoding="utf-8-sig")
@@ -69,7 +69,7 @@ def read_toml(path: Path, env: Mapping[str, str]) -> dict[str, Any]:
     except tomllib.TOMLDecodeError as error:
         what = str(error).replace("end of document", f"line {len(text.splitlines())}, the last")
         raise ConfigError(f"{path}: is not TOML: {what}") from None
-    except (ValueError, RecursionError) as error:  # a number of 5,000 digits, a table 1,000 deep
+    except (ValueError, RecursionError) as error:  # such as a number of 5,000 digits, or a table nested 1,000 times
         raise ConfigError(f"{path}: is not TOML: {type(error).__name__}") from None
     problems: list[str] = []
     filled: dict[str, Any] = _fill_in(tables, env, (), problems)
@@ -79,7 +79,7 @@ def read_toml(path: Path, env: Mapping[str, str]) -> dict[str, Any]:
 
 
 def merged(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """The table `own`, with what only `defaults` has; tables that both have are merged likewise."""
+    """The table `own`, plus what only `defaults` has. Tables that both have are merged in the same way."""
     both = {
         name: merged(defaults[name], value) for name, value in own.items() if _are_tables(defaults.get(name), value)
     }
@@ -91,7 +91,7 @@ def _are_tables(*values: Any) -> bool:
 
 
 class Problem(NamedTuple):
-    """What is wrong with a value, and at which key: the names of the tables and numbers in lists that lead to it."""
+    """What is wrong with a value, and its key: the names of tables and the indexes in lists that lead to it."""
 
     at: Key
     what: str
@@ -101,7 +101,7 @@ class Problem(NamedTuple):
 
 
 def problems_of(error: ValidationError, model: type[BaseModel]) -> list[Problem]:
-    """What `model` found wrong."""
+    """The problems that `model` found."""
     return [
         Problem(found["loc"], _in_words(found, model)) for found in error.errors(include_url=False, include_input=False)
     ]
@@ -172,13 +172,13 @@ def _in_words(found: Mapping[str, Any], model: type[BaseModel]) -> str:
         *table, name = found["loc"]
         close = difflib.get_close_matches(str(name), _keys_of(model, table), n=1)
         return f"unknown key; did you mean {close[0]}?" if close else "unknown key"
-    # pydantic's own words for the types not listed name Python types, but never the value.
+    # For other types, pydantic's own message is used: it may name Python types, but never the value.
     words: str = _IN_WORDS.get(found["type"]) or found["msg"]
     return words.format_map(found.get("ctx", {}))
 
 
 def _keys_of(model: Any, table: list[str | int]) -> list[str]:
-    """The keys that a table of the file may have."""
+    """The keys that a table in the file may have."""
     for name in table:
         if isinstance(model, type) and issubclass(model, BaseModel):
             fields = model.model_fields
@@ -189,7 +189,7 @@ def _keys_of(model: Any, table: list[str | int]) -> list[str]:
 
 
 def _dotted(at: Key) -> str:
-    """A key as TOML writes it, with the place in a list: `clusters.east.groups.deny[0]`."""
+    """A key as TOML writes it, with the index in a list: `clusters.east.groups.deny[0]`."""
     text = ""
     for part in at:
         if isinstance(part, int):

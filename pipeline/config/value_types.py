@@ -1,6 +1,6 @@
-"""The kinds of values a configuration has, each with the check that says what it must be.
+"""The types of values in a configuration, each with the check that says what a value must be.
 
-A check raises ValueError; its message is shown behind the key, and never repeats the value.
+A check raises ValueError. Its message is shown after the key, and never contains the value.
 """
 
 import re
@@ -17,7 +17,7 @@ _YEAR_MS = 366 * _UNITS_MS["d"]
 
 
 def duration_ms(text: object, most_ms: int = _YEAR_MS) -> int:
-    """Milliseconds of a duration such as "500ms", "1s", "5m", "2h" or "1d". Raises ValueError."""
+    """A duration such as "500ms", "1s", "5m", "2h" or "1d" in milliseconds. Raises ValueError."""
     match = re.fullmatch(r"(\d{1,12})(ms|s|m|h|d)", text, re.ASCII) if isinstance(text, str) else None
     value_ms = int(match[1]) * _UNITS_MS[match[2]] if match else 0
     if not 0 < value_ms <= most_ms:
@@ -43,7 +43,7 @@ def _host_and_port(text: str) -> str:
 
 
 def cluster_name(text: str) -> str:
-    """The name, if a cluster may have it. Raises ValueError."""
+    """The name, if it is valid for a cluster. Raises ValueError if it is not."""
     if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", text):
         raise ValueError("the name of a cluster is 1 to 64 letters, digits, dots, dashes or underscores")
     return text
@@ -65,23 +65,23 @@ def _absolute(root: str) -> str:
 
 
 def _not_empty(items: tuple[str, ...]) -> tuple[str, ...]:
-    # Not min_length, which counts the items that are right: a wrong one would be reported twice.
+    # Not min_length, which counts only valid items, so that an invalid one would be reported twice.
     if not items:
         raise ValueError("must not be empty")
     return items
 
 
 def any_of(patterns: Sequence[str]) -> str:
-    """One expression that matches what any of `patterns` does; empty for none."""
+    """One expression that matches whatever any of `patterns` matches; empty if there are none."""
     return "|".join(_scoped(pattern) for pattern in patterns)
 
 
 def _scoped(pattern: str) -> str:
-    """A pattern as a group of its own, its leading flags such as `(?i)` kept to itself."""
+    """A pattern as a group of its own, so that leading flags such as `(?i)` apply only to it."""
     flags = re.match(r"\(\?([aiLmsux]+)\)", pattern)
     if not flags:
         return f"(?:{pattern})"
-    # The line break ends a comment that a verbose pattern, (?x), may end with.
+    # A verbose pattern, (?x), may end with a comment; the line break ends this comment.
     end = "\n)" if "x" in flags[1] else ")"
     return f"(?{flags[1]}:{pattern[flags.end() :]}{end}"
 

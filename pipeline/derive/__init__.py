@@ -1,4 +1,4 @@
-"""Computes the derived tables, from snapshots that they do not contain yet, and writes them to the lake."""
+"""Computes the derived tables for snapshots that they do not contain yet, and writes them to the lake."""
 
 from pipeline.derive.backlog import JOB, REMOVED, oldest_needed
 from pipeline.derive.batches import Settings, compute_cluster, compute_lag

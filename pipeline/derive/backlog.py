@@ -1,10 +1,10 @@
-"""Which snapshots of a cluster are to be computed, and from what, by its ledger, its marks and its log index."""
+"""Which snapshots of a cluster are due, and what they are computed from: by the ledger, marks and the log index."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from itertools import dropwhile, takewhile
+from itertools import dropwhile, pairwise, takewhile
 from typing import Any, NamedTuple
 
 from pyspark.sql import Column, Window
@@ -27,16 +27,17 @@ from pipeline.tables import (
 JOB = "lag"
 PASSED_OVER = "lag passed over"
 REMOVED = "lag removed"
-"""The job of the marks in `computed` of snapshots that have lag, that can have none, and whose lag was removed."""
+"""The `job` in `computed` for snapshots that have lag, whose lag cannot be computed, and whose lag was removed."""
 DONE = (JOB, PASSED_OVER, REMOVED)
 MEMORY = 10
-"""Snapshots to look back at most for a complete one: a partial one may lack a group whose state persists."""
+"""The most snapshots to look back for a complete one: a partial one may lack a group whose values carry over."""
 
 
 class Snapshot(NamedTuple):
-    """A snapshot that readers may see. `has_positions`: clients have reported theirs; `rows`: of all bronze tables.
+    """A snapshot that readers may see, as the ledger describes it.
 
-    `commits` and `ends`: the rows of committed_offsets and watermarks, by the ledger. `groups`: those that were found.
+    `has_positions`: clients have reported positions. `rows`: the rows in all bronze tables. `commits` and `ends`: the
+    rows in committed_offsets and watermarks. `groups`: how many groups were found.
     """
 
     snapshot_id: int
@@ -51,10 +52,10 @@ class Snapshot(NamedTuple):
 
 @dataclass(frozen=True)
 class Backlog:
-    """The oldest snapshots without lag, with none in between that has it, and what they are computed from.
+    """The next batch of snapshots without lag, and what they are computed from.
 
-    `before` are the snapshots just before them, which have it: the newest first, MEMORY at most. `has_more`: there
-    are others without it.
+    `batch` are the oldest snapshots without lag, up to the next one with lag. `before` are the snapshots with lag just
+    before them, the newest first, MEMORY at most. `has_more`: there are other snapshots without lag.
     """
 
     batch: list[Snapshot]
@@ -63,16 +64,31 @@ class Backlog:
     has_more: bool
 
     @property
+    def reach(self) -> dict[int, int]:
+        """For each snapshot of the batch the newest complete one before it, or else the MEMORY-th before it.
+
+        Who was in none since then is new.
+        """
+        snapshots = [*self.before[::-1], *self.batch]
+        found: dict[int, int] = {}
+        complete = None
+        for number, (before, snapshot) in enumerate(pairwise(snapshots), 1):
+            complete = before.snapshot_id if before.status == COMPLETE else complete
+            oldest = snapshots[max(number - MEMORY, 0)].snapshot_id
+            found[snapshot.snapshot_id] = oldest if complete is None else max(complete, oldest)
+        return {s.snapshot_id: found.get(s.snapshot_id, s.snapshot_id) for s in self.batch}
+
+    @property
     def up_to_complete(self) -> list[int]:
-        """Those before, back to the newest complete one, which has every group."""
+        """The snapshots in `before`, back to the newest complete one, which has every group."""
         incomplete = list(takewhile(lambda s: s.status != COMPLETE, self.before))
         return [s.snapshot_id for s in self.before[: len(incomplete) + 1]]
 
 
 def oldest_needed(lake: Lake, clusters: Collection[str]) -> dict[str, int]:
-    """The oldest snapshot of each cluster that those without lag, or the next one, are computed from.
+    """For each cluster, the oldest snapshot that is still needed to compute snapshots without lag, or the next one.
 
-    A cluster without a snapshot that can be read is left out.
+    A cluster without a readable snapshot is left out.
     """
     by_cluster = Window.partitionBy("cluster")
     marks = lake.read_all(COMPUTED, "cluster", "job", "snapshot_id").where(F.col("job").isin(*DONE))
@@ -92,13 +108,13 @@ def oldest_needed(lake: Lake, clusters: Collection[str]) -> dict[str, int]:
 
 
 def read_backlog(lake: Lake, cluster: str, most: int) -> Backlog:
-    """The oldest of a cluster's snapshots without lag, `most` at most."""
+    """The backlog of a cluster, with at most `most` snapshots in its batch."""
     around = _around_the_first_due(lake, cluster, most)
     described = _described(lake, cluster, [row["snapshot_id"] for row in around])
     found = [(described[row["snapshot_id"]], row["has_lag"]) for row in around if row["snapshot_id"] in described]
     due = list(dropwhile(lambda pair: pair[1] is not None, found))
     batch = [snapshot for snapshot, _ in takewhile(lambda pair: pair[1] is None, due[:most])]
-    # Nothing follows from a snapshot that was passed over, neither what persists nor how a log grew.
+    # A snapshot that was passed over is not used: neither values that carry over nor the growth of logs come from it.
     before = [snapshot for snapshot, has_lag in found[: len(found) - len(due)] if has_lag]
     earlier, ids = ([s.snapshot_id for s in snapshots] for snapshots in (before, batch))
     index = Index.of(lake, cluster, earlier, ids, through=around[0]["through"] if around else None)
@@ -121,10 +137,11 @@ _AROUND_THE_FIRST_DUE = """
     SELECT snapshot_id, has_lag, due, through FROM known CROSS JOIN due CROSS JOIN head
     WHERE number BETWEEN first - {before} AND first + {most} ORDER BY snapshot_id
 """
-"""The snapshots from LONGEST_TAIL before the oldest without lag; none if all have it. `has_lag`: NULL without a mark.
+"""The snapshots around the oldest one without lag, from LONGEST_TAIL before it; no rows if all have lag.
 
-`due`: how many have none; `through`: how far the log index goes. In SQL as it reads the whole history: where the driver
-can ask by itself, a year of minutes takes it some tenths of a second.
+`has_lag` is NULL for a snapshot without a mark. `due` is how many have none, `through` how far the log index goes. It
+is SQL because it reads the whole history, which the driver may do without Spark: a year of snapshots each minute takes
+some tenths of a second.
 """
 
 
@@ -137,7 +154,7 @@ def _around_the_first_due(lake: Lake, cluster: str, most: int) -> list[dict[str,
 
 
 def _described(lake: Lake, cluster: str, snapshot_ids: Sequence[int]) -> dict[int, Snapshot]:
-    """What the ledger says of some snapshots that readers may see."""
+    """What the ledger says about some snapshots; those that readers may not see are left out."""
 
     def rows_of(table: Table) -> Column:
         return F.coalesce(F.element_at("rows", table.name), F.lit(0))

@@ -1,6 +1,6 @@
-"""Computes the derived tables of all snapshots without a mark in `computed`, in any order, also late or empty ones.
+"""Computes the derived tables for all snapshots without a mark in `computed`, in any order, even late or empty ones.
 
-The cost depends on the new snapshots only: a batch reads its own bronze rows and, for values that carry over, the rows
+The cost depends only on the new snapshots: a batch reads its own bronze rows and, for values that carry over, the rows
 of `lag` just before it, the log index, and the watermarks since the index was written.
 """
 
@@ -46,16 +46,16 @@ from pipeline.tables import (
 log = logging.getLogger(__name__)
 
 BATCH = 60
-"""Snapshots that are computed and committed together, after an outage say."""
+"""The most snapshots that are computed and committed together, for example after an outage."""
 CLUSTERS_AT_ONCE = 4
-"""Small queries leave most of a cluster's cores idle. More would only compete for the driver."""
+"""Clusters are computed in parallel, because small queries leave most cores idle. More would compete for the driver."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is said in the configuration of how a cluster's tables are derived.
+    """The settings by which a cluster's derived tables are computed.
 
-    Bytes and times are exact where executors can read the brokers' `log_dirs`. `clients` are the settings of consumers.
+    If executors can read the brokers' `log_dirs`, bytes and times are exact. `clients` are the settings of consumers.
     """
 
     log_dirs: Sequence[str] = ()
@@ -64,14 +64,14 @@ class Settings:
 
     @classmethod
     def of(cls, config: Config, cluster: str) -> Settings:
-        """Those of a cluster."""
+        """The settings for a cluster, from the configuration."""
         return cls(config.clusters[cluster].log_dirs, config.clients, config.status)
 
 
 def compute_lag(spark: SparkSession, config: Config, clusters: Sequence[str], clock: Clock) -> int:
-    """Bring `lag` up to date for some clusters; the number of snapshots computed.
+    """Brings `lag` up to date for some clusters, and returns the number of snapshots computed.
 
-    Raises LakeError, once all have been tried, if one could not be.
+    If one cluster fails, the others are still computed; then it raises LakeError.
     """
     lake = Lake(spark, config.lake)
     lake.prepare()
@@ -101,9 +101,9 @@ def compute_cluster(
     settings: Settings | None = None,
     most: int | None = None,
 ) -> int:
-    """Bring `lag` up to date for one cluster, batch by batch; the number of snapshots computed.
+    """Brings `lag` up to date for one cluster, batch by batch, and returns the number of snapshots computed.
 
-    `most` is how many snapshots are computed together.
+    `most` is how many snapshots are computed together; if not given, BATCH.
     """
     settings = settings or Settings()
     size = most or BATCH
@@ -113,19 +113,19 @@ def compute_cluster(
         try:
             computed, more = with_the_index(next_batch)
             done, singly = done + computed, max(0, singly - 1)
-        except _ImpossibleError:  # one of them cannot be computed: which is it?
+        except _ImpossibleError:  # one of them cannot be computed; one by one, to find out which
             singly = size
     return done
 
 
 class _ImpossibleError(Exception):
-    """Some snapshots cannot be computed together."""
+    """A batch of several snapshots cannot be computed, because of at least one of them."""
 
 
 def _pass_over(lake: Lake, cluster: str, snapshots: Sequence[Snapshot], reason: str, clock: Clock) -> None:
-    """Mark snapshots whose lag can never be computed, so that the ones after them are; the ledger says why.
+    """Marks snapshots whose lag can never be computed, so that later ones are; the ledger says why.
 
-    What was derived of them before stays, and then they have lag all the same.
+    If rows were derived from them earlier, these rows stay, and the snapshots count as having lag.
     """
     ids = [s.snapshot_id for s in snapshots]
     log.warning("%s %s: no lag can be computed: %s", cluster, ", ".join(map(utc_text, ids)), reason)
@@ -153,9 +153,10 @@ def _compute_batch(
     settings: Settings,
     most: int,
 ) -> tuple[int, bool]:
-    """Compute, write and mark what is derived of the next snapshots: how many they are, and whether there are more.
+    """Computes, writes and marks the next batch; returns the number of its snapshots, and whether there are more.
 
-    One that cannot be computed is passed over. Raises _ImpossibleError where it is one of several.
+    A snapshot that cannot be computed is passed over if it is the only one in the batch; otherwise this raises
+    _ImpossibleError.
     """
     backlog = read_backlog(lake, cluster, most)
     batch = backlog.batch
@@ -165,7 +166,7 @@ def _compute_batch(
     expect_rows(lake.spark, rows_due)
     ids = [s.snapshot_id for s in batch]
     seen = backlog.index.watermarks(ids)
-    if rows_due < MANY_ROWS:  # five steps of the plan read them; many are read again rather than kept
+    if rows_due < MANY_ROWS:  # few rows are kept for the five steps that read them; many rows are read again each time
         seen = lake.computed(seen)
     try:
         if gone := _derive(lake, cluster, backlog, seen, clock, settings):
@@ -193,7 +194,10 @@ def _derive(
     clock: Clock,
     settings: Settings,
 ) -> dict[str, list[Snapshot]]:
-    """Write all that is derived of a batch; or nothing, where rows of some snapshots are gone: those, by table."""
+    """Writes all derived tables for a batch.
+
+    If bronze rows of some snapshots are gone, it writes nothing and returns these snapshots by table.
+    """
     batch, earlier = backlog.batch, backlog.up_to_complete
     ids = [s.snapshot_id for s in batch]
     commits, members = (lake.read_snapshots(t, cluster, ids) for t in (COMMITTED_OFFSETS, GROUP_MEMBERS))
@@ -219,9 +223,10 @@ def _derive(
         backlog.index.rulers(ids, seen),
         partial(locate, log_dirs=settings.log_dirs) if settings.log_dirs else None,
         reported,
+        backlog.reach,
     )
     lake.replace(LAG, rows, of_snapshots(cluster, ids))
-    keep_status(lake, cluster, batch, backlog.before[: len(earlier)], settings.status)
+    keep_status(lake, cluster, backlog, settings.status)
     keep_histograms(lake, cluster, batch, earlier, clock())
     if has_positions:
         keep_clients(lake, cluster, ids, [s.snapshot_id for s in backlog.before], settings.clients)
@@ -229,7 +234,7 @@ def _derive(
 
 
 def _counted(commits: DataFrame, watermarks: DataFrame, previous: DataFrame) -> tuple[dict[tuple[str, int], int], bool]:
-    """How many rows bronze has of each (table, snapshot), and whether a topic has moved; by one query."""
+    """How many rows bronze has for each (table, snapshot), and whether a topic has moved; in one query."""
     moved = moved_topics(commits, watermarks, previous).limit(1).select(F.lit("moved").alias("of"))
     counts = [
         rows.groupBy("snapshot_id").count().select(F.lit(table.name).alias("of"), "snapshot_id", "count")
@@ -241,9 +246,10 @@ def _counted(commits: DataFrame, watermarks: DataFrame, previous: DataFrame) -> 
 
 
 def _gone(batch: Sequence[Snapshot], counts: Mapping[tuple[str, int], int]) -> dict[str, list[Snapshot]]:
-    """The snapshots of which bronze has fewer commits or watermarks than the ledger says, by table.
+    """The snapshots for which bronze has fewer commits or watermarks than the ledger says, by table.
 
-    Retention has removed them, or a store has lost a commit. What was derived of them before is not replaced by less.
+    Retention has removed rows, or a store has lost a commit. They are not computed again, so that rows which were
+    derived from all of their rows stay.
     """
     found: dict[str, list[Snapshot]] = {}
     for snapshot in batch:

@@ -18,15 +18,15 @@ from pipeline.lake import Lake, of_snapshots
 from pipeline.tables import CLIENT_DIVERGENCE, CLIENT_POSITIONS, FINDING_HISTORY, FINDINGS, LAG, WATERMARKS
 
 LOOK_BACK = TURNS
-"""Snapshots before a batch that states are computed from: so many intervals, of which `poll_states` needs most."""
+"""How many snapshots before a batch are needed to compute states: `poll_states` needs the most, TURNS intervals."""
 IF_NOT_OLDER = "greatest(s.last_seen, s.resolved_at) >= greatest(t.last_seen, t.resolved_at)"
-"""Another job may have gone on with a finding since it was read: it is not put back to what it was."""
+"""A finding is only updated if another job has not continued it since it was read."""
 
 
 def keep_clients(
     lake: Lake, cluster: str, batch: Sequence[int], before: Sequence[int], settings: Mapping[str, ConsumerSettings]
 ) -> None:
-    """Write what positions say of the clients of a batch, whose `lag` is written; `before` are the snapshots before."""
+    """Writes the tables about clients for a batch whose `lag` is written; `before` are the snapshots before it."""
     ids = [*before[:LOOK_BACK], *batch]
     of_batch = of_snapshots(cluster, batch)
     readers, positions, ends = (lake.read_snapshots(t, cluster, ids) for t in (LAG, CLIENT_POSITIONS, WATERMARKS))
@@ -42,20 +42,20 @@ def keep_clients(
     heard = lake.computed(_heard(lake, cluster, batch, before))
     earlier = lake.computed(_earlier(lake, cluster, batch))
     lake.replace(FINDING_HISTORY, finding_history(found, heard, earlier), of_batch)
-    # At most a few for each client. A MERGE would read what they are made of once more.
+    # A few rows for each client at most. They are collected because a MERGE would compute their source a second time.
     rows = findings(lake.read_snapshots(FINDING_HISTORY, cluster, batch), heard, earlier).collect()
     if rows:
         lake.merge(FINDINGS, rows, cluster, IF_NOT_OLDER)
 
 
 def _heard(lake: Lake, cluster: str, batch: Sequence[int], before: Sequence[int]) -> DataFrame:
-    """The clients that reported something, by snapshot, also in those before that a problem may have lasted over."""
+    """The clients that reported something, by snapshot, including the snapshots before that a problem may span."""
     recent = lake.read_snapshots(CLIENT_DIVERGENCE, cluster, [*before, *batch])
     return recent.select("cluster", "snapshot_id", "client_id").distinct()
 
 
 def _earlier(lake: Lake, cluster: str, batch: Sequence[int]) -> DataFrame:
-    """The findings that are open, or ended after the batch began."""
+    """The findings that are open, or that ended after the batch began."""
     ended = F.greatest("last_seen", "resolved_at")  # skips NULL
     is_newer = F.col("resolved_at").isNull() | (ended >= F.timestamp_millis(F.lit(min(batch))))
     return lake.read_cluster(FINDINGS, cluster).where(is_newer)

@@ -5,24 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipeline.analytics.histograms.lag_histograms import MEASURES, histograms, rolled_up
 from pipeline.derive.backlog import Snapshot
 from pipeline.epoch import DAY_MS, HOUR_MS, to_epoch_ms, utc_date
-from pipeline.lake import Lake, of_windows
+from pipeline.errors import LakeError
+from pipeline.lake import CONFLICT_TRIES, Lake, of_windows
 from pipeline.tables import LAG, LAG_HISTOGRAMS
 
 
 def keep_histograms(lake: Lake, cluster: str, batch: Sequence[Snapshot], before: Sequence[int], now: datetime) -> None:
-    """Count the lag of a batch of snapshots; roll up the windows that are over, of those that it touches.
+    """Writes the histograms of a batch of snapshots, and of those hours and days with a snapshot of it that have ended.
 
-    The snapshot before it counts as touched: an hour is made when the first one after it is computed, and again
-    whenever a late one of it is. So is a day.
+    The snapshot just before the batch is included. So the histogram of an hour is written when the first snapshot after
+    that hour is computed, and again whenever a late snapshot of that hour is computed. The same holds for days.
     """
     ids = [s.snapshot_id for s in batch]
     counted = histograms(lake.read_snapshots(LAG, cluster, ids))
-    # A row for each measure of the cluster, each group, and at most each partition's topic and broker.
+    # For each measure: one row for the cluster, one for each group, and at most two for each partition (topic, broker).
     most = len(MEASURES) * sum(1 + s.groups + 2 * s.ends for s in batch)
     lake.replace(LAG_HISTOGRAMS, counted, of_windows(cluster, ids, window_ms=0), most)
     touched = [*before[:1], *ids]
@@ -30,8 +32,33 @@ def keep_histograms(lake: Lake, cluster: str, batch: Sequence[Snapshot], before:
     for window_ms, from_ms in ((HOUR_MS, 0), (DAY_MS, HOUR_MS)):
         starts = sorted({i - i % window_ms for i in touched if i - i % window_ms + window_ms <= now_ms})
         if starts:
-            dates = [utc_date(start) for start in starts]
-            known = lake.read_dates(LAG_HISTOGRAMS, cluster, dates).where(F.col("window_ms") == from_ms)
-            is_covered = F.unix_millis("window_start") - F.pmod(F.unix_millis("window_start"), F.lit(window_ms))
-            rows = rolled_up(known.where(is_covered.isin(starts)), window_ms, from_ms)
-            lake.replace(LAG_HISTOGRAMS, rows, of_windows(cluster, starts, window_ms))
+            _roll_up(lake, cluster, window_ms, from_ms, starts)
+
+
+def _roll_up(lake: Lake, cluster: str, window_ms: int, from_ms: int, starts: list[int]) -> None:
+    """Writes the windows that begin at `starts` (epoch ms), merged from the shorter windows that they cover.
+
+    Another job may write shorter windows, and then these windows, between our read and our write. Our windows would
+    then lack its rows, and Delta would see no conflict. So the shorter windows are read again after each write, and if
+    they have changed, it starts again.
+    """
+    for _ in range(CONFLICT_TRIES):
+        before = _fingerprint(_covered(lake, cluster, window_ms, from_ms, starts))
+        rows = rolled_up(_covered(lake, cluster, window_ms, from_ms, starts), window_ms, from_ms)
+        lake.replace(LAG_HISTOGRAMS, rows, of_windows(cluster, starts, window_ms))
+        if _fingerprint(_covered(lake, cluster, window_ms, from_ms, starts)) == before:
+            return
+    raise LakeError(f"gave up after {CONFLICT_TRIES} tries: another job goes on to write lag_histograms of {cluster}")
+
+
+def _covered(lake: Lake, cluster: str, window_ms: int, from_ms: int, starts: list[int]) -> DataFrame:
+    """The current rows of those windows of `from_ms` that the windows of `window_ms` at `starts` consist of."""
+    known = lake.read_dates(LAG_HISTOGRAMS, cluster, [utc_date(start) for start in starts])
+    at_ms = F.unix_millis("window_start")
+    return known.where((F.col("window_ms") == from_ms) & (at_ms - F.pmod(at_ms, F.lit(window_ms))).isin(starts))
+
+
+def _fingerprint(rows: DataFrame) -> tuple[int, ...]:
+    """Numbers that are equal for equal rows, in any order."""
+    [found] = rows.agg(F.count("*"), F.bit_xor(F.xxhash64(*rows.columns))).collect()
+    return tuple(found)

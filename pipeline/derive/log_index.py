@@ -1,4 +1,4 @@
-"""The log index of a cluster: its table as it was last written, extended by the snapshots since."""
+"""The log index of a cluster: its table as it was last written, extended by later snapshots."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 WRITTEN_EVERY = 10
-"""Snapshots after which the index is written anew."""
+"""The index is written again after this many snapshots."""
 LONGEST_TAIL = 120
-"""Snapshots that are read at most, but all of a batch; older ones leave a hole, which look-ups by time close."""
+"""The most snapshots that are read; of a larger batch, all. Older ones leave a gap, which look-ups by time close."""
 REWRITTEN = "laglake: another job has written the log index meanwhile"
 
 
 @dataclass(frozen=True)
 class Index:
-    """The index up to a batch of snapshots: the table, and the tail of snapshots that it does not know yet.
+    """The index up to a batch of snapshots: the table, and the tail of snapshots that it does not include yet.
 
-    It is written after every WRITTEN_EVERY snapshots, after `lag`. So a run that was killed computes the same again,
-    and most runs write none of it. A late snapshot is not of the tail once the index knows newer ones.
+    It is written every WRITTEN_EVERY snapshots, after `lag`. So after a killed run, the same is computed again, and
+    most runs do not write the index. A late snapshot is not in the tail if the index already includes newer ones.
 
-    `through` is the newest snapshot that the index was written from, NULL where there is none. What reads an index that
-    another job has written since then fails, as tail and index would not belong together: see `with_the_index`.
+    `through` is the newest snapshot that the index was written from, None if there is no index. If another job has
+    written the index since then, tail and index do not fit together, and reading it fails: see `with_the_index`.
     """
 
     lake: Lake
@@ -44,13 +44,13 @@ class Index:
 
     @classmethod
     def of(cls, lake: Lake, cluster: str, before: Sequence[int], batch: Sequence[int], through: int | None) -> Index:
-        """The index up to a batch of snapshots, and those before it, ascending; `through` is what `head` says."""
+        """The index up to a batch. `before` are earlier snapshots, ascending; `through` is the value of `head`."""
         newer = [i for i in (*before, *batch) if i > (through or 0)]
         return cls(lake, cluster, newer[-max(LONGEST_TAIL, len(batch)) :], through)
 
     @classmethod
     def while_running(cls, lake: Lake, cluster: str, snapshot_id: int) -> Index:
-        """The index up to a snapshot that is still running: its watermarks have landed."""
+        """The index up to a snapshot that is still running, whose watermarks have landed."""
         through = cls.head(lake, cluster).collect()[0]["through"]
         if snapshot_id <= (through or 0):
             return cls(lake, cluster, (), through)
@@ -65,7 +65,7 @@ class Index:
 
     @staticmethod
     def head(lake: Lake, cluster: str) -> DataFrame:
-        """One row: `through`, the newest snapshot that the index was written from; NULL where there is no index."""
+        """One row: `through`, the newest snapshot that the index was written from; NULL if there is no index."""
         rows = lake.read_cluster(LOG_INDEX, cluster, "through_snapshot_id")
         return rows.agg(F.max("through_snapshot_id").alias("through"))
 
@@ -76,16 +76,17 @@ class Index:
     def rulers(self, batch: Sequence[int], watermarks: DataFrame) -> DataFrame:
         """The rulers as of each snapshot of the batch: cluster, topic, partition, snapshot_id, ruler.
 
-        `watermarks` are those of the tail at least.
+        `watermarks` are those of the tail and of the batch.
         """
-        known = [i for i in batch if i not in self.tail]
+        late = [i for i in batch if i not in self.tail]
+        known = log_index.known_rulers(self._known(), watermarks.where(F.col("snapshot_id").isin(late)))
         if not self.tail:
-            return log_index.known_rulers(self._known(), known)
+            return known
         since = log_index.rulers(self._known(), *self._seen(watermarks), asked_from=batch[0])
-        return since.unionByName(log_index.known_rulers(self._known(), known)) if known else since
+        return since.unionByName(known) if late else since
 
     def keep(self, watermarks: DataFrame) -> None:
-        """Write the index, if it has none yet or the tail has become long. What another job has written stays."""
+        """Writes the index if there is none yet, or the tail is long. What another job has written meanwhile stays."""
         if not self.tail or (len(self.tail) < WRITTEN_EVERY and self.through is not None):
             return
         through = self.tail[-1]
@@ -98,7 +99,7 @@ class Index:
             log.info("%s: another job has written the log index meanwhile: its version is kept", self.cluster)
 
     def _check_unchanged(self) -> None:
-        # Few rows are computed before they are committed, from an index that another job may have written since.
+        # Few rows are computed before the commit starts, and another job may have written the index since then.
         if self.head(self.lake, self.cluster).collect()[0]["through"] != self.through:
             raise LakeError(REWRITTEN)
 
@@ -108,14 +109,14 @@ class Index:
         return rows.where(F.when(is_found, True).otherwise(F.raise_error(F.lit(REWRITTEN)).cast("boolean")))
 
     def _seen(self, watermarks: DataFrame) -> tuple[DataFrame, DataFrame]:
-        # What a run that was killed has looked up will be replaced.
+        # The running snapshot may have look-ups from a killed run; they will be replaced.
         learnt = [i for i in self.tail if i != self.running]
         samples = self.lake.read_snapshots(LOG_SAMPLES, self.cluster, learnt)
         return watermarks.where(F.col("snapshot_id").isin(list(self.tail))), samples
 
 
 def with_the_index(action: Callable[[], T]) -> T:
-    """Do what finds the index and uses it; do it again where another job has written it in between."""
+    """Runs an action that reads the index, and runs it again if another job has written the index in between."""
     for _ in range(CONFLICT_TRIES):
         try:
             return action()

@@ -2,35 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
+from pipeline.analytics.keys import READER
 from pipeline.analytics.status.group_status import group_status
 from pipeline.analytics.status.partition_status import partition_status
 from pipeline.config.status import StatusConfig
-from pipeline.derive.backlog import Snapshot
+from pipeline.derive.backlog import Backlog
 from pipeline.lake import Lake, of_snapshots
-from pipeline.ledger import COMPLETE
 from pipeline.tables import GROUP_STATUS, LAG, PARTITION_STATUS
 
 
-def keep_status(
-    lake: Lake, cluster: str, batch: Sequence[Snapshot], before: Sequence[Snapshot], settings: StatusConfig
-) -> None:
-    """Judge the rows of a batch, whose `lag` is written, going on from the snapshots before it, the newest first."""
-    ids, reach = [s.snapshot_id for s in batch], _reach([*before[::-1], *batch])
-    known = lake.read_snapshots(PARTITION_STATUS, cluster, [s.snapshot_id for s in before])
+def keep_status(lake: Lake, cluster: str, backlog: Backlog, settings: StatusConfig) -> None:
+    """Judge the rows of a batch, whose `lag` is written, going on from the snapshots before it."""
+    ids, earlier = [s.snapshot_id for s in backlog.batch], backlog.up_to_complete
+    known = lake.read_snapshots(PARTITION_STATUS, cluster, earlier)
+    if len(earlier) > 1:
+        known = _newest(known)
     rows = lake.read_snapshots(LAG, cluster, ids)
-    judged = partition_status(rows, known, settings, sum(s.rows for s in (*before[:1], *batch)), reach)
+    most = sum(s.rows for s in (*backlog.before[:1], *backlog.batch))
+    judged = partition_status(rows, known, settings, most, backlog.reach)
     lake.replace(PARTITION_STATUS, judged, of_snapshots(cluster, ids))
     partitions = lake.read_snapshots(PARTITION_STATUS, cluster, ids)
-    lake.replace(GROUP_STATUS, group_status(partitions), of_snapshots(cluster, ids))
+    lake.replace(GROUP_STATUS, group_status(rows, partitions), of_snapshots(cluster, ids))
 
 
-def _reach(snapshots: Sequence[Snapshot]) -> dict[int, int]:
-    """For each of successive snapshots the newest complete one before it, which has all readers; else the first."""
-    reach, newest = {}, snapshots[0].snapshot_id
-    for before, snapshot in pairwise(snapshots):
-        newest = before.snapshot_id if before.status == COMPLETE else newest
-        reach[snapshot.snapshot_id] = newest
-    return reach
+def _newest(known: DataFrame) -> DataFrame:
+    """The newest row of each reader, so that no others are sent to Python."""
+    newest = known.groupBy(*READER).agg(F.max_by(F.struct(*known.columns), "snapshot_id").alias("newest"))
+    return newest.select("newest.*")

@@ -22,6 +22,6 @@ SOURCES = (
 
 
 def register(spark: SparkSession) -> None:
-    """Make the Kafka data sources known to a session, classic or Connect."""
+    """Registers the Kafka data sources in a session, classic or Connect."""
     for source in SOURCES:
         spark.dataSource.register(source)

@@ -45,8 +45,8 @@ BROKERS = StructType(
         StructField("error", StringType()),
     ]
 )
-"""`capabilities`: API → highest version both sides have, NULL where the broker lacks or refuses it. `broker` is NULL in
-the one row of a cluster that cannot be reached; its `error` says why in words."""
+"""`capabilities`: API → highest version that both sides have, NULL if the broker lacks or refuses the API. If the
+cluster cannot be reached, there is one row: its `broker` is NULL, and its `error` says why in words."""
 
 
 class BrokersReader(KafkaReader):
@@ -69,7 +69,7 @@ class BrokersReader(KafkaReader):
         }
 
     def unread(self, chunk: Chunk, reason: ClusterError) -> Iterator[Columns]:
-        """One row that says why in words."""
+        """One row, whose error says why in words."""
         yield {"error": [str(reason)]}
 
 
@@ -86,7 +86,7 @@ class BrokersSource(KafkaSource):
 
 
 def capabilities(client: KafkaClient) -> dict[int, dict[str, str | None] | Failure]:
-    """API → highest version that both sides have, for each broker; all are asked at once."""
+    """API → highest version that both sides have, for each broker. All brokers are asked at once."""
     supported = client.api_versions(client.brokers())
     answering = [b for b, versions in supported.items() if not isinstance(versions, Failure)]
     log_dirs = client.ask_each(answering, lambda: DescribeLogDirsRequest(topics=[]))

@@ -13,15 +13,16 @@ from pipeline.kafka.failures import Failure, error_name
 
 Item = TypeVar("Item")
 Asked = tuple[Sequence[Any], Callable[[Sequence[Reply]], Mapping[Item, Any]]]
-"""The requests for some items of one broker, and what makes an answer or a Failure for each item of the replies."""
+"""The requests for some items of one broker, and a function that gets an answer or a Failure for each item from the
+replies."""
 Ask = Callable[[int | None, Sequence[Item]], Asked[Item]]
 
 
 class KafkaClient(Connections):
-    """Asks for items, and again where an item has moved or its broker is busy. What fails stays with its item."""
+    """Asks for items, and asks again if an item has moved or its broker is busy. A failure affects only its item."""
 
     def api_versions(self, brokers: Iterable[int]) -> dict[int, dict[int, int] | Failure]:
-        """What each broker supports: API key → highest version, or the Failure that kept it from answering."""
+        """What each broker supports: API key → highest version, or the Failure if it did not answer."""
         request = ApiVersionsRequest(client_software_name=CLIENT_ID, client_software_version="0")
         return {
             broker: a if isinstance(a, Failure) else {api.api_key: api.max_version for api in a.api_keys}
@@ -29,7 +30,7 @@ class KafkaClient(Connections):
         }
 
     def ask_any(self, request: Any) -> Any:
-        """Ask any broker, another one where that fails. Returns the answer or the last Failure."""
+        """Asks any broker, and if that fails, another one. Returns the answer or the last Failure."""
 
         def ask(_: int | None, items: Sequence[str]) -> Asked[str]:
             return [request], lambda replies: dict.fromkeys(items, replies[0].answer)
@@ -37,7 +38,7 @@ class KafkaClient(Connections):
         return self.ask_all({"any": None}, ask, dict.fromkeys)["any"]
 
     def ask_each(self, brokers: Iterable[int], request: Callable[[], Any]) -> dict[int, Any]:
-        """Ask all brokers the same at once, again where that fails. Returns its answer or the last Failure for each."""
+        """Asks all brokers the same at once, and again those that fail. Returns each one's answer or last Failure."""
 
         def ask(_: int | None, items: Sequence[int]) -> Asked[int]:
             return [request()], lambda replies: dict.fromkeys(items, _without_error(replies[0].answer))
@@ -51,12 +52,12 @@ class KafkaClient(Connections):
         locate: Callable[[Sequence[Item]], Mapping[Item, int | Failure | None]],
         retries: int | None = None,
     ) -> dict[Item, Any]:
-        """Ask for every item at the broker that serves it; where that has moved or is busy, locate and ask again.
+        """Asks for every item at the broker that serves it; if the item has moved or the broker is busy, asks again.
 
-        `items` maps an item to its broker, `ask` gives the requests for the items of one broker, `locate` gives the
-        present broker or a Failure. Each round asks all brokers at once. Rounds are bounded by `retries` (by default
-        the option's) and by the task's time. A broker that let a request time out is not asked again. Returns an answer
-        or the last Failure for each item.
+        `items` maps an item to its broker, `ask` returns the requests for the items of one broker, `locate` returns the
+        current broker of each item or a Failure. Each round asks all brokers at once. The number of rounds is limited
+        by `retries` (by default, the option) and by the task's time. A broker that let a request time out is not asked
+        again. Returns an answer or the last Failure for each item.
         """
         answers: dict[Item, Any] = {}
         places: Mapping[Item, int | Failure | None] = items
@@ -88,12 +89,12 @@ class KafkaClient(Connections):
         replies = iter(self.replies([(b, request) for b, (requests, _) in asked.items() for request in requests]))
         for broker, (requests, parse) in asked.items():
             found = parse(list(islice(replies, len(requests))))
-            # A broker may leave an item out of its answer: that is the item's failure alone.
+            # If a broker leaves an item out of its answer, only that item fails.
             answers |= {i: found.get(i, Failure("UNKNOWN_SERVER_ERROR")) for i in by_broker[broker]}
         return answers
 
     def metadata(self, topics: Sequence[str] | None) -> Any:
-        """MetadataResponse for some topics or all (None), or a Failure."""
+        """The MetadataResponse for some topics, or for all (None); or a Failure."""
         names = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=t) for t in topics]
         return self.ask_any(MetadataRequest(topics=names, allow_auto_topic_creation=False))
 

@@ -1,4 +1,4 @@
-"""Data source `kafka_committed_offsets`: what every group has committed, by raw OffsetFetch (KIP-709)."""
+"""Data source `kafka_committed_offsets`: the commits of every group, by raw OffsetFetch requests (KIP-709)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GROUPS_PER_REQUEST = 25
 SOURCE = "offset_fetch"
 
 _NO_GROUP_OFFSETS = {"share"}
-"""Types of group that keep no committed offsets: share groups have an acquisition state instead (KIP-932)."""
+"""Types of groups without committed offsets: share groups have an acquisition state instead (KIP-932)."""
 
 
 Partitions = Mapping[str, Sequence[int]]
@@ -29,9 +29,9 @@ Partitions = Mapping[str, Sequence[int]]
 
 
 def offset_fetch(groups: Sequence[str], named: Mapping[str, Partitions] | None = None) -> Any:
-    """OffsetFetch v8+ for all committed partitions of many groups, or for those `named` of each group.
+    """OffsetFetch v8+ for all committed partitions of many groups, or for the partitions `named` for each group.
 
-    Not v10+, which knows topics by id alone.
+    Not v10+, which knows topics only by id.
     """
     group = OffsetFetchRequest.OffsetFetchRequestGroup
     topic = group.OffsetFetchRequestTopics
@@ -46,14 +46,14 @@ def offset_fetch(groups: Sequence[str], named: Mapping[str, Partitions] | None =
 
 
 def offset_fetch_of_one(group: str, named: Mapping[str, Partitions] | None = None) -> Any:
-    """OffsetFetch v2 to v7 for one group: brokers before 3.0."""
+    """OffsetFetch v2 to v7 for one group, for brokers before 3.0."""
     topic = OffsetFetchRequest.OffsetFetchRequestTopic
     topics = None if named is None else [topic(name=t, partition_indexes=[*ps]) for t, ps in named[group].items()]
     return OffsetFetchRequest(group_id=group, topics=topics, require_stable=False, min_version=2, max_version=7)
 
 
 def parse(group: Any, wanted: Callable[[str], bool], arrived_at: datetime) -> Failure | Columns:
-    """The rows of one group, or the Failure of the whole group. A commit of -1 is none (NULL)."""
+    """The rows of one group, or the Failure of the whole group. A commit of -1 means no commit (NULL)."""
     if group.error_code:
         return Failure(error_name(group.error_code) or "")
     topics: list[str] = []
@@ -76,7 +76,7 @@ def parse(group: Any, wanted: Callable[[str], bool], arrived_at: datetime) -> Fa
 
 
 def keeps_offsets(group: ListedGroup) -> bool:
-    """Whether a group of its type has committed offsets."""
+    """Whether groups of this type have committed offsets."""
     return group.group_type not in _NO_GROUP_OFFSETS
 
 
@@ -86,7 +86,7 @@ def read_commits(
     wanted: Callable[[str], bool],
     named: Mapping[str, Partitions] | None = None,
 ) -> dict[str, Columns | Failure]:
-    """The commits of each group, or the Failure that kept them from being read. All coordinators are asked at once."""
+    """The commits of each group, or a Failure if they cannot be read. All coordinators are asked at once."""
 
     def ask(broker: int | None, groups: Sequence[str]) -> Asked[str]:
         return _requests(client, broker, groups, wanted, named)
@@ -98,7 +98,7 @@ class CommittedOffsetsReader(KafkaReader):
     """By coordinator and chunk of groups."""
 
     def plan(self, client: KafkaClient) -> list[Chunk]:
-        """Lists the groups; the filter is applied before anything else is asked."""
+        """Lists the groups, and applies the filter before anything else is asked."""
         return chunks_by_coordinator(client)
 
     def fetch(self, client: KafkaClient, chunk: Chunk) -> Iterator[Columns]:
@@ -127,7 +127,7 @@ class CommittedOffsetsSource(KafkaSource):
 def commit_columns(
     answers: Mapping[str, Columns | Failure], items: Sequence[ListedGroup | Unlisted] = ()
 ) -> Iterator[Columns]:
-    """The rows of all groups; a group that could not be read, or listed, is one row with its error."""
+    """The rows of all groups; a group that could not be read or listed is one row with its error."""
     read = {g: a for g, a in answers.items() if not isinstance(a, Failure)}
     if read:
         yield _together(read)

@@ -1,8 +1,8 @@
-"""Connections to the brokers of one cluster, with limits on every wait. Only this uses kafka-python's private API.
+"""Connections to the brokers of one cluster. Every wait has a limit. Only this module uses kafka-python's private API.
 
-kafka-python's admin client loses a whole batch at the first error in it, keeps stale coordinators and waits without an
-overall limit. Its connection manager has none of these problems, so requests are sent through it, and errors stay with
-their items. A new version of kafka-python must pass `tests/kafka/test_client.py`.
+kafka-python's admin client loses a whole batch at the first error in it, keeps stale coordinators, and waits without an
+overall limit. Its connection manager has none of these problems, so requests are sent through it, and an error affects
+only its own item. A new version of kafka-python must pass `tests/kafka/test_client.py`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Call = tuple[int | None, Any]
 """A broker id (None = any broker) and the request for it."""
 
 _PACKAGES = {"AWS_MSK_IAM": "botocore", "GSSAPI": "gssapi"}
-"""What kafka-python needs for a mechanism and does not bring along."""
+"""Packages that kafka-python needs for a mechanism, but does not install."""
 _REFUSALS = (
     kafka_errors.IllegalSaslStateError,
     kafka_errors.KafkaConnectionError,
@@ -41,29 +41,29 @@ _REFUSALS = (
     kafka_errors.UnsupportedSaslMechanismError,
 )
 
-# At DEBUG, kafka-python logs every request in full: SASL's hold the password.
+# At DEBUG, kafka-python logs every request in full; those of SASL contain the password.
 logging.getLogger("kafka").setLevel(logging.INFO)
 
 CLIENT_ID = "laglake"
 MAX_BACKOFF_S = 5.0
 MOST_TIMEOUTS = 2
-"""Exchanges that a broker may leave unanswered before it is left alone."""
+"""After this many exchanges without an answer, a broker is not asked any more."""
 TIMED_OUT = Failure("REQUEST_TIMED_OUT")
 OF_ANOTHER_CLUSTER = Failure("INCONSISTENT_CLUSTER_ID")
 RECEIVE_MAX_BYTES = 512 * 1024 * 1024
 
 
 class Reply(NamedTuple):
-    """A broker's answer, or the Failure in its place, and when it arrived."""
+    """A broker's answer or a Failure, and when it arrived."""
 
     answer: Any
     arrived_at: datetime
 
 
 class _PatientManager(KafkaConnectionManager):  # type: ignore[misc]
-    """Lets requests wait for a broker that throttles us; kafka-python refuses to send them (NodeNotReadyError).
+    """Lets requests wait while a broker throttles us; kafka-python would refuse to send them (NodeNotReadyError).
 
-    Each connection finds out what its own broker supports: during a rolling upgrade brokers differ.
+    Each connection finds out what its own broker supports, because brokers differ during a rolling upgrade.
     """
 
     def __init__(self, net: Any, **configs: Any) -> None:
@@ -72,7 +72,7 @@ class _PatientManager(KafkaConnectionManager):  # type: ignore[misc]
         self.unreachable: dict[int, Failure] = {}
 
     def get_connection(self, node_id: Any, *args: Any, **options: Any) -> Any:
-        """A new connection, or the one there is."""
+        """The connection to a broker, new if there is none."""
         configured = self.config["api_version"] is not None
         of_bootstrap, self.broker_version_data = self.broker_version_data, None
         try:
@@ -83,7 +83,7 @@ class _PatientManager(KafkaConnectionManager):  # type: ignore[misc]
             self.broker_version_data = of_bootstrap
 
     def versions_of(self, node_id: Any) -> Any:
-        """What a broker supports: of its connection, where there is one, else of the bootstrap server."""
+        """What a broker supports, by its connection; if there is none, what the bootstrap server supports."""
         connection = self._conns.get(node_id)
         own = connection.broker_version_data if connection is not None else None
         return own or self.broker_version_data
@@ -98,7 +98,7 @@ class _PatientManager(KafkaConnectionManager):  # type: ignore[misc]
         return super().send(request, node_id, request_timeout_ms)
 
     def least_loaded_node(self) -> Any:
-        """A broker that is connected or can be; one that throttles us if there is no other."""
+        """A broker that is connected or can be connected; one that throttles us only if there is no other."""
         node_id = super().least_loaded_node()
         if node_id in self.unreachable:
             node_id = next((b.node_id for b in self.cluster.brokers() if b.node_id not in self.unreachable), None)
@@ -108,9 +108,9 @@ class _PatientManager(KafkaConnectionManager):  # type: ignore[misc]
 
 
 class Connections:
-    """Connections to one cluster, made for one task and closed with it. Not to be pickled.
+    """Connections to one cluster, made for one task and closed with it. They must not be pickled.
 
-    `requests` counts what was sent, by broker id. Raises ClusterError where no bootstrap server answers as Kafka.
+    `requests` counts the requests sent, by broker id. Raises ClusterError if no bootstrap server answers as Kafka.
     """
 
     def __init__(self, options: SourceOptions, prefer: Sequence[str] = ()) -> None:
@@ -121,7 +121,7 @@ class Connections:
         self._checked: dict[int, Any] = {}
         self._deadline = time.monotonic() + options.task_timeout_ms / 1000
         servers = list(dict.fromkeys([*prefer, *options.bootstrap_servers]))
-        if "proxy_url" not in options.client:  # else only the proxy knows
+        if "proxy_url" not in options.client:  # with a proxy, only the proxy can reach them
             servers = [first_answering(servers, options)]
         configs = {
             "client_id": CLIENT_ID,
@@ -129,7 +129,7 @@ class Connections:
             "socket_connection_setup_timeout_ms": options.connect_timeout_ms,
             "socket_connection_setup_timeout_max_ms": options.connect_timeout_ms,
             "receive_message_max_bytes": RECEIVE_MAX_BYTES,
-            # What is beyond the limit (5) when a connection is made would never be sent.
+            # Requests beyond the default limit (5) at the time of connecting would never be sent.
             "max_in_flight_requests_per_connection": 1_000_000,
             **options.client,
             "bootstrap_servers": servers,
@@ -161,9 +161,9 @@ class Connections:
         self._net.close()
 
     def _bootstrap(self, servers: Sequence[str]) -> None:
-        """Connect and learn who the brokers are. Raises ClusterError with the reason why that cannot be."""
-        # kafka-python's own bootstrap tries again until its time is up, and then says only that.
-        # The numbers in its names of the servers are random.
+        """Connects and gets the list of brokers. Raises ClusterError with the reason if this fails."""
+        # kafka-python's own bootstrap retries until its time is up, and then reports only the timeout.
+        # Its node ids for the servers are in random order.
         nodes = {address(b.host, b.port): b.node_id for b in self._manager.cluster.bootstrap_brokers()}
         names = sorted(nodes, key=lambda name: servers.index(name) if name in servers else len(servers))
         reasons: dict[str, str] = {}
@@ -180,7 +180,7 @@ class Connections:
         raise ClusterError("; ".join(f"{server} {reason}" for server, reason in reasons.items()))
 
     def _check_cluster(self, server: str) -> None:
-        """An address may come to lead elsewhere: a name that moved, or `localhost`, which is another on each host."""
+        """Checks the cluster's id, as an address may lead elsewhere: a moved name, or `localhost` on another host."""
         wanted, found = self.options.cluster_id, self.cluster_id()
         if wanted and found and wanted != found:
             raise WrongClusterError(f"{server} belongs to cluster {found}, not to {wanted}")
@@ -191,7 +191,7 @@ class Connections:
             await self._manager.get_connection(node, self.options.connect_timeout_ms, refresh_metadata_on_err=False)
             cluster = self._manager.cluster
             await cluster.refresh_metadata(node)
-            # kafka-python picks one at random, and may pick the ones that are down until its time is up.
+            # kafka-python chooses servers at random, and may choose those that are down until its time is up.
             servers = cluster._bootstrap_brokers  # noqa: SLF001
             cluster._bootstrap_brokers = {node: servers[node]}  # noqa: SLF001
             try:
@@ -207,25 +207,25 @@ class Connections:
         return {b.node_id: address(b.host, b.port) for b in self._manager.cluster.brokers()}
 
     def unreachable(self) -> dict[int, str]:
-        """The brokers that are not asked, nor tried again, and why: out of reach, or of another cluster."""
+        """The brokers that are not asked any more, and why: they cannot be reached, or belong to another cluster."""
         return {broker: failure.error for broker, failure in self._manager.unreachable.items()}
 
     def cluster_id(self) -> str | None:
-        """Kafka's id of the cluster, None before 0.10.1."""
+        """Kafka's id of the cluster; None before 0.10.1."""
         cluster_id: str | None = self._manager.cluster.cluster_id
         return cluster_id
 
     def give_up(self, brokers: Mapping[int, str]) -> None:
-        """Do not try to connect to these brokers: another client of this snapshot found them `unreachable`."""
+        """Excludes these brokers, because another client of this snapshot found them `unreachable`."""
         is_other = OF_ANOTHER_CLUSTER.error
         self._manager.unreachable.update(
             {broker: OF_ANOTHER_CLUSTER if error == is_other else TIMED_OUT for broker, error in brokers.items()}
         )
 
     def version(self, request: Any, broker: int | None = None) -> int | None:
-        """Highest version of an API that both sides have, None where the broker lacks it.
+        """The highest version of an API that both sides have; None if the broker lacks it.
 
-        Of a broker that is not connected, and of no broker in particular, it is the bootstrap server's version.
+        For a broker that is not connected, or if no broker is given, it is the bootstrap server's version.
         """
         try:
             version: int = self._manager.versions_of(broker).api_version(request)
@@ -234,7 +234,7 @@ class Connections:
         return version
 
     def supported(self, broker: int | None) -> dict[int, int] | None:
-        """The APIs of a broker: key → highest version; None where they are not known, or configured."""
+        """The APIs of a broker: key → highest version; None if they are not known, or `api_version` is configured."""
         versions = self._manager.versions_of(broker)
         return (
             None
@@ -243,9 +243,9 @@ class Connections:
         )
 
     def exchange(self, calls: Sequence[Call]) -> list[Any]:
-        """Send all requests at once, then take all answers, in order; what failed is a Failure instead.
+        """Sends all requests at once, then returns all answers in the same order, with a Failure for what failed.
 
-        A broker answers the requests of one connection one after the other, so their order is the order of reading.
+        A broker answers the requests of a connection one after the other, so it reads in the order of the requests.
         """
         return [reply.answer for reply in self.replies(calls)]
 
@@ -255,11 +255,11 @@ class Connections:
         return replies
 
     def connect(self, brokers: Iterable[int | None]) -> None:
-        """Connect to all of the brokers at once. One that lets `connect_timeout_ms` pass is not tried again."""
+        """Connects to all of the brokers at once. A broker that does not connect in time is not tried again."""
         self._manager.run(self._connect_all, [b for b in dict.fromkeys(brokers) if b is not None])
 
     def connect_any(self) -> None:
-        """Connect to a broker that answers, so that a request to any broker does not wait for one that does not."""
+        """Connects to a broker that answers, so that a request to any broker does not wait for one that is down."""
         for _ in self.brokers():
             broker = self._manager.least_loaded_node()
             self.connect([broker])
@@ -270,7 +270,7 @@ class Connections:
         deadline = time.monotonic() + min(self.options.connect_timeout_ms, max(0.0, self.timeout_ms())) / 1000
         for broker in brokers:
             if broker not in self._manager.unreachable:
-                with suppress(kafka_errors.KafkaError):  # what it is, the request will say
+                with suppress(kafka_errors.KafkaError):  # the request will report it
                     self._manager.get_connection(broker)
         for broker in brokers:
             connection = self._manager._conns.get(broker)  # noqa: SLF001
@@ -286,14 +286,14 @@ class Connections:
             await self._check_brokers(brokers)
 
     async def _check_brokers(self, brokers: Sequence[int]) -> None:
-        """Leave a broker alone that is of another cluster: its advertised address leads elsewhere from here.
+        """Excludes brokers of another cluster: their advertised addresses lead elsewhere from this machine.
 
-        Each connection is asked once; one that is lost meanwhile, again when it is next to be used. A broker that
-        lets this little time out would only keep what it is asked next waiting, too.
+        Each connection is checked once; a new connection is checked before it is used. A broker that lets even this
+        small request time out is excluded as well, because it would keep the next request waiting, too.
         """
         open_now = {b: c for b in brokers if (c := self._manager._conns.get(b)) is not None and c.connected}  # noqa: SLF001
         unknown = [b for b, connection in open_now.items() if self._checked.get(b) is not connection]
-        # The least that a broker answers with its cluster's id: no topics.
+        # The smallest request whose answer has the cluster's id: metadata without topics.
         replies = await self._exchange([(b, MetadataRequest(topics=[])) for b in unknown])
         for broker, (answer, _) in zip(unknown, replies, strict=True):
             if isinstance(answer, Failure):
@@ -314,7 +314,7 @@ class Connections:
         replies: list[Reply] = []
         timed_out: set[int | None] = set()
         for number, future in enumerate(futures):
-            # What waits for a new connection has no time limit of its own.
+            # A request that waits for a new connection has no time limit of its own.
             remaining_ms = max(0.0, deadline - time.monotonic()) * 1000
             try:
                 answer = await self._manager.wait_for(future, remaining_ms)
@@ -326,7 +326,7 @@ class Connections:
         return replies
 
     def _remember(self, timed_out: Iterable[int | None]) -> None:
-        """A broker that keeps requests waiting, time after time, is not asked any more: others wait for it."""
+        """Excludes brokers that have timed out several times, because the others have to wait for them."""
         self._timeouts.update(b for b in timed_out if b is not None)
         slow = (b for b, times in self._timeouts.items() if times >= MOST_TIMEOUTS)
         self._manager.unreachable.update({b: TIMED_OUT for b in slow if b not in self._manager.unreachable})
@@ -345,12 +345,12 @@ class Connections:
             return Future().failure(exc)
 
     def timeout_ms(self) -> float:
-        """How long a request may take now; 0 or less when the task's time is up."""
+        """How long a request may take now; 0 or less if the task's time is up."""
         remaining_ms = (self._deadline - time.monotonic()) * 1000
         return min(float(self.options.request_timeout_ms), remaining_ms)
 
     def back_off(self, attempt: int) -> None:
-        """Wait before the next attempt, each time twice as long."""
+        """Waits before the next attempt; each wait is twice as long as the one before."""
         pause = self.options.retry_backoff_ms / 1000 * 2 ** (attempt - 1)
         time.sleep(max(0.0, min(pause, MAX_BACKOFF_S, self.timeout_ms() / 1000)))
 
@@ -365,7 +365,7 @@ def address(host: str, port: int) -> str:
 
 
 def _reason(error: Exception, options: SourceOptions) -> str:
-    """Why a Kafka listener cannot be used, in words. Not the error's own: they may hold a URL with a password."""
+    """Why a Kafka listener cannot be used, in words. The error's own message may contain a URL with a password."""
     is_sasl = options.client.get("security_protocol", "").startswith("SASL")
     mechanism = options.client.get("sasl_mechanism") if is_sasl else None
     if mechanism in _PACKAGES and not find_spec(_PACKAGES[mechanism]):
@@ -373,7 +373,7 @@ def _reason(error: Exception, options: SourceOptions) -> str:
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
         return "shows a TLS certificate that is not trusted: check ssl_cafile, and that it names this host"
     if isinstance(error, _REFUSALS):
-        # A broker says why it refuses and hangs up; where both arrive at once, kafka-python sees only the latter.
+        # A broker sends a reason and closes the connection. If both arrive at once, kafka-python sees only the latter.
         if is_sasl:
             return "does not authenticate us: check security_protocol and the SASL user, password and mechanism"
         if "proxy_url" in options.client:

@@ -1,7 +1,7 @@
 """Checks whether a run would succeed: can each cluster be reached, does it allow a snapshot, can the lake be written?
 
-It asks the brokers as a snapshot does, from this machine; executors elsewhere may reach different ones. It needs no
-Spark.
+It asks the brokers as a snapshot does, but from this machine; executors elsewhere may reach different ones. It does not
+need Spark.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from pipeline.kafka.options import SourceOptions
 
 REFUSALS = ("GROUP_AUTHORIZATION_FAILED", "TOPIC_AUTHORIZATION_FAILED")
 GROUPS_TRIED = 500
-"""Groups that are described. The others are only counted."""
+"""The most groups that are described. The others are only counted."""
 
 
 class Check(NamedTuple):
-    """One thing that was looked at. `is_right` is None where that may be intended, or cannot be known.
+    """The result of one check. `is_right` is None if a problem may be intended, or if the result cannot be known.
 
     `todo` says what to do.
     """
@@ -43,7 +43,7 @@ class Check(NamedTuple):
 
 
 def check_cluster(cluster: ClusterConfig) -> Iterator[Check]:
-    """Connect and log in, then try what a snapshot asks."""
+    """Connects and logs in, then tries the requests of a snapshot."""
     options = SourceOptions.parse(cluster.source_options())
     try:
         with KafkaClient(options) as client:
@@ -71,9 +71,9 @@ def _check_brokers(client: KafkaClient) -> Iterator[Check]:
 
 
 def _check_rights(client: KafkaClient, rights: _Rights) -> Generator[Check, None, set[str] | None]:
-    """What may be asked of the cluster and its topics; the topics that are listed, None where they cannot be."""
+    """Checks the rights on the cluster and its topics; returns the listed topics, None if they cannot be listed."""
     described = client.ask_any(DescribeClusterRequest(include_cluster_authorized_operations=True))
-    # Brokers have it since Kafka 2.8.
+    # Brokers have this API since Kafka 2.8.
     operations = None if isinstance(described, Failure) or described.error_code else described.authorized_operations
     may_describe = _is_authorized(operations, ACLOperation.DESCRIBE)
     yield Check(
@@ -107,7 +107,7 @@ def _check_rights(client: KafkaClient, rights: _Rights) -> Generator[Check, None
 
 
 def _check_groups(client: KafkaClient, rights: _Rights) -> Generator[Check, None, set[str]]:
-    """Whether groups can be described; the topics of the config's selection that their members read."""
+    """Checks whether groups can be described; returns those selected topics that their members read."""
     groups, unlisted = list_groups(client)
     for error in sorted({u.error for u in unlisted}):
         yield Check(False, f"some groups cannot be listed: {error}")
@@ -127,7 +127,7 @@ def _check_groups(client: KafkaClient, rights: _Rights) -> Generator[Check, None
     if of_topics:
         what = f"DESCRIBE on the topics that groups subscribe to{_such_as(of_topics, len(tried), 'group')}"
         yield Check(False, what, rights.give("Describe", "--topic '*'"))
-    # Groups that have gone since they were listed do not count.
+    # Groups that were deleted since they were listed do not count.
     for error in sorted(set(failed.values()) - {*REFUSALS, "GROUP_ID_NOT_FOUND"}):
         names = [name for name, its in failed.items() if its == error]
         yield Check(None, f"{counted(len(names), 'group')}, such as {names[0]}, could not be described now: {error}")
@@ -139,9 +139,9 @@ def _check_groups(client: KafkaClient, rights: _Rights) -> Generator[Check, None
 def _check_hidden_topics(
     client: KafkaClient, rights: _Rights, listed: set[str] | None, read: set[str]
 ) -> Iterator[Check]:
-    """Topics that Kafka leaves out of all its lists, without an error, as the user may not describe them.
+    """Topics that Kafka leaves out of its lists, without an error, because the user may not describe them.
 
-    Members' assignments name them, and so do brokers' log directories, which a right on the cluster opens.
+    Their names are in members' assignments, and in brokers' log directories, which need a right on the cluster.
     """
     if listed is None:
         return
@@ -149,7 +149,7 @@ def _check_hidden_topics(
     logs = [answer for answer in answers.values() if not isinstance(answer, Failure) and answer.results]
     on_disk = {topic.name for answer in logs for result in answer.results for topic in result.topics}
     wanted = sorted((read | set(client.options.topics.select(on_disk))) - listed)
-    # By name Kafka says why; a topic that is being deleted is no more there.
+    # If a topic is asked for by name, Kafka gives an error; for a topic that is being deleted, that it does not exist.
     answer = client.metadata(wanted) if wanted else None
     errors = {} if answer is None or isinstance(answer, Failure) else {t.name: t.error_code for t in answer.topics}
     hidden = [name for name, code in errors.items() if error_name(code) == "TOPIC_AUTHORIZATION_FAILED"]
@@ -164,7 +164,7 @@ def _check_hidden_topics(
 
 
 def check_lake(lake: LakeConfig) -> Check:
-    """Write a file where the tables are to be, or as near as there is a folder, and remove it."""
+    """Writes a file into the lake's folder, or into the nearest parent folder that exists, and removes it."""
     if lake.root is None:
         return Check(None, f"{lake.catalog}.{lake.schema_name}: only a run shows whether it can be written")
     try:
@@ -183,21 +183,21 @@ def check_lake(lake: LakeConfig) -> Check:
 
 
 class _Rights:
-    """How an administrator gives the user of a cluster a right."""
+    """How an administrator can grant rights to the user of a cluster."""
 
     def __init__(self, cluster: ClusterConfig) -> None:
         options = cluster.client.options()
         protocol, mechanism = options.get("security_protocol", "PLAINTEXT"), options.get("sasl_mechanism", "")
         self._is_iam = protocol == "SASL_SSL" and mechanism == "AWS_MSK_IAM"
         self._server = cluster.bootstrap_servers[0]
-        # Elsewhere the principal is not the name that a client logs in with: a certificate's, a ticket's, an account's.
+        # Otherwise the principal is not the name of the login, but comes from a certificate, ticket or account.
         has_name = protocol.startswith("SASL") and mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
         user = options.get("sasl_plain_username") if has_name and ".confluent.cloud:" not in self._server else None
         self._principal = f"User:{user or 'NAME'}"
         self._config = "" if protocol == "PLAINTEXT" else "--command-config admin.properties "
 
     def give(self, operation: str, resource: str) -> str:
-        """One call of Kafka's own tool; with IAM, what its policy must allow."""
+        """One call of Kafka's own tool; with IAM, what the policy must allow."""
         if self._is_iam:
             return f"the IAM policy must allow {operation} ({resource.removeprefix('--')})"
         return (
@@ -207,7 +207,7 @@ class _Rights:
 
 
 def _is_authorized(operations: Set[int] | None, wanted: ACLOperation) -> bool | None:
-    """Whether an operation is among those that Kafka calls authorized (KIP-430); None where it does not say."""
+    """Whether an operation is authorized according to Kafka (KIP-430); None if Kafka does not say."""
     return None if operations is None else wanted in operations
 
 

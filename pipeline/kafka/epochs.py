@@ -21,7 +21,7 @@ from pipeline.kafka.partitions import Placement, TopicPartition, located
 from pipeline.kafka.source import known
 
 SINCE = 2
-"""The version of OffsetForLeaderEpoch that clients may use: topics need to be describable, no more."""
+"""The first version of OffsetForLeaderEpoch that needs only the right to describe the topics."""
 
 
 class Epoch(NamedTuple):
@@ -34,10 +34,10 @@ class Epoch(NamedTuple):
 def read_epoch_ends(
     client: KafkaClient, placements: dict[TopicPartition, Placement], epochs: Iterable[Epoch]
 ) -> dict[Epoch, int | None]:
-    """The offset that follows the last record of each epoch; None where the leader does not say.
+    """The offset after the last record of each epoch; None if the leader does not report it.
 
-    The epochs of a partition are asked for by one request each, as an answer names the partition only. `placements`
-    are brought up to date where a partition has moved.
+    Several epochs of a partition need several requests, because an answer has only the partition. `placements` are
+    updated if a partition has moved.
     """
 
     def locate(items: Sequence[Epoch]) -> dict[Epoch, int | Failure | None]:
@@ -63,7 +63,7 @@ def read_epoch_ends(
 
 
 def offset_for_leader_epoch(epochs: Sequence[Epoch], placements: Mapping[TopicPartition, Placement]) -> Any:
-    """OffsetForLeaderEpoch for one epoch of each partition, refused by a broker that does not lead it any more."""
+    """OffsetForLeaderEpoch for one epoch of each partition. A broker that no longer leads a partition refuses it."""
     topic = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
     partition = topic.OffsetForLeaderPartition
     return OffsetForLeaderEpochRequest(
@@ -98,7 +98,7 @@ def _parse(answer: Any) -> dict[TopicPartition, int | Failure | None]:
 
 
 def _one_of_each_partition(epochs: Sequence[Epoch]) -> list[list[Epoch]]:
-    """The epochs in as few lists as there are epochs of one partition."""
+    """The epochs in as few lists as possible, each with at most one epoch of a partition."""
     lists: list[list[Epoch]] = []
     of_partition: dict[TopicPartition, int] = {}
     for epoch in sorted(epochs):

@@ -20,7 +20,7 @@ _RENAMED = {
     132: "STREAMS_TOPOLOGY_FENCED",
     133: "SHARE_SESSION_LIMIT_REACHED",
 }
-"""Error codes whose name in kafka-python is not the one in Kafka 4.3's `Errors` enum."""
+"""Error codes whose name in kafka-python differs from that in Kafka 4.3's `Errors` enum."""
 
 _MOVED_OR_BUSY = {
     "COORDINATOR_LOAD_IN_PROGRESS",
@@ -42,9 +42,9 @@ _MOVED_OR_BUSY = {
 
 @dataclass(frozen=True)
 class Failure:
-    """Why an item could not be read: Kafka's error name. Final where a broker has said that there is no such thing.
+    """Why an item could not be read: Kafka's error name. It is final if a broker has said that the item does not exist.
 
-    `partial` is the answer where the broker sent one beside the error.
+    `partial` is the answer, if the broker sent one together with the error.
     """
 
     error: str
@@ -53,12 +53,12 @@ class Failure:
 
     @property
     def is_retriable(self) -> bool:
-        """The item may be answered when asked again, or elsewhere."""
+        """Whether the item may be answered if it is asked for again, or at another broker."""
         return self.error in _MOVED_OR_BUSY and not self.is_final
 
 
 def error_name(code: int) -> str | None:
-    """Kafka's name of an error code, None for 0."""
+    """Kafka's name for an error code; None for 0."""
     if code == 0:
         return None
     if code in _RENAMED:

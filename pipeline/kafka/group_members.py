@@ -1,7 +1,7 @@
 """Data source `kafka_group_members`: state, members and assignments of every group.
 
-Classic groups are read by DescribeGroups; groups of the new protocol (KIP-848) by ConsumerGroupDescribe, because
-DescribeGroups calls them dead. Share and streams groups are rows with their type and state only.
+Classic groups are read by DescribeGroups, groups of the new protocol (KIP-848) by ConsumerGroupDescribe, because
+DescribeGroups reports them as dead. Share and streams groups are rows with only their type and state.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class ConsumerGroupDescribeRequest(ApiMessage, load_json="pipeline.kafka.schemas
 
 
 class ConsumerGroupDescribeResponse(ApiMessage, load_json="pipeline.kafka.schemas"):  # type: ignore[misc, call-arg]
-    """The answer to it."""
+    """The answer to ConsumerGroupDescribeRequest."""
 
 
 def parse_classic(group: Any, wanted: Wanted) -> list[Row] | Failure:
     """Rows of one group of a DescribeGroupsResponse: one for each assigned partition, else for each member."""
     if group.error_code:
         return Failure(error_name(group.error_code) or "")
-    if group.group_state == "Dead":  # what brokers before 4.0 call a group that is not there or not classic
+    if group.group_state == "Dead":  # brokers before 4.0 say this of a group that does not exist or is not classic
         return Failure("GROUP_ID_NOT_FOUND")
     shared = {
         "state": group.group_state or None,
@@ -108,7 +108,7 @@ def _member_rows(member: Row, assigned: Sequence[tuple[str, int]], error: str | 
 
 
 def _classic_assignment(protocol: str, assignment: bytes) -> tuple[list[tuple[str, int]], str | None]:
-    if protocol != CONSUMER or not assignment:  # a Connect worker's assignment, say, holds no partitions
+    if protocol != CONSUMER or not assignment:  # for example, a Connect worker's assignment has no partitions
         return [], None
     try:
         decoded = ConsumerProtocolAssignment.decode(assignment)
@@ -121,7 +121,7 @@ def _classic_assignment(protocol: str, assignment: bytes) -> tuple[list[tuple[st
 
 
 def _classic_subscription(protocol: str, metadata: bytes) -> list[str] | None:
-    """The topics that a member of a classic group subscribes to; None where its bytes cannot be read."""
+    """The topics that a member of a classic group subscribes to; None if its bytes cannot be read."""
     if protocol != CONSUMER or not metadata:
         return None
     try:
@@ -131,7 +131,7 @@ def _classic_subscription(protocol: str, metadata: bytes) -> list[str] | None:
 
 
 def read_members(client: KafkaClient, groups: Sequence[ListedGroup], wanted: Wanted) -> dict[str, list[Row] | Failure]:
-    """The rows of each group, or the Failure that kept it from being described."""
+    """The rows of each group, or a Failure if it cannot be described."""
     listed = {g.group_id: g for g in groups}
 
     def ask(broker: int | None, names: Sequence[str]) -> Asked[str]:
@@ -144,7 +144,7 @@ class GroupMembersReader(KafkaReader):
     """By coordinator and chunk of groups."""
 
     def plan(self, client: KafkaClient) -> list[Chunk]:
-        """Lists the groups; the filter is applied before anything else is asked."""
+        """Lists the groups, and applies the filter before anything else is asked."""
         return chunks_by_coordinator(client)
 
     def fetch(self, client: KafkaClient, chunk: Chunk) -> Iterator[Columns]:
@@ -171,7 +171,7 @@ class GroupMembersSource(KafkaSource):
 
 
 def _describe(broker: int | None, groups: Sequence[ListedGroup], wanted: Wanted) -> Asked[str]:
-    """The requests for some groups of one coordinator: by type, as each type has an API of its own."""
+    """The requests for some groups of one coordinator. Each type of group has its own API."""
     classic = [g.group_id for g in groups if g.group_type in (None, CLASSIC)]
     modern = [g.group_id for g in groups if g.group_type == CONSUMER]
     asked: list[tuple[list[str], Any, Callable[[Any, Wanted], list[Row] | Failure]]] = []
@@ -211,7 +211,7 @@ def unread_members(items: Sequence[ListedGroup | Unlisted], reason: ClusterError
 
 
 def member_columns(items: Sequence[ListedGroup | Unlisted], answers: Mapping[str, list[Row] | Failure]) -> Columns:
-    """The rows of groups in columns; a group without an answer could not be reached."""
+    """The rows of groups, in columns; a group without an answer could not be reached."""
     rows: list[Row] = [{"error": i.error} for i in items if isinstance(i, Unlisted)]
     for group in items:
         if isinstance(group, ListedGroup):

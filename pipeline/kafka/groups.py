@@ -14,7 +14,7 @@ OFFSETS_TOPIC = "__consumer_offsets"
 
 
 class ListedGroup(NamedTuple):
-    """A group as its coordinator lists it. Type and state are None before Kafka 3.8 and 2.6."""
+    """A group as its coordinator lists it. The type is None before Kafka 3.8, the state before 2.6."""
 
     group_id: str
     coordinator: int
@@ -24,7 +24,7 @@ class ListedGroup(NamedTuple):
 
 
 class Unlisted(NamedTuple):
-    """Groups that could not be listed, we do not know which: one coordinator's, or one offsets partition's."""
+    """Unknown groups that could not be listed: those of one coordinator, or of one partition of __consumer_offsets."""
 
     error: str
 
@@ -32,9 +32,9 @@ class Unlisted(NamedTuple):
 def list_groups(client: KafkaClient) -> tuple[list[ListedGroup], list[Unlisted]]:
     """The groups that the filter selects, by name, and what could not be listed.
 
-    A broker lists the groups that it coordinates. Groups whose partition of __consumer_offsets has no leader are listed
-    by nobody: each such partition counts as unlisted too. While a coordinator loads, brokers before 4.0 list the groups
-    that are loaded beside the error: these are kept, and the error counts.
+    A broker lists the groups that it coordinates. If a partition of __consumer_offsets has no leader, no broker lists
+    its groups, so each such partition counts as unlisted. While a coordinator is loading, brokers before 4.0 list the
+    groups that are already loaded together with an error: these groups are kept, and the error counts as unlisted.
     """
     answers = client.ask_each(client.brokers(), ListGroupsRequest)
     groups: dict[str, ListedGroup] = {}
@@ -48,7 +48,7 @@ def list_groups(client: KafkaClient) -> tuple[list[ListedGroup], list[Unlisted]]
 
 
 def chunks_by_coordinator(client: KafkaClient) -> list[Chunk]:
-    """One chunk for at most `groups_per_task` groups of one coordinator; what was not listed goes with the first."""
+    """Chunks of at most `groups_per_task` groups of one coordinator; what was not listed goes into the first one."""
     groups, unlisted = list_groups(client)
     addresses = client.brokers()
     by_broker: dict[int, list[ListedGroup]] = {}

@@ -1,4 +1,4 @@
-"""What to ask a leader about the logs of its partitions, and what its answers say."""
+"""The requests to a leader about the logs of its partitions, and how its answers are parsed."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from pipeline.kafka.partitions import TopicPartition
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL = -1, -2, -3, -4
 CONSUMER, DEBUGGING_CONSUMER = -1, -2
-"""Replica ids: a leader answers the debugging consumer with its log end offset (ReplicaManager.fetchOffset)."""
+"""Replica ids. A leader answers the debugging consumer with its log end offset (ReplicaManager.fetchOffset)."""
 
 REMOTE = "remote://"
 LEADER_AND_ISR = 4
-"""An API between brokers, which Kafka lists while it runs with ZooKeeper."""
+"""An API between brokers, which Kafka lists if it runs with ZooKeeper."""
 
 _TOPIC_RESOURCE = 2
 _CONFIGS = {"cleanup.policy": "cleanup_policy", "message.timestamp.type": "timestamp_type"}
 
 
 class Question(NamedTuple):
-    """One ListOffsets question: its timestamp, isolation and replica id, and the version that knows it."""
+    """One ListOffsets question: its timestamp, isolation level and replica id, and the first version that has it."""
 
     timestamp: int
     isolation: int = READ_UNCOMMITTED
@@ -42,14 +42,14 @@ ENDS = {
 LOCAL_START = {"local_log_start_offset": Question(EARLIEST_LOCAL, since=8)}
 LOG_END = {"log_end_offset": Question(LATEST, replica=DEBUGGING_CONSUMER)}
 AFTER = {"high_watermark_after": Question(LATEST)}
-# As a consumer one would be answered nothing while the newest record is not replicated yet.
+# A consumer would get no answer while the newest record is not replicated yet.
 NEWEST = Question(MAX_TIMESTAMP, replica=DEBUGGING_CONSUMER, since=7)
 
 
 def list_offsets(question: Question, partitions: Mapping[TopicPartition, int]) -> Any:
-    """ListOffsets for one question about many partitions, by the leader epoch that the metadata knows (-1 = none).
+    """ListOffsets for one question about many partitions, with the leader epochs from the metadata (-1 = none).
 
-    A broker that has another epoch refuses: one that was deposed must not answer for the leader.
+    A broker with another epoch refuses, so that a former leader cannot answer in place of the leader.
     """
     topic = ListOffsetsRequest.ListOffsetsTopic
     partition = topic.ListOffsetsPartition
@@ -73,7 +73,7 @@ def list_offsets(question: Question, partitions: Mapping[TopicPartition, int]) -
 
 
 def describe_log_dirs(topics: Mapping[str, Sequence[int]]) -> Any:
-    """DescribeLogDirs for many partitions of the broker asked."""
+    """DescribeLogDirs for many partitions of one broker."""
     topic = DescribeLogDirsRequest.DescribableLogDirTopic
     return DescribeLogDirsRequest(topics=[topic(topic=name, partitions=list(ps)) for name, ps in topics.items()])
 
@@ -90,16 +90,16 @@ def describe_configs(topics: Mapping[str, Sequence[int]]) -> Any:
 
 
 def parse_offsets(answer: Any) -> dict[TopicPartition, Any]:
-    """ListOffsetsResponse → partition → its row of the response. Empty where there is none."""
+    """ListOffsetsResponse → partition → its row in the response. Empty if there is no response."""
     if answer is None or isinstance(answer, Failure):
         return {}
     return {TopicPartition(t.name, p.partition_index): p for t in answer.topics for p in t.partitions}
 
 
 def parse_sizes(answer: Any) -> dict[TopicPartition, int]:
-    """DescribeLogDirsResponse → partition → bytes of its current log. Empty where the broker refuses.
+    """DescribeLogDirsResponse → partition → bytes of its current log. Empty if the broker refuses.
 
-    Redpanda lists a bucket of tiered storage as one directory more, whose sizes are not those of the disk.
+    Redpanda lists a bucket of tiered storage as another directory, whose sizes are not those on the disk.
     """
     if isinstance(answer, Failure):
         return {}
@@ -114,7 +114,7 @@ def parse_sizes(answer: Any) -> dict[TopicPartition, int]:
 
 
 def parse_configs(answer: Any) -> dict[str, dict[str, str]]:
-    """DescribeConfigsResponse → topic → column → value. Empty where the broker refuses."""
+    """DescribeConfigsResponse → topic → column → value. Empty if the broker refuses."""
     if isinstance(answer, Failure):
         return {}
     return {
@@ -125,10 +125,10 @@ def parse_configs(answer: Any) -> dict[str, dict[str, str]]:
 
 
 def has_log_end(versions: Mapping[int, int] | None) -> bool:
-    """Whether a broker of these APIs (key → version) gives the debugging consumer the log end.
+    """Whether a broker with these APIs (key → version) gives the debugging consumer the log end.
 
-    Redpanda answers the high watermark. It has ListOffsets up to version 4, as Kafka 2.1 has; but no Kafka of that age
-    is without the APIs between brokers.
+    Redpanda gives it the high watermark. It has ListOffsets up to version 4, like Kafka 2.1; but unlike Redpanda, any
+    Kafka of that age also lists the APIs between brokers.
     """
     if versions is None:
         return True

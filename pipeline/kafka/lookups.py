@@ -1,7 +1,7 @@
-"""Looks timestamps up in partitions' logs (ListOffsets by time), as `analytics.time_search` asks for them.
+"""Looks timestamps up in partitions' logs (ListOffsets by time), as `TimeSearch` asks for them.
 
-A look-up costs its broker about 0.2 ms, because the broker reads and decompresses a batch: so their number is bounded
-for each broker, a request asks for few partitions, and the widest intervals come first. Only DESCRIBE on the topic is
+A look-up costs the broker about 0.2 ms, because it reads and decompresses a batch. So the number of look-ups per broker
+is limited, a request asks for few partitions, and the widest intervals come first. Only DESCRIBE on the topic is
 needed.
 """
 
@@ -32,13 +32,16 @@ MOST_ROUNDS = 60
 LOOK_UPS_OF_NEWEST = 15
 """About how many look-ups it takes to find the newest record of a log."""
 NO_RECORD = (-1, -1)
-"""What Kafka answers where all records are older."""
+"""Kafka's answer if all records are older."""
 SOURCE = "list_offsets_by_time"
 SAMPLES = StructType([*LOG_SAMPLES.observed.fields, *REQUEST_COLUMNS, StructField("unanswered", LongType())])
 
 
 def searching(options: Mapping[str, str], budget: int) -> Callable[[pa.Table], pa.Table]:
-    """What an executor does for the partitions of one leader, within `read_timeout_ms` of now; returns SAMPLES."""
+    """A function that makes the look-ups for one leader on an executor, until `read_timeout_ms` from now.
+
+    It returns SAMPLES.
+    """
     deadline_ms = SourceOptions.parse(options).deadline_ms()
 
     def search(wanted: pa.Table) -> pa.Table:
@@ -60,7 +63,7 @@ def searching(options: Mapping[str, str], budget: int) -> Callable[[pa.Table], p
                 count["unanswered"] = look_up(client, leader, searches, budget)
                 count["requests"] = client.requests.total()
         except ClusterError:
-            pass  # the watermarks have been read; times that are not known so well have their error beside them
+            pass  # look-ups only reduce the errors of times, and every time has its error beside it
         return pa.Table.from_pylist([*_rows(searches), count], to_arrow_schema(SAMPLES))
 
     return search
@@ -81,9 +84,10 @@ def _rows(searches: Mapping[TopicPartition, TimeSearch]) -> list[dict[str, Any]]
 
 
 def look_up(client: KafkaClient, leader: int, searches: Mapping[TopicPartition, TimeSearch], budget: int) -> int:
-    """Carry the searches on until each has what it wants, or `budget` look-ups are made.
+    """Continues the searches until each is finished, or `budget` look-ups are made.
 
-    A partition that is not answered, because its leader has moved say, is left as it is. How many were.
+    Returns the number of partitions that were not answered, for example because the leader has moved. Their searches
+    end early.
     """
     left, going, unanswered = budget, dict(searches), 0
     begun: set[TopicPartition] = set()
@@ -109,9 +113,9 @@ def look_up(client: KafkaClient, leader: int, searches: Mapping[TopicPartition, 
 
 
 def _begun(asks: Mapping[TopicPartition, Ask], begun: set[TopicPartition], left: int) -> set[TopicPartition]:
-    """The logs whose newest records are searched now: as many as can be found, so that the next snapshot knows them.
+    """The logs whose newest records are searched now: as many as can be finished, so that the next snapshot has them.
 
-    Those that had no turn have as good a chance in the next snapshot as the others.
+    They are chosen at random, so that all logs have the same chance in each snapshot.
     """
     wanting = {p for p, ask in asks.items() if ask.is_for_newest}
     waiting = sorted(wanting - begun)
@@ -122,7 +126,7 @@ def _begun(asks: Mapping[TopicPartition, Ask], begun: set[TopicPartition], left:
 def _answers(
     client: KafkaClient, leader: int, asks: Mapping[TopicPartition, Ask]
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """The first record that is not older than asked, and its timestamp, NO_RECORD; absent where there is an error."""
+    """The first record not older than asked for, and its timestamp, or NO_RECORD; absent if there is an error."""
     chunks = in_chunks(asks, PARTITIONS_PER_REQUEST)
     requests = [list_offsets_by_time({p: asks[p].timestamp_ms for p in chunk}) for chunk in chunks]
     found: dict[TopicPartition, tuple[int, int]] = {}
@@ -133,7 +137,7 @@ def _answers(
 
 
 def list_offsets_by_time(timestamps_ms: Mapping[TopicPartition, int]) -> Any:
-    """ListOffsets for a timestamp of its own in each partition."""
+    """ListOffsets with a separate timestamp for each partition."""
     topic = ListOffsetsRequest.ListOffsetsTopic
     partition = topic.ListOffsetsPartition
     by_topic: dict[str, list[Any]] = {}

@@ -18,17 +18,17 @@ _NOT_TEXT = {"metrics", "sasl_oauth_token_provider", "socket_options", "ssl_cont
 
 _MAY_BE_ZERO = {"retries", "retry_backoff_ms"}
 _LIMITS = LimitsConfig()
-"""The defaults, which a config has as well."""
+"""The defaults, which are the same as in a config."""
 
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """Where to connect, what to read and how long to wait. Times are ms.
+    """Where to connect, what to read and how long to wait. Times are in ms.
 
-    `request_timeout_ms` bounds one request, `task_timeout_ms` all that one executor task does, `read_timeout_ms` all
-    that all tasks do. After a retriable error a request is sent again, up to `retries` times: after `retry_backoff_ms`,
-    then after twice that, and so on. Brokers of another cluster than `cluster_id` are refused. `client` holds
-    kafka-python's own options and may hold passwords: it is kept out of the representation.
+    `request_timeout_ms` limits one request, `task_timeout_ms` one executor task, `read_timeout_ms` all tasks together.
+    After a retriable error a request is sent again, up to `retries` times: after `retry_backoff_ms`, then after twice
+    that, and so on. Brokers of another cluster than `cluster_id` are refused. `client` has kafka-python's own options;
+    it may contain passwords, so `repr` does not show it.
     """
 
     bootstrap_servers: tuple[str, ...]
@@ -50,11 +50,11 @@ class SourceOptions:
         return f"SourceOptions({', '.join(self.bootstrap_servers)})"
 
     def deadline_ms(self) -> float:
-        """Until when all tasks that are planned now may read, in epoch ms."""
+        """Until when all tasks that are planned now may read, epoch ms."""
         return time.time() * 1000 + self.read_timeout_ms
 
     def until(self, deadline_ms: float) -> SourceOptions:
-        """Those of one task that begins now. Raises TooLateError where the time is up."""
+        """The options for a task that begins now. Raises TooLateError if the time is up."""
         left_ms = min(deadline_ms - time.time() * 1000, self.read_timeout_ms)  # clocks differ
         if left_ms <= 0:
             raise TooLateError(f"the cluster was not read within {self.read_timeout_ms} ms")

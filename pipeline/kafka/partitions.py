@@ -24,7 +24,7 @@ class TopicPartition(NamedTuple):
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a partition is, as the metadata says. `fence` is the epoch that a leader is asked by, -1 = none."""
+    """Where a partition is, by the metadata. `fence` is the leader epoch that is sent in requests, -1 = none."""
 
     topic_id: str | None
     leader: int
@@ -42,7 +42,7 @@ class Placement:
 
 
 def base64_id(topic_id: Any) -> str | None:
-    """A topic id in Kafka's own form, 22 characters of base64url; None where the broker has none (before 2.8)."""
+    """A topic id in Kafka's own form, 22 characters of base64url; None if the broker has none (before 2.8)."""
     value = topic_id if isinstance(topic_id, uuid.UUID) else uuid.UUID(str(topic_id)) if topic_id else None
     if value is None or value.int == 0:
         return None
@@ -51,7 +51,7 @@ def base64_id(topic_id: Any) -> str | None:
 
 def parse_metadata(response: Any) -> dict[TopicPartition, Placement]:
     """The placement of every partition of every readable topic in a MetadataResponse."""
-    # Before version 9 a broker may answer with an epoch from before its restart (KAFKA-9212), and refuse it afterwards.
+    # Before version 9, a broker may return an epoch from before its restart (KAFKA-9212), and then refuse this epoch.
     has_epochs = response.API_VERSION >= _EPOCHS_SINCE
     return {
         TopicPartition(topic.name, p.partition_index): Placement(
@@ -80,7 +80,7 @@ def by_topic(partitions: Sequence[TopicPartition]) -> dict[str, list[int]]:
 def located(
     client: KafkaClient, placements: dict[TopicPartition, Placement], partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, int | Failure | None]:
-    """Where partitions are now: the leader or a Failure. `placements` are brought up to date."""
+    """Where partitions are now: the leader or a Failure. `placements` are updated."""
     response = client.metadata(sorted({p.topic for p in partitions}))
     if isinstance(response, Failure):
         return dict.fromkeys(partitions, response)
@@ -91,7 +91,7 @@ def located(
 
 
 def all_placements(client: KafkaClient) -> dict[TopicPartition, Placement]:
-    """Every partition of the topics that the filter selects. Raises ClusterError where the metadata cannot be read."""
+    """Every partition of the topics that the filter selects. Raises ClusterError if the metadata cannot be read."""
     response = client.metadata(None)
     if isinstance(response, Failure):
         raise ClusterError(f"the cluster's metadata cannot be read: {response.error}")

@@ -1,6 +1,6 @@
-"""Tells within seconds whether an address is a Kafka listener, and if not, what it is instead.
+"""Finds out within seconds whether an address is a Kafka listener, and if not, what it is instead.
 
-kafka-python says "Unable to bootstrap" after 30 s for a closed port, a silent one and a web server alike.
+kafka-python reports only "Unable to bootstrap", after 30 s, whether the port is closed, silent or a web server's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ API_VERSIONS_V0 = struct.pack(">ihhih", 10, 18, 0, _CORRELATION_ID, -1)
 def first_answering(servers: Sequence[str], options: SourceOptions) -> str:
     """The first of the servers, in their order, that answers as Kafka. All are tried at once.
 
-    Raises ClusterError with one reason for each server if none does.
+    If none does, raises ClusterError with a reason for each server.
     """
     reasons: dict[str, str] = {}
     pool = ThreadPoolExecutor(max_workers=len(servers))
@@ -94,7 +94,7 @@ def _wants_tls(options: SourceOptions) -> bool:
 
 
 def _wrap_tls(raw: socket.socket, host: str, options: SourceOptions) -> socket.socket:
-    # Only asks what listens there: certificates are verified by the client proper, and no secret is sent.
+    # Only finds out what listens there. The real client verifies certificates, and no secret is sent here.
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

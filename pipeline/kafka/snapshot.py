@@ -2,7 +2,7 @@
 
 Records written between the reading of a commit and the reading of the log's end look like lag. So a task reads the
 groups and partitions of its chunk in slices, and each slice in three rounds without a pause: the commits, the ends of
-their logs, the commits again. When the ends were read, the group's commit lay between `earlier_offset` and
+their logs, the commits again. When the ends were read, the group's commit was between `earlier_offset` and
 `committed_offset`, whatever moved meanwhile.
 
 The rest of a partition's row is read last, so the ends in that row are seldom older than those read with a commit.
@@ -43,22 +43,22 @@ REQUESTS = "requests"
 GROUPS_AT_ONCE = 25
 ENDS_READ = (*ENDS, *AFTER)
 BRACKET = ("earlier_offset", *ENDS_READ, "ends_at", "epoch_end_offset")
-"""The columns of a commit that are read around it."""
+"""The columns of a commit that are read together with it."""
 
 Commits = dict[str, "Columns | Failure"]
 
 
 def _merged() -> StructType:
-    """The columns of all bronze tables; a row has those of its kind."""
+    """The columns of all bronze tables; a row has values only in those of its kind."""
     fields = {f.name: f for table in BRONZE for f in table.observed.fields}
     return StructType([StructField(KIND, StringType()), *fields.values()])
 
 
 class SnapshotReader(KafkaReader):
-    """By chunk of groups. Chunks of partitions are read with the last of them, once their commits have been."""
+    """Reads chunks of groups. Chunks of partitions are read with the last chunks of groups, after the commits."""
 
     def plan(self, client: KafkaClient) -> list[Chunk]:
-        """Reads the metadata and lists the groups, once; the filters are applied before anything else is asked."""
+        """Reads the metadata and lists the groups, once, and applies the filters before anything else is asked."""
         placements = all_placements(client)
         groups, unlisted = list_groups(client)
         groups.sort(key=lambda g: (g.coordinator, g.group_id))
@@ -69,7 +69,7 @@ class SnapshotReader(KafkaReader):
         items: list[list[Any]] = [[*_share(groups, number, of_groups)] for number in range(of_groups)]
         items += [[] for _ in range(tasks - of_groups)]
         items[0] += unlisted
-        # Spark begins the tasks in this order: the last ones hardly end before a commit is read by another.
+        # Spark starts the tasks in this order, so the last ones seldom end before others have read their commits.
         shares: list[dict[TopicPartition, Placement]] = [{} for _ in range(tasks - of_partitions)]
         shares += [{p: placements[p] for p in _share(partitions, n, of_partitions)} for n in range(of_partitions)]
         return [Chunk(None, None, some, placements=share) for some, share in zip(items, shares, strict=True)]
@@ -89,7 +89,7 @@ class SnapshotReader(KafkaReader):
         yield _of(WATERMARKS.name, watermark_columns(placements, read_partitions(client, placements)))
 
     def unread(self, chunk: Chunk, reason: ClusterError) -> Iterator[Columns]:
-        """One row for each group and kind, and for each partition."""
+        """A row for each group and kind, and for each partition."""
         yield _of(GROUP_MEMBERS.name, unread_members(chunk.items, reason))
         yield _of(COMMITTED_OFFSETS.name, unread_commits(chunk.items, reason))
         failed = dict.fromkeys(chunk.placements, Failure(reason.error))
@@ -123,13 +123,13 @@ class _Reading:
     ) -> None:
         self.client = client
         self.placements = placements
-        """Where partitions are, as far as it is known; what else commits lead to is added."""
+        """Where partitions are, as far as it is known. Other partitions with commits are added when they are found."""
         self.ended: dict[Epoch, int | None] = {}
         self.members = members
         self.wanted = client.options.topics.matcher()
 
     def commits(self, groups: Sequence[ListedGroup]) -> Iterator[Columns]:
-        """The commits of some groups, between which the ends of their logs are read."""
+        """The commits of some groups, read twice, with the ends of their logs read in between."""
         coordinators = {g.group_id: g.coordinator for g in groups}
         earlier = read_commits(self.client, coordinators, self.wanted)
         found: Commits = {}
@@ -144,7 +144,7 @@ class _Reading:
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Read | Failure]:
         """The ends of logs, read now.
 
-        Commits wait to be read again meanwhile: what has no leader is asked for once more, and then has no ends.
+        A partition without a leader is asked for only once more, because the commits are waiting to be read again.
         """
         placements = self.placed(partitions)
         ends = read_ends(self.client, placements, whole=False, retries=1)
@@ -152,7 +152,7 @@ class _Reading:
         return ends
 
     def epoch_ends(self, commits: Iterable[Columns | Failure]) -> Mapping[Epoch, int | None]:
-        """Where the leader epochs of commits end; not of those that are the leader's own, which have no end yet."""
+        """Where the leader epochs of commits end. The leader's current epoch is left out, because it has no end yet."""
         epochs = {epoch for columns in commits for epoch in _epochs(columns)}
         placements = self.placed({epoch.partition for epoch in epochs - self.ended.keys()})
         wanted = [
@@ -164,7 +164,7 @@ class _Reading:
         return self.ended
 
     def placed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Placement]:
-        """Where partitions are; those that the cluster does not list are left out."""
+        """Where partitions are; partitions that the cluster does not list are left out."""
         wanted = set(partitions)
         unknown = wanted - self.placements.keys()
         if unknown:
@@ -172,9 +172,9 @@ class _Reading:
         return {p: self.placements[p] for p in wanted if p in self.placements}
 
     def hidden(self, coordinators: Mapping[str, int]) -> Commits:
-        """The commits that Kafka leaves out in silence: in topics that may not be described.
+        """The commits that Kafka leaves out without an error, because the topics may not be described.
 
-        Members' assignments name the partitions, and asked by name Kafka says why it does not answer.
+        Members' assignments have the names of the partitions. If Kafka is asked for them by name, it returns an error.
         """
         named: dict[str, Partitions] = {}
         for group in coordinators:
@@ -189,7 +189,7 @@ class _Reading:
 
 
 def _share(items: Sequence[Any], number: int, of: int) -> Sequence[Any]:
-    """The part `number` of `of` parts of about equal size."""
+    """Part number `number` of `of` parts of about equal size."""
     return items[len(items) * number // of : len(items) * (number + 1) // of]
 
 
@@ -213,7 +213,7 @@ def _partitions(columns: Columns | Failure) -> list[TopicPartition]:
 
 
 def _slices(commits: Commits) -> Iterator[list[str]]:
-    """The groups that could be read, so many together that the ends of their logs are read in one moment."""
+    """The groups that could be read, in slices small enough that the ends of their logs are read at one moment."""
     some: list[str] = []
     partitions: set[TopicPartition] = set()
     for group, columns in commits.items():
@@ -234,10 +234,10 @@ def _joined(
     ends: Mapping[TopicPartition, Read | Failure],
     epoch_ends: Mapping[Epoch, int | None],
 ) -> Columns | Failure:
-    """The later commits of a group with the earlier ones and the ends that were read between them.
+    """The later commits of a group, with the earlier ones and with the ends that were read between them.
 
-    Where the commits could not be read again, the earlier ones stand without ends. A commit that is new since the
-    earlier reading has no end of its moment: it is left to the next snapshot.
+    If the commits could not be read again, the earlier ones are returned without ends. A commit that is new since the
+    first reading is left to the next snapshot, because no end was read at that moment.
     """
     if isinstance(earlier, Failure):
         return earlier
@@ -258,7 +258,7 @@ def _joined(
 
 
 def _epochs(columns: Columns | Failure) -> list[Epoch]:
-    """The leader epoch of each commit, -1 where none is stored."""
+    """The leader epoch of each commit; -1 if none is stored."""
     if isinstance(columns, Failure):
         return []
     return [
@@ -272,7 +272,7 @@ def _ends(answer: Read | Failure | None) -> Read:
 
 
 def _refused(answer: Columns | Failure, named: Partitions) -> Columns:
-    """The rows with an error; where the group could not be asked, one for each partition that was named."""
+    """The rows with an error; if the group could not be asked, a row for each partition in `named`."""
     if isinstance(answer, Failure):
         pairs = [(topic, partition) for topic, partitions in named.items() for partition in partitions]
         return {

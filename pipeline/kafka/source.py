@@ -1,7 +1,7 @@
-"""What the Kafka data sources share: planning, one connection per task, Arrow batches, counted requests.
+"""What the Kafka data sources share: planning, one client per task, Arrow batches, counting of requests.
 
-At every action, Spark runs `partitions()` once on the driver and `read()` for each partition on an executor. So land a
-source once, then read what was landed.
+At every action, Spark runs `partitions()` once on the driver and `read()` for each partition on an executor. So write
+a source to a table once, and then read that table.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from pipeline.kafka.client import KafkaClient
 from pipeline.kafka.options import SourceOptions
 
 MAX_BATCH_BYTES = 16 * 1024**2
-"""Commits may have 4 KB of metadata each. Spark holds several batches at once."""
+"""The largest batch. A commit may have 4 KB of metadata, and Spark keeps several batches in memory."""
 
 REQUEST_COLUMNS = (StructField("request_broker", IntegerType()), StructField("requests", LongType()))
-"""With option `count_requests`: rows that hold only these two say how many requests a task sent to a broker."""
+"""With the option `count_requests`, rows with only these two columns say how many requests a task sent to a broker."""
 
 
 Columns = Mapping[str, Sequence[Any]]
@@ -36,10 +36,10 @@ Columns = Mapping[str, Sequence[Any]]
 
 @dataclass
 class Chunk(InputPartition):
-    """What one executor task reads: items of one broker, or of several, and partitions with their placements.
+    """What one executor task reads: items of one broker or several, and partitions with their placements.
 
-    `planned` counts the requests that planning took; `unreachable` are the brokers that it could not ask, and why.
-    `cluster_id` is the cluster that was planned: no other is read. Nothing is read after `until_ms`.
+    `planned` counts the requests made for planning; `unreachable` are the brokers that could not be asked then, and
+    why. `cluster_id` is the cluster found when planning; no other is read. Nothing is read after `until_ms`.
     """
 
     broker: int | None
@@ -64,7 +64,7 @@ class KafkaSource(DataSource):
     reader_class: ClassVar[type[KafkaReader]]
 
     def schema(self) -> StructType:
-        """The observed columns, and the request counts where they are asked for."""
+        """The observed columns, and those for request counts if these are wanted."""
         options = SourceOptions.parse(dict(self.options))
         extra = REQUEST_COLUMNS if options.count_requests else ()
         return StructType([*self.observed.fields, *extra])
@@ -82,7 +82,7 @@ class KafkaReader(DataSourceReader):
         self.options = options
 
     def plan(self, client: KafkaClient) -> list[Chunk]:
-        """What there is to read."""
+        """The chunks to read."""
         raise NotImplementedError
 
     def fetch(self, client: KafkaClient, chunk: Chunk) -> Iterator[Columns]:
@@ -90,7 +90,7 @@ class KafkaReader(DataSourceReader):
         raise NotImplementedError
 
     def unread(self, chunk: Chunk, reason: ClusterError) -> Iterator[Columns]:
-        """The rows that stand for a chunk when the cluster cannot be reached (any more)."""
+        """The rows of a chunk with an error, if the cluster cannot be reached (any more)."""
         raise NotImplementedError
 
     def counted(self, requests: Mapping[int, int]) -> Columns:
@@ -98,7 +98,7 @@ class KafkaReader(DataSourceReader):
         return {"request_broker": [*requests], "requests": [*requests.values()]}
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Raises ClusterError where no bootstrap server answers."""
+        """Raises ClusterError if no bootstrap server answers."""
         with KafkaClient(self.options) as client:
             chunks = self.plan(client) or [Chunk(None, None, ())]
             chunks[0].planned = dict(client.requests)
@@ -110,9 +110,9 @@ class KafkaReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Arrow batches of one chunk."""
         chunk = cast(Chunk, partition)
-        # Python 3.11 warns where kafka-python's IO thread is forked; a task neither forks nor outlives its client.
+        # Python 3.11 warns that kafka-python's IO thread may be forked; a task does not fork while it has a client.
         warnings.filterwarnings("ignore", category=DeprecationWarning)
-        # An answer is decoded into objects by the hundred thousand, without cycles: collecting them only takes time.
+        # An answer is decoded into many objects, without cycles; garbage collection would only take time.
         gc.disable()
         try:
             yield from self._read(chunk)
@@ -147,7 +147,7 @@ class KafkaReader(DataSourceReader):
 
 
 def _bounded(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The rows of a batch, none of them larger than MAX_BATCH_BYTES unless it has one row."""
+    """The rows in batches that are not larger than MAX_BATCH_BYTES, unless they have only one row."""
     if batch.num_rows <= 1 or batch.nbytes <= MAX_BATCH_BYTES:
         yield batch
         return
@@ -157,10 +157,10 @@ def _bounded(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def now() -> datetime:
-    """The instant to stamp on an answer that has just arrived."""
+    """The current time, for an answer that has just arrived."""
     return datetime.now(UTC)
 
 
 def known(value: int) -> int | None:
-    """Kafka writes an unknown offset, epoch, broker or timestamp as -1."""
+    """The value, or None for -1, which in Kafka means an unknown offset, epoch, broker or timestamp."""
     return None if value < 0 else value

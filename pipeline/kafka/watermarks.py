@@ -1,7 +1,7 @@
-"""Data source `kafka_watermarks`: the ends of every partition's log, its size, its newest record.
+"""Data source `kafka_watermarks`: the ends of every partition's log, its size, and its newest record.
 
-All requests to a leader go out on one connection, which a broker answers one after the other, so their order is the
-order of reading. The lower of two ends is read after the upper one. If the last stable offset, read after the high
+All requests to a leader go out on one connection, and a broker answers these one after the other, so it reads in the
+order of the requests. The lower of two ends is read after the upper one. If the last stable offset, read after the high
 watermark, is not below it, no transaction was open. If the high watermark, read after the log end, is not below it,
 everything was replicated.
 """
@@ -38,11 +38,11 @@ from pipeline.kafka.source import Chunk, Columns, KafkaReader, KafkaSource, know
 from pipeline.tables import WATERMARKS
 
 PARTITIONS_AT_ONCE = 2_000
-"""How many partitions a leader is asked for together: what is read of one of them is then of one moment."""
+"""How many partitions a leader is asked for together, few enough that each one's values are of one moment."""
 NEWEST_AT_ONCE = 200
 
 REQUIRED = ("log_start_offset", "high_watermark")
-"""What a row cannot do without. Any other column that a broker refuses is NULL, and the row stays."""
+"""The columns that a row must have. If a broker refuses any other column, it is NULL, and the row stays."""
 
 Read = dict[str, Any]
 """The observed columns of a partition."""
@@ -55,9 +55,9 @@ def read_ends(
     whole: bool,
     retries: int | None = None,
 ) -> dict[TopicPartition, Read | Failure]:
-    """Log start and ends of all partitions, read at their leaders at once; if `whole`, also log end and size.
+    """Log start and ends of all partitions, read from all leaders at once; if `whole`, also log end and size.
 
-    `placements` are brought up to date where a partition has moved.
+    `placements` are updated if a partition has moved.
     """
 
     def locate(partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int | Failure | None]:
@@ -83,9 +83,9 @@ def read_ends(
 def read_rest(
     client: KafkaClient, placements: dict[TopicPartition, Placement], rows: Mapping[TopicPartition, Read]
 ) -> dict[TopicPartition, Read]:
-    """What may be read a little later.
+    """The values that may be read a little later.
 
-    The newest record, the topic's settings, and once more the high watermark of a log whose end was not replicated.
+    These are the newest record, the topic's settings, and again the high watermark if the log end was not replicated.
     """
     epochs = {p: placements[p].fence for p in sorted(rows)}
     unreplicated = {p: epoch for p, epoch in epochs.items() if not _is_replicated(rows[p])}
@@ -101,7 +101,7 @@ def read_rest(
             **({"high_watermark_after": list_offsets(AFTER["high_watermark_after"], behind)} if behind else {}),
             "configs": describe_configs(by_topic([*its])),
         }
-        # The newest records are read from their batches, which may be on a cold disk: the last, and few at a time.
+        # Kafka reads the newest records from their batches, which may be on a cold disk: last, and few at a time.
         knows_newest = version >= NEWEST.since
         parts = list(in_chunks(its, NEWEST_AT_ONCE)) if knows_newest else []
         newest_asked = [list_offsets(NEWEST, {p: its[p] for p in part}) for part in parts]
@@ -118,7 +118,7 @@ def read_rest(
 
         return [*asked.values(), *newest_asked], parse
 
-    # While a log is appended to, a leader may find no record with the newest timestamp: it is asked again.
+    # While a log is appended to, a leader may find no record with the newest timestamp, so it is asked again.
     found = client.ask_all({p: placements[p].place() for p in rows}, ask, locate, retries=2)
     return {p: (more.partial or {}) if isinstance(more, Failure) else more for p, more in found.items()}
 
@@ -126,7 +126,7 @@ def read_rest(
 def _parse_rest(
     answers: Mapping[str, Any], newest_answers: Sequence[Any], partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, Read]:
-    """The newest record of each partition, its settings, and its later high watermark where that was asked for."""
+    """The newest record of each partition, its settings, and its later high watermark if that was asked for."""
     newest = {p: row for answer in newest_answers for p, row in parse_offsets(answer).items()}
     after = parse_offsets(answers.get("high_watermark_after"))
     configs = parse_configs(answers["configs"])
@@ -139,7 +139,7 @@ def _requests(
     supported: Mapping[int, int] | None,
     version: int,
 ) -> dict[str, Any]:
-    """What to ask a leader whose ListOffsets goes up to `version`, in the order of reading, by name."""
+    """The requests to a leader whose ListOffsets goes up to `version`, by name, in the order of reading."""
 
     def offsets(questions: Mapping[str, Question]) -> dict[str, Any]:
         return {name: list_offsets(q, epochs) for name, q in questions.items() if q.since <= version}
@@ -148,7 +148,7 @@ def _requests(
         return offsets(ENDS | AFTER)
     topics = by_topic([*epochs])
     return {
-        # The size is read before and after the offsets: what it changed by is how far it may be off.
+        # The size is read before and after the offsets; the difference is its error.
         "size_before": describe_log_dirs(topics),
         **offsets(LOCAL_START | ENDS),
         **offsets((LOG_END if has_log_end(supported) else {}) | AFTER),
@@ -157,7 +157,7 @@ def _requests(
 
 
 def _parse(replies: Mapping[str, Reply], partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Read | Failure]:
-    """The observed columns of every partition, or the Failure that kept it from being read."""
+    """The observed columns of every partition, or a Failure if it cannot be read."""
     sizes = ("size_before", "size_after")
     asked = {name: reply.answer for name, reply in replies.items() if name not in sizes}
     offsets = {name: parse_offsets(answer) for name, answer in asked.items()}
@@ -175,7 +175,7 @@ def _parse(replies: Mapping[str, Reply], partitions: Sequence[TopicPartition]) -
 
 
 def _first_failure(answers: Mapping[str, Any], found: Mapping[str, Any]) -> Failure | None:
-    """The failure of a column that is required, or that may be answered when asked again."""
+    """The failure of a required column, or one that may be answered if asked for again."""
     for name, row in found.items():
         failure = _failure(answers[name], row)
         if failure and (name in REQUIRED or failure.is_retriable):
@@ -193,7 +193,7 @@ def _failure(answer: Any, row: Any) -> Failure | None:
 
 
 def _in_order(row: Read) -> Read:
-    """As of the high watermark: what is stable later was at most as far then."""
+    """The row with its last stable offset as of when the high watermark was read: it cannot have been beyond that."""
     stable, high = row.get("last_stable_offset"), row["high_watermark"]
     return row if stable is None or high is None else row | {"last_stable_offset": min(stable, high)}
 
@@ -217,7 +217,7 @@ def _offset(row: Any) -> int | None:
 
 
 def _newest(row: Any) -> dict[str, int | None]:
-    """The newest record by its timestamp. Records may have none (-1): then no record is the newest."""
+    """The record with the newest timestamp; NULL if the records have no timestamps (-1)."""
     offset = _offset(row)
     timestamp = None if offset is None else known(row.timestamp)
     return {"max_timestamp_ms": timestamp, "max_timestamp_offset": None if timestamp is None else offset}
@@ -232,7 +232,7 @@ def _size(before: int | None, after: int | None) -> dict[str, int | None]:
 def read_partitions(
     client: KafkaClient, placements: dict[TopicPartition, Placement]
 ) -> dict[TopicPartition, Read | Failure]:
-    """All observed columns of partitions. `placements` are brought up to date where one has moved."""
+    """All observed columns of partitions. `placements` are updated if a partition has moved."""
     answers = read_ends(client, placements, whole=True)
     read = {p: row for p, row in answers.items() if not isinstance(row, Failure)}
     rest = read_rest(client, placements, read) if read else {}
@@ -243,7 +243,7 @@ class WatermarksReader(KafkaReader):
     """By leader and chunk of partitions."""
 
     def plan(self, client: KafkaClient) -> list[Chunk]:
-        """Reads the metadata of all topics; the filter is applied before anything else is asked."""
+        """Reads the metadata of all topics, and applies the filter before anything else is asked."""
         placements = all_placements(client)
         by_leader: dict[int, list[tuple[TopicPartition, Placement]]] = {}
         for partition in sorted(placements):
@@ -281,7 +281,7 @@ class WatermarksSource(KafkaSource):
 def watermark_columns(
     placements: Mapping[TopicPartition, Placement], answers: Mapping[TopicPartition, Read | Failure]
 ) -> Columns:
-    """The rows of partitions in columns."""
+    """The rows of partitions, in columns."""
     rows = [_row(p, placements[p], answers[p]) for p in sorted(answers)]
     return {name: [row.get(name) for row in rows] for name in WATERMARKS.observed.names}
 

@@ -36,28 +36,32 @@ class S3LogStore(hadoopConf: Configuration) extends S3SingleDriverLogStore(hadoo
     } else {
       val store = path.getFileSystem(hadoopConf)
       requireConditions(store, path.getParent)
-      commit(store, path, actions.asScala.map(_ + "\n").mkString.getBytes(UTF_8), Tries)
+      commit(store, path, actions.asScala.map(_ + "\n").mkString.getBytes(UTF_8), FirstPauseMs)
     }
 }
 
 object S3LogStore {
-  private val Tries = 3
+  private val FirstPauseMs = 200L
+  private val LongestPauseMs = 3200L // so there are six tries in 6 s
   private val buckets = ConcurrentHashMap.newKeySet[String]() // those that are known to honour conditions
 
   /** Create the object, or throw FileAlreadyExistsException if another writer has.
     *
     * A failure says nothing about what the store did: the answer may be lost, and S3A then sends the object again, which
-    * the store refuses. So the object is read: a commit has the id of its transaction in it, and equals no other.
+    * the store refuses. So the object is read: a commit has the id of its transaction in it, and equals no other. Where
+    * there is none, it is created anew after a pause: S3 asks for that (409) while another request is under way.
     */
   @tailrec
-  private def commit(store: FileSystem, path: Path, content: Array[Byte], tries: Int): Unit =
+  private def commit(store: FileSystem, path: Path, content: Array[Byte], pauseMs: Long): Unit =
     Try(write(open(store, path), content)) match {
       case Success(_) =>
       case Failure(failure: IOException) =>
-        read(store, path) match {
-          case Some(found) if Arrays.equals(found, content) =>
-          case Some(_) => throw new FileAlreadyExistsException(path.toString)
-          case None if tries > 1 => commit(store, path, content, tries - 1)
+        holds(store, path, content) match {
+          case Some(true) =>
+          case Some(false) => throw new FileAlreadyExistsException(path.toString)
+          case None if pauseMs <= LongestPauseMs =>
+            Thread.sleep(pauseMs)
+            commit(store, path, content, 2 * pauseMs)
           case None => throw failure
         }
       case Failure(other) => throw other
@@ -73,11 +77,15 @@ object S3LogStore {
     stream.close()
   }
 
-  private def read(store: FileSystem, path: Path): Option[Array[Byte]] =
+  /** Whether the object has this content; None if there is no object. */
+  private def holds(store: FileSystem, path: Path, content: Array[Byte]): Option[Boolean] =
     try {
-      val stream = store.open(path)
-      try Some(IOUtils.readFullyToByteArray(stream))
-      finally stream.close()
+      if (store.getFileStatus(path).getLen != content.length) Some(false)
+      else {
+        val stream = store.open(path)
+        try Some(Arrays.equals(IOUtils.readFullyToByteArray(stream), content))
+        finally stream.close()
+      }
     } catch { case _: FileNotFoundException => None }
 
   /** Once per bucket: of two streams to one object, both opened while it is absent, the second must fail. */
@@ -90,7 +98,7 @@ object S3LogStore {
         val first = Try(write(streams.head, "first".getBytes(UTF_8)))
         Try(write(streams.last, "second".getBytes(UTF_8)))
         // The answer to either may be lost, so what counts is what the object holds.
-        if (!read(store, path).exists(Arrays.equals(_, "first".getBytes(UTF_8)))) {
+        if (!holds(store, path, "first".getBytes(UTF_8)).contains(true)) {
           first.get
           throw new UnsupportedOperationException(
             s"$bucket ignores If-None-Match, so no lake is safe there: writers would replace each other's commits")

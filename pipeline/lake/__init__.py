@@ -1,4 +1,4 @@
-"""The Delta tables: where they are, and how they are created, read and written, also by several writers at once."""
+"""The Delta tables: where they are, and how they are created, read and written, even by several writers at once."""
 
 from pipeline.lake.conflicts import CONFLICT_TRIES, FAILURES, SPARK_ERRORS, is_conflict, through_conflicts
 from pipeline.lake.lake import VERSION_PROPERTY, Clock, Lake, Merged

@@ -1,4 +1,4 @@
-"""The exceptions of Spark, Delta and delta-rs, and how to retry if another writer was first."""
+"""The exceptions of Spark, Delta and delta-rs, and how to retry after a conflict with another writer."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ CONFLICTS = (
     "DELTA_PROTOCOL_CHANGED",
     "FIELD_ALREADY_EXISTS",
 )
-"""What Delta calls it when another writer was first: with rows, with a table or column that both were to make."""
+"""Delta's names of conflicts with another writer: over rows, or over a table or column that both wanted to create."""
 
 SPARK_ERRORS: tuple[type[Exception], ...] = (PySparkException,)
-"""What Spark raises. A classic session leaves most of the JVM's exceptions as they are: conflicts, aborted jobs."""
-with suppress(ImportError):  # pyspark-client, which has Connect alone, comes without
+"""The exceptions of Spark. A classic session also passes on the JVM's, such as those of conflicts and aborted jobs."""
+with suppress(ImportError):  # pyspark-client, which has only Connect, does not have it
     from py4j.protocol import Py4JError
 
     SPARK_ERRORS = (PySparkException, Py4JError)
 
 FAILURES: tuple[type[Exception], ...] = (LaglakeError, *SPARK_ERRORS)
-"""What may go wrong with one cluster and must not keep the others."""
+"""Errors of one cluster that must not stop the others."""
 
 
 class ConflictError(LakeError):
-    """Another writer's commit came in between; nothing was written."""
+    """Another writer has committed in between; nothing was written."""
 
 
 def through_conflicts(action: Callable[[], T]) -> T:
-    """Do it again where another writer's commit came in between. Raises LakeError when it goes on losing."""
+    """Repeats an action after a conflict with another writer. Raises LakeError if the conflicts continue."""
     for attempt in range(CONFLICT_TRIES):
         try:
             return action()
@@ -52,11 +52,11 @@ def through_conflicts(action: Callable[[], T]) -> T:
                 raise
             conflict = first_line(exc)
             log.info("another writer was first, trying again: %s", conflict)
-            time.sleep(random.uniform(0.1, 0.3) * 2**attempt)  # so that rivals do not meet again
+            time.sleep(random.uniform(0.1, 0.3) * 2**attempt)  # so that the writers do not collide again
     raise LakeError(f"gave up after {CONFLICT_TRIES} conflicts with other writers, the last: {conflict}")
 
 
 def is_conflict(error: Exception) -> bool:
-    """Delta's optimistic concurrency control refused the commit; classic and Connect name it alike in the message."""
+    """Whether Delta's optimistic concurrency control refused a commit: by the message, as in classic and Connect."""
     message = str(error)
     return isinstance(error, ConflictError) or any(name in message for name in CONFLICTS)

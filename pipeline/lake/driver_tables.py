@@ -34,11 +34,12 @@ from pipeline.tables import SNAPSHOT_AT, Table
 log = logging.getLogger(__name__)
 
 MOST_FILES = 100
-"""Of a cluster in the ledger or among the marks, to which each snapshot adds one: all are read by each run."""
+"""Files of one cluster in the ledger or in `computed`. Each snapshot adds a file and each run reads all of them, so if
+there are more than this, they are joined into one."""
 
 
 class NotForDriverError(LakeError):
-    """Spark is to do it: the table has a feature that delta-rs lacks."""
+    """The table has a feature that delta-rs does not support, so Spark must be used."""
 
 
 class DriverTables:
@@ -60,7 +61,7 @@ class DriverTables:
         """Make the table if it is absent."""
         folder = self._root / table.name
         with _errors(table):
-            folder.mkdir(parents=True, exist_ok=True)  # which says why it cannot
+            folder.mkdir(parents=True, exist_ok=True)  # if this fails, its error says why
             try:
                 DeltaTable.create(
                     folder,
@@ -72,13 +73,13 @@ class DriverTables:
                     raise_if_key_not_exists=False,
                 )
             except DeltaError:
-                if not DeltaTable.is_deltatable(str(folder)):  # else it is there, perhaps made meanwhile
+                if not DeltaTable.is_deltatable(str(folder)):  # else it exists; another job may have created it
                     raise
 
     def read(self, table: Table, where: str, names: Sequence[str], *, are_few: bool) -> pa.Table | None:
-        """Some columns of the rows that satisfy `where`; None if they are many.
+        """Some columns of the rows that satisfy `where`; None if there are MANY_ROWS or more.
 
-        They are counted first unless they should be few: of many 50,000 would be read in vain.
+        Unless `are_few`, the rows are counted first, so that many rows are not read in vain.
         """
         columns = ", ".join(f'"{name}"' for name in names)
         with _errors(table):
@@ -91,7 +92,7 @@ class DriverTables:
             return rows.cast(_schema(found, names)) if rows.num_rows < MANY_ROWS else None
 
     def query(self, text: str, tables: Sequence[Table]) -> list[dict[str, Any]]:
-        """The rows of a query on tables by their names."""
+        """The rows of a query, in which the tables have their own names."""
         asked = QueryBuilder()
         for table in tables:
             with _errors(table):
@@ -101,7 +102,7 @@ class DriverTables:
         return found
 
     def overwrite(self, table: Table, rows: pa.Table, where: str) -> None:
-        """Put `rows`, all of which satisfy `where`, in the place of the rows that did. One commit."""
+        """Replace the rows that satisfy `where` by `rows`, which all satisfy it. One commit."""
         with self._committing(table) as found:
             write_deltalake(found, _fitting(rows, found), mode="overwrite", predicate=_for_datafusion(where))
             _compact(found, table, rows)
@@ -112,7 +113,10 @@ class DriverTables:
             found.delete(_for_datafusion(where))
 
     def vacuum(self, table: Table) -> int:
-        """Delete files that no version of the last week needs: how many. delta-rs would take checksums in use, too."""
+        """Delete files that no version of the last week needs, and return their number.
+
+        The files are deleted here, because delta-rs would also delete checksum files that are in use.
+        """
         with _errors(table):
             unused = self._open(table).vacuum(dry_run=True, full=True)
             files = [self._root / table.name / name for name in unused if not name.endswith(".crc")]
@@ -122,18 +126,18 @@ class DriverTables:
         return len(files)
 
     def merge(self, table: Table, rows: pa.Table, cluster: str, update_if: str) -> tuple[int, int]:
-        """Insert the rows whose key is absent, and update the others where `update_if` holds: how many of each."""
-        # Null-safe only where there is a NULL: such a comparison reads every file of the cluster.
+        """Insert the rows whose key is absent, and update the others if `update_if` holds; returns both numbers."""
+        # Null-safe only if there is a NULL, because such a comparison reads every file of the cluster.
         equals = {column: "IS NOT DISTINCT FROM" if rows[column].null_count else "=" for column in table.key}
         on = " AND ".join(f"(t.{column} {equal} s.{column})" for column, equal in equals.items())
         with self._committing(table) as found:
-            values = {f'"{column}"': f's."{column}"' for column in rows.column_names}  # others are a user's
+            values = {f'"{column}"': f's."{column}"' for column in rows.column_names}  # a user may have added others
             merger = found.merge(
                 rows.cast(_schema(found, rows.column_names)),
                 f"t.cluster = '{cluster}' AND {on}",
                 source_alias="s",
                 target_alias="t",
-                streamed_exec=False,  # the source's least and greatest values say which files are read
+                streamed_exec=False,  # so that the source's smallest and greatest values limit which files are read
             ).when_not_matched_insert(values)
             if update_if:
                 merger = merger.when_matched_update(values, _for_datafusion(update_if))
@@ -142,12 +146,12 @@ class DriverTables:
             return done["num_target_rows_inserted"], done["num_target_rows_updated"]
 
     def staged(self, name: str) -> pa.Table | None:
-        """Rows that Spark has staged as Parquet; None if they are many."""
+        """Rows that Spark has staged as Parquet; None if there are MANY_ROWS or more."""
         instants = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(coerce_int96_timestamp_unit="us"))
         try:
             files = ds.dataset(self._root / "_staging" / name, format=instants)
             return files.to_table() if files.count_rows() < MANY_ROWS else None
-        except (pa.ArrowException, OSError):  # replaced meanwhile: Spark says what is missing
+        except (pa.ArrowException, OSError):  # replaced meanwhile; Spark will report what is missing
             return None
 
     def _open(self, table: Table) -> DeltaTable:
@@ -157,24 +161,24 @@ class DriverTables:
     def _committing(self, table: Table) -> Iterator[DeltaTable]:
         with _errors(table):
             found = self._open(table)
-            self._may_write()  # after that: a commit that comes in between is a conflict
+            self._may_write()  # after opening, so that a commit in between is a conflict
             yield found
-            # Spark's checksum of `_last_checkpoint`, which delta-rs may have written anew: where the two do not agree,
-            # Spark waits for three seconds in all for the file to become whole.
+            # delta-rs may have rewritten `_last_checkpoint`, and this is Spark's checksum of that file. If the two do
+            # not agree, Spark retries for three seconds in all, as if the file were still being written.
             (self._root / table.name / "_delta_log" / "._last_checkpoint.crc").unlink(missing_ok=True)
 
 
 _LACKING = re.compile("Unsupported table features|Unsupported: Feature|append-only")
-"""What delta-rs says of a table with a feature that it lacks, in errors of several kinds."""
+"""The messages of delta-rs, in errors of several types, about a table with a feature that it does not support."""
 
 
 class _AbsentError(LakeError):
-    """There is no such table."""
+    """The table does not exist."""
 
 
 @contextmanager
 def _errors(table: Table) -> Iterator[None]:
-    """Raise what delta-rs raises as an error of laglake's: a conflict, a table that is absent, or one for Spark."""
+    """Turn an exception of delta-rs into laglake's: ConflictError, _AbsentError, NotForDriverError, else LakeError."""
     try:
         yield
     except CommitFailedError as exc:
@@ -192,19 +196,19 @@ def _errors(table: Table) -> Iterator[None]:
 
 
 def _compact(found: DeltaTable, table: Table, rows: pa.Table) -> None:
-    """Join the small files of clusters of which rows were written, if the table has no dates to keep them few."""
+    """Join the small files of each cluster in `rows`, unless the table is partitioned by date, where they stay few."""
     if "snapshot_date" in table.partitioned_by:
         return
     for cluster in set(rows["cluster"].to_pylist()):
         where = of_cluster(cluster)
         try:
             if len(found.file_uris(file_pruning_predicate=[("cluster", "=", cluster)])) > MOST_FILES:
-                # A write as any other: of two that call `optimize.compact` at once each adds the rows (delta-rs 1.6).
+                # Not `optimize.compact`: if two jobs call it at once, both add the rows (delta-rs 1.6).
                 joined = _selected(found, f"* FROM rows WHERE {where}")
                 write_deltalake(found, joined, mode="overwrite", predicate=where)
-        except CommitFailedError:  # another writer was there meanwhile, and will do it
+        except CommitFailedError:  # another writer has committed meanwhile, and will join the files
             pass
-        except (DeltaError, pa.ArrowException, OSError) as exc:  # what was to be written is written
+        except (DeltaError, pa.ArrowException, OSError) as exc:  # the rows themselves are already written
             log.warning("%s: its small files could not be joined: %s", table.name, first_line(exc))
 
 
@@ -219,18 +223,18 @@ def _rows(asked: QueryBuilder, text: str) -> pa.Table:
 def driver_tables(
     spark: SparkSession, root: str | None, may_write: Callable[[], None] = lambda: None
 ) -> DriverTables | None:
-    """The tables below `root` where that is a folder of this machine and all of Spark is in one process; else None."""
+    """The tables below `root` if that is a local folder and all of Spark runs in this one process; else None."""
     folder = local_folder(spark, root)
-    if folder is None or "%" in str(folder):  # delta-rs takes %20 for a blank
+    if folder is None or "%" in str(folder):  # delta-rs reads %20 as a blank
         return None
     is_one_process = str(spark.sparkContext.master).startswith("local")
     return DriverTables(folder, may_write) if is_one_process and _has_links(folder) else None
 
 
 def _has_links(folder: Path) -> bool:
-    """Whether files can be linked there, or above if it is still to be made: that is how delta-rs commits.
+    """Whether the folder's file system has hard links, by which delta-rs commits. The folder need not exist yet.
 
-    It does not matter where nothing can be written: what is to be written there will say why.
+    True also if nothing can be written there: the first write will then report why.
     """
     with suppress(OSError):
         above = next((f for f in (folder, *folder.parents) if f.is_dir()), folder)
@@ -246,7 +250,7 @@ def _has_links(folder: Path) -> bool:
 
 
 def arrow_rows(table: Table, rows: Iterable[Sequence[Any]]) -> pa.Table:
-    """Rows of Python's values as Spark takes them, in the columns of a table and the snapshot's instant."""
+    """Arrow rows from Python values as Spark takes them: the table's columns, and snapshot_at if the table has it."""
     try:
         found = [{f.name: _arrow_value(v, f.dataType) for f, v in zip(table.schema, row, strict=True)} for row in rows]
         if SNAPSHOT_AT in table.stored:
@@ -266,12 +270,12 @@ def _arrow_value(value: Any, of: DataType) -> Any:
     if isinstance(of, MapType):
         return [(key, _arrow_value(v, of.valueType)) for key, v in value.items()]
     if isinstance(of, TimestampType):
-        return value.astimezone(UTC)  # Spark gives instants without a zone, in that of the process
+        return value.astimezone(UTC)  # Spark returns instants without a zone, in the time zone of the process
     return value
 
 
 def _for_datafusion(predicate: str) -> str:
-    """A predicate of Spark's SQL; to DataFusion a literal is an instant of the columns' type only if it is cast."""
+    """A predicate of Spark SQL for DataFusion, which compares a timestamp literal with a column only if it is cast."""
     return re.sub(r"TIMESTAMP('[^']*')", r"""arrow_cast(\1, 'Timestamp(Microsecond, Some("UTC"))')""", predicate)
 
 
@@ -285,7 +289,7 @@ def _schema(found: DeltaTable, columns: Sequence[str]) -> pa.Schema:
 
 
 def _fitting(rows: pa.Table, found: DeltaTable) -> pa.Table:
-    """The rows in the columns of the table; those that a user has added are NULL."""
+    """The rows with the columns of the table; columns that a user has added are NULL."""
     schema = pa.schema(found.schema().to_arrow())
     if lacking := [name for name in rows.column_names if name not in schema.names]:
         raise LakeError(f"the table has no column {', '.join(lacking)}")

@@ -1,4 +1,4 @@
-"""Spark's settings for queries on few rows, for which compiling or adaptive planning costs more than it saves.
+"""Spark settings for queries on few rows, for which code generation and adaptive planning cost more than they save.
 
 A job begins with the settings for few rows. As soon as it finds many rows, it restores the session's own settings.
 """
@@ -25,19 +25,20 @@ FEW_ROWS = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 MANY_ROWS = 50_000
-"""From so many rows on compiled queries are worth what they cost, even in a process that runs each once."""
+"""From this number of rows on, code generation saves more than it costs, even if a process runs each query once."""
 
 _own: WeakKeyDictionary[SparkSession, dict[str, str]] = WeakKeyDictionary()
-"""Sessions with the settings for few rows, and their own."""
+"""Sessions that now have the settings for few rows, and the values that these settings had before."""
 _lock = Lock()
 
 
 @contextmanager
 def for_few_rows(spark: SparkSession) -> Iterator[None]:
-    """Run queries as is best for few rows, until `expect_rows` is called with many; the session's own settings last.
+    """Run queries with the settings for few rows, until the end or until `expect_rows` is called with many rows.
 
-    On Databricks, and where a server refuses the settings, it does nothing. Of jobs side by side in one session the
-    first sets them and the first that ends puts them back; all see the same rows with either.
+    After that, the session has its own settings again. On Databricks, or if a server refuses the settings, it does
+    nothing. If several jobs run in one session, the first one changes the settings, and the first one that ends
+    restores them; the settings do not change the results.
     """
     with _lock:
         if spark not in _own and not is_databricks():
@@ -63,18 +64,18 @@ def expects_few(spark: SparkSession) -> bool:
 
 
 def expect_rows(spark: SparkSession, rows: int) -> None:
-    """Say how many rows the next queries will read. If these are many, the session's own settings come back."""
+    """Say how many rows the next queries will read. If these are many, the session's own settings are restored."""
     if rows >= MANY_ROWS:
         with _lock:
             _put_back(spark)
 
 
 def own_setting(spark: SparkSession, name: str) -> str:
-    """A setting of FEW_ROWS as the session itself has it: few rows may still be much work, such as logs to be read."""
+    """The session's own value of a setting in FEW_ROWS: few rows may mean much work, such as reading logs."""
     return _own.get(spark, {}).get(name) or spark.conf.get(name) or ""
 
 
 def _put_back(spark: SparkSession) -> None:
     for name, value in _own.pop(spark, {}).items():
-        with suppress(*SPARK_ERRORS):  # a session that is gone must not hide why
+        with suppress(*SPARK_ERRORS):  # if the session has ended, this must not hide the error that ended it
             spark.conf.set(name, value)

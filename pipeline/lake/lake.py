@@ -1,7 +1,7 @@
 """All Delta I/O: where tables are, and how they are created, read, replaced and merged.
 
-It uses only SQL and the DataFrame writer, no DeltaTable and no JVM: the same code runs in a classic session and in
-Connect.
+It uses only SQL and the DataFrame writer, but not DeltaTable or the JVM, so the same code runs in a classic session and
+in Connect.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from pipeline.tables import SCHEMA_VERSION, SNAPSHOT_AT, SNAPSHOTS, TABLES, Tabl
 log = logging.getLogger(__name__)
 
 VERSION_PROPERTY = "laglake.layout"
-"""The schema version, under the name that every laglake looks for: an older one must refuse a newer lake."""
+"""The table property with the schema version. Its name must never change: an older laglake must refuse a newer lake."""
 SKIPPING_COLUMNS = ("snapshot_id", "snapshot_at", "window_start", "group_id", "topic")
-"""Where Delta keeps the least and the greatest value of each file. For all columns that took a third of a write."""
+"""The columns whose minimum and maximum Delta stores for each file. For all columns, this took a third of a write."""
 PROPERTIES = {
-    # delta-rs, DuckDB and older readers must be able to open every table.
+    # So that delta-rs, DuckDB and older readers can open every table.
     "delta.enableDeletionVectors": "false",
     "delta.columnMapping.mode": "none",
     "delta.enableTypeWidening": "false",
@@ -50,7 +50,7 @@ PROPERTIES = {
 }
 
 Clock = Callable[[], datetime]
-"""Tells the time; passed in, so that tests and reruns decide it."""
+"""Returns the current time. It is a parameter, so that tests and reruns can choose the time."""
 T = TypeVar("T")
 TURNS = Turns()
 
@@ -72,16 +72,19 @@ class Lake:
 
     @cached_property
     def _driver(self) -> DriverTables | None:
-        """The same tables, where the driver can read and write them without Spark."""
+        """The same tables, if the driver can read and write them without Spark; else None."""
         return driver_tables(self.spark, self._config.root, self._may_write)
 
     @cached_property
     def _folder(self) -> Path | None:
-        """The lake's folder, where it is one of this machine: there writers take turns."""
+        """The lake's folder, if it is on this machine; there, writers take turns. Else None."""
         return local_folder(self.spark, self._config.root)
 
     def guarded(self, may_write: Callable[[], None]) -> Lake:
-        """The same lake for a run that may lose its right to write: asked before each try, `may_write` raises then."""
+        """The same lake, for a run that may lose its right to write.
+
+        `may_write` is called before each try, and raises if the right is lost.
+        """
         return Lake(self.spark, self._config, may_write)
 
     def identifier(self, table: Table) -> str:
@@ -91,9 +94,9 @@ class Lake:
         return f"`{self._config.catalog}`.`{self._config.schema_name}`.`{table.name}`"
 
     def prepare(self) -> None:
-        """Make the tables that are absent, and upgrade those of an older schema version.
+        """Creates missing tables, and upgrades those of an older schema version.
 
-        Raises SchemaError if a newer laglake has written the lake, LakeError if it cannot be made or where two jobs
+        Raises SchemaError if a newer laglake has written the lake; LakeError if it cannot be created, or if two jobs
         that write at once would lose rows.
         """
         self._require_safe_store()
@@ -108,7 +111,7 @@ class Lake:
         if found is not None:
             log.info("upgrading the lake from schema version %d to %d (this happens only once)", found, SCHEMA_VERSION)
         try:
-            for table in TABLES:  # the ledger last: while it is absent or old, all this is done again
+            for table in TABLES:  # the ledger last: while it is missing or old, all of this is repeated
                 self._create(table)
                 if found is not None:
                     self._commit(table, partial(self._grow, table))
@@ -118,15 +121,15 @@ class Lake:
         log.info("lake of schema version %d at %s", SCHEMA_VERSION, self.identifier(SNAPSHOTS))
 
     def _require_safe_store(self) -> None:
-        """Raises LakeError where two jobs that write at once would lose rows."""
+        """Raises LakeError if two jobs that write at once would lose rows."""
         place = self._config.root or self._location()
         if place is not None and (reason := why_unsafe(self.spark, place)):
             raise LakeError(reason)
 
     def _location(self) -> str | None:
-        """Where a catalog keeps the ledger, and with it the other tables; None while there is none."""
+        """Where a catalog stores the ledger, and so the other tables; None if the ledger does not exist yet."""
         if is_databricks():
-            return None  # which commits safely wherever it is
+            return None  # Databricks commits safely everywhere
         try:
             found = self.spark.sql(f"DESCRIBE DETAIL {self.identifier(SNAPSHOTS)}").collect()
         except AnalysisException:
@@ -135,7 +138,7 @@ class Lake:
         return location
 
     def schema_version(self) -> int | None:
-        """The schema version that the lake was written with, None where there is no lake yet."""
+        """The schema version that the lake was written with; None if there is no lake yet."""
         properties = self._driver.properties(SNAPSHOTS) if self._driver else self._properties_by_spark(SNAPSHOTS)
         return None if properties is None else int(properties.get(VERSION_PROPERTY, 0))
 
@@ -169,14 +172,14 @@ class Lake:
         self.spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ({_in_sql(_properties(table))})")
 
     def _copy_former(self, table: Table, former: Table) -> None:
-        """Copy the rows that a table has under its former name, once."""
+        """Copies the rows that a table has under its former name, once."""
         try:
             rows = self.spark.table(self.identifier(former))
         except AnalysisException:
             return
         lacking = {f.name: F.lit(None).cast(f.dataType) for f in table.schema if f.name not in rows.columns}
         aligned = rows.withColumns(lacking).select(*_aligned(table))
-        # Delta commits a transaction of this name once, whoever else is at it.
+        # Delta commits a transaction with this name only once, even if several jobs try.
         once = {"txnAppId": f"laglake {former.name}", "txnVersion": "1"}
         aligned.writeTo(self.identifier(table)).options(**once).append()
         log.info(
@@ -186,13 +189,13 @@ class Lake:
         )
 
     def read(self, table: Table) -> DataFrame:
-        """All rows of a table in the columns of its schema, lazily; readers filter by cluster and date."""
+        """All rows of a table with the columns of its schema, lazily. Callers filter by cluster and date."""
         return self.spark.table(self.identifier(table)).select(*table.columns)
 
     def read_all(self, table: Table, *columns: str) -> DataFrame:
-        """All rows of a table, as of now: few of them are read at once, without Spark. So do all that follow.
+        """All rows of a table, as of now; of some `columns` if they are given.
 
-        Those who name the columns that they need get no others.
+        If the rows are few, this and the other methods below read them immediately, without Spark.
         """
         return self._read(table, "true", columns)
 
@@ -209,15 +212,15 @@ class Lake:
         return self._read(table, of_snapshots(cluster, snapshot_ids))
 
     def read_each(self, table: Table, wanted: Mapping[str, Collection[int]]) -> DataFrame:
-        """The rows of some snapshots of each cluster; of a table of windows, the windows that are a snapshot each."""
+        """The rows of some snapshots of each cluster; in a table of windows, the windows of single snapshots."""
         return self._read(table, of_each(wanted, windows="window_start" in table.columns))
 
     def read_where(self, table: Table, where: str) -> DataFrame:
-        """The rows that satisfy a predicate that Spark and DataFusion both read."""
+        """The rows that satisfy a predicate, which Spark and DataFusion must both understand."""
         return self._read(table, where)
 
     def query(self, text: str, *tables: Table) -> list[dict[str, Any]]:
-        """The rows, which must be few, of a query that Spark and DataFusion both read; `{name}` stands for a table."""
+        """The rows, which must be few, of a query that Spark and DataFusion understand; `{name}` stands for a table."""
         if self._driver:
             with suppress(NotForDriverError):
                 return self._driver.query(text.format_map({table.name: table.name for table in tables}), tables)
@@ -235,32 +238,32 @@ class Lake:
         return self._local(rows, StructType([table.schema[name] for name in names]))
 
     def _local(self, rows: Any, schema: StructType) -> DataFrame:
-        """A frame of Arrow's rows, which Spark keeps in the plan; of none Spark makes no arrays."""
+        """A DataFrame of Arrow rows, which Spark keeps in its plan. Spark makes no arrays from an empty Arrow table."""
         return self.spark.createDataFrame(rows if rows.num_rows else [], schema)
 
     def replace(self, table: Table, rows: DataFrame, where: str, most: int | None = None) -> None:
-        """Put `rows`, all of which satisfy `where`, in the place of the rows that did. One commit.
+        """Replaces the rows that satisfy `where` by `rows`, which must all satisfy it. One commit.
 
-        There are `most` rows at most; where that is not known, few or many as the job expects.
+        `most` is the greatest possible number of rows; if it is not given, few or many are assumed as the job expects.
         """
         aligned = rows.select(*_aligned(table))
         are_few = expects_few(self.spark) if most is None else most < MANY_ROWS
         if self._driver and are_few:
-            found = aligned.toArrow()  # once, as a source may not give the same again
+            found = aligned.toArrow()  # only once, because a source may return other rows the second time
             self._replace(table, lambda: self._local(found, aligned.schema), where, found)
         else:
             self._replace(table, lambda: aligned, where)
 
     def replace_rows(self, table: Table, rows: Sequence[tuple[Any, ...]], where: str) -> None:
-        """The same with rows that the driver has, each in the columns of the table's schema."""
+        """The same for rows that the driver has, each with the columns of the table's schema."""
         found = arrow_rows(table, rows) if self._driver else None
         self._replace(table, lambda: self.rows(table, rows).select(*_aligned(table)), where, found)
 
     def _replace(self, table: Table, rows: Callable[[], DataFrame], where: str, few: Any = None) -> None:
-        """Write `few`, if there are such, by the driver, else `rows`."""
+        """Writes `few`, if given, by the driver, else `rows` by Spark."""
 
         def by_spark() -> None:
-            # saveAsTable with replaceWhere would do the same, but what is observed of the rows is lost on the way.
+            # saveAsTable with replaceWhere would do the same, but would lose the observations (`observe`) on the rows.
             rows().writeTo(self.identifier(table)).overwrite(F.expr(where))
 
         self._commit(table, by_spark, None if few is None else lambda driver: driver.overwrite(table, few, where))
@@ -268,13 +271,13 @@ class Lake:
     def _commit(
         self, table: Table, by_spark: Callable[[], T], by_driver: Callable[[DriverTables], T] | None = None
     ) -> T:
-        """Write by the driver where it can, else by Spark; again after conflicts, each time only if it still may."""
+        """Writes by the driver if possible, else by Spark. Retries after conflicts, if the run still may write."""
         lock = self._folder and self._folder / "_locks" / table.name
 
         def turn(kind: Kind, write: Callable[[], T]) -> T:
             with TURNS.writing(self.identifier(table), kind, lock):
-                if kind == "spark":  # the driver's tables ask themselves
-                    self._may_write()  # the wait may have been long
+                if kind == "spark":  # DriverTables calls it itself
+                    self._may_write()  # again, because the wait may have been long
                 return write()
 
         if self._driver and by_driver:
@@ -283,13 +286,14 @@ class Lake:
         return through_conflicts(partial(turn, "spark", by_spark))
 
     def rows(self, table: Table, rows: Sequence[tuple[Any, ...]]) -> DataFrame:
-        """A few rows that the driver has, to be written as one file."""
+        """A DataFrame of a few rows that the driver has, which is written as one file."""
         return self.spark.createDataFrame([tuple(map(_aware, row)) for row in rows], table.schema).coalesce(1)
 
     def stage(self, name: str, rows: DataFrame) -> DataFrame:
-        """Write rows aside, in the place of what was there under this name, and return what reads them.
+        """Writes rows to a staging place, replacing what had this name, and returns a DataFrame that reads them.
 
-        A source is read again by each query on it. Caching would do, but Connect and serverless sessions have none.
+        Without this, each query on a data source would read the source again. Caching is not possible in serverless
+        sessions and with Connect.
         """
         self._may_write()
         if self._config.root is not None:
@@ -299,60 +303,60 @@ class Lake:
             if few is not None:
                 return self._local(few, rows.schema)
             return self.spark.read.schema(rows.schema).parquet(path)
-        # Catalogs take letters, digits and underscores; the checksum keeps apart what these make equal.
+        # Catalogs allow only letters, digits and underscores; the checksum distinguishes names that become equal.
         plain = f"staging_{re.sub('[^A-Za-z0-9]', '_', name)}_{crc32(name.encode()):08x}"
         table = f"`{self._config.catalog}`.`{self._config.schema_name}`.`{plain}`"
         rows.writeTo(table).using("delta").createOrReplace()
         return self.spark.table(table)
 
     def computed(self, rows: DataFrame) -> DataFrame:
-        """Rows that several queries need, computed once, so that plans begin with them; where sessions can keep rows.
+        """Rows that several queries need, computed once if the session can keep rows, so that plans begin with them.
 
-        Spark analyses a plan anew with each step that is added, so a long one that is used often takes seconds.
+        Spark analyses a whole plan again with each step that is added, so a long plan that is used often takes seconds.
         """
         try:
             if self._driver and expects_few(self.spark):
                 return self._local(rows.toArrow(), rows.schema)
             return rows.localCheckpoint()
-        except FAILURES:  # on serverless compute
+        except FAILURES:  # serverless compute has no checkpoints
             return rows
 
     def delete(self, table: Table, where: str) -> None:
-        """Remove the rows that satisfy `where`. One commit, none if there are no such rows."""
+        """Removes the rows that satisfy `where`. One commit, or none if there are no such rows."""
         statement = f"DELETE FROM {self.identifier(table)} WHERE {where}"
         self._commit(table, lambda: self.spark.sql(statement).collect(), lambda driver: driver.delete(table, where))
 
     def compact(self, table: Table, where: str) -> tuple[int, int]:
-        """Join small files; `where` names partitions. One commit, none if there is nothing to join.
+        """Joins small files in the partitions that `where` names. One commit, or none if there is nothing to join.
 
-        How many files there were of those that were joined, and how many there are now.
+        Returns the number of files that were joined, and the number of new files.
         """
         statement = f"OPTIMIZE {self.identifier(table)} WHERE {where}"
         (done,) = self._commit(table, lambda: self.spark.sql(statement).collect())
         return done["metrics"]["numFilesRemoved"], done["metrics"]["numFilesAdded"]
 
     def vacuum(self, table: Table) -> int:
-        """Delete files that no version of the last week needs (`delta.deletedFileRetentionDuration`).
+        """Deletes files that no version of the last week needs (`delta.deletedFileRetentionDuration`).
 
-        How many they were; of more than 1,000 Spark says only that.
+        Returns their number, at most about 1,000 with Spark, which lists no more.
         """
         if self._driver:
             with suppress(NotForDriverError):
                 return self._driver.vacuum(table)
         statement = f"VACUUM {self.identifier(table)}"
         found = self.spark.sql(f"{statement} DRY RUN").count()
-        if found:  # else it would write two commits that say so
+        if found:  # VACUUM would write two commits even if there is nothing to delete
             self._commit(table, lambda: self.spark.sql(statement).collect())
         return found
 
     def files(self, table: Table) -> list[str]:
-        """The paths of a table's files, which name their partition: `…/cluster=east/snapshot_date=2026-01-31/…`."""
+        """The paths of a table's files. They contain the partition: `…/cluster=east/snapshot_date=2026-01-31/…`."""
         return self.spark.table(self.identifier(table)).inputFiles()
 
     def merge(self, table: Table, rows: Sequence[tuple[Any, ...]], cluster: str, update_if: str = "") -> Merged:
-        """Insert the rows whose key is absent; where row `t` is there and `update_if` holds, put `s` in its place.
+        """Inserts the rows whose key is absent. Replaces an existing row `t` by the new row `s` if `update_if` holds.
 
-        One commit. `rows` are few, each in the columns of the table's schema.
+        One commit. `rows` are few, each with the columns of the table's schema.
         """
         few = arrow_rows(table, rows) if self._driver else None
         return self._commit(
@@ -363,7 +367,7 @@ class Lake:
 
     def _merge_by_spark(self, table: Table, rows: Sequence[tuple[Any, ...]], cluster: str, update_if: str) -> Merged:
         on = " AND ".join(f"t.{column} <=> s.{column}" for column in table.key)
-        names = [f"`{name}`" for name in table.stored.names]  # others are a user's
+        names = [f"`{name}`" for name in table.stored.names]  # a user may have added others
         assignments = ", ".join(f"t.{name} = s.{name}" for name in names)
         matched = f"WHEN MATCHED AND ({update_if}) THEN UPDATE SET {assignments}" if update_if else ""
         inserted = f"({', '.join(names)}) VALUES ({', '.join(f's.{name}' for name in names)})"
@@ -386,7 +390,7 @@ class Lake:
 
 
 def _aware(value: Any) -> Any:
-    """An instant as Spark gives it, in the zone of the process, with that zone: an hour may come twice."""
+    """An instant as Spark returns it, with the process's time zone added, because local times may be ambiguous."""
     return value.astimezone() if isinstance(value, datetime) and value.tzinfo is None else value
 
 
@@ -404,7 +408,7 @@ def _in_sql(properties: Mapping[str, str]) -> str:
 
 
 def _aligned(table: Table) -> list[Column]:
-    """The columns of a table, of rows that have those of its schema."""
+    """The stored columns of a table, for rows that have the columns of its schema."""
     columns = [F.col(f.name).cast(f.dataType).alias(f.name) for f in table.schema]
     at = [F.timestamp_millis("snapshot_id").alias(SNAPSHOT_AT.name)] if SNAPSHOT_AT in table.stored else []
     return columns + at

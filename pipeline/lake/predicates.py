@@ -1,4 +1,4 @@
-"""Predicates in SQL that Spark and DataFusion (delta-rs) both read."""
+"""Predicates in SQL that both Spark and DataFusion (delta-rs) understand."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from pipeline.epoch import utc, utc_date
 
 
 def quoted(text: str) -> str:
-    """A text as a literal in SQL."""
+    """A text as an SQL literal."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def of_cluster(cluster: str) -> str:
-    """The predicate of the rows of one cluster."""
+    """The predicate for the rows of one cluster."""
     return f"cluster = '{cluster}'"
 
 
 def of_dates(cluster: str, dates: Iterable[date]) -> str:
-    """The predicate of some days of one cluster; it names the partitions, so that other files are not read."""
+    """The predicate for some days of one cluster. It includes the partitions, so that other files are not read."""
     days = {*dates}
     return f"{of_cluster(cluster)} AND {_dates(days)}" if days else "false"
 
 
 def of_snapshots(cluster: str, snapshot_ids: Collection[int]) -> str:
-    """The predicate of some snapshots of one cluster; it names the partitions, so that other files are not read."""
+    """The predicate for some snapshots of one cluster. It includes the partitions, so that other files are not read."""
     return f"{of_cluster(cluster)} AND {_snapshots(snapshot_ids)}" if snapshot_ids else "false"
 
 
 def of_windows(cluster: str, starts_ms: Iterable[int], window_ms: int) -> str:
-    """The predicate of some windows of one cluster; it names the partitions, so that other files are not read."""
+    """The predicate for some windows of one cluster. It includes the partitions, so that other files are not read."""
     starts = list(starts_ms)
     return f"{of_cluster(cluster)} AND {_windows(starts, window_ms)}" if starts else "false"
 
 
 def of_each(wanted: Mapping[str, Collection[int]], *, windows: bool = False) -> str:
-    """The predicate of some snapshots of each cluster; of a table of windows, of those that are a snapshot each.
+    """The predicate for some snapshots of each cluster; in a table of windows, for the windows of single snapshots.
 
-    Clusters of the same snapshots, as most are, are named together: to plan thousands of alternatives takes seconds.
+    Most clusters have the same snapshots; these are combined, because planning thousands of alternatives takes seconds.
     """
     together: defaultdict[tuple[int, ...], list[str]] = defaultdict(list)
     for cluster, ids in wanted.items():

@@ -1,6 +1,6 @@
 """Where a lake is stored, and whether Delta's commits are safe there: only one of two writers of a version may succeed.
 
-Delta asks a log store for that, one for each scheme of URIs (`spark.delta.logStore.SCHEME.impl`).
+Delta relies on a log store for that, one for each URI scheme (`spark.delta.logStore.SCHEME.impl`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pipeline.databricks import is_databricks
 
 SAFE_SCHEMES = {"file", "hdfs", "viewfs", "abfs", "abfss", "wasb", "wasbs", "gs"}
-"""Where Delta commits safely by itself; in a folder of this machine (`file`) because laglake's writers take turns."""
+"""Schemes for which commits are safe: by Delta itself, or in local folders (`file`) because writers take turns."""
 UNSAFE_STORES = {"S3SingleDriverLogStore", "HDFSLogStore", "AzureLogStore", "LocalLogStore"}
 """Delta's log stores that, on an object store, lose commits as soon as a second process writes."""
 S3_LOG_STORE = "laglake.S3LogStore"
@@ -22,28 +22,36 @@ _WITH_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 
 
 def scheme_and_path(spark: SparkSession, place: str) -> tuple[str | None, str]:
-    """The scheme of a place, as Spark's driver takes it, and the rest; None where the scheme cannot be known."""
+    """The scheme of a place, as Spark's driver understands it, and the rest; None if the scheme cannot be known."""
     named = _WITH_SCHEME.fullmatch(place)
     if named:
         return named[1].lower(), "/" + named[2].lstrip("/")
     try:
-        # Only Spark's JVM knows in which file system a path without a scheme lies.
+        # Only Spark's JVM knows which file system a path without a scheme is in.
         file_system = spark.sparkContext._jsc.hadoopConfiguration().get("fs.defaultFS")  # noqa: SLF001
-    except (AttributeError, PySparkException):  # pyspark-client has no such thing; a Connect session
+    except (AttributeError, PySparkException):  # pyspark-client, or a Connect session, has no JVM
         return None, place
     return file_system.partition(":")[0].lower(), place
 
 
 def local_folder(spark: SparkSession, root: str | None) -> Path | None:
-    """The folder of this machine that `root` is for Spark's driver; None if it is none, or that cannot be said."""
-    if root is None or is_databricks():
+    """The local folder that `root` is for Spark's driver; None if it is not a local folder, or that is not known."""
+    if root is None or is_databricks() or not _is_classic(spark):
         return None
     scheme, path = scheme_and_path(spark, root)
     return Path(path) if scheme == "file" else None
 
 
+def _is_classic(spark: SparkSession) -> bool:
+    """Whether Spark's driver runs on this machine, which is not so with a Connect session."""
+    try:
+        return spark.sparkContext is not None
+    except (AttributeError, PySparkException):
+        return False
+
+
 def _setting(spark: SparkSession, name: str) -> str | None:
-    """A setting as Delta's log stores read it: of the process, whatever has been set in the session since."""
+    """A setting as Delta's log stores read it: that of the process, even if the session has changed it since."""
     try:
         settings = spark.sparkContext.getConf()
     except (AttributeError, PySparkException):  # a Connect session: the server's settings cannot be seen
@@ -52,7 +60,7 @@ def _setting(spark: SparkSession, name: str) -> str | None:
 
 
 def why_unsafe(spark: SparkSession, place: str) -> str | None:
-    """Why two jobs that write at once would lose rows at a place; None if they would not, or nobody can say."""
+    """Why two jobs that write at once would lose rows at a place; None if they would not, or if that is not known."""
     if is_databricks():
         return None
     scheme, _ = scheme_and_path(spark, place)

@@ -1,4 +1,4 @@
-"""Locks a table of a local folder, so that either the Spark of one process commits to it, or writers with delta-rs.
+"""Locks a table in a local folder, so that either Spark in one process commits to it, or writers with delta-rs do.
 
 In a local folder, Delta on Spark checks whether the next version exists and then renames a file to it, which would
 replace a version that another process, or delta-rs, has committed in between. delta-rs creates a hard link, which
@@ -26,13 +26,13 @@ log = logging.getLogger(__name__)
 
 Kind = Literal["driver", "spark"]
 LONGEST_WAIT_S = 1_800.0
-"""For another process, which may write millions of rows; then it is more likely to have stopped."""
+"""How long to wait for another process, which may be writing millions of rows. After that, it has probably hung."""
 _EVERY_S = 0.02
 
 
 @dataclass
 class _Place:
-    """Who is writing at a place, in this process. `held`: the lock that keeps other processes out."""
+    """The writers of this process at a place. `held`: the lock that keeps other processes out."""
 
     kind: Kind = "driver"
     writers: int = 0
@@ -41,7 +41,10 @@ class _Place:
 
 
 class Turns:
-    """Writers of one kind commit side by side, those of two kinds in turn; other processes' too, given a folder."""
+    """Lets writers of one kind commit at the same time, and writers of two kinds in turn.
+
+    With a lock file, this includes the writers of other processes.
+    """
 
     def __init__(self) -> None:
         self._changed = Condition()
@@ -49,9 +52,9 @@ class Turns:
 
     @contextmanager
     def writing(self, place: str, kind: Kind, lock: Path | None = None) -> Iterator[None]:
-        """Wait until nobody of another kind writes at the place, and hold it meanwhile.
+        """Waits until no writer of another kind is at the place, and keeps them out until the block ends.
 
-        `lock` is the file by which processes know of each other. Raises LakeError if another does not let go of it.
+        `lock` is the lock file that processes share. Raises LakeError if another process does not release it.
         """
         until = time.monotonic() + LONGEST_WAIT_S
         with self._changed:
@@ -69,14 +72,14 @@ class Turns:
             with self._changed:
                 at.writers -= 1
                 if not at.writers and at.held:
-                    fcntl.flock(at.held, fcntl.LOCK_UN)  # the end of the process does so too
+                    fcntl.flock(at.held, fcntl.LOCK_UN)  # if the process ends, it is released as well
                     at.held.close()
                     at.held = None
                 self._changed.notify_all()
 
 
 def _locked(path: Path, kind: Kind, until: float) -> TextIOWrapper | None:
-    """The open file whose lock is held: shared by those that use delta-rs, else this process's alone."""
+    """The open lock file, once it is locked: shared for delta-rs, exclusive for Spark. None if delta-rs cannot lock."""
     file = _opened(path)
     operation = (fcntl.LOCK_SH if kind == "driver" else fcntl.LOCK_EX) | fcntl.LOCK_NB
     while True:
@@ -91,17 +94,23 @@ def _locked(path: Path, kind: Kind, until: float) -> TextIOWrapper | None:
             time.sleep(_EVERY_S)
         except OSError as exc:  # a file system without locks
             file.close()
-            log.warning("%s: cannot be locked, so no other process may write to the lake: %s", path, first_line(exc))
+            reason = f"{path}: cannot be locked: {first_line(exc)}"
+            if kind == "spark":
+                raise LakeError(
+                    f"{reason}; Spark's writers need locks, as one could replace the commit of another process: keep "
+                    "the lake on a file system that has them, or in an object store"
+                ) from exc
+            log.debug("%s; delta-rs commits safely without", reason)
             return None
 
 
 def _opened(path: Path) -> TextIOWrapper:
-    """The lock's file; to be read as well, as NFS asks for that where a lock is shared."""
+    """The lock file, opened for reading, too, because NFS needs this for a shared lock."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             return path.open("a+")
-        except PermissionError:  # another user's: to lock it, it need not be written
+        except PermissionError:  # another user's file: a lock does not need write access
             return path.open("r")
     except OSError as exc:
         raise LakeError(f"{path}: cannot be written: {first_line(exc)}") from exc

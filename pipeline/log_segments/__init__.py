@@ -11,6 +11,6 @@ SOURCES = (LogSegmentsSource,)
 
 
 def register(spark: SparkSession) -> None:
-    """Make the data source of log segments known to a session, classic or Connect."""
+    """Registers the data source of log segments in a session, classic or Connect."""
     for source in SOURCES:
         spark.dataSource.register(source)

@@ -1,6 +1,6 @@
 """A Kafka broker's log directories: their partitions, and where in a partition's log an offset is.
 
-A log directory is a folder or a place in an object store, local or as a URI. Sizes are those of the moment when a
+A log directory is a local folder, or a URI, for example in an object store. Sizes are those at the moment when a
 partition was listed, so the values of one `PartitionLog` are consistent, however much is written meanwhile.
 """
 
@@ -20,7 +20,7 @@ from pipeline.files import FAILURES, entries, open_filesystem, redacted
 from pipeline.log_segments.segment_files import CORRUPT, STORAGE, Segment
 
 PARTITION_NAME = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<partition>0|[1-9][0-9]{0,9})")
-"""Directories that end with -delete, -future or -stray do not match: no number."""
+"""Directories that end with -delete, -future or -stray do not match, because they do not end with a number."""
 SEGMENT_NAME = re.compile(r"([0-9]{20})\.log")
 TOPIC_ID = re.compile(r"^topic_id: ([A-Za-z0-9_-]{22})$", re.MULTILINE)
 NO_TOPIC_ID = "A" * 22
@@ -28,9 +28,10 @@ OUT_OF_RANGE = "OFFSET_OUT_OF_RANGE"
 
 
 class LogEnd(NamedTuple):
-    """The log end offset, and how many bytes of whole batches there are from the first local segment on.
+    """The log end offset, and how many bytes of complete batches there are from the first local segment on.
 
-    Both NULL where the newest segment cannot be read. An error beside them says what comes after the good part.
+    Both are NULL if the newest segment cannot be read. If they have a value and there is an error, the error says what
+    follows the intact part.
     """
 
     offset: int | None
@@ -39,12 +40,12 @@ class LogEnd(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where an offset is: at the batch that holds it, or at the next one if compaction took it.
+    """Where an offset is: at the batch that has it, or at the next one if compaction has removed it.
 
-    position_bytes: from the first local segment's first byte to the batch's.
-    bytes_to_end: from the batch's first byte to the log's end (KIP-532's byte lag); 0 at the log end.
-    timestamp_ms: the batch's greatest; NULL at the log end.
-    All are NULL where an error says why.
+    position_bytes: from the first byte of the first local segment to the first byte of the batch.
+    bytes_to_end: from the first byte of the batch to the log's end (KIP-532's byte lag); 0 at the log end.
+    timestamp_ms: the batch's greatest timestamp; NULL at the log end.
+    If there is an error, all are NULL.
     """
 
     position_bytes: int | None = None
@@ -55,7 +56,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class PartitionLog:
-    """A partition's local segments as they were listed, or the error that kept them from being listed."""
+    """A partition's local segments as they were listed, or the error if they could not be listed."""
 
     files: fs.FileSystem
     path: str
@@ -64,12 +65,12 @@ class PartitionLog:
 
     @property
     def first_local_offset(self) -> int | None:
-        """Where the first local segment begins: up to a segment below log start after DeleteRecords."""
+        """Where the first local segment begins: after DeleteRecords, up to a segment below log start."""
         return self.segments[0].base_offset if self.segments else None
 
     @property
     def size_bytes(self) -> int:
-        """The length of all files, as DescribeLogDirs gives it."""
+        """The length of all files, as DescribeLogDirs reports it."""
         return sum(s.size for s in self.segments)
 
     @cached_property
@@ -89,7 +90,7 @@ class PartitionLog:
 
     @cached_property
     def end(self) -> LogEnd:
-        """The log's end, which is where the good part of the newest segment ends."""
+        """The log's end: where the intact part of the newest segment ends."""
         if not self.segments:
             return LogEnd(None, None, self.error or f"{STORAGE}: no segment")
         tail = self.segments[-1].tail
@@ -101,8 +102,9 @@ class PartitionLog:
     def newest(self) -> tuple[int | None, str | None]:
         """The greatest timestamp in the active segment (KIP-532's time lag counts from it), or the error of reading it.
 
-        Control batches count too. Where the active segment is empty it is that of the newest one that is not; NULL
-        where all are, or no producer gave a timestamp. With both, the timestamp is that of the good part.
+        Control batches count, too. If the active segment is empty, it is the timestamp of the newest segment that is
+        not. It is NULL if all segments are empty, or no producer set a timestamp. If there is a timestamp and an error,
+        the timestamp is that of the intact part.
         """
         for segment in reversed(self.segments):
             newest, error = segment.newest_timestamp_ms()
@@ -111,7 +113,7 @@ class PartitionLog:
         return None, self.error
 
     def at(self, offset: int) -> Place:
-        """Where an offset is; an error for one below the first local offset, beyond the end, or in a damaged part."""
+        """Where an offset is; an error if it is below the first local offset, beyond the end, or in a damaged part."""
         end, first = self.end, self.first_local_offset
         if end.offset is None or end.position_bytes is None or first is None:
             return Place(error=end.error)
@@ -131,7 +133,7 @@ class PartitionLog:
 
 
 class PartitionDir(NamedTuple):
-    """A partition's directory; `log_dir` is the log directory's path or URI as it was given."""
+    """A partition's directory. `log_dir` is the path or URI of its log directory, as it was given."""
 
     log_dir: str
     topic: str
@@ -139,9 +141,9 @@ class PartitionDir(NamedTuple):
 
 
 def list_partitions(log_dir: str) -> list[PartitionDir]:
-    """The partitions in a log directory, sorted; not those that are being deleted or moved, or are stray.
+    """The partitions in a log directory, sorted, without those that are being deleted or moved, or are stray.
 
-    Raises ConfigError where there is no such directory.
+    Raises ConfigError if the directory does not exist.
     """
     files, path = open_filesystem(log_dir)
     try:
@@ -153,12 +155,12 @@ def list_partitions(log_dir: str) -> list[PartitionDir]:
 
 
 def open_log(where: PartitionDir) -> PartitionLog | None:
-    """A partition's segments as they are now; None where it is not in the log directory.
+    """A partition's segments as they are now; None if the partition is not in the log directory.
 
     Raises ConfigError for a URI that pyarrow does not know.
     """
     name = f"{where.topic}-{where.partition}"
-    if not PARTITION_NAME.fullmatch(name):  # a name may come from elsewhere, and try to leave the directory
+    if not PARTITION_NAME.fullmatch(name):  # a name from outside might lead out of the directory
         return None
     files, root = open_filesystem(where.log_dir)
     path = f"{root.rstrip('/')}/{name}"

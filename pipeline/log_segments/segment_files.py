@@ -1,8 +1,8 @@
-"""The files of a Kafka log, read without Kafka: its batches, to the byte and the millisecond.
+"""Reads the files of a Kafka log without Kafka: its batches, to the byte and the millisecond.
 
-A broker may be writing them, or may have left them in a crash. Only the headers of record batches are read, never
-records. Layout: LogFileUtils, DefaultRecordBatch, OffsetIndex, TimeIndex. No content of a file raises an exception:
-`error` is Kafka's name of the error and, after a colon, what is wrong.
+A broker may be writing the files, or may have left them after a crash. Only the headers of record batches are read,
+never records. The formats are those of LogFileUtils, DefaultRecordBatch, OffsetIndex and TimeIndex. No content of a
+file raises an exception: `error` is Kafka's error name and, after a colon, what is wrong.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BEFORE_LENGTH = 12
 LEAST_LENGTH = HEADER.size - BEFORE_LENGTH
 MAGIC, CRC = 16, slice(12, 16)
 MOST_OFFSET = 2**62
-"""No log has so many records; the offset after a batch, and the distance of any two, is a bigint."""
+"""No log has this many records. Below it, the offset after a batch, and the difference of any two, is a bigint."""
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 FIRST_BLOCK, LAST_BLOCK = 64 * 1024, 4 * 1024 * 1024
@@ -42,9 +42,9 @@ STORAGE = "KAFKA_STORAGE_ERROR"
 
 
 class Batch(NamedTuple):
-    """A record batch as its header gives it. `position` is that of its first byte in its file.
+    """A record batch, as its header describes it. `position` is that of its first byte in the file.
 
-    `max_timestamp_ms` is NULL where the producer gave none. A batch of which compaction left no record has count 0.
+    `max_timestamp_ms` is NULL if the producer set none. If compaction has removed all records of a batch, `count` is 0.
     """
 
     base_offset: int
@@ -57,28 +57,28 @@ class Batch(NamedTuple):
 
     @property
     def codec(self) -> str | None:
-        """How the records are compressed; NULL for one that is not known."""
+        """How the records are compressed; NULL for an unknown codec."""
         number = self.attributes & 0b111
         return CODECS[number] if number < len(CODECS) else None
 
     @property
     def timestamp_type(self) -> str:
-        """Whose clock the timestamps are of."""
+        """Whose clock set the timestamps."""
         return "LogAppendTime" if self.attributes & 0b1000 else "CreateTime"
 
     @property
     def is_transactional(self) -> bool:
-        """Part of a transaction: its records, or its marker."""
+        """Whether it is part of a transaction: its records, or its marker."""
         return bool(self.attributes & 0b1_0000)
 
     @property
     def is_control(self) -> bool:
-        """A marker of the broker's; it takes an offset and is no record."""
+        """Whether it is a marker of the broker, which takes an offset, but is not a record."""
         return bool(self.attributes & 0b10_0000)
 
 
 class Ending(Enum):
-    """Why a file holds no further batch, before its size is reached."""
+    """Why a file has no further batch, although its end is not reached."""
 
     PREALLOCATED = "zeros"
     CUT = "a batch that goes on beyond the end"
@@ -87,13 +87,13 @@ class Ending(Enum):
 
 
 def parse_header(head: bytes, position: int, room: int, least_offset: int) -> Batch | Ending:
-    """The batch that begins with these bytes: a header's, or all that are left.
+    """The batch that begins with these bytes, which are a header, or all that is left of the file.
 
-    `room` is how many bytes there were up to the end of the file; no offset of the batch is below `least_offset`.
+    `room` is the number of bytes up to the end of the file. No offset of the batch may be below `least_offset`.
     """
     if not any(head[8:12]) and not any(head):
         return Ending.PREALLOCATED
-    # A header that was written in part reads as magic 0 too, but old messages have their CRC where that has zeros.
+    # A partly written header also looks like magic 0, but has zeros where old messages have their CRC.
     if position == 0 and len(head) > MAGIC and head[MAGIC] < 2 and any(head[CRC]):
         return Ending.OLD
     if len(head) < HEADER.size:
@@ -109,7 +109,7 @@ def parse_header(head: bytes, position: int, room: int, least_offset: int) -> Ba
 
 
 def parse_index(data: bytes, kind: np.dtype[np.void]) -> NDArray[np.void]:
-    """The entries of an index as far as both fields rise: preallocated zeros do not. Offsets are relative."""
+    """The entries of an index, as far as both fields rise; then preallocated zeros begin. Offsets are relative."""
     entries = np.frombuffer(data, kind, len(data) // kind.itemsize)
     first, second = (entries[name].astype(np.int64) for name in kind.names or ())
     rises = (np.diff(first, prepend=0) > 0) & (np.diff(second, prepend=-1) > 0)
@@ -117,7 +117,7 @@ def parse_index(data: bytes, kind: np.dtype[np.void]) -> NDArray[np.void]:
 
 
 class Blocks:
-    """A file's bytes, in blocks that double: a look-up reads little, and a scan seldom asks an object store."""
+    """A file's bytes, read in blocks of doubling size: look-ups read little, and scans make few requests to a store."""
 
     def __init__(self, file: Any, size: int) -> None:
         self._file, self._size = file, size
@@ -125,7 +125,7 @@ class Blocks:
         self._block = FIRST_BLOCK
 
     def at(self, position: int, length: int) -> bytes:
-        """So many bytes, or as many as there are."""
+        """`length` bytes from a position, or fewer if the file ends before."""
         if not self._start <= position <= self._start + len(self._data) - length:
             self._data = self._file.read_at(min(self._block, self._size - position), position)
             self._start = position
@@ -134,10 +134,10 @@ class Blocks:
 
 
 class Scan:
-    """The batches of a segment from a position on, which must be the first byte of one. To be iterated once.
+    """The batches of a segment from a position on, which must be the first byte of a batch. It can be iterated once.
 
-    After that `end` is where the last whole batch ends, and `error` why that is not the end of the file: NULL if it is,
-    or if what follows is preallocated, just being written or just cut off.
+    After that, `end` is where the last complete batch ends, and `error` says why this is not the end of the file. It is
+    NULL if it is the end, or if what follows is preallocated, is being written, or has just been cut off.
     """
 
     def __init__(self, segment: Segment, start: int) -> None:
@@ -173,7 +173,7 @@ class Scan:
 
 
 class Tail(NamedTuple):
-    """What a segment ends with: the offset after its last record, the byte after it. `error` as of a scan."""
+    """The end of a segment: the offset after its last record, and the byte after it. `error` is as in Scan."""
 
     next_offset: int
     end: int
@@ -182,7 +182,7 @@ class Tail(NamedTuple):
 
 @dataclass(frozen=True)
 class Segment:
-    """A `.log` file and its index. Its size is that of when it was listed."""
+    """A `.log` file and its indexes. The size is that at the time of listing."""
 
     files: fs.FileSystem
     path: str
@@ -191,26 +191,27 @@ class Segment:
 
     @property
     def name(self) -> str:
-        """The file's own name."""
+        """The name of the file."""
         return self.path.rpartition("/")[2]
 
     def has_changed(self) -> bool:
-        """Whether it has another size than when it was listed.
+        """Whether its size has changed since it was listed.
 
-        It is appended to, and when it is full its preallocated rest is cut off (LogSegment.onBecomeInactiveSegment).
+        Batches are appended, and when the segment is full, the preallocated rest is cut off
+        (LogSegment.onBecomeInactiveSegment).
         """
         size = self.files.get_file_info(self.path).size
         return size is not None and size != self.size
 
     def scan(self, start: int = 0) -> Scan:
-        """Its batches."""
+        """The batches from a position on."""
         return Scan(self, start)
 
     def find(self, offset: int) -> tuple[Batch | None, str | None]:
-        """The first batch whose last offset is not below `offset` (LogSegment.read), or why it is not known.
+        """The first batch whose last offset is not below `offset` (LogSegment.read), or an error.
 
-        Neither where all batches end below it. The index may lie: it is believed where it leads to a header, and that
-        to batches that begin at or below the offset; no batch before them can reach it.
+        There is neither if all batches end below the offset. The index may be wrong: it is trusted only if it leads to
+        a valid header of a batch that begins at or below the offset, because then no earlier batch can reach it.
         """
         start = self._indexed(offset)
         if start:
@@ -227,16 +228,16 @@ class Segment:
 
     @cached_property
     def tail(self) -> Tail:
-        """Its end, from the last batch that the index knows."""
+        """The end of the segment, found from the last batch in the index."""
         start = int(self._index["position"][-1]) if len(self._index) else 0
         tail = self._tail(start)
         return self._tail(0) if start and (tail.end == start or tail.error is not None) else tail
 
     def newest_timestamp_ms(self) -> tuple[int | None, str | None]:
-        """The greatest timestamp of all batches, or why they cannot be read to the end.
+        """The greatest timestamp of all batches, and an error if they cannot be read to the end.
 
-        An entry of the time index is the greatest timestamp up to then and the offset that has it, so only what follows
-        needs a scan (LogSegment.readLargestTimestamp). It is believed where that batch has that timestamp.
+        An entry of the time index has the greatest timestamp so far and its offset, so only the batches after it need a
+        scan (LogSegment.readLargestTimestamp). The entry is trusted only if that batch has that timestamp.
         """
         known = self._newest_known()
         scan = self.scan(known.position if known else 0)
@@ -253,7 +254,7 @@ class Segment:
     def _newest_known(self) -> Batch | None:
         entries = self._entries("timeindex", TIME_INDEX)
         offsets = self.base_offset + entries["offset"].astype(np.int64)
-        # Entries that were written after the file was listed lead to batches beyond its end.
+        # Entries written after the file was listed lead to batches beyond its end.
         last = int(np.searchsorted(offsets, self.tail.next_offset)) - 1
         batch = self.find(int(offsets[last]))[0] if last >= 0 else None
         return batch if batch and batch.max_timestamp_ms == entries["timestamp_ms"][last] else None
@@ -268,11 +269,11 @@ class Segment:
         return entries[entries["position"] < self.size]
 
     def _entries(self, suffix: str, kind: np.dtype[np.void]) -> NDArray[np.void]:
-        """What an index has; nothing where there is none."""
+        """The entries of an index; none if the index does not exist."""
         data = b""
         try:
             with self.files.open_input_file(f"{self.path.removesuffix('log')}{suffix}") as file:
-                while len(parse_index(data, kind)) == len(data) // kind.itemsize:  # else the rest is preallocated
+                while len(parse_index(data, kind)) == len(data) // kind.itemsize:  # until the preallocated part
                     block = file.read_at(INDEX_BLOCK, len(data))
                     data += block
                     if len(block) < INDEX_BLOCK:

@@ -60,12 +60,13 @@ PLACES = (
     .add("newest_timestamp_ms", LONG)
     .add("log_dir", STRING)
     .add("error", STRING)
+    .add("topic_id", STRING)
 )
 NOT_FOUND = "UNKNOWN_TOPIC_OR_PARTITION"
 
 TASK_BYTES = 256 * 1024 * 1024
 TASK_PARTITIONS = 100
-"""One task reads one partition, or small ones up to so many bytes and so many."""
+"""A task reads one partition, or several small ones, up to this number and this many bytes."""
 LISTING_THREADS = 16
 LOCATE_TASKS = 200
 
@@ -74,7 +75,7 @@ Row = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class LogSegmentsOptions:
-    """What to read. A URI may hold a password: they are kept out of the representation."""
+    """What to read. URIs may contain passwords, so `repr` does not show them."""
 
     log_dirs: tuple[str, ...] = field(repr=False)
     topics: NameFilter
@@ -97,7 +98,7 @@ class PartitionDirs(InputPartition):
 
 
 class LogSegmentsSource(DataSource):
-    """Options: `log_dirs`, paths or URIs with commas between; `topics_allow`, `topics_deny`, regular expressions."""
+    """Options: `log_dirs`, paths or URIs separated by commas; `topics_allow`, `topics_deny`, regular expressions."""
 
     @classmethod
     def name(cls) -> str:
@@ -105,7 +106,7 @@ class LogSegmentsSource(DataSource):
         return "kafka_log_segments"
 
     def schema(self) -> StructType:
-        """One row a batch; `position_bytes` is before it, from the partition's first local segment on.
+        """A row for each batch; `position_bytes` counts from the partition's first local segment to the batch.
 
         What cannot be read is a row with an error and without a batch, at the position from which on it is missing.
         """
@@ -126,7 +127,7 @@ class LogSegmentsReader(DataSourceReader):
         """Raises ConfigError for a log directory that cannot be listed."""
         passes = self.options.topics.matcher()
         found = [item for log_dir in self.options.log_dirs for item in list_partitions(log_dir) if passes(item.topic)]
-        with ThreadPoolExecutor(LISTING_THREADS) as pool:  # an object store answers slowly, but many at a time
+        with ThreadPoolExecutor(LISTING_THREADS) as pool:  # an object store is slow, but answers many requests at once
             logs = list(pool.map(open_log, found))
         sizes = [log.size_bytes if log else 0 for log in logs]
         return [PartitionDirs(items) for items in bunches(found, sizes)] or [PartitionDirs(())]
@@ -142,7 +143,7 @@ class LogSegmentsReader(DataSourceReader):
 
 
 def bunches(items: Sequence[PartitionDir], sizes: Sequence[int]) -> list[list[PartitionDir]]:
-    """Items in order, as many together as one task reads; sizes in bytes."""
+    """The items in order, grouped into what one task reads; sizes are in bytes."""
     bunched: list[list[PartitionDir]] = []
     room = 0
     for item, size in zip(items, sizes, strict=True):
@@ -196,11 +197,12 @@ def locate(offsets: DataFrame, log_dirs: Sequence[str]) -> DataFrame:
 
     position_bytes, bytes_to_end (KIP-532's byte lag) and timestamp_ms are those of the batch that holds the offset, see
     `Place`; NULL with an error for an offset outside of what is local or in a damaged part, and for a partition that
-    is in none of the directories. newest_timestamp_ms is the active segment's (KIP-532's time lag counts from it).
+    is in none of the directories. topic_id is that of the files, NULL before Kafka 2.8. newest_timestamp_ms is the
+    active segment's (KIP-532's time lag counts from it).
 
-    Of a partition that is in several directories, as those of two brokers, the one with the greater log end offset is
-    taken, or the first of equals; log_dir says which. Files are read by the executors alone. Raises ConfigError where
-    no directory is given.
+    If a partition is in several directories, for example of two brokers, the one with the greatest log end offset is
+    taken, or the first of equal ones; log_dir says which. Only executors read the files. Raises ConfigError if no
+    directory is given.
     """
     dirs = tuple(log_dirs)
     if not dirs:
@@ -214,7 +216,7 @@ def locate(offsets: DataFrame, log_dirs: Sequence[str]) -> DataFrame:
 
     types = {"topic": "string", "partition": "int", "offset": "bigint"}
     asked = offsets.select([F.col(name).cast(kind).alias(name) for name, kind in types.items()])
-    # By default Spark would join these few rows into one task, however long the logs take to read.
+    # By default, Spark would put these few rows into one task, however long it takes to read the logs.
     spread = asked.repartition(_tasks(offsets), "topic", "partition")
     return spread.groupBy("topic", "partition").applyInArrow(places, PLACES)
 
@@ -222,24 +224,24 @@ def locate(offsets: DataFrame, log_dirs: Sequence[str]) -> DataFrame:
 def place_rows(
     topic: str | None, partition: int | None, offsets: Sequence[int | None], log_dirs: Sequence[str]
 ) -> Iterator[Row]:
-    """Rows of PLACES for offsets of one partition."""
+    """The rows of PLACES for offsets of one partition."""
     log_dir, log = _longest(topic, partition, log_dirs)
     if log is None:
         reason = f"{NOT_FOUND}: not in {', '.join(map(redacted, log_dirs))}"
-        yield from ((topic, partition, offset, *[None] * 6, reason) for offset in offsets)
+        yield from ((topic, partition, offset, *[None] * 6, reason, None) for offset in offsets)
         return
     newest, damage = log.newest
     for offset in offsets:
         place = log.at(offset) if offset is not None else None
         values = (place.position_bytes, place.bytes_to_end, place.timestamp_ms) if place else (None,) * 3
         error = (place.error if place else "no offset") or log.end.error or damage
-        yield (topic, partition, offset, *values, log.end.offset, newest, redacted(log_dir), error)
+        yield (topic, partition, offset, *values, log.end.offset, newest, redacted(log_dir), error, log.topic_id)
 
 
 def _longest(
     topic: str | None, partition: int | None, log_dirs: Sequence[str]
 ) -> tuple[str, PartitionLog] | tuple[str, None]:
-    """The directory and the log with the greatest log end offset; one that cannot be read is behind all others."""
+    """The directory and the log with the greatest log end offset; a log that cannot be read counts as the shortest."""
     if topic is None or partition is None:
         return "", None
     found = [(d, log) for d in log_dirs if (log := open_log(PartitionDir(d, topic, partition)))]

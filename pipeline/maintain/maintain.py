@@ -1,7 +1,7 @@
 """Removes rows older than their retention, compacts the small files of past days, deletes files that no table needs.
 
-Each step is one commit to one table and leaves the lake consistent: a job that was killed is simply repeated. Removed
-rows stay readable as a former version of the table, until its files are deleted, too.
+Each step is one commit to one table and leaves the lake consistent, so a job that was killed can simply be repeated.
+Removed rows can be read as a former version of the table, until its files are deleted, too.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _LIKE_LAG = (LAG, PARTITION_STATUS, GROUP_STATUS, CLIENT_DIVERGENCE, FINDING_HIS
 
 
 class Rule(NamedTuple):
-    """How long rows of a table are kept, by the day of their snapshot; None is for ever. `only` says of which rows."""
+    """How long rows of a table are kept, by the day of their snapshot; None means for ever. `only` limits the rows."""
 
     table: Table
     kept_ms: int | None
@@ -58,7 +58,7 @@ class Rule(NamedTuple):
 
 @dataclass
 class Done:
-    """What was done: rows removed by table and cluster, files joined (before, after) and deleted by table."""
+    """What was done: rows removed by table and cluster; files joined (before, after) and files deleted by table."""
 
     rows: dict[tuple[str, str], int] = field(default_factory=dict)
     joined: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class Done:
 
 
 def rules(retention: RetentionConfig) -> list[Rule]:
-    """What the configuration says of each table that grows with every snapshot."""
+    """The configured retention of each table that grows with every snapshot."""
     return [
         *(Rule(table, retention.bronze_ms) for table in BRONZE),
         *(Rule(table, retention.lag_ms) for table in _LIKE_LAG),
@@ -76,14 +76,14 @@ def rules(retention: RetentionConfig) -> list[Rule]:
 
 
 def first_days(kept_ms: int, now_ms: int, needed: Mapping[str, int]) -> dict[str, date]:
-    """For each cluster the first day that stays: that of the retention, or of a snapshot that is still `needed`."""
+    """The first day that is kept for each cluster: by the retention, or that of a snapshot that is still `needed`."""
     return {cluster: utc_date(min(now_ms - kept_ms, snapshot_id)) for cluster, snapshot_id in needed.items()}
 
 
 def maintain(lake: Lake, retention: RetentionConfig, clusters: Collection[str], clock: Clock) -> Done:
-    """Maintain a lake: rows of these clusters, files of all.
+    """Maintains a lake: the rows of these clusters, and all files.
 
-    What snapshots without lag, or the next one, are computed from is kept however old it is.
+    Rows that are still needed to compute snapshots without lag, or the next one, are kept however old they are.
     Raises LakeError if a table cannot be read or written.
     """
     expect_rows(lake.spark, MANY_ROWS)
@@ -92,7 +92,7 @@ def maintain(lake: Lake, retention: RetentionConfig, clusters: Collection[str], 
     for table in TABLES:
         try:
             _tidy(lake, table, utc_date(now_ms), done)
-        except FAILURES as exc:  # as when other writers were first each time: no row depends on it
+        except FAILURES as exc:  # for example, too many conflicts with other writers; no row depends on it
             log.warning(
                 "%s: its files could not be compacted or deleted; the next run tries again: %s",
                 table.name,
@@ -102,7 +102,7 @@ def maintain(lake: Lake, retention: RetentionConfig, clusters: Collection[str], 
 
 
 def _tidy(lake: Lake, table: Table, today: date, done: Done) -> None:
-    """Join the files of past days, each day by itself, as snapshots may have to wait for it; delete what is unused."""
+    """Joins the files of past days, one day at a time, because snapshots may have to wait; deletes unused files."""
     joined = [lake.compact(table, where) for where in _scattered(lake.files(table), table, today)]
     before, after = (sum(counts) for counts in zip(*joined, strict=True)) if joined else (0, 0)
     if before:
@@ -115,7 +115,7 @@ def _tidy(lake: Lake, table: Table, today: date, done: Done) -> None:
 
 
 def _scattered(files: Iterable[str], table: Table, today: date) -> list[str]:
-    """Which past days have several files of a cluster, each as a predicate; of tables without days, which clusters."""
+    """Predicates for past days with several files of one cluster; for tables without days, for such clusters."""
     name = "snapshot_date" if "snapshot_date" in table.partitioned_by else "cluster"
     partitions = Counter(re.sub("[^/]*$", "", file) for file in files)
     found = {
@@ -153,7 +153,7 @@ def _older(rule: Rule, cluster: str, day: date) -> str:
 
 
 def _mark_removed(lake: Lake, cluster: str, first_day: date) -> None:
-    """Say in `computed` that the lag of a cluster's snapshots before a day is gone: no report looks for it then."""
+    """Marks in `computed` that the lag of a cluster's snapshots before a day was removed, so that reports skip it."""
     first_ms = to_epoch_ms(datetime.combine(first_day, datetime.min.time(), UTC))
     where = f"{of_cluster(cluster)} AND job IN ('{JOB}', '{REMOVED}') AND snapshot_id < {first_ms}"
     marks = lake.read(COMPUTED).where(where).withColumn("job", F.lit(REMOVED)).distinct()
@@ -161,7 +161,7 @@ def _mark_removed(lake: Lake, cluster: str, first_day: date) -> None:
 
 
 def _counted(lake: Lake, rule: Rule, where: str) -> DataFrame:
-    """How many rows of each cluster satisfy a predicate."""
+    """The number of rows of each cluster that satisfy a predicate."""
     names = {"name": F.lit(rule.table.name), "only": F.lit(rule.only)}
     rows = lake.read(rule.table).where(where).groupBy("cluster")
     return rows.agg(F.count(F.lit(1)).alias("rows"), F.max("snapshot_date").alias("last_day")).withColumns(names)

@@ -14,14 +14,16 @@ from pipeline.lake.few_rows import MANY_ROWS, expect_rows
 from pipeline.tables import FINDING_HISTORY, FINDINGS, LAG_HISTOGRAMS, SNAPSHOTS, TABLES, Table
 
 LAST = (FINDINGS, SNAPSHOTS)
-"""The history of findings needs the ids that `findings` had; and where the ledger has the new name, all is done."""
+"""These tables come last: the history of findings needs the old ids in `findings`, and a new name in the ledger means
+that all tables are done."""
 log = logging.getLogger(__name__)
 
 
 def rename_cluster(lake: Lake, old: str, new: str) -> None:
-    """Rename a cluster, table by table, the ledger last: after a job that was killed, another goes on where it ended.
+    """Renames a cluster, table by table, the ledger last. If the job is killed, the next one continues from there.
 
-    Raises LakeError if there is no cluster of the old name or one of the new name, or a table cannot be written.
+    Raises LakeError if there is no cluster of the old name, if there is one of the new name, or if a table cannot be
+    written.
     """
     expect_rows(lake.spark, MANY_ROWS)
     if not _has(lake, SNAPSHOTS, old):
@@ -31,7 +33,7 @@ def rename_cluster(lake: Lake, old: str, new: str) -> None:
     for table in (*(table for table in TABLES if table not in LAST), *LAST):
         try:
             if _has(lake, table, old):
-                # The new name as well: what a job that was killed has written is replaced by the same.
+                # Rows under the new name are replaced as well: they are equal rows from a job that was killed.
                 where = f"{of_cluster(old)} OR {of_cluster(new)}"
                 lake.replace(table, _renamed(lake, table, old, new), where)
                 log.info("%s: cluster %s is called %s now", table.name, old, new)
@@ -55,5 +57,5 @@ def _renamed(lake: Lake, table: Table, old: str, new: str) -> DataFrame:
 
 
 def _scope_value(new: str) -> Column:
-    """Histograms of a whole cluster are named after it."""
+    """The scope_value under the new name: histograms of a whole cluster have the cluster's name there."""
     return F.when(F.col("scope") == "cluster", F.lit(new)).otherwise(F.col("scope_value"))

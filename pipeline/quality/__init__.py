@@ -1,4 +1,4 @@
-"""The quality gate between the rows that were read and those that readers may see."""
+"""The quality gate between the rows that were read and the rows that readers may see."""
 
 from pipeline.quality.gate import Verdict, is_suspect, judge, quarantine_failing, with_marks
 

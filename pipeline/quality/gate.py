@@ -1,7 +1,7 @@
 """Judges the rows of a snapshot, and moves those that fail to `quarantine`.
 
-The rows that break a rule are counted together with all rows, so a clean table costs no extra query. Only if there are
-such rows, or a key occurs twice, Great Expectations judges the landed rows.
+The rows that break a rule are counted in the same query as all rows, so a table without such rows costs no extra query.
+Great Expectations judges the landed rows only if there are such rows, or if a key occurs twice.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from pipeline.tables import BRONZE, QUARANTINE, Table
 log = logging.getLogger(__name__)
 
 _ONE_AT_A_TIME = threading.Lock()
-"""Great Expectations keeps the newest context in a global while it makes it."""
+"""Great Expectations creates its context in a global variable, so only one may be created at a time."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a gate found: the failed expectations, and how many rows went to quarantine."""
+    """The result of the gate: the failed expectations, and how many rows were moved to quarantine."""
 
     failed: tuple[Expectation, ...]
     quarantined: int = 0
 
 
 def with_marks(read: DataFrame, kind: str) -> DataFrame:
-    """Rows that were read and are not landed yet, with what `is_suspect` needs: judged_key, is_offending.
+    """Adds judged_key and is_offending, which `is_suspect` needs, to rows that were read and are not landed yet.
 
-    A row has the observed columns of the bronze table that its column `kind` names. Both are NULL in other rows, and in
-    those that carry an error.
+    A row has the observed columns of the bronze table that its column `kind` names. judged_key and is_offending are
+    NULL in rows of other kinds, and in rows with an error.
     """
     is_judged = F.col("error").isNull()
     marks = {"judged_key": _key, "is_offending": _is_offending}
@@ -51,7 +51,7 @@ def with_marks(read: DataFrame, kind: str) -> DataFrame:
 
 
 def is_suspect() -> Column:
-    """Whether some of the rows of a table may fail, in an aggregate by kind. Keys with one hash are suspect, too."""
+    """An aggregate, for rows by kind: whether some rows may fail. Different keys with equal hashes count as suspect."""
     has_twins = F.count_distinct("judged_key") < F.count("judged_key")
     return F.coalesce(F.max("is_offending"), F.lit(False)) | has_twins
 
@@ -71,7 +71,7 @@ def _is_offending(table: Table) -> Column:
 
 
 def judge(rows: DataFrame, expectations: Sequence[Expectation]) -> tuple[Expectation, ...]:
-    """The expectations that some row fails."""
+    """The expectations that at least one row fails."""
     with _ONE_AT_A_TIME:
         context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = ProgressBarsConfig(globally=False)
@@ -83,15 +83,15 @@ def judge(rows: DataFrame, expectations: Sequence[Expectation]) -> tuple[Expecta
     broken = [r for r in result.results if r.exception_info.get("raised_exception")]
     if broken:
         raise LakeError(f"the gate itself failed: {broken[0].exception_info['exception_message']}")
-    # Not by their order: Great Expectations groups results by column.
+    # By number, not by order, because Great Expectations groups results by column.
     success = {r.expectation_config.meta["number"]: r.success for r in result.results if r.expectation_config}
     return tuple(e for number, e in enumerate(expectations) if not success[number])
 
 
 def quarantine_failing(lake: Lake, table: Table, cluster: str, snapshot_id: int) -> Verdict:
-    """Judge one table's landed rows of a snapshot and move the offending ones, each once for each expectation it fails.
+    """Judges a table's landed rows of a snapshot, and moves those that fail: a row for each expectation that one fails.
 
-    Rows that carry an error are not judged: they say what could not be read.
+    Rows with an error are not judged, because they only say what could not be read.
     """
     landed = lake.read_snapshots(table, cluster, [snapshot_id])
     failed = judge(_judged(landed, table), EXPECTATIONS[table.name])
@@ -116,7 +116,7 @@ def quarantine_failing(lake: Lake, table: Table, cluster: str, snapshot_id: int)
 
 
 def _judged(landed: DataFrame, table: Table) -> DataFrame:
-    # A row with an error must not make its healthy twin a duplicate: the judged rows alone are counted.
+    # Only the judged rows are counted: a row with an error must not make a valid row with its key a duplicate.
     return with_rows_of_key(landed.where(F.col("error").isNull()), table)
 
 

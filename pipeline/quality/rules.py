@@ -1,4 +1,4 @@
-"""The expectations (of Great Expectations) that every row of a bronze table must meet, and what merely looks odd.
+"""The expectations (of Great Expectations) that every row of a bronze table must meet, and what only looks odd.
 
 Each rule is written once, as an expectation: `offends` turns it into a condition for the rows that fail it.
 """
@@ -9,7 +9,7 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 
-# Read at import: a gate inside a data platform does not call home.
+# Great Expectations reads this when it is imported: it must not send usage statistics from a data platform.
 os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
 
 import great_expectations.expectations as gxe
@@ -22,17 +22,17 @@ from pipeline.tables import COMMITTED_OFFSETS, GROUP_MEMBERS, WATERMARKS, Table
 logging.getLogger("great_expectations.data_context.types.base").setLevel(logging.WARNING)  # it sets itself to INFO
 
 MAX_PARTITION = 1_000_000
-"""Far above what a topic can have; a partition beyond it was read wrongly."""
+"""Far more than a topic can have; a partition number above it was read wrongly."""
 MAX_OFFSET = 2**62
-"""No log has so many records or bytes. Whatever was committed, its distance from such an end is a bigint."""
+"""No log has this many records or bytes. Below it, the distance from any committed offset to the end is a bigint."""
 
 
 ROWS_OF_KEY = "rows_of_key"
-"""How many rows have the row's key: a column for the judge alone. ExpectCompoundColumnsToBeUnique is half as fast."""
+"""The number of rows with the row's key: a column only for `judge`. ExpectCompoundColumnsToBeUnique is half as fast."""
 
 
 def with_rows_of_key(rows: DataFrame, table: Table) -> DataFrame:
-    """The judged rows of a table, with ROWS_OF_KEY."""
+    """Adds ROWS_OF_KEY to the judged rows of a table."""
     return rows.withColumn(ROWS_OF_KEY, F.count(F.lit(1)).over(Window.partitionBy(*table.key)))
 
 
@@ -82,17 +82,17 @@ def oddities() -> dict[str, Column]:
 
 
 def offends(expectation: Expectation) -> Column:
-    """The condition of the rows that fail an expectation. NULL passes all but `not null`, as in Great Expectations."""
+    """The condition for rows that fail an expectation. NULL fails only `not null`, as in Great Expectations."""
     if isinstance(expectation, gxe.ExpectColumnValuesToNotBeNull):
         return F.col(expectation.column).isNull()
     if isinstance(expectation, gxe.ExpectColumnValuesToBeBetween):
         value = F.col(expectation.column)
-        too_small = value < F.lit(expectation.min_value)  # NULL, and so no offence, where there is no bound
+        too_small = value < F.lit(expectation.min_value)  # NULL, which does not fail, if there is no bound
         too_large = value > F.lit(expectation.max_value)
         return F.coalesce(too_small, F.lit(False)) | F.coalesce(too_large, F.lit(False))
     raise TypeError(f"no rule for {type(expectation).__name__}")
 
 
 def label(expectation: Expectation) -> str:
-    """The expectation's name and its column, as `quarantine` has it."""
+    """The name of an expectation and its column, as in `quarantine`."""
     return f"{expectation.expectation_type}({getattr(expectation, 'column', '')})"

@@ -1,4 +1,4 @@
-"""Brings a recording into the lake: a snapshot for each of its rounds, as if they had been taken then."""
+"""Loads a recording into the lake: a snapshot for each of its rounds, as if it had been taken at that time."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ log = logging.getLogger(__name__)
 BATCH = 500
 """Rounds that are landed together."""
 MOST_MS = 60_000
-"""How far from a round, in time, what a broker had may be to be taken for what it had then."""
+"""The offsets of brokers nearest to a round are used for it if they are at most this far from it in time."""
 Rows = Iterator[dict[str, Any]]
 
 
 def replay(lake: Lake, config: Config, folder: Path, cluster: str, clock: Clock) -> int:
-    """Analyse a recording as the cluster of that name; the number of snapshots that are new.
+    """Analyses a recording as a cluster with the name `cluster`; returns the number of new snapshots.
 
-    The snapshots' ids, and all times, are those of the recording. No broker is asked. What is in the lake already
-    stays as it is, so that a replay that was killed goes on where it was. Raises ConfigError where the folder holds no
-    recording, or the name is that of a cluster whose snapshots are taken: their histories would be mixed.
+    The ids of the snapshots, and all times, are those of the recording. No broker is asked. What is already in the lake
+    stays, so that a replay that was killed can be continued. Raises ConfigError if the folder has no recording, or if
+    snapshots are taken of a cluster with this name, because the two histories would be mixed.
     """
     if cluster in config.clusters:
         raise ConfigError(f"--cluster {cluster}: is a cluster of the config; give the recording a name of its own")
@@ -57,8 +57,8 @@ def replay(lake: Lake, config: Config, folder: Path, cluster: str, clock: Clock)
 
 
 def _known(lake: Lake, cluster: str) -> set[int]:
-    """The snapshots of a recording that are in the lake already."""
-    # A recording asks no broker, and what it has is never running and never fails.
+    """The snapshots of a recording that are already in the lake."""
+    # Snapshots of a recording have no requests to brokers, and are never running or failed.
     is_taken = (F.size(F.map_keys("requests")) > 0) | ~F.col("status").isin(*READABLE)
     rows = lake.read_cluster(SNAPSHOTS, cluster).select("snapshot_id", is_taken.alias("is_taken"))
     found = rows.collect()
@@ -71,7 +71,7 @@ def _known(lake: Lake, cluster: str) -> set[int]:
 
 
 def _until(last_ms: int, logged: Iterator[tuple[int, list[Position]]]) -> Iterator[tuple[int, list[Position]]]:
-    """What the request log had reported by each round up to one; the rest is left to be read."""
+    """The positions from the request log for each round up to `last_ms`; later rounds stay in the iterator."""
     for at_ms, positions in logged:
         yield at_ms, positions
         if at_ms >= last_ms:
@@ -87,7 +87,7 @@ def _land(
     logged: Mapping[int, list[Position]],
     clock: Clock,
 ) -> None:
-    """Write all bronze tables of some rounds, a commit for each, and their ledger rows last."""
+    """Writes all bronze tables for some rounds, one commit per table, and their ledger rows last."""
     started_at, run_id = clock(), uuid.uuid4().hex
     observed = {
         COMMITTED_OFFSETS: _frame(lake, COMMITTED_OFFSETS, _commits(recording, ids)),
@@ -144,7 +144,7 @@ def _ends(recording: Recording, ids: Sequence[int]) -> Rows:
 
 
 def _members(recording: Recording, ids: Sequence[int]) -> Rows:
-    # They were listed now and then only: the newest list holds until the next.
+    # Members were listed only now and then; each list is used until the next one.
     times = sorted(recording.members)
     for i in ids if times else ():
         newest = max((t for t in times if t <= i), default=times[0])
@@ -160,7 +160,7 @@ def _of_rounds(table: Mapping[int, Any], ids: Sequence[int]) -> Iterator[tuple[i
 
 
 def _positions(lake: Lake, recording: Recording, ids: Sequence[int], logged: Mapping[int, list[Position]]) -> DataFrame:
-    """What clients reported in some rounds, by the same data sources that read it live."""
+    """What clients reported in some rounds, read by the same data sources as live."""
     found = [_frame(lake, CLIENT_POSITIONS, _logged(recording, ids, logged))]
     files = {str(file): i for i in ids for file in recording.rounds[i]}
     if any("," in file for file in files):

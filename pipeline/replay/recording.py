@@ -1,7 +1,7 @@
 """A recording of clients made elsewhere: a folder of scrapes, statistics or request logs, and the brokers' offsets.
 
-Plain Python: it finds the files of each round of samples, the true offsets, the members of groups and the settings of
-clients.
+This module, in plain Python, finds the files of each round of samples, the true offsets, the members of groups and the
+settings of clients.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _RUNGS = {
     "high_watermark": "high_watermark",
     "log_end": "log_end_offset",
 }
-"""Columns of truth.csv, and what they are called in `watermarks`."""
+"""Columns of truth.csv, and their names in `watermarks`."""
 
 
 class Member(NamedTuple):
-    """A member of a group, and a partition that it is assigned, or NULL."""
+    """A member of a group, and a partition that is assigned to it, or NULL."""
 
     group_id: str
     member_id: str
@@ -56,10 +56,10 @@ class Member(NamedTuple):
 
 @dataclass(frozen=True)
 class Recording:
-    """What a folder holds. Times are epoch ms; tables of what was true are in the order of their time.
+    """The contents of a folder. Times are epoch ms; the true offsets are in the order of their times.
 
-    rounds: when each round of sampling began, and its files; with statistics, no files: a round is a line of theirs.
-    ends: partitions' rungs by column. commits: by (group, topic, partition), NULL for none.
+    rounds: when each round of sampling began, and its files; statistics have no files, because each line is a round.
+    ends: the rungs of partitions, by column. commits: by (group, topic, partition), NULL if there is no commit.
     """
 
     folder: Path
@@ -73,7 +73,7 @@ class Recording:
 
     @classmethod
     def of(cls, folder: Path) -> Recording:
-        """Read a folder. Raises ConfigError where it holds no recording, or where a table or a setting is wrong."""
+        """Reads a folder. Raises ConfigError if it has no recording, or if a table or a setting is wrong."""
         if not folder.is_dir():
             raise ConfigError(f"{folder}: is not a folder")
         statistics, request_log = _first(folder, STATISTICS), _first(folder, REQUEST_LOGS)
@@ -92,7 +92,7 @@ class Recording:
         return cls(folder, rounds, statistics, request_log, ends, commits, members, _settings(folder))
 
     def logged(self) -> Iterator[tuple[int, list[Position]]]:
-        """What the request log had reported by each round, in their order; nothing where there is none."""
+        """The positions from the request log as of each round, in order; nothing if there is no request log."""
         if self.request_log is None:
             return
         log = RequestLog(_topics(self.folder / "topic_ids.csv"))
@@ -104,23 +104,23 @@ class Recording:
             try:
                 log.read(line)
             except ValueError:
-                continue  # a torn line costs itself
+                continue  # invalid lines are skipped
         for at_ms in due:
             yield at_ms, log.positions()
 
 
 def nearest(times: list[int], at_ms: int, most_ms: int) -> int | None:
-    """The one of sorted `times` that is nearest to an instant, None where none is within `most_ms`."""
+    """The one of the sorted `times` that is nearest to an instant; None if none is within `most_ms`."""
     place = bisect.bisect(times, at_ms)
     found = min(times[max(place - 1, 0) : place + 1], key=lambda t: abs(t - at_ms), default=None)
     return found if found is not None and abs(found - at_ms) <= most_ms else None
 
 
 def _rounds(folder: Path) -> dict[int, list[Path]]:
-    """The files of agents, by the time of the round that they are of.
+    """The files of agents, by the time of their round.
 
-    The agent with the most files sets the pace: a round begins with each file of its, and has what the others reported
-    until the next.
+    The rounds are those of the agent with the most files: each of its files begins a round, which includes the files of
+    the other agents up to the next round.
     """
     agents = [below / agent for below in (folder, *sorted(folder.iterdir())) for agent in AGENTS]
     series = [sorted(found) for agent in agents if agent.is_dir() and (found := list(_timed(agent)))]
@@ -150,7 +150,7 @@ def _line_times(statistics: Path) -> list[int]:
 
 
 def _truth(file: Path) -> tuple[dict[int, Any], dict[int, Any]]:
-    """Rungs by time and partition, commits by time and reader."""
+    """The rungs by time and partition, and the commits by time and reader."""
     ends: dict[int, dict[tuple[str, int], dict[str, int | None]]] = {}
     commits: dict[int, dict[tuple[str, str, int], int | None]] = {}
     for number, row in enumerate(_table(file) if file.exists() else (), 2):
@@ -166,7 +166,7 @@ def _truth(file: Path) -> tuple[dict[int, Any], dict[int, Any]]:
 
 
 def _instant(value: Any) -> int:
-    """Epoch ms. Raises OverflowError or ValueError where that is no time of the calendar."""
+    """Epoch ms. Raises OverflowError or ValueError if it is not a valid time."""
     at_ms = int(value)
     utc(at_ms)
     return at_ms
@@ -185,7 +185,7 @@ def _topics(file: Path) -> dict[str, str]:
 
 
 def _members(file: Path) -> list[Member]:
-    """What `kafka-consumer-groups --describe --members --verbose` prints: a table for each group."""
+    """The members in the output of `kafka-consumer-groups --describe --members --verbose`, a table for each group."""
     found: list[Member] = []
     names: list[str] = []
     for line in _lines(file):
@@ -201,14 +201,14 @@ def _members(file: Path) -> list[Member]:
 
 
 def _assigned(text: str) -> Iterator[tuple[str, int]]:
-    """`orders:0,1;clicks:2`, as new tools print it; older ones `orders(0,1), clicks(2)`, of which nothing is taken."""
+    """The partitions in `orders:0,1;clicks:2`. Older tools print `orders(0,1), clicks(2)`, which is ignored."""
     for part in text.split(";") if ":" in text else ():
         topic, _, partitions = part.rpartition(":")
         yield from ((topic, int(p)) for p in partitions.split(",") if _PARTITION.fullmatch(p))
 
 
 def _settings(folder: Path) -> dict[str, ConsumerSettings]:
-    """Clients' settings by client id, which is the group's by default for the old consumer."""
+    """The settings of clients by client id; for the old consumer, the client id is the group's id by default."""
     found: dict[str, ConsumerSettings] = {}
     for below in (folder, *sorted(p for p in folder.iterdir() if p.is_dir())):
         for file in (below / "consumer.properties", below / "consumer.json"):
@@ -224,7 +224,7 @@ def _settings(folder: Path) -> dict[str, ConsumerSettings]:
 
 
 def _clients_of(file: Path) -> Iterator[dict[str, Any]]:
-    """The configuration of each client in a file; with `clients=a,b` a client's names have its own before them."""
+    """The configuration of each client in a file. With `clients=a,b`, the names of settings begin with the client's."""
     if file.suffix == ".json":
         try:
             yield dict(json.loads("".join(_lines(file))))
@@ -250,7 +250,7 @@ def _table(file: Path) -> list[dict[str, str]]:
 
 
 def _lines(file: Path) -> Iterator[str]:
-    """The lines of a file, unpacked if its name says so. Raises ConfigError where it cannot be read to its end."""
+    """The lines of a file, unpacked if its name says so. Raises ConfigError if it cannot be read completely."""
     try:
         opened: Any = gzip.open if file.suffix == ".gz" else Path.open
         with opened(file, "rt", encoding="utf-8", errors="replace") as lines:

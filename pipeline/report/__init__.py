@@ -1,4 +1,4 @@
-"""The report: one self-contained page about the lake, the same as JSON and CSV, and as text for a terminal."""
+"""The report: one self-contained page about the lake; also as JSON, as CSV, and as text for a terminal."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def write_report(
     title: str = "Kafka consumer lag",
     kind: Kind = "html",
 ) -> Path:
-    """Writes what the frames hold to `output` and returns that; its folder is made if need be.
+    """Writes the report on `frames` to `output`, and returns `output`. Its folder is created if necessary.
 
-    `html` is the page, `json` what it shows, `csv` all partitions at the newest snapshots. `generated_at` must be aware
-    of its time zone. A reader of `output` never sees half a file.
+    `html` is the page, `json` what it shows, `csv` all partitions at the newest snapshots. `generated_at` must have a
+    time zone. A reader of `output` never sees an incomplete file.
 
     Raises: OSError, if the file cannot be written.
     """
@@ -55,13 +55,13 @@ def _text(frames: Frames, generated_at: datetime, title: str, kind: Kind) -> Ite
         yield as_json(collect(frames, generated_at, title))
     else:
         with ThreadPoolExecutor(1) as pool:
-            pool.submit(runtime)  # takes seconds to make, and is kept
+            pool.submit(runtime)  # takes seconds to make; the result is cached
             report = collect(frames, generated_at, title)
         yield render(report)
 
 
 def groups_table(frames: Frames) -> list[Group]:
-    """The groups at each cluster's newest snapshot with lag, most lag first."""
+    """The groups at each cluster's newest snapshot with lag, the most lag first."""
     return by_lag(collect_groups(frames))
 
 

@@ -1,4 +1,4 @@
-"""The section "Needs attention" of the report: small rules over the report, the worst results first."""
+"""The report's section "Needs attention": small rules that are applied to the report, with the worst results first."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from pipeline.report.details_model import Finding, Loss
-from pipeline.report.model import DATA_LOSS, Cluster, Group, Report
+from pipeline.report.model import Cluster, Group, Report
 from pipeline.report.progress import Level, judged, set_back
 from pipeline.report.trends import Trend, trends
 from pipeline.report.units import at, counted, duration
+from pipeline.tables import DATA_LOSS
 
 GROUPS_NAMED = 10
 FINDINGS_NAMED = 20
 
 
 class Item(NamedTuple):
-    """One sentence about a subject (a group or cluster, in quotation marks of the page's own, or nothing).
+    """One sentence about a subject: a group or cluster, which the page puts in quotation marks, or nothing.
 
-    `group` is the key of the group whose lag is its picture, `since_ms` a mark in it.
+    `group` is the key of the group whose lag is drawn beside it, `since_ms` an instant that is marked there.
     """
 
     level: Level
@@ -32,7 +33,7 @@ class Item(NamedTuple):
 
 
 def needs_attention(report: Report) -> list[Item]:
-    """All problems: lost data first, then what is bad, then what is only worth knowing."""
+    """All problems: lost data first, then other problems, then what is only worth knowing."""
     items = [item for rule in _RULES for item in rule(report)]
     return sorted(items, key=lambda item: item.level)
 
@@ -61,7 +62,7 @@ def _loss(group: Group, since_ms: int | None) -> str:
 
 
 def _lost_before(report: Report) -> Iterator[Item]:
-    """Data that was lost within the time shown, in partitions where the group has since read on."""
+    """Data lost within the time shown, in partitions where the group has continued reading since."""
     for loss in report.losses[:GROUPS_NAMED]:
         group = loss.cluster, loss.group_id
         yield Item("bad", loss.group_id, _past(loss), "groups", is_loss=True, group=group, since_ms=loss.first_ms)
@@ -90,11 +91,11 @@ def _findings(report: Report) -> Iterator[Item]:
 
 
 def _of_finding(finding: Finding, newest_ms: int | None) -> Item:
-    # A finding is dated by snapshots, whose instants are those that they were scheduled for.
+    # The times of a finding are snapshot ids, that is, the instants that snapshots were scheduled for.
     since = f" Since the snapshot of {at(finding.first_seen_ms)}"
     if finding.worst_ms is not None and finding.worst_ms < finding.last_seen_ms:
         since += f", at its worst in that of {at(finding.worst_ms)}"
-    if newest_ms is not None and finding.last_seen_ms < newest_ms:  # its client may have gone
+    if newest_ms is not None and finding.last_seen_ms < newest_ms:  # its client may have ended
         since += f", last seen in that of {at(finding.last_seen_ms)}"
     return Item(
         "bad" if finding.severity == "critical" else "warn",

@@ -1,8 +1,8 @@
 """The page's charts: Vega-Altair, compiled to Vega here, drawn as SVG by Vega's own runtime in the page.
 
-The page has scripts rather than finished pictures, because these fit a chart to the width, show the value under the
-pointer and highlight one line out of fifty. A bad chart fails here, when it is compiled, and the page needs only the
-runtime. A specification contains no data and no names: the page's script (charts.js) adds both.
+The page has scripts rather than finished pictures, because scripts fit a chart to the width, show the value under the
+pointer and highlight one line out of fifty. An invalid chart fails here, when it is compiled, and the page needs only
+the runtime. A specification contains no data and no names: the page's script (charts.js) adds both.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pipeline.report.model import Instant
 
 VEGA_LITE = "6.4"
 COLOURS = 8
-"""The worst groups have a colour each, the rest are grey: more than eight colours cannot be distinguished."""
+"""The worst groups have a colour each, the others are grey: more than eight colours cannot be distinguished."""
 HEIGHTS_PX = {"lag": 340, "series": 240, "steps": 260}
 _NUMBER = (
     "unit === 'ms' ? (abs(datum.value) >= 3600000 ? format(datum.value / 3600000, '~g') + ' h'"
@@ -26,14 +26,14 @@ _NUMBER = (
     " : format(datum.value / 1000, '.3~g') + ' s')"
     " : format(datum.value, '~s') + (unit === 'bytes' ? 'B' : '')"
 )
-"""Each label with a unit of its own: an axis format would take the largest one's, and turn 10 into 0M."""
+"""Each label has a unit of its own: an axis format would use the largest label's unit for all, and turn 10 into 0M."""
 
 
 def charts(instants: tuple[Instant, ...]) -> dict[str, Any]:
     """The specifications by name: `lag` and `log_lag`, lines of groups; `series`, named lines; `steps`, distributions.
 
-    The script fills the data sets `points` and, of series, `bands`; sets the signals `unit` (records | bytes | ms),
-    `picked` (the number of a group, or null), `ticks`, and what the axes reach to: `low`, `high`, `first`, `last`.
+    The script fills the data sets `points` and, for series, `bands`. It sets the signals `unit` (records | bytes | ms),
+    `picked` (the number of a group, or null), `ticks`, and the ends of the axes: `low`, `high`, `first`, `last`.
     """
     span = _span(instants)
     return {
@@ -53,26 +53,26 @@ def _of_any_time() -> dict[str, Any]:
 
 
 def colour(number: int) -> str:
-    """The CSS colour of a line; the style sheet has one for light and one for dark."""
+    """The CSS colour of a line. The style sheet defines it for light and dark mode."""
     return f"var(--series-{number + 1})" if number < COLOURS else "var(--series-other)"
 
 
 @cache
 def runtime() -> str:
-    """Vega's JavaScript, to be embedded; it defines the global `vegaEmbed`. Made offline, about 0.9 MB."""
+    """Vega's JavaScript for embedding, about 0.9 MB, made offline. It defines the global `vegaEmbed`."""
     # Vega alone would be smaller, but vl-convert 1.9 leaves its bundle's `vega` null.
     bundle = vl_convert.javascript_bundle(snippet="window.vegaEmbed = vegaEmbed;", vl_version=VEGA_LITE)
     return bundle.replace("</script", r"<\/script").replace("<!--", r"<\!--")
 
 
 def _span(instants: tuple[Instant, ...]) -> list[int]:
-    """First and last instant, epoch ms; a single one is given half a minute on each side."""
+    """The first and last instant, epoch ms; a single instant gets half a minute on each side."""
     first, last = min(i.read_ms for i in instants), max(i.read_ms for i in instants)
     return [first, last] if last > first else [first - 30_000, last + 30_000]
 
 
 def _time(span_ms: list[int]) -> alt.X:
-    """The time of the whole page."""
+    """The time axis that is the same on the whole page."""
     first, last = map(utc, span_ms)
     title = f"UTC, {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M}"
     axis = alt.Axis(title=title, tickCount=8, grid=False)
@@ -80,7 +80,7 @@ def _time(span_ms: list[int]) -> alt.X:
 
 
 def _own_time() -> alt.X:
-    """The time that the points are of."""
+    """A time axis that has the range of the chart's own points."""
     axis = alt.Axis(title=None, tickCount=8, grid=False)
     return alt.X("t_ms:T").scale(alt.Scale(type="utc")).axis(axis)
 
@@ -94,7 +94,7 @@ def _value(kind: Literal["linear", "symlog"]) -> alt.Y:
 
 
 def _lag(span_ms: list[int], kind: Literal["linear", "symlog"]) -> alt.LayerChart | alt.FacetChart:
-    """Lines of groups; points of one `line` are joined, `is_drawn` are dots, `is_coloured` can be pointed at."""
+    """Lines of groups. Points of one `line` are joined; `is_drawn` are dots; `is_coloured` react to the pointer."""
     is_lit = "picked === null || datum.group === picked"
     base = alt.Chart(alt.NamedData("points")).encode(
         x=_time(span_ms),
@@ -123,7 +123,7 @@ def _lag(span_ms: list[int], kind: Literal["linear", "symlog"]) -> alt.LayerChar
 
 
 def _series() -> alt.LayerChart | alt.FacetChart:
-    """A few named lines, and bands of time behind them."""
+    """A few named lines, with time bands behind them."""
     bands = (
         alt.Chart(alt.NamedData("bands"))
         .mark_rect(opacity=0.16)
@@ -145,7 +145,7 @@ def _series() -> alt.LayerChart | alt.FacetChart:
 
 
 def _steps() -> alt.Chart:
-    """What part of the readers has at most a value."""
+    """Which part of the readers has at most a given value."""
     x_axis = alt.Axis(labelExpr=_NUMBER, title=None, values=alt.ExprRef("ticks"))
     chart: alt.Chart = (
         alt.Chart(alt.NamedData("points"))
@@ -171,7 +171,7 @@ def _compiled(chart: alt.Chart | alt.LayerChart | alt.FacetChart, name: str) -> 
 
 
 def _with_own_time(specification: dict[str, Any]) -> dict[str, Any]:
-    """Vega-Lite makes nonsense of a domain of signals where the type is time; Vega itself takes it."""
+    """Sets the domain of the time axis to signals. Vega-Lite compiles this wrongly for times, but Vega can do it."""
     x = next(scale for scale in specification["scales"] if scale["name"] == "x")
     x["domain"] = [{"signal": "first"}, {"signal": "last"}]
     return specification
@@ -188,7 +188,7 @@ CLOCK = {
     "seconds": "%H:%M:%S",
     "milliseconds": "%S.%L",
 }
-"""Times on axes, by the unit that a tick is of. Vega's own format has twelve hours."""
+"""The formats of times on axes, by the unit of a tick. Vega's own formats use the 12-hour clock."""
 _INK: dict[str, Any] = {"labelColor": "var(--soft)", "titleColor": "var(--soft)"}
 _CONFIG: dict[str, Any] = {
     "background": "transparent",
@@ -207,4 +207,4 @@ _CONFIG: dict[str, Any] = {
     },
     "axisTemporal": {"format": CLOCK},
 }
-"""Colours are names of the style sheet's, so that the drawing follows light and dark by itself."""
+"""Colours are names from the style sheet, so that the drawing follows light and dark mode."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial, reduce
@@ -38,7 +38,10 @@ CELLS = 35_000
 
 
 def collect(frames: Frames, generated_at: datetime, title: str) -> Report:
-    """The report on everything that the frames hold, in three queries: each needs what the one before has found."""
+    """The report on everything that the frames hold, in three queries: each needs what the one before has found.
+
+    A fourth reads `lag` where records were deleted unread, and of snapshots that have no rows in `group_status`.
+    """
     ledger = _ledger(frames)
     first = _of_ledger(frames, ledger)
     clusters = _clusters(first["clusters"], frames.lag.sparkSession)
@@ -51,7 +54,8 @@ def collect(frames: Frames, generated_at: datetime, title: str) -> Report:
     charted = worst[:GROUPS_CHARTED]
     instants = _thinned([Instant(**r) for r in second["instants"]], _most_instants(len(worst)))
     third = _over_time(frames, newest, worst, instants)
-    points = tuple(Point(**r) for r in third["points"])
+    fourth = _from_lag(frames, newest, worst, instants, third["covered"])
+    points = tuple(Point(**r) for r in (*third["points"], *fourth["points"]))
     (counted,) = first["counted"] or [{"open": 0, "total": 0}]
     return Report(
         title,
@@ -65,7 +69,7 @@ def collect(frames: Frames, generated_at: datetime, title: str) -> Report:
         charted=charted,
         partitions=tuple(Partition(**r) for r in third["partitions"]),
         dangers=tuple(Danger(**r) for r in third["dangers"]),
-        losses=tuple(Loss(**r) for r in third["losses"]),
+        losses=tuple(Loss(**r) for r in fourth["losses"]),
         findings=findings,
         findings_open=counted["open"],
         findings_total=counted["total"],
@@ -92,33 +96,74 @@ def _at_newest(
     frames: Frames, ledger: DataFrame, newest: dict[str, list[int]], findings: Iterable[Finding]
 ) -> dict[str, list[dict[str, Any]]]:
     """The second query: groups and distributions at the newest snapshots, and the instants that charts may show."""
-    groups = details.with_status(data.groups(frames.at("lag", newest)), frames.status and frames.at("status", newest))
     found = {f.group_id for f in findings if f.is_open and f.group_id is not None}
-    return _asked(
-        groups=data.worst_first(groups, GROUPS_LISTED, found),
-        totals=data.totals(groups),
-        distributions=frames.histograms and details.distributions(frames.at("histograms", newest)),
-        instants=data.instants(ledger, INSTANTS_CHARTED - RECENT, newest=RECENT),
-    )
+
+    def asked(groups: DataFrame) -> dict[str, list[dict[str, Any]]]:
+        return _asked(
+            groups=data.worst_first(groups, GROUPS_LISTED, found),
+            totals=data.totals(groups),
+            distributions=frames.histograms and details.distributions(frames.at("histograms", newest)),
+            instants=data.instants(ledger, INSTANTS_CHARTED - RECENT, newest=RECENT),
+        )
+
+    answer = asked(data.as_groups(frames.groups_at(newest)))
+    have = {row["cluster"] for row in answer["totals"]}
+    has_all = have >= newest.keys() or not frames.has_groups
+    return answer if has_all else asked(_groups(frames, newest, have))
+
+
+def _groups(frames: Frames, newest: dict[str, list[int]], have: Collection[str]) -> DataFrame:
+    """The groups at the newest snapshots: from `group_status` of the clusters that it has, from `lag` of the others."""
+    kept = {cluster: ids for cluster, ids in newest.items() if cluster in have}
+    others = {cluster: ids for cluster, ids in newest.items() if cluster not in have}
+    return data.as_groups(frames.groups_at(kept).unionByName(frames.groups_from_lag(others)))
 
 
 def _over_time(
     frames: Frames, newest: dict[str, list[int]], worst: Sequence[Group], instants: Sequence[Instant]
 ) -> dict[str, list[dict[str, Any]]]:
     """The third query: the worst groups at the instants that are shown, and what else needs to know both."""
-    wanted: dict[str, list[int]] = defaultdict(list)
-    for instant in instants:
-        wanted[instant.cluster].append(instant.snapshot_id)
-    drawn = frames.at("lag", wanted)
-    last = {cluster: max(ids) for cluster, ids in newest.items()}
+    drawn = _by_cluster((i.cluster, i.snapshot_id) for i in instants)
+    groups = frames.groups_at(drawn)
     charted = {g.group_id for g in worst[:GROUPS_CHARTED]}
     return _asked(
-        points=data.history(drawn, {g.group_id for g in worst}) if worst else None,
-        losses=data.losses(drawn, last, GROUPS_LISTED),
+        points=data.as_points(groups, {g.group_id for g in worst}) if worst else None,
+        covered=data.covered(groups),
         dangers=details.dangers(frames.at("lag", _ends_of_trends(instants)), DELETED_WITHIN_MS),
         partitions=details.partitions(frames.at("lag", newest), charted, PARTITIONS_LISTED),
-        gauges=frames.divergence and details.gauges(frames.at("divergence", wanted), CLIENTS_CHARTED),
+        gauges=frames.divergence and details.gauges(frames.at("divergence", drawn), CLIENTS_CHARTED),
     )
+
+
+def _from_lag(
+    frames: Frames,
+    newest: dict[str, list[int]],
+    worst: Sequence[Group],
+    instants: Sequence[Instant],
+    covered: Sequence[dict[str, Any]],
+) -> dict[str, list[dict[str, Any]]]:
+    """The fourth query, where there is something to ask: what was lost, and the groups at instants not `covered`."""
+    have = {(row["cluster"], row["snapshot_id"]): row["lossy"] for row in covered}
+    uncovered = {(i.cluster, i.snapshot_id) for i in instants} - have.keys() if frames.has_groups else set()
+    lossy = {at for at, groups in have.items() if groups}
+    if not uncovered | lossy:
+        return {"points": [], "losses": []}
+    lag = frames.at("lag", _by_cluster(uncovered | lossy))
+    if not uncovered:
+        lag = lag.where(F.col("group_id").isin(sorted({group for groups in have.values() for group in groups})))
+    last = {cluster: max(ids) for cluster, ids in newest.items()}
+    names = {g.group_id for g in worst}
+    return _asked(
+        points=data.as_points(frames.groups_from_lag(_by_cluster(uncovered)), names) if uncovered else None,
+        losses=data.losses(lag, last, GROUPS_LISTED),
+    )
+
+
+def _by_cluster(snapshots: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = defaultdict(list)
+    for cluster, snapshot_id in sorted(snapshots):
+        found[cluster].append(snapshot_id)
+    return found
 
 
 def _asked(**frames: DataFrame | None) -> dict[str, list[dict[str, Any]]]:
@@ -137,8 +182,11 @@ def _asked(**frames: DataFrame | None) -> dict[str, list[dict[str, Any]]]:
 def collect_groups(frames: Frames) -> tuple[Group, ...]:
     """The groups at each cluster's newest snapshot with lag, worst first."""
     newest = _newest_lags(frames)
-    groups = details.with_status(data.groups(frames.at("lag", newest)), frames.status and frames.at("status", newest))
-    return tuple(Group(**r) for r in _rows(data.worst_first(groups, GROUPS_LISTED)))
+    found = _rows(data.worst_first(data.as_groups(frames.groups_at(newest)), GROUPS_LISTED))
+    have = {row["cluster"] for row in found}
+    if frames.has_groups and not have >= newest.keys():
+        found = _rows(data.worst_first(_groups(frames, newest, have), GROUPS_LISTED))
+    return tuple(Group(**r) for r in found)
 
 
 def collect_partitions(frames: Frames, limit: int) -> tuple[list[Partition], int]:

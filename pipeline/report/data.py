@@ -1,7 +1,7 @@
-"""Aggregates of `snapshots` and `lag` that one page can hold: pure DataFrame → DataFrame.
+"""Aggregates of `snapshots`, `group_status` and `lag` that are small enough for one page: pure DataFrame → DataFrame.
 
-Columns are those of the classes in `model`; instants leave Spark as epoch ms, as a collected timestamp would depend on
-the driver's time zone. NULL sums stay NULL.
+Columns are those of the classes in `model`. Instants leave Spark as epoch ms, because a collected timestamp would
+depend on the driver's time zone. NULL sums stay NULL.
 """
 
 from __future__ import annotations
@@ -13,23 +13,22 @@ from operator import or_
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from pipeline.analytics.clients.divergence import whole_sum
-from pipeline.analytics.instants import mean_read_ms, read_ms
+from pipeline.analytics.instants import read_ms
+from pipeline.analytics.lag.group_sums import is_loss
 from pipeline.analytics.lag.ladder import deleted_unread_offsets
 from pipeline.ledger import rows_of_snapshot
-from pipeline.report.model import DATA_LOSS, NO_PROGRESS, OFFSET_STATUSES, UNKNOWN
-from pipeline.tables import READABLE
+from pipeline.report.model import NO_PROGRESS, Group, Point, names_of
+from pipeline.tables import DATA_LOSS, READABLE
 
 ERRORS_LISTED = 20
-_MOVES = {"high_watermark": "log_ends", "committed_offset": "commits"}
 UNHURRIED_MS = 60_000
-"""Snapshots closer together than this are not on a scheduler's clock: a longer step is no missed one."""
+"""If snapshots are closer together than this, they are not scheduled, and a longer step is not a missed snapshot."""
 
 
 def ledger(snapshots: DataFrame, calculated: DataFrame) -> DataFrame:
-    """`snapshots` with `has_lag`: readable, and among the (cluster, snapshot_id) of `calculated`.
+    """Adds `has_lag` to `snapshots`: it is readable, and `calculated` has its (cluster, snapshot_id).
 
-    A running or failed snapshot never has lag, even where a killed run left rows.
+    A running or failed snapshot never has lag, even if a killed run has left rows.
     """
     known = calculated.select("cluster", "snapshot_id").distinct().withColumn("found", F.lit(True))
     return (
@@ -40,7 +39,7 @@ def ledger(snapshots: DataFrame, calculated: DataFrame) -> DataFrame:
 
 
 def newest_snapshots(snapshots: DataFrame, limit: int) -> DataFrame:
-    """The `limit` newest rows of the ledger, of any status, newest first; at most ERRORS_LISTED errors each."""
+    """The `limit` newest rows of the ledger with any status, newest first, each with at most ERRORS_LISTED errors."""
     return (
         snapshots.orderBy(F.desc("snapshot_id"), "cluster")
         .limit(limit)
@@ -61,11 +60,11 @@ def newest_snapshots(snapshots: DataFrame, limit: int) -> DataFrame:
 
 
 def clusters(ledger: DataFrame) -> DataFrame:
-    """One row per cluster: its newest snapshot that has ended, its newest with lag, its snapshots of each status.
+    """One row per cluster: its newest ended snapshot, its newest with lag, and how many snapshots have each status.
 
-    And `most_rows`, the bronze rows of its largest snapshot.
+    `most_rows` is the number of bronze rows in its largest snapshot.
     """
-    # One that runs says nothing yet, and would hide that the one before it failed.
+    # A running snapshot shows nothing yet, and would hide that the one before it failed.
     recency = F.struct(F.col("status") != "running", "snapshot_id")
 
     def newest(column: str | Column) -> Column:
@@ -98,10 +97,10 @@ def clusters(ledger: DataFrame) -> DataFrame:
 
 
 def instants(ledger: DataFrame, limit: int, newest: int = 1) -> DataFrame:
-    """The snapshots with lag, at most `limit` per cluster, evenly thinned; and so many of the newest in any case.
+    """The snapshots with lag, at most `limit` per cluster, evenly thinned; the `newest` ones are always included.
 
-    `segment` counts the holes so far: a snapshot without lag, or an instant that was missed (a step of
-    twice the usual, and of a minute at least). Thinning happens after the count, so that no hole is thinned away.
+    `segment` counts the gaps so far: a snapshot without lag, or a missed instant (a step at least twice as long as
+    usual, and at least a minute). Thinning happens after the count, so that no gap is lost.
     """
     cluster = Window.partitionBy("cluster")
     so_far = cluster.orderBy("snapshot_id")
@@ -124,97 +123,39 @@ def instants(ledger: DataFrame, limit: int, newest: int = 1) -> DataFrame:
     )
 
 
-def _is_unknown(measure: str) -> Column:
-    """Whether a lag should be known and is not; without a commit there is none to know."""
-    return F.col(measure).isNull() & ~F.col("offset_status").eqNullSafe("no_commit")
-
-
-def _lacking(measure: str) -> Column:
-    """How many partitions have a lag that is not known in a unit."""
-    return F.count_if(F.col("consumer_lag").isNotNull() & F.col(measure).isNull())
-
-
-def _is_loss() -> Column:
-    return F.col("offset_status") == DATA_LOSS
-
-
-def _most_not_committed() -> Column:
-    """The most that a group may still read in its partitions without a commit; NULL if one of them is not known."""
-    is_not_committed = F.col("offset_status") == "no_commit"
-    most = F.col("high_watermark") - F.greatest("log_start_offset", "consumed_offset")
-    is_known = F.count_if(is_not_committed & most.isNull()) == 0
-    return F.when(is_known, F.try_sum(F.when(is_not_committed, F.greatest(most, F.lit(0)))))
-
-
-def groups(lag: DataFrame) -> DataFrame:
-    """One row per cluster, snapshot and group, as `model.Group`; `statuses` counts offset_status, 0 left out.
-
-    An offset_status of NULL is counted as UNKNOWN.
-    """
-    status = F.coalesce("offset_status", F.lit(UNKNOWN))
-    names = (*OFFSET_STATUSES, UNKNOWN)
-    counts = [F.count_if(status == name).alias(name) for name in names]
-    pairs = [column for name in names for column in (F.lit(name), F.col(name))]
-    statuses = F.map_filter(F.create_map(*pairs), lambda _, count: count > 0)
-    return (
-        lag.groupBy("cluster", "snapshot_id", "group_id")
-        .agg(
-            *_records(), *counts, *_members(), *_bytes_and_time(), _most_not_committed().alias("not_committed_offsets")
-        )
-        .withColumn("statuses", statuses)
-        .drop(*names)
+def as_groups(rows: DataFrame) -> DataFrame:
+    """Rows of GROUP_STATUS as `model.Group`."""
+    return rows.select(
+        *(name for name in names_of(Group) if name in rows.columns and name not in ("status", "statuses")),
+        F.col("offset_statuses").alias("statuses"),
+        "status",
+        F.unix_millis("since").alias("status_since_ms"),
+        F.col("reason").alias("status_reason"),
+        F.col("statuses")[F.col("status")].alias("status_partitions"),
     )
 
 
-def _records() -> list[Column]:
-    """What the partitions of a group come to in records."""
-    unread = F.when(_is_loss(), deleted_unread_offsets())
-    return [
-        F.count("partition").alias("partitions"),
-        F.count_if(_is_unknown("consumer_lag")).alias("partitions_unknown"),
-        F.try_sum("consumer_lag").alias("consumer_lag"),
-        F.max("consumer_lag").alias("max_consumer_lag"),
-        F.try_sum("consumer_lag_stable").alias("consumer_lag_stable"),
-        F.count_if(_is_unknown("consumer_lag_stable")).alias("stable_unknown"),
-        F.try_sum("transaction_lag").alias("transaction_lag"),
-        F.min("headroom").alias("min_headroom"),
-        F.try_sum(unread).alias("unread_offsets"),
-    ]
+def as_points(rows: DataFrame, group_ids: Collection[str]) -> DataFrame:
+    """The rows of the named groups as `model.Point`."""
+    kept = [name for name in names_of(Point) if name in rows.columns]
+    return rows.where(F.col("group_id").isin(sorted(group_ids))).select(
+        *kept,
+        F.coalesce(F.col("offset_statuses")[DATA_LOSS], F.lit(0)).alias("deleted"),
+        F.unix_millis("ends_at").alias("captured_ms"),
+        F.unix_millis("captured_at").alias("committed_captured_ms"),
+    )
 
 
-def _members() -> list[Column]:
-    """The state of a group, who is in it, and what of it could not be read."""
-    return [
-        F.max("group_state").alias("group_state"),
-        F.max("group_type").alias("group_type"),
-        F.size(F.collect_set("member_id")).alias("members"),
-        F.size(F.collect_set("client_id")).alias("clients"),
-        F.min("client_id").alias("client_id"),
-        F.count("error").alias("rows_with_error"),
-        F.min("error").alias("error"),
-    ]
-
-
-def _bytes_and_time() -> list[Column]:
-    """The lag of a group in bytes, in time, and its age."""
-    return [
-        F.try_sum("consumer_lag_bytes").alias("consumer_lag_bytes"),
-        F.try_sum("bytes_error").alias("bytes_error"),
-        _lacking("consumer_lag_bytes").alias("bytes_unknown"),
-        F.max("consumer_lag_ms").alias("consumer_lag_ms"),
-        F.max_by("time_error_ms", "consumer_lag_ms").alias("time_error_ms"),
-        _lacking("consumer_lag_ms").alias("ms_unknown"),
-        F.max("consumer_age_ms").alias("consumer_age_ms"),
-        # The age needs one end of the span only, whose error is a part of this.
-        F.max_by("time_error_ms", "consumer_age_ms").alias("age_error_ms"),
-        _lacking("consumer_age_ms").alias("age_unknown"),
-    ]
+def covered(rows: DataFrame) -> DataFrame:
+    """The snapshots that rows of GROUP_STATUS are of, and the groups of each whose records were deleted unread."""
+    is_lost = F.coalesce(F.col("offset_statuses")[DATA_LOSS], F.lit(0)) > 0
+    return rows.groupBy("cluster", "snapshot_id").agg(F.collect_set(F.when(is_lost, F.col("group_id"))).alias("lossy"))
 
 
 def worst_first(groups: DataFrame, limit: int, found: Collection[str] = ()) -> DataFrame:
-    """The `limit` worst groups: those that lost data, those `found`, those without progress, then the most lag.
+    """The `limit` worst groups: those that lost data, those in `found`, those without progress, then by lag.
 
-    So none that lost data is cut. An unknown lag is last.
+    So groups that lost data are never left out. An unknown lag comes last.
     """
     has_lost_data = F.coalesce(F.col("statuses")[DATA_LOSS], F.lit(0)) > 0
     makes_none = F.coalesce(F.col("status").isin(*NO_PROGRESS), F.lit(False))
@@ -243,34 +184,11 @@ def totals(groups: DataFrame) -> DataFrame:
     )
 
 
-def history(lag: DataFrame, group_ids: Collection[str]) -> DataFrame:
-    """The named groups at each snapshot, as `model.Point`."""
-    return (
-        lag.where(F.col("group_id").isin(sorted(group_ids)))
-        .groupBy("cluster", "snapshot_id", "group_id")
-        .agg(
-            F.try_sum("consumer_lag").alias("consumer_lag"),
-            F.count_if(_is_unknown("consumer_lag")).alias("partitions_unknown"),
-            F.try_sum("consumer_lag_bytes").alias("consumer_lag_bytes"),
-            _lacking("consumer_lag_bytes").alias("bytes_unknown"),
-            F.max("consumer_lag_ms").alias("consumer_lag_ms"),
-            _lacking("consumer_lag_ms").alias("ms_unknown"),
-            F.count("partition").alias("partitions"),
-            F.count_if(_is_loss()).alias("deleted"),
-            *(whole_sum(name).alias(as_name) for name, as_name in _MOVES.items()),
-            F.max("consumer_age_ms").alias("consumer_age_ms"),
-            _lacking("consumer_age_ms").alias("age_unknown"),
-            mean_read_ms().alias("captured_ms"),
-            mean_read_ms("committed_captured_at").alias("committed_captured_ms"),
-        )
-    )
-
-
 def losses(lag: DataFrame, shown: Mapping[str, int], limit: int) -> DataFrame:
-    """`model.Loss` of each group that has one, the greatest first: what was lost, but not at the snapshots `shown`."""
+    """`model.Loss` of each group that has one, the greatest first; not those still seen in the snapshots `shown`."""
     is_shown = [(F.col("cluster") == cluster) & (F.col("last_id") == id_) for cluster, id_ in shown.items()]
     return (
-        lag.where(_is_loss())
+        lag.where(is_loss())
         .groupBy("cluster", "group_id", "topic", "partition")
         .agg(
             F.max(deleted_unread_offsets()).alias("unread_offsets"),

@@ -16,33 +16,12 @@ from pipeline.report.details_model import Gauge, Partition
 from pipeline.report.model import names_of
 
 MEASURES = ("kip532_bytes", "kip532_ms", "reuse_bytes")
-"""What is shown by broker."""
+"""The measures that are shown by broker."""
 _SEVERITIES = ("critical", "warning", "info")
-_STATUS = {
-    "status": "string",
-    "status_since_ms": "bigint",
-    "status_reason": "string",
-    "status_partitions": "bigint",
-}
-
-
-def with_status(groups: DataFrame, group_status: DataFrame | None) -> DataFrame:
-    """`groups` with what GROUP_STATUS says of each; NULL where it says nothing."""
-    if group_status is None:
-        return groups.withColumns({name: F.lit(None).cast(kind) for name, kind in _STATUS.items()})
-    key = ["cluster", "snapshot_id", "group_id"]
-    status = group_status.select(
-        *key,
-        "status",
-        F.unix_millis("since").alias("status_since_ms"),
-        F.col("reason").alias("status_reason"),
-        F.col("statuses")[F.col("status")].alias("status_partitions"),
-    )
-    return groups.join(status, key, how="left")
 
 
 def partitions(lag: DataFrame, group_ids: Collection[str], limit: int) -> DataFrame:
-    """Of each named group the `limit` partitions that are worst: odd offsets first, then most lag, unknown last."""
+    """The `limit` worst partitions of each named group: unusual offsets first, then the most lag, unknown lag last."""
     worst = Window.partitionBy("cluster", "group_id").orderBy(*_worst_first())
     return (
         lag.where(F.col("group_id").isin(sorted(group_ids)))
@@ -60,23 +39,24 @@ def _worst_first() -> list[Column]:
 
 
 def worst_partitions(lag: DataFrame) -> DataFrame:
-    """All partitions of all groups in the same order, as `model.Partition`."""
+    """All partitions of all groups as `model.Partition`, in the same order."""
     rows = lag.where(F.col("topic").isNotNull())
     return rows.orderBy(*_worst_first(), "group_id", "cluster").select(*names_of(Partition))
 
 
 def dangers(lag: DataFrame, within_ms: int) -> DataFrame:
-    """`model.Danger` of each group that has one: between the two snapshots of each cluster that `lag` is of.
+    """`model.Danger` of each group that has one, from the changes between the two snapshots per cluster in `lag`.
 
-    Log start moves by whole segments, so they should be some time apart. It must have moved, and faster than what the
-    group has read: a commit that went back says nothing of the speed at which the group reads. Headroom that is used
-    up later than `within_ms` is no danger yet; what is deleted already is worse.
+    Log start moves by whole segments, so the two snapshots should be some time apart. Log start must have moved, and
+    faster than the group. If a commit went back, the speed of the group is taken as 0, because this does not show how
+    fast it reads. Headroom that lasts longer than `within_ms` is not a danger yet; records that are already deleted
+    are not a danger, but a loss.
     """
     partition = ["cluster", "group_id", "topic", "partition"]
     names = ("topic_id", "log_start_offset", "committed_offset", "consumed_offset", "high_watermark", "offset_status")
     look = F.struct(*names, read_ms().alias("ends_ms"), read_ms("committed_captured_at").alias("commits_ms"))
     first, last = F.col("first"), F.col("last")
-    # Offsets a ms.
+    # Offsets per ms.
     deleted = (last["log_start_offset"] - first["log_start_offset"]) / _passed("ends_ms")
     gained = (_read_up_to(last) - _read_up_to(first)) / _passed("commits_ms")
     nearer = deleted - F.when(gained > 0, gained).when(gained <= 0, 0)
@@ -101,19 +81,19 @@ def dangers(lag: DataFrame, within_ms: int) -> DataFrame:
 
 
 def _passed(read_at: str) -> Column:
-    """The ms between two looks; NULL where the later one was not read after the other."""
+    """The ms between the two readings; NULL if the later snapshot was not read later."""
     passed = F.col("last")[read_at] - F.col("first")[read_at]
     return F.when(passed > 0, passed)
 
 
 def _read_up_to(look: Column) -> Column:
-    """The offset below which the group is known to have read: its commit, unless a client reported at both looks."""
+    """The offset up to which the group has surely read: its commit, or more if clients reported in both snapshots."""
     is_reported = F.col("first")["consumed_offset"].isNotNull() & F.col("last")["consumed_offset"].isNotNull()
     return F.greatest(look["committed_offset"], F.when(is_reported, look["consumed_offset"]))
 
 
 def findings(findings: DataFrame, limit: int) -> DataFrame:
-    """The `limit` findings that matter most: open ones first, then the gravest, then the newest."""
+    """The `limit` most important findings: open ones first, then by severity, then the newest."""
     gravity = F.array_position(F.array(*map(F.lit, _SEVERITIES)), F.col("severity"))
     return (
         findings.orderBy(
@@ -145,7 +125,7 @@ def findings_counted(findings: DataFrame) -> DataFrame:
 
 
 def gauges(divergence: DataFrame, clients: int) -> DataFrame:
-    """The rows of so many clients, of those that the gauge has misled about most, by time."""
+    """The rows, by time, of the `clients` clients whose gauge was the most misleading."""
     client = ["cluster", "group_id", "client_id", "instance"]
     worst = (
         divergence.groupBy(*client)
@@ -163,7 +143,7 @@ def gauges(divergence: DataFrame, clients: int) -> DataFrame:
 
 
 def distributions(histograms: DataFrame) -> DataFrame:
-    """The histograms of MEASURES by broker: cluster, broker, measure, and their buckets."""
+    """The histograms of MEASURES by broker: cluster, broker, measure, and the buckets."""
     return of_brokers(histograms.where(F.col("window_ms") == 0), *MEASURES).select(
         "cluster",
         "broker",

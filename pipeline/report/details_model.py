@@ -8,10 +8,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Loss:
-    """Records of a group that were deleted unread, in partitions where it has gone on past log start since.
+    """Records of a group that were deleted unread, in partitions where it has continued past log start since.
 
-    `unread_offsets` is the most of each of the `partitions`, summed; None where no number holds that. It was seen from
-    `first_ms` to `last_ms`.
+    `unread_offsets` is the sum, over the `partitions`, of the most that was seen in each; None if it overflows. The
+    loss was seen from `first_ms` to `last_ms`.
     """
 
     cluster: str
@@ -60,9 +60,9 @@ class Partition:
 
 @dataclass(frozen=True)
 class Danger:
-    """The partition of a group whose unread records will be deleted first, if log start and group go on as they did.
+    """The partition of a group whose unread records will be deleted first, if log start and group continue as before.
 
-    `headroom` is how far log start is from the first record that the group is not known to have read.
+    `headroom` is the distance from log start to the first record that the group has not surely read.
     """
 
     cluster: str
@@ -75,10 +75,10 @@ class Danger:
 
 @dataclass(frozen=True)
 class Finding:
-    """A row of `findings`; `evidence` as it was parsed.
+    """A row of `findings`, with parsed `evidence`.
 
-    `partitions`, `severity`, `summary`, `evidence` and `advice` are of `worst_ms`, its worst moment; that is None where
-    it is not known. `severity` and `advice` are None where nothing was kept of the time that is asked for.
+    `partitions`, `severity`, `summary`, `evidence` and `advice` are as of `worst_ms`, its worst moment, which is None
+    if not known. `severity` and `advice` are None if nothing was kept from the time asked for.
     """
 
     kind: str
@@ -98,13 +98,13 @@ class Finding:
 
     @property
     def is_open(self) -> bool:
-        """Whether it lasts."""
+        """Whether the problem still lasts."""
         return self.resolved_ms is None
 
 
 @dataclass(frozen=True)
 class Gauge:
-    """What a client's own lag gauge read at one instant, beside what was true: a row of `client_divergence`."""
+    """A client's own lag gauge at one instant, beside the true values: a row of `client_divergence`."""
 
     cluster: str
     snapshot_id: int
@@ -120,9 +120,10 @@ class Gauge:
 
 @dataclass(frozen=True)
 class Distribution:
-    """How a measure is spread among the readers of a broker's partitions, at the snapshot shown.
+    """The distribution of a measure among the readers of a broker's partitions, at the snapshot shown.
 
-    `steps` are (value, readers that have at most it), by value; those whose value is not known are in `unknown` alone.
+    `steps` are (value, number of readers with at most this value), by value. Readers whose value is not known are only
+    counted in `unknown`.
     """
 
     cluster: str

@@ -1,4 +1,4 @@
-"""The report for other programs: JSON with all that is on the page, CSV with a line for each partition."""
+"""The report for other programs: JSON with everything on the page, and CSV with a line for each partition."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from pipeline.report.model import Report, names_of
 from pipeline.report.names import visible
 
 _UNSEEN = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
-"""What a terminal may take for a command or the end of a line, or what turns text about; JSON may have it as it is."""
+"""Characters that JSON may contain, but a terminal may take for a command or a line end, or that reverse text."""
 
 
 def as_json(report: Report) -> str:
-    """What the page shows, under the names of `model`, and `attention`: its sentences, worst first.
+    """What the page shows, with the names of `model`; and `attention`, its sentences, the worst first.
 
-    Offsets and bytes are numbers, instants epoch ms, what is not known null.
+    Offsets and bytes are numbers, instants are epoch ms, unknown values are null.
     """
     reported = asdict(report) | {
         "selection": str(report.selection),
@@ -35,10 +35,10 @@ def as_json(report: Report) -> str:
 
 
 def as_csv(partitions: Iterable[Partition]) -> Iterator[str]:
-    """A heading with the columns of `model.Partition`, and a line for each; what is not known is empty.
+    """A heading with the columns of `model.Partition`, and a line for each partition; unknown values are empty.
 
-    `snapshot_at` comes first: the snapshot's instant as ISO 8601 writes it. What cannot be seen in a text is an escape,
-    and one that a spreadsheet would take for a formula gets an apostrophe before it.
+    The first column is `snapshot_at`, the snapshot's instant in ISO 8601. Invisible characters in texts are escaped,
+    and a text that a spreadsheet would take for a formula gets an apostrophe before it.
     """
     text = StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)

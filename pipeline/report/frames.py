@@ -1,4 +1,4 @@
-"""The DataFrames that a report is made from: the tables that it reads, and which part of them."""
+"""The DataFrames that a report is made from: the tables that it reads, and which part of each."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipeline.analytics.clients.findings import findings_as_known
+from pipeline.analytics.status.group_status import group_status
 from pipeline.epoch import DAY_MS, utc_date
 from pipeline.lake import Lake, of_each, quoted
 from pipeline.report.selection import Selection
@@ -25,28 +26,31 @@ from pipeline.tables import (
     GROUP_STATUS,
     LAG,
     LAG_HISTOGRAMS,
+    PARTITION_STATUS,
     QUARANTINE,
+    READABLE,
     SNAPSHOTS,
     Table,
 )
 
 DAYS = 7
-"""What is shown unless a beginning is asked for: so many days up to each cluster's newest snapshot."""
+"""How many days, up to each cluster's newest snapshot, are shown if no beginning is given."""
 _DAYS_OF = {
     SNAPSHOTS: "snapshot_date",
     COMPUTED: "snapshot_date",
     QUARANTINE: "snapshot_date",
     FINDINGS: "CAST(last_seen AS DATE)",
 }
-"""The tables that are read once for all that is shown, and what says the day of a row. Others are read by snapshot."""
+"""The tables that are read once for the whole report, with the expression for the day of a row. Others are read by
+snapshot."""
 
 
 @dataclass(frozen=True)
 class Frames:
-    """The tables that the page is made of. It says nothing about those that are None.
+    """The tables that the page is made of. Those that are None are left out of the page.
 
-    `computed` says which snapshots have lag. Without it those with a row in `lag` are taken: slower on a long history,
-    and a snapshot without a single group looks as if it had not been computed.
+    `computed` says which snapshots have lag. Without it, those with a row in `lag` are used: this is slower on a long
+    history, and a snapshot without any group looks as if it had not been computed.
     """
 
     snapshots: DataFrame = field(metadata={"table": SNAPSHOTS})
@@ -56,17 +60,19 @@ class Frames:
     finding_history: DataFrame | None = field(default=None, metadata={"table": FINDING_HISTORY})
     divergence: DataFrame | None = field(default=None, metadata={"table": CLIENT_DIVERGENCE})
     histograms: DataFrame | None = field(default=None, metadata={"table": LAG_HISTOGRAMS})
-    status: DataFrame | None = field(default=None, metadata={"table": GROUP_STATUS})
+    groups: DataFrame | None = field(default=None, metadata={"table": GROUP_STATUS})
+    partitions: DataFrame | None = field(default=None, metadata={"table": PARTITION_STATUS})
     quarantine: DataFrame | None = field(default=None, metadata={"table": QUARANTINE})
     selection: Selection = field(default_factory=Selection)
     days: int | None = None
-    """Only so many days up to each cluster's newest snapshot are among them; None if all that is selected is."""
+    """The tables have only this many days up to each cluster's newest snapshot; None if they have all that is selected.
+    """
     lake: Lake | None = None
-    """Where the tables are read from; None if the frames are all there is."""
+    """Where more of the tables can be read; None if the DataFrames are all there is."""
 
     @classmethod
     def of(cls, lake: Lake, selection: Selection) -> Frames:
-        """The tables of a lake, as far as they are selected."""
+        """The selected part of the tables of a lake."""
         days = DAYS if selection.from_ms is None else None
         since = _first_days(lake, selection.to_ms, days) if days else {}
 
@@ -86,8 +92,21 @@ class Frames:
         rows: DataFrame = getattr(self, name)
         return rows.where(of_each(wanted, windows="window_start" in table.columns))
 
+    @property
+    def has_groups(self) -> bool:
+        """Whether rows of GROUP_STATUS can be read, as far as they were written; of some topics only there are none."""
+        return self.groups is not None and self.selection.topic is None
+
+    def groups_at(self, wanted: Mapping[str, Collection[int]]) -> DataFrame:
+        """Rows of GROUP_STATUS at the wanted snapshots; of some topics, if only these are selected."""
+        return self.at("groups", wanted) if self.has_groups else self.groups_from_lag(wanted)
+
+    def groups_from_lag(self, wanted: Mapping[str, Collection[int]]) -> DataFrame:
+        """The same, computed from `lag`: for snapshots that an older laglake has computed, which have no status."""
+        return group_status(self.at("lag", wanted), self.partitions and self.at("partitions", wanted))
+
     def selected(self, selection: Selection) -> Frames:
-        """The same tables, with the selected rows only; findings as they were known at the end of the time selected."""
+        """The same tables with only the selected rows; findings as they were known at the end of the selected time."""
         found = {name: (getattr(self, name), table) for name, table in self._tables().items()}
         found["findings"] = self._findings_as_known(selection), FINDINGS
         rows = {name: df.where(_is_in(table, selection)) for name, (df, table) in found.items() if df is not None}
@@ -108,14 +127,19 @@ class Frames:
 
 
 def _first_days(lake: Lake, to_ms: int | None, days: int) -> dict[str, date]:
-    """The first day of each cluster that is shown: so many days before its newest snapshot, at an instant if given."""
+    """The first day of each cluster that is shown: so many days before its newest readable snapshot, up to `to_ms`."""
     until = "" if to_ms is None else f"WHERE snapshot_id <= {to_ms}"
-    newest = f"SELECT cluster, max(snapshot_id) AS snapshot_id FROM {{snapshots}} {until} GROUP BY cluster"
+    is_readable = f"status IN ({', '.join(map(quoted, READABLE))})"
+    # Of a cluster that fails since a week, the week before it: lag that is old is better than none.
+    newest = (
+        f"SELECT cluster, coalesce(max(CASE WHEN {is_readable} THEN snapshot_id END), max(snapshot_id)) AS snapshot_id "
+        f"FROM {{snapshots}} {until} GROUP BY cluster"
+    )
     return {row["cluster"]: utc_date(row["snapshot_id"] - days * DAY_MS) for row in lake.query(newest, SNAPSHOTS)}
 
 
 def _not_before(first_days: Mapping[str, date], day: str) -> str:
-    """The predicate of the rows of these days and later, with clusters of the same days together."""
+    """The predicate for rows of these days and later. Clusters with the same first day are combined."""
     together: defaultdict[date, list[str]] = defaultdict(list)
     for cluster, first in first_days.items():
         together[first].append(quoted(cluster))
@@ -124,23 +148,23 @@ def _not_before(first_days: Mapping[str, date], day: str) -> str:
 
 
 def _is_in(table: Table, selection: Selection) -> Column:
-    """Whether a row is selected, as far as its columns say; a name of NULL, where one is asked for, is not."""
+    """Whether a row is selected, as far as its columns show. If a name is asked for, NULL is not selected."""
     conditions = [F.lit(True)]
     if selection.clusters is not None:
         conditions.append(F.col("cluster").isin(*selection.clusters))
     from_ms, to_ms = selection.from_ms, selection.to_ms
     if "snapshot_id" in table.columns:
         conditions += _between("snapshot_id", from_ms, to_ms)
-    if "snapshot_date" in table.columns:  # so that the files of other days are not opened
+    if "snapshot_date" in table.columns:  # so that files of other days are not opened
         conditions += _between("snapshot_date", *(None if ms is None else utc_date(ms) for ms in (from_ms, to_ms)))
-    if table is FINDINGS:  # those that were there at some time in between
+    if table is FINDINGS:  # those that lasted at some time in between
         conditions += _between(F.unix_millis("last_seen"), from_ms, None)
         conditions += _between(F.unix_millis("first_seen"), None, to_ms)
     for name, pattern in (("group_id", selection.group), ("topic", selection.topic)):
         if pattern is not None and name in table.columns:
             is_found = F.col(name).rlike(pattern)
             is_of_all = F.lit(table is FINDINGS and name == "topic") & F.col(name).isNull()
-            conditions.append(is_found | is_of_all)  # not each finding is of one topic
+            conditions.append(is_found | is_of_all)  # some findings are not about one topic
     return reduce(and_, conditions)
 
 

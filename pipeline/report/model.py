@@ -11,23 +11,16 @@ from datetime import datetime
 
 from pipeline.report.details_model import Danger, Distribution, Finding, Gauge, Loss, Partition
 from pipeline.report.selection import Selection
+from pipeline.tables import DATA_LOSS, OFFSET_STATUSES, UNKNOWN_OFFSET
 
-DATA_LOSS = "deleted_unread"
-OFFSET_STATUSES = (
-    *(DATA_LOSS, "truncated", "beyond_end", "recreated", "no_watermark"),
-    *("deleted_uncommitted", "no_commit", "ok"),
-)
-"""`lag.offset_status`, what needs attention first."""
 NO_PROGRESS = ("stopped", "stalled", "not_progressing")
-"""`group_status.status` of groups whose records are waiting."""
-UNKNOWN = "unknown"
-"""Stands for an offset_status of NULL."""
-_BY_SEVERITY = (*OFFSET_STATUSES[:5], UNKNOWN, *OFFSET_STATUSES[5:])
+"""The values of `group_status.status` for groups that make no progress although records are waiting."""
+_BY_SEVERITY = (*OFFSET_STATUSES[:5], UNKNOWN_OFFSET, *OFFSET_STATUSES[5:])
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One entry of `snapshots.errors`: what could not be read, where, why, how often."""
+    """An entry of `snapshots.errors`: what could not be read, where, why, and how often."""
 
     what: str | None
     where: str | None
@@ -37,7 +30,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One row of the ledger. `errors` holds the first of `errors_total` entries."""
+    """A row of the ledger. `errors` has only the first of `errors_total` entries."""
 
     cluster: str
     snapshot_id: int
@@ -54,10 +47,11 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Cluster:
-    """One cluster's ledger in numbers.
+    """The ledger of one cluster in numbers.
 
-    `snapshot_id`, `status`, `error` and what was read are the newest ended snapshot's (the newest running one's if none
-    has ended). `last_snapshot_id` is the newest of all, `lag_snapshot_id` the newest with lag (None: none yet).
+    `snapshot_id`, `status`, `error` and the numbers of what was read are those of the newest ended snapshot, or of the
+    newest running one if none has ended. `last_snapshot_id` is the newest of all, `lag_snapshot_id` the newest with lag
+    (None if there is none yet).
     """
 
     cluster: str
@@ -81,17 +75,17 @@ class Cluster:
 class Group:
     """One consumer group at one snapshot.
 
-    `consumer_lag` and its kin sum the partitions where it is known, None if it is known for none; the partitions where
-    it should be known and is not are counted beside it (`partitions_unknown`). A partition without a commit
-    has no lag and is not unknown: it is counted in `statuses`. Sums are signed, as lags are.
+    `consumer_lag` and similar values are sums over the partitions where the lag is known; None if it is known for none.
+    How many partitions should have a lag that is not known is in `partitions_unknown`. A partition without a commit has
+    no lag, but does not count as unknown: it is counted in `statuses`. Like lags, sums may be negative.
     `unread_offsets` is how many offsets were deleted before the group had read them. `not_committed_offsets` is how
     many the group may still read in its partitions without a commit, at most: all of them if it begins at the earliest
     offset; None if there is no such partition, or its log is not known. `client_id` is one of `clients`.
-    `consumer_lag_bytes` and `bytes_error` are summed likewise, over all but `bytes_unknown` of the partitions with a
-    lag. `consumer_lag_ms` is that of the partition which is furthest behind in time, `time_error_ms` its stated error;
-    `ms_unknown` like `bytes_unknown`. `status` is that of `group_status`, which `status_partitions` of the partitions
-    have; None if it was not judged. `consumer_age_ms` is the age of the oldest record that is not committed, with
-    `age_error_ms` and `age_unknown`.
+    `consumer_lag_bytes` and `bytes_error` are sums, too, over all partitions with a lag except `bytes_unknown` of them.
+    `consumer_lag_ms` is that of the partition which is furthest behind in time, with its error `time_error_ms`;
+    `ms_unknown` is like `bytes_unknown`. `status` is that of `group_status`, None if it was not judged;
+    `status_partitions` is the number of partitions with this status. `consumer_age_ms` is the age of the oldest record
+    that is not committed, with `age_error_ms` and `age_unknown`.
     """
 
     cluster: str
@@ -131,7 +125,7 @@ class Group:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What identifies the group: names are only unique within a cluster."""
+        """The key that identifies the group, because names are only unique within a cluster."""
         return self.cluster, self.group_id
 
     @property
@@ -146,21 +140,21 @@ class Group:
 
     @property
     def severity(self) -> int:
-        """What the offsets are sorted by: higher is worse, 0 is all ok."""
+        """The sort key for groups by their offsets: higher is worse, 0 means that all are ok."""
         worst = self.statuses_by_severity[0][0] if self.statuses else OFFSET_STATUSES[-1]
         return len(_BY_SEVERITY) - 1 - _BY_SEVERITY.index(worst)
 
     @property
     def why_no_lag(self) -> str:
-        """The word that stands where a lag of None would."""
+        """The word that is shown in place of a lag of None."""
         return "unknown" if self.partitions_unknown else "no commit"
 
 
 @dataclass(frozen=True)
 class Totals:
-    """All groups of one cluster at the snapshot shown, also those that the page leaves out.
+    """All groups of one cluster at the snapshot shown, including those that the page leaves out.
 
-    `not_committed_offsets` sums those of the `groups_not_committed`, None if one of them is not known.
+    `not_committed_offsets` is the sum over the `groups_not_committed`; None if one of them is not known.
     """
 
     cluster: str
@@ -177,10 +171,10 @@ class Totals:
 
 @dataclass(frozen=True)
 class Instant:
-    """A snapshot that the chart shows. A line joins two neighbours only if their `segment` is the same.
+    """A snapshot in the chart. A line joins two neighbours only if their `segment` is the same.
 
-    `total` is how many snapshots of the cluster have lag; fewer instants than that means they were thinned.
-    `captured_ms` is when the snapshot was read, which may be long after the instant that it was scheduled for.
+    `total` is how many snapshots of the cluster have lag; if there are fewer instants, they were thinned. `captured_ms`
+    is when the snapshot was read, which may be long after the instant that it was scheduled for.
     """
 
     cluster: str
@@ -191,18 +185,19 @@ class Instant:
 
     @property
     def read_ms(self) -> int:
-        """Where the chart draws it: when it was read, as far as that is known."""
+        """Where the chart draws it: when it was read, or if not known, the scheduled instant."""
         return self.snapshot_id if self.captured_ms is None else self.captured_ms
 
 
 @dataclass(frozen=True)
 class Point:
-    """A group at one instant: sums of the known partitions, None if none is known; times are the greatest.
+    """A group at one instant: sums over the known partitions, None if none is known; times are maxima.
 
-    `log_ends` and `commits` sum the high watermarks and the committed offsets, None unless all are known: how much both
-    move is what is produced and consumed, as long as the `partitions` are the same. `deleted` counts those whose
-    records were deleted unread. `captured_ms` and `committed_captured_ms` are when the ends of its logs and its commits
-    were read, in the mean of its partitions: rates are divided by these, as a snapshot may be late.
+    `log_ends` and `commits` are the sums of the high watermarks and of the committed offsets, None unless all are
+    known: their changes are what is produced and consumed, as long as the `partitions` are the same. `deleted` is the
+    number of partitions whose records were deleted unread. `captured_ms` and `committed_captured_ms` are the mean times
+    at which the log ends and the commits of its partitions were read; rates are computed from these, because a snapshot
+    may be late.
     """
 
     cluster: str
@@ -225,18 +220,18 @@ class Point:
 
     @property
     def ends_ms(self) -> int:
-        """When `log_ends` were read; the scheduled instant where that is not known."""
+        """When `log_ends` were read; if not known, the scheduled instant."""
         return self.snapshot_id if self.captured_ms is None else self.captured_ms
 
     @property
     def commits_ms(self) -> int:
-        """When `commits` were read; the scheduled instant where that is not known."""
+        """When `commits` were read; if not known, the scheduled instant."""
         return self.snapshot_id if self.committed_captured_ms is None else self.committed_captured_ms
 
 
 @dataclass(frozen=True)
 class Report:
-    """Everything on the page. `groups` are worst first, `charted` are the first of them."""
+    """Everything on the page. `groups` are in order, the worst first; `charted` are the first of them."""
 
     title: str
     generated_at: datetime
@@ -258,15 +253,15 @@ class Report:
     refused: int = 0
     selection: Selection = field(default_factory=Selection)
     days: int | None = None
-    """Only so many days up to each cluster's newest snapshot are shown; None where a beginning was asked for."""
+    """How many days, up to each cluster's newest snapshot, are shown; None if a beginning was given."""
 
     @property
     def snapshots_total(self) -> int:
-        """How many snapshots the lake holds, listed or not."""
+        """How many snapshots the lake has, listed or not."""
         return sum(c.snapshots for c in self.clusters)
 
     def bar(self, finding: Finding) -> tuple[float, float]:
-        """Where a finding begins within the time of the snapshots, and how long it is, in per cent."""
+        """Where a finding begins in the time of the snapshots, and how long it lasts, in per cent of that time."""
         first = min(c.first_snapshot_id for c in self.clusters)
         span = max(max(c.last_snapshot_id for c in self.clusters) - first, 1)
         end_ms = finding.last_seen_ms if finding.resolved_ms is None else finding.resolved_ms
@@ -280,10 +275,10 @@ class Report:
 
 
 def names_of(row: type) -> list[str]:
-    """The columns that a class of this module is made of."""
+    """The names of the fields of a class in this module, which are also column names."""
     return [f.name for f in fields(row)]
 
 
 def by_lag(groups: Iterable[Group]) -> list[Group]:
-    """Most lag first; a group without a known lag comes after all others."""
+    """The groups with the most lag first; groups without a known lag come last."""
     return sorted(groups, key=lambda g: (g.consumer_lag is None, -(g.consumer_lag or 0), g.key))

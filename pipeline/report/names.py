@@ -1,4 +1,4 @@
-"""How a name from Kafka is shown. Group and client names may hold anything: newlines, escape codes, other scripts."""
+"""How names from Kafka are shown. Group and client names may contain newlines, escape codes, or any script."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from unicodedata import combining, east_asian_width
 
 
 def visible(name: str) -> str:
-    r"""The name with every character that cannot be seen, or that moves text about, written as an escape.
+    r"""The name, in which every character that is invisible or changes the direction of text is escaped.
 
     >>> visible("a\nb")
     'a\\nb'
@@ -16,12 +16,12 @@ def visible(name: str) -> str:
 
 
 def columns(text: str) -> int:
-    """How many columns of a terminal the text takes: a Chinese character takes two, an accent none."""
+    """How many columns of a terminal the text needs: a Chinese character needs two, a combining accent none."""
     return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)
 
 
 def cut(text: str, width: int) -> str:
-    """The text in at most `width` columns: the middle goes, as both ends of a name distinguish groups.
+    """The text in at most `width` columns. The middle is cut out, because both ends of a name distinguish groups.
 
     >>> cut("orders-loader-eu-west-1", 11)
     'order…est-1'
@@ -34,7 +34,7 @@ def cut(text: str, width: int) -> str:
 
 
 def _first(text: Iterable[str], width: int) -> list[str]:
-    """The first characters, in at most `width` columns."""
+    """The first characters that fit into `width` columns."""
     taken: list[str] = []
     for character in text:
         width -= columns(character)
@@ -45,6 +45,6 @@ def _first(text: Iterable[str], width: int) -> list[str]:
 
 
 def padded(text: str, width: int, *, right: bool = False) -> str:
-    """The text filled up with blanks to `width` columns; `right` puts the blanks before it."""
+    """The text, padded with blanks to `width` columns; with `right`, the blanks come first."""
     blanks = " " * (width - columns(text))
     return blanks + text if right else text + blanks

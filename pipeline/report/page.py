@@ -47,7 +47,7 @@ def render(report: Report) -> str:
             colours=charts.COLOURS,
             thinned=list(_thinned(report)),
             drawing=drawing,
-            # Our own files and Vega's, which are not to be escaped; nothing of Kafka's is in them.
+            # Our own files and Vega's, which must not be escaped; they contain nothing from Kafka.
             style=Markup(_asset("report.css")),  # noqa: S704
             runtime=Markup(runtime),  # noqa: S704
             own_script=Markup(own_script),  # noqa: S704
@@ -57,7 +57,7 @@ def render(report: Report) -> str:
 
 
 class Thinned(NamedTuple):
-    """A cluster of which the chart shows only some snapshots."""
+    """A cluster for which the chart shows only some of the snapshots."""
 
     cluster: str
     kept: int
@@ -97,7 +97,7 @@ def _asset(name: str) -> str:
 
 
 def _policy(scripts: Iterable[str]) -> str:
-    """A Content-Security-Policy: these scripts and no others. Vega compiles its expressions, hence unsafe-eval."""
+    """A Content-Security-Policy that allows only these scripts. Vega compiles expressions, so it needs unsafe-eval."""
     hashes = (b64encode(sha256(script.encode()).digest()).decode() for script in scripts)
     allowed = " ".join(f"'sha256-{hash_}'" for hash_ in hashes)
     return f"default-src 'none'; style-src 'unsafe-inline'; script-src {allowed} 'unsafe-eval'"

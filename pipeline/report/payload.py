@@ -28,7 +28,7 @@ _SHOWN_ABOVE = ("cluster", "snapshot_id", "group_id")
 def payload(report: Report, groups: Sequence[Group]) -> dict[str, Any] | None:
     """Everything that is drawn; None if there is no snapshot with lag. `groups` are in the order of the page's table.
 
-    Series have a value for each of their cluster's instants, None where it is unknown or the group was not there. An
+    A series has a value for each instant of its cluster; None if it is unknown, or if the group did not exist. An
     instant is (snapshot_id, segment, when it was read).
     """
     if not report.instants:
@@ -81,7 +81,7 @@ def _series(instants: Sequence[Instant], points: dict[int, Point], *, has_rates:
 
 
 def _unknown(point: Point, unit: str) -> int:
-    """Partitions that a value in a unit lacks."""
+    """How many partitions are missing in a value in the given unit."""
     return point.partitions_unknown + (getattr(point, _LACKING[unit]) if unit in _LACKING else 0)
 
 
@@ -94,7 +94,7 @@ def _per_s(before: Point | None, after: Point | None, at: str, name: str) -> flo
 
 
 def _partition(partition: Partition) -> dict[str, Any]:
-    """What is known of it: no key of a value that is not. `in_units` is its lag in other units, as people read it."""
+    """The known values of a partition; unknown ones have no key. `in_units` is its lag in other units, as text."""
     known = {name: value for name, value in asdict(partition).items() if value is not None}
     for name in _SHOWN_ABOVE:
         del known[name]
@@ -109,7 +109,7 @@ def _partition(partition: Partition) -> dict[str, Any]:
 
 
 def _clients(gauges: Iterable[Gauge]) -> Iterable[dict[str, Any]]:
-    """Clients with their series; first the one that its gauge has misled about most often, then most.
+    """Clients with their series, sorted by how often, and then by how much, their gauge was misleading.
 
     Processes that share a client.id have a series each, and their instance beside the name.
     """

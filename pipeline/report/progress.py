@@ -13,7 +13,7 @@ Level = Literal["bad", "warn"]
 
 
 class Said(NamedTuple):
-    """A sentence about a group, how bad its subject is, and since when it has been so."""
+    """A sentence about a group, how severe it is, and since when."""
 
     level: Level
     sentence: str
@@ -61,12 +61,12 @@ _WAITS: dict[str, Callable[[Group], str]] = {
 
 
 def judged(group: Group, trend: Trend) -> Said | None:
-    """A sentence for the status in `group_status`, if someone should act on it."""
+    """A sentence about the status in `group_status`, if someone should act on it."""
     if group.status == "warning":
         sentence = _falls_behind(group, trend)
     elif group.status in _WAITS:
         sentence = (_hidden if group.status_reason == "open_transaction" else _WAITS[group.status])(group)
-    elif group.status == "rewound" and trend.set_back_ms is None:  # else the sum of its commits shows it as well
+    elif group.status == "rewound" and trend.set_back_ms is None:  # otherwise `set_back` has a sentence about it
         sentence = _rewound(group)
     else:
         return None
@@ -81,7 +81,7 @@ def _status_since(group: Group) -> str:
 
 
 def set_back(_: Group, trend: Trend) -> Said | None:
-    """Whether the commits of a group have gone back, in all the time shown."""
+    """A sentence if the commits of a group have gone back at any time shown."""
     if trend.set_back_ms is None or trend.set_back_by is None:
         return None
     times = f" {trend.set_backs} times, the last time" if trend.set_backs > 1 else ""
@@ -97,7 +97,7 @@ def _rate(per_s: float) -> str:
 
 
 def _behind(group: Group) -> str:
-    """How far behind, in all units that are known, and how late: by the age, because one record's time lag is 0."""
+    """How far behind a group is, in all known units, and its age, because the time lag of one record is 0."""
     if group.consumer_lag is None:
         return "its lag is not known"
     parts = [counted(group.consumer_lag, "offset")]

@@ -10,10 +10,10 @@ from pipeline.epoch import utc
 
 @dataclass(frozen=True)
 class Selection:
-    """The part of the tables that is asked for; None asks for all.
+    """The part of the tables that is asked for; None means all.
 
-    `from_ms` and `to_ms` are epoch ms, both included; `group` and `topic` are regular expressions, found anywhere in
-    the name.
+    `from_ms` and `to_ms` are epoch ms, both inclusive; `group` and `topic` are regular expressions that may match
+    anywhere in the name.
     """
 
     clusters: Collection[str] | None = None
@@ -23,7 +23,7 @@ class Selection:
     topic: str | None = None
 
     def __str__(self) -> str:
-        """In words, for people; empty where all is asked for. Clusters are not named: a report has their names."""
+        """The selection in words; empty if it is everything. Clusters are left out, because a report names them."""
         words = [f"groups with {self.group}"] if self.group is not None else []
         words += [f"topics with {self.topic}"] if self.topic is not None else []
         words += [f"from {_at(self.from_ms)} UTC"] if self.from_ms is not None else []

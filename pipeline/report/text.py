@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pipeline.report.details_model import Partition
-from pipeline.report.model import DATA_LOSS, Group, by_lag
+from pipeline.report.model import Group, by_lag
 from pipeline.report.names import columns, cut, padded, visible
 from pipeline.report.units import duration, size
+from pipeline.tables import DATA_LOSS
 
 NAME_COLUMNS = 44
 _HEADINGS = (
@@ -46,10 +47,10 @@ _PARTITION_NUMBERS = set(_PARTITION_HEADINGS) - {"GROUP", "TOPIC", "CLIENT-ID", 
 
 
 def format_groups(groups: Sequence[Group]) -> str:
-    """A line per group, most lag first, in aligned columns; names longer than NAME_COLUMNS lose their middle.
+    """A line per group, most lag first, in aligned columns. The middle of names longer than NAME_COLUMNS is cut out.
 
-    LAG sums the known partitions, `+?` says that some are unknown; `-` stands for none. HEADROOM is the smallest.
-    OFFSETS counts partitions; beside no_commit is how many offsets may still be read there, at most.
+    LAG is the sum over the known partitions; `+?` means that some are unknown, `-` that there is none. HEADROOM is the
+    smallest. OFFSETS counts partitions; beside no_commit is how many offsets may still be read there, at most.
     """
     if not groups:
         return "No consumer group has lag yet."
@@ -57,10 +58,9 @@ def format_groups(groups: Sequence[Group]) -> str:
 
 
 def format_partitions(partitions: Sequence[Partition], *, left_out: int = 0, coloured: bool = False) -> str:
-    """A line per partition, with the columns of kafka-consumer-groups first; `-` is what is not known, or not there.
+    """A line per partition, with the columns of kafka-consumer-groups first. `-` means unknown or absent.
 
-    LAG-BYTES, LAG-TIME and AGE come with their stated error. `coloured` sends the terminal's escape codes for what is
-    odd.
+    LAG-BYTES, LAG-TIME and AGE have their error beside them. With `coloured`, unusual values have terminal colours.
     """
     if not partitions:
         return "No consumer group has lag yet."
@@ -73,7 +73,7 @@ def format_partitions(partitions: Sequence[Partition], *, left_out: int = 0, col
 
 
 def _aligned(lines: Sequence[Sequence[str]], numbers: set[str]) -> list[str]:
-    """The first line has the headings; columns of `numbers` are flush right."""
+    """The lines in aligned columns. The first line has the headings; columns in `numbers` are right-aligned."""
     widths = [max(map(columns, column)) for column in zip(*lines, strict=True)]
     return [
         "  ".join(
@@ -99,7 +99,7 @@ def _partition_cells(partition: Partition) -> tuple[str, ...]:
         name(partition.topic),
         str(partition.partition),
         _number(partition.committed_offset),
-        _number(partition.high_watermark),  # as kafka-consumer-groups does, so that the difference is LAG
+        _number(partition.high_watermark),  # as in kafka-consumer-groups, so that the difference is LAG
         _number(partition.consumer_lag),
         name(partition.client_id),
         name(partition.host),

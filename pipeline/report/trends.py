@@ -1,4 +1,4 @@
-"""Where a group is heading: how fast its last snapshots moved, and how often its commits went back."""
+"""The trend of a group: how fast its last snapshots moved, and how often its commits went back."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from itertools import takewhile
 from pipeline.report.model import Instant, Point
 
 RECENT = 10
-"""Snapshots, of the same partitions and without a gap in between, that a trend is stated from."""
+"""How many snapshots, with the same partitions and without a gap, a trend is computed from."""
 FEWEST = 4
 
 
 @dataclass(frozen=True)
 class Trend:
-    """What a group's recent snapshots show; None where they do not show it, or are too few.
+    """What a group's recent snapshots show; None if they do not show it, or are too few.
 
-    set_back_ms, set_back_by: when commits went back last, in all the time shown, and by how many offsets; set_backs:
-    how often they did. produced_per_s, consumed_per_s: how fast log ends and commits move.
+    set_back_ms, set_back_by: when commits last went back within the time shown, and by how many offsets. set_backs: how
+    often they did. produced_per_s, consumed_per_s: how fast log ends and commits move.
     """
 
     set_back_ms: int | None = None
@@ -58,9 +58,9 @@ def _trend(points: Sequence[Point], segments: Mapping[tuple[str, int], int]) -> 
 
 
 def _set_backs(points: Sequence[Point]) -> list[tuple[int, int]]:
-    """When and by how much commits went back, of the same partitions, and were not there again at the next snapshot.
+    """When and by how much commits went back, in the same partitions, if they were still back at the next snapshot.
 
-    A log that was truncated is another story.
+    Truncated logs are left out.
     """
     found = []
     for before, after, then in zip(points, points[1:], [*points[2:], None], strict=False):
@@ -84,6 +84,6 @@ def _per_s(known: Sequence[tuple[int, int]]) -> float | None:
 
 
 def per_s(before: tuple[int, int], after: tuple[int, int]) -> float | None:
-    """How much an offset moved in a second between two readings (epoch ms, offset); None unless one is later."""
+    """How far an offset moved per second between two readings (epoch ms, offset); None unless the second is later."""
     passed_ms = after[0] - before[0]
     return (after[1] - before[1]) * 1000 / passed_ms if passed_ms > 0 else None

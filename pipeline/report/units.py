@@ -10,7 +10,7 @@ _Units = tuple[tuple[str, int], ...]
 
 
 def size(count: int, error: int | None = None) -> str:
-    """Bytes, decimal, and their stated error if there is any: a bound where the error is larger than the value.
+    """Bytes in decimal units, with the error if there is one. If the error exceeds the value, only a bound.
 
     >>> size(1_234_567)
     '1.23 MB'
@@ -23,7 +23,7 @@ def size(count: int, error: int | None = None) -> str:
 
 
 def duration(ms: int, error: int | None = None) -> str:
-    """Milliseconds, likewise.
+    """Milliseconds, in the same way.
 
     >>> duration(90_000)
     '1.5 min'
@@ -44,7 +44,7 @@ def _with_error(value: int, error: int, units: _Units, least: str) -> str:
     name, factor = _unit(value, units, least)
     place = _place(value, error, factor)
     shown = (value + place // 2) // place * place
-    # What is rounded off the value is added to the error, so that both together still cover the truth.
+    # The rounding of the value is added to the error, so that both together still cover the truth.
     shown_error = _rounded_up(error + abs(value - shown), place)
     in_its_unit = f"{_digits(shown_error, factor)} {name}" if 10 * shown_error >= factor else None
     text = f"{_digits(shown, factor)} {name} ± {in_its_unit or _scaled(shown_error, units, least)}"
@@ -52,7 +52,7 @@ def _with_error(value: int, error: int, units: _Units, least: str) -> str:
 
 
 def _place(value: int, error: int, factor: int) -> int:
-    """What the last digit of a value counts: the third one, or the second where that is within the error."""
+    """The unit of the last digit that is shown: the third digit, or the second if the third is within the error."""
     place = max(factor // 100, 1)
     while abs(value) >= 1_000 * place or (error >= 10 * place and abs(value) >= 100 * place):
         place *= 10
@@ -89,5 +89,5 @@ def at(epoch_ms: int) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """So many of something: 1 offset, 2,000 offsets."""
+    """A number and its noun: 1 offset, 2,000 offsets."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")

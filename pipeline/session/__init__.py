@@ -1,4 +1,4 @@
-"""Spark sessions and their settings: created here, taken from a notebook or Databricks, or of a Connect server."""
+"""Spark sessions and their settings: new sessions, those of notebooks and Databricks, and Connect sessions."""
 
 from pipeline.session.spark import CONF, has_delta, is_local, log_settings, read_defaults, register, spark_session
 

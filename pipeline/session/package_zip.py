@@ -1,6 +1,6 @@
-"""Zip the import packages, so that Spark can ship them to workers: `python pipeline/session/package_zip.py FILE.zip`.
+"""Zips the packages, so that Spark can ship them to workers: `python pipeline/session/package_zip.py FILE.zip`.
 
-The same files give the same bytes, and the zip file is replaced atomically: simultaneous runs may share it.
+The same files give the same bytes, and the zip file is replaced atomically, so simultaneous runs may share it.
 """
 
 import sys
@@ -14,13 +14,13 @@ PACKAGES = ("jobs", "laglake", "pipeline")
 
 
 def zip_packages(target: Path) -> Path:
-    """Write all files of the packages, data files too, to the zip `target`; returns it."""
+    """Writes all files of the packages, including data files, to the zip `target`, and returns `target`."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as folder:
         unfinished = Path(folder, target.name)
         with ZipFile(unfinished, "w") as archive:
             for path in _files():
-                # ZipInfo's own date, 1980, instead of the file's: equal files make an equal zip.
+                # ZipInfo's default date, 1980, instead of the file's, so that equal files make an equal zip.
                 archive.writestr(ZipInfo(path.relative_to(ROOT).as_posix()), path.read_bytes(), ZIP_DEFLATED)
         return unfinished.replace(target)
 

@@ -1,4 +1,4 @@
-"""The Spark session of a job: created here in a process of its own, or provided by Connect or Databricks."""
+"""The Spark session of a job: created here in this process, or provided by Connect or Databricks."""
 
 from __future__ import annotations
 
@@ -19,23 +19,24 @@ from pipeline.databricks import is_databricks
 from pipeline.session.package_zip import zip_packages
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
-"""Holds what laglake needs of Spark and its log. spark-submit.sh passes the same on; absent in an installed package."""
+"""The folder with the Spark settings and log configuration that laglake needs. spark-submit.sh uses the same files. It
+does not exist in an installed package."""
 
 PRIVATE = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
 }
-"""Of a session that is all on one machine: nobody else can reach it, nor kill its jobs by its web pages."""
+"""Settings for a session that runs on one machine: no one else can reach it, or kill its jobs in its web UI."""
 
 _ADDRESSES = {"spark.driver.host", "spark.driver.bindAddress"}
 
 _registered: WeakSet[SparkSession] = WeakSet()
-"""Sessions that have the data sources: Spark warns of each that is registered again."""
+"""Sessions that already have the data sources: Spark logs a warning for each one that is registered again."""
 
 
 def register(spark: SparkSession) -> None:
-    """Make all of laglake's data sources known to a session, classic or Connect."""
+    """Registers all of laglake's data sources in a session, classic or Connect."""
     for package in (kafka, log_segments, client_positions):
         package.register(spark)
 
@@ -43,8 +44,8 @@ def register(spark: SparkSession) -> None:
 def spark_session(app_name: str, settings: Mapping[str, str] | None = None) -> SparkSession:
     """The running session, or a new one, with laglake's data sources registered.
 
-    On Databricks it is the platform's, whose workers have the package already. With SPARK_REMOTE set it is a Connect
-    session, and the package is sent to the server's workers. `settings` are those of a new classic session.
+    On Databricks it is the platform's session, whose workers already have the package. If SPARK_REMOTE is set, it is a
+    Connect session, and the package is sent to the server's workers. `settings` are for a new classic session.
     """
     if is_databricks():
         spark = SparkSession.builder.getOrCreate()
@@ -59,14 +60,14 @@ def spark_session(app_name: str, settings: Mapping[str, str] | None = None) -> S
 
 
 def classic_session(app_name: str, settings: Mapping[str, str]) -> SparkSession:
-    """The session that is active, or one in this process, local[*] unless spark-submit says otherwise."""
-    logging.getLogger("py4j").setLevel(logging.WARNING)  # at DEBUG it logs every option, passwords too
+    """The active session, or a new one in this process, with local[*] unless spark-submit says otherwise."""
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # at DEBUG it logs every option, including passwords
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app_name)
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # else spark-submit has set all this already
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # otherwise spark-submit has already set all of this
         defaults = read_defaults(CONF / "spark-defaults.conf")
         packages = defaults.pop("spark.jars.packages", "")
         if not has_delta(Path(pyspark.__file__).parent):
@@ -79,10 +80,10 @@ def classic_session(app_name: str, settings: Mapping[str, str]) -> SparkSession:
 
 
 def _private(settings: Mapping[str, str]) -> dict[str, str]:
-    """PRIVATE, but for what is set already; nothing where executors are elsewhere."""
-    from pyspark import SparkConf, SparkContext  # pyspark-client, which has Connect alone, comes without
+    """PRIVATE without the settings that are already set; empty if executors are elsewhere."""
+    from pyspark import SparkConf, SparkContext  # pyspark-client, which has only Connect, does not have them
 
-    # Only Spark's JVM knows what spark-submit, PYSPARK_SUBMIT_ARGS and spark-defaults.conf say.
+    # Only Spark's JVM knows the settings from spark-submit, PYSPARK_SUBMIT_ARGS and spark-defaults.conf.
     SparkContext._ensure_initialized(conf=SparkConf(False).setAll([*settings.items()]))  # noqa: SLF001
     given = dict(SparkConf().getAll()) | dict(settings)
     if not is_local(given.get("spark.master", "local")):
@@ -94,12 +95,12 @@ def _private(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_local(master: str) -> bool:
-    """Driver and executors are one process."""
+    """Whether driver and executors are one process."""
     return master == "local" or master.startswith("local[")
 
 
 def connect_session() -> SparkSession:
-    """A Spark Connect session to SPARK_REMOTE. Data sources are pickled by reference, so the package goes along."""
+    """A Connect session to SPARK_REMOTE. The package is sent along, because data sources are pickled by reference."""
     spark = SparkSession.builder.remote(os.environ["SPARK_REMOTE"]).getOrCreate()
     with tempfile.TemporaryDirectory() as folder:
         spark.addArtifacts(str(zip_packages(Path(folder) / "laglake.zip")), pyfile=True)
@@ -107,12 +108,12 @@ def connect_session() -> SparkSession:
 
 
 def has_delta(spark_home: Path) -> bool:
-    """Delta's jar is among Spark's own (`make jars` puts it there), so that no session needs to resolve it."""
+    """Whether Delta's jar is among Spark's own (`make jars` puts it there), so that a session need not resolve it."""
     return any((spark_home / "jars").glob("*delta-spark*.jar"))
 
 
 def delta_for(spark_version: str, packages: str) -> str:
-    """The packages with that of Delta for a version of Spark: its name has the first two numbers in it."""
+    """The packages, with Delta's name changed for a version of Spark: it contains the first two version numbers."""
     version = ".".join(spark_version.split(".")[:2])
     return re.sub(r"(?<=delta-spark_)\d+\.\d+(?=_)", version, packages)
 
@@ -125,7 +126,7 @@ def log_settings(path: Path) -> dict[str, str]:
 
 
 def read_defaults(path: Path) -> dict[str, str]:
-    """Settings of a spark-defaults file: `name value` a line; none if the file is absent."""
+    """The settings in a spark-defaults file, one `name value` per line; none if the file is absent."""
     if not path.exists():
         return {}
     lines = (line.strip() for line in path.read_text().splitlines())

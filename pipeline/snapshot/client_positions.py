@@ -1,4 +1,4 @@
-"""What a cluster's clients report now, from all endpoints and files that its configuration names."""
+"""Reads what a cluster's clients report now, from all configured endpoints and files."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pipeline.config.consumers import PositionsConfig
 
 
 def read_client_positions(spark: SparkSession, cluster: ClusterConfig, snapshot_id: int) -> DataFrame | None:
-    """Rows of `client_positions`: of each client what it reported last, and each place or line that could not be read.
+    """Rows of `client_positions`: the last report of each client, and each place or line that could not be read.
 
-    None where the configuration names no place. A client of which nothing was true since `positions_max_age` is left
-    out: it may have ended. Secrets are revealed in the plan's options: never log it.
+    None if no places are configured. A client without a report that is newer than `positions_max_age` is left out,
+    because it may have ended. The options in the plan contain secrets: never log it.
     """
     sources = [
         spark.read.format(p.source)
@@ -42,7 +42,7 @@ def read_client_positions(spark: SparkSession, cluster: ClusterConfig, snapshot_
 
 
 def _options(cluster: ClusterConfig, positions: PositionsConfig, snapshot_id: int) -> dict[str, str]:
-    """Those of a data source. Of files only those are read that may have something new enough; a log knows itself."""
+    """The options of a data source. Files that have not changed recently are not read; a request log is always read."""
     is_aged = positions.paths and not positions.state
     aged = {"max_age_ms": str(cluster.positions_max_age_ms)} if is_aged else {}
     return positions.options(snapshot_id) | aged

@@ -15,13 +15,15 @@ from pipeline.ledger import COMPLETE, FAILED, PARTIAL, Claim, Problem, Summary
 from pipeline.quality.rules import oddities
 from pipeline.tables import BRONZE, CLIENT_POSITIONS, COMMITTED_OFFSETS, GROUP_MEMBERS, LOG_SAMPLES, WATERMARKS, Table
 
+IN_FUTURE = "captured_in_future"
+"""The warning that counts rows which were read by a clock that is ahead of the driver's."""
 MAX_PROBLEMS = 100
-"""Kinds of error that a ledger row names, the most frequent first."""
+"""The most kinds of errors that a ledger row lists, the most frequent first."""
 
 
 @dataclass
 class Landed:
-    """What the reads of one snapshot have cost and met, before its rows are summed up."""
+    """What the reads of one snapshot have cost and which problems they had, before the summary is made."""
 
     requests: dict[str, int] = field(default_factory=dict)
     brokers: list[Any] = field(default_factory=list)
@@ -34,7 +36,7 @@ class Landed:
 
 
 def summarize(lake: Lake, claim: Claim, landed: Landed) -> Summary:
-    """The ledger row's content, from what was counted while the rows landed; the rows themselves say what failed."""
+    """The content of the ledger row, from what was counted while the rows landed, and from the rows with errors."""
     tables = {t.name: lake.read_snapshots(t, claim.cluster, [claim.snapshot_id]) for t in BRONZE}
     errors = [
         *_broker_problems(landed.brokers),
@@ -60,7 +62,7 @@ def summarize(lake: Lake, claim: Claim, landed: Landed) -> Summary:
             "partitions": watermarks["rows"],
         },
         errors=errors[:MAX_PROBLEMS],
-        warnings={name: watermarks[name] for name in oddities() if watermarks[name]} | landed.warnings,
+        warnings={name: count for name, count in _oddities(landed).items() if count} | landed.warnings,
         requests=landed.requests,
         capabilities=_capabilities(landed.brokers),
         cluster_id=cluster_id_of(landed.brokers),
@@ -68,15 +70,20 @@ def summarize(lake: Lake, claim: Claim, landed: Landed) -> Summary:
 
 
 def counts(table: Table) -> dict[str, Column]:
-    """What to count of a table's rows while they land."""
+    """What is counted in a table's rows while they land."""
     found = {"rows": F.count(F.lit(1)), "errors": F.count("error")}
     if table is GROUP_MEMBERS:
-        # A set rather than a distinct count, which an observation cannot have.
+        # A set, because an observation cannot have a distinct count.
         read = F.when(F.col("error").isNull(), F.col("group_id"))
         found |= {"groups": F.size(F.collect_set(read)), "all_groups": F.size(F.collect_set("group_id"))}
     if table is WATERMARKS:
         found |= {name: F.count_if(is_odd) for name, is_odd in oddities().items()}
-    return found
+    return found | {IN_FUTURE: F.count_if(F.col("captured_at") > F.current_timestamp())}
+
+
+def _oddities(landed: Landed) -> dict[str, int]:
+    odd = {name: landed.counts[WATERMARKS.name][name] for name in oddities()}
+    return odd | {IN_FUTURE: sum(count[IN_FUTURE] for count in landed.counts.values())}
 
 
 def _where(table: str) -> Column:
@@ -85,7 +92,7 @@ def _where(table: str) -> Column:
 
 
 def problems(rows: DataFrame, table: str, where: Column) -> list[Problem]:
-    """The errors of a snapshot's rows of a table, the most frequent first, each with one place `where` it was met."""
+    """The errors in a snapshot's rows of a table, the most frequent first, each with one example of `where` it was."""
     found = (
         rows.where(F.col("error").isNotNull())
         .groupBy("error")
@@ -113,12 +120,12 @@ def _status(landed: Landed, errors: Sequence[Problem]) -> str:
 
 
 def cluster_id_of(brokers: Sequence[Any]) -> str | None:
-    """Kafka's id of the cluster that rows of `kafka_brokers` are of; None before 0.10.1."""
+    """Kafka's id of the cluster in rows of `kafka_brokers`; None before 0.10.1."""
     return next((b["cluster_id"] for b in brokers if b["cluster_id"]), None)
 
 
 def _capabilities(brokers: Sequence[Any]) -> dict[str, str | None]:
-    """What every answering broker of the cluster can do: the lowest of their versions, None where one lacks it."""
+    """What every broker that answers can do: for each API the lowest of their versions, None if one lacks it."""
     answered = [b["capabilities"] for b in brokers if b["capabilities"]]
     apis = sorted({api for capabilities in answered for api in capabilities})
     return {api: _lowest([capabilities.get(api) for capabilities in answered]) for api in apis}

@@ -1,4 +1,4 @@
-"""Takes one snapshot of one cluster: claims it in the ledger, lands each bronze table once, judges the rows, finishes.
+"""Takes a snapshot of a cluster: claims it in the ledger, lands each bronze table once, judges the rows, finishes.
 
 docs/snapshot-protocol.md says what a failure at each step leaves behind.
 """
@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 SOURCE = "kafka_snapshot"
 STAGES = 7
-"""Places where snapshots of a cluster are staged in turn. A prime number, so that usual schedules use them all."""
+"""How many places a cluster's snapshots are staged in, in turn. Prime, so that usual schedules use all of them."""
 
 MAX_CLUSTERS_AT_ONCE = 8
 
@@ -55,7 +55,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class SnapshotOutcome:
-    """How a snapshot ended: complete, partial, failed, or skipped because it is another's or done."""
+    """How a snapshot ended: complete, partial, failed, or skipped because another run has claimed or finished it."""
 
     cluster: str
     snapshot_id: int
@@ -64,16 +64,16 @@ class SnapshotOutcome:
 
 
 class Read(NamedTuple):
-    """The rows that were read of a bronze table: how many, and whether some of them may be refused."""
+    """The rows that were read for a bronze table: how many, and whether some of them may fail the gate."""
 
     rows: int
     is_suspect: bool
 
 
 def snapshot_instant(at: datetime | None, now: datetime, config: Config) -> int:
-    """The snapshot's id: the scheduled instant in epoch ms, floored to the schedule.
+    """The snapshot's id: the instant in epoch ms, rounded down to the schedule.
 
-    Raises ConfigError for an instant in the future or older than `max_delay`: the past cannot be observed.
+    Raises ConfigError if the instant is in the future, or older than `max_delay`, because the past cannot be observed.
     """
     at = at or now
     if at > now:
@@ -96,9 +96,9 @@ def take_snapshots(
     *,
     missed: int = 0,
 ) -> list[SnapshotOutcome]:
-    """A snapshot of each cluster, side by side; what one meets does not touch the others.
+    """Takes a snapshot of each cluster, in parallel. A failure of one does not affect the others.
 
-    `missed` is the number of instants just before this one that had no snapshot: a warning in the ledger.
+    `missed` is the number of instants just before this one that had no snapshot; the ledger gets a warning.
     """
     snapshot_id = snapshot_instant(at, clock(), config)
     lake = Lake(spark, config.lake)
@@ -114,12 +114,12 @@ def take_snapshots(
 def take_snapshot(
     lake: Lake, config: Config, cluster: str, snapshot_id: int, clock: Clock, missed: int = 0
 ) -> SnapshotOutcome:
-    """Claim, land, judge, finish. A failure becomes the ledger row's status and error, and the outcome's message."""
+    """Claims, lands, judges, finishes. After a failure, the ledger row and the outcome have the error."""
     ledger = Ledger(lake, config.snapshot, clock)
     claim = Claim(cluster, snapshot_id, run_id=uuid.uuid4().hex, started_at=clock())
     try:
         with ThreadPoolExecutor(1) as pool:
-            # Brokers may answer late, or not at all; meanwhile the claim is made.
+            # Brokers may answer late, or not at all; the claim is made meanwhile.
             brokers = pool.submit(find_brokers, ledger, lake.spark, cluster, config.clusters[cluster])
             claim = ledger.claim(claim)
             log.info("%s: claimed by run %s", claim, claim.run_id)
@@ -153,15 +153,15 @@ def find_brokers(ledger: Ledger, spark: SparkSession, name: str, cluster: Cluste
 
 
 def source_options(cluster: ClusterConfig) -> dict[str, str]:
-    """The options of one cluster's data sources, which count their requests. Secrets are revealed: never log them."""
+    """The options of a cluster's data sources, which count their requests. They contain secrets: never log them."""
     return cluster.source_options() | {"count_requests": "true"}
 
 
 def observe(lake: Lake, claim: Claim, cluster: ClusterConfig, brokers: Future[list[Any]]) -> Summary:
-    """Land the snapshot and sum it up. What goes wrong is a summary too."""
+    """Lands the snapshot and summarises it. An error gives a summary as well."""
     try:
         found = brokers.result()
-        same = cluster.model_copy(update={"cluster_id": cluster_id_of(found) or cluster.cluster_id})  # and no other
+        same = cluster.model_copy(update={"cluster_id": cluster_id_of(found) or cluster.cluster_id})  # no other is read
         return summarize(lake, claim, land(lake, claim, same, found))
     except FAILURES as exc:
         return Summary.of_failure(claim.cluster, reason_of(exc))
@@ -171,11 +171,11 @@ def observe(lake: Lake, claim: Claim, cluster: ClusterConfig, brokers: Future[li
 
 
 def land(lake: Lake, claim: Claim, cluster: ClusterConfig, brokers: Sequence[Any]) -> Landed:
-    """Read the cluster, of which `brokers` are the rows of `kafka_brokers`, into the bronze tables and judge them."""
+    """Reads the cluster into the bronze tables, and judges them. `brokers` are its rows of `kafka_brokers`."""
     landed = Landed(brokers=[b for b in brokers if b["broker"] is not None])
     for broker in brokers:
         _add(landed.requests, {str(broker["request_broker"]): broker["requests"]})
-    if claim.is_takeover:  # the one before may have got as far as the gate
+    if claim.is_takeover:  # the previous run may already have quarantined rows
         for table in (QUARANTINE, CLIENT_POSITIONS):
             lake.delete(table, of_snapshots(claim.cluster, [claim.snapshot_id]))
     _land_bronze(lake, claim, cluster, landed)
@@ -185,8 +185,8 @@ def land(lake: Lake, claim: Claim, cluster: ClusterConfig, brokers: Sequence[Any
 
 
 def _land_bronze(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Landed) -> None:
-    # All is read before anything is landed: what passes between two readings looks like lag. Clients' positions come
-    # first, so that none is beyond the end of its log.
+    # Everything is read before anything is landed, because time between two readings looks like lag. Clients' positions
+    # come first, so that none is beyond the end of its log.
     positions = _staged_positions(lake, claim, cluster, landed)
     staged = _staged(lake, claim, "kafka", lake.spark.read.format(SOURCE).options(**source_options(cluster)).load())
     read = _read(staged, landed)
@@ -204,10 +204,10 @@ def _land_bronze(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Lande
 
 
 def _staged(lake: Lake, claim: Claim, name: str, rows: DataFrame) -> DataFrame:
-    """Read a source once; what is returned reads what was read then.
+    """Reads a source once and stages its rows; the DataFrame returned reads the staged rows.
 
-    Another run that stages in the same place puts its rows there instead: `is_others`. They may never be taken for
-    none of one's own, as a cluster may well be empty.
+    Another run that stages in the same place replaces these rows; `is_others` is true for rows of another run. Without
+    it, replaced rows could look like an empty cluster.
     """
     run = F.lit(claim.run_id)
     place = f"{name}_{claim.cluster}_{claim.snapshot_id // 1000 % STAGES}"
@@ -215,9 +215,9 @@ def _staged(lake: Lake, claim: Claim, name: str, rows: DataFrame) -> DataFrame:
 
 
 def _read(staged: DataFrame, landed: Landed) -> dict[str, Read]:
-    """What was read of each bronze table; what was requested of each broker is added to `landed`.
+    """What was read for each bronze table. The number of requests to each broker is added to `landed`.
 
-    Raises LakeError where another run's rows are staged.
+    Raises LakeError if the staged rows are another run's.
     """
     counted = (
         with_marks(staged, KIND)
@@ -235,7 +235,7 @@ def _read(staged: DataFrame, landed: Landed) -> dict[str, Read]:
 
 
 def _staged_positions(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Landed) -> DataFrame | None:
-    """What clients report, read now. If it cannot be read, the snapshot is partial; no other table is affected."""
+    """What clients report now, staged. If it cannot be read, the snapshot is partial; no other table is affected."""
     reported = read_client_positions(lake.spark, cluster, claim.snapshot_id)
     if reported is None:
         return None
@@ -247,7 +247,7 @@ def _staged_positions(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: 
 
 
 def _land_positions(lake: Lake, claim: Claim, positions: DataFrame, landed: Landed) -> None:
-    """Store the clients' positions. If they cannot be stored, the snapshot is partial; no other table is affected."""
+    """Stores the clients' positions. If they cannot be stored, the snapshot is partial; no other table is affected."""
     seen = Observation()
     try:
         is_own = ~F.col("is_others")
@@ -269,7 +269,7 @@ def _land_positions(lake: Lake, claim: Claim, positions: DataFrame, landed: Land
 
 
 def _land_samples(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Landed) -> None:
-    """Store what look-ups by time find. A snapshot is whole without them: if they fail, that is a warning."""
+    """Stores the results of look-ups by time. A snapshot is complete without them, so a failure is only a warning."""
     try:
         found = with_the_index(partial(_looked_up, lake, claim, cluster, landed))
     except ClaimedError:
@@ -287,7 +287,7 @@ def _land_samples(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Land
 
 
 def _looked_up(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Landed) -> dict[str, Any]:
-    """Look up and store; what was observed of it."""
+    """Makes the look-ups and stores them; returns what was counted meanwhile."""
     seen = Observation()
     samples = learnt_samples(
         lake,
@@ -298,9 +298,9 @@ def _looked_up(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Landed)
         with_tiered=cluster.index_lookups_tiered,
     )
     counts = (F.count("topic").alias("rows"), F.sum("unanswered").alias("unanswered"))
-    # As text: Spark 4.0 gives an observed list to Python as an object of Java's.
+    # As text, because Spark 4.0 returns an observed list to Python as a Java object.
     counted = samples.observe(seen, *counts, F.to_json(F.collect_list(_request_count())).alias("requests"))
-    # Each look-up gives at most two rows: the record that was found, and that others before it are older.
+    # Each look-up gives at most two rows: the record that was found, and that the records before it are older.
     most = 2 * cluster.index_lookups * max(len(landed.brokers), 1)
     _replace(lake, claim, LOG_SAMPLES, counted.where(F.col("requests").isNull()), most)
     return seen.get
@@ -320,7 +320,7 @@ def _land_table(lake: Lake, claim: Claim, table: Table, staged: DataFrame, lande
     seen = Observation()
     rows = staged.where((F.col(KIND) == table.name) & ~F.col("is_others")).select(*table.observed.names)
     counted = rows.observe(seen, *(c.alias(name) for name, c in wanted.items()))
-    _replace(lake, claim, table, counted, most)
+    _replace(lake, claim, table, not_in_future(counted), most)
     found = seen.get
     landed.counts[table.name] = {name: found[name] for name in wanted}
     log.info("%s: %s: %d rows, %d errors", claim, table.name, found["rows"], found["errors"])
@@ -337,8 +337,18 @@ def _replace(lake: Lake, claim: Claim, table: Table, observed: DataFrame, most: 
     lake.replace(table, rows, of_snapshots(claim.cluster, [claim.snapshot_id]), most)
 
 
+def not_in_future(rows: DataFrame) -> DataFrame:
+    """The rows, with times after now (by the driver's clock) set to now.
+
+    If an executor's clock is ahead, its rows would otherwise look newer than those of the next snapshots.
+    """
+    now = F.current_timestamp()
+    read_at = [name for name in ("captured_at", "ends_at") if name in rows.columns]
+    return rows.withColumns({name: F.when(F.col(name) > now, now).otherwise(F.col(name)) for name in read_at})
+
+
 def _request_count() -> Column:
-    """The rows that count requests, one for each leader that was asked."""
+    """The leader and the number of requests, in a row that counts them (one for each leader); NULL in other rows."""
     return F.when(F.col("requests").isNotNull(), F.struct("request_broker", "requests"))
 
 
@@ -349,7 +359,7 @@ def _add(total: dict[str, int], more: Mapping[str, int | None]) -> None:
 
 
 def reason_of(error: Exception) -> str:
-    """What went wrong in one line: of an exception in a data source, the message that the source raised."""
+    """The error in one line; for an exception in a data source, the message that the source raised."""
     lines = (line.strip() for line in str(error).splitlines())
     ours = [line.split(":", 1)[1].strip() for line in lines if line.startswith("pipeline.errors.")]
     return ours[-1] if ours else first_line(error)

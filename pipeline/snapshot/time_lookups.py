@@ -1,4 +1,4 @@
-"""Looks up the times of readers' rungs that the log index does not know well enough, and writes `log_samples`."""
+"""Looks up the times of readers' rungs that the log index does not have exactly enough: rows of `log_samples`."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ from pipeline.tables import COMMITTED_OFFSETS
 def learnt_samples(
     lake: Lake, cluster: str, snapshot_id: int, options: Mapping[str, str], *, budget: int, with_tiered: bool
 ) -> DataFrame:
-    """The look-ups of a snapshot whose bronze rows have landed: rows of `log_samples`, and one for each broker.
+    """The look-ups for a snapshot whose bronze rows have landed: rows of `log_samples`, and one row for each broker.
 
-    That one counts the requests, and the partitions that were not answered.
+    The row of a broker counts the requests, and the partitions that were not answered.
 
-    Each action makes them anew. A broker is asked `budget` times at most, about the widest brackets first.
+    Each Spark action on the result makes the look-ups again. A broker gets at most `budget` look-ups, those for the
+    widest intervals first.
     """
     index = Index.while_running(lake, cluster, snapshot_id)
     seen = index.watermarks([snapshot_id])
     wanted = wanted_times(
-        # A look that was made later may be of an earlier snapshot: it has a ruler, too.
+        # A late snapshot may have been read after this one; then it has a ruler here, too.
         index.rulers([snapshot_id], seen).where(F.col("snapshot_id") == snapshot_id),
         seen.where(F.col("snapshot_id") == snapshot_id),
         lake.read_snapshots(COMMITTED_OFFSETS, cluster, [snapshot_id]),

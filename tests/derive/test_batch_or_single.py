@@ -51,7 +51,8 @@ class Reader:
         """What a snapshot reads of it."""
         self._move()
         chance, place = self.chance, {"topic": self.topic, "partition": self.partition}
-        read_at = utc(snapshot_id + chance.randint(0, 9_000))
+        late_ms = 90_000 if chance.random() < 0.1 else 0  # it is read after the next snapshot then
+        read_at = utc(snapshot_id + late_ms + chance.randint(0, 9_000))
         stable = self.end - chance.choice([0, 0, 2])
         ends = {"log_start_offset": self.start, "last_stable_offset": stable, "high_watermark": self.end}
         yield WATERMARKS, place | ends | self._log(snapshot_id, read_at)

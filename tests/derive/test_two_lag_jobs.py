@@ -12,12 +12,12 @@ from pyspark.sql import functions as F
 
 from pipeline.config import LakeConfig
 from pipeline.derive import batches as derive
-from pipeline.derive import compute_cluster
+from pipeline.derive import compute_cluster, histograms
 from pipeline.derive import log_index as index
 from pipeline.epoch import utc_date
 from pipeline.lake import Lake, of_snapshots
 from pipeline.lake.few_rows import for_few_rows
-from pipeline.tables import COMMITTED_OFFSETS, LAG, LOG_INDEX, SNAPSHOTS, WATERMARKS
+from pipeline.tables import COMMITTED_OFFSETS, LAG, LAG_HISTOGRAMS, LOG_INDEX, SNAPSHOTS, WATERMARKS
 from tests.helpers.rows import frame
 
 T0 = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -139,6 +139,24 @@ def test_an_index_that_goes_further_once_rows_are_computed_is_not_put_back(
     with for_few_rows(lake.spark):
         behind.keep(behind.watermarks(IDS[:3]))
     assert through(lake) == IDS[3]
+
+
+def test_an_hour_has_the_snapshots_of_both_jobs(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One job has read the snapshots of an hour when the other adds to them, and writes the hour after it."""
+    land(lake, IDS[:3])
+    assert compute_cluster(lake, "c", lambda: T0) == 3
+    land(lake, IDS[3:5])
+    ended = T0 + timedelta(hours=2)
+
+    def other() -> None:
+        land(lake, IDS[5:])
+        assert compute_cluster(lake, "c", lambda: ended) == 5
+
+    monkeypatch.setattr(histograms, "rolled_up", once(other, histograms.rolled_up))
+    assert compute_cluster(lake, "c", lambda: ended) == 2
+    hours = lake.read(LAG_HISTOGRAMS).where("window_ms = 3600000 AND scope = 'group' AND measure = 'consumer_lag'")
+    # A look at minute 2, 3, ... of the hour, so all eight are in the one from 12:00.
+    assert [row["count"] for row in hours.collect()] == [len(IDS)]
 
 
 def test_an_absurd_commit_is_beyond_the_end_and_nothing_else(lake: Lake) -> None:

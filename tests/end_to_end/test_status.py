@@ -49,7 +49,7 @@ def committed(step: int) -> Iterator[tuple[str, dict[tuple[str, int], int]]]:
 @pytest.fixture(scope="module")
 def lake(spark: SparkSession, kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     file = write_config(tmp_path_factory.mktemp("judged"), "judged", {"c": kafka.bootstrap_servers})
-    file.write_text('[status]\nwindow = "30s"\ntolerance = "1s"\n' + file.read_text())
+    file.write_text('[status]\nwindow = "10m"\ntolerance = "1s"\n' + file.read_text())
     config = load_config(file, {})
     with KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers) as admin, for_few_rows(spark):
         create_topics(admin, {ORDERS: 2, QUIET: 1})

@@ -54,3 +54,15 @@ def test_the_lock_of_another_user_is_taken_and_a_wait_ends(tmp_path: Path, monke
     monkeypatch.setattr(Path, "open", refused)
     with theirs.writing("lag", "spark", lock), pytest.raises(LakeError), mine.writing("lag", "driver", lock):
         pass
+
+
+def test_spark_does_not_write_where_nothing_can_be_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_locks(*_: Any) -> None:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr("fcntl.flock", no_locks)
+    lock = tmp_path / "_locks" / "lag"
+    with pytest.raises(LakeError, match=r"lag: cannot be locked: .*not supported; Spark's writers need locks"):
+        Turns().writing("lag", "spark", lock).__enter__()
+    with Turns().writing("lag", "driver", lock):  # a link replaces nothing
+        pass

@@ -82,7 +82,7 @@ def read_here(*log_dirs: Path | str, **options: str) -> list[dict[str, Any]]:
 def located(spark: SparkSession, log_dirs: Sequence[Path | str], *rungs: Row) -> dict[Row, Row]:
     """(topic, partition, offset) → (position, left, timestamp, log end, newest, directory, error)."""
     offsets = spark.createDataFrame(list(rungs), "topic string, partition int, offset bigint")
-    return {row[:3]: row[3:] for row in map(tuple, locate(offsets, list(map(str, log_dirs))).collect())}
+    return {row[:3]: row[3:-1] for row in map(tuple, locate(offsets, list(map(str, log_dirs))).collect())}
 
 
 def test_every_batch_is_as_kafkas_own_tool_dumps_it(spark: SparkSession, recorded: Path) -> None:
@@ -213,7 +213,7 @@ def test_a_null_is_no_name(tmp_path: Path) -> None:
     (tmp_path / "None-0").mkdir()
     (tmp_path / "None-0" / f"{0:020}.log").touch()
     (row,) = place_rows(None, 0, [0], [str(tmp_path)])
-    assert row == (None, 0, 0, *(None,) * 6, f"UNKNOWN_TOPIC_OR_PARTITION: not in {tmp_path}")
+    assert row == (None, 0, 0, *(None,) * 6, f"UNKNOWN_TOPIC_OR_PARTITION: not in {tmp_path}", None)
 
 
 def test_no_directory_to_locate_in_is_a_mistake(spark: SparkSession) -> None:
@@ -227,7 +227,8 @@ def test_of_two_brokers_logs_the_longer_is_taken_and_named(recorded: Path, tmp_p
     (broken / "seg-compact-0" / f"{2397:020}.log").write_bytes(OLD_MESSAGE)
     for dirs in ([behind, recorded, broken], [broken, recorded, behind]):
         (row,) = place_rows("seg-compact", 0, [0], [str(d) for d in dirs])
-        assert row[3:] == (0, 79_479, 1795083185804, 2_400, 1795084362304, str(recorded), None)
+        assert row[3:-1] == (0, 79_479, 1795083185804, 2_400, 1795084362304, str(recorded), None)
+        assert f"topic_id: {row[-1]}" in (recorded / "seg-compact-0" / "partition.metadata").read_text()
     (row,) = place_rows("seg-compact", 0, [0], [str(broken), str(behind)])
     assert row[6:9] == (2_397, 1795084360804, str(behind))
     twin = copied(recorded, tmp_path / "twin", "seg-compact-0")
@@ -329,3 +330,25 @@ def test_lag_of_a_cluster_with_log_dirs_is_kip_532_s_to_the_byte_and_millisecond
         row = found[r["topic"], int(r["partition"]), int(r["offset"])]
         assert (row.kip532_bytes, row.kip532_ms) == (int(r["byte_lag"]), int(r["time_lag_ms"])), r
         assert (row.bytes_method, row.time_method, row.bytes_error, row.time_error_ms) == ("exact", "exact", 0, 0)
+
+
+@pytest.mark.parametrize(("is_same", "method"), [(True, "exact"), (False, "interpolated")])
+def test_files_of_a_topic_that_was_created_anew_say_nothing_of_the_log_before(
+    spark: SparkSession, recorded: Path, is_same: bool, method: str
+) -> None:
+    """The lag of an older snapshot is computed, or its log was read before the topic was deleted."""
+    row = next(r for r in TOLD if r["topic"] == "seg-trimmed")
+    metadata = (recorded / f"seg-trimmed-{row['partition']}" / "partition.metadata").read_text()
+    topic_id = metadata.split()[-1] if is_same else "another"
+    end = (row["topic"], int(row["partition"]), topic_id, *(int(row[name]) for name in ENDS.split()))
+    watermarks = frame(spark, WATERMARKS, WATERMARK.replace("partition", "partition topic_id"), (1, *end))
+    commit = (1, "g", *end[:2], int(row["log_start"]))
+    lag = compute_lag(
+        frame(spark, COMMITTED_OFFSETS, "snapshot_id group_id topic partition committed_offset", commit),
+        watermarks,
+        frame(spark, GROUP_MEMBERS, "snapshot_id"),
+        frame(spark, LAG, "snapshot_id"),
+        rulers(frame(spark, LOG_INDEX, "topic"), watermarks, frame(spark, LOG_SAMPLES, "topic"), asked_from=0),
+        partial(locate, log_dirs=[str(recorded)]),
+    )
+    assert [r.bytes_method for r in lag.collect()] == [method]

@@ -1,17 +1,22 @@
 """What the report takes from the tables, and the bounded way of it to the driver."""
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
+from pipeline.analytics.status.group_status import group_status
 from pipeline.report import Frames, groups_table
 from pipeline.report.attention import needs_attention
 from pipeline.report.collect import CELLS, INSTANTS_CHARTED, collect
 from pipeline.report.details_model import Loss
 from pipeline.report.payload import payload
+from pipeline.report.selection import Selection
 from pipeline.report.trends import RECENT, trends
-from pipeline.tables import COMPUTED, LAG, SNAPSHOTS
+from pipeline.tables import COMPUTED, LAG, PARTITION_STATUS, SNAPSHOTS
 from tests.helpers.reports import MINUTE, NOON, NOW, at, frame, known, lag_row, snapshot
 
 
@@ -127,6 +132,46 @@ class TestCollect:
         found = collect(Frames(frame(spark, SNAPSHOTS, snapshot(0), snapshot(1)), lag), NOW, "title")
         assert found.losses == (Loss("east", "g", 1, 60, NOON, NOON),)
         assert found.groups[0].unread_offsets == 10
+
+    @pytest.mark.parametrize("minutes", [range(4), (0, 1), (2, 3), ()], ids=["all", "older", "newer", "none"])
+    def test_groups_are_summed_from_lag_where_they_have_no_status(self, spark: SparkSession, minutes: range) -> None:
+        """After an upgrade the older snapshots have none; late ones have it, and the newest of a cluster may not."""
+        deleted = {"offset_status": "deleted_unread", "log_start_offset": 100, "committed_offset": 40}
+        lag = frame(
+            spark,
+            LAG,
+            *(known(m, f"g{n}", 10 * m + n, captured_at=at(m)) for m in range(4) for n in range(3)),
+            lag_row(1, "g0", 1, **deleted),
+            lag_row(2, "g1", 1, **deleted),
+            *(known(m, "g1", m, cluster="west") for m in range(3)),
+        )
+        snapshots = frame(spark, SNAPSHOTS, *(snapshot(m, cluster=c) for c in ("east", "west") for m in range(4)))
+        has_status = F.col("snapshot_id").isin([NOON + m * MINUTE for m in minutes])
+        groups = group_status(lag.where(has_status))
+        expected = collect(Frames(snapshots, lag), NOW, "title")
+        assert (len(expected.points), len(expected.losses), len(expected.groups)) == (15, 2, 3)
+        found = collect(Frames(snapshots, lag, groups=groups), NOW, "title")
+        assert {*found.points} == {*expected.points}
+        assert found.points
+        assert replace(found, points=()) == replace(expected, points=())
+
+    def test_the_status_of_groups_is_that_of_the_topics_that_are_selected(self, spark: SparkSession) -> None:
+        topics = {"a": ("ok", 5), "b": ("stopped", 70)}
+        lag = frame(spark, LAG, *(lag_row(0, "g", 0, topic=t, consumer_lag=n) for t, (_, n) in topics.items()))
+        judged = frame(
+            spark,
+            PARTITION_STATUS,
+            *(lag_row(0, "g", 0, topic=t, status=s, consumer_lag=n) for t, (s, n) in topics.items()),
+        )
+        frames = Frames(frame(spark, SNAPSHOTS, snapshot(0)), lag, groups=group_status(lag, judged), partitions=judged)
+        seen = {topic: collect(frames.selected(Selection(topic=topic)), NOW, "t").groups for topic in (None, "a", "b")}
+        assert {
+            topic: [(g.status, g.consumer_lag, g.partitions) for g in groups] for topic, groups in seen.items()
+        } == {
+            None: [("stopped", 75, 2)],
+            "a": [("ok", 5, 1)],
+            "b": [("stopped", 70, 1)],
+        }
 
     def test_computed_tells_a_snapshot_without_groups_from_one_without_lag(self, spark: SparkSession) -> None:
         snapshots = frame(spark, SNAPSHOTS, snapshot(0), snapshot(1), snapshot(2))

@@ -5,11 +5,13 @@ from typing import Any
 
 from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
-from pipeline.report import Frames, data, details
+from pipeline.analytics.status.group_status import group_status
+from pipeline.report import Frames, data
 from pipeline.report.details_model import Loss
-from pipeline.report.model import Group
-from pipeline.tables import COMPUTED, GROUP_STATUS, LAG, SNAPSHOTS
+from pipeline.report.model import Group, Point, names_of
+from pipeline.tables import COMPUTED, LAG, SNAPSHOTS
 from tests.conftest import ROOT
 from tests.helpers.reports import MINUTE, NOON, at, frame, known, lag_row, snapshot
 
@@ -20,6 +22,11 @@ def query_of(notebook: str, text: str) -> str:
     (source,) = (source for cell in cells if text in (source := "".join(cell["source"])))
     found: str = source.split('"""')[1]
     return found
+
+
+def groups_of(lag: DataFrame) -> DataFrame:
+    """The groups that rows of `lag` are of, none of which was judged."""
+    return data.as_groups(group_status(lag))
 
 
 def mixed() -> list[dict[str, Any]]:
@@ -176,7 +183,7 @@ class TestInstants:
 
 class TestGroups:
     def test_sums_what_is_known_and_counts_what_is_not(self, spark: SparkSession) -> None:
-        (found,) = data.groups(frame(spark, LAG, *mixed())).collect()
+        (found,) = groups_of(frame(spark, LAG, *mixed())).collect()
         assert Group(**found.asDict()) == Group(
             cluster="east",
             snapshot_id=NOON,
@@ -233,7 +240,7 @@ class TestGroups:
             # The topic was recreated: what the old headroom says of the new topic is no loss.
             known(0, "recreated", 0, headroom=-7, offset_status="recreated"),
         )
-        found = {row["group_id"]: Group(**row.asDict()) for row in data.groups(lag).collect()}
+        found = {row["group_id"]: Group(**row.asDict()) for row in groups_of(lag).collect()}
         assert {
             g.group_id: (g.consumer_lag, g.partitions_unknown, g.why_no_lag, g.unread_offsets, g.statuses)
             for g in found.values()
@@ -260,14 +267,14 @@ class TestGroups:
             known(0, "big", 1_000),
             known(0, "lost", 0, offset_status="deleted_unread", headroom=-1),
         )
-        groups = data.groups(lag)
+        groups = groups_of(lag)
 
-        def names(status: DataFrame | None) -> list[str]:
-            return [r["group_id"] for r in data.worst_first(details.with_status(groups, status), 3).collect()]
+        def names(groups: DataFrame) -> list[str]:
+            return [r["group_id"] for r in data.worst_first(groups, 3).collect()]
 
-        assert names(None) == ["lost", "big", "small"]
-        stopped = {"cluster": "east", "snapshot_id": NOON, "group_id": "small", "status": "stopped"}
-        assert names(frame(spark, GROUP_STATUS, stopped)) == ["lost", "small", "big"]
+        assert names(groups) == ["lost", "big", "small"]
+        has_stopped = F.when(F.col("group_id") == "small", "stopped")
+        assert names(groups.withColumn("status", has_stopped)) == ["lost", "small", "big"]
         assert_df_equality(
             data.totals(groups),
             spark.createDataFrame(
@@ -298,7 +305,7 @@ class TestGroups:
             not_committed("elsewhere", 0, log_start_offset=40, cluster="west"),
             known(0, "committed", 1, log_start_offset=0, high_watermark=100, cluster="west"),
         )
-        groups = data.groups(lag)
+        groups = groups_of(lag)
         found = {r["group_id"]: (r["consumer_lag"], r["not_committed_offsets"]) for r in groups.collect()}
         assert found == {
             "both": (7, 70),
@@ -339,7 +346,7 @@ class TestGroups:
         lost_by = sorted((r["group_id"], r["partition"], r["lost"]) for r in counted)
         assert lost_by == [("gone", 0, 3), ("lasts", 0, 10), ("over", 0, 20), ("over", 1, 5)]
 
-    def test_history_keeps_an_unknown_lag_unknown(self, spark: SparkSession) -> None:
+    def test_points_keep_an_unknown_lag_unknown(self, spark: SparkSession) -> None:
         lag = frame(
             spark,
             LAG,
@@ -349,19 +356,21 @@ class TestGroups:
             lag_row(2, "g", 0, offset_status="no_watermark"),
             known(0, "other", 9),
         )
+        expected = spark.createDataFrame(
+            [
+                ("east", NOON, "g", 11, 0, 700, 0, 90, 0, 2, 1, 40, 29, 95, 1, NOON + 85_000, NOON + 70_000),
+                ("east", NOON + 60_000, "g", 5, 1, None, 1, None, 1, 2, 0, None, None, None, 1, None, None),
+                ("east", NOON + 120_000, "g", None, 1, None, 0, None, 0, 1, 0, None, None, None, 0, None, None),
+            ],
+            "cluster string, snapshot_id bigint, group_id string, consumer_lag bigint, partitions_unknown bigint, "
+            "consumer_lag_bytes bigint, bytes_unknown bigint, consumer_lag_ms bigint, ms_unknown bigint, "
+            "partitions bigint, deleted bigint, log_ends bigint, commits bigint, consumer_age_ms bigint, "
+            "age_unknown bigint, captured_ms bigint, committed_captured_ms bigint",
+        )
+        assert {*expected.columns} == {*names_of(Point)}
         assert_df_equality(
-            data.history(lag, {"g"}),
-            spark.createDataFrame(
-                [
-                    ("east", NOON, "g", 11, 0, 700, 0, 90, 0, 2, 1, 40, 29, 95, 1, NOON + 85_000, NOON + 70_000),
-                    ("east", NOON + 60_000, "g", 5, 1, None, 1, None, 1, 2, 0, None, None, None, 1, None, None),
-                    ("east", NOON + 120_000, "g", None, 1, None, 0, None, 0, 1, 0, None, None, None, 0, None, None),
-                ],
-                "cluster string, snapshot_id bigint, group_id string, consumer_lag bigint, partitions_unknown bigint, "
-                "consumer_lag_bytes bigint, bytes_unknown bigint, consumer_lag_ms bigint, ms_unknown bigint, "
-                "partitions bigint, deleted bigint, log_ends bigint, commits bigint, consumer_age_ms bigint, "
-                "age_unknown bigint, captured_ms bigint, committed_captured_ms bigint",
-            ),
+            data.as_points(group_status(lag), {"g"}).select(*expected.columns),
+            expected,
             ignore_row_order=True,
             ignore_nullable=True,
             ignore_metadata=True,

@@ -26,7 +26,7 @@ from pipeline.ledger import Claim, Ledger
 from pipeline.snapshot import SnapshotOutcome, snapshot_instant, take_snapshots
 from pipeline.snapshot import take as snapshot
 from pipeline.snapshot.summary import Landed
-from pipeline.tables import BRONZE, COMMITTED_OFFSETS, SNAPSHOTS, TABLES, Table
+from pipeline.tables import BRONZE, COMMITTED_OFFSETS, GROUP_MEMBERS, SNAPSHOTS, TABLES, WATERMARKS, Table
 from tests.conftest import ConnectServer
 from tests.helpers import killed_job
 from tests.helpers.killed_job import Run
@@ -309,6 +309,28 @@ def test_rows_that_another_run_stages_while_these_are_landed_fail_the_snapshot(
         assert landed(lake, "restaged") == ALL_ROWS  # the other run's
     finally:
         spark.sql("DROP SCHEMA spark_catalog.restaged CASCADE")
+
+
+def test_what_an_executor_with_a_clock_that_is_ahead_has_read_was_read_now(
+    take: Take, lake: Lake, servers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = Lake.stage
+
+    def stage(self: Lake, name: str, rows: Any) -> Any:
+        later = {column: F.expr(f"{column} + INTERVAL 3 DAYS") for column in ("captured_at", "ends_at")}
+        return original(self, name, rows.withColumns(later))
+
+    monkeypatch.setattr(Lake, "stage", stage)
+    before = datetime.now(UTC)
+    outcome = take({"ahead": servers})["ahead"]
+    assert outcome.status == "complete"
+    (row,) = ledger_rows(lake, "ahead")
+    ends = lake.read(WATERMARKS).where("cluster = 'ahead'").collect()
+    members = lake.read(GROUP_MEMBERS).where("cluster = 'ahead'").collect()
+    commits = lake.read(COMMITTED_OFFSETS).where("cluster = 'ahead'").collect()
+    assert row["warnings"] == {"captured_in_future": len(ends) + len(commits) + len(members)}
+    read_at = [r["captured_at"] for r in (*ends, *commits, *members)] + [r["ends_at"] for r in commits]
+    assert all(before <= at.astimezone(UTC) <= datetime.now(UTC) for at in read_at)
 
 
 def test_positions_that_another_run_staged_are_told_and_cost_no_other_table(

@@ -2,9 +2,9 @@
 
 Three kinds of consumers limit the records that they have fetched and not yet handed out, each by its own settings:
 
-- `java`: it does not fetch again from a partition, nor (since 4.1) from a broker, whose records it still has. So it has
-  at most one answer of each broker: min(brokers × fetch.max.bytes, partitions × max.partition.fetch.bytes).
-- `scala`, the old consumer: threads × queued.max.message.chunks × fetch.message.max.bytes, and answers in flight.
+- `java`: while it still has records of a partition (since 4.1: of a broker), it does not fetch from there again. So it
+  has at most one answer of each broker: min(brokers × fetch.max.bytes, partitions × max.partition.fetch.bytes).
+- `scala`, the old consumer: threads × queued.max.message.chunks × fetch.message.max.bytes, plus answers in flight.
 - `librdkafka`: it fetches while its queue is below queued.max.messages.kbytes, so the queue exceeds this by at most one
   answer of each broker.
 
@@ -29,7 +29,7 @@ QUEUED_MAX_MESSAGE_CHUNKS = 2
 FETCH_MESSAGE_MAX_BYTES = 2**20
 """The largest chunk of an old consumer, by default."""
 _FETCH_MAX_BYTES = 50 * 2**20
-# With their defaults; None where there is none.
+# The settings that matter, with their defaults; None if there is no default.
 _SETTINGS: dict[Kind, dict[str, int | None]] = {
     "java": {"fetch.max.bytes": _FETCH_MAX_BYTES, "max.partition.fetch.bytes": 2**20, "max.poll.records": 500},
     "scala": {
@@ -53,17 +53,17 @@ class Bound(NamedTuple):
 
     bound_bytes: int
     bound_by: str
-    """The term that gives it."""
+    """The term of the formula that gives the bound."""
     in_flight_bytes: int = 0
-    """What answers on their way may take beyond it; 0 where the bound counts them."""
+    """What answers in flight may take in addition; 0 if the bound already includes them."""
 
 
 def consumer_settings(config: Mapping[str, Any], kind: Kind = "java") -> dict[str, int]:
-    """Those of a consumer's settings that bound the memory of its fetches, with defaults.
+    """The settings of a consumer that bound the memory of its fetches, with defaults.
 
-    librdkafka's fetch.max.bytes is there only if it is set, as it else follows other settings. Of its two names for one
-    setting the last counts, as there. Raises ValueError for a setting that is no whole number or is negative, and
-    where an old consumer has no `threads`.
+    librdkafka's fetch.max.bytes is included only if it is set, because it otherwise follows from other settings. If a
+    setting is given by both of its librdkafka names, the last one counts, as in librdkafka. Raises ValueError for a
+    setting that is not a whole number or is negative, and for an old consumer without `threads`.
     """
     if kind not in _SETTINGS:
         raise ValueError(f"kind must be one of {', '.join(_SETTINGS)}, not {kind!r}")
@@ -81,12 +81,12 @@ def consumer_settings(config: Mapping[str, Any], kind: Kind = "java") -> dict[st
 def buffer_bound(
     kind: Kind, settings: Mapping[str, int], partitions: int, brokers: int, largest_batch_bytes: int = 0
 ) -> Bound:
-    """The bound of a consumer with the settings that `consumer_settings` gives."""
+    """The bound for a consumer with settings from `consumer_settings`."""
     if kind == "scala":
         limit = settings["fetch.message.max.bytes"]
         chunks = settings["threads"] * settings["queued.max.message.chunks"]
         term = _term("threads × queued.max.message.chunks", "fetch.message.max.bytes", limit, largest_batch_bytes)
-        # A partition has one fetcher, which asks again only once it has put all of an answer into queues.
+        # A partition has one fetcher, which fetches again only after it has put all of an answer into the queues.
         in_flight = limited_bytes(partitions, limit, largest_batch_bytes)
         return Bound(limited_bytes(chunks, limit, largest_batch_bytes), term, in_flight)
     if kind == "java":
@@ -108,7 +108,7 @@ def buffer_bound(
 def answers_bytes(
     partitions: int, brokers: int, fetch_max_bytes: int, partition_max_bytes: int, largest_batch_bytes: int = 0
 ) -> int:
-    """The most bytes of one answer of each broker, limited as a whole and by partition."""
+    """The most bytes of one answer from each broker, limited both as a whole and by partition."""
     return min(
         limited_bytes(brokers, fetch_max_bytes, largest_batch_bytes),
         limited_bytes(partitions, partition_max_bytes, largest_batch_bytes),
@@ -116,12 +116,12 @@ def answers_bytes(
 
 
 def limited_bytes(count: int, limit_bytes: int, largest_batch_bytes: int = 0) -> int:
-    """The most bytes of so many answers, partitions or chunks: their limit each, or one batch that is larger."""
+    """The most bytes of `count` answers, partitions or chunks: each has the limit, or one batch that is larger."""
     return count * max(limit_bytes, largest_batch_bytes)
 
 
 def whole_number(name: str, value: Any, least: int = 0) -> int:
-    """A number that is given as text or as a number. Raises ValueError naming it if it is not whole or too low."""
+    """A whole number, given as text or number. Raises ValueError with its name if it is not whole or below `least`."""
     if isinstance(value, str):
         is_whole = re.fullmatch(r"\s*[+-]?[0-9]{1,18}\s*", value) is not None
     else:

@@ -1,4 +1,4 @@
-"""The groups of the clients in a snapshot, and their rungs, which no broker knows.
+"""The groups of the clients in a snapshot, and those rungs of the clients that no broker knows.
 
 Different clients report different rungs (docs/design.md, "Clients' positions"); a rung that is not reported is NULL.
 """
@@ -32,24 +32,25 @@ def reader_positions(
     previous: DataFrame,
     settings: Mapping[str, ConsumerSettings],
 ) -> DataFrame:
-    """What clients report of each READER_AT of the snapshots that `watermarks` has; of several clients the newest.
+    """What clients report about each reader in the snapshots of `watermarks`; of several clients, the newest report.
 
-    READER_AT, snapshot_date, reported_client_id, reported_instance, consumed_offset, fetched_offset, stale_lag (to the
-    last stable offset for a client of read_committed). A client whose group is not known is left out, as is a partition
-    that `watermarks` does not have.
+    The columns are READER_AT, reported_date, reported_client_id, reported_instance, consumed_offset, fetched_offset and
+    stale_lag (to the last stable offset if the client is read_committed). A client whose group is not known is left
+    out, and so is a partition that `watermarks` does not have.
 
     `reported` are `observed` rows. `previous` are the rows of `lag` of the snapshot just before, of which `reported`
-    has rows too: what was known then stays known while a client stands still. `settings` are those of consumers.
+    has rows too: an offset that was known then stays known while the client stands still. `settings` are those of the
+    consumers.
     """
     groups = _groups(group_members, committed_offsets, previous)
     rows = with_settings(client_partitions(reported), settings, "client_id")
     rows = _with_group(rows, groups, reported)
     rows = _with_known(rows, watermarks, committed_offsets, previous)
     rows = in_stretches(rows, PROCESS_PARTITION)
-    # Of the snapshot before `lag` is written, though more may be known of it by now.
+    # The `lag` of the previous snapshot is already written; it stays as it is, even if more is known by now.
     new = F.broadcast(watermarks.select("cluster", "snapshot_id").distinct())
     rows = fetched_by_lag(consumed_by_lead(rows)).join(new, ["cluster", "snapshot_id"], how="left_semi")
-    # Clients may report what the cluster does not have, or what the configuration leaves out.
+    # Clients may report partitions that the cluster does not have, or that the configuration leaves out.
     rows = rows.where("is_listed")
     rows = with_settings(rows.drop("settings"), settings, "client_id", "group_id").withColumns(
         {
@@ -58,7 +59,7 @@ def reader_positions(
             "instance_key": F.xxhash64("client_id", "instance"),
         }
     )
-    # Where a rebalance leaves a partition with two processes, the one that was heard of last.
+    # If two processes report a partition after a rebalance, the newest report counts.
     order = _newest("client_id", "instance")
     values = {name: F.col(name) for name in ("consumed_offset", "fetched_offset", "instance_key")}
     values |= {"stale_lag": stale_lag()}
@@ -74,21 +75,22 @@ def reader_positions(
 
 
 def _newest(*of: str) -> Column:
-    """What is greatest for the last that was reported; of several at one instant it is always the same.
+    """A number that is greatest for the newest report. If several are equally new, a hash of `of` decides.
 
-    A number: Spark has to sort all rows for a greatest struct or text, and not for that.
+    It is a number because Spark sorts all rows to find the greatest struct or text, but not the greatest number.
     """
     return F.unix_micros("as_of") * 1_000 + F.pmod(F.xxhash64(*of), F.lit(1_000))
 
 
 def client_counters(reported: DataFrame) -> DataFrame:
-    """By INSTANCE: is_old (the Scala consumer); whether all, or any, of its fetchers' counters have moved.
+    """For each INSTANCE: is_old (it is a Scala consumer), all_moved and any_moved, is_read_anew.
 
-    NULL at the first snapshot of a fetcher, and for clients without counters. is_read_anew: none of them is of a text
-    that the snapshot before has read already. `reported` are `observed` rows.
+    all_moved and any_moved say whether the counters of all, or of any, of its fetchers have moved. They are NULL at the
+    first snapshot of a fetcher, and for clients without counters. is_read_anew: no counter comes from a text that was
+    already read in the previous snapshot. `reported` are `observed` rows.
     """
     rows = reported.where(F.col("partition").isNull())
-    # Only the old consumer has queues by topic, and counters by fetcher; librdkafka's are of another source.
+    # Among the clients of this source, only the old consumer has queues by topic and counters by fetcher.
     has_fetcher = F.col("fetcher").isNotNull() & F.col("requests_total").isNotNull()
     is_scraped = F.col("source") == "kafka_client_metrics"
     is_old = is_scraped & (F.col("queue_chunks").isNotNull() | has_fetcher)
@@ -109,10 +111,10 @@ def client_counters(reported: DataFrame) -> DataFrame:
 
 
 def totals(reported: DataFrame) -> DataFrame:
-    """The counters of each process, summed over what it fetches from: INSTANCE, requests, bytes, read_ms.
+    """The counters of each process, summed over the brokers it fetches from: INSTANCE, requests, bytes, read_ms.
 
-    Of several agents that report a process the one counts that reports most. `reported` are `observed` rows; of one
-    address the request log of each broker has some.
+    If several agents report a process, the greatest counters are taken. `reported` are `observed` rows; for a client
+    address, the request log of each broker has some of them.
     """
     rows = reported.where(F.col("partition").isNull() & F.col("topic").isNull())
     agent = [*INSTANCE, "agent", "source"]
@@ -124,7 +126,7 @@ def totals(reported: DataFrame) -> DataFrame:
         .groupBy(*agent)
         .agg(F.try_sum("requests").alias("requests"), F.try_sum("bytes").alias("bytes"), newest)
         .groupBy(*INSTANCE)
-        # A counter goes with the clock of the agent that reports it.
+        # read_ms is from the agent whose counter is taken.
         .agg(
             F.max("requests").alias("requests"),
             F.max("bytes").alias("bytes"),
@@ -134,18 +136,18 @@ def totals(reported: DataFrame) -> DataFrame:
 
 
 def client_partitions(reported: DataFrame) -> DataFrame:
-    """A row for each partition that a process reports in a snapshot, whichever of its agents reported what.
+    """A row for each partition that a process reports in a snapshot, by any of its agents.
 
-    INSTANCE, topic, partition, snapshot_date, nth, as_of, reported_consumed, reported_fetched, what was reported,
-    is_librdkafka; and of `client_counters` is_old, all_moved, any_moved. `reported` are `observed` rows.
+    The columns are INSTANCE, topic, partition, snapshot_date, nth, as_of, reported_consumed, reported_fetched,
+    _REPORTED, is_librdkafka; and is_old, all_moved, any_moved of `client_counters`. `reported` are `observed` rows.
     """
     order = _newest("source", "endpoint")
-    # Together: a lag and a lead that were reported at different times would not add up.
+    # All of _REPORTED from one report: a lag and a lead of different times do not add up.
     is_reported = F.coalesce(*_REPORTED).isNotNull()
     offsets = {"reported_consumed": "consumed_offset", "reported_fetched": "fetched_offset"}
     return (
         reported.where(F.col("partition").isNotNull())
-        # All steps of `reader_positions` go by keys that contain this one: rows are exchanged once.
+        # All keys in `reader_positions` contain this one, so rows are shuffled only once.
         .repartition(*PARTITION)
         .join(F.broadcast(client_counters(reported)), INSTANCE, how="left")
         .groupBy(*INSTANCE, *_PLACE)
@@ -164,10 +166,11 @@ def client_partitions(reported: DataFrame) -> DataFrame:
 
 
 def stale_lag() -> Column:
-    """What a client's own lag metric does not see: from the log end that it counts to, to the one there is.
+    """What a client's own lag metric does not see: from the log end that it counts to, to the current log end.
 
-    By default librdkafka reads committed records only, the Java consumer all. librdkafka reports both ends that it
-    knows; its lag is of no use here, as before version 1.7 it counts from another offset.
+    By default librdkafka reads only committed records, and the Java consumer reads all. librdkafka reports the high
+    watermark and the last stable offset that it knows. Its lag is not used, because before version 1.7 it counts from
+    another offset.
     """
     default = F.when(F.col("is_librdkafka"), "read_committed").otherwise("read_uncommitted")
     level = F.coalesce(F.col("settings")["isolation_level"], default)
@@ -179,7 +182,7 @@ def stale_lag() -> Column:
 
 
 def _groups(group_members: DataFrame, committed_offsets: DataFrame, previous: DataFrame) -> DataFrame:
-    """Who is known to be in which group: cluster, snapshot_id, group_id, and of members client_id, topic, partition."""
+    """The known groups and members: cluster, snapshot_id, group_id; for members also client_id, topic, partition."""
     names = ["cluster", "snapshot_id", "group_id"]
     members = group_members.where(F.col("client_id").isNotNull()).select(*names, "client_id", *_PLACE)
     before = previous.select(*names, "client_id", *_PLACE)
@@ -188,16 +191,17 @@ def _groups(group_members: DataFrame, committed_offsets: DataFrame, previous: Da
 
 
 def _reported_groups(reported: DataFrame, by: list[str], name: str) -> DataFrame:
-    """The group that a process or client itself reports, or its source, as `name`; NULL where that is not one."""
+    """Column `name`: the group that a process or client reports, or its source; NULL if they report several groups."""
     return _only(reported.where(F.col("group_id").isNotNull()).select(*by, "group_id").distinct(), by, name)
 
 
 def _with_group(rows: DataFrame, groups: DataFrame, reported: DataFrame) -> DataFrame:
-    """`rows` with `group_id`: what the process reports, what the configuration says, what brokers know of its members.
+    """`rows` with `group_id`, and without the rows of processes whose group is not known or is ambiguous.
 
-    A client id may be used in several groups: then only an assigned partition says which. A process that reports none,
-    and is of no member that brokers know, is in the group of the others with its client id, if that is one. An old
-    consumer, which no broker knows, is its group's namesake by default. Ambiguous is NULL.
+    It is the first known of: the group that the process reports; the configured group; the group of the member with
+    this client id that is assigned the partition, if the client id is used in several groups; the group of the members
+    with this client id; the group that other processes with this client id report, if it is one. For an old consumer,
+    which no broker knows, it is then the group with the same name as the client id, because that is the default.
     """
     members = groups.where(F.col("client_id").isNotNull())
     of_client = _only(members.select(*CLIENT, "group_id").distinct(), CLIENT, "members_group")
@@ -230,16 +234,17 @@ def _with_group(rows: DataFrame, groups: DataFrame, reported: DataFrame) -> Data
 
 
 def _only(groups: DataFrame, by: list[str], name: str) -> DataFrame:
-    """Of distinct groups the one of those that have one; NULL for the others."""
+    """Column `name` for each key in columns `by`: its group if it has exactly one, else NULL. `groups` are distinct."""
     return groups.groupBy(*by).agg(F.when(F.count(F.lit(1)) == 1, F.min("group_id")).alias(name))
 
 
 def _with_known(rows: DataFrame, watermarks: DataFrame, committed_offsets: DataFrame, previous: DataFrame) -> DataFrame:
-    """`rows` beside the ends of their logs and the commits of their groups, and what is known of the snapshot before.
+    """`rows` with the ends of their logs, their groups' commits, and what is known from the previous snapshot.
 
-    The ends are those that were read with the commit, where there are such, as in `lag`: a snapshot that is computed
-    with the next one gives it the same as one whose `lag` was written before. known_consumed and known_fetched are what
-    `lag` has of the same process in the snapshot before. is_listed: `watermarks` has the partition.
+    As in `lag`, the ends are those that were read with the commit, if there are any. So the result is the same whether
+    the previous snapshot is computed in the same batch or its `lag` was written earlier. known_consumed and
+    known_fetched are what `lag` has for the same process in the previous snapshot. is_listed: `watermarks` has the
+    partition.
     """
     listed = watermarks.where(F.col("topic").isNotNull())
     ends = listed.select(*PARTITION_AT, *_ENDS, F.lit(True).alias("is_listed"))

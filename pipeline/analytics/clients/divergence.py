@@ -23,29 +23,30 @@ from pipeline.analytics.clients.instances import INSTANCE
 from pipeline.analytics.clients.settings import with_settings
 from pipeline.analytics.instants import read_ms
 from pipeline.analytics.keys import MEMBER
+from pipeline.analytics.lag.group_sums import whole_sum
 from pipeline.analytics.runs import runs_of
 from pipeline.config.consumers import KAFKA_NAMES, ConsumerSettings
 from pipeline.tables import CLIENT_DIVERGENCE, LONG
 
 COMMIT_MS = 60_000
-"""auto.commit.interval.ms of the old consumer, by default: by so much commits may be late, and no gauge is to blame."""
+"""auto.commit.interval.ms of the old consumer, by default. Commits may be this late without a gauge being wrong."""
 FEWEST_RECORDS = 100
-"""Records that a client must have fetched for their mean size to be taken."""
+"""Records that a client must have fetched before their mean size is used."""
 _LAGS = ("fetcher_lag", "consumer_lag", "divergence")
 
 
 def client_divergence(
     reported: DataFrame, lag: DataFrame, previous: DataFrame, settings: Mapping[str, ConsumerSettings]
 ) -> DataFrame:
-    """The rows of `client_divergence` of the successive snapshots that `reported` and `lag` are of.
+    """The rows of `client_divergence` for the successive snapshots of `reported` and `lag`.
 
-    `reported` are `observed` rows, `lag` has been given its instances (`with_instance`).
+    `reported` are `observed` rows, `lag` are rows from `with_instance`.
 
-    The application's lag counts from consumed_offset where that is known, else from the committed offset; a commit may
-    be late by what the log grows in auto.commit.interval.ms. `stale`: no fetch was answered for two snapshots, though
-    the client's logs have grown. `blind`: the gauge reads less than half of the application's lag, and late commits do
-    not explain the difference. `truthful`: neither. NULL where the gauge, the lag or the growth is not known, as at the
-    first snapshot. `previous` are the rows that are known already; their verdicts stay as they are.
+    The application's lag counts from consumed_offset if it is known, else from the committed offset; a commit may be
+    late by what the log grows in auto.commit.interval.ms. The verdict is `stale` if no fetch was answered for two
+    snapshots, although the client's logs have grown; `blind` if the gauge shows less than half of the application's
+    lag, and late commits do not explain the difference; else `truthful`. It is NULL if the gauge, the lag or the growth
+    is not known, as at the first snapshot. `previous` are rows that are already computed; their verdicts do not change.
     """
     rows = _gauges(reported).join(_lags(lag, settings), INSTANCE, how="left")
     rows = rows.join(_known(previous), [*INSTANCE, "group_id"], how="left")
@@ -56,7 +57,7 @@ def client_divergence(
 
 
 def _with_verdict(rows: DataFrame) -> DataFrame:
-    """Adds verdict, and size: the mean bytes of a record at this snapshot, NULL if not known."""
+    """Adds verdict, and size: the mean bytes of a record at this snapshot, NULL if it is not known."""
     is_still = (F.col("grown") > 0) & ~F.col("any_moved") & F.col("is_read_anew")
     has_stood_still = F.col("is_still") & F.lag("is_still").over(_series())
     verdict = F.coalesce("known_verdict", F.when(has_stood_still, "stale").otherwise(_verdict()))
@@ -77,18 +78,18 @@ def _own_record_bytes() -> Column:
 
 
 def _with_runs(rows: DataFrame) -> DataFrame:
-    """Adds run, the number of the run of one verdict, and record_bytes."""
+    """Adds run (the number of the run of equal verdicts) and record_bytes."""
     return rows.withColumns(
         {
             "run": runs_of("verdict", _series()),
-            # What a blocked fetcher has fetched before shows how large its records are.
+            # While a fetcher is blocked, the last known size is used.
             "record_bytes": F.last("size", ignorenulls=True).over(_series()),
         }
     )
 
 
 def _with_buffers(rows: DataFrame) -> DataFrame:
-    """Adds captured_at where no watermark has it, hidden_lag, and what queues and buffers hold."""
+    """Adds hidden_lag and the contents of queues and buffers; captured_at is the snapshot's instant if unknown."""
     return rows.withColumns(
         {
             "captured_at": F.coalesce("captured_at", F.timestamp_millis("snapshot_id")),
@@ -101,7 +102,7 @@ def _with_buffers(rows: DataFrame) -> DataFrame:
 
 
 def _with_since(rows: DataFrame) -> DataFrame:
-    """Adds since, when the run of the verdict began (NULL without a verdict), and heap_share."""
+    """Adds since (when the verdict's run began, NULL without a verdict) and heap_share."""
     begun = F.min(F.coalesce("known_since", "captured_at")).over(Window.partitionBy(*MEMBER, "run"))
     return rows.withColumns(
         {
@@ -117,7 +118,7 @@ def _series() -> WindowSpec:
 
 
 def _gauges(reported: DataFrame) -> DataFrame:
-    """What processes report of themselves: INSTANCE, max_lag, is_old, any_moved, requests, bytes, threads, source."""
+    """What each process reports: INSTANCE, max_lag, is_old, any_moved, requests, bytes, threads, source."""
     of_client = F.col("topic").isNull() & F.col("fetcher").isNull()
     thread = F.when(F.col("queue_chunks").isNotNull(), F.struct("topic", "fetcher"))
     gauges = reported.groupBy(*INSTANCE).agg(
@@ -125,7 +126,7 @@ def _gauges(reported: DataFrame) -> DataFrame:
         F.coalesce(F.max(F.when(of_client, F.col("reported_lag"))), F.max("reported_lag")).alias("max_lag"),
         F.max("buffered_bytes").alias("reported_buffered"),
         F.nullif(F.count_distinct(thread), F.lit(0)).alias("threads"),
-        # A request log has clients of every kind.
+        # A request log does not show which kind of client it is.
         F.max(F.when(F.col("source") != "kafka_request_log", F.col("source"))).alias("source"),
     )
     moved = client_counters(reported).select(*INSTANCE, "is_old", "any_moved", "is_read_anew")
@@ -133,15 +134,15 @@ def _gauges(reported: DataFrame) -> DataFrame:
 
 
 def _lags(lag: DataFrame, settings: Mapping[str, ConsumerSettings]) -> DataFrame:
-    """The lags of processes by group: what the table has of them, and what the verdict needs.
+    """The lags of each process and group: those in the table, and those that the verdict needs.
 
-    max_app_lag: the largest lag of the application; judged_lag: that of the partitions that are read for an interval
-    already; noise: by how much less a gauge may read without anybody's fault.
+    max_app_lag: the largest lag of the application. judged_lag: the same, for partitions that the process has read
+    since the previous snapshot. noise: by how much less a correct gauge may show.
     """
     series = Window.partitionBy(*MEMBER, "topic", "partition").orderBy("snapshot_id")
     grown = F.col("high_watermark") - F.lag("high_watermark").over(series)
     interval_ms = read_ms() - F.lag(read_ms()).over(series)
-    # A reader of committed records has its end there.
+    # For read_committed clients the log ends at the last stable offset.
     end = F.coalesce("last_stable_offset", "high_watermark")
     is_known = F.col("consumed_offset").isNotNull()
     late_ms = F.coalesce(F.col("settings")["auto_commit_interval_ms"], F.lit(COMMIT_MS))
@@ -178,11 +179,6 @@ def _lags(lag: DataFrame, settings: Mapping[str, ConsumerSettings]) -> DataFrame
     )
 
 
-def whole_sum(name: str) -> Column:
-    """The sum of a column, NULL where one of its values is."""
-    return F.when(F.count(name) == F.count(F.lit(1)), F.try_sum(name))
-
-
 def _verdict() -> Column:
     gauge, app_lag, noise = F.col("max_lag"), F.col("judged_lag"), F.col("noise")
     return (
@@ -198,21 +194,21 @@ def _known(previous: DataFrame) -> DataFrame:
 
 
 def _queue_bytes() -> Column:
-    """What the queue of an old consumer's thread holds at most (seed of MaxLag: two chunks of a MiB by default)."""
+    """The most bytes that the queue of an old consumer's thread holds: by default, two chunks of 1 MiB."""
     settings = F.col("settings")
     chunks = F.coalesce(settings["queued_max_message_chunks"], F.lit(QUEUED_MAX_MESSAGE_CHUNKS))
     return chunks * F.coalesce(settings["fetch_message_max_bytes"], F.lit(FETCH_MESSAGE_MAX_BYTES))
 
 
 def _buffer_bound() -> Column:
-    """`fetch_memory.buffer_bound` of a client; NULL where its kind, threads or brokers are not known."""
+    """`buffer_bound` of a client; NULL if its kind, threads or brokers are not known."""
     kind = (
         F.when(F.col("source") == "librdkafka_statistics", "librdkafka")
         .when(F.col("source").isNull(), F.lit(None))
         .when(F.col("is_old"), "scala")
         .otherwise("java")
     )
-    # A function with type hints would be taken for one of pandas or Arrow.
+    # A lambda, because PySpark would take a function with type hints for a pandas or Arrow UDF.
     bound = F.udf(lambda *values: _bound_of(*values), LONG)  # noqa: PLW0108
     return bound(kind, "settings", "threads", "partitions", F.nullif("brokers", F.lit(0)))
 

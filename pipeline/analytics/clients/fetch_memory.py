@@ -1,7 +1,7 @@
-"""How much memory a consumer's fetches may take, and how much they likely take. Plain Python, for notebooks and frames.
+"""The memory that a consumer's fetches may take at most, and will likely take. Plain Python, for notebooks and frames.
 
 The bounds are in `buffer_bound`. They do not include what `FetchMemory.notes` lists: a decompressed batch, up to
-max.poll.records records as objects, and whole answers that older versions, paused partitions and chunks keep.
+max.poll.records records as objects, and whole answers that older versions, paused partitions and chunks keep in memory.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from pipeline.analytics.clients.buffer_bound import (
 )
 
 LIKELY_PERCENT = 95
-"""The part of what was observed that does not exceed `FetchMemory.likely_bytes`."""
+"""The percentage of the observed values that do not exceed `FetchMemory.likely_bytes`."""
 
-# What lowers the bound, in the order of advice where several are part of it.
+# The settings that lower the bound. If several are part of it, the first one is advised.
 _LOWERING: dict[Kind, tuple[str, ...]] = {
     "java": ("max.partition.fetch.bytes", "fetch.max.bytes"),
     "scala": ("fetch.message.max.bytes", "queued.max.message.chunks"),
     "librdkafka": ("queued.max.messages.kbytes", "fetch.message.max.bytes", "fetch.max.bytes"),
 }
-# Kafka keeps them in 32 bits.
+# Kafka stores these settings in 32 bits.
 _LARGEST_SETTING = 2**31 - 1
 
 
 class Advice(NamedTuple):
     """The setting to lower for a wanted bound, and the largest value that is low enough.
 
-    Both are None where nothing needs to be lowered, and where no setting alone is enough; the text says which.
+    Both are None if nothing needs to be lowered, or if no single setting is enough; the text says which.
     """
 
     setting: str | None
@@ -50,29 +50,29 @@ class Advice(NamedTuple):
 
 @dataclass(frozen=True)
 class FetchMemory:
-    """What `fetch_memory` finds; `print` shows it to people."""
+    """The result of `fetch_memory`; `print` shows it as text."""
 
     kind: Kind
     settings: Mapping[str, int]
-    """Those that matter here, with defaults."""
+    """The settings that matter here, with defaults."""
     partitions: int
     brokers: int
     bound_bytes: int
-    """The most that is buffered."""
+    """The most bytes that are buffered."""
     bound_by: str
     """The term that gives the bound."""
     in_flight_bytes: int
-    """What answers on their way may take beyond the bound; 0 where the bound counts them."""
+    """What answers in flight may take in addition; 0 if the bound already includes them."""
     likely_bytes: int | None
-    """The least observed value that `LIKELY_PERCENT` of all do not exceed; None where nothing was observed."""
+    """The smallest observed value that `LIKELY_PERCENT` % of all do not exceed; None if nothing was observed."""
     heap_share: float | None
-    """The bound and what is in flight, as a part of the heap; None where the heap is not given."""
+    """The bound plus what is in flight, as a part of the heap; None if the heap is not given."""
     kip81_fetches: int | None
-    """The fetches that KIP-81 would let a consumer start; None where its buffer.memory is not given."""
+    """How many fetches KIP-81 would let a consumer start; None if its buffer.memory is not given."""
     advice: Advice | None
-    """None where no bound is wanted."""
+    """None if no bound is wanted."""
     notes: tuple[str, ...]
-    """What the figures leave out, and what they rest on."""
+    """What the figures leave out, and what they assume."""
 
     def __str__(self) -> str:
         lines = [
@@ -106,15 +106,16 @@ def fetch_memory(
 ) -> FetchMemory:
     """How much memory the fetches of one consumer may take, and how much they likely take.
 
-    `config` has its settings as in consumer.properties, text or numbers; those that do not matter here are ignored.
-    `partitions` are those assigned to it, `brokers` those that it fetches them from. `threads`, or the setting of this
-    name, are an old consumer's streams, of all topics. `observed` are the bytes that it had buffered, at one instant
-    each; unknown ones, and negative ones as after a seek, are left out. `largest_batch_bytes` is the largest batch of
-    its topics, as stored. `heap_bytes` is the memory that it has, `wanted_bytes` the bound that advice is asked for.
-    Of `buffer_memory`, KIP-81's setting, `likely_bytes` are taken as used, nothing where nothing was observed.
+    `config` has its settings as in consumer.properties, as text or numbers; settings that do not matter are ignored.
+    `partitions` is how many partitions it is assigned, `brokers` from how many brokers it fetches them. `threads`, or
+    the setting of this name, is the number of an old consumer's streams for all topics. `observed` are the bytes that
+    it had buffered at different instants; unknown values, and negative ones (as after a seek), are ignored.
+    `largest_batch_bytes` is the largest batch of its topics, as stored. `heap_bytes` is the memory that it has,
+    `wanted_bytes` the bound that advice is wanted for. `buffer_memory` is KIP-81's setting; `likely_bytes` of it count
+    as used, 0 if nothing was observed.
 
-    Raises ValueError naming a setting or an argument that is no whole number or too low, where an old consumer's
-    threads are not given, and for a buffer_memory of a consumer that KIP-81 is not about.
+    Raises ValueError with the name of a setting or argument that is not a whole number or is too low, and also if an
+    old consumer's threads are not given, or if buffer_memory is given for a consumer that KIP-81 does not cover.
     """
     settings = consumer_settings(config if threads is None else {**config, "threads": threads}, kind)
     partitions, brokers = whole_number("partitions", partitions), whole_number("brokers", brokers)
@@ -153,7 +154,7 @@ def _kip81_fetches(kind: Kind, settings: Mapping[str, int], buffer_memory: int, 
 
 
 def _notes(bound: Bound, largest: int, likely: int | None, *, has_buffer_memory: bool) -> Iterator[str]:
-    """What the figures leave out for consumers of all kinds."""
+    """Sentences on what the figures leave out, for all kinds of consumers."""
     if largest:
         yield (
             f"A batch is always returned whole (KIP-74): a limit below the largest one, {_shown(largest)}, does not "
@@ -168,9 +169,9 @@ def _notes(bound: Bound, largest: int, likely: int | None, *, has_buffer_memory:
 
 
 def allowed_fetches(buffer_memory: int, used_bytes: int, fetch_max_bytes: int) -> int | None:
-    """The fetches that KIP-81 would let a consumer start: (buffer.memory − used) / max.fetch.bytes, rounded down.
+    """How many fetches KIP-81 would let a consumer start: (buffer.memory − used) / fetch.max.bytes, rounded down.
 
-    None where fetch.max.bytes is 0, of which the proposal says nothing.
+    None if fetch.max.bytes is 0, a case that the proposal does not mention.
     """
     return max(0, buffer_memory - used_bytes) // fetch_max_bytes if fetch_max_bytes else None
 
@@ -188,7 +189,7 @@ def _advice(
     for name in sorted(_LOWERING[kind], key=lambda name: name not in bound.bound_by):
         if name not in settings:
             continue
-        # librdkafka refuses a fetch.max.bytes below its message.max.bytes.
+        # librdkafka rejects a fetch.max.bytes below its message.max.bytes.
         lowest = settings.get("message.max.bytes", 1) if name == "fetch.max.bytes" else 1
         values = range(lowest, min(settings[name], _LARGEST_SETTING + 1))
         low_enough = bisect_right(values, wanted_bytes, key=partial(bound_with, name))
@@ -232,7 +233,7 @@ def _kind_notes(kind: Kind, settings: Mapping[str, int], partitions: int, larges
 
 def _likely(observed: Iterable[float | None]) -> int | None:
     values = sorted(value for value in observed if value is not None and value >= 0)
-    # The last of the least so many percent, rounded up: numpy's `inverted_cdf`.
+    # The same definition of a percentile as numpy's `inverted_cdf`.
     return int(values[-(-len(values) * LIKELY_PERCENT // 100) - 1]) if values else None
 
 

@@ -1,6 +1,6 @@
-"""The tables `finding_history` and `findings`: a lasting problem is one finding, which is resolved when it ends.
+"""The tables `finding_history` and `findings`: a problem that lasts is one finding, which is resolved when it ends.
 
-`finding_history` keeps the finding as each snapshot saw it, and never changes; `findings` is computed from it.
+`finding_history` keeps each finding as each snapshot saw it, and never changes; `findings` is computed from it.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from pipeline.analytics.spans import Span, assigned
 from pipeline.tables import FINDING_HISTORY, FINDINGS, LONG
 
 OF_A_TOPIC = ("paused_partition",)
-"""Kinds of which a client may have one for each topic at once. Of others the topic is the cause."""
+"""Kinds of problems of which a client may have one for each topic at once. For other kinds, the topic is the cause."""
 RESOLVED_AFTER = 3
 SLOW_RESOLVED_AFTER = 5
-"""Snapshots without a problem after which it has ended; more for slow poll loops, which come round now and then."""
+"""A finding is resolved after this many snapshots without its problem; more for slow poll loops, which still poll now
+and then."""
 _KEY = ["kind", "cluster", "group_id", "client_id", "instance", "of_topic"]
 _OF_SNAPSHOT = ["snapshot_id", "topic", "partitions", "severity", "magnitude", "summary", "evidence", "advice"]
 _AT_WORST = ["worst_at", *_OF_SNAPSHOT[2:]]
@@ -26,28 +27,29 @@ _SEVERITIES = ("info", "warning", "critical")
 
 
 def finding_history(problems: DataFrame, reported: DataFrame, before: DataFrame) -> DataFrame:
-    """The rows of `finding_history` of some snapshots.
+    """The rows of `finding_history` for some snapshots.
 
-    `problems` are those of the snapshots. `reported` has a row for each client that reported anything in one of them,
-    or in the SLOW_RESOLVED_AFTER just before (cluster, snapshot_id, client_id). `before` are the rows of `findings`
-    that are open, or were last seen after the first of the snapshots.
+    `problems` are the problems in these snapshots. `reported` has a row (cluster, snapshot_id, client_id) for each
+    client that reported anything in one of them, or in one of the SLOW_RESOLVED_AFTER snapshots just before. `before`
+    are the rows of `findings` that are open, or were last seen after the first of the snapshots.
 
-    A problem in a snapshot before the last_seen of a finding belongs to that finding if it had begun by then; it makes
-    no other. One that comes back after it was resolved, or whose cause is another topic, is another finding.
+    A problem in a snapshot older than last_seen of a finding belongs to that finding if the finding had begun by then,
+    and never begins a new one. A problem that comes back after its finding was resolved, or whose cause is another
+    topic, is a new finding.
     """
     rows = _with_first_seen(_by_key(problems, before), reported)
-    date = F.date_from_unix_date(F.expr("int(snapshot_id div 86400000)"))  # whatever the session's time zone is
+    date = F.date_from_unix_date(F.expr("int(snapshot_id div 86400000)"))  # independent of the session's time zone
     named: DataFrame = rows.withColumns({"finding_id": _finding_id(), "snapshot_date": date})
     return named.select(*(F.col(f.name).cast(f.dataType) for f in FINDING_HISTORY.schema))
 
 
 def _finding_id() -> Column:
-    """The id of rows with _KEY and first_seen, epoch ms."""
+    """The finding_id of rows that have _KEY and first_seen (epoch ms)."""
     return F.sha2(F.to_json(F.struct(*_KEY, "first_seen")), 256)
 
 
 def ids_in_cluster(findings: DataFrame, cluster: str) -> DataFrame:
-    """The finding_id of rows of `findings`, and new_id: what it would be in a cluster of another name."""
+    """The finding_id of rows of `findings`, and new_id: the id that they would have under another cluster name."""
     named = {"cluster": F.lit(cluster), "of_topic": _of_topic(), "first_seen": F.unix_millis("first_seen")}
     return findings.withColumns(named).select("finding_id", _finding_id().alias("new_id"))
 
@@ -57,12 +59,12 @@ def _of_topic() -> Column:
 
 
 def _by_key(problems: DataFrame, before: DataFrame) -> DataFrame:
-    """The problems that may be one finding, together: _KEY, seen (them, by snapshot), known (their findings so far)."""
+    """Groups the problems that may be one finding: _KEY, seen (the problems by snapshot), known (their findings)."""
     key: list[Column | str] = [*_KEY[:-1], _of_topic().alias("of_topic")]
     times = (F.unix_millis(name).alias(name) for name in ("first_seen", "last_seen", "resolved_at"))
     known = before.select(*key, F.struct(*times, "topic").alias("known"))
     seen = problems.select(*key, F.struct(*_OF_SNAPSHOT).alias("seen"))
-    # groupBy takes NULL for a value, as the group of a client may be; a join would not.
+    # groupBy treats NULL as a value, which a join would not; a client's group may be NULL.
     return (
         known.unionByName(seen, allowMissingColumns=True)
         .groupBy(*_KEY)
@@ -73,7 +75,7 @@ def _by_key(problems: DataFrame, before: DataFrame) -> DataFrame:
 
 def _with_first_seen(by_key: DataFrame, reported: DataFrame) -> DataFrame:
     """A row for each problem: _KEY, first_seen (when its finding began, epoch ms), _OF_SNAPSHOT."""
-    # A function with type hints would be taken for one of pandas or Arrow.
+    # A lambda, because PySpark would take a function with type hints for a pandas or Arrow UDF.
     first_seen = F.udf(lambda *values: _first_seen(*values), ArrayType(LONG)).asNondeterministic()  # noqa: PLW0108
     begun = first_seen("seen.snapshot_id", "seen.topic", "known", "heard", _patience())
     return (
@@ -97,20 +99,20 @@ def _span(row: Row) -> Span:
 
 
 def findings(history: DataFrame, reported: DataFrame, before: DataFrame) -> DataFrame:
-    """The rows of `findings` that some snapshots make or change, by finding_id.
+    """The rows of `findings` that some snapshots add or change.
 
-    `history` are the rows of `finding_history` of the snapshots, `reported` and `before` as above. A problem is
-    resolved at the first of RESOLVED_AFTER snapshots in which its client reported something without that problem; while
-    nobody reports the client it stays open.
+    `history` are the rows of `finding_history` for the snapshots; `reported` and `before` are as for
+    `finding_history`. A finding is resolved after RESOLVED_AFTER snapshots in which its client reported something but
+    not the problem; resolved_at is the first of them. While nothing is reported about the client, it stays open.
     """
     rows = _merged(history, before).join(_heard(reported), ["cluster", "client_id"], how="left")
     return _with_end(rows).select("*", "worst.*").select(*(F.col(f.name).cast(f.dataType) for f in FINDINGS.schema))
 
 
 def _merged(history: DataFrame, before: DataFrame) -> DataFrame:
-    """The findings so far with what the snapshots add: a row for each, with is_seen (in one of them) and `_so_far`."""
+    """A row for each finding, old or new, with is_seen (seen in one of the snapshots) and the columns of `_so_far`."""
     at = F.timestamp_millis("snapshot_id")
-    worst_at = F.coalesce("worst_at", "last_seen")  # before schema version 5 it was the newest that was kept
+    worst_at = F.coalesce("worst_at", "last_seen")  # before schema version 5 the newest state was kept, not the worst
     known = before.withColumns({"worst_at": worst_at, "is_new": F.lit(False)})
     seen = history.withColumns({"first_seen": at, "last_seen": at, "worst_at": at, "is_new": F.lit(True)})
     same = ("kind", "group_id", "client_id", "instance", "owner", "resolved_at", "resolution_confirmed_at")
@@ -122,7 +124,7 @@ def _merged(history: DataFrame, before: DataFrame) -> DataFrame:
 
 
 def _with_end(rows: DataFrame) -> DataFrame:
-    """Sets resolved_at and resolution_confirmed_at of findings that end; those that do not change are left out."""
+    """Sets resolved_at and resolution_confirmed_at of findings that end; leaves out findings that do not change."""
     absent = F.filter(F.transform("heard", F.timestamp_millis), lambda instant: instant > F.col("last_seen"))
     ends = F.col("resolved_at").isNull() & (F.size("absent") >= _patience())
     nth = {"resolved_at": F.lit(0), "resolution_confirmed_at": _patience() - 1}
@@ -134,10 +136,11 @@ def _with_end(rows: DataFrame) -> DataFrame:
 
 
 def findings_as_known(findings: DataFrame, history: DataFrame, at_ms: int) -> DataFrame:
-    """The rows of `findings` as the snapshots up to an instant had made them, whatever came later.
+    """The rows of `findings` as they were known at an instant, without anything that later snapshots added.
 
-    `history` are the rows of `finding_history` up to then. Of a finding that is older than that table it lacks what was
-    known then: that is NULL, the summary says so, and last_seen is the instant itself, as it lasted then.
+    `history` are the rows of `finding_history` up to then. If a finding is older than that table, what was known about
+    it then was not kept: these columns are NULL, the summary says so, and last_seen is the instant itself, because the
+    finding lasted at that time.
     """
     at = F.timestamp_millis(F.lit(at_ms))
     seen = F.timestamp_millis("snapshot_id")
@@ -162,9 +165,10 @@ def findings_as_known(findings: DataFrame, history: DataFrame, at_ms: int) -> Da
 
 
 def _so_far() -> list[Column]:
-    """What snapshots come to: first_seen, last_seen, topic, worst (_AT_WORST).
+    """Aggregates over snapshots: first_seen, last_seen, topic, worst (_AT_WORST).
 
-    Worst is what is gravest, then what names its partitions, then what has the greatest magnitude, then the first.
+    The worst snapshot has the highest severity, then known partitions, then the greatest magnitude, then the earliest
+    time.
     """
     gravity = F.array_position(F.array(*map(F.lit, _SEVERITIES)), F.col("severity"))
     names_partitions = F.col("partitions").isNotNull()
@@ -178,7 +182,7 @@ def _so_far() -> list[Column]:
 
 
 def _heard(reported: DataFrame) -> DataFrame:
-    """The snapshots, by time, in which each client reported anything: cluster, client_id, heard."""
+    """The snapshots in which each client reported anything, in order: cluster, client_id, heard."""
     heard = F.sort_array(F.collect_set("snapshot_id")).alias("heard")
     return reported.groupBy("cluster", "client_id").agg(heard)
 

@@ -1,4 +1,4 @@
-"""Which process reports a position: several may share one client.id, and one may be reported by several agents.
+"""Which process a position is about: several may share one client.id, and several agents may report one process.
 
 Java names the first consumer of every JVM consumer-<group>-1, librdkafka names every client rdkafka. So
 counters, positions and problems always belong to an *instance*, which is one process, and never to a client.id.
@@ -18,14 +18,14 @@ HERE = "."
 _AGENT = [*CLIENT, "agent"]
 _URL = "^https?://"
 _HOST = r"^https?://(\[[^\]]*\]|[^/:]*)"
-# A recording has a folder for each process, in it one for each agent, in it a file for each round.
+# A recording has a folder for each process; in it, a folder for each agent; and in that, a file for each round.
 _ROUND = r"(^|/)(jolokia|prom)/[^/]*[0-9]{13}[^/]*$"
 _EPOCH_MS = "[0-9]{13}"
 _ROLLED_OVER = r"(\.[0-9]{1,3})?(\.gz)?$"
 
 
 def place() -> Column:
-    """The `endpoint`, by one name for all files of a series: those of successive rounds, and those rolled over."""
+    """The `endpoint`, but with one name for all files of a series: the files of successive rounds, or rolled over."""
     endpoint = F.col("endpoint")
     file = endpoint
     for changing in (_ROUND, _EPOCH_MS, _ROLLED_OVER):
@@ -35,20 +35,20 @@ def place() -> Column:
 
 
 def observed(positions: DataFrame, snapshot_ids: Sequence[int] = ()) -> DataFrame:
-    """The rows of `client_positions` that report something of a client, with four more columns.
+    """The rows of `client_positions` that report something about a client, with four more columns.
 
-    place: see there. agent: who reports; in a request log, the client's address. instance: the process that is reported
-    of, named after one of its agents. nth: which of `snapshot_ids`, successive ones in order, the row is of; NULL if
-    they are not given.
+    place: see the function. agent: who reports; in a request log, the client's address. instance: the process that the
+    row is about, named after one of its agents. nth: the position of the row's snapshot in `snapshot_ids`, which are
+    successive snapshots in order; NULL if they are not given.
 
-    A partition is read by one process of a group. So agents on one host that report the same partition are of one
-    process. An address in a request log is that of the agent that reports the address's partitions, if that is clear.
+    Only one process of a group reads a partition. So agents on one host that report the same partition report the same
+    process. An address in a request log belongs to the agent that reports the same partitions, if there is only one.
     """
     is_observed = F.col("error").isNull() & F.col("client_id").isNotNull()
     is_address, agent = F.col("host").isNotNull(), F.col("agent")
     of_partition = Window.partitionBy(*CLIENT, "topic", "partition")
     address = F.when(is_address, agent)
-    # Windows, as these rows are used many times over: a join with what is made of them doubles every plan.
+    # Windows and not a join of the rows with their aggregates: these rows are used often, and a join doubles each plan.
     is_only = F.min(address).over(of_partition) == F.max(address).over(of_partition)
     reporter = (
         F.when(F.col("partition").isNull(), F.lit(None))
@@ -77,16 +77,17 @@ def _nth(snapshot_ids: Sequence[int]) -> Column:
 
 
 def _site(agent: Column) -> Column:
-    """The host of an agent with a URL; of a file the file."""
+    """The host of an agent that has a URL, else the file."""
     return F.coalesce(F.nullif(F.regexp_extract(agent, _HOST, 1), F.lit("")), agent)
 
 
 def with_instance(lag: DataFrame, reported: DataFrame) -> DataFrame:
-    """Rows of `lag` with an `instance` also where no agent reports the partition.
+    """Rows of `lag`, with an `instance` also for partitions that no agent reports.
 
-    It is the instance that reports the member's other partitions, or the only one with that client.id, if that is the
-    name of one member of the group: of the group that the instance reports, or of the only one. NULL where neither is
-    clear. `reported` are `observed` rows of the same snapshots.
+    It is the only instance with the member's client.id, if only one member of the group has that client.id, and if it
+    is the group that the instance reports, or the only group with that client.id. Otherwise it is the instance that
+    reports the member's other partitions, or NULL if that is not exactly one. `reported` are `observed` rows of the
+    same snapshots.
     """
     only = reported.groupBy(*CLIENT).agg(
         _only("instance").alias("only_instance"), _only("group_id").alias("only_group")
@@ -113,10 +114,10 @@ def with_instance(lag: DataFrame, reported: DataFrame) -> DataFrame:
 
 
 def _is_one(name: str, window: WindowSpec) -> Column:
-    """Whether all rows of a window have the same value, or none."""
+    """Whether all rows of a window that have a value have the same one; true if none has a value."""
     return F.min(name).over(window).eqNullSafe(F.max(name).over(window))
 
 
 def _only(name: str) -> Column:
-    """The value of a column where all rows have the same, else NULL."""
+    """The value of a column if all rows that have a value have the same one, else NULL."""
     return F.when(F.min(name) == F.max(name), F.min(name))

@@ -5,7 +5,7 @@ broker a request at least every fetch.max.wait.ms. With a slow application it se
 not show that, because it is updated only when records arrive. A partition that stands still while its client sends
 requests is paused. So is one that stands still while all others move on, however few requests a slow client sends,
 because a client returns the fetched records of its partitions in turn. Each process is judged by its own counters and
-partitions, as several may share a client.id.
+partitions, because several may share a client.id.
 """
 
 from __future__ import annotations
@@ -26,17 +26,18 @@ from pipeline.config.consumers import ConsumerSettings
 FETCH_MAX_WAIT_MS = 500
 """fetch.max.wait.ms of the Java consumer, and fetch.wait.max.ms of librdkafka, by default."""
 ASKING_SHARE = 0.25
-"""A client has asked all the time if it made at least this part of the fetches of one that has nothing buffered."""
+"""A client counts as asking if it sends at least this part of the fetches that a client with nothing buffered sends."""
 TURNS = 3
-"""A partition has been passed over if the others have had so many turns, one in each interval between snapshots. One
-could be what was buffered, one what was asked for, before it had records."""
+"""A partition is passed over if all others had this many turns, one in each interval between snapshots. Fewer prove
+nothing: in one turn the client may hand out what it had buffered, and in the next what it had already requested, from
+the time before the partition had records."""
 
 
 def asking(reported: DataFrame) -> DataFrame:
-    """How often each process has asked since the snapshot before: INSTANCE, asked_per_s; NULL at the first.
+    """Fetch requests per second of each process since the previous snapshot: INSTANCE, asked_per_s; NULL at the first.
 
-    A counter that has become smaller began anew in between: 0. The time is that between the two readings. `reported`
-    are `observed` rows.
+    If a counter has become smaller, the process was restarted in between: 0. The time is that between the two readings
+    of the counter. `reported` are `observed` rows.
     """
     series = Window.partitionBy(*PROCESS).orderBy("snapshot_id")
     passed_ms = F.col("read_ms") - F.lag("read_ms").over(series)
@@ -49,18 +50,21 @@ def asking(reported: DataFrame) -> DataFrame:
 def poll_states(
     lag: DataFrame, reported: DataFrame, settings: Mapping[str, ConsumerSettings] = MappingProxyType({})
 ) -> DataFrame:
-    """How each process gets on with each partition whose consumed offset is known, at each snapshot but the first.
+    """The progress of each process in each partition whose consumed offset is known, at each snapshot but the first.
 
-    MEMBER_PARTITION, snapshot_id, host (its member's address); unread: records from consumed_offset to
-    last_stable_offset; moved, grown: by how much consumed_offset and last_stable_offset have moved since the snapshot
-    before; is_waiting: consumed_offset has not moved though its log has grown; is_slow: for two intervals the process
-    has hardly sent fetch requests, has fallen behind, and has more unread than came in since the snapshot before and
-    while a fetch may wait; is_paused: the client says so, or else the partition has waited for two intervals while its
-    process sent requests, got nothing while its process got records of other partitions, or has waited for TURNS
-    intervals in each of which all others moved.
+    The columns are MEMBER_PARTITION, snapshot_id, host (the member's address), and:
 
-    `lag` (`with_instance`) and `reported` (`observed`) are rows of successive snapshots. `settings` of consumers say
-    how long a fetch may wait, FETCH_MAX_WAIT_MS by default.
+    - unread: records from consumed_offset to last_stable_offset.
+    - moved, grown: by how much consumed_offset and last_stable_offset have moved since the previous snapshot.
+    - is_waiting: consumed_offset has not moved, although the log has grown.
+    - is_slow: for two intervals the process has hardly sent fetch requests, has fallen behind, and has more unread than
+      was written since the previous snapshot and in the time that a fetch may wait.
+    - is_paused: the client says so; or else, the partition has waited for two intervals while its process sent
+      requests, or got nothing while its process got records of other partitions, or has waited for TURNS intervals in
+      each of which all others moved.
+
+    `lag` (`with_instance`) and `reported` (`observed`) are rows of successive snapshots. `settings` of the consumers
+    have how long a fetch may wait, FETCH_MAX_WAIT_MS by default.
     """
     readers = lag.where(F.col("consumed_offset").isNotNull())
     rows = with_settings(readers, settings, "client_id", "group_id").withColumn("wait_ms", _wait_ms())
@@ -76,7 +80,7 @@ def poll_states(
 
 
 def _wait_ms() -> Column:
-    """How long a broker may keep a fetch waiting; librdkafka has another name for it."""
+    """How long a broker may hold a fetch; librdkafka has another name for this setting."""
     settings = F.col("settings")
     return F.coalesce(settings["fetch_max_wait_ms"], settings["fetch_wait_max_ms"], F.lit(FETCH_MAX_WAIT_MS))
 
@@ -89,21 +93,21 @@ def _with_reports(rows: DataFrame, reported: DataFrame) -> DataFrame:
 
 
 def _reported_paused(reported: DataFrame) -> DataFrame:
-    """The partitions that a client itself calls paused or not paused: INSTANCE, topic, partition, reported_paused."""
+    """Whether a client itself reports a partition as paused: INSTANCE, topic, partition, reported_paused."""
     rows = reported.where(F.col("is_paused").isNotNull() & F.col("partition").isNotNull())
     return rows.groupBy(*INSTANCE, "topic", "partition").agg(F.max_by("is_paused", "as_of").alias("reported_paused"))
 
 
 def _with_progress(rows: DataFrame) -> DataFrame:
-    """Adds end and unread, what has changed since the snapshot before, and is_waiting.
+    """Adds end, unread, is_waiting, and the changes since the previous snapshot.
 
-    The changes are moved, fetched, grown (records) and interval_ms; each is NULL at the first snapshot.
+    The changes are moved, fetched, grown (in records) and interval_ms; each is NULL at the first snapshot.
     """
 
     def change(value: Column) -> Column:
         return value - F.lag(value).over(_series())
 
-    # Some clients cannot read beyond an open transaction: records there do not show that a partition stands still.
+    # Some clients cannot read beyond an open transaction, so records after it are not counted as unread.
     return (
         rows.withColumn("end", F.coalesce("last_stable_offset", "high_watermark"))
         .withColumns(
@@ -120,8 +124,8 @@ def _with_progress(rows: DataFrame) -> DataFrame:
 
 
 def _with_behind(rows: DataFrame) -> DataFrame:
-    """Adds is_behind: the process hardly asks, falls behind, and has more unread than came in meanwhile."""
-    # What came in since the snapshot before, and what comes in while a fetch waits.
+    """Adds is_behind: the process hardly asks, falls behind, and has more unread than was written meanwhile."""
+    # What was written since the previous snapshot, plus what is written while a fetch waits.
     interval_ms = F.when(F.col("interval_ms") > 0, F.col("interval_ms"))
     allowed = F.col("grown") * (1 + F.col("wait_ms") / interval_ms)
     unread = F.when(F.col("grown").isNotNull(), F.col("unread"))
@@ -132,8 +136,8 @@ def _with_behind(rows: DataFrame) -> DataFrame:
 
 
 def _with_left_out(rows: DataFrame) -> DataFrame:
-    """Adds left_out: how often the client got records of other partitions only, since this one began to wait."""
-    # librdkafka throws away what a paused partition had buffered, and fetches of the others only.
+    """Adds left_out: in how many intervals since this partition began to wait the client got only records of others."""
+    # librdkafka discards what a paused partition had buffered, and fetches only from the others.
     is_empty = (F.col("fetched_offset") == F.col("consumed_offset")) & (F.col("unread") > 0)
     gets_others = F.max("fetched").over(_of_process()) > 0
     is_left_out = F.col("is_waiting") & is_empty & F.lag(is_empty).over(_series()) & gets_others
@@ -152,8 +156,8 @@ def _with_slow(rows: DataFrame) -> DataFrame:
 def _with_passed_over(rows: DataFrame) -> DataFrame:
     """Adds is_passed_over: it has waited, with records to read, for TURNS intervals, and all others moved in each.
 
-    The others are all that have something to read, but for those that have waited as long: these are passed over, too.
-    They are two at least, as one alone could be handed out again and again.
+    The others are all partitions with something to read, except those that have waited as long and so are passed over,
+    too. At least two of them must have moved, because the records of a single one could be returned again and again.
     """
     recent = _series().rowsBetween(1 - TURNS, 0)
     has_waited = (F.count_if("is_waiting").over(recent) == TURNS) & (F.lag("unread", TURNS).over(_series()) > 0)
@@ -168,7 +172,7 @@ def _with_passed_over(rows: DataFrame) -> DataFrame:
 
 
 def _is_paused() -> Column:
-    """Whether a partition is paused: as the client says, else as it waits while its process gets on."""
+    """Whether a partition is paused: the client says so, or else it waits while its process makes progress."""
     return F.coalesce(
         F.col("reported_paused") & (F.col("unread") > 0),
         _twice("waits_while_asking") | (F.col("is_waiting") & (F.col("left_out") > 0)) | F.col("is_passed_over"),
@@ -176,7 +180,7 @@ def _is_paused() -> Column:
 
 
 def _is_asking() -> Column:
-    # A fetch may be set to wait for less, and yet a client asks no more than a few times a second.
+    # Even if a fetch may wait only for a short time, a client sends no more than a few requests per second.
     least_per_s = ASKING_SHARE * 1000 / F.greatest(F.col("wait_ms"), F.lit(FETCH_MAX_WAIT_MS))
     return F.col("asked_per_s") >= least_per_s
 

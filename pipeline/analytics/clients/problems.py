@@ -1,4 +1,4 @@
-"""The problems of clients at each snapshot, one row for each. `findings` combines those that last.
+"""The problems of clients at each snapshot, a row for each problem. `findings` combines those that last.
 
 The columns are snapshot_id, kind, cluster, group_id, client_id, instance (the process), topic (the cause, NULL while it
 is not known), partitions, severity, magnitude (how bad it is compared with others of its kind), summary (one sentence,
@@ -18,11 +18,11 @@ from pipeline.tables import INT
 
 PROBLEM = ["kind", "cluster", "group_id", "client_id", "instance", "topic"]
 LARGEST_HEAP_SHARE = 0.5
-"""What a client may buffer, as a part of its heap, before that is called too large."""
+"""The part of its heap that a client may buffer before this counts as a problem."""
 
 
 def problems(divergence: DataFrame, fetchers: DataFrame, polls: DataFrame, lag: DataFrame) -> DataFrame:
-    """All problems of some snapshots: of rows of `client_divergence`, `fetcher_states`, `poll_states` and `lag`."""
+    """All problems in some snapshots, from rows of `client_divergence`, `fetcher_states`, `poll_states` and `lag`."""
     clients = divergence.select(*INSTANCE, "group_id", "max_lag", "sum_fetcher_lag", "sum_consumer_lag", "record_bytes")
     found = (
         _blocked_fetchers(fetchers.join(clients, INSTANCE, how="left"), lag),
@@ -35,7 +35,7 @@ def problems(divergence: DataFrame, fetchers: DataFrame, polls: DataFrame, lag: 
 
 
 def _blocked_fetchers(fetchers: DataFrame, lag: DataFrame) -> DataFrame:
-    """An old consumer whose fetcher waits for a topic's thread, or whose buffer is too small for a message."""
+    """Old consumers whose fetcher waits for a topic's thread, or whose buffer is too small for a message."""
     partitions = lag.groupBy(*INSTANCE, F.col("topic").alias("culprit")).agg(
         F.sort_array(F.collect_set("partition")).alias("partitions")
     )
@@ -67,7 +67,7 @@ def _blocked_fetchers(fetchers: DataFrame, lag: DataFrame) -> DataFrame:
 
 
 def _blocked(fetchers: DataFrame) -> DataFrame:
-    """The blocked fetchers of each process together, with `kind`, and `culprit`: the first topic with a full queue."""
+    """A row for each process with blocked fetchers: adds `kind`, and `culprit`, the first topic with a full queue."""
     is_too_large = ~F.col("has_fetched") & (F.col("max_lag") > 0)
     kind = F.when(is_too_large, "too_large_message").otherwise("blocked_connector")
     of_process = ("culprits", "threads", "victims", "sum_fetcher_lag", "max_lag", "record_bytes")
@@ -104,7 +104,7 @@ def _waits_for_a_large_batch() -> Column:
 
 
 def _slow_clients(polls: DataFrame) -> DataFrame:
-    """A poll loop that hardly asks for more. The topic is the one that moves while all of another's partitions wait."""
+    """Poll loops that hardly ask for more. The topic is the one that moves while all partitions of another one wait."""
     topic = F.when((F.size("moving") == 1) & (F.size("waiting") > 0), F.col("moving")[0])
     summary = F.format_string(
         "%s hardly asks for records any more and has %s unread: its application is slow%s.",
@@ -188,7 +188,7 @@ def _paused_partitions(polls: DataFrame) -> DataFrame:
 
 
 def _gauges(divergence: DataFrame) -> DataFrame:
-    """A gauge that is not to be trusted."""
+    """Gauges that cannot be trusted."""
     is_stale = F.col("verdict") == "stale"
     why = (
         F.when(is_stale, "its fetches are no longer answered")
@@ -222,7 +222,7 @@ def _gauges(divergence: DataFrame) -> DataFrame:
 
 
 def _buffers(divergence: DataFrame) -> DataFrame:
-    """Buffers that the heap is too small for."""
+    """Clients whose heap is too small for their buffers."""
     summary = F.format_string(
         "%s may buffer %s bytes, %s %% of its heap.",
         _process(),
@@ -241,13 +241,13 @@ def _buffers(divergence: DataFrame) -> DataFrame:
 
 
 def _process() -> Column:
-    """A client and, so that it can be found among others with its client.id, where it reports."""
+    """The client, and where it reports, so that it can be found among others with the same client.id."""
     is_named = F.col("instance").isNotNull() & (F.col("instance") != HERE)
     return F.when(is_named, F.concat("client_id", F.lit(" at "), "instance")).otherwise(F.col("client_id"))
 
 
 def _named(hosts: Column) -> Column:
-    """The addresses of the members that are concerned, NULL where none is known."""
+    """The addresses of the members concerned; NULL if none is known."""
     return F.when(F.size(hosts) > 0, F.array_sort(F.array_distinct(hosts)))
 
 

@@ -20,23 +20,25 @@ COUNTERS = ("requests_total", "bytes_total")
 def fetched_by_lag(rows: DataFrame) -> DataFrame:
     """`rows` with `fetched_offset`, NULL until the fetchers of a client have been seen at work.
 
-    `rows` have one for each PROCESS_PARTITION and snapshot_id, in stretches (`in_stretches`): reported_lag,
-    high_watermark, and from `counters` all_moved and any_moved; known_fetched where this has given the offset before.
+    `rows` have one row for each PROCESS_PARTITION and snapshot_id, in stretches (`in_stretches`), with reported_lag,
+    high_watermark, and all_moved and any_moved from `client_counters`. known_fetched is the offset that this function
+    returned for the snapshot before, if any.
 
-    Between two snapshots the log may have grown after the last answer: then the offset is too large by at most that.
-    Where some of a client's fetchers stand still and others do not, whose the partition is is not known: NULL.
+    The log may have grown after the last answer; then the offset is too large, by at most this growth. If some of a
+    client's fetchers stand still and others do not, it is not known which of them reads the partition, and the offset
+    is NULL.
     """
     read = F.coalesce("known_fetched", F.when(F.col("all_moved"), F.col("high_watermark") - F.col("reported_lag")))
     series = Window.partitionBy(*PROCESS_PARTITION, "stretch").orderBy("snapshot_id")
-    # What was known stays only while nothing has moved.
+    # A known offset stays only while no counter has moved.
     has_moved = F.coalesce("any_moved", F.lit(True))
     return rows.withColumn("fetched_offset", carried_forward(read, has_moved, series))
 
 
 def with_moved(counters: DataFrame, by: list[str]) -> DataFrame:
-    """Successive `counters` of something named `by`, with has_moved; NULL at the first of a stretch, or without any.
+    """Successive `counters`, by the key `by`, with has_moved; NULL at the first of a stretch, or without counters.
 
-    And is_read_anew: they are of another text than before.
+    Also adds is_read_anew.
     """
     series = Window.partitionBy(*by, "stretch").orderBy("snapshot_id")
     moved = [F.col(name) != F.lag(name).over(series) for name in COUNTERS]
@@ -45,5 +47,5 @@ def with_moved(counters: DataFrame, by: list[str]) -> DataFrame:
 
 
 def is_read_anew(series: WindowSpec) -> Column:
-    """Whether a row is of another text than the one before it: a file may be written less often than it is read."""
+    """Whether a row is from another text than the one before it. A file may be written less often than it is read."""
     return F.coalesce(F.col("captured_at") > F.lag("captured_at").over(series), F.lit(True))

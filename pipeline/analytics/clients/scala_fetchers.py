@@ -25,15 +25,20 @@ from pipeline.config.consumers import ConsumerSettings
 def fetcher_states(reported: DataFrame, log_ends: DataFrame, settings: Mapping[str, ConsumerSettings]) -> DataFrame:
     """The state of each fetcher at each snapshot but the first, and the topics that explain it.
 
-    INSTANCE, fetcher; state: `fetching`; `idle` if it sends fetch requests and gets nothing; `blocked` if it sends none
-    though a log grows, and a queue is full or no fetcher of its process sends any; NULL otherwise, and where its
-    counters were not read anew; since_snapshot_id: the first snapshot of the run in this state; culprits: topics with a
-    full queue; threads: the threads of these queues; victims: topics with empty queues whose logs grow; has_fetched: it
-    has ever got a whole message. A blocked fetcher with culprits and victims is a blocked connector; without victims it
-    is one slow consumer.
+    The columns are INSTANCE, fetcher, and:
 
-    `reported` are `observed` rows of successive snapshots, `log_ends` those of watermarks (cluster,
-    snapshot_id, topic, high_watermark), `settings` those of consumers.
+    - state: `fetching`; `idle` if it sends fetch requests and gets nothing; `blocked` if it sends none although a log
+      grows, and a queue is full or no fetcher of its process sends any; NULL otherwise, or if its counters were not
+      read anew.
+    - since_snapshot_id: the first snapshot of the run in this state.
+    - culprits: topics with a full queue. threads: the threads of these queues.
+    - victims: topics with empty queues whose logs grow.
+    - has_fetched: whether it has ever got a whole message.
+
+    A blocked fetcher with culprits and victims is a blocked connector; without victims it is one slow consumer.
+
+    `reported` are `observed` rows of successive snapshots, `log_ends` are rows of watermarks (cluster, snapshot_id,
+    topic, high_watermark), `settings` are those of the consumers.
     """
     queues = _queues(reported, _growing_topics(log_ends), settings)
     rows = _with_moved(_counters(reported).join(queues, INSTANCE))
@@ -46,7 +51,7 @@ def fetcher_states(reported: DataFrame, log_ends: DataFrame, settings: Mapping[s
 
 
 def _growing_topics(log_ends: DataFrame) -> DataFrame:
-    """Whether each topic has grown since the snapshot before: cluster, snapshot_id, topic, is_growing."""
+    """Whether each topic has grown since the previous snapshot: cluster, snapshot_id, topic, is_growing."""
     series = Window.partitionBy("cluster", "topic").orderBy("snapshot_id")
     ends = log_ends.groupBy("cluster", "snapshot_id", "topic").agg(F.try_sum("high_watermark").alias("end"))
     return ends.withColumn("is_growing", F.col("end") > F.lag("end").over(series)).drop("end")
@@ -75,13 +80,13 @@ def _queues(reported: DataFrame, growing: DataFrame, settings: Mapping[str, Cons
 def _counters(reported: DataFrame) -> DataFrame:
     """The counters of each fetcher: INSTANCE, fetcher, requests_total, bytes_total, captured_at."""
     is_counted = F.col("topic").isNull() & F.col("fetcher").isNotNull() & F.col("requests_total").isNotNull()
-    # Two agents may report one fetcher.
+    # Two agents may report the same fetcher.
     newest = (F.max(name).alias(name) for name in ("requests_total", "bytes_total", "captured_at"))
     return reported.where(is_counted).groupBy(*INSTANCE, "fetcher").agg(*newest)
 
 
 def _with_moved(rows: DataFrame) -> DataFrame:
-    """Adds asked and got: whether requests and bytes have moved, NULL where they were not read anew.
+    """Adds asked and got: whether requests and bytes have increased; NULL if they were not read anew.
 
     The first snapshot of each fetcher is left out.
     """
@@ -97,7 +102,7 @@ def _with_moved(rows: DataFrame) -> DataFrame:
 def _state() -> Column:
     """The state of a fetcher, see `fetcher_states`."""
     asked, got = F.col("asked"), F.col("got")
-    # Some versions keep the counters of a fetcher that has ended (KAFKA-3632): others of the process move on.
+    # Some versions keep the counters of a fetcher that has ended (KAFKA-3632), while others of the process increase.
     waits = (F.size("culprits") > 0) | ~F.max("asked").over(Window.partitionBy(*INSTANCE))
     state = F.when(asked & got, "fetching").when(asked, "idle")
     return state.when(~asked & F.col("is_growing") & waits, "blocked")

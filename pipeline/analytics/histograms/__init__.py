@@ -1,1 +1,1 @@
-"""Histograms of lag, which can be merged over groups, brokers, hours and days, and their quantiles."""
+"""Histograms of lag that can be merged over groups, brokers, hours and days, and their quantiles."""

@@ -1,6 +1,6 @@
-"""Values counted into the buckets of base-2 exponential histograms, in numpy and Arrow, on the workers.
+"""Counts values into the buckets of base-2 exponential histograms, with numpy and Arrow, on the workers.
 
-OpenTelemetry's scheme at a fixed scale: bucket i holds the values in (2^(i/8), 2^((i+1)/8)].
+The buckets are OpenTelemetry's at a fixed scale: bucket i holds the values in (2^(i/8), 2^((i+1)/8)].
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ MAX_BUCKET = 63 * 2**SCALE - 1
 
 Longs = npt.NDArray[np.int64]
 
-# The square root thrice is the eighth root, and rounding down in between changes nothing: exact for every integer.
+# Three square roots are an eighth root. Rounding down after each does not change the result: exact for every integer.
 UPPER_BOUNDS: Longs = np.array([isqrt(isqrt(isqrt(2**k))) for k in range(MAX_BUCKET + 1)], dtype=np.int64)
-"""The greatest integer of each bucket from -1 on, but of the last, which has no end among the bigints."""
+"""The greatest integer of each bucket from -1 on, except the last one, whose upper bound is not a bigint."""
 
 CHUNK_ROWS = 2**19
-"""Rows that a worker counts at a time: about 100 MB. At most 2^21, up to which sums of halves are exact in float64."""
+"""Rows that a worker counts at a time: about 100 MB. It must be at most 2^21, so that `_sums` is exact in float64."""
 
 _LONG_MAX = np.iinfo(np.int64).max
 _LOW_HALF = 0xFFFF_FFFF
 
 
 class Scope(NamedTuple):
-    """The histograms of a scope: their keys as Arrow columns, and which of them each row belongs to."""
+    """The histograms of a scope: their keys as Arrow columns, and the number of the histogram of each row (`codes`)."""
 
     keys: tuple[pa.Array, ...]
     codes: Longs
@@ -44,7 +44,7 @@ class Scope(NamedTuple):
 
 
 class Values(NamedTuple):
-    """The values of a measure by kind: rows, and for the positive ones the values and their buckets."""
+    """The rows of a measure by kind of value; for the positive ones also the values and their buckets."""
 
     null: Longs
     negative: Longs
@@ -55,7 +55,7 @@ class Values(NamedTuple):
 
 
 def bucket_of(values: Longs) -> Longs:
-    """The bucket of each positive value, exact also next to the bounds, where a logarithm in float64 is not."""
+    """The bucket of each positive value. It is exact also near the bounds, where a logarithm in float64 is not."""
     return np.searchsorted(UPPER_BOUNDS, values) - 1
 
 
@@ -64,8 +64,8 @@ def tallies(
 ) -> Iterator[pa.RecordBatch]:
     """Histograms of rows of `lag`, one for each chunk of rows, snapshot, scope, value of the scope and measure.
 
-    `scopes` maps a scope to the column that has its values; a NULL there is a value too. `names` are the columns as
-    they come: cluster, snapshot_id, scope, scope_value, measure, and those of `_tally`.
+    `scopes` maps a scope to the column that has its values; NULL counts as a value. `names` are the names of the
+    result's columns, in order: cluster, snapshot_id, scope, scope_value, measure, and those of `_tally`.
     """
     for rows in _chunks(batches):
         keyed = [_scope(rows, scope, column) for scope, column in scopes.items()]
@@ -77,7 +77,7 @@ def tallies(
 
 
 def merged_counts(parts: pa.Array) -> pa.Array:
-    """One dense array of counts for each list of (bucket_offset, bucket_counts); it begins at the least offset."""
+    """One dense array of counts for each list of (bucket_offset, bucket_counts); it begins at the smallest offset."""
     histograms = np.repeat(np.arange(len(parts)), np.diff(parts.offsets.to_numpy()))
     flat = parts.flatten()
     offsets, counts = flat.field(0).to_numpy(), flat.field(1)
@@ -158,7 +158,7 @@ def _tally(values: Values, scope: Scope) -> list[pa.Array]:
 
 
 def _extremes(codes: Longs, size: int, low: Longs, high: Longs) -> tuple[Longs, Longs]:
-    """The least of `low` and the greatest of `high` for each code; for one without any, great and -2."""
+    """The minimum of `low` and the maximum of `high` for each code; _LONG_MAX and -2 for a code without values."""
     least, greatest = np.full(size, _LONG_MAX), np.full(size, -2)
     np.minimum.at(least, codes, low)
     np.maximum.at(greatest, codes, high)
@@ -166,7 +166,7 @@ def _extremes(codes: Longs, size: int, low: Longs, high: Longs) -> tuple[Longs, 
 
 
 def _places(codes: Longs, buckets: Longs, first: Longs, last: Longs) -> tuple[Longs, Longs]:
-    """Where each bucket is in the dense arrays of all codes, one after the other; and where each array ends."""
+    """The index of each bucket in the concatenated dense arrays of all codes, and where each array begins and ends."""
     ends = np.concatenate(([0], np.cumsum(np.maximum(last - first + 1, 0))))
     return (ends[:-1] - first)[codes] + buckets, ends
 
@@ -176,7 +176,7 @@ def _lists(flat: Longs, ends: Longs) -> pa.Array:
 
 
 def _sums(codes: Longs, size: int, values: Longs) -> pa.Array:
-    """Exact sums by code as decimal(38, 0): by halves of 32 bits, put together to integers of 128 bits."""
+    """Exact sums by code as decimal(38, 0). Halves of 32 bits are summed and then combined to 128-bit integers."""
     high, low = (
         np.bincount(codes, weights=half, minlength=size).astype(np.int64) for half in (values >> 32, values & _LOW_HALF)
     )

@@ -29,10 +29,10 @@ MEASURES = (
     "kip532_ms",
     "reuse_bytes",
 )
-"""The columns of `lag` that are counted. Of `reuse_bytes` only what is known: a distance of at_least counts as NULL."""
+"""The columns of `lag` that are counted. A `reuse_bytes` whose method is `at_least` counts as NULL."""
 
 SCOPES = {"cluster": "cluster", "broker": "leader", "topic": "topic", "group": "group_id"}
-"""Every scope, and the column of `lag` that has its values."""
+"""The scopes, and the column of `lag` that has the values of each."""
 
 
 _IDENTITY = ["cluster", "start_ms", "measure", "scope", "scope_value"]
@@ -57,14 +57,14 @@ _PARTIAL += [
 
 
 def histograms(lag: DataFrame) -> DataFrame:
-    """The rows of `lag_histograms` for the snapshots that the rows of `lag` are of: window_ms = 0.
+    """The rows of `lag_histograms` for the snapshots in `lag`, with window_ms = 0.
 
-    Each value of a scope has a row for each measure, also where every value is NULL: null_count stays true when
-    histograms are merged. A partition without a leader is in no row of the scope broker.
+    Each value of a scope has a row for each measure, even if all of the measure's values are NULL, so that null_count
+    stays correct when histograms are merged. A partition without a leader is in no row of the scope broker.
     """
     count = partial(tallies, scopes=SCOPES, measures=MEASURES, names=[f.name for f in _PARTIAL])
     return _merged(
-        # Workers count chunks of rows. In Spark's own columns less than the same took over 3 times as long.
+        # Workers count chunks of rows. Spark's own columns took more than 3 times as long, for a part of this.
         lag.withColumn("reuse_bytes", F.when(F.col("reuse_method") != "at_least", F.col("reuse_bytes")))
         .select("snapshot_id", *SCOPES.values(), *MEASURES)
         .mapInArrow(count, StructType(_PARTIAL))
@@ -75,10 +75,11 @@ def histograms(lag: DataFrame) -> DataFrame:
 
 
 def rolled_up(histograms: DataFrame, window_ms: int, from_ms: int = 0) -> DataFrame:
-    """The rows of `lag_histograms` for the windows of `window_ms` that hold its rows of `from_ms`, in UTC.
+    """The rows of `lag_histograms` for windows of `window_ms` (in UTC), merged from its rows with windows of `from_ms`.
 
-    By default made of snapshots; days may as well be made of hours, with the same result. A snapshot at a boundary is
-    in the window that begins there. Raises ValueError for a window that days or rows of `from_ms` do not fit together.
+    By default they are merged from single snapshots. Days can also be merged from hours, with the same result. A
+    snapshot at a boundary belongs to the window that begins there. Raises ValueError if a day is not a multiple of
+    `window_ms`, or `window_ms` not of `from_ms`.
     """
     if window_ms <= from_ms or DAY_MS % window_ms or (from_ms and window_ms % from_ms):
         raise ValueError(f"{window_ms} ms must be a multiple of {from_ms} ms, and a day a multiple of {window_ms} ms")
@@ -88,7 +89,7 @@ def rolled_up(histograms: DataFrame, window_ms: int, from_ms: int = 0) -> DataFr
 
 
 def _merged(parts: DataFrame, window_ms: int) -> DataFrame:
-    """Histograms with the same measure, scope and start_ms become one."""
+    """Merges histograms with the same measure, scope and start_ms."""
     has_buckets = F.col("bucket_offset").isNotNull()
     totals = ["zero_count", "negative_count", "null_count", "count", "sum"]
     together = parts.groupBy(*_IDENTITY).agg(
@@ -109,5 +110,5 @@ def _merged(parts: DataFrame, window_ms: int) -> DataFrame:
 
 
 def _utc_date(epoch_ms: str) -> Column:
-    """Whatever the time zone of the session is."""
+    """The UTC date, whatever the session's time zone is."""
     return F.date_from_unix_date(F.floor(F.col(epoch_ms) / DAY_MS).cast("int"))

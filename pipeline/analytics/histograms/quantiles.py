@@ -1,4 +1,4 @@
-"""Quantiles of histograms, for frames and for SQL, and the metrics that KIP-532 would have brokers report."""
+"""Quantiles of histograms, for DataFrames and SQL, and the metrics that brokers would report according to KIP-532."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ PERCENTILES = {
     "99thPercentile": 0.99,
     "999thPercentile": 0.999,
 }
-"""The attributes of a broker's histograms in JMX (Yammer's JmxReporter) that are quantiles."""
+"""Those attributes of a broker's histograms in JMX (Yammer's JmxReporter) that are quantiles."""
 
 BROKER_WINDOW = ("cluster", "snapshot_date", "window_start", "window_ms", "broker")
-"""What names a row of a view by broker: the first columns of each."""
+"""The key of a row in the views by broker, and the first columns of each view."""
 
 _GROWTH = 2**2**-SCALE
-# The harmonic midpoint of a bucket is this many times its lower bound: equally far from both bounds, relatively.
+# The harmonic midpoint of a bucket is its lower bound times this. Its relative error is the same at both bounds.
 _MIDPOINT = 2 * _GROWTH / (1 + _GROWTH)
 
-# The place, from 0, of a quantile among the values in order, as numpy's `inverted_cdf` computes it: to the last bit, so
-# that both always choose the same value.
+# The index of a quantile among the sorted values. It is computed exactly as in numpy's `inverted_cdf`, to the last bit,
+# so that both always choose the same value.
 _RANK = "CAST(greatest(ceil(p * {h}count - 1), 0) AS BIGINT)"
-# Takes the counts off the rank, one bucket after the other, until it is negative: the last one taken has the value.
-# Packing both numbers into one is about a quarter faster, and harder to read.
+# Subtracts the counts from the rank, bucket by bucket, until it is negative: the last bucket has the value. Packing
+# both numbers into one would be about a quarter faster, but harder to read.
 _BUCKET = f"""
     aggregate({{h}}bucket_counts,
         named_struct('rank', {_RANK} - {{h}}zero_count, 'bucket', {{h}}bucket_offset - 1),
@@ -47,12 +47,12 @@ _QUANTILES = f"""
 
 
 def quantiles(probabilities: Sequence[float], histogram: str = "") -> Column:
-    """The values at some probabilities, array<double>, NULL where a histogram has counted nothing.
+    """The quantiles at some probabilities, as array<double>; NULL if a histogram has counted nothing.
 
-    Of the histogram in the frame's columns, or in those of the struct or alias named `histogram`. A quantile is the
-    least value that at least such a part of the values does not exceed (numpy's `inverted_cdf`); negative values are
-    not counted. It is off by at most 4.33 % of itself, the half of a bucket, and 0 is exact. Raises ValueError for a
-    probability that is none.
+    The histogram is in the columns of the DataFrame, or of the struct or alias named `histogram`. A quantile is the
+    smallest value that at least this part of the values does not exceed (numpy's `inverted_cdf`); negative values are
+    not counted. Its relative error is at most 4.33 %, half of a bucket; a quantile of 0 is exact. Raises ValueError
+    for a probability that is not between 0 and 1.
     """
     if not all(0 <= p <= 1 for p in probabilities):
         raise ValueError(f"probabilities must be from 0 to 1: {list(probabilities)}")
@@ -62,10 +62,10 @@ def quantiles(probabilities: Sequence[float], histogram: str = "") -> Column:
 
 
 def register_quantiles(spark: SparkSession) -> None:
-    """Make `quantiles(struct(*), array(0.5, 0.99))` known to the session's SQL: of rows of `lag_histograms`.
+    """Registers the SQL function `quantiles(struct(*), array(0.5, 0.99))`, for rows of `lag_histograms`.
 
-    NULL for a probability that is none. A joined table is struct(h.*). Spark compares the types of the columns and
-    not their names, so they must be those of the table, in its order.
+    It returns NULL for a probability that is not between 0 and 1. After a join, use struct(h.*). Spark compares the
+    types of the columns and not their names, so the columns must be those of the table, in its order.
     """
     body = _QUANTILES.format(h="histogram.", probabilities="probabilities")
     spark.sql(
@@ -75,16 +75,17 @@ def register_quantiles(spark: SparkSession) -> None:
 
 
 def of_brokers(histograms: DataFrame, *measures: str) -> DataFrame:
-    """The histograms of some measures by broker, with its id as `broker`."""
+    """The histograms by broker of some measures; `broker` is the broker's id."""
     is_asked = (F.col("scope") == "broker") & F.col("measure").isin(*measures)
     return histograms.where(is_asked).withColumn("broker", F.col("scope_value").cast("int"))
 
 
 def kip532(histograms: DataFrame) -> DataFrame:
-    """KIP-532's metrics of each broker and window, with the attributes of Kafka's own histograms in JMX.
+    """KIP-532's metrics for each broker and window, with the attributes of Kafka's own histograms in JMX.
 
-    Count counts the readers that were seen in the window, once per snapshot, not fetches. StdDev is left out: buckets
-    do not give it within any bound. All but Count are NULL where nothing is known.
+    Count is not the number of fetches, but of readers seen in the window, each counted once per snapshot. StdDev is
+    left out, because it cannot be computed from buckets with a bounded error. All but Count are NULL if no value is
+    known.
     """
     metric = F.element_at(F.create_map(*(F.lit(word) for pair in KIP532.items() for word in pair)), F.col("measure"))
     return (

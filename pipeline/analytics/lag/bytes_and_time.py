@@ -1,7 +1,7 @@
 """Lag in bytes and in milliseconds: the distance between two rungs on the ruler of their partition.
 
-A rung is an offset with its position and time from `log_index.readings`. Lags keep their sign, and are NULL if a rung
-is not known or the ruler does not reach it.
+A rung is an offset with its READING: its position and time. Lags keep their sign, and are NULL if a rung is not known
+or the ruler does not reach it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TIME_LAGS: dict[str, tuple[str, str]] = {
     "headroom_ms": ("log_start", "committed"),
     "kip532_ms": ("kip532", "log_end"),
 }
-"""Every lag in bytes and in record time: the rung it starts from and the rung it ends at."""
+"""The lags in bytes and in record time, each with the rung that it starts from and the rung that it ends at."""
 
 
 class Rung(NamedTuple):
@@ -37,29 +37,29 @@ class Rung(NamedTuple):
 
 
 def bytes_between(lower: Rung, upper: Rung) -> Column:
-    """Bytes of the batches from one rung up to the other."""
+    """The bytes of the batches from one rung to the other."""
     span = upper.reading["position_bytes"] - lower.reading["position_bytes"]
     return F.when(lower.offset == upper.offset, 0).otherwise(span)
 
 
 def bytes_error(lower: Rung, upper: Rung) -> Column:
-    """How far `bytes_between` may be off."""
+    """The error of `bytes_between`."""
     low, high = lower.reading, upper.reading
     errors = low["position_error_bytes"] + high["position_error_bytes"] + drift(lower, upper)
     return F.when(lower.offset == upper.offset, 0).otherwise(errors)
 
 
 def drift(lower: Rung, upper: Rung) -> Column:
-    """How far the bytes between two rungs may be off because growth was estimated there."""
+    """The part of the error of `bytes_between` that comes from estimated growth between the two rungs."""
     between = upper.reading["drift_after_bytes"] - lower.reading["drift_before_bytes"]
     return F.greatest(between, F.lit(0).cast("bigint"))
 
 
 def bytes_method(lower: Rung, upper: Rung) -> Column:
-    """How bytes were read.
+    """How the bytes were determined.
 
-    `exact`, `interpolated`, `extrapolated` across growth that was estimated, `local_only` below what is on the broker's
-    disk, where they are not known.
+    `exact`; `interpolated`; `extrapolated` if growth between the rungs was estimated; `local_only` if the lower rung is
+    below what is on the broker's disk, so that the bytes are not known.
     """
     return (
         F.when(lower.offset == upper.offset, "exact")
@@ -72,20 +72,20 @@ def bytes_method(lower: Rung, upper: Rung) -> Column:
 
 
 def ms_between(lower: Rung, upper: Rung) -> Column:
-    """From the first record of the span to the last: 0 for one record, and for none."""
+    """The time from the first record of the span to the last: 0 for one record, and for none."""
     forth = upper.reading["newest_before_ms"] - lower.reading["timestamp_ms"]
     back = upper.reading["timestamp_ms"] - lower.reading["newest_before_ms"]
     return F.when(lower.offset == upper.offset, 0).when(lower.offset < upper.offset, forth).otherwise(back)
 
 
 def ms_error(lower: Rung, upper: Rung) -> Column:
-    """How far `ms_between` may be off."""
+    """The error of `ms_between`."""
     errors = lower.reading["timestamp_error_ms"] + upper.reading["newest_before_error_ms"]
     return F.when(lower.offset == upper.offset, 0).when(ms_between(lower, upper).isNotNull(), errors)
 
 
 def time_method(lower: Rung, upper: Rung) -> Column:
-    """`exact`, `interpolated`, or `arrival` where the clock is that of the snapshots."""
+    """`exact`, `interpolated`, or `arrival` if the times are those at which snapshots saw the offsets."""
     return (
         F.when(lower.offset == upper.offset, "exact")
         .when(ms_between(lower, upper).isNull(), F.lit(None).cast("string"))
@@ -96,24 +96,27 @@ def time_method(lower: Rung, upper: Rung) -> Column:
 
 
 def age_ms(lower: Rung, upper: Rung, captured_ms: Column) -> Column:
-    """How long ago the first record was written that is not read yet; 0 where nothing is unread."""
+    """How long ago the first unread record was written; 0 if nothing is unread."""
     return F.when(lower.offset >= upper.offset, 0).otherwise(captured_ms - lower.reading["timestamp_ms"])
 
 
 def _moved(
     between: Callable[[Rung, Rung], Column], error: Callable[[Rung, Rung], Column], earlier: Rung, committed: Rung
 ) -> Column:
-    """How much the group may have had to read more, as of when the end was read: from its earlier commit on."""
+    """By how much the lag may have been larger when the log end was read, because the commit was read after it.
+
+    This is the distance from the earlier commit, read before the log end, to the commit, plus its error.
+    """
     more = between(earlier, committed) + error(earlier, committed)
     return F.when(earlier.offset < committed.offset, more).otherwise(F.lit(0).cast("bigint"))
 
 
 def unit_columns(rungs: dict[str, Rung], captured_ms: Column) -> dict[str, Column]:
-    """The columns of `lag` in bytes and ms, for rungs by name."""
+    """The columns of `lag` in bytes and ms. `rungs` are by name."""
     consumer = rungs["unread"], rungs["high_watermark"]
     moved = rungs["earlier"], rungs["unread"]
-    # The end that was read with a commit may lie beyond the newest that the ruler knows: by the mean size of a record.
-    # Where that is not known, the bytes are not known either.
+    # The end that was read with a commit may lie beyond the end of the ruler. The bytes in between are estimated from
+    # the mean size of a record. If that is not known, the bytes are not known either.
     beyond = F.ceil(F.col("beyond_records") * F.col("record_bytes"))
     beyond_bytes = F.when(F.col("beyond_records") > 0, beyond).otherwise(0).cast("bigint")
     return {
@@ -129,7 +132,7 @@ def unit_columns(rungs: dict[str, Rung], captured_ms: Column) -> dict[str, Colum
 
 
 def reader_age(rungs: dict[str, Rung], captured_ms: Column) -> dict[str, Column]:
-    """How old the record is that the reader fetches next, as far as that is known: the rung that KIP-532 takes."""
+    """The age of the record that the reader fetches next, as far as it is known: KIP-532 measures from this rung."""
     reader = rungs["kip532"]
     return {
         "is_tail_reader": reader.offset >= rungs["high_watermark"].offset,

@@ -1,11 +1,11 @@
-"""The offset ladder: rungs, the distances between them, and what an odd distance means.
+"""The offset ladder: rungs, the distances between them, and what unusual distances mean.
 
 Lags keep their sign. A rung that was not observed is NULL, and so is every lag that needs it.
 
 Rungs move while they are read. So the lower rung of three lags is read after the upper one: `committed_offset` and
 `last_stable_offset` after `high_watermark`, and `high_watermark` once more after `log_end_offset`. Such a lag is 0 if
-the lower rung has caught up with the upper one. Otherwise it is at least the distance; its error is how much more it
-can have been.
+the lower rung has caught up with the upper one. Otherwise the true lag is at least this distance; the error is by how
+much it can have been larger.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LAGS: dict[str, tuple[str, str]] = {
     "replication_lag": ("high_watermark", "log_end_offset"),
     "headroom": ("log_start_offset", "committed_offset"),
 }
-"""Every lag in offsets: the rung it starts from and the rung it ends at."""
+"""The lags in offsets, each with the rung that it starts from and the rung that it ends at."""
 
 
 def lags() -> dict[str, Column]:
@@ -34,7 +34,7 @@ def lags() -> dict[str, Column]:
     """
     distances = {name: F.col(upper) - F.col(lower) for name, (lower, upper) in LAGS.items()}
     caught_up = F.lit(0).cast("bigint")
-    # Where the high watermark was not read again, that it has moved is not known.
+    # If the high watermark was not read again, it is not known whether it has moved.
     after = F.coalesce("log_after", "log_high_watermark")
     unreplicated = F.col("log_end") - after
     unstable = distances["transaction_lag"]
@@ -55,22 +55,22 @@ def lags() -> dict[str, Column]:
 
 
 def has_overtaken(end: str) -> Column:
-    """The group has committed beyond an end of the log after that was read: it is not behind.
+    """Whether the group has committed beyond an end of the log after that end was read, so that it is not behind.
 
-    A commit that was beyond the end already before that is another matter: its log was truncated, or recreated.
+    If the commit was beyond the end already before that, the log was truncated or recreated, and this is false.
     """
     return (F.col("committed_offset") > F.col(end)) & (F.col("earlier_offset") <= F.col(end))
 
 
 def has_overtaken_older(end: str) -> Column:
-    """The same, also where no end could be read with the commit, and the partition's own is older than the commit."""
+    """The same; also true if no end was read with the commit, and the partition's own end is older than the commit."""
     is_older = F.col("end_offset").isNull() & (F.col("captured_at") < F.col("committed_captured_at"))
     is_later_commit = F.coalesce(is_older, F.lit(False)) & (F.col("committed_offset") > F.col(end))
     return F.coalesce(has_overtaken(end), F.lit(False)) | is_later_commit
 
 
 def consumer_lag_error() -> Column:
-    """What the group has committed while the end was read; NULL where the end was not read with the commit."""
+    """How far the group's commit moved while the end was read; NULL if the end was not read with the commit."""
     moved = F.least("committed_offset", "high_watermark") - F.col("earlier_offset")
     return F.when(moved < 0, 0).otherwise(moved).cast("bigint")
 
@@ -91,17 +91,17 @@ def has_no_commit() -> Column:
 
 
 def is_recreated() -> Column:
-    """The topic has another id than when this offset was committed, so the offset counts in a log that is gone."""
+    """The topic has another id than when this offset was committed, so the offset refers to a log that was deleted."""
     return F.col("committed_topic_id") != F.col("topic_id")
 
 
 def is_truncated() -> Column:
-    """The leader epoch stored with the commit ends below it, and did not when the same commit was seen before."""
+    """The leader epoch stored with the commit now ends below it, but did not when the same commit was seen before."""
     return F.coalesce("is_truncated", F.lit(False))
 
 
 def is_beyond_end() -> Column:
-    """The commit is past the end: the log was truncated, or recreated unseen."""
+    """The commit is beyond the end: the log was truncated, or was recreated without a snapshot noticing it."""
     # Redpanda does not report the log end offset.
     is_past = F.col("committed_offset") > F.coalesce("log_end_offset", "high_watermark")
     end = F.when(F.col("log_end_offset").isNotNull(), has_overtaken_older("log_end_offset"))
@@ -114,25 +114,25 @@ def is_deleted() -> Column:
 
 
 def read_up_to() -> Column:
-    """Below this offset the group is known to have read: the commit, or what a client has consumed if that is more.
+    """The offset up to which the group has surely read: the greater of the commit and a client's consumed offset.
 
-    NULL where neither is known.
+    NULL if neither is known.
     """
     return F.greatest("committed_offset", "consumed_offset")
 
 
 def deleted_unread_offsets() -> Column:
-    """How many offsets between `read_up_to` and log start were deleted; 0 or less where nothing was."""
+    """How many offsets from `read_up_to` to log start were deleted; 0 or less if none were."""
     return F.col("log_start_offset") - read_up_to()
 
 
 def is_deleted_unread() -> Column:
-    """Records were deleted that the group has not read, as far as is known."""
+    """Records were deleted that the group has not read, as far as it is known."""
     return deleted_unread_offsets() > 0
 
 
 def offset_status() -> Column:
-    """The first that holds, in order of severity; NULL where the commit is unknown."""
+    """The first status that holds, in order of severity; NULL if the commit is unknown."""
     return (
         F.when(has_no_watermark(), "no_watermark")
         .when(has_unknown_commit(), F.lit(None).cast("string"))

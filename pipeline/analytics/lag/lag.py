@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -16,7 +19,7 @@ from pipeline.analytics.page_cache.reuse_distance import with_reuse
 from pipeline.tables import LAG
 
 NOT_IN_CLUSTER = "UNKNOWN_TOPIC_OR_PARTITION"
-"""What Kafka says of a partition that its metadata does not list: deleted, or not to be described."""
+"""Kafka's error for a partition that its metadata does not list: it was deleted, or may not be described."""
 
 
 def compute_lag(
@@ -27,17 +30,19 @@ def compute_lag(
     rulers: DataFrame,
     locate: Locate | None = None,
     reported: DataFrame | None = None,
+    reach: Mapping[int, int] = MappingProxyType({}),
 ) -> DataFrame:
-    """The rows of `lag` for the snapshots that the bronze frames hold.
+    """The rows of `lag`, with the columns of LAG, for the snapshots in the bronze DataFrames.
 
     `previous` are rows of `lag` before them, None where no topic has moved (`moved_topics`); `rulers` (PARTITION_AT,
     ruler) their partitions' rulers, `locate` places offsets exactly, `reported` is what clients report
-    (`reader_positions`). The columns are those of LAG. Rungs that were not observed, and what needs them, are NULL.
+    (`reader_positions`), `reach` is that of `commits_of_moved_topics`. The columns are those of LAG. Rungs that were
+    not observed, and what needs them, are NULL.
     """
-    # Rulers are read twice, and dear to carry on: an exchange of one's own is made once, and used again.
+    # Rulers are used twice and are expensive to compute. With a shuffle of their own, Spark computes them only once.
     rulers = rulers.repartition(*PARTITION_AT)
     partitions = (
-        gathered(readers(committed_offsets, watermarks, group_members, previous, reported), PARTITION_AT)
+        gathered(readers(committed_offsets, watermarks, group_members, previous, reported, reach), PARTITION_AT)
         .join(_rungs(watermarks), PARTITION_AT, how="left")
         .join(rulers, PARTITION_AT, how="left")
     )
@@ -54,10 +59,11 @@ def compute_lag(
 
 
 def _with_own_ends(rows: DataFrame) -> DataFrame:
-    """The ends that were read with the commit, in the place of those of the partition's own row.
+    """Replaces the ends in the partition's own row by those that were read with the commit.
 
-    Of the partition's own those are kept that are compared with log_end: log_high_watermark, log_after. The time and
-    the records between the two readings, where the commit's is the later one, are beyond_ms, beyond_records.
+    The partition's own ends are kept as log_high_watermark, log_after and log_end, because these are compared with each
+    other. If the end read with the commit is beyond the partition's own, beyond_ms and beyond_records are the time and
+    the records between the two; otherwise they are 0.
     """
     has_own, end = F.col("end_offset").isNotNull(), known_end()
     zero = F.lit(0).cast("bigint")
@@ -89,7 +95,7 @@ def _with_own_ends(rows: DataFrame) -> DataFrame:
 
 
 def _with_identity(rows: DataFrame) -> DataFrame:
-    """Sets the errors, and which log a commit belongs to: committed_topic_id, verified_epoch."""
+    """Sets the errors, and which log a commit belongs to (committed_topic_id, verified_epoch)."""
     topic_id = F.when(F.col("committed_offset").isNotNull(), F.coalesce("committed_topic_id", "topic_id"))
     return rows.withColumns(
         {
@@ -116,9 +122,9 @@ def _with_lags(rows: DataFrame) -> DataFrame:
 
 
 def _group_facts(committed_offsets: DataFrame, group_members: DataFrame) -> DataFrame:
-    """State and type of a group, and the error if its commits could not be read at all.
+    """The state and type of each group, and the error if its commits could not be read at all.
 
-    With an error the commits of its assigned partitions are unknown, not absent.
+    If there is an error, the commits in its assigned partitions are unknown, not absent.
     """
     group = ["cluster", "snapshot_id", "group_id"]
     unread = committed_offsets.where(F.col("topic").isNull()).select(*group, "error")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -15,9 +18,9 @@ OF_ITS_LOG = {
     "is_recreated": "boolean",
     "is_truncated": "boolean",
 }
-"""What `commits_of_moved_topics` finds out of a commit."""
+"""The columns that `commits_of_moved_topics` adds to a commit."""
 REPORTED = ("consumed_offset", "fetched_offset", "stale_lag")
-"""What only clients report."""
+"""The columns that only clients report."""
 
 
 def readers(
@@ -26,21 +29,28 @@ def readers(
     group_members: DataFrame,
     previous: DataFrame | None,
     reported: DataFrame | None = None,
+    reach: Mapping[int, int] = MappingProxyType({}),
 ) -> DataFrame:
-    """A row for each partition that a group has committed in, or that a member is assigned or a client reports.
+    """A row for each group and partition that the group has committed in, or that its members or clients read.
 
-    `previous` are rows of `lag` before, None where no topic has moved (`moved_topics`).
+    `previous` are rows of `lag` before, None where no topic has moved (`moved_topics`); `reach` is that of
+    `commits_of_moved_topics`.
 
-    READER_AT, snapshot_date, committed_offset, earlier_offset and the ends read with them (end_offset, stable_offset,
-    start_offset, end_after, ends_at), committed_epoch, epoch_end_offset, committed_at, committed_captured_at,
-    committed_error, committed_topic_id, verified_epoch and is_truncated (where `commits_of_moved_topics` knows them),
-    valid_offset (the committed one, as of end_offset; NULL if it is of another incarnation, or of a log that was cut
-    off), member_id, client_id, host, and of `reader_positions`, if `reported`: instance, consumed_offset,
-    fetched_offset, stale_lag.
+    The columns are READER_AT, snapshot_date, committed_offset, earlier_offset and the ends read with them (end_offset,
+    stable_offset, start_offset, end_after, ends_at), committed_epoch, epoch_end_offset, committed_at,
+    committed_captured_at, committed_error; committed_topic_id, verified_epoch and is_truncated, if
+    `commits_of_moved_topics` knows them; valid_offset, the committed offset as of when end_offset was read, NULL if it
+    belongs to another incarnation of the topic or to a log that was truncated; member_id, client_id, host; and if
+    `reported` is given, instance, consumed_offset, fetched_offset and stale_lag of `reader_positions`.
     """
-    commits = _with_their_logs(_commits(committed_offsets), committed_offsets, watermarks, previous)
+    commits = _commits(committed_offsets)
+    if previous is None:
+        commits = commits.withColumns({name: F.lit(None).cast(kind) for name, kind in OF_ITS_LOG.items()})
+    else:
+        moved = commits_of_moved_topics(committed_offsets, watermarks, previous, reach)
+        commits = commits.join(moved.hint("shuffle_hash"), READER_AT, how="left")
     is_gone = F.coalesce(F.col("is_recreated") | F.col("is_truncated"), F.lit(False))
-    # By hash, as all joins here: sorting a million rows by five strings takes longer than all else.
+    # A hash join, like all joins here: sorting a million rows by five strings takes longer than everything else.
     rows = (
         commits.withColumn("valid_offset", F.when(~is_gone, _as_of_end()))
         .join(_members(group_members).hint("shuffle_hash"), READER_AT, how="full")
@@ -53,7 +63,7 @@ def readers(
 
 
 def _commits(committed_offsets: DataFrame) -> DataFrame:
-    """What groups have committed, by the names of `readers`: READER_AT, committed_date, committed_offset to error."""
+    """The commits of groups with the columns of `readers`: READER_AT, committed_date, committed_offset to error."""
     return committed_offsets.where(F.col("topic").isNotNull()).select(
         *READER_AT,
         F.col("snapshot_date").alias("committed_date"),
@@ -72,18 +82,8 @@ def _commits(committed_offsets: DataFrame) -> DataFrame:
     )
 
 
-def _with_their_logs(
-    commits: DataFrame, committed_offsets: DataFrame, watermarks: DataFrame, previous: DataFrame | None
-) -> DataFrame:
-    """Adds OF_ITS_LOG; NULL where no topic has moved."""
-    if previous is None:
-        return commits.withColumns({name: F.lit(None).cast(kind) for name, kind in OF_ITS_LOG.items()})
-    moved = commits_of_moved_topics(committed_offsets, watermarks, previous)
-    return commits.join(moved.hint("shuffle_hash"), READER_AT, how="left")
-
-
 def _with_reported(rows: DataFrame, reported: DataFrame) -> DataFrame:
-    """Adds instance and REPORTED, and readers that only a client reports."""
+    """Adds instance and REPORTED, and rows for readers that only a client reports."""
     return (
         rows.join(reported.hint("shuffle_hash"), READER_AT, how="full")
         .withColumns(
@@ -98,7 +98,7 @@ def _with_reported(rows: DataFrame, reported: DataFrame) -> DataFrame:
 
 
 def _as_of_end() -> Column:
-    """The committed offset; the end where the group has committed beyond it only after the end was read."""
+    """The committed offset, but at most the end if the group has committed beyond the end after it was read."""
     return F.when(has_overtaken("end_offset"), F.col("end_offset")).otherwise(F.col("committed_offset"))
 
 
@@ -108,7 +108,7 @@ def _members(group_members: DataFrame) -> DataFrame:
     assigned = group_members.where(F.col("topic").isNotNull())
     return (
         assigned.groupBy(*READER_AT)
-        # While members hand a partition over, two of them may have it: the first by name stands for both.
+        # While a partition is handed over, two members may have it; the row has the first by name.
         .agg(F.min(member).alias("member"), F.min("snapshot_date").alias("assigned_date"))
         .select(*READER_AT, "assigned_date", "member.*")
     )

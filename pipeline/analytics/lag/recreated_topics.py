@@ -12,6 +12,9 @@ depends on the number of recreated or truncated topics, not on the number of com
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
@@ -19,28 +22,34 @@ from pipeline.analytics.keys import PARTITION, READER, TOPIC
 
 
 def moved_topics(committed_offsets: DataFrame, watermarks: DataFrame, previous: DataFrame) -> DataFrame:
-    """The topics with several ids, with one that is not known everywhere, or that are not listed any more.
+    """The topics that have several ids, an id that is not known in all rows, or are not listed any more.
 
-    And those in which a commit is beyond the end of its leader epoch. Where there are none, nothing that is
-    committed needs `commits_of_moved_topics`. With Sarama's groups (see above) there may always be some.
+    Topics in which a commit is beyond the end of its leader epoch are included. If there are no such topics, no commit
+    needs `commits_of_moved_topics`. With groups that use Sarama (see above), there may always be some.
     """
     cut_off = committed_offsets.where(_is_cut_off()).select(*TOPIC).distinct()
     seen = watermarks.where(F.col("topic").isNotNull()).select(*TOPIC, "topic_id", F.lit(True).alias("is_listed"))
     known = previous.select(*TOPIC, _known_id().alias("topic_id"), F.lit(False).alias("is_listed"))
     ids = seen.unionByName(known.where(F.col("topic_id").isNotNull())).groupBy(*TOPIC, "topic_id")
-    # Of several ids one may be NULL; a topic without any is not among them.
+    # NULL counts as one of several ids; a topic that has only NULL is not included.
     topics = ids.agg(F.max("is_listed").alias("is_listed")).groupBy(*TOPIC)
     counted = topics.agg(F.count("*").alias("ids"), F.max("is_listed").alias("is_listed"))
     moved = counted.where((F.col("ids") > 1) | ~F.col("is_listed")).select(*TOPIC)
     return moved.unionByName(cut_off)
 
 
-def commits_of_moved_topics(committed_offsets: DataFrame, watermarks: DataFrame, previous: DataFrame) -> DataFrame:
+def commits_of_moved_topics(
+    committed_offsets: DataFrame,
+    watermarks: DataFrame,
+    previous: DataFrame,
+    reach: Mapping[int, int] = MappingProxyType({}),
+) -> DataFrame:
     """The logs of what is committed in topics that have not had one id all along, or whose log may have been cut off.
 
     A row for each reader and snapshot: committed_topic_id, verified_epoch (as of LAG), and is_recreated, is_truncated
     where the commit belongs to another log than there is. `previous` are rows of `lag` before. What is committed in all
-    other topics belongs to the id that they have.
+    other topics belongs to the id that they have. `reach` gives for a snapshot the newest complete one before it: a
+    commit that was not there since then is another one, even where it is at the same offset.
     """
     moved = F.broadcast(moved_topics(committed_offsets, watermarks, previous))
     ids = watermarks.select(*PARTITION, "snapshot_id", "topic_id", F.col("leader_epoch").alias("log_epoch"))
@@ -55,7 +64,7 @@ def commits_of_moved_topics(committed_offsets: DataFrame, watermarks: DataFrame,
         F.lit(True).alias("is_now"),
     )
     known = earlier.select(*columns, "verified_epoch", F.lit(False).alias("is_now"))
-    rows = _with_first_seen(stored.unionByName(known, allowMissingColumns=True))
+    rows = _with_first_seen(stored.unionByName(known, allowMissingColumns=True), reach)
     was_within = F.coalesce(F.col("verified_epoch") == F.col("leader_epoch"), F.lit(False))
     return rows.where("is_now").select(
         *READER,
@@ -68,7 +77,7 @@ def commits_of_moved_topics(committed_offsets: DataFrame, watermarks: DataFrame,
 
 
 def verified_epoch(committed_epoch: str, log_epoch: str) -> Column:
-    """The leader epoch stored with a commit, where it reaches the commit; NULL where it does not, or is not known."""
+    """The leader epoch stored with a commit, if it reaches the commit; NULL if it does not, or this is not known."""
     is_going_on = F.col("epoch_end_offset").isNull() & (F.col(committed_epoch) == F.col(log_epoch))
     is_within = is_going_on | (F.col("epoch_end_offset") >= F.col("committed_offset"))
     return F.when(is_within, F.col(committed_epoch))
@@ -79,18 +88,24 @@ def _is_cut_off() -> Column:
 
 
 def _known_id() -> Column:
-    """The id of a row of `lag`, NULL where none was known (before Kafka 2.8)."""
+    """The topic id in a row of `lag`; NULL if it was not known (before Kafka 2.8)."""
     return F.coalesce("committed_topic_id", "topic_id")
 
 
-def _with_first_seen(rows: DataFrame) -> DataFrame:
+def _with_first_seen(rows: DataFrame, reach: Mapping[int, int]) -> DataFrame:
     """With committed_topic_id: the topic id at the first snapshot that saw the commit; verified_epoch: the last one.
 
-    A commit that is unknown in between (NULL) does not count as a change.
+    A commit that is unknown in between (NULL) does not count as a change, unless a complete snapshot had none.
     """
     series = Window.partitionBy(*READER).orderBy("snapshot_id")
-    before = F.last("committed_offset", ignorenulls=True).over(series.rowsBetween(Window.unboundedPreceding, -1))
-    is_new = F.col("committed_offset").isNotNull() & ~F.col("committed_offset").eqNullSafe(before)
+    at = F.struct("committed_offset", "snapshot_id")
+    last = F.last(F.when(F.col("committed_offset").isNotNull(), at), ignorenulls=True)
+    before = last.over(series.rowsBetween(Window.unboundedPreceding, -1))
+    is_same = F.col("committed_offset").eqNullSafe(before["committed_offset"])
+    if reach:
+        since = F.element_at(F.create_map(*(F.lit(i) for pair in reach.items() for i in pair)), F.col("snapshot_id"))
+        is_same &= F.coalesce(before["snapshot_id"] >= since, F.lit(True))
+    is_new = F.col("committed_offset").isNotNull() & ~is_same
     commit = Window.partitionBy(*READER, "commits").orderBy("snapshot_id")
     first = F.first("topic_id", ignorenulls=True).over(commit.rowsBetween(Window.unboundedPreceding, Window.currentRow))
     verified = F.last("verified_epoch", ignorenulls=True).over(

@@ -1,4 +1,4 @@
-"""The positions and times of the rungs for lag in bytes and time, from the partition's ruler or from its log files."""
+"""The positions and times of the rungs, for lag in bytes and time: from the partition's ruler or its log files."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from pipeline.analytics.log_index.ruler_lookup import READING
 
 SHARED_RUNGS = {"log_start": "log_start_offset", "high_watermark": "high_watermark", "log_end": "log_end_offset"}
 READER_RUNGS = {"committed": "valid_offset", "consumed": "consumed_offset", "fetched": "fetched_offset"}
-"""The rungs of a partition, and those of one reader: name → column."""
+"""The rungs of a partition (SHARED_RUNGS), and those of one reader: name → column."""
 MOVED_RUNGS = ("earlier", "end")
-"""What was read with a commit: what was committed before, and the high watermark. Read where they differ from what else
-is read: on a quiet cluster nowhere."""
+"""The earlier commit and the high watermark that were read with a commit. They are looked up on the ruler only if they
+differ from the other rungs: on a quiet cluster never."""
 
 Locate = Callable[[DataFrame], DataFrame]
-"""Places offsets exactly: rows of (topic, partition, offset) → rows of `pipeline.log_segments.source.PLACES`."""
+"""Places offsets exactly, in log files: rows of (topic, partition, offset) → rows of `log_segments.source.PLACES`."""
 
 
 def gathered(readers: DataFrame, by: list[str]) -> DataFrame:
-    """The readers of each partition in one array `readers`, so that its ruler is read once for all of them."""
+    """Collects the readers of each partition in an array `readers`, so that its ruler is read once for all of them."""
     reader = F.struct(*(name for name in readers.columns if name not in by))
     return readers.groupBy(*by).agg(F.collect_list(reader).alias("readers"))
 
@@ -31,14 +31,18 @@ def gathered(readers: DataFrame, by: list[str]) -> DataFrame:
 def with_readings(partitions: DataFrame, locate: Locate | None = None) -> DataFrame:
     """A row for each of a partition's `readers`, with the READING of every rung: `<rung>_reading`.
 
-    `partitions` have readers, ruler and the rungs of SHARED_RUNGS. With `locate`, what it finds is taken.
+    `partitions` have readers, ruler and the rungs of SHARED_RUNGS. If `locate` is given, the exact values that it finds
+    replace those of the ruler.
     """
     keep = [c for c in partitions.columns if c not in ("readers", "ruler")]
     read = with_readings_at(partitions, "all_readings", _offsets())
     if locate is not None:
         pairs = F.arrays_zip(_offsets().alias("offset"), F.col("all_readings").alias("reading"))
         located = read.join(_places(partitions, locate), ["topic", "partition"], how="left")
-        read = located.withColumn("all_readings", F.transform(pairs, _surest))
+        # Files that were read after the topic was created anew say nothing of the log that the snapshot saw.
+        is_another = F.coalesce(F.col("files_topic_id") != F.col("topic_id"), F.lit(False))
+        known = located.withColumn("places", F.when(~is_another, F.col("places")))
+        read = known.withColumn("all_readings", F.transform(pairs, _surest))
     own_names = (*READER_RUNGS, *MOVED_RUNGS)
     own = F.arrays_zip("readers", *(_own(i).alias(f"{name}_reading") for i, name in enumerate(own_names)))
     rows = read.select(*keep, "all_readings", F.explode(own).alias("own"))
@@ -63,29 +67,30 @@ def _offsets() -> Column:
 
 
 def _unless_shared(end: Column) -> Column:
-    """The end that was read with a commit, as far as the ruler reaches."""
+    """The end that was read with a commit, but at most the end of the ruler; NULL if it is the high watermark."""
     reached = F.when(end > known_end(), known_end()).otherwise(end)
     return F.when(reached != F.col("high_watermark"), reached)
 
 
 def _own(number: int) -> Column:
-    """The readings of one rung of all readers."""
+    """The readings of one rung (its number) for all readers."""
     first = F.lit(len(SHARED_RUNGS) + 1) + F.lit(number) * F.size("readers")
     return F.slice("all_readings", first, F.size("readers"))
 
 
 def _places(partitions: DataFrame, locate: Locate) -> DataFrame:
-    """Where each offset is, and the one before it: topic, partition, places (map offset → place)."""
+    """Where each offset is, and the one before it: topic, partition, places (map offset → place), files_topic_id."""
     ends = F.array(*(F.col(name) - 1 for name in ("high_watermark", "log_end_offset")))
     asked = partitions.select("topic", "partition", F.explode(F.concat(_offsets(), ends)).alias("offset"))
     placed = locate(asked.where(F.col("offset") >= 0).distinct()).where(F.col("position_bytes").isNotNull())
     place = F.struct("position_bytes", "timestamp_ms", "log_end_offset", "newest_timestamp_ms")
     entries = F.collect_list(F.struct("offset", place))
-    return placed.groupBy("topic", "partition").agg(F.map_from_entries(entries).alias("places"))
+    places = F.map_from_entries(entries).alias("places")
+    return placed.groupBy("topic", "partition", F.col("topic_id").alias("files_topic_id")).agg(places)
 
 
 def _surest(item: Column) -> Column:
-    """The exact reading of an offset; the ruler's where that is not known."""
+    """The exact reading of an offset if it is known, else the ruler's."""
     place = F.element_at("places", item["offset"])
     before = F.element_at("places", item["offset"] - 1)["timestamp_ms"]
     is_end = item["offset"] == place["log_end_offset"]
@@ -105,7 +110,7 @@ def _surest(item: Column) -> Column:
 
 
 def rungs() -> dict[str, Rung]:
-    """Every rung of a row that `with_readings` made and `lag` has given its own high watermark."""
+    """All rungs of a row from `with_readings`, in which `lag` has set the high watermark read with the commit."""
     found = {name: Rung(F.col(c), F.col(f"{name}_reading")) for name, c in (SHARED_RUNGS | READER_RUNGS).items()}
     found["unread"] = _readable(found["committed"], found["log_start"])
     found["earlier"] = _readable(Rung(F.col("earlier_offset"), F.col("earlier_reading")), found["log_start"])
@@ -113,9 +118,9 @@ def rungs() -> dict[str, Rung]:
 
 
 def _readable(rung: Rung, log_start: Rung) -> Rung:
-    """The rung; log start where the records up to there have been deleted, as nobody can read them any more.
+    """The rung, or log start if the rung is below it: the records in between are deleted and cannot be read any more.
 
-    Where log start was another when the commit was read, it is not read on the ruler: then the rung it is.
+    If log start was another offset when the commit was read, it has no reading, and the rung itself is returned.
     """
     is_deleted = (rung.offset < log_start.offset) & log_start.reading.isNotNull()
     return Rung(
@@ -125,7 +130,7 @@ def _readable(rung: Rung, log_start: Rung) -> Rung:
 
 
 def kip532_from() -> Column:
-    """The rung that KIP-532's lag is measured from: the fetched one where it is known, `fetched` or `committed`."""
+    """The rung that KIP-532's lag is measured from: `fetched` if that offset is known, else `committed`."""
     return F.when(F.col("fetched_offset").isNotNull(), "fetched").when(
         F.col("committed_offset").isNotNull(), "committed"
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window
@@ -19,21 +18,22 @@ from pipeline.epoch import DAY_MS
 from pipeline.tables import LOG_INDEX
 
 FORGOTTEN_MS = 7 * DAY_MS
-"""A partition that no snapshot has seen for so long leaves the index."""
+"""A partition that no snapshot has seen for this long is removed from the index."""
 
 
 def rulers(log_index: DataFrame, watermarks: DataFrame, log_samples: DataFrame, asked_from: int) -> DataFrame:
-    """The ruler as of each snapshot from one on: PARTITION, snapshot_id, ruler.
+    """The ruler as of each snapshot from `asked_from` on: PARTITION, snapshot_id, ruler.
 
-    `log_index` are the rulers so far, `watermarks` and `log_samples` what was seen since, snapshot by snapshot. A
-    snapshot that could not read a partition has no row for it. The last look at a partition has one, however old.
+    `log_index` are the rulers so far; `watermarks` and `log_samples` are what later snapshots have seen. A snapshot
+    that could not read a partition has no row for it. The newest snapshot that saw a partition always has a row, even
+    if it is older than `asked_from`.
     """
     carried_on = _carried_on(log_index, watermarks, log_samples, asked_from)
     return carried_on.select(*PARTITION, F.inline("series"))
 
 
 def _carried_on(log_index: DataFrame, watermarks: DataFrame, log_samples: DataFrame, asked_from: int) -> DataFrame:
-    """PARTITION, ruler (the one of the index, or NULL), series (RULERS: those since)."""
+    """PARTITION, ruler (the one in the index, or NULL), series (RULERS: the ones after it)."""
     partitions = (
         _by_partition(_looks(watermarks, asked_from), LOOK.names, "looks")
         .join(_by_partition(log_samples, SAMPLE.names, "samples"), PARTITION, how="left")
@@ -44,19 +44,21 @@ def _carried_on(log_index: DataFrame, watermarks: DataFrame, log_samples: DataFr
     return carried_on.select(*PARTITION, "ruler", "series")
 
 
-def known_rulers(log_index: DataFrame, snapshot_ids: Sequence[int]) -> DataFrame:
-    """The rulers of the index for snapshots that it knows already: PARTITION, snapshot_id, ruler.
+def known_rulers(log_index: DataFrame, watermarks: DataFrame) -> DataFrame:
+    """The rulers in the index for snapshots that it already includes: PARTITION, snapshot_id, ruler.
 
-    A newer ruler gives what it knows of an older snapshot's offsets too, within its error.
+    A newer ruler can also place an older snapshot's offsets, within its error, unless the topic was recreated since.
+    Then the snapshot's row in `watermarks` has another topic id, and there is no ruler.
     """
-    ids = F.array(*(F.lit(i).cast("bigint") for i in snapshot_ids))
-    return log_index.select(*PARTITION, F.explode(ids).alias("snapshot_id"), "ruler")
+    rulers = log_index.select(*PARTITION, F.col("topic_id").alias("newer_topic_id"), "ruler")
+    looks = watermarks.select(*PARTITION, "snapshot_id", "topic_id").join(rulers, PARTITION)
+    return looks.where(F.col("topic_id").eqNullSafe(F.col("newer_topic_id"))).select(*PARTITION, "snapshot_id", "ruler")
 
 
 def index_rows(
     log_index: DataFrame, watermarks: DataFrame, log_samples: DataFrame, through_snapshot_id: int
 ) -> DataFrame:
-    """The rows of LOG_INDEX after a snapshot; for a while also of partitions that were not seen since."""
+    """The rows of LOG_INDEX after a snapshot, including partitions last seen less than FORGOTTEN_MS before."""
     carried_on = _carried_on(log_index, watermarks, log_samples, asked_from=through_snapshot_id + 1)
     rows = carried_on.select(*PARTITION, F.coalesce(F.get("series", F.lit(0))["ruler"], "ruler").alias("ruler"))
     through = F.lit(through_snapshot_id).cast("bigint")
@@ -72,13 +74,14 @@ def index_rows(
 def wanted_times(
     rulers: DataFrame, watermarks: DataFrame, committed_offsets: DataFrame, *, most: int, with_tiered: bool
 ) -> DataFrame:
-    """Where look-ups by time would find more: leader, topic, partition, ruler, rungs (offsets whose times are wanted).
+    """The partitions in which look-ups by time would help: leader, topic, partition, ruler, rungs.
 
-    Of one snapshot. The rungs are log start, the committed offsets with records after them (as read before and after
-    the ends of the logs), and the last records before these ends: where a log grew in between, the newest timestamp
-    is that of a later record. At most `most` partitions of a leader are searched, those whose times are least certain.
-    A partition with tiered storage is left out unless `with_tiered`, as an old record would be fetched from there. So
-    is one whose newest timestamp is in the future, as that record would be the answer to every look-up.
+    The rungs are the offsets whose times are wanted, in one snapshot: log start, the committed offsets that have
+    records after them (as read before and after the ends of the logs), and the last record before each of these ends.
+    The latter is needed if a log grew in between, because then the newest timestamp is that of a later record. At most
+    `most` partitions of a leader are returned, those whose times are least exact. A partition with tiered storage is
+    left out unless `with_tiered`, because an old record would be fetched from there. A partition whose newest timestamp
+    is in the future is left out, because that record would be the answer to every look-up.
     """
     partitions = (
         _searchable(watermarks, with_tiered)
@@ -96,7 +99,7 @@ def wanted_times(
 
 
 def _committed(committed_offsets: DataFrame) -> DataFrame:
-    """What is committed in each partition: PARTITION, committed (offsets), ends (high watermarks read with them)."""
+    """The commits in each partition: PARTITION, committed (offsets), ends (high watermarks read with them)."""
     offsets = F.array_union(F.collect_set("committed_offset"), F.collect_set("earlier_offset"))
     return (
         committed_offsets.where(F.col("committed_offset").isNotNull())
@@ -106,14 +109,15 @@ def _committed(committed_offsets: DataFrame) -> DataFrame:
 
 
 def _searchable(watermarks: DataFrame, with_tiered: bool) -> DataFrame:
-    """The partitions whose leaders can be asked: PARTITION, leader, log_start_offset, high_watermark, log_end_offset.
+    """The partitions whose leaders can be asked.
 
-    And newest_end: where the log ends behind the record with the newest timestamp; NULL where that is not known.
+    The columns are PARTITION, leader, log_start_offset, high_watermark, log_end_offset, and newest_end: an end of the
+    log that comes after the record with the newest timestamp, NULL if that timestamp is not known.
     """
     is_local = F.coalesce(F.col("local_log_start_offset") <= F.col("log_start_offset"), F.lit(True))
     is_blind = F.coalesce(F.col("max_timestamp_ms") > F.unix_millis("captured_at") + FUTURE_MS, F.lit(False))
     can_tell = F.col("error").isNull() & F.col("leader").isNotNull() & ~is_blind
-    # The newest timestamp is read after the log's end: its record may have come in between.
+    # The newest timestamp is read after the log's end, so its record may have been written in between.
     newest_end = F.greatest(known_end(), F.col("max_timestamp_offset") + 1)
     return watermarks.where(can_tell & (is_local | F.lit(with_tiered))).select(
         *PARTITION,
@@ -148,7 +152,7 @@ def _with_rungs(partitions: DataFrame) -> DataFrame:
 
 
 def _excess_ms() -> Column:
-    """How much too wide the widest bracket of the rungs is; the last reading is that of the log's end."""
+    """By how much the largest time error of the rungs exceeds the tolerance; the last reading is the log end's."""
     newest_ms = F.element_at("read", -1)["newest_before_ms"]
 
     def excess(reading: Column) -> Column:
@@ -160,12 +164,12 @@ def _excess_ms() -> Column:
 
 
 def known_end() -> Column:
-    """Where a log ends, as far as its broker says: Redpanda does not say what is not replicated yet."""
+    """The log end; the high watermark if the broker does not report the log end, like Redpanda."""
     return F.coalesce("log_end_offset", "high_watermark")
 
 
 def with_readings_at(rows: DataFrame, name: str, offsets: Column) -> DataFrame:
-    """The rows with one more column: their `ruler` read at an array of offsets, an array of READING."""
+    """Adds column `name`: an array of READING, the row's `ruler` read at each of `offsets`."""
     return with_arrow_column(rows, name, read_rulers, READINGS, F.col("ruler"), offsets)
 
 

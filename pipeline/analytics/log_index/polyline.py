@@ -1,8 +1,9 @@
-"""A line of a value that never falls as the offset grows: known at some offsets, straight in between, with its error.
+"""A line of a value that never falls as the offset grows: known at some offsets, linear in between, with its error.
 
 Two such lines are the ruler of a partition: the bytes before an offset, and the greatest timestamp before it. A line is
-built from observations, and thinned where a straight segment says nearly the same. Each segment keeps the error that
-thinning adds: so repeated thinning never adds up to more than is allowed, and each value has a stated error.
+built from observations, and thinned where one straight piece gives nearly the same values. Each piece keeps the error
+that thinning has added. So the errors of repeated thinning never exceed the tolerance, and each value has a stated
+error.
 """
 
 from __future__ import annotations
@@ -15,19 +16,20 @@ from itertools import pairwise
 from typing import NamedTuple
 
 TOLERANCE = 0.01
-"""How far a thinned line may be from what was seen, as a part of the distance to the newest value."""
+"""How far a thinned line may be from the observed values, as a part of the distance to the newest value."""
 GAP_TOLERANCE = 5 * TOLERANCE
-"""How much may have happened between two looks, in the same measure, for a surer piece to be joined with them."""
+"""The largest gap (see Vertex), as a part of the same distance, that a joined piece may have if one of its parts had a
+smaller one."""
 
 
 class Vertex(NamedTuple):
-    """A value that was seen, and the straight piece from here to the next vertex.
+    """A value that was observed, and the straight piece from here to the next vertex.
 
-    error: how far the value itself may be off.
-    below, above: how far what was seen, and is left out by now, lies at most on either side of the piece.
-    gap: how far the truth may be, between two looks, from the straight line between them.
-    drift: how far all values up to here may be off together, where the line's growth was estimated. It never falls;
-    between two vertices of one drift it does not matter.
+    error: the error of the value itself.
+    below, above: how far the observed values that thinning has removed lie below and above the piece, at most.
+    gap: how far the true value may be from the straight line between two observations.
+    drift: the error that all values up to here share, because the line's growth was estimated. It never falls. The
+    distance between two vertices with the same drift is not affected.
     """
 
     offset: int
@@ -40,7 +42,7 @@ class Vertex(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """A value, and how far the truth may be from it at most; `drift` is that of the vertices before and after."""
+    """A value and its error: how far the true value may be from it. `drift` is that of the vertices on both sides."""
 
     value: int
     error: int
@@ -48,21 +50,21 @@ class Reading(NamedTuple):
 
 
 def distance(lower: Reading, upper: Reading) -> Reading:
-    """From one value to another, and how far that may be off: both errors, and what the line drifted in between."""
+    """The difference between two values. Its error is the sum of both errors and of the drift in between."""
     drift = max(0, upper.drift[1] - lower.drift[0])
     return Reading(upper.value - lower.value, lower.error + upper.error + drift, (0, drift))
 
 
 @dataclass(frozen=True)
 class Polyline:
-    """Vertices by rising offset, whose values do not fall."""
+    """Vertices in ascending order of their offsets; their values never fall."""
 
     vertices: tuple[Vertex, ...] = ()
 
     def extended(self, offset: int, value: int, error: int = 0, drift: int = 0) -> Polyline:
-        """With what was seen at a later offset, whose growth may be off by `drift`.
+        """The line with a value observed at a later offset; `drift` is the error of the growth up to it.
 
-        Raises ValueError where the offset or the value goes back.
+        Raises ValueError if the offset or the value goes back.
         """
         if not self.vertices:
             return Polyline((Vertex(offset, value, error),))
@@ -73,16 +75,16 @@ class Polyline:
         return Polyline((*self.vertices[:-1], looked, Vertex(offset, value, error, drift=newest.drift + drift)))
 
     def raised(self, by: int) -> Polyline:
-        """With a newest value that is greater by so much, or not."""
+        """The line with its newest value raised by `by`; the error includes the case that it has not grown."""
         older, newest = self.vertices[:-1], self.vertices[-1]
         if older:
             older = (*older[:-1], older[-1]._replace(gap=older[-1].gap + 2 * by))
         return Polyline((*older, newest._replace(value=newest.value + by, error=newest.error + by)))
 
     def refined(self, offset: int, value: int, error: int = 0) -> Polyline:
-        """With what was learnt later about an offset up to the newest; it splits a piece in two.
+        """The line with a value that was found later for an offset up to the newest one; it splits a piece in two.
 
-        Raises ValueError where the value is not between those around it, or the offset is beyond the newest.
+        Raises ValueError if the value is not between its neighbours, or the offset is beyond the newest one.
         """
         right = bisect.bisect_left(self.vertices, offset, key=lambda v: v.offset)
         if right == len(self.vertices):
@@ -95,7 +97,7 @@ class Polyline:
         least, greatest = value - error, value + error
         if (low and greatest < low.value - low.error) or least > high.value + high.error:
             raise ValueError(f"{value} at offset {offset} is not between its neighbours")
-        # A neighbour that was known less well is known better now.
+        # The new value narrows a neighbour that was known less exactly.
         for i, vague in ((right, high), (right - 1, low)):
             if vague and error < vague.error and i < len(self.vertices) - 1:
                 bounds = _within(vague, (least, math.inf) if vague is high else (-math.inf, greatest))
@@ -106,7 +108,7 @@ class Polyline:
         if low is None:
             first = Vertex(offset, inside, error, gap=high.value + high.error - inside + error, drift=high.drift)
             return Polyline((first, *self.vertices))
-        # The two new pieces lie on one side of the old one, no farther from it than the new vertex does.
+        # The two new pieces lie on one side of the old one, and nowhere farther from it than at the new vertex.
         stray = inside - (low.value + (high.value - low.value) * (offset - low.offset) / (high.offset - low.offset))
         low = low._replace(below=low.below + math.ceil(max(0, stray)), above=low.above + math.ceil(max(0, -stray)))
         split = low._replace(offset=offset, value=inside, error=error)
@@ -114,12 +116,12 @@ class Polyline:
         return Polyline((*self.vertices[: right - 1], *pieces, *self.vertices[right:]))
 
     def _without(self, i: int) -> Polyline:
-        """Without one vertex, which is not the newest."""
+        """The line without one vertex, which must not be the newest."""
         around = [_piece(self.vertices[i - 1 : i + 2])] if i else []
         return Polyline((*self.vertices[: max(0, i - 1)], *around, *self.vertices[i + 1 :]))
 
     def since(self, offset: int) -> Polyline:
-        """Without the pieces that end at or below an offset."""
+        """The line without the pieces that end at or below an offset."""
         first = bisect.bisect_right(self.vertices, offset, key=lambda v: v.offset) - 1
         return self if first <= 0 else Polyline(self.vertices[first:])
 
@@ -140,11 +142,11 @@ class Polyline:
         return Reading(value, error, (low.drift, high.drift))
 
     def thinned(self, prefer: Container[int] = ()) -> Polyline:
-        """With few vertices: from the newest to the oldest, each piece as long as the tolerance allows.
+        """The line with few vertices: from the newest to the oldest, each piece is as long as the tolerance allows.
 
-        The greedy search narrows the slopes that a piece may have with each vertex that it is to pass by (the cone of
-        Sklansky and Gonzalez, 1980); a piece ends at vertices, so it needs no room at its own ends. It ends at an
-        offset that is preferred, where that takes no more than half of its length.
+        The search is greedy: each vertex that a piece passes narrows the slopes that the piece may have (the cone of
+        Sklansky and Gonzalez, 1980). A piece begins and ends at vertices, so it needs no tolerance there. It ends at an
+        offset in `prefer` if this does not shorten it by more than half.
         """
         if len(self.vertices) <= 2:
             return self
@@ -158,9 +160,10 @@ class Polyline:
 
 
 def _room(vertices: Sequence[Vertex]) -> list[tuple[float, float]]:
-    """By vertex: how far it may come to lie below (negative) and above a piece that passes it by.
+    """For each vertex, how far below (negative) and above a new piece it may lie, if the piece replaces it.
 
-    What lies around the pieces on both of its sides moves along with it, and must stay within the tolerance.
+    The values that were removed earlier, on both sides of the vertex, then lie as much farther from the new piece, and
+    they must stay within the tolerance, too.
     """
     end = vertices[-1].value
     sides = [
@@ -174,7 +177,7 @@ def _room(vertices: Sequence[Vertex]) -> list[tuple[float, float]]:
 def _farthest(
     vertices: Sequence[Vertex], start: int, room: Sequence[tuple[float, float]], prefer: Container[int]
 ) -> int:
-    """The oldest vertex from which a straight piece to `start` has room at all vertices in between."""
+    """The oldest vertex from which a straight piece to `start` keeps the tolerance (`room`) at all vertices between."""
     anchor, end = vertices[start], vertices[-1].value
     best = preferred = start - 1
     least, greatest = -math.inf, math.inf
@@ -197,7 +200,7 @@ def _farthest(
 
 
 def _piece(vertices: Sequence[Vertex]) -> Vertex:
-    """The first vertex, with one piece to the last."""
+    """The first vertex, with one piece that leads to the last; it replaces the vertices between."""
     first, last = vertices[0], vertices[-1]
     slope = (last.value - first.value) / (last.offset - first.offset)
     strays = [v.value - first.value - slope * (v.offset - first.offset) for v in vertices]
@@ -210,14 +213,14 @@ def _piece(vertices: Sequence[Vertex]) -> Vertex:
 
 
 def _within(vertex: Vertex, bounds: tuple[float, float]) -> tuple[int, int]:
-    """The value of a vertex and its error, if it is known to be within bounds as well."""
+    """The value of a vertex and its error, now that the value is also known to be within `bounds`."""
     least, greatest = max(bounds[0], vertex.value - vertex.error), min(bounds[1], vertex.value + vertex.error)
     half = math.ceil((greatest - least) / 2)
     return int(greatest) - half, half
 
 
 def _surest(piece: Vertex, high: Vertex) -> Vertex:
-    """The piece with what its own two ends say, if that is more than what it says itself."""
+    """The piece with the error that follows from its two ends alone, if that is smaller than its own error."""
     width = high.value + high.error - piece.value + piece.error
     is_wider = max(piece.below, piece.above) + piece.gap > width
     return piece._replace(below=0, above=0, gap=width) if is_wider else piece

@@ -1,10 +1,10 @@
 """The ruler of one partition, built from successive snapshots of its log: offset → bytes, offset → timestamp.
 
-Each snapshot gives one exact point of both lines: where the log ended, how many bytes it had and how new its newest
-record was. The bytes line adds up the growth between snapshots. If the size may have shrunk unseen (retention, another
-replica, files that DeleteRecords leaves for later), the growth between two observations is estimated from bytes per
-record, and the line keeps how far that may be off (`drift`). A compacted log may shrink anywhere: its line has only the
-two ends of the log, from its current size.
+Each snapshot gives one exact point of both lines: where the log ended, how many bytes it had, and the timestamp of its
+newest record. The bytes line adds up the growth between snapshots. If bytes may have been removed in between
+(retention, another replica as leader, files that DeleteRecords leaves for later), the growth is estimated from the
+bytes per record, and the line keeps the error of this estimate (`drift`). A compacted log may shrink anywhere, so its
+line has only the two ends of the log, from its current size.
 
 One case cannot be detected: if an unclean election truncates a log, and the log grows past its old end before the next
 observation, under the same leader, it looks as if it had only grown.
@@ -18,16 +18,17 @@ from typing import NamedTuple
 from pipeline.analytics.log_index.polyline import Polyline, Reading
 
 FUTURE_MS = 5 * 60_000
-"""A timestamp so much later than the snapshot is a lying producer's."""
+"""A timestamp that is later than the snapshot by more than this is wrong: a producer has set it."""
 SETTLING_MS = 10 * 60_000
-"""Files below log start, as DeleteRecords leaves them, go with the next log.retention.check.interval.ms (5 minutes)."""
+"""Time until files below log start, which DeleteRecords leaves, are surely deleted: Kafka checks for them every
+log.retention.check.interval.ms (5 minutes)."""
 THINNED_EVERY = 20
-"""Looks between two thinnings."""
+"""Observations between two thinnings."""
 NOTHING = Polyline()
 
 
 class Observation(NamedTuple):
-    """A row of `watermarks`: one look at a partition."""
+    """A row of `watermarks`: a partition as one snapshot saw it."""
 
     captured_ms: int
     topic_id: str | None
@@ -43,19 +44,19 @@ class Observation(NamedTuple):
 
     @property
     def start(self) -> int:
-        """Where the part of the log begins that `log_bytes` counts."""
+        """The offset where the part of the log that `log_bytes` counts begins."""
         local = self.local_log_start_offset
         return self.log_start_offset if local is None else max(local, self.log_start_offset)
 
     def is_future(self, timestamp_ms: int) -> bool:
-        """A timestamp that the clock had not reached by far: a lying producer's."""
+        """Whether a timestamp is more than FUTURE_MS after the observation, so that it must be wrong."""
         return timestamp_ms > self.captured_ms + FUTURE_MS
 
 
 class Sample(NamedTuple):
-    """A row of `log_samples`: what ListOffsets answers to a timestamp: the first record that is not older.
+    """A row of `log_samples`: what ListOffsets answers for the timestamp `asked_ms`: the first record not older.
 
-    Where there is none, `timestamp_ms` is None, and all records before `offset` are older than what was asked for.
+    If there is no such record, `timestamp_ms` is None, and all records before `offset` are older than `asked_ms`.
     """
 
     asked_ms: int
@@ -65,11 +66,11 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True)
 class Ruler:
-    """Bytes and the greatest timestamp before an offset, and what the lines stand on.
+    """The bytes and the greatest timestamp before an offset, and the state that is needed to extend both lines.
 
-    `arrival_ms` has the clock of the snapshots since a timestamp from the future blinded the other, or while a broker
-    does not say how new the newest one is. `future_timestamps` counts those that were set aside, `restarts` how often
-    a line began anew.
+    `arrival_ms` is used in place of `timestamp_ms` after a timestamp in the future, or if a broker does not report the
+    newest timestamp: it has the times at which snapshots saw the log's end. `future_timestamps` counts the timestamps
+    that were ignored, `restarts` how often a line had to begin again.
     """
 
     last: Observation
@@ -82,18 +83,18 @@ class Ruler:
     restarts: int = 0
 
     def position_at(self, offset: int) -> Reading | None:
-        """Bytes before an offset, from an arbitrary zero. NULL where the log is not on the broker's disk."""
+        """The bytes before an offset, from an arbitrary zero; None if this part is not on the broker's disk."""
         return self.position_bytes.at(offset) if offset >= self.last.start else None
 
     def timestamp_at(self, offset: int) -> Reading | None:
-        """The greatest timestamp of the records up to the one at an offset: its own, where they are in order."""
+        """The greatest timestamp up to the record at an offset: its own, if timestamps are in order."""
         return self.timestamp_ms.at(offset + 1) if offset >= self.last.log_start_offset else None
 
     def learnt(self, sample: Sample) -> Ruler:
-        """With a look-up by time. Set aside if it is from the future, or contradicts what is known.
+        """The ruler with the result of a look-up, unless its timestamp is in the future or contradicts the ruler.
 
-        All records before it, from log start on, are older than the timestamp that was asked for: so its own is the
-        greatest up to there.
+        All records before the one found, from log start on, are older than the timestamp asked for. So the timestamp of
+        the record found is the greatest up to there.
         """
         if sample.timestamp_ms is not None and self.last.is_future(sample.timestamp_ms):
             return self
@@ -105,7 +106,7 @@ class Ruler:
         return replace(self, timestamp_ms=line, arrival_ms=NOTHING if is_to_the_end else self.arrival_ms)
 
     def thinned(self) -> Ruler:
-        """With few vertices, none of them below log start."""
+        """The ruler with few vertices, and without the pieces below log start."""
         timestamp_ms = self.timestamp_ms.since(self.last.log_start_offset).thinned()
         kept = {v.offset for v in timestamp_ms.vertices}
         return replace(
@@ -119,18 +120,18 @@ class Ruler:
 
 def begun(seen: Observation) -> Ruler:
     """The ruler of a partition that is seen for the first time."""
-    # Partitions that are seen for the first time together need not be thinned together.
+    # Different partitions start with different counts, so that not all are thinned at the same snapshot.
     looks = seen.log_end_offset % THINNED_EVERY
     return _with_timestamp(Ruler(seen, _two_ends(seen), settles_ms=_settles_ms(seen), looks=looks), seen)
 
 
 def continued(ruler: Ruler, seen: Observation) -> Ruler:
-    """The ruler after the next look at the partition; one that is older than the last changes nothing."""
+    """The ruler after the next observation; one that is older than the last changes nothing."""
     before = ruler.last
     if seen.captured_ms < before.captured_ms:
         return ruler
     if seen.topic_id != before.topic_id or seen.log_end_offset < before.log_end_offset:
-        # Recreated or truncated: how far back the records are others now is not known.
+        # Recreated or truncated: it is not known from which offset on the records are different ones.
         return replace(begun(seen), future_timestamps=ruler.future_timestamps, restarts=ruler.restarts + 1)
     is_settled = before.captured_ms >= ruler.settles_ms
     has_grown = _has_only_grown(before, seen)
@@ -147,7 +148,7 @@ def continued(ruler: Ruler, seen: Observation) -> Ruler:
 
 
 def only_extends(ruler: Ruler, seen: Observation) -> bool:
-    """The ruler's newest vertices are all that `continued` needs, and it changes no older ones."""
+    """Whether `continued` needs only the ruler's newest vertices, and changes no older ones."""
     before = ruler.last
     return (
         seen.captured_ms >= before.captured_ms
@@ -164,14 +165,14 @@ def only_extends(ruler: Ruler, seen: Observation) -> bool:
 
 
 def _settles_ms(seen: Observation) -> int:
-    """Until when files below log start may still be removed unseen: the log grows meanwhile, and seems to grow less."""
+    """Until when files below log start may still be deleted unseen, so that the log seems to grow less than it does."""
     return seen.captured_ms + SETTLING_MS if seen.start else 0
 
 
 def _has_only_grown(before: Observation, seen: Observation) -> bool:
-    """Nothing suggests that bytes were removed between two looks.
+    """Whether nothing suggests that bytes were removed between two observations.
 
-    A file that was emptied goes when the next one is begun, however late that is.
+    If all records were deleted, the remaining file is removed only when the next one is created, however late that is.
     """
     was_empty = before.start == before.log_end_offset and before.log_bytes != 0
     is_same = seen.start == before.start and seen.leader == before.leader and not was_empty
@@ -179,14 +180,14 @@ def _has_only_grown(before: Observation, seen: Observation) -> bool:
 
 
 def _difference(before: Observation, seen: Observation) -> int | None:
-    """How much the size of one leader's log has changed, NULL where that is not known."""
+    """By how much the size of the log on the same leader has changed; None if that is not known."""
     if before.log_bytes is None or seen.log_bytes is None or seen.leader != before.leader:
         return None
     return seen.log_bytes - before.log_bytes
 
 
 def _grown(line: Polyline, before: Observation, seen: Observation, is_sure: bool) -> Polyline | None:
-    """The line, up to where the log ends now; NULL where nothing shows how much was written since."""
+    """The line extended to the current log end; None if nothing shows how many bytes were written since."""
     if seen.log_bytes is None or not line.vertices:
         return line if line.vertices else None
     newest = line.vertices[-1]
@@ -194,7 +195,7 @@ def _grown(line: Polyline, before: Observation, seen: Observation, is_sure: bool
     growth = _difference(before, seen) if newest.offset == before.log_end_offset else None
     error = seen.log_bytes_error or 0
     if not records:
-        # Bytes without records: a size is read last, and had a batch more than the log end that was read before it.
+        # Growth without records: the size is read after the log end, and includes one more batch.
         return line.raised(growth) if is_sure and growth else line
     if is_sure and growth is not None:
         return line.extended(seen.log_end_offset, newest.value + growth, error)
@@ -203,31 +204,31 @@ def _grown(line: Polyline, before: Observation, seen: Observation, is_sure: bool
         return None
     drift = max(1, estimate) + newest.error + error
     if growth is not None and growth >= estimate / 2:
-        # It grew by so much at least, and about by as much as it should.
+        # The log grew by at least this much, and this is close to the estimate.
         drift = max(1, abs(growth - estimate))
         estimate = growth
     return line.extended(seen.log_end_offset, newest.value + estimate, error, drift)
 
 
 def _lately(line: Polyline, records: int) -> int | None:
-    """The bytes of so many records, by those of the four times as many before them; NULL where there are none.
+    """The bytes of `records` records, estimated from four times as many records before them; None if there are none.
 
-    Rather too many than too few: then the truth is between what the size grew by and this.
+    The estimate is rather too high than too low, so that the truth lies between the growth of the size and this.
     """
     newest, oldest = line.vertices[-1], line.vertices[0]
     since = max(oldest.offset, newest.offset - 4 * records)
     start = line.at(since)
     if start is None or since == newest.offset:
         return None
-    # See _two_ends: its first vertex is one record before the log's start.
+    # The first vertex that _two_ends makes is one record before the log's start.
     is_before_start = since == oldest.offset > 0 == oldest.value
     return round((newest.value - start.value) * records / max(1, newest.offset - since - is_before_start))
 
 
 def _two_ends(seen: Observation) -> Polyline:
-    """All that one size gives: no byte before the log's start, all of them before its end.
+    """The line that follows from one size alone: 0 bytes before the start of the log, all of them before its end.
 
-    The first file may hold records below log start, so what lies before that is only known to be 0 or more.
+    The first file may also have records below log start, so the bytes before log start are only known to be 0 or more.
     """
     line = Polyline()
     if seen.log_bytes is None:
@@ -242,12 +243,12 @@ def _with_timestamp(ruler: Ruler, seen: Observation) -> Ruler:
     is_future = newest is not None and seen.is_future(newest)
     if newest is None or is_future:
         known_to = ruler.timestamp_ms.vertices[-1].offset if ruler.timestamp_ms.vertices else -1
-        if not is_future and known_to >= seen.log_end_offset:  # by look-ups, and nothing has come since
+        if not is_future and known_to >= seen.log_end_offset:  # known from look-ups, and nothing was written since
             return ruler
         blind = replace(ruler, future_timestamps=ruler.future_timestamps + is_future)
         return replace(blind, arrival_ms=_with_arrival(ruler.arrival_ms, ruler.last, seen))
     line = ruler.timestamp_ms
-    # The newest timestamp is read after the log's end: its record may have come in between.
+    # The newest timestamp is read after the log's end, so its record may have been written in between.
     offset = max(seen.log_end_offset, -1 if seen.max_timestamp_offset is None else seen.max_timestamp_offset + 1)
     if line.vertices:
         last = line.vertices[-1]
@@ -258,9 +259,9 @@ def _with_timestamp(ruler: Ruler, seen: Observation) -> Ruler:
 
 
 def _with_sample(line: Polyline, sample: Sample, log_start_offset: int) -> Polyline:
-    """The line with the record that was found, and with what is known of those before it.
+    """The line with the record that was found, and with the bounds that it gives for the records before it.
 
-    Raises ValueError where that contradicts the line.
+    Raises ValueError if that contradicts the line.
     """
     offset = sample.offset
     older = next((v for v in reversed(line.vertices) if v.offset < offset), None)
@@ -280,7 +281,7 @@ def _with_sample(line: Polyline, sample: Sample, log_start_offset: int) -> Polyl
 
 
 def _with_arrival(line: Polyline, before: Observation, seen: Observation) -> Polyline:
-    """The line with the time at which the log's end was seen; records up to there had come by then."""
+    """The line with the time at which the log's end was observed: all records up to there had been written by then."""
     for look in (before, seen):
         newest = line.vertices[-1] if line.vertices else None
         if newest is None or (look.log_end_offset > newest.offset and look.captured_ms >= newest.value):

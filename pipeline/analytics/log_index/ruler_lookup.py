@@ -35,18 +35,19 @@ READING = StructType(
 )
 """A rung on a ruler. `timestamp_ms` is that of the record at the offset, `newest_before_ms` the greatest before it.
 
-At the end of the log there is no record yet: both are the greatest so far. NULL where the ruler does not reach, or the
-log begins later. `is_arrival`: the times are the snapshots' clock. `is_local`: the bytes are on the broker's disk.
-`is_exact`: read from the log itself, which a ruler's are not.
+At the end of the log there is no record yet, and both are the greatest timestamp so far. Values are NULL if the ruler
+does not reach the offset, or the log begins after it. `is_arrival`: the times are those of snapshots (method
+`arrival`). `is_local`: this part of the log is on the broker's disk. `is_exact`: the values were read from the log's
+files, not from a ruler.
 """
 READINGS = ArrayType(READING)
 _SHOWN = ("topic_id", "points", "future_timestamps", "restarts")
 KNOWN = StructType([StructField(name, LOG_INDEX.schema[name].dataType) for name in _SHOWN]).add("seen_ms", LongType())
-"""What the table shows people of a ruler."""
+"""The values of a ruler that `log_index` has as columns."""
 
 
 class Values(NamedTuple):
-    """Values of a line, with their errors, the drift of the vertices before and after, and whether there is one."""
+    """Values of a line, with their errors, the drift of the vertices on both sides, and whether the value is known."""
 
     value: Longs
     error: Longs
@@ -62,7 +63,7 @@ class Line:
         self.offset, self.value, self.error, self.below, self.above, self.gap, self.drift = rulers.rows.T
 
     def at(self, rulers: Longs, offsets: Longs) -> Values:
-        """`Polyline.at` for each pair of a ruler's number and an offset."""
+        """`Polyline.at` for each pair of a ruler (its number) and an offset."""
         if (self.first == self.end).all():
             nothing = np.zeros(len(offsets), np.int64)
             return Values(nothing, nothing, (nothing, nothing), nothing.astype(bool))
@@ -80,7 +81,7 @@ class Line:
         return Values(value, error, (self.drift[low], self.drift[high]), is_known)
 
     def stray(self, rulers: Longs, offsets: Longs) -> Longs:
-        """For each pair: how far anything may be from the straight piece that begins at or before the offset."""
+        """For each pair: how far the true values may be from the piece that begins at or before the offset."""
         if (self.first == self.end).all():
             return np.zeros(len(offsets), np.int64)
         first, last = self.first[rulers], self.end[rulers] - 1
@@ -98,7 +99,7 @@ class Line:
         return Values(value, error, (drift, drift), self.first < self.end)
 
     def _newest_up_to(self, first: Longs, last: Longs, offsets: Longs) -> Longs:
-        """The last of each ruler's vertices at or below the offset, or its first: a binary search of all at once."""
+        """Each ruler's last vertex at or below the offset, or else its first. One binary search for all rulers."""
         low, high = first.copy(), np.maximum(first, last)
         while (low < high).any():
             middle = (low + high + 1) // 2
@@ -109,7 +110,7 @@ class Line:
 
 
 def read_rulers(values: pa.Array, offsets: pa.Array) -> pa.Array:
-    """For each stored ruler (or NULL) and its array of offsets: READINGS, NULL for an offset that is NULL."""
+    """READINGS for each stored ruler (or NULL) and its array of offsets; NULL for an offset that is NULL."""
     lengths = np.diff(ends_of(offsets))
     asked = offsets.flatten()
     is_asked = asked.is_valid().to_numpy(zero_copy_only=False)
@@ -142,14 +143,14 @@ def _read(rulers: Rulers, where: Longs, at: Longs) -> Sequence[pa.Array]:
 
 
 def first_known(first: Values, second: Values) -> tuple[Longs, Longs, Flags]:
-    """The value, its error and whether there is one: the first clock's, or else the second's."""
+    """The values with their errors, and whether they are known: from `first`, or else from `second`."""
     pairs = ((first.value, second.value), (first.error, second.error))
     value, error = (np.where(first.is_known, a, b) for a, b in pairs)
     return value, error, first.is_known | second.is_known
 
 
 def what_is_known(values: pa.Array) -> pa.Array:
-    """For each stored ruler: KNOWN."""
+    """KNOWN of each stored ruler."""
     rulers = Rulers(values)
     lengths, offsets, values_by_line = rulers.points()
     points = pa.StructArray.from_arrays(

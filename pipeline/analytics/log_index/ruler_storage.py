@@ -1,7 +1,7 @@
 """Rulers as bytes, as `log_index.ruler` stores them and as Spark and Python exchange them.
 
 A ruler consists of rows of seven little-endian 64-bit integers: three rows of state, then the vertices of its lines,
-one line after the other. So numpy sees any number of rulers as one matrix, whatever their number of points.
+one line after the other. So numpy can read any number of rulers as one matrix, however many vertices each has.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ Flags = npt.NDArray[np.bool_]
 LINES = ("position_bytes", "timestamp_ms", "arrival_ms")
 COUNTERS = ("settles_ms", "looks", "future_timestamps", "restarts")
 NUMBERS = tuple(name for name in Observation._fields if name != "topic_id")
-"""What an Observation says in numbers; its topic id is text, of 22 bytes in Kafka."""
+"""The fields of an Observation that are numbers. Its topic id is text, of 22 bytes in Kafka."""
 
 _WIDTH = len(Vertex._fields)
 _ROW_BYTES = 8 * _WIDTH
 _TEXT = 32
 _HEADER = struct.Struct(f"<{len(LINES) + len(COUNTERS) + len(NUMBERS)}q{_TEXT}s")
 _ABOVE = _HEADER.size // _ROW_BYTES
-"""Rows before the vertices."""
+"""The number of rows before the vertices."""
 _NULL = -(2**63)
 _counters, _numbers = attrgetter(*COUNTERS), attrgetter(*NUMBERS)
 
 
 class Rulers:
-    """Rulers as they are stored: `rows` has the vertices of all of them, `is_known` is False where one is NULL."""
+    """Stored rulers: `rows` has the vertices of all of them; `is_known` is False for a ruler that is NULL."""
 
     def __init__(self, values: pa.Array) -> None:
         stored = values.cast(pa.large_binary())
@@ -58,23 +58,23 @@ class Rulers:
         return len(self.is_known)
 
     def seen(self, name: str) -> Longs:
-        """One of NUMBERS by ruler; 0 for NULL."""
+        """One of NUMBERS for each ruler; 0 for NULL."""
         values = self._above[:, len(LINES) + len(COUNTERS) + NUMBERS.index(name)]
         return np.where(values == _NULL, 0, values)
 
     def counter(self, name: str) -> Longs:
-        """One of COUNTERS by ruler."""
+        """One of COUNTERS for each ruler."""
         return self._above[:, len(LINES) + COUNTERS.index(name)]
 
     def span(self, line: str) -> tuple[Longs, Longs]:
-        """By ruler: the first of a line's vertices in `rows`, and the one after the last."""
+        """For each ruler, the index in `rows` of the line's first vertex, and the one after its last."""
         number = LINES.index(line)
         first = self._first + _ABOVE + self._above[:, :number].sum(axis=1)
         return first, first + self._above[:, number]
 
     @cached_property
     def topic_ids(self) -> list[str | None]:
-        """By ruler."""
+        """The topic id of each ruler."""
         texts = np.ascontiguousarray(self._above[:, -_TEXT // 8 :]).view(f"S{_TEXT}").ravel().tolist()
         return [text.decode() or None for text in texts]
 
@@ -89,19 +89,19 @@ class Rulers:
 
     @cached_property
     def _newest(self) -> list[list[list[int]]]:
-        """By line and ruler: the newest vertex, anything where there is none."""
+        """The newest vertex by line and ruler; any row if a line has none."""
         last = [np.minimum(self.span(line)[1] - 1, len(self.rows) - 1) for line in LINES]
         return [self.rows[numbers].tolist() if len(self.rows) else [] for numbers in last]
 
     def whole(self, i: int) -> Ruler | None:
-        """A ruler, NULL as None."""
+        """Ruler number `i`; None for NULL."""
         if not self.is_known[i]:
             return None
         lines = (self.rows[slice(*spans[i])].tolist() for spans in self._spans)
         return self._ruler(i, [Polyline(tuple(map(Vertex._make, rows))) for rows in lines])
 
     def tail(self, i: int) -> Ruler | None:
-        """A ruler with nothing but the newest vertex of each line."""
+        """Ruler number `i` with only the newest vertex of each line."""
         if not self.is_known[i]:
             return None
         counts = self._headers[i][: len(LINES)]
@@ -116,7 +116,7 @@ class Rulers:
         return Ruler(Observation._make(seen), position_bytes, timestamp_ms, arrival_ms, *words[: len(COUNTERS)])
 
     def lengthened(self, i: int, tail: Ruler) -> bytes:
-        """A ruler whose `tail` has been carried on: the vertices before it stay."""
+        """Ruler number `i` as it is stored after its `tail` was extended; the vertices before the tail stay."""
         older = []
         for line, spans, newest in zip(LINES, self._spans, self._newest, strict=True):
             first, end = spans[i]
@@ -126,12 +126,12 @@ class Rulers:
         return to_bytes(tail, older)
 
     def vertex_offsets(self) -> tuple[Longs, Longs]:
-        """The offsets at which a ruler has a vertex, whichever line's: its number, and the offset, both rising."""
+        """The offsets at which any line of a ruler has a vertex: the ruler's number and the offset, both ascending."""
         of_ruler, _, vertices, is_first = self._by_offset(LINES)
         return of_ruler[is_first], vertices[is_first, 0]
 
     def points(self) -> tuple[Longs, Longs, list[pa.Array]]:
-        """The vertices of bytes and of timestamps by ruler and offset: how many by ruler, offsets, each line's values.
+        """The vertices of bytes and timestamps by ruler and offset: counts per ruler, offsets, and each line's values.
 
         A value is NULL at an offset where the line has no vertex.
         """
@@ -146,7 +146,7 @@ class Rulers:
         return np.bincount(of_ruler[is_first], minlength=len(self)), vertices[is_first, 0], values
 
     def _by_offset(self, lines: Sequence[str]) -> tuple[Longs, Longs, Longs, Flags]:
-        """The vertices of some lines by ruler and offset: of which ruler, which line, and is it the first there?"""
+        """The vertices of some lines by ruler and offset: ruler, line, vertex, and whether it is the first there."""
         spans = [self.span(line) for line in lines]
         numbers = [np.repeat(np.arange(len(self)), end - first) for first, end in spans]
         vertices = np.concatenate([self.rows[runs(first, end)] for first, end in spans])
@@ -158,7 +158,7 @@ class Rulers:
 
 
 def to_bytes(ruler: Ruler, older: Sequence[bytes | memoryview] = (b"", b"", b"")) -> bytes:
-    """A ruler as it is stored; `older` has rows that come before the vertices of each of its lines."""
+    """A ruler as it is stored; `older` has, for each line, stored rows that come before its vertices."""
     lines = [getattr(ruler, line).vertices for line in LINES]
     counts = (len(rows) // _ROW_BYTES + len(line) for rows, line in zip(older, lines, strict=True))
     numbers = (_NULL if value is None else int(value) for value in _numbers(ruler.last))
@@ -179,6 +179,6 @@ def decoded(values: pa.Array) -> Iterator[Ruler | None]:
 
 
 def runs(first: Longs, end: Longs) -> Longs:
-    """The numbers from each first up to its end, one run after the other."""
+    """The numbers from each `first` up to, not including, its `end`, one run after the other."""
     lengths = end - first
     return np.repeat(first - np.append(0, np.cumsum(lengths)[:-1]), lengths) + np.arange(lengths.sum())

@@ -1,4 +1,4 @@
-"""Extends the stored rulers of many partitions by the snapshots since, in Arrow."""
+"""Extends the stored rulers of many partitions by later snapshots, in Arrow."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ RULERS = ArrayType(StructType([StructField("snapshot_id", LongType()), StructFie
 _OTHERS = {"topic_id": StringType(), "leader": IntegerType(), "is_compacted": BooleanType()}
 _SEEN = [StructField(name, _OTHERS.get(name, LongType())) for name in Observation._fields]
 LOOK = StructType([*_SEEN, StructField("snapshot_id", LongType()), StructField("is_asked", BooleanType())])
-"""An Observation, first of all when it was made: a snapshot that is late is read after those that were due later."""
+"""An Observation. Its first field is when it was made, because looks are sorted by it: a late snapshot may have been
+read after snapshots that were scheduled later."""
 SAMPLE = StructType([StructField(name, LongType()) for name in ("snapshot_id", *Sample._fields)])
 
 
@@ -43,10 +44,10 @@ class _Made(NamedTuple):
 
 
 def rulers_after(states: pa.Array, looks: pa.Array, samples: pa.Array) -> pa.Array:
-    """For each partition: the ruler as of each look that `is_asked`, and of the last one.
+    """For each partition, the ruler as of each look that `is_asked`, and as of the last one.
 
-    `states` are stored rulers or NULL, `looks` arrays of LOOK by rising captured_ms and `samples` arrays of SAMPLE by
-    rising snapshot_id, or NULL. A look that is older than the ruler changes nothing.
+    `states` are stored rulers or NULL, `looks` are arrays of LOOK in the order of captured_ms, and `samples` are arrays
+    of SAMPLE in the order of snapshot_id, or NULL. A look that is older than the ruler changes nothing.
     """
     stored = Rulers(states)
     looked, learnt = _grouped(looks, _Look), _grouped(samples, _Sampled)
@@ -59,7 +60,7 @@ def rulers_after(states: pa.Array, looks: pa.Array, samples: pa.Array) -> pa.Arr
 
 
 def _replayed(stored: Rulers, i: int, looks: Sequence[_Look], samples: Sequence[_Sampled]) -> list[_Made]:
-    """Most rulers are only made longer: then where they end is enough, and the rest is not even decoded."""
+    """The same for ruler number `i`. If it only becomes longer, as most do, only its tail is decoded."""
     ruler = None if samples else stored.tail(i)
     made: list[_Made] = []
     for look, is_last in _with_last(looks):
@@ -82,7 +83,7 @@ def _replayed_whole(ruler: Ruler | None, looks: Sequence[_Look], samples: Sequen
 
 
 def _by_look(samples: Sequence[_Sampled], looks: Sequence[_Look]) -> Mapping[int, list[Sample]]:
-    """What was learnt with each look; by a snapshot that did not see the partition, with that of the next one."""
+    """The look-ups of each look's snapshot; those of a snapshot without a look belong to the next one that has one."""
     ids = sorted(look.snapshot_id for look in looks)
     learnt: dict[int, list[Sample]] = defaultdict(list)
     for sampled in samples:
@@ -122,11 +123,11 @@ def _rows(structs: pa.StructArray, make: Callable[[tuple[Any, ...]], Row]) -> li
 
 
 def ends_of(lists: pa.ListArray) -> Longs:
-    """Where each list begins in the flattened values, and where the last one ends; NULL is an empty list."""
+    """Where each list begins in the flattened values, and where the last one ends; a NULL counts as an empty list."""
     lengths = lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
     return np.append(0, np.cumsum(lengths)).astype(np.int64)
 
 
 def listed(lengths: Sequence[int] | Longs, values: pa.Array) -> pa.ListArray:
-    """Values as lists of such lengths."""
+    """The values, divided into lists of these lengths."""
     return pa.ListArray.from_arrays(pa.array(np.append(0, np.cumsum(lengths)).astype(np.int32)), values)

@@ -1,11 +1,11 @@
-"""Which timestamps to look up in a partition's log, so that its rungs' times are known within tolerance.
+"""Decides which timestamps to look up in a partition's log, so that the times of its rungs are known within tolerance.
 
 A look-up by time (ListOffsets) returns the first record that is not older than the given timestamp. The search has up
 to three steps. If a broker does not report its newest record, that record is searched first: at growing ages until a
-record is found, then between its timestamp and the earliest one for which there was no record. The second step looks up
-doubling ages until a record is older than the oldest rung, or, if log start is a rung, immediately the first record of
-all. The third step narrows the interval in which a rung lies, alternately at the expected time of the rung, which is
-quick if rates are steady, and in the middle, which also works if they are not.
+record is found, then between its timestamp and the earliest one for which there was no record. The second step doubles
+the age until it finds a record before the oldest rung; if log start is a rung, it looks up the very first record
+instead. The third step narrows the interval in which a rung lies. It alternates between the expected time of the rung,
+which is quick if rates are steady, and the middle of the interval, which also works if they are not.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ FIRST_AGE_MS = 60_000
 NEWEST_AGE_MS = 1_000
 NEWEST_AGE_FACTOR = 8
 FINEST_MS = 100
-"""Times that are known so well are not looked up, however small the lag is."""
+"""A time whose error is at most this is not looked up, however small the lag is."""
 
 
 class Ask(NamedTuple):
-    """A timestamp to look up, how much too wide its bracket is (infinite without a lower end), and what it is for."""
+    """A timestamp to look up. `excess_ms`: by how much the time's error exceeds the tolerance, infinite if unknown."""
 
     timestamp_ms: int
     excess_ms: float
@@ -42,13 +42,13 @@ class TimeSearch:
     age_ms: int = 0
     newest_age_ms: int = NEWEST_AGE_MS
     until_ms: int | None = None
-    """No record has this timestamp or a later one. None until that is known of some timestamp."""
+    """No record has this timestamp or a later one. None while no such timestamp is known."""
     has_no_newest: bool = False
-    """The newest record cannot be found: an answer contradicted what is known, or was from the future."""
+    """The newest record cannot be found: an answer contradicted the ruler, or was in the future."""
     is_over: bool = False
 
     def ask(self) -> Ask | None:
-        """What to look up next; None when all is known well enough, or nothing more can be learnt."""
+        """What to look up next; None if all times are known within tolerance, or look-ups cannot improve them."""
         if self.is_over or self._is_blind():
             return None
         if self._wants_newest() and not self._newest_is_near():
@@ -68,18 +68,18 @@ class TimeSearch:
         return Ask(self._within_bracket(rung), excess_ms)
 
     def answered(self, asked_ms: int, offset: int, timestamp_ms: int) -> None:
-        """Take the answer in. One that brings nothing new ends the search: the records are not in the order of time."""
+        """Process an answer. If it brings nothing new, the search ends: timestamps in this log are not in order."""
         is_for_newest = self._wants_newest()
         if self._has_learnt(Sample(asked_ms, offset, timestamp_ms)):
             return
         if is_for_newest:
             self.has_no_newest = True
         else:
-            # As long as the oldest rung is not reached, an older record may be.
+            # While the oldest rung is not reached, a look-up further back may still bring something new.
             self.is_over = asked_ms == 0 or all(self._excess_ms(rung) < math.inf for rung in self.rungs)
 
     def unanswered(self, asked_ms: int) -> None:
-        """Take in that there is no record with this timestamp or a later one."""
+        """Process the answer that no record has this timestamp or a later one."""
         self.is_over = not self._wants_newest() or asked_ms == 0
         self.until_ms = asked_ms
         self.newest_age_ms *= NEWEST_AGE_FACTOR
@@ -93,16 +93,16 @@ class TimeSearch:
         return is_new
 
     def _wants_newest(self) -> bool:
-        """Whether the newest rung lies beyond what is known, and may be found."""
+        """Whether the newest rung is beyond the end of the ruler's times, and its time may still be found."""
         line = self.ruler.timestamp_ms.vertices
         return not self.has_no_newest and (not line or line[-1].offset < self._end())
 
     def _end(self) -> int:
-        """Just after the newest rung."""
+        """The offset after the newest rung, at most the log end."""
         return min(max(self.rungs) + 1, self.ruler.last.log_end_offset)
 
     def _newest_is_near(self) -> bool:
-        """Whether the newest record is known well enough, by the time since when there is none."""
+        """Whether the time of the newest record is known within tolerance, because no record is much newer."""
         if self.until_ms is None or not self.ruler.timestamp_ms.vertices:
             return False
         if self.until_ms - self._known_ms() > FINEST_MS:
@@ -111,7 +111,7 @@ class TimeSearch:
         return True
 
     def _known_ms(self) -> int:
-        """The greatest timestamp so far. -1 is what a record without a timestamp has."""
+        """The greatest timestamp known so far; -1 if there is none, as for a record without a timestamp."""
         line = self.ruler.timestamp_ms.vertices
         return line[-1].value + line[-1].error if line else -1
 
@@ -125,12 +125,12 @@ class TimeSearch:
                 return 0
         if self.until_ms is None:
             return max(captured_ms, known_ms) + 1
-        # The next record after the one that is known, and the middle, by turns.
+        # Alternately just after the newest known record, and in the middle.
         middle_ms = (known_ms + self.until_ms) // 2
         return known_ms + 1 if len(self.samples) % 2 else max(known_ms + 1, middle_ms)
 
     def _is_blind(self) -> bool:
-        """A record from the future is the answer to every look-up."""
+        """Whether the newest record has a timestamp in the future, so that it is the answer to every look-up."""
         newest_ms = self.ruler.last.max_timestamp_ms
         return newest_ms is not None and self.ruler.last.is_future(newest_ms)
 

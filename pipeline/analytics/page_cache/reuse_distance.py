@@ -41,7 +41,7 @@ from pipeline.analytics.page_cache.write_curves import (
 
 BROKER = ["cluster", "snapshot_id", "broker"]
 ROUNDING = 2.0**-23
-"""Of single precision, twice over."""
+"""Twice the relative rounding error of single precision: a value is rounded once when stored, and read with others."""
 SERVED = {
     "cache_50_bytes": 0.5,
     "cache_90_bytes": 0.9,
@@ -49,7 +49,7 @@ SERVED = {
     "cache_99_bytes": 0.99,
     "cache_999_bytes": 0.999,
 }
-"""The columns of `page_cache`, and the part of the readers that so much cache serves."""
+"""The columns of `page_cache`, and which part of the readers a cache of that size serves."""
 _KEY = [
     StructField("cluster", StringType()),
     StructField("snapshot_id", LongType()),
@@ -58,23 +58,25 @@ _KEY = [
 _KNOWN = StructField("known_ms", DoubleType())
 _PARTS = StructType([*_KEY, _KNOWN, *(StructField(name, ArrayType(DoubleType())) for name in Curves._fields)])
 CURVES = StructType([*_KEY, _KNOWN, *(StructField(name, ArrayType(FloatType())) for name in ("written", "doubt"))])
-"""What a broker has written since each of AGES_MS, how far that may be off, and up to which age it is all there was.
+"""A curve for each broker: `written` is the bytes that it has written since each of AGES_MS, `doubt` their error.
 
-Single precision, as every reader's row has a copy of them on its way; what that costs is in `doubt`.
+Up to the age `known_ms` the curve includes all partitions; beyond it, some logs do not reach back so far.
+
+The values have single precision, as the join copies a curve into every reader's row. `doubt` includes the rounding.
 """
 
 
 def with_reuse(readers: DataFrame, rulers: DataFrame, watermarks: DataFrame) -> DataFrame:
-    """Readers with reuse_bytes, reuse_error_bytes, reuse_method, of the broker that leads the partition.
+    """Adds reuse_bytes, reuse_error_bytes and reuse_method to readers, for the broker that leads the partition.
 
     A reader has cluster, snapshot_id, leader, is_tail_reader (nothing is unread), reader_age_ms (of the record that it
-    reads next) and reader_age_error_ms. reuse_bytes is what the broker has written since that record, 0 where nothing
-    is unread, NULL where its time is not known. The method is `interpolated`, or `at_least` where the logs of some
-    partitions do not reach back so far. `rulers` have PARTITION_AT and ruler, `watermarks` the replicas; both of the
-    same snapshots. Accurate to the time that the snapshot took.
+    reads next) and reader_age_error_ms. reuse_bytes is what the broker has written since that record, 0 if nothing is
+    unread, NULL if the record's time is not known. The method is `interpolated`, or `at_least` if the logs of some
+    partitions do not reach back so far. `rulers` have PARTITION_AT and ruler, `watermarks` have the replicas; both are
+    of the same snapshots. The error does not include what was written while the snapshot was taken.
     """
     curves = F.broadcast(broker_curves(rulers, watermarks).withColumnRenamed("broker", "leader"))
-    # A record from the future: a clock is wrong by as much at least.
+    # If the record's timestamp is in the future, some clock is wrong by at least that much.
     ahead = F.greatest(-F.col("reader_age_ms"), F.lit(0))
     age, error = F.col("reader_age_ms") + ahead, F.coalesce("reader_age_error_ms", F.lit(0)) + ahead
     value = _read(F.col("written"), age)
@@ -97,12 +99,13 @@ def with_reuse(readers: DataFrame, rulers: DataFrame, watermarks: DataFrame) -> 
 
 
 def page_cache(histograms: DataFrame) -> DataFrame:
-    """How much page cache serves how many of a broker's readers, by window: from rows of `lag_histograms`.
+    """How much page cache a broker needs to serve a given part of its readers, by window: from `lag_histograms`.
 
-    cluster, snapshot_date, window_start, window_ms, broker; readers (seen once per snapshot), of which tail_readers
-    have read all there is, and the distance of unknown_readers is not known, or at least so far only; cache_<p>_bytes
-    serves p % of the readers, ± 4.33 %. A reader of unknown distance counts as one that no cache serves: NULL where
-    too many are unknown.
+    The columns are cluster, snapshot_date, window_start, window_ms and broker; readers (each counted once per
+    snapshot); tail_readers, those that have read everything; unknown_readers, those whose reuse distance is not known
+    or has only a lower bound (`at_least`); and cache_<p>_bytes, the cache that serves p % of the readers, ± 4.33 %.
+    A reader with an unknown distance counts as one that no cache serves, so cache_<p>_bytes is NULL if too many are
+    unknown.
     """
     readers = F.col("count") + F.col("null_count")
     everyone = F.struct("zero_count", "bucket_offset", "bucket_counts", "min", "max", readers.alias("count"))
@@ -126,10 +129,11 @@ def page_cache(histograms: DataFrame) -> DataFrame:
 
 
 def broker_curves(rulers: DataFrame, watermarks: DataFrame) -> DataFrame:
-    """CURVES, of every broker that has a replica.
+    """The CURVES of every broker that has a replica.
 
-    Ages are from the last look of a ruler: without one of this snapshot for a partition that could not be read they are
-    at least so much, and none where it is of another snapshot, as in a late batch.
+    Ages count back from the instant at which a ruler last saw its partition. If a partition has no ruler in a snapshot,
+    because it could not be read, the curve is only a lower bound. If its ruler is of another snapshot, as happens with
+    a late batch, its brokers have no curve.
     """
     replicas = watermarks.where(F.size("replicas") > 0).select(
         *PARTITION_AT, "replicas", F.unix_millis("captured_at").alias("captured_ms")
@@ -147,7 +151,7 @@ def _partial_curves(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatc
         is_there = batch["ruler"].is_valid().to_numpy(zero_copy_only=False)
         is_of_now = rulers.seen("captured_ms") == batch["captured_ms"].to_numpy(zero_copy_only=False)
         known_ms = np.where(is_there, np.where(is_of_now, known_ms, -1.0), 0.0)
-        # Partitions with the same replicas add up to one curve, which then counts for each of them.
+        # Partitions with the same replicas are summed into one curve, which is then added to each of these brokers.
         keys = list(zip(*(batch[name].to_pylist() for name in ("cluster", "snapshot_id", "replicas")), strict=True))
         numbers = {key: number for number, key in enumerate(dict.fromkeys((*key[:2], *key[2]) for key in keys))}
         of_ruler = np.array([numbers[*key[:2], *key[2]] for key in keys], np.int64)
@@ -164,7 +168,7 @@ def _partial_curves(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatc
 
 
 def _total(parts: pa.Table) -> pa.Table:
-    """The sum of one broker's partial curves."""
+    """The sum of the partial curves of one broker."""
     key = tuple(parts[name][0].as_py() for name in BROKER)
     written, least, most = (
         np.array(parts[name].combine_chunks().flatten()).reshape(len(parts), -1).sum(axis=0) for name in Curves._fields
@@ -188,13 +192,13 @@ def _rows(
 
 
 def _place(age_ms: Column) -> Column:
-    """The number, from 0, of the last of AGES_MS that is not greater."""
+    """The index in AGES_MS of the last age that is not greater than `age_ms`; the last but one at most."""
     doublings = F.floor(F.log2(age_ms / FIRST_AGE_MS) * AGES_PER_DOUBLING) + 1
     return F.least(F.when(age_ms < FIRST_AGE_MS, 0).otherwise(doublings), F.lit(len(AGES_MS) - 2)).cast("int")
 
 
 def _read(curve: Column, age_ms: Column) -> Column:
-    """A curve at an age, straight between two of AGES_MS."""
+    """The value of a curve at an age, interpolated between two of AGES_MS."""
     ages, place = F.array(*map(F.lit, AGES_MS.tolist())), _place(age_ms)
     begin, end = F.get(curve, place), F.get(curve, place + 1)
     share = (age_ms - F.get(ages, place)) / (F.get(ages, place + 1) - F.get(ages, place))

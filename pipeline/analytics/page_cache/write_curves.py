@@ -24,7 +24,7 @@ AGES_MS: Floats = np.append(0, FIRST_AGE_MS * 2 ** (np.arange(DOUBLINGS * AGES_P
 
 
 class Curves(NamedTuple):
-    """By broker (row) and age (column): the bytes written since, and what they are at least and at most."""
+    """By broker (row) and age (column): the bytes written since then, and their lower and upper bounds."""
 
     written: Floats
     least: Floats
@@ -32,10 +32,10 @@ class Curves(NamedTuple):
 
 
 class Pieces(NamedTuple):
-    """Straight pieces of curves: between two ages so many bytes were written, at an even rate.
+    """Straight pieces of curves: between two ages, `written_bytes` were written at a constant rate.
 
-    The ages may be off by stray_ms. doubt_bytes is how much less is known of the bytes since the older age than of
-    those since the younger one.
+    The error of both ages is stray_ms. doubt_bytes is by how much the error of the bytes written since the older age
+    exceeds that of the bytes written since the younger one.
     """
 
     ruler: Longs
@@ -47,11 +47,11 @@ class Pieces(NamedTuple):
 
 
 def pieces(rulers: Rulers) -> tuple[Pieces, Floats]:
-    """The curve of each ruler, and up to which age it is known: without end if it has all that was ever written."""
+    """The pieces of each ruler's curve, and the age up to which it is known: infinite if it goes back to offset 0."""
     ruler, offset = rulers.vertex_offsets()
     position, clocks = Line(rulers, LINES[0]), [Line(rulers, name) for name in LINES[1:]]
     at = position.at(ruler, offset)
-    # Before the first record of all there is no other: its own time stands for both of its ends.
+    # No record comes before the very first one, so its own time is used for both ends of its piece.
     timed = np.maximum(offset, 1)
     times = [clock.at(ruler, timed) for clock in clocks]
     time_ms, time_error_ms, has_time = first_known(*times)
@@ -69,7 +69,7 @@ def pieces(rulers: Rulers) -> tuple[Pieces, Floats]:
         ruler,
         age_ms[newer],
         age_ms,
-        # After the newest point there is nothing, or what no clock has timed: that is newer.
+        # What follows the newest timed vertex has no known time and is newer; often there is nothing.
         np.where(is_newest, end.value[ruler], value[newer]) - value,
         np.maximum(stray_ms, np.maximum(time_error_ms, time_error_ms[newer])),
         doubt - np.where(is_newest, 0, doubt[newer]),
@@ -78,7 +78,7 @@ def pieces(rulers: Rulers) -> tuple[Pieces, Floats]:
 
 
 def summed(of: Pieces, broker: Longs, brokers: int) -> Curves:
-    """The curves of brokers, numbered from 0; each piece is of one of them."""
+    """The curves of the brokers, which are numbered from 0. `broker` is the broker of each piece."""
     step = _summed_steps(of.younger_ms - of.stray_ms, of.doubt_bytes, broker, brokers)
     return Curves(
         _summed_ramps(of, 0, broker, brokers),
@@ -88,10 +88,10 @@ def summed(of: Pieces, broker: Longs, brokers: int) -> Curves:
 
 
 def _summed_ramps(of: Pieces, side: int, broker: Longs, brokers: int) -> Floats:
-    """The sum of all pieces, each as old (1) or as young (-1) as it may be, or as it seems to be (0)."""
+    """The sum of all pieces, with ages as old (`side` 1) or as young (-1) as the error allows, or as measured (0)."""
     begin, end = (age + side * of.stray_ms for age in (of.younger_ms, of.older_ms))
-    # One between two of AGES_MS is there as a whole at the next, as if it were a step. Besides, a steep slope of long
-    # ago is a small difference of large sums.
+    # A piece that lies between two of AGES_MS is complete at the later one, so it is added as a step. This is also more
+    # accurate: a steep slope at a great age would be a small difference between large sums.
     is_step = np.searchsorted(AGES_MS, begin) == np.searchsorted(AGES_MS, end)
     slope = np.where(is_step, 0, of.written_bytes / np.maximum(1, end - begin))
     at = np.where(begin == end, begin + (side > 0), end)
@@ -102,14 +102,14 @@ def _summed_ramps(of: Pieces, side: int, broker: Longs, brokers: int) -> Floats:
 
 
 def _summed_steps(age_ms: Longs, height: npt.NDArray[Any], broker: Longs, brokers: int) -> Floats:
-    """By broker and age: the heights of all steps up to that age."""
+    """By broker and age: the sum of the heights of all steps up to that age."""
     cells = broker * (len(AGES_MS) + 1) + np.searchsorted(AGES_MS, age_ms)
     heights = np.bincount(cells, height, minlength=brokers * (len(AGES_MS) + 1))
     return heights.reshape(brokers, -1)[:, :-1].cumsum(axis=1)
 
 
 def _greatest_since(values: Longs, is_newest: Flags) -> Longs:
-    """The greatest value from each point to the newest of its ruler."""
+    """For each vertex, the greatest value from there to the newest vertex of its ruler."""
     apart = np.cumsum(is_newest[::-1]) * (values.max(initial=0) + 1)
     greatest: Longs = (np.maximum.accumulate(values[::-1] + apart) - apart)[::-1]
     return greatest

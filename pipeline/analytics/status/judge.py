@@ -1,4 +1,4 @@
-"""Applies the rules to columns of Arrow: each reader is judged at one snapshot after the other."""
+"""Applies the rules to Arrow columns, for all readers at once, one snapshot after the other."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ NUMBERS = ("at_ms", "topic_hash", "committed", "end", "consumer_lag", "has_membe
 TIMES = ("committed_at_ms",)
 FLAGS = ("is_new", "is_not_committed")
 JUDGEMENT = ("status", "reason", "since_ms", "waiting_since_ms", "memory")
-"""The columns that are added to those of a row that is judged."""
+"""The columns that are added to a row when it is judged."""
 
 
 class _State(NamedTuple):
-    """Of each reader what is remembered, its last status (NONE: it had none), when that began, its last snapshot."""
+    """For each reader: its memory, its last status (NONE if it had none), when that began, and its last snapshot."""
 
     memory: Ints
     status: Ints
@@ -32,12 +32,12 @@ class _State(NamedTuple):
         return cls(np.full((count, Memory.width()), NONE), *np.full((3, count), NONE))
 
     def of(self, readers: Ints, reach: Ints) -> _State:
-        """That of some readers; of those whose last snapshot is before `reach` nothing."""
+        """The state of some readers; empty for those whose last snapshot is before `reach`."""
         is_gone = self.snapshot_id[readers] < reach
         return _State(*(np.where(_as_wide(is_gone, all_), NONE, all_[readers]) for all_ in self))
 
     def put(self, at: Ints, new: _State) -> None:
-        """Set that of some readers, or rows."""
+        """Sets the state of some readers or rows."""
         for whole, part in zip(self, new, strict=True):
             whole[at] = part
 
@@ -51,12 +51,12 @@ def judging(
 ) -> Callable[[tuple[pa.Scalar, ...], pa.Table], pa.Table]:
     """A function for `applyInArrow` that judges all rows of some readers, and returns them with JUDGEMENT.
 
-    Its rows are looks, with NUMBERS, TIMES and FLAGS, and rows with `memory`, where a judgement goes on from. `kept`
-    are the columns that stay, `snapshot_id` among them. `reach` gives for a snapshot the one that it goes on from, or
-    any after that: a reader that was in none of these is a new one.
+    Its input is rows to judge ("looks"), with NUMBERS, TIMES and FLAGS, and earlier rows with `memory`, from which the
+    judgement continues. `kept` are the columns that are returned, `snapshot_id` among them. `reach` maps a snapshot to
+    the oldest earlier one that it may continue from: a reader in none of the snapshots since then counts as new.
     """
 
-    # A plain function, as PySpark looks at its signature.
+    # A plain function, because PySpark inspects its signature.
     def judge(_: tuple[pa.Scalar, ...], rows: pa.Table) -> pa.Table:
         return _judged(rows, settings, kept, reach)
 
@@ -66,7 +66,7 @@ def judging(
 def _judged(rows: pa.Table, settings: StatusConfig, kept: Sequence[str], reach: Mapping[int, int]) -> pa.Table:
     readers = _readers(rows)
     is_look = rows["is_look"].to_numpy()
-    order = np.lexsort((_numbers(rows, "at_ms"), readers))
+    order = np.lexsort((_numbers(rows, "snapshot_id"), readers))  # as one by one; an older look changes nothing
     looks, known = order[is_look[order]], order[~is_look[order]]
     state = _remembered(rows.take(known), readers[known], int(readers.max()) + 1)
     rows, readers = rows.take(looks), readers[looks]
@@ -100,17 +100,17 @@ def _looked_up(ids: Ints, reach: Mapping[int, int]) -> Ints:
 
 
 def _readers(rows: pa.Table) -> Ints:
-    """A number for each row: that of its reader."""
+    """The number of each row's reader."""
     found = np.zeros(len(rows), np.int64)
     for name in ("cluster", "group_id", "topic", "partition"):
         codes = rows[name].combine_chunks().dictionary_encode(null_encoding="encode").indices.to_numpy()
-        # Dense again after each column, so that the product stays small.
+        # Renumbered after each column, so that the product stays small.
         found = np.unique(found * (int(codes.max(initial=0)) + 1) + codes, return_inverse=True)[1]
     return found
 
 
 def _remembered(known: pa.Table, readers: Ints, count: int) -> _State:
-    """What a judgement goes on from: of several rows of a reader the last."""
+    """The state from which the judgement continues; if a reader has several rows, the last one."""
     state = _State.empty(count)
     if len(known):
         memory = known["memory"].combine_chunks().flatten().to_numpy().reshape(len(known), -1)
@@ -127,13 +127,12 @@ def _codes(names: pa.ChunkedArray) -> Ints:
 
 
 def _seen(columns: dict[str, Ints], memory: Ints, settings: StatusConfig) -> Judged:
-    names = ("at_ms", "topic_hash", "committed", "end", "consumer_lag", "is_new")
+    names = ("at_ms", "topic_hash", "committed", "end", "consumer_lag", "consumer_age_ms", "is_new")
     look = Look(*(columns[name] for name in names))  # type: ignore[arg-type]
     return Judged(
         look=look,
         memory=after(Memory.of_rows(memory), look, settings.window_ms),
         has_members=columns["has_members"],
-        age_ms=columns["consumer_age_ms"],
         stable_lag=columns["stable_lag"],
         committed_at_ms=columns["committed_at_ms"],
         is_not_committed=columns["is_not_committed"].astype(bool),

@@ -1,7 +1,7 @@
 """What is remembered of readers from one snapshot to the next, and how a snapshot changes it.
 
-A reader is a group at a partition. All arrays are numpy's, with one element for each reader; whole numbers that are not
-known are NONE. Nothing here looks back further than the previous snapshot, so a judgement costs the same after a year.
+A reader is a group at a partition. All arrays are numpy arrays with one element for each reader; unknown integers are
+NONE. Nothing here looks back further than the previous snapshot, so a judgement costs the same after a year.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ Bools = npt.NDArray[np.bool_]
 
 NONE = np.iinfo(np.int64).min
 FLOORS = 4
-"""Thirds of the window of which the least lag is kept: three that are over, and the one that goes on."""
+"""Thirds of the window of which the least age is kept: three that are over, and the one that goes on."""
 HALF_LIFE_MS = 7 * DAY_MS
-"""After a week a wait counts half as long: what was usual then may no longer be."""
+"""After a week, the length of a wait counts half, because what was usual then may not be usual any more."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class Look:
     """What one snapshot shows of readers.
 
     at_ms: when the commit was read. topic: a hash of the topic's id. committed, end (high watermark), lag: NONE where
-    not known, as topic. is_new: the topic was recreated or the log cut off below the commit, so that its offsets are
-    others than before.
+    not known, as topic. age_ms: how old the oldest record is that is not committed; NONE where not known. is_new: the
+    topic was recreated or the log cut off below the commit, so that its offsets are others than before.
     """
 
     at_ms: Ints
@@ -37,20 +37,21 @@ class Look:
     committed: Ints
     end: Ints
     lag: Ints
+    age_ms: Ints
     is_new: Bools
 
     @property
     def is_known(self) -> Bools:
-        """Whether progress can be told from it."""
+        """Whether the snapshot shows enough to judge progress."""
         return np.asarray((self.committed != NONE) & (self.end != NONE) & (self.lag != NONE))
 
 
-_WIDTHS = {"floor_ms": FLOORS, "floor_lag": FLOORS}
+_WIDTHS = {"floor_ms": FLOORS, "floor_age": FLOORS}
 
 
 @dataclass
 class Memory:
-    """What is known of readers after a snapshot. NONE throughout for a reader that was never seen.
+    """What is known of readers after a snapshot. All values are NONE for a reader that was never seen.
 
     seen_ms, topic, committed: when the newest commit that is known was read, of which topic, and what it was.
     waiting_ms: the same commit, with records to read behind it, since then; NONE where nothing is unread.
@@ -58,7 +59,7 @@ class Memory:
     longest_ms, second_ms: the two longest waits that ended, each less by half for every week; as of waits_ms.
     set_back_from: what was committed before the commit went back at set_back_ms; NONE where it did not, or is there
     again. set_back_looks: snapshots since then that show it.
-    floor_ms, floor_lag: FLOORS columns, the newest last: when a third of the window began, and its least lag.
+    floor_ms, floor_age: FLOORS columns, the newest last: when a third of the window began, and the least age_ms in it.
     """
 
     seen_ms: Ints
@@ -74,34 +75,36 @@ class Memory:
     set_back_ms: Ints
     set_back_looks: Ints
     floor_ms: Ints
-    floor_lag: Ints
+    floor_age: Ints
 
     @classmethod
     def empty(cls, readers: int) -> Memory:
-        """Of readers that were never seen."""
+        """The memory of readers that were never seen."""
         return cls.of_rows(np.full((readers, cls.width()), NONE))
 
     @classmethod
     def width(cls) -> int:
-        """How many numbers there are of each reader."""
+        """How many numbers are kept for each reader."""
         return sum(_WIDTHS.get(f.name, 1) for f in fields(cls))
 
     @classmethod
     def of_rows(cls, rows: Ints) -> Memory:
-        """From a row for each reader, as `rows` gives them."""
+        """The memory from an array with a row for each reader, as `rows` returns it."""
         ends = np.cumsum([_WIDTHS.get(f.name, 1) for f in fields(cls)])
         parts = zip(fields(cls), np.split(rows, ends[:-1], axis=1), strict=True)
         return cls(**{f.name: part if f.name in _WIDTHS else part[:, 0] for f, part in parts})
 
     def rows(self) -> Ints:
-        """All that is remembered, in a row for each reader."""
+        """The memory as an array with a row for each reader."""
         return np.column_stack([getattr(self, f.name) for f in fields(self)])
 
 
 def after(before: Memory, look: Look, window_ms: int) -> Memory:
-    """What is known after one more snapshot: as much as before, where it has no lag, or was read before that one."""
+    """The memory after one more snapshot; unchanged if the snapshot has no lag, or was read before the previous one."""
     is_other = (look.topic != NONE) & (before.topic != NONE) & (look.topic != before.topic)
-    old = _chosen(look.is_new | is_other, Memory.empty(len(look.at_ms)), before)
+    # A commit into another log than there is stays for as long as the group commits nothing: it begins anew only once.
+    is_new = look.is_new & (look.committed != before.committed)
+    old = _chosen(is_new | is_other, Memory.empty(len(look.at_ms)), before)
     first = old.committed == NONE
     found = Memory(
         seen_ms=look.at_ms,
@@ -124,7 +127,7 @@ def _where(condition: Bools, yes: Ints, no: Ints) -> Ints:
 
 
 def _waiting(old: Memory, look: Look, first: Bools) -> dict[str, Ints]:
-    """A wait begins with the first snapshot that shows unread records, and anew with each that shows another commit."""
+    """A wait begins with the first snapshot that shows unread records, and begins again when the commit changes."""
     goes_on = ~first & (look.committed == old.committed) & (old.waiting_ms != NONE)
     is_unread = look.lag > 0
     return {
@@ -135,7 +138,7 @@ def _waiting(old: Memory, look: Look, first: Bools) -> dict[str, Ints]:
 
 
 def _waits(old: Memory, look: Look, first: Bools) -> dict[str, Ints]:
-    """How long the reader was seen to wait before it went on. A hole between snapshots is no wait."""
+    """How long the reader was seen to wait before its commit moved. A gap between snapshots is not counted."""
     went_on = ~first & (look.committed > old.committed)
     lasted = np.where(old.waiting_ms != NONE, np.maximum(old.seen_ms - old.waiting_ms, 0), 0)
     passed = np.where(old.waits_ms != NONE, np.maximum(look.at_ms - old.waits_ms, 0), 0)
@@ -166,11 +169,14 @@ def _set_back(old: Memory, look: Look, first: Bools, window_ms: int) -> dict[str
 
 
 def _floors(old: Memory, look: Look, window_ms: int) -> dict[str, Ints]:
-    """The least lag in each third of the window; thirds without a snapshot are left out, as on a rare schedule."""
+    """The least age in each third of the window; thirds without a snapshot are left out, as on a rare schedule.
+
+    A third in which it was not known once is not known, as NONE is less than any age.
+    """
     begins = look.at_ms - look.at_ms % (window_ms // 3)
-    newest_ms, newest = old.floor_ms[:, -1], old.floor_lag[:, -1]
+    newest_ms, newest = old.floor_ms[:, -1], old.floor_age[:, -1]
     goes_on = (newest_ms != NONE) & (begins <= newest_ms)
     moved_ms = np.column_stack([old.floor_ms[:, 1:], begins])
-    moved = np.column_stack([old.floor_lag[:, 1:], look.lag])
-    lower = np.column_stack([old.floor_lag[:, :-1], np.minimum(newest, look.lag)])
-    return {"floor_ms": _where(goes_on, old.floor_ms, moved_ms), "floor_lag": _where(goes_on, lower, moved)}
+    moved = np.column_stack([old.floor_age[:, 1:], look.age_ms])
+    lower = np.column_stack([old.floor_age[:, :-1], np.minimum(newest, look.age_ms)])
+    return {"floor_ms": _where(goes_on, old.floor_ms, moved_ms), "floor_age": _where(goes_on, lower, moved)}

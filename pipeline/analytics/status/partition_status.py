@@ -16,7 +16,7 @@ from pipeline.config.status import StatusConfig
 from pipeline.tables import LAG, PARTITION_STATUS
 
 ROWS_A_BUCKET = 50_000
-"""Rows that are judged together. More take memory, fewer take calls."""
+"""Rows that are judged together. More rows need more memory, fewer rows need more calls."""
 WITHOUT_MEMBERS = ("Empty", "Dead")
 _NAMED = [*READER, "snapshot_id", "snapshot_date"]
 _NUMBERS = ("at_ms", "has_members", "consumer_lag", "consumer_age_ms")
@@ -39,10 +39,10 @@ def partition_status(
     most: int,
     reach: Mapping[int, int] = MappingProxyType({}),
 ) -> DataFrame:
-    """The rows of PARTITION_STATUS for those of `lag`, of which there are about `most`.
+    """The rows of PARTITION_STATUS for the rows of `lag`, of which there are about `most`.
 
-    `known` are rows of PARTITION_STATUS of snapshots before them; a judgement goes on from the newest of each reader.
-    `reach` gives for a snapshot the newest complete one before it: who was in none since then is a new reader.
+    `known` are rows of PARTITION_STATUS of earlier snapshots; the judgement of each reader continues from its newest
+    row. `reach` maps a snapshot to the newest complete one before it: a reader in no snapshot since then counts as new.
     """
     rows = _looks(lag).unionByName(_judged_before(known), allowMissingColumns=True)
     bucket = F.pmod(F.xxhash64(*READER), F.lit(1 + most // ROWS_A_BUCKET)).alias("bucket")
@@ -59,7 +59,7 @@ def partition_status(
 
 
 def _looks(lag: DataFrame) -> DataFrame:
-    """What the rules go by, in the columns of `judge`."""
+    """The columns that `judge` needs for the rules."""
     status = F.col("offset_status")
     return lag.select(
         *_NAMED,
@@ -91,5 +91,5 @@ def _judged_before(known: DataFrame) -> DataFrame:
 
 
 def _has_members() -> Column:
-    """1 or 0; NULL where the state of the group is not known."""
+    """1 or 0; NULL if the state of the group is not known."""
     return (~F.col("group_state").isin(*WITHOUT_MEMBERS)).cast("bigint")

@@ -49,6 +49,21 @@ def test_recreated_holds_until_the_group_commits_anew(spark: SparkSession, compu
     assert found == {case: statuses for case, (_, statuses) in RECREATED.items()}
 
 
+@pytest.mark.parametrize(("reach", "status"), [({2: 1, 3: 2}, "ok"), ({2: 1, 3: 1}, "recreated")])
+def test_a_commit_that_a_complete_snapshot_lacks_is_another_one_afterwards(
+    spark: SparkSession, reach: dict[int, int], status: str
+) -> None:
+    """Kafka removes the commits of a deleted topic; a new one may be at the same offset."""
+    history = [(1, 50, "A"), (2, None, "B"), (3, 50, "B")]
+    watermarks = frame(spark, WATERMARKS, WATERMARK, *((s, "t", 0, id_, 0, 60, 60, 60, None) for s, _, id_ in history))
+    commits = frame(
+        spark, COMMITTED_OFFSETS, COMMITTED, *((s, "g", "t", 0, offset, None) for s, offset, _ in history if offset)
+    )
+    members, previous = frame(spark, GROUP_MEMBERS, MEMBER), frame(spark, LAG, PREVIOUS)
+    lag = compute_lag(commits, watermarks, members, previous, rulers_of(spark, watermarks), reach=reach)
+    assert [row.offset_status for row in lag.orderBy("snapshot_id").collect()] == ["ok", status]
+
+
 def test_where_no_topic_has_moved_lag_is_the_same_without_the_rows_before(spark: SparkSession) -> None:
     history = [(1, 50), (2, 50), (3, 55)]
     columns = "snapshot_id topic partition topic_id leader_epoch log_start_offset high_watermark log_end_offset"

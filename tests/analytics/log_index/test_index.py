@@ -197,7 +197,8 @@ def test_the_index_and_what_was_seen_since_are_the_same_as_everything_at_once(sp
     index = index_of(spark, GROWING[:2], 2)
     at_once = rulers_of(spark, GROWING).where("snapshot_id = 3")
     assert_df_equality(rulers_of(spark, GROWING[2:], index), at_once, ignore_nullable=True, ignore_row_order=True)
-    known = known_rulers(index, [1, 2]).collect()
+    former = look(0, 50, 500, topic_id="of the topic before it was created anew")
+    known = known_rulers(index, seen_by(spark, [former, *GROWING[:2]])[0]).collect()
     assert {row.snapshot_id for row in known} == {1, 2}
     for ruler in decoded(pa.array([row.ruler for row in known])):
         assert ruler

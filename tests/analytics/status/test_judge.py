@@ -105,6 +105,23 @@ def test_readers_are_judged_together_as_each_by_itself(batch: int) -> None:
     assert found == expected
 
 
+@pytest.mark.parametrize("batch", [1, 5, 20])
+def test_a_snapshot_that_was_read_after_its_successor_makes_nobody_forget(batch: int) -> None:
+    """Each snapshot is complete, so that a reader that one of them lacks is a new one."""
+    steps: list[Step] = [*((n * 100, n * 100) for n in range(8)), *((700, 700 + n * 100) for n in range(1, 13))]
+    rows = [look(0, number, step, 1) for number, step in enumerate(steps)]
+    rows[14]["at_ms"] = rows[15]["at_ms"] + 1_000
+    ids = [row["snapshot_id"] for row in rows]
+    reach = dict(zip(ids[1:], ids, strict=False))
+    found: list[Row] = []
+    for first in range(0, len(rows), batch):
+        known = [row | {"is_look": False, "at_ms": row["snapshot_id"]} for row in found[-1:]]
+        new = judged_together([*known, *rows[first : first + batch]], reach)
+        found += sorted(new, key=lambda row: row["snapshot_id"])
+    assert [row["status"] for row in found] == ["ok"] * 11 + ["not_progressing"] * 9
+    assert {row["since_ms"] for row in found[11:]} == {rows[8]["at_ms"]}
+
+
 def test_a_status_has_when_it_began_and_keeps_it() -> None:
     steps: list[Step] = [(n * 100, n * 100) for n in range(10)] + [(900, 900 + n * 100) for n in range(1, 9)]
     steps += [(9_000, 9_000)] * 3

@@ -124,10 +124,10 @@ def test_judging_snapshot_by_snapshot_gives_the_same(
 
 
 def test_a_group_is_as_well_as_its_worst_partition(
-    spark: SparkSession, statuses: dict[tuple[str, str, int], Row]
+    spark: SparkSession, lag: DataFrame, statuses: dict[tuple[str, str, int], Row]
 ) -> None:
     partitions = spark.createDataFrame(list(statuses.values()), PARTITION_STATUS.schema)
-    rows = group_status(partitions).collect()
+    rows = group_status(lag, partitions).collect()
     assert rows[0].asDict().keys() == {*GROUP_STATUS.columns}
     newest = {row.group_id: row for row in rows if row.snapshot_id == T0 + (MINUTES - 1) * MINUTE_MS}
     assert {group: (row.status, row.reason, row.topic, row.partitions) for group, row in newest.items()} == {
@@ -146,11 +146,27 @@ def test_a_group_is_as_well_as_its_worst_partition(
 def test_a_group_is_well_since_the_last_of_its_partitions_is(spark: SparkSession) -> None:
     at = [datetime(2026, 1, 31, 12, minute, tzinfo=UTC) for minute in (1, 9, 5)]
     rows = [(T0, "g", "t", number, "ok", since) for number, since in enumerate(at)]
-    found = group_status(frame(spark, PARTITION_STATUS, "snapshot_id group_id topic partition status since", *rows))
+    names = "snapshot_id group_id topic partition"
+    lag = frame(spark, LAG, names, *(row[:4] for row in rows))
+    found = group_status(lag, frame(spark, PARTITION_STATUS, f"{names} status since", *rows))
     assert found.collect()[0].since.astimezone(UTC) == at[1]
+
+
+def test_what_an_open_transaction_hides_does_not_stand_for_the_other_partitions(spark: SparkSession) -> None:
+    rows = [
+        (T0, "g", "t", 0, "not_progressing", "open_transaction", 1_000_000),
+        (T0, "g", "t", 1, "not_progressing", None, 5_000),
+        (T0, "hidden", "t", 0, "not_progressing", "open_transaction", 7),
+    ]
+    lag = frame(spark, LAG, "snapshot_id group_id topic partition", *(row[:4] for row in rows))
+    partitions = frame(
+        spark, PARTITION_STATUS, "snapshot_id group_id topic partition status reason consumer_lag", *rows
+    )
+    found = {row.group_id: (row.partition, row.reason) for row in group_status(lag, partitions).collect()}
+    assert found == {"g": (1, None), "hidden": (0, "open_transaction")}
 
 
 def test_of_nothing_there_is_no_status(spark: SparkSession, nothing: DataFrame) -> None:
     empty = spark.createDataFrame([], LAG.schema)
     assert partition_status(empty, nothing, StatusConfig(), 1).collect() == []
-    assert group_status(nothing).collect() == []
+    assert group_status(empty, nothing).collect() == []

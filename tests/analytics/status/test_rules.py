@@ -14,6 +14,8 @@ T0 = 1_769_860_800_000
 SETTINGS = StatusConfig()
 Step = tuple[int | None, int | None]
 """What is committed, and where the log ends."""
+RATE = 100
+"""Records from one step to the next, so that lag has an age."""
 
 
 def array(*values: int | None) -> np.ndarray:
@@ -25,7 +27,7 @@ def judged(
     every_ms: int = MINUTE_MS,
     *,
     members: int | None = 1,
-    age_ms: int | None = None,
+    has_age: bool = True,
     stable_lag: int | None = None,
     commit_ages_ms: int | None = None,
     is_new: Iterable[int] = (),
@@ -39,13 +41,13 @@ def judged(
         lag = None if committed is None or end is None else end - committed
         topic = topics[number] if topics else None
         new = np.array([number in set(is_new)])
-        look = Look(array(at), array(topic), array(committed), array(end), array(lag), new)
+        age_ms = None if lag is None or not has_age else max(lag, 0) * every_ms // RATE
+        look = Look(array(at), array(topic), array(committed), array(end), array(lag), array(age_ms), new)
         memory = after(memory, look, SETTINGS.window_ms)
         seen = Judged(
             look,
             memory,
             array(members),
-            array(age_ms),
             array(stable_lag),
             array(None if commit_ages_ms is None else at - commit_ages_ms),
             np.array([False]),
@@ -116,6 +118,28 @@ def test_at_the_end_of_a_quiet_log_one_offset_may_be_a_marker(lag: int, status: 
     committed = steady(10)[-1][0]
     assert committed is not None
     assert judged([*steady(10), *[(committed, committed + lag)] * 60])[-1] == status
+
+
+@pytest.mark.parametrize("members", [0, 1])
+def test_a_reader_of_a_topic_that_was_created_anew_is_unknown_and_then_waits(members: int) -> None:
+    """Its commit stays that of the former log: first beyond the new one's end, then in it."""
+    steps: list[Step] = [*steady(10), *((900, 100 * number) for number in range(1, 120))]
+    again = range(10, len(steps))
+    found = judged(steps, is_new=again, topics=[1] * 10 + [2] * 119, members=members)
+    assert found[:10] == ["ok"] * 10
+    assert found[10:18] == ["unknown"] * 8  # beyond the end
+    assert set(found[18:]) == {"ok", "unknown", "stopped" if members == 0 else "not_progressing"}
+    assert found[-1] == ("stopped" if members == 0 else "not_progressing")
+
+
+@pytest.mark.parametrize(("markers", "status"), [(2, "not_progressing"), (3, "ok")])
+def test_as_many_markers_as_the_config_says_are_no_lag(
+    monkeypatch: pytest.MonkeyPatch, markers: int, status: str
+) -> None:
+    monkeypatch.setattr(f"{__name__}.SETTINGS", StatusConfig(markers=markers))
+    committed = steady(10)[-1][0]
+    assert committed is not None
+    assert judged([*steady(10), *[(committed, committed + 3)] * 60])[-1] == status
 
 
 def test_of_a_group_without_members_nothing_is_said_while_nothing_is_written() -> None:
@@ -197,9 +221,48 @@ def test_growing_lag_is_a_warning_after_the_window(jitter: int) -> None:
     assert set(found[41:]) == {"warning"}
 
 
-@pytest.mark.parametrize(("age_ms", "status"), [(MINUTE_MS - 1, "ok"), (MINUTE_MS, "warning"), (None, "warning")])
-def test_lag_of_less_than_the_tolerance_is_none(age_ms: int | None, status: str) -> None:
-    assert judged(growing(60), age_ms=age_ms)[-1] == status
+@pytest.mark.parametrize(("by", "status"), [(3, "ok"), (4, "warning")])
+def test_an_age_that_rises_by_less_than_the_tolerance_in_a_window_is_well(by: int, status: str) -> None:
+    """Three records a minute are 54 s in the half hour from the oldest floor to the newest, four are 72 s."""
+    assert judged(growing(60, by=by))[-1] == status
+
+
+def test_lag_without_an_age_is_no_warning() -> None:
+    assert set(judged(growing(60), has_age=False)[1:]) == {"ok"}
+
+
+def steady_readers(parts: int, every_min: int, commit_s: int, behind_s: int, falls_behind: float) -> set[str]:
+    """The statuses in a day of many partitions whose records come by chance, 50 a minute.
+
+    Each commits every `commit_s` what was written until `behind_s` before, and ever longer before if it falls behind.
+    """
+    chance = np.random.default_rng(1)
+    written = 1_000 + chance.poisson(50 / 12, (parts, 24 * 720 + 1)).cumsum(1)
+    phase, memory, found = chance.integers(0, commit_s, parts), Memory.empty(parts), set[str]()
+    for at_s in range(0, 24 * 3_600, 60 * every_min):
+        commit_at = (at_s - phase) // commit_s * commit_s + phase
+        read_to = np.maximum(commit_at * (1 - falls_behind) - behind_s, 0).astype(np.int64)
+        committed, end = written[np.arange(parts), read_to // 5], written[:, at_s // 5]
+        age_ms = np.where(end > committed, (at_s - read_to) * 1_000, 0)
+        at_ms = np.full(parts, T0 + 1_000 * at_s)
+        nothing = np.zeros(parts, bool)
+        look = Look(at_ms, np.ones(parts, np.int64), committed, end, end - committed, age_ms, nothing)
+        memory = after(memory, look, SETTINGS.window_ms)
+        seen = Judged(look, memory, array(1), look.lag, array(None), nothing, SETTINGS)
+        found |= {STATUSES[number] for number in statuses(seen)} if at_s >= 2 * 3_600 else set()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("every_min", "commit_s", "behind_s"), [(1, 300, 0), (1, 5, 300), (5, 300, 0), (15, 5, 300), (1, 600, 60)]
+)
+def test_lag_that_goes_up_and_down_by_chance_is_no_warning(every_min: int, commit_s: int, behind_s: int) -> None:
+    assert steady_readers(50, every_min, commit_s, behind_s, falls_behind=0) == {"ok"}
+
+
+@pytest.mark.parametrize(("every_min", "commit_s"), [(1, 5), (1, 300), (5, 60), (15, 5)])
+def test_a_reader_that_is_a_tenth_too_slow_is_warned_of(every_min: int, commit_s: int) -> None:
+    assert steady_readers(1, every_min, commit_s, 0, falls_behind=0.1) == {"warning"}
 
 
 def test_lag_that_does_not_grow_any_more_is_ok_again() -> None:
