@@ -1,0 +1,125 @@
+"""The queries of docs/alerts.md, on the same rows in Spark and in DuckDB: both find what is wrong, and nothing else."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import duckdb
+import pandas as pd
+import pytest
+from pyspark.sql import SparkSession
+
+from pipeline.tables import FINDINGS, GROUP_STATUS, LAG, SNAPSHOTS
+from tests.conftest import ROOT
+from tests.helpers.reports import MINUTE, NOON, at, frame, lag_row, snapshot
+
+QUERIES = dict(re.findall(r"```sql\n-- (\w+)\n(.*?)```", (ROOT / "docs" / "alerts.md").read_text("utf-8"), re.DOTALL))
+MINUTES = 5
+
+
+def group(minute: int, group_id: str, status: str, cluster: str = "east", **more: Any) -> dict[str, Any]:
+    """A row of group_status: each minute brings 100 records."""
+    named = {"cluster": cluster, "group_id": group_id, "snapshot_id": NOON + minute * MINUTE, "since": at(0)}
+    sums = {"status": status, "partitions": 1, "log_ends": 1_000 + 100 * minute, "consumer_age_ms": 1_000}
+    lag = 1_000 + 100 * minute - more.get("commits", 0)
+    return {**named, **sums, "consumer_lag": lag, **more}
+
+
+def groups(minute: int) -> list[dict[str, Any]]:
+    """`dead` has stopped, `again` for two snapshots, `slow` reads 150 records a minute; west has no newer snapshots."""
+    last = MINUTES - 1
+    rows = [
+        group(minute, "fine", "ok", commits=1_000 + 100 * minute),
+        group(minute, "dead", "stopped", commits=500, consumer_age_ms=60_000 * (minute + 1)),
+        group(minute, "again", "stopped" if minute >= last - 1 else "ok", commits=900, consumer_age_ms=None),
+        group(minute, "slow", "ok", commits=500 + 150 * minute),
+    ]
+    return rows if minute == last else [*rows, group(minute, "west-dead", "stalled", "west", commits=1)]
+
+
+def rows() -> dict[str, Any]:
+    now = datetime.now(UTC)
+    lost = {"offset_status": "deleted_unread", "headroom": -15, "consumer_lag": 9}
+    ended = [("east", 2, 1), ("east", 1, 90), ("dead", 1, 60)]
+    finding = {"cluster": "east", "client_id": "c", "kind": "slow_consumer", "first_seen": at(1)}
+    return {
+        "group_status": (GROUP_STATUS, [row for minute in range(MINUTES) for row in groups(minute)]),
+        "lag": (
+            LAG,
+            [
+                lag_row(0, "past", 0, **lost),
+                lag_row(1, "lost", 0, **lost),
+                lag_row(1, "soon", 0, consumer_lag=5, headroom=7, headroom_ms=60_000),
+                lag_row(1, "later", 0, consumer_lag=5, headroom=700, headroom_ms=7_200_000),
+                lag_row(1, "idle", 0, consumer_lag=0, headroom=7, headroom_ms=60_000),
+            ],
+        ),
+        "findings": (
+            FINDINGS,
+            [
+                finding | {"finding_id": "1", "severity": "critical", "resolved_at": None},
+                finding | {"finding_id": "2", "severity": "critical", "resolved_at": at(2)},
+                finding | {"finding_id": "3", "severity": "info", "resolved_at": None},
+            ],
+        ),
+        "snapshots": (
+            SNAPSHOTS,
+            [
+                *(snapshot(m, cluster=c) | {"finished_at": now - timedelta(minutes=ago)} for c, m, ago in ended),
+                snapshot(2, "failed", cluster="dead") | {"finished_at": now},
+                snapshot(2, "failed", cluster="never") | {"finished_at": now},
+            ],
+        ),
+    }
+
+
+@pytest.fixture(scope="module")
+def answers(spark: SparkSession) -> dict[str, list[pd.DataFrame]]:
+    """What Spark and DuckDB answer to each query."""
+    duck = duckdb.connect()
+    duck.execute("SET TimeZone = 'UTC'")
+    for name, (table, some) in rows().items():
+        of_table = frame(spark, table, *some)
+        of_table.createOrReplaceTempView(name)
+        duck.register(name, of_table.toArrow())
+    return {name: [spark.sql(query).toPandas(), duck.sql(query).df()] for name, query in QUERIES.items()}
+
+
+FOUND: dict[str, tuple[list[str], list[tuple[Any, ...]]]] = {
+    "stuck": (
+        ["cluster", "group_id", "status"],
+        [("east", "again", "stopped"), ("east", "dead", "stopped"), ("west", "west-dead", "stalled")],
+    ),
+    "lasting": (
+        ["cluster", "group_id", "status"],
+        [("east", "dead", "stopped"), ("west", "west-dead", "stalled")],
+    ),
+    "losing": (["group_id", "offset_status", "headroom"], [("lost", "deleted_unread", -15), ("soon", "ok", 7)]),
+    "catching_up": (
+        ["group_id", "written_a_minute", "committed_a_minute", "catches_up_in_minutes"],
+        [
+            ("again", 100, 0, None),
+            ("dead", 100, 0, None),
+            ("slow", 100, 150, 6),
+            ("west-dead", 100, 0, None),
+        ],
+    ),
+    "promise": (["group_id", "kept", "unknown"], [("dead", 0, 0)]),
+    "clients": (["kind", "severity"], [("slow_consumer", "critical")]),
+    "silent": (["cluster", "last_status"], [("dead", "failed"), ("never", "failed")]),
+}
+
+
+def test_each_query_of_the_page_is_asked() -> None:
+    assert QUERIES.keys() == FOUND.keys()
+
+
+@pytest.mark.parametrize("name", FOUND)
+@pytest.mark.parametrize("engine", [0, 1], ids=["spark", "duckdb"])
+def test_a_query_finds_what_is_wrong_and_nothing_else(
+    answers: dict[str, list[pd.DataFrame]], name: str, engine: int
+) -> None:
+    columns, expected = FOUND[name]
+    found = answers[name][engine][columns].astype(object)
+    values = [tuple(None if pd.isna(v) else v for v in row) for row in found.itertuples(index=False)]
+    assert sorted(values, key=str) == sorted(expected, key=str)
