@@ -1,4 +1,4 @@
-"""What every test may use. The brokers are started by the first test that asks for them, once for the whole run."""
+"""Fixtures for all tests. The brokers are started by the first test that needs them, once for the whole run."""
 
 import os
 import signal
@@ -27,22 +27,22 @@ from pipeline.session import CONF, read_defaults, spark_session
 
 ROOT = Path(__file__).resolve().parents[1]
 SHORT_LIVED = {
-    # Hardly any query runs twice or long: compiling it, by Spark or by the JVM, takes longer than it saves.
+    # Most queries run once and for a short time, so compiling them, by Spark or the JVM, takes longer than it saves.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseParallelGC",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
-    # One session is for hundreds of tests.
+    # One session is used by hundreds of tests.
     "spark.driver.memory": "3g",
 }
 
-# The same examples each time: what fails, fails for everybody. HYPOTHESIS_PROFILE=search looks for new ones.
+# The same examples each time, so that failures can be reproduced. HYPOTHESIS_PROFILE=search looks for new ones.
 settings.register_profile("steady", derandomize=True)
 settings.register_profile("search", derandomize=False)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
-# What a test with a marker takes, roughly.
+# How long a test with a marker takes, roughly.
 USUAL_S = {"lengthy": 40, "timeout": 30, "connect": 20, "kafka": 6, "slow": 5, "spark": 2}
 KAFKA_FIXTURES = {"kafka", "kafka3", "tls"}
 # Quotes and backslashes must survive JAAS and .properties; the word "secret" is what redaction tests look for.
@@ -64,7 +64,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
         if "connect_server" in fixtures:
             item.add_marker(pytest.mark.connect)
-    # Two at a time, the longest files first: what begins last must not be what takes longest.
+    # Two at a time, the longest files first, so that the longest one does not start last.
     length_s: dict[Path, float] = {}
     for item in items:
         found = max((seconds for name, seconds in USUAL_S.items() if item.get_closest_marker(name)), default=0.1)
@@ -74,7 +74,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def load(tmp_path: Path) -> Callable[..., Config]:
-    """Load a config from its text, with an environment given by keyword."""
+    """Loads a config from its text, with an environment given by keyword."""
 
     def load(text: str, **env: str) -> Config:
         (tmp_path / "c.toml").write_text(text)
@@ -85,7 +85,7 @@ def load(tmp_path: Path) -> Callable[..., Config]:
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
-    """One broker, with a user for its SASL listener. Shared by all tests: use topics and groups of your own."""
+    """One broker, with a user for its SASL listener. It is shared by all tests: use your own topics and groups."""
     with EmbeddedKafka(tmp_path_factory.mktemp("kafka"), users=KAFKA_USERS) as kafka:
         yield kafka
 
@@ -99,14 +99,14 @@ def kafka3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
 
 @pytest.fixture(scope="module")
 def admin3(kafka3: EmbeddedKafka) -> Iterator[Any]:
-    """An admin client of `kafka3`; it keeps the coordinators that it once looked up."""
+    """An admin client of `kafka3`. It caches the coordinators that it has looked up."""
     with KafkaAdminClient(bootstrap_servers=kafka3.address(1)) as client:
         yield client
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """One local session with Delta and laglake's data sources for the whole run, as a job makes it."""
+    """One local session with Delta and laglake's data sources for the whole run, created as in a job."""
     settings = SHORT_LIVED | {
         "spark.master": "local[2]",
         "spark.sql.ui.retainedExecutions": "10",
@@ -121,7 +121,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture
 def lake(spark: SparkSession, tmp_path: Path) -> Lake:
-    """An empty lake in a folder of the test's own."""
+    """An empty lake in the test's own folder."""
     lake = Lake(spark, LakeConfig(root=str(tmp_path / "lake")))
     lake.prepare()
     return lake
@@ -129,7 +129,7 @@ def lake(spark: SparkSession, tmp_path: Path) -> Lake:
 
 @dataclass(frozen=True)
 class ConnectServer:
-    """A Spark Connect server of our own, without laglake on its path: the client has to send it along."""
+    """A Spark Connect server of our own, without laglake on its path, so that the client has to send it."""
 
     remote: str
     ui: str
@@ -138,7 +138,7 @@ class ConnectServer:
     warehouse: Path
 
     def client_env(self) -> dict[str, str]:
-        """The environment of a client process: it finds laglake and the server, and no Java to start its own."""
+        """The environment of a client process: it finds laglake and the server, but no Java to start its own."""
         env = {
             name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_", "JAVA_"))
         }
@@ -197,7 +197,7 @@ def _wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path, timeo
 
 @pytest.fixture(scope="session")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A broker's log directory as it was recorded; beside it `dump`, DumpLogSegments' words. Not to be changed."""
+    """A broker's recorded log directory, and beside it `dump`, the output of DumpLogSegments. It must not change."""
     folder = tmp_path_factory.mktemp("recorded")
     for name in ("logdir", "dump"):
         with tarfile.open(ROOT / "tests" / "data" / "segments" / f"{name}.tar.xz") as archive:

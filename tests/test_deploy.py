@@ -1,4 +1,4 @@
-"""The examples for schedulers are what their schedulers take: each is parsed by a tool of its own kind."""
+"""The examples for schedulers are valid: each is parsed by a tool of its scheduler."""
 
 import json
 import os
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 
 
 def checked(arguments: list[str]) -> None:
-    """The arguments after spark-submit.sh are a job's."""
+    """Checks that the arguments after spark-submit.sh are valid for a job."""
     job, *options = arguments
     options[options.index("--config") + 1] = str(ROOT / "conf" / "local.toml")
     command = [sys.executable, "-m", f"jobs.{job}", *options, "--check"]
@@ -40,7 +40,7 @@ def checked(arguments: list[str]) -> None:
 @pytest.mark.tool
 @pytest.mark.parametrize("is_broken", [False, True])
 def test_systemd_takes_the_service(tmp_path: Path, is_broken: bool) -> None:
-    # It looks for the program.
+    # systemd-analyze checks whether the program exists.
     text = (DEPLOY / "laglake.service").read_text().replace(CHECKOUT, str(ROOT))
     unit = tmp_path / "laglake.service"
     unit.write_text(text.replace("KillMode=", "KilMode=") if is_broken else text)

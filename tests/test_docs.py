@@ -1,4 +1,4 @@
-"""The pages: they build, every column and key is on them, and every error is explained."""
+"""The documentation pages: they build, every column and key is on them, and every error is explained."""
 
 import ast
 import html
@@ -35,7 +35,7 @@ ERRORS = ("ClaimedError", "ClusterError", "ConfigError", "LakeError", "SchemaErr
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The pages, built strictly: a link that leads nowhere is an error."""
+    """The pages, built in strict mode: a broken link is an error."""
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     env = os.environ | {"PYTHONPATH": str(ROOT), "NO_MKDOCS_2_WARNING": "1"}
@@ -50,7 +50,7 @@ def test_the_pages_that_are_made_from_the_code_are_as_the_code_is() -> None:
 
 
 def section(page: Path, heading: str) -> str:
-    """The text of one heading of the second level."""
+    """The text below one second-level heading."""
     parts = re.split(r"<h2[^>]*>", page.read_text())
     titles = [html.unescape(re.sub(r"<[^>]+>", "", part.split("</h2>")[0])).rstrip("¶") for part in parts]
     found = parts[titles.index(heading)]
@@ -80,7 +80,7 @@ def test_no_page_asks_anything_of_the_network(site: Path) -> None:
 
 
 def constants(node: ast.AST) -> list[str]:
-    """The texts of an expression that are always the same."""
+    """The constant texts in an expression."""
     parts = node.values if isinstance(node, ast.JoinedStr) else [node]
     return [p.value for p in parts if isinstance(p, ast.Constant) and isinstance(p.value, str)]
 
@@ -92,7 +92,7 @@ def sources() -> Iterator[tuple[Path, ast.Module]]:
 
 
 def messages() -> Iterator[tuple[str, str]]:
-    """What laglake says of what is wrong: where, and the longest words of it that are always the same."""
+    """The error messages of laglake: where each is, and its longest constant text."""
     for file, tree in sources():
         for node in ast.walk(tree):
             said: ast.AST | None = None
@@ -107,7 +107,7 @@ def messages() -> Iterator[tuple[str, str]]:
 
 
 def quoted() -> set[str]:
-    """The messages of the first columns of the page."""
+    """The messages in the first columns of the page's tables."""
     rows = re.findall(r"^\|(.+?)\|", (ROOT / "docs" / "troubleshooting.md").read_text(), re.MULTILINE)
     return {text for row in rows for text in re.findall(r"`([^`]+)`", row)}
 

@@ -1,4 +1,4 @@
-"""Which folder may import which: data flows one way, so that a stranger can read the folders from the top down."""
+"""Which folder may import which: data flows one way, so that new readers can read the folders from the top down."""
 
 import ast
 from collections.abc import Iterator
@@ -35,13 +35,13 @@ MAY_IMPORT = {
     "laglake": "analytics config errors lake report session tables",
     "demo": "config errors jobs laglake lake report session tables",
 }
-"""Files and folders of `pipeline`, and the packages beside it."""
+"""What each file or folder of `pipeline`, and each package beside it, may import."""
 PACKAGES = ("demo", "jobs", "laglake", "pipeline")
 LONGEST_FUNCTION = 40
-"""Lines, without the docstring. A longer one is a program of several steps, each of which can have a name."""
+"""Lines, without the docstring. A longer function has several steps, each of which can be a function with a name."""
 LONGEST_FILE = 300
 LONG_FILES = {"connections", "lake", "tables", "take"}
-"""Files that may have more lines: each tells one story, or is one list."""
+"""Files that may have more lines, because each has only one subject, or is a list."""
 
 
 def files(*folders: str) -> list[Path]:
@@ -49,7 +49,7 @@ def files(*folders: str) -> list[Path]:
 
 
 def imported(file: Path) -> Iterator[str]:
-    """The full names that a file imports, those within functions too."""
+    """The full names that a file imports, including imports within functions."""
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.ImportFrom):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
@@ -58,7 +58,7 @@ def imported(file: Path) -> Iterator[str]:
 
 
 def part(names: list[str]) -> str:
-    """The part that a module is of: the second name of those in `pipeline`, else the first."""
+    """The part that a module belongs to: its second name if it is in `pipeline`, else its first."""
     return names[1] if names[0] == "pipeline" and len(names) > 1 else names[0]
 
 
@@ -96,7 +96,7 @@ def test_only_kafka_opens_a_kafka_client_and_one_module_knows_its_inner_api() ->
     users = {file for file in files(*PACKAGES) for name in imported(file) if name == client}
     assert {part([*file.relative_to(ROOT).parts]) for file in users} == {"kafka"}
     inner = {file.stem for file in files(*PACKAGES) for name in imported(file) if name.startswith("kafka.net")}
-    assert inner == {"connections", "kafka_client"}  # the second takes the options' names and defaults alone
+    assert inner == {"connections", "kafka_client"}  # the second uses only the options' names and defaults
 
 
 def length(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:

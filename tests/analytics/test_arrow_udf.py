@@ -1,4 +1,4 @@
-"""A column made by a function of Arrow arrays, also where Spark has no such functions."""
+"""A column that is computed by a function of Arrow arrays, even if Spark has no such functions."""
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,7 +13,7 @@ LARGEST = 2**63 - 1
 
 
 def total_of_lists(lists: pa.Array, more: pa.Array) -> pa.Array:
-    """The sum of each list, and of a number; NULL where either is."""
+    """The sum of each list and a number; NULL if either is NULL."""
     sums = [None if each is None else sum(v for v in each if v is not None) for each in lists.to_pylist()]
     return pc.add(pa.array(sums, pa.int64()), more)
 

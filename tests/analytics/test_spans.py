@@ -1,4 +1,4 @@
-"""Which finding a problem belongs to, whichever way its snapshots come. Small integers stand for instants."""
+"""Which finding a problem belongs to, in whatever order its snapshots come. Small integers stand for instants."""
 
 from itertools import pairwise
 
@@ -14,7 +14,7 @@ Seen = list[tuple[int, str | None]]
 
 
 def begun(seen: Seen, known: list[Span] | None = None, heard: tuple[int, ...] = ALWAYS) -> list[int | None]:
-    """The first instant of the finding of each."""
+    """The first instant of each problem's finding."""
     return [span and span.first_ms for span in assigned(seen, known or [], heard, PATIENCE)]
 
 
@@ -44,7 +44,7 @@ def test_it_lasts_while_nobody_hears_of_the_client() -> None:
 
 
 def spans_after(seen: Seen, known: list[Span], heard: tuple[int, ...]) -> list[Span]:
-    """What `findings` has after a batch: of each its newest topic, and whether it is resolved."""
+    """What `findings` has after a batch: the newest topic of each finding, and whether it is resolved."""
     spans = {span.first_ms: span for span in known}
     for (at, topic), span in zip(seen, assigned(seen, known, heard, PATIENCE), strict=True):
         if span is not None:

@@ -1,4 +1,4 @@
-"""Consumers' metrics as agents serve them, against recordings of real consumers of four generations."""
+"""Consumers' metrics as agents serve them, in recordings of real consumers of four generations."""
 
 import json
 from pathlib import Path
@@ -30,12 +30,12 @@ def test_two_agents_tell_the_same_of_one_consumer(folder: Path, recording: str) 
     for number, (_, jolokia, prometheus) in enumerate(found):
         reported = [{m[:5]: m.value for m in metrics} for metrics in (jolokia, prometheus)]
         assert len(reported[0]) == len(jolokia)
-        # Between the two answers a partition may come, with its first records; none has gone in these recordings.
+        # Between the two answers, a partition may appear with its first records; none disappears in these recordings.
         assert set(reported[0]) <= set(reported[1])
         assert set(reported[0]) == set(reported[1]) or number < 5
         counters += [(key, reported[0][key], reported[1][key]) for key in reported[0] if key[0] in COUNTERS]
     assert all(before <= after for _, before, after in counters)
-    # jmx_exporter is read after Jolokia, and before the next round: its counters lie in between.
+    # jmx_exporter is read after Jolokia and before the next round, so its counters are between theirs.
     following: dict[object, float] = {}
     for key, before, after in reversed(counters):
         assert after <= following.get(key, float("inf"))
@@ -248,7 +248,7 @@ def test_what_is_no_answer_of_jolokia_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["<html><body>Moved</body></html>\n", 'kafka_lag{client_id="c} 1\n'])
 def test_what_is_no_scrape_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r".+"):  # the words are the parser's
+    with pytest.raises(ValueError, match=r".+"):  # the message is the parser's
         of_prometheus(text)
 
 
@@ -297,7 +297,7 @@ polled{client_id="c"} 4.0
     alone = of_prometheus(text, names)
     assert [m.value for m in alone] == [1.0, 2.0, 3.0, 4.0, 5.0]
     assert of_prometheus(others + text, names) == of_prometheus(text + others, names) == alone
-    # A line of another metric that is torn costs nothing; at the end it says that the text is not whole.
+    # An invalid line of another metric has no effect; at the end, it shows that the text is incomplete.
     assert of_prometheus("jvm_z{" + "\n" + text, names) == alone
     with pytest.raises(ValueError, match="is not Prometheus text"):
         of_prometheus(text + 'jvm_z{pool="', names)

@@ -1,4 +1,4 @@
-"""Hostile input: each parser refuses it, or makes rows that can be stored in the table."""
+"""Hostile input: each parser rejects it, or makes rows that can be stored in the table."""
 
 import json
 from contextlib import suppress
@@ -40,7 +40,7 @@ REPORTED: Any = {
 
 
 def reported(source: type[PositionsSource], text: str) -> list[dict[str, Any]]:
-    """The rows of a text; each has a position that a table can have, or an error and nothing else."""
+    """The rows of a text; each has a position that a table can store, or only an error."""
     reader = PositionsReader(source.name(), source.reported, PositionsOptions(paths=("x",)))
     rows: list[dict[str, Any]] = reader._batch(Text("x", NOW_MS, text)).to_pylist()
     for row in rows:
@@ -152,7 +152,7 @@ HUGE = {
 }
 
 
-@pytest.mark.timeout(120)  # what was quadratic took minutes or hours; now the longest takes a second or two
+@pytest.mark.timeout(120)  # quadratic code took minutes or hours; now the longest case takes a second or two
 @pytest.mark.parametrize("case", HUGE)
 def test_a_megabyte_is_read_at_once_or_refused(case: str) -> None:
     reported(ClientMetricsSource, HUGE[case])

@@ -1,4 +1,4 @@
-"""librdkafka's statistics, against what its application and an independent client saw."""
+"""librdkafka's statistics, compared with what the application and an independent client saw."""
 
 import json
 from pathlib import Path
@@ -45,7 +45,7 @@ def test_the_consumed_offset_is_the_applications_position(recording: Path, repor
 
 
 def test_between_two_reports_the_consumed_offset_is_that_of_the_last(recording: Path, reported: Told) -> None:
-    """What docs/accuracy.md says of it: at the instants of the independent client it is up to 2 s old."""
+    """As docs/accuracy.md says, at the instants of the independent client it is up to 2 s old."""
     instants = sorted({int(r["ts"]) for r in table(recording / "truth.csv")})
     asked, behind = 0, []
     for (topic, partition), rows in by_partition(table(recording / "positions.csv")).items():
@@ -94,7 +94,7 @@ def test_the_least_that_is_told() -> None:
 
 
 def test_the_ends_that_the_client_knows_are_those_of_its_lag(recording: Path, reported: Told) -> None:
-    """This version counts its lag from what is committed, and reads committed records only."""
+    """This version counts its lag from the committed offset, and reads only committed records."""
     compared = 0
     for number, line in enumerate((recording / "statistics.jsonl").read_text().splitlines()):
         for name, topic in json.loads(line)["statistics"]["topics"].items():
@@ -108,7 +108,7 @@ def test_the_ends_that_the_client_knows_are_those_of_its_lag(recording: Path, re
 
 
 def test_the_ends_are_the_same_whichever_offset_a_version_counts_its_lag_from() -> None:
-    """Position 90, 20 committed: version 1.6 counts 10 records to the last stable offset, 1.7 counts 80."""
+    """At position 90 and committed offset 20, version 1.6 counts 10 records to the last stable offset, 1.7 80."""
     known = {"app_offset": 90, "committed_offset": 20, "hi_offset": 130, "ls_offset": 100}
     for lag in (10, 80):
         position = of_statistics(of_one(**known, consumer_lag=lag))[1]

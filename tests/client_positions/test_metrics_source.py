@@ -1,4 +1,4 @@
-"""The data sources of clients' positions, from folders and from endpoints good and bad."""
+"""The data sources of clients' positions, with folders, and with good and bad endpoints."""
 
 import gzip
 import json
@@ -67,7 +67,7 @@ def test_a_folder_of_scrapes_and_answers(spark: SparkSession, folder: Path, tmp_
 
 @pytest.mark.parametrize("line", ["x", "{", "{}"])
 def test_a_text_that_is_something_else_is_given_up_after_some_lines(line: str) -> None:
-    """Reading 100 MB of them line by line would take minutes, and hold up the snapshot."""
+    """Reading 100 MB of such text line by line would take minutes, and delay the snapshot."""
     found = list(ClientMetricsSource.reported(Text("p", 0, f"{line}\n" * 1_000_000, None), {}))
     errors = [error for error in found if isinstance(error, str)]
     assert len(errors) <= MOST_TORN + 1
@@ -118,7 +118,7 @@ def test_a_line_with_an_absurd_time_costs_only_itself(spark: SparkSession, tmp_p
 
 
 class Endpoint(BaseHTTPRequestHandler):
-    """Serves what its path names."""
+    """Serves what the requested path names."""
 
     asked: ClassVar[dict[str, Any]] = {}
 
@@ -138,7 +138,7 @@ class Endpoint(BaseHTTPRequestHandler):
             self.wfile.write(b"<html>" if self.path == "/html" else SCRAPE.encode())
 
     def _go_on(self, parts: Iterable[bytes]) -> None:
-        """One part after the other, for a minute or until the client has hung up."""
+        """Sends one part after the other, for a minute or until the client closes the connection."""
         with suppress(OSError):
             for part in parts:
                 self.wfile.write(part)
@@ -154,7 +154,7 @@ class Endpoint(BaseHTTPRequestHandler):
         self.wfile.write(json.dumps(value).encode())
 
     def log_message(self, *_: Any) -> None:
-        """Nothing on the terminal."""
+        """Prints nothing."""
 
 
 @pytest.fixture(scope="module")
@@ -219,7 +219,7 @@ def test_after_its_time_a_source_asks_no_more(server: str, monkeypatch: pytest.M
     assert "/late" not in Endpoint.asked
 
 
-# --- what nobody should trust
+# --- input that must not be trusted
 
 
 def another(lag: str) -> str:
@@ -227,7 +227,7 @@ def another(lag: str) -> str:
 
 
 ODD: dict[str, tuple[str, str, str]] = {
-    # Case → file, text with a good value too, the error.
+    # Case → file, text that also has a valid value, the error.
     "a number that is too large": (
         "a.prom",
         SCRAPE + SCRAPE.replace('"0"', '"1"').replace("7.0", "1e300"),
@@ -331,7 +331,7 @@ def test_no_link_in_a_folder_is_followed_and_no_error_has_what_a_file_says(tmp_p
     (inside / "deeper" / "a.prom").write_text(SCRAPE)
     rows = rows_of(ClientMetricsSource, str(inside))
     assert [(row["endpoint"], row["error"]) for row in rows] == [(str(inside / "deeper" / "a.prom"), None)]
-    # A place that the configuration itself names may be one.
+    # A file that the configuration itself names may be a link.
     for place in (outside / "secret", inside / "link"):
         (row,) = rows_of(ClientMetricsSource, str(place))
         assert "secret" not in row["error"]
@@ -391,7 +391,7 @@ def test_a_scrape_of_which_each_line_is_right_counts(tmp_path: Path) -> None:
 
 
 def rows_of(source: type[PositionsSource], path: str) -> list[dict[str, Any]]:
-    """What a source reads of a place, as an executor does."""
+    """What a source reads from a place, as on an executor."""
     reader = PositionsReader(source.name(), source.reported, PositionsOptions.parse({"path": path}))
     return [row for task in reader.partitions() for batch in reader.read(task) for row in batch.to_pylist()]
 
@@ -403,7 +403,7 @@ def test_a_file_that_is_gone_or_no_archive_is_a_text_with_an_error(tmp_path: Pat
 
 
 def test_a_file_that_has_not_changed_for_long_is_not_read(spark: SparkSession, tmp_path: Path) -> None:
-    """What a reporter has rotated stays in its folder, and would be read at each snapshot."""
+    """Files that a reporter has rotated stay in its folder, and would be read at each snapshot."""
     for name, text in {"new.prom": SCRAPE, "old.prom": "torn", "old.json": "[", f"{now_ms()}.prom": SCRAPE}.items():
         (tmp_path / name).write_text(text)
         if name != "new.prom":

@@ -1,4 +1,4 @@
-"""A broker's request log, against what the applications and an independent client saw meanwhile."""
+"""A broker's request log, compared with what the applications and an independent client saw meanwhile."""
 
 import json
 from pathlib import Path
@@ -26,7 +26,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def seen(recording: Path) -> list[Seen]:
-    """Where the clients are after each twentieth line."""
+    """The positions of the clients after every twentieth line."""
     log, found = RequestLog(), []
     for number, line in enumerate((recording / "request.log").read_text().splitlines()):
         log.read(line)
@@ -110,7 +110,7 @@ NOON_MS = 1_769_860_800_000
 
 
 def read(*lines: str) -> dict[tuple[str, str | None, int | None], tuple[int | None, int]]:
-    """Offset and second of each partition after all lines."""
+    """The offset and the second of each partition, after all lines."""
     log = RequestLog({"id-1": "t"})
     for text in lines:
         log.read(text)
@@ -146,7 +146,7 @@ def at_address(text: str, address: str) -> str:
 
 
 def test_processes_of_one_client_id_are_told_apart_by_their_addresses() -> None:
-    """What each has asked for, its counters and its group; so it is after a restart from what was kept."""
+    """What each has asked for, its counters and its group; also after a restart from the saved state."""
     lines = [
         at_address(fetch("c", (0, 0), {0: 10}, 1), "10.0.0.1"),
         at_address(fetch("c", (0, 0), {1: 20}, 2).replace('"sessionId":7', '"sessionId":8'), "2001:db8:0:0:0:0:0:2"),
@@ -244,9 +244,9 @@ def test_a_client_with_ever_new_sessions_and_groups_costs_bounded_memory(monkeyp
     assert sorted(key for key, *_ in state["sessions"]) == [*range(91, 101)]
     assert [len(c["groups"]) for c in state["clients"]] == [2]
     assert {p.group_id for p in log.positions()} == {None}
-    # A session that has ended leaves where it was.
+    # When a session ends, its offsets are kept.
     assert {p.partition: p.fetched_offset for p in log.positions() if p.topic} == {n: 10 * n for n in range(1, 101)}
-    # Those of a client that is silent for a day are forgotten.
+    # Those of a client without requests for a day are forgotten.
     log.read(fetch("d", (0, 0), {0: 1}).replace("[2026-01-31", "[2026-02-02"))
     log.forget()
     assert [(key, who) for key, who, *_ in log.state()["sessions"]] == [(7, ["d", None])]

@@ -1,4 +1,4 @@
-"""The data source of brokers' request logs: what it tells bit by bit, however the files are cut, renamed and packed."""
+"""The data source of brokers' request logs: what it reads in batches, however files are cut, renamed and compressed."""
 
 import gzip
 import json
@@ -46,7 +46,7 @@ def log(tmp_path: Path) -> Path:
 
 
 def reported(*paths: Path, state: Path | None = None, batch: object = None, **options: str) -> Rows:
-    """What a session without Spark reads; sorted, as the order means nothing."""
+    """What is read without Spark; sorted, because the order has no meaning."""
     options |= {"path": ",".join(map(str, paths))}
     if state:
         options |= {"state": str(state), "batch": str(batch)}
@@ -68,7 +68,7 @@ def same_place(rows: Rows) -> Rows:
 
 
 def written_at(line: str) -> datetime:
-    """When a line says that it was written."""
+    """When a line was written, by its own time."""
     return datetime.fromisoformat(line[1:24].replace(",", ".")).replace(tzinfo=UTC)
 
 
@@ -78,7 +78,7 @@ def append(log: Path, content: bytes) -> None:
 
 
 def roll_over(log: Path, number: int, packed: bool) -> None:
-    """As log4j does it hourly; a file may be packed then."""
+    """Rolls the log over, as log4j does every hour; the file may then be compressed."""
     rolled = log.rename(log.with_name(f"{log.name}.2026-11-21-{number:02}"))
     if packed:
         rolled.with_name(f"{rolled.name}.gz").write_bytes(gzip.compress(rolled.read_bytes()))
@@ -87,7 +87,7 @@ def roll_over(log: Path, number: int, packed: bool) -> None:
 
 @pytest.fixture(scope="module")
 def steps(recording: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Rows]:
-    """What is read in many small batches; some are taken twice, and the log is rolled over meanwhile."""
+    """What is read in many small batches; some are read twice, and the log is rolled over meanwhile."""
     folder, chance = tmp_path_factory.mktemp("steps"), random.Random(532)
     content = (recording / "request.log").read_bytes()
     cuts = [0, *sorted(chance.sample(range(len(content)), 90)), len(content)]
@@ -95,7 +95,7 @@ def steps(recording: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Row
     log, found = folder / "broker" / "kafka-request.log", []
     for number, (begin, end) in enumerate(pairwise(cuts)):
         line_end = content.rfind(b"\n", begin, end) + 1
-        if number % 9 == 8 and line_end:  # a file ends with a whole line, as in log4j
+        if number % 9 == 8 and line_end:  # a file ends with a complete line, as in log4j
             append(log, content[begin:line_end])
             roll_over(log, number, packed=number % 2 == 0)
             append(log, content[line_end:end])
@@ -168,7 +168,7 @@ def test_a_batch_of_which_no_state_was_kept_is_read_as_if_for_the_first_time(
     (state / f"{next(state.iterdir()).name}.unfinished").write_bytes(b"half a sta")
     assert reported(log.parent, state=state, batch=3) == killed
     log.write_text("".join(lines))
-    # Between batches nothing is read twice, nor left out.
+    # Between batches, nothing is read twice or left out.
     assert reported(log.parent, state=state, batch=4) == reported(log.parent)
 
 
@@ -208,7 +208,7 @@ def test_lines_that_are_refused_are_counted_by_file(log: Path, lines: list[str],
 
 
 def reported_of(lines: Sequence[str], folder: Path) -> Rows:
-    """What one file of lines tells."""
+    """What is read from one file of lines."""
     (folder / "one.log").write_text("".join(lines))
     return reported(folder / "one.log")
 
@@ -227,7 +227,7 @@ def test_what_cannot_be_read_costs_only_itself(log: Path, lines: list[str], tmp_
     assert failed.pop(str(tmp_path / "none")) == "is not a file or folder that can be read: FileNotFoundError"
     assert failed == {}
     assert {row["client_id"] for row in rows if row["topic"]} == CLIENTS
-    # Whole at last, its lines are older than what is known: they turn nothing back.
+    # When the file is complete, its lines are older than what is known, and change nothing.
     torn.write_bytes(packed)
     later = reported(log.parent, state=tmp_path / "state", batch=2)
     assert errors(later) == []
@@ -246,7 +246,7 @@ def test_a_log_that_was_cut_is_begun_anew(log: Path, lines: list[str], tmp_path:
     state, copy = tmp_path / "state", log.with_name(f"{log.name}.1")
     log.write_text("".join(lines[:1_000]))
     first = reported(log.parent, state=state, batch=1)
-    # As logrotate's copytruncate does it; while it copies there are two files that begin alike.
+    # As logrotate's copytruncate does it. While it copies, there are two files with the same beginning.
     copy.write_text("".join(lines[:300]))
     assert reported(log.parent) == first
     assert reported(log.parent, state=state, batch=2) == first
@@ -256,7 +256,7 @@ def test_a_log_that_was_cut_is_begun_anew(log: Path, lines: list[str], tmp_path:
     log.write_text("".join(lines[1_000:1_050]) + lines[1_050][:300] + "\n")
     (error,) = errors(reported(log.parent, state=state, batch=4))
     assert error.startswith("1 line refused, the first: line 51: ")
-    # Cut to less than its first line, it tells nothing by which another file could be taken for it.
+    # If it is cut to less than its first line, no other file can be mistaken for it.
     log.write_text(lines[1_000][:-9])
     reported(log.parent, state=state, batch=5)
     assert len(lines[1_000]) > HEAD_BYTES + 9
@@ -309,7 +309,7 @@ def test_a_client_that_is_silent_for_a_day_is_forgotten(log: Path, lines: list[s
     log.write_text("".join(of_next_day))
     rows = reported(log.parent, state=tmp_path / "state", batch=2)
     assert {row["client_id"] for row in rows} == {"ledger-rc"}
-    # What was read long ago and is still there is not read again.
+    # A file that was read long ago and still exists is not read again.
     assert reported(log.parent, state=tmp_path / "state", batch=3) == rows
 
 
@@ -371,7 +371,7 @@ def test_a_state_that_is_damaged_or_cannot_be_kept_is_told(log: Path, lines: lis
 def test_an_odd_value_in_a_state_is_damage_or_changes_nothing_else(
     data: st.DataObject, lines: list[str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Who may write there can have any number and text read, not stop what is read."""
+    """Someone who may write there can make it read any number and text, but cannot stop it."""
     folder = tmp_path_factory.mktemp("odd")
     log, state = folder / "kafka-request.log", folder / "state"
     log.write_text("".join(lines[:200]))

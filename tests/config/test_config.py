@@ -1,4 +1,4 @@
-"""The settings: what a file may say, what each mistake is answered with, and that no secret is ever shown."""
+"""The settings: what a file may contain, the message for each mistake, and that no secret is ever shown."""
 
 import re
 from collections.abc import Callable

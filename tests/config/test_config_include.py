@@ -1,4 +1,4 @@
-"""Many clusters: what they share stands once, and each may have a file of its own."""
+"""Many clusters: common settings are written once, and each cluster may have its own file."""
 
 import os
 from pathlib import Path

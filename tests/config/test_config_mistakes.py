@@ -1,4 +1,4 @@
-"""What each mistake in a config is answered with: a line that names the file and the key."""
+"""The message for each mistake in a config: a line that names the file and the key."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +16,7 @@ Refuse = Callable[..., str]
 
 @pytest.fixture
 def refused(load: Load, tmp_path: Path) -> Refuse:
-    """What a wrong config is answered with, every line without the file's name in front."""
+    """The message for an invalid config, without the file's name at the beginning of each line."""
 
     def refused(text: str, **env: str) -> str:
         with pytest.raises(ConfigError) as caught:

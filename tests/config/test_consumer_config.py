@@ -1,4 +1,4 @@
-"""What a config says of consumers: where they tell their positions, and how they are set up."""
+"""The settings about consumers: where they report their positions, and how they are configured."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""The embedded Kafka and its workload, tried for real; Kafka's own tools say whether it is as claimed."""
+"""The embedded Kafka and its workload, really started, and checked with Kafka's own tools."""
 
 import os
 import signal
@@ -35,7 +35,7 @@ from demo.workload.seeding import Seeding, commit_offsets, seed_offsets
 from demo.workload.workload import Workload
 
 GROUPS_TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
-# Replica ids, and what LATEST is for them.
+# Replica ids, and the meaning of LATEST for them.
 HIGH_WATERMARK, LOG_END = -1, -2
 
 
@@ -60,7 +60,7 @@ def producer3(kafka3: EmbeddedKafka) -> Iterator[Any]:
 
 
 def latest(admin: Any, partition: TopicPartition, leader: int, replica_id: int = HIGH_WATERMARK) -> int:
-    """LATEST as the leader answers it to a reader with that replica id; kafka-python's public API has only -1."""
+    """The leader's answer to LATEST for a reader with this replica id; kafka-python's public API has only -1."""
     of_topic = ListOffsetsRequest.ListOffsetsTopic
     one = of_topic.ListOffsetsPartition(partition_index=partition.partition, timestamp=-1)
     request = ListOffsetsRequest(
@@ -139,7 +139,7 @@ def test_a_stopped_broker_hands_over_its_leaders_and_comes_back(
     partition = TopicPartition("local-stopped", 0)
     admin3.create_topics({partition.topic: {"assignments": {0: [2, 3]}}}, wait_for_metadata=True)
     write(producer3, partition, records=2)
-    # Until the follower has them too: with acks=1 a leader that moves at once takes its records with it.
+    # Wait until the follower has the records, too: with acks=1, they may be lost if the leader changes at once.
     wait_for(lambda: latest(admin3, partition, leader=2) == 2)
 
     def described() -> Any:
@@ -168,7 +168,7 @@ def sleeper(*arguments: str) -> list[str]:
 
 
 def is_alive(pid: int) -> bool:
-    """Not gone, and not a zombie that waits for its parent to look."""
+    """Whether a process is running, and is not a zombie that waits for its parent."""
     status = Path(f"/proc/{pid}/stat")
     return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
 
@@ -209,7 +209,7 @@ def test_leftovers_are_killed_only_if_they_are_provably_ours(tmp_path: Path) -> 
 @contextmanager
 def program(directory: Path) -> Iterator[subprocess.Popen[str]]:
     """`python -m demo.serve`, up and announced."""
-    (directory / "bootstrap-servers").unlink(missing_ok=True)  # of one that was killed
+    (directory / "bootstrap-servers").unlink(missing_ok=True)  # left by a Kafka that was killed
     command = [sys.executable, "-m", "demo.serve", "--directory", str(directory), "--no-workload"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
@@ -255,7 +255,7 @@ Rows = list[dict[str, str]]
 
 
 def described_groups(kafka: EmbeddedKafka) -> dict[str, Rows]:
-    """Group → what ConsumerGroupCommand says of each of its partitions, by its own column names."""
+    """Group → the output of ConsumerGroupCommand for each of its partitions, with its own column names."""
     arguments = ("--bootstrap-server", kafka.bootstrap_servers, "--describe", "--all-groups")
     finished = kafka.run_tool(GROUPS_TOOL, *arguments)
     assert finished.returncode == 0, finished.stderr
@@ -276,7 +276,7 @@ def column(rows: Rows, name: str) -> list[int]:
 
 
 def wait_for_a_rewind(admin: Any) -> None:
-    """Return as soon as the group has committed less than a moment before."""
+    """Waits until the group has committed a smaller offset than a moment before."""
     before = 0
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
@@ -291,7 +291,7 @@ def wait_for_a_rewind(admin: Any) -> None:
 
 @dataclass(frozen=True)
 class Looks:
-    """Two looks of Kafka's own tool at the workload, a rewind apart, and where the archive's logs started then."""
+    """Two outputs of Kafka's own tool for the workload, a rewind apart, and the log starts of the archive then."""
 
     first: dict[str, Rows]
     second: dict[str, Rows]

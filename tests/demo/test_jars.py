@@ -1,4 +1,4 @@
-"""Fetching Kafka's jars, with a stand-in for Java that does what Ivy would, or fails."""
+"""Fetching Kafka's jars, with a substitute for Java that does what Ivy would do, or fails."""
 
 import threading
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from demo.embedded_kafka import jars
 from demo.errors import JarsError
 
-# Notes its arguments, and puts one jar where `-retrieve FOLDER/[artifact]…` says.
+# Writes down its arguments, and puts one jar where `-retrieve FOLDER/[artifact]…` says.
 FAKE_JAVA = """#!/bin/sh
 echo "$@" >> "{calls}"
 for argument; do

@@ -1,4 +1,4 @@
-"""Whatever order snapshots come in, and whatever happens to the jobs that compute their lag: the rows are the same."""
+"""In whatever order snapshots come, and whatever happens to the jobs that compute their lag, the rows are the same."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ from tests.helpers.rows import frame
 
 MOST_LATE = 3
 UNREAD, BYTES, MS = 150, 1_500, 149 * 600
-"""How far the group is behind, always: records of ten bytes, one each 600 ms."""
+"""How far the group is always behind. Records have ten bytes, and one is written every 600 ms."""
 STEPS = st.one_of(
     st.just("land"),
     st.just("compute"),
@@ -36,11 +36,11 @@ STEPS = st.one_of(
 
 
 class KilledError(Exception):
-    """The process has ended here."""
+    """Stands for the end of the process at this point."""
 
 
 def land(lake: Lake, snapshot_id: int, minute: int) -> None:
-    """A snapshot that was read in a minute, whenever it was due."""
+    """Writes a snapshot that was read in a given minute, whatever its scheduled instant."""
     read_at, end = T0 + timedelta(minutes=minute), 100 * minute
     named = ("c", snapshot_id, utc_date(snapshot_id))
     newest_ms = int(read_at.timestamp() * 1000)
@@ -79,14 +79,14 @@ def killed(lake: Lake, commits: int) -> None:
 
 
 def by_two(lake: Lake) -> None:
-    """A job that another one overtakes, once it has found out what there is to do."""
+    """A job that another job overtakes after it has determined what is due."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(derive, "moved_topics", once(lambda: compute(lake), derive.moved_topics))
         compute(lake)
 
 
 def again(lake: Lake, landed: Sequence[int]) -> None:
-    """Snapshots that are computed a second time, as if their marks had been lost."""
+    """Computes snapshots a second time, as if their marks had been lost."""
     lake.delete(COMPUTED, of_snapshots("c", landed[::2]))
     compute(lake)
 
@@ -96,7 +96,7 @@ def through(lake: Lake) -> int:
 
 
 def check(lake: Lake, landed: Sequence[int]) -> None:
-    """Each snapshot has one row of each kind, right within what it says of itself, and the log was never begun anew."""
+    """Each snapshot has one row of each kind, which is right within its stated error, and no ruler had to restart."""
     rows = lake.read(LAG).collect()
     assert Counter(row.snapshot_id for row in rows) == Counter(landed)
     for row in rows:

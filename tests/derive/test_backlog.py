@@ -1,4 +1,4 @@
-"""What a ledger, its marks and the log index say is to be computed."""
+"""What is due, according to a ledger, its marks and the log index."""
 
 from typing import Any
 
@@ -18,9 +18,9 @@ LEDGER = "cluster snapshot_id snapshot_date run_id status rows groups expected"
 MOST = 3
 
 Scenario = tuple[dict[int, str], list[int], int | None]
-"""A ledger (id → status), the ids that are marked, and what the index was written through."""
+"""A ledger (id → status), the marked ids, and the snapshot through which the index was written."""
 ALL = dict.fromkeys(range(1, 7), "complete")
-# Case → ledger, marks; ids of the batch, of those before it, is there more?
+# Case → ledger, marks; ids of the batch, ids of those before it, and whether there are more.
 CASES: dict[str, tuple[dict[int, str], list[int], list[int], list[int], bool]] = {
     "nothing at all": ({}, [], [], [], False),
     "nothing new": (ALL, [1, 2, 3, 4, 5, 6], [], [], False),
@@ -34,7 +34,7 @@ CASES: dict[str, tuple[dict[int, str], list[int], list[int], list[int], bool]] =
     "one was marked twice": (ALL, [1, 2, 3, 3, 4], [5, 6], [4, 3, 2, 1], False),
 }
 
-# Case → index written through, marks; the snapshots that it does not know, up to the batch, and is it to be made?
+# Case → index written through, marks; the snapshots up to the batch that it lacks, and whether it must be created.
 TAILS: dict[str, tuple[int | None, list[int], list[int], bool]] = {
     "no index yet": (None, [1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 6], True),
     "an index": (4, [1, 2, 3, 4, 5], [5, 6], False),
@@ -51,7 +51,7 @@ SCENARIOS: dict[str, Scenario] = {
     "one was passed over": (ALL, [1, 2, 3, 4], 2),
     "one is running": (ALL | {7: "running"}, [], 4),
 }
-"""Each is a cluster of its own in one lake."""
+"""Each scenario is a separate cluster in one lake."""
 
 
 def cluster_of(scenario: str) -> str:
@@ -121,7 +121,7 @@ def test_of_a_long_tail_the_newest_are_read(lake: Lake, monkeypatch: pytest.Monk
     for module in (backlog, index):
         monkeypatch.setattr(module, "LONGEST_TAIL", 2)
     assert list(known(lake, "one new").index.tail) == [5, 6]
-    # But all of the batch.
+    # But the whole batch.
     assert list(known(lake, "three to do").index.tail) == [4, 5, 6]
 
 

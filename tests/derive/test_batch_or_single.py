@@ -1,4 +1,4 @@
-"""A snapshot has the same derived rows whether it is computed by itself or together with others, clients' too."""
+"""A snapshot has the same derived rows, also about clients, whether it is computed alone or together with others."""
 
 import random
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ Rows = dict[Table, list[dict[str, Any]]]
 
 
 class Reader:
-    """A group's client at a partition, which now and then stands still, jumps, is not reported, or does not commit."""
+    """A group's client in a partition, which now and then stands still, jumps, is not reported, or does not commit."""
 
     def __init__(self, chance: random.Random, number: int) -> None:
         self.chance = chance
@@ -48,7 +48,7 @@ class Reader:
         self.requests = 10
 
     def rows(self, snapshot_id: int) -> Iterator[tuple[Table, dict[str, Any]]]:
-        """What a snapshot reads of it."""
+        """What a snapshot reads about it."""
         self._move()
         chance, place = self.chance, {"topic": self.topic, "partition": self.partition}
         late_ms = 90_000 if chance.random() < 0.1 else 0  # it is read after the next snapshot then

@@ -1,4 +1,4 @@
-"""The lag job: which snapshots it computes, in what order, at what cost; and how it remembers a recreated topic."""
+"""The lag job: which snapshots it computes, in which order, and at what cost; and how it handles a recreated topic."""
 
 import logging
 import time
@@ -29,7 +29,7 @@ from tests.helpers.rows import frame
 DEAD = "127.0.0.1:1"
 T0 = datetime(2026, 1, 31, 23, 58, tzinfo=UTC)
 MINUTE_MS = 60_000
-# Across midnight, so across two dates of the partitioning.
+# Across midnight, so in two date partitions.
 FIRST_MS = 1_769_903_880_000
 IDS = [FIRST_MS + number * MINUTE_MS for number in range(6)]
 
@@ -53,9 +53,9 @@ def lake(spark: SparkSession, folder: Path) -> Lake:
 def land(
     lake: Lake, cluster: str, snapshots: dict[int, tuple[str, int | None]], rows: dict[str, int] | None = None
 ) -> None:
-    """Snapshots as a run leaves them: instant → its status, and the offset that its one group has committed.
+    """Writes snapshots as a run does: instant → its status, and the offset that its only group has committed.
 
-    `rows` is what the ledger says of the rows of each.
+    `rows` is the number of rows of each table, as the ledger has it.
     """
     spark, ids = lake.spark, list(snapshots)
     commits = [(cluster, i, utc_date(i), "g", "t", 0, o) for i, (_, o) in snapshots.items() if o is not None]
@@ -125,7 +125,7 @@ def test_late_snapshots_are_computed_and_cost_no_other(lake: Lake, folder: Path)
     assert lags(lake, "late") == [(i, 9 - offset) for offset, i in enumerate(IDS[:5])]
     assert [i for i, _ in marks(lake, "late")] == IDS[:5]
     history = lake.spark.sql(f"DESCRIBE HISTORY {lake.identifier(LAG)} LIMIT 3").collect()
-    # The first, the one between, the last: a batch ends where a computed snapshot begins.
+    # The first, the one in the middle, the last: a batch ends before a computed snapshot.
     assert [r["operationMetrics"]["numOutputRows"] for r in history] == ["1", "1", "1"]
 
 
@@ -149,7 +149,7 @@ def test_a_snapshot_that_bronze_has_lost_keeps_what_was_derived_of_it(lake: Lake
     cluster, rows = f"lost-{table.name}", {"committed_offsets": 1, "watermarks": 1}
     land(lake, cluster, dict.fromkeys(IDS[:3], ("complete", 4)), rows)
     assert compute_cluster(lake, cluster, now) == 3
-    # Retention, or a store that is not atomic; its mark is gone too.
+    # Because of retention, or of a store that is not atomic; the mark is gone, too.
     for emptied in (table, COMPUTED):
         lake.delete(emptied, of_snapshots(cluster, IDS[1:2]))
     land(lake, cluster, {IDS[3]: ("complete", 4)}, rows)
@@ -171,7 +171,7 @@ def test_a_snapshot_with_an_impossible_number_does_not_stop_the_others(lake: Lak
 
 
 def problems(lake: Lake, cluster: str) -> dict[int, list[tuple[str, str]]]:
-    """What the ledger says could not be done."""
+    """The problems in the ledger."""
     rows = lake.read(SNAPSHOTS).where((F.col("cluster") == cluster) & (F.size("errors") > 0)).collect()
     return {row["snapshot_id"]: [(one["what"], one["error"]) for one in row["errors"]] for row in rows}
 
@@ -190,9 +190,9 @@ def test_a_cluster_whose_lag_cannot_be_computed_keeps_no_other(
     original = derive.compute_cluster
 
     def failing(lake: Lake, cluster: str, clock: Callable[[], datetime], *more: Any) -> int:
-        if cluster == "broken":  # a failing task: an exception that py4j leaves as it is
+        if cluster == "broken":  # a failing task: an exception that py4j passes on unchanged
             spark.range(1).select(F.expr("java_method('java.lang.Long', 'parseLong', 'x')")).collect()
-        if cluster == "odd-one":  # a defect of laglake's own
+        if cluster == "odd-one":  # a bug in laglake itself
             raise KeyError("what nobody foresaw")
         return original(lake, cluster, clock, *more)
 
@@ -218,7 +218,7 @@ def test_an_offset_of_a_recreated_topic_is_told_until_the_group_commits_anew(
         commit_offsets(admin, group, {(topic, 0): 5})
         snap(spark, settings, 0)
         recreate(admin, topic)
-        # Kafka forgets the commits of a deleted topic; a consumer that lives through it commits its position again.
+        # Kafka forgets the commits of a deleted topic; a consumer that keeps running commits its position again.
         wait_until(lambda: admin.list_group_offsets([group]) == {group: {}})
         commit_offsets(admin, group, {(topic, 0): 5})
         snap(spark, settings, 1)

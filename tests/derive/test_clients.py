@@ -1,7 +1,8 @@
-"""Findings in a lake: batch by batch, done again, overtaken by another job; and what a report of the past says of them.
+"""Findings in a lake: batch by batch, computed again, overtaken by another job; and as a report of the past shows them.
 
-A Java consumer reads ten records a minute of one topic and none of another, whose logs grow by a hundred, and hardly
-asks for more; that shows from minute 3 on. At minute 6 it has caught up: the first of five snapshots without it.
+A Java consumer reads ten records a minute from one topic and none from another, while both logs grow by a hundred, and
+hardly asks for more. This can be seen from minute 3 on. At minute 6 it has caught up: the first of five snapshots
+without the problem.
 """
 
 from collections.abc import Iterable, Sequence
@@ -35,7 +36,7 @@ from pipeline.tables import (
 from tests.helpers.rows import frame
 
 MINUTE_MS = 60_000
-# Across midnight, so across two dates of the partitioning.
+# Across midnight, so in two date partitions.
 FIRST_MS = 1_769_903_700_000
 LAST = 10
 SLOW = (3, 4, 5)
@@ -56,7 +57,7 @@ def unread(minute: int) -> int:
 
 
 def land(lake: Lake, cluster: str) -> None:
-    """What clients reported, and `lag`, of all minutes."""
+    """Writes what clients reported, and `lag`, for all minutes."""
     positions: list[Any] = []
     lag: list[Any] = []
     for m in range(1, LAST + 1):
@@ -79,7 +80,7 @@ def keep(lake: Lake, cluster: str, batch: Sequence[int]) -> None:
 
 
 def rows(lake: Lake, table: Table, cluster: str) -> list[dict[str, Any]]:
-    """By time; instants as minutes."""
+    """The rows by time, with instants as minutes."""
     of_cluster = lake.read(table).where(F.col("cluster") == cluster)
     times = {n: (F.unix_millis(n) - FIRST_MS) / MINUTE_MS for n in of_cluster.columns if n.endswith(("_at", "_seen"))}
     if table is FINDING_HISTORY:
@@ -89,7 +90,7 @@ def rows(lake: Lake, table: Table, cluster: str) -> list[dict[str, Any]]:
 
 
 def known_at(lake: Lake, cluster: str, minute: float | None) -> list[tuple[Any, ...]]:
-    """What the report up to an instant has: summary, and the minutes of last_seen, worst_at and resolved_at."""
+    """The findings in a report up to an instant: summary, and the minutes of last_seen, worst_at and resolved_at."""
     until_ms = None if minute is None else FIRST_MS + int(minute * MINUTE_MS)
     frames = Frames.of(lake, Selection([cluster], to_ms=until_ms))
     assert frames.findings
@@ -103,7 +104,7 @@ def minute_of(epoch_ms: int | None) -> float | None:
 
 @pytest.fixture(scope="module")
 def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    """With the cluster `east`, whose minutes were computed in batches."""
+    """A lake with the cluster `east`, whose minutes were computed in batches."""
     lake = Lake(spark, LakeConfig(root=str(tmp_path_factory.mktemp("clients") / "lake")))
     lake.prepare()
     land(lake, "east")
@@ -152,7 +153,7 @@ def test_snapshots_that_are_computed_again_change_nothing(lake: Lake) -> None:
 
 
 class Overtaken(Lake):
-    """A lake in which, just before this job writes findings, another goes on with these batches."""
+    """A lake in which another job computes these batches just before this job writes findings."""
 
     batches: Iterable[Sequence[int]] = ()
 
@@ -174,7 +175,7 @@ def test_a_job_that_is_overtaken_does_not_open_again_what_was_resolved(lake: Lak
 
 
 def test_no_number_that_a_client_may_report_ends_the_job(lake: Lake) -> None:
-    """As large as a position may be, in several partitions, beside commits of 2^63 − 1; then all is 0 again."""
+    """The largest possible positions, in several partitions, with commits of 2^63 − 1; then everything is 0 again."""
     most, commit = 2**62 - 1, 2**63 - 1
     positions: list[Any] = []
     lag: list[Any] = []
@@ -205,9 +206,9 @@ def test_no_number_that_a_client_may_report_ends_the_job(lake: Lake) -> None:
 
 
 def test_an_older_lake_keeps_its_findings(spark: SparkSession, tmp_path: Path) -> None:
-    """Its one finding has been seen at minutes 3 and 4; it has no table of their history, and names no process.
+    """Its only finding was seen at minutes 3 and 4. The lake has no table with the history, and names no process.
 
-    What is seen of a process later is another finding: whether it was that process is not known.
+    What is later seen about a process is another finding, because it is not known whether it was the same process.
     """
     lake = Lake(spark, LakeConfig(root=str(tmp_path / "lake")))
     new = ("magnitude", "worst_at", "resolution_confirmed_at")

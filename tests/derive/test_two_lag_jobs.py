@@ -1,4 +1,4 @@
-"""Two jobs that compute the lag of one cluster at once: what one reads is not what the other has written meanwhile."""
+"""Two jobs that compute the lag of one cluster at once: one reads, and the other writes meanwhile."""
 
 import logging
 from collections.abc import Callable
@@ -36,7 +36,7 @@ def lake(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def land(lake: Lake, ids: list[int]) -> None:
-    """Snapshots of a log of which each minute brings a hundred records of ten bytes; its group is 150 behind."""
+    """Writes snapshots of a log that gets a hundred records of ten bytes each minute; its group is 150 behind."""
     place = "cluster snapshot_id snapshot_date"
     of_all = [("c", i, utc_date(i), *at(i)) for i in ids]
     commits = [(*named, "g", "t", 0, end - 150, captured_at) for *named, captured_at, end in of_all]
@@ -86,7 +86,7 @@ def through(lake: Lake) -> int:
 
 
 def once(action: Callable[[], Any], then: Callable[..., Any]) -> Callable[..., Any]:
-    """`then`, before whose first call the action is done."""
+    """`then`, but the action is run before its first call."""
     actions = [action]
 
     def both(*args: Any) -> Any:
@@ -110,14 +110,14 @@ def test_a_job_begins_anew_when_the_other_has_written_the_index_meanwhile(
         assert compute_cluster(lake, "c", lambda: T0) == 3
         land(lake, IDS[6:])
 
-    # It has read what is to be done, and looks at bronze now.
+    # It has determined what is due, and now reads bronze.
     monkeypatch.setattr(derive, "moved_topics", once(other, derive.moved_topics))
     assert compute_cluster(lake, "c", lambda: T0) == 2
     assert "another job has written the log index meanwhile" in caplog.text
     assert through(lake) == IDS[7]
     found = results(lake)
     assert [row[:3] for row in found] == [(i, 150, 1_500) for i in IDS]
-    # The newest of 150 unread records came 149 times 600 ms after the first, which the first look could not know yet.
+    # The newest of 150 unread records was written 149 × 600 ms after the first; the earliest snapshots cannot know it.
     assert {row[3] for row in found[2:]} == {149 * 600}
 
 
@@ -132,7 +132,7 @@ def test_an_index_that_goes_further_is_not_put_back(lake: Lake) -> None:
 def test_an_index_that_goes_further_once_rows_are_computed_is_not_put_back(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Few rows are computed before the turn to commit them comes."""
+    """Few rows are computed before the commit starts."""
     land(lake, IDS[:4])
     behind = index.Index.of(lake, "c", [], IDS[:3], through=None)
     monkeypatch.setattr(Lake, "_replace", once(lambda: compute_cluster(lake, "c", lambda: T0), Lake._replace))
@@ -160,7 +160,7 @@ def test_an_hour_has_the_snapshots_of_both_jobs(lake: Lake, monkeypatch: pytest.
 
 
 def test_an_absurd_commit_is_beyond_the_end_and_nothing_else(lake: Lake) -> None:
-    """Who may commit may commit anything."""
+    """Anyone who may commit can commit any number."""
     land(lake, IDS[:3])
     place = "cluster snapshot_id snapshot_date group_id topic partition committed_offset captured_at"
     absurd = [("c", i, utc_date(i), "h", "t", 0, 2**63 - 1, at(i)[0]) for i in IDS[:3]]

@@ -1,6 +1,6 @@
-"""Independent truth: what laglake says of a quiet broker is what Kafka's own kafka-consumer-groups says.
+"""Independent truth: for a quiet broker, laglake reports the same as Kafka's own kafka-consumer-groups.
 
-Every group, topic and partition of 300 groups × 20 partitions, members included.
+This includes every group, topic and partition of 300 groups × 20 partitions, and the members.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ Told = tuple[str, str, str, str, str, str]
 
 @pytest.fixture(scope="module")
 def quiet(kafka: EmbeddedKafka) -> Iterator[EmbeddedKafka]:
-    """The seeded groups; one that lives with half of its partitions committed; one whose commit is past the end."""
+    """The seeded groups; an active group with commits in half of its partitions; one whose commit is past the end."""
     seed_offsets(kafka.bootstrap_servers, SEEDING)
     topic = f"{PREFIX}-topic-0"
     with KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers) as admin:
@@ -58,7 +58,7 @@ def quiet(kafka: EmbeddedKafka) -> Iterator[EmbeddedKafka]:
 
 
 def reported_by_tool(kafka: EmbeddedKafka) -> dict[Row, Told]:
-    """Committed, end, lag, member, host, client of each row that the tool prints for the seeded groups."""
+    """Committed offset, end, lag, member, host and client in each row that the tool prints for the seeded groups."""
     options = ["--bootstrap-server", kafka.bootstrap_servers, "--describe", "--all-groups", "--timeout", "60000"]
     described = kafka.run_tool(TOOL, *options, timeout=240)
     assert described.returncode == 0, described.stderr
@@ -72,7 +72,7 @@ def reported_by_tool(kafka: EmbeddedKafka) -> dict[Row, Told]:
 
 
 def reported_by_laglake(spark: SparkSession, kafka: EmbeddedKafka, folder: Path) -> dict[Row, Told]:
-    """The same of the table `lag`."""
+    """The same from the table `lag`."""
     settings = config(folder, PREFIX, {"east": kafka.bootstrap_servers})
     outcomes = take_snapshots(spark, settings, ["east"], None, lambda: datetime.now(UTC))
     assert [o.status for o in outcomes] == ["complete"], outcomes

@@ -1,4 +1,4 @@
-"""Runs of a quiet cluster whose few rows the driver reads and writes, and the same by Spark alone: equal tables."""
+"""Runs on a quiet cluster give equal tables, whether the driver reads and writes its few rows, or Spark does."""
 
 import json
 from collections.abc import Iterator
@@ -19,11 +19,11 @@ from tests.helpers.rows import WHO_AND_WHEN
 
 PREFIX = "both"
 RUNS = 3
-"""The second is of the next hour."""
+"""The second run is in the next hour."""
 VARYING = WHO_AND_WHEN | {
     "seen_at",
     "requests",
-    # What follows from when it was read.
+    # The columns that depend on when it was read.
     "consumer_lag_ms",
     "time_error_ms",
     "reuse_bytes",

@@ -1,7 +1,7 @@
-"""Lag while logs and commits move, on three brokers, against what the applications themselves wrote down.
+"""Lag while logs and commits move, on three brokers, compared with the journals of the applications.
 
-`make accuracy ARGS=busy` does the same at length. Each application is a process of its own, and the truth of an instant
-lies between what it had asked for by then and what had been acknowledged: no time of this machine is asserted, but
+`make accuracy ARGS=busy` does the same for longer. Each application is a separate process, and the truth at any instant
+is between what it had requested by then and what had been acknowledged. No duration on this machine is asserted, except
 that an answer is read within a second.
 """
 
@@ -23,8 +23,8 @@ from pipeline.tables import COMMITTED_OFFSETS, WATERMARKS
 
 pytestmark = [pytest.mark.lengthy, pytest.mark.timeout(1_800)]
 
-# As busy as a machine of two cores bears beside all else. Transactions are open for so long that hardly ever both
-# snapshots are read between two of them.
+# As busy as two cores allow beside everything else. Transactions are open for so long that both snapshots are hardly
+# ever read between two of them.
 LOAD = Load(orders="busy-orders", ledger="busy-ledger", records_per_s=300, behind_s=5.0)
 SNAPSHOTS = 2
 ANSWERED_S, STEP_S = 1.0, 0.05
@@ -32,7 +32,7 @@ ANSWERED_S, STEP_S = 1.0, 0.05
 
 @dataclass(frozen=True)
 class Busy:
-    """What laglake read of each reader, by its role, and what is true by the journals."""
+    """What laglake read about each reader, by its role, and the truth according to the journals."""
 
     lag: dict[str, list[Any]]
     commits: list[Any]
@@ -71,12 +71,12 @@ def read(lake: Lake, table: Any, instant: str) -> list[Any]:
 
 
 def with_older_commit(age_ms: Callable[[int, float], Span], seconds: float) -> Callable[[int, float], Span]:
-    """How old the first unread record is, by what was committed so many seconds before."""
+    """The age of the first unread record, according to the commit of `seconds` before."""
     return lambda partition, instant: Span(*(ms + 1000 * seconds for ms in age_ms(partition, instant - seconds)))
 
 
 def lately(truth: Callable[[int, float], Span]) -> Callable[[int, float], Span]:
-    """The truth of some instant within the last ANSWERED_S: on a busy machine an answer is not read when it comes."""
+    """The truth at some instant within the last ANSWERED_S, because a busy machine reads an answer late."""
     steps = range(int(ANSWERED_S / STEP_S) + 1)
 
     def hull(partition: int, instant: float) -> Span:
@@ -100,7 +100,7 @@ def test_every_reader_was_seen_in_every_snapshot(seen: Busy) -> None:
 
 
 def test_the_journals_would_show_a_lag_that_is_read_together_with_an_older_commit(seen: Busy) -> None:
-    """As it would be if commits were read some seconds before the ends of the logs."""
+    """As if commits were read some seconds before the ends of the logs."""
     rows, truth = seen.lag["prompt"], seen.prompt
 
     def with_a_gap(partition: int, instant: float) -> Span:
@@ -139,7 +139,7 @@ def test_the_end_of_the_log_lies_between_two_readings_of_the_commit(seen: Busy) 
         assert row["last_stable_offset"] == row["high_watermark"]
         late = row["group_id"] == LOAD.groups["late"]
         truth = seen.late if late else seen.prompt
-        # What was read by then: the bounds from above are those of then, the ones from below may be older.
+        # What was read by then: the upper bounds are those of that instant, the lower bounds may be older.
         assert row["high_watermark"] <= truth.high_watermark(row["partition"], row["instant"]).high
         assert row["earlier_offset"] <= truth.committed(row["partition"], row["instant"]).high
         assert row["committed_offset"] >= truth.committed(row["partition"], row["instant"]).low
@@ -170,7 +170,7 @@ def test_an_open_transaction_hides_what_follows_its_first_record(seen: Busy) -> 
 def test_the_newest_timestamp_of_a_replicated_log_that_moves_is_known(seen: Busy) -> None:
     assert len(seen.ends) == SNAPSHOTS * LOAD.partitions
     for row in seen.ends:
-        # It is read after the ends of the log, so it may be of a record beyond them; older it is not.
+        # It is read after the ends of the log, so it may belong to a record beyond them, but not to an older one.
         assert row["max_timestamp_ms"] is not None
         assert row["max_timestamp_offset"] >= seen.prompt.high_watermark(row["partition"], row["instant"]).low - 1
 
@@ -181,5 +181,5 @@ def test_time_lag_of_a_reader_that_waits_is_true_within_its_stated_error(seen: B
     off_ms = busy.off(rows, lag, true)
     assert share([ms <= row["time_error_ms"] for ms, row in zip(off_ms, rows, strict=True)]) >= 0.99
     assert statistics.median(off_ms) <= 200
-    # The journals would show a commit that was read two seconds before the end of its log.
+    # The journals would reveal a commit that was read two seconds before the end of its log.
     assert statistics.median(busy.off(rows, "consumer_age_ms", with_older_commit(seen.late.consumer_age_ms, 2))) > 1_000

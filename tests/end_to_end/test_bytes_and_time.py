@@ -1,4 +1,4 @@
-"""Lag in bytes and time on a real broker, against what was produced and what the broker's own files say."""
+"""Lag in bytes and time on a real broker, compared with what was produced and with the broker's own files."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -30,11 +30,11 @@ GAPS_MS: dict[int, Callable[[random.Random], float]] = {
     0: lambda chance: 20_000,
     1: lambda chance: 3_600_000 if chance.random() < 0.005 else chance.lognormvariate(6, 2),
 }
-"""Partition → the time between two records: steady, and bursts with hours between."""
+"""Partition → the time between two records: steady, and bursts with hours in between."""
 
 
 class Producing:
-    """Writes chunks of records with known timestamps, sizes from 10 B to 20 kB, three a batch, compressed or not."""
+    """Writes chunks of records with known timestamps and sizes (10 B to 20 kB), three a batch, compressed or not."""
 
     def __init__(self, servers: str) -> None:
         self.times_ms: dict[int, list[int]] = {partition: [] for partition in GAPS_MS}
@@ -58,19 +58,19 @@ class Producing:
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory, kafka: EmbeddedKafka) -> Config:
-    """Three clusters that are the same broker; one is read as an older one, the files of another can be read."""
+    """Three clusters that are the same broker; one is read as an older version, and another one's files can be read."""
     folder = tmp_path_factory.mktemp("ruled")
     servers = kafka.bootstrap_servers
     path = write_config(folder, "ruled", {"ruler": servers, "files": servers, "old": servers})
     log_dir = kafka.directory / "node-1" / "data"
     text = path.read_text().replace("[clusters.files]\n", f'[clusters.files]\nlog_dirs = ["{log_dir}"]\n')
-    path.write_text(text + 'api_version = "2.8"\n')  # the last table is that of old's client
+    path.write_text(text + 'api_version = "2.8"\n')  # the last table in the text is the client of `old`
     return load_config(path, {})
 
 
 @pytest.fixture(scope="module")
 def produced(spark: SparkSession, kafka: EmbeddedKafka, settings: Config) -> Iterator[Producing]:
-    """Three chunks, a snapshot after each, the lag of all; the index is written after two of them."""
+    """Three chunks, with a snapshot after each, and the lag of all; the index is written after two of them."""
     producing = Producing(kafka.bootstrap_servers)
     with KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers) as admin, pytest.MonkeyPatch.context() as patch:
         patch.setattr(index, "WRITTEN_EVERY", 2)
@@ -93,7 +93,7 @@ def lake(spark: SparkSession, settings: Config) -> Lake:
 
 
 def rows(lake: Lake, cluster: str, snapshot: int) -> list[Any]:
-    """The rows of lag of a cluster's snapshot, by number."""
+    """The rows of lag for a cluster's snapshot, given by its number."""
     found = lake.read(LAG).where(F.col("cluster") == cluster)
     ids = sorted(row[0] for row in found.select("snapshot_id").distinct().collect())
     return found.where(F.col("snapshot_id") == ids[snapshot]).orderBy("partition", "committed_offset").collect()
@@ -104,7 +104,7 @@ def rows(lake: Lake, cluster: str, snapshot: int) -> list[Any]:
 def test_time_is_right_from_the_first_snapshot_on(
     produced: Producing, lake: Lake, snapshot: int, cluster: str, newest_error_ms: int
 ) -> None:
-    """Brokers before Kafka 3.0 do not tell the newest record: it is looked up."""
+    """Brokers before Kafka 3.0 do not report the newest record, so it is looked up."""
     found = rows(lake, cluster, snapshot)
     end = CHUNK * (snapshot + 1)
     assert [(r.partition, r.committed_offset) for r in found] == [(p, x) for p in (0, 1) for x in RUNGS if x <= end]
@@ -127,7 +127,7 @@ def test_bytes_between_snapshots_are_within_their_error_of_what_the_files_say(pr
     for one, other in zip(reported, exact, strict=True):
         assert abs(one.consumer_lag_bytes - other.consumer_lag_bytes) <= one.bytes_error
         assert one.kip532_bytes == one.consumer_lag_bytes
-        if one.committed_offset in (300, 900):  # where a snapshot saw the log's end, nothing is between
+        if one.committed_offset in (300, 900):  # a snapshot saw the log's end here, so nothing is interpolated
             assert (one.consumer_lag_bytes, one.bytes_error) == (other.consumer_lag_bytes, 0)
 
 

@@ -1,7 +1,7 @@
 """SIGKILL at each step of the snapshot and of the lag job, then another run: nothing is lost, nothing is left over.
 
-Each step has a cluster of its own, all of them names of one quiet broker. A cluster that nobody disturbed shows what
-the others must come to. The gate is made to refuse a row, so that its own two commits are among the steps.
+Each step has its own cluster; all of them are names of one quiet broker. An undisturbed cluster shows the result that
+the others must have. The gate is configured to refuse a row, so that its two commits are among the steps.
 """
 
 import json
@@ -42,10 +42,10 @@ from tests.helpers.rows import WHO_AND_WHEN
 PREFIX = "kill"
 SCHEDULE = 'schedule = "1h"'
 T0 = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
-LATER = T0 + timedelta(minutes=31)  # of the same hour; the claims of the dead are stale by then
+LATER = T0 + timedelta(minutes=31)  # in the same hour; the claims of killed runs have expired by then
 SIGKILLED = -9
 CALM = "calm"
-MIN_OFFSET = 3  # the gate refuses one commit, which is 2
+MIN_OFFSET = 3  # so that the gate refuses the commit of 2
 pytestmark = [pytest.mark.lengthy, pytest.mark.timeout(3 * killed_job.TIMEOUT_S)]
 
 State = tuple[str | None, int, int, int, int]
@@ -53,14 +53,14 @@ State = tuple[str | None, int, int, int, int]
 
 @dataclass(frozen=True)
 class Step:
-    """Where a snapshot is killed, and what is there then: ledger, commits, members, watermarks, quarantine."""
+    """Where a snapshot is killed, and what exists then: ledger, commits, members, watermarks, quarantine."""
 
     kill: str
     left: State
 
 
-# Cluster → step. Of the replaces, 1 to 3 land a table each; 4 and 5 are the gate's. Kills between two commits leave the
-# same, wherever they are: reading the brokers and clearing the quarantine are `claimed`, the first table is JVM's.
+# Cluster → step. Replaces 1 to 3 land a table each; 4 and 5 are the gate's. All kills between the same two commits
+# leave the same: kills while reading the brokers or clearing the quarantine are `claimed`; for the first table, JVM.
 STEPS = {
     "claimed": Step("merge 1 after", ("running", 0, 0, 0, 0)),
     "two-landed": Step("replace 2 after", ("running", 3, 2, 0, 0)),
@@ -69,7 +69,7 @@ STEPS = {
     "not-finished": Step("merge 2 before", ("running", 2, 2, 2, 1)),
     "finished": Step("merge 2 after", ("partial", 2, 2, 2, 1)),
 }
-JVM = "jvm"  # its JVM is killed with it, while it writes its second table
+JVM = "jvm"  # the JVM is killed, too, while it writes the second table
 JVM_STEP = Step("replace 2 amid", ("running", 3, 0, 0, 0))
 LAG_KILLS = {JVM: "replace 1 amid", "two-landed": "replace 1 after", "all-landed": "replace 2 after"}
 LAG_KILLS |= {"finished": "replace 3 after"}
@@ -97,7 +97,7 @@ def lake(spark: SparkSession, settings: Config) -> Lake:
 
 @pytest.fixture(scope="module")
 def killed(connect_server: ConnectServer, settings: Config, lake: Lake, folder: Path) -> dict[str, State]:
-    """Every snapshot killed at its step; what each has left."""
+    """Every snapshot is killed at its step; what each has left."""
     own_jvm = {name: value for name, value in os.environ.items() if name != "SPARK_REMOTE"}
     own_jvm |= {"PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1"}
     alone = killed_job.start([run(folder, JVM, JVM_STEP.kill)], folder / "jvm", own_jvm)
@@ -111,7 +111,7 @@ def killed(connect_server: ConnectServer, settings: Config, lake: Lake, folder: 
 
 @pytest.fixture(scope="module")
 def repeated(spark: SparkSession, settings: Config, killed: dict[str, State]) -> list[SnapshotOutcome]:
-    """Another run of them all, and the first of the calm one."""
+    """Another run for all of them, and the first run of the undisturbed cluster."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(offset_rule(), "min_value", MIN_OFFSET)
         return take_snapshots(spark, settings, list(settings.clusters), None, lambda: LATER)
@@ -121,7 +121,7 @@ def repeated(spark: SparkSession, settings: Config, killed: dict[str, State]) ->
 def computed(
     spark: SparkSession, connect_server: ConnectServer, settings: Config, folder: Path, repeated: list[SnapshotOutcome]
 ) -> int:
-    """The lag job killed at each of its steps, and run again for all."""
+    """The lag job is killed at each of its steps, and then run again for all clusters."""
     kill_drivers(folder, connect_server, LAG_KILLS, "lag")
     return compute_lag(spark, settings, list(settings.clusters), lambda: LATER)
 
@@ -131,7 +131,7 @@ def run(folder: Path, cluster: str, kill: str, job: str = "snapshot") -> Run:
 
 
 def kill_drivers(folder: Path, server: ConnectServer, kills: dict[str, str], job: str) -> None:
-    """Through Connect: the driver dies, its server lives on. One driver for each of `kills`, cluster → step."""
+    """Kills drivers of Connect sessions, one for each of `kills` (cluster → step); the server keeps running."""
     runs = [run(folder, cluster, kill, job) for cluster, kill in kills.items()]
     process = killed_job.start(runs, folder / job, server.client_env())
     assert killed_job.results(process) == [SIGKILLED] * len(kills), logs(folder / job)
@@ -142,7 +142,7 @@ def logs(folder: Path) -> str:
 
 
 def rows_by_cluster(lake: Lake, table: Table) -> dict[str, list[str]]:
-    """The rows of a table as JSON, by cluster, without what varies between runs."""
+    """The rows of a table as JSON, by cluster, without the columns that differ between runs."""
     found: dict[str, list[str]] = {}
     for row in lake.read(table).collect():
         values = row.asDict(recursive=True)

@@ -1,4 +1,4 @@
-"""The whole way with live clients: Java consumers under two agents, kafka-python and confluent-kafka."""
+"""The whole pipeline with live clients: Java consumers with two kinds of agents, kafka-python and confluent-kafka."""
 
 import json
 import os
@@ -82,7 +82,7 @@ def written_config(folder: Path, kafka: EmbeddedKafka, agents: dict[str, Agent])
 
 @contextmanager
 def meanwhile(step: Callable[[], object]) -> Iterator[None]:
-    """Again and again in a thread."""
+    """Repeats the step in a thread during the block."""
     ended = threading.Event()
 
     def repeat() -> None:
@@ -100,7 +100,7 @@ def meanwhile(step: Callable[[], object]) -> Iterator[None]:
 
 @contextmanager
 def writing(servers: str) -> Iterator[None]:
-    """A few hundred records a second for every partition."""
+    """Writes a few hundred records per second to every partition."""
     producer = KafkaProducer(bootstrap_servers=servers)
 
     def write() -> None:
@@ -118,7 +118,7 @@ def writing(servers: str) -> Iterator[None]:
 
 @contextmanager
 def java_consumer(kafka: EmbeddedKafka, name: str, agent: Agent, *, is_slow: bool) -> Iterator[None]:
-    """Kafka's console consumer. What it prints is taken slowly from the slow one: a fifth of what comes in."""
+    """Kafka's console consumer. The output of the slow one is read slowly: a fifth of what is written."""
     properties = {"client.id": f"{name}-1", "auto.offset.reset": "earliest", "auto.commit.interval.ms": "500"}
     process = kafka.spawn_tool(
         CONSOLE_CONSUMER,
@@ -134,7 +134,7 @@ def java_consumer(kafka: EmbeddedKafka, name: str, agent: Agent, *, is_slow: boo
             os.read(process.stdout.fileno(), 4_000)
 
     try:
-        # It prints as long as something is written, so that nothing waits here for ever.
+        # It prints as long as something is written, so this never waits for ever.
         with meanwhile(take):
             yield
     finally:
@@ -180,7 +180,7 @@ def committed(servers: str, group: str) -> bool:
 
 
 def newest(lake: Lake, group: str, ago: int = 0) -> list[Any]:
-    """Its rows of lag in the last snapshot, or in one that many before it."""
+    """The group's rows of lag in the last snapshot, or `ago` snapshots before it."""
     lag = lake.read(LAG)
     snapshots = sorted(row.snapshot_id for row in lag.select("snapshot_id").distinct().collect())
     of_group = (F.col("snapshot_id") == snapshots[-1 - ago]) & (F.col("group_id") == group)
@@ -194,7 +194,7 @@ def test_a_java_consumer_s_position_is_known_under_either_agent(lake: Lake, grou
     for row, before in zip(newest(lake, group), newest(lake, group, ago=1), strict=True):
         assert row.client_id == f"{group}-1"
         assert 0 < row.consumed_offset <= row.high_watermark
-        # It commits only what it has handed out. Positions are read before commits, so it is the earlier commit.
+        # It commits only what it has handed out. Positions are read before commits, so this is the earlier commit.
         assert row.consumed_offset >= before.committed_offset > 0
 
 

@@ -1,4 +1,4 @@
-"""The main job where it is to run: in one process, and on a cluster of executors, with a password.
+"""The main job in its runtimes: in one process, and on a cluster of executors, with a password.
 
 Both read the same quiet broker, so both must find the same lag. tests/laglake/test_notebooks.py has all jobs on Spark
 Connect.

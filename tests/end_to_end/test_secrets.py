@@ -1,4 +1,4 @@
-"""A password that is given to laglake is nowhere to be read: not in logs, plans, errors, tables or on Spark's pages."""
+"""A password that is given to laglake appears nowhere: not in logs, plans, errors, tables or on Spark's web pages."""
 
 import json
 import logging
@@ -78,7 +78,7 @@ def test_a_wrong_password_is_a_reason_without_the_password(spark: SparkSession, 
 
 @pytest.fixture(scope="module")
 def client(connect_server: ConnectServer, servers: str, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """All output of a client process that has taken a snapshot, explained and failed."""
+    """All output of a client process that has taken a snapshot, explained plans, and failed."""
     folder = tmp_path_factory.mktemp("client")
     file = write_config(folder, PREFIX, {"east": servers}, client=LOGIN)
     command = [sys.executable, "-P", secrets.__file__, str(file)]
@@ -153,7 +153,7 @@ def fetch(url: str) -> str:
 
 
 def crawl(start: str) -> dict[str, str]:
-    """Every page that the links of a Spark UI lead to, once each, the newest executions among them."""
+    """Every page that the links in a Spark UI lead to, once each, including the newest executions."""
     pages: dict[str, str] = {}
     waiting = [f"{start}/connect/", f"{start}/SQL/", f"{start}/environment/", f"{start}/jobs/", f"{start}/stages/"]
     while waiting and len(pages) < PAGES:

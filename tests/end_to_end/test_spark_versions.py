@@ -1,4 +1,4 @@
-"""The jobs on each Spark that README names beside the pinned one, with the Delta that belongs to it."""
+"""The jobs on each Spark version that README names besides the pinned one, with the matching Delta."""
 
 import os
 import subprocess

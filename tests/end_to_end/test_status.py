@@ -1,4 +1,4 @@
-"""Groups of a real broker that stop, go back and heal: when `group_status` says so, and that it says nothing else."""
+"""Groups of a real broker that stop, go back and recover: `group_status` says so in time, and nothing else."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -25,13 +25,13 @@ from tests.helpers.quiet import write_config
 ORDERS, QUIET = "judged-orders", "judged-quiet"
 STEPS = 11
 RECORDS = 3
-"""Written to each partition before each snapshot."""
+"""Records written to each partition before each snapshot."""
 COMPUTED_AFTER = (4, 8, STEPS - 1)
-"""Steps after which the lag of the snapshots since the last is computed."""
+"""The steps after which the lag of all new snapshots is computed."""
 
 
 def committed(step: int) -> Iterator[tuple[str, dict[tuple[str, int], int]]]:
-    """What groups commit before a snapshot, when the logs of both partitions of the topic end there."""
+    """What groups commit before the snapshot of a step."""
     end = RECORDS * (step + 1)
     yield "judged-well", {(ORDERS, 0): end, (ORDERS, 1): end}
     yield "judged-late", {(ORDERS, 0): end - 2}
@@ -43,7 +43,7 @@ def committed(step: int) -> Iterator[tuple[str, dict[tuple[str, int], int]]]:
     yield "judged-back", {(ORDERS, 0): end if step < 4 else 1 + step}
     yield "judged-slips", {(ORDERS, 0): 1 if step == 5 else end}
     if step == 0:
-        yield "judged-quiet", {(QUIET, 0): 1}  # behind the only record; the marker of its transaction is after it
+        yield "judged-quiet", {(QUIET, 0): 1}  # after the only record, but before the marker of its transaction
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def lake(spark: SparkSession, kafka: EmbeddedKafka, tmp_path_factory: pytest.Tem
 
 @pytest.fixture(scope="module")
 def statuses(lake: Lake) -> dict[str, list[Row]]:
-    """By group: its status at each snapshot."""
+    """The status of each group at each snapshot."""
     found: dict[str, list[Row]] = {}
     for row in lake.read(GROUP_STATUS).orderBy("snapshot_id").collect():
         found.setdefault(row.group_id.removeprefix("judged-"), []).append(row)
@@ -93,9 +93,9 @@ def test_each_group_has_a_status_at_each_snapshot(lake: Lake, statuses: dict[str
 
 @pytest.mark.parametrize("group", ["well", "late", "slips", "quiet"])
 def test_groups_that_are_well_never_alarm(statuses: dict[str, list[Row]], group: str) -> None:
-    """Not one that is always a little late, one that goes back for one snapshot, or one before a marker."""
+    """Not a group that is always a little late, goes back for one snapshot, or is before a marker."""
     first, *others = statuses[group]
-    # Of one snapshot nobody can tell whether a late group goes on.
+    # A single snapshot cannot show whether a late group makes progress.
     at_first = ("unknown", "too_few_snapshots") if group == "late" else ("ok", None)
     assert (first.status, first.reason) == at_first
     assert {row.status for row in others} == {"ok"}

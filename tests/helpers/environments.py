@@ -1,4 +1,4 @@
-"""Python environments of a test's own."""
+"""Python environments for single tests."""
 
 import subprocess
 import venv
@@ -8,7 +8,7 @@ TIMEOUT_S = 280
 
 
 def python_with(folder: Path, *options: str | Path) -> Path:
-    """The python of a new environment in `folder`, in which pip has installed what the options say."""
+    """The python of a new environment in `folder`, in which pip was run with these options."""
     venv.create(folder, with_pip=True)
     python = folder / "bin" / "python"
     pip = (python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")

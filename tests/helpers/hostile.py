@@ -15,7 +15,7 @@ ODD = st.one_of(
 
 
 def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Where each value is in what JSON has."""
+    """The path of each value in parsed JSON."""
     yield at
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, one in inside:
@@ -24,7 +24,7 @@ def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 @st.composite
 def changed(draw: st.DrawFn, said: Any) -> Any:
-    """What was said, but for some values, or keys, that are something else now."""
+    """The same JSON, but some values or keys are something else."""
     said = copy.deepcopy(said)
     for _ in range(draw(st.integers(1, 3))):
         *way, last = draw(st.sampled_from([at for at in places(said) if at] or [("",)]))
@@ -40,7 +40,7 @@ def changed(draw: st.DrawFn, said: Any) -> Any:
 
 @st.composite
 def torn(draw: st.DrawFn, text: str) -> str:
-    """A text of which a part is missing, is there twice, or is something else."""
+    """A text in which a part is missing, occurs twice, or is something else."""
     begin, end = sorted(draw(st.tuples(st.integers(0, len(text)), st.integers(0, len(text)))))
     between = draw(st.one_of(st.just(""), st.text(max_size=30), st.just(text[begin:end] * 2)))
     return text[:begin] + between + text[end:]

@@ -1,4 +1,4 @@
-"""Reads the Kafka data sources in this process, as Spark's tasks would, and makes what there is to read."""
+"""Reads the Kafka data sources in this process, as Spark's tasks would, and creates groups and topics to read."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -23,7 +23,7 @@ IN_A_HURRY = {"connect_timeout_ms": "1500", "request_timeout_ms": "1500", "retri
 
 @dataclass(frozen=True)
 class Planned:
-    """What a source's driver side has planned; faults are put between this and `rows`, its executors' side."""
+    """What a source has planned on the driver. Tests cause faults before `rows`, which reads as on executors."""
 
     reader: KafkaReader
     chunks: list[Chunk]
@@ -34,19 +34,19 @@ class Planned:
 
 
 def plan(source: type[KafkaSource], servers: str, **options: str) -> Planned:
-    """Plan a read with the options that Spark would pass."""
+    """Plans a read with the options that Spark would pass."""
     made = source({"bootstrap_servers": servers, **options})
     reader = made.reader(made.schema())
     return Planned(reader, list(reader.partitions()))  # type: ignore[arg-type]
 
 
 def read(source: type[KafkaSource], servers: str, **options: str) -> list[Row]:
-    """Plan and read at once."""
+    """Plans and reads."""
     return plan(source, servers, **options).rows()
 
 
 def parsed(servers: str, **options: str) -> SourceOptions:
-    """The options of a client made by hand."""
+    """The options for a client that a test creates itself."""
     return SourceOptions.parse({"bootstrap_servers": servers, **options})
 
 
@@ -64,7 +64,7 @@ def login(kafka: EmbeddedKafka, **changes: str) -> dict[str, str]:
 
 @contextmanager
 def frozen(kafka: EmbeddedKafka, broker: int) -> Iterator[None]:
-    """A broker that keeps its connections and answers nothing. After 18 s the controller gives it up."""
+    """A broker that keeps its connections but answers nothing. After 18 s the controller gives it up."""
     kafka.freeze(broker)
     try:
         time.sleep(0.2)  # until its last thread has stopped
@@ -77,7 +77,7 @@ def frozen(kafka: EmbeddedKafka, broker: int) -> Iterator[None]:
 def denied(
     kafka: EmbeddedKafka, kind: ResourceType, name: str, operation: ACLOperation = ACLOperation.DESCRIBE
 ) -> Iterator[None]:
-    """The fixture's user may not do this with that resource. Others are named too: a first ACL shuts everybody out."""
+    """Denies the fixture's user an operation on a resource. Others are allowed, as the first ACL excludes everyone."""
     resource = ResourcePattern(kind, name)
     with KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers) as admin:
         (user,) = kafka.users
@@ -94,7 +94,7 @@ def denied(
 
 
 def commit(admin: KafkaAdminClient, group: str, offsets: Mapping[tuple[str, int], int], metadata: str = "") -> None:
-    """Commit for a group without members."""
+    """Commits for a group without members."""
     wanted = {TopicPartition(*key): OffsetAndMetadata(offset, metadata, -1) for key, offset in offsets.items()}
     answers = admin.alter_group_offsets(group, wanted)
     assert set(answers.values()) == {NoError}, answers
@@ -108,9 +108,9 @@ def member(
     partitions: int = 1,
     **options: Any,
 ) -> Iterator[Any]:
-    """A consumer that has joined the group for good and was assigned as many partitions or more.
+    """A consumer that has joined the group and was assigned at least this many partitions.
 
-    It polls no more and commits nothing, but its heart beats.
+    It no longer polls, and commits nothing, but sends heartbeats.
     """
     settings = {"group_id": group, "enable_auto_commit": False, **options}
     consumer = KafkaConsumer(bootstrap_servers=kafka.bootstrap_servers, **settings)
@@ -131,7 +131,7 @@ def member(
 
 
 def wait_for(condition: Callable[[], Any], timeout_s: float = 90.0) -> None:
-    """Poll until it is true."""
+    """Polls until the condition is true."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "it never came true"
@@ -139,13 +139,13 @@ def wait_for(condition: Callable[[], Any], timeout_s: float = 90.0) -> None:
 
 
 def delete_groups(admin: KafkaAdminClient, prefix: str) -> None:
-    """Clean up: Kafka's own tool, with which others compare, trips over odd groups."""
+    """Deletes groups, because Kafka's own tool, with which other tests compare, fails on unusual groups."""
     admin.delete_groups([g["group_id"] for g in admin.list_groups() if g["group_id"].startswith(prefix)])
 
 
 @contextmanager
 def joined(kafka: EmbeddedKafka, group: str, protocol_type: str, assignment: bytes) -> Iterator[str]:
-    """Join as a client with a protocol of its own, such as Connect, and be assigned that; yields the member id."""
+    """Joins as a client with its own protocol, such as Connect, and gets this assignment; yields the member id."""
     join_group, sync_group = JoinGroupRequest, SyncGroupRequest
     protocol = join_group.JoinGroupRequestProtocol(name="own", metadata=b"")
     with KafkaClient(parsed(kafka.bootstrap_servers)) as client:
@@ -185,7 +185,7 @@ def leaders_of(admin: Any, *topics: str) -> set[int]:
 
 
 def reassign(admin: Any, partition: TopicPartition, replicas: list[int]) -> None:
-    """Move a partition, and wait until one of the new replicas leads it and the others are gone."""
+    """Moves a partition, and waits until one of the new replicas leads it and the old ones are gone."""
 
     def moved() -> bool:
         described = partitions_of(admin, partition.topic)[partition]
@@ -196,10 +196,10 @@ def reassign(admin: Any, partition: TopicPartition, replicas: list[int]) -> None
 
 
 def spread(kafka: EmbeddedKafka, moved: Mapping[TopicPartition, list[int]] | None = None) -> None:
-    """Let every broker lead and coordinate again; Kafka itself would do so after five minutes.
+    """Makes every broker lead and coordinate again, which Kafka itself would do after five minutes.
 
-    First the `moved` partitions get their replicas back. The client is a new one: one that is older may have been told
-    that the broker that was away is the controller, and know it no more.
+    First, the `moved` partitions get their replicas back. The client is a new one, because an older one may believe
+    that the broker which was away is the controller, and not know it any more.
     """
     topic = "__consumer_offsets"
     with KafkaAdminClient(bootstrap_servers=kafka.address(1)) as admin:

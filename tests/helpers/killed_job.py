@@ -1,7 +1,7 @@
-"""Runs jobs in processes of their own, each killed at a chosen step: `python killed_job.py PLAN.json`.
+"""Runs jobs in separate processes, each of which is killed at a chosen step: `python killed_job.py PLAN.json`.
 
-Imports are paid for once: every run is a fork, in a process group of its own, that makes its own session. A run that
-is to die kills its whole group, so a JVM that it started dies with it. Prints what became of each run, as JSON.
+Modules are imported only once: every run is a fork, in its own process group, that creates its own session. A run that
+must die kills its whole group, including a JVM that it has started. Prints the exit status of each run, as JSON.
 """
 
 import json
@@ -34,14 +34,14 @@ STEPS: dict[str, tuple[Any, str]] = {
     "replace": (Lake, "_replace"),  # what both ways of replacing rows have in common
 }
 TIMEOUT_S = 600.0
-"""Of all runs of a plan together. Two cores are for them and for other tests."""
+"""The limit for all runs of a plan together, on two cores that are shared with other tests."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run. `kill` is e.g. "replace 2 after": at the second replace, once it is done.
+    """One run. `kill` is for example "replace 2 after": after the second replace.
 
-    The moments are `before`, `after` and, of a replace, `amid`: when its first data file is there. Without `kill` the
+    The moments are `before`, `after` and, for a replace, `amid`: when its first data file exists. Without `kill`, the
     run ends by itself. `min_offset` makes the gate stricter, so that it finds something.
     """
 
@@ -54,7 +54,7 @@ class Run:
 
 
 def start(runs: Sequence[Run], folder: Path, env: Mapping[str, str]) -> "subprocess.Popen[str]":
-    """Start the runs, all at once; `results` waits for them. Each has its output in <folder>/run-<number>.log."""
+    """Starts all runs at once; `results` waits for them. The output of each is in <folder>/run-<number>.log."""
     folder.mkdir()
     plan = folder / "plan.json"
     plan.write_text(json.dumps([asdict(run) for run in runs]))
@@ -63,14 +63,14 @@ def start(runs: Sequence[Run], folder: Path, env: Mapping[str, str]) -> "subproc
 
 
 def results(process: "subprocess.Popen[str]") -> list[int]:
-    """The exit status of each run, negative where a signal ended it."""
+    """The exit status of each run, which is negative if a signal ended it."""
     output, _ = process.communicate(timeout=TIMEOUT_S + 60)
     statuses: list[int] = json.loads(output) if output else []
     return statuses
 
 
 def execute(runs: Sequence[Run], folder: Path) -> list[int]:
-    """Fork every run, at once; the exit status of each."""
+    """Forks all runs at once; returns the exit status of each."""
     children = [os.fork() or _child(run, folder / f"run-{number}.log") for number, run in enumerate(runs)]
     statuses: dict[int, int] = {}
     deadline = time.monotonic() + TIMEOUT_S
@@ -110,7 +110,7 @@ def _work(run: Run) -> None:
     Lake(spark, config.lake).prepare()  # so that its own writes are not counted
     if run.kill:
         _arm(*run.kill.split(), root=Path(config.lake.root or ""), cluster=run.clusters[0])
-    # A job writes few rows by the driver. That takes milliseconds, so who is killed amid a write lets Spark do it.
+    # The driver writes few rows within milliseconds, so a run that is to be killed during a write uses Spark for it.
     with nullcontext() if "amid" in run.kill else for_few_rows(spark):
         if run.job == "lag":
             sys.stdout.write(f"{compute_lag(spark, config, run.clusters, lambda: now)}\n")

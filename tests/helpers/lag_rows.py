@@ -1,4 +1,4 @@
-"""`lag` computed from literal bronze rows: the columns that tests give, and looks at a log that a ruler is made of."""
+"""Computes `lag` from literal bronze rows: the columns that tests give, and the observations for a ruler."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -30,7 +30,7 @@ def lag_of(
     commit: str = COMMITTED,
     watermark: str = WATERMARK,
 ) -> DataFrame:
-    """`lag` of such rows; `commit` and `watermark` name their columns."""
+    """`lag` computed from such rows; `commit` and `watermark` name their columns."""
     seen = frame(spark, WATERMARKS, watermark, *watermarks)
     return compute_lag(
         frame(spark, COMMITTED_OFFSETS, commit, *committed),
@@ -56,7 +56,7 @@ MINUTE = 60_000
 
 
 def ruled(minute: int, start: int, end: int, size: int | None, *, high_watermark: int | None = None) -> tuple[Any, ...]:
-    """A look at a log whose newest record is of half a minute ago."""
+    """An observation of a log whose newest record is half a minute old."""
     captured = START + timedelta(minutes=minute)
     newest_ms = START_MS + minute * MINUTE - 30_000
     up_to = high_watermark or end

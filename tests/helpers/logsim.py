@@ -1,6 +1,6 @@
-"""A partition's log as Kafka keeps it, small and with nothing hidden: what a snapshot sees of it, and what is true.
+"""A small simulation of a partition's log as Kafka keeps it: what a snapshot sees of it, and the truth.
 
-Bytes are those of whole batches on the leader's replica, times those of records. No Kafka, no Spark.
+Bytes are those of whole batches on the leader's replica, times are those of records. It needs neither Kafka nor Spark.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ class Batch(NamedTuple):
 
 @dataclass
 class Segment:
-    """A file of the log: batches in order, and where it begins."""
+    """A file of the log: its batches in order, and where it begins."""
 
     base: int
     batches: list[Batch] = field(default_factory=list)
 
     @property
     def size(self) -> int:
-        """The file's length."""
+        """The length of the file."""
         return sum(b.size for b in self.batches)
 
 
 @dataclass
 class Replica:
-    """One broker's copy: the same batches, cut into files in its own way."""
+    """One broker's copy: the same batches, divided into files in its own way."""
 
     segments: list[Segment]
 
     def append(self, batch: Batch, segment_bytes: int) -> None:
-        """Write a batch, into a new segment if the newest is full."""
+        """Writes a batch, into a new segment if the newest one is full."""
         newest = self.segments[-1]
         if newest.batches and newest.size + batch.size > segment_bytes:
             newest = Segment(batch.base)
@@ -51,12 +51,12 @@ class Replica:
         newest.batches.append(batch)
 
     def batches(self) -> list[Batch]:
-        """All that this copy holds."""
+        """All batches in this copy."""
         return [b for s in self.segments for b in s.batches]
 
 
 class Log:
-    """One partition. `now_ms` is the brokers' clock; producers stamp records with it by default."""
+    """One partition. `now_ms` is the brokers' clock, and the default timestamp of records."""
 
     def __init__(self, segment_bytes: int = 1_000, now_ms: int = 1_700_000_000_000) -> None:
         self.segment_bytes = segment_bytes
@@ -75,7 +75,7 @@ class Log:
         self.is_in_order = True
 
     def append(self, records: int, size: int, timestamp_ms: int | None = None) -> None:
-        """A producer's batch, of so many records and bytes."""
+        """Appends a producer's batch with this number of records and bytes."""
         stamp = self.now_ms if timestamp_ms is None else timestamp_ms
         batch = Batch(self.log_end, self.log_end + records - 1, size, stamp)
         self.replica.append(batch, self.segment_bytes)
@@ -93,7 +93,7 @@ class Log:
                 segments.pop(0)
 
     def retain(self, segments: int) -> None:
-        """Retention: the oldest segments are deleted, down to so many; log start is then where a segment begins."""
+        """Retention: the oldest segments are deleted until `segments` are left; log start is then where one begins."""
         while len(self.replica.segments) > max(segments, 1):
             self.replica.segments.pop(0)
             self.log_start = max(self.log_start, self.replica.segments[0].base)
@@ -104,12 +104,12 @@ class Log:
         self.log_start = min(max(self.log_start, before), self.log_end)
 
     def tier(self, segments: int) -> None:
-        """Older segments are kept remotely only: they leave the broker's disk, log start stays."""
+        """Older segments are only kept in remote storage: they leave the broker's disk, and log start stays."""
         while len(self.replica.segments) > max(segments, 1):
             self.remote += self.replica.segments.pop(0).batches
 
     def move(self) -> None:
-        """Another broker leads: its copy was made from (local) log start on, and is cut into files anew."""
+        """Another broker becomes leader: its copy begins at (local) log start, and is divided into other files."""
         copied = [b for b in self.replica.batches() if b.last >= self.log_start]
         copy = Replica([Segment(copied[0].base if copied else self.log_end)])
         for batch in copied:
@@ -128,18 +128,18 @@ class Log:
         del self.timestamps_ms[self.log_end :]
 
     def compact(self, keep_every: int) -> None:
-        """The cleaner rewrites the closed segments with one of so many batches; offsets keep their gaps."""
+        """The cleaner rewrites the closed segments with one of every `keep_every` batches; offsets keep their gaps."""
         self.is_compacted = True
         for segment in self.replica.segments[:-1]:
             segment.batches = [b for n, b in enumerate(segment.batches) if n % keep_every == 0]
 
     def recreate(self) -> None:
-        """The topic is deleted and made again."""
+        """The topic is deleted and created again."""
         self.incarnation += 1
         self._begin()
 
     def after(self, steps: Iterable[Callable[[Log], object]]) -> Observation:
-        """What a snapshot sees a moment after all this has happened."""
+        """What a snapshot sees a moment after all these steps."""
         for step in steps:
             step(self)
         self.wait(1)
@@ -166,19 +166,19 @@ class Log:
         )
 
     def first_from(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """ListOffsets by time: the first record that is at least so new, and its timestamp; none if all are older."""
+        """ListOffsets by time: the first record that is not older, and its timestamp; None if all are older."""
         readable = (b for b in self.remote + self.replica.batches() if b.last >= self.log_start)
         found = next((b for b in readable if b.timestamp_ms >= timestamp_ms), None)
         return (max(found.base, self.log_start), found.timestamp_ms) if found else None
 
     def bytes_to_end(self, offset: int) -> int:
-        """KIP-532's byte lag: from the start of the batch that holds the offset to the end of the log."""
+        """KIP-532's byte lag: from the start of the batch with the offset to the end of the log."""
         return sum(b.size for b in self.remote + self.replica.batches() if b.last >= offset)
 
     def timestamp_of(self, offset: int) -> int:
-        """The timestamp of the record that was written at an offset, whether or not it is still there."""
+        """The timestamp of the record that was written at an offset, whether or not it still exists."""
         return self.timestamps_ms[offset]
 
     def has(self, offset: int) -> bool:
-        """The record at an offset is still there."""
+        """Whether the record at an offset still exists."""
         return any(b.base <= offset <= b.last for b in self.remote + self.replica.batches())

@@ -1,4 +1,4 @@
-"""Things that listen on a port: a proxy that looks at, counts and cuts, and listeners that are no Kafka."""
+"""Servers for tests: a proxy that inspects, counts and cuts connections, and listeners that are not Kafka."""
 
 import socket
 import struct
@@ -20,11 +20,11 @@ class Request(NamedTuple):
 
 
 class Proxy:
-    """An HTTP CONNECT proxy, for the client option `proxy_url`: sees the requests to every broker.
+    """An HTTP CONNECT proxy, for the client option `proxy_url`, that sees the requests to every broker.
 
-    Passes on one request of a connection after the other, each when the one before is answered. `before` is called
-    before a request is passed on; where it returns True, the connection is closed instead. `names` are host:port that
-    only the proxy can resolve, and what they stand for.
+    It forwards the requests of a connection one after the other, each after the one before is answered. `before` is
+    called before a request is forwarded; if it returns True, the connection is closed instead. `names` maps host:port
+    that only the proxy can resolve to real addresses.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Proxy:
 
     @classmethod
     def cutting_first(cls, api_key: int) -> Self:
-        """A proxy that closes the connection at the first request of that kind."""
+        """A proxy that closes the connection at the first request of this kind."""
         cut = iter([True])
         return cls(lambda request: request.api_key == api_key and next(cut, False))
 
@@ -57,7 +57,7 @@ class Proxy:
         return f"http://{HOST}:{self._listener.getsockname()[1]}"
 
     def api_keys(self) -> list[int]:
-        """The API keys of the requests so far, in their order."""
+        """The API keys of the requests so far, in order."""
         return [request.api_key for request in self.requests]
 
     def _accept(self) -> None:
@@ -109,7 +109,7 @@ def _close(stream: socket.socket) -> None:
 
 @contextmanager
 def listener(serve: Callable[[socket.socket], None] | None = None) -> Iterator[str]:
-    """host:port of a listener that does `serve` with every connection, then closes it; silent without it."""
+    """host:port of a listener that calls `serve` with every connection, and then closes it; silent without `serve`."""
     with socket.create_server((HOST, 0)) as server:
 
         def accept() -> None:
@@ -126,7 +126,7 @@ def listener(serve: Callable[[socket.socket], None] | None = None) -> Iterator[s
 
 
 def free_port() -> int:
-    """A port that nothing listens on."""
+    """A port on which nothing listens."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])

@@ -1,4 +1,4 @@
-"""A quiet cluster: what is written and committed is known and stays, so that its lag is a literal."""
+"""A quiet cluster: its records and commits are known and do not change, so that its lag is a literal."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,7 +33,7 @@ def seed(kafka: EmbeddedKafka, prefix: str) -> None:
 
 
 def expected_lag(prefix: str) -> list[tuple[object, ...]]:
-    """LAG_COLUMNS of one snapshot of what `seed` made."""
+    """LAG_COLUMNS of one snapshot of what `seed` has created."""
     return [
         (f"{prefix}-audit", f"{prefix}-orders", 1, 7, 5, -2, "beyond_end"),
         (f"{prefix}-billing", f"{prefix}-orders", 0, 2, 5, 3, "ok"),
@@ -52,7 +52,7 @@ def lag_rows(lake: Lake, cluster: str, snapshot_id: int | None = None) -> list[t
 def write_config(
     folder: Path, prefix: str, clusters: Mapping[str, str], snapshot: str = 'schedule = "1s"', client: str = ""
 ) -> Path:
-    """A config file whose clusters (name → bootstrap servers) are read only where names start with `prefix`.
+    """A config file for clusters (name → bootstrap servers), of which only names that start with `prefix` are read.
 
     The lake is beside it. `snapshot` and `client` are lines of TOML.
     """
@@ -65,7 +65,7 @@ def write_config(
             f'limits = {{ connect_timeout = "20s" }}\n[clusters.{name}.client]\n{client}\n'
         )
     path = folder / "laglake.toml"
-    # At once: threads of a test may write and read the same file.
+    # Atomically, because threads of a test may write and read the same file.
     unfinished = path.with_suffix(f".{uuid4().hex}")
     unfinished.write_text("".join(tables))
     return unfinished.replace(path)
@@ -74,5 +74,5 @@ def write_config(
 def config(
     folder: Path, prefix: str, clusters: Mapping[str, str], snapshot: str = 'schedule = "1s"', client: str = ""
 ) -> Config:
-    """The same, loaded."""
+    """The same config, loaded."""
     return load_config(write_config(folder, prefix, clusters, snapshot, client), {})

@@ -19,7 +19,7 @@ def unpacked(name: str, folder: Path) -> Path:
 
 
 def rounds(client: Path) -> Iterator[tuple[int, list[Metric], list[Metric]]]:
-    """By round of sampling: when it began, the values of Jolokia, and those of jmx_exporter just after it."""
+    """For each round of sampling: when it began, the values of Jolokia, and those of jmx_exporter just after them."""
     answers, scrapes = (sorted((client / kind).iterdir()) for kind in ("jolokia", "prom"))
     for answer, scrape in zip(answers, scrapes, strict=True):
         yield int(answer.stem), of_jolokia(answer.read_text()), of_prometheus(scrape.read_text())

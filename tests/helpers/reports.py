@@ -1,4 +1,4 @@
-"""What a report is made of, plain where a test does not say otherwise; and what its page says."""
+"""The parts of a report, with simple defaults; and what its page shows."""
 
 import html
 import json
@@ -31,12 +31,12 @@ HOSTILE = (
 
 
 def frame(spark: SparkSession, table: Table, *rows: dict[str, Any]) -> DataFrame:
-    """The rows as a frame of the table; what a row does not name is NULL."""
+    """The rows as a DataFrame of the table; columns that a row does not name are NULL."""
     return spark.createDataFrame([tuple(row.get(c) for c in table.columns) for row in rows], table.schema)
 
 
 def at(minute: int, seconds: int = 0) -> datetime:
-    """So long after NOON."""
+    """The instant this long after NOON."""
     return datetime.fromtimestamp(NOON / 1000 + 60 * minute + seconds, UTC)
 
 
@@ -91,7 +91,7 @@ def group(group_id: str = "g", lag: int | None = 5, **more: Any) -> Group:
 
 
 def partition(topic: str, number: int, group_id: str = "g", **more: Any) -> Partition:
-    """Of which only what is given is known."""
+    """A partition of which only the given values are known."""
     unknown = dict.fromkeys(names_of(Partition))
     named = {"cluster": "east", "snapshot_id": NOON, "group_id": group_id, "topic": topic, "partition": number}
     named["offset_status"] = "ok"
@@ -120,7 +120,7 @@ def cluster(name: str = "east", status: str = "complete", **more: Any) -> Cluste
 
 
 def report(*groups: Group, clusters: tuple[Cluster, ...] = (), **more: Any) -> Report:
-    """A report on one snapshot of the groups, all of them charted."""
+    """A report on one snapshot of the groups, all of which are charted."""
     plain = Report(
         "Kafka consumer lag",
         NOW,
@@ -144,7 +144,7 @@ def page_data(page: str) -> dict[str, Any]:
 
 
 def text_of(page: str) -> str:
-    """What a reader of the page's body sees, without the scripts."""
+    """The text that a reader of the page sees, without the scripts."""
     body = re.sub(r"<script.*?</script>", "", page[page.index("<body>") :], flags=re.DOTALL)
     body = re.sub(r"</?(bdi|b)>", "", body)
     return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", body)).split())

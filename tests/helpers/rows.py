@@ -1,4 +1,4 @@
-"""Literal rows as frames: name the columns that matter, the others are NULL."""
+"""Literal rows as DataFrames: name the columns that matter; the others are NULL."""
 
 from collections.abc import Sequence
 from datetime import date
@@ -19,11 +19,13 @@ WHO_AND_WHEN = {
     "computed_at",
     "consumer_age_ms",  # as of captured_at
 }
-"""The columns in which two runs of the same cluster differ."""
+"""The columns in which two runs on the same cluster differ."""
 
 
 def frame(spark: SparkSession, table: Table, names: str, *rows: Sequence[Any]) -> DataFrame:
-    """A frame with the table's schema; `names` are the columns given, by blanks. The cluster is `east` by default."""
+    """A DataFrame with the table's schema. `names` are the given columns, separated by blanks. The default cluster is
+    `east`.
+    """
     given = names.split()
     defaults = {"cluster": "east", "snapshot_date": SNAPSHOT_DATE}
     values = [defaults | dict(zip(given, row, strict=True)) for row in rows]

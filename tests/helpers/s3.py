@@ -1,4 +1,4 @@
-"""An S3 server of our own, moto's, behind a proxy that fails as networks and stores do."""
+"""A local S3 server (moto), behind a proxy that fails in the ways of networks and stores."""
 
 import http.client
 import random
@@ -21,13 +21,13 @@ from tests.conftest import ROOT
 HOST = "127.0.0.1"
 BUCKET = "lake"
 IGNORING = "ignoring"
-"""A bucket as of an old server, which takes no notice of conditions."""
+"""A bucket that ignores conditions, like an old server."""
 _OF_ONE_HOP = {"connection", "content-length", "date", "expect", "host", "server", "transfer-encoding"}
 
 
 @dataclass
 class S3:
-    """The server. `lost` is what part of the answers to commits is lost after the server has stored them."""
+    """The server. `lost` is which part of the answers to commits is lost after the server has stored them."""
 
     port: int = 0
     lost: float = 0.0
@@ -35,11 +35,11 @@ class S3:
 
     @property
     def endpoint(self) -> str:
-        """For clients."""
+        """The endpoint for clients."""
         return f"http://{HOST}:{self.port}"
 
     def settings(self) -> dict[str, str]:
-        """Spark's settings that lead there."""
+        """The Spark settings for this server."""
         return {
             "spark.hadoop.fs.s3a.endpoint": self.endpoint,
             "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
@@ -99,7 +99,7 @@ def s3_server() -> Iterator[S3]:
 
 
 def s3_packages() -> str:
-    """The connector, as README names it."""
+    """The packages of the connector, as in README."""
     found = re.search(r"--packages (\S*hadoop-aws\S*)", (ROOT / "README.md").read_text())
     assert found
     return found[1]

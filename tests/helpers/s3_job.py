@@ -1,4 +1,4 @@
-"""A process that writes to S3, and prints what came of it as JSON: `s3_job.py SETTINGS PROGRAM ARGUMENTS`."""
+"""A process that writes to S3, and prints the result as JSON: `s3_job.py SETTINGS PROGRAM ARGUMENTS`."""
 
 import json
 import sys
@@ -16,7 +16,7 @@ from pipeline.tables import COMPUTED
 
 
 def commits(spark: SparkSession, root: str, versions: str) -> list[list[str]]:
-    """Two threads commit each version at once: of each version, what the two got, in a name of their own."""
+    """Two threads commit each version at once; returns the results of both for each version."""
     jvm, conf = spark._jvm, spark._jsc.hadoopConfiguration()
     store = jvm.laglake.S3LogStore(conf)
     outcomes = [["", ""] for _ in range(int(versions))]
@@ -33,7 +33,7 @@ def commits(spark: SparkSession, root: str, versions: str) -> list[list[str]]:
                 outcome[number] = "written"
             except Py4JJavaError as exc:
                 outcome[number] = exc.java_exception.toString()
-            except PySparkException as exc:  # which PySpark makes of some
+            except PySparkException as exc:  # PySpark converts some exceptions to this
                 outcome[number] = str(exc)
 
     threads = [threading.Thread(target=writer, args=[number]) for number in (0, 1)]
@@ -45,7 +45,7 @@ def commits(spark: SparkSession, root: str, versions: str) -> list[list[str]]:
 
 
 def loop(spark: SparkSession, root: str, name: str, count: str) -> int:
-    """So many commits, each of the first version that nobody has: how many versions others had first."""
+    """Makes `count` commits, each of the first free version; returns how often another writer was first."""
     jvm, conf = spark._jvm, spark._jsc.hadoopConfiguration()
     store = jvm.laglake.S3LogStore(conf)
     done = version = 0
@@ -65,7 +65,7 @@ def loop(spark: SparkSession, root: str, name: str, count: str) -> int:
 
 
 def merges(spark: SparkSession, root: str, cluster: str, count: str) -> int:
-    """So many marks, each in a commit of its own."""
+    """Writes `count` marks, each in its own commit."""
     lake = Lake(spark, LakeConfig(root=root))
     lake.prepare()
     rows = ((cluster, "lag", snapshot_id, None, "run", None) for snapshot_id in range(int(count)))
@@ -73,7 +73,7 @@ def merges(spark: SparkSession, root: str, cluster: str, count: str) -> int:
 
 
 def main(settings: str, program: str, arguments: Sequence[str]) -> None:
-    """Run the program in a session of its own."""
+    """Runs the program in its own session."""
     session = spark_session("s3", {"spark.master": "local[1]", **json.loads(settings)})
     found = {"commits": commits, "loop": loop, "merges": merges}[program](session, *arguments)
     sys.stdout.write(json.dumps(found))

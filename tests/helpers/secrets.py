@@ -1,6 +1,6 @@
-"""Everything that Spark and laglake are made to say about a password, and whether the password is in it.
+"""Makes Spark and laglake print everything they know about a password, and checks whether the password is in it.
 
-As a script, `secrets.py CONFIG`, it says it in a process of its own, on stdout and stderr, logging all there is.
+As a script, `secrets.py CONFIG`, it does so in a separate process, on stdout and stderr, with all logging on.
 """
 
 import logging
@@ -24,17 +24,17 @@ sasl_mechanism = "PLAIN"
 sasl_plain_username = "{USER}"
 sasl_plain_password = "${{env:{PASSWORD_VARIABLE}}}"
 """
-# The end of the fixture's password, se"cret\#1, however it is escaped, and the wrong one.
+# The end of the fixture's password, se"cret\#1, in all ways of escaping, and the wrong password.
 LEAK = re.compile(r"cret(?:\\|%5C|&#92;|&bsol;)*(?:#|%23|&#35;)1|wr0ng-pa55", re.IGNORECASE)
 
 
 def leaks(text: str) -> list[str]:
-    """What stands around each password in a text."""
+    """The text around each password in a text."""
     return [text[max(0, m.start() - 120) : m.end() + 20] for m in LEAK.finditer(text)]
 
 
 def say_everything(spark: SparkSession, options: dict[str, str]) -> list[str]:
-    """Plans and errors of a source that works, one with a wrong password, and one with a wrong option. Also prints."""
+    """The plans and errors of a source that works, of one with a wrong password, and of one with a wrong option."""
     source = spark.read.format("kafka_watermarks").options(**options)
     source.load().explain("extended")
     source.load().explain("cost")
@@ -52,7 +52,7 @@ def say_everything(spark: SparkSession, options: dict[str, str]) -> list[str]:
 
 
 def error_of(action: Callable[[], object]) -> str:
-    """What an action that must fail says, with all that is attached."""
+    """The error of an action that must fail, with everything that is attached to it."""
     try:
         action()
     except Exception as error:  # noqa: BLE001 – whatever it is, its text is what matters
@@ -65,7 +65,7 @@ def error_of(action: Callable[[], object]) -> str:
 
 
 def main(config_file: str) -> None:
-    """Run the job on everything in the config, then say the rest, with all logging on."""
+    """Runs the job on everything in the config, then prints the rest, with all logging on."""
     from jobs import snapshot
     from pipeline.session import spark_session
 

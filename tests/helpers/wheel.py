@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def built_wheel(folder: Path) -> Path:
-    """The wheel, built below `folder` from a copy of the sources: setuptools leaves its own things beside them."""
+    """The wheel, built below `folder` from a copy of the sources, because setuptools leaves files beside them."""
     copy = folder / "laglake"
     shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns("build", "dist", ".*", "*.egg-info", "__pycache__"))
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(copy / "dist"), str(copy)]

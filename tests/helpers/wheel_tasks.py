@@ -1,8 +1,8 @@
-"""What Databricks does with wheel tasks: there is a session, entry points are called in it, and it must stay.
+"""Acts like Databricks with wheel tasks: it has a session, calls entry points in it, and the session must stay.
 
     spark-submit wheel_tasks.py '[["laglake-run", "--config", …], …]' ENDED.json
 
-The file gets how each command ended, and the newest lag of the tables in the schema `lakes`.
+It writes into the file how each command ended, and the newest lag in the tables of the schema `lakes`.
 """
 
 import json
@@ -20,7 +20,7 @@ ended = []
 for name, *arguments in commands:
     (point,) = distribution("laglake").entry_points.select(name=name)
     sys.argv[:] = [name, *arguments]
-    # In a thread of its own no session is active, and yet there is one.
+    # In another thread, no session is active, although there is one.
     with ThreadPoolExecutor(1) as pool:
         error = pool.submit(point.load()).exception()
     if error and not isinstance(error, SystemExit):

@@ -45,7 +45,7 @@ def config_file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def config(config_file: Path) -> Config:
-    """The same, loaded."""
+    """The same config, loaded."""
     return load_config(config_file, {})
 
 

@@ -1,4 +1,4 @@
-"""What a `run` of a small cluster costs, in queries. Unlike seconds they are nearly the same on every machine."""
+"""The cost of a `run` on a small cluster, in queries. Unlike seconds, these are nearly the same on every machine."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -15,13 +15,13 @@ from tests.helpers.quiet import seed, write_config
 
 PREFIX = "cost"
 EXECUTIONS, JOBS, COMMITS = 22, 31, 11
-"""Of a later run of two groups. Fewer is better: then write the new number here."""
+"""The cost of a later run with two groups. If it becomes less, write the new number here."""
 SPARE = 4
-"""Delta reads its log anew now and then."""
+"""A margin, because Delta reads its log again now and then."""
 
 
 def clock() -> Iterator[datetime]:
-    """Instants of one hour, so that no run has an hour of histograms to close."""
+    """Instants in one hour, so that no run has to write the histograms of an hour."""
     start = datetime.now(UTC).replace(minute=5, second=0, microsecond=0)
     return (start + timedelta(seconds=second) for second in count())
 

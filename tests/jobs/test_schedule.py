@@ -1,4 +1,4 @@
-"""`run --every`: instants of the schedule without drift, what was missed, an end after the current step."""
+"""`run --every`: the instants of the schedule do not drift, missed ones are counted, and it ends after a step."""
 
 import logging
 import os
@@ -32,7 +32,7 @@ PREFIX = "schedule"
 
 
 class Time(Stop):
-    """A clock that only waiting and work move on, and what ends the job once enough has been done."""
+    """A clock that advances only by waiting and working, and that ends the job after enough runs."""
 
     def __init__(self, start: datetime) -> None:
         self.at = start
@@ -190,7 +190,7 @@ def test_one_process_takes_snapshot_after_snapshot_until_it_is_asked_to_end(
 
 
 def said(log: Path, process: "subprocess.Popen[bytes]", text: str, times: int) -> Callable[[], bool]:
-    """Whether the process has logged this so often; an error once it has ended."""
+    """Whether the process has logged this text so many times; raises an error if the process has ended."""
 
     def has_said() -> bool:
         assert process.poll() is None, log.read_text()

@@ -1,7 +1,7 @@
-"""spark-submit.sh: what it answers by itself, and what it hands to the spark-submit of SPARK_HOME.
+"""spark-submit.sh: what it does itself, and what it passes to the spark-submit of SPARK_HOME.
 
-That program stands outside, so a stub takes its place here: it prints what it was given. The jobs themselves, run
-through the real one, are in the tests of the runtimes.
+Here, a stub that prints its arguments replaces that program. The tests of the runtimes run the jobs through the real
+one.
 """
 
 import os
@@ -27,7 +27,7 @@ Submit = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of what the script needs, in a folder with a blank in its name."""
+    """A copy of the files that the script needs, in a folder with a blank in its name."""
     copy = tmp_path_factory.mktemp("a folder") / "lag lake"
     for name in SHIPPED:
         source = ROOT / name
@@ -47,7 +47,7 @@ def tools(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def spark_home(tmp_path: Path) -> Path:
-    """A Spark whose spark-submit prints its arguments, one a line, and ends with a status of its own."""
+    """A Spark whose spark-submit prints its arguments, one per line, and ends with a special exit status."""
     home = tmp_path / "spark home"
     (home / "jars").mkdir(parents=True)
     write_program(home / "bin" / "spark-submit", f'printf "%s\\n" "$@"\nexit {STUB_STATUS}')
@@ -56,7 +56,7 @@ def spark_home(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def submit(checkout: Path, spark_home: Path, tools: Path, tmp_path: Path) -> Iterator[Submit]:
-    """Run the script from a folder of the user's, with a config.toml in it."""
+    """Runs the script from a folder of the user, which has a config.toml."""
     work = tmp_path / "work"
     work.mkdir()
     (work / "config.toml").write_text('[lake]\nroot = "lake"\n[clusters.c]\nbootstrap_servers = ["127.0.0.1:1"]\n')
@@ -236,7 +236,7 @@ def test_spark_submit_gets_the_callers_options_then_the_job_and_its_status_is_pa
     assert "a.b=c d" in given
     assert "spark.sql.session.timeZone=UTC" in given
     assert given[given.index("--py-files") + 1] == f"{checkout}/build/laglake.zip"
-    # What the caller says comes after what the project says, and spark-submit takes the last.
+    # The caller's options come after the project's, and spark-submit uses the last ones.
     assert given.index("a.b=c d") > given.index("spark.sql.session.timeZone=UTC")
     assert "spark.master" not in ended.stderr
 

@@ -1,4 +1,4 @@
-"""A broker of `kafka3` is shut down between planning and reading, and comes back: it costs its own rows only."""
+"""A broker of `kafka3` is shut down between planning and reading, and comes back: only its own rows are affected."""
 
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ GROUPS = [f"kc-{number:02}" for number in range(30)]
 
 
 def offsets_partition(group: str) -> int:
-    """Which partition of __consumer_offsets has the group: Java's hash of its name, over the 12 partitions here."""
+    """The partition of __consumer_offsets with the group: Java's hash of its name, modulo the 12 partitions here."""
     hashed = 0
     for character in group:
         hashed = (31 * hashed + ord(character)) % 2**32
@@ -45,7 +45,7 @@ FILTERS = {"groups_allow": "^kc-[0-9]{2}$", "topics_allow": "^kc-outage$"}
 
 @dataclass
 class Outage:
-    """What was read while broker 2 was down, planned before and meanwhile, and when it had come back."""
+    """What was read while broker 2 was down, planned before and during that time, and after it had come back."""
 
     lost_groups: set[str]
     planned_before: dict[str, list[Row]] = field(default_factory=dict)
@@ -58,8 +58,8 @@ class Outage:
 def outage(kafka3: EmbeddedKafka, admin3: Any) -> Outage:
     """Broker 2 is shut down between planning and reading.
 
-    It is one of two replicas of partition 0 of topic kc-outage, the only one of partition 1, none of partition 2. And
-    it is the only one of one partition of __consumer_offsets, whose groups have no coordinator meanwhile.
+    It has one of two replicas of partition 0 of topic kc-outage, the only one of partition 1, and none of partition 2.
+    It also has the only replica of one partition of __consumer_offsets, whose groups have no coordinator meanwhile.
     """
     admin3.create_topics({"kc-outage": {"assignments": {0: [2, 3], 1: [2, 3], 2: [1, 3]}}}, wait_for_metadata=True)
     reassign(admin3, TopicPartition("kc-outage", 1), [2])
@@ -68,7 +68,7 @@ def outage(kafka3: EmbeddedKafka, admin3: Any) -> Outage:
     for partition in range(3):
         producer.send("kc-outage", b"x", partition=partition).get(timeout=10)
     producer.close(timeout=10)
-    # Not with `admin3`, which keeps the coordinators that it once looked up.
+    # Not with `admin3`, which caches the coordinators that it has looked up.
     with KafkaAdminClient(bootstrap_servers=kafka3.address(1)) as admin:
         for group in GROUPS:
             commit(admin, group, {("kc-outage", 0): 1})
@@ -79,7 +79,7 @@ def outage(kafka3: EmbeddedKafka, admin3: Any) -> Outage:
     try:
         shut_down_and_read(kafka3, admin3, seen)
     finally:
-        with suppress(BrokerError):  # it is started already
+        with suppress(BrokerError):  # it is already started
             kafka3.start(2)
         spread(kafka3, {offsets: replicas})
     return seen
@@ -106,7 +106,7 @@ def shut_down_and_read(kafka3: EmbeddedKafka, admin3: Any, seen: Outage) -> None
 
 
 def by_group(rows: list[Row]) -> dict[str | None, str | None]:
-    """The error of every group, of which there must be one row."""
+    """The error of every group; there must be one row for each group."""
     found = {row["group_id"]: row["error"] for row in rows}
     assert len(found) == len(rows)
     return found

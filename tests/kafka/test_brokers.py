@@ -1,4 +1,4 @@
-"""The data source `kafka_brokers`: what each broker can do, or why it cannot be asked."""
+"""The data source `kafka_brokers`: what each broker supports, or why it cannot be asked."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def test_every_broker_is_a_row_with_what_it_can_do(kafka3: EmbeddedKafka) -> Non
     assert len({row["cluster_id"] for row in rows}) == 1
     for row in rows:
         assert row["error"] is None
-        # Kafka 4.3, and what kafka-python and laglake themselves go up to.
+        # The versions of Kafka 4.3, up to those that kafka-python and laglake support.
         assert dict(row["capabilities"]) == {
             "ConsumerGroupDescribe": "1",
             "DescribeConfigs": "4",

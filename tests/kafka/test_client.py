@@ -1,6 +1,6 @@
-"""The contract that a new kafka-python has to pass: many requests, slow, frozen, moved and dead brokers, deadlines.
+"""The tests that a new kafka-python must pass: many requests; slow, frozen, moved and dead brokers; deadlines.
 
-Brokers 2 and 3 of `kafka3` are treated badly here and are well again afterwards.
+Brokers 2 and 3 of `kafka3` are stopped or frozen here, and run again afterwards.
 """
 
 import logging
@@ -67,11 +67,11 @@ def at_most(seconds: float) -> Iterator[None]:
 
 
 def plan_of_new_topic(kafka: EmbeddedKafka, admin: Any, topic: str, assignments: dict[int, list[int]]) -> Planned:
-    """Create a topic with these replicas, and plan to read its watermarks in a hurry."""
+    """Creates a topic with these replicas, and plans to read its watermarks with short timeouts."""
     admin.create_topics({topic: {"assignments": assignments}}, wait_for_metadata=True)
     plans: list[Planned] = []
 
-    def is_complete() -> bool:  # one broker hears of the leaders before another
+    def is_complete() -> bool:  # some brokers know the leaders earlier than others
         plans.append(plan(WatermarksSource, kafka.address(1), topics_allow=f"^{topic}$", **IN_A_HURRY))
         leaders = {p.partition: placement.leader for chunk in plans[-1].chunks for p, placement in chunk.items}
         return leaders == {number: replicas[0] for number, replicas in assignments.items()}
@@ -134,7 +134,7 @@ def test_the_first_bootstrap_server_may_be_dead(kafka3: EmbeddedKafka) -> None:
 def test_a_cluster_behind_a_proxy_need_not_be_reached_directly(
     kafka3: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # kafka-python picks at random: here always the server that is down, if it may.
+    # kafka-python chooses at random; here, it always chooses the server that is down, if it can.
     monkeypatch.setattr("kafka.net.manager.random.choice", partial(max, key=lambda it: getattr(it, "host", "")))
     with Proxy(names={"kafka.invalid:9092": kafka3.address(2)}) as proxy:
         options = {"proxy_url": proxy.url, "topics_allow": "^nothing$"}
@@ -146,7 +146,7 @@ def test_a_cluster_behind_a_proxy_need_not_be_reached_directly(
 
 
 def test_metadata_that_cannot_be_read_says_so(kafka3: EmbeddedKafka) -> None:
-    # The first two are the client's own, to learn who the brokers are.
+    # The first two are the client's own requests for the list of brokers.
     with Proxy(lambda request: request.api_key == METADATA and proxy.api_keys().count(METADATA) > 2) as proxy:
         options = {"proxy_url": proxy.url, "retries": "1"}
         with pytest.raises(ClusterError, match="the cluster's metadata cannot be read: NETWORK_EXCEPTION"):
@@ -205,7 +205,7 @@ def test_requests_that_wait_for_a_connection_have_one_limit_together(kafka3: Emb
 
 
 def ask_versions(client: KafkaClient, items: Mapping[str, Any]) -> dict[str, Any]:
-    """Ask for items at their brokers; they never move."""
+    """Asks for items at their brokers; they never move."""
 
     def ask(_: int | None, names: Sequence[str]) -> Asked[str]:
         return [versions()], lambda replies: dict.fromkeys(names, replies[0].answer)
@@ -221,7 +221,7 @@ def test_a_broker_that_has_let_a_request_time_out_is_not_asked_again(kafka3: Emb
             answers = ask_versions(client, {"here": 1, "frozen": 2})
     assert answers["frozen"] == TIMED_OUT
     assert not isinstance(answers["here"], Failure)
-    # The healthy one is asked for its cluster's id as well.
+    # The healthy broker is asked for its cluster's id as well.
     assert client.requests == {1: 2, 2: 1}
 
 
@@ -245,7 +245,7 @@ def test_a_frozen_leader_costs_its_own_partitions_only(kafka3: EmbeddedKafka, ad
 
 
 def test_an_ipv6_address_is_told_from_its_port_by_brackets() -> None:
-    """As advertised listeners have them: without brackets the last group of the address would be the port."""
+    """Advertised listeners have brackets; without them, the last group of the address would look like the port."""
     assert address("::1", 9092) == "[::1]:9092"
     assert address("kafka-1", 9092) == "kafka-1:9092"
 
@@ -268,7 +268,7 @@ def test_a_throttled_client_waits_and_loses_nothing(kafka: EmbeddedKafka, caplog
         try:
             assert not isinstance(client.exchange([(1, metadata_of("kc-nothing"))])[0], Failure)
             wait_for(lambda: client.exchange([(1, versions())]) and "throttled by broker" in caplog.text)
-            # The connection rests for a second now; whoever asks meanwhile waits.
+            # The connection is paused for a second now; requests wait meanwhile.
             assert not isinstance(client.exchange([(1, versions())])[0], Failure)
             assert not isinstance(client.metadata(None), Failure)
             with KafkaClient(options) as another:
@@ -277,7 +277,7 @@ def test_a_throttled_client_waits_and_loses_nothing(kafka: EmbeddedKafka, caplog
             quota("--delete-config", "request_percentage")
 
 
-# --- brokers that are not, or no longer, the right ones
+# --- brokers that are not, or are no longer, the right ones
 
 
 def test_a_wrong_coordinator_is_put_right(kafka3: EmbeddedKafka, admin3: Any) -> None:
@@ -297,7 +297,7 @@ def test_a_wrong_coordinator_is_put_right(kafka3: EmbeddedKafka, admin3: Any) ->
 def test_a_leader_that_has_moved_while_alive_is_followed(kafka3: EmbeddedKafka, admin3: Any) -> None:
     planned = plan_of_new_topic(kafka3, admin3, "kc-moving", {0: [2], 1: [2]})
     reassign(admin3, TopicPartition("kc-moving", 0), [3])
-    # Until broker 2 hears of it, it answers as before.
+    # Until broker 2 knows this, it answers as before.
     wait_for(lambda: by_partition(planned.rows()) == {0: (3, 0, None), 1: (2, 0, None)}, timeout_s=10)
     moved = next(row for row in planned.rows() if row["partition"] == 0)
     assert (moved["replicas"], moved["leader_epoch"] > 0) == ([3], True)
@@ -311,5 +311,5 @@ def test_a_broker_that_dies_costs_its_own_partitions_only(kafka3: EmbeddedKafka,
     finally:
         kafka3.start(3)
         spread(kafka3)
-    # The controller still takes it for alive.
+    # The controller still believes that it is alive.
     assert rows == {0: (1, 0, None), 1: (3, None, "NETWORK_EXCEPTION")}

@@ -1,4 +1,4 @@
-"""What bounds all tasks of a snapshot: one Kafka cluster, whatever answers at its addresses, and one time."""
+"""All tasks of a snapshot read the same Kafka cluster, whatever answers at its addresses, and within one time limit."""
 
 import time
 from collections import Counter
@@ -34,7 +34,7 @@ T0 = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 @pytest.fixture(scope="module")
 def ids(kafka: EmbeddedKafka, kafka3: EmbeddedKafka) -> tuple[str, str]:
-    """Of two clusters that have the same groups and topics."""
+    """The ids of two clusters that have the same groups and topics."""
     for cluster in (kafka, kafka3):
         seed(cluster, PREFIX)
     return cluster_id(kafka), cluster_id(kafka3)
@@ -53,7 +53,7 @@ def test_a_task_reads_no_other_cluster_than_was_planned(
 ) -> None:
     planned = plan(source, kafka.bootstrap_servers, **NAMES)
     assert {row["error"] for row in planned.rows()} == {None}
-    # An advertised `localhost`, say, which is another Kafka where the executor runs.
+    # For example an advertised `localhost`, which is another Kafka on the executor's machine.
     elsewhere = Planned(planned.reader, planned.chunks)
     elsewhere.reader.options = parsed(kafka3.bootstrap_servers, **NAMES)
     for chunk in elsewhere.chunks:
@@ -76,7 +76,7 @@ def test_a_broker_whose_advertised_address_leads_to_another_cluster_is_not_read(
     assert errors.keys() <= {None, "INCONSISTENT_CLUSTER_ID"}
     of_others = [row["error"] for row in rows if row.get("leader") in (2, 3)]
     assert set(of_others) <= {"INCONSISTENT_CLUSTER_ID"}
-    # Each was asked who it is, and then nothing more.
+    # Each was asked for its cluster's id, and then nothing more.
     asked = [request.api_key for request in proxy.requests if request.address == kafka.address(1)]
     assert set(asked) == {API_VERSIONS, METADATA}
 

@@ -1,4 +1,4 @@
-"""The data source `kafka_committed_offsets` against real brokers: what was committed, and what each fault leaves."""
+"""The data source `kafka_committed_offsets` with real brokers: commits, and the rows after each kind of fault."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -51,7 +51,7 @@ def admin(kafka: EmbeddedKafka) -> Iterator[Any]:
 
 
 def offsets(rows: list[Row]) -> dict[tuple[str, str, int], int | None]:
-    """The commits by group, topic, partition; there must be no other rows and none twice."""
+    """The commits by group, topic and partition; there must be no other rows and no duplicates."""
     assert [row["error"] for row in rows] == [None] * len(rows)
     found = {(row["group_id"], row["topic"], row["partition"]): row["committed_offset"] for row in rows}
     assert len(found) == len(rows)
@@ -59,7 +59,7 @@ def offsets(rows: list[Row]) -> dict[tuple[str, str, int], int | None]:
 
 
 def errors(rows: list[Row]) -> dict[str | None, str]:
-    """The errors by group; a row with one must hold nothing else."""
+    """The errors by group; a row with an error must have no other values."""
     failed = [row for row in rows if row["error"]]
     for row in failed:
         assert (row["topic"], row["partition"], row["committed_offset"]) == (None, None, None)
@@ -130,7 +130,7 @@ def test_a_group_deleted_between_planning_and_reading_leaves_the_others(kafka: E
 def test_a_group_that_we_may_not_describe_is_a_row_with_its_error(kafka: EmbeddedKafka, admin: Any) -> None:
     commit(admin, "co-acl-open", {("co-a", 0): 2})
     commit(admin, "co-acl-shut", {("co-a", 0): 1})
-    # Who may describe the cluster sees every group listed.
+    # A user who may describe the cluster sees all groups in the list.
     with denied(kafka, ResourceType.GROUP, "co-acl-shut"):
         rows = read(CommittedOffsetsSource, kafka.sasl_bootstrap_servers, groups_allow="^co-acl", **login(kafka))
     assert errors(rows) == {"co-acl-shut": "GROUP_AUTHORIZATION_FAILED"}
@@ -156,7 +156,7 @@ def test_chunks_hold_every_group_once_and_requests_are_counted(
     rows = planned.rows()
     assert len(planned.chunks) == tasks
     assert offsets([row for row in rows if row["requests"] is None]) == expected
-    # Two for the plan (groups, and leaders of their partitions), then one for each 25 groups.
+    # Two requests for the plan (groups, and leaders of their partitions), then one for each 25 groups.
     assert sum(row["requests"] or 0 for row in rows) == requests
     assert {row["request_broker"] for row in rows} == {None, 1}
 
@@ -246,7 +246,7 @@ def test_spark_reads_them_and_its_plan_shows_no_password(
 def test_commits_with_much_metadata_come_in_small_batches() -> None:
     source = CommittedOffsetsSource({"bootstrap_servers": "nowhere:9092"})
     reader = source.reader(source.schema())
-    # One group has all of it.
+    # One group has all of the metadata.
     metadata = ["m" * 4_096] * 10_000 + ["m"] * 50_000
     found = [*reader._batches({"group_id": ["g"] * len(metadata), "metadata": metadata})]
     assert [one for batch in found for one in batch["metadata"].to_pylist()] == metadata

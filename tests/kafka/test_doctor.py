@@ -1,4 +1,4 @@
-"""What `doctor` says of clusters that answer, refuse or are not there, and of lakes that can be written or not."""
+"""What `doctor` reports about clusters that answer, refuse or do not exist, and about lakes, writable or not."""
 
 import json
 import re
@@ -26,7 +26,7 @@ Run = Callable[..., tuple[int, list[str]]]
 
 @pytest.fixture
 def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
-    """The exit status and the lines of a doctor that looks at one cluster."""
+    """The exit status and the output lines of `doctor` for one cluster."""
 
     def run(servers: str, more: str = "", **client: str) -> tuple[int, list[str]]:
         settings = "".join(f"{name} = {json.dumps(value)}\n" for name, value in client.items())
@@ -89,7 +89,7 @@ def test_a_right_that_is_missing_is_named_with_what_gives_it(
         status, lines = run(kafka.sasl_bootstrap_servers, ONLY_OURS, **login(kafka))
     assert status == (mark == "WRONG")
     odd = [(at, line) for at, line in enumerate(lines) if line.startswith(("WRONG", "?"))]
-    # What the right on the cluster shows is whether any topic is hidden.
+    # Only with the right on the cluster can it find out whether any topic is hidden.
     known = "whether topics are hidden", "plain text"
     ((at, line),) = [(at, line) for at, line in odd if not any(words in line for words in known)]
     assert line.startswith(mark)
@@ -111,7 +111,7 @@ def test_what_cannot_be_seen_is_not_called_right(kafka: EmbeddedKafka, group: st
 
 @pytest.mark.kafka
 def test_a_topic_that_is_hidden_from_the_user_is_named(kafka: EmbeddedKafka, group: str, run: Run) -> None:
-    """Neither its metadata nor its commits are listed: Kafka leaves it out without an error."""
+    """Neither its metadata nor its commits are listed; Kafka leaves it out without an error."""
     with denied(kafka, ResourceType.TOPIC, "doctored"):
         status, lines = run(kafka.sasl_bootstrap_servers, 'topics = { allow = ["^doctored"] }', **login(kafka))
         hidden = [(line, lines[at + 1]) for at, line in enumerate(lines) if "cannot be seen" in line]
@@ -149,7 +149,7 @@ def test_a_mechanism_without_its_package_is_said(kafka: EmbeddedKafka, run: Run)
 
 @pytest.mark.kafka
 def test_a_broker_that_is_down_is_named(kafka3: EmbeddedKafka, run: Run) -> None:
-    kafka3.kill(3)  # the others do not know for 18 s
+    kafka3.kill(3)  # the others do not notice it for 18 s
     try:
         status, lines = run(kafka3.address(1))
     finally:

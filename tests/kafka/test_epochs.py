@@ -1,4 +1,4 @@
-"""Commits whose records were cut off the log, as the leader epoch stored with them shows, on a real leader."""
+"""Commits whose records were cut off from the log, as the leader epoch stored with them shows, on a real leader."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from tests.helpers.kafka import Row, delete_groups, read, reassign
 
 LOG = TopicPartition("ep-log", 0)
 BEFORE, AFTER = 5, 7
-"""Records that the first leader has written, and the second one after it."""
+"""How many records the first leader has written, and then the second one."""
 
 
 def commit(admin: Any, group: str, offset: int, leader_epoch: int) -> None:
@@ -27,10 +27,10 @@ def append(producer: Any, records: int) -> None:
 
 @pytest.fixture(scope="module")
 def commits(kafka3: EmbeddedKafka) -> dict[str, Row]:
-    """What is read of each group. A commit beyond the end of its epoch is one whose records are gone."""
+    """The row of each group. If a commit is beyond the end of its epoch, its records are gone."""
     with KafkaAdminClient(bootstrap_servers=kafka3.bootstrap_servers) as admin:
         admin.create_topics({LOG.topic: {"assignments": {0: [2]}}})
-        # acks: a leader that does not know yet that it has been deposed must not confirm records.
+        # acks: a former leader that does not know yet that it is no longer leader must not confirm records.
         with KafkaProducer(bootstrap_servers=kafka3.bootstrap_servers, acks="all") as producer:
             append(producer, BEFORE)
             reassign(admin, LOG, [3])

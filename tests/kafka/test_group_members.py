@@ -1,4 +1,4 @@
-"""The data source `kafka_group_members`: real members of every kind of group, and what each fault leaves."""
+"""The data source `kafka_group_members`: real members of every kind of group, and the rows after each kind of fault."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -49,7 +49,7 @@ def admin(kafka: EmbeddedKafka) -> Iterator[Any]:
 
 
 def members(kafka: EmbeddedKafka, groups: str, **options: str) -> list[Row]:
-    """The rows of the groups whose names match, sorted; each was stamped, the stamp is left out."""
+    """The rows of the groups whose names match, sorted and without captured_at, which must be set."""
     before = datetime.now(UTC)
     rows = read(GroupMembersSource, kafka.bootstrap_servers, groups_allow=groups, **options)
     for row in rows:
@@ -58,14 +58,14 @@ def members(kafka: EmbeddedKafka, groups: str, **options: str) -> list[Row]:
 
 
 def row(group: str, **values: Any) -> Row:
-    """A row of an ordinary group; what is not given is NULL."""
+    """A row of an ordinary group; values that are not given are NULL."""
     nothing = dict.fromkeys(GroupMembersSource.observed.names)
     nothing.pop("captured_at")
     return nothing | {"group_id": group, "group_type": "classic", "coordinator": 1} | values
 
 
 class Joined:
-    """A consumer of librdkafka in a group, and what it was assigned last; None while it has to join again."""
+    """A librdkafka consumer in a group, and its last assignment; None while it has to join again."""
 
     def __init__(self, kafka: EmbeddedKafka, group: str, topic: str, client_id: str) -> None:
         self.assigned: int | None = None
@@ -155,7 +155,7 @@ def test_partitions_of_topics_that_the_filter_denies_are_left_out(kafka: Embedde
     with member(kafka, "gm-filter", "gm-a", "gm-b", partitions=3):
         assert sorted(assigned(topics_deny="a$")) == [("gm-b", 0)]
         assert assigned(topics_allow="^gm-a$") == [("gm-a", 0), ("gm-a", 1)]
-        # The member is there all the same.
+        # The member has a row nevertheless.
         assert assigned(topics_deny="^gm") == [(None, None)]
 
 
@@ -229,13 +229,13 @@ def test_a_cluster_lost_between_planning_and_reading_keeps_every_error(kafka3: E
     by_error: dict[str, set[str | None]] = {}
     for one in rows:
         by_error.setdefault(one["error"], set()).add(one["group_id"])
-    # The groups that could not even be listed are still a row.
+    # Groups that could not even be listed still have a row.
     assert set(by_error) == {"NETWORK_EXCEPTION", "REQUEST_TIMED_OUT"}
     assert by_error["REQUEST_TIMED_OUT"] == {None}
     assert by_error["NETWORK_EXCEPTION"] < {f"gm3-{number}" for number in range(12)}
 
 
-# --- groups of the new protocols, which only the Java clients speak
+# --- groups of the new protocols, which only the Java clients support
 
 
 @dataclass(frozen=True)

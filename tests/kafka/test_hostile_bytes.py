@@ -1,4 +1,4 @@
-"""What members write of themselves into a group, whatever bytes that are: it is read or refused, and in no time."""
+"""What members write about themselves into a group: whatever the bytes are, they are quickly read or refused."""
 
 import time
 
@@ -14,7 +14,7 @@ SUBSCRIBED = b"\0\1" + b"\0\0\0\2\0\1t\0\1u" + b"\xff\xff\xff\xff" + b"\0\0\0\0"
 
 @st.composite
 def changed(draw: st.DrawFn) -> bytes:
-    """Bytes of a member, of which some are others, are missing, or are too many."""
+    """A member's bytes, of which some are changed, missing or added."""
     data = draw(st.sampled_from([ASSIGNED, SUBSCRIBED]))
     for _ in range(draw(st.integers(1, 3))):
         begin = draw(st.integers(0, len(data)))

@@ -1,4 +1,4 @@
-"""Look-ups by time in a real log: what they find, and what becomes of partitions that are not answered."""
+"""Look-ups by time in a real log: what they find, and what happens to partitions that are not answered."""
 
 import time
 
@@ -20,7 +20,7 @@ TOPIC = "lu-paused"
 RECORDS = 60
 OLDEST_MS = int(time.time() * 1000) - 7_200_000
 TIMES_MS = [OLDEST_MS + 1_000 * number + (3_600_000 if number >= 40 else 0) for number in range(RECORDS)]
-"""A record a second, with an hour's pause."""
+"""A record per second, with a pause of an hour."""
 NOBODY = 99
 
 
@@ -37,7 +37,7 @@ def leader(kafka: EmbeddedKafka) -> int:
 
 
 def search(*rungs: int, newest: tuple[int | None, int | None] = (TIMES_MS[-1], RECORDS - 1)) -> TimeSearch:
-    """For a log that was seen once."""
+    """The search in a log that was observed once."""
     now_ms = int(time.time() * 1000)
     seen = Observation(now_ms, "A", 1, 0, None, RECORDS, *newest, 6_000, 0, False)
     return TimeSearch(begun(seen), rungs)

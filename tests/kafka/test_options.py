@@ -1,4 +1,4 @@
-"""What the Kafka data sources take as options, and what each mistake is answered with."""
+"""The options of the Kafka data sources, and the message for each mistake."""
 
 import time
 
@@ -99,7 +99,7 @@ def test_a_filter_selects_sorted_names(allow: str | None, deny: str | None, pass
 
 
 def test_a_long_name_does_not_keep_a_pattern_busy() -> None:
-    """Of 32 KB one takes two seconds, and there may be thousands."""
+    """A name of 32 KB takes two seconds, and there may be thousands."""
     names = [f"{number:06}" + "a" * 32_000 for number in range(50)]
     before = time.process_time()
     assert NameFilter(r"(\w+\.)*prod", None).select(names) == []

@@ -1,4 +1,4 @@
-"""What listens there? Every answer within 5 s, and a different one for everything that is not the right listener."""
+"""What listens at an address: each answer within 5 s, and a different one for everything that is not the right one."""
 
 import datetime as dt
 import gc
@@ -39,7 +39,7 @@ SOURCES = (BrokersSource, CommittedOffsetsSource, GroupMembersSource, Watermarks
 
 @pytest.fixture
 def http() -> Iterator[str]:
-    """A web server that has nothing."""
+    """A web server without pages."""
     with HTTPServer((HOST, 0), BaseHTTPRequestHandler) as server:
         Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
         yield f"{HOST}:{server.server_port}"
@@ -48,7 +48,7 @@ def http() -> Iterator[str]:
 
 @pytest.fixture
 def full() -> Iterator[str]:
-    """A listener whose queue is full: connecting gets no answer, as behind a firewall that drops."""
+    """A listener whose queue is full: a connection gets no answer, as behind a firewall that drops packets."""
     with ExitStack() as stack:
         server = stack.enter_context(socket.socket())
         server.bind((HOST, 0))
@@ -61,7 +61,7 @@ def full() -> Iterator[str]:
 
 
 def certificate(folder: Path) -> Path:
-    """A file with a key and a certificate for 127.0.0.1 that signs itself."""
+    """A file with a key and a self-signed certificate for 127.0.0.1."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "laglake")])
     now = dt.datetime.now(dt.UTC)
@@ -92,14 +92,14 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
 
 
 def trickle(connection: socket.socket) -> None:
-    """A byte a second, for longer than anybody should wait."""
+    """Sends a byte per second, for longer than a client should wait."""
     for _ in range(10):
         connection.sendall(b"\0")
         time.sleep(1)
 
 
 def why(server: str, **options: str) -> str | None:
-    """What the probe says with the default limits, having kept them."""
+    """The result of the probe with the default limits, which it must keep."""
     started = time.monotonic()
     reason = why_not_kafka(server, parsed(server, **options))
     assert time.monotonic() - started < LIMIT_S
@@ -194,7 +194,7 @@ def test_every_server_is_named_with_its_reason(http: str) -> None:
     assert len({reason.split(" ", 1)[1] for reason in reasons}) == 3
 
 
-# --- what the client and the sources make of it
+# --- how the client and the data sources use it
 
 
 def refusal(kafka: str, **options: str) -> str:
@@ -236,7 +236,7 @@ def test_no_login_where_one_is_asked_for(kafka: EmbeddedKafka) -> None:
 
 @pytest.fixture
 def failed_handshakes(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """kafka-python leaves their sockets to the garbage collector; a captured log would hold on to them for longer."""
+    """kafka-python leaves their sockets to the garbage collector; a captured log would keep them for longer."""
     caplog.set_level("CRITICAL", logger="kafka")
     yield
     with warnings.catch_warnings():

@@ -36,7 +36,7 @@ def producer(kafka: EmbeddedKafka) -> Iterator[Any]:
 
 
 def snapshot(servers: str, **options: str) -> dict[str, list[Row]]:
-    """The rows by kind, without the columns that are of other kinds only."""
+    """The rows by kind, without the columns that only other kinds have."""
     found: dict[str, list[Row]] = {}
     for row in read(SnapshotSource, servers, topics_allow="^ks-", groups_allow="^ks-", **options):
         found.setdefault(row.pop("kind"), []).append(row)
@@ -89,7 +89,7 @@ def test_a_commit_is_read_before_and_after_the_ends_of_its_log(kafka: EmbeddedKa
     fetches = []
 
     def move(request: Request) -> bool:
-        """Before the second reading of commits the group commits twice as fast as the producer writes."""
+        """Before the second reading of commits, the group commits twice as fast as the producer writes."""
         if request.api_key == OFFSET_FETCH:
             fetches.append(request)
             if len(fetches) == 2:
@@ -137,7 +137,7 @@ def test_every_group_and_partition_is_read_once_and_the_plan_is_made_once(kafka:
     assert all(row["high_watermark"] is not None for row in rows if row["kind"] == "committed_offsets")
     ends = [(row["topic"], row["partition"]) for row in rows if row["kind"] == "watermarks"]
     assert sorted(ends) == [*(("ks-a", number) for number in range(4)), ("ks-unread", 0), ("ks-unread", 1)]
-    # All that was sent is counted but for the requests that find the brokers and open a connection.
+    # All requests are counted, except those that find the brokers and open a connection.
     handshake = 18
     sent = sum(1 for key in proxy.api_keys() if key != handshake)
     of_bootstrap = 2 * (1 + len(planned.chunks))

@@ -1,4 +1,4 @@
-"""The data source `kafka_watermarks` against real brokers: the ends, sizes and timestamps of logs, and faults."""
+"""The data source `kafka_watermarks` with real brokers: the ends, sizes and timestamps of logs, and faults."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ LONG_TOPIC = "wm-" + 246 * "t"
 LADDER = ("log_start_offset", "local_log_start_offset", "last_stable_offset", "high_watermark", "log_end_offset")
 REST = ("max_timestamp_ms", "max_timestamp_offset", "log_bytes", "log_bytes_error", "cleanup_policy", "timestamp_type")
 HOUR_AGO_MS = int(time.time() * 1000) - 3_600_000
-"""Not older: the broker deletes records after a week."""
+"""Not older, because the broker deletes records after a week."""
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def producer(kafka: EmbeddedKafka) -> Iterator[Any]:
 
 
 def write(producer: Any, topic: str, timestamps_ms: Sequence[int] = (HOUR_AGO_MS,), value: bytes = b"x") -> None:
-    """Append one record a timestamp to partition 0, each a batch of its own."""
+    """Appends one record per timestamp to partition 0, each in its own batch."""
     for timestamp_ms in timestamps_ms:
         producer.send(topic, value, partition=0, timestamp_ms=timestamp_ms).get(timeout=10)
 
@@ -56,7 +56,7 @@ def watermarks(kafka: EmbeddedKafka, topic: str, **options: str) -> dict[int, Ro
 
 
 def ladder(row: Row) -> tuple[int | None, ...]:
-    """log start, local log start, LSO, HW, log end."""
+    """Log start, local log start, LSO, HW, log end."""
     return tuple(row[name] for name in LADDER)
 
 
@@ -65,7 +65,7 @@ def size_of_logs(folder: Path) -> int:
 
 
 def topic_id(folder: Path) -> str:
-    """As the broker keeps it in the partition's own folder."""
+    """The topic id in the broker's folder for the partition."""
     lines = dict(line.split(": ") for line in (folder / "partition.metadata").read_text().splitlines())
     return lines["topic_id"]
 
@@ -109,7 +109,7 @@ def test_records_deleted_move_the_start_of_the_log(kafka: EmbeddedKafka, admin: 
 
 
 def test_a_record_without_a_timestamp_is_not_the_newest() -> None:
-    """Its age would be that of the year 1970."""
+    """Its timestamp would be in the year 1970."""
     answer = SimpleNamespace(error_code=0, offset=9, timestamp=-1)
     assert _newest(answer) == {"max_timestamp_ms": None, "max_timestamp_offset": None}
     answer.timestamp = 5
@@ -144,7 +144,7 @@ def test_a_frozen_follower_holds_the_high_watermark(kafka3: EmbeddedKafka) -> No
     assert ladder(row) == (0, 0, 5, 5, 9)
     assert (row["leader"], row["replicas"], sorted(row["isr"])) == (3, [3, 2], [2, 3])
     assert row["high_watermark_after"] == 5
-    # To a consumer Kafka does not show a record that is not replicated yet; to the debugging consumer it does.
+    # Kafka shows a record that is not replicated yet to the debugging consumer, but not to a consumer.
     assert (row["max_timestamp_ms"], row["max_timestamp_offset"], row["error"]) == (HOUR_AGO_MS + 9_000, 5, None)
 
 
@@ -190,7 +190,7 @@ def test_a_log_that_moves_while_it_is_read_keeps_its_order(kafka: EmbeddedKafka,
     with Proxy(append) as proxy:
         row = watermarks(kafka, "wm-moving", proxy_url=proxy.url)[0]
     # One more record before each question: log start, local log start, HW, LSO, log end, HW again, newest.
-    # What is stable after the high watermark was read is no further than that, as of then.
+    # A last stable offset read later cannot have been beyond the high watermark at that time.
     assert ladder(row) == (0, 0, 3, 3, 5)
     assert row["high_watermark_after"] == 6
     assert (row["log_bytes"], row["log_bytes_error"]) == (sizes[5], sizes[5])
@@ -207,7 +207,7 @@ def test_the_newest_record_is_asked_for_again_where_it_was_not_told(
     asked = []
 
     def cut(request: Request) -> bool:
-        """Log start, local log start, HW, LSO, log end and HW again are answered; at the newest the broker hangs up."""
+        """Log start, local log start, HW, LSO, log end and HW again are answered; the newest is not."""
         asked.append(request.api_key)
         return request.api_key == LIST_OFFSETS and asked.count(LIST_OFFSETS) == 7
 
@@ -252,7 +252,7 @@ def test_a_topic_that_we_may_not_describe_leaves_the_others(kafka: EmbeddedKafka
     with denied(kafka, ResourceType.TOPIC, "wm-acl-shut"):
         late = planned.rows()
         rows = read(WatermarksSource, kafka.sasl_bootstrap_servers, **options)
-    # Refused after the plan it is an error; before, Kafka does not even tell that there is such a topic.
+    # If the right is lost after planning, this is an error; before that, Kafka does not even list the topic.
     assert {row["topic"]: row["error"] for row in late} == {
         "wm-acl-open": None,
         "wm-acl-shut": "TOPIC_AUTHORIZATION_FAILED",

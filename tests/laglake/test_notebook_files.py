@@ -1,6 +1,6 @@
-"""The notebooks as they are kept; and the questions of 06, on the same rows in Spark and in DuckDB.
+"""The stored notebooks; and the questions of notebook 06, on the same rows in Spark and in DuckDB.
 
-tests/laglake/test_notebooks.py runs all of them.
+tests/laglake/test_notebooks.py runs all notebooks.
 """
 
 import re
@@ -49,7 +49,7 @@ def lags(minute: int) -> list[dict[str, Any]]:
 
 
 def rows() -> dict[str, Any]:
-    """Three snapshots: `late` falls behind and has lost records, `fine` keeps up, and nobody reads for `gone`."""
+    """Three snapshots: `late` falls behind and has lost records, `fine` keeps up, and `gone` has no reader."""
     problem = {"what": "watermarks", "where": "t", "error": "NOT_LEADER_OR_FOLLOWER", "count": 2}
     blocked = {"kind": "blocked_connector", "client_id": "c", "topic": "t", "first_seen": at(1), "resolved_at": None}
     return {
@@ -68,7 +68,7 @@ def rows() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def asked(spark: SparkSession) -> tuple[list[pd.DataFrame], list[pd.DataFrame]]:
-    """The answers to each question that both engines can be asked, of Spark and of DuckDB."""
+    """The answers of Spark and of DuckDB to each question that both can answer."""
     duck = duckdb.connect()
     duck.execute("SET TimeZone = 'UTC'")
     for name, (table, some) in rows().items():
@@ -79,7 +79,7 @@ def asked(spark: SparkSession) -> tuple[list[pd.DataFrame], list[pd.DataFrame]]:
 
 
 def answers(ask: Callable[[str], pd.DataFrame]) -> list[pd.DataFrame]:
-    """What the cells of the notebook get when they ask."""
+    """The answers that the cells of the notebook get."""
     found = []
 
     def noted(query: str) -> pd.DataFrame:
@@ -95,7 +95,7 @@ def answers(ask: Callable[[str], pd.DataFrame]) -> list[pd.DataFrame]:
 
 def test_duckdb_answers_as_spark_does(asked: tuple[list[pd.DataFrame], list[pd.DataFrame]]) -> None:
     in_spark, in_duckdb = asked
-    assert len(in_spark) == len(in_duckdb) == 10  # one has two queries, and one is of Spark alone
+    assert len(in_spark) == len(in_duckdb) == 10  # one question has two queries, and one is only for Spark
     for one, other in zip(in_spark, in_duckdb, strict=True):
         assert [*one.columns] == [*other.columns]
         assert len(one) == len(other) > 0

@@ -1,6 +1,6 @@
-"""Each job and each notebook works through Spark Connect, without a Java of its own, and shows what is true.
+"""Each job and each notebook works through Spark Connect, without its own Java, and shows correct results.
 
-The tables are those of a catalog: all is as it would be on serverless compute, but for the workers' sandbox.
+The tables are in a catalog, so everything is as on serverless compute, except for the workers' sandbox.
 """
 
 import re
@@ -92,7 +92,7 @@ def test_the_jobs(jobs: tuple[Path, str], spark: SparkSession, connect_server: C
 
 
 class Ran:
-    """A notebook that was run: what its cells have shown, as text, and what kinds of output there were."""
+    """A notebook that was run: the output of its cells as text, and the kinds of outputs."""
 
     def __init__(self, notebook: Any) -> None:
         outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]

@@ -1,4 +1,4 @@
-"""What applications add to their consumers: the files that they write, and what laglake reads there."""
+"""The reporters that applications add to their consumers: the files that they write, and what laglake reads there."""
 
 import json
 import logging
@@ -66,7 +66,7 @@ def lines_of(file: Path) -> list[str]:
 
 
 def reported_from_now(file: Path) -> list[Position]:
-    """What the next line tells."""
+    """The positions in the next line."""
     now_ms = time.time_ns() // 1_000_000
     wait_for(lambda: lines_of(file) and of_line(lines_of(file)[-1])[0] > now_ms)
     return next(positions for at_ms, positions in map(of_line, lines_of(file)) if at_ms > now_ms)
@@ -104,7 +104,7 @@ def test_the_positions_of_a_consumer_are_told_though_it_does_not_poll(
 
 
 def read_to(consumer: Any, partition: TopicPartition, offset: int) -> None:
-    """Poll until a partition has been read that far."""
+    """Polls until a partition has been read up to an offset."""
 
     def polled() -> bool:
         consumer.poll(timeout_ms=200)
@@ -173,7 +173,7 @@ def test_an_application_can_import_them_without_laglakes_dependencies() -> None:
 
 
 def loaded(code: str) -> set[str]:
-    """The packages that it loads, but for Python's own."""
+    """The packages that the code imports, except Python's own."""
     script = f"{code}\nimport sys\nprint(*{{name.partition('.')[0] for name in sys.modules}})"
     run = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr

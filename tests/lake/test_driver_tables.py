@@ -1,4 +1,4 @@
-"""Few rows by the driver: the same tables as Spark writes and reads, and what is left to Spark."""
+"""Few rows that the driver reads and writes: the tables are the same as with Spark; and what is left to Spark."""
 
 import subprocess
 import sys
@@ -72,7 +72,7 @@ def full_row(table: Table) -> Row:
 
 
 def empty_row(table: Table) -> Row:
-    """A row with NULL wherever there may be one."""
+    """A row with NULL wherever it is allowed."""
     full = full_row(table)
     return tuple(
         old if f.name in table.key or f.name in NAMED else None for f, old in zip(table.schema, full, strict=True)
@@ -103,7 +103,7 @@ def by_driver(few: SparkSession, tmp_path: Path) -> Lake:
 
 @pytest.fixture
 def by_spark(by_driver: Lake, monkeypatch: pytest.MonkeyPatch) -> Lake:
-    """The same lake without the driver's way."""
+    """The same lake, read and written only by Spark."""
     lake = Lake(by_driver.spark, by_driver._config)
     monkeypatch.setattr(lake_module, "driver_tables", lambda *_: None)
     assert lake._driver is None

@@ -1,4 +1,4 @@
-"""Settings for few rows: how long they hold, and that the session's own come back."""
+"""The settings for few rows: how long they are used, and that the session's own settings are restored."""
 
 from collections.abc import Iterator
 from typing import Any, cast
@@ -23,7 +23,7 @@ def settings(spark: SparkSession) -> dict[str, str | None]:
 
 @pytest.fixture
 def session(spark: SparkSession) -> Iterator[SparkSession]:
-    """The session with settings that differ from those for few rows in each."""
+    """The session with settings that all differ from those for few rows."""
     before = settings(spark)
     for name, value in OWN.items():
         spark.conf.set(name, value)
@@ -77,7 +77,7 @@ def test_databricks_keeps_its_own(session: SparkSession, monkeypatch: pytest.Mon
 
 
 class Server:
-    """A session whose server refuses the last of the settings, as a vendor's may."""
+    """A session whose server refuses the last of the settings, as a vendor's server may do."""
 
     def __init__(self) -> None:
         self.conf = self

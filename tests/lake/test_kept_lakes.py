@@ -1,4 +1,4 @@
-"""A small lake of each schema version that was used is kept: it is upgraded, extended and read."""
+"""A small lake of each schema version that was in use is kept; it is upgraded, extended and read."""
 
 import tarfile
 from collections import Counter
@@ -21,11 +21,11 @@ from tests.helpers.quiet import expected_lag, lag_rows, seed, write_config
 
 KEPT = sorted((ROOT / "tests" / "data" / "lakes").glob("*.tar.xz"))
 OLD, NEW, PREFIX = "demo", "new", "kept"
-"""The cluster that the lakes have, and one that is added."""
+"""The cluster in the lakes, and one that is added."""
 
 
 def counted(lake: Lake, cluster: str) -> dict[str, int]:
-    """The rows of each table."""
+    """The number of rows in each table."""
     return {table.name: lake.read_cluster(table, cluster).count() for table in TABLES}
 
 
@@ -34,7 +34,8 @@ def newest(rows: DataFrame) -> int:
 
 
 BY_INDEX = {"reuse_bytes", "reuse_error_bytes", "reuse_method"}
-"""What a snapshot is read again with is the log index, which may know more of other logs by now."""
+"""Columns that may change when a snapshot is computed again, because the log index may by now know more about other
+logs."""
 
 
 def of_snapshot(lake: Lake, table: Table, snapshot_id: int) -> dict[tuple[str, str, int], dict[str, Any]]:
@@ -74,7 +75,7 @@ def test_a_lake_of_an_older_version_is_upgraded_extended_and_read(
 
 
 def again(lake: Lake, found: dict[str, int]) -> None:
-    """The newest snapshot computed once more has the same lag, and a status."""
+    """If the newest snapshot is computed again, it has the same lag, and a status."""
     last = newest(lake.read_cluster(LAG, OLD))
     rows = of_snapshot(lake, LAG, last)
     lake.delete(COMPUTED, f"{of_cluster(OLD)} AND snapshot_id = {last}")

@@ -1,4 +1,4 @@
-"""Where the tables are, how a lake is made and grows, and what two writers at once do."""
+"""Where the tables are, how a lake is created and upgraded, and what happens with two writers at once."""
 
 import json
 import threading
@@ -31,7 +31,7 @@ NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
 def at_once(number: int, action: Callable[[], Any]) -> None:
-    """Do it in so many threads at the same time; raises what one of them raises."""
+    """Runs the action in `number` threads at the same time; raises an exception of one of them."""
     barrier = threading.Barrier(number)
 
     def start(_: int) -> None:
@@ -56,7 +56,7 @@ def without_columns(table: Table, count: int) -> Table:
 
 
 def older(table: Table) -> Table:
-    """A table as it was before."""
+    """The table as it was before."""
     before = without_columns(table, {LAG.name: 2, WATERMARKS.name: 1, CLIENT_POSITIONS.name: 1}.get(table.name, 0))
     return replace(before, name=table.former_name or table.name)
 

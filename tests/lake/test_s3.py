@@ -1,4 +1,4 @@
-"""A lake on S3: of two writers of a version one succeeds, whatever the network does; nothing is lost or doubled."""
+"""A lake on S3: of two commits of a version, one succeeds, whatever the network does; no row is lost or doubled."""
 
 import json
 import os
@@ -29,14 +29,14 @@ def s3() -> Iterator[S3]:
 
 
 def start(s3: S3, *job: str) -> "subprocess.Popen[str]":
-    """A process of tests/helpers/s3_job.py."""
+    """Starts a process of tests/helpers/s3_job.py."""
     command = [sys.executable, "-m", "tests.helpers.s3_job", json.dumps(s3.settings()), *job]
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     return subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def result(process: "subprocess.Popen[str]") -> object:
-    """What it has printed, once it has ended well."""
+    """The output of the process, after it has ended successfully."""
     printed, log = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 0, log[-4000:]
     return json.loads(printed)

@@ -1,4 +1,4 @@
-"""Where Delta's commits are safe, and that a lake elsewhere is refused."""
+"""Where Delta's commits are safe, and that a lake in other places is refused."""
 
 import pytest
 from pyspark.sql import SparkSession
@@ -14,7 +14,7 @@ FORMER = "org.apache.spark.sql.delta.storage"
 
 @pytest.fixture
 def settings(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """The settings of log stores that the process was started with: none."""
+    """The log-store settings that the process was started with: none."""
     found: dict[str, str] = {}
     monkeypatch.setattr(stores, "_setting", lambda _, name: found.get(name))
     return found
@@ -55,7 +55,7 @@ def test_where_two_writers_are_safe(
 
 
 def test_a_setting_of_the_session_alone_makes_nothing_safe(spark: SparkSession) -> None:
-    """Delta reads the settings that Spark was started with."""
+    """Delta reads the settings with which Spark was started."""
     spark.conf.set("spark.delta.logStore.oss.impl", "com.example.Store")
     try:
         assert why_unsafe(spark, "oss://bucket/lake") is not None

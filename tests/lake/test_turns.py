@@ -1,4 +1,4 @@
-"""Who may commit to a table at a time: threads of one process, and processes by a lock."""
+"""Which writers may commit to a table at the same time: threads of one process, and processes, by a lock."""
 
 import threading
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Log directories: which partitions and segments are in them, whatever else is, and how a directory may be named."""
+"""Log directories: which partitions and segments are in them, whatever else is there; and names of directories."""
 
 import os
 from pathlib import Path

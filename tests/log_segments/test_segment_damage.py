@@ -1,4 +1,4 @@
-"""Files of a log that are torn, damaged or of an old format: the good part is kept, and the rest is named."""
+"""Log files that are cut off, damaged or in an old format: the intact part is read, and the rest is reported."""
 
 import tempfile
 from pathlib import Path
@@ -103,7 +103,7 @@ def test_damage_in_an_older_segment_hides_what_is_behind_it_there_only(tmp_path:
 
 @st.composite
 def spoilt(draw: st.DrawFn) -> bytes:
-    """A file of three batches, in which some bytes are others, are missing, or are too many."""
+    """A file of three batches, of which some bytes are changed, missing or added."""
     data = WHOLE + batch(10, 12)
     for _ in range(draw(st.integers(1, 3))):
         begin = draw(st.integers(0, len(data)))

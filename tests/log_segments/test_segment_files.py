@@ -1,4 +1,4 @@
-"""The reader of log directories, against a real broker's files and what Kafka's tools say of them, and damage."""
+"""The reader of log directories, with a real broker's files, compared with the output of Kafka's tools; and damage."""
 
 import csv
 import shutil
@@ -25,14 +25,14 @@ OFFSETS = {f"{row['topic']}-{row['partition']}": row for row in TOLD}
 
 
 def expected(row: Mapping[str, str]) -> Place:
-    """A row of truth.csv. The position counts from the first file, so with what is left it makes the whole length."""
+    """A row of truth.csv. The position counts from the first file, so position + bytes_to_end is the whole length."""
     size = int(OFFSETS[f"{row['topic']}-{row['partition']}"]["log_bytes"])
     left, stamp = int(row["byte_lag"]), row["batch_max_timestamp"]
     return Place(size - left, left, int(stamp) if stamp else None)
 
 
 def assert_true(name: str, log: PartitionLog) -> None:
-    """Every row of truth.csv and offsets.csv about a partition."""
+    """Checks every row of truth.csv and offsets.csv about a partition."""
     rows = [row for row in TRUTH if f"{row['topic']}-{row['partition']}" == name]
     assert len(rows) >= 20
     assert {row["offset"]: log.at(int(row["offset"])) for row in rows} == {r["offset"]: expected(r) for r in rows}
@@ -58,12 +58,12 @@ def test_where_the_local_log_begins_and_whose_it_is(recorded: Path, name: str) -
 
 
 def shifted(by: int) -> Callable[[bytes], bytes]:
-    """All positions are elsewhere."""
+    """Changes an index so that all positions are wrong."""
     return lambda data: b"".join(struct.pack(">ii", o, p + by) for o, p in struct.iter_unpack(">ii", data))
 
 
 def early(data: bytes) -> bytes:
-    """All offsets are those of the entry before: each leads to a header, but one too far on."""
+    """Gives each entry the offset of the entry before: each leads to a header, but to that of a later batch."""
     entries = list(struct.iter_unpack(">ii", data))
     return index(*((old[0], new[1]) for old, new in pairwise(entries)))
 
@@ -116,7 +116,7 @@ def test_a_time_index_that_was_written_on_since_is_used_as_far_as_the_log_goes(t
 
 
 class Written(NamedTuple):
-    """A batch, and whether a segment begins with it, an index entry is written for it, and what went before it."""
+    """A batch; whether a segment begins with it, and an index entry is written for it; and what precedes it."""
 
     hole: int
     records: int
@@ -141,7 +141,7 @@ lies = st.binary(max_size=60) | st.lists(st.tuples(st.integers(1, 120), st.integ
 
 
 class Known(NamedTuple):
-    """What is true of a batch of a log that the test wrote."""
+    """The truth about a batch in a log that the test wrote."""
 
     base: int
     last: int
@@ -150,7 +150,7 @@ class Known(NamedTuple):
 
 
 def written_log(folder: Path, history: list[Written]) -> list[list[Known]]:
-    """Files as Kafka writes them, and their batches by segment."""
+    """Writes files as Kafka does, and returns their batches by segment."""
     files: dict[str, bytes] = {}
     segments: list[list[Known]] = []
     offset = position = 0
@@ -214,7 +214,7 @@ def test_a_header_says_what_there_is_to_know_of_a_batch(tmp_path: Path) -> None:
     ],
 )
 def test_an_index_that_leads_into_records_is_not_believed(tmp_path: Path, within: bytes) -> None:
-    """Records may hold anything, also what looks like a batch."""
+    """Records may contain anything, also bytes that look like a batch."""
     holder = batch(4, 9, 700, size=400)[:100] + within[:300]
     write(tmp_path, {"0.log": WHOLE[:100] + holder, "0.index": index((5, 200))})
     log = opened(tmp_path)
@@ -234,7 +234,7 @@ def test_an_index_is_read_as_far_as_it_rises() -> None:
 
 def test_an_offset_that_compaction_took_is_at_the_next_batch_even_in_another_segment(tmp_path: Path) -> None:
     emptied = bytearray(batch(20, 29, 1_000))
-    emptied[57:61] = bytes(4)  # all its records are gone, it stays for its producer's sequence
+    emptied[57:61] = bytes(4)  # all its records were removed; the batch is kept for its producer's sequence number
     write(tmp_path, {"0.log": batch(3, 5, 500), "10.log": b"", "20.log": bytes(emptied) + batch(40, 41, 2_000)})
     log = opened(tmp_path)
     assert log.at(0) == log.at(5) == (0, 300, 500, None)

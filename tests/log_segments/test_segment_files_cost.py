@@ -1,4 +1,4 @@
-"""What reading log directories costs: how much is read of a segment of a gigabyte, and how often it is asked for."""
+"""The cost of reading log directories: how much of a segment of a gigabyte is read, and with how many requests."""
 
 import shutil
 from collections.abc import Iterator
@@ -48,7 +48,7 @@ SIZE, BATCH_SIZE, RECORDS = 1 << 30, 1 << 20, 10
 
 @pytest.fixture(scope="module")
 def gigabyte(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """One segment of 1 GiB, batches of 1 MiB that are holes on the disk but for their headers, and its indexes."""
+    """A segment of 1 GiB with its indexes. Its batches of 1 MiB are holes on the disk, except their headers."""
     folder = tmp_path_factory.mktemp("gigabyte")
     positions = list(accumulate([BATCH_SIZE] * (SIZE // BATCH_SIZE - 1), initial=0))
     path = write(folder, {"0.log": b""})

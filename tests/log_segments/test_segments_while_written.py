@@ -1,4 +1,4 @@
-"""Files of a log that their broker writes, rolls over or deletes while they are read."""
+"""Log files that the broker writes, rolls over or deletes while they are read."""
 
 import os
 from pathlib import Path
@@ -46,7 +46,7 @@ def test_a_file_that_vanishes_after_the_listing_is_an_error_where_it_is_needed(t
 
 @pytest.mark.parametrize("size", [100, 101, 150])
 def test_a_file_that_its_broker_cuts_while_it_is_read_ends_there(tmp_path: Path, size: int) -> None:
-    """As a full one loses what was preallocated, or a follower's what its leader does not have."""
+    """A full segment loses its preallocated rest, and a follower's log loses what the leader does not have."""
     folder = write(tmp_path, {"0.log": WHOLE})
     log = opened(tmp_path)
     os.truncate(folder / f"{0:020}.log", size)

@@ -1,4 +1,4 @@
-"""Data source `kafka_log_segments` and `locate` under Spark, against what Kafka's own tools say of the same files."""
+"""The data source `kafka_log_segments` and `locate` in Spark, compared with Kafka's own tools on the same files."""
 
 import csv
 import os
@@ -52,7 +52,7 @@ Row = tuple[Any, ...]
 
 
 def dumped(log_dir: Path) -> Iterator[Row]:
-    """The rows to be read, made of DumpLogSegments' text, the files' lengths and partition.metadata alone."""
+    """The expected rows, made only from the output of DumpLogSegments, the files' lengths, and partition.metadata."""
     for text in sorted((log_dir.parent / "dump").iterdir()):
         topic, partition = text.name.removesuffix(".log.txt").rsplit("-", 1)
         folder = log_dir / f"{topic}-{partition}"
@@ -73,7 +73,7 @@ def batches(spark: SparkSession, *log_dirs: Path | str, **options: str) -> DataF
 
 
 def read_here(*log_dirs: Path | str, **options: str) -> list[dict[str, Any]]:
-    """The same in this process."""
+    """The rows, read in this process."""
     source = LogSegmentsSource({"log_dirs": ",".join(map(str, log_dirs)), **options})
     reader = source.reader(source.schema())
     return [row for part in reader.partitions() for data in reader.read(part) for row in data.to_pylist()]

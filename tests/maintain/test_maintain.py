@@ -1,4 +1,4 @@
-"""What is removed from a lake, what stays, and that a second time there is nothing left to do."""
+"""What is removed from a lake, what stays, and that a second run has nothing to do."""
 
 import os
 import time
@@ -28,9 +28,9 @@ NOW = datetime(2026, 6, 30, 12, tzinfo=UTC)
 NOW_MS = to_epoch_ms(NOW)
 DAYS = 500
 PENDING_DAY = 40
-"""Since then a cluster has snapshots without lag."""
+"""A cluster has snapshots without lag since this many days ago."""
 A_DAY = 10
-"""Snapshots: so the index looks back over twelve days."""
+"""Snapshots per day, so that the index looks back over twelve days."""
 AGES = [number / A_DAY for number in range(A_DAY * 60)] + [100, DAYS]
 """How many days ago each cluster's snapshots were taken."""
 CLUSTERS = ("east", "behind")
@@ -41,7 +41,7 @@ def at(days_ago: float) -> int:
 
 
 def put(lake: Lake, table: Table, names: str, *rows: tuple[Any, ...]) -> None:
-    """Add rows, each with its snapshot_date where the table has one."""
+    """Adds rows, each with its snapshot_date if the table has this column."""
     if "snapshot_date" in table.columns:
         at_column = names.split().index("window_start" if "window_start" in names else "snapshot_id")
         days = [row[at_column] for row in rows]
@@ -53,14 +53,14 @@ def put(lake: Lake, table: Table, names: str, *rows: tuple[Any, ...]) -> None:
 
 
 def days_left(lake: Lake, table: Table, cluster: str, where: str = "true") -> list[int]:
-    """How many days ago the snapshots are that have rows, the newest first."""
+    """How many days ago the snapshots with rows were taken, the newest first."""
     rows = lake.read(table).where(f"cluster = '{cluster}' AND {where}").select("snapshot_date").distinct().collect()
     return sorted((NOW.date() - row["snapshot_date"]).days for row in rows)
 
 
 @pytest.fixture
 def old_lake(lake: Lake) -> Lake:
-    """East has lag of all, `behind` none since PENDING_DAY, and `elsewhere` is of no config."""
+    """`east` has lag for all snapshots, `behind` has none since PENDING_DAY, and `elsewhere` is not in the config."""
     snapshots, marks, ends, lags, counts = [], [], [], [], []
     for cluster in (*CLUSTERS, "elsewhere"):
         for days_ago in AGES:
@@ -110,12 +110,12 @@ def test_rows_older_than_their_retention_go_and_what_is_needed_stays(old_lake: L
     assert done.rows[WATERMARKS.name, "east"] == 5
     assert done.rows[LAG_HISTOGRAMS.name, "east"] == 2 + 1
     assert "elsewhere" not in {cluster for _, cluster in done.rows}
-    # What a report looks for, and what is due: of the snapshots before the first day with lag neither.
+    # Snapshots before the first day with lag are neither looked for by a report, nor due.
     marks = old_lake.read(COMPUTED).where("cluster = 'east'").groupBy("job").count().collect()
     assert {row["job"]: row["count"] for row in marks} == {JOB: A_DAY * 60, REMOVED: 2}
     assert read_backlog(old_lake, "east", 9).batch == []
     assert read_backlog(old_lake, "behind", 9).batch[0].snapshot_id == at(PENDING_DAY)
-    # A second time there is nothing to do.
+    # A second run has nothing to do.
     before = versions(old_lake)
     assert run(old_lake) == Done()
     assert versions(old_lake) == before
@@ -149,7 +149,7 @@ def test_a_job_that_was_killed_is_repeated(old_lake: Lake, monkeypatch: pytest.M
             run(old_lake)
     run(old_lake)
     assert contents(old_lake) == {
-        # Of three clusters, the third as it was.
+        # Of three clusters, the third is unchanged.
         WATERMARKS.name: 3 + 5 + 8,
         LAG.name: 6 + 6 + 8,
         LAG_HISTOGRAMS.name: 2 * (6 + 7 + 8) + 24,
@@ -204,7 +204,7 @@ def test_the_first_day_that_stays_is_that_of_the_retention_or_of_a_snapshot_stil
 
 def test_the_oldest_snapshot_that_is_needed(old_lake: Lake) -> None:
     found = oldest_needed(old_lake, [*CLUSTERS, "of no snapshot"])
-    # The next snapshot looks back over LONGEST_TAIL; where some lack lag, the first of these does.
+    # The next snapshot looks back over LONGEST_TAIL; if some snapshots lack lag, the first of them does.
     assert found == {"east": at((LONGEST_TAIL - 1) / A_DAY), "behind": at(PENDING_DAY + LONGEST_TAIL / A_DAY)}
 
 

@@ -1,4 +1,4 @@
-"""A cluster that is renamed: nothing of its history is lost, and all of it goes on under the new name."""
+"""Renaming a cluster: nothing of its history is lost, and it continues under the new name."""
 
 import tarfile
 from datetime import UTC, datetime
@@ -39,7 +39,7 @@ def config(tmp_path: Path) -> Path:
 
 
 def contents(lake: Lake, cluster: str) -> dict[str, list[str]]:
-    """All rows of a cluster but for its name, and the ids of findings, which are made of it."""
+    """All rows of a cluster, without its name and without the ids of findings, which depend on the name."""
     found = {}
     for table in TABLES:
         rows: list[dict[str, Any]] = [row.asDict(recursive=True) for row in lake.read_cluster(table, cluster).collect()]

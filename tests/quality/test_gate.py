@@ -1,4 +1,4 @@
-"""The gate: which rows it refuses, where they go, and what merely looks odd."""
+"""The gate: which rows it refuses, where they go, and what only looks odd."""
 
 import json
 from collections import Counter
@@ -49,7 +49,7 @@ GOOD_COMMITS = [
     commit("none", None, None, None, error="GROUP_AUTHORIZATION_FAILED"),
     commit(None, None, None, None, error="COORDINATOR_NOT_AVAILABLE"),
     commit(None, None, None, None, error="COORDINATOR_NOT_AVAILABLE"),
-    # The same name as a healthy row, and an offset that would be refused: what carries an error is not judged.
+    # The same key as a valid row, and an offset that would be refused; but a row with an error is not judged.
     commit("g", "t", 0, -7, error="UNKNOWN_TOPIC_OR_PARTITION"),
 ]
 BAD_COMMITS = [
@@ -85,7 +85,7 @@ GOOD_MARKS = [
     mark("t", 0, 0, 0, 0, 0, 0),
     mark("t", 1, 1, 2, 3, 4, None),
     mark("t", 2, error="LEADER_NOT_AVAILABLE"),
-    # Odd, but as it was read.
+    # It looks odd, but was read like this.
     mark("odd", 0, 9, 8, 8, 8, 1),
     mark("odd", 1, 1, 9, 8, 8, 1),
     mark("odd", 2, 1, 8, 9, 8, 1),
@@ -158,7 +158,7 @@ def test_offending_rows_go_to_quarantine_by_name_and_the_rest_stay(
     assert_df_equality(lake.read_snapshots(table, "east", [ID]), kept, ignore_row_order=True, ignore_metadata=True)
     assert verdict.quarantined == len(bad)
     assert {label(e) for e in verdict.failed} == {reason for _, reasons in bad for reason in reasons}
-    # JSON has no instants: they are compared by whether they are there.
+    # JSON has no instants, so only their presence is compared.
     given = names.split()
     expected = [(reason, comparable(dict(zip(given, row, strict=True)))) for row, reasons in bad for reason in reasons]
     found = [(reason, comparable({name: row[name] for name in given})) for reason, row in quarantined(lake, table)]
@@ -258,7 +258,7 @@ def test_a_snapshot_with_refused_rows_is_partial_and_the_ledger_counts_them(lake
 
 
 def counted(rows: DataFrame, table: Table) -> dict[str, int]:
-    """What the landing of the rows would have counted."""
+    """What would have been counted while the rows landed."""
     row = rows.withColumn("requests", F.lit(None)).agg(*(c.alias(name) for name, c in counts(table).items()))
     return row.collect()[0].asDict()
 

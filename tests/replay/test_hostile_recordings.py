@@ -1,4 +1,4 @@
-"""Recordings come from elsewhere: whatever their files hold, it is read, or refused in one line."""
+"""Recordings come from elsewhere: whatever their files contain is read, or refused with one line."""
 
 import gzip
 import tempfile
@@ -38,7 +38,7 @@ ODD = st.sampled_from(
 
 @st.composite
 def changed(draw: st.DrawFn, data: bytes) -> bytes:
-    """A file in which some bytes are others, are missing, or are too many."""
+    """A file of which some bytes are changed, missing or added."""
     for _ in range(draw(st.integers(1, 3))):
         begin = draw(st.integers(0, len(data)))
         data = data[:begin] + draw(ODD | st.binary(max_size=6)) + data[begin + draw(st.integers(0, 12)) :]

@@ -1,4 +1,4 @@
-"""Recordings of real clients, replayed into a lake: the rungs, verdicts and findings, against independent truth."""
+"""Recordings of real clients, replayed into a lake: rungs, verdicts and findings, compared with independent truth."""
 
 import json
 import shutil
@@ -38,7 +38,7 @@ def lake(spark: SparkSession, folder: Path) -> Lake:
 
 @pytest.fixture(scope="module")
 def rows(lake: Lake, folder: Path) -> Rows:
-    """The rows of a table that are of one recording, which is replayed when it is asked for first."""
+    """The rows of a table for one recording, which is replayed when it is first asked for."""
     replayed = set()
 
     def rows(table: Any, recording: str) -> DataFrame:
@@ -149,7 +149,7 @@ def test_a_blocked_connector_is_one_finding_with_its_culprit_and_victims(rows: R
 
 
 def test_the_topic_that_drains_after_a_stall_does_not_take_its_place(rows: Rows, folder: Path) -> None:
-    """The recording up to 70 s of the stall; in its last round, as when it wakes up, another topic's queue is full."""
+    """The recording up to 70 s of the stall; in its last round another topic's queue is full, as when a stall ends."""
     end_ms = 1795255108265 + 70 * SECOND_MS
     whole, part = unpacked("legacy-a2-blocked", folder), folder / "two-culprits"
     (part / "jolokia").mkdir(parents=True)
@@ -174,7 +174,7 @@ def test_the_topic_that_drains_after_a_stall_does_not_take_its_place(rows: Rows,
 
 
 def test_in_a_stall_the_fetched_offset_stands_still_and_fetcher_lag_grows(rows: Rows) -> None:
-    """MaxLag says 0 all the time."""
+    """MaxLag is 0 all the time."""
     stalled = rows(LAG, "legacy-a2-blocked").where("snapshot_id > 1795255115000").orderBy("snapshot_id")
     for topic in ("order.events", "web-clicks", "mail_queue"):
         found = stalled.where((F.col("topic") == topic) & (F.col("partition") == 0)).collect()
@@ -222,7 +222,7 @@ def test_paused_partitions_are_one_finding_that_is_resolved(
     found = finding(rows, recording, "paused_partition")
     assert (found.topic, found.partitions) == (topic, [0, 1])
     assert from_ms < found.first_seen_ms
-    # It goes on with what is in its queue after it was resumed.
+    # After it is resumed, it continues with what is in its queue.
     assert to_ms - 2 * SAMPLE_MS <= found.last_seen_ms < found.resolved_at_ms <= to_ms + 4 * SAMPLE_MS
 
 
@@ -237,7 +237,7 @@ def test_the_slow_topic_of_a_poll_loop_is_named(rows: Rows, recording: str, clie
 
 def test_healthy_clients_have_no_findings(rows: Rows) -> None:
     assert kinds(rows, "modern-b") == {("paused_partition", "shop-agg-1"), ("blind_gauge", "shop-agg-1")}
-    # The slow topic's victims come round too seldom for anybody to say that they are paused.
+    # The topics that the slow one delays have their turn too seldom to be judged as paused.
     assert "paused_partition" not in {kind for kind, _ in kinds(rows, "modern-b-slow")}
     assert {client for _, client in kinds(rows, "legacy-a1-maxlag")} >= {"mgroup", "mgroup-ten"}
     assert ("blind_gauge", "mgroup-small") not in kinds(rows, "legacy-a1-maxlag")

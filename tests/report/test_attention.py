@@ -1,4 +1,4 @@
-"""What the report says of the status of groups."""
+"""What the report says about the status of groups."""
 
 from typing import Any
 

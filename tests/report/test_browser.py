@@ -22,7 +22,7 @@ Browse = Callable[[str], tuple[str, str]]
 
 @pytest.fixture
 def browse(tmp_path: Path) -> Browse:
-    """Open a page from a file in headless Chromium: the document as it is in the end, and what the console said."""
+    """Opens a page from a file in headless Chromium; returns the final document and the output of the console."""
 
     def browse(page: str) -> tuple[str, str]:
         path = tmp_path / "report.html"
@@ -42,7 +42,7 @@ def browse(tmp_path: Path) -> Browse:
 
 
 def with_script(page: str, script: str) -> str:
-    """The page with a script that acts as its reader would; the page's own policy would refuse it."""
+    """The page with a script that acts like a reader; the page's own policy would forbid it."""
     page = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page)
     end = page.rindex("</body>")
     act = f"addEventListener('load', () => setTimeout(() => {{ {script} }}, 1000))"
@@ -50,7 +50,7 @@ def with_script(page: str, script: str) -> str:
 
 
 def names_in_order(document: str) -> list[str]:
-    """The first column of the groups table as it stands in the document."""
+    """The first column of the groups table in the document."""
     table = document[document.index('<table id="groups-table"') :]
     table = table[: table.index("</table>")]
     return [html.unescape(name) for name in re.findall(r'<th scope="row".*?<bdi>(.*?)</bdi>', table, re.DOTALL)]
@@ -173,7 +173,7 @@ class TestInChromium:
     def test_no_column_that_tells_the_cause_is_cut(
         self, browse: Browse, tmp_path: Path, width: int, seen: list[str]
     ) -> None:
-        """In a frame, as no window of Chromium is narrower than 500 px."""
+        """In a frame, because a window of Chromium cannot be narrower than 500 px."""
         known = {"consumer_lag_bytes": 1_200_000_000, "bytes_error": 3_000_000, "consumer_lag_ms": 90_000}
         known |= {"time_error_ms": 100, "consumer_age_ms": 7_200_000, "age_error_ms": 60_000, "min_headroom": 1_234_567}
         known |= {"status": "not_progressing", "status_since_ms": NOON, "status_partitions": 1}

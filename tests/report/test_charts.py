@@ -14,7 +14,7 @@ HOUR = 60 * MINUTE
 
 
 def labels_of(name: str, span_ms: int) -> list[str]:
-    """What stands at the axes of a chart of five snapshots."""
+    """The labels on the axes of a chart of five snapshots."""
     instants = tuple(Instant("east", NOON + n * span_ms // 4, 0, 5) for n in range(5))
     specification = copy.deepcopy(charts(instants)[name])
     points = [{"t_ms": at.snapshot_id, "value": 1, "line": "a", "colour": "red"} for at in instants]
@@ -23,7 +23,7 @@ def labels_of(name: str, span_ms: int) -> list[str]:
     values = {"first": NOON, "last": NOON + span_ms}
     for signal in specification["signals"]:
         signal["value"] = values.get(signal["name"], signal.get("value"))
-        if signal["name"] == "width":  # there is no page that it could be as wide as
+        if signal["name"] == "width":  # there is no page whose width it could have
             signal["value"] = 800
             signal.pop("init", None)
             signal.pop("on", None)

@@ -1,4 +1,4 @@
-"""What the report takes from the tables, and the bounded way of it to the driver."""
+"""What the report reads from the tables, and that a limited amount of it is collected to the driver."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -45,7 +45,7 @@ class TestCollect:
         assert [g.cluster for g in groups_table(Frames(snapshots, lag))] == ["west", "east"]
 
     def test_a_sum_that_no_number_holds_is_not_known_and_ends_nothing(self, spark: SparkSession) -> None:
-        """Who may commit may commit 2^63 − 1, in as many partitions as there are; logs end at 2^62 at most."""
+        """Anyone who may commit can commit 2^63 − 1, in all partitions; logs end at 2^62 at most."""
         most = {"high_watermark": 2**62, "log_end_offset": 2**62, "consumer_lag_bytes": 2**62, "bytes_error": 2**62}
         lag = -(2**63 - 11)
         absurd = {"committed_offset": 2**63 - 1, "consumer_lag": lag, "consumer_lag_stable": lag}
@@ -72,7 +72,7 @@ class TestCollect:
         assert sentences["before", True].startswith("records of 3 partitions on cluster east were deleted unread. ")
 
     def test_a_constant_rate_is_constant_however_late_a_snapshot_was_read(self, spark: SparkSession) -> None:
-        """60 records a second are written and 30 are read; the first snapshot is 88 s late, commits are read before."""
+        """Per second, 60 records are written and 30 read. The first snapshot is 88 s late; commits are read first."""
         late_s = [88, 10, 25, 12, 2]
 
         def seen(minute: int, late: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The aggregates that the report makes of the ledger and of lag."""
+"""The aggregates that the report computes from the ledger and from lag."""
 
 import json
 from typing import Any
@@ -17,7 +17,7 @@ from tests.helpers.reports import MINUTE, NOON, at, frame, known, lag_row, snaps
 
 
 def query_of(notebook: str, text: str) -> str:
-    """The SQL of the one cell that has the text."""
+    """The SQL in the only cell that contains the text."""
     cells = json.loads((ROOT / "notebooks" / notebook).read_text("utf-8"))["cells"]
     (source,) = (source for cell in cells if text in (source := "".join(cell["source"])))
     found: str = source.split('"""')[1]
@@ -30,7 +30,7 @@ def groups_of(lag: DataFrame) -> DataFrame:
 
 
 def mixed() -> list[dict[str, Any]]:
-    """A group with what can be known of its lag, and what cannot, in four partitions."""
+    """A group with known and unknown lags, in four partitions."""
     member = {"group_state": "Stable", "group_type": "consumer", "member_id": "m1"}
     return [
         lag_row(
@@ -65,7 +65,7 @@ def mixed() -> list[dict[str, Any]]:
 
 
 def both_known() -> list[dict[str, Any]]:
-    """A group at a snapshot where the lag of both its partitions is known."""
+    """A group at a snapshot in which the lag of both of its partitions is known."""
     return [
         known(
             0,
@@ -224,7 +224,7 @@ class TestGroups:
             lag_row(0, "unknown", 0, offset_status=None, error="NOT_COORDINATOR"),
             lag_row(0, "uncommitted", 0, offset_status="no_commit"),
             known(0, "lost", 90, headroom=-15, committed_offset=5, log_start_offset=20, offset_status="deleted_unread"),
-            # Of these five, a client has consumed two.
+            # A client has consumed two of these five.
             lag_row(
                 0,
                 "lost",
@@ -237,7 +237,7 @@ class TestGroups:
                 offset_status="deleted_unread",
             ),
             known(0, "went on", 9, headroom=-5, consumed_offset=12, offset_status="deleted_uncommitted"),
-            # The topic was recreated: what the old headroom says of the new topic is no loss.
+            # The topic was recreated, so the old headroom does not mean a loss in the new topic.
             known(0, "recreated", 0, headroom=-7, offset_status="recreated"),
         )
         found = {row["group_id"]: Group(**row.asDict()) for row in groups_of(lag).collect()}

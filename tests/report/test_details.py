@@ -1,4 +1,4 @@
-"""What the report tells beside the lag of groups: partitions, findings, gauges, brokers; a part of it; one incident."""
+"""What the report shows besides the lag of groups: partitions, findings, gauges, brokers; a selection; one incident."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from tests.helpers.reports import MINUTE, NOON, NOW, at, frame, known, lag_row, 
 
 
 def _in_utc(findings: DataFrame) -> list[Any]:
-    """With their times as minutes."""
+    """The findings, with times as minutes."""
     minutes = {c: (F.unix_millis(c) - NOON) / MINUTE for c in ("last_seen", "resolved_at", "worst_at")}
     return findings.withColumns(minutes).collect()
 
@@ -33,7 +33,7 @@ def then(number: int, minute: int, magnitude: int, topic: str | None = None) -> 
 
 
 def incident(spark: SparkSession) -> tuple[DataFrame, DataFrame]:
-    """Lag and positions of a client whose own gauge hides most of partition 1."""
+    """The lag and the positions of a client whose own gauge hides most of the lag in partition 1."""
 
     def of_lag(minute: int, number: int, stale_lag: int | None, **more: Any) -> dict[str, Any]:
         plain = {"client_id": "c1", "log_start_offset": 0, "committed_offset": 10, "high_watermark": 110}
@@ -75,7 +75,7 @@ class TestDetails:
             lag_row(0, "g", 4, topic=None, offset_status=None, error="NOT_COORDINATOR"),
         )
         found = [Partition(**r.asDict()) for r in details.partitions(lag, {"g", "h"}, 3).collect()]
-        # Without a commit there is no lag, and nothing odd.
+        # Without a commit there is no lag, and nothing unusual.
         assert [(p.group_id, p.partition) for p in found] == [("g", 5), ("g", 1), ("g", 2), ("h", 0)]
 
     def test_of_each_group_the_partition_whose_records_are_deleted_first(self, spark: SparkSession) -> None:
@@ -94,15 +94,15 @@ class TestDetails:
             *looks("is too late", 0, rungs(0, 5), rungs(6, 5, offset_status="deleted_unread")),
             *looks("commit stands, as does log start", 0, rungs(10, 15), rungs(10, 15)),
             *looks("commit unknown before", 0, rungs(0, None), rungs(10, 11)),
-            # The log's start has not moved: nothing is being deleted.
+            # Log start has not moved, so nothing is being deleted.
             *looks("set back to the beginning", 0, rungs(0, 5_000), rungs(0, 0)),
-            # 10 a minute are deleted; the 4,000 that were set back will not be once more.
+            # 10 per minute are deleted; the commit will not go back by 4,000 again.
             *looks("set back while the start moves", 0, rungs(0, 5_000), rungs(100, 1_000)),
             *looks("reads as fast as records are deleted", 0, rungs(0, 10), rungs(500, 510)),
             *looks("later", 0, rungs(0, 1_000_000), rungs(1, 1_000_000)),
             *looks("recreated", 0, rungs(0, 50, **topic_was), rungs(40, 50, **topic_is, offset_status="recreated")),
             *looks("began anew", 0, rungs(0, 50, **topic_was), rungs(40, 50, **topic_is)),
-            # Never commits, and reads: that would be deleted uncommitted.
+            # It reads but never commits, so its records would be deleted uncommitted.
             *looks("has consumed all", 0, rungs(0, 300, 7_000), rungs(200, 300, 9_000)),
             *looks("has consumed more", 0, rungs(0, 300, 300), rungs(200, 300, 400)),
             lag_row(10, "new", 0, **rungs(5, 6), high_watermark=9_000),
@@ -118,7 +118,7 @@ class TestDetails:
         ]
 
     def test_how_soon_records_are_deleted_goes_by_when_logs_and_commits_were_read(self, spark: SparkSession) -> None:
-        """In 8 minutes 480 are deleted, one a second; in 5 minutes 150 are read, one in two seconds."""
+        """In 8 minutes, 480 are deleted, one per second; in 5 minutes, 150 are read, one every two seconds."""
         first = {"captured_at": at(2), "committed_captured_at": at(1)}
         last = {"captured_at": at(10), "committed_captured_at": at(6)}
         lag = frame(
@@ -190,7 +190,7 @@ class TestDetails:
         of_bytes = found["kip532_bytes"]
         assert (of_bytes.broker, of_bytes.count, of_bytes.unknown) == (1, 6, 1)
         assert [below for _, below in of_bytes.steps] == [2, 3, 5, 6]
-        # Each at the bound of its bucket, at most 9.05 % above the value, the last as it is.
+        # Each is at the upper bound of its bucket, at most 9.05 % above the value; the last one is exact.
         assert [value for value, _ in of_bytes.steps][::3] == [0, 1_000]
         assert 100 <= of_bytes.steps[2][0] <= 109
         assert (found["kip532_ms"].count, found["kip532_ms"].unknown) == (0, 7)
@@ -238,7 +238,7 @@ class TestSelection:
             lasting(1, 9, resolved_at=10, resolution_confirmed_at=12),
             lasting(2, 3, resolved_at=4, resolution_confirmed_at=5),
             lasting(3, 3, None, resolved_at=4, resolution_confirmed_at=6),
-            lasting(4, 3, resolved_at=4),  # by a laglake that kept no more of it
+            lasting(4, 3, resolved_at=4),  # from a laglake that did not keep more about it
             lasting(5, 9) | {"first_seen": at(6)},
         ]
         seen = [then(0, 0, 1), then(0, 2, 7, "a"), then(0, 4, 3), then(0, 9, 9, "b"), then(1, 1, 1), then(1, 9, 1)]
@@ -263,7 +263,7 @@ class TestSelection:
             "3": (3, None, None, "of now", None),
             "4": (3, 4, None, "of now", None),
         }
-        # Its worst moment may be before the time that is asked for; it was last seen in it.
+        # Its worst moment may be before the selected time; it was last seen within it.
         window = {"from_ms": NOON + 4 * MINUTE, "to_ms": NOON + 5 * MINUTE}
         assert shown(Selection(**window)) == {"0": until["0"]}
         assert set(shown(Selection(**window, topic="a"))) == {"0"}

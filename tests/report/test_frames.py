@@ -13,12 +13,12 @@ from pipeline.tables import COMPUTED, FINDINGS, SNAPSHOTS
 from tests.helpers.reports import NOON, frame, snapshot
 
 LATER = 30 * DAY_MS
-"""How much newer the snapshots of `east` are than those of `west`, a recording that nobody adds to."""
+"""How much newer the snapshots of `east` are than those of `west`, a recording that does not grow."""
 
 
 @pytest.fixture
 def long_lake(request: pytest.FixtureRequest, lake: Lake) -> Lake:
-    """Twenty days of two clusters, a snapshot a day, with a mark and a finding each."""
+    """Twenty days of two clusters with a snapshot per day, each with a mark and a finding."""
     if getattr(request, "param", "driver") == "spark":
         lake.__dict__["_driver"] = None
     ids = [("west", NOON + day * DAY_MS) for day in range(20)] + [
@@ -34,7 +34,7 @@ def long_lake(request: pytest.FixtureRequest, lake: Lake) -> Lake:
 
 
 def days_of(frames: Frames, cluster: str) -> list[int]:
-    """The days of a cluster's snapshots; marks and findings must be of the same ones."""
+    """The days of a cluster's snapshots; its marks and findings must have the same days."""
     ids = sorted(r["snapshot_id"] for r in frames.snapshots.where(f"cluster = '{cluster}'").collect())
     assert frames.computed is not None
     assert sorted(r["snapshot_id"] for r in frames.computed.where(f"cluster = '{cluster}'").collect()) == ids

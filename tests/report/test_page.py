@@ -1,4 +1,4 @@
-"""What the page says, and what its script gets to draw."""
+"""What the page shows, and the data that its script gets."""
 
 import json
 import re
@@ -37,7 +37,7 @@ from tests.helpers.reports import (
 
 
 def three_findings() -> tuple[Finding, ...]:
-    """Two that are open, and one that is resolved."""
+    """Two open findings and a resolved one."""
 
     def still_open(kind: str, severity: str, group_id: str | None, resolved_ms: int | None = None) -> Finding:
         reported = (f"{kind} is so.", {"culprit_topic": "clicks", "none": None}, "Do that.")
@@ -84,7 +84,7 @@ class TestPayload:
         )
         assert east["age"] == [70_000, None, None, None]
         assert east["unknown"] == {"records": {1: 2}, "bytes": {0: 1, 1: 2}, "ms": {1: 2}, "age": {1: 2}}
-        # 600 offsets in a minute; no rate over a snapshot that is missing.
+        # 600 offsets in a minute; no rate across a missing snapshot.
         assert (east["produced"], east["consumed"]) == ([None, 10.0, None, None], [None, None, None, None])
         assert west["records"] == [7]
 

@@ -162,7 +162,7 @@ class TestTerminalTable:
         assert size(value, error) == expected
 
     def test_what_is_shown_covers_what_is_stated(self) -> None:
-        """Read back as people do, in bytes: never less than value and error span."""
+        """The text, converted back to bytes, always covers at least the range of value and error."""
         units = {"B": 1, "kB": 1_000, "MB": 10**6, "GB": 10**9}
 
         def read(text: str) -> float:

@@ -1,4 +1,4 @@
-"""Where groups are heading, by their last snapshots."""
+"""The trends of groups, from their last snapshots."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from tests.helpers.reports import MINUTE, NOON
 
 class TestTrends:
     def trend(self, *points: tuple[int, int | None, int | None], **more: Sequence[int]) -> Trend:
-        """Of minutes, log ends and commits; a group with a gap in the ledger after minute 100."""
+        """The trend for (minute, log end, commit); the ledger has a gap after minute 100."""
         made = [
             Point(
                 "east",
@@ -55,7 +55,7 @@ class TestTrends:
     def test_how_fast_log_ends_and_commits_move(self) -> None:
         found = self.trend((0, 0, 0), (1, 600, 60), (2, 1_200, 120), (3, 1_800, 180))
         assert (found.produced_per_s, found.consumed_per_s) == (10, 1)
-        # What was before a gap is another story.
+        # Snapshots before a gap are not used.
         after_a_gap = self.trend((99, 0, 0), (101, 600, 60), (102, 1_200, 120))
         assert (after_a_gap.produced_per_s, after_a_gap.consumed_per_s) == (10, 1)
 
@@ -64,7 +64,7 @@ class TestTrends:
         assert (found.set_back_ms, found.set_back_by, found.set_backs) == (NOON + MINUTE, 50, 1)
         often = self.trend((0, 100, 80), (1, 110, 30), (2, 120, 40), (3, 130, 90), (4, 140, 70))
         assert (often.set_back_ms, often.set_back_by, often.set_backs) == (NOON + 4 * MINUTE, 20, 2)
-        assert self.trend((0, 100, 80), (1, 110, 30), (2, 120, 80)).set_back_ms is None  # made good
+        assert self.trend((0, 100, 80), (1, 110, 30), (2, 120, 80)).set_back_ms is None  # it has caught up again
         assert self.trend((0, 100, 80), (1, 50, 40)).set_back_ms is None  # truncated
         assert self.trend((0, 100, 80), (1, None, 30), (2, 120, 40)).set_back_ms is None
 

@@ -1,8 +1,8 @@
-"""What Databricks gets: the bundle, secrets of a scope, and the wheel in a session that is the platform's.
+"""What Databricks uses: the bundle, secrets in a scope, and the wheel in the platform's session.
 
-No workspace is at hand. The bundle is read by Databricks' own package, secrets by its SDK, from a server that answers
-as a workspace does; the wheel is installed into an environment of its own, and its commands are called as those of a
-wheel task are.
+There is no workspace for tests. Databricks' own package reads the bundle, and its SDK reads secrets, from a server that
+answers like a workspace. The wheel is installed into a new environment, and its commands are called like those of a
+wheel task.
 """
 
 import base64
@@ -47,7 +47,7 @@ RESOURCES: dict[str, Any] = read("resources/jobs.yml")["resources"] | read("reso
 
 
 class Workspace(BaseHTTPRequestHandler):
-    """Answers as the REST API of secrets does."""
+    """Answers like the REST API for secrets."""
 
     def do_GET(self) -> None:
         url = urlsplit(self.path)
@@ -68,12 +68,12 @@ class Workspace(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: Any) -> None:
-        """Nothing, to nobody."""
+        """Logs nothing."""
 
 
 @pytest.fixture(scope="module")
 def workspace() -> Iterator[dict[str, str]]:
-    """The environment of someone who is logged in to a workspace that has the secrets."""
+    """The environment of a user who is logged in to a workspace that has the secrets."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Workspace) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         yield {"DATABRICKS_HOST": f"http://127.0.0.1:{server.server_port}", "DATABRICKS_TOKEN": "a token"}
@@ -81,7 +81,7 @@ def workspace() -> Iterator[dict[str, str]]:
 
 
 def check(env: dict[str, str], job: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Check the arguments and the config of a job, in a process of its own."""
+    """Checks the arguments and the config of a job, in a separate process."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("DATABRICKS_")}
     command = [sys.executable, "-m", f"jobs.{job}", *arguments, "--check"]
     env = clean | {"PYTHONPATH": str(ROOT), "HOME": "/nonexistent"} | env
@@ -156,7 +156,7 @@ def test_a_secret_that_cannot_be_read_is_one_line(workspace: dict[str, str], tmp
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The python of a new environment with the wheel and what it says that it needs, which is not Spark."""
+    """The python of a new environment with the wheel and its dependencies, which do not include Spark."""
     folder = tmp_path_factory.mktemp("platform")
     return python_with(folder / "venv", "-c", ROOT / "constraints.txt", built_wheel(folder))
 

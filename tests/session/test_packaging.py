@@ -1,4 +1,4 @@
-"""What is shipped: the wheel for a cluster that has its own Spark, and the zip for spark-submit."""
+"""What is shipped: the wheel, for a cluster that has its own Spark, and the zip, for spark-submit."""
 
 import configparser
 import re

@@ -1,4 +1,4 @@
-"""conf/spark-defaults.conf: what it hides. Java's regular expressions and Python's agree on all that is used there."""
+"""conf/spark-defaults.conf: which values Spark redacts. The expressions there mean the same in Java and in Python."""
 
 import re
 from fnmatch import fnmatch

@@ -1,4 +1,4 @@
-"""What a run says of a snapshot, in one line for people."""
+"""What a run reports about a snapshot, in one line for people."""
 
 from datetime import UTC, datetime
 

@@ -1,6 +1,6 @@
-"""docs/snapshot-protocol.md, sentence by sentence, on a real broker. What a kill leaves is in test_kill.py.
+"""docs/snapshot-protocol.md, sentence by sentence, on a real broker. test_kill.py tests what a killed run leaves.
 
-All tests share one lake and one quiet topic; each has a cluster name, and so ledger rows, of its own.
+All tests share one lake and one quiet topic; each has its own cluster name, and so its own ledger rows.
 """
 
 import json
@@ -66,7 +66,7 @@ def lake(spark: SparkSession, folder: Path) -> Lake:
 
 @pytest.fixture
 def take(spark: SparkSession, lake: Lake, folder: Path) -> Take:
-    """Take snapshots of clusters (name → bootstrap servers) so many seconds after T0; the outcome of each."""
+    """Takes snapshots of clusters (name → bootstrap servers) some seconds after T0; returns the outcome of each."""
 
     def take(clusters: Mapping[str, str], seconds: float = 0.0) -> dict[str, SnapshotOutcome]:
         settings = config(folder, PREFIX, clusters)
@@ -81,7 +81,7 @@ def ledger_rows(lake: Lake, cluster: str) -> list[dict[str, Any]]:
 
 
 def bronze_rows(row: Any) -> dict[str, int]:
-    """What the ledger says of the tables that each snapshot writes; look-ups by time depend on how it went before."""
+    """The ledger's numbers of rows in the tables that each snapshot writes; look-ups by time depend on earlier runs."""
     return {table: count for table, count in row["rows"].items() if table in ALL_ROWS}
 
 
@@ -220,7 +220,7 @@ def test_a_run_writes_only_while_nobody_may_take_its_claim_over(
 def test_a_run_that_outlived_its_claim_lands_nothing_and_says_so(
     spark: SparkSession, lake: Lake, servers: str, folder: Path
 ) -> None:
-    ticks = iter([0, 0])  # the instant, the claim; then time has passed
+    ticks = iter([0, 0])  # for the instant and the claim; after that, time has passed
     settings = config(folder, PREFIX, {"outlived": servers})
 
     def now() -> datetime:
@@ -240,7 +240,7 @@ def test_a_run_that_was_overtaken_leaves_the_winners_ledger_row_alone(
 
     def overtaken(*args: Any) -> None:
         monkeypatch.setattr(snapshot, "_land_table", original)
-        lake.spark.sql(  # as if it were old; the overtaken run's own clock stands still, so it goes on writing
+        lake.spark.sql(  # as if it were old; the clock of the overtaken run stands still, so it continues to write
             f"UPDATE {lake.identifier(SNAPSHOTS)} SET started_at = TIMESTAMP'2026-01-31 11:00:00 UTC' "
             "WHERE cluster = 'overtaken'"
         )
@@ -257,7 +257,7 @@ def test_a_run_that_was_overtaken_leaves_the_winners_ledger_row_alone(
 
 
 def staged_over(monkeypatch: pytest.MonkeyPatch, kind: str, share: str = "TRUE") -> None:
-    """Let another run put its rows, those of `kind` that satisfy `share`, where this one has staged some."""
+    """Lets another run replace staged rows of this one: those of `kind` that satisfy `share`."""
     original = Lake.stage
 
     def stage(self: Lake, name: str, rows: Any) -> Any:
@@ -288,7 +288,7 @@ def test_a_run_does_not_take_the_rows_that_another_staged_in_its_place_for_none(
 def test_rows_that_another_run_stages_while_these_are_landed_fail_the_snapshot(
     spark: SparkSession, servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a catalog each query reads what is staged at that time: none of another run's rows would be landed."""
+    """In a catalog, each query reads what is staged at that time, so another run's rows would make it empty."""
     spark.sql("CREATE SCHEMA spark_catalog.restaged")
     settings = config(tmp_path, PREFIX, {"restaged": servers})
     settings = settings.model_copy(update={"lake": LakeConfig(catalog="spark_catalog", schema="restaged")})
@@ -348,7 +348,7 @@ def test_positions_that_another_run_staged_are_told_and_cost_no_other_table(
 
 
 def slow_rows(spark: SparkSession, group: str, sleep_ms: int) -> Any:
-    """One committed offset of the cluster `late-write` that takes its time to be written."""
+    """One committed offset of the cluster `late-write`, which takes a while to be written."""
     nap = F.expr(f"java_method('java.lang.Thread', 'sleep', CAST(id + {sleep_ms} AS BIGINT))")
     row = (
         spark.range(1)
@@ -458,9 +458,9 @@ def test_neither_a_dead_cluster_nor_a_failing_one_blocks_another_and_the_exit_st
     original = snapshot.land
 
     def land(lake: Lake, claim: Claim, *more: Any) -> Landed:
-        if claim.cluster == "broken":  # a failing task: of an exception that py4j leaves as it is
+        if claim.cluster == "broken":  # a failing task, with an exception that py4j passes on unchanged
             lake.spark.range(1).select(F.expr("java_method('java.lang.Long', 'parseLong', 'x')")).collect()
-        if claim.cluster == "odd":  # a defect of laglake's own
+        if claim.cluster == "odd":  # a bug in laglake itself
             raise KeyError("what nobody\nforesaw")
         return original(lake, claim, *more)
 

@@ -1,4 +1,4 @@
-"""Whose positions they are that clients tell, and which of them count."""
+"""To which groups the positions that clients report belong, and which of several positions count."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -27,7 +27,7 @@ SETTINGS = {
         "careless-rdkafka": UNCOMMITTED,
     }.items()
 }
-# Client, group: by client id, and the partition that it is assigned.
+# Client, group, and the partition that is assigned to the client.
 MEMBERS = [
     ("teller", "by-members", "teller", 0),
     ("configured", "by-members", "configured", 0),
@@ -51,7 +51,7 @@ class Told:
         self.rows: list[dict[str, Any]] = []
 
     def add(self, client: str, topic: str | None = None, partition: int = 0, at: int = NOW, **values: Any) -> None:
-        """What a client tells of a partition, or with `topic` None of itself."""
+        """Adds what a client reports about a partition, or if `topic` is None, about itself."""
         place = {"topic": topic, "partition": None if topic is None else partition}
         as_of = datetime.fromtimestamp((at + values.pop("later_ms", 0)) / 1000, UTC)
         reported = {
@@ -64,7 +64,7 @@ class Told:
         self.rows.append(reported | place | values)
 
     def add_old(self, client: str, at: int, requests: int) -> None:
-        """An old consumer, whose ConsumerLag reads 10."""
+        """Adds an old consumer, whose ConsumerLag is 10."""
         self.add(client, at=at, fetcher="b:9092", requests_total=requests, bytes_total=100 * requests)
         self.add(client, client, at=at, reported_lag=10)
 
@@ -103,7 +103,7 @@ def reported() -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def readers(spark: SparkSession) -> dict[tuple[str, int], Row]:
-    """By topic and partition: the one reader of each."""
+    """The only reader of each topic and partition."""
     rows = reported()
     names = sorted({name for row in rows for name in row})
     positions = frame(spark, CLIENT_POSITIONS, " ".join(names), *([row.get(n) for n in names] for row in rows))
@@ -149,12 +149,12 @@ def test_else_the_one_in_the_settings(readers: dict[tuple[str, int], Row]) -> No
 
 
 def test_else_that_of_the_member_with_the_partition(readers: dict[tuple[str, int], Row]) -> None:
-    """A client id that two groups use."""
+    """The client id is used in two groups."""
     assert [readers["of-two", p].group_id for p in (0, 1)] == ["first", "second"]
 
 
 def test_else_that_of_the_only_members_of_this_name(readers: dict[tuple[str, int], Row]) -> None:
-    """One is assigned other partitions, one none at all."""
+    """One member is assigned other partitions, and one none at all."""
     assert (readers["in-one", 0].group_id, readers["idle", 0].group_id) == ("the-one", "the-idle")
 
 
@@ -166,19 +166,19 @@ def test_else_an_old_consumer_is_its_groups_namesake_and_no_other_client_is(
 
 
 def test_what_is_ambiguous_unknown_or_an_error_is_left_out(readers: dict[tuple[str, int], Row]) -> None:
-    """Two groups of which neither has the partition, or both have; a client that nobody knows."""
+    """A client id in two groups, of which neither or both have the partition; and a client that no broker knows."""
     assert not {("of-two", 2), ("of-both", 0), ("stranger", 0), ("broken", 0)} & readers.keys()
 
 
 def test_a_partition_that_the_cluster_does_not_have_is_left_out(readers: dict[tuple[str, int], Row]) -> None:
-    """It is denied by the configuration, deleted, or made up."""
+    """The partition may be denied by the configuration, deleted, or invented by the client."""
     assert ("unlisted", 0) not in readers
 
 
 def test_a_group_that_becomes_known_later_changes_nothing_of_the_snapshot_before(
     readers: dict[tuple[str, int], Row],
 ) -> None:
-    """The client reported then too, but `lag` has been written without it."""
+    """The client also reported in the previous snapshot, but its `lag` was written without the client."""
     assert (readers["newly-configured", 0].group_id, readers["newly-configured", 0].snapshot_id) == ("new", NOW)
 
 
@@ -186,7 +186,7 @@ def test_of_two_clients_with_a_partition_the_newest_counts_value_by_value(
     readers: dict[tuple[str, int], Row],
 ) -> None:
     row = readers["two-clients", 0]
-    # The last stable offset is 40, and librdkafka's own end 33.
+    # The last stable offset is 40, and the end that librdkafka knows is 33.
     assert (row.consumed_offset, row.fetched_offset, row.stale_lag, row.reported_client_id) == (27, 28, 7, "c")
 
 
@@ -199,7 +199,7 @@ def test_of_two_agents_at_the_same_instant_the_same_one_counts_in_any_order(
 
 
 def test_a_java_consumers_own_lag_is_to_the_end_that_its_settings_say(readers: dict[tuple[str, int], Row]) -> None:
-    """Position 30 and lag 5 make 35, of 40 committed records and 50 in all. A client's own settings go first."""
+    """Position 30 + lag 5 = 35; the last stable offset is 40, the high watermark 50. The client's settings go first."""
     found = [(readers[c, 0].consumed_offset, readers[c, 0].stale_lag) for c in JAVA_GROUPS]
     assert found == [(30, 5), (30, 15), (30, 5), (30, 15)]
 
@@ -207,17 +207,17 @@ def test_a_java_consumers_own_lag_is_to_the_end_that_its_settings_say(readers: d
 def test_librdkafka_tells_both_ends_and_reads_what_is_committed_by_default(
     readers: dict[tuple[str, int], Row],
 ) -> None:
-    """It knows ends of 38 and 47, where there are 40 committed records and 50 in all."""
+    """It reports the ends 38 and 47; the last stable offset is 40, and the high watermark 50."""
     assert [readers[c, 0].stale_lag for c in ("rdkafka", "careless-rdkafka")] == [2, 3]
 
 
 def test_librdkafkas_lag_is_not_added_to_its_position(readers: dict[tuple[str, int], Row]) -> None:
-    """It may count from what is committed."""
+    """The lag may count from the committed offset."""
     assert readers["rdkafka-new", 0].stale_lag is None
 
 
 def test_an_old_consumer_has_fetched_up_to_its_lag_while_it_fetches(readers: dict[tuple[str, int], Row]) -> None:
-    """Its lag reads 10 before an end of 50: as of now where its counters move, else of when the end was 40."""
+    """Its lag is 10, the end is 50. If its counters move, the lag counts to 50; if not, to 40, the end at that time."""
     moving, standing, new = (readers[c, 0] for c in ("old-moving", "old-standing", "old-new"))
     assert (moving.fetched_offset, moving.stale_lag, moving.consumed_offset) == (40, 0, None)
     assert (standing.fetched_offset, standing.stale_lag) == (30, 10)
@@ -225,12 +225,12 @@ def test_an_old_consumer_has_fetched_up_to_its_lag_while_it_fetches(readers: dic
 
 
 def test_what_was_known_of_another_process_is_not_carried_on(readers: dict[tuple[str, int], Row]) -> None:
-    """It had the partition in the snapshot before."""
+    """Another process had the partition in the previous snapshot."""
     assert readers["old-elsewhere", 0].fetched_offset is None
 
 
 def test_how_often_a_client_asks_goes_by_when_its_counters_were_read(spark: SparkSession) -> None:
-    """The first was read 50 s late, so there are 10 s between them; without such a time it is the snapshots' minute."""
+    """The first was read 50 s late, so 10 s are between them; if that time is not known, the scheduled minute."""
     read_ms = {"known": (BEFORE + 50_000, NOW), "unknown": (None, None), "the other way round": (NOW + 1, NOW)}
     rows = [
         (snapshot_id, ms and datetime.fromtimestamp(ms / 1000, UTC), client, requests, JAVA, "http://app:9404")

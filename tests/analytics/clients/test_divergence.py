@@ -1,4 +1,4 @@
-"""MaxLag beside consumer lag: the worked table of the article on ConsumerFetcherManager's MaxLag, and made cases."""
+"""MaxLag beside consumer lag: the example in the article on ConsumerFetcherManager's MaxLag, and invented cases."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -44,7 +44,7 @@ class Snapshots:
     def add(
         self, lags: list[int], requests: int, committed: list[int], ends: list[int], late_ms: int | None = None
     ) -> None:
-        """What its gauges read, and the truth: by partition; it was read so long after the snapshot's instant."""
+        """Adds a snapshot: its gauges and the truth, by partition. It was read `late_ms` after its instant."""
         at = MINUTE_MS * (1 + len(self.ends) // 3)
 
         def position(fetcher: str | None, topic: str | None, partition: int | None, *values: Any) -> None:
@@ -103,13 +103,13 @@ def lagging(lag: DataFrame, at: int) -> dict[int, tuple[int | None, ...]]:
 
 
 def test_the_worked_table_of_the_article(snapshots: Snapshots) -> None:
-    """With a tiny fetch.message.max.bytes: MaxLag is 8443 once a message of partition 1 was pulled."""
+    """With a tiny fetch.message.max.bytes, MaxLag is 8443 after a message of partition 1 was fetched."""
     ends = [end for _, end in TABLE.values()]
     snapshots.add([8374, 8444, 8308], 1, OFFSETS, ends)
     snapshots.add([8374, 8444, 8308], 2, OFFSETS, ends)
     snapshots.add([8374, 8443, 8308], 3, OFFSETS, ends)
     lag, divergence = snapshots.tables({})
-    # Whether the fetcher is at work is not known at the first look.
+    # At the first snapshot, it is not known whether the fetcher is working.
     assert lagging(lag, 1)[1] == (None, 8444, None, None)
     assert lagging(lag, 2) == {0: (353, 8374, 8374, 0), 1: (258, 8444, 8444, 0), 2: (307, 8308, 8308, 0)}
     assert lagging(lag, 3) == {0: (353, 8374, 8374, 0), 1: (259, 8444, 8443, 1), 2: (307, 8308, 8308, 0)}
@@ -120,7 +120,7 @@ def test_the_worked_table_of_the_article(snapshots: Snapshots) -> None:
 
 
 def test_with_default_buffers_max_lag_is_0_and_blind(snapshots: Snapshots) -> None:
-    """All of the table fits into one chunk, so everything is fetched and nothing seems to lag."""
+    """All records in the example fit into one chunk, so everything is fetched, and there seems to be no lag."""
     ends = [end for _, end in TABLE.values()]
     for number in (1, 2, 3):
         snapshots.add([0, 0, 0], number, OFFSETS, ends)
@@ -133,14 +133,14 @@ def test_with_default_buffers_max_lag_is_0_and_blind(snapshots: Snapshots) -> No
 
 
 def test_a_queue_hides_as_many_records_as_it_holds(snapshots: Snapshots) -> None:
-    """Each fetch brings 100 bytes and 25 records, of 4 bytes: two chunks of 1,000 bytes hide 500."""
+    """Each fetch gets 25 records, 100 bytes, so 4 bytes per record: two chunks of 1,000 bytes hide 500 records."""
     for number in range(1, 8):
         fetched = 25 * number
         snapshots.add([900 - fetched, 900, 900], number, [fetched, 0, 0], [900, 900, 900])
     settings = ConsumerSettings.of_properties({"queued.max.message.chunks": 2, "fetch.message.max.bytes": 1_000})
     last = snapshots.tables({"mgroup": settings})[1].orderBy("snapshot_id").collect()[-1]
     assert (last.record_bytes, last.queue_records) == (4, 500)
-    # Three threads, as it has three queues.
+    # It has three threads, because it has three queues.
     assert last.buffer_bound_bytes == 3 * 2 * 1_000
     assert last.heap_share is None
     with_heap = ConsumerSettings.of_properties(
@@ -155,19 +155,19 @@ def test_a_gauge_whose_counters_stand_still_is_stale_while_logs_grow(snapshots: 
         snapshots.add([0, 0, 0], requests, [100, 100, 100], [100 + 10 * number] * 3)
     lag, divergence = snapshots.tables({})
     assert [r.verdict for r in divergence.orderBy("snapshot_id").collect()][2:4] == ["truthful", "stale"]
-    # It stands where it was when an answer came last, and is at the end again with the next.
+    # The fetched offset stays as it was at the last answer, and is at the end again at the next.
     assert [lagging(lag, at)[0][0] for at in (2, 3, 4, 5)] == [110, 110, 110, 140]
 
 
 def test_commits_that_are_late_are_no_fault_of_the_gauge(snapshots: Snapshots) -> None:
-    """Ten records a minute, and committed once a minute: up to twenty may be read and not committed."""
+    """There are ten records and one commit per minute, so up to twenty records may be read and not committed."""
     for number in range(1, 4):
         snapshots.add([0, 0, 0], number, [100 + 10 * number - 20] * 3, [100 + 10 * number] * 3)
     assert [r.verdict for r in snapshots.tables({})[1].orderBy("snapshot_id").collect()][1:] == ["truthful"] * 2
 
 
 def test_how_late_commits_may_be_goes_by_when_snapshots_were_read(snapshots: Snapshots) -> None:
-    """Ten records in 20 s, and committed once a minute: up to forty may be read and not committed."""
+    """There are ten records in 20 s and one commit per minute, so up to forty may be read and not committed."""
     for number, late_ms in enumerate((40_000, 0), start=1):
         snapshots.add([0, 0, 0], number, [100 + 10 * number - 30] * 3, [100 + 10 * number] * 3, late_ms)
     assert [r.verdict for r in snapshots.tables({})[1].orderBy("snapshot_id").collect()] == [None, "truthful"]

@@ -1,4 +1,4 @@
-"""The memory of a consumer's fetches, against figures reckoned by hand and what a client really had buffered."""
+"""The memory of a consumer's fetches, compared with values calculated by hand and with what a client had buffered."""
 
 import json
 from pathlib import Path
@@ -68,7 +68,7 @@ def test_queues_bound_an_old_consumer_and_what_is_in_flight_is_told_apart() -> N
 
 
 def test_the_old_consumers_of_the_maxlag_recording() -> None:
-    """Three streams each; consumer.properties of small-buffers and ten-bytes."""
+    """Three streams each, with the consumer.properties of small-buffers and ten-bytes."""
     small = {"fetch.message.max.bytes": "2048", "queued.max.message.chunks": "1", "auto.offset.reset": "smallest"}
     ten = {"fetch.message.max.bytes": "10", "queued.max.message.chunks": "1"}
     assert scala({}, threads=3).bound_bytes == 6_291_456  # 3 × 2 × 1 MiB

@@ -1,4 +1,4 @@
-"""Problems of clients that last: one row each, whichever way the snapshots come. Minutes stand for snapshots."""
+"""Problems of clients that last: one row each, in whatever order the snapshots come. Minutes stand for snapshots."""
 
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
@@ -26,7 +26,7 @@ def topics(minutes: Iterable[int], topic: str | None = None) -> Seen:
     return dict.fromkeys(minutes, topic)
 
 
-# Client, group, kind; the minutes with the problem and the topic that it is of; the minutes in which the client tells.
+# Client, group, kind; the minutes with the problem, and its topic; the minutes in which the client reports anything.
 CASES: list[tuple[str, str | None, str, Seen, Iterable[int]]] = [
     ("lasting", "g", "blind_gauge", topics(ALWAYS), ALWAYS),
     ("blinking", "g", "blind_gauge", topics([1, 2, 4, 5, 6, 9, 10, 11, 12]), ALWAYS),
@@ -56,7 +56,7 @@ def minute(instant: datetime | None) -> int | None:
 
 
 def seen_in(spark: SparkSession, minutes: Iterable[int], cases: Any = CASES) -> DataFrame:
-    """It is worse from minute to minute, but for every fourth."""
+    """The problem gets worse from minute to minute, except in every fourth minute."""
     rows = [
         (
             m * MINUTE_MS,
@@ -86,7 +86,7 @@ def reported_in(spark: SparkSession, minutes: Iterable[int], cases: Any = CASES)
 
 
 def by_client(rows: Iterable[Row]) -> Callable[[str], Lasting]:
-    """Of a client by time: group, topic, and the minutes of first_seen, last_seen and resolved_at."""
+    """The findings of a client by time: group, topic, and the minutes of first_seen, last_seen and resolved_at."""
     found: dict[str, Lasting] = {}
     for r in sorted(rows, key=lambda r: (r.first_seen, r.topic or "")):
         times = minute(r.first_seen), minute(r.last_seen), minute(r.resolved_at)
@@ -95,7 +95,7 @@ def by_client(rows: Iterable[Row]) -> Callable[[str], Lasting]:
 
 
 class Kept:
-    """The two tables, as `keep_clients` keeps them: the same rows are looked up, replaced and merged."""
+    """The two tables, written as `keep_clients` does: the same rows are read, replaced and merged."""
 
     def __init__(self, spark: SparkSession, cases: Any = CASES) -> None:
         self._spark = spark
@@ -116,13 +116,13 @@ class Kept:
         return found
 
     def rows(self) -> tuple[list[Row], list[Row]]:
-        """Of both tables."""
+        """The rows of both tables."""
         return sorted(self.findings.values(), key=str), sorted((r for m in self.history.values() for r in m), key=str)
 
 
 @pytest.fixture(scope="module")
 def at_once(spark: SparkSession) -> Kept:
-    """All cases, of all snapshots in one batch."""
+    """All cases, with all snapshots in one batch."""
     kept = Kept(spark)
     kept.add(ALWAYS)
     return kept
@@ -162,7 +162,7 @@ def test_one_that_comes_back_is_another_finding(together: list[Row], lasting: Ca
 
 def test_it_lasts_while_nobody_tells_of_the_client(lasting: Callable[[str], Lasting]) -> None:
     assert lasting("silent") == [("g", None, 1, 2, None)]
-    # Of minutes 4 and 5 nobody tells: 3, 6 and 7 are the three without it.
+    # There are no reports in minutes 4 and 5, so 3, 6 and 7 are the three minutes without the problem.
     assert lasting("pausing") == [("g", None, 1, 2, 3)]
 
 
@@ -175,14 +175,14 @@ def test_each_topic_with_paused_partitions_is_a_finding(lasting: Callable[[str],
 
 
 def test_the_topic_of_a_slow_consumer_stays_known(lasting: Callable[[str], Lasting]) -> None:
-    """Known at the second minute only; without it for four minutes, twice: five would end it."""
+    """It is known only in the second minute. Twice, the problem is absent for four minutes; five would end it."""
     assert lasting("slow") == [("g", "t", 1, 8, None)]
     assert lasting("slow-ended") == [("g", "t", 1, 2, 3)]
 
 
 def test_another_topic_that_is_the_cause_is_another_finding(lasting: Callable[[str], Lasting]) -> None:
     assert lasting("slow-moved") == [("g", "t", 1, 1, None), ("g", "u", 2, 3, None)]
-    # The first was that of t, once the cause was known; the last, of an unknown cause, that of u.
+    # The first problem belongs to the finding of t, when the cause became known; the last one, without a cause, to u's.
     assert lasting("blocked") == [("g", "t", 1, 3, 4), ("g", "u", 4, 5, 6)]
 
 
@@ -228,7 +228,7 @@ def test_each_snapshot_with_a_problem_is_kept_as_it_was(at_once: Kept) -> None:
 def test_batch_by_batch_makes_the_same_rows_and_each_is_known_as_it_was_then(
     spark: SparkSession, at_once: Kept
 ) -> None:
-    """Each batch is done again, as after a run that was killed before it had marked it."""
+    """Each batch is computed twice, as after a run that was killed before it had marked the batch."""
     kept = Kept(spark)
     everything = [spark.createDataFrame(rows, t.schema) for rows, t in zip(at_once.rows(), TABLES, strict=True)]
     for batch in ([1, 2, 3], [4], [5, 6], [7], range(8, 13)):
@@ -242,7 +242,7 @@ def test_batch_by_batch_makes_the_same_rows_and_each_is_known_as_it_was_then(
 
 
 def test_what_an_older_lake_did_not_keep_is_not_known(spark: SparkSession) -> None:
-    """Neither history nor worst_at: what is there of a finding is of the last snapshot with it."""
+    """It kept neither history nor worst_at: a finding has the values of the last snapshot that saw it."""
     names = "finding_id kind client_id severity summary first_seen last_seen resolved_at"
     old = frame(
         spark,
@@ -270,7 +270,7 @@ def identity(client: str, first: int, kind: str = "blind_gauge") -> str:
 
 
 def test_only_what_changes_is_told_and_owners_are_kept(spark: SparkSession) -> None:
-    """Minute 4 comes late, then 13: what has been seen at 9 is no news at 4, in which it may not have been."""
+    """Minute 4 comes late, then 13. A finding seen at minute 9 must not be changed by minute 4."""
     known = [("owned", 1, 12, None), ("late", 5, 9, None), ("unseen", 5, 9, None), ("over", 1, 3, 4), ("gone", 1, 2, 3)]
     before = frame(
         spark,
@@ -303,7 +303,7 @@ def test_only_what_changes_is_told_and_owners_are_kept(spark: SparkSession) -> N
 
 
 def test_each_process_with_a_client_id_has_findings_of_its_own(spark: SparkSession) -> None:
-    """The one on pod-1 goes on, the one on pod-2 has gone: the client still tells, and without its problem."""
+    """The problem on pod-1 continues. The one on pod-2 has ended: the client still reports, but without it."""
     seen = [("pod-1", m) for m in ALWAYS] + [("pod-2", m) for m in (1, 2, 3)]
     rows = [
         (m * MINUTE_MS, "slow_consumer", "east", "g", "shared", pod, None, [0], "warning", 1.0, pod, "{}", "-")

@@ -1,4 +1,4 @@
-"""The position of Java consumers by their lead, against the position that the application itself printed."""
+"""The positions of Java consumers from their lead, compared with the positions that the application itself printed."""
 
 from pathlib import Path
 
@@ -26,12 +26,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def consumed_by_lead(rows: DataFrame) -> DataFrame:
-    """Of snapshots that follow on one another."""
+    """The result for successive snapshots."""
     return java_consumed_offset.consumed_by_lead(rows.withColumn("stretch", F.lit(0)))
 
 
 def sampled(spark: SparkSession, recording: Path, client: str, every: int) -> DataFrame:
-    """What every so manieth round tells by Jolokia, with what an independent client saw just before."""
+    """What Jolokia reports in every n-th round, with what an independent client saw just before."""
     truth = by_partition(table(recording / "truth.csv"))
     rows = []
     for at_ms, metrics, _ in list(rounds(recording / client))[::every]:
@@ -75,7 +75,7 @@ def test_today_s_log_start_is_not_that_of_a_paused_partition(spark: SparkSession
 
 
 def resolved(spark: SparkSession, *rows: tuple[int, int | None, int, int]) -> list[int | None]:
-    """The consumed offsets of one partition: (snapshot, lead, lag, log start), in a log that ends at 200."""
+    """The consumed offsets of one partition, from (snapshot, lead, lag, log start), in a log that ends at 200."""
     made = [("east", at, "c", "app", "t", 0, lag, lead, 90, start, 200, 200, None) for at, lead, lag, start in rows]
     return [
         r.consumed_offset for r in consumed_by_lead(spark.createDataFrame(made, COLUMNS)).sort("snapshot_id").collect()
@@ -87,7 +87,7 @@ def test_a_lead_that_may_be_from_before_or_after_a_deletion_tells_nothing(spark:
     assert resolved(spark, first, moved, clear, moved_again) == [None, None, 180, 180]
     assert resolved(spark, (1, 50, 0, 0)) == [50]
     assert resolved(spark, (1, 50, 50, 100), (2, 50, 50, 100)) == [None, None]
-    # Records that came before a deletion are handed out after it: 90 and 10 from 110 on are not where the log ends.
+    # Records fetched before a deletion are handed out after it: 110 + lead 90 + lag 10 is not the end of the log.
     assert resolved(spark, (1, 80, 20, 0), (2, 80, 20, 110), (3, 90, 10, 110)) == [80, 80, None]
     assert resolved(spark, (1, None, 0, 0), (2, 5, 0, 0)) == [None, 5]
 
@@ -101,7 +101,7 @@ def test_a_reader_whose_records_are_deleted_as_it_commits_them_does_not_stand_st
 
 
 def test_numbers_that_are_as_large_as_they_may_be_are_a_position_like_others(spark: SparkSession) -> None:
-    """A metric may say what it likes: what overflows would cost the lag of the whole cluster."""
+    """A metric may have any value, and an overflow would prevent the lag of the whole cluster."""
     most = TOO_LARGE - 1
     rows = [("east", at, "c", "app", "t", 0, most, most, 5, MAX_OFFSET, MAX_OFFSET, MAX_OFFSET, None) for at in (1, 2)]
     found = consumed_by_lead(spark.createDataFrame(rows, COLUMNS)).collect()

@@ -1,4 +1,4 @@
-"""Which partitions a slow Java client is said to have paused: against simulated poll loops that pause some, or none."""
+"""Which partitions of a slow Java client count as paused, for simulated poll loops that pause some, or none."""
 
 import random
 from collections import deque
@@ -21,10 +21,10 @@ PAUSED_S = (30, 120)
 
 @dataclass
 class PollLoop:
-    """A Java consumer: what it has of a partition is handed out, in the order it came, before more is fetched of it."""
+    """A Java consumer: it hands out all it has of a partition, in order, before it fetches more from that partition."""
 
     rates: dict[str, float]
-    """Records that come in, in a second, by topic of one partition; `costly` takes COSTLY_MS a record, others 1 ms."""
+    """Records written per second, by topic (with one partition). `costly` takes COSTLY_MS per record, others 1 ms."""
     paused: frozenset[str] = frozenset()
     max_poll_records: int = 10
     chunk: int = 1_000
@@ -37,7 +37,7 @@ class PollLoop:
         return int(self.rates[topic] * now_ms / 1_000)
 
     def poll(self) -> None:
-        """Fetch what is not buffered, hand out at most max.poll.records, ask for more, and work."""
+        """Fetches what is not buffered, hands out at most max.poll.records, asks for more, and works."""
         self._fetch()
         got: list[str] = []
         kept: list[tuple[str, int]] = []
@@ -120,7 +120,7 @@ def test_a_partition_that_stays_while_all_others_of_a_slow_client_come_round_is_
 def test_one_is_called_paused_only_if_all_others_have_come_round(
     spark: SparkSession, others: list[int], paused: set[str]
 ) -> None:
-    """One of them has not at last: it waits too, and nobody has paused it."""
+    """In the last case, one of them has not come round: it waits, too, and nobody has paused it."""
     read = {"costly": [10, 20, 30, 40], "light": [10, 20, 30, 40], "other": others, "still": [0, 0, 0, 0]}
     times = [number * 10 * SECOND_MS for number in range(1, 6)]
     positions = [(at_ms, "app", n, "kafka_client_metrics", "http://app:9404") for n, at_ms in enumerate(times)]
@@ -135,7 +135,7 @@ def test_one_is_called_paused_only_if_all_others_have_come_round(
 
 @pytest.mark.parametrize("sample_s", [2, 10, 20])
 def test_one_that_waits_for_a_slow_topic_is_never_called_paused(spark: SparkSession, sample_s: int) -> None:
-    """Whatever is handed out at once, and however much is buffered of a slow topic."""
+    """However much is handed out at once, and however much of a slow topic is buffered."""
     random.seed(2)
     loops = {}
     for number in range(40):

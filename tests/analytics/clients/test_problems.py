@@ -1,4 +1,4 @@
-"""What is wrong with clients: slow poll loops, blocked fetchers, buffers. Minutes stand for snapshots."""
+"""The problems of clients: slow poll loops, blocked fetchers, buffers. Minutes stand for snapshots."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -20,7 +20,7 @@ def at(minute: int) -> datetime:
 
 
 def test_a_java_consumer_that_is_slow_with_one_topic_names_it_and_the_one_that_waits(spark: SparkSession) -> None:
-    """No fetched offset is known of it. It asks ten times a minute; both logs grow by a hundred, one is read by ten."""
+    """Its fetched offset is not known. Each minute it asks ten times, both logs grow by 100, and it reads 10 of one."""
     positions, lag = [], []
     for m in (1, 2, 3):
         positions.append((m * MINUTE_MS, at(m), "app", 10 * m, "kafka_client_metrics", "http://app:9404"))
@@ -42,7 +42,7 @@ def test_a_java_consumer_that_is_slow_with_one_topic_names_it_and_the_one_that_w
 
 @pytest.mark.parametrize(("still", "kinds"), [(1, set()), (3, {"slow_consumer"})])
 def test_a_rebalance_is_no_problem_unless_it_lasts(spark: SparkSession, still: int, kinds: set[str]) -> None:
-    """From minute 3 on app-1 neither asks nor gets anything; then one of its partitions is app-2's, and all goes on."""
+    """From minute 3 on, app-1 neither asks nor gets anything. Then app-2 gets one of its partitions; both continue."""
     positions, lag = [], []
     read = {0: 100, 1: 100}
     for m in range(1, 8):
@@ -67,7 +67,7 @@ def test_a_rebalance_is_no_problem_unless_it_lasts(spark: SparkSession, still: i
 
 
 def fetchers(spark: SparkSession, *rows: Any) -> DataFrame:
-    """What `fetcher_states` gives."""
+    """Rows as `fetcher_states` returns them."""
     return spark.createDataFrame(
         [("east", MINUTE_MS, "http://app:9404", *row) for row in rows],
         "cluster string, snapshot_id long, instance string, client_id string, fetcher string, state string, "

@@ -18,7 +18,7 @@ POSITIONS = (
 )
 PLACE = ("http://app:9404", None, None, None, None)
 ENDS = "cluster string, snapshot_id long, topic string, high_watermark long"
-# When a topic's thread went to sleep for ever, as the application itself wrote down; that topic, and the others.
+# When a topic's thread began to sleep for ever, by the application's own log; that topic, and the others.
 ASLEEP = {
     "legacy-a2-blocked": (1795255108265, ["order.events"], ["mail_queue", "web-clicks"]),
     "legacy-a2-kafka-0.8.1.1": (1795256677405, ["hist.orders"], ["hist-clicks"]),
@@ -33,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def sampled(spark: SparkSession, recording: Path, every: int, first: int) -> tuple[DataFrame, DataFrame]:
-    """Positions and log ends of every so manieth round, from the first on."""
+    """The positions and log ends of every n-th round, from the first one on."""
     truth = table(recording / "truth.csv")
     positions, ends = [], []
     for at_ms, metrics, _ in list(rounds(recording))[first::every]:
@@ -60,7 +60,7 @@ def test_a_blocked_connector_is_seen_with_its_culprit_and_victims(
     before = [row for row in found if row.snapshot_id <= asleep_ms]
     assert len(before) >= 2
     assert {row.state for row in before} <= {"fetching", "idle"}
-    # Its queue takes two more chunks first. Then it takes two samples, the first of which may be just before.
+    # The queue first takes two more chunks. Then two samples are needed; the first may be from just before.
     after = [row for row in found if row.snapshot_id > asleep_ms + (1 + 2 * every) * SAMPLE_MS]
     assert len(after) * every >= 15
     assert {(row.state, *row.culprits) for row in after} == {("blocked", *culprits)}
@@ -70,7 +70,7 @@ def test_a_blocked_connector_is_seen_with_its_culprit_and_victims(
 
 
 def made(spark: SparkSession, *rows: tuple[int, int, int, int, int]) -> list[tuple[str | None, list[str], list[str]]]:
-    """States of a client with topics a and b: (requests, bytes, chunks of a, chunks of b, log end of both)."""
+    """The states of a client with topics a and b, from (requests, bytes, chunks of a, chunks of b, log end of both)."""
     positions = [("east", at, "c", "b:1", None, None, r, b, *PLACE) for at, (r, b, *_) in enumerate(rows)]
     positions += [
         ("east", at, "c", "0", t, row[2 + n], None, None, *PLACE)
@@ -103,7 +103,7 @@ def test_a_restart_is_no_stall_and_recovery_is_seen_at_once(spark: SparkSession)
 def test_at_one_sample_a_minute_a_fetcher_is_blocked_once_it_has_not_asked_for_a_minute(
     spark: SparkSession, folder: Path
 ) -> None:
-    """In the first minute, from 20 s on, it still fetched for half the time; in the second not once."""
+    """In the first minute, from 20 s on, it still fetched for half of the time; in the second minute it never did."""
     recording = "legacy-a2-blocked"
     _, culprits, victims = ASLEEP[recording]
     before, after = states(spark, folder, recording, every=30, first=10)

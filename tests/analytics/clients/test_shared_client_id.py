@@ -1,4 +1,4 @@
-"""Processes that share one client.id, as Java's default makes it in every JVM: each is judged by itself."""
+"""Processes that share one client.id, such as Java's default, which is the same in every JVM, are judged separately."""
 
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
@@ -44,13 +44,13 @@ class Cluster:
         }
 
     def tell(self, at: int, client: str, endpoint: str, **values: Any) -> None:
-        """What an agent reports."""
+        """Adds what an agent reports."""
         as_of = datetime.fromtimestamp(at / 1000, UTC)
         reported = {"snapshot_id": at, "as_of": as_of, "client_id": client, "endpoint": endpoint, "source": METRICS}
         self.rows[CLIENT_POSITIONS].append(reported | values)
 
     def reader(self, at: int, group: str, client: str, partition: int, end: int, host: str | None = None) -> None:
-        """A partition of a log that begins at 0, and its reader, who commits nothing after the first record."""
+        """Adds a partition whose log begins at 0, and its reader, who commits nothing after the first record."""
         place = {"snapshot_id": at, "topic": group, "partition": partition}
         self.rows[WATERMARKS].append(place | {"log_start_offset": 0, "last_stable_offset": end, "high_watermark": end})
         self.rows[COMMITTED_OFFSETS].append(place | {"group_id": group, "committed_offset": 1})
@@ -59,7 +59,7 @@ class Cluster:
             self.rows[GROUP_MEMBERS].append(place | member)
 
     def java(self, at: int, group: str, client: str, pod: str, partition: int, asked: int, read: int, end: int) -> None:
-        """A Java consumer, whose records-lag is as of the records that came last."""
+        """Adds a Java consumer, whose records-lag is as of the last records that arrived."""
         endpoint = f"http://{pod}:9404/metrics"
         self.tell(at, client, endpoint, requests_total=asked, bytes_total=100 * asked)
         self.tell(at, client, endpoint, topic=group, partition=partition, reported_lead=read, reported_lag=0)
@@ -79,7 +79,7 @@ def shared(cluster: Cluster) -> None:
 
 
 def paused(cluster: Cluster) -> None:
-    """The first pod goes on asking and reads nothing of one of its partitions; the second is well."""
+    """The first pod keeps asking, but reads nothing from one of its partitions; the second pod has no problem."""
     for m in range(1, 5):
         at = m * MINUTE_MS
         for partition, read in ((0, 50), (1, 100 * m)):
@@ -88,7 +88,7 @@ def paused(cluster: Cluster) -> None:
 
 
 def old(cluster: Cluster) -> None:
-    """Two processes of the old consumer, whose client.id is the group: one waits for a topic whose queue is full."""
+    """Two processes of the old consumer, whose client.id is the group. One waits for a topic whose queue is full."""
     for m in range(1, 5):
         at = m * MINUTE_MS
         for pod, partition, requests, chunks in (("old-1", 0, 1, 2), ("old-2", 1, 100 * m, 0)):
@@ -113,7 +113,7 @@ def grouped(cluster: Cluster) -> None:
 
 
 def logged(cluster: Cluster) -> None:
-    """One pod reports its position, two brokers' request logs what it asked for, and what another pod did."""
+    """One pod reports its position. Two brokers' request logs show what it and another pod have asked for."""
     for m in range(1, 5):
         at = m * MINUTE_MS
         for broker in (1, 2):
@@ -142,10 +142,10 @@ def twice_told(cluster: Cluster) -> None:
 
 
 def batches(cluster: Cluster) -> None:
-    """Readers that ask every ten seconds, and then get all there is: at each snapshot some is unread."""
+    """Readers that ask every ten seconds, and then get everything, so that some records are unread at each snapshot."""
     for client in ("batch", "c-batch", "batch-of-unknown-wait"):
         for m in range(1, 6):
-            # Less comes in than before, so what came in before has not been read when it has not asked for a while.
+            # Fewer records are written than before, so the unread ones may be more than were written since.
             read, end = 100 * m - 20 - 10 * m, 100 * m
             cluster.java(m * MINUTE_MS, client, client, client, 0, asked=6 * m, read=read, end=end)
     for m in range(1, 6):
@@ -153,7 +153,7 @@ def batches(cluster: Cluster) -> None:
 
 
 def half_told(cluster: Cluster) -> None:
-    """A name in two groups: the process of one of them reports that it keeps up, of the other one nothing is known."""
+    """A client.id in two groups: one's process reports that it keeps up; nothing is known about the other's."""
     for m in range(1, 5):
         at = m * MINUTE_MS
         cluster.tell(at, "common", "http://heard:9404/metrics", group_id="heard", reported_lag=0)
@@ -162,7 +162,7 @@ def half_told(cluster: Cluster) -> None:
 
 
 def read_twice(cluster: Cluster) -> None:
-    """An old consumer whose metrics are written every other minute: each text is read twice."""
+    """An old consumer whose metrics are written every other minute, so that each text is read twice."""
     for m in range(1, 7):
         at, written = m * MINUTE_MS, (m + 1) // 2
         text = {"captured_at": datetime.fromtimestamp(written * 2 * MINUTE_MS / 1000, UTC)}
@@ -175,7 +175,7 @@ def read_twice(cluster: Cluster) -> None:
 
 
 def left_behind(cluster: Cluster) -> None:
-    """An old consumer that fetches from one broker, and still has the counters of another one that it has left."""
+    """An old consumer that fetches from one broker, and still has the counters of another broker that it has left."""
     for m in range(1, 5):
         at, endpoint = m * MINUTE_MS, "http://moved:7071/metrics"
         for broker, requests in (("b1:9092", 900), ("b2:9092", 100 * m)):
@@ -202,7 +202,7 @@ Found = dict[str, list[Row]]
 
 @pytest.fixture(scope="module")
 def found(spark: SparkSession) -> Found:
-    """What the tables have of all cases, by table."""
+    """The rows for all cases, by table."""
     cluster = Cluster()
     for case in CASES:
         case(cluster)
@@ -223,7 +223,7 @@ def found(spark: SparkSession) -> Found:
 
 
 def wrong(found: Found, group: str, *kinds: str) -> set[tuple[str, str]]:
-    """What is wrong with a group's processes in the last snapshot: kinds, and instances."""
+    """The problems of a group's processes in the last snapshot: kinds and instances."""
     rows = [r for r in found["problems"] if r.group_id == group and (not kinds or r.kind in kinds)]
     last = max((r.snapshot_id for r in rows), default=0)
     return {(r.kind, r.instance) for r in rows if r.snapshot_id == last}
@@ -271,7 +271,7 @@ def test_processes_of_one_name_in_two_groups_have_positions_of_their_own(found: 
 
 
 def test_requests_of_all_brokers_logs_count_for_the_process_at_their_address(found: Found) -> None:
-    """Its agent reports no counters; the file that was rolled over is of the same process."""
+    """The process's agent reports no counters. A file that was rolled over belongs to the same process."""
     assert {(r.partition, r.instance) for r in of_group(found["lag"], "python")} == {
         (0, "/var/log/py.jsonl"),
         (1, "10.0.0.2"),

@@ -1,4 +1,4 @@
-"""Histograms of lag. Buckets are checked against Python's integers, quantiles against numpy, on the same values."""
+"""Histograms of lag. Buckets are compared with Python's integers, quantiles with numpy, on the same values."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ MAX_LONG = 2**63 - 1
 LAG_ROW = "snapshot_id leader group_id topic partition consumer_lag"
 PROBABILITIES = [0.0, 0.001, 0.07, 0.5, 0.75, 0.95, 0.98, 0.99, 0.999, 1.0]
 FEW_JOBS = settings(max_examples=2, deadline=None, phases=[Phase.generate])
-"""Each example is a Spark job, so each holds many cases, and none is made smaller: that would be hundreds of jobs."""
+"""Each example is a Spark job, so each has many cases, and none is shrunk, which would take hundreds of jobs."""
 
 VALUES = st.one_of(
     st.integers(0, 2**62),
@@ -39,7 +39,7 @@ ANY_VALUES = st.one_of(VALUES, st.none(), st.integers(-(2**63), -1))
 
 
 def is_in_bucket(value: int, bucket: int) -> bool:
-    """2^(bucket/8) < value ≤ 2^((bucket+1)/8), both sides to the eighth power: integers, so nothing is rounded."""
+    """2^(bucket/8) < value ≤ 2^((bucket+1)/8), with both sides to the eighth power: integers, so without rounding."""
     return value**8 * 2**8 > 2 ** (bucket + 8) and value**8 <= 2 ** (bucket + 1)
 
 
@@ -56,7 +56,7 @@ def of_groups(frame: DataFrame, measure: str = "consumer_lag") -> dict[str, Row]
 
 
 def counted(row: Row) -> dict[int, int]:
-    """bucket → count, of those that have any."""
+    """Bucket → count, for buckets that are not empty."""
     return {row.bucket_offset + i: n for i, n in enumerate(row.bucket_counts) if n}
 
 
@@ -235,7 +235,7 @@ def test_the_sql_function_gives_the_same_as_the_column(spark: SparkSession) -> N
 def test_parts_of_the_values_in_any_order_merge_to_the_whole(
     spark: SparkSession, drawn: list[tuple[int | None, int, int]]
 ) -> None:
-    """Each value is in one of ten groups and in one of four snapshots, in three seconds of one hour."""
+    """Each value is in one of ten groups and one of four snapshots, within three seconds of one hour."""
     whole = frame(spark, LAG, LAG_ROW, *((NOON_MS, 1, str(g), "t", n, v) for n, (v, g, _) in enumerate(drawn)))
     parts = histograms(
         frame(spark, LAG, LAG_ROW, *((NOON_MS + 700 * n, 1, str(g), "t", i, v) for i, (v, g, n) in enumerate(drawn)))

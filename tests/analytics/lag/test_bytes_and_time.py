@@ -18,7 +18,7 @@ UNITS: dict[str, tuple[int | None, dict[str, Any]]] = {
             "consumer_lag_bytes": 500,
             "bytes_error": 0,
             "headroom_bytes": 3_000,
-            # The record at the offset came after the second snapshot's newest: half way to the third at most.
+            # The record came after the second snapshot's newest, so its time is taken as half way to the third's.
             "consumer_lag_ms": 59_400,
             "consumer_age_ms": 89_400,
             "time_error_ms": 59_400,
@@ -65,7 +65,7 @@ UNITS: dict[str, tuple[int | None, dict[str, Any]]] = {
 @pytest.mark.parametrize(
     ("log_bytes", "expected"),
     [
-        # 100 records in 1,000 bytes: ten more are 100, give or take as much.
+        # 100 records take 1,000 bytes, so ten more take 100, ± 100.
         pytest.param(1_000, (1_100, 100), id="known"),
         pytest.param(None, (None, None), id="unknown"),
     ],

@@ -73,7 +73,7 @@ def test_consumer_lag_is_as_of_the_end_that_was_read_with_the_commit(spark: Spar
 
 
 def test_records_that_are_deleted_after_the_commit_was_read_were_not_lost(spark: SparkSession) -> None:
-    """Kafka Streams deletes what it has committed; another task may read the partition's row a while later."""
+    """Kafka Streams deletes records after it has committed; another task may read the partition's row later."""
     names = f"{BRACKETED} log_start_offset"
     seen = [(1, "t", 0, "A", 155, 180, 180, 185, None)]
     (row,) = lag_of(spark, [(1, "g", "t", 0, 150, 150, 180, 180, 140)], seen, commit=names).collect()
@@ -83,7 +83,7 @@ def test_records_that_are_deleted_after_the_commit_was_read_were_not_lost(spark:
 @pytest.mark.parametrize(
     ("late_s", "expected"),
     [
-        # The ends could not be read with the commit: the partition's row is older than that, or newer.
+        # The ends could not be read with the commit; the partition's row is older than the commit, or newer.
         pytest.param(5, (0, None, "ok"), id="the commit is newer"),
         pytest.param(-5, (-20, None, "beyond_end"), id="the commit is older"),
     ],
@@ -98,7 +98,7 @@ def test_a_commit_beyond_an_end_that_is_older_has_overtaken_it(
 
 
 ENDS = {
-    # stable, high watermark, log end, high watermark once more: as they were read, in another order
+    # stable, high watermark, log end, high watermark again; they were read in another order
     "still": ((180, 180, 180, 180), (0, 0, 0, 0)),
     "moving, all replicated and stable": ((180, 180, 190, 195), (0, 0, 0, 0)),
     "not yet replicated": ((180, 180, 190, 187), (0, 0, 3, 7)),
@@ -121,7 +121,7 @@ def test_transaction_and_replication_lag_are_zero_where_the_later_reading_has_ca
     assert found == {case: expected for case, (_, expected) in ENDS.items()}
 
 
-# Log start is 100, and 60 is committed: what a client has consumed.
+# Log start is 100, and 60 is committed. The key is what a client has consumed.
 CONSUMED = {
     "one below log start": (99, "deleted_unread"),
     "at log start": (100, "deleted_uncommitted"),

@@ -1,4 +1,4 @@
-"""Commits of logs that are gone: the topic was recreated, or the log was cut off below the commit."""
+"""Commits in logs that no longer exist: the topic was recreated, or the log was truncated below the commit."""
 
 import pytest
 from chispa import assert_df_equality
@@ -127,7 +127,7 @@ def test_a_commit_whose_records_were_cut_off_is_truncated_until_the_group_commit
     rows = sorted(first.unionByName(rest).collect(), key=lambda r: (r.topic, r.snapshot_id))
     found = {case: [r.offset_status for r in rows if r.topic == case] for case in TRUNCATED}
     assert found == {case: statuses for case, (_, statuses) in TRUNCATED.items()}
-    # Where the records are gone, the place of the commit is not known, in bytes and in time.
+    # If the records are gone, the commit's position in bytes and in time is not known.
     assert {r.offset_status for r in rows if r.consumer_lag_bytes is None} == {"truncated"}
 
 

@@ -1,4 +1,4 @@
-"""The log index: rulers in Arrow against rulers in Python, and carried on from snapshot to snapshot."""
+"""The log index: rulers in Arrow compared with rulers in Python, and extended from snapshot to snapshot."""
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -82,13 +82,13 @@ def test_rulers_are_carried_on_in_arrow_as_in_python(histories: list[list[list[S
 def test_late_snapshots_leave_the_ruler_of_those_that_the_index_was_written_from(
     history: list[list[Step]], chance: Random, is_written: list[bool]
 ) -> None:
-    """Whatever instants they were due at, whenever they are done, and however often the index is written in between."""
+    """For any scheduled instants, in any order of computing, and however often the index is written in between."""
     looks = observations(history)
     ids = disordered(range(1, len(looks) + 1), chance)
     stored, through, tail = pa.nulls(1, pa.binary()), 0, []
     counted: list[Observation] = []
     for (i, look), writes in zip(disordered(list(zip(ids, looks, strict=True)), chance), is_written, strict=False):
-        if i > through:  # the index knows newer ones than the others already
+        if i > through:  # the index already includes newer ones than the others
             tail.append((i, look))
         if tail and writes:
             newer = sorted(x for _, x in tail if not counted or x.captured_ms >= counted[-1].captured_ms)
@@ -97,7 +97,7 @@ def test_late_snapshots_leave_the_ruler_of_those_that_the_index_was_written_from
 
 
 def disordered(values: Sequence[Row], chance: Random) -> list[Row]:
-    """With some of them later than others that come after them."""
+    """The values, of which some are later than others that follow them."""
     return [value for _, value in sorted(enumerate(values), key=lambda pair: pair[0] + chance.uniform(0, 4))]
 
 
@@ -109,7 +109,7 @@ def carried_on(stored: pa.Array, tail: list[tuple[int, Observation]]) -> pa.Arra
 
 
 def observations(history: list[list[Step]]) -> list[Observation]:
-    """What snapshots see of a log to which all this happens."""
+    """What snapshots see of a log with this history."""
     log = Log()
     return [log.after(steps) for steps in history]
 
@@ -118,7 +118,7 @@ def assert_same(read: dict[str, Any], ruler: Ruler, offset: int) -> None:
     position, timestamp = ruler.position_at(offset), ruler.timestamp_at(offset)
     assert (read["position_bytes"] is None) is (position is None)
     if position:
-        # numpy divides with floats: the value may be one less or more, and so may the error.
+        # numpy divides floats, so the value and the error may differ by one.
         assert read["position_bytes"] == pytest.approx(position.value, abs=1)
         assert read["position_error_bytes"] == pytest.approx(position.error, abs=1)
         assert (read["drift_before_bytes"], read["drift_after_bytes"]) == position.drift
@@ -141,7 +141,7 @@ def test_no_ruler_and_no_offsets_are_no_readings() -> None:
 
 
 def look(minute: int, end: int, size: int, **other: Any) -> tuple[Any, ...]:
-    """A row of `watermarks`: a log that was written to until the minute of the snapshot."""
+    """A row of `watermarks` for a log that was written to until the minute of the snapshot."""
     row = {
         "snapshot_id": minute,
         "captured_at": START + timedelta(minutes=minute),
@@ -208,7 +208,7 @@ def test_the_index_and_what_was_seen_since_are_the_same_as_everything_at_once(sp
 def test_looks_count_in_the_order_in_which_they_were_made_whatever_instants_they_were_due_at(
     spark: SparkSession,
 ) -> None:
-    """A run that is late or repeated, or a driver whose clock is ahead, reads an earlier instant after a later one."""
+    """If a run is late or repeated, or a driver's clock is ahead, an earlier instant is read after a later one."""
     chance, minutes = Random(7), range(1, 13)
     orders = {partition: chance.sample(minutes, len(minutes)) for partition in range(1, 20)}
 
@@ -272,7 +272,7 @@ def test_log_start_and_what_is_unread_is_looked_up(spark: SparkSession) -> None:
 def test_while_a_group_and_its_log_move_both_commits_and_the_last_record_before_the_end_are_looked_up(
     spark: SparkSession,
 ) -> None:
-    """The newest timestamp is of a record that came after the end of the log was read."""
+    """The newest timestamp is that of a record written after the end of the log was read."""
     commits = [(3, "g", "t", 0, 240, 250, 300), (3, "h", "t", 0, 290, 300, 300)]
     names = "snapshot_id group_id topic partition earlier_offset committed_offset high_watermark"
     newest = look(3, 300, 3_500, max_timestamp_offset=301)

@@ -1,4 +1,4 @@
-"""A line that was thinned again and again, against all that was ever seen."""
+"""A line that was thinned repeatedly, compared with all values that were ever observed."""
 
 import math
 import random
@@ -22,7 +22,7 @@ looks = st.lists(
 
 
 def seen_and_line(steps: list[Look]) -> tuple[list[tuple[int, int]], Polyline]:
-    """All that was seen, and the line of it, thinned wherever the steps say so."""
+    """All observed values, and the line made of them, which is thinned where the steps say so."""
     line, seen, offset, value = Polyline(), [], 0, 0
     for run, rise, is_thinned in steps:
         offset, value = offset + run, value + rise
@@ -53,7 +53,7 @@ def assert_covers_whatever_happened(line: Polyline, known: list[tuple[int, int]]
     for (older, low), (newer, high) in pairwise(known):
         for offset in {older + 1, (older + newer) // 2, newer - 1} - {older, newer}:
             found = reading(line, offset)
-            # All may have come right after the first look, or right before the second.
+            # All records may have been written right after the first observation, or right before the second.
             assert found.value - found.error <= low <= high <= found.value + found.error
 
 
@@ -158,7 +158,7 @@ WORKLOADS: dict[str, tuple[int, Callable[[random.Random, int], float]]] = {
 
 
 def snapshots(rate: Callable[[random.Random, int], float]) -> Iterator[tuple[int, int]]:
-    """Log end and newest timestamp, minute by minute; a minute without records shows nothing new."""
+    """The log end and the newest timestamp, minute by minute; a minute without records adds nothing."""
     chance, offset = random.Random(20260131), 0
     for minute in range(MINUTES):
         records = int(rate(chance, minute))

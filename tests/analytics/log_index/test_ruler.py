@@ -1,4 +1,4 @@
-"""The ruler against a log with nothing hidden: whatever happens to the log, a value is within its error or NULL."""
+"""The ruler, compared with a simulated log: whatever happens to the log, a value is within its error, or NULL."""
 
 from collections.abc import Callable
 
@@ -34,7 +34,7 @@ happening = st.one_of(
     st.builds(op, st.sampled_from(["move", "recreate"])),
 )
 growth = st.lists(produce | pass_time, max_size=6)
-# A truncation is seen before the log has grown past its old end: later it would look like growth.
+# A truncation is observed before the log has grown past its old end; later it would look like growth.
 cut = st.builds(op, st.just("truncate"), st.integers(0, 300)).map(lambda step: [step])
 between_looks = st.one_of(growth, growth, st.lists(produce | pass_time | happening, max_size=6), cut)
 
@@ -42,12 +42,12 @@ between_looks = st.one_of(growth, growth, st.lists(produce | pass_time | happeni
 def looked_at(
     log: Log, history: list[list[Step]], *, with_lookups: bool = False, with_estimates: bool = False
 ) -> Ruler:
-    """The ruler of a log to which all this happened, with a look after each part; thinned now and then."""
+    """The ruler of a log with this history, with an observation after each part; it is thinned now and then."""
     ruler = begun(log.observe())
     for number, steps in enumerate(history):
         ruler = continued(ruler, log.after(steps))
         assert_right(ruler, log, with_estimates=with_estimates)
-        if with_lookups and log.is_in_order:  # out of order, an answer tells of its own record only
+        if with_lookups and log.is_in_order:  # if timestamps are not in order, an answer is only about its own record
             ruler = learnt_by_time(ruler, log)
             assert_right(ruler, log, with_estimates=with_estimates)
         if number % 5 == 4:
@@ -65,9 +65,9 @@ def learnt_by_time(ruler: Ruler, log: Log) -> Ruler:
 
 
 def assert_right(ruler: Ruler, log: Log, *, with_estimates: bool = False) -> None:
-    """At each offset of the log the truth is within the stated error, or the value is NULL.
+    """At each offset of the log, the truth is within the stated error, or the value is NULL.
 
-    Where growth had to be estimated, that holds if the records are of one size.
+    If growth had to be estimated, this holds only if all records have the same size.
     """
     end = ruler.position_at(log.log_end)
     for offset in range(log.log_start, log.log_end):
@@ -78,7 +78,7 @@ def assert_right(ruler: Ruler, log: Log, *, with_estimates: bool = False) -> Non
             assert abs(reported.value - log.bytes_to_end(offset)) <= reported.error or not (is_sure or with_estimates)
         if timestamp and log.has(offset):
             assert log.timestamp_of(offset) <= timestamp.value + timestamp.error
-            # Out of order, the greatest timestamp so far is reported, which may be any time after the record's own.
+            # If not in order, the greatest timestamp so far is reported, which may be any time after the record's.
             assert log.timestamp_of(offset) >= timestamp.value - timestamp.error or not log.is_in_order
 
 
@@ -183,7 +183,7 @@ def steady(minutes: int) -> list[list[Step]]:
 
 
 def errors(ruler: Ruler, log: Log) -> tuple[int, int]:
-    """The largest stated errors over the whole log, in bytes and ms."""
+    """The largest stated errors in the whole log, in bytes and ms."""
     found = [(ruler.position_at(x), ruler.timestamp_at(x)) for x in range(log.log_start, log.log_end)]
     return (
         max(position.error for position, _ in found if position),

@@ -1,4 +1,4 @@
-"""Look-ups by time in a log with nothing hidden: what they cost, and how well times are known then."""
+"""Look-ups by time in a simulated log: how many are needed, and how exactly times are known afterwards."""
 
 import random
 from collections.abc import Callable
@@ -16,7 +16,7 @@ HOUR = 3_600_000
 
 
 def searched(log: Log, *rungs: int, most: int = 200) -> tuple[TimeSearch, int]:
-    """The search on a log's first snapshot, to its end, and how many look-ups it took."""
+    """The finished search at a log's first snapshot, and how many look-ups it took."""
     return carried_on(TimeSearch(begun(log.observe()), rungs), log, most)
 
 
@@ -39,7 +39,7 @@ def asked_of(search: TimeSearch, log: Log, most: int = 200) -> list[int]:
 
 
 def without_newest(log: Log) -> Observation:
-    """A snapshot by a broker that does not tell its newest record."""
+    """A snapshot of a broker that does not report its newest record."""
     return log.observe()._replace(max_timestamp_ms=None, max_timestamp_offset=None)
 
 
@@ -122,7 +122,7 @@ def test_where_a_broker_does_not_tell_its_newest_record_it_is_looked_up(
 def test_whatever_is_in_a_log_the_search_for_its_newest_record_ends_and_repeats_no_question(
     produced: list[tuple[int, int, int]], idle_ms: int
 ) -> None:
-    """Some records are stamped an hour too early or too late."""
+    """Some records have timestamps that are an hour too early or too late."""
     log = Log()
     for records, pause_ms, lie_ms in produced:
         log.wait(pause_ms)

@@ -1,4 +1,4 @@
-"""Reuse distances in frames, against logs with nothing hidden."""
+"""Reuse distances in DataFrames, compared with simulated logs."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -17,14 +17,14 @@ from tests.helpers.rows import frame
 
 REPLICAS = {"led": [1, 2], "followed": [2, 1], "elsewhere": [2, 3]}
 RECORDS = {"led": 3, "followed": 50, "elsewhere": 700}
-"""A minute."""
+"""Records written per minute."""
 READERS = (
     "cluster string, snapshot_id long, group_id string, leader int, "
     "is_tail_reader boolean, reader_age_ms long, reader_age_error_ms long"
 )
 MINUTES = 400
 KEPT_MINUTES = 100
-"""Of `elsewhere`, whose older records are deleted."""
+"""How long records of `elsewhere` are kept; older ones are deleted."""
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def logs() -> dict[str, tuple[Remembering, Ruler]]:
 
 
 def written(records: int, *, is_trimmed: bool) -> tuple[Remembering, Ruler]:
-    """A log, unevenly written, and its ruler after a look each minute."""
+    """A log that is written at an uneven rate, and its ruler after an observation each minute."""
     log = Remembering(segment_bytes=10**9)
     ruler = begun(log.observe())
     for minute in range(MINUTES):
@@ -51,7 +51,7 @@ def reuse(
     *readers: tuple[int | None, float | None],
     late_ms: int = 0,
 ) -> list[Any]:
-    """The rows of readers (leader, age in minutes; at the tail if it is 0)."""
+    """The rows of readers, given as (leader, age in minutes); a reader with age 0 is at the tail."""
     lag = [
         ("east", 1, f"group-{number}", leader, age == 0, None if age is None else round(age * MINUTE), 0)
         for number, (leader, age) in enumerate(readers)
@@ -134,7 +134,7 @@ def test_so_much_cache_serves_so_many_readers(spark: SparkSession) -> None:
     )  # fmt: skip
     (made,) = page_cache(histograms(rows)).collect()
     assert (made.broker, made.readers, made.tail_readers, made.unknown_readers) == (7, 1000, 40, 10)
-    # The 500th of a thousand readers is the 460th that is not at the tail; the 999th is not known.
+    # Of a thousand readers, the 500th is the 460th that is not at the tail; the 999th is not known.
     assert [made[name] for name in SERVED] == [
         *(pytest.approx(exact, rel=0.0433) for exact in (460_000, 860_000, 910_000, 950_000)),
         None,

@@ -1,4 +1,4 @@
-"""What brokers have written since, from rulers, against logs with nothing hidden."""
+"""What brokers have written since a given age, from rulers, compared with simulated logs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.helpers.logsim import Batch, Log
 
 
 class Remembering(Log):
-    """A log that forgets no batch, whatever becomes of it."""
+    """A log that remembers all batches, even deleted ones."""
 
     def _begin(self) -> None:
         super()._begin()
@@ -27,7 +27,7 @@ class Remembering(Log):
         self.written.append(Batch(first, self.log_end - 1, size, self.timestamps_ms[-1]))
 
     def written_since(self, age_ms: float) -> int:
-        """Bytes of all batches that are younger."""
+        """The bytes of all batches that are younger."""
         return sum(batch.size for batch in self.written if batch.timestamp_ms > self.now_ms - age_ms)
 
 
@@ -35,9 +35,9 @@ def producing(records: int) -> Step:
     return lambda log: log.append(records, 100 * records)
 
 
-# In order: what a record was written after is otherwise a question of which records are still there.
+# Timestamps are in order; otherwise it would depend on the remaining records what a record was written after.
 produce = st.builds(producing, st.integers(1, 30))
-# Records are of one size: growth that had to be estimated is then within the stated error.
+# All records have the same size, so that estimated growth is within the stated error.
 happening = st.one_of(
     st.builds(op, st.sampled_from(["retain", "tier"]), st.integers(1, 4)),
     st.builds(op, st.just("delete_records"), st.integers(0, 300)),
@@ -57,7 +57,7 @@ def looked_at(log: Log, history: list[list[Step]]) -> Ruler:
 
 
 def curves(of: Pieces, brokers: list[int]) -> Curves:
-    """`brokers`: that of each ruler."""
+    """The curves; `brokers` has the broker of each ruler."""
     return summed(of, np.array(brokers, np.int64)[of.ruler], max(brokers) + 1)
 
 

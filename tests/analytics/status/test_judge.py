@@ -1,4 +1,4 @@
-"""Judging many readers at once, in any order and in any batches, is judging each by itself."""
+"""Judging many readers at once, in any order and in any batches, gives the same as judging each by itself."""
 
 import random
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ Row = dict[str, Any]
 
 
 def a_readers_steps(chance: random.Random) -> Iterator[tuple[Step, int]]:
-    """What it has committed, the log's end, and its topic."""
+    """A reader's committed offset, the log's end, and its topic."""
     committed = end = chance.choice([0, 1_000])
     mood, topic = "steady", 1
     for _ in range(SNAPSHOTS):
@@ -100,7 +100,7 @@ def test_readers_are_judged_together_as_each_by_itself(batch: int) -> None:
         chance.shuffle(rows)
         new = judged_together(rows)
         found |= {(row["partition"], row["snapshot_id"]): row["status"] for row in new}
-        # Of several snapshots that are known the newest counts.
+        # Of several known snapshots, the newest counts.
         known = [row for row in new if row["snapshot_id"] >= T0 + (first + batch - 3) * MINUTE_MS]
     assert found == expected
 
@@ -130,7 +130,7 @@ def test_a_status_has_when_it_began_and_keeps_it() -> None:
     minutes = {
         (row["status"], (row["since_ms"] - T0) // MINUTE_MS) for row in sorted(rows, key=lambda r: r["snapshot_id"])
     }
-    # Since the first snapshot of the wait, not since the one that was enough to call it one.
+    # Since the first snapshot of the wait, not since the one from which it counts as a wait.
     assert minutes == {("ok", 0), ("not_progressing", 10), ("ok", 18)}
     waiting = {row["waiting_since_ms"] for row in rows}
     assert waiting == {None, T0 + 10 * MINUTE_MS}
@@ -161,7 +161,7 @@ def test_a_marker_at_the_end_is_named() -> None:
 
 
 def test_impossible_numbers_judge_no_other_reader() -> None:
-    """Numbers that overflow give some status to their own reader, and none of it to others."""
+    """Numbers that overflow may give their own reader any status, but do not affect other readers."""
     odd: list[Step] = [(2**63 - 1, 5), (-(2**63) + 2, 2**63 - 1), (0, 2**63 - 1)]
     steps: list[Step] = [(n * 100, n * 100) for n in range(3)]
     rows = [look(0, number, step, 1) for number, step in enumerate(steps)]
@@ -180,7 +180,7 @@ def test_no_rows_but_known_ones_are_none() -> None:
 
 @pytest.mark.parametrize(("reach", "minute"), [(11, 13), (10, 8), (None, 8)])
 def test_a_reader_that_was_in_no_snapshot_since_a_complete_one_is_new(reach: int | None, minute: int) -> None:
-    """It waits since minute 8, and is in no snapshot of the minutes 11 and 12."""
+    """It has waited since minute 8, and is not in the snapshots of minutes 11 and 12."""
     steps: list[Step] = [(n * 100, n * 100) for n in range(8)] + [(700, n * 100) for n in range(8, 14)]
     rows = [look(0, number, step, 1) for number, step in enumerate(steps) if number not in (11, 12)]
     reaches = {T0 + 13 * MINUTE_MS: T0 + reach * MINUTE_MS} if reach else {}

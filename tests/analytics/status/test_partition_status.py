@@ -1,4 +1,4 @@
-"""`partition_status` and `group_status` of rows of `lag`, and of what is known of the snapshots before."""
+"""`partition_status` and `group_status`, from rows of `lag` and from what is known of earlier snapshots."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -20,11 +20,11 @@ NAMES = (
     "high_watermark consumer_lag consumer_lag_stable offset_status error"
 )
 LATE_MS = 2_000
-"""How long after its instant a snapshot was read."""
+"""How long after its scheduled instant a snapshot was read."""
 
 
 def lag_rows(minute: int) -> list[tuple[Any, ...]]:
-    """Groups that are well, have stopped at minute 5, are not known, or have committed nothing, at one minute."""
+    """Groups that are ok, have stopped at minute 5, are not known, or have committed nothing, in one minute."""
     end, at = 100 * minute, T0 + minute * MINUTE_MS
     stopped = 100 * min(minute, 5)
     read_at = datetime.fromtimestamp((at + LATE_MS) / 1000, UTC)

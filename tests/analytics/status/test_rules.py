@@ -1,4 +1,4 @@
-"""The rules of a reader's status: each on both sides of each of its bounds, and over a reader's whole day."""
+"""The rules for a reader's status: each rule on both sides of each of its limits, and over a whole day of a reader."""
 
 from collections.abc import Iterable, Sequence
 
@@ -63,7 +63,7 @@ def steady(count: int, rate: int = 100, lag: int = 0) -> list[Step]:
 
 
 def stops(steps: Sequence[Step], count: int, rate: int = 100) -> list[Step]:
-    """And then commits the same, while the log grows."""
+    """The steps, and then steps in which the commit does not change while the log grows."""
     committed, end = steps[-1]
     assert end is not None
     return [*steps, *((committed, end + rate * number) for number in range(1, count + 1))]
@@ -86,7 +86,7 @@ def test_a_reader_that_always_lags_is_found_one_snapshot_earlier() -> None:
 
 @pytest.mark.parametrize(("every_ms", "snapshots"), [(MINUTE_MS, 31), (5 * MINUTE_MS, 7), (15 * MINUTE_MS, 4)])
 def test_what_is_usual_is_a_window_until_it_is_known(every_ms: int, snapshots: int) -> None:
-    """In time and in snapshots, so that a rare schedule judges as a frequent one."""
+    """It is limited in time and in snapshots, so that a rare schedule gives the same status as a frequent one."""
     found = judged([(5, 10 + number) for number in range(40)], every_ms)
     first = max(snapshots - 1, 3)
     assert found == ["unknown"] * first + ["not_progressing"] * (40 - first)
@@ -149,7 +149,7 @@ def test_of_a_group_without_members_nothing_is_said_while_nothing_is_written() -
 
 
 def test_a_batch_that_runs_every_hour_is_known_after_two() -> None:
-    """It waits for 59 minutes, which is longer than a window, and no alarm once that is usual."""
+    """It waits for 59 minutes, which is longer than a window; once that is usual, there is no alarm."""
     steps = [((minute - minute % 60) * 10, minute * 10) for minute in range(6 * 60)]
     found = judged(steps, members=0)
     assert "stopped" in found[:120]
@@ -209,13 +209,13 @@ def test_a_topic_that_begins_anew_is_no_rewind() -> None:
 
 
 def growing(minutes: int, by: int = 10, jitter: int = 0) -> list[Step]:
-    """A reader that goes on, whose lag grows; it may jump up and down meanwhile."""
+    """A reader that makes progress while its lag grows; the lag may also jump up and down."""
     return [(minute * 100, minute * (100 + by) + (minute % 3) * jitter) for minute in range(minutes)]
 
 
 @pytest.mark.parametrize("jitter", [0, 90])
 def test_growing_lag_is_a_warning_after_the_window(jitter: int) -> None:
-    """Also where it comes and goes between commits: its least counts."""
+    """Also if lag rises and falls between commits, because its minimum counts."""
     found = judged(growing(60, jitter=jitter))
     assert 30 <= found.index("warning") <= 41
     assert set(found[41:]) == {"warning"}
@@ -298,7 +298,7 @@ def test_a_topic_with_another_id_begins_anew(topics: list[int | None], expected:
 
 
 def test_what_was_read_before_a_snapshot_that_is_known_changes_nothing() -> None:
-    """A snapshot that is late, whose successor has been judged."""
+    """A late snapshot, whose successor has already been judged."""
     at_ms = [T0 + number * MINUTE_MS for number in range(12)]
     at_ms[10] = at_ms[8]
     assert set(judged([*steady(10), (100, 2_000), (1_100, 1_100)], at_ms=at_ms)) == {"ok"}
