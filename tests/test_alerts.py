@@ -21,17 +21,19 @@ def group(minute: int, group_id: str, status: str, cluster: str = "east", **more
     """A row of group_status: each minute brings 100 records."""
     named = {"cluster": cluster, "group_id": group_id, "snapshot_id": NOON + minute * MINUTE, "since": at(0)}
     sums = {"status": status, "partitions": 1, "log_ends": 1_000 + 100 * minute, "consumer_age_ms": 1_000}
+    sums |= {"age_unknown": 0, "partitions_unknown": 0}
     lag = 1_000 + 100 * minute - more.get("commits", 0)
     return {**named, **sums, "consumer_lag": lag, **more}
 
 
 def groups(minute: int) -> list[dict[str, Any]]:
     """`dead` has stopped, `again` for two snapshots, `slow` reads 150 records a minute; west has no newer snapshots."""
-    last = MINUTES - 1
+    last, late = MINUTES - 1, {"consumer_age_ms": 90_000}
     rows = [
         group(minute, "fine", "ok", commits=1_000 + 100 * minute),
         group(minute, "dead", "stopped", commits=500, consumer_age_ms=60_000 * (minute + 1)),
         group(minute, "again", "stopped" if minute >= last - 1 else "ok", commits=900, consumer_age_ms=None),
+        group(minute, "half", "ok", commits=1_000 + 100 * minute, **(late if minute == 1 else {"age_unknown": 1})),
         group(minute, "slow", "ok", commits=500 + 150 * minute),
     ]
     return rows if minute == last else [*rows, group(minute, "west-dead", "stalled", "west", commits=1)]
@@ -104,7 +106,7 @@ FOUND: dict[str, tuple[list[str], list[tuple[Any, ...]]]] = {
             ("west-dead", 100, 0, None),
         ],
     ),
-    "promise": (["group_id", "kept", "unknown"], [("dead", 0, 0)]),
+    "promise": (["group_id", "kept", "unknown"], [("dead", 0, 0), ("half", 0, 4)]),
     "clients": (["kind", "severity"], [("slow_consumer", "critical")]),
     "silent": (["cluster", "last_status"], [("dead", "failed"), ("never", "failed")]),
 }

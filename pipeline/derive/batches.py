@@ -187,12 +187,7 @@ def _compute_batch(
 
 
 def _derive(
-    lake: Lake,
-    cluster: str,
-    backlog: Backlog,
-    seen: DataFrame,
-    clock: Clock,
-    settings: Settings,
+    lake: Lake, cluster: str, backlog: Backlog, seen: DataFrame, clock: Clock, settings: Settings
 ) -> dict[str, list[Snapshot]]:
     """Writes all derived tables for a batch.
 

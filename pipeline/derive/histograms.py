@@ -43,9 +43,9 @@ def _roll_up(lake: Lake, cluster: str, window_ms: int, from_ms: int, starts: lis
     they have changed, it starts again.
     """
     for _ in range(CONFLICT_TRIES):
-        before = _fingerprint(_covered(lake, cluster, window_ms, from_ms, starts))
-        rows = rolled_up(_covered(lake, cluster, window_ms, from_ms, starts), window_ms, from_ms)
-        lake.replace(LAG_HISTOGRAMS, rows, of_windows(cluster, starts, window_ms))
+        covered = _covered(lake, cluster, window_ms, from_ms, starts)
+        before = _fingerprint(covered)
+        lake.replace(LAG_HISTOGRAMS, rolled_up(covered, window_ms, from_ms), of_windows(cluster, starts, window_ms))
         if _fingerprint(_covered(lake, cluster, window_ms, from_ms, starts)) == before:
             return
     raise LakeError(f"gave up after {CONFLICT_TRIES} tries: another job goes on to write lag_histograms of {cluster}")

@@ -79,11 +79,13 @@ class Index:
         `watermarks` are those of the tail and of the batch.
         """
         late = [i for i in batch if i not in self.tail]
+        if not late:
+            return log_index.rulers(self._known(), *self._seen(watermarks), asked_from=batch[0])
         known = log_index.known_rulers(self._known(), watermarks.where(F.col("snapshot_id").isin(late)))
         if not self.tail:
             return known
         since = log_index.rulers(self._known(), *self._seen(watermarks), asked_from=batch[0])
-        return since.unionByName(known) if late else since
+        return since.unionByName(known)
 
     def keep(self, watermarks: DataFrame) -> None:
         """Writes the index if there is none yet, or the tail is long. What another job has written meanwhile stays."""

@@ -108,8 +108,7 @@ def _at_newest(
 
     answer = asked(data.as_groups(frames.groups_at(newest)))
     have = {row["cluster"] for row in answer["totals"]}
-    has_all = have >= newest.keys() or not frames.has_groups
-    return answer if has_all else asked(_groups(frames, newest, have))
+    return answer if have >= newest.keys() or not frames.has_groups else asked(_groups(frames, newest, have))
 
 
 def _groups(frames: Frames, newest: dict[str, list[int]], have: Collection[str]) -> DataFrame:
@@ -184,7 +183,7 @@ def collect_groups(frames: Frames) -> tuple[Group, ...]:
     newest = _newest_lags(frames)
     found = _rows(data.worst_first(data.as_groups(frames.groups_at(newest)), GROUPS_LISTED))
     have = {row["cluster"] for row in found}
-    if frames.has_groups and not have >= newest.keys():
+    if frames.has_groups and len(found) < GROUPS_LISTED and not have >= newest.keys():
         found = _rows(data.worst_first(_groups(frames, newest, have), GROUPS_LISTED))
     return tuple(Group(**r) for r in found)
 

@@ -81,7 +81,11 @@ class Frames:
                 return lake.read(table)
             return lake.read_where(table, _not_before(since, _DAYS_OF[table]) if since else "true")
 
-        tables: dict[str, Any] = {name: rows(table) for name, table in cls._tables().items()}
+        tables: dict[str, Any] = {
+            name: rows(table)
+            for name, table in cls._tables().items()
+            if table is not PARTITION_STATUS or selection.topic is not None  # else group_status says all of it
+        }
         return cls(**tables, days=days, lake=lake).selected(selection)
 
     def at(self, name: str, wanted: Mapping[str, Collection[int]]) -> DataFrame:

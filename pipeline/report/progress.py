@@ -50,7 +50,7 @@ def _falls_behind(group: Group, trend: Trend) -> str:
     rates = ""
     if trend.produced_per_s is not None and trend.consumed_per_s is not None:
         rates = f": {_rate(trend.produced_per_s)} offsets a second are written, {_rate(trend.consumed_per_s)} committed"
-    return f"its lag keeps growing{rates}; {_behind(group)}."
+    return f"it falls behind, as its oldest unread record keeps getting older{rates}; {_behind(group)}."
 
 
 _WAITS: dict[str, Callable[[Group], str]] = {

@@ -26,6 +26,7 @@ VARYING = WHO_AND_WHEN | {
     # The columns that depend on when it was read.
     "consumer_lag_ms",
     "time_error_ms",
+    "age_error_ms",
     "reuse_bytes",
     "reuse_error_bytes",
     "reuse_method",

@@ -22,7 +22,7 @@ HIDDEN = "an open transaction hides all unread records from it: a read_committed
         ("stalled", None, "bad", f"it commits, but has made no progress since {SINCE}; {BEHIND}"),
         ("not_progressing", None, "bad", f"its commits have not moved since {SINCE}; {BEHIND}"),
         ("not_progressing", "open_transaction", "bad", f"{HIDDEN} commits have not moved since {SINCE}; {BEHIND}"),
-        ("warning", None, "warn", f"its lag keeps growing; {BEHIND}"),
+        ("warning", None, "warn", f"it falls behind, as its oldest unread record keeps getting older; {BEHIND}"),
         ("rewound", None, "warn", f"its commits went back before {AT}, and are still behind where they were; {BEHIND}"),
     ],
 )

@@ -74,11 +74,11 @@ def _bytes_and_time() -> list[Column]:
         F.try_sum("bytes_error").alias("bytes_error"),
         _lacking("consumer_lag_bytes").alias("bytes_unknown"),
         F.max("consumer_lag_ms").alias("consumer_lag_ms"),
-        F.max_by("time_error_ms", "consumer_lag_ms").alias("time_error_ms"),
+        _error_of_greatest("consumer_lag_ms").alias("time_error_ms"),
         _lacking("consumer_lag_ms").alias("ms_unknown"),
         F.max("consumer_age_ms").alias("consumer_age_ms"),
         # The age needs only one end of the span; its error is included in time_error_ms.
-        F.max_by("time_error_ms", "consumer_age_ms").alias("age_error_ms"),
+        _error_of_greatest("consumer_age_ms").alias("age_error_ms"),
         _lacking("consumer_age_ms").alias("age_unknown"),
     ]
 
@@ -96,6 +96,11 @@ def _moves() -> list[Column]:
 def _is_unknown(measure: str) -> Column:
     """Whether a lag is unknown although there is a commit; without a commit there is no lag."""
     return F.col(measure).isNull() & ~F.col("offset_status").eqNullSafe("no_commit")
+
+
+def _error_of_greatest(measure: str) -> Column:
+    """The time_error_ms of the row with the greatest value; of several such rows the greatest."""
+    return F.max(F.when(F.col(measure).isNotNull(), F.struct(measure, "time_error_ms")))["time_error_ms"]
 
 
 def _lacking(measure: str) -> Column:

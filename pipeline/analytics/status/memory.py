@@ -59,7 +59,8 @@ class Memory:
     longest_ms, second_ms: the two longest waits that ended, each less by half for every week; as of waits_ms.
     set_back_from: what was committed before the commit went back at set_back_ms; NONE where it did not, or is there
     again. set_back_looks: snapshots since then that show it.
-    floor_ms, floor_age: FLOORS columns, the newest last: when a third of the window began, and the least age_ms in it.
+    floor_ms, floor_age: FLOORS columns, the newest last: when a third of the window began, and the least age in it, as
+    of the first snapshot with the commit.
     """
 
     seen_ms: Ints
@@ -106,14 +107,15 @@ def after(before: Memory, look: Look, window_ms: int) -> Memory:
     is_new = look.is_new & (look.committed != before.committed)
     old = _chosen(is_new | is_other, Memory.empty(len(look.at_ms)), before)
     first = old.committed == NONE
+    waiting = _waiting(old, look, first)
     found = Memory(
         seen_ms=look.at_ms,
         topic=np.where(look.topic != NONE, look.topic, old.topic),
         committed=look.committed,
-        **_waiting(old, look, first),
+        **waiting,
         **_waits(old, look, first),
         **_set_back(old, look, first, window_ms),
-        **_floors(old, look, window_ms),
+        **_floors(old, look.at_ms, _age_at_commit(look, waiting["waiting_ms"]), window_ms),
     )
     return _chosen(look.is_known & (look.at_ms > old.seen_ms), found, old)
 
@@ -168,15 +170,21 @@ def _set_back(old: Memory, look: Look, first: Bools, window_ms: int) -> dict[str
     }
 
 
-def _floors(old: Memory, look: Look, window_ms: int) -> dict[str, Ints]:
+def _age_at_commit(look: Look, waiting_ms: Ints) -> Ints:
+    """The age as of the first snapshot that shows the commit: between commits it rises only as time passes."""
+    is_waiting = (look.age_ms != NONE) & (waiting_ms != NONE)
+    return np.where(is_waiting, look.age_ms - np.where(is_waiting, look.at_ms - waiting_ms, 0), look.age_ms)
+
+
+def _floors(old: Memory, at_ms: Ints, age_ms: Ints, window_ms: int) -> dict[str, Ints]:
     """The least age in each third of the window; thirds without a snapshot are left out, as on a rare schedule.
 
     A third in which it was not known once is not known, as NONE is less than any age.
     """
-    begins = look.at_ms - look.at_ms % (window_ms // 3)
+    begins = at_ms - at_ms % (window_ms // 3)
     newest_ms, newest = old.floor_ms[:, -1], old.floor_age[:, -1]
     goes_on = (newest_ms != NONE) & (begins <= newest_ms)
     moved_ms = np.column_stack([old.floor_ms[:, 1:], begins])
-    moved = np.column_stack([old.floor_age[:, 1:], look.age_ms])
-    lower = np.column_stack([old.floor_age[:, :-1], np.minimum(newest, look.age_ms)])
+    moved = np.column_stack([old.floor_age[:, 1:], age_ms])
+    lower = np.column_stack([old.floor_age[:, :-1], np.minimum(newest, age_ms)])
     return {"floor_ms": _where(goes_on, old.floor_ms, moved_ms), "floor_age": _where(goes_on, lower, moved)}

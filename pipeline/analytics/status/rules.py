@@ -100,11 +100,12 @@ def is_rewound(judged: Judged) -> Bools:
 
 def is_falling_behind(judged: Judged) -> Bools:
     """It goes on, and the least age has risen from each third of the window to the next, by the tolerance in all."""
-    floors = judged.memory.floor_age
-    rises = np.all(floors[:, 1:] > floors[:, :-1], axis=1) & np.all(floors != NONE, axis=1)
+    is_known = np.all(judged.memory.floor_age != NONE, axis=1)
+    floors = np.where(is_known[:, None], judged.memory.floor_age, 0)
+    rises = np.all(np.diff(floors, axis=1) >= judged.settings.tolerance_ms // 3, axis=1)  # a little may be chance
     goes_on = judged.waited_ms < judged.settings.window_ms // 3
     matters = floors[:, -1] >= np.maximum(floors[:, 0], 0) + judged.settings.tolerance_ms
-    return np.asarray(judged.look.is_known & rises & goes_on & matters)
+    return np.asarray(judged.look.is_known & is_known & rises & goes_on & matters)
 
 
 def is_not_committed(judged: Judged) -> Bools:

@@ -12,7 +12,7 @@ from pipeline.analytics.status.judge import JUDGEMENT, judging
 from pipeline.analytics.status.memory import NONE
 from pipeline.config.status import StatusConfig
 from pipeline.epoch import MINUTE_MS
-from tests.analytics.status.test_rules import T0, Step, judged
+from tests.analytics.status.test_rules import RATE, T0, Step, judged
 
 READERS, SNAPSHOTS = 30, 90
 NAMES = ("cluster", "group_id", "topic", "partition", "snapshot_id")
@@ -69,6 +69,7 @@ def look(reader: int, number: int, step: Step, topic: int) -> Row:
         "committed": committed,
         "end": end,
         "consumer_lag": lag,
+        "consumer_age_ms": None if lag is None else max(lag, 0) * MINUTE_MS // RATE,
         "has_members": 1,
         "is_new": False,
         "is_not_committed": False,
@@ -167,7 +168,7 @@ def test_impossible_numbers_judge_no_other_reader() -> None:
     rows = [look(0, number, step, 1) for number, step in enumerate(steps)]
     for number, (committed, end) in enumerate(odd):
         lag = int(np.int64(end) - np.int64(committed)) if number == 2 else NONE + 1
-        rows.append(look(1, number, (committed, end), 1) | {"consumer_lag": lag})
+        rows.append(look(1, number, (committed, end), 1) | {"consumer_lag": lag, "consumer_age_ms": lag})
     found = judged_together(rows)
     assert len(found) == len(rows)
     assert {row["status"] for row in found if row["partition"] == 0} == {"ok"}
