@@ -37,6 +37,8 @@ _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 
 def __getattr__(name: str) -> Any:
     """Imports what a name needs when it is first used: an application with a reporter needs neither Spark nor Kafka."""
+    if name == "reporters":
+        return import_module("laglake.reporters")
     if name not in _MODULES:
         raise AttributeError(f"module 'laglake' has no attribute {name!r}")
     return getattr(import_module(_MODULES[name]), name)

@@ -66,14 +66,22 @@ def first_line(error: BaseException) -> str:
     return lines[0]
 
 
+_VALUE_ERRORS = r"OverflowError|ZeroDivisionError|FloatingPointError|ArrowInvalid|Unicode\w*Error"
+_OF_VALUES = re.compile(rf"^(?:[\w.]+\.)?(?:{_VALUE_ERRORS})\b.*", re.MULTILINE)
+"""The line of a Python traceback that says which value fits no type."""
+
+
 def is_data_exception(error: BaseException) -> bool:
-    """Whether Spark failed because of the data itself (SQLSTATE class 22), so that the same rows will fail again."""
-    return bool(re.search(r"SQLSTATE: 22\w{3}", str(error)))
+    """Whether Spark failed because of the data itself, so that the same rows will fail again.
+
+    In its own code (SQLSTATE class 22), or in a Python function that met a value which fits no type.
+    """
+    return bool(re.search(r"SQLSTATE: 22\w{3}", str(error)) or _OF_VALUES.search(str(error)))
 
 
 def data_exception(error: BaseException) -> str:
     """The line of such an error that says what is wrong."""
-    named = re.search(r"\[[A-Z_.]+\][^\n]*SQLSTATE: 22\w{3}", str(error))
+    named = re.search(r"\[[A-Z_.]+\][^\n]*SQLSTATE: 22\w{3}", str(error)) or _OF_VALUES.search(str(error))
     return named[0] if named else first_line(error)
 
 

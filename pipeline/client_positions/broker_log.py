@@ -14,6 +14,7 @@ from pyarrow import fs
 from pipeline.client_positions.position import count, text, time_ms, whole
 from pipeline.client_positions.request_lines import times_ms
 from pipeline.client_positions.request_log import MOST_CLIENTS, SILENT_MS, RequestLog
+from pipeline.epoch import now_ms
 from pipeline.files import FAILURES, entries, open_filesystem, redacted
 
 NAMED = "request"
@@ -22,6 +23,8 @@ BLOCK_BYTES = 1024**2
 LINE_BYTES = 16 * 1024**2
 """The longest line that is read: that of a client with 30,000 partitions. Damaged files may have endless lines."""
 HEAD_BYTES = 1_024
+FUTURE_MS = 5 * 60_000
+"""How much later than now a line may be dated."""
 
 
 @dataclass
@@ -91,6 +94,7 @@ class BrokerLog:
 
     def read(self) -> None:
         """Reads what is new, the oldest file first. What cannot be read is added to `errors`."""
+        self.log.latest_ms = now_ms() + FUTURE_MS
         files, unchanged = self._listed()
         for file in files:
             if not self._read_on(file):
@@ -106,13 +110,13 @@ class BrokerLog:
                     f"more than {MOST_CLIENTS} clients: {self.log.dropped} that were silent are forgotten",
                 )
             )
-        now_ms = self.log.at_ms or 0
+        at_ms = self.log.at_ms or 0
         read = [file.known for file in files if file.known.position]
         for known in unchanged + read:
-            known.listed_ms = now_ms
+            known.listed_ms = at_ms
         self._known += [known for known in read if known not in self._known]
         # Files are remembered for a while, as one may be missing while it is renamed. A new one needs a complete line.
-        self._known = [k for k in self._known if k.position and k.listed_ms >= now_ms - SILENT_MS]
+        self._known = [k for k in self._known if k.position and k.listed_ms >= at_ms - SILENT_MS]
 
     def _files(self) -> dict[str, fs.FileInfo]:
         """The files of the log, by the name that is used in errors."""

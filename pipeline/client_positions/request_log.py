@@ -26,7 +26,7 @@ from pipeline.client_positions.request_lines import (
     replica_id,
     times_ms,
 )
-from pipeline.epoch import DAY_MS
+from pipeline.epoch import DAY_MS, utc_text
 
 SILENT_MS = DAY_MS
 """How long, by the log's own clock, a client or a session without requests is remembered."""
@@ -76,7 +76,8 @@ class RequestLog:
 
     A topic is known only by its id until a METADATA line has its name; `topics` are the names that are already known,
     by id. `zone` is the broker's time zone, in which the log's times are. `at_ms` is the time of the last line of any
-    kind. `dropped` counts the clients that were forgotten because there were too many.
+    kind. `dropped` counts the clients that were forgotten because there were too many. Lines of after `latest_ms` are
+    refused, if that is set: such a line would be the newest of its client for ever.
     """
 
     def __init__(self, topics: Mapping[str, str] | None = None, zone: tzinfo = UTC) -> None:
@@ -84,16 +85,23 @@ class RequestLog:
         self.at_ms: int | None = None
         self.zone = zone
         self.dropped = 0
+        self.latest_ms: int | None = None
         self._clients: dict[Who, _Client] = defaultdict(_Client)
         self._sessions: dict[int, _Session] = {}
 
     def read(self, line: str) -> None:
         """Processes one line. Raises ValueError if it is a request's line, but not in Kafka's format."""
         at_ms = self._at_ms(line)
-        self.at_ms = self.at_ms if at_ms is None else at_ms
-        api = line.find(API)
-        if not line.startswith(READ, api):
+        is_request = line.startswith(READ, line.find(API))
+        if at_ms is not None and self.latest_ms is not None and at_ms > self.latest_ms:
+            if is_request:
+                raise ValueError(f"is of {utc_text(at_ms)}, which is in the future: is the timezone right?")
             return
+        self.at_ms = self.at_ms if at_ms is None else at_ms
+        if is_request:
+            self._read_request(line, at_ms)
+
+    def _read_request(self, line: str, at_ms: int | None) -> None:
         parts = LINE.fullmatch(line)
         if not parts or at_ms is None:
             raise ValueError("not a line of Kafka's request log")

@@ -367,6 +367,9 @@ class Lake:
 
     def _merge_by_spark(self, table: Table, rows: Sequence[tuple[Any, ...]], cluster: str, update_if: str) -> Merged:
         on = " AND ".join(f"t.{column} <=> s.{column}" for column in table.key)
+        if "snapshot_id" in table.key:  # as literals, so that Delta opens only the files of these snapshots
+            place = table.schema.names.index("snapshot_id")
+            on += f" AND t.snapshot_id IN ({', '.join(sorted({str(row[place]) for row in rows}))})"
         names = [f"`{name}`" for name in table.stored.names]  # a user may have added others
         assignments = ", ".join(f"t.{name} = s.{name}" for name in names)
         matched = f"WHEN MATCHED AND ({update_if}) THEN UPDATE SET {assignments}" if update_if else ""

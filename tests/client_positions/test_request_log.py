@@ -203,6 +203,18 @@ def test_a_line_that_is_torn_is_refused(text: str) -> None:
         RequestLog().read(text)
 
 
+def test_a_line_of_the_future_is_refused_and_moves_no_clock() -> None:
+    """It would be the newest of its client for ever, and all others would seem to have been silent for long."""
+    log = RequestLog({"id-1": "t"})
+    log.latest_ms = NOON_MS + 10_000
+    log.read(fetch("c", (0, 0), {0: 10}, 10))
+    with pytest.raises(ValueError, match="is of 2026-01-31T12:00:11Z, which is in the future: is the timezone right"):
+        log.read(fetch("c", (0, 0), {0: 99}, 11))
+    log.read("[2026-01-31 12:00:59,000] INFO Starting (kafka.server)")
+    assert log.at_ms == NOON_MS + 10_000
+    assert [p.fetched_offset for p in log.positions() if p.topic] == [10]
+
+
 def test_other_lines_are_passed_over() -> None:
     log = RequestLog()
     for text in ("", "[2026-01-31 12:00:00,000] INFO Starting (kafka.server)", line("PRODUCE", "p", {}, {})):

@@ -1,0 +1,21 @@
+"""The names that `laglake` promises: each is there, and none imports what an application with a reporter lacks."""
+
+import subprocess
+import sys
+
+import pytest
+
+import laglake
+
+
+@pytest.mark.parametrize("name", laglake.__all__)
+def test_each_name_is_there(name: str) -> None:
+    assert callable(getattr(laglake, name))
+    with pytest.raises(AttributeError, match="no attribute 'absent'"):
+        laglake.absent  # noqa: B018
+
+
+def test_reporters_need_neither_spark_nor_the_pipeline() -> None:
+    program = "import laglake, sys; laglake.reporters; print([m for m in sys.modules if m in ('pyspark', 'pipeline')])"
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"

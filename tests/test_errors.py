@@ -1,0 +1,47 @@
+"""Which failures of Spark come from the data itself, and would come again with the same rows."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from pipeline.errors import data_exception, is_data_exception
+
+
+def overflows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for _ in batches:
+        yield pa.RecordBatch.from_pydict({"id": pa.array([2**63], pa.int64())})
+
+
+def is_missing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for _ in batches:
+        raise FileNotFoundError("a disk that is not there now")
+    yield from ()
+
+
+def is_a_bug(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield batch.no_such_method()
+
+
+@pytest.mark.parametrize(
+    ("function", "is_of_data", "reason"),
+    [(overflows, True, "OverflowError"), (is_missing, False, ""), (is_a_bug, False, "")],
+)
+def test_a_value_that_fits_no_type_is_of_the_data_and_a_failing_disk_or_a_bug_is_not(
+    spark: SparkSession, function: Any, is_of_data: bool, reason: str
+) -> None:
+    with pytest.raises(PySparkException) as failure:
+        spark.range(1).mapInArrow(function, "id bigint").collect()
+    assert is_data_exception(failure.value) == is_of_data
+    assert data_exception(failure.value).startswith(reason)
+
+
+def test_an_overflow_in_sql_is_of_the_data(spark: SparkSession) -> None:
+    with pytest.raises(PySparkException) as failure:
+        spark.sql("SELECT 9223372036854775807 + id FROM VALUES (1L) AS t(id)").collect()
+    assert is_data_exception(failure.value)
+    assert data_exception(failure.value).startswith("[ARITHMETIC_OVERFLOW")
