@@ -51,15 +51,16 @@ class Reader:
         """What a snapshot reads about it."""
         self._move()
         chance, place = self.chance, {"topic": self.topic, "partition": self.partition}
-        late_ms = 90_000 if chance.random() < 0.1 else 0  # it is read after the next snapshot then
-        read_at = utc(snapshot_id + late_ms + chance.randint(0, 9_000))
+        read_at = utc(snapshot_id + chance.randint(0, 9_000))
+        # The commit may be read after that of the next snapshot.
+        committed_at = utc(snapshot_id + (90_000 if chance.random() < 0.1 else chance.randint(0, 9_000)))
         stable = self.end - chance.choice([0, 0, 2])
         ends = {"log_start_offset": self.start, "last_stable_offset": stable, "high_watermark": self.end}
         yield WATERMARKS, place | ends | self._log(snapshot_id, read_at)
         later = chance.choice([0, 0, 4])
         own = {name: value + (later if name != "log_start_offset" else 0) for name, value in ends.items()}
         own = own | {"ends_at": read_at} if chance.random() < 0.7 else {}
-        commit = {"group_id": self.group, "committed_offset": self.committed, "captured_at": read_at}
+        commit = {"group_id": self.group, "committed_offset": self.committed, "captured_at": committed_at}
         if chance.random() < 0.9:
             yield COMMITTED_OFFSETS, place | commit | own
         if chance.random() < 0.9:

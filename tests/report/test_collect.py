@@ -149,7 +149,7 @@ class TestCollect:
         has_status = F.col("snapshot_id").isin([NOON + m * MINUTE for m in minutes])
         groups = group_status(lag.where(has_status))
         expected = collect(Frames(snapshots, lag), NOW, "title")
-        assert (len(expected.points), len(expected.losses), len(expected.groups)) == (15, 2, 3)
+        assert (len(expected.points), len(expected.losses), len(expected.groups)) == (15, 2, 4)
         found = collect(Frames(snapshots, lag, groups=groups), NOW, "title")
         assert {*found.points} == {*expected.points}
         assert found.points
