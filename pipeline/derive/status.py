@@ -25,7 +25,8 @@ def keep_status(lake: Lake, cluster: str, backlog: Backlog, settings: StatusConf
     judged = partition_status(rows, known, settings, most, backlog.reach)
     lake.replace(PARTITION_STATUS, judged, of_snapshots(cluster, ids))
     partitions = lake.read_snapshots(PARTITION_STATUS, cluster, ids)
-    lake.replace(GROUP_STATUS, group_status(rows, partitions), of_snapshots(cluster, ids))
+    groups = sum(s.groups for s in backlog.batch)  # few, also where the rows of `lag` are many
+    lake.replace(GROUP_STATUS, group_status(rows, partitions), of_snapshots(cluster, ids), groups)
 
 
 def _newest(known: DataFrame) -> DataFrame:
