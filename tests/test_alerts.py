@@ -4,14 +4,14 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import duckdb
 import pandas as pd
 import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.tables import FINDINGS, GROUP_STATUS, LAG, SNAPSHOTS
 from tests.conftest import ROOT
-from tests.helpers.reports import MINUTE, NOON, at, frame, lag_row, snapshot
+from tests.helpers.both_engines import with_views
+from tests.helpers.reports import MINUTE, NOON, at, lag_row, snapshot
 
 QUERIES = dict(re.findall(r"```sql\n-- (\w+)\n(.*?)```", (ROOT / "docs" / "alerts.md").read_text("utf-8"), re.DOTALL))
 MINUTES = 5
@@ -78,12 +78,7 @@ def rows() -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def answers(spark: SparkSession) -> dict[str, list[pd.DataFrame]]:
     """What Spark and DuckDB answer to each query."""
-    duck = duckdb.connect()
-    duck.execute("SET TimeZone = 'UTC'")
-    for name, (table, some) in rows().items():
-        of_table = frame(spark, table, *some)
-        of_table.createOrReplaceTempView(name)
-        duck.register(name, of_table.toArrow())
+    duck = with_views(spark, rows())
     return {name: [spark.sql(query).toPandas(), duck.sql(query).df()] for name, query in QUERIES.items()}
 
 

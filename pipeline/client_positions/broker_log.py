@@ -11,7 +11,7 @@ from typing import Any
 
 from pyarrow import fs
 
-from pipeline.client_positions.position import count, text, time_ms, whole
+from pipeline.client_positions.position import FUTURE_MS, count, text, time_ms, whole
 from pipeline.client_positions.request_lines import times_ms
 from pipeline.client_positions.request_log import MOST_CLIENTS, SILENT_MS, RequestLog
 from pipeline.epoch import now_ms
@@ -23,8 +23,6 @@ BLOCK_BYTES = 1024**2
 LINE_BYTES = 16 * 1024**2
 """The longest line that is read: that of a client with 30,000 partitions. Damaged files may have endless lines."""
 HEAD_BYTES = 1_024
-FUTURE_MS = 5 * 60_000
-"""How much later than now a line may be dated."""
 
 
 @dataclass

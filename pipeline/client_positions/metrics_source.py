@@ -24,13 +24,12 @@ from pipeline.client_positions.consumer_metrics import (
 )
 from pipeline.client_positions.endpoints import Access, Text, files_in, from_endpoint, from_file, place_of
 from pipeline.client_positions.librdkafka_statistics import of_parsed, parsed
-from pipeline.client_positions.position import LATEST_MS, Position, of_metrics, whole
-from pipeline.client_positions.position_rows import POSITIONS, UNFIT, Rows, instant, now_ms, plain
+from pipeline.client_positions.position import FUTURE_MS, LATEST_MS, Position, of_metrics, whole
+from pipeline.client_positions.position_rows import POSITIONS, UNFIT, Rows, instant, plain
 from pipeline.data_source import positive, refuse_unknown, several
+from pipeline.epoch import now_ms
 from pipeline.errors import ConfigError
 
-FUTURE_MS = 5 * 60_000
-"""A report whose time is further in the future than this comes from a wrong clock."""
 LATE_MS = 2_000
 """A callback counts as late if it is later than this; a smaller delay may come from rounding to seconds."""
 PLACES_PER_TASK = 16

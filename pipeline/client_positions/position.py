@@ -41,6 +41,8 @@ class Position(NamedTuple):
 TOO_LARGE = 2**60
 """No log has this many records or bytes. An offset of the cluster plus two smaller numbers than this is a bigint."""
 
+FUTURE_MS = 5 * 60_000
+"""A report whose time is further in the future than this comes from a wrong clock."""
 LATEST_MS = 253_402_300_800_000
 """The end of the year 9999, epoch ms: a timestamp of Python or Spark cannot be later."""
 

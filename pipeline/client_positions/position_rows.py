@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime, timedelta
 from typing import cast
 
@@ -12,6 +11,7 @@ from pyspark.sql.types import IntegerType, LongType
 
 from pipeline.client_positions.position import SIGNED, TOO_LARGE, Position, refused
 from pipeline.data_source import arrow_schema
+from pipeline.epoch import now_ms
 from pipeline.tables import CLIENT_POSITIONS
 
 POSITIONS = CLIENT_POSITIONS.observed
@@ -115,8 +115,3 @@ def one_line(text: str) -> str:
 def plain(text: str) -> str:
     """A text that a table can store; the name of a file may not be UTF-8."""
     return text.encode(errors="replace").decode()
-
-
-def now_ms() -> int:
-    """The current time, epoch ms."""
-    return time.time_ns() // 1_000_000

@@ -17,10 +17,11 @@ from pyspark.sql.types import StructType
 
 from pipeline.client_positions.broker_log import BrokerLog, place_name
 from pipeline.client_positions.position import refused
-from pipeline.client_positions.position_rows import POSITIONS, instant, now_ms, one_line, row_of
+from pipeline.client_positions.position_rows import POSITIONS, instant, one_line, row_of
 from pipeline.client_positions.progress import Progress, UnreachableError
 from pipeline.client_positions.request_log import RequestLog
 from pipeline.data_source import arrow_schema, positive, refuse_unknown, several
+from pipeline.epoch import now_ms
 from pipeline.errors import ConfigError
 from pipeline.files import FAILURES, open_filesystem, redacted
 

@@ -65,9 +65,9 @@ class Backlog:
 
     @property
     def reach(self) -> dict[int, int]:
-        """For each snapshot of the batch the newest complete one before it, or else the MEMORY-th before it.
+        """For each snapshot of the batch, the newest complete one before it, but at most MEMORY snapshots back.
 
-        Who was in none since then is new.
+        A reader that was in no snapshot since then counts as new.
         """
         snapshots = [*self.before[::-1], *self.batch]
         found: dict[int, int] = {}

@@ -98,7 +98,7 @@ class Frames:
 
     @property
     def has_groups(self) -> bool:
-        """Whether rows of GROUP_STATUS can be read, as far as they were written; of some topics only there are none."""
+        """Whether GROUP_STATUS can be used: its rows are of all topics, so not if only some topics are selected."""
         return self.groups is not None and self.selection.topic is None
 
     def groups_at(self, wanted: Mapping[str, Collection[int]]) -> DataFrame:

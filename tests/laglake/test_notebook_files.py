@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import nbformat
 import pandas as pd
 import pytest
@@ -16,7 +15,8 @@ from pyspark.sql import SparkSession
 
 from pipeline.tables import CLIENT_DIVERGENCE, FINDINGS, LAG, SNAPSHOTS
 from tests.conftest import ROOT
-from tests.helpers.reports import at, frame, lag_row, snapshot
+from tests.helpers.both_engines import with_views
+from tests.helpers.reports import at, lag_row, snapshot
 
 NOTEBOOK = ROOT / "notebooks" / "06_sql.ipynb"
 OF_SPARK_ALONE = "quantiles("
@@ -69,12 +69,7 @@ def rows() -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def asked(spark: SparkSession) -> tuple[list[pd.DataFrame], list[pd.DataFrame]]:
     """The answers of Spark and of DuckDB to each question that both can answer."""
-    duck = duckdb.connect()
-    duck.execute("SET TimeZone = 'UTC'")
-    for name, (table, some) in rows().items():
-        of_table = frame(spark, table, *some)
-        of_table.createOrReplaceTempView(name)
-        duck.register(name, of_table.toArrow())
+    duck = with_views(spark, rows())
     return answers(lambda query: spark.sql(query).toPandas()), answers(lambda query: duck.sql(query).df())
 
 

@@ -13,9 +13,9 @@ from pipeline.tables import GROUP_STATUS
 def group_status(lag: DataFrame, partitions: DataFrame | None = None) -> DataFrame:
     """The rows of GROUP_STATUS for the snapshots of `lag`; `partitions` are the rows of PARTITION_STATUS for the same.
 
-    Of the partitions with the worst status the one with the most lag gives its topic, partition and reason; of those
-    behind an open transaction only if all are. Without
-    `partitions` these columns are NULL, and so is the status.
+    Topic, partition and reason are those of the partition with the most lag among those with the worst status. One that
+    waits for an open transaction is taken only if all of these do. Without `partitions`, these columns are NULL, and so
+    is the status.
     """
     sums = group_sums(lag)
     return _aligned(sums if partitions is None else sums.join(_worst(partitions), GROUP_AT, how="left"))
@@ -36,7 +36,7 @@ def _worst(partitions: DataFrame) -> DataFrame:
         F.max("since").alias("latest"),
         F.max_by(
             F.struct("topic", "partition", "reason"),
-            # What an open transaction hides says nothing of the others. Of several with the same lag one, in any order.
+            # An open transaction does not explain why other partitions wait. The hash decides between equal lags.
             F.struct(
                 ~F.col("reason").eqNullSafe("open_transaction"),
                 F.coalesce("consumer_lag", F.lit(-1)),
