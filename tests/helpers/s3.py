@@ -5,7 +5,7 @@ import random
 import re
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -107,6 +107,8 @@ def s3_packages() -> str:
 
 def _handler(s3: S3, moto_port: int) -> type[BaseHTTPRequestHandler]:
     dice = random.Random(1)
+    # S3 creates an object on condition at once. moto looks first and creates afterwards, so two could succeed.
+    one_at_a_time = threading.Lock()
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -118,9 +120,10 @@ def _handler(s3: S3, moto_port: int) -> type[BaseHTTPRequestHandler]:
             if self.path.startswith(f"/{IGNORING}/"):
                 sent.pop("If-None-Match", None)
             upstream = http.client.HTTPConnection(HOST, moto_port)
-            upstream.request(self.command, self.path, body, sent)
-            answer = upstream.getresponse()
-            content = answer.read()
+            with one_at_a_time if "If-None-Match" in sent else nullcontext():
+                upstream.request(self.command, self.path, body, sent)
+                answer = upstream.getresponse()
+                content = answer.read()
             if "If-None-Match" in sent and answer.status == HTTPStatus.OK and dice.random() < s3.lost:
                 s3.answers_lost += 1
                 self.close_connection = True
