@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -73,14 +74,18 @@ class _File:
 
 
 class BrokerLog:
-    """One broker's log, in one file, or in several if it is rolled over."""
+    """One broker's log, in one file, or in several if it is rolled over.
 
-    def __init__(self, path: str, log: RequestLog, most_bytes: int) -> None:
+    At most `most_bytes` are read, and none after `until_ms` (epoch ms); reading goes on there next time.
+    """
+
+    def __init__(self, path: str, log: RequestLog, most_bytes: int, until_ms: float = math.inf) -> None:
         self.log = log
         self.errors: list[tuple[str, str]] = []  # where, and what
         self._path = path
         self._known: list[_Known] = []
         self._most_bytes = self._left_bytes = most_bytes
+        self._until_ms = until_ms
 
     def go_on(self, state: Mapping[str, Any], log: RequestLog) -> None:
         """Continues from a `state`. Raises KeyError, TypeError or ValueError if it is not valid."""
@@ -95,10 +100,8 @@ class BrokerLog:
         self.log.latest_ms = now_ms() + FUTURE_MS
         files, unchanged = self._listed()
         for file in files:
-            if not self._read_on(file):
-                self.errors.append(
-                    (place_name(self._path), f"more than {self._most_bytes} bytes are new: not all was read")
-                )
+            if bound := self._read_on(file):
+                self.errors.append((place_name(self._path), f"{bound}: not all was read"))
                 break
         self.log.forget()
         if self.log.dropped:
@@ -172,13 +175,13 @@ class BrokerLog:
         times = times_ms(file.head.decode(errors="replace"), self.log.zone)
         return (times[0] if times else changed_ns // 1_000_000), changed_ns
 
-    def _read_on(self, file: _File) -> bool:
-        """Reads the new lines of a file, except an incomplete last one. False if they exceed the limit in bytes."""
-        known, rest, is_bounded = file.known, b"", False
+    def _read_on(self, file: _File) -> str | None:
+        """Reads the new lines of a file, except an incomplete last one. Returns which limit ended this, if one did."""
+        known, rest, bound = file.known, b"", None
         try:
             for block in self._blocks(file):
-                is_bounded = self._left_bytes <= 0
-                if is_bounded:
+                bound = self._bound()
+                if bound:
                     break
                 lines, end, rest = (rest + block).rpartition(b"\n")
                 if len(rest) > LINE_BYTES:
@@ -194,7 +197,13 @@ class BrokerLog:
         if file.refused:
             lines_refused = f"{file.refused} line{'s' if file.refused > 1 else ''} refused"
             self.errors.append((file.name, f"{lines_refused}, the first: {file.first_refused}"))
-        return not is_bounded
+        return bound
+
+    def _bound(self) -> str | None:
+        """The limit that is reached; None if there is none."""
+        if self._left_bytes <= 0:
+            return f"more than {self._most_bytes} bytes are new"
+        return "the time to read was up" if now_ms() > self._until_ms else None
 
     def _take(self, file: _File, lines: bytes, size: int) -> None:
         found = lines.decode(errors="replace").split("\n")

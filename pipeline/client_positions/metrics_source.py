@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -29,30 +30,35 @@ from pipeline.client_positions.position_rows import POSITIONS, UNFIT, Rows, inst
 from pipeline.data_source import positive, refuse_unknown, several
 from pipeline.epoch import now_ms
 from pipeline.errors import ConfigError
+from pipeline.files import redacted
 
 LATE_MS = 2_000
 """A callback counts as late if it is later than this; a smaller delay may come from rounding to seconds."""
 PLACES_PER_TASK = 16
 THREADS = 8
-DEADLINE_MS = 120_000
-"""No endpoint is asked after this time, so that thousands that do not answer cannot delay the snapshot."""
+READ_TIMEOUT_MS = 120_000
+"""How long all endpoints together may take if no option says it: thousands of them may not answer."""
 Reported = tuple[int, list[Position]]
 """Positions, and the epoch ms at which they were reported."""
 
 
 @dataclass(frozen=True)
 class PositionsOptions:
-    """What to read: `endpoints`, or files below each `path`. URIs may have passwords and are not shown by `repr`."""
+    """What to read: `endpoints`, or files below each `path`. URIs may have passwords and are not shown by `repr`.
+
+    After `read_timeout_ms` no further one is read; None if there is no such limit.
+    """
 
     endpoints: tuple[str, ...] = field(default=(), repr=False)
     paths: tuple[str, ...] = field(default=(), repr=False)
     access: Access = field(default_factory=Access)
     names: Names = field(default_factory=dict)
+    read_timeout_ms: int | None = None
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> PositionsOptions:
         """Options from strings, by lower-case name. Raises ConfigError naming an option that is unknown or wrong."""
-        bounds = ("timeout_ms", "most_bytes", "max_age_ms")
+        bounds = ("timeout_ms", "most_bytes", "max_age_ms", "read_timeout_ms")
         refuse_unknown(options, ("endpoints", "path", "user", "password", "ca_file", *bounds, "names"))
         endpoints, paths = several(options.get("endpoints")), several(options.get("path"))
         if bool(endpoints) == bool(paths):
@@ -60,8 +66,9 @@ class PositionsOptions:
                 "one of the options 'endpoints' and 'path' is needed, with commas between several entries"
             )
         numbers = {name: positive(name, options[name]) for name in bounds if name in options}
+        read_timeout_ms = numbers.pop("read_timeout_ms", READ_TIMEOUT_MS if endpoints else None)
         access = Access(options.get("user"), options.get("password"), options.get("ca_file"), **numbers)
-        return cls(endpoints, paths, access, _names(options.get("names", "{}")))
+        return cls(endpoints, paths, access, _names(options.get("names", "{}")), read_timeout_ms)
 
 
 @dataclass
@@ -69,15 +76,16 @@ class Places(InputPartition):
     """What one executor task reads."""
 
     places: Sequence[str]
-    until_ms: int
+    until_ms: float
 
 
 class PositionsSource(DataSource):
     """Options: `endpoints` (URLs) or `path` (files, folders, URIs), separated by commas.
 
-    `user`, `password` and `ca_file` are for endpoints. `timeout_ms` and `most_bytes` limit one endpoint or file. A file
-    in a folder that has not changed for `max_age_ms` is not read: its clients have reported nothing since. `names` is a
-    JSON object that maps the names of metrics and labels in Prometheus text to those in NAMES or LABELS.
+    `user`, `password` and `ca_file` are for endpoints. `timeout_ms` and `most_bytes` limit one endpoint or file, and
+    `read_timeout_ms` all of them. A file in a folder that has not changed for `max_age_ms` is not read: its clients
+    have reported nothing since. `names` is a JSON object that maps the names of metrics and labels in Prometheus text
+    to those in NAMES or LABELS.
     """
 
     @staticmethod
@@ -144,8 +152,8 @@ class PositionsReader(DataSourceReader):
 
     def partitions(self) -> Sequence[Places]:
         """Lists the files now. A path that does not exist is also returned, so that reading it gives an error row."""
+        until_ms = now_ms() + (self.options.read_timeout_ms or math.inf)
         places = self.options.endpoints or [file for path in self.options.paths for file in files_in(path)]
-        until_ms = now_ms() + DEADLINE_MS
         begins = range(0, max(1, len(places)), PLACES_PER_TASK)
         return [Places(places[i : i + PLACES_PER_TASK], until_ms) for i in begins]
 
@@ -154,8 +162,9 @@ class PositionsReader(DataSourceReader):
         task = cast(Places, partition)
 
         def read(place: str) -> Text:
-            if self.options.endpoints and now_ms() > task.until_ms:
-                return Text(place_of(place), now_ms(), "", f"not read: {DEADLINE_MS} ms had passed")
+            if now_ms() > task.until_ms:
+                named = place_of(place) if self.options.endpoints else redacted(place)
+                return Text(named, now_ms(), "", f"not read: {self.options.read_timeout_ms} ms had passed")
             if self.options.endpoints:
                 return from_endpoint(place, self.options.access)
             return from_file(place, self.options.access, is_listed=place not in self.options.paths)

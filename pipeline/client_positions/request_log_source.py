@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,6 +35,7 @@ _DAMAGED = (AttributeError, EOFError, KeyError, OSError, RecursionError, TypeErr
 class RequestLogOptions:
     """What to read. URIs may have passwords and are not shown by `repr`. `zone` is the time zone of the brokers' logs.
 
+    After `read_timeout_ms` nothing more is read; None if there is no such limit.
     `state` is a folder or URI that all executors can reach; without it, each path is read from its beginning.
     """
 
@@ -42,12 +44,14 @@ class RequestLogOptions:
     batch: str | None = None
     topics_file: str | None = field(default=None, repr=False)
     most_bytes: int = MOST_BYTES
+    read_timeout_ms: int | None = None
     zone: tzinfo = UTC
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> RequestLogOptions:
         """Options from strings, by lower-case name. Raises ConfigError naming an option that is unknown or wrong."""
-        refuse_unknown(options, ("path", "state", "batch", "topics_file", "most_bytes", "timezone"))
+        bounds = ("most_bytes", "read_timeout_ms")
+        refuse_unknown(options, ("path", "state", "batch", "topics_file", *bounds, "timezone"))
         paths, state, batch = several(options.get("path")), options.get("state"), options.get("batch")
         if not paths:
             raise ConfigError("option 'path' is needed: a file or folder for each broker, separated by commas")
@@ -57,8 +61,9 @@ class RequestLogOptions:
             open_filesystem(place)
         if bool(state) != bool(batch):
             raise ConfigError("options 'state' and 'batch' must be given together")
-        most_bytes = positive("most_bytes", options.get("most_bytes", str(MOST_BYTES)))
-        return cls(paths, state, batch, options.get("topics_file"), most_bytes, _zone(options.get("timezone")))
+        numbers = {name: positive(name, options[name]) for name in bounds if name in options}
+        zone = _zone(options.get("timezone"))
+        return cls(paths, state, batch, options.get("topics_file"), zone=zone, **numbers)
 
 
 class RequestLogSource(DataSource):
@@ -66,8 +71,9 @@ class RequestLogSource(DataSource):
 
     `state` is a folder that keeps how far each log was read; `batch` is the name of what is read now. If a batch is
     read again, it begins where it began before; a new batch begins where the last one ended. `most_bytes` limits what a
-    batch reads from a broker's log. `timezone` is that of the brokers (default: UTC). `topics_file` is a CSV file of
-    topic and topic_id, for topics that have no metadata in the log.
+    batch reads from a broker's log, and `read_timeout_ms` how long this may take; the next batch goes on there.
+    `timezone` is that of the brokers (default: UTC). `topics_file` is a CSV file of topic and topic_id, for topics that
+    have no metadata in the log.
     """
 
     @classmethod
@@ -90,6 +96,7 @@ class Broker(InputPartition):
     """What one executor task reads: the log of one broker."""
 
     path: str
+    until_ms: float
 
 
 class RequestLogReader(DataSourceReader):
@@ -102,34 +109,35 @@ class RequestLogReader(DataSourceReader):
 
     def partitions(self) -> Sequence[Broker]:
         """One for each broker."""
-        return [Broker(path) for path in self.options.paths]
+        until_ms = now_ms() + (self.options.read_timeout_ms or math.inf)
+        return [Broker(path, until_ms) for path in self.options.paths]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Arrow batches of rows."""
-        rows = self._rows(cast(Broker, partition).path)
+        rows = self._rows(cast(Broker, partition))
         schema = arrow_schema(POSITIONS)
         while some := list(islice(rows, ROWS_PER_BATCH)):
             yield pa.RecordBatch.from_pylist(some, schema=schema)
 
-    def _rows(self, path: str) -> Iterator[dict[str, object]]:
-        log = self._read(path)
+    def _rows(self, broker: Broker) -> Iterator[dict[str, object]]:
+        log = self._read(broker)
         # By the log's clock, so that reading a batch again gives the same rows.
         at_ms = now_ms() if log.log.at_ms is None else log.log.at_ms
         row = {"source": self.source, "captured_at": instant(at_ms)}
         for position in log.log.positions():
             error = refused(position)
             reported = {"error": error} if error else row_of(position, at_ms)
-            yield row | {"endpoint": place_name(path)} | reported
+            yield row | {"endpoint": place_name(broker.path)} | reported
         for endpoint, error in log.errors:
             yield row | {"endpoint": endpoint, "error": one_line(error)}
 
-    def _read(self, path: str) -> BrokerLog:
+    def _read(self, broker: Broker) -> BrokerLog:
         options = self.options
-        log = BrokerLog(path, RequestLog(self.topics, options.zone), options.most_bytes)
+        log = BrokerLog(broker.path, RequestLog(self.topics, options.zone), options.most_bytes, broker.until_ms)
         if options.state is None or options.batch is None:
             log.read()
             return log
-        progress = Progress(options.state, path)
+        progress = Progress(options.state, broker.path)
         try:
             begun = progress.begun(options.batch)
             if begun:

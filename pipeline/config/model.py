@@ -86,7 +86,7 @@ class LimitsConfig(Section):
     task_timeout_ms: DurationMs = Field(default=300_000, alias="task_timeout")
     """How long one task may take in all. For what it has not read by then, it writes error rows."""
     read_timeout_ms: DurationMs = Field(default=600_000, alias="read_timeout")
-    """How long reading the cluster may take. After that the snapshot is `partial`. Less than `max_duration`."""
+    """How long reading may take, positions included. After that the snapshot is `partial`. Less than `max_duration`."""
     retries: Annotated[Int, Field(ge=0, le=100)] = 5
     """How often a request is repeated if a group or partition has moved or its broker is busy."""
     retry_backoff_ms: DurationMs = Field(default=100, alias="retry_backoff")
@@ -122,6 +122,8 @@ class ClusterConfig(Section):
     """Where clients report their own positions, see below."""
     positions_max_age_ms: DurationMs = Field(default=120_000, alias="positions_max_age")
     """Positions older than this at the time of the snapshot are ignored."""
+    positions_timeout_ms: DurationMs = Field(default=120_000, alias="positions_timeout")
+    """How long reading all positions may take. What is not read by then is an error; a request log is read on later."""
 
     def passwords_in_plain_text(self) -> list[str]:
         """A sentence for each place where a password would cross the network unencrypted."""

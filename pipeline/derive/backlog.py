@@ -17,6 +17,7 @@ from pipeline.tables import (
     CLIENT_POSITIONS,
     COMMITTED_OFFSETS,
     COMPUTED,
+    GROUP_MEMBERS,
     LOG_INDEX,
     READABLE,
     SNAPSHOTS,
@@ -36,18 +37,28 @@ MEMORY = 10
 class Snapshot(NamedTuple):
     """A snapshot that readers may see, as the ledger describes it.
 
-    `has_positions`: clients have reported positions. `rows`: the rows in all bronze tables. `commits` and `ends`: the
-    rows in committed_offsets and watermarks. `groups`: how many groups were found.
+    `commits`, `ends`, `members` and `positions` are the rows in committed_offsets, watermarks, group_members and
+    client_positions; `rows` those in all tables. `groups`: how many groups were found.
     """
 
     snapshot_id: int
     run_id: str
     status: str
-    has_positions: bool
-    rows: int
     commits: int
     ends: int
+    members: int
+    positions: int
+    rows: int
     groups: int
+
+    def expected(self) -> dict[str, int]:
+        """How many rows each table that `lag` is computed from has, by its name."""
+        return {
+            COMMITTED_OFFSETS.name: self.commits,
+            WATERMARKS.name: self.ends,
+            GROUP_MEMBERS.name: self.members,
+            CLIENT_POSITIONS.name: self.positions,
+        }
 
 
 @dataclass(frozen=True)
@@ -160,9 +171,10 @@ def _described(lake: Lake, cluster: str, snapshot_ids: Sequence[int]) -> dict[in
         return F.coalesce(F.element_at("rows", table.name), F.lit(0))
 
     columns = {
-        "has_positions": rows_of(CLIENT_POSITIONS) > 0,
         "commits": rows_of(COMMITTED_OFFSETS),
         "ends": rows_of(WATERMARKS),
+        "members": rows_of(GROUP_MEMBERS),
+        "positions": rows_of(CLIENT_POSITIONS),
         "rows": rows_of_snapshot(),
         "groups": F.coalesce(F.element_at("expected", "groups"), "groups", F.lit(0)),
     }

@@ -41,6 +41,7 @@ from pipeline.tables import (
     GROUP_MEMBERS,
     LAG,
     WATERMARKS,
+    Table,
 )
 
 log = logging.getLogger(__name__)
@@ -198,14 +199,18 @@ def _derive(
     commits, members = (lake.read_snapshots(t, cluster, ids) for t in (COMMITTED_OFFSETS, GROUP_MEMBERS))
     watermarks = seen.where(F.col("snapshot_id").isin(ids))
     previous = lake.read_snapshots(LAG, cluster, earlier)
-    counts, has_moved = _counted(commits, watermarks, previous)
+    bronze = {COMMITTED_OFFSETS: commits, WATERMARKS: watermarks, GROUP_MEMBERS: members}
+    has_positions = any(s.positions for s in batch)
+    shown = [*earlier[:1], *ids]
+    if has_positions:
+        positions = lake.read_snapshots(CLIENT_POSITIONS, cluster, shown)
+        bronze[CLIENT_POSITIONS] = positions.where(F.col("snapshot_id").isin(ids))
+    counts, has_moved = _counted(bronze, moved_topics(commits, watermarks, previous))
     if gone := _gone(batch, counts):
         return gone
     reported = None
-    has_positions = any(s.has_positions for s in batch)
     if has_positions:
-        shown = [*earlier[:1], *ids]
-        observations = lake.computed(observed(lake.read_snapshots(CLIENT_POSITIONS, cluster, shown), shown))
+        observations = lake.computed(observed(positions, shown))
         just_before = lake.read_snapshots(LAG, cluster, earlier[:1])
         reported = lake.computed(
             reader_positions(observations, watermarks, commits, members, just_before, settings.clients)
@@ -228,28 +233,26 @@ def _derive(
     return {}
 
 
-def _counted(commits: DataFrame, watermarks: DataFrame, previous: DataFrame) -> tuple[dict[tuple[str, int], int], bool]:
-    """How many rows bronze has for each (table, snapshot), and whether a topic has moved; in one query."""
-    moved = moved_topics(commits, watermarks, previous).limit(1).select(F.lit("moved").alias("of"))
-    counts = [
-        rows.groupBy("snapshot_id").count().select(F.lit(table.name).alias("of"), "snapshot_id", "count")
-        for table, rows in ((COMMITTED_OFFSETS, commits), (WATERMARKS, watermarks))
-    ]
-    found = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), [*counts, moved]).collect()
+def _counted(bronze: Mapping[Table, DataFrame], moved: DataFrame) -> tuple[dict[tuple[str, int], int], bool]:
+    """How many rows bronze has for each (table, snapshot), and whether `moved` has rows; in one query."""
+    ids = [rows.select(F.lit(table.name).alias("of"), "snapshot_id") for table, rows in bronze.items()]
+    counts = reduce(DataFrame.union, ids).groupBy("of", "snapshot_id").count()
+    any_moved = moved.limit(1).select(F.lit("moved").alias("of"))
+    found = counts.unionByName(any_moved, allowMissingColumns=True).collect()
     has_moved = any(row["of"] == "moved" for row in found)
     return {(row["of"], row["snapshot_id"]): row["count"] for row in found if row["of"] != "moved"}, has_moved
 
 
 def _gone(batch: Sequence[Snapshot], counts: Mapping[tuple[str, int], int]) -> dict[str, list[Snapshot]]:
-    """The snapshots for which bronze has fewer commits or watermarks than the ledger says, by table.
+    """The snapshots for which bronze has fewer rows than the ledger says, by table.
 
     Retention has removed rows, or a store has lost a commit. They are not computed again, so that rows which were
     derived from all of their rows stay.
     """
     found: dict[str, list[Snapshot]] = {}
     for snapshot in batch:
-        for table, expected in ((COMMITTED_OFFSETS, snapshot.commits), (WATERMARKS, snapshot.ends)):
-            if counts.get((table.name, snapshot.snapshot_id), 0) < expected:
-                found.setdefault(table.name, []).append(snapshot)
+        for table, expected in snapshot.expected().items():
+            if counts.get((table, snapshot.snapshot_id), 0) < expected:
+                found.setdefault(table, []).append(snapshot)
                 break
     return found

@@ -99,12 +99,13 @@ class KafkaReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Raises ClusterError if no bootstrap server answers."""
-        with KafkaClient(self.options) as client:
+        deadline_ms = self.options.deadline_ms()
+        with KafkaClient(self.options.until(deadline_ms)) as client:
             chunks = self.plan(client) or [Chunk(None, None, ())]
             chunks[0].planned = dict(client.requests)
             for chunk in chunks:
                 chunk.unreachable, chunk.cluster_id = client.unreachable(), client.cluster_id()
-                chunk.until_ms = self.options.deadline_ms()
+                chunk.until_ms = deadline_ms
         return chunks
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

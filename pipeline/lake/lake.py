@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 from zlib import crc32
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
@@ -246,13 +246,35 @@ class Lake:
 
         `most` is the greatest possible number of rows; if it is not given, few or many are assumed as the job expects.
         """
-        aligned = rows.select(*_aligned(table))
+        self._replace_by_size(table, lambda: rows, where, most)
+
+    def replace_observed(
+        self, table: Table, rows: Callable[[Observation], DataFrame], where: str, most: int | None = None
+    ) -> dict[str, Any]:
+        """The same for rows that are observed; returns what was observed in the rows that were committed.
+
+        After a conflict, the rows are computed again and may be others. Spark never observes a second time, so `rows`
+        is called for each try, and returns rows with the observation that it gets.
+        """
+        tries: list[Observation] = []
+
+        def observed() -> DataFrame:
+            tries.append(Observation())
+            return rows(tries[-1])
+
+        self._replace_by_size(table, observed, where, most)
+        return tries[-1].get
+
+    def _replace_by_size(self, table: Table, rows: Callable[[], DataFrame], where: str, most: int | None) -> None:
+        def aligned() -> DataFrame:
+            return rows().select(*_aligned(table))
+
         are_few = expects_few(self.spark) if most is None else most < MANY_ROWS
         if self._driver and are_few:
-            found = aligned.toArrow()  # only once, because a source may return other rows the second time
-            self._replace(table, lambda: self._local(found, aligned.schema), where, found)
+            found = aligned().toArrow()  # only once, because a source may return other rows the second time
+            self._replace(table, lambda: self._local(found, table.stored), where, found)
         else:
-            self._replace(table, lambda: aligned, where)
+            self._replace(table, aligned, where)
 
     def replace_rows(self, table: Table, rows: Sequence[tuple[Any, ...]], where: str) -> None:
         """The same for rows that the driver has, each with the columns of the table's schema."""

@@ -45,4 +45,5 @@ def _options(cluster: ClusterConfig, positions: PositionsConfig, snapshot_id: in
     """The options of a data source. Files that have not changed recently are not read; a request log is always read."""
     is_aged = positions.paths and not positions.state
     aged = {"max_age_ms": str(cluster.positions_max_age_ms)} if is_aged else {}
-    return positions.options(snapshot_id) | aged
+    timeout_ms = min(cluster.positions_timeout_ms, cluster.limits.read_timeout_ms)
+    return positions.options(snapshot_id) | aged | {"read_timeout_ms": str(timeout_ms)}

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -159,10 +160,11 @@ def source_options(cluster: ClusterConfig) -> dict[str, str]:
 
 def observe(lake: Lake, claim: Claim, cluster: ClusterConfig, brokers: Future[list[Any]]) -> Summary:
     """Lands the snapshot and summarises it. An error gives a summary as well."""
+    until_s = time.monotonic() + cluster.limits.read_timeout_ms / 1000
     try:
         found = brokers.result()
         same = cluster.model_copy(update={"cluster_id": cluster_id_of(found) or cluster.cluster_id})  # no other is read
-        return summarize(lake, claim, land(lake, claim, same, found))
+        return summarize(lake, claim, land(lake, claim, same, found, until_s))
     except FAILURES as exc:
         return Summary.of_failure(claim.cluster, reason_of(exc))
     except Exception as exc:
@@ -170,7 +172,13 @@ def observe(lake: Lake, claim: Claim, cluster: ClusterConfig, brokers: Future[li
         return Summary.of_failure(claim.cluster, unexpected(exc))
 
 
-def land(lake: Lake, claim: Claim, cluster: ClusterConfig, brokers: Sequence[Any]) -> Landed:
+def in_time(cluster: ClusterConfig, until_s: float) -> ClusterConfig:
+    """The cluster with what is left of its `read_timeout`, which ends at `until_s` of the monotonic clock."""
+    left_ms = max(1, round((until_s - time.monotonic()) * 1000))
+    return cluster.model_copy(update={"limits": cluster.limits.model_copy(update={"read_timeout_ms": left_ms})})
+
+
+def land(lake: Lake, claim: Claim, cluster: ClusterConfig, brokers: Sequence[Any], until_s: float) -> Landed:
     """Reads the cluster into the bronze tables, and judges them. `brokers` are its rows of `kafka_brokers`."""
     landed = Landed(brokers=[b for b in brokers if b["broker"] is not None])
     for broker in brokers:
@@ -178,17 +186,18 @@ def land(lake: Lake, claim: Claim, cluster: ClusterConfig, brokers: Sequence[Any
     if claim.is_takeover:  # the previous run may already have quarantined rows
         for table in (QUARANTINE, CLIENT_POSITIONS):
             lake.delete(table, of_snapshots(claim.cluster, [claim.snapshot_id]))
-    _land_bronze(lake, claim, cluster, landed)
+    _land_bronze(lake, claim, cluster, landed, until_s)
     if cluster.index_lookups:
-        _land_samples(lake, claim, cluster, landed)
+        _land_samples(lake, claim, in_time(cluster, until_s), landed)
     return landed
 
 
-def _land_bronze(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Landed) -> None:
+def _land_bronze(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Landed, until_s: float) -> None:
     # Everything is read before anything is landed, because time between two readings looks like lag. Clients' positions
     # come first, so that none is beyond the end of its log.
-    positions = _staged_positions(lake, claim, cluster, landed)
-    staged = _staged(lake, claim, "kafka", lake.spark.read.format(SOURCE).options(**source_options(cluster)).load())
+    positions = _staged_positions(lake, claim, in_time(cluster, until_s), landed)
+    options = source_options(in_time(cluster, until_s))
+    staged = _staged(lake, claim, "kafka", lake.spark.read.format(SOURCE).options(**options).load())
     read = _read(staged, landed)
     expect_rows(lake.spark, sum(r.rows for r in read.values()))
     for table in BRONZE:
@@ -248,18 +257,20 @@ def _staged_positions(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: 
 
 def _land_positions(lake: Lake, claim: Claim, positions: DataFrame, landed: Landed) -> None:
     """Stores the clients' positions. If they cannot be stored, the snapshot is partial; no other table is affected."""
-    seen = Observation()
+    is_own = ~F.col("is_others")
+    wanted = {"rows": is_own, "errors": is_own & F.col("error").isNotNull(), "others": F.col("is_others")}
+
+    def counted(seen: Observation) -> DataFrame:
+        return positions.observe(seen, *(F.count_if(what).alias(name) for name, what in wanted.items())).where(is_own)
+
     try:
-        is_own = ~F.col("is_others")
-        wanted = {"rows": is_own, "errors": is_own & F.col("error").isNotNull(), "others": F.col("is_others")}
-        counted = positions.observe(seen, *(F.count_if(what).alias(name) for name, what in wanted.items()))
-        _replace(lake, claim, CLIENT_POSITIONS, counted.where(is_own))
+        found = _replace(lake, claim, CLIENT_POSITIONS, counted)
     except ClaimedError:
         raise
     except FAILURES as exc:
         landed.problems.append((CLIENT_POSITIONS.name, None, reason_of(exc), 1))
         return
-    landed.positions, errors, others = (seen.get[name] for name in wanted)
+    landed.positions, errors, others = (found[name] for name in wanted)
     if others:
         landed.problems.append((CLIENT_POSITIONS.name, None, STAGED_OVER, 1))
     if errors:
@@ -288,7 +299,6 @@ def _land_samples(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Land
 
 def _looked_up(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Landed) -> dict[str, Any]:
     """Makes the look-ups and stores them; returns what was counted meanwhile."""
-    seen = Observation()
     samples = learnt_samples(
         lake,
         claim.cluster,
@@ -299,11 +309,14 @@ def _looked_up(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Landed)
     )
     counts = (F.count("topic").alias("rows"), F.sum("unanswered").alias("unanswered"))
     # As text, because Spark 4.0 returns an observed list to Python as a Java object.
-    counted = samples.observe(seen, *counts, F.to_json(F.collect_list(_request_count())).alias("requests"))
+    requests = F.to_json(F.collect_list(_request_count())).alias("requests")
     # Each look-up gives at most two rows: the record that was found, and that the records before it are older.
     most = 2 * cluster.index_lookups * max(len(landed.brokers), 1)
-    _replace(lake, claim, LOG_SAMPLES, counted.where(F.col("requests").isNull()), most)
-    return seen.get
+
+    def counted(seen: Observation) -> DataFrame:
+        return samples.observe(seen, *counts, requests).where(F.col("requests").isNull())
+
+    return _replace(lake, claim, LOG_SAMPLES, counted, most)
 
 
 def read_brokers(spark: SparkSession, options: Mapping[str, str]) -> list[Any]:
@@ -317,24 +330,27 @@ def read_brokers(spark: SparkSession, options: Mapping[str, str]) -> list[Any]:
 
 def _land_table(lake: Lake, claim: Claim, table: Table, staged: DataFrame, landed: Landed, most: int) -> None:
     wanted = counts(table)
-    seen = Observation()
     rows = staged.where((F.col(KIND) == table.name) & ~F.col("is_others")).select(*table.observed.names)
-    counted = rows.observe(seen, *(c.alias(name) for name, c in wanted.items()))
-    _replace(lake, claim, table, not_in_future(counted), most)
-    found = seen.get
+
+    def counted(seen: Observation) -> DataFrame:
+        return not_in_future(rows.observe(seen, *(c.alias(name) for name, c in wanted.items())))
+
+    found = _replace(lake, claim, table, counted, most)
     landed.counts[table.name] = {name: found[name] for name in wanted}
     log.info("%s: %s: %d rows, %d errors", claim, table.name, found["rows"], found["errors"])
 
 
-def _replace(lake: Lake, claim: Claim, table: Table, observed: DataFrame, most: int | None = None) -> None:
-    rows = observed.withColumns(
-        {
-            "cluster": F.lit(claim.cluster),
-            "snapshot_id": F.lit(claim.snapshot_id).cast("bigint"),
-            "snapshot_date": F.lit(utc_date(claim.snapshot_id)),
-        }
-    )
-    lake.replace(table, rows, of_snapshots(claim.cluster, [claim.snapshot_id]), most)
+def _replace(
+    lake: Lake, claim: Claim, table: Table, counted: Callable[[Observation], DataFrame], most: int | None = None
+) -> dict[str, Any]:
+    """Replaces the rows of the snapshot by those that `counted` returns; returns what these have observed."""
+    of_snapshot = {
+        "cluster": F.lit(claim.cluster),
+        "snapshot_id": F.lit(claim.snapshot_id).cast("bigint"),
+        "snapshot_date": F.lit(utc_date(claim.snapshot_id)),
+    }
+    where = of_snapshots(claim.cluster, [claim.snapshot_id])
+    return lake.replace_observed(table, lambda seen: counted(seen).withColumns(of_snapshot), where, most)
 
 
 def not_in_future(rows: DataFrame) -> DataFrame:

@@ -16,7 +16,6 @@ from typing import Any, ClassVar
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.client_positions import metrics_source as source
 from pipeline.client_positions.consumer_metrics import MOST_TORN, Names
 from pipeline.client_positions.endpoints import BEANS, Access, Text, from_endpoint, from_file, place_of
 from pipeline.client_positions.metrics_source import (
@@ -209,14 +208,23 @@ def test_only_the_password_that_is_configured_is_sent(
     assert Endpoint.asked["/open"] is None
 
 
-def test_after_its_time_a_source_asks_no_more(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = PositionsOptions.parse({"endpoints": f"{server}/late"})
+@pytest.mark.parametrize("kind", ["endpoints", "path"])
+def test_after_its_time_a_source_reads_no_more(server: str, tmp_path: Path, kind: str) -> None:
+    (tmp_path / "a.prom").write_text(SCRAPE)
+    place = f"{server}/late" if kind == "endpoints" else str(tmp_path / "a.prom")
+    options = PositionsOptions.parse({kind: place, "read_timeout_ms": "1"})
     reader = PositionsReader("kafka_client_metrics", ClientMetricsSource.reported, options)
-    monkeypatch.setattr(source, "DEADLINE_MS", -1)
     (task,) = reader.partitions()
+    time.sleep(0.01)
     (batch,) = reader.read(task)
-    assert batch["error"].to_pylist() == ["not read: -1 ms had passed"]
+    assert batch["error"].to_pylist() == ["not read: 1 ms had passed"]
+    assert batch["endpoint"].to_pylist() == [place]
     assert "/late" not in Endpoint.asked
+
+
+def test_endpoints_have_a_limit_of_time_without_being_asked_for_and_files_have_none() -> None:
+    assert PositionsOptions.parse({"endpoints": "http://a"}).read_timeout_ms == 120_000
+    assert PositionsOptions.parse({"path": "/a"}).read_timeout_ms is None
 
 
 # --- input that must not be trusted

@@ -5,6 +5,7 @@ import json
 import random
 import re
 import shutil
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -289,6 +290,18 @@ def test_a_batch_reads_no_more_than_it_may(log: Path, lines: list[str], tmp_path
     assert size // (2 * bound) < len(found) <= size // bound + 1
     assert errors(found[0]) == ["more than 1000000 bytes are new: not all was read"]
     assert found[-1] == reported(log.parent)
+
+
+def test_what_a_batch_has_no_time_to_read_is_in_the_next_one(log: Path, lines: list[str], tmp_path: Path) -> None:
+    log.write_text("".join(lines))
+    options = {"path": str(log), "state": str(tmp_path / "state"), "batch": "1", "read_timeout_ms": "1"}
+    reader = RequestLogSource(options).reader(POSITIONS)
+    (broker,) = reader.partitions()
+    time.sleep(0.01)
+    late = [row for batch in reader.read(broker) for row in batch.to_pylist()]
+    assert errors(late) == ["the time to read was up: not all was read"]
+    assert positions(late) == {}
+    assert reported(log, state=tmp_path / "state", batch=2) == reported(log)
 
 
 def test_a_line_without_an_end_is_not_waited_for(log: Path, lines: list[str]) -> None:

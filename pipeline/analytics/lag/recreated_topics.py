@@ -18,6 +18,7 @@ from types import MappingProxyType
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from pipeline.analytics.instants import read_ms
 from pipeline.analytics.keys import PARTITION, READER, TOPIC
 
 
@@ -58,12 +59,14 @@ def commits_of_moved_topics(
     columns = [*READER, "snapshot_id", "committed_offset", "topic_id"]
     stored = now.select(
         *columns,
+        read_ms().alias("read_ms"),
         "leader_epoch",
         _is_cut_off().alias("is_cut_off"),
         verified_epoch("leader_epoch", "log_epoch").alias("verified_epoch"),
         F.lit(True).alias("is_now"),
     )
-    known = earlier.select(*columns, "verified_epoch", F.lit(False).alias("is_now"))
+    read = read_ms("committed_captured_at").alias("read_ms")
+    known = earlier.select(*columns, read, "verified_epoch", F.lit(False).alias("is_now"))
     rows = _with_first_seen(stored.unionByName(known, allowMissingColumns=True), reach)
     was_within = F.coalesce(F.col("verified_epoch") == F.col("leader_epoch"), F.lit(False))
     return rows.where("is_now").select(
@@ -93,11 +96,13 @@ def _known_id() -> Column:
 
 
 def _with_first_seen(rows: DataFrame, reach: Mapping[int, int]) -> DataFrame:
-    """With committed_topic_id: the topic id at the first snapshot that saw the commit; verified_epoch: the last one.
+    """With committed_topic_id: the topic id when the commit was first read; verified_epoch: the last one.
 
+    The order is that in which the commits were read, because a late snapshot may be read after its successor.
     A commit that is unknown in between (NULL) does not count as a change, unless a complete snapshot had none.
     """
-    series = Window.partitionBy(*READER).orderBy("snapshot_id")
+    order = ("read_ms", "snapshot_id")
+    series = Window.partitionBy(*READER).orderBy(*order)
     at = F.struct("committed_offset", "snapshot_id")
     last = F.last(F.when(F.col("committed_offset").isNotNull(), at), ignorenulls=True)
     before = last.over(series.rowsBetween(Window.unboundedPreceding, -1))
@@ -106,7 +111,7 @@ def _with_first_seen(rows: DataFrame, reach: Mapping[int, int]) -> DataFrame:
         since = F.element_at(F.create_map(*(F.lit(i) for pair in reach.items() for i in pair)), F.col("snapshot_id"))
         is_same &= F.coalesce(before["snapshot_id"] >= since, F.lit(True))
     is_new = F.col("committed_offset").isNotNull() & ~is_same
-    commit = Window.partitionBy(*READER, "commits").orderBy("snapshot_id")
+    commit = Window.partitionBy(*READER, "commits").orderBy(*order)
     first = F.first("topic_id", ignorenulls=True).over(commit.rowsBetween(Window.unboundedPreceding, Window.currentRow))
     verified = F.last("verified_epoch", ignorenulls=True).over(
         commit.rowsBetween(Window.unboundedPreceding, Window.currentRow)
