@@ -21,8 +21,18 @@ from pipeline.derive import compute_cluster, compute_lag
 from pipeline.epoch import utc_date
 from pipeline.errors import LakeError
 from pipeline.lake import Lake, of_snapshots
+from pipeline.lake.few_rows import for_few_rows
 from pipeline.snapshot import take_snapshots
-from pipeline.tables import COMMITTED_OFFSETS, COMPUTED, LAG, SNAPSHOTS, WATERMARKS, Table
+from pipeline.tables import (
+    CLIENT_POSITIONS,
+    COMMITTED_OFFSETS,
+    COMPUTED,
+    GROUP_MEMBERS,
+    LAG,
+    LAG_HISTOGRAMS,
+    SNAPSHOTS,
+    WATERMARKS,
+)
 from tests.helpers.quiet import config
 from tests.helpers.rows import frame
 
@@ -144,19 +154,46 @@ def test_many_snapshots_are_computed_in_batches(lake: Lake, monkeypatch: pytest.
     assert lags(lake, "batches") == [(i, 2) for i in IDS[:5]]
 
 
-@pytest.mark.parametrize("table", [COMMITTED_OFFSETS, WATERMARKS], ids=lambda table: table.name)
-def test_a_snapshot_that_bronze_has_lost_keeps_what_was_derived_of_it(lake: Lake, table: Table) -> None:
-    cluster, rows = f"lost-{table.name}", {"committed_offsets": 1, "watermarks": 1}
-    land(lake, cluster, dict.fromkeys(IDS[:3], ("complete", 4)), rows)
-    assert compute_cluster(lake, cluster, now) == 3
-    # Because of retention, or of a store that is not atomic; the mark is gone, too.
-    for emptied in (table, COMPUTED):
-        lake.delete(emptied, of_snapshots(cluster, IDS[1:2]))
-    land(lake, cluster, {IDS[3]: ("complete", 4)}, rows)
-    assert compute_cluster(lake, cluster, now) == 1
-    assert lags(lake, cluster) == [(i, 5) for i in IDS[:4]]
-    assert problems(lake, cluster) == {IDS[1]: [("lag", f"some of the rows in {table.name} are gone")]}
-    assert compute_cluster(lake, cluster, now) == 0
+def test_a_snapshot_that_bronze_has_lost_keeps_what_was_derived_of_it(lake: Lake) -> None:
+    """Each of four snapshots loses its rows in another table."""
+    cluster, ids, last = "lost", IDS[:4], IDS[4]
+    lost = dict(zip(ids, (COMMITTED_OFFSETS, WATERMARKS, GROUP_MEMBERS, CLIENT_POSITIONS), strict=True))
+    rows = {table.name: 1 for table in lost.values()}
+    land(lake, cluster, dict.fromkeys(ids, ("complete", 4)), rows)
+    place = "cluster snapshot_id snapshot_date"
+    of_each = [(cluster, i, utc_date(i)) for i in ids]
+    members = frame(lake.spark, GROUP_MEMBERS, f"{place} group_id member_id", *((*of, "g", "m") for of in of_each))
+    lake.replace(GROUP_MEMBERS, members, of_snapshots(cluster, ids))
+    reported = frame(lake.spark, CLIENT_POSITIONS, f"{place} endpoint error", *((*of, "e", "down") for of in of_each))
+    lake.replace(CLIENT_POSITIONS, reported, of_snapshots(cluster, ids))
+
+    def later() -> datetime:
+        return T0 + timedelta(days=2)
+
+    def windows() -> list[Any]:
+        """What is counted in hours and days: the first day has two of the snapshots, its last hour the same."""
+        rolled_up = lake.read(LAG_HISTOGRAMS).where(f"cluster = '{cluster}' AND window_ms > 0 AND scope = 'group'")
+        found = rolled_up.where("measure = 'consumer_lag'").select("window_start", "window_ms", "count").collect()
+        return sorted(tuple(row) for row in found)
+
+    with for_few_rows(lake.spark):
+        assert compute_cluster(lake, cluster, later) == 4
+    before = windows()
+    assert [count for *_, count in before] == [2, 2, 2, 2]
+    # Because of retention, or of a store that is not atomic; the marks are gone, too.
+    for snapshot_id, table in lost.items():
+        for emptied in (table, COMPUTED):
+            lake.delete(emptied, of_snapshots(cluster, [snapshot_id]))
+    land(lake, cluster, {last: ("complete", 4)}, {"committed_offsets": 1, "watermarks": 1})
+    with for_few_rows(lake.spark):
+        assert compute_cluster(lake, cluster, later) == 1
+        assert compute_cluster(lake, cluster, later) == 0
+    assert lags(lake, cluster) == [(i, 5) for i in (*ids, last)]
+    assert problems(lake, cluster) == {
+        i: [("lag", f"some of the rows in {table.name} are gone")] for i, table in lost.items()
+    }
+    # The new snapshot is in the second day and its first hour.
+    assert [count for *_, count in windows()] == [2, 2, 3, 3]
 
 
 def test_a_snapshot_with_an_impossible_number_does_not_stop_the_others(lake: Lake) -> None:
