@@ -63,7 +63,8 @@ process are missed, and so are those for the ladder with all units and for the j
 
 `make bench` prints these figures and writes this file. Machine: {machine}. One embedded broker, Spark local[2]; 500
 groups × 400 partitions, then 2,500 × 400. Lag and the index are computed from generated data, which is read from
-Parquet; the results are not written. Warm: the median after two runs that are not counted.
+Parquet; the results are not written. Warm: the median after two runs that are not counted. Where a target is missed,
+`×` says how many times as long the figure is, or how many times too small.
 
 """
 _CONFIG = """\
@@ -314,12 +315,16 @@ def _spread(seconds: list[float]) -> str:
 
 
 def _met(value: str, target: str) -> str:
-    """Whether the number at the beginning of `value` meets `target`, such as "≤ 8 s"; a dash if there is no target."""
+    """Whether the number at the beginning of `value` meets `target`, such as "≤ 8 s"; a dash if there is no target.
+
+    A target that is missed has beside it how many times as much was measured, or as little.
+    """
     limit = re.match(r"[≤<≥] ([\d,.]+)", target)
     if not limit:
         return "–"
     measured, bound = (float(text.replace(",", "")) for text in (value.split(maxsplit=1)[0], limit[1]))
-    return "yes" if (measured >= bound if target[0] == "≥" else measured <= bound) else "no"
+    ratio = bound / measured if target[0] == "≥" else measured / bound
+    return "yes" if ratio <= 1 else f"no, {ratio:.2f} ×"
 
 
 def _write(figures: list[tuple[str, str, str]]) -> None:

@@ -47,6 +47,7 @@ PHASES: dict[str, tuple[Any, str]] = {
     "finish": (ledger.Ledger, "finish"),
     "find what is pending": (derive, "read_backlog"),
     "lag": (lag, "compute_lag"),
+    "status": (derive, "keep_status"),
     "histograms": (derive, "keep_histograms"),
     "clients": (derive, "keep_clients"),
     "keep the index": (index.Index, "keep"),

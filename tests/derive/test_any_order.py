@@ -19,7 +19,17 @@ from pipeline.derive import log_index as index
 from pipeline.epoch import utc_date
 from pipeline.lake import Lake, of_snapshots
 from pipeline.lake.few_rows import for_few_rows
-from pipeline.tables import COMMITTED_OFFSETS, COMPUTED, LAG, LAG_HISTOGRAMS, LOG_INDEX, SNAPSHOTS, WATERMARKS
+from pipeline.tables import (
+    COMMITTED_OFFSETS,
+    COMPUTED,
+    GROUP_STATUS,
+    LAG,
+    LAG_HISTOGRAMS,
+    LOG_INDEX,
+    PARTITION_STATUS,
+    SNAPSHOTS,
+    WATERMARKS,
+)
 from tests.derive.test_two_lag_jobs import IDS, RUNGS, T0, once
 from tests.helpers.rows import frame
 
@@ -103,6 +113,10 @@ def check(lake: Lake, landed: Sequence[int]) -> None:
         assert row.consumer_lag == UNREAD
         assert row.consumer_lag_bytes is None or abs(row.consumer_lag_bytes - BYTES) <= row.bytes_error
         assert row.consumer_lag_ms is None or abs(row.consumer_lag_ms - MS) <= row.time_error_ms
+    for table in (PARTITION_STATUS, GROUP_STATUS):
+        judged = lake.read(table).collect()
+        assert Counter(row.snapshot_id for row in judged) == Counter(landed)
+        assert {row.status for row in judged} <= {"ok", "unknown"}  # unknown while it has just been seen first
     marks = lake.read(COMPUTED).collect()
     assert Counter(mark.snapshot_id for mark in marks) == Counter(landed)
     counted = lake.read(LAG_HISTOGRAMS).where("window_ms = 0 AND measure = 'consumer_lag' AND scope = 'cluster'")
