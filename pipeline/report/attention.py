@@ -56,7 +56,7 @@ def _lost_data(report: Report) -> Iterator[Item]:
 
 def _loss(group: Group, since_ms: int | None) -> str:
     partitions = counted(group.statuses[DATA_LOSS], "partition")
-    unread = "" if group.unread_offsets is None else f", {group.unread_offsets:,} offsets in all"
+    unread = "" if group.unread_offsets is None else f", {counted(group.unread_offsets, 'offset')} in all"
     since = "" if since_ms is None else f"; log start has been past its commits since at least {at(since_ms)}"
     return f"records of {partitions} on cluster {group.cluster} were deleted unread{unread}{since}."
 
@@ -161,6 +161,20 @@ def _older_snapshots(report: Report) -> Iterator[Item]:
             yield Item("warn", "", f"{count:,} of {counted(report.snapshots_total, 'snapshot')} {how}.", "snapshots")
 
 
+def _passed_over(report: Report) -> Iterator[Item]:
+    """Snapshots that were read, but whose lag is missing for ever."""
+    for cluster in report.clusters:
+        if (passed := cluster.passed_over) is None:
+            continue
+        which = f"lag of the snapshot of {at(passed.first_id)} is"
+        if passed.snapshots > 1:
+            span = f"the first of {at(passed.first_id)}, the last of {at(passed.last_id)}"
+            which = f"lag of {passed.snapshots:,} snapshots ({span}) is"
+        why = "; the reason for the last:" if passed.has_other_reasons else ":"
+        sentence = f"the {which} missing and can never be computed{why} {passed.reason}."
+        yield Item("warn", cluster.cluster, sentence, "snapshots")
+
+
 def _refused(report: Report) -> Iterator[Item]:
     if report.refused:
         rows = f"{counted(report.refused, 'row')} {_is(report.refused)} in quarantine"
@@ -214,6 +228,7 @@ _RULES: tuple[Callable[[Report], Iterator[Item]], ...] = (
     _newest_snapshot,
     _old_lag,
     _older_snapshots,
+    _passed_over,
     _refused,
     _unknown_lag,
     _not_committed,

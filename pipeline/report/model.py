@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 
-from pipeline.report.details_model import Danger, Distribution, Finding, Gauge, Loss, Partition
+from pipeline.report.details_model import Danger, Distribution, Finding, Gauge, Loss, Partition, PassedOver
 from pipeline.report.selection import Selection
 from pipeline.tables import DATA_LOSS, OFFSET_STATUSES, UNKNOWN_OFFSET
 
@@ -51,7 +51,7 @@ class Cluster:
 
     `snapshot_id`, `status`, `error` and the numbers of what was read are those of the newest ended snapshot, or of the
     newest running one if none has ended. `last_snapshot_id` is the newest of all, `lag_snapshot_id` the newest with lag
-    (None if there is none yet).
+    (None if there is none yet). `passed_over` is None if there is no such snapshot.
     """
 
     cluster: str
@@ -69,6 +69,7 @@ class Cluster:
     partial: int
     failed: int
     running: int
+    passed_over: PassedOver | None = None
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from pipeline.report.attention import needs_attention
-from tests.helpers.reports import NOON, group, report
+from pipeline.report.details_model import PassedOver
+from tests.helpers.reports import MINUTE, NOON, cluster, group, report
 
 BEHIND = "it is behind by 55 offsets."
 AT = "2026-03-01 12:00:00 UTC"
@@ -48,3 +49,32 @@ def test_many_groups_are_counted() -> None:
     items = needs_attention(report(*groups))
     assert len(items) == 11
     assert items[-1].sentence == "the same is true of 3 more groups."
+
+
+@pytest.mark.parametrize(
+    ("passed_over", "sentence"),
+    [
+        pytest.param(
+            PassedOver(1, NOON, NOON, "some of the rows in watermarks are gone", False),
+            f"the lag of the snapshot of {AT} is missing and can never be computed: some of the rows in watermarks are "
+            "gone.",
+            id="one",
+        ),
+        pytest.param(
+            PassedOver(1_234, NOON, NOON + 5 * MINUTE, "long overflow", False),
+            f"the lag of 1,234 snapshots (the first of {AT}, the last of 2026-03-01 12:05:00 UTC) is missing and can "
+            "never be computed: long overflow.",
+            id="several",
+        ),
+        pytest.param(
+            PassedOver(2, NOON, NOON + 5 * MINUTE, "long overflow", True),
+            f"the lag of 2 snapshots (the first of {AT}, the last of 2026-03-01 12:05:00 UTC) is missing and can never "
+            "be computed; the reason for the last: long overflow.",
+            id="several reasons",
+        ),
+    ],
+)
+def test_snapshots_that_were_passed_over_are_a_sentence(passed_over: PassedOver, sentence: str) -> None:
+    clusters = (cluster("west"), cluster("east", passed_over=passed_over))
+    (item,) = needs_attention(report(group(), clusters=clusters))
+    assert item == ("warn", "east", sentence, "snapshots", False, None, None, None)

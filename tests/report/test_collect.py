@@ -133,6 +133,16 @@ class TestCollect:
         assert found.losses == (Loss("east", "g", 1, 60, NOON, NOON),)
         assert found.groups[0].unread_offsets == 10
 
+    def test_a_snapshot_that_was_passed_over_is_told_with_its_reason(self, spark: SparkSession) -> None:
+        gone = ("lag", None, "some of the rows in watermarks are gone", 1)
+        snapshots = frame(spark, SNAPSHOTS, snapshot(0, errors=[gone]), snapshot(1))
+        found = collect(Frames(snapshots, frame(spark, LAG, known(1, "g", 0))), NOW, "title")
+        (item,) = needs_attention(found)
+        assert item.sentence == (
+            "the lag of the snapshot of 2026-03-01 12:00:00 UTC is missing and can never be computed: some of the rows "
+            "in watermarks are gone."
+        )
+
     @pytest.mark.parametrize("minutes", [range(4), (0, 1), (2, 3), ()], ids=["all", "older", "newer", "none"])
     def test_groups_are_summed_from_lag_where_they_have_no_status(self, spark: SparkSession, minutes: range) -> None:
         """After an upgrade the older snapshots have none; late ones have it, and the newest of a cluster may not."""
