@@ -57,8 +57,9 @@ def _lost_data(report: Report) -> Iterator[Item]:
 def _loss(group: Group, since_ms: int | None) -> str:
     partitions = counted(group.statuses[DATA_LOSS], "partition")
     unread = "" if group.unread_offsets is None else f", {counted(group.unread_offsets, 'offset')} in all"
+    left = "" if group.readable_offsets is None else f"; {counted(group.readable_offsets, 'offset')} can still be read"
     since = "" if since_ms is None else f"; log start has been past its commits since at least {at(since_ms)}"
-    return f"records of {partitions} on cluster {group.cluster} were deleted unread{unread}{since}."
+    return f"records of {partitions} on cluster {group.cluster} were deleted unread{unread}{left}{since}."
 
 
 def _lost_before(report: Report) -> Iterator[Item]:

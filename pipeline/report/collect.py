@@ -52,6 +52,7 @@ def collect(frames: Frames, generated_at: datetime, title: str) -> Report:
     instants = _thinned([Instant(**r) for r in second["instants"]], _most_instants(len(worst)))
     third = _over_time(frames, newest, worst, instants)
     fourth = _from_lag(frames, newest, worst, instants, third["covered"])
+    worst = values.with_readable(worst, fourth["readable"])
     points = tuple(Point(**r) for r in (*third["points"], *fourth["points"]))
     (counted,) = first["counted"] or [{"open": 0, "total": 0}]
     return Report(
@@ -143,7 +144,7 @@ def _from_lag(
     uncovered = {(i.cluster, i.snapshot_id) for i in instants} - have.keys() if frames.has_groups else set()
     lossy = {at for at, groups in have.items() if groups}
     if not uncovered | lossy:
-        return {"points": [], "losses": []}
+        return {"points": [], "losses": [], "readable": []}
     lag = frames.at("lag", _by_cluster(uncovered | lossy))
     if not uncovered:
         lag = lag.where(F.col("group_id").isin(sorted({group for groups in have.values() for group in groups})))
@@ -152,6 +153,7 @@ def _from_lag(
     return _asked(
         points=data.as_points(frames.groups_from_lag(_by_cluster(uncovered)), names) if uncovered else None,
         losses=data.losses(lag, last, GROUPS_LISTED),
+        readable=data.readable(lag, last, names),
     )
 
 

@@ -201,6 +201,15 @@ def totals(groups: DataFrame) -> DataFrame:
     )
 
 
+def readable(lag: DataFrame, shown: Mapping[str, int], group_ids: Collection[str]) -> DataFrame:
+    """`readable_offsets` of those named groups whose records were deleted unread, as of the snapshots `shown`."""
+    return (
+        lag.where(is_loss() & _is_at("snapshot_id", shown) & F.col("group_id").isin(sorted(group_ids)))
+        .groupBy("cluster", "group_id")
+        .agg(F.try_sum(F.col("high_watermark") - F.col("log_start_offset")).alias("readable_offsets"))
+    )
+
+
 def losses(lag: DataFrame, shown: Mapping[str, int], limit: int) -> DataFrame:
     """`model.Loss` of each group that has one, the greatest first; not those still seen in the snapshots `shown`."""
     return (

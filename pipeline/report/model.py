@@ -79,9 +79,11 @@ class Group:
     `consumer_lag` and similar values are sums over the partitions where the lag is known; None if it is known for none.
     How many partitions should have a lag that is not known is in `partitions_unknown`. A partition without a commit has
     no lag, but does not count as unknown: it is counted in `statuses`. Like lags, sums may be negative.
-    `unread_offsets` is how many offsets were deleted before the group had read them. `not_committed_offsets` is how
-    many the group may still read in its partitions without a commit, at most: all of them if it begins at the earliest
-    offset; None if there is no such partition, or its log is not known. `client_id` is one of `clients`.
+    `unread_offsets` is how many offsets were deleted before the group had read them; `readable_offsets`, which only a
+    page has, is how many are still there in the same partitions, from log start to high watermark.
+    `not_committed_offsets` is how many the group may still read in its partitions without a commit, at most: all of
+    them if it begins at the earliest offset; None if there is no such partition, or its log is not known. `client_id`
+    is one of `clients`.
     `consumer_lag_bytes` and `bytes_error` are sums, too, over all partitions with a lag except `bytes_unknown` of them.
     `consumer_lag_ms` is that of the partition which is furthest behind in time, with its error `time_error_ms`;
     `ms_unknown` is like `bytes_unknown`. `status` is that of `group_status`, None if it was not judged;
@@ -123,6 +125,7 @@ class Group:
     status_since_ms: int | None = None
     status_reason: str | None = None
     status_partitions: int | None = None
+    readable_offsets: int | None = None
 
     @property
     def key(self) -> tuple[str, str]:

@@ -78,3 +78,20 @@ def test_snapshots_that_were_passed_over_are_a_sentence(passed_over: PassedOver,
     clusters = (cluster("west"), cluster("east", passed_over=passed_over))
     (item,) = needs_attention(report(group(), clusters=clusters))
     assert item == ("warn", "east", sentence, "snapshots", False, None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("readable", "left"),
+    [
+        (3_000, "; 3,000 offsets can still be read"),
+        (1, "; 1 offset can still be read"),
+        (0, "; 0 offsets can still be read"),
+        (None, ""),
+    ],
+)
+def test_a_loss_says_what_can_still_be_read_where_that_is_known(readable: int | None, left: str) -> None:
+    lost = group("payments", statuses={"deleted_unread": 2}, unread_offsets=1_500, readable_offsets=readable)
+    (item,) = [item for item in needs_attention(report(lost)) if item.subject]
+    assert item.sentence == (
+        f"records of 2 partitions on cluster east were deleted unread, 1,500 offsets in all{left}."
+    )

@@ -182,6 +182,7 @@ class TestPage:
 
     def test_a_failed_cluster_lost_data_and_old_lag_are_said_first(self) -> None:
         lost = group("payments", statuses={"deleted_unread": 2, "ok": 1}, unread_offsets=1_500, min_headroom=-900)
+        lost = replace(lost, readable_offsets=3_000)
         west = cluster("west", "failed", error="not Kafka: speaks HTTP", lag_snapshot_id=None)
         old = cluster("east", "partial", snapshot_id=NOON + MINUTE, error="NOT_COORDINATOR", complete=1, snapshots=2)
         points = tuple(
@@ -197,8 +198,9 @@ class TestPage:
                 "bad",
                 "payments",
                 (
-                    "records of 2 partitions on cluster east were deleted unread, 1,500 offsets in all; log "
-                    "start has been past its commits since at least 2026-03-01 12:02:00 UTC."
+                    "records of 2 partitions on cluster east were deleted unread, 1,500 offsets in all; 3,000 "
+                    "offsets can still be read; log start has been past its commits since at least 2026-03-01 12:02:00 "
+                    "UTC."
                 ),
             ),
             ("bad", "west", "the newest snapshot failed: not Kafka: speaks HTTP."),
