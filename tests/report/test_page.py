@@ -333,6 +333,11 @@ class TestPage:
         text = text_of(render(report(group(lag=1, consumer_lag_ms=0, consumer_age_ms=3_600_000, age_error_ms=60_000))))
         assert "1 h ± 1.2 min 0 ms" in text
 
+    def test_what_open_transactions_hide_is_below_the_stable_lag_if_there_is_any(self) -> None:
+        text = text_of(render(report(group("hidden", 1_500, consumer_lag_stable=300, transaction_lag=1_200))))
+        assert "300 1,200 in open transactions" in text
+        assert "0 in open transactions" not in text_of(render(report(group("none", 1_500, transaction_lag=0))))
+
     def test_groups_left_out_are_counted(self) -> None:
         shown = report(group("a"), totals={"east": Totals("east", 2_500, 0, 12)})
         text = text_of(render(shown))
