@@ -123,9 +123,10 @@ def _deleted_soon(report: Report) -> Iterator[Item]:
     dangers = sorted(report.dangers, key=lambda d: d.deleted_in_ms)
     for danger in dangers[:GROUPS_NAMED]:
         sentence = (
-            f"at the present rate, records of {danger.topic} {danger.partition} will be deleted unread in about "
-            f"{duration(danger.deleted_in_ms)}: the log's start is {counted(danger.headroom, 'offset')} away from the "
-            "first unread record, and moves faster than the group reads."
+            f"at the present rate, records of partition {danger.partition} of topic {danger.topic} will be deleted "
+            f"unread in about {duration(danger.deleted_in_ms)}: the log's start is "
+            f"{counted(danger.headroom, 'offset')} away from the first unread record, and moves faster than the group "
+            "reads."
         )
         yield Item("bad", danger.group_id, sentence, "groups", group=(danger.cluster, danger.group_id))
     if (more := len(dangers) - GROUPS_NAMED) > 0:

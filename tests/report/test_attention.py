@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from pipeline.report.attention import needs_attention
-from pipeline.report.details_model import PassedOver
+from pipeline.report.details_model import Danger, PassedOver
+from pipeline.report.model import Instant, Point
 from tests.helpers.reports import MINUTE, NOON, cluster, group, report
 
 BEHIND = "it is behind by 55 offsets."
@@ -94,4 +95,27 @@ def test_a_loss_says_what_can_still_be_read_where_that_is_known(readable: int | 
     (item,) = [item for item in needs_attention(report(lost)) if item.subject]
     assert item.sentence == (
         f"records of 2 partitions on cluster east were deleted unread, 1,500 offsets in all{left}."
+    )
+
+
+def test_records_that_are_deleted_soon_are_named_by_partition_and_topic() -> None:
+    danger = Danger("east", "payments", "orders", 3, 900, 3_600_000)
+    (item,) = needs_attention(report(group("payments"), dangers=(danger,)))
+    assert (item.level, item.subject, item.group) == ("bad", "payments", ("east", "payments"))
+    assert item.sentence == (
+        "at the present rate, records of partition 3 of topic orders will be deleted unread in about 1 h: the log's "
+        "start is 900 offsets away from the first unread record, and moves faster than the group reads."
+    )
+
+
+def test_what_is_written_and_committed_each_second_is_said_of_a_group_that_falls_behind() -> None:
+    instants = tuple(Instant("east", NOON + i * MINUTE, 0, 4) for i in range(4))
+    points = tuple(
+        Point("east", at.snapshot_id, "payments", 30 * i, 0, log_ends=60 * i, commits=30 * i)
+        for i, at in enumerate(instants)
+    )
+    (item,) = needs_attention(report(group("payments", 55, status="warning"), instants=instants, points=points))
+    assert item.sentence == (
+        "it falls behind, as its oldest unread record keeps getting older (1 offsets/s are written, 0.5 are "
+        f"committed); {BEHIND}"
     )

@@ -333,6 +333,17 @@ class TestPage:
         text = text_of(render(report(group(lag=1, consumer_lag_ms=0, consumer_age_ms=3_600_000, age_error_ms=60_000))))
         assert "1 h ± 1.2 min 0 ms" in text
 
+    def test_a_problem_of_no_single_place_has_only_its_reason(self) -> None:
+        gone = Problem("lag", None, "some of the rows in watermarks are gone", 1)
+        listed = Snapshot("east", NOON, "complete", NOON, NOON, 1, 1, {}, {}, (gone,), 1)
+        assert "lag: some of the rows in watermarks are gone" in text_of(render(report(group(), snapshots=(listed,))))
+
+    def test_no_line_break_cuts_an_instant_in_a_sentence_in_two(self) -> None:
+        judged = {"status": "stalled", "status_since_ms": NOON, "status_partitions": 1}
+        page = render(report(group("<time>2026-03-01 12:00:00", **judged)))
+        assert "made no progress since at least <time>2026-03-01 12:00:00</time> UTC" in page
+        assert "<bdi>&lt;time&gt;2026-03-01 12:00:00</bdi>" in page
+
     def test_what_open_transactions_hide_is_below_the_stable_lag_if_there_is_any(self) -> None:
         text = text_of(render(report(group("hidden", 1_500, consumer_lag_stable=300, transaction_lag=1_200))))
         assert "300 1,200 in open transactions" in text
