@@ -56,9 +56,10 @@ def _lost_data(report: Report) -> Iterator[Item]:
 
 def _loss(group: Group, since_ms: int | None) -> str:
     partitions = counted(group.statuses[DATA_LOSS], "partition")
-    unread = "" if group.unread_offsets is None else f", {group.unread_offsets:,} offsets in all"
+    unread = "" if group.unread_offsets is None else f", {counted(group.unread_offsets, 'offset')} in all"
+    left = "" if group.readable_offsets is None else f"; {counted(group.readable_offsets, 'offset')} can still be read"
     since = "" if since_ms is None else f"; log start has been past its commits since at least {at(since_ms)}"
-    return f"records of {partitions} on cluster {group.cluster} were deleted unread{unread}{since}."
+    return f"records of {partitions} on cluster {group.cluster} were deleted unread{unread}{left}{since}."
 
 
 def _lost_before(report: Report) -> Iterator[Item]:
@@ -122,9 +123,10 @@ def _deleted_soon(report: Report) -> Iterator[Item]:
     dangers = sorted(report.dangers, key=lambda d: d.deleted_in_ms)
     for danger in dangers[:GROUPS_NAMED]:
         sentence = (
-            f"at the present rate, records of {danger.topic} {danger.partition} will be deleted unread in about "
-            f"{duration(danger.deleted_in_ms)}: the log's start is {counted(danger.headroom, 'offset')} away from the "
-            "first unread record, and moves faster than the group reads."
+            f"at the present rate, records of partition {danger.partition} of topic {danger.topic} will be deleted "
+            f"unread in about {duration(danger.deleted_in_ms)}: the log's start is "
+            f"{counted(danger.headroom, 'offset')} away from the first unread record, and moves faster than the group "
+            "reads."
         )
         yield Item("bad", danger.group_id, sentence, "groups", group=(danger.cluster, danger.group_id))
     if (more := len(dangers) - GROUPS_NAMED) > 0:
@@ -159,6 +161,20 @@ def _older_snapshots(report: Report) -> Iterator[Item]:
         if count := sum(getattr(c, status) for c in report.clusters):
             how = "failed" if status == "failed" else f"{_is(count)} partial"
             yield Item("warn", "", f"{count:,} of {counted(report.snapshots_total, 'snapshot')} {how}.", "snapshots")
+
+
+def _passed_over(report: Report) -> Iterator[Item]:
+    """Snapshots that were read, but whose lag is missing for ever."""
+    for cluster in report.clusters:
+        if (passed := cluster.passed_over) is None:
+            continue
+        which = f"lag of the snapshot of {at(passed.first_id)} is"
+        if passed.snapshots > 1:
+            span = f"the first of {at(passed.first_id)}, the last of {at(passed.last_id)}"
+            which = f"lag of {passed.snapshots:,} snapshots ({span}) is"
+        why = "; the reason for the last:" if passed.has_other_reasons else ":"
+        sentence = f"the {which} missing and can never be computed{why} {passed.reason}."
+        yield Item("warn", cluster.cluster, sentence, "snapshots")
 
 
 def _refused(report: Report) -> Iterator[Item]:
@@ -214,6 +230,7 @@ _RULES: tuple[Callable[[Report], Iterator[Item]], ...] = (
     _newest_snapshot,
     _old_lag,
     _older_snapshots,
+    _passed_over,
     _refused,
     _unknown_lag,
     _not_committed,

@@ -24,9 +24,10 @@ _NUMBER = (
     "unit === 'ms' ? (abs(datum.value) >= 3600000 ? format(datum.value / 3600000, '~g') + ' h'"
     " : abs(datum.value) >= 60000 ? format(datum.value / 60000, '.3~g') + ' min'"
     " : format(datum.value / 1000, '.3~g') + ' s')"
-    " : format(datum.value, '~s') + (unit === 'bytes' ? 'B' : '')"
+    " : format(datum.value, abs(datum.value) < 1 ? '.3~g' : '~s') + (unit === 'bytes' ? 'B' : '')"
 )
-"""Each label has a unit of its own: an axis format would use the largest label's unit for all, and turn 10 into 0M."""
+"""Each label has a unit of its own: an axis format would use the largest label's unit for all, and turn 10 into 0M.
+0.8 offsets a second are not 800m, which looks like millions."""
 
 
 def charts(instants: tuple[Instant, ...]) -> dict[str, Any]:

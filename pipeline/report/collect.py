@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -12,16 +11,15 @@ from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import Any
 
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipeline.analytics.histograms.buckets import UPPER_BOUNDS
 from pipeline.epoch import DAY_MS
 from pipeline.lake.few_rows import expect_rows
-from pipeline.report import data, details
-from pipeline.report.details_model import Danger, Distribution, Finding, Gauge, Loss, Partition
+from pipeline.report import data, details, values
+from pipeline.report.details_model import Danger, Finding, Gauge, Loss, Partition
 from pipeline.report.frames import Frames
-from pipeline.report.model import Cluster, Group, Instant, Point, Problem, Report, Snapshot, Totals
+from pipeline.report.model import Cluster, Group, Instant, Point, Report, Totals
 from pipeline.report.trends import FEWEST, RECENT
 
 SNAPSHOTS_LISTED = 100
@@ -47,26 +45,26 @@ def collect(frames: Frames, generated_at: datetime, title: str) -> Report:
     clusters = _clusters(first["clusters"], frames.lag.sparkSession)
     if not clusters:
         return Report(title, generated_at, selection=frames.selection)
-    findings = tuple(map(_finding, first["findings"]))
+    findings = tuple(map(values.finding, first["findings"]))
     newest = _newest_with_lag(clusters)
     second = _at_newest(frames, ledger, newest, findings)
     worst = tuple(Group(**r) for r in second["groups"])
-    charted = worst[:GROUPS_CHARTED]
     instants = _thinned([Instant(**r) for r in second["instants"]], _most_instants(len(worst)))
     third = _over_time(frames, newest, worst, instants)
     fourth = _from_lag(frames, newest, worst, instants, third["covered"])
+    worst = values.with_readable(worst, fourth["readable"])
     points = tuple(Point(**r) for r in (*third["points"], *fourth["points"]))
     (counted,) = first["counted"] or [{"open": 0, "total": 0}]
     return Report(
         title,
         generated_at,
         clusters,
-        snapshots=tuple(map(_snapshot, first["snapshots"])),
+        snapshots=tuple(map(values.snapshot, first["snapshots"])),
         groups=worst,
         totals={r["cluster"]: Totals(**r) for r in second["totals"]},
         instants=_when_read(instants, points),
         points=points,
-        charted=charted,
+        charted=worst[:GROUPS_CHARTED],
         partitions=tuple(Partition(**r) for r in third["partitions"]),
         dangers=tuple(Danger(**r) for r in third["dangers"]),
         losses=tuple(Loss(**r) for r in fourth["losses"]),
@@ -74,7 +72,7 @@ def collect(frames: Frames, generated_at: datetime, title: str) -> Report:
         findings_open=counted["open"],
         findings_total=counted["total"],
         gauges=tuple(Gauge(**r) for r in third["gauges"]),
-        distributions=tuple(map(_distribution, second["distributions"])),
+        distributions=tuple(map(values.distribution, second["distributions"])),
         refused=sum(r["rows"] for r in first["refused"]),
         selection=frames.selection,
         days=frames.days,
@@ -146,7 +144,7 @@ def _from_lag(
     uncovered = {(i.cluster, i.snapshot_id) for i in instants} - have.keys() if frames.has_groups else set()
     lossy = {at for at, groups in have.items() if groups}
     if not uncovered | lossy:
-        return {"points": [], "losses": []}
+        return {"points": [], "losses": [], "readable": []}
     lag = frames.at("lag", _by_cluster(uncovered | lossy))
     if not uncovered:
         lag = lag.where(F.col("group_id").isin(sorted({group for groups in have.values() for group in groups})))
@@ -155,6 +153,7 @@ def _from_lag(
     return _asked(
         points=data.as_points(frames.groups_from_lag(_by_cluster(uncovered)), names) if uncovered else None,
         losses=data.losses(lag, last, GROUPS_LISTED),
+        readable=data.readable(lag, last, names),
     )
 
 
@@ -225,7 +224,7 @@ def _rows(frame: DataFrame) -> list[dict[str, Any]]:
 def _clusters(rows: Sequence[dict[str, Any]], spark: SparkSession) -> tuple[Cluster, ...]:
     charted = [min(row["snapshots"], _most_instants(row["groups"] or 0)) for row in rows]
     expect_rows(spark, sum(row.pop("most_rows") * of_row for row, of_row in zip(rows, charted, strict=True)))
-    return tuple(Cluster(**{**row, "expected": row["expected"] or {}}) for row in rows)
+    return tuple(map(values.cluster, rows))
 
 
 def _most_instants(groups: int) -> int:
@@ -248,18 +247,6 @@ def _thinned(instants: Sequence[Instant], most: int) -> tuple[Instant, ...]:
     return tuple(kept)
 
 
-def _snapshot(row: dict[str, Any]) -> Snapshot:
-    problems: list[Row] = row["errors"] or []
-    return Snapshot(
-        **{
-            **row,
-            "expected": row["expected"] or {},
-            "warnings": row["warnings"] or {},
-            "errors": tuple(Problem(**p.asDict()) for p in problems),
-        }
-    )
-
-
 def _when_read(instants: Iterable[Instant], points: Iterable[Point]) -> tuple[Instant, ...]:
     """The instants with the time at which the last of their groups was read."""
     read: dict[tuple[str, int], int] = {}
@@ -268,11 +255,6 @@ def _when_read(instants: Iterable[Instant], points: Iterable[Point]) -> tuple[In
         if point.captured_ms is not None:
             read[of] = max(point.captured_ms, read.get(of, point.captured_ms))
     return tuple(replace(i, captured_ms=read.get((i.cluster, i.snapshot_id))) for i in instants)
-
-
-def _finding(row: dict[str, Any]) -> Finding:
-    evidence = json.loads(row["evidence"] or "{}")
-    return Finding(**{**row, "partitions": tuple(row["partitions"] or ()), "evidence": evidence})
 
 
 def _ends_of_trends(instants: Sequence[Instant]) -> dict[str, list[int]]:
@@ -284,17 +266,3 @@ def _ends_of_trends(instants: Sequence[Instant]) -> dict[str, list[int]]:
         if len(alike) >= FEWEST:
             ends[cluster] = [alike[0], alike[-1]]
     return ends
-
-
-def _distribution(row: dict[str, Any]) -> Distribution:
-    """Each bucket at its upper bound, but for the last, whose greatest value is known."""
-    below = row["negative_count"] + row["zero_count"]
-    steps = [(0, below)] if below else []
-    counts = row["bucket_counts"] or ()
-    for number, count in enumerate(counts):
-        below += count
-        is_last = number == len(counts) - 1
-        if count:
-            steps.append((row["max"] if is_last else int(UPPER_BOUNDS[row["bucket_offset"] + number + 1]), below))
-    names = {name: row[name] for name in ("cluster", "broker", "measure")}
-    return Distribution(**names, count=below, unknown=row["null_count"], steps=tuple(steps))

@@ -18,7 +18,7 @@ from pipeline.analytics.lag.group_sums import is_loss
 from pipeline.analytics.lag.ladder import deleted_unread_offsets
 from pipeline.ledger import rows_of_snapshot
 from pipeline.report.model import NO_PROGRESS, Group, Point, names_of
-from pipeline.tables import DATA_LOSS, READABLE
+from pipeline.tables import DATA_LOSS, LAG, READABLE
 
 ERRORS_LISTED = 20
 UNHURRIED_MS = 60_000
@@ -62,7 +62,8 @@ def newest_snapshots(snapshots: DataFrame, limit: int) -> DataFrame:
 def clusters(ledger: DataFrame) -> DataFrame:
     """One row per cluster: its newest ended snapshot, its newest with lag, and how many snapshots have each status.
 
-    `most_rows` is the number of bronze rows in its largest snapshot.
+    `most_rows` is the number of bronze rows in its largest snapshot. `passed_over` has its snapshots without lag that
+    the ledger has a problem with LAG for; NULL if there is none.
     """
     # A running snapshot shows nothing yet, and would hide that the one before it failed.
     recency = F.struct(F.col("status") != "running", "snapshot_id")
@@ -91,9 +92,25 @@ def clusters(ledger: DataFrame) -> DataFrame:
             having("partial"),
             having("failed"),
             having("running"),
+            _passed_over().alias("passed_over"),
         )
         .orderBy("cluster")
     )
+
+
+def _passed_over() -> Column:
+    """`details_model.PassedOver` of a cluster. A snapshot that has kept the lag of an earlier run is none of them."""
+    problem = F.get(F.filter("errors", lambda problem: problem["what"] == LAG.name), F.lit(0))
+    reason = F.when(~F.col("has_lag"), problem["error"])
+    id_ = F.when(reason.isNotNull(), F.col("snapshot_id"))
+    found = F.struct(
+        F.count(id_).alias("snapshots"),
+        F.min(id_).alias("first_id"),
+        F.max(id_).alias("last_id"),
+        F.max_by(reason, id_).alias("reason"),
+        (F.min(reason) < F.max(reason)).alias("has_other_reasons"),
+    )
+    return F.when(F.count(id_) > 0, found)
 
 
 def instants(ledger: DataFrame, limit: int, newest: int = 1) -> DataFrame:
@@ -184,9 +201,17 @@ def totals(groups: DataFrame) -> DataFrame:
     )
 
 
+def readable(lag: DataFrame, shown: Mapping[str, int], group_ids: Collection[str]) -> DataFrame:
+    """`readable_offsets` of those named groups whose records were deleted unread, as of the snapshots `shown`."""
+    return (
+        lag.where(is_loss() & _is_at("snapshot_id", shown) & F.col("group_id").isin(sorted(group_ids)))
+        .groupBy("cluster", "group_id")
+        .agg(F.try_sum(F.col("high_watermark") - F.col("log_start_offset")).alias("readable_offsets"))
+    )
+
+
 def losses(lag: DataFrame, shown: Mapping[str, int], limit: int) -> DataFrame:
     """`model.Loss` of each group that has one, the greatest first; not those still seen in the snapshots `shown`."""
-    is_shown = [(F.col("cluster") == cluster) & (F.col("last_id") == id_) for cluster, id_ in shown.items()]
     return (
         lag.where(is_loss())
         .groupBy("cluster", "group_id", "topic", "partition")
@@ -196,7 +221,7 @@ def losses(lag: DataFrame, shown: Mapping[str, int], limit: int) -> DataFrame:
             F.max(read_ms()).alias("last_ms"),
             F.max("snapshot_id").alias("last_id"),
         )
-        .where(~reduce(or_, is_shown, F.lit(False)))
+        .where(~_is_at("last_id", shown))
         .groupBy("cluster", "group_id")
         .agg(
             F.count("*").alias("partitions"),
@@ -207,3 +232,9 @@ def losses(lag: DataFrame, shown: Mapping[str, int], limit: int) -> DataFrame:
         .orderBy(F.desc_nulls_first("unread_offsets"), "cluster", "group_id")
         .limit(limit)
     )
+
+
+def _is_at(id_: str, snapshots: Mapping[str, int]) -> Column:
+    """Whether the column `id_` is the snapshot that is given for the row's cluster."""
+    each = [(F.col("cluster") == cluster) & (F.col(id_) == snapshot_id) for cluster, snapshot_id in snapshots.items()]
+    return reduce(or_, each, F.lit(False))

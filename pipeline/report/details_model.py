@@ -7,6 +7,20 @@ from typing import Any
 
 
 @dataclass(frozen=True)
+class PassedOver:
+    """The snapshots of a cluster that were read, but whose lag can never be computed: how many, the first and the last.
+
+    `reason` is that of the last; `has_other_reasons` says whether there are others. The ids are epoch ms.
+    """
+
+    snapshots: int
+    first_id: int
+    last_id: int
+    reason: str
+    has_other_reasons: bool
+
+
+@dataclass(frozen=True)
 class Loss:
     """Records of a group that were deleted unread, in partitions where it has continued past log start since.
 

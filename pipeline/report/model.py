@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 
-from pipeline.report.details_model import Danger, Distribution, Finding, Gauge, Loss, Partition
+from pipeline.report.details_model import Danger, Distribution, Finding, Gauge, Loss, Partition, PassedOver
 from pipeline.report.selection import Selection
 from pipeline.tables import DATA_LOSS, OFFSET_STATUSES, UNKNOWN_OFFSET
 
@@ -51,7 +51,7 @@ class Cluster:
 
     `snapshot_id`, `status`, `error` and the numbers of what was read are those of the newest ended snapshot, or of the
     newest running one if none has ended. `last_snapshot_id` is the newest of all, `lag_snapshot_id` the newest with lag
-    (None if there is none yet).
+    (None if there is none yet). `passed_over` is None if there is no such snapshot.
     """
 
     cluster: str
@@ -69,6 +69,7 @@ class Cluster:
     partial: int
     failed: int
     running: int
+    passed_over: PassedOver | None = None
 
 
 @dataclass(frozen=True)
@@ -78,9 +79,11 @@ class Group:
     `consumer_lag` and similar values are sums over the partitions where the lag is known; None if it is known for none.
     How many partitions should have a lag that is not known is in `partitions_unknown`. A partition without a commit has
     no lag, but does not count as unknown: it is counted in `statuses`. Like lags, sums may be negative.
-    `unread_offsets` is how many offsets were deleted before the group had read them. `not_committed_offsets` is how
-    many the group may still read in its partitions without a commit, at most: all of them if it begins at the earliest
-    offset; None if there is no such partition, or its log is not known. `client_id` is one of `clients`.
+    `unread_offsets` is how many offsets were deleted before the group had read them; `readable_offsets`, which only a
+    page has, is how many are still there in the same partitions, from log start to high watermark.
+    `not_committed_offsets` is how many the group may still read in its partitions without a commit, at most: all of
+    them if it begins at the earliest offset; None if there is no such partition, or its log is not known. `client_id`
+    is one of `clients`.
     `consumer_lag_bytes` and `bytes_error` are sums, too, over all partitions with a lag except `bytes_unknown` of them.
     `consumer_lag_ms` is that of the partition which is furthest behind in time, with its error `time_error_ms`;
     `ms_unknown` is like `bytes_unknown`. `status` is that of `group_status`, None if it was not judged;
@@ -122,6 +125,7 @@ class Group:
     status_since_ms: int | None = None
     status_reason: str | None = None
     status_partitions: int | None = None
+    readable_offsets: int | None = None
 
     @property
     def key(self) -> tuple[str, str]:

@@ -6,6 +6,7 @@ script element. The page's own Content-Security-Policy forbids all other scripts
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -15,7 +16,7 @@ from importlib.resources import files
 from typing import NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from pipeline.epoch import utc
 from pipeline.report import charts
@@ -26,6 +27,7 @@ from pipeline.report.payload import payload
 from pipeline.report.units import duration, size
 
 _SCRIPTS = ("tables.js", "pictures.js", "charts.js")
+_INSTANT = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 
 
 def render(report: Report) -> str:
@@ -82,6 +84,7 @@ def _environment() -> Environment:
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False}
     environment.filters |= {
         "visible": visible,
+        "sentence": _sentence,
         "number": _number,
         "instant": _instant,
         "colour": charts.colour,
@@ -105,6 +108,12 @@ def _policy(scripts: Iterable[str]) -> str:
 
 def _number(value: int) -> str:
     return f"{value:,}".replace("-", "\N{MINUS SIGN}")
+
+
+def _sentence(text: str) -> Markup:
+    """The text, escaped, with its instants as elements, which no line break cuts in two."""
+    escaped = str(escape(visible(text)))  # as text, because Markup would escape the elements, too
+    return Markup(_INSTANT.sub(r"<time>\g<0></time>", escaped))  # noqa: S704
 
 
 def _instant(epoch_ms: int) -> str:

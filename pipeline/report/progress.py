@@ -49,7 +49,7 @@ def _rewound(group: Group) -> str:
 def _falls_behind(group: Group, trend: Trend) -> str:
     rates = ""
     if trend.produced_per_s is not None and trend.consumed_per_s is not None:
-        rates = f": {_rate(trend.produced_per_s)} offsets a second are written, {_rate(trend.consumed_per_s)} committed"
+        rates = f" ({_rate(trend.produced_per_s)} offsets/s are written, {_rate(trend.consumed_per_s)} are committed)"
     return f"it falls behind, as its oldest unread record keeps getting older{rates}; {_behind(group)}."
 
 

@@ -146,5 +146,5 @@ def page_data(page: str) -> dict[str, Any]:
 def text_of(page: str) -> str:
     """The text that a reader of the page sees, without the scripts."""
     body = re.sub(r"<script.*?</script>", "", page[page.index("<body>") :], flags=re.DOTALL)
-    body = re.sub(r"</?(bdi|b)>", "", body)
+    body = re.sub(r"</?(bdi|b|wbr)>", "", body)
     return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", body)).split())

@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from pipeline.report.attention import needs_attention
-from tests.helpers.reports import NOON, group, report
+from pipeline.report.details_model import Danger, PassedOver
+from pipeline.report.model import Instant, Point
+from tests.helpers.reports import MINUTE, NOON, cluster, group, report
 
 BEHIND = "it is behind by 55 offsets."
 AT = "2026-03-01 12:00:00 UTC"
@@ -48,3 +50,72 @@ def test_many_groups_are_counted() -> None:
     items = needs_attention(report(*groups))
     assert len(items) == 11
     assert items[-1].sentence == "the same is true of 3 more groups."
+
+
+@pytest.mark.parametrize(
+    ("passed_over", "sentence"),
+    [
+        pytest.param(
+            PassedOver(1, NOON, NOON, "some of the rows in watermarks are gone", False),
+            f"the lag of the snapshot of {AT} is missing and can never be computed: some of the rows in watermarks are "
+            "gone.",
+            id="one",
+        ),
+        pytest.param(
+            PassedOver(1_234, NOON, NOON + 5 * MINUTE, "long overflow", False),
+            f"the lag of 1,234 snapshots (the first of {AT}, the last of 2026-03-01 12:05:00 UTC) is missing and can "
+            "never be computed: long overflow.",
+            id="several",
+        ),
+        pytest.param(
+            PassedOver(2, NOON, NOON + 5 * MINUTE, "long overflow", True),
+            f"the lag of 2 snapshots (the first of {AT}, the last of 2026-03-01 12:05:00 UTC) is missing and can never "
+            "be computed; the reason for the last: long overflow.",
+            id="several reasons",
+        ),
+    ],
+)
+def test_snapshots_that_were_passed_over_are_a_sentence(passed_over: PassedOver, sentence: str) -> None:
+    clusters = (cluster("west"), cluster("east", passed_over=passed_over))
+    (item,) = needs_attention(report(group(), clusters=clusters))
+    assert item == ("warn", "east", sentence, "snapshots", False, None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("readable", "left"),
+    [
+        (3_000, "; 3,000 offsets can still be read"),
+        (1, "; 1 offset can still be read"),
+        (0, "; 0 offsets can still be read"),
+        (None, ""),
+    ],
+)
+def test_a_loss_says_what_can_still_be_read_where_that_is_known(readable: int | None, left: str) -> None:
+    lost = group("payments", statuses={"deleted_unread": 2}, unread_offsets=1_500, readable_offsets=readable)
+    (item,) = [item for item in needs_attention(report(lost)) if item.subject]
+    assert item.sentence == (
+        f"records of 2 partitions on cluster east were deleted unread, 1,500 offsets in all{left}."
+    )
+
+
+def test_records_that_are_deleted_soon_are_named_by_partition_and_topic() -> None:
+    danger = Danger("east", "payments", "orders", 3, 900, 3_600_000)
+    (item,) = needs_attention(report(group("payments"), dangers=(danger,)))
+    assert (item.level, item.subject, item.group) == ("bad", "payments", ("east", "payments"))
+    assert item.sentence == (
+        "at the present rate, records of partition 3 of topic orders will be deleted unread in about 1 h: the log's "
+        "start is 900 offsets away from the first unread record, and moves faster than the group reads."
+    )
+
+
+def test_what_is_written_and_committed_each_second_is_said_of_a_group_that_falls_behind() -> None:
+    instants = tuple(Instant("east", NOON + i * MINUTE, 0, 4) for i in range(4))
+    points = tuple(
+        Point("east", at.snapshot_id, "payments", 30 * i, 0, log_ends=60 * i, commits=30 * i)
+        for i, at in enumerate(instants)
+    )
+    (item,) = needs_attention(report(group("payments", 55, status="warning"), instants=instants, points=points))
+    assert item.sentence == (
+        "it falls behind, as its oldest unread record keeps getting older (1 offsets/s are written, 0.5 are "
+        f"committed); {BEHIND}"
+    )

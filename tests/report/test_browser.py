@@ -1,10 +1,12 @@
 """How the page looks and acts in a real browser."""
 
 import html
+import json
 import re
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,10 +14,12 @@ from pipeline.report.details_model import Distribution, Finding, Gauge, Partitio
 from pipeline.report.model import Group, Instant, Point, Report
 from pipeline.report.names import visible
 from pipeline.report.page import render
+from pipeline.tables import OFFSET_STATUSES, UNKNOWN_OFFSET
 from tests.helpers.reports import HOSTILE, MINUTE, NOON, NOW, group, partition, report
 from tests.helpers.tools import tool
 
 CHROMIUM = "chromium", "chromium-browser", "google-chrome"
+STATUSES = ("stopped", "stalled", "not_progressing", "rewound", "warning", "unknown", "not_committed", "ok")
 
 Browse = Callable[[str], tuple[str, str]]
 
@@ -103,6 +107,38 @@ def gauges(instants: Sequence[Instant]) -> tuple[Gauge, ...]:
     )
 
 
+def crowded() -> str:
+    """A page with all that makes the table of groups wide: long names, lags of ten digits, errors, every status."""
+    long_name = "payments-service-europe-west-" + "x" * 100
+    known: dict[str, Any] = {
+        "max_consumer_lag": 1_234_567_890,
+        "consumer_lag_stable": 1_234_567_890,
+        "min_headroom": 1_234_567_890,
+        "partitions": 1_234,
+        "consumer_lag_bytes": 1_200_000_000,
+        "bytes_error": 3_000_000,
+        "consumer_lag_ms": 90_000,
+        "time_error_ms": 100,
+        "consumer_age_ms": 7_200_000,
+        "age_error_ms": 60_000,
+        "clients": 12,
+        "members": 12,
+        "client_id": long_name,
+        "group_state": "CompletingRebalance",
+        "status_since_ms": NOON,
+        "status_partitions": 1,
+    }
+    lost = {"statuses": {"deleted_unread": 3, "ok": 9}, "unread_offsets": 1_234_567_890, "status": "stopped"}
+    odd = dict.fromkeys((*OFFSET_STATUSES, UNKNOWN_OFFSET), 12)
+    unknown = dict.fromkeys(("partitions_unknown", "stable_unknown", "bytes_unknown", "ms_unknown", "age_unknown"), 12)
+    error = {"error": "LEADER_NOT_AVAILABLE", "rows_with_error": 12, "transaction_lag": 1_234_567_890}
+    groups = [group(f"{status} {long_name}", 1_234_567_890, status=status, **known) for status in STATUSES]
+    groups.append(group("lost", 1_234_567_890, **{**known, **lost, "min_headroom": -1_234_567_890}))
+    groups.append(group("odd", 1_234_567_890, **{**known, **unknown, **error, "statuses": odd}))
+    instants = tuple(Instant("east", NOON + i * MINUTE, 1, 3) for i in range(3))
+    return render(report(*groups, instants=instants, points=points(groups, instants)))
+
+
 @pytest.mark.tool
 class TestInChromium:
     def page(self, instants_shown: int = 10) -> str:
@@ -168,39 +204,51 @@ class TestInChromium:
             assert [text.partition(":")[0] for text in shown] == [reason]
 
     @pytest.mark.parametrize(
-        ("width", "seen"), [(400, ["Group", "Lag", "Status", "Clients"]), (1400, ["Lag", "Clients", "Partitions"])]
+        ("width", "seen"),
+        [
+            (400, ["Group", "Lag", "Status", "Clients"]),
+            (
+                1400,
+                [
+                    *("Group", "Lag", "Status", "Clients", "Offsets", "Over time", "Age", "In time", "In bytes"),
+                    *("Least headroom", "Largest partition", "Stable lag", "Partitions"),
+                ],
+            ),
+        ],
     )
     def test_no_column_that_tells_the_cause_is_cut(
         self, browse: Browse, tmp_path: Path, width: int, seen: list[str]
     ) -> None:
         """In a frame, because a window of Chromium cannot be narrower than 500 px."""
-        known = {"consumer_lag_bytes": 1_200_000_000, "bytes_error": 3_000_000, "consumer_lag_ms": 90_000}
-        known |= {"time_error_ms": 100, "consumer_age_ms": 7_200_000, "age_error_ms": 60_000, "min_headroom": 1_234_567}
-        known |= {"status": "not_progressing", "status_since_ms": NOON, "status_partitions": 1}
-        names = ("payments-service-europe-west", "billing")
-        groups = [
-            group(name, 1_234_567, group_state="PreparingRebalance", clients=2, members=3, client_id=name, **known)
-            for name in names
-        ]
-        instants = tuple(Instant("east", NOON + i * MINUTE, 1, 3) for i in range(3))
-        points = tuple(
-            Point("east", at.snapshot_id, name, 10, 0, 2_000, 0, 90_000) for name in names for at in instants
-        )
         measure = """
             const table = document.querySelector("#groups-table");
-            const right = (element) => element.getBoundingClientRect().right;
-            const edge = right(table.closest(".scroll"));
-            const inside = [...table.querySelectorAll("thead th")].filter((heading) => right(heading) <= edge);
-            parent.postMessage(inside.map((h) => h.textContent.trim()).join(","), "*");
+            const scroll = table.closest(".scroll");
+            const page = document.documentElement;
+            const edge = scroll.getBoundingClientRect().left + scroll.clientLeft + scroll.clientWidth;
+            const columns = [...table.tHead.rows[0].cells].map((heading) => heading.textContent.trim());
+            const rows = [...table.rows].map((row) => [...row.cells]);
+            const fits = (cell) => cell.getBoundingClientRect().right <= edge + 0.5
+              && [cell, ...cell.querySelectorAll("*")].every((part) => part.scrollWidth <= part.clientWidth
+                || getComputedStyle(part).display === "inline");
+            parent.postMessage(JSON.stringify({
+              whole: columns.filter((_, i) => rows.every((cells) => fits(cells[i]))),
+              rows: rows.length,
+              scrolls: scroll.scrollWidth > scroll.clientWidth,
+              page_scrolls: page.scrollWidth > page.clientWidth,
+            }), "*");
         """
-        page = render(report(*groups, instants=instants, points=points))
-        (tmp_path / "inner.html").write_text(with_script(page, measure), encoding="utf-8")
-        listen = 'addEventListener("message", (message) => { document.body.dataset.inside = message.data; });'
+        (tmp_path / "inner.html").write_text(with_script(crowded(), measure), encoding="utf-8")
+        listen = 'addEventListener("message", (message) => { document.body.dataset.seen = message.data; });'
         frame = f'<iframe src="inner.html" width="{width}" height="900" style="border: 0"></iframe>'
         document, _ = browse(f"<!doctype html><body style='margin: 0'><script>{listen}</script>{frame}</body>")
-        found = re.search('data-inside="([^"]*)"', document)
+        found = re.search('data-seen="([^"]*)"', document)
         assert found
-        assert [column for column in seen if column not in found[1].split(",")] == []
+        measured = json.loads(html.unescape(found[1]))
+        assert measured["rows"] == 1 + len(STATUSES) + 2
+        assert [column for column in seen if column not in measured["whole"]] == []
+        assert not measured["page_scrolls"]
+        if width == 1400:
+            assert not measured["scrolls"]
 
     def test_a_click_on_a_heading_sorts(self, browse: Browse) -> None:
         heading = "[...document.querySelectorAll('thead button')].find((b) => b.textContent === 'Least headroom')"

@@ -13,14 +13,14 @@ from tests.helpers.reports import MINUTE, NOON
 HOUR = 60 * MINUTE
 
 
-def labels_of(name: str, span_ms: int) -> list[str]:
+def labels_of(name: str, span_ms: int, high: float = 1) -> list[str]:
     """The labels on the axes of a chart of five snapshots."""
     instants = tuple(Instant("east", NOON + n * span_ms // 4, 0, 5) for n in range(5))
     specification = copy.deepcopy(charts(instants)[name])
     points = [{"t_ms": at.snapshot_id, "value": 1, "line": "a", "colour": "red"} for at in instants]
     for data in specification["data"]:
         data.update({"points": {"values": points}, "bands": {"values": []}}.get(data["name"], {}))
-    values = {"first": NOON, "last": NOON + span_ms}
+    values = {"first": NOON, "last": NOON + span_ms, "high": high}
     for signal in specification["signals"]:
         signal["value"] = values.get(signal["name"], signal.get("value"))
         if signal["name"] == "width":  # there is no page whose width it could have
@@ -41,3 +41,14 @@ def labels_of(name: str, span_ms: int) -> list[str]:
 )
 def test_all_axes_of_time_have_a_clock_of_24_hours(name: str, span_ms: int, first_labels: list[str]) -> None:
     assert labels_of(name, span_ms)[:3] == first_labels
+
+
+@pytest.mark.parametrize(
+    ("high", "labels"),
+    [
+        pytest.param(0.8, ["0", "0.1", "0.2", "0.3", "0.4", "0.5", "0.6", "0.7", "0.8"], id="less than one"),
+        pytest.param(1_200_000_000, ["0", "200M", "400M", "600M", "800M", "1G", "1.2G"], id="many"),
+    ],
+)
+def test_a_rate_below_one_has_no_letter_that_looks_like_a_million(high: float, labels: list[str]) -> None:
+    assert labels_of("series", HOUR, high)[-len(labels) :] == labels

@@ -133,6 +133,38 @@ class TestCollect:
         assert found.losses == (Loss("east", "g", 1, 60, NOON, NOON),)
         assert found.groups[0].unread_offsets == 10
 
+    def test_what_can_still_be_read_is_that_of_the_partitions_with_a_loss_at_the_newest_snapshot(
+        self, spark: SparkSession
+    ) -> None:
+        """Its clients have read more than is committed, so that it does not follow from the lag of the group."""
+
+        def row(minute: int, group_id: str, partition: int, status: str, end: int) -> dict[str, Any]:
+            rungs = {"log_start_offset": 100, "committed_offset": 40, "consumed_offset": 60, "high_watermark": end}
+            return lag_row(minute, group_id, partition, offset_status=status, consumer_lag=end - 40, **rungs)
+
+        lag = frame(
+            spark,
+            LAG,
+            *(row(minute, "g", 0, "deleted_unread", 130 + minute) for minute in (0, 1)),
+            row(1, "g", 1, "deleted_unread", 100),
+            row(1, "g", 2, "deleted_uncommitted", 1_000),
+            row(0, "went on", 0, "deleted_unread", 500),
+            row(1, "went on", 0, "ok", 500),
+        )
+        found = collect(Frames(frame(spark, SNAPSHOTS, snapshot(0), snapshot(1)), lag), NOW, "title")
+        assert {g.group_id: g.readable_offsets for g in found.groups} == {"g": 31, "went on": None}
+        assert found.charted == found.groups
+
+    def test_a_snapshot_that_was_passed_over_is_told_with_its_reason(self, spark: SparkSession) -> None:
+        gone = ("lag", None, "some of the rows in watermarks are gone", 1)
+        snapshots = frame(spark, SNAPSHOTS, snapshot(0, errors=[gone]), snapshot(1))
+        found = collect(Frames(snapshots, frame(spark, LAG, known(1, "g", 0))), NOW, "title")
+        (item,) = needs_attention(found)
+        assert item.sentence == (
+            "the lag of the snapshot of 2026-03-01 12:00:00 UTC is missing and can never be computed: some of the rows "
+            "in watermarks are gone."
+        )
+
     @pytest.mark.parametrize("minutes", [range(4), (0, 1), (2, 3), ()], ids=["all", "older", "newer", "none"])
     def test_groups_are_summed_from_lag_where_they_have_no_status(self, spark: SparkSession, minutes: range) -> None:
         """After an upgrade the older snapshots have none; late ones have it, and the newest of a cluster may not."""

@@ -125,7 +125,33 @@ class TestLedger:
         found = data.clusters(data.ledger(snapshots, frame(spark, LAG, known(0, "g", 1)))).collect()
         east = ["east", NOON + 60_000, "failed", "no route", None, None, None, NOON, NOON + 120_000, NOON]
         west = ["west", NOON, "running", None, None, None, None, NOON, NOON, None]
-        assert [list(row) for row in found] == [[*east, 3, 9, 1, 0, 1, 1], [*west, 1, 0, 0, 0, 0, 1]]
+        assert [list(row) for row in found] == [[*east, 3, 9, 1, 0, 1, 1, None], [*west, 1, 0, 0, 0, 0, 1, None]]
+
+    def test_snapshots_that_were_passed_over_are_those_with_the_problem_and_without_lag(
+        self, spark: SparkSession
+    ) -> None:
+        other = ("group", "g", "NOT_COORDINATOR", 2)
+        gone = ("lag", None, "some of the rows in watermarks are gone", 1)
+        overflow = ("lag", None, "long overflow", 1)
+        snapshots = frame(
+            spark,
+            SNAPSHOTS,
+            snapshot(0, errors=[gone]),  # computed before the rows were gone
+            snapshot(1, "partial", errors=[*[other] * 30, gone]),
+            snapshot(2, errors=[overflow]),
+            snapshot(3, "partial", errors=[other]),
+            snapshot(4, errors=[gone]),
+            snapshot(5),
+            snapshot(0, cluster="north", errors=[overflow]),
+            snapshot(1, cluster="north", errors=[overflow]),
+            snapshot(0, cluster="west", errors=[]),
+        )
+        found = data.clusters(data.ledger(snapshots, frame(spark, LAG, known(0, "g", 1), known(3, "g", 1)))).collect()
+        assert {row["cluster"]: row["passed_over"] and tuple(row["passed_over"]) for row in found} == {
+            "east": (3, NOON + MINUTE, NOON + 4 * MINUTE, "some of the rows in watermarks are gone", True),
+            "north": (2, NOON, NOON + MINUTE, "long overflow", False),
+            "west": None,
+        }
 
     def test_lists_the_newest_snapshots_of_any_status_and_counts_the_errors_it_leaves_out(
         self, spark: SparkSession

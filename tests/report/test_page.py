@@ -182,6 +182,7 @@ class TestPage:
 
     def test_a_failed_cluster_lost_data_and_old_lag_are_said_first(self) -> None:
         lost = group("payments", statuses={"deleted_unread": 2, "ok": 1}, unread_offsets=1_500, min_headroom=-900)
+        lost = replace(lost, readable_offsets=3_000)
         west = cluster("west", "failed", error="not Kafka: speaks HTTP", lag_snapshot_id=None)
         old = cluster("east", "partial", snapshot_id=NOON + MINUTE, error="NOT_COORDINATOR", complete=1, snapshots=2)
         points = tuple(
@@ -197,8 +198,9 @@ class TestPage:
                 "bad",
                 "payments",
                 (
-                    "records of 2 partitions on cluster east were deleted unread, 1,500 offsets in all; log "
-                    "start has been past its commits since at least 2026-03-01 12:02:00 UTC."
+                    "records of 2 partitions on cluster east were deleted unread, 1,500 offsets in all; 3,000 "
+                    "offsets can still be read; log start has been past its commits since at least 2026-03-01 12:02:00 "
+                    "UTC."
                 ),
             ),
             ("bad", "west", "the newest snapshot failed: not Kafka: speaks HTTP."),
@@ -330,6 +332,22 @@ class TestPage:
     def test_how_late_a_group_is_is_its_age_where_one_record_is_unread(self) -> None:
         text = text_of(render(report(group(lag=1, consumer_lag_ms=0, consumer_age_ms=3_600_000, age_error_ms=60_000))))
         assert "1 h ± 1.2 min 0 ms" in text
+
+    def test_a_problem_of_no_single_place_has_only_its_reason(self) -> None:
+        gone = Problem("lag", None, "some of the rows in watermarks are gone", 1)
+        listed = Snapshot("east", NOON, "complete", NOON, NOON, 1, 1, {}, {}, (gone,), 1)
+        assert "lag: some of the rows in watermarks are gone" in text_of(render(report(group(), snapshots=(listed,))))
+
+    def test_no_line_break_cuts_an_instant_in_a_sentence_in_two(self) -> None:
+        judged = {"status": "stalled", "status_since_ms": NOON, "status_partitions": 1}
+        page = render(report(group("<time>2026-03-01 12:00:00", **judged)))
+        assert "made no progress since at least <time>2026-03-01 12:00:00</time> UTC" in page
+        assert "<bdi>&lt;time&gt;2026-03-01 12:00:00</bdi>" in page
+
+    def test_what_open_transactions_hide_is_below_the_stable_lag_if_there_is_any(self) -> None:
+        text = text_of(render(report(group("hidden", 1_500, consumer_lag_stable=300, transaction_lag=1_200))))
+        assert "300 1,200 in open transactions" in text
+        assert "0 in open transactions" not in text_of(render(report(group("none", 1_500, transaction_lag=0))))
 
     def test_groups_left_out_are_counted(self) -> None:
         shown = report(group("a"), totals={"east": Totals("east", 2_500, 0, 12)})

@@ -1,0 +1,65 @@
+"""Rows that the report's queries have brought to the driver, as the values on the page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql import Row
+
+from pipeline.analytics.histograms.buckets import UPPER_BOUNDS
+from pipeline.report.details_model import Distribution, Finding, PassedOver
+from pipeline.report.model import Cluster, Group, Problem, Snapshot
+
+
+def cluster(row: dict[str, Any]) -> Cluster:
+    """A row of `data.clusters`."""
+    passed: Row | None = row["passed_over"]
+    return Cluster(
+        **{
+            **row,
+            "expected": row["expected"] or {},
+            "passed_over": None if passed is None else PassedOver(**passed.asDict()),
+        }
+    )
+
+
+def with_readable(groups: Iterable[Group], rows: Iterable[dict[str, Any]]) -> tuple[Group, ...]:
+    """The groups with `readable_offsets` from rows of `data.readable`."""
+    readable = {(row["cluster"], row["group_id"]): row["readable_offsets"] for row in rows}
+    return tuple(replace(g, readable_offsets=readable.get(g.key)) for g in groups)
+
+
+def snapshot(row: dict[str, Any]) -> Snapshot:
+    """A row of `data.newest_snapshots`."""
+    problems: list[Row] = row["errors"] or []
+    return Snapshot(
+        **{
+            **row,
+            "expected": row["expected"] or {},
+            "warnings": row["warnings"] or {},
+            "errors": tuple(Problem(**p.asDict()) for p in problems),
+        }
+    )
+
+
+def finding(row: dict[str, Any]) -> Finding:
+    """A row of `details.findings`."""
+    evidence = json.loads(row["evidence"] or "{}")
+    return Finding(**{**row, "partitions": tuple(row["partitions"] or ()), "evidence": evidence})
+
+
+def distribution(row: dict[str, Any]) -> Distribution:
+    """A row of `details.distributions`: each bucket at its upper bound, the last at its greatest value."""
+    below = row["negative_count"] + row["zero_count"]
+    steps = [(0, below)] if below else []
+    counts = row["bucket_counts"] or ()
+    for number, count in enumerate(counts):
+        below += count
+        is_last = number == len(counts) - 1
+        if count:
+            steps.append((row["max"] if is_last else int(UPPER_BOUNDS[row["bucket_offset"] + number + 1]), below))
+    names = {name: row[name] for name in ("cluster", "broker", "measure")}
+    return Distribution(**names, count=below, unknown=row["null_count"], steps=tuple(steps))
