@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+import stat
 from collections.abc import Iterable
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,9 +17,17 @@ from pipeline.errors import ConfigError
 
 FAILURES = (OSError, pa.ArrowException)
 """The exceptions that a file system raises."""
+PACKED = {"gz": "gzip", "bz2": "bz2", "lz4": "lz4", "zst": "zstd"}
+"""How a file is compressed, by how its name ends."""
+_OPEN = os.O_RDONLY | os.O_NONBLOCK
+"""To open a pipe without waiting for its writer."""
 
 
-@cache
+class NotAFileError(OSError):
+    """A link, a pipe, a device or a folder is where a file should be."""
+
+
+@lru_cache(10_000)
 def open_filesystem(location: str) -> tuple[fs.FileSystem, str]:
     """The file system of a path or URI, and the path in it. Raises ConfigError for a URI that pyarrow does not know."""
     if not is_uri(location):
@@ -26,6 +37,47 @@ def open_filesystem(location: str) -> tuple[fs.FileSystem, str]:
     except FAILURES:  # its message may contain a password
         raise ConfigError(f"{redacted(location)!r} is not a path, and not a URI that pyarrow can open") from None
     return files, path
+
+
+def open_file(files: fs.FileSystem, path: str, folder: str | None = None) -> pa.NativeFile:
+    """Opens a file for reading. Raises one of FAILURES.
+
+    If the file was found in a `folder`, no link below the folder is followed: otherwise, anyone who may write there
+    could name any file that this process may read.
+    """
+    if not isinstance(files, fs.LocalFileSystem):
+        return files.open_input_file(path)
+    descriptor = os.open(path, _OPEN) if folder is None else _open_below(folder, path.removeprefix(folder).lstrip("/"))
+    file = os.fdopen(descriptor, "rb", buffering=0)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        file.close()
+        raise NotAFileError("not a regular file")
+    return pa.PythonFile(file, "r")
+
+
+def open_unpacked(files: fs.FileSystem, path: str, folder: str | None = None) -> pa.NativeFile:
+    """The same, but as a stream that unpacks a file whose name ends in one of PACKED."""
+    file = open_file(files, path, folder)
+    codec = PACKED.get(path.rpartition(".")[2])
+    return pa.CompressedInputStream(file, codec) if codec else file
+
+
+def _open_below(folder: str, path: str) -> int:
+    # Each folder on the way is opened in the one before: a path could lead elsewhere as soon as it has been checked.
+    *inner, name = path.split("/")
+    at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for part in inner:
+            below = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=at)
+            os.close(at)
+            at = below
+        return os.open(name, _OPEN | os.O_NOFOLLOW, dir_fd=at)
+    except OSError as error:
+        if error.errno == errno.ELOOP:  # the name of a link
+            raise NotAFileError("not a regular file") from None
+        raise
+    finally:
+        os.close(at)
 
 
 def is_uri(location: str) -> bool:

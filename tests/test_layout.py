@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "snapshot": "analytics config derive epoch errors kafka lake ledger quality tables",
     "replay": "client_positions config derive epoch errors files lake ledger tables",
     "maintain": "analytics config derive epoch errors lake tables",
-    "report": "analytics epoch lake ledger tables",
+    "report": "analytics data_source epoch lake ledger tables",
     "jobs": "client_positions config databricks derive epoch errors files kafka lake log_segments maintain replay "
     "report session snapshot tables",
     "laglake": "analytics config errors lake report session tables",

@@ -5,18 +5,20 @@ from __future__ import annotations
 import hashlib
 import math
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyarrow import fs
 
 from pipeline.client_positions.position import FUTURE_MS, count, text, time_ms, whole
 from pipeline.client_positions.request_lines import times_ms
-from pipeline.client_positions.request_log import MOST_CLIENTS, SILENT_MS, RequestLog
+from pipeline.client_positions.request_log import RequestLog
+from pipeline.client_positions.request_memory import SILENT_MS
 from pipeline.epoch import now_ms
-from pipeline.files import FAILURES, entries, open_filesystem, redacted
+from pipeline.files import FAILURES, PACKED, entries, open_file, open_filesystem, open_unpacked, redacted
 
 NAMED = "request"
 """In a folder, only files with this in their names are read, because Kafka writes its other logs there, too."""
@@ -69,8 +71,8 @@ class _File:
 
     @property
     def is_packed(self) -> bool:
-        """Whether it is compressed, by its name; pyarrow goes by the name, too."""
-        return str(self.info.extension) in ("gz", "bz2", "lz4", "zst")
+        """Whether it is compressed, by its name."""
+        return str(self.info.extension) in PACKED
 
 
 class BrokerLog:
@@ -104,13 +106,9 @@ class BrokerLog:
                 self.errors.append((place_name(self._path), f"{bound}: not all was read"))
                 break
         self.log.forget()
-        if self.log.dropped:
-            self.errors.append(
-                (
-                    place_name(self._path),
-                    f"more than {MOST_CLIENTS} clients: {self.log.dropped} that were silent are forgotten",
-                )
-            )
+        if forgotten := [f"{number} {what}" for what, number in self.log.memory.forgotten.items() if number]:
+            what = f"too much to remember: the oldest are forgotten ({', '.join(forgotten)})"
+            self.errors.append((place_name(self._path), what))
         at_ms = self.log.at_ms or 0
         read = [file.known for file in files if file.known.position]
         for known in unchanged + read:
@@ -154,7 +152,7 @@ class BrokerLog:
             if _seen(info) in read_whole:
                 continue
             try:
-                with open_filesystem(self._path)[0].open_input_stream(info.path) as stream:
+                with self._opened(info, open_unpacked) as stream:
                     head = stream.read(HEAD_BYTES)
             except FAILURES as error:
                 self.errors.append((name, f"cannot be read: {type(error).__name__}"))
@@ -219,13 +217,12 @@ class BrokerLog:
 
     def _blocks(self, file: _File) -> Iterator[bytes]:
         """The new bytes of a file, up to its listed size; all of it if it is shorter than what had been read."""
-        files, known = open_filesystem(self._path)[0], file.known
+        known = file.known
         end = sys.maxsize if file.is_packed else file.info.size
         if end < known.position:
             known.position = known.lines = 0
         begin = known.position
-        opened = files.open_input_stream if file.is_packed else files.open_input_file
-        with opened(file.info.path) as stream:
+        with self._opened(file.info, open_unpacked if file.is_packed else open_file) as stream:
             head = stream.read(HEAD_BYTES)
             if not head.startswith(file.head):
                 raise FileNotFoundError(file.name)  # it has been rolled over since it was listed
@@ -242,6 +239,10 @@ class BrokerLog:
             while block := stream.read(min(BLOCK_BYTES, self._most_bytes, max(0, end - at))):
                 at += len(block)
                 yield block
+
+    def _opened(self, info: fs.FileInfo, opened: Callable[..., pa.NativeFile]) -> pa.NativeFile:
+        files, inside = open_filesystem(self._path)
+        return opened(files, info.path, None if info.path == inside else inside)
 
 
 def place_name(path: str) -> str:

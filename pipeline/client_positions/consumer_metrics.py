@@ -88,7 +88,7 @@ MOST_TORN = 100
 _PARTS_OF_FLAT = ("-ConsumerFetcherThread-", "-host_", "-port_")
 _OLD_BEAN = re.compile(".*(consumerfetchermanager|zookeeperconsumerconnector|fetcherstats)")
 _METRIC = re.compile(r"[ \t]*(?:#[ \t]+TYPE[ \t]+)?([^\s{#\"]*)(?=[\s{\"])")
-_PROPERTY = re.compile(r'([^=,]+)=("(?:[^"\\]|\\.)*"|[^,]*)')
+_PROPERTY = re.compile(r'(?<![^=,])([^=,]+)=("(?:[^"\\]|\\.)*"|[^,]*)')
 _PARTITION = re.compile("[0-9]{1,9}")
 _QUEUE = re.compile("(.*)fetchqueuesize(?:value)?")
 MOST_READERS = 100_000
@@ -132,14 +132,12 @@ def _lines_of_consumers(text: str, names: Names) -> str:
 
 def _may_be_ours(metric: str, names: Names) -> bool:
     # A name in quotes is among the labels. The parser adds _total to the name of a counter.
-    return (
-        not metric or metric in names or f"{metric}_total" in names or _is_named(metric) or _is_named(f"{metric}_total")
-    )
+    return not metric or any(n in names or (len(n) <= LONGEST_NAME and _ours(n)) for n in (metric, f"{metric}_total"))
 
 
-@lru_cache(10_000)
-def _is_named(metric: str) -> bool:
-    return len(metric) <= LONGEST_NAME and any(pattern.fullmatch(_squashed(metric)) for pattern in _WHAT.values())
+@lru_cache(10_000)  # of short names only, as they stay in memory
+def _ours(metric: str) -> list[str]:
+    return [name for name, pattern in _WHAT.items() if pattern.fullmatch(_squashed(metric))]
 
 
 def _parsed(parse: Callable[[str], Iterable[PrometheusMetric]], text: str, names: Names) -> list[Reading]:
@@ -170,7 +168,7 @@ def metrics(readings: Iterable[Reading]) -> list[Metric]:
         if flat:
             consumers[flat["client"]].add(flat["consumer"])
     reported = {v for _, r in named for key, v in r.labels.items() if _squashed(key) == "clientid"} | consumers.keys()
-    clients = {_squashed(client): client for client in sorted(reported, reverse=True)}
+    clients = {_squashed(client): client for client in sorted(reported, reverse=True) if len(client) <= LONGEST_NAME}
     found = [metric for name, reading in named if (metric := _metric(name, reading, clients))]
     topics = {(m.client_id, m.topic) for m in found if m.topic and m.client_id in consumers}
     if topics:
@@ -212,17 +210,19 @@ def _unquoted(value: str) -> str:
     return re.sub(r"\\(.)", r"\1", value[1:-1]) if is_quoted else value
 
 
-@lru_cache(10_000)
 def _flat(value: str) -> re.Match[str] | None:
+    return _flat_parts(value) if len(value) <= LONGEST_NAME else None
+
+
+@lru_cache(10_000)
+def _flat_parts(value: str) -> re.Match[str] | None:
     # Each part may occur only once: to find out which of several is meant would take more than linear time.
-    is_clear = len(value) <= LONGEST_NAME and all(value.count(part) == 1 for part in _PARTS_OF_FLAT)
-    return _FLAT.fullmatch(value) if is_clear else None
+    return _FLAT.fullmatch(value) if all(value.count(part) == 1 for part in _PARTS_OF_FLAT) else None
 
 
-def _names(reading: Reading) -> Iterator[str]:
-    if math.isfinite(reading.value) and all(len(name) <= LONGEST_NAME for name in (reading.what, *reading.labels)):
-        what = _squashed(reading.what)
-        yield from (name for name, pattern in _WHAT.items() if pattern.fullmatch(what))
+def _names(reading: Reading) -> list[str]:
+    is_short = all(len(name) <= LONGEST_NAME for name in (reading.what, *reading.labels))
+    return _ours(reading.what) if is_short and math.isfinite(reading.value) else []
 
 
 def _metric(name: str, reading: Reading, clients: Mapping[str, str]) -> Metric | None:

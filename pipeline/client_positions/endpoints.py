@@ -26,7 +26,7 @@ from urllib3.exceptions import HTTPError
 
 from pipeline.epoch import now_ms, to_epoch_ms
 from pipeline.errors import ConfigError
-from pipeline.files import is_uri, open_filesystem, redacted
+from pipeline.files import NotAFileError, is_uri, open_filesystem, open_unpacked, redacted
 
 CHUNK_BYTES = 256 * 1024
 JOLOKIA = re.compile(r"/jolokia/?$")
@@ -96,30 +96,29 @@ def from_endpoint(url: str, access: Access) -> Text:
     return Text(place_of(url), now_ms(), text, error)
 
 
-def from_file(path: str, access: Access, *, is_listed: bool = False) -> Text:
+def from_file(path: str, access: Access, folder: str | None = None) -> Text:
     """The text of a file, unpacked if its name says so. Its time is the epoch ms in its name, or its last change.
 
-    A file that the configuration names may be a link. A listed file may not, because it was no link when it was listed.
+    A file that was listed in a `folder` may not be a link now, as it was none then. One that the configuration names
+    may be a link.
     """
     try:
         files, inside = open_filesystem(path)
-        if isinstance(files, fs.LocalFileSystem):
-            mode = Path(inside).stat(follow_symlinks=not is_listed).st_mode
-            if not stat.S_ISREG(mode):
-                return Text(redacted(path), now_ms(), "", "not a regular file")
         info = files.get_file_info(inside)
         found = EPOCH_MS.findall(info.base_name)
         changed_ms = to_epoch_ms(info.mtime) if info.mtime else now_ms()
         captured_ms = int(found[-1]) if found else changed_ms
-        if is_listed and access.max_age_ms is not None and max(captured_ms, changed_ms) < now_ms() - access.max_age_ms:
+        oldest_ms = now_ms() - access.max_age_ms if folder and access.max_age_ms is not None else None
+        if oldest_ms is not None and max(captured_ms, changed_ms) < oldest_ms:
             return Text(redacted(path), captured_ms, "")
-        with files.open_input_stream(inside) as stream:
+        root = open_filesystem(folder)[1] if folder else None
+        with open_unpacked(files, inside, root) as stream:
             chunks = iter(lambda: stream.read(CHUNK_BYTES), b"")
             text = _decoded(_bounded(chunks, access, time.monotonic()))
     except FileNotFoundError:
         return Text(redacted(path), now_ms(), "", "no such file or folder")
     except (ConfigError, OSError, ValueError, pa.ArrowException) as error:
-        reason = str(error) if isinstance(error, _RefusedError) else type(error).__name__
+        reason = str(error) if isinstance(error, (_RefusedError, NotAFileError)) else type(error).__name__
         return Text(redacted(path), now_ms(), "", reason)
     return Text(redacted(path), captured_ms, text)
 

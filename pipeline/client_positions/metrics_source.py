@@ -167,11 +167,16 @@ class PositionsReader(DataSourceReader):
                 return Text(named, now_ms(), "", f"not read: {self.options.read_timeout_ms} ms had passed")
             if self.options.endpoints:
                 return from_endpoint(place, self.options.access)
-            return from_file(place, self.options.access, is_listed=place not in self.options.paths)
+            return from_file(place, self.options.access, self._folder_of(place))
 
         with ThreadPoolExecutor(THREADS) as pool:
             for text in pool.map(read, task.places):
                 yield self._batch(text)
+
+    def _folder_of(self, place: str) -> str | None:
+        """The configured folder that a file was listed in; None if the file itself is configured."""
+        folders = [path for path in self.options.paths if place.startswith(f"{path.rstrip('/')}/")]
+        return None if place in self.options.paths else max(folders, key=len, default=None)
 
     def _batch(self, text: Text) -> pa.RecordBatch:
         """The rows of a text, by columns: a dict for each row would take longer than reading the text."""

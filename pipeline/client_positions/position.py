@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from pipeline.client_positions.consumer_metrics import Metric
+from pipeline.client_positions.consumer_metrics import LONGEST_NAME, Metric
 
 
 class Position(NamedTuple):
@@ -48,9 +48,14 @@ LATEST_MS = 253_402_300_800_000
 
 
 def text(value: Any) -> str:
-    """A text that a table can store, as JSON may have half of a surrogate pair. Raises TypeError if it is not text."""
+    """A name that a table can store, as JSON may have half of a surrogate pair. Raises TypeError if it is not text.
+
+    It is refused if it is longer than LONGEST_NAME, because each row of a client repeats its name.
+    """
     if not isinstance(value, str) or value.encode(errors="replace").decode() != value:
         raise TypeError(f"{type(value).__name__} instead of a text")
+    if len(value) > LONGEST_NAME:
+        raise TypeError(f"a name of {len(value)} characters, more than {LONGEST_NAME}")
     return value
 
 

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import IntegerType, LongType
 
-from pipeline.client_positions.position import SIGNED, TOO_LARGE, Position, refused
+from pipeline.client_positions.consumer_metrics import LONGEST_NAME
+from pipeline.client_positions.position import SIGNED, TEXTS, TOO_LARGE, Position, refused
 from pipeline.data_source import arrow_schema
 from pipeline.epoch import now_ms
 from pipeline.tables import CLIENT_POSITIONS
@@ -91,6 +92,9 @@ class Rows:
         for name in _NUMBERS:
             least, most = (number or 0 for number in pc.min_max(batch[name]).as_py().values())
             if not (-TOO_LARGE if name in SIGNED else -1) < least <= most < TOO_LARGE:
+                raise ValueError(name)
+        for name in TEXTS:
+            if (pc.max(pc.utf8_length(batch[name])).as_py() or 0) > LONGEST_NAME:
                 raise ValueError(name)
         return batch
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import json
 import uuid
 from collections.abc import Mapping
@@ -12,7 +13,11 @@ from typing import Any, cast
 from pyarrow import fs
 
 from pipeline.client_positions.broker_log import place_name
-from pipeline.files import FAILURES, open_filesystem
+from pipeline.client_positions.request_memory import MOST_BYTES
+from pipeline.files import FAILURES, open_file, open_filesystem
+
+MOST_STATE = 6 * MOST_BYTES
+"""The most that is read of a state: it has two memories, and a name may be three times as long in JSON."""
 
 
 class UnreachableError(Exception):
@@ -34,11 +39,12 @@ class Progress:
         try:
             if self._files.get_file_info(self._file).type == fs.FileType.NotFound:
                 return {}
-            with self._files.open_input_file(self._file) as file:
-                content = file.read()
+            with open_file(self._files, self._file, self._folder) as file:
+                content = file.read(MOST_STATE)
         except FAILURES as error:
             raise UnreachableError(type(error).__name__) from error
-        kept = json.loads(gzip.decompress(content))
+        unpacked = gzip.GzipFile(fileobj=io.BytesIO(content)).read(MOST_STATE)
+        kept = json.loads(unpacked)
         return cast(dict[str, Any], kept["begun"] if kept["batch"] == batch else kept["ended"])
 
     def keep(self, batch: str, begun: Mapping[str, Any], ended: Mapping[str, Any]) -> None:

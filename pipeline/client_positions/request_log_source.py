@@ -17,16 +17,18 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from pipeline.client_positions.broker_log import BrokerLog, place_name
-from pipeline.client_positions.position import refused
+from pipeline.client_positions.position import refused, text
 from pipeline.client_positions.position_rows import POSITIONS, instant, one_line, row_of
 from pipeline.client_positions.progress import Progress, UnreachableError
 from pipeline.client_positions.request_log import RequestLog
 from pipeline.data_source import arrow_schema, positive, refuse_unknown, several
 from pipeline.epoch import now_ms
 from pipeline.errors import ConfigError
-from pipeline.files import FAILURES, open_filesystem, redacted
+from pipeline.files import FAILURES, NotAFileError, open_filesystem, open_unpacked, redacted
 
 MOST_BYTES = 2 * 1024**3
+MOST_TOPICS_BYTES = 16 * 1024**2
+"""The largest file of topics, unpacked: there is room for the names that are remembered of a log."""
 ROWS_PER_BATCH = 10_000
 _DAMAGED = (AttributeError, EOFError, KeyError, OSError, RecursionError, TypeError, ValueError, zlib.error)
 
@@ -158,16 +160,19 @@ class RequestLogReader(DataSourceReader):
 
 
 def _topics(path: str) -> dict[str, str]:
-    """Names of topics by id. Raises ConfigError if the file has none."""
+    """Names of topics by id. Raises ConfigError if the file has none, is too large, or is no file."""
     try:
-        files, inside = open_filesystem(path)
-        with files.open_input_stream(inside) as stream:
-            header, *rows = csv.reader(stream.read().decode().splitlines())
+        with open_unpacked(*open_filesystem(path)) as stream:
+            content = stream.read(MOST_TOPICS_BYTES + 1)
+        if len(content) > MOST_TOPICS_BYTES:
+            raise NotAFileError(f"larger than {MOST_TOPICS_BYTES} bytes")
+        header, *rows = csv.reader(content.decode().splitlines())
         topic, topic_id = header.index("topic"), header.index("topic_id")
-        return {row[topic_id]: row[topic] for row in rows if row}
-    except (*FAILURES, IndexError, ValueError, csv.Error):
+        return {text(row[topic_id]): text(row[topic]) for row in rows if row}
+    except (*FAILURES, IndexError, TypeError, ValueError, csv.Error) as error:
+        reason = error if isinstance(error, (NotAFileError, TypeError)) else type(error).__name__
         name = redacted(path)
-        raise ConfigError(f"option 'topics_file': {name!r} is not a CSV file of topic and topic_id") from None
+        raise ConfigError(f"option 'topics_file': {name!r} is not a CSV file of topic and topic_id: {reason}") from None
 
 
 def _zone(name: str | None) -> tzinfo:

@@ -13,14 +13,15 @@ from pipeline.client_positions.endpoints import files_in
 from pipeline.client_positions.metrics_source import ClientMetricsSource, Places, PositionsReader, StatisticsSource
 from pipeline.epoch import now_ms
 from pipeline.errors import ConfigError
-from pipeline.files import FAILURES, is_uri, open_filesystem, redacted
+from pipeline.files import FAILURES, NotAFileError, is_uri, open_filesystem, open_unpacked, redacted
 
 PLACES_TRIED = 16
 """The most endpoints of a source that are asked, and files of a path that are read (the last by name). Others are only
 counted."""
 TIMEOUT_MS = 3_000
 MOST_BYTES = 16 * 1024 * 1024
-"""A larger file is only opened, not read."""
+"""The most that is read of an endpoint or a file. If a path's files are larger together, they are only opened."""
+_TOO_LONG = f"longer than {MOST_BYTES} bytes"
 _SOURCES = {source.name(): source for source in (ClientMetricsSource, StatisticsSource)}
 
 
@@ -44,8 +45,9 @@ def try_places(source: str, options: Mapping[str, str]) -> Iterator[Tried]:
             if name in options:
                 yield _try_folder(options[name]) if name == "state" else _try_path(options[name], None)
         return
-    timeout_ms = str(min(int(options.get("timeout_ms", TIMEOUT_MS)), TIMEOUT_MS))
-    reader = _SOURCES[source]({**options, "timeout_ms": timeout_ms}).reader(_SOURCES[source]({}).schema())
+    bounds = {"timeout_ms": TIMEOUT_MS, "most_bytes": MOST_BYTES}
+    bounded = {name: str(min(int(options.get(name, most)), most)) for name, most in bounds.items()}
+    reader = _SOURCES[source]({**options, **bounded}).reader(_SOURCES[source]({}).schema())
     endpoints = reader.options.endpoints
     with ThreadPoolExecutor(PLACES_TRIED) as pool:
         yield from pool.map(lambda endpoint: _try_endpoint(endpoint, reader), endpoints[:PLACES_TRIED])
@@ -57,6 +59,8 @@ def try_places(source: str, options: Mapping[str, str]) -> Iterator[Tried]:
 
 def _try_endpoint(endpoint: str, reader: PositionsReader) -> Tried:
     place, error, clients = redacted(endpoint), *_read(endpoint, reader)
+    if error == _TOO_LONG:
+        return Tried(None, f"{place}: answers, but more than {MOST_BYTES} bytes are not read here")
     if error and not clients:
         return Tried(False, f"{place}: {error}", "does the agent run there, and may this machine connect to it?")
     if error:
@@ -78,13 +82,13 @@ def _try_path(path: str, reader: PositionsReader | None) -> Tried:
         sizes: list[int] = []
         for name in found[-PLACES_TRIED:]:
             files, inside = open_filesystem(name)
-            with files.open_input_stream(inside) as stream:
+            with open_unpacked(files, inside, None if name == path else str(folder)) as stream:
                 stream.read(1)
             sizes.append(files.get_file_info(inside).size)
     except FileNotFoundError:
         return Tried(False, f"{place}: no such file or folder", "all executors must find it under this name")
     except (ConfigError, *FAILURES) as error:
-        reason = str(error) if isinstance(error, ConfigError) else type(error).__name__
+        reason = str(error) if isinstance(error, (ConfigError, NotAFileError)) else type(error).__name__
         return Tried(False, f"{place}: {reason}", "may the user of laglake read it?")
     named = place if found == [path] else f"{place}, {_number(len(found), 'file')}"
     if reader is None or sum(sizes) > MOST_BYTES:
@@ -92,6 +96,8 @@ def _try_path(path: str, reader: PositionsReader | None) -> Tried:
     read = [_read(name, reader) for name in found[-PLACES_TRIED:]]
     clients = max(clients for _, clients in read)
     errors = [error for error, _ in read if error]
+    if _TOO_LONG in errors:
+        return Tried(True, f"{named}: can be read")
     return Tried(None, f"{named}: {errors[0]}") if errors else _found(named, clients)
 
 

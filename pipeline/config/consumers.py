@@ -45,7 +45,7 @@ class PositionsConfig(Section):
     timezone: str | None = None
     """The time zone of the brokers' request logs; if unset, UTC."""
     topics_file: str | None = None
-    """A CSV file of topic and topic_id for a request log, for topics whose id `watermarks` does not have."""
+    """A CSV file of topic and topic_id for a request log, for topics whose id `watermarks` does not have (≤ 16 MiB)."""
     names: dict[str, str] = Field(default_factory=dict)
     """Metric and label names of an exporter's own, each with the name that laglake knows."""
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from pyarrow import fs
 
 from pipeline.errors import ConfigError
-from pipeline.files import FAILURES, entries, open_filesystem, redacted
+from pipeline.files import FAILURES, entries, open_file, open_filesystem, redacted
 from pipeline.log_segments.segment_files import CORRUPT, STORAGE, Segment
 
 PARTITION_NAME = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<partition>0|[1-9][0-9]{0,9})")
@@ -82,7 +82,7 @@ class PartitionLog:
     def topic_id(self) -> str | None:
         """The topic's id, 22 characters of base64url; NULL before Kafka 2.8."""
         try:
-            with self.files.open_input_file(f"{self.path}/partition.metadata") as file:
+            with open_file(self.files, f"{self.path}/partition.metadata", self.path) as file:
                 found = TOPIC_ID.search(file.read(1_024).decode(errors="replace"))
         except FAILURES:
             return None

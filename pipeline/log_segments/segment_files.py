@@ -16,10 +16,11 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 from pyarrow import fs
 
-from pipeline.files import FAILURES
+from pipeline.files import FAILURES, open_file
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 BEFORE_LENGTH = 12
@@ -32,6 +33,8 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 FIRST_BLOCK, LAST_BLOCK = 64 * 1024, 4 * 1024 * 1024
 INDEX_BLOCK = 256 * 1024
+MOST_INDEX = 64 * 1024 * 1024
+"""The most that is read of an index, which has 10 MiB by default. Batches after that are found without it."""
 INDEX = np.dtype([("offset", ">i4"), ("position", ">i4")])
 TIME_INDEX = np.dtype([("timestamp_ms", ">i8"), ("offset", ">i4")])
 
@@ -148,7 +151,7 @@ class Scan:
     def __iter__(self) -> Iterator[Batch]:
         segment, least_offset = self.segment, self.segment.base_offset
         try:
-            with segment.files.open_input_file(segment.path) as file:
+            with segment.opened("log") as file:
                 blocks = Blocks(file, segment.size)
                 while self.end < segment.size:
                     head = blocks.at(self.end, HEADER.size)
@@ -193,6 +196,10 @@ class Segment:
     def name(self) -> str:
         """The name of the file."""
         return self.path.rpartition("/")[2]
+
+    def opened(self, suffix: str) -> pa.NativeFile:
+        """The segment's file with this suffix, opened. Raises one of FAILURES."""
+        return open_file(self.files, f"{self.path.removesuffix('log')}{suffix}", self.path.rpartition("/")[0])
 
     def has_changed(self) -> bool:
         """Whether its size has changed since it was listed.
@@ -272,9 +279,10 @@ class Segment:
         """The entries of an index; none if the index does not exist."""
         data = b""
         try:
-            with self.files.open_input_file(f"{self.path.removesuffix('log')}{suffix}") as file:
+            with self.opened(suffix) as file:
                 while len(parse_index(data, kind)) == len(data) // kind.itemsize:  # until the preallocated part
-                    block = file.read_at(INDEX_BLOCK, len(data))
+                    # Doubled, so that parsing it anew each time is linear work.
+                    block = file.read_at(min(max(INDEX_BLOCK, len(data)), MOST_INDEX - len(data)), len(data))
                     data += block
                     if len(block) < INDEX_BLOCK:
                         break

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from pipeline.analytics.clients.findings import findings_as_known
 from pipeline.analytics.status.group_status import group_status
+from pipeline.data_source import MOST_SEARCHED
 from pipeline.epoch import DAY_MS, utc_date
 from pipeline.lake import Lake, of_each, quoted
 from pipeline.report.selection import Selection
@@ -166,7 +167,7 @@ def _is_in(table: Table, selection: Selection) -> Column:
         conditions += _between(F.unix_millis("first_seen"), None, to_ms)
     for name, pattern in (("group_id", selection.group), ("topic", selection.topic)):
         if pattern is not None and name in table.columns:
-            is_found = F.col(name).rlike(pattern)
+            is_found = F.substring(name, 1, MOST_SEARCHED).rlike(pattern)
             is_of_all = F.lit(table is FINDINGS and name == "topic") & F.col(name).isNull()
             conditions.append(is_found | is_of_all)  # some findings are not about one topic
     return reduce(and_, conditions)

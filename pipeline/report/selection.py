@@ -13,7 +13,7 @@ class Selection:
     """The part of the tables that is asked for; None means all.
 
     `from_ms` and `to_ms` are epoch ms, both inclusive; `group` and `topic` are regular expressions that may match
-    anywhere in the name.
+    anywhere in the first MOST_SEARCHED characters of the name.
     """
 
     clusters: Collection[str] | None = None

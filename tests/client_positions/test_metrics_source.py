@@ -363,6 +363,22 @@ def test_a_place_that_has_become_a_link_or_a_pipe_since_it_was_listed_is_not_rea
 
 
 @pytest.mark.parametrize("scheme", ["", "file://"])
+def test_a_folder_that_has_become_a_link_since_it_was_listed_is_not_read(scheme: str, tmp_path: Path) -> None:
+    for name in ("a/b", "c"):
+        (tmp_path / "inside" / name).mkdir(parents=True)
+        (tmp_path / "inside" / name / "d.prom").write_text(SCRAPE)
+    (tmp_path / "configured").symlink_to(tmp_path / "inside")
+    options = PositionsOptions.parse({"path": f"{scheme}{tmp_path}/configured"})
+    reader = PositionsReader("kafka_client_metrics", ClientMetricsSource.reported, options)
+    (task,) = reader.partitions()
+    (tmp_path / "inside" / "a").rename(tmp_path / "outside")
+    (tmp_path / "inside" / "a").symlink_to(tmp_path / "outside")
+    first, second = (batch.to_pylist() for batch in reader.read(task))
+    assert [row["error"] for row in first] == ["NotADirectoryError"]
+    assert {row["error"] for row in second} == {None}
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
 def test_odd_names_of_files_are_names_and_nothing_else(scheme: str, tmp_path: Path) -> None:
     inside = tmp_path / "inside"
     inside.mkdir()

@@ -1,12 +1,13 @@
 """A broker's request log, compared with what the applications and an independent client saw meanwhile."""
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pipeline.client_positions import request_log
+from pipeline.client_positions import request_log, request_memory
 from pipeline.client_positions.position import Position
 from pipeline.client_positions.request_log import RequestLog
 from tests.helpers.recordings import by_partition, table, unpacked
@@ -87,7 +88,7 @@ def test_topic_ids_are_named_as_metadata_names_them(recording: Path) -> None:
     for line in (recording / "request.log").read_text().splitlines():
         log.read(line)
     expected = {row["topic_id"]: row["topic"] for row in table(recording / "topic_ids.csv") if row["topic"][0] != "_"}
-    assert {key: name for key, name in log.topics.items() if name in expected.values()} == expected
+    assert {key: name for key, name in log.memory.topics.items() if name in expected.values()} == expected
 
 
 def line(api: str, client: str, request: dict[str, Any], response: dict[str, Any], second: int = 0) -> str:
@@ -222,43 +223,114 @@ def test_other_lines_are_passed_over() -> None:
     assert log.positions() == []
 
 
-def test_a_client_with_ever_new_names_costs_bounded_memory(recording: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(request_log, "MOST_CLIENTS", 10)
-    monkeypatch.setattr(request_log, "MOST_TOPICS", 5)
-    lines = (recording / "request.log").read_text().splitlines()
-    fetch = next(line for line in lines if '"requestApiKeyName":"FETCH"' in line and '"clientId":"ledger-rc"' in line)
-    log = RequestLog({f"id-{n}": f"topic-{n}" for n in range(50)})
+@pytest.fixture
+def bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Room for few things: a client, a session and an offset each take 300 bytes and the length of their names."""
+    monkeypatch.setattr(request_memory, "MOST_BYTES", 9_500)
+    monkeypatch.setattr(request_memory, "MOST_SHARE", 3_000)
+    monkeypatch.setattr(request_log, "BYTES_BETWEEN_CHECKS", 5_000)
+
+
+def forgotten(log: RequestLog) -> dict[str, int]:
+    return {what: number for what, number in log.memory.forgotten.items() if number}
+
+
+def begun(client: str, session: int, offsets: dict[int, int], second: int = 0) -> str:
+    """The line of a request that begins a session."""
+    return fetch(client, (0, 0), offsets, second).replace(
+        '"response":{"sessionId":7', f'"response":{{"sessionId":{session}'
+    )
+
+
+@pytest.mark.usefixtures("bounded")
+def test_clients_with_ever_new_names_cost_bounded_memory() -> None:
+    log = RequestLog({"id-1": "t"})
     for n in range(100):
-        log.read(fetch.replace('"clientId":"ledger-rc"', f'"clientId":"new-{n}"'))
-        assert len({p.client_id for p in log.positions()}) <= 20
+        log.read(begun(f"new-{n:02}", n + 1, {0: n}, n // 2))
+        assert len({p.client_id for p in log.positions()}) <= 10 + 5_000 // 250
     log.forget()
-    assert {p.client_id for p in log.positions()} == {f"new-{n}" for n in range(90, 100)}
-    assert log.dropped == 90
-    assert [*log.topics.values()] == [f"topic-{n}" for n in range(45, 50)]
-    metadata = next(line for line in lines if '"requestApiKeyName":"METADATA"' in line and '"topicId":' in line)
-    (named,) = (names := RequestLog()).read(metadata) or list(names.topics)[:1]
-    log = RequestLog({named: "before"} | {f"id-{n}": f"topic-{n}" for n in range(50)})
-    log.read(metadata)
-    log.forget()
-    assert log.topics[named] == names.topics[named]
+    # Each takes 306 bytes, its session 300, and its offset 304.
+    assert {p.client_id: p.fetched_offset for p in log.positions() if p.topic} == {
+        f"new-{n}": n for n in range(90, 100)
+    }
+    assert forgotten(log) == {"clients": 90}
 
 
-def test_a_client_with_ever_new_sessions_and_groups_costs_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(request_log, "MOST_SESSIONS", 10)
+@pytest.mark.usefixtures("bounded")
+def test_a_client_with_ever_new_partitions_sessions_and_groups_loses_only_its_own_oldest() -> None:
+    log = RequestLog({"id-1": "t"})
+    log.read(begun("quiet", 1_000, {0: 5}))
+    for n in range(1, 101):
+        log.read(begun("c", n, {n: 10 * n}, n // 2))
+        log.read(line("OFFSET_COMMIT", "c", {"groupId": f"g-{n}"}, {}, n // 2))
+        assert len(log.state()["sessions"]) <= 10 + 5_000 // 250
+    log.forget()
+    (client,) = (client for client in log.state()["clients"] if client["who"] == ["c", None])
+    assert len(client["groups"]) == 2
+    # An offset takes 304 bytes.
+    assert {(p.client_id, p.partition): p.fetched_offset for p in log.positions() if p.topic} == {
+        ("quiet", 0): 5,
+        **{("c", n): 10 * n for n in range(92, 101)},
+    }
+    assert forgotten(log) == {"offsets": 91}
+
+
+@pytest.mark.usefixtures("bounded")
+def test_a_request_for_very_many_partitions_is_cut_and_the_session_goes_on() -> None:
+    log = RequestLog({"id-1": "t"})
+    log.read(begun("c", 7, {n: n for n in range(1_000)}, 1))
+    log.forget()
+    assert len(log.state()["sessions"]) == 0
+    log.read(fetch("c", (7, 1), {5: 55}, 2))
+    log.forget()
+    assert {p.partition: p.fetched_offset for p in log.positions() if p.topic} == {n: n for n in range(9)} | {5: 55}
+    assert forgotten(log) == {"offsets": 991}
+
+
+@pytest.mark.usefixtures("bounded")
+def test_sessions_that_are_begun_anew_lose_nothing() -> None:
     log = RequestLog({"id-1": "t"})
     for n in range(1, 101):
-        begun = fetch("c", (0, 0), {n: 10 * n}, n // 2)
-        log.read(begun.replace('"response":{"sessionId":7', f'"response":{{"sessionId":{n}'))
-        log.read(line("OFFSET_COMMIT", "c", {"groupId": f"g-{n}"}, {}, n // 2))
-        assert len(log.state()["sessions"]) <= 20
+        log.read(begun("c", n, {0: n, 1: 2 * n}, n // 2))
     log.forget()
-    state = log.state()
-    assert sorted(key for key, *_ in state["sessions"]) == [*range(91, 101)]
-    assert [len(c["groups"]) for c in state["clients"]] == [2]
-    assert {p.group_id for p in log.positions()} == {None}
-    # When a session ends, its offsets are kept.
-    assert {p.partition: p.fetched_offset for p in log.positions() if p.topic} == {n: 10 * n for n in range(1, 101)}
-    # Those of a client without requests for a day are forgotten.
+    assert {p.partition: p.fetched_offset for p in log.positions() if p.topic} == {0: 100, 1: 200}
+    assert [key for key, *_ in log.state()["sessions"]] == [100]
+    assert forgotten(log) == {}
+
+
+@pytest.mark.usefixtures("bounded")
+def test_ever_new_topics_cost_bounded_memory_also_in_lines_that_are_refused() -> None:
+    log = RequestLog({f"id-{n:02}": f"topic-{n:02}" for n in range(50)})
+    log.forget()
+    assert [*log.memory.topics.values()] == [f"topic-{n}" for n in range(41, 50)]  # each takes 313 bytes
+    log.read(line("METADATA", "c", {}, {"topics": [{"name": "renewed", "topicId": "id-41"}]}))
+    for n in range(100, 500):
+        named: list[dict[str, Any]] = [{"name": f"topic-{n}", "topicId": f"id-{n}"}, {"name": 5, "topicId": "id"}]
+        with pytest.raises(ValueError, match="int instead of a text"):
+            log.read(line("METADATA", "c", {}, {"topics": named}))
+        assert len(log.memory.topics) <= 9 + 5_000 // 250
+    log.forget()
+    assert [*log.memory.topics] == [f"id-{n}" for n in range(491, 500)]
+
+
+def test_a_client_without_requests_for_a_day_is_forgotten() -> None:
+    log = RequestLog({"id-1": "t"})
+    log.read(begun("c", 1, {0: 1}))
     log.read(fetch("d", (0, 0), {0: 1}).replace("[2026-01-31", "[2026-02-02"))
     log.forget()
     assert [(key, who) for key, who, *_ in log.state()["sessions"]] == [(7, ["d", None])]
+    assert {p.client_id for p in log.positions()} == {"d"}
+    assert forgotten(log) == {}
+
+
+def test_a_name_that_is_too_long_is_refused() -> None:
+    refused = pytest.raises(ValueError, match="a name of 1001 characters, more than 1000")
+    for name, expected in (("n" * 1_000, nullcontext()), ("n" * 1_001, refused)):
+        for text in (
+            fetch(name, (0, 0), {0: 10}),
+            fetch("c", (0, 0), {0: 10}).replace("id-1", name),
+            line("OFFSET_COMMIT", "c", {"groupId": name}, {}),
+            line("METADATA", "c", {}, {"topics": [{"name": name, "topicId": "id-1"}]}),
+        ):
+            with expected:
+                RequestLog().read(text)

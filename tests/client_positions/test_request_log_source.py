@@ -2,10 +2,11 @@
 
 import gzip
 import json
+import os
 import random
-import re
 import shutil
 import time
+import tracemalloc
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -17,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from pipeline.client_positions import broker_log, request_log
+from pipeline.client_positions import progress, request_log_source, request_memory
 from pipeline.client_positions.broker_log import HEAD_BYTES, LINE_BYTES, BrokerLog
 from pipeline.client_positions.position_rows import POSITIONS
 from pipeline.client_positions.request_log import RequestLog
@@ -243,6 +244,28 @@ def test_a_link_in_a_folder_is_not_followed(log: Path, lines: list[str], tmp_pat
     assert {row["captured_at"] for row in reported(log.parent)} == {written_at(lines[49])}
 
 
+def test_a_file_that_has_become_a_link_or_a_pipe_since_it_was_listed_is_not_read(
+    log: Path, lines: list[str], tmp_path: Path
+) -> None:
+    log.write_text("".join(lines[:100]))
+    shutil.copy(log, tmp_path / "outside")
+    for name in ("link", "pipe"):
+        broker = BrokerLog(str(log.parent), RequestLog(), 1_000_000)
+        (file,), _ = broker._listed()
+        log.unlink()
+        if name == "link":
+            log.symlink_to(tmp_path / "outside")
+        else:
+            os.mkfifo(log)
+        broker._read_on(file)
+        assert broker.errors == [(str(log), "cannot be read from byte 0 on: NotAFileError")]
+        log.unlink()
+        log.write_text("".join(lines[:100]))
+    # A file that the configuration itself names may be a link.
+    (tmp_path / "link").symlink_to(log)
+    assert positions(reported(tmp_path / "link")) == positions(reported(log))
+
+
 def test_a_log_that_was_cut_is_begun_anew(log: Path, lines: list[str], tmp_path: Path) -> None:
     state, copy = tmp_path / "state", log.with_name(f"{log.name}.1")
     log.write_text("".join(lines[:1_000]))
@@ -329,11 +352,11 @@ def test_a_client_that_is_silent_for_a_day_is_forgotten(log: Path, lines: list[s
 def test_of_too_many_clients_those_that_are_forgotten_are_counted(
     log: Path, lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (broker_log, request_log):
-        monkeypatch.setattr(module, "MOST_CLIENTS", 1)
+    monkeypatch.setattr(request_memory, "MOST_BYTES", 2_600)
     log.write_text("".join(lines[:2_000]))
-    (error,) = errors(reported(log))
-    assert re.fullmatch("more than 1 clients: [0-9]+ that were silent are forgotten", error)
+    rows = reported(log)
+    assert errors(rows) == ["too much to remember: the oldest are forgotten (2 clients)"]
+    assert len({row["client_id"] for row in rows if not row["error"]}) == 1
 
 
 def test_a_session_that_is_forgotten_turns_nothing_back(log: Path, lines: list[str]) -> None:
@@ -399,6 +422,24 @@ def test_an_odd_value_in_a_state_is_damage_or_changes_nothing_else(
     assert reported(log, state=state, batch=3) == [row for row in rows if not row["error"]]
 
 
+def test_a_state_that_is_too_long_or_a_pipe_stops_nothing(
+    log: Path, lines: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.write_text("".join(lines[:1_000]))
+    first = reported(log.parent, state=tmp_path / "state", batch=1)
+    (file,) = (tmp_path / "state").iterdir()
+    monkeypatch.setattr(progress, "MOST_STATE", 1_000_000)
+    file.write_bytes(gzip.compress(b" " * 1_000_000 + gzip.decompress(file.read_bytes())))
+    rows = reported(log.parent, state=tmp_path / "state", batch=2)
+    assert [error.split(":")[0] for error in errors(rows)] == ["the state is damaged, the log is read anew"]
+    assert [row for row in rows if not row["error"]] == first
+    file.unlink()
+    os.mkfifo(file)
+    assert errors(reported(log.parent, state=tmp_path / "state", batch=3)) == [
+        "the state cannot be read, nor therefore the log: NotAFileError"
+    ]
+
+
 def test_a_state_that_is_nested_without_end_is_damaged(log: Path, lines: list[str], tmp_path: Path) -> None:
     log.write_text("".join(lines[:1_000]))
     first = reported(log.parent, state=tmp_path / "state", batch=1)
@@ -431,3 +472,47 @@ def test_a_file_of_topics_that_is_none_is_named(log: Path, lines: list[str]) -> 
     for file in (log, log.with_name("none.csv")):
         with pytest.raises(ConfigError, match=r"option 'topics_file': .* is not a CSV file of topic and topic_id"):
             reported(log, topics_file=str(file))
+
+
+TOPICS = b"topic,topic_id\nt,AAAAAAAAAAAAAAAAAAAAAA\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("t.csv", TOPICS + b"\xff", "UnicodeDecodeError"),
+        ("t.csv", TOPICS + b"," * 1_000, "larger than 1000 bytes"),
+        ("t.csv.gz", gzip.compress(TOPICS + b"\n" * 1_000), "larger than 1000 bytes"),
+        ("t.csv", TOPICS.replace(b"t,", b"t" * 1_001 + b","), "a name of 1001 characters, more than 1000"),
+        ("t.csv", b"name,id\nt,A\n", "ValueError"),
+        ("t.csv", b"", "ValueError"),
+        ("t.csv", None, "not a regular file"),
+        ("a/t.csv", None, "FileNotFoundError"),
+    ],
+)
+def test_a_file_of_topics_is_refused_in_one_line_that_says_why(
+    name: str, content: bytes | None, reason: str, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request_log_source, "MOST_TOPICS_BYTES", 1_000 + 1_100 * ("name" in reason))
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    elif "/" not in name:
+        os.mkfifo(tmp_path / name)
+    log.touch()
+    with pytest.raises(ConfigError) as refused:
+        reported(log, topics_file=str(tmp_path / name))
+    what = f"option 'topics_file': {str(tmp_path / name)!r} is not a CSV file of topic and topic_id"
+    assert str(refused.value) == f"{what}: {reason}"
+
+
+def test_a_file_of_topics_that_unpacks_to_very_much_costs_bounded_memory(log: Path, tmp_path: Path) -> None:
+    log.touch()
+    with gzip.open(tmp_path / "t.csv.gz", "wb") as file:
+        for _ in range(100):
+            file.write(bytes(1024**2))
+    tracemalloc.start()
+    with pytest.raises(ConfigError, match=f"larger than {16 * 1024**2} bytes"):
+        reported(log, topics_file=str(tmp_path / "t.csv.gz"))
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 40 * 1024**2

@@ -71,6 +71,26 @@ def test_only_segments_of_the_log_are_read(tmp_path: Path) -> None:
     assert [segment.name for segment in opened(tmp_path).segments] == [good]
 
 
+def test_a_file_that_is_a_link_or_has_become_one_or_a_pipe_is_not_read(tmp_path: Path) -> None:
+    write(tmp_path / "elsewhere", {"0.log": WHOLE})
+    folder = write(tmp_path / "logs", {"0.log": WHOLE, "0.index": b""})
+    (tmp_path / "metadata").write_text("version: 0\ntopic_id: " + "B" * 22)
+    (folder / "partition.metadata").symlink_to(tmp_path / "metadata")
+    segment = folder / f"{0:020}.log"
+    for name in ("link", "pipe"):
+        log = opened(tmp_path / "logs")
+        segment.unlink()
+        if name == "link":
+            segment.symlink_to(tmp_path / "elsewhere" / "t-0" / segment.name)
+        else:
+            os.mkfifo(segment)
+        assert log.end == (None, None, f"KAFKA_STORAGE_ERROR: {segment.name}: not a regular file")
+        assert log.topic_id is None
+        segment.unlink()
+        segment.write_bytes(WHOLE)
+    assert opened(tmp_path / "logs").end == (10, 200, None)
+
+
 @pytest.mark.parametrize("topic", ["../t", "t/../t", "/t", "", "t\n", "t\0", "x" * 250])
 def test_a_topics_name_does_not_lead_out_of_the_directory(tmp_path: Path, topic: str) -> None:
     write(tmp_path, {"0.log": WHOLE})

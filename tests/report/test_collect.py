@@ -205,6 +205,13 @@ class TestCollect:
             "b": [("stopped", 70, 1)],
         }
 
+    def test_a_pattern_is_searched_in_the_first_characters_of_a_name(self, spark: SparkSession) -> None:
+        """Anyone who may commit can give a group a name of 32 KB, on which an ordinary pattern takes seconds."""
+        names = ["needle", "x" * 1_018 + "needle", "x" * 1_019 + "needle"]
+        frames = Frames(frame(spark, SNAPSHOTS, snapshot(0)), frame(spark, LAG, *(known(0, name, 5) for name in names)))
+        found = frames.selected(Selection(group="needle")).lag.collect()
+        assert sorted(row["group_id"] for row in found) == sorted(names[:2])
+
     def test_computed_tells_a_snapshot_without_groups_from_one_without_lag(self, spark: SparkSession) -> None:
         snapshots = frame(spark, SNAPSHOTS, snapshot(0), snapshot(1), snapshot(2))
         lag = frame(spark, LAG, known(0, "g", 5))

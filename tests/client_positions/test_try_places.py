@@ -1,0 +1,69 @@
+"""What `doctor` reads of endpoints and files: a bounded part, and it waits for no pipe."""
+
+import gzip
+import os
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.client_positions import try_places as module
+from pipeline.client_positions.try_places import try_places
+
+SAMPLE = 'kafka_consumer_consumer_fetch_manager_metrics_records_lag{client_id="c",partition="0",topic="t"} 8\n'
+METRICS = "kafka_client_metrics"
+
+
+class Endless(BaseHTTPRequestHandler):
+    """Serves a megabyte, or without end."""
+
+    sent = 0
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        try:
+            self.wfile.write(SAMPLE.encode())
+            while self.path == "/endless" or type(self).sent < 1_000_000:
+                type(self).sent += self.wfile.write((b"#" * 999 + b"\n") * 100)
+        except OSError:
+            pass
+
+    def log_message(self, *_: Any) -> None:
+        """Prints nothing."""
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Endless) as httpd:
+        httpd.daemon_threads = True
+        threading.Thread(target=httpd.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{httpd.server_port}"
+        httpd.shutdown()
+
+
+def test_an_endpoint_without_end_is_read_up_to_a_bound(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tried,) = try_places(METRICS, {"endpoints": f"{server}/"})
+    assert tried == (True, f"{server}/: 1 client", None)
+    monkeypatch.setattr(module, "TIMEOUT_MS", 60_000)
+    (tried,) = try_places(METRICS, {"endpoints": f"{server}/endless"})
+    what = f"{server}/endless: answers, but more than {16 * 1024**2} bytes are not read here"
+    assert (tried.is_right, tried.what) == (None, what)
+    assert Endless.sent < 50_000_000  # with what the connection holds
+    (tried,) = try_places(METRICS, {"endpoints": f"{server}/endless", "most_bytes": "1000"})
+    assert (tried.is_right, tried.what) == (False, f"{server}/endless: longer than 1000 bytes")
+
+
+def test_a_file_that_unpacks_to_more_than_the_bound_is_not_read_whole(tmp_path: Path) -> None:
+    (tmp_path / "a.prom.gz").write_bytes(gzip.compress(b"torn\n" + b"#" * 20_000_000))
+    assert [*try_places(METRICS, {"path": str(tmp_path)})] == [(True, f"{tmp_path}, 1 file: can be read", None)]
+
+
+@pytest.mark.parametrize("source", [METRICS, "kafka_request_log"])
+def test_a_pipe_is_not_waited_for(source: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tried,) = try_places(source, {"path": str(tmp_path / "pipe")})
+    assert (tried.is_right, tried.what) == (False, f"{tmp_path}/pipe: not a regular file")
