@@ -489,6 +489,7 @@ TOPICS = b"topic,topic_id\nt,AAAAAAAAAAAAAAAAAAAAAA\n"
         ("t.csv", None, "not a regular file"),
         ("a/t.csv", None, "FileNotFoundError"),
     ],
+    ids=["not UTF-8", "too long", "too long unpacked", "a long name", "no topic_id", "empty", "a pipe", "none"],
 )
 def test_a_file_of_topics_is_refused_in_one_line_that_says_why(
     name: str, content: bytes | None, reason: str, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
