@@ -18,7 +18,7 @@ from pipeline.config.kafka_client import ClientConfig
 from pipeline.config.lake import LakeConfig, lake_at
 from pipeline.config.retention import RetentionConfig
 from pipeline.config.status import StatusConfig
-from pipeline.config.toml_file import MISSING, Int, Key, Problem, Section, merged, problems_of, read_toml
+from pipeline.config.toml_file import MISSING, ConfigProblem, Int, Key, Section, merged, problems_of, read_toml
 from pipeline.config.value_types import (
     ClusterName,
     Count,
@@ -206,7 +206,7 @@ def load_config(path: Path, env: Mapping[str, str], lake: str | None = None) -> 
     except ValidationError as error:
         problems = problems_of(error, Config)
     # Outside of the exception handler, because pydantic's error contains the values.
-    lines = [f"{files.get(at[:2], path)}: {Problem(at, what)}" for at, what in _once(problems, tables)]
+    lines = [f"{files.get(at[:2], path)}: {ConfigProblem(at, what)}" for at, what in _once(problems, tables)]
     raise ConfigError("\n".join(lines))
 
 
@@ -246,20 +246,20 @@ def _add(tables: dict[str, Any], origins: dict[Key, Path], path: Path, file: Pat
         for name, entry in entries.items() if isinstance(known, dict) else ():
             if name in known:
                 other = origins.get((table, name), path)
-                raise ConfigError(f"{file}: {Problem((table, name), f'is in {other} already')}")
+                raise ConfigError(f"{file}: {ConfigProblem((table, name), f'is in {other} already')}")
             known[name], origins[table, name] = entry, file
 
 
-def _once(problems: list[Problem], tables: Mapping[str, Any]) -> list[Problem]:
+def _once(problems: list[ConfigProblem], tables: Mapping[str, Any]) -> list[ConfigProblem]:
     """The same problems, but a problem in `defaults` is reported once and there, not for each cluster."""
 
-    def located(problem: Problem) -> Problem:
+    def located(problem: ConfigProblem) -> ConfigProblem:
         table, *key = problem.at or ("",)
         # A missing key is in neither table, so the table that should have it is compared.
         given = key[1:] if problem.what != MISSING else key[1:-1]
         if table != "clusters" or not given or _has(tables, (table, key[0], *given)):
             return problem
-        return Problem(("defaults", *key[1:]), problem.what) if _has(tables, ("defaults", *given)) else problem
+        return ConfigProblem(("defaults", *key[1:]), problem.what) if _has(tables, ("defaults", *given)) else problem
 
     return list(dict.fromkeys(map(located, problems)))
 

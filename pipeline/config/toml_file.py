@@ -90,7 +90,7 @@ def _are_tables(*values: Any) -> bool:
     return all(isinstance(value, dict) for value in values)
 
 
-class Problem(NamedTuple):
+class ConfigProblem(NamedTuple):
     """What is wrong with a value, and its key: the names of tables and the indexes in lists that lead to it."""
 
     at: Key
@@ -100,10 +100,11 @@ class Problem(NamedTuple):
         return f"{_dotted(self.at)}: {self.what}" if self.at else self.what
 
 
-def problems_of(error: ValidationError, model: type[BaseModel]) -> list[Problem]:
+def problems_of(error: ValidationError, model: type[BaseModel]) -> list[ConfigProblem]:
     """The problems that `model` found."""
     return [
-        Problem(found["loc"], _in_words(found, model)) for found in error.errors(include_url=False, include_input=False)
+        ConfigProblem(found["loc"], _in_words(found, model))
+        for found in error.errors(include_url=False, include_input=False)
     ]
 
 

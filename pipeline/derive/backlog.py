@@ -30,7 +30,7 @@ PASSED_OVER = "lag passed over"
 REMOVED = "lag removed"
 """The `job` in `computed` for snapshots that have lag, whose lag cannot be computed, and whose lag was removed."""
 DONE = (JOB, PASSED_OVER, REMOVED)
-MEMORY = 10
+MAX_LOOKBACK = 10
 """The most snapshots to look back for a complete one: a partial one may lack a group whose values carry over."""
 
 
@@ -66,7 +66,7 @@ class Backlog:
     """The next batch of snapshots without lag, and what they are computed from.
 
     `batch` are the oldest snapshots without lag, up to the next one with lag. `before` are the snapshots with lag just
-    before them, the newest first, MEMORY at most. `has_more`: there are other snapshots without lag.
+    before them, the newest first, MAX_LOOKBACK at most. `has_more`: there are other snapshots without lag.
     """
 
     batch: list[Snapshot]
@@ -76,7 +76,7 @@ class Backlog:
 
     @property
     def reach(self) -> dict[int, int]:
-        """For each snapshot of the batch, the newest complete one before it, but at most MEMORY snapshots back.
+        """For each snapshot of the batch, the newest complete one before it, but at most MAX_LOOKBACK snapshots back.
 
         A reader that was in no snapshot since then counts as new.
         """
@@ -85,7 +85,7 @@ class Backlog:
         complete = None
         for number, (before, snapshot) in enumerate(pairwise(snapshots), 1):
             complete = before.snapshot_id if before.status == COMPLETE else complete
-            oldest = snapshots[max(number - MEMORY, 0)].snapshot_id
+            oldest = snapshots[max(number - MAX_LOOKBACK, 0)].snapshot_id
             found[snapshot.snapshot_id] = oldest if complete is None else max(complete, oldest)
         return {s.snapshot_id: found.get(s.snapshot_id, s.snapshot_id) for s in self.batch}
 
@@ -129,7 +129,7 @@ def read_backlog(lake: Lake, cluster: str, most: int) -> Backlog:
     before = [snapshot for snapshot, has_lag in found[: len(found) - len(due)] if has_lag]
     earlier, ids = ([s.snapshot_id for s in snapshots] for snapshots in (before, batch))
     index = Index.of(lake, cluster, earlier, ids, through=around[0]["through"] if around else None)
-    return Backlog(batch, before[::-1][:MEMORY], index, has_more=bool(around) and around[0]["due"] > len(batch))
+    return Backlog(batch, before[::-1][:MAX_LOOKBACK], index, has_more=bool(around) and around[0]["due"] > len(batch))
 
 
 _AROUND_THE_FIRST_DUE = """

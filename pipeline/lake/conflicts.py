@@ -42,7 +42,7 @@ class ConflictError(LakeError):
     """Another writer has committed in between; nothing was written."""
 
 
-def through_conflicts(action: Callable[[], T]) -> T:
+def retry_on_conflict(action: Callable[[], T]) -> T:
     """Repeats an action after a conflict with another writer. Raises LakeError if the conflicts continue."""
     for attempt in range(CONFLICT_TRIES):
         try:

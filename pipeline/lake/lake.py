@@ -26,7 +26,7 @@ from pyspark.sql.types import StructField, StructType
 from pipeline.config import LakeConfig
 from pipeline.databricks import is_databricks
 from pipeline.errors import LakeError, SchemaError, first_line
-from pipeline.lake.conflicts import FAILURES, through_conflicts
+from pipeline.lake.conflicts import FAILURES, retry_on_conflict
 from pipeline.lake.driver_tables import DriverTables, NotForDriverError, arrow_rows, driver_tables
 from pipeline.lake.few_rows import MANY_ROWS, expects_few
 from pipeline.lake.predicates import of_cluster, of_dates, of_each, of_snapshots, quoted
@@ -114,7 +114,7 @@ class Lake:
             for table in TABLES:  # the ledger last: while it is missing or old, all of this is repeated
                 self._create(table)
                 if found is not None:
-                    self._commit(table, partial(self._grow, table))
+                    self._commit(table, partial(self._upgrade, table))
         except FAILURES as exc:
             raise LakeError(f"the lake cannot be made: {first_line(exc)}") from exc
         self._require_safe_store()
@@ -160,7 +160,7 @@ class Lake:
             table, lambda: self.spark.sql(statement).collect(), lambda driver: driver.create(table, _properties(table))
         )
 
-    def _grow(self, table: Table) -> None:
+    def _upgrade(self, table: Table) -> None:
         name = self.identifier(table)
         have = set(self.spark.table(name).columns)
         for column in (f for f in table.stored if f.name not in have):
@@ -304,8 +304,8 @@ class Lake:
 
         if self._driver and by_driver:
             with suppress(NotForDriverError):
-                return through_conflicts(partial(turn, "driver", partial(by_driver, self._driver)))
-        return through_conflicts(partial(turn, "spark", by_spark))
+                return retry_on_conflict(partial(turn, "driver", partial(by_driver, self._driver)))
+        return retry_on_conflict(partial(turn, "spark", by_spark))
 
     def rows(self, table: Table, rows: Sequence[tuple[Any, ...]]) -> DataFrame:
         """A DataFrame of a few rows that the driver has, which is written as one file."""

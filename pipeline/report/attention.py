@@ -16,7 +16,7 @@ GROUPS_NAMED = 10
 FINDINGS_NAMED = 20
 
 
-class Item(NamedTuple):
+class AttentionItem(NamedTuple):
     """One sentence about a subject: a group or cluster, which the page puts in quotation marks, or nothing.
 
     `group` is the key of the group whose lag is drawn beside it, `since_ms` an instant that is marked there.
@@ -32,13 +32,13 @@ class Item(NamedTuple):
     advice: str | None = None
 
 
-def needs_attention(report: Report) -> list[Item]:
+def needs_attention(report: Report) -> list[AttentionItem]:
     """All problems: lost data first, then other problems, then what is only worth knowing."""
     items = [item for rule in _RULES for item in rule(report)]
     return sorted(items, key=lambda item: item.level)
 
 
-def _lost_data(report: Report) -> Iterator[Item]:
+def _lost_data(report: Report) -> Iterator[AttentionItem]:
     lost = [g for g in report.groups if g.has_lost_data]
     first: dict[tuple[str, str], int] = {}
     for point in sorted(report.points, key=lambda p: p.snapshot_id):
@@ -49,9 +49,9 @@ def _lost_data(report: Report) -> Iterator[Item]:
     for group in lost[:GROUPS_NAMED]:
         since_ms = first.get(group.key)
         sentence = _loss(group, since_ms)
-        yield Item("bad", group.group_id, sentence, "groups", is_loss=True, group=group.key, since_ms=since_ms)
+        yield AttentionItem("bad", group.group_id, sentence, "groups", is_loss=True, group=group.key, since_ms=since_ms)
     if more := sum(t.groups_with_loss for t in report.totals.values()) - len(lost[:GROUPS_NAMED]):
-        yield Item("bad", "", f"{counted(more, 'more group')} lost data.", "groups", is_loss=True)
+        yield AttentionItem("bad", "", f"{counted(more, 'more group')} lost data.", "groups", is_loss=True)
 
 
 def _loss(group: Group, since_ms: int | None) -> str:
@@ -62,13 +62,15 @@ def _loss(group: Group, since_ms: int | None) -> str:
     return f"records of {partitions} on cluster {group.cluster} were deleted unread{unread}{left}{since}."
 
 
-def _lost_before(report: Report) -> Iterator[Item]:
+def _lost_before(report: Report) -> Iterator[AttentionItem]:
     """Data lost within the time shown, in partitions where the group has continued reading since."""
     for loss in report.losses[:GROUPS_NAMED]:
         group = loss.cluster, loss.group_id
-        yield Item("bad", loss.group_id, _past(loss), "groups", is_loss=True, group=group, since_ms=loss.first_ms)
+        yield AttentionItem(
+            "bad", loss.group_id, _past(loss), "groups", is_loss=True, group=group, since_ms=loss.first_ms
+        )
     if more := len(report.losses[GROUPS_NAMED:]):
-        yield Item("bad", "", f"{counted(more, 'more group')} lost data before.", "groups", is_loss=True)
+        yield AttentionItem("bad", "", f"{counted(more, 'more group')} lost data before.", "groups", is_loss=True)
 
 
 def _past(loss: Loss) -> str:
@@ -82,23 +84,23 @@ def _past(loss: Loss) -> str:
     )
 
 
-def _findings(report: Report) -> Iterator[Item]:
+def _findings(report: Report) -> Iterator[AttentionItem]:
     still_there = [f for f in report.findings if f.is_open]
     shown = {c.cluster: c.lag_snapshot_id for c in report.clusters}
     for finding in still_there[:FINDINGS_NAMED]:
         yield _of_finding(finding, shown.get(finding.cluster))
     if (more := report.findings_open - len(still_there[:FINDINGS_NAMED])) > 0:
-        yield Item("warn", "", f"{counted(more, 'more finding')} {_is(more)} open.", "findings")
+        yield AttentionItem("warn", "", f"{counted(more, 'more finding')} {_is(more)} open.", "findings")
 
 
-def _of_finding(finding: Finding, newest_ms: int | None) -> Item:
+def _of_finding(finding: Finding, newest_ms: int | None) -> AttentionItem:
     # The times of a finding are snapshot ids, that is, the instants that snapshots were scheduled for.
     since = f" Since the snapshot of {at(finding.first_seen_ms)}"
     if finding.worst_ms is not None and finding.worst_ms < finding.last_seen_ms:
         since += f", at its worst in that of {at(finding.worst_ms)}"
     if newest_ms is not None and finding.last_seen_ms < newest_ms:  # its client may have ended
         since += f", last seen in that of {at(finding.last_seen_ms)}"
-    return Item(
+    return AttentionItem(
         "bad" if finding.severity == "critical" else "warn",
         finding.group_id or finding.client_id or finding.cluster,
         f"{finding.summary}{since}.",
@@ -109,17 +111,17 @@ def _of_finding(finding: Finding, newest_ms: int | None) -> Item:
     )
 
 
-def _progress(report: Report) -> Iterator[Item]:
+def _progress(report: Report) -> Iterator[AttentionItem]:
     found = trends(report.instants, report.points)
     for rule in (judged, set_back):
         said = [(g, one) for g in report.groups if (one := rule(g, found.get(g.key, Trend())))]
         for group, (level, sentence, since_ms) in said[:GROUPS_NAMED]:
-            yield Item(level, group.group_id, sentence, "groups", group=group.key, since_ms=since_ms)
+            yield AttentionItem(level, group.group_id, sentence, "groups", group=group.key, since_ms=since_ms)
         if more := len(said[GROUPS_NAMED:]):
-            yield Item(said[0][1].level, "", f"the same is true of {counted(more, 'more group')}.", "groups")
+            yield AttentionItem(said[0][1].level, "", f"the same is true of {counted(more, 'more group')}.", "groups")
 
 
-def _deleted_soon(report: Report) -> Iterator[Item]:
+def _deleted_soon(report: Report) -> Iterator[AttentionItem]:
     dangers = sorted(report.dangers, key=lambda d: d.deleted_in_ms)
     for danger in dangers[:GROUPS_NAMED]:
         sentence = (
@@ -128,42 +130,44 @@ def _deleted_soon(report: Report) -> Iterator[Item]:
             f"{counted(danger.headroom, 'offset')} away from the first unread record, and moves faster than the group "
             "reads."
         )
-        yield Item("bad", danger.group_id, sentence, "groups", group=(danger.cluster, danger.group_id))
+        yield AttentionItem("bad", danger.group_id, sentence, "groups", group=(danger.cluster, danger.group_id))
     if (more := len(dangers) - GROUPS_NAMED) > 0:
-        yield Item("bad", "", f"the same is true of {counted(more, 'more group')}.", "groups")
+        yield AttentionItem("bad", "", f"the same is true of {counted(more, 'more group')}.", "groups")
 
 
-def _newest_snapshot(report: Report) -> Iterator[Item]:
+def _newest_snapshot(report: Report) -> Iterator[AttentionItem]:
     for cluster in report.clusters:
         if cluster.status == "failed":
-            yield Item("bad", cluster.cluster, f"the newest snapshot failed{_why(cluster)}.", "snapshots")
+            yield AttentionItem("bad", cluster.cluster, f"the newest snapshot failed{_why(cluster)}.", "snapshots")
         elif cluster.status == "partial":
             sentence = f"the newest snapshot is partial{_why(cluster)}."
-            yield Item("warn", cluster.cluster, sentence, "snapshots")
+            yield AttentionItem("warn", cluster.cluster, sentence, "snapshots")
 
 
 def _why(cluster: Cluster) -> str:
     return f": {cluster.error}" if cluster.error else ""
 
 
-def _old_lag(report: Report) -> Iterator[Item]:
+def _old_lag(report: Report) -> Iterator[AttentionItem]:
     for cluster in report.clusters:
         shown = cluster.lag_snapshot_id
         if shown is None:
-            yield Item("warn", cluster.cluster, "no lag was computed for it yet.", "clusters")
+            yield AttentionItem("warn", cluster.cluster, "no lag was computed for it yet.", "clusters")
         elif shown != cluster.snapshot_id and cluster.status != "running":
             sentence = f"the lag shown is from the snapshot of {at(shown)}, not from the newest one."
-            yield Item("warn", cluster.cluster, sentence, "clusters")
+            yield AttentionItem("warn", cluster.cluster, sentence, "clusters")
 
 
-def _older_snapshots(report: Report) -> Iterator[Item]:
+def _older_snapshots(report: Report) -> Iterator[AttentionItem]:
     for status in ("failed", "partial"):
         if count := sum(getattr(c, status) for c in report.clusters):
             how = "failed" if status == "failed" else f"{_is(count)} partial"
-            yield Item("warn", "", f"{count:,} of {counted(report.snapshots_total, 'snapshot')} {how}.", "snapshots")
+            yield AttentionItem(
+                "warn", "", f"{count:,} of {counted(report.snapshots_total, 'snapshot')} {how}.", "snapshots"
+            )
 
 
-def _passed_over(report: Report) -> Iterator[Item]:
+def _passed_over(report: Report) -> Iterator[AttentionItem]:
     """Snapshots that were read, but whose lag is missing for ever."""
     for cluster in report.clusters:
         if (passed := cluster.passed_over) is None:
@@ -174,22 +178,22 @@ def _passed_over(report: Report) -> Iterator[Item]:
             which = f"lag of {passed.snapshots:,} snapshots ({span}) is"
         why = "; the reason for the last:" if passed.has_other_reasons else ":"
         sentence = f"the {which} missing and can never be computed{why} {passed.reason}."
-        yield Item("warn", cluster.cluster, sentence, "snapshots")
+        yield AttentionItem("warn", cluster.cluster, sentence, "snapshots")
 
 
-def _refused(report: Report) -> Iterator[Item]:
+def _refused(report: Report) -> Iterator[AttentionItem]:
     if report.refused:
         rows = f"{counted(report.refused, 'row')} {_is(report.refused)} in quarantine"
-        yield Item("warn", "", f"{rows}: they cannot be true, and are not counted anywhere.", "snapshots")
+        yield AttentionItem("warn", "", f"{rows}: they cannot be true, and are not counted anywhere.", "snapshots")
 
 
-def _unknown_lag(report: Report) -> Iterator[Item]:
+def _unknown_lag(report: Report) -> Iterator[AttentionItem]:
     if count := sum(t.groups_unknown for t in report.totals.values()):
         sentence = f"{counted(count, 'group')} {_has(count)} partitions whose lag is unknown."
-        yield Item("warn", "", sentence, "groups")
+        yield AttentionItem("warn", "", sentence, "groups")
 
 
-def _not_committed(report: Report) -> Iterator[Item]:
+def _not_committed(report: Report) -> Iterator[AttentionItem]:
     """Partitions without a commit: they have no lag, so no sum of lags includes them."""
     totals = [t for t in report.totals.values() if t.not_committed_offsets]
     if totals:
@@ -199,10 +203,10 @@ def _not_committed(report: Report) -> Iterator[Item]:
             f"not committed yet: up to {most}, in partitions of {groups} without a commit. No lag counts them; with "
             "auto.offset.reset=earliest all of them are still to be read."
         )
-        yield Item("warn", "", sentence, "groups")
+        yield AttentionItem("warn", "", sentence, "groups")
 
 
-def _odd_offsets(report: Report) -> Iterator[Item]:
+def _odd_offsets(report: Report) -> Iterator[AttentionItem]:
     for status, what in (
         ("truncated", "committed in a log that was truncated below the commit and has other records there now"),
         ("beyond_end", "committed beyond the log's end: the topic was truncated or recreated"),
@@ -210,7 +214,7 @@ def _odd_offsets(report: Report) -> Iterator[Item]:
         ("deleted_uncommitted", "read past log start, but committed before it: after a restart it lacks its commit"),
     ):
         if count := sum(getattr(t, f"groups_{status}") for t in report.totals.values()):
-            yield Item("warn", "", f"{counted(count, 'group')} {_has(count)} {what}.", "groups")
+            yield AttentionItem("warn", "", f"{counted(count, 'group')} {_has(count)} {what}.", "groups")
 
 
 def _is(number: int) -> str:
@@ -221,7 +225,7 @@ def _has(number: int) -> str:
     return "has" if number == 1 else "have"
 
 
-_RULES: tuple[Callable[[Report], Iterator[Item]], ...] = (
+_RULES: tuple[Callable[[Report], Iterator[AttentionItem]], ...] = (
     _lost_data,
     _lost_before,
     _deleted_soon,

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from pipeline.epoch import DAY_MS
 from pipeline.lake.few_rows import expect_rows
 from pipeline.report import data, details, values
-from pipeline.report.details_model import Danger, Finding, Gauge, Loss, Partition
+from pipeline.report.details_model import Finding, Gauge, Loss, Partition, RetentionRisk
 from pipeline.report.frames import Frames
 from pipeline.report.model import Cluster, Group, Instant, Point, Report, Totals
 from pipeline.report.trends import FEWEST, RECENT
@@ -66,7 +66,7 @@ def collect(frames: Frames, generated_at: datetime, title: str) -> Report:
         points=points,
         charted=worst[:GROUPS_CHARTED],
         partitions=tuple(Partition(**r) for r in third["partitions"]),
-        dangers=tuple(Danger(**r) for r in third["dangers"]),
+        dangers=tuple(RetentionRisk(**r) for r in third["dangers"]),
         losses=tuple(Loss(**r) for r in fourth["losses"]),
         findings=findings,
         findings_open=counted["open"],

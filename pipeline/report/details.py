@@ -45,7 +45,7 @@ def worst_partitions(lag: DataFrame) -> DataFrame:
 
 
 def dangers(lag: DataFrame, within_ms: int) -> DataFrame:
-    """`model.Danger` of each group that has one, from the changes between the two snapshots per cluster in `lag`.
+    """RetentionRisk of each group that has one, from the changes between the two snapshots per cluster in `lag`.
 
     Log start moves by whole segments, so the two snapshots should be some time apart. Log start must have moved, and
     faster than the group. If a commit went back, the speed of the group is taken as 0, because this does not show how

@@ -73,7 +73,7 @@ class Partition:
 
 
 @dataclass(frozen=True)
-class Danger:
+class RetentionRisk:
     """The partition of a group whose unread records will be deleted first, if log start and group continue as before.
 
     `headroom` is the distance from log start to the first record that the group has not surely read.

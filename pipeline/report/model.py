@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 
-from pipeline.report.details_model import Danger, Distribution, Finding, Gauge, Loss, Partition, PassedOver
+from pipeline.report.details_model import Distribution, Finding, Gauge, Loss, Partition, PassedOver, RetentionRisk
 from pipeline.report.selection import Selection
 from pipeline.tables import DATA_LOSS, OFFSET_STATUSES, UNKNOWN_OFFSET
 
@@ -19,7 +19,7 @@ _BY_SEVERITY = (*OFFSET_STATUSES[:5], UNKNOWN_OFFSET, *OFFSET_STATUSES[5:])
 
 
 @dataclass(frozen=True)
-class Problem:
+class SnapshotProblem:
     """An entry of `snapshots.errors`: what could not be read, where, why, and how often."""
 
     what: str | None
@@ -41,7 +41,7 @@ class Snapshot:
     partitions: int | None
     expected: dict[str, int | None]
     warnings: dict[str, int | None]
-    errors: tuple[Problem, ...]
+    errors: tuple[SnapshotProblem, ...]
     errors_total: int
 
 
@@ -247,7 +247,7 @@ class Report:
     points: tuple[Point, ...] = ()
     charted: tuple[Group, ...] = ()
     partitions: tuple[Partition, ...] = ()
-    dangers: tuple[Danger, ...] = ()
+    dangers: tuple[RetentionRisk, ...] = ()
     losses: tuple[Loss, ...] = ()
     findings: tuple[Finding, ...] = ()
     findings_open: int = 0

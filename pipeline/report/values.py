@@ -11,7 +11,7 @@ from pyspark.sql import Row
 
 from pipeline.analytics.histograms.buckets import UPPER_BOUNDS
 from pipeline.report.details_model import Distribution, Finding, PassedOver
-from pipeline.report.model import Cluster, Group, Problem, Snapshot
+from pipeline.report.model import Cluster, Group, Snapshot, SnapshotProblem
 
 
 def cluster(row: dict[str, Any]) -> Cluster:
@@ -40,7 +40,7 @@ def snapshot(row: dict[str, Any]) -> Snapshot:
             **row,
             "expected": row["expected"] or {},
             "warnings": row["warnings"] or {},
-            "errors": tuple(Problem(**p.asDict()) for p in problems),
+            "errors": tuple(SnapshotProblem(**p.asDict()) for p in problems),
         }
     )
 

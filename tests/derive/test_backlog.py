@@ -106,7 +106,7 @@ def test_a_partial_one_is_looked_past_to_the_newest_that_is_complete(lake: Lake)
 
 
 def test_no_more_are_looked_at_than_is_set(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backlog, "MEMORY", 2)
+    monkeypatch.setattr(backlog, "MAX_LOOKBACK", 2)
     assert [s.snapshot_id for s in known(lake, "one new").before] == [5, 4]
 
 

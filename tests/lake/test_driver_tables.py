@@ -231,7 +231,7 @@ def test_only_a_local_folder_of_a_local_session_is_for_the_driver(
 WRITER = """
 import sys
 from pathlib import Path
-from pipeline.lake.conflicts import through_conflicts
+from pipeline.lake.conflicts import retry_on_conflict
 from pipeline.lake import driver_tables
 from pipeline.lake.driver_tables import DriverTables, arrow_rows
 from tests.lake.test_driver_tables import ID, SNAPSHOTS, COMPUTED, full_row, of_snapshots, with_values
@@ -239,9 +239,9 @@ tables, me, number = DriverTables(Path(sys.argv[1])), sys.argv[2], int(sys.argv[
 won, driver_tables.MOST_FILES = 0, 10
 for n in range(number):
     row = arrow_rows(SNAPSHOTS, [with_values(SNAPSHOTS, full_row(SNAPSHOTS), snapshot_id=ID + n, run_id=me)])
-    won += through_conflicts(lambda: tables.merge(SNAPSHOTS, row, "east", ""))[0]
+    won += retry_on_conflict(lambda: tables.merge(SNAPSHOTS, row, "east", ""))[0]
     mark = arrow_rows(COMPUTED, [with_values(COMPUTED, full_row(COMPUTED), snapshot_id=ID + n % 3, run_id=me)])
-    through_conflicts(lambda: tables.overwrite(COMPUTED, mark, of_snapshots("east", [ID + n % 3])))
+    retry_on_conflict(lambda: tables.overwrite(COMPUTED, mark, of_snapshots("east", [ID + n % 3])))
 print(won)
 """
 

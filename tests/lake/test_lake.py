@@ -18,7 +18,7 @@ from jobs import snapshot as snapshot_job
 from pipeline.config import LakeConfig, SnapshotConfig
 from pipeline.derive import compute_lag
 from pipeline.errors import LakeError, SchemaError
-from pipeline.lake import VERSION_PROPERTY, Lake, conflicts, of_snapshots, through_conflicts
+from pipeline.lake import VERSION_PROPERTY, Lake, conflicts, of_snapshots, retry_on_conflict
 from pipeline.ledger import Claim, Ledger
 from pipeline.tables import CLIENT_POSITIONS, LAG, QUARANTINE, SCHEMA_VERSION, SNAPSHOTS, TABLES, WATERMARKS, Table
 from tests.helpers.quiet import config, write_config
@@ -210,12 +210,12 @@ def test_conflicts_are_tried_again_and_given_up_in_the_end(monkeypatch: pytest.M
             raise failures.pop()
         return "done"
 
-    assert through_conflicts(action) == "done"
+    assert retry_on_conflict(action) == "done"
     assert all(0.1 <= pause / 2**tries <= 0.3 for tries, pause in enumerate(pauses))
     assert len(pauses) == 5
     failures.extend([PySparkException("[DELTA_CONCURRENT_APPEND.WITH_PARTITION_HINT] …")] * 6)
     with pytest.raises(LakeError, match="gave up after 6 conflicts"):
-        through_conflicts(action)
+        retry_on_conflict(action)
 
 
 def test_what_is_no_conflict_is_not_tried_again() -> None:
@@ -226,5 +226,5 @@ def test_what_is_no_conflict_is_not_tried_again() -> None:
         raise PySparkException("[DIVIDE_BY_ZERO] …")
 
     with pytest.raises(PySparkException):
-        through_conflicts(action)
+        retry_on_conflict(action)
     assert len(calls) == 1

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pipeline.report.attention import needs_attention
-from pipeline.report.details_model import Danger, PassedOver
+from pipeline.report.details_model import PassedOver, RetentionRisk
 from pipeline.report.model import Instant, Point
 from tests.helpers.reports import MINUTE, NOON, cluster, group, report
 
@@ -99,7 +99,7 @@ def test_a_loss_says_what_can_still_be_read_where_that_is_known(readable: int | 
 
 
 def test_records_that_are_deleted_soon_are_named_by_partition_and_topic() -> None:
-    danger = Danger("east", "payments", "orders", 3, 900, 3_600_000)
+    danger = RetentionRisk("east", "payments", "orders", 3, 900, 3_600_000)
     (item,) = needs_attention(report(group("payments"), dangers=(danger,)))
     assert (item.level, item.subject, item.group) == ("bad", "payments", ("east", "payments"))
     assert item.sentence == (

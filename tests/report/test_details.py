@@ -10,7 +10,7 @@ from demo.incident import moments, write_incident
 from pipeline.analytics.histograms.lag_histograms import histograms
 from pipeline.report import Frames, details
 from pipeline.report.collect import collect
-from pipeline.report.details_model import Danger, Partition
+from pipeline.report.details_model import Partition, RetentionRisk
 from pipeline.report.selection import Selection
 from pipeline.tables import CLIENT_DIVERGENCE, CLIENT_POSITIONS, COMPUTED, FINDING_HISTORY, FINDINGS, LAG, SNAPSHOTS
 from tests.helpers.reports import MINUTE, NOON, NOW, at, frame, known, lag_row, snapshot
@@ -107,14 +107,14 @@ class TestDetails:
             *looks("has consumed more", 0, rungs(0, 300, 300), rungs(200, 300, 400)),
             lag_row(10, "new", 0, **rungs(5, 6), high_watermark=9_000),
         ]
-        found = [Danger(**r.asDict()) for r in details.dangers(frame(spark, LAG, *rows), 5_400_000).collect()]
+        found = [RetentionRisk(**r.asDict()) for r in details.dangers(frame(spark, LAG, *rows), 5_400_000).collect()]
         assert sorted(found, key=lambda d: d.group_id) == [
             # 400 are deleted and 100 read in 10 minutes, and 100 are left.
-            Danger("east", "g", "t", 1, 100, 200_000),
+            RetentionRisk("east", "g", "t", 1, 100, 200_000),
             # 200 are deleted and 100 consumed, and 200 are left.
-            Danger("east", "has consumed more", "t", 0, 200, 1_200_000),
+            RetentionRisk("east", "has consumed more", "t", 0, 200, 1_200_000),
             # 100 are deleted in 10 minutes, and 900 are left.
-            Danger("east", "set back while the start moves", "t", 0, 900, 5_400_000),
+            RetentionRisk("east", "set back while the start moves", "t", 0, 900, 5_400_000),
         ]
 
     def test_how_soon_records_are_deleted_goes_by_when_logs_and_commits_were_read(self, spark: SparkSession) -> None:

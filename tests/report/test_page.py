@@ -14,7 +14,7 @@ from pipeline.report import Frames, write_report
 from pipeline.report.attention import needs_attention
 from pipeline.report.collect import CELLS, GROUPS_CHARTED, PARTITIONS_LISTED
 from pipeline.report.details_model import Finding, Gauge, Loss
-from pipeline.report.model import Instant, Point, Problem, Report, Snapshot, Totals
+from pipeline.report.model import Instant, Point, Report, Snapshot, SnapshotProblem, Totals
 from pipeline.report.names import visible
 from pipeline.report.page import render
 from pipeline.report.payload import payload
@@ -140,7 +140,7 @@ class TestPayload:
 class TestPage:
     @pytest.mark.parametrize("name", HOSTILE)
     def test_a_hostile_name_is_shown_and_does_nothing(self, name: str) -> None:
-        problem = Problem("group", name, name, 2)
+        problem = SnapshotProblem("group", name, name, 2)
         listed = Snapshot(name, NOON, "partial", NOON, NOON + 1_500, 1, 1, {}, {name: 1}, (problem,), 1)
         hostile = group(
             name, cluster=name, client_id=name, group_state=name, error=name, statuses={"deleted_unread": 1}
@@ -334,7 +334,7 @@ class TestPage:
         assert "1 h ± 1.2 min 0 ms" in text
 
     def test_a_problem_of_no_single_place_has_only_its_reason(self) -> None:
-        gone = Problem("lag", None, "some of the rows in watermarks are gone", 1)
+        gone = SnapshotProblem("lag", None, "some of the rows in watermarks are gone", 1)
         listed = Snapshot("east", NOON, "complete", NOON, NOON, 1, 1, {}, {}, (gone,), 1)
         assert "lag: some of the rows in watermarks are gone" in text_of(render(report(group(), snapshots=(listed,))))
 
