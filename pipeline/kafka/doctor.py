@@ -29,6 +29,15 @@ from pipeline.kafka.options import SourceOptions
 REFUSALS = ("GROUP_AUTHORIZATION_FAILED", "TOPIC_AUTHORIZATION_FAILED")
 GROUPS_TRIED = 500
 """The most groups that are described. The others are only counted."""
+_TODO = {
+    "unknown host": "correct the name in bootstrap_servers, or in DNS; executors look it up as well",
+    "connection refused": "correct the port in bootstrap_servers, or start the broker: nothing listens there",
+    "no answer in time": "look for a firewall, or for a route that is missing; executors need it as well",
+    "one that wants TLS": "correct the port in bootstrap_servers, or set security_protocol to SSL or SASL_SSL",
+    "fails the TLS handshake": "correct the port in bootstrap_servers, security_protocol or ssl_certfile",
+    "one without TLS": "correct the port in bootstrap_servers, or set security_protocol to PLAINTEXT or SASL_PLAINTEXT",
+}
+"""What to do about a cluster that cannot be reached, by words in the reason."""
 
 
 class Check(NamedTuple):
@@ -53,7 +62,8 @@ def check_cluster(cluster: ClusterConfig) -> Iterator[Check]:
             read = yield from _check_groups(client, rights)
             yield from _check_hidden_topics(client, rights, topics, read)
     except ClusterError as error:
-        yield Check(False, str(error), "docs/troubleshooting.md says more")
+        todo = [todo for words, todo in _TODO.items() if words in str(error)]
+        yield Check(False, str(error), "; ".join(todo) or "docs/troubleshooting.md says more")
     except Exception as error:  # noqa: BLE001 - one cluster must not keep the others from being checked
         yield Check(False, unexpected(error))
 

@@ -126,6 +126,11 @@ def refused(load: Load, tmp_path: Path) -> Refuse:
             id="a client option that is an object",
         ),
         pytest.param(
+            CLIENT + 'ssl_crlfile = "x"',
+            "clusters.east.client.ssl_crlfile: cannot be set: kafka-python fails to read it",
+            id="a client option that does not work",
+        ),
+        pytest.param(
             SMALLEST.replace("10.0.0.1:9092", "10.0.0.1"),
             'clusters.east.bootstrap_servers[0]: must be one host:port such as "10.0.0.1:9092"',
             id="no port",
