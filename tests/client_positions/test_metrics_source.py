@@ -179,7 +179,7 @@ def test_one_bad_endpoint_does_not_cost_the_others(spark: SparkSession, server: 
     assert (reported["metrics"].client_id, reported["metrics"].reported_lag) == ("c", 7)
     assert (reported["jolokia"].client_id, reported["jolokia"].reported_lag) == ("m", 3)
     errors = {row.endpoint.removeprefix(server): row.error for row in rows if row.error}
-    assert errors.pop(dead.replace("user:secret@", "")) == "ConnectionError"
+    assert errors.pop(dead.replace("user:secret@", "")) == "Connection refused"
     assert errors.pop("/broken") == "HTTP status 500"
     assert errors.pop("/slow") == errors.pop("/drips") == "not read whole within 1000 ms"
     assert errors.pop("/elsewhere") == "HTTP status 302"

@@ -221,7 +221,7 @@ def test_the_places_of_positions_are_tried(kafka: EmbeddedKafka, group: str, run
         "ok    east: librdkafka_statistics: /stats, 1 file: 1 client",
         "?     east: librdkafka_statistics: /nothing: no files are there yet",
         "WRONG east: librdkafka_statistics: /absent: no such file or folder",
-        "WRONG east: kafka_client_metrics: http://127.0.0.1/metrics: ConnectionError",
+        "WRONG east: kafka_client_metrics: http://127.0.0.1/metrics: Connection refused",
         "ok    east: kafka_request_log: /request.log: can be read",
         "ok    east: kafka_request_log: /state: can be written",
         "ok    east: log_dirs: /logs: 1 partition",

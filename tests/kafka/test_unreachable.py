@@ -58,12 +58,12 @@ def test_a_port_that_speaks_tls_and_is_asked_in_plain_text(said: Said, tmp_path:
 
 
 def test_an_alert_of_tls_is_recognised(said: Said) -> None:
-    with listener(lambda connection: connection.sendall(b"\x15\x03\x03\x00\x02\x02\x46")) as server:
+    with listener(answering(b"\x15\x03\x03\x00\x02\x02\x46")) as server:
         assert said(server) == (f"{server} speaks TLS: set security_protocol to SSL or SASL_SSL", SEE_DOCS)
 
 
 def test_a_port_that_answers_in_plain_text_and_is_asked_for_tls(said: Said) -> None:
-    with listener(lambda connection: connection.sendall(b"HELLO" * 9)) as server:
+    with listener(answering(b"HELLO" * 9)) as server:
         what, todo = said(server, security_protocol="SSL")
     assert what.startswith(f"{server} fails the TLS handshake (")
     assert what.endswith("): not a TLS listener, or a wrong certificate")
@@ -133,6 +133,16 @@ def test_a_package_that_is_not_installed(
     monkeypatch.setitem(sys.modules, package, None)  # how Python marks a module that cannot be imported
     what, _ = said(f"{HOST}:{free_port()}", security_protocol="SASL_SSL", sasl_mechanism=mechanism)
     assert what == f"{mechanism} needs the Python package {package}: install it here and on executors"
+
+
+def answering(text: bytes) -> Callable[[socket.socket], None]:
+    """What a listener does with a connection: it sends this once it has been asked."""
+
+    def handle(connection: socket.socket) -> None:
+        connection.recv(10_000)
+        connection.sendall(text)
+
+    return handle
 
 
 def over_tls(file: Path, serve: Callable[[ssl.SSLSocket], object]) -> Callable[[socket.socket], None]:
