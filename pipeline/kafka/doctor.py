@@ -177,18 +177,23 @@ def check_lake(lake: LakeConfig) -> Check:
     """Writes a file into the lake's folder, or into the nearest parent folder that exists, and removes it."""
     if lake.root is None:
         return Check(None, f"{lake.catalog}.{lake.schema_name}: only a run shows whether it can be written")
+    cannot = f"{lake.root} cannot be written: "
     try:
         url = urlsplit(lake.root)
-        is_hadoop = not url.scheme and any(name in os.environ for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"))
-        if url.scheme not in ("", "file") or url.netloc or "%" in url.path or is_hadoop:
-            place = url._replace(netloc=url.netloc.rpartition("@")[2]).geturl()
-            return Check(None, f"{place}: only a run shows whether it can be written")
-        folder = Path(url.path if url.scheme else lake.root).absolute()
+    except ValueError:
+        return Check(False, f"{cannot}it is not a path and not a URI")
+    is_hadoop = not url.scheme and any(name in os.environ for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"))
+    if url.scheme not in ("", "file") or url.netloc or "%" in url.path or is_hadoop:
+        return Check(None, f"{lake.root}: only a run shows whether it can be written")
+    folder = Path(url.path if url.scheme else lake.root).absolute()
+    try:
         there = next(f for f in (folder, *folder.parents) if f.exists())
         with tempfile.TemporaryFile(dir=there):
             pass
-    except (OSError, ValueError) as error:
-        return Check(False, f"it cannot be written: {getattr(error, 'strerror', None) or type(error).__name__}")
+    except OSError as error:
+        return Check(
+            False, f"{cannot}{error.strerror}", "give the user of laglake the right to write there, or correct [lake]"
+        )
     return Check(True, f"{folder} can be written" + ("" if there == folder else f", and will be made in {there}"))
 
 
