@@ -144,9 +144,11 @@ def files_in(path: str) -> list[str]:
         names = None
     if names is None:
         return [path]
-    root = path.rstrip("/")
-    # What follows a scheme will be read as a URI again, in which these characters have another meaning.
-    return sorted(root + (quote(name, errors="surrogateescape") if is_uri(path) else name) for name in names if name)
+    # A URI's query, such as the endpoint of a store, comes after the name. What follows a scheme will be read as a URI
+    # again, in which some characters have another meaning.
+    root, mark, query = path.partition("?") if is_uri(path) else (path, "", "")
+    names = [quote(name, errors="surrogateescape") if is_uri(path) else name for name in names if name]
+    return [f"{root.rstrip('/')}{name}{mark}{query}" for name in sorted(names)]
 
 
 def _regular_in(folder: str) -> Iterator[str]:

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from pipeline.client_positions import metrics_source as source
 from pipeline.client_positions.consumer_metrics import MOST_TORN, Names
-from pipeline.client_positions.endpoints import BEANS, Access, Text, from_endpoint, from_file, place_of
+from pipeline.client_positions.endpoints import BEANS, Access, Text, files_in, from_endpoint, from_file, place_of
 from pipeline.client_positions.metrics_source import (
     ClientMetricsSource,
     PositionsOptions,
@@ -164,6 +164,16 @@ def server() -> Iterator[str]:
         threading.Thread(target=httpd.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{httpd.server_port}"
         httpd.shutdown()
+
+
+def test_the_query_of_a_folder_stays_behind_the_names_of_its_files(tmp_path: Path) -> None:
+    """A store that is not Amazon's is named there, as endpoint_override."""
+    (tmp_path / "sub").mkdir()
+    for name in ("sub/c", "a b"):
+        (tmp_path / name).write_text(name)
+    found = files_in(f"file://{tmp_path}/?x=y/z")
+    assert found == [f"file://{tmp_path}/a%20b?x=y/z", f"file://{tmp_path}/sub/c?x=y/z"]
+    assert [from_file(file, Access()).text for file in found] == ["a b", "sub/c"]
 
 
 def test_one_bad_endpoint_does_not_cost_the_others(spark: SparkSession, server: str) -> None:

@@ -222,6 +222,7 @@ def test_there_is_one_error_tree() -> None:
     [
         ("SASL_PLAINTEXT", "http://a:1/metrics", ["the brokers", "http://a:1/metrics"]),
         ("SASL_SSL", "https://a:1/metrics", []),
+        ("SASL_SSL", "http://a:1/metrics?token=hunter2", ["http://a:1/metrics"]),
     ],
 )
 def test_a_password_that_everybody_on_the_way_could_read_is_told(
