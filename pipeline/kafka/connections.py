@@ -377,6 +377,8 @@ def _reason(error: Exception, options: SourceOptions) -> str:
         if "proxy_url" in options.client:
             return "cannot be reached through the proxy, or closes the connection: check security_protocol"
         return "closes the connection: check security_protocol"
+    if isinstance(error, ValueError) and "proxy_url" in options.client:
+        return "cannot be asked: proxy_url must be the URL of a proxy, such as http://host:port or socks5://host:port"
     if mechanism == "AWS_MSK_IAM":
         return "cannot be used: check that AWS credentials and a region can be found, also on executors"
     return f"answers, but cannot be used: {type(error).__name__}"

@@ -121,6 +121,12 @@ def test_a_key_whose_password_is_wrong_or_missing(said: Said, tmp_path: Path, pa
     )
 
 
+@pytest.mark.parametrize("url", ["ftp://me:p4ss@proxy:1", "me:p4ss@proxy:1", "p4ss", "http://me:p4ss@proxy:99999"])
+def test_a_proxy_whose_url_is_none_is_said_without_its_password(said: Said, url: str) -> None:
+    reason = "cannot be asked: proxy_url must be the URL of a proxy, such as http://host:port or socks5://host:port"
+    assert said("broker:9092", proxy_url=url) == (f"broker:9092 {reason}", SEE_DOCS)
+
+
 def test_files_of_tls_do_not_matter_without_tls(said: Said) -> None:
     what, _ = said(f"{HOST}:{free_port()}", ssl_cafile="/nowhere.pem")
     assert what.endswith("connection refused")
