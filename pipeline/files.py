@@ -88,10 +88,11 @@ def is_uri(location: str) -> bool:
 def redacted(location: str) -> str:
     """A location without the parts of a URI that may be secret: user, password and query."""
     # Keys of stores may contain slashes. Digits after the colon are a port, not a password.
-    user_info = r"[^/?#]*:[^/?#]*@|[^/:@]*:(?!\d*(?:[/?#]|$))[^@]*@"
-    # Without a colon, this part is the container of a store, or a token for an endpoint.
-    alone = r"(?<=http://)[^/?#]*@|(?<=https://)[^/?#]*@"
-    uri = re.match(rf"([A-Za-z][A-Za-z0-9+.-]+://)(?:{user_info}|{alone})?([^?]*)", location, re.IGNORECASE)
+    user_info = r"[^/?#]*:[^/?#]*@|[^/:@]*:(?!\d+(?:[/?#]|$))[^@]*@"
+    # Without a colon, this part is the container of a store; or a token for an endpoint, or what follows a user if the
+    # scheme is missing.
+    alone = r"(?<=http://)[^/?#]*@|(?<=https://)[^/?#]*@|(?<=:)[^/?#]*@"
+    uri = re.match(rf"([A-Za-z][A-Za-z0-9+.-]+:/*)(?:{user_info}|{alone})?([^?]*)", location, re.IGNORECASE)
     return f"{uri[1]}{uri[2]}" if uri else location
 
 

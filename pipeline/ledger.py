@@ -54,7 +54,10 @@ class Summary:
 
     @classmethod
     def of_failure(cls, cluster: str, reason: str) -> Summary:
-        """The result of a snapshot that could not be taken at all."""
+        """The result of a snapshot that could not be taken at all.
+
+        `cluster_id` is NULL even if one is configured: which cluster was asked, if any, is not known.
+        """
         return cls(FAILED, errors=[("cluster", cluster, reason, 1)])
 
     @property

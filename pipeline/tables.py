@@ -122,7 +122,14 @@ SNAPSHOTS = Table(
         ),
         ("requests", MapType(STRING, LONG), "requests sent, by broker id"),
         ("capabilities", MapType(STRING, STRING), "highest version of each API, NULL where refused or lacking"),
-        ("cluster_id", STRING, "Kafka's own id of the cluster; NULL if nothing was read, or before Kafka 0.10.1"),
+        (
+            "cluster_id",
+            STRING,
+            (
+                "Kafka's own id of the cluster, as its brokers gave it; NULL if the snapshot is running or could not "
+                "be taken (a configured cluster_id is only what is expected), or before Kafka 0.10.1"
+            ),
+        ),
     ),
     key=("cluster", "snapshot_id"),
     partitioned_by=("cluster",),

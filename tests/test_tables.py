@@ -8,6 +8,12 @@ from pyspark.sql.types import IntegerType, LongType, TimestampType
 from pipeline.tables import BRONZE, SNAPSHOTS, TABLES, Table
 
 ALL = [pytest.param(table, id=table.name) for table in TABLES]
+NOT_OF_ONE_SNAPSHOT = {
+    "findings": ("first_seen", "last_seen", "resolved_at", "resolution_confirmed_at", "worst_at"),
+    "lag_histograms": ("window_start",),
+    "log_index": ("seen_at",),
+}
+"""The tables whose rows are not of one snapshot, but of several or of a time, and the columns that say so."""
 
 
 @pytest.mark.parametrize("table", ALL)
@@ -46,3 +52,15 @@ def test_the_ledger_is_made_last() -> None:
 @pytest.mark.parametrize("table", [pytest.param(t, id=t.name) for t in BRONZE])
 def test_a_source_observes_all_but_the_snapshot(table: Table) -> None:
     assert ["cluster", "snapshot_id", "snapshot_date", *table.observed.names] == table.columns
+
+
+@pytest.mark.parametrize("table", ALL)
+def test_the_snapshot_of_a_row_is_a_timestamp_too(table: Table) -> None:
+    instants = {column.name for column in table.stored if column.dataType == TimestampType()}
+    if table.name in NOT_OF_ONE_SNAPSHOT:
+        assert "snapshot_id" not in table.columns
+        assert set(NOT_OF_ONE_SNAPSHOT[table.name]) == instants
+    else:
+        assert "snapshot_id" in table.columns
+        assert "snapshot_at" in instants
+        assert "snapshot_at" not in table.columns, "laglake neither computes nor reads it"

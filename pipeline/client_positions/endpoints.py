@@ -24,6 +24,7 @@ from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import HTTPError
 
+from pipeline.client_positions.reasons import reason_of
 from pipeline.epoch import now_ms, to_epoch_ms
 from pipeline.errors import ConfigError
 from pipeline.files import NotAFileError, is_uri, open_filesystem, open_unpacked, redacted
@@ -80,6 +81,8 @@ def from_endpoint(url: str, access: Access) -> Text:
 
     Redirects are not followed, because an answer must not make this machine send requests to other places.
     """
+    if access.ca_file and not Path(access.ca_file).is_file():  # which requests would say only in a text of its own
+        return Text(place_of(url), now_ms(), "", "the file of ca_file does not exist")
     session = _Hasty(access.timeout_ms / 1000)
     try:
         with session, _asked(session, url, access) as answer:
@@ -89,8 +92,8 @@ def from_endpoint(url: str, access: Access) -> Text:
             chunks = iter(lambda: answer.raw.read1(CHUNK_BYTES, decode_content=True), b"")
             text = _decoded(_bounded(chunks, access, time.monotonic()))
         error = None
-    except (requests.RequestException, HTTPError, OSError, ValueError) as failure:  # whose text may repeat a password
-        text, error = "", str(failure) if isinstance(failure, _RefusedError) else type(failure).__name__
+    except (requests.RequestException, HTTPError, OSError, ValueError) as failure:
+        text, error = "", str(failure) if isinstance(failure, _RefusedError) else reason_of(failure)
     if session.is_late:
         text, error = "", _late(access)
     return Text(place_of(url), now_ms(), text, error)
@@ -118,7 +121,7 @@ def from_file(path: str, access: Access, folder: str | None = None) -> Text:
     except FileNotFoundError:
         return Text(redacted(path), now_ms(), "", "no such file or folder")
     except (ConfigError, OSError, ValueError, pa.ArrowException) as error:
-        reason = str(error) if isinstance(error, (_RefusedError, NotAFileError)) else type(error).__name__
+        reason = str(error) if isinstance(error, (_RefusedError, NotAFileError)) else reason_of(error)
         return Text(redacted(path), now_ms(), "", reason)
     return Text(redacted(path), captured_ms, text)
 
@@ -140,9 +143,11 @@ def files_in(path: str) -> list[str]:
         names = None
     if names is None:
         return [path]
-    root = path.rstrip("/")
-    # What follows a scheme will be read as a URI again, in which these characters have another meaning.
-    return sorted(root + (quote(name, errors="surrogateescape") if is_uri(path) else name) for name in names if name)
+    # A URI's query, such as the endpoint of a store, comes after the name. What follows a scheme will be read as a URI
+    # again, in which some characters have another meaning.
+    root, mark, query = path.partition("?") if is_uri(path) else (path, "", "")
+    names = [quote(name, errors="surrogateescape") if is_uri(path) else name for name in names if name]
+    return [f"{root.rstrip('/')}{name}{mark}{query}" for name in sorted(names)]
 
 
 def _regular_in(folder: str) -> Iterator[str]:

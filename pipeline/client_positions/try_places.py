@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import NamedTuple
 
 from pipeline.client_positions.endpoints import files_in
 from pipeline.client_positions.metrics_source import ClientMetricsSource, Places, PositionsReader, StatisticsSource
+from pipeline.client_positions.reasons import reason_of
 from pipeline.epoch import now_ms
 from pipeline.errors import ConfigError
 from pipeline.files import FAILURES, NotAFileError, is_uri, open_filesystem, open_unpacked, redacted
@@ -75,7 +77,9 @@ def _try_path(path: str, reader: PositionsReader | None) -> Tried:
         files, inside = open_filesystem(path)
         folder = Path(inside)
         if not is_uri(path) and folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK):
-            return Tried(False, f"{place}: PermissionError", "give the user of laglake the right to read the folder")
+            return Tried(
+                False, f"{place}: {os.strerror(errno.EACCES)}", "give the user of laglake the right to read the folder"
+            )
         found = files_in(path)
         if not found:
             return Tried(None, f"{place}: no files are there yet")
@@ -88,7 +92,7 @@ def _try_path(path: str, reader: PositionsReader | None) -> Tried:
     except FileNotFoundError:
         return Tried(False, f"{place}: no such file or folder", "all executors must find it under this name")
     except (ConfigError, *FAILURES) as error:
-        reason = str(error) if isinstance(error, (ConfigError, NotAFileError)) else type(error).__name__
+        reason = str(error) if isinstance(error, (ConfigError, NotAFileError)) else reason_of(error)
         return Tried(False, f"{place}: {reason}", "may the user of laglake read it?")
     named = place if found == [path] else f"{place}, {_number(len(found), 'file')}"
     if reader is None or sum(sizes) > MOST_BYTES:
@@ -111,7 +115,7 @@ def _try_folder(path: str) -> Tried:
         with tempfile.TemporaryFile(dir=there):
             pass
     except OSError as error:
-        return Tried(False, f"{place}: cannot be written: {type(error).__name__}", "all executors must write there")
+        return Tried(False, f"{place}: cannot be written: {reason_of(error)}", "all executors must write there")
     return Tried(True, f"{place}: can be written")
 
 

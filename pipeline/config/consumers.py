@@ -55,8 +55,11 @@ class PositionsConfig(Section):
             raise ValueError("must have either endpoints or paths")
         if any("," in place for place in (*self.endpoints, *self.paths)):
             raise ValueError("no endpoint and no path may contain a comma")
-        if any(re.match("[^/]*//[^/?#]*@", endpoint) for endpoint in self.endpoints):
-            raise ValueError("no endpoint may have a user or a password in its URL; set user and password")
+        # An @ anywhere, because an unescaped password may contain any character before it.
+        if any(re.search("@|^(?:[^/]*//)?[^/?#]*%40", endpoint) for endpoint in self.endpoints):
+            raise ValueError(
+                "no endpoint may have a user or a password in its URL; set user and password (write any other @ as %40)"
+            )
         is_log = self.source == "kafka_request_log"
         wrong = _OF_ENDPOINTS if is_log else _OF_LOGS
         named = [name for name in wrong if getattr(self, name)]

@@ -24,6 +24,7 @@ _NOT_SETTABLE = {
     "metrics": "cannot be set in a file",
     "sasl_oauth_token_provider": "cannot be set in a file",
     "socket_options": "cannot be set in a file",
+    "ssl_crlfile": "cannot be set: kafka-python fails to read it",
     "ssl_context": "cannot be set in a file; use ssl_cafile, ssl_certfile and ssl_keyfile",
 }
 _CHOICES = {

@@ -130,8 +130,10 @@ class ClusterConfig(Section):
         client = self.client.options()
         is_plain = client.get("security_protocol") == "SASL_PLAINTEXT" and client.get("sasl_mechanism") == "PLAIN"
         brokers = ["the password for the brokers is sent in plain text: use SASL_SSL"] if is_plain else []
-        asked = {e for p in self.positions if p.password for e in p.endpoints if e.lower().startswith("http://")}
-        return brokers + [f"the password for {endpoint} is sent in plain text: use https" for endpoint in sorted(asked)]
+        # Without its query, which may hold a token.
+        sent = {e.partition("?")[0] for p in self.positions if p.password for e in p.endpoints}
+        asked = [endpoint for endpoint in sorted(sent) if endpoint.lower().startswith("http://")]
+        return brokers + [f"the password for {endpoint} is sent in plain text: use https" for endpoint in asked]
 
     def source_options(self) -> dict[str, str]:
         """The options of laglake's Spark data sources for this cluster. Secrets are revealed: never log them."""

@@ -55,11 +55,17 @@ def _identifier(text: str) -> str:
     return text
 
 
+# The colon of a port, and what stands before a container of Azure, are no password. Keys may contain slashes.
+_WITH_PASSWORD = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/*[^/?#@]*:(?!\d+(?:/|$))[^@]*@")
+
+
 def _absolute(root: str) -> str:
     if not root.strip():
         raise ValueError("must not be empty")
     if "`" in root:
         raise ValueError("must not contain a backtick")  # Spark quotes paths with them
+    if _WITH_PASSWORD.match(root):  # Spark and Delta repeat a table's path in logs and errors
+        raise ValueError("must not have a password in its URI; set the keys of the store in Spark's settings")
     has_scheme = re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", root)
     return root if has_scheme else str(Path(root).absolute())
 

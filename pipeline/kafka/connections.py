@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
-from importlib.util import find_spec
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -26,14 +25,13 @@ from kafka.protocol.metadata import MetadataRequest
 
 from pipeline.errors import ClusterError, WrongClusterError
 from pipeline.kafka.failures import Failure, UnreachableError, failure_of
+from pipeline.kafka.machine import check_machine
 from pipeline.kafka.options import SourceOptions
 from pipeline.kafka.probe import first_answering
 
 Call = tuple[int | None, Any]
 """A broker id (None = any broker) and the request for it."""
 
-_PACKAGES = {"AWS_MSK_IAM": "botocore", "GSSAPI": "gssapi"}
-"""Packages that kafka-python needs for a mechanism, but does not install."""
 _REFUSALS = (
     kafka_errors.IllegalSaslStateError,
     kafka_errors.KafkaConnectionError,
@@ -110,10 +108,12 @@ class _PatientManager(KafkaConnectionManager):  # type: ignore[misc]
 class Connections:
     """Connections to one cluster, made for one task and closed with it. They must not be pickled.
 
-    `requests` counts the requests sent, by broker id. Raises ClusterError if no bootstrap server answers as Kafka.
+    `requests` counts the requests sent, by broker id. Raises ClusterError if this machine lacks a file or package, or
+    if no bootstrap server answers as Kafka.
     """
 
     def __init__(self, options: SourceOptions, prefer: Sequence[str] = ()) -> None:
+        check_machine(options)
         self.options = options
         self.requests: Counter[int] = Counter()
         self._timeouts: Counter[int] = Counter()
@@ -368,8 +368,6 @@ def _reason(error: Exception, options: SourceOptions) -> str:
     """Why a Kafka listener cannot be used, in words. The error's own message may contain a URL with a password."""
     is_sasl = options.client.get("security_protocol", "").startswith("SASL")
     mechanism = options.client.get("sasl_mechanism") if is_sasl else None
-    if mechanism in _PACKAGES and not find_spec(_PACKAGES[mechanism]):
-        return f"cannot be used: {mechanism} needs the Python package {_PACKAGES[mechanism]}, also on executors"
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
         return "shows a TLS certificate that is not trusted: check ssl_cafile, and that it names this host"
     if isinstance(error, _REFUSALS):
@@ -379,8 +377,8 @@ def _reason(error: Exception, options: SourceOptions) -> str:
         if "proxy_url" in options.client:
             return "cannot be reached through the proxy, or closes the connection: check security_protocol"
         return "closes the connection: check security_protocol"
-    if isinstance(error, FileNotFoundError):
-        return "cannot be used: a file that an ssl_ option names does not exist"
+    if isinstance(error, ValueError) and "proxy_url" in options.client:
+        return "cannot be asked: proxy_url must be the URL of a proxy, such as http://host:port or socks5://host:port"
     if mechanism == "AWS_MSK_IAM":
         return "cannot be used: check that AWS credentials and a region can be found, also on executors"
     return f"answers, but cannot be used: {type(error).__name__}"

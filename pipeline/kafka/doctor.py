@@ -29,6 +29,15 @@ from pipeline.kafka.options import SourceOptions
 REFUSALS = ("GROUP_AUTHORIZATION_FAILED", "TOPIC_AUTHORIZATION_FAILED")
 GROUPS_TRIED = 500
 """The most groups that are described. The others are only counted."""
+_TODO = {
+    "unknown host": "correct the name in bootstrap_servers, or in DNS; executors look it up as well",
+    "connection refused": "correct the port in bootstrap_servers, or start the broker: nothing listens there",
+    "no answer in time": "look for a firewall, or for a route that is missing; executors need it as well",
+    "one that wants TLS": "correct the port in bootstrap_servers, or set security_protocol to SSL or SASL_SSL",
+    "fails the TLS handshake": "correct the port in bootstrap_servers, security_protocol or ssl_certfile",
+    "one without TLS": "correct the port in bootstrap_servers, or set security_protocol to PLAINTEXT or SASL_PLAINTEXT",
+}
+"""What to do about a cluster that cannot be reached, by words in the reason."""
 
 
 class Check(NamedTuple):
@@ -53,7 +62,8 @@ def check_cluster(cluster: ClusterConfig) -> Iterator[Check]:
             read = yield from _check_groups(client, rights)
             yield from _check_hidden_topics(client, rights, topics, read)
     except ClusterError as error:
-        yield Check(False, str(error), "docs/troubleshooting.md says more")
+        todo = [todo for words, todo in _TODO.items() if words in str(error)]
+        yield Check(False, str(error), "; ".join(todo) or "docs/troubleshooting.md says more")
     except Exception as error:  # noqa: BLE001 - one cluster must not keep the others from being checked
         yield Check(False, unexpected(error))
 
@@ -167,18 +177,23 @@ def check_lake(lake: LakeConfig) -> Check:
     """Writes a file into the lake's folder, or into the nearest parent folder that exists, and removes it."""
     if lake.root is None:
         return Check(None, f"{lake.catalog}.{lake.schema_name}: only a run shows whether it can be written")
+    cannot = f"{lake.root} cannot be written: "
     try:
         url = urlsplit(lake.root)
-        is_hadoop = not url.scheme and any(name in os.environ for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"))
-        if url.scheme not in ("", "file") or url.netloc or "%" in url.path or is_hadoop:
-            place = url._replace(netloc=url.netloc.rpartition("@")[2]).geturl()
-            return Check(None, f"{place}: only a run shows whether it can be written")
-        folder = Path(url.path if url.scheme else lake.root).absolute()
+    except ValueError:
+        return Check(False, f"{cannot}it is not a path and not a URI")
+    is_hadoop = not url.scheme and any(name in os.environ for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"))
+    if url.scheme not in ("", "file") or url.netloc or "%" in url.path or is_hadoop:
+        return Check(None, f"{lake.root}: only a run shows whether it can be written")
+    folder = Path(url.path if url.scheme else lake.root).absolute()
+    try:
         there = next(f for f in (folder, *folder.parents) if f.exists())
         with tempfile.TemporaryFile(dir=there):
             pass
-    except (OSError, ValueError) as error:
-        return Check(False, f"it cannot be written: {getattr(error, 'strerror', None) or type(error).__name__}")
+    except OSError as error:
+        return Check(
+            False, f"{cannot}{error.strerror}", "give the user of laglake the right to write there, or correct [lake]"
+        )
     return Check(True, f"{folder} can be written" + ("" if there == folder else f", and will be made in {there}"))
 
 

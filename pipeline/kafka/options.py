@@ -13,8 +13,8 @@ from pipeline.config.model import LimitsConfig
 from pipeline.data_source import NameFilter, several
 from pipeline.errors import ConfigError, TooLateError
 
-_NOT_TEXT = {"metrics", "sasl_oauth_token_provider", "socket_options", "ssl_context"}
-"""Client options whose values are Python objects."""
+_NOT_OFFERED = {"metrics", "sasl_oauth_token_provider", "socket_options", "ssl_context", "ssl_crlfile"}
+"""Client options whose values are Python objects, and one that kafka-python fails to read."""
 
 _MAY_BE_ZERO = {"retries", "retry_backoff_ms"}
 _LIMITS = LimitsConfig()
@@ -113,4 +113,4 @@ def _in_range(name: str, value: Any) -> Any:
 
 _OWN_TYPES = {f.name: bool if f.type == "bool" else int for f in fields(SourceOptions) if f.type in ("int", "bool")}
 _FILTER_NAMES = {"groups_allow", "groups_deny", "topics_allow", "topics_deny"}
-KNOWN = {"bootstrap_servers", "cluster_id", *_FILTER_NAMES, *_OWN_TYPES, *CLIENT_DEFAULTS} - _NOT_TEXT
+KNOWN = {"bootstrap_servers", "cluster_id", *_FILTER_NAMES, *_OWN_TYPES, *CLIENT_DEFAULTS} - _NOT_OFFERED

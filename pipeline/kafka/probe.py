@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from pipeline.errors import ClusterError
+from pipeline.kafka.machine import tls_context
 from pipeline.kafka.options import SourceOptions
 
 _CORRELATION_ID = 0x4C414721
@@ -38,7 +39,11 @@ def first_answering(servers: Sequence[str], options: SourceOptions) -> str:
 
 
 def why_not_kafka(server: str, options: SourceOptions) -> str | None:
-    """None if a Kafka listener answers at host:port, else the reason in words. Waits at most `connect_timeout_ms`."""
+    """None if a Kafka listener answers at host:port, else the reason in words. Waits at most `connect_timeout_ms`.
+
+    Raises ClusterError if a file of an `ssl_` option cannot be used.
+    """
+    tls = tls_context(options)
     timeout_s = options.connect_timeout_ms / 3000  # to connect, to hear Kafka, to hear HTTP
     host, _, port = server.rpartition(":")
     address = (host.strip("[]"), int(port) if port.isascii() and port.isdigit() else 0)
@@ -49,25 +54,26 @@ def why_not_kafka(server: str, options: SourceOptions) -> str | None:
     except (OSError, UnicodeError) as exc:
         return f"cannot be reached: {_connection_reason(exc)}"
     with raw:
-        reason = _ask_api_versions(raw, address[0], options, timeout_s)
+        reason = _ask_api_versions(raw, address[0], tls, timeout_s)
     if reason and _speaks_http(address, timeout_s):
         return "speaks HTTP, not Kafka"
     return reason
 
 
-def _ask_api_versions(raw: socket.socket, host: str, options: SourceOptions, timeout_s: float) -> str | None:
+def _ask_api_versions(raw: socket.socket, host: str, tls: ssl.SSLContext | None, timeout_s: float) -> str | None:
+    # Only finds out what listens there. The real client verifies certificates, and no secret is sent here.
+    otherwise = "not a Kafka listener, or one without TLS" if tls else "not a Kafka listener, or one that wants TLS"
     try:
-        with _wrap_tls(raw, host, options) if _wants_tls(options) else raw as stream:
+        with tls.wrap_socket(raw, server_hostname=host) if tls else raw as stream:
             stream.sendall(API_VERSIONS_V0)
-            return _judge(_read(stream, 8, timeout_s))
+            head = _read(stream, 8, timeout_s)
     except TimeoutError:
-        return "accepts the connection but stays silent: not a Kafka listener, or one that wants TLS"
+        return f"accepts the connection but stays silent: {otherwise}"
     except ssl.SSLError as exc:
         return f"fails the TLS handshake ({exc.reason or exc}): not a TLS listener, or a wrong certificate"
-    except FileNotFoundError:
-        return "cannot be asked: a file that an ssl_ option names does not exist"
     except OSError as exc:
-        return f"closes the connection ({_connection_reason(exc)})"
+        return f"closes the connection ({_connection_reason(exc)}): {otherwise}"
+    return _judge(head) if head else f"closes the connection on the first request: {otherwise}"
 
 
 def _speaks_http(address: tuple[str, int], timeout_s: float) -> bool:
@@ -82,27 +88,9 @@ def _speaks_http(address: tuple[str, int], timeout_s: float) -> bool:
 def _judge(head: bytes) -> str | None:
     if head[:1] == b"\x15":
         return "speaks TLS: set security_protocol to SSL or SASL_SSL"
-    if not head:
-        return "closes the connection on the first request: not a Kafka listener, or one that wants TLS"
     if len(head) == 8 and struct.unpack(">i", head[4:])[0] == _CORRELATION_ID:
         return None
     return f"answers with something that is not Kafka ({head!r})"
-
-
-def _wants_tls(options: SourceOptions) -> bool:
-    return str(options.client.get("security_protocol", "PLAINTEXT")).endswith("SSL")
-
-
-def _wrap_tls(raw: socket.socket, host: str, options: SourceOptions) -> socket.socket:
-    # Only finds out what listens there. The real client verifies certificates, and no secret is sent here.
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    certificate = options.client.get("ssl_certfile")
-    if certificate:
-        key, password = options.client.get("ssl_keyfile"), options.client.get("ssl_password")
-        context.load_cert_chain(certificate, key, password)
-    return context.wrap_socket(raw, server_hostname=host)
 
 
 def _read(stream: socket.socket, size: int, timeout_s: float) -> bytes:
@@ -120,8 +108,8 @@ def _read(stream: socket.socket, size: int, timeout_s: float) -> bytes:
 def _connection_reason(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "no answer in time"
-    if isinstance(error, socket.gaierror):
+    if isinstance(error, socket.gaierror | UnicodeError):  # the latter for a name that cannot be one
         return "unknown host"
     if isinstance(error, ConnectionRefusedError):
         return "connection refused"
-    return str(error)
+    return getattr(error, "strerror", None) or type(error).__name__

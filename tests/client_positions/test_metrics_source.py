@@ -17,7 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.client_positions.consumer_metrics import MOST_TORN, Names
-from pipeline.client_positions.endpoints import BEANS, Access, Text, from_endpoint, from_file, place_of
+from pipeline.client_positions.endpoints import BEANS, Access, Text, files_in, from_endpoint, from_file, place_of
 from pipeline.client_positions.metrics_source import (
     ClientMetricsSource,
     PositionsOptions,
@@ -165,6 +165,16 @@ def server() -> Iterator[str]:
         httpd.shutdown()
 
 
+def test_the_query_of_a_folder_stays_behind_the_names_of_its_files(tmp_path: Path) -> None:
+    """A store that is not Amazon's is named there, as endpoint_override."""
+    (tmp_path / "sub").mkdir()
+    for name in ("sub/c", "a b"):
+        (tmp_path / name).write_text(name)
+    found = files_in(f"file://{tmp_path}/?x=y/z")
+    assert found == [f"file://{tmp_path}/a%20b?x=y/z", f"file://{tmp_path}/sub/c?x=y/z"]
+    assert [from_file(file, Access()).text for file in found] == ["a b", "sub/c"]
+
+
 def test_one_bad_endpoint_does_not_cost_the_others(spark: SparkSession, server: str) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
@@ -178,7 +188,7 @@ def test_one_bad_endpoint_does_not_cost_the_others(spark: SparkSession, server: 
     assert (reported["metrics"].client_id, reported["metrics"].reported_lag) == ("c", 7)
     assert (reported["jolokia"].client_id, reported["jolokia"].reported_lag) == ("m", 3)
     errors = {row.endpoint.removeprefix(server): row.error for row in rows if row.error}
-    assert errors.pop(dead.replace("user:secret@", "")) == "ConnectionError"
+    assert errors.pop(dead.replace("user:secret@", "")) == "Connection refused"
     assert errors.pop("/broken") == "HTTP status 500"
     assert errors.pop("/slow") == errors.pop("/drips") == "not read whole within 1000 ms"
     assert errors.pop("/elsewhere") == "HTTP status 302"

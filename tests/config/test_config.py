@@ -160,9 +160,9 @@ def test_a_relative_root_is_of_the_working_directory_and_a_uri_is_left_alone(
 
 def test_no_secret_is_shown_by_a_config_or_by_what_is_wrong_with_it(load: Load) -> None:
     secrets = 'sasl_plain_password = "hunter2"\nssl_password = "${env:PW}"\n'
-    config = load(CLIENT.replace("/lake", "s3a://k:${env:PW}@lake") + secrets, PW="hunter2")
+    config = load(CLIENT.replace("/lake", "/lake/${env:PW}") + secrets, PW="hunter2")
     east = config.clusters["east"]
-    assert config.lake.root == "s3a://k:hunter2@lake"
+    assert config.lake.root == "/lake/hunter2"
     shown = [f"{thing!r} {thing}" for thing in (config, config.lake, east, east.client, vars(east.client))]
     for mistake in ('sasl_mechanism = "hunter2"', 'hunter = "hunter2"', "ssl_cafile = 1", 'retry = "${env:NOPE}"'):
         with pytest.raises(ConfigError) as caught:
@@ -222,6 +222,7 @@ def test_there_is_one_error_tree() -> None:
     [
         ("SASL_PLAINTEXT", "http://a:1/metrics", ["the brokers", "http://a:1/metrics"]),
         ("SASL_SSL", "https://a:1/metrics", []),
+        ("SASL_SSL", "http://a:1/metrics?token=hunter2", ["http://a:1/metrics"]),
     ],
 )
 def test_a_password_that_everybody_on_the_way_could_read_is_told(

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.config import Config
+from pipeline.config.lake import lake_at
 from pipeline.errors import ConfigError
 
 SMALLEST = '[lake]\nroot = "/lake"\n[clusters.east]\nbootstrap_servers = ["10.0.0.1:9092"]\n'
@@ -126,6 +127,11 @@ def refused(load: Load, tmp_path: Path) -> Refuse:
             id="a client option that is an object",
         ),
         pytest.param(
+            CLIENT + 'ssl_crlfile = "x"',
+            "clusters.east.client.ssl_crlfile: cannot be set: kafka-python fails to read it",
+            id="a client option that does not work",
+        ),
+        pytest.param(
             SMALLEST.replace("10.0.0.1:9092", "10.0.0.1"),
             'clusters.east.bootstrap_servers[0]: must be one host:port such as "10.0.0.1:9092"',
             id="no port",
@@ -163,6 +169,40 @@ def refused(load: Load, tmp_path: Path) -> Refuse:
 )
 def test_a_mistake_is_one_line_that_names_file_and_key(refused: Refuse, text: str, line: str) -> None:
     assert refused(text, PW="hunter2") == line
+
+
+@pytest.mark.parametrize(
+    "root",
+    [
+        "s3a://key:hunter2@bucket/lake",
+        "S3A://key:hunt@hunter2@bucket/lake",
+        "s3a://key:hunt/hunter2@bucket/lake",
+        "s3a://key:/hunter2@bucket/lake",
+        "s3a://key:hunter2%2F%40@bucket/lake",
+        "s3a://:hunter2@bucket/lake",
+        "s3a:/key:hunter2@bucket/lake",
+    ],
+)
+def test_a_lake_with_a_password_is_refused_without_showing_it(refused: Refuse, root: str) -> None:
+    line = "lake.root: must not have a password in its URI; set the keys of the store in Spark's settings"
+    assert refused(SMALLEST.replace("/lake", root)) == line
+    with pytest.raises(ConfigError) as caught:
+        lake_at(root)
+    assert str(caught.value) == line.replace("lake.root:", "the location of a lake")
+
+
+@pytest.mark.parametrize(
+    "root",
+    [
+        "abfss://container@account/a:b@c",
+        "hdfs://host:8020/a@b",
+        "s3a://bucket/a:b@c",
+        "/lake/a:b@c",
+        "hdfs://me@host/a",
+    ],
+)
+def test_an_at_sign_without_a_password_is_none(load: Load, root: str) -> None:
+    assert load(SMALLEST.replace("/lake", root)).lake.root == root
 
 
 def test_every_mistake_has_its_own_line(refused: Refuse) -> None:

@@ -63,6 +63,35 @@ def test_what_is_wrong_with_a_source_is_said_where_it_is(load: Load, table: str,
     assert message in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://user:p4ss@host/metrics",
+        "http://user:p@p4ss@host",
+        "http://user:p/p4ss@host/metrics",
+        "http://user:p?#p4ss@host/metrics",
+        "http://user:p4ss%40@host/metrics",
+        "http://user%3Ap4ss%40host/metrics",
+        "HTTPS://p4ss@host/metrics",
+        "http:/user:p4ss@host/metrics",
+        "user:p4ss@host/metrics",
+        "user%3Ap4ss%40host/metrics",
+    ],
+)
+def test_an_endpoint_with_a_password_is_refused_without_showing_it(load: Load, url: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(f'{SOURCE}source = "kafka_client_metrics"\nendpoints = ["http://app/metrics", "{url}"]\n')
+    (line,) = str(caught.value).splitlines()
+    assert "clusters.east.positions[0]: no endpoint may have a user or a password in its URL" in line
+    assert "p4ss" not in f"{line} {caught.value!r} {caught.value.__cause__!r} {caught.value.__context__!r}"
+
+
+def test_an_at_sign_in_a_path_may_be_escaped(load: Load) -> None:
+    url = "http://app:9404/a%40b"
+    (found,) = load(f'{SOURCE}source = "kafka_client_metrics"\nendpoints = ["{url}"]\n').clusters["east"].positions
+    assert found.endpoints == (url,)
+
+
 def test_settings_of_clients_have_kafka_s_names_in_quotes_or_not(load: Load) -> None:
     text = f"""{SMALLEST}[clients."mgroup"]
 queued.max.message.chunks = 1

@@ -232,7 +232,7 @@ def test_a_dead_endpoint_makes_snapshots_partial_and_costs_nothing_else(lake: La
     for row in ledger:
         ((what, where, error, count),) = row.errors
         assert (what, where, count) == ("client_positions", DEAD, 1)
-        assert error == "ConnectionError"
+        assert error == "Connection refused"
         assert row.rows["client_positions"] > 10
     reported = lake.read(CLIENT_POSITIONS).where("error IS NULL").select("client_id").distinct().collect()
     clients = {"live-slow-1", "live-steady-1", "live-python", "live-rdkafka"}

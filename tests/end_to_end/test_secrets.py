@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,14 +18,25 @@ from pyspark.sql import SparkSession
 
 from demo.embedded_kafka.broker import EmbeddedKafka
 from pipeline.config import load_config
+from pipeline.derive import compute_lag
 from pipeline.errors import ConfigError
 from pipeline.lake import Lake
 from pipeline.snapshot import take_snapshots
-from pipeline.tables import SNAPSHOTS, TABLES
+from pipeline.tables import CLIENT_POSITIONS, LAG, SNAPSHOTS, TABLES
 from tests.conftest import KAFKA_USERS, ConnectServer
 from tests.helpers import secrets
 from tests.helpers.quiet import seed, write_config
-from tests.helpers.secrets import LOGIN, PASSWORD_VARIABLE, USER, WRONG_PASSWORD, leaks, say_everything
+from tests.helpers.s3 import BUCKET, S3, s3_server
+from tests.helpers.secrets import (
+    LOGIN,
+    PASSWORD_VARIABLE,
+    USER,
+    WRONG_PASSWORD,
+    leaks,
+    say_everything,
+    say_places,
+    stored,
+)
 
 PREFIX = "secrets"
 PASSWORD = KAFKA_USERS[USER]
@@ -39,6 +51,18 @@ pytestmark = pytest.mark.timeout(TIMEOUT_S + 100)
 def servers(kafka: EmbeddedKafka) -> str:
     seed(kafka, PREFIX)
     return kafka.sasl_bootstrap_servers
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[S3]:
+    with s3_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def places(s3: S3, kafka: EmbeddedKafka, servers: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Lines of a config: places of positions and logs, with a password in each URL."""
+    return stored(s3, kafka, PREFIX, tmp_path_factory.mktemp("recordings"))
 
 
 @pytest.mark.parametrize("text", [PASSWORD, json.dumps(PASSWORD), repr(PASSWORD), "se&quot;cret\\#1", WRONG_PASSWORD])
@@ -67,6 +91,36 @@ def test_a_classic_session_says_no_password(
     assert leaks("\n".join([output.out, output.err, caplog.text, *said, repr(outcome), repr(config)])) == []
 
 
+def test_places_with_passwords_in_their_urls_say_none(
+    spark: SparkSession,
+    servers: str,
+    s3: S3,
+    places: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    file = write_config(tmp_path, PREFIX, {"east": servers}, client=LOGIN)
+    file.write_text(file.read_text() + places)
+    config = load_config(file, ENV)
+    for logger in ("laglake", "pipeline"):
+        caplog.set_level(logging.DEBUG, logger=logger)
+    (outcome,) = take_snapshots(spark, config, ["east"], None, utc_now)
+    assert outcome.status == "partial"
+    compute_lag(spark, config, ["east"], utc_now)
+    lake = Lake(spark, config.lake)
+    reported = {row["endpoint"].split("?")[0]: row["error"] for row in lake.read(CLIENT_POSITIONS).collect()}
+    assert reported["http://127.0.0.1:1/metrics"] == "Connection refused"
+    assert reported[f"s3://{BUCKET}/absent"].startswith("is not a file or folder that can be read")
+    # They were read with the password, else this test shows nothing.
+    kept = s3.client().list_objects_v2(Bucket=BUCKET, Prefix="state/")["Contents"]
+    assert [object_ for object_ in kept if object_["Key"].endswith(".json.gz")]
+    assert {row["bytes_method"] for row in lake.read(LAG).collect()} >= {"exact"}
+    said = [str(lake.read(table).collect()) for table in TABLES] + say_places(spark, config.clusters["east"])
+    output = capfd.readouterr()
+    assert leaks("\n".join([output.out, output.err, caplog.text, *said, repr(outcome), repr(config)])) == []
+
+
 def test_a_wrong_password_is_a_reason_without_the_password(spark: SparkSession, servers: str, tmp_path: Path) -> None:
     file = write_config(tmp_path, PREFIX, {"east": servers}, client=LOGIN)
     config = load_config(file, {PASSWORD_VARIABLE: WRONG_PASSWORD})
@@ -77,10 +131,11 @@ def test_a_wrong_password_is_a_reason_without_the_password(spark: SparkSession, 
 
 
 @pytest.fixture(scope="module")
-def client(connect_server: ConnectServer, servers: str, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """All output of a client process that has taken a snapshot, explained plans, and failed."""
+def client(connect_server: ConnectServer, servers: str, places: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """All output of a client process that has taken a snapshot, computed lag, explained plans, and failed."""
     folder = tmp_path_factory.mktemp("client")
     file = write_config(folder, PREFIX, {"east": servers}, client=LOGIN)
+    file.write_text(file.read_text() + places)
     command = [sys.executable, "-P", secrets.__file__, str(file)]
     env = connect_server.client_env() | ENV
     ran = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=TIMEOUT_S)
@@ -100,6 +155,7 @@ def test_the_pages_of_a_connect_server_show_no_password(client: str, connect_ser
     of_connect = "".join(text for url, text in pages.items() if "/connect" in url)
     assert "sasl_plain_username" in of_connect, "the options must be there, else this test shows nothing"
     assert USER in of_connect
+    assert f"{BUCKET}/requests" in of_connect
     assert [url for url in pages if "/SQL/execution" in url]
     assert {url: found for url, text in pages.items() if (found := leaks(text))} == {}
 

@@ -1,11 +1,19 @@
 """Servers for tests: a proxy that inspects, counts and cuts connections, and listeners that are not Kafka."""
 
+import datetime as dt
+import ipaddress
 import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import NamedTuple, Self
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 HOST = "127.0.0.1"
 
@@ -130,3 +138,21 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
+
+
+def certificate(folder: Path) -> Path:
+    """A file with a key and a self-signed certificate for 127.0.0.1."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "laglake")])
+    now = dt.datetime.now(dt.UTC)
+    signed = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(HOST))]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    file = folder / "key-and-certificate.pem"
+    file.write_bytes(key.private_bytes(pem, pkcs8, serialization.NoEncryption()) + signed.public_bytes(pem))
+    return file

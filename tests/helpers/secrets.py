@@ -9,11 +9,15 @@ import re
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.config import load_config
+from demo.embedded_kafka.broker import EmbeddedKafka
+from pipeline.config import ClusterConfig, load_config
+from tests.helpers.recordings import unpacked
+from tests.helpers.s3 import BUCKET, S3
 
 USER = "reader"
 WRONG_PASSWORD = "wr0ng-pa55"
@@ -31,6 +35,39 @@ LEAK = re.compile(r"cret(?:\\|%5C|&#92;|&bsol;)*(?:#|%23|&#35;)1|wr0ng-pa55", re
 def leaks(text: str) -> list[str]:
     """The text around each password in a text."""
     return [text[max(0, m.start() - 120) : m.end() + 20] for m in LEAK.finditer(text)]
+
+
+def stored(s3: S3, kafka: EmbeddedKafka, prefix: str, folder: Path) -> str:
+    """Stores in S3 what clients report, and the logs of a topic; returns the lines of a config that reads them.
+
+    The password is in every URL, and in what an endpoint is asked with.
+    """
+    put = partial(s3.client().put_object, Bucket=BUCKET)
+    put(Key="statistics/one.jsonl", Body=(unpacked("librdkafka", folder) / "statistics.jsonl").read_bytes())
+    put(Key="requests/request.log", Body=(unpacked("request-log", folder) / "request.log").read_bytes())
+    for log in kafka.directory.rglob(f"{prefix}-orders-*/*.log"):
+        put(Key=f"logs/{log.parent.name}/{log.name}", Body=log.read_bytes())
+
+    def url(name: str) -> str:
+        place = f"s3://me:{WRONG_PASSWORD}%2Fx@{BUCKET}/{name}"
+        return f"{place}?scheme=http&region=us-east-1&endpoint_override=127.0.0.1%3A{s3.port}"
+
+    return f"""
+[defaults]
+log_dirs = ["{url("logs")}"]
+[[clusters.east.positions]]
+source = "librdkafka_statistics"
+paths = ["{url("statistics")}"]
+[[clusters.east.positions]]
+source = "kafka_request_log"
+paths = ["{url("requests")}", "{url("absent")}"]
+state = "{url("state")}"
+[[clusters.east.positions]]
+source = "kafka_client_metrics"
+endpoints = ["http://127.0.0.1:1/metrics?token={WRONG_PASSWORD}"]
+user = "me"
+password = "{WRONG_PASSWORD}"
+"""
 
 
 def say_everything(spark: SparkSession, options: dict[str, str]) -> list[str]:
@@ -51,6 +88,22 @@ def say_everything(spark: SparkSession, options: dict[str, str]) -> list[str]:
     ]
 
 
+def say_places(spark: SparkSession, cluster: ClusterConfig) -> list[str]:
+    """The plans, rows and errors of the sources of clients' positions and of logs, with the URLs in their options."""
+    sources = [(positions.source, positions.options(snapshot_id=0)) for positions in cluster.positions]
+    sources += [("kafka_log_segments", {"log_dirs": ",".join(cluster.log_dirs)})]
+    said = []
+    for name, options in sources:
+        rows = spark.read.format(name).options(**options).load()
+        rows.explain("extended")
+        said += [repr(rows), str(rows.collect()), error_of(partial(_read_missing, rows))]
+    return said
+
+
+def _read_missing(rows: DataFrame) -> None:
+    rows.select("no_such_column").collect()
+
+
 def error_of(action: Callable[[], object]) -> str:
     """The error of an action that must fail, with everything that is attached to it."""
     try:
@@ -65,17 +118,17 @@ def error_of(action: Callable[[], object]) -> str:
 
 
 def main(config_file: str) -> None:
-    """Runs the job on everything in the config, then prints the rest, with all logging on."""
-    from jobs import snapshot
+    """Runs the jobs on everything in the config, then prints the rest, with all logging on."""
+    from jobs import lag, snapshot
     from pipeline.session import spark_session
 
     logging.basicConfig(level=logging.DEBUG)
-    status = snapshot.main(["--config", config_file])
+    status = snapshot.main(["--config", config_file]) or lag.main(["--config", config_file])
     logging.getLogger("kafka").setLevel(logging.DEBUG)
     config = load_config(Path(config_file), os.environ)
     spark = spark_session("secrets")
     (cluster,) = config.clusters.values()
-    for text in say_everything(spark, cluster.source_options()):
+    for text in say_everything(spark, cluster.source_options()) + say_places(spark, cluster):
         sys.stdout.write(f"{text}\n")
     sys.stdout.write(f"exit status {status}\n")
 

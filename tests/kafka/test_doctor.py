@@ -127,24 +127,10 @@ def test_a_topic_that_is_hidden_from_the_user_is_named(kafka: EmbeddedKafka, gro
 
 
 @pytest.mark.kafka
-def test_a_wrong_password_and_a_closed_port_are_said(kafka: EmbeddedKafka, run: Run) -> None:
+def test_a_wrong_password_is_said(kafka: EmbeddedKafka, run: Run) -> None:
     status, lines = run(kafka.sasl_bootstrap_servers, **login(kafka, sasl_plain_password="no"))
     assert status == 1
     assert "does not authenticate us" in lines[1]
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        status, lines = run(f"127.0.0.1:{closed.getsockname()[1]}")
-    assert status == 1
-    assert "cannot be reached" in lines[1]
-
-
-@pytest.mark.kafka
-def test_a_mechanism_without_its_package_is_said(kafka: EmbeddedKafka, run: Run) -> None:
-    options = login(kafka)
-    _, lines = run(
-        kafka.sasl_bootstrap_servers, security_protocol=options["security_protocol"], sasl_mechanism="GSSAPI"
-    )
-    assert "GSSAPI needs the Python package gssapi, also on executors" in lines[1]
 
 
 @pytest.mark.kafka
@@ -193,15 +179,14 @@ def test_a_lake_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: pyte
     for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"):
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "file").touch()
-    assert check(f"{tmp_path}/file/lake") == (False, "it cannot be written: Not a directory")
-    assert check(f"{tmp_path}/{'x' * 300}") == (False, "it cannot be written: File name too long")
-    assert check("s3a://[bad/x") == (False, "it cannot be written: ValueError")
+    long = f"{tmp_path}/{'x' * 300}"
+    assert check(f"{tmp_path}/file/lake") == (False, f"{tmp_path}/file/lake cannot be written: Not a directory")
+    assert check(long) == (False, f"{long} cannot be written: File name too long")
+    assert check("s3a://[bad/x") == (False, "s3a://[bad/x cannot be written: it is not a path and not a URI")
     made = f"{tmp_path}/a/lake can be written, and will be made in {tmp_path}"
     assert check(f"{tmp_path}/a/lake") == check(f"file://{tmp_path}/a/lake") == (True, made)
-    assert check("s3a://KEY:secret@bucket/lake") == (
-        None,
-        "s3a://bucket/lake: only a run shows whether it can be written",
-    )
+    azure = "abfss://container@account/lake"
+    assert check(azure) == (None, f"{azure}: only a run shows whether it can be written")
     monkeypatch.setenv("HADOOP_CONF_DIR", "/etc/hadoop")
     assert check("/lake") == (None, "/lake: only a run shows whether it can be written")
     assert list(tmp_path.iterdir()) == [tmp_path / "file"]
@@ -235,7 +220,7 @@ def test_the_places_of_positions_are_tried(kafka: EmbeddedKafka, group: str, run
         "ok    east: librdkafka_statistics: /stats, 1 file: 1 client",
         "?     east: librdkafka_statistics: /nothing: no files are there yet",
         "WRONG east: librdkafka_statistics: /absent: no such file or folder",
-        "WRONG east: kafka_client_metrics: http://127.0.0.1/metrics: ConnectionError",
+        "WRONG east: kafka_client_metrics: http://127.0.0.1/metrics: Connection refused",
         "ok    east: kafka_request_log: /request.log: can be read",
         "ok    east: kafka_request_log: /state: can be written",
         "ok    east: log_dirs: /logs: 1 partition",

@@ -49,6 +49,7 @@ def test_client_options_have_the_types_of_kafka_pythons_defaults() -> None:
         pytest.param("retires", "5", "unknown option 'retires'; options are .*retries", id="a typing error"),
         pytest.param("path", "x", "unknown option 'path'", id="load() with a path"),
         pytest.param("ssl_context", "x", "unknown option 'ssl_context'", id="an object"),
+        pytest.param("ssl_crlfile", "x", "unknown option 'ssl_crlfile'", id="an option that kafka-python fails at"),
         pytest.param("socket_options", "x", "unknown option 'socket_options'", id="a list"),
         pytest.param("retries", "many", "option 'retries' must be a whole number", id="a word"),
         pytest.param("retries", "-1", "option 'retries' must be at least 0", id="negative"),

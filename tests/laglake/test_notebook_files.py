@@ -3,7 +3,10 @@
 tests/laglake/test_notebooks.py runs all notebooks.
 """
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -129,3 +132,29 @@ def test_a_notebook_is_kept_with_what_it_shows(file: Path) -> None:
     assert not re.search(r"(?<![\w.])/(work|home|root|tmp|Users)/", shown)
     draws = any("alt.Chart" in cell.source for cell in code)
     assert draws == ("image/svg+xml" in shown)
+
+
+def test_make_notebooks_installs_what_opens_them(tmp_path: Path) -> None:
+    """A dry run, as in a fresh checkout: it prints what it would do."""
+    for part in ROOT.iterdir():
+        if part.name != "build":
+            (tmp_path / part.name).symlink_to(part)
+    env = {"PATH": os.environ["PATH"]}  # without the flags of the make that runs the tests
+    command = ["make", "-n", "notebooks"]
+    would = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=True).stdout
+    steps = [
+        "-m venv build/venv",
+        "scripts/requirements.py spark dev > build/requirements.txt",
+        "-m pip install .* -r build/requirements.txt -c constraints.txt",
+        "scripts/install-delta.sh",
+        "scripts/requirements.py notebooks > build/requirements-notebooks.txt",
+        "-m pip install .* -r build/requirements-notebooks.txt -c constraints.txt",
+        "spark-submit.sh replay .* --recording build/recording/",
+        "build/venv/bin/python -m jupyterlab notebooks",
+    ]
+    assert re.search(".*".join(f"(?:{step})" for step in steps), would, re.DOTALL), would
+    assert not (tmp_path / "build").exists()
+    command = [sys.executable, "scripts/requirements.py", "notebooks"]
+    wanted = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert "jupyterlab" in wanted
+    assert re.search("^jupyterlab==", (ROOT / "constraints.txt").read_text(), re.MULTILINE)

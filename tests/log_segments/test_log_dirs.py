@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from pipeline.errors import ConfigError
-from pipeline.files import redacted
 from pipeline.log_segments.log_dirs import PartitionDir, Place, list_partitions, open_log
 from tests.helpers.segments import WHOLE, batch, opened, write
 
@@ -132,16 +131,3 @@ def test_a_directory_that_cannot_be_opened_is_named_without_its_password(log_dir
     with pytest.raises(ConfigError, match=message.replace("?", "[?]")) as caught:
         list_partitions(log_dir)
     assert "secret" not in str(caught.value)
-
-
-def test_a_directory_is_shown_without_what_is_secret() -> None:
-    assert redacted("s3://key:sec/ret@bucket/a@b?secret_key=x") == "s3://bucket/a@b"
-    assert redacted("abfss://container@account/a:b") == "abfss://container@account/a:b"
-    assert redacted("/a@b?c") == "/a@b?c"
-    assert (
-        redacted("http://user:p@ss@host:1/metrics")
-        == redacted("http://token@host:1/metrics")
-        == "http://host:1/metrics"
-    )
-    assert redacted("HTTPS://token@host/metrics?a=b") == "HTTPS://host/metrics"
-    assert redacted("http://host:9404/a@b") == "http://host:9404/a@b"

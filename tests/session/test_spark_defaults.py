@@ -27,6 +27,9 @@ SECRET = "hunter2"
         pytest.param("ACCESS.KEY = hunter2", id="capitals"),
         pytest.param("[path=s3://key:hunter2@bucket/vis]", id="a URL"),
         pytest.param("endpoints -> http://user:p@ss@hunter2@app:1/vis,http://:hunter2@b", id="URLs with at signs"),
+        pytest.param("[path=s3://key:hun/hunter2@bucket/vis]", id="a URL with a slash in its key"),
+        pytest.param("[path=s3://key:/hunter2/x@bucket/vis]", id="a URL with a slash before its key"),
+        pytest.param("S3A://KEY:hunter2%2F%40@bucket/vis", id="an escaped URL"),
     ],
 )
 def test_a_secret_in_text_is_hidden_and_the_rest_is_not(text: str) -> None:
@@ -59,6 +62,7 @@ def test_a_connector_that_is_asked_for_is_not_left_out() -> None:
         "no secrets here",
         "abfss://lake@account.dfs.core.windows.net/a:b@c",
         "s3://bucket/a:b@c hdfs://host:8020/x",
+        "http://host:9404/a@b,http://host/a:b@c",
     ],
 )
 def test_ordinary_words_stay(text: str) -> None:
@@ -70,6 +74,7 @@ def test_long_text_is_searched_in_no_time() -> None:
     pattern = re.compile(DEFAULTS["spark.redaction.string.regex"])
     assert pattern.search("password" * 20_000) is None
     assert pattern.search("://a:" * 100_000) is None
+    assert pattern.search(f"://a:{'/' * 500_000}") is None
     assert pattern.sub("***", f'password="{"x" * 1_000_000}"') == "***"
 
 

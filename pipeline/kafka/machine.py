@@ -1,0 +1,69 @@
+"""What the client needs of the machine that it runs on: Python packages, and the files of TLS."""
+
+from __future__ import annotations
+
+import ssl
+from importlib.util import find_spec
+from pathlib import Path
+
+from pipeline.errors import ClusterError
+from pipeline.kafka.options import SourceOptions
+
+_PACKAGES = {"AWS_MSK_IAM": "botocore", "GSSAPI": "gssapi"}
+"""Packages that kafka-python needs for a mechanism, but does not install."""
+_FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile")
+
+
+def check_machine(options: SourceOptions) -> None:
+    """Raises ClusterError if a package or a file is missing here, so that no broker is blamed for it."""
+    mechanism = options.client.get("sasl_mechanism", "") if _protocol(options).startswith("SASL") else ""
+    package = _PACKAGES.get(mechanism)
+    if package and not find_spec(package):
+        raise ClusterError(f"{mechanism} needs the Python package {package}: install it here and on executors")
+    tls_context(options)
+
+
+def tls_context(options: SourceOptions) -> ssl.SSLContext | None:
+    """A context with the files of the `ssl_` options, which trusts every server; None if the options want no TLS.
+
+    Raises ClusterError if a file cannot be used. It names the option and not its value, which may be a pasted key.
+    """
+    if not _protocol(options).endswith("SSL"):
+        return None
+    authority, certificate, key = (options.client.get(name) for name in _FILES)
+    for name, file in zip(_FILES, (authority, certificate, key), strict=True):
+        if file:
+            _check_readable(name, file)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    try:
+        if authority:
+            context.load_verify_locations(authority)
+    except ssl.SSLError:
+        raise ClusterError(
+            "the file of ssl_cafile has no certificate in PEM format: convert it, if it is a Java truststore"
+        ) from None
+    try:
+        if certificate:
+            # An empty password, because OpenSSL would ask the terminal for one.
+            context.load_cert_chain(certificate, key, options.client.get("ssl_password") or "")
+    except ssl.SSLError:
+        raise ClusterError(
+            "the files of ssl_certfile and ssl_keyfile are no certificate with its key in PEM format, or ssl_password "
+            "is wrong"
+        ) from None
+    return context
+
+
+def _protocol(options: SourceOptions) -> str:
+    return str(options.client.get("security_protocol", "PLAINTEXT"))
+
+
+def _check_readable(name: str, file: str) -> None:
+    try:
+        with Path(file).open("rb"):
+            pass
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "it is not a path"
+        raise ClusterError(f"the file of {name} cannot be read ({why}): it must be here and on executors") from None

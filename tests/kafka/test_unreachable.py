@@ -1,0 +1,163 @@
+"""What `doctor` says of a cluster that cannot be used: what is wrong, where, and what to do. None needs a broker."""
+
+import json
+import socket
+import ssl
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+
+from jobs import doctor
+from tests.helpers.network import HOST, certificate, free_port, listener
+
+Said = Callable[..., tuple[str, str]]
+SEE_DOCS = "docs/troubleshooting.md says more"
+
+
+@pytest.fixture
+def said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Said:
+    """What is wrong with a cluster, and what to do: two lines, and no more."""
+
+    def said(server: str, **client: str) -> tuple[str, str]:
+        settings = "".join(f"{name} = {json.dumps(value)}\n" for name, value in client.items())
+        (tmp_path / "c.toml").write_text(
+            f'[lake]\nroot = "{tmp_path}/lake"\n[clusters.east]\nbootstrap_servers = ["{server}"]\n'
+            f"[clusters.east.limits]\nconnect_timeout = '1s'\n[clusters.east.client]\n{settings}"
+        )
+        assert doctor.main(["--config", str(tmp_path / "c.toml")]) == 1
+        _, what, todo, _ = capsys.readouterr().out.splitlines()
+        return what.removeprefix("WRONG east: "), todo.strip()
+
+    return said
+
+
+@pytest.mark.parametrize("name", ["nowhere.invalid", "a..b"])
+def test_a_host_that_is_unknown(said: Said, name: str) -> None:
+    todo = "correct the name in bootstrap_servers, or in DNS; executors look it up as well"
+    assert said(f"{name}:9092") == (f"{name}:9092 cannot be reached: unknown host", todo)
+
+
+def test_a_port_that_is_closed(said: Said) -> None:
+    server = f"{HOST}:{free_port()}"
+    todo = "correct the port in bootstrap_servers, or start the broker: nothing listens there"
+    assert said(server) == (f"{server} cannot be reached: connection refused", todo)
+
+
+def test_a_port_that_speaks_tls_and_is_asked_in_plain_text(said: Said, tmp_path: Path) -> None:
+    todo = "correct the port in bootstrap_servers, or set security_protocol to SSL or SASL_SSL"
+    with listener(over_tls(certificate(tmp_path), lambda _: None)) as server:
+        what, its_todo = said(server)
+    # The TLS of Python closes the connection. That of Java sends an alert, as brokers do: see the test with a broker.
+    assert what.startswith(f"{server} closes the connection")
+    assert what.endswith(": not a Kafka listener, or one that wants TLS")
+    assert its_todo == todo
+
+
+def test_an_alert_of_tls_is_recognised(said: Said) -> None:
+    with listener(answering(b"\x15\x03\x03\x00\x02\x02\x46")) as server:
+        assert said(server) == (f"{server} speaks TLS: set security_protocol to SSL or SASL_SSL", SEE_DOCS)
+
+
+def test_a_port_that_answers_in_plain_text_and_is_asked_for_tls(said: Said) -> None:
+    with listener(answering(b"HELLO" * 9)) as server:
+        what, todo = said(server, security_protocol="SSL")
+    assert what.startswith(f"{server} fails the TLS handshake (")
+    assert what.endswith("): not a TLS listener, or a wrong certificate")
+    assert todo == "correct the port in bootstrap_servers, security_protocol or ssl_certfile"
+
+
+def test_a_port_that_does_not_answer_when_it_is_asked_for_tls(said: Said) -> None:
+    todo = "correct the port in bootstrap_servers, or set security_protocol to PLAINTEXT or SASL_PLAINTEXT"
+    what = "accepts the connection but stays silent: not a Kafka listener, or one without TLS"
+    with listener() as server:
+        assert said(server, security_protocol="SSL") == (f"{server} {what}", todo)
+
+
+def test_a_listener_of_tls_that_is_not_kafka_is_not_said_to_want_tls(said: Said, tmp_path: Path) -> None:
+    with listener(over_tls(certificate(tmp_path), lambda stream: stream.recv(100))) as server:
+        what, _ = said(server, security_protocol="SSL")
+    assert what == f"{server} closes the connection on the first request: not a Kafka listener, or one without TLS"
+
+
+@pytest.mark.parametrize("option", ["ssl_cafile", "ssl_certfile", "ssl_keyfile"])
+def test_a_file_of_tls_that_is_missing(said: Said, option: str) -> None:
+    what, _ = said(f"{HOST}:{free_port()}", **{"security_protocol": "SSL", option: "/nowhere/secret.pem"})
+    assert what == f"the file of {option} cannot be read (No such file or directory): it must be here and on executors"
+
+
+@pytest.mark.parametrize(
+    "value", ["-----BEGIN PRIVATE KEY-----\nsecret", "\0secret", "secret" * 1000], ids=["key", "NUL", "long"]
+)
+def test_a_value_that_is_no_path_is_not_shown(said: Said, value: str) -> None:
+    what, _ = said(f"{HOST}:{free_port()}", security_protocol="SSL", ssl_keyfile=value)
+    assert what.startswith("the file of ssl_keyfile cannot be read (")
+    assert "secret" not in what
+
+
+def test_a_certificate_authority_that_is_not_in_pem_format(said: Said, tmp_path: Path) -> None:
+    store = tmp_path / "truststore.jks"
+    store.write_bytes(b"\xfe\xed\xfe\xed\x00\x00\x00\x02")
+    what, _ = said(f"{HOST}:{free_port()}", security_protocol="SSL", ssl_cafile=str(store))
+    assert what == "the file of ssl_cafile has no certificate in PEM format: convert it, if it is a Java truststore"
+
+
+@pytest.mark.parametrize("password", [{}, {"ssl_password": "wrong"}], ids=["none", "wrong"])
+def test_a_key_whose_password_is_wrong_or_missing(said: Said, tmp_path: Path, password: dict[str, str]) -> None:
+    """Without a password, OpenSSL would ask the terminal for it, and wait."""
+    file = certificate(tmp_path)
+    key = serialization.load_pem_private_key(file.read_bytes(), None)
+    pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    locked = tmp_path / "locked.pem"
+    locked.write_bytes(key.private_bytes(pem, pkcs8, serialization.BestAvailableEncryption(b"right")))
+    files = {"ssl_certfile": str(file), "ssl_keyfile": str(locked)}
+    what, _ = said(f"{HOST}:{free_port()}", security_protocol="SSL", **files, **password)
+    assert what == (
+        "the files of ssl_certfile and ssl_keyfile are no certificate with its key in PEM format, or ssl_password is "
+        "wrong"
+    )
+
+
+@pytest.mark.parametrize("url", ["ftp://me:p4ss@proxy:1", "me:p4ss@proxy:1", "p4ss", "http://me:p4ss@proxy:99999"])
+def test_a_proxy_whose_url_is_none_is_said_without_its_password(said: Said, url: str) -> None:
+    reason = "cannot be asked: proxy_url must be the URL of a proxy, such as http://host:port or socks5://host:port"
+    assert said("broker:9092", proxy_url=url) == (f"broker:9092 {reason}", SEE_DOCS)
+
+
+def test_files_of_tls_do_not_matter_without_tls(said: Said) -> None:
+    what, _ = said(f"{HOST}:{free_port()}", ssl_cafile="/nowhere.pem")
+    assert what.endswith("connection refused")
+
+
+@pytest.mark.parametrize(("mechanism", "package"), [("AWS_MSK_IAM", "botocore"), ("GSSAPI", "gssapi")])
+def test_a_package_that_is_not_installed(
+    said: Said, monkeypatch: pytest.MonkeyPatch, mechanism: str, package: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)  # how Python marks a module that cannot be imported
+    what, _ = said(f"{HOST}:{free_port()}", security_protocol="SASL_SSL", sasl_mechanism=mechanism)
+    assert what == f"{mechanism} needs the Python package {package}: install it here and on executors"
+
+
+def answering(text: bytes) -> Callable[[socket.socket], None]:
+    """What a listener does with a connection: it sends this once it has been asked."""
+
+    def handle(connection: socket.socket) -> None:
+        connection.recv(10_000)
+        connection.sendall(text)
+
+    return handle
+
+
+def over_tls(file: Path, serve: Callable[[ssl.SSLSocket], object]) -> Callable[[socket.socket], None]:
+    """What a listener does with a connection: TLS with this certificate, and then `serve`."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(file)
+
+    def handle(connection: socket.socket) -> None:
+        with suppress(OSError), context.wrap_socket(connection, server_side=True) as stream:
+            serve(stream)
+
+    return handle
