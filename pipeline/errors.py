@@ -66,7 +66,7 @@ def first_line(error: BaseException) -> str:
     return lines[0]
 
 
-_VALUE_ERRORS = r"OverflowError|ZeroDivisionError|FloatingPointError|ArrowInvalid|Unicode\w*Error"
+_VALUE_ERRORS = r"struct\.error|OverflowError|ZeroDivisionError|FloatingPointError|ArrowInvalid|Unicode\w*Error"
 _OF_VALUES = re.compile(rf"^(?:[\w.]+\.)?(?:{_VALUE_ERRORS})\b.*", re.MULTILINE)
 """The line of a Python traceback that says which value fits no type."""
 

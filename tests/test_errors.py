@@ -1,5 +1,6 @@
 """Which failures of Spark come from the data itself, and would come again with the same rows."""
 
+import struct
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +17,13 @@ def overflows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pydict({"id": pa.array([2**63], pa.int64())})
 
 
+def cannot_be_packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """As a ruler that is stored in bytes."""
+    for batch in batches:
+        struct.pack("<q", 2**63)
+        yield batch
+
+
 def is_missing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for _ in batches:
         raise FileNotFoundError("a disk that is not there now")
@@ -29,7 +37,12 @@ def is_a_bug(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 @pytest.mark.parametrize(
     ("function", "is_of_data", "reason"),
-    [(overflows, True, "OverflowError"), (is_missing, False, ""), (is_a_bug, False, "")],
+    [
+        (overflows, True, "OverflowError"),
+        (cannot_be_packed, True, "struct.error"),
+        (is_missing, False, ""),
+        (is_a_bug, False, ""),
+    ],
 )
 def test_a_value_that_fits_no_type_is_of_the_data_and_a_failing_disk_or_a_bug_is_not(
     spark: SparkSession, function: Any, is_of_data: bool, reason: str

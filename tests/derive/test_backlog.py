@@ -97,8 +97,8 @@ def test_the_oldest_without_lag_are_taken_up_to_the_first_that_has_it(lake: Lake
 
 def test_a_snapshot_is_as_the_ledger_has_it(lake: Lake) -> None:
     first, second = known(lake, "two").batch
-    assert first == (2, "run-2", "complete", False, 2, 0, 2, 3)
-    assert second == (3, "run-3", "partial", True, 3, 0, 2, 4)
+    assert first == (2, "run-2", "complete", 0, 2, 0, 0, 2, 3)
+    assert second == (3, "run-3", "partial", 0, 2, 0, 1, 3, 4)
 
 
 def test_a_partial_one_is_looked_past_to_the_newest_that_is_complete(lake: Lake) -> None:

@@ -30,7 +30,7 @@ T0 = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 ID = 1_769_860_800_000
 DATE = utc_date(ID)
 
-COMMIT = "cluster snapshot_id snapshot_date captured_at group_id topic partition committed_offset error"
+COMMIT = "cluster snapshot_id snapshot_date captured_at group_id topic partition committed_offset earlier_offset error"
 UNIQUE = "expect_column_values_to_be_between(rows_of_key)"
 IN_RANGE = "expect_column_values_to_be_between(partition)"
 
@@ -39,7 +39,7 @@ def commit(
     group: str | None, topic: str | None, partition: int | None, offset: int | None, **more: Any
 ) -> Sequence[Any]:
     cluster, error, captured_at = more.get("cluster", "east"), more.get("error"), more.get("captured_at", T0)
-    return (cluster, ID, DATE, captured_at, group, topic, partition, offset, error)
+    return (cluster, ID, DATE, captured_at, group, topic, partition, offset, more.get("earlier"), error)
 
 
 GOOD_COMMITS = [
@@ -62,6 +62,7 @@ BAD_COMMITS = [
     (commit("g", "t", -1, 5), [IN_RANGE]),
     (commit("g", "t", MAX_PARTITION + 1, 5), [IN_RANGE]),
     (commit("g", "t", 5, -1), ["expect_column_values_to_be_between(committed_offset)"]),
+    (commit("g", "t", 6, 1, earlier=-1), ["expect_column_values_to_be_between(earlier_offset)"]),
     (
         commit("g", None, -1, -1),
         [
@@ -73,12 +74,14 @@ BAD_COMMITS = [
 ]
 
 MARK = "cluster snapshot_id snapshot_date captured_at topic partition log_start_offset last_stable_offset"
-MARK += " high_watermark log_end_offset log_bytes error"
+MARK += " high_watermark log_end_offset log_bytes max_timestamp_offset error"
 
 
-def mark(topic: str | None, partition: int, *rungs: int | None, error: str | None = None) -> Sequence[Any]:
+def mark(
+    topic: str | None, partition: int, *rungs: int | None, newest: int | None = None, error: str | None = None
+) -> Sequence[Any]:
     start, stable, high, end, log_bytes = rungs or (None,) * 5
-    return ("east", ID, DATE, T0, topic, partition, start, stable, high, end, log_bytes, error)
+    return ("east", ID, DATE, T0, topic, partition, start, stable, high, end, log_bytes, newest, error)
 
 
 GOOD_MARKS = [
@@ -100,6 +103,7 @@ BAD_MARKS = [
     (mark("t", 6, 0, 0, 0, -1, 0), ["expect_column_values_to_be_between(log_end_offset)"]),
     (mark("t", 7, 0, 0, 0, 0, -1), ["expect_column_values_to_be_between(log_bytes)"]),
     (mark("t", 8, 0, 0, 0, 2**63 - 1, 0), ["expect_column_values_to_be_between(log_end_offset)"]),
+    (mark("t", 9, 0, 0, 0, 0, 0, newest=2**63 - 1), ["expect_column_values_to_be_between(max_timestamp_offset)"]),
 ]
 
 MEMBER = "cluster snapshot_id snapshot_date captured_at group_id member_id topic partition error"
@@ -247,7 +251,7 @@ def test_a_snapshot_with_refused_rows_is_partial_and_the_ledger_counts_them(lake
             ("committed_offsets", "none", "GROUP_AUTHORIZATION_FAILED", 1),
             ("committed_offsets", "g", "UNKNOWN_TOPIC_OR_PARTITION", 1),
             ("watermarks", "t-2", "LEADER_NOT_AVAILABLE", 1),
-            ("quarantine", "committed_offsets", "failed an expectation", 10),
+            ("quarantine", "committed_offsets", "failed an expectation", 11),
         ]
     )
     assert summary.warnings == {

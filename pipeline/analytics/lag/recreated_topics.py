@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
 from pipeline.analytics.instants import read_ms
@@ -99,24 +99,30 @@ def _with_first_seen(rows: DataFrame, reach: Mapping[int, int]) -> DataFrame:
     """With committed_topic_id: the topic id when the commit was first read; verified_epoch: the last one.
 
     The order is that in which the commits were read, because a late snapshot may be read after its successor.
-    A commit that is unknown in between (NULL) does not count as a change, unless a complete snapshot had none.
+    A commit that is unknown in between (NULL) does not count as a change, unless a complete snapshot had none: for
+    that, the snapshots count in their own order, as `reach` does.
     """
     order = ("read_ms", "snapshot_id")
     series = Window.partitionBy(*READER).orderBy(*order)
-    at = F.struct("committed_offset", "snapshot_id")
-    last = F.last(F.when(F.col("committed_offset").isNotNull(), at), ignorenulls=True)
-    before = last.over(series.rowsBetween(Window.unboundedPreceding, -1))
-    is_same = F.col("committed_offset").eqNullSafe(before["committed_offset"])
+    is_known = F.col("committed_offset").isNotNull()
+    is_same = F.col("committed_offset").eqNullSafe(_last_before(series, F.when(is_known, F.col("committed_offset"))))
     if reach:
+        by_id = Window.partitionBy(*READER).orderBy("snapshot_id")
+        known_at = _last_before(by_id, F.when(is_known, F.col("snapshot_id")))
         since = F.element_at(F.create_map(*(F.lit(i) for pair in reach.items() for i in pair)), F.col("snapshot_id"))
-        is_same &= F.coalesce(before["snapshot_id"] >= since, F.lit(True))
-    is_new = F.col("committed_offset").isNotNull() & ~is_same
+        is_same &= F.coalesce(known_at >= since, F.lit(True))
+    is_new = is_known & ~is_same
     commit = Window.partitionBy(*READER, "commits").orderBy(*order)
     first = F.first("topic_id", ignorenulls=True).over(commit.rowsBetween(Window.unboundedPreceding, Window.currentRow))
     verified = F.last("verified_epoch", ignorenulls=True).over(
         commit.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     )
-    is_known = F.col("committed_offset").isNotNull()
-    return rows.withColumn("commits", F.sum(is_new.cast("int")).over(series)).withColumns(
-        {"committed_topic_id": F.when(is_known, first), "verified_epoch": F.when(is_known, verified)}
+    return (
+        rows.withColumn("is_new", is_new)
+        .withColumn("commits", F.sum(F.col("is_new").cast("int")).over(series))
+        .withColumns({"committed_topic_id": F.when(is_known, first), "verified_epoch": F.when(is_known, verified)})
     )
+
+
+def _last_before(series: WindowSpec, value: Column) -> Column:
+    return F.last(value, ignorenulls=True).over(series.rowsBetween(Window.unboundedPreceding, -1))

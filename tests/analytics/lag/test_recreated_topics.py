@@ -1,5 +1,7 @@
 """Commits in logs that no longer exist: the topic was recreated, or the log was truncated below the commit."""
 
+from datetime import timedelta
+
 import pytest
 from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
@@ -7,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pipeline.analytics.lag.lag import compute_lag
 from pipeline.analytics.lag.recreated_topics import moved_topics
 from pipeline.tables import COMMITTED_OFFSETS, GROUP_MEMBERS, LAG, WATERMARKS
-from tests.helpers.lag_rows import COMMITTED, MEMBER, PREVIOUS, RULED, WATERMARK, ruled, rulers_of
+from tests.helpers.lag_rows import COMMITTED, MEMBER, PREVIOUS, RULED, START, WATERMARK, ruled, rulers_of
 from tests.helpers.rows import frame
 
 # Case → (snapshot, committed offset, topic id)…, and the statuses. A case is a topic.
@@ -62,6 +64,26 @@ def test_a_commit_that_a_complete_snapshot_lacks_is_another_one_afterwards(
     members, previous = frame(spark, GROUP_MEMBERS, MEMBER), frame(spark, LAG, PREVIOUS)
     lag = compute_lag(commits, watermarks, members, previous, rulers_of(spark, watermarks), reach=reach)
     assert [row.offset_status for row in lag.orderBy("snapshot_id").collect()] == ["ok", status]
+
+
+def test_a_late_snapshot_that_was_read_after_its_successor_does_not_make_an_old_commit_new(spark: SparkSession) -> None:
+    """The topic is recreated after snapshot 3 was read and before snapshot 2 is."""
+    late, on_time = START + timedelta(minutes=5), START + timedelta(minutes=3)
+    history = [(1, START, "A"), (2, late, "B"), (3, on_time, "A")]
+    columns = f"captured_at {WATERMARK}"
+    ends = [(read_at, s, "t", 0, id_, 0, 60, 60, 60, None) for s, read_at, id_ in history]
+    watermarks = frame(spark, WATERMARKS, columns, *ends)
+    commits = [(read_at, s, "g", "t", 0, 50, None) for s, read_at, _ in history]
+    lag = compute_lag(
+        frame(spark, COMMITTED_OFFSETS, f"captured_at {COMMITTED}", *commits),
+        watermarks,
+        frame(spark, GROUP_MEMBERS, MEMBER),
+        frame(spark, LAG, PREVIOUS),
+        rulers_of(spark, watermarks),
+        reach={1: 1, 2: 1, 3: 2},
+    )
+    found = [(row.offset_status, row.committed_topic_id) for row in lag.orderBy("snapshot_id").collect()]
+    assert found == [("ok", "A"), ("recreated", "A"), ("ok", "A")]
 
 
 def test_where_no_topic_has_moved_lag_is_the_same_without_the_rows_before(spark: SparkSession) -> None:
