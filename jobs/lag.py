@@ -45,7 +45,7 @@ def step(spark: "SparkSession", job: Job) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the job and returns the exit status."""
-    command = cli.parser("lag", __doc__)
+    command = cli.parser("lag", __doc__, at=cli.AS_OF)
     command.add_argument(
         "--show",
         type=positive,
