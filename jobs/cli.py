@@ -26,6 +26,12 @@ CONFIG_VARIABLE = "LAGLAKE_CONFIG"
 DEFAULT_CONFIG = "conf/local.toml"
 DEFAULT_OUTPUT = Path("build/report.html")
 
+DUE = (
+    "when the snapshot was due: ISO 8601 with Z or an offset, or epoch milliseconds (default: now). It is rounded down "
+    "to the schedule; the same instant again adds nothing"
+)
+AS_OF = "show what was known at this instant: ISO 8601 with Z or an offset, or epoch milliseconds (default: now)"
+
 
 class _Parser(argparse.ArgumentParser):
     """An argparse parser that reports an invalid argument in one line, without the usage."""
@@ -62,6 +68,7 @@ def parser(
     job: str,
     description: str | None,
     *,
+    at: str | None = None,
     output: bool = False,
     recording: bool = False,
     selection: bool = False,
@@ -69,18 +76,14 @@ def parser(
 ) -> argparse.ArgumentParser:
     """The command line of `job`.
 
-    With `output` it also takes the path of the report, and with `recording` a folder. With `selection` it takes what to
+    `at` is what its option `--at` means, DUE or AS_OF; without it there is no such option. With `output` it also takes
+    the path of the report, and with `recording` a folder. With `selection` it takes what to
     read from the lake: any cluster in it, a time, groups and topics. With `repeated` it has the option `--every`.
     """
-    result = plain_parser(job, description, _EXAMPLES)
-    result.add_argument(
-        "--at",
-        type=instant,
-        metavar="INSTANT",
-        help="when the snapshot was due: ISO 8601 with Z or an offset, or epoch milliseconds (default: now). "
-        "It is rounded down to the schedule; the same instant again adds nothing. A report and `lag --show` show "
-        "what was known at this instant; other jobs that take no snapshot ignore it",
-    )
+    result = plain_parser(job, description, _EXAMPLES if at == DUE else _EXAMPLES.replace(_EXAMPLE_AT, ""))
+    result.set_defaults(at=None)
+    if at:
+        result.add_argument("--at", type=instant, metavar="INSTANT", help=at)
     if recording:
         _add_recording(result)
     if selection:
@@ -170,11 +173,12 @@ def _add_selection(command: argparse.ArgumentParser) -> None:
     command.add_argument("--topic", type=regex, metavar="REGEX", help=f"only topics that {names}")
 
 
-_EXAMPLES = """\
+_EXAMPLE_AT = " --at 2026-01-31T12:05:00Z"
+_EXAMPLES = f"""\
 examples:
-  ./spark-submit.sh {job} --config conf/production.toml
-  ./spark-submit.sh {job} --config conf/production.toml --cluster east --at 2026-01-31T12:05:00Z
-  ./spark-submit.sh --master 'local[4]' --driver-memory 4g -- {job} --config conf/production.toml
+  ./spark-submit.sh {{job}} --config conf/production.toml
+  ./spark-submit.sh {{job}} --config conf/production.toml --cluster east{_EXAMPLE_AT}
+  ./spark-submit.sh --master 'local[4]' --driver-memory 4g -- {{job}} --config conf/production.toml
 
 exit status: 0 done, even if another run did it first; 1 failed, see --fail-on; 2 wrong arguments or config
 """
@@ -276,7 +280,9 @@ def _output(arguments: argparse.Namespace) -> Path:
 
 def _selection(arguments: argparse.Namespace, clusters: tuple[str, ...]) -> Selection:
     if "since" not in arguments:
-        shown = arguments.at if getattr(arguments, "show", 0) else None
+        shown = arguments.at if "show" in arguments else None
+        if shown and not arguments.show:
+            raise ConfigError("--at needs --show: without it, the lag of every snapshot is computed and none is shown")
         return Selection(clusters, to_ms=None if shown is None else to_epoch_ms(shown))
     until = arguments.until or arguments.at
     from_ms, to_ms = (None if at is None else to_epoch_ms(at) for at in (arguments.since, until))

@@ -9,6 +9,7 @@ from jobs import cli, schedule
 from jobs.argument_types import positive
 from jobs.session import Job
 from jobs.terminal import print_table
+from pipeline.errors import LagError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,23 +21,31 @@ SHOWN = 50
 
 
 def step(spark: "SparkSession", job: Job) -> int:
-    """Computes what is due; with `--show`, then shows the result."""
+    """Computes what is due; with `--show`, then shows the result.
+
+    If one cluster fails, the status is 1, and the job goes on: its next steps show what there is.
+    """
     from pipeline.derive import compute_lag  # see jobs.session
 
-    computed = compute_lag(spark, job.config, job.clusters, schedule.utc_now)
-    log.info("lag: %d snapshots computed", computed)
+    status = 0
+    try:
+        computed = compute_lag(spark, job.config, job.clusters, schedule.utc_now)
+        log.info("lag: %d snapshots computed", computed)
+    except LagError as error:
+        log.error("%s", error)
+        status = 1
     if job.show:
         from pipeline.lake import Lake
         from pipeline.report import Frames, partitions_table
 
         frames = Frames.of(Lake(spark, job.config.lake), job.selection)
         print_table(lambda coloured: partitions_table(frames, job.show, coloured=coloured))
-    return 0
+    return status
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the job and returns the exit status."""
-    command = cli.parser("lag", __doc__)
+    command = cli.parser("lag", __doc__, at=cli.AS_OF)
     command.add_argument(
         "--show",
         type=positive,

@@ -34,7 +34,7 @@ def step(spark: "SparkSession", job: Job) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the job and returns the exit status."""
-    return cli.run(cli.parser("report", __doc__, output=True, selection=True), argv, step)
+    return cli.run(cli.parser("report", __doc__, at=cli.AS_OF, output=True, selection=True), argv, step)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from jobs import cli, lag, report, snapshot
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the job and returns the exit status."""
-    command = cli.parser("run", __doc__, output=True, repeated=True)
+    command = cli.parser("run", __doc__, at=cli.DUE, output=True, repeated=True)
     return cli.run(command, argv, snapshot.step, lag.step, report.step, load=snapshot.SLOW)
 
 

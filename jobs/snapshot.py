@@ -55,7 +55,7 @@ def exit_status(outcomes: Iterable[Outcome], fail_on: str) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the job and returns the exit status."""
-    return cli.run(cli.parser("snapshot", __doc__), argv, step, load=SLOW)
+    return cli.run(cli.parser("snapshot", __doc__, at=cli.DUE), argv, step, load=SLOW)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@
     │   └── WrongClusterError
     └── LakeError
         ├── ClaimedError
+        ├── LagError
         └── SchemaError
 
 Messages are written for the person who runs a job: they are shown without a traceback.
@@ -52,6 +53,10 @@ class LakeError(LaglakeError):
 
 class ClaimedError(LakeError):
     """Another run is taking the snapshot, or has taken it."""
+
+
+class LagError(LakeError):
+    """The lag of some clusters could not be computed; that of the others was."""
 
 
 class SchemaError(LakeError):

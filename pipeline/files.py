@@ -88,7 +88,7 @@ def is_uri(location: str) -> bool:
 def redacted(location: str) -> str:
     """A location without the parts of a URI that may be secret: user, password and query."""
     # Keys of stores may contain slashes. Digits after the colon are a port, not a password.
-    user_info = r"[^/?#]*:[^/?#]*@|[^/:@]*:(?!\d+(?:[/?#]|$))[^@]*@"
+    user_info = r"[^/?#]*:[^/?#]*@|[^/:@]*:(?!\d+(?:,[^/?#@,:]+(?::\d+)?)*(?:[/?#]|$))[^@]*@"
     # Without a colon, this part is the container of a store; or a token for an endpoint, or what follows a user if the
     # scheme is missing.
     alone = r"(?<=http://)[^/?#]*@|(?<=https://)[^/?#]*@|(?<=:)[^/?#]*@"

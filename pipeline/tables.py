@@ -118,7 +118,10 @@ SNAPSHOTS = Table(
         (
             "warnings",
             MapType(STRING, LONG),
-            "counts of oddities, such as captured_in_future (a clock is ahead), and of missed_instants just before",
+            (
+                "counts of oddities, such as captured_in_future (a clock is ahead) and metadata_missing (commits whose "
+                "metadata is not known), and of missed_instants just before"
+            ),
         ),
         ("requests", MapType(STRING, LONG), "requests sent, by broker id"),
         ("capabilities", MapType(STRING, STRING), "highest version of each API, NULL where refused or lacking"),
@@ -178,7 +181,14 @@ COMMITTED_OFFSETS = Table(
             LONG,
             "where leader_epoch ends in the log (OffsetForLeaderEpoch, KIP-320); NULL = it has not ended, or not known",
         ),
-        ("metadata", STRING, "what the application stored with the commit"),
+        (
+            "metadata",
+            STRING,
+            (
+                "what the application stored with the commit, empty if nothing; NULL if the commit was not read twice, "
+                "or if the group has more than 1 MiB in all"
+            ),
+        ),
         ("committed_at", TIMESTAMP, "when it was committed; NULL from OffsetFetch"),
         ("source", STRING, "offset_fetch | recording"),
         _ERROR,

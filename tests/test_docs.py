@@ -30,7 +30,7 @@ MODELS: dict[str, type[BaseModel]] = {
     "[[clusters.X.positions]]": PositionsConfig,
     '[clients."ID"]': ConsumerSettings,
 }
-ERRORS = ("ClaimedError", "ClusterError", "ConfigError", "LakeError", "SchemaError")
+ERRORS = ("ClaimedError", "ClusterError", "ConfigError", "LagError", "LakeError", "SchemaError", "TooLateError")
 
 
 @pytest.fixture(scope="module")

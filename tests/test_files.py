@@ -12,6 +12,7 @@ from pipeline.files import redacted
         ("S3A://key:sec@ret@bucket/a", "S3A://bucket/a"),
         ("s3://key:/secret@bucket/a", "s3://bucket/a"),
         ("s3://key:sec%2Fret%40@bucket/a", "s3://bucket/a"),
+        ("s3://key:123,secret@bucket/a", "s3://bucket/a"),
         ("s3://:secret@bucket/a", "s3://bucket/a"),
         ("s3:/key:secret@bucket/a", "s3:/bucket/a"),
         ("s3:key:secret@bucket/a", "s3:bucket/a"),
@@ -35,6 +36,8 @@ def test_a_location_is_shown_without_what_is_secret(location: str, shown: str) -
         "a:b@c",
         "http://host:9404/a@b",
         "hdfs://host:8020/a:b@c",
+        "hdfs://nn1:8020,nn2:8020/lake@v2",
+        "hdfs://nn1:8020,nn2,nn3:8020/lake@v2",
     ],
 )
 def test_what_is_not_secret_is_shown(location: str) -> None:

@@ -55,8 +55,9 @@ def _identifier(text: str) -> str:
     return text
 
 
-# The colon of a port, and what stands before a container of Azure, are no password. Keys may contain slashes.
-_WITH_PASSWORD = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/*[^/?#@]*:(?!\d+(?:/|$))[^@]*@")
+# The colon of a port, that of one of several hosts, and what stands before a container of Azure, are no password. Keys
+# may contain slashes.
+_WITH_PASSWORD = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/*[^/?#@]*:(?!\d+(?:,[^/?#@,:]+(?::\d+)?)*(?:/|$))[^@]*@")
 
 
 def _absolute(root: str) -> str:

@@ -29,7 +29,7 @@ from pipeline.derive.histograms import keep_histograms
 from pipeline.derive.log_index import with_the_index
 from pipeline.derive.status import keep_status
 from pipeline.epoch import utc_date, utc_text
-from pipeline.errors import LakeError, data_exception, first_line, is_data_exception, unexpected
+from pipeline.errors import LagError, data_exception, first_line, is_data_exception, unexpected
 from pipeline.lake import FAILURES, SPARK_ERRORS, Clock, Lake, of_snapshots
 from pipeline.lake.few_rows import MANY_ROWS, expect_rows
 from pipeline.ledger import add_problem
@@ -72,7 +72,7 @@ class Settings:
 def compute_lag(spark: SparkSession, config: Config, clusters: Sequence[str], clock: Clock) -> int:
     """Brings `lag` up to date for some clusters, and returns the number of snapshots computed.
 
-    If one cluster fails, the others are still computed; then it raises LakeError.
+    If one cluster fails, the others are still computed; then it raises LagError.
     """
     lake = Lake(spark, config.lake)
     lake.prepare()
@@ -91,7 +91,7 @@ def compute_lag(spark: SparkSession, config: Config, clusters: Sequence[str], cl
             log.debug("%s: unexpected", cluster, exc_info=True)
             failures.append(f"{cluster}: {unexpected(exc)}")
     if failures:
-        raise LakeError(f"lag cannot be computed: {'; '.join(failures)}")
+        raise LagError(f"lag cannot be computed: {'; '.join(failures)}")
     return done
 
 

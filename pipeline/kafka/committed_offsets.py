@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from itertools import repeat
+from itertools import accumulate, repeat
 from typing import Any
 
 from kafka.protocol.consumer import OffsetFetchRequest
@@ -19,6 +19,8 @@ from pipeline.tables import COMMITTED_OFFSETS
 
 GROUPS_PER_REQUEST = 25
 SOURCE = "offset_fetch"
+MAX_METADATA_BYTES = 1024**2
+"""How much metadata of one group's commits is kept. Each commit may have 4 KB, and 25 groups are read at a time."""
 
 _NO_GROUP_OFFSETS = {"share"}
 """Types of groups without committed offsets: share groups have an acquisition state instead (KIP-932)."""
@@ -69,10 +71,18 @@ def parse(group: Any, wanted: Callable[[str], bool], arrived_at: datetime) -> Fa
         "partition": [p.partition_index for p in partitions],
         "committed_offset": [known(p.committed_offset) for p in partitions],
         "leader_epoch": [known(p.committed_leader_epoch) for p in partitions],
-        "metadata": [p.metadata for p in partitions],
+        "metadata": bounded([p.metadata or "" for p in partitions]),
         "source": [SOURCE] * size,
         "error": [error_name(p.error_code) for p in partitions],
     }
+
+
+def bounded(metadata: Sequence[str]) -> list[str | None]:
+    """The metadata of one group; NULL from the text on with which it would exceed MAX_METADATA_BYTES."""
+    totals = accumulate(len(text.encode()) for text in metadata)
+    return [
+        text if total <= MAX_METADATA_BYTES or not text else None for text, total in zip(metadata, totals, strict=True)
+    ]
 
 
 def keeps_offsets(group: ListedGroup) -> bool:

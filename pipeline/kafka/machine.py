@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import ssl
+from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,6 +14,8 @@ from pipeline.kafka.options import SourceOptions
 _PACKAGES = {"AWS_MSK_IAM": "botocore", "GSSAPI": "gssapi"}
 """Packages that kafka-python needs for a mechanism, but does not install."""
 _FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile")
+
+_Version = tuple[int, int, int]
 
 
 def check_machine(options: SourceOptions) -> None:
@@ -31,9 +35,16 @@ def tls_context(options: SourceOptions) -> ssl.SSLContext | None:
     if not _protocol(options).endswith("SSL"):
         return None
     authority, certificate, key = (options.client.get(name) for name in _FILES)
-    for name, file in zip(_FILES, (authority, certificate, key), strict=True):
-        if file:
-            _check_readable(name, file)
+    key = key if certificate else None  # kafka-python ignores a key without a certificate
+    versions = tuple(_version(n, file) for n, file in zip(_FILES, (authority, certificate, key), strict=True) if file)
+    return _context(authority, certificate, key, options.client.get("ssl_password") or "", versions)
+
+
+@lru_cache(maxsize=16)
+def _context(
+    authority: str | None, certificate: str | None, key: str | None, password: str, _versions: tuple[_Version, ...]
+) -> ssl.SSLContext:
+    """The context. It is kept until one of the files changes, because OpenSSL needs 15 ms for a usual `ssl_cafile`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -46,8 +57,8 @@ def tls_context(options: SourceOptions) -> ssl.SSLContext | None:
         ) from None
     try:
         if certificate:
-            # An empty password, because OpenSSL would ask the terminal for one.
-            context.load_cert_chain(certificate, key, options.client.get("ssl_password") or "")
+            # With a password, even an empty one, OpenSSL does not ask the terminal for one.
+            context.load_cert_chain(certificate, key, password)
     except ssl.SSLError:
         raise ClusterError(
             "the files of ssl_certfile and ssl_keyfile are no certificate with its key in PEM format, or ssl_password "
@@ -60,10 +71,12 @@ def _protocol(options: SourceOptions) -> str:
     return str(options.client.get("security_protocol", "PLAINTEXT"))
 
 
-def _check_readable(name: str, file: str) -> None:
+def _version(name: str, file: str) -> _Version:
+    """What changes when the file does. Raises ClusterError if it cannot be read."""
     try:
-        with Path(file).open("rb"):
-            pass
+        with Path(file).open("rb") as opened:
+            found = os.fstat(opened.fileno())
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or "it is not a path"
         raise ClusterError(f"the file of {name} cannot be read ({why}): it must be here and on executors") from None
+    return found.st_ino, found.st_mtime_ns, found.st_size

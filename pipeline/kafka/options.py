@@ -57,7 +57,7 @@ class SourceOptions:
         """The options for a task that begins now. Raises TooLateError if the time is up."""
         left_ms = min(deadline_ms - time.time() * 1000, self.read_timeout_ms)  # clocks differ
         if left_ms <= 0:
-            raise TooLateError(f"the cluster was not read within {self.read_timeout_ms} ms")
+            raise TooLateError("the cluster was not read in time (limits.read_timeout)")
         return replace(self, task_timeout_ms=int(min(self.task_timeout_ms, left_ms)))
 
     @classmethod

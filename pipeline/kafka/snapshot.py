@@ -131,7 +131,7 @@ class _Reading:
     def commits(self, groups: Sequence[ListedGroup]) -> Iterator[Columns]:
         """The commits of some groups, read twice, with the ends of their logs read in between."""
         coordinators = {g.group_id: g.coordinator for g in groups}
-        earlier = read_commits(self.client, coordinators, self.wanted)
+        earlier = {g: _without_metadata(a) for g, a in read_commits(self.client, coordinators, self.wanted).items()}
         found: Commits = {}
         for some in _slices(earlier):
             ends = self.ends({p for group in some for p in _partitions(earlier[group])})
@@ -212,6 +212,11 @@ def _partitions(columns: Columns | Failure) -> list[TopicPartition]:
     return list(map(TopicPartition, columns["topic"], columns["partition"]))
 
 
+def _without_metadata(answer: Columns | Failure) -> Columns | Failure:
+    """The first reading of a group's commits, of which only the offsets are needed while they are read again."""
+    return answer if isinstance(answer, Failure) else {**answer, "metadata": [None] * len(answer["topic"])}
+
+
 def _slices(commits: Commits) -> Iterator[list[str]]:
     """The groups that could be read, in slices small enough that the ends of their logs are read at one moment."""
     some: list[str] = []
@@ -236,8 +241,8 @@ def _joined(
 ) -> Columns | Failure:
     """The later commits of a group, with the earlier ones and with the ends that were read between them.
 
-    If the commits could not be read again, the earlier ones are returned without ends. A commit that is new since the
-    first reading is left to the next snapshot, because no end was read at that moment.
+    If the commits could not be read again, the earlier ones are returned, without ends and metadata. A commit that is
+    new since the first reading is left to the next snapshot, because no end was read at that moment.
     """
     if isinstance(earlier, Failure):
         return earlier

@@ -60,10 +60,12 @@ def _trend(points: Sequence[Point], segments: Mapping[tuple[str, int], int]) -> 
 def _set_backs(points: Sequence[Point]) -> list[tuple[int, int]]:
     """When and by how much commits went back, in the same partitions, if they were still back at the next snapshot.
 
-    Truncated logs are left out.
+    Truncated logs are left out, and pairs of snapshots that were read in the other order.
     """
     found = []
     for before, after, then in zip(points, points[1:], [*points[2:], None], strict=False):
+        if after.commits_ms <= before.commits_ms:
+            continue
         if then is not None and before.commits is not None and (then.commits or 0) >= before.commits:
             continue
         if before.partitions != after.partitions or None in (

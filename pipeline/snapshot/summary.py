@@ -17,6 +17,8 @@ from pipeline.tables import BRONZE, CLIENT_POSITIONS, COMMITTED_OFFSETS, GROUP_M
 
 IN_FUTURE = "captured_in_future"
 """The warning that counts rows which were read by a clock that is ahead of the driver's."""
+METADATA_MISSING = "metadata_missing"
+"""The warning that counts commits whose metadata is not known, because their group has too much, or was read once."""
 MAX_PROBLEMS = 100
 """The most kinds of errors that a ledger row lists, the most frequent first."""
 
@@ -76,6 +78,9 @@ def counts(table: Table) -> dict[str, Column]:
         # A set, because an observation cannot have a distinct count.
         read = F.when(F.col("error").isNull(), F.col("group_id"))
         found |= {"groups": F.size(F.collect_set(read)), "all_groups": F.size(F.collect_set("group_id"))}
+    if table is COMMITTED_OFFSETS:
+        has_commit = F.col("error").isNull() & F.col("committed_offset").isNotNull()
+        found[METADATA_MISSING] = F.count_if(has_commit & F.col("metadata").isNull())
     if table is WATERMARKS:
         found |= {name: F.count_if(is_odd) for name, is_odd in oddities().items()}
     return found | {IN_FUTURE: F.count_if(F.col("captured_at") > F.current_timestamp())}
@@ -83,6 +88,7 @@ def counts(table: Table) -> dict[str, Column]:
 
 def _oddities(landed: Landed) -> dict[str, int]:
     odd = {name: landed.counts[WATERMARKS.name][name] for name in oddities()}
+    odd[METADATA_MISSING] = landed.counts[COMMITTED_OFFSETS.name][METADATA_MISSING]
     return odd | {IN_FUTURE: sum(count[IN_FUTURE] for count in landed.counts.values())}
 
 

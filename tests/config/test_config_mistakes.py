@@ -181,6 +181,7 @@ def test_a_mistake_is_one_line_that_names_file_and_key(refused: Refuse, text: st
         "s3a://key:hunter2%2F%40@bucket/lake",
         "s3a://:hunter2@bucket/lake",
         "s3a:/key:hunter2@bucket/lake",
+        "s3a://key:123,hunter2@bucket/lake",
     ],
 )
 def test_a_lake_with_a_password_is_refused_without_showing_it(refused: Refuse, root: str) -> None:
@@ -196,6 +197,8 @@ def test_a_lake_with_a_password_is_refused_without_showing_it(refused: Refuse, r
     [
         "abfss://container@account/a:b@c",
         "hdfs://host:8020/a@b",
+        "hdfs://nn1:8020,nn2:8020/lake@v2",
+        "hdfs://nn1:8020,nn2,nn3:8020/lake@v2",
         "s3a://bucket/a:b@c",
         "/lake/a:b@c",
         "hdfs://me@host/a",

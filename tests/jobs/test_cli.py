@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from jobs import cli, lag
+from jobs import cli, lag, maintain, replay
 from jobs.argument_types import begin, end, instant
 from jobs.session import Job, Step
 from jobs.snapshot import exit_status
@@ -134,7 +134,8 @@ def test_a_good_command_line_passes_the_check(
     job: ModuleType, config_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     line = ["--config", str(config_file), "--cluster", "east", "--cluster", "west", "--at", "2026-01-31T12:00:00Z"]
-    assert job.main([*line, "--fail-on", "partial", "--check"]) == 0
+    shows = ["--show"] if job is lag else []
+    assert job.main([*line, *shows, "--fail-on", "partial", "--check"]) == 0
     said = f"{config_file}: arguments and config are right; `doctor` also checks the clusters and the lake\n"
     assert capsys.readouterr().out == said
 
@@ -179,7 +180,7 @@ def test_a_cluster_that_the_config_does_not_have_is_one_line(
 def test_the_report_is_of_a_time_and_of_clusters_that_only_the_lake_has(
     config_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = cli.parser("report", None, output=True, selection=True)
+    command = cli.parser("report", None, at=cli.AS_OF, output=True, selection=True)
     line = ["--config", str(config_file), "--from", "1769860800000", "--to", "1769860800001", "--group", "^pay"]
     found = []
 
@@ -206,14 +207,33 @@ def test_the_report_is_of_a_time_and_of_clusters_that_only_the_lake_has(
     assert "argument --group: '(' is not a valid regular expression" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("shows", "to_ms"), [(["--show"], 1_769_860_800_000), ([], None)])
 def test_what_is_shown_of_lag_is_as_of_an_instant(
-    config_file: Path, monkeypatch: pytest.MonkeyPatch, shows: list[str], to_ms: int | None
+    config_file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = list[Selection]()
     monkeypatch.setattr(cli, "in_session", lambda _, job, __: found.append(job.selection) or 0)
-    assert lag.main(["--config", str(config_file), "--at", "2026-01-31T12:00:00Z", *shows]) == 0
-    assert found == [Selection(("east", "west"), to_ms=to_ms)]
+    line, at = ["--config", str(config_file)], ["--at", "2026-01-31T12:00:00Z"]
+    assert lag.main([*line, *at, "--show"]) == lag.main([*line, "--show"]) == lag.main(line) == 0
+    clusters = ("east", "west")
+    assert found == [Selection(clusters, to_ms=1_769_860_800_000), Selection(clusters), Selection(clusters)]
+    assert lag.main([*line, *at]) == 2
+    why = "--at needs --show: without it, the lag of every snapshot is computed and none is shown\n"
+    assert capsys.readouterr() == ("", why)
+
+
+@pytest.mark.parametrize("job", [maintain, replay])
+def test_a_job_that_has_no_instant_refuses_one(
+    job: ModuleType, config_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = ["--config", str(config_file), *(["--recording", str(tmp_path)] if job is replay else [])]
+    assert job.main([*line, "--check"]) == 0
+    with pytest.raises(SystemExit) as ended:
+        job.main([*line, "--check", "--at", "2026-01-31T12:00:00Z"])
+    assert ended.value.code == 2
+    assert "unrecognized arguments: --at 2026-01-31T12:00:00Z" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        job.main(["--help"])
+    assert "--at" not in capsys.readouterr().out
 
 
 def test_help_shows_examples_and_says_what_the_statuses_mean(

@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 from kafka import KafkaAdminClient, OffsetAndMetadata, TopicPartition
 from kafka.admin import ACLOperation, ResourceType
+from kafka.protocol.consumer import OffsetFetchResponse
 from pyspark.sql import SparkSession
 
 from demo.embedded_kafka.broker import EmbeddedKafka
 from demo.embedded_kafka.topics import create_topics
-from pipeline.kafka.committed_offsets import CommittedOffsetsSource
+from pipeline.kafka.committed_offsets import CommittedOffsetsSource, parse
+from pipeline.kafka.failures import Failure
 from pipeline.kafka.snapshot import BRACKET
 from pipeline.kafka.source import MAX_BATCH_BYTES
 from tests.helpers.kafka import (
@@ -39,6 +41,7 @@ ODD_GROUPS = [
     "co-odd-\\backslash\\",
     "co-odd-" + 242 * "g",
 ]
+MIB = 1024**2
 LONG_TOPIC = "co-" + 246 * "t"
 
 
@@ -241,6 +244,29 @@ def test_spark_reads_them_and_its_plan_shows_no_password(
     assert {(row.partition, row.committed_offset) for row in frame.collect()} == {(0, 1), (1, 2)}
     frame.explain(extended=True)
     assert "cret" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("texts", "kept"),
+    [
+        pytest.param(["x" * MIB], ["x" * MIB], id="just as much as is kept"),
+        pytest.param(["x" * MIB, "", None], ["x" * MIB, "", ""], id="none is stored"),
+        pytest.param(["ö", "x" * MIB, "x", ""], ["ö", None, None, ""], id="one byte too many, and what follows"),
+        pytest.param(["ö" * (MIB // 2), "x"], ["ö" * (MIB // 2), None], id="bytes, not characters"),
+    ],
+)
+def test_of_one_group_a_mebibyte_of_metadata_is_kept(texts: list[str | None], kept: list[str | None]) -> None:
+    of_group = OffsetFetchResponse.OffsetFetchResponseGroup
+    of_topic = of_group.OffsetFetchResponseTopics
+    partitions = [
+        of_topic.OffsetFetchResponsePartitions(partition_index=n, committed_offset=n, metadata=text)
+        for n, text in enumerate(texts)
+    ]
+    halves = [of_topic(name="t", partitions=partitions[:1]), of_topic(name="u", partitions=partitions[1:])]
+    rows = parse(of_group(group_id="g", topics=halves), lambda _: True, datetime.now(UTC))
+    assert not isinstance(rows, Failure)
+    assert rows["metadata"] == kept
+    assert rows["committed_offset"] == [*range(len(texts))]
 
 
 def test_commits_with_much_metadata_come_in_small_batches() -> None:

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from pipeline.errors import ConfigError
+from pipeline.errors import ConfigError, TooLateError
 from pipeline.kafka.options import CLIENT_DEFAULTS, KNOWN, NameFilter, SourceOptions
 from tests.helpers.kafka import parsed
 
@@ -111,3 +111,10 @@ def test_a_long_name_does_not_keep_a_pattern_busy() -> None:
 def test_the_representation_holds_no_password() -> None:
     options = parsed(SERVERS, sasl_plain_password="secret#1", ssl_password="secret#2")
     assert repr(options) == str(options) == "SourceOptions(a:9092)"
+
+
+def test_a_task_that_begins_too_late_names_the_setting_and_not_what_was_left_of_it() -> None:
+    options = parsed(SERVERS, read_timeout_ms="1")
+    with pytest.raises(TooLateError) as refused:
+        options.until(0)
+    assert str(refused.value) == "the cluster was not read in time (limits.read_timeout)"

@@ -106,6 +106,27 @@ def test_a_commit_is_read_before_and_after_the_ends_of_its_log(kafka: EmbeddedKa
     assert end["captured_at"] >= row["captured_at"] > row["ends_at"]
 
 
+def test_metadata_is_kept_of_the_second_reading_only(kafka: EmbeddedKafka, admin: Any) -> None:
+    commit(admin, "ks-described", {("ks-b", 0): 7}, metadata="by whom")
+    fetches = []
+
+    def is_second(request: Request) -> bool:
+        if request.api_key == OFFSET_FETCH:
+            fetches.append(request)
+        return request.api_key == OFFSET_FETCH and len(fetches) > 1
+
+    def read_commit(**options: str) -> Row:
+        rows = read(SnapshotSource, kafka.bootstrap_servers, groups_allow="^ks-described$", **options)
+        (row,) = [row for row in rows if row["kind"] == "committed_offsets"]
+        return row
+
+    whole = read_commit()
+    assert (whole["committed_offset"], whole["metadata"]) == (7, "by whom")
+    with Proxy(is_second) as proxy:
+        once = read_commit(proxy_url=proxy.url, retries="0")
+    assert (once["committed_offset"], once["metadata"], once["ends_at"], once["error"]) == (7, None, None, None)
+
+
 def test_a_commit_in_a_topic_that_may_not_be_described_is_an_error_where_a_member_holds_the_partition(
     kafka: EmbeddedKafka, admin: Any
 ) -> None:

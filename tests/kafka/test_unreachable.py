@@ -1,6 +1,7 @@
 """What `doctor` says of a cluster that cannot be used: what is wrong, where, and what to do. None needs a broker."""
 
 import json
+import os
 import socket
 import ssl
 import sys
@@ -12,6 +13,9 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 
 from jobs import doctor
+from pipeline.errors import ClusterError
+from pipeline.kafka.machine import tls_context
+from pipeline.kafka.options import SourceOptions
 from tests.helpers.network import HOST, certificate, free_port, listener
 
 Said = Callable[..., tuple[str, str]]
@@ -84,18 +88,40 @@ def test_a_listener_of_tls_that_is_not_kafka_is_not_said_to_want_tls(said: Said,
 
 
 @pytest.mark.parametrize("option", ["ssl_cafile", "ssl_certfile", "ssl_keyfile"])
-def test_a_file_of_tls_that_is_missing(said: Said, option: str) -> None:
-    what, _ = said(f"{HOST}:{free_port()}", **{"security_protocol": "SSL", option: "/nowhere/secret.pem"})
+def test_a_file_of_tls_that_is_missing(said: Said, option: str, tmp_path: Path) -> None:
+    files = {"ssl_certfile": str(certificate(tmp_path)), option: "/nowhere/secret.pem"}
+    what, _ = said(f"{HOST}:{free_port()}", security_protocol="SSL", **files)
     assert what == f"the file of {option} cannot be read (No such file or directory): it must be here and on executors"
 
 
 @pytest.mark.parametrize(
     "value", ["-----BEGIN PRIVATE KEY-----\nsecret", "\0secret", "secret" * 1000], ids=["key", "NUL", "long"]
 )
-def test_a_value_that_is_no_path_is_not_shown(said: Said, value: str) -> None:
-    what, _ = said(f"{HOST}:{free_port()}", security_protocol="SSL", ssl_keyfile=value)
+def test_a_value_that_is_no_path_is_not_shown(said: Said, value: str, tmp_path: Path) -> None:
+    files = {"ssl_certfile": str(certificate(tmp_path)), "ssl_keyfile": value}
+    what, _ = said(f"{HOST}:{free_port()}", security_protocol="SSL", **files)
     assert what.startswith("the file of ssl_keyfile cannot be read (")
     assert "secret" not in what
+
+
+def test_a_key_without_a_certificate_is_ignored_as_kafka_python_does(said: Said) -> None:
+    server = f"{HOST}:{free_port()}"
+    what, _ = said(server, security_protocol="SSL", ssl_keyfile="/nowhere/secret.pem")
+    assert what == f"{server} cannot be reached: connection refused"
+
+
+def test_files_of_tls_are_loaded_again_only_if_they_have_changed(tmp_path: Path) -> None:
+    file = certificate(tmp_path)
+    options = SourceOptions.parse({"bootstrap_servers": HOST, "security_protocol": "SSL", "ssl_cafile": str(file)})
+    context = tls_context(options)
+    assert tls_context(options) is context
+    whole = file.read_bytes()
+    file.write_bytes(b"")
+    with pytest.raises(ClusterError, match="no certificate in PEM format"):
+        tls_context(options)
+    file.write_bytes(whole)
+    os.utime(file, (0, 0))
+    assert tls_context(options) is not context
 
 
 def test_a_certificate_authority_that_is_not_in_pem_format(said: Said, tmp_path: Path) -> None:

@@ -52,6 +52,18 @@ class TestTrends:
         points = [Point("east", at, "g", 1, 0, log_ends=5, captured_ms=ms) for at, ms in read.items()]
         assert trends([Instant("east", at, 0, 2) for at in read], points)["east", "g"].produced_per_s is None
 
+    def test_no_commits_went_back_between_two_snapshots_that_were_read_in_the_other_order(self) -> None:
+        def set_backs(*read_ms: int) -> int:
+            points = [
+                Point("east", NOON + n * MINUTE, "g", 1, 0, log_ends=5, commits=commits, committed_captured_ms=ms)
+                for n, (ms, commits) in enumerate(zip(read_ms, (4, 3), strict=True))
+            ]
+            return trends([Instant("east", p.snapshot_id, 0, 2) for p in points], points)["east", "g"].set_backs
+
+        assert set_backs(NOON + 3 * MINUTE, NOON + 2 * MINUTE) == 0
+        assert set_backs(NOON + 2 * MINUTE, NOON + 2 * MINUTE) == 0
+        assert set_backs(NOON + 2 * MINUTE, NOON + 2 * MINUTE + 1) == 1
+
     def test_how_fast_log_ends_and_commits_move(self) -> None:
         found = self.trend((0, 0, 0), (1, 600, 60), (2, 1_200, 120), (3, 1_800, 180))
         assert (found.produced_per_s, found.consumed_per_s) == (10, 1)
