@@ -181,7 +181,8 @@ class Memory:
         client = self._clients[who]
         asked: list[Iterable[Place]] = [self._sessions[key].offsets for key in sessions if key in self._sessions]
         places = sum(_bytes(topic) for offsets in (client.offsets, *asked) for topic, _ in offsets)
-        return _bytes(who[0], who[1] or "", *client.groups) + ENTRY_BYTES * len(asked) + places
+        name = _bytes(who[0], who[1] or "")  # which each session repeats in the state
+        return name * (1 + len(asked)) + sum(len(group.encode()) for group in client.groups) + places
 
     def state(self) -> dict[str, Any]:
         """All that is remembered, as values that JSON can hold; `from_state` is the inverse."""

@@ -5,6 +5,8 @@ import json
 import os
 import random
 import shutil
+import subprocess
+import sys
 import time
 import tracemalloc
 from collections.abc import Sequence
@@ -21,8 +23,10 @@ from pyspark.sql import SparkSession
 from pipeline.client_positions import progress, request_log_source, request_memory
 from pipeline.client_positions.broker_log import HEAD_BYTES, LINE_BYTES, BrokerLog
 from pipeline.client_positions.position_rows import POSITIONS
+from pipeline.client_positions.request_lines import Fetch
 from pipeline.client_positions.request_log import RequestLog
 from pipeline.client_positions.request_log_source import RequestLogOptions, RequestLogSource
+from pipeline.client_positions.request_memory import Memory
 from pipeline.errors import ConfigError
 from tests.helpers.hostile import changed
 from tests.helpers.recordings import by_partition, table, unpacked
@@ -438,6 +442,60 @@ def test_a_state_that_is_too_long_or_a_pipe_stops_nothing(
     assert errors(reported(log.parent, state=tmp_path / "state", batch=3)) == [
         "the state cannot be read, nor therefore the log: NotAFileError"
     ]
+
+
+def test_a_small_state_is_read_in_little_memory(log: Path, lines: list[str], tmp_path: Path) -> None:
+    log.write_text("".join(lines[:100]))
+    first = reported(log, state=tmp_path / "state", batch=1)
+    tracemalloc.start()
+    again = reported(log, state=tmp_path / "state", batch=2)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert again == first
+    assert most < 20 * 1024**2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the size of a process is read from /proc")
+def test_a_state_for_which_there_is_no_memory_is_kept(log: Path, lines: list[str], tmp_path: Path) -> None:
+    log.write_text("".join(lines[:100]))
+    reported(log, state=tmp_path / "state", batch=1)
+    (file,) = (tmp_path / "state").iterdir()
+    with gzip.open(file, "wb", 1) as large:
+        for _ in range(400):
+            large.write(b" " * 1024**2)
+    before = file.read_bytes()
+    program = f"""
+import resource
+from pathlib import Path
+from tests.client_positions.test_request_log_source import errors, reported
+size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (size + 200 * 1024**2,) * 2)
+print(*errors(reported(Path({str(log)!r}), state=Path({str(file.parent)!r}), batch=2)))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "the state cannot be read, nor therefore the log: MemoryError\n"
+    assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize("character", ["\x01", "é", "€", "\U0001f600", '"'])
+def test_a_state_with_two_full_memories_can_be_read_whatever_its_names_are(
+    character: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = 512
+    for bound in ("MOST_BYTES", "MOST_SHARE"):
+        monkeypatch.setattr(request_memory, bound, getattr(request_memory, bound) // parts)
+    memory, long = Memory(), character * 990
+    sessions = request_memory.MOST_SHARE // (request_memory.ENTRY_BYTES + 2 + len(long.encode())) - 1
+    for n in range(800):
+        memory.name(f"{long}{n}", f"{long}{n}")
+        memory.fetched((f"{long}{n % 8}", None), Fetch(0, 0, True, 0, 0, {(f"{long}{n}", 0): 0}, [], 0), 0)
+    for n in range(4 * sessions):
+        memory.fetched((f"{long}{10 + n % 4}", None), Fetch(n + 1, 0, True, 0, 0, {}, [], 0), 0)
+    memory.forget_excess()
+    assert min(memory.forgotten[what] for what in ("topic names", "offsets", "clients")) > 0
+    assert len(memory.state()["sessions"]) == 4 * sessions
+    state = json.dumps({"begun": memory.state(), "ended": memory.state()})
+    assert len(state) <= progress.MOST_STATE // parts
 
 
 def test_a_state_that_is_nested_without_end_is_damaged(log: Path, lines: list[str], tmp_path: Path) -> None:
