@@ -40,6 +40,8 @@ READ_TIMEOUT_MS = 120_000
 """How long all endpoints together may take if no option says it: thousands of them may not answer."""
 Reported = tuple[int, list[Position]]
 """Positions, and the epoch ms at which they were reported."""
+Place = tuple[str, str | None]
+"""An endpoint or a file, and the configured folder that a file was listed in."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ class PositionsOptions:
 class Places(InputPartition):
     """What one executor task reads."""
 
-    places: Sequence[str]
+    places: Sequence[Place]
     until_ms: float
 
 
@@ -153,7 +155,9 @@ class PositionsReader(DataSourceReader):
     def partitions(self) -> Sequence[Places]:
         """Lists the files now. A path that does not exist is also returned, so that reading it gives an error row."""
         until_ms = now_ms() + (self.options.read_timeout_ms or math.inf)
-        places = self.options.endpoints or [file for path in self.options.paths for file in files_in(path)]
+        places: list[Place] = [(endpoint, None) for endpoint in self.options.endpoints]
+        for path in self.options.paths:
+            places += [(file, None if file == path else path) for file in files_in(path)]
         begins = range(0, max(1, len(places)), PLACES_PER_TASK)
         return [Places(places[i : i + PLACES_PER_TASK], until_ms) for i in begins]
 
@@ -161,22 +165,18 @@ class PositionsReader(DataSourceReader):
         """Arrow batches, one for each place."""
         task = cast(Places, partition)
 
-        def read(place: str) -> Text:
+        def read(listed: Place) -> Text:
+            place, folder = listed
             if now_ms() > task.until_ms:
                 named = place_of(place) if self.options.endpoints else redacted(place)
                 return Text(named, now_ms(), "", f"not read: {self.options.read_timeout_ms} ms had passed")
             if self.options.endpoints:
                 return from_endpoint(place, self.options.access)
-            return from_file(place, self.options.access, self._folder_of(place))
+            return from_file(place, self.options.access, folder)
 
         with ThreadPoolExecutor(THREADS) as pool:
             for text in pool.map(read, task.places):
                 yield self._batch(text)
-
-    def _folder_of(self, place: str) -> str | None:
-        """The configured folder that a file was listed in; None if the file itself is configured."""
-        folders = [path for path in self.options.paths if place.startswith(f"{path.rstrip('/')}/")]
-        return None if place in self.options.paths else max(folders, key=len, default=None)
 
     def _batch(self, text: Text) -> pa.RecordBatch:
         """The rows of a text, by columns: a dict for each row would take longer than reading the text."""

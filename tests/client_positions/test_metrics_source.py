@@ -388,6 +388,23 @@ def test_a_folder_that_has_become_a_link_since_it_was_listed_is_not_read(scheme:
     assert {row["error"] for row in second} == {None}
 
 
+@pytest.mark.parametrize("location", ["{}", "file://{}", "file://{}/?x=y/z", "file://{}?x=y"])
+def test_links_and_old_files_of_a_folder_are_not_read_however_it_is_named(location: str, tmp_path: Path) -> None:
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    for name in ("link.prom", "old.prom"):
+        (inside / name).write_text(SCRAPE)
+    options = PositionsOptions.parse({"path": location.format(inside), "max_age_ms": "60000"})
+    reader = PositionsReader("kafka_client_metrics", ClientMetricsSource.reported, options)
+    (task,) = reader.partitions()
+    os.utime(inside / "old.prom", (0, 0))
+    (inside / "link.prom").rename(tmp_path / "outside")
+    (inside / "link.prom").symlink_to(tmp_path / "outside")
+    link, old = (batch.to_pylist() for batch in reader.read(task))
+    assert [row["error"] for row in link] == ["not a regular file"]
+    assert old == []
+
+
 @pytest.mark.parametrize("scheme", ["", "file://"])
 def test_odd_names_of_files_are_names_and_nothing_else(scheme: str, tmp_path: Path) -> None:
     inside = tmp_path / "inside"
