@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from pipeline.client_positions import progress, request_log_source, request_memory
-from pipeline.client_positions.broker_log import HEAD_BYTES, LINE_BYTES, BrokerLog
+from pipeline.client_positions.broker_log import BLOCK_BYTES, HEAD_BYTES, LINE_BYTES, BrokerLog
 from pipeline.client_positions.position_rows import POSITIONS
 from pipeline.client_positions.request_lines import Fetch
 from pipeline.client_positions.request_log import RequestLog
@@ -319,16 +319,48 @@ def test_a_batch_reads_no_more_than_it_may(log: Path, lines: list[str], tmp_path
     assert found[-1] == reported(log.parent)
 
 
-def test_what_a_batch_has_no_time_to_read_is_in_the_next_one(log: Path, lines: list[str], tmp_path: Path) -> None:
-    log.write_text("".join(lines))
-    options = {"path": str(log), "state": str(tmp_path / "state"), "batch": "1", "read_timeout_ms": "1"}
+def too_late(log: Path, state: Path, batch: int) -> Rows:
+    """What a batch reads whose time was up before it began."""
+    options = {"path": str(log), "state": str(state), "batch": str(batch), "read_timeout_ms": "1"}
     reader = RequestLogSource(options).reader(POSITIONS)
     (broker,) = reader.partitions()
     time.sleep(0.01)
-    late = [row for batch in reader.read(broker) for row in batch.to_pylist()]
+    return [row for batch in reader.read(broker) for row in batch.to_pylist()]
+
+
+def test_what_a_batch_has_no_time_to_read_is_in_the_next_one(log: Path, lines: list[str], tmp_path: Path) -> None:
+    log.write_text("".join(lines))
+    late = too_late(log, tmp_path / "state", 1)
     assert errors(late) == ["the time to read was up: not all was read"]
-    assert positions(late) == {}
+    read = {row["captured_at"] for row in late if row["client_id"]}
+    assert max(read) == written_at(lines[len(log.read_bytes()[: BLOCK_BYTES + HEAD_BYTES].splitlines()) - 2])
     assert reported(log, state=tmp_path / "state", batch=2) == reported(log)
+
+
+def test_a_log_goes_on_in_each_batch_even_if_its_task_always_begins_too_late(
+    log: Path, lines: list[str], tmp_path: Path
+) -> None:
+    log.write_text("x" * (BLOCK_BYTES + 5_000) + "\n" + "".join(lines))
+    found: list[Rows] = []
+    while not found or "the time to read was up: not all was read" in errors(found[-1]):
+        assert len(found) < 5 + log.stat().st_size // BLOCK_BYTES
+        found.append(too_late(log, tmp_path / "state", len(found)))
+    assert len(found) > 2
+    assert sorted(found[-1], key=str) == [row for row in reported(log) if not row["error"]]
+
+
+def test_each_broker_is_the_first_of_some_batches_and_a_repeated_batch_has_the_same_order() -> None:
+    brokers = {"/a", "/b", "/c"}
+    orders = []
+    for batch in range(40):
+        options = {"path": ",".join(sorted(brokers)), "state": "/s", "batch": str(batch)}
+        order, again = (
+            [broker.path for broker in RequestLogSource(options).reader(POSITIONS).partitions()] for _ in range(2)
+        )
+        assert order == again
+        assert set(order) == brokers
+        orders.append(order)
+    assert {order[0] for order in orders} == {order[-1] for order in orders} == brokers
 
 
 def test_a_line_without_an_end_is_not_waited_for(log: Path, lines: list[str]) -> None:
