@@ -56,14 +56,15 @@ class Text(NamedTuple):
 class Access:
     """How endpoints are read. A complete answer must arrive within timeout_ms, and must not be longer than most_bytes.
 
-    A listed file that has not changed for max_age_ms counts as empty. The password is not shown by `repr`.
+    By default, there is room for a full file of laglake's reporters (20 MB). A listed file that has not changed for
+    max_age_ms counts as empty. The password is not shown by `repr`.
     """
 
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     ca_file: str | None = None
     timeout_ms: int = 10_000
-    most_bytes: int = 100 * 1024 * 1024
+    most_bytes: int = 32 * 1024 * 1024
     max_age_ms: int | None = None
 
 

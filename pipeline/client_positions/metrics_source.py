@@ -48,7 +48,7 @@ Place = tuple[str, str | None]
 class PositionsOptions:
     """What to read: `endpoints`, or files below each `path`. URIs may have passwords and are not shown by `repr`.
 
-    After `read_timeout_ms` no further one is read; None if there is no such limit.
+    After `read_timeout_ms` no further one is read, and no further line of one; None if there is no such limit.
     """
 
     endpoints: tuple[str, ...] = field(default=(), repr=False)
@@ -162,26 +162,30 @@ class PositionsReader(DataSourceReader):
         return [Places(places[i : i + PLACES_PER_TASK], until_ms) for i in begins]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Arrow batches, one for each place."""
+        """Arrow batches, one for each place. At most THREADS texts are held at once, as each may be long."""
         task = cast(Places, partition)
-
-        def read(listed: Place) -> Text:
-            place, folder = listed
-            if now_ms() > task.until_ms:
-                named = place_of(place) if self.options.endpoints else redacted(place)
-                return Text(named, now_ms(), "", f"not read: {self.options.read_timeout_ms} ms had passed")
-            if self.options.endpoints:
-                return from_endpoint(place, self.options.access)
-            return from_file(place, self.options.access, folder)
-
         with ThreadPoolExecutor(THREADS) as pool:
-            for text in pool.map(read, task.places):
-                yield self._batch(text)
+            for begin in range(0, len(task.places), THREADS):
+                some = task.places[begin : begin + THREADS]
+                for text in pool.map(lambda place: self._text(place, task), some):
+                    yield self._batch(text, task)
 
-    def _batch(self, text: Text) -> pa.RecordBatch:
+    def _text(self, place: Place, task: Places) -> Text:
+        location, folder = place
+        if now_ms() > task.until_ms:
+            named = place_of(location) if self.options.endpoints else redacted(location)
+            return Text(named, now_ms(), "", self._late())
+        if self.options.endpoints:
+            return from_endpoint(location, self.options.access)
+        return from_file(location, self.options.access, folder)
+
+    def _late(self) -> str:
+        return f"not read: {self.options.read_timeout_ms} ms had passed"
+
+    def _batch(self, text: Text, task: Places) -> pa.RecordBatch:
         """The rows of a text, by columns: a dict for each row would take longer than reading the text."""
         rows = Rows(self.source, plain(text.place))
-        for one in [text.error] if text.error else self._reported(text):
+        for one in self._reported(text, task):
             if isinstance(one, str):
                 rows.refuse(min(text.captured_ms, now_ms()), one)
             elif one[0] > now_ms() + FUTURE_MS:
@@ -196,9 +200,16 @@ class PositionsReader(DataSourceReader):
             rows.refuse_what_is_unfit()
             return rows.batch()
 
-    def _reported(self, text: Text) -> Iterator[Reported | str]:
+    def _reported(self, text: Text, task: Places) -> Iterator[Reported | str]:
+        if text.error or now_ms() > task.until_ms:
+            yield text.error or self._late()
+            return
         try:
-            yield from self.reported(text, self.options.names)
+            for number, one in enumerate(self.reported(text, self.options.names)):
+                if number and now_ms() > task.until_ms:
+                    yield self._late()
+                    return
+                yield one
         except Exception as error:  # noqa: BLE001 - what nobody foresaw costs its own place alone
             yield f"cannot be read: {type(error).__name__}"
 

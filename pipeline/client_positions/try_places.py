@@ -47,7 +47,7 @@ def try_places(source: str, options: Mapping[str, str]) -> Iterator[Tried]:
             if name in options:
                 yield _try_folder(options[name]) if name == "state" else _try_path(options[name], None)
         return
-    bounds = {"timeout_ms": TIMEOUT_MS, "most_bytes": MOST_BYTES}
+    bounds = {"timeout_ms": TIMEOUT_MS, "most_bytes": MOST_BYTES, "read_timeout_ms": 2 * TIMEOUT_MS}
     bounded = {name: str(min(int(options.get(name, most)), most)) for name, most in bounds.items()}
     reader = _SOURCES[source]({**options, **bounded}).reader(_SOURCES[source]({}).schema())
     endpoints = reader.options.endpoints
@@ -121,7 +121,7 @@ def _try_folder(path: str) -> Tried:
 
 def _read(place: str, folder: str | None, reader: PositionsReader) -> tuple[str | None, int]:
     """The first error of a place, and how many clients it reports."""
-    task = Places([(place, folder)], now_ms() + TIMEOUT_MS)
+    task = Places([(place, folder)], now_ms() + (reader.options.read_timeout_ms or 0))
     rows: Sequence[dict[str, object]] = [row for batch in reader.read(task) for row in batch.to_pylist()]
     errors = [str(row["error"]) for row in rows if row["error"]]
     return (errors[0] if errors else None), len({row["client_id"] for row in rows if row["client_id"]})

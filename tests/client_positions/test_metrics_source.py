@@ -10,15 +10,19 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from inspect import signature
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 from pyspark.sql import SparkSession
 
+from laglake.reporters.rotating import RotatingLines
 from pipeline.client_positions.consumer_metrics import MOST_TORN, Names
 from pipeline.client_positions.endpoints import BEANS, Access, Text, files_in, from_endpoint, from_file, place_of
 from pipeline.client_positions.metrics_source import (
+    PLACES_PER_TASK,
+    THREADS,
     ClientMetricsSource,
     PositionsOptions,
     PositionsReader,
@@ -230,6 +234,49 @@ def test_after_its_time_a_source_reads_no_more(server: str, tmp_path: Path, kind
     assert batch["error"].to_pylist() == ["not read: 1 ms had passed"]
     assert batch["endpoint"].to_pylist() == [place]
     assert "/late" not in Endpoint.asked
+
+
+def test_after_its_time_a_source_parses_no_more(folder: Path, tmp_path: Path) -> None:
+    statistics = (unpacked("librdkafka", folder) / "statistics.jsonl").read_text().splitlines(keepends=True)
+    for name in ("a.jsonl", "b.jsonl"):
+        (tmp_path / name).write_text("".join(statistics[20:30]))
+    parsed: list[str] = []
+
+    def until_one_is_parsed(text: Text, names: Names) -> Iterator[Reported | str]:
+        for one in StatisticsSource.reported(text, names):
+            parsed.append(text.place)
+            yield one
+            task.until_ms = 0
+
+    options = PositionsOptions.parse({"path": str(tmp_path), "read_timeout_ms": "600000"})
+    reader = PositionsReader("librdkafka_statistics", until_one_is_parsed, options)
+    (task,) = reader.partitions()
+    first, second = (batch["error"].to_pylist() for batch in reader.read(task))
+    assert (set(first[:-1]), first[-1]) == ({None}, "not read: 600000 ms had passed")
+    assert second == ["not read: 600000 ms had passed"]
+    assert parsed == [str(tmp_path / "a.jsonl")] * 2
+
+
+def test_while_a_text_is_parsed_few_others_are_in_memory(tmp_path: Path) -> None:
+    for number in range(PLACES_PER_TASK):
+        (tmp_path / f"{number:02}.prom").write_text(SCRAPE)
+
+    def slowly(text: Text, names: Names) -> Iterator[Reported | str]:
+        time.sleep(0.2)  # enough to read all of them
+        for file in tmp_path.iterdir():
+            file.unlink()
+        yield from ClientMetricsSource.reported(text, names)
+
+    reader = PositionsReader("kafka_client_metrics", slowly, PositionsOptions.parse({"path": str(tmp_path)}))
+    (task,) = reader.partitions()
+    errors = [batch["error"].to_pylist() for batch in reader.read(task)]
+    assert len(errors) == PLACES_PER_TASK
+    assert errors[THREADS:] == [["no such file or folder"]] * (PLACES_PER_TASK - THREADS)
+
+
+def test_by_default_a_full_file_of_the_reporters_is_read() -> None:
+    assert PositionsOptions.parse({"path": "/a"}).access.most_bytes == 32 * 1024**2
+    assert signature(RotatingLines).parameters["most_bytes"].default < 32 * 1024**2
 
 
 def test_endpoints_have_a_limit_of_time_without_being_asked_for_and_files_have_none() -> None:
