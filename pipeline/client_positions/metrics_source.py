@@ -172,12 +172,16 @@ class PositionsReader(DataSourceReader):
 
     def _text(self, place: Place, task: Places) -> Text:
         location, folder = place
-        if now_ms() > task.until_ms:
-            named = place_of(location) if self.options.endpoints else redacted(location)
-            return Text(named, now_ms(), "", self._late())
-        if self.options.endpoints:
-            return from_endpoint(location, self.options.access)
-        return from_file(location, self.options.access, folder)
+        try:
+            if now_ms() > task.until_ms:
+                error = self._late()
+            elif self.options.endpoints:
+                return from_endpoint(location, self.options.access)
+            else:
+                return from_file(location, self.options.access, folder)
+        except Exception as unforeseen:  # noqa: BLE001 - costs its own place alone
+            error = _unforeseen(unforeseen)
+        return Text(place_of(location) if self.options.endpoints else redacted(location), now_ms(), "", error)
 
     def _late(self) -> str:
         return f"not read: {self.options.read_timeout_ms} ms had passed"
@@ -210,8 +214,12 @@ class PositionsReader(DataSourceReader):
                     yield self._late()
                     return
                 yield one
-        except Exception as error:  # noqa: BLE001 - what nobody foresaw costs its own place alone
-            yield f"cannot be read: {type(error).__name__}"
+        except Exception as unforeseen:  # noqa: BLE001 - costs its own place alone
+            yield _unforeseen(unforeseen)
+
+
+def _unforeseen(error: Exception) -> str:
+    return f"cannot be read: {type(error).__name__}"
 
 
 def _of_lines(text: Text, reported: Callable[[str], Reported]) -> Iterator[Reported | str]:

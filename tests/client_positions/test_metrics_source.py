@@ -376,6 +376,18 @@ def test_what_a_parser_did_not_foresee_costs_its_place_alone(tmp_path: Path) -> 
     assert [batch["error"].to_pylist() for batch in reader.read(task)] == [["cannot be read: KeyError"], [None]]
 
 
+@pytest.mark.parametrize("kind", ["endpoints", "path"])
+def test_what_reading_did_not_foresee_costs_its_place_alone(kind: str, server: str, tmp_path: Path) -> None:
+    (tmp_path / "a.prom").write_text(SCRAPE)
+    places = [f"{server}/metrics", f"{server}/open"] if kind == "endpoints" else [str(tmp_path / "a.prom"), "/none"]
+    options = PositionsOptions.parse({kind: ",".join(places), "timeout_ms": "9" * 400})  # no float is so large
+    reader = PositionsReader("kafka_client_metrics", ClientMetricsSource.reported, options)
+    (task,) = reader.partitions()
+    first, second = (batch.to_pylist() for batch in reader.read(task))
+    assert [(row["endpoint"], row["error"]) for row in first] == [(places[0], "cannot be read: OverflowError")]
+    assert [row["endpoint"] for row in second] == [places[1]]
+
+
 def test_what_is_dated_in_the_future_is_not_the_newest_for_ever(tmp_path: Path) -> None:
     (tmp_path / "9795255699058.prom").write_text(SCRAPE)
     (row,) = rows_of(ClientMetricsSource, str(tmp_path))
