@@ -48,11 +48,13 @@ def open_file(files: fs.FileSystem, path: str, folder: str | None = None) -> pa.
     if not isinstance(files, fs.LocalFileSystem):
         return files.open_input_file(path)
     descriptor = os.open(path, _OPEN) if folder is None else _open_below(folder, path.removeprefix(folder).lstrip("/"))
-    file = os.fdopen(descriptor, "rb", buffering=0)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        file.close()
-        raise NotAFileError("not a regular file")
-    return pa.PythonFile(file, "r")
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise NotAFileError("not a regular file")
+        return pa.PythonFile(os.fdopen(descriptor, "rb", buffering=0), "r")
+    except OSError:
+        os.close(descriptor)
+        raise
 
 
 def open_unpacked(files: fs.FileSystem, path: str, folder: str | None = None) -> pa.NativeFile:

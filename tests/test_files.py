@@ -1,8 +1,12 @@
-"""How locations are shown: without what is secret in them."""
+"""How locations are shown: without what is secret in them. And which files are opened."""
+
+import os
+from pathlib import Path
 
 import pytest
+from pyarrow import fs
 
-from pipeline.files import redacted
+from pipeline.files import NotAFileError, open_file, redacted
 
 
 @pytest.mark.parametrize(
@@ -42,3 +46,20 @@ def test_a_location_is_shown_without_what_is_secret(location: str, shown: str) -
 )
 def test_what_is_not_secret_is_shown(location: str) -> None:
     assert redacted(location) == location
+
+
+@pytest.mark.parametrize("is_listed", [False, True])
+@pytest.mark.parametrize("kind", ["folder", "pipe"])
+def test_what_is_no_file_is_refused_and_closed(kind: str, is_listed: bool, tmp_path: Path) -> None:
+    other = tmp_path / kind
+    if kind == "folder":
+        other.mkdir()
+    else:
+        os.mkfifo(other)
+    before = os.open(tmp_path, os.O_RDONLY)  # the system gives the lowest number that is free
+    os.close(before)
+    with pytest.raises(NotAFileError, match="not a regular file"):
+        open_file(fs.LocalFileSystem(), str(other), str(tmp_path) if is_listed else None)
+    after = os.open(tmp_path, os.O_RDONLY)
+    os.close(after)
+    assert after == before

@@ -78,7 +78,8 @@ class _File:
 class BrokerLog:
     """One broker's log, in one file, or in several if it is rolled over.
 
-    At most `most_bytes` are read, and none after `until_ms` (epoch ms); reading goes on there next time.
+    At most `most_bytes` are read, and only one block after `until_ms` (epoch ms): so each batch reads something of each
+    log, however long its task had to wait. Reading goes on there next time.
     """
 
     def __init__(self, path: str, log: RequestLog, most_bytes: int, until_ms: float = math.inf) -> None:
@@ -201,7 +202,8 @@ class BrokerLog:
         """The limit that is reached; None if there is none."""
         if self._left_bytes <= 0:
             return f"more than {self._most_bytes} bytes are new"
-        return "the time to read was up" if now_ms() > self._until_ms else None
+        is_begun = self._left_bytes < self._most_bytes
+        return "the time to read was up" if is_begun and now_ms() > self._until_ms else None
 
     def _take(self, file: _File, lines: bytes, size: int) -> None:
         found = lines.decode(errors="replace").split("\n")
@@ -234,10 +236,9 @@ class BrokerLog:
                 known.position = known.lines = 0
                 yield from self._blocks(file)
                 return
-            if head[begin:end]:
-                yield head[begin:end]
-            while block := stream.read(min(BLOCK_BYTES, self._most_bytes, max(0, end - at))):
-                at += len(block)
+            head = head[begin:end]
+            while block := head + (more := stream.read(min(BLOCK_BYTES, self._most_bytes, max(0, end - at)))):
+                at, head = at + len(more), b""
                 yield block
 
     def _opened(self, info: fs.FileInfo, opened: Callable[..., pa.NativeFile]) -> pa.NativeFile:

@@ -56,14 +56,15 @@ class Text(NamedTuple):
 class Access:
     """How endpoints are read. A complete answer must arrive within timeout_ms, and must not be longer than most_bytes.
 
-    A listed file that has not changed for max_age_ms counts as empty. The password is not shown by `repr`.
+    By default, there is room for a full file of laglake's reporters (20 MB). A listed file that has not changed for
+    max_age_ms counts as empty. The password is not shown by `repr`.
     """
 
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     ca_file: str | None = None
     timeout_ms: int = 10_000
-    most_bytes: int = 100 * 1024 * 1024
+    most_bytes: int = 32 * 1024 * 1024
     max_age_ms: int | None = None
 
 
@@ -81,8 +82,8 @@ def from_endpoint(url: str, access: Access) -> Text:
 
     Redirects are not followed, because an answer must not make this machine send requests to other places.
     """
-    if access.ca_file and not Path(access.ca_file).is_file():  # which requests would say only in a text of its own
-        return Text(place_of(url), now_ms(), "", "the file of ca_file does not exist")
+    if unknown := _unknown_ca_file(access.ca_file):
+        return Text(place_of(url), now_ms(), "", unknown)
     session = _Hasty(access.timeout_ms / 1000)
     try:
         with session, _asked(session, url, access) as answer:
@@ -253,6 +254,16 @@ def _asked(session: requests.Session, url: str, access: Access) -> requests.Resp
         allow_redirects=False,
         stream=True,
     )
+
+
+def _unknown_ca_file(path: str | None) -> str | None:
+    """Why the file or folder of ca_file is none; requests would say it only in a text of its own."""
+    try:
+        if path:
+            Path(path).stat()
+    except (OSError, ValueError) as error:
+        return f"ca_file: {reason_of(error)}"
+    return None
 
 
 def _bounded(chunks: Iterator[bytes], access: Access, begun_s: float) -> bytes:

@@ -40,13 +40,15 @@ READ_TIMEOUT_MS = 120_000
 """How long all endpoints together may take if no option says it: thousands of them may not answer."""
 Reported = tuple[int, list[Position]]
 """Positions, and the epoch ms at which they were reported."""
+Place = tuple[str, str | None]
+"""An endpoint or a file, and the configured folder that a file was listed in."""
 
 
 @dataclass(frozen=True)
 class PositionsOptions:
     """What to read: `endpoints`, or files below each `path`. URIs may have passwords and are not shown by `repr`.
 
-    After `read_timeout_ms` no further one is read; None if there is no such limit.
+    After `read_timeout_ms` no further one is read, and no further line of one; None if there is no such limit.
     """
 
     endpoints: tuple[str, ...] = field(default=(), repr=False)
@@ -75,7 +77,7 @@ class PositionsOptions:
 class Places(InputPartition):
     """What one executor task reads."""
 
-    places: Sequence[str]
+    places: Sequence[Place]
     until_ms: float
 
 
@@ -153,35 +155,41 @@ class PositionsReader(DataSourceReader):
     def partitions(self) -> Sequence[Places]:
         """Lists the files now. A path that does not exist is also returned, so that reading it gives an error row."""
         until_ms = now_ms() + (self.options.read_timeout_ms or math.inf)
-        places = self.options.endpoints or [file for path in self.options.paths for file in files_in(path)]
+        places: list[Place] = [(endpoint, None) for endpoint in self.options.endpoints]
+        for path in self.options.paths:
+            places += [(file, None if file == path else path) for file in files_in(path)]
         begins = range(0, max(1, len(places)), PLACES_PER_TASK)
         return [Places(places[i : i + PLACES_PER_TASK], until_ms) for i in begins]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Arrow batches, one for each place."""
+        """Arrow batches, one for each place. At most THREADS texts are held at once, as each may be long."""
         task = cast(Places, partition)
-
-        def read(place: str) -> Text:
-            if now_ms() > task.until_ms:
-                named = place_of(place) if self.options.endpoints else redacted(place)
-                return Text(named, now_ms(), "", f"not read: {self.options.read_timeout_ms} ms had passed")
-            if self.options.endpoints:
-                return from_endpoint(place, self.options.access)
-            return from_file(place, self.options.access, self._folder_of(place))
-
         with ThreadPoolExecutor(THREADS) as pool:
-            for text in pool.map(read, task.places):
-                yield self._batch(text)
+            for begin in range(0, len(task.places), THREADS):
+                some = task.places[begin : begin + THREADS]
+                for text in pool.map(lambda place: self._text(place, task), some):
+                    yield self._batch(text, task)
 
-    def _folder_of(self, place: str) -> str | None:
-        """The configured folder that a file was listed in; None if the file itself is configured."""
-        folders = [path for path in self.options.paths if place.startswith(f"{path.rstrip('/')}/")]
-        return None if place in self.options.paths else max(folders, key=len, default=None)
+    def _text(self, place: Place, task: Places) -> Text:
+        location, folder = place
+        try:
+            if now_ms() > task.until_ms:
+                error = self._late()
+            elif self.options.endpoints:
+                return from_endpoint(location, self.options.access)
+            else:
+                return from_file(location, self.options.access, folder)
+        except Exception as unforeseen:  # noqa: BLE001 - costs its own place alone
+            error = _unforeseen(unforeseen)
+        return Text(place_of(location) if self.options.endpoints else redacted(location), now_ms(), "", error)
 
-    def _batch(self, text: Text) -> pa.RecordBatch:
+    def _late(self) -> str:
+        return f"not read: {self.options.read_timeout_ms} ms had passed"
+
+    def _batch(self, text: Text, task: Places) -> pa.RecordBatch:
         """The rows of a text, by columns: a dict for each row would take longer than reading the text."""
         rows = Rows(self.source, plain(text.place))
-        for one in [text.error] if text.error else self._reported(text):
+        for one in self._reported(text, task):
             if isinstance(one, str):
                 rows.refuse(min(text.captured_ms, now_ms()), one)
             elif one[0] > now_ms() + FUTURE_MS:
@@ -196,11 +204,22 @@ class PositionsReader(DataSourceReader):
             rows.refuse_what_is_unfit()
             return rows.batch()
 
-    def _reported(self, text: Text) -> Iterator[Reported | str]:
+    def _reported(self, text: Text, task: Places) -> Iterator[Reported | str]:
+        if text.error or now_ms() > task.until_ms:
+            yield text.error or self._late()
+            return
         try:
-            yield from self.reported(text, self.options.names)
-        except Exception as error:  # noqa: BLE001 - what nobody foresaw costs its own place alone
-            yield f"cannot be read: {type(error).__name__}"
+            for number, one in enumerate(self.reported(text, self.options.names)):
+                if number and now_ms() > task.until_ms:
+                    yield self._late()
+                    return
+                yield one
+        except Exception as unforeseen:  # noqa: BLE001 - costs its own place alone
+            yield _unforeseen(unforeseen)
+
+
+def _unforeseen(error: Exception) -> str:
+    return f"cannot be read: {type(error).__name__}"
 
 
 def _of_lines(text: Text, reported: Callable[[str], Reported]) -> Iterator[Reported | str]:

@@ -8,16 +8,21 @@ import io
 import json
 import uuid
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import IO, Any, cast
 
+import pyarrow as pa
 from pyarrow import fs
 
 from pipeline.client_positions.broker_log import place_name
-from pipeline.client_positions.request_memory import MOST_BYTES
+from pipeline.client_positions.request_memory import MOST_BYTES, MOST_SHARE
 from pipeline.files import FAILURES, open_file, open_filesystem
 
-MOST_STATE = 6 * MOST_BYTES
-"""The most that is read of a state: it has two memories, and a name may be three times as long in JSON."""
+MOST_STATE = 2 * 6 * (MOST_BYTES + MOST_SHARE)
+"""The most that is read of a state. It has two memories, each with MOST_SHARE for the names of topics. A name may be
+six times as long in JSON, as a control character is; the numbers take less than what counts for each entry.
+"""
+_BLOCK_BYTES = 1024**2
+"""The most that is read at once, because a read allocates all that it may return."""
 
 
 class UnreachableError(Exception):
@@ -40,11 +45,13 @@ class Progress:
             if self._files.get_file_info(self._file).type == fs.FileType.NotFound:
                 return {}
             with open_file(self._files, self._file, self._folder) as file:
-                content = file.read(MOST_STATE)
-        except FAILURES as error:
+                content = _bounded(file)
+        except (*FAILURES, MemoryError) as error:
             raise UnreachableError(type(error).__name__) from error
-        unpacked = gzip.GzipFile(fileobj=io.BytesIO(content)).read(MOST_STATE)
-        kept = json.loads(unpacked)
+        try:
+            kept = json.loads(_bounded(gzip.GzipFile(fileobj=io.BytesIO(content))))
+        except MemoryError as error:
+            raise UnreachableError(type(error).__name__) from error
         return cast(dict[str, Any], kept["begun"] if kept["batch"] == batch else kept["ended"])
 
     def keep(self, batch: str, begun: Mapping[str, Any], ended: Mapping[str, Any]) -> None:
@@ -55,3 +62,11 @@ class Progress:
         with self._files.open_output_stream(written, compression=None) as file:
             file.write(gzip.compress(content, 5))
         self._files.move(written, self._file)
+
+
+def _bounded(file: IO[bytes] | pa.NativeFile) -> bytearray:
+    """The content of a file, up to MOST_STATE."""
+    content = bytearray()
+    while block := file.read(min(_BLOCK_BYTES, MOST_STATE - len(content))):
+        content += block
+    return content

@@ -37,7 +37,7 @@ _DAMAGED = (AttributeError, EOFError, KeyError, OSError, RecursionError, TypeErr
 class RequestLogOptions:
     """What to read. URIs may have passwords and are not shown by `repr`. `zone` is the time zone of the brokers' logs.
 
-    After `read_timeout_ms` nothing more is read; None if there is no such limit.
+    After `read_timeout_ms` only one more block of each log is read; None if there is no such limit.
     `state` is a folder or URI that all executors can reach; without it, each path is read from its beginning.
     """
 
@@ -110,9 +110,11 @@ class RequestLogReader(DataSourceReader):
         self.topics = topics
 
     def partitions(self) -> Sequence[Broker]:
-        """One for each broker."""
+        """One for each broker. Each batch begins with another one, so that none is always the last to have time."""
         until_ms = now_ms() + (self.options.read_timeout_ms or math.inf)
-        return [Broker(path, until_ms) for path in self.options.paths]
+        paths = self.options.paths
+        first = zlib.crc32((self.options.batch or "").encode()) % len(paths)
+        return [Broker(path, until_ms) for path in paths[first:] + paths[:first]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Arrow batches of rows."""

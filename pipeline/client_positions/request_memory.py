@@ -22,7 +22,7 @@ Names count with their length in UTF-8; each client, session, offset and topic c
 for 400,000 offsets.
 """
 MOST_SHARE = MOST_BYTES // 8
-"""The most of it that one client may take, and all names of topics: so none displaces all others."""
+"""The most of it that one client may take, and all names of topics in the log: so none displaces all others."""
 ENTRY_BYTES = 300
 SEVERAL = 2
 """How many groups of a client are remembered: if a client commits for several, its group is not known."""
@@ -60,11 +60,13 @@ class _Session:
 class Memory:
     """The clients of one broker, their fetch sessions (KIP-227), and the names of topics by their ids.
 
+    `given` are names of topics that each batch is given anew: they are not part of the state, and take no share.
     `forgotten` counts, by kind, what was forgotten because MOST_BYTES or MOST_SHARE was exceeded.
     """
 
-    def __init__(self, topics: Mapping[str, str] | None = None) -> None:
-        self.topics = dict(topics or {})
+    def __init__(self, given: Mapping[str, str] | None = None) -> None:
+        self.topics: dict[str, str] = {}
+        self._given = given or {}
         self.forgotten: Counter[str] = Counter()
         self._clients: dict[Who, _Client] = defaultdict(_Client)
         self._sessions: dict[int, _Session] = {}
@@ -72,7 +74,8 @@ class Memory:
     def name(self, topic_id: str, name: str) -> None:
         """Remembers a topic's name."""
         self.topics.pop(topic_id, None)  # to the end: the oldest names are forgotten first
-        self.topics[topic_id] = name
+        if self._given.get(topic_id) != name:
+            self.topics[topic_id] = name
 
     def committed(self, who: Who, group: str, at_ms: int) -> None:
         """Remembers that a client has committed for a group."""
@@ -127,7 +130,8 @@ class Memory:
             # A recreated topic has two ids with the same name; the last request counts.
             places: dict[Place, tuple[int, int]] = {}
             for (topic, partition), offset, as_of_ms in sorted(asked, key=lambda one: one[2]):
-                places[self.topics.get(topic, topic), partition] = (offset, as_of_ms)
+                name = self.topics.get(topic) or self._given.get(topic, topic)
+                places[name, partition] = (offset, as_of_ms)
             found += [
                 Position(client_id, None, topic, partition, offset, group_id=group, as_of_ms=as_of_ms, host=host)
                 for (topic, partition), (offset, as_of_ms) in places.items()
@@ -181,7 +185,8 @@ class Memory:
         client = self._clients[who]
         asked: list[Iterable[Place]] = [self._sessions[key].offsets for key in sessions if key in self._sessions]
         places = sum(_bytes(topic) for offsets in (client.offsets, *asked) for topic, _ in offsets)
-        return _bytes(who[0], who[1] or "", *client.groups) + ENTRY_BYTES * len(asked) + places
+        name = _bytes(who[0], who[1] or "")  # which each session repeats in the state
+        return name * (1 + len(asked)) + sum(len(group.encode()) for group in client.groups) + places
 
     def state(self) -> dict[str, Any]:
         """All that is remembered, as values that JSON can hold; `from_state` is the inverse."""
@@ -205,10 +210,11 @@ class Memory:
         }
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Any], topics: Mapping[str, str] | None = None) -> Memory:
+    def from_state(cls, state: Mapping[str, Any], given: Mapping[str, str] | None = None) -> Memory:
         """What a `state` has. Raises AttributeError, KeyError, TypeError or ValueError if it is not valid."""
-        known = {text(topic_id): text(name) for topic_id, name in state["topics"].items()}
-        memory = cls({**(topics or {}), **known})
+        memory = cls(given)
+        for topic_id, name in state["topics"].items():
+            memory.name(text(topic_id), text(name))
         for client in state["clients"]:
             memory._clients[_who(client["who"])] = _Client(
                 {_place(*place): (count(offset), time_ms(as_of_ms)) for *place, offset, as_of_ms in client["offsets"]},

@@ -47,7 +47,7 @@ def try_places(source: str, options: Mapping[str, str]) -> Iterator[Tried]:
             if name in options:
                 yield _try_folder(options[name]) if name == "state" else _try_path(options[name], None)
         return
-    bounds = {"timeout_ms": TIMEOUT_MS, "most_bytes": MOST_BYTES}
+    bounds = {"timeout_ms": TIMEOUT_MS, "most_bytes": MOST_BYTES, "read_timeout_ms": 2 * TIMEOUT_MS}
     bounded = {name: str(min(int(options.get(name, most)), most)) for name, most in bounds.items()}
     reader = _SOURCES[source]({**options, **bounded}).reader(_SOURCES[source]({}).schema())
     endpoints = reader.options.endpoints
@@ -60,7 +60,7 @@ def try_places(source: str, options: Mapping[str, str]) -> Iterator[Tried]:
 
 
 def _try_endpoint(endpoint: str, reader: PositionsReader) -> Tried:
-    place, error, clients = redacted(endpoint), *_read(endpoint, reader)
+    place, error, clients = redacted(endpoint), *_read(endpoint, None, reader)
     if error == _TOO_LONG:
         return Tried(None, f"{place}: answers, but more than {MOST_BYTES} bytes are not read here")
     if error and not clients:
@@ -97,7 +97,7 @@ def _try_path(path: str, reader: PositionsReader | None) -> Tried:
     named = place if found == [path] else f"{place}, {_number(len(found), 'file')}"
     if reader is None or sum(sizes) > MOST_BYTES:
         return Tried(True, f"{named}: can be read")
-    read = [_read(name, reader) for name in found[-PLACES_TRIED:]]
+    read = [_read(name, None if name == path else path, reader) for name in found[-PLACES_TRIED:]]
     clients = max(clients for _, clients in read)
     errors = [error for error, _ in read if error]
     if _TOO_LONG in errors:
@@ -119,9 +119,9 @@ def _try_folder(path: str) -> Tried:
     return Tried(True, f"{place}: can be written")
 
 
-def _read(place: str, reader: PositionsReader) -> tuple[str | None, int]:
+def _read(place: str, folder: str | None, reader: PositionsReader) -> tuple[str | None, int]:
     """The first error of a place, and how many clients it reports."""
-    task = Places([place], now_ms() + TIMEOUT_MS)
+    task = Places([(place, folder)], now_ms() + (reader.options.read_timeout_ms or 0))
     rows: Sequence[dict[str, object]] = [row for batch in reader.read(task) for row in batch.to_pylist()]
     errors = [str(row["error"]) for row in rows if row["error"]]
     return (errors[0] if errors else None), len({row["client_id"] for row in rows if row["client_id"]})

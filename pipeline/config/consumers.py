@@ -35,11 +35,11 @@ class PositionsConfig(Section):
     password: SecretStr | None = None
     """The password for basic authentication at the endpoints."""
     ca_file: str | None = None
-    """The CA certificates for the endpoints, if the system does not have them."""
+    """The CA certificates for the endpoints, if the system does not have them; a file, or a folder for OpenSSL."""
     timeout_ms: DurationMs | None = Field(default=None, alias="timeout")
     """How long one endpoint may take; if unset, 10 s."""
     most_bytes: Count | None = None
-    """The maximum to read from one endpoint or file; if unset, 100 MiB, or 2 GiB per snapshot for a request log."""
+    """The maximum to read from one endpoint or file; if unset, 32 MiB, or 2 GiB per snapshot for a request log."""
     state: str | None = None
     """A folder that keeps how far a request log was read; all executors must reach it."""
     timezone: str | None = None

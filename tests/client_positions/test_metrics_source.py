@@ -10,15 +10,19 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from inspect import signature
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 from pyspark.sql import SparkSession
 
+from laglake.reporters.rotating import RotatingLines
 from pipeline.client_positions.consumer_metrics import MOST_TORN, Names
 from pipeline.client_positions.endpoints import BEANS, Access, Text, files_in, from_endpoint, from_file, place_of
 from pipeline.client_positions.metrics_source import (
+    PLACES_PER_TASK,
+    THREADS,
     ClientMetricsSource,
     PositionsOptions,
     PositionsReader,
@@ -232,6 +236,49 @@ def test_after_its_time_a_source_reads_no_more(server: str, tmp_path: Path, kind
     assert "/late" not in Endpoint.asked
 
 
+def test_after_its_time_a_source_parses_no_more(folder: Path, tmp_path: Path) -> None:
+    statistics = (unpacked("librdkafka", folder) / "statistics.jsonl").read_text().splitlines(keepends=True)
+    for name in ("a.jsonl", "b.jsonl"):
+        (tmp_path / name).write_text("".join(statistics[20:30]))
+    parsed: list[str] = []
+
+    def until_one_is_parsed(text: Text, names: Names) -> Iterator[Reported | str]:
+        for one in StatisticsSource.reported(text, names):
+            parsed.append(text.place)
+            yield one
+            task.until_ms = 0
+
+    options = PositionsOptions.parse({"path": str(tmp_path), "read_timeout_ms": "600000"})
+    reader = PositionsReader("librdkafka_statistics", until_one_is_parsed, options)
+    (task,) = reader.partitions()
+    first, second = (batch["error"].to_pylist() for batch in reader.read(task))
+    assert (set(first[:-1]), first[-1]) == ({None}, "not read: 600000 ms had passed")
+    assert second == ["not read: 600000 ms had passed"]
+    assert parsed == [str(tmp_path / "a.jsonl")] * 2
+
+
+def test_while_a_text_is_parsed_few_others_are_in_memory(tmp_path: Path) -> None:
+    for number in range(PLACES_PER_TASK):
+        (tmp_path / f"{number:02}.prom").write_text(SCRAPE)
+
+    def slowly(text: Text, names: Names) -> Iterator[Reported | str]:
+        time.sleep(0.2)  # enough to read all of them
+        for file in tmp_path.iterdir():
+            file.unlink()
+        yield from ClientMetricsSource.reported(text, names)
+
+    reader = PositionsReader("kafka_client_metrics", slowly, PositionsOptions.parse({"path": str(tmp_path)}))
+    (task,) = reader.partitions()
+    errors = [batch["error"].to_pylist() for batch in reader.read(task)]
+    assert len(errors) == PLACES_PER_TASK
+    assert errors[THREADS:] == [["no such file or folder"]] * (PLACES_PER_TASK - THREADS)
+
+
+def test_by_default_a_full_file_of_the_reporters_is_read() -> None:
+    assert PositionsOptions.parse({"path": "/a"}).access.most_bytes == 32 * 1024**2
+    assert signature(RotatingLines).parameters["most_bytes"].default < 32 * 1024**2
+
+
 def test_endpoints_have_a_limit_of_time_without_being_asked_for_and_files_have_none() -> None:
     assert PositionsOptions.parse({"endpoints": "http://a"}).read_timeout_ms == 120_000
     assert PositionsOptions.parse({"path": "/a"}).read_timeout_ms is None
@@ -329,6 +376,18 @@ def test_what_a_parser_did_not_foresee_costs_its_place_alone(tmp_path: Path) -> 
     assert [batch["error"].to_pylist() for batch in reader.read(task)] == [["cannot be read: KeyError"], [None]]
 
 
+@pytest.mark.parametrize("kind", ["endpoints", "path"])
+def test_what_reading_did_not_foresee_costs_its_place_alone(kind: str, server: str, tmp_path: Path) -> None:
+    (tmp_path / "a.prom").write_text(SCRAPE)
+    places = [f"{server}/metrics", f"{server}/open"] if kind == "endpoints" else [str(tmp_path / "a.prom"), "/none"]
+    options = PositionsOptions.parse({kind: ",".join(places), "timeout_ms": "9" * 400})  # no float is so large
+    reader = PositionsReader("kafka_client_metrics", ClientMetricsSource.reported, options)
+    (task,) = reader.partitions()
+    first, second = (batch.to_pylist() for batch in reader.read(task))
+    assert [(row["endpoint"], row["error"]) for row in first] == [(places[0], "cannot be read: OverflowError")]
+    assert [row["endpoint"] for row in second] == [places[1]]
+
+
 def test_what_is_dated_in_the_future_is_not_the_newest_for_ever(tmp_path: Path) -> None:
     (tmp_path / "9795255699058.prom").write_text(SCRAPE)
     (row,) = rows_of(ClientMetricsSource, str(tmp_path))
@@ -386,6 +445,23 @@ def test_a_folder_that_has_become_a_link_since_it_was_listed_is_not_read(scheme:
     first, second = (batch.to_pylist() for batch in reader.read(task))
     assert [row["error"] for row in first] == ["Not a directory"]
     assert {row["error"] for row in second} == {None}
+
+
+@pytest.mark.parametrize("location", ["{}", "file://{}", "file://{}/?x=y/z", "file://{}?x=y"])
+def test_links_and_old_files_of_a_folder_are_not_read_however_it_is_named(location: str, tmp_path: Path) -> None:
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    for name in ("link.prom", "old.prom"):
+        (inside / name).write_text(SCRAPE)
+    options = PositionsOptions.parse({"path": location.format(inside), "max_age_ms": "60000"})
+    reader = PositionsReader("kafka_client_metrics", ClientMetricsSource.reported, options)
+    (task,) = reader.partitions()
+    os.utime(inside / "old.prom", (0, 0))
+    (inside / "link.prom").rename(tmp_path / "outside")
+    (inside / "link.prom").symlink_to(tmp_path / "outside")
+    link, old = (batch.to_pylist() for batch in reader.read(task))
+    assert [row["error"] for row in link] == ["not a regular file"]
+    assert old == []
 
 
 @pytest.mark.parametrize("scheme", ["", "file://"])

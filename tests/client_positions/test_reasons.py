@@ -55,8 +55,19 @@ def test_an_endpoint_whose_certificate_is_not_trusted_and_a_ca_file_that_cannot_
     with listener(over_tls(file)) as server:
         assert error(file) is None
         assert error(None) == "shows a TLS certificate that is not trusted: check ca_file, and that it names this host"
-        assert error(tmp_path / "none.pem") == "the file of ca_file does not exist"
+        assert error(tmp_path / "none.pem") == "ca_file: No such file or directory"
+        assert error(tmp_path / ("n" * 300)) == "ca_file: File name too long"
+        assert error(tmp_path / "\0") == "ca_file: ValueError"
         assert error(tmp_path / "truststore.jks") == "the file of ca_file has no certificate in PEM format"
+
+
+def test_certificates_may_be_in_a_folder_as_openssl_has_them(tmp_path: Path) -> None:
+    file = certificate(tmp_path)
+    access = Access(timeout_ms=2_000, ca_file=str(tmp_path))
+    with listener(over_tls(file)) as server:
+        assert "is not trusted" in str(from_endpoint(f"https://{server}/metrics", access).error)
+        file.rename(tmp_path / "fa558c4c.0")  # what `openssl x509 -hash` says for the certificate's name
+        assert from_endpoint(f"https://{server}/metrics", access).error is None
 
 
 def test_a_file_that_may_not_be_read_or_written(tmp_path: Path) -> None:

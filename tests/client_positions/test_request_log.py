@@ -300,7 +300,9 @@ def test_sessions_that_are_begun_anew_lose_nothing() -> None:
 
 @pytest.mark.usefixtures("bounded")
 def test_ever_new_topics_cost_bounded_memory_also_in_lines_that_are_refused() -> None:
-    log = RequestLog({f"id-{n:02}": f"topic-{n:02}" for n in range(50)})
+    log = RequestLog()
+    known = [{"name": f"topic-{n:02}", "topicId": f"id-{n:02}"} for n in range(50)]
+    log.read(line("METADATA", "c", {}, {"topics": known}))
     log.forget()
     assert [*log.memory.topics.values()] == [f"topic-{n}" for n in range(41, 50)]  # each takes 313 bytes
     log.read(line("METADATA", "c", {}, {"topics": [{"name": "renewed", "topicId": "id-41"}]}))
@@ -311,6 +313,25 @@ def test_ever_new_topics_cost_bounded_memory_also_in_lines_that_are_refused() ->
         assert len(log.memory.topics) <= 9 + 5_000 // 250
     log.forget()
     assert [*log.memory.topics] == [f"id-{n}" for n in range(491, 500)]
+
+
+@pytest.mark.usefixtures("bounded")
+def test_names_that_a_file_gives_take_no_share_and_are_not_kept() -> None:
+    given = {f"id-{n}": f"topic-{n}" for n in range(100)}
+    log = RequestLog(given)
+    log.read(line("METADATA", "c", {}, {"topics": [{"name": name, "topicId": key} for key, name in given.items()]}))
+    log.read(line("METADATA", "c", {}, {"topics": [{"name": "other", "topicId": "id-other"}]}))
+    for key in ("id-1", "id-99", "id-other"):
+        log.read(fetch("c", (0, 0), {0: 5}).replace('"id-1"', f'"{key}"'))
+    log.forget()
+    assert forgotten(log) == {}
+    assert log.state()["topics"] == {"id-other": "other"}
+    for read in (log, RequestLog.from_state(log.state(), given)):
+        assert {p.topic for p in read.positions() if p.topic} == {"topic-1", "topic-99", "other"}
+    # Names that were kept before the file was given need not be any more.
+    again = RequestLog.from_state(log.state() | {"topics": given}, given)
+    again.forget()
+    assert (forgotten(again), again.state()["topics"]) == ({}, {})
 
 
 def test_a_client_without_requests_for_a_day_is_forgotten() -> None:

@@ -5,6 +5,8 @@ import json
 import os
 import random
 import shutil
+import subprocess
+import sys
 import time
 import tracemalloc
 from collections.abc import Sequence
@@ -19,10 +21,12 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from pipeline.client_positions import progress, request_log_source, request_memory
-from pipeline.client_positions.broker_log import HEAD_BYTES, LINE_BYTES, BrokerLog
+from pipeline.client_positions.broker_log import BLOCK_BYTES, HEAD_BYTES, LINE_BYTES, BrokerLog
 from pipeline.client_positions.position_rows import POSITIONS
+from pipeline.client_positions.request_lines import Fetch
 from pipeline.client_positions.request_log import RequestLog
 from pipeline.client_positions.request_log_source import RequestLogOptions, RequestLogSource
+from pipeline.client_positions.request_memory import Memory
 from pipeline.errors import ConfigError
 from tests.helpers.hostile import changed
 from tests.helpers.recordings import by_partition, table, unpacked
@@ -315,16 +319,48 @@ def test_a_batch_reads_no_more_than_it_may(log: Path, lines: list[str], tmp_path
     assert found[-1] == reported(log.parent)
 
 
-def test_what_a_batch_has_no_time_to_read_is_in_the_next_one(log: Path, lines: list[str], tmp_path: Path) -> None:
-    log.write_text("".join(lines))
-    options = {"path": str(log), "state": str(tmp_path / "state"), "batch": "1", "read_timeout_ms": "1"}
+def too_late(log: Path, state: Path, batch: int) -> Rows:
+    """What a batch reads whose time was up before it began."""
+    options = {"path": str(log), "state": str(state), "batch": str(batch), "read_timeout_ms": "1"}
     reader = RequestLogSource(options).reader(POSITIONS)
     (broker,) = reader.partitions()
     time.sleep(0.01)
-    late = [row for batch in reader.read(broker) for row in batch.to_pylist()]
+    return [row for batch in reader.read(broker) for row in batch.to_pylist()]
+
+
+def test_what_a_batch_has_no_time_to_read_is_in_the_next_one(log: Path, lines: list[str], tmp_path: Path) -> None:
+    log.write_text("".join(lines))
+    late = too_late(log, tmp_path / "state", 1)
     assert errors(late) == ["the time to read was up: not all was read"]
-    assert positions(late) == {}
+    read = {row["captured_at"] for row in late if row["client_id"]}
+    assert max(read) == written_at(lines[len(log.read_bytes()[: BLOCK_BYTES + HEAD_BYTES].splitlines()) - 2])
     assert reported(log, state=tmp_path / "state", batch=2) == reported(log)
+
+
+def test_a_log_goes_on_in_each_batch_even_if_its_task_always_begins_too_late(
+    log: Path, lines: list[str], tmp_path: Path
+) -> None:
+    log.write_text("x" * (BLOCK_BYTES + 5_000) + "\n" + "".join(lines))
+    found: list[Rows] = []
+    while not found or "the time to read was up: not all was read" in errors(found[-1]):
+        assert len(found) < 5 + log.stat().st_size // BLOCK_BYTES
+        found.append(too_late(log, tmp_path / "state", len(found)))
+    assert len(found) > 2
+    assert sorted(found[-1], key=str) == [row for row in reported(log) if not row["error"]]
+
+
+def test_each_broker_is_the_first_of_some_batches_and_a_repeated_batch_has_the_same_order() -> None:
+    brokers = {"/a", "/b", "/c"}
+    orders = []
+    for batch in range(40):
+        options = {"path": ",".join(sorted(brokers)), "state": "/s", "batch": str(batch)}
+        order, again = (
+            [broker.path for broker in RequestLogSource(options).reader(POSITIONS).partitions()] for _ in range(2)
+        )
+        assert order == again
+        assert set(order) == brokers
+        orders.append(order)
+    assert {order[0] for order in orders} == {order[-1] for order in orders} == brokers
 
 
 def test_a_line_without_an_end_is_not_waited_for(log: Path, lines: list[str]) -> None:
@@ -438,6 +474,60 @@ def test_a_state_that_is_too_long_or_a_pipe_stops_nothing(
     assert errors(reported(log.parent, state=tmp_path / "state", batch=3)) == [
         "the state cannot be read, nor therefore the log: NotAFileError"
     ]
+
+
+def test_a_small_state_is_read_in_little_memory(log: Path, lines: list[str], tmp_path: Path) -> None:
+    log.write_text("".join(lines[:100]))
+    first = reported(log, state=tmp_path / "state", batch=1)
+    tracemalloc.start()
+    again = reported(log, state=tmp_path / "state", batch=2)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert again == first
+    assert most < 20 * 1024**2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the size of a process is read from /proc")
+def test_a_state_for_which_there_is_no_memory_is_kept(log: Path, lines: list[str], tmp_path: Path) -> None:
+    log.write_text("".join(lines[:100]))
+    reported(log, state=tmp_path / "state", batch=1)
+    (file,) = (tmp_path / "state").iterdir()
+    with gzip.open(file, "wb", 1) as large:
+        for _ in range(400):
+            large.write(b" " * 1024**2)
+    before = file.read_bytes()
+    program = f"""
+import resource
+from pathlib import Path
+from tests.client_positions.test_request_log_source import errors, reported
+size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (size + 200 * 1024**2,) * 2)
+print(*errors(reported(Path({str(log)!r}), state=Path({str(file.parent)!r}), batch=2)))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "the state cannot be read, nor therefore the log: MemoryError\n"
+    assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize("character", ["\x01", "é", "€", "\U0001f600", '"'])
+def test_a_state_with_two_full_memories_can_be_read_whatever_its_names_are(
+    character: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = 512
+    for bound in ("MOST_BYTES", "MOST_SHARE"):
+        monkeypatch.setattr(request_memory, bound, getattr(request_memory, bound) // parts)
+    memory, long = Memory(), character * 990
+    sessions = request_memory.MOST_SHARE // (request_memory.ENTRY_BYTES + 2 + len(long.encode())) - 1
+    for n in range(800):
+        memory.name(f"{long}{n}", f"{long}{n}")
+        memory.fetched((f"{long}{n % 8}", None), Fetch(0, 0, True, 0, 0, {(f"{long}{n}", 0): 0}, [], 0), 0)
+    for n in range(4 * sessions):
+        memory.fetched((f"{long}{10 + n % 4}", None), Fetch(n + 1, 0, True, 0, 0, {}, [], 0), 0)
+    memory.forget_excess()
+    assert min(memory.forgotten[what] for what in ("topic names", "offsets", "clients")) > 0
+    assert len(memory.state()["sessions"]) == 4 * sessions
+    state = json.dumps({"begun": memory.state(), "ended": memory.state()})
+    assert len(state) <= progress.MOST_STATE // parts
 
 
 def test_a_state_that_is_nested_without_end_is_damaged(log: Path, lines: list[str], tmp_path: Path) -> None:
