@@ -133,7 +133,7 @@ def check(lake: Lake, landed: Sequence[int]) -> None:
 
 
 @pytest.mark.lengthy
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(STEPS, min_size=6, max_size=14), late=st.lists(st.integers(0, MOST_LATE), min_size=8, max_size=8))
 def test_rows_do_not_depend_on_when_and_by_how_many_jobs_they_are_made(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, steps: list[Any], late: list[int]
