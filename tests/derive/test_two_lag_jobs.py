@@ -16,6 +16,7 @@ from pipeline.derive import compute_cluster, histograms
 from pipeline.derive import log_index as index
 from pipeline.epoch import utc_date
 from pipeline.lake import Lake, of_snapshots
+from pipeline.lake import lake as lake_module
 from pipeline.lake.few_rows import for_few_rows
 from pipeline.tables import COMMITTED_OFFSETS, LAG, LAG_HISTOGRAMS, LOG_INDEX, SNAPSHOTS, WATERMARKS
 from tests.helpers.rows import frame
@@ -139,6 +140,27 @@ def test_an_index_that_goes_further_once_rows_are_computed_is_not_put_back(
     with for_few_rows(lake.spark):
         behind.keep(behind.watermarks(IDS[:3]))
     assert through(lake) == IDS[3]
+
+
+def test_an_index_that_goes_further_just_before_spark_writes_is_not_put_back(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on an object store: the rows that are written are read in the same transaction, and reading them fails."""
+    monkeypatch.setattr(lake_module, "driver_tables", lambda *_: None)
+    with for_few_rows(lake.spark):
+        store = Lake(lake.spark, lake._config)
+        land(store, IDS[:4])
+        behind = index.Index.of(store, "c", [], IDS[:3], through=None)
+        check = index.Index._check_unchanged
+
+        def then_overtaken(found: index.Index) -> None:
+            check(found)
+            other()
+
+        other = once(lambda: compute_cluster(store, "c", lambda: T0), lambda: None)
+        monkeypatch.setattr(index.Index, "_check_unchanged", then_overtaken)
+        behind.keep(behind.watermarks(IDS[:3]))
+        assert through(store) == IDS[3]
 
 
 def test_an_hour_has_the_snapshots_of_both_jobs(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
