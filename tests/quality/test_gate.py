@@ -255,7 +255,7 @@ def test_a_snapshot_with_refused_rows_is_partial_and_the_ledger_counts_them(lake
         ]
     )
     assert summary.warnings == {
-        "metadata_missing": 12,
+        "metadata_missing": 13,
         "log_start_above_last_stable": 2,
         "last_stable_above_high_watermark": 2,
         "high_watermark_above_log_end": 2,
