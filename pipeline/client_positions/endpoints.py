@@ -103,7 +103,7 @@ def from_endpoint(url: str, access: Access) -> Text:
 def from_file(path: str, access: Access, folder: str | None = None) -> Text:
     """The text of a file, unpacked if its name says so. Its time is the epoch ms in its name, or its last change.
 
-    A file that was listed in a `folder` may not be a link now, as it was none then. One that the configuration names
+    A file that was listed in a `folder` must not have become a link since then. A file that the configuration names
     may be a link.
     """
     try:
@@ -257,7 +257,7 @@ def _asked(session: requests.Session, url: str, access: Access) -> requests.Resp
 
 
 def _unknown_ca_file(path: str | None) -> str | None:
-    """Why the file or folder of ca_file is none; requests would say it only in a text of its own."""
+    """Why there is no such file or folder; None if there is. requests would put the reason into a text of its own."""
     try:
         if path:
             Path(path).stat()

@@ -48,7 +48,7 @@ Place = tuple[str, str | None]
 class PositionsOptions:
     """What to read: `endpoints`, or files below each `path`. URIs may have passwords and are not shown by `repr`.
 
-    After `read_timeout_ms` no further one is read, and no further line of one; None if there is no such limit.
+    After `read_timeout_ms` no further place is read, and no further line of the current one; None: there is no limit.
     """
 
     endpoints: tuple[str, ...] = field(default=(), repr=False)

@@ -162,7 +162,7 @@ class RequestLogReader(DataSourceReader):
 
 
 def _topics(path: str) -> dict[str, str]:
-    """Names of topics by id. Raises ConfigError if the file has none, is too large, or is no file."""
+    """Names of topics by id. Raises ConfigError if there is no such file, or it is too large or not valid."""
     try:
         with open_unpacked(*open_filesystem(path)) as stream:
             content = stream.read(MOST_TOPICS_BYTES + 1)

@@ -55,8 +55,8 @@ def _identifier(text: str) -> str:
     return text
 
 
-# The colon of a port, that of one of several hosts, and what stands before a container of Azure, are no password. Keys
-# may contain slashes.
+# Ports, also of several hosts, are not passwords; neither is what stands before a container of Azure. Keys may contain
+# slashes.
 _WITH_PASSWORD = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/*[^/?#@]*:(?!\d+(?:,[^/?#@,:]+(?::\d+)?)*(?:/|$))[^@]*@")
 
 

@@ -99,7 +99,7 @@ def clusters(ledger: DataFrame) -> DataFrame:
 
 
 def _passed_over() -> Column:
-    """`details_model.PassedOver` of a cluster. A snapshot that has kept the lag of an earlier run is none of them."""
+    """`details_model.PassedOver` of a cluster, without snapshots that have kept the lag of an earlier run."""
     problem = F.get(F.filter("errors", lambda problem: problem["what"] == LAG.name), F.lit(0))
     reason = F.when(~F.col("has_lag"), problem["error"])
     id_ = F.when(reason.isNotNull(), F.col("snapshot_id"))

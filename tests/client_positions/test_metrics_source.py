@@ -4,12 +4,11 @@ import gzip
 import json
 import os
 import socket
-import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from inspect import signature
 from pathlib import Path
 from typing import Any, ClassVar
@@ -36,6 +35,7 @@ from pipeline.config.consumers import PositionsConfig
 from pipeline.epoch import now_ms
 from pipeline.errors import ConfigError
 from pipeline.snapshot.client_positions import read_client_positions
+from tests.helpers.network import served
 from tests.helpers.recordings import unpacked
 
 SCRAPE = 'kafka_server_fetcherlagmetrics_consumerlag{clientId="c",partition="0",topic="t"} 7.0\n'
@@ -162,11 +162,8 @@ class Endpoint(BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Endpoint) as httpd:
-        httpd.daemon_threads = True
-        threading.Thread(target=httpd.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{httpd.server_port}"
-        httpd.shutdown()
+    with served(Endpoint) as url:
+        yield url
 
 
 def test_the_query_of_a_folder_stays_behind_the_names_of_its_files(tmp_path: Path) -> None:

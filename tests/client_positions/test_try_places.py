@@ -2,9 +2,8 @@
 
 import gzip
 import os
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 
 from pipeline.client_positions import try_places as module
 from pipeline.client_positions.try_places import try_places
+from tests.helpers.network import served
 
 SAMPLE = 'kafka_consumer_consumer_fetch_manager_metrics_records_lag{client_id="c",partition="0",topic="t"} 8\n'
 METRICS = "kafka_client_metrics"
@@ -38,11 +38,8 @@ class Endless(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Endless) as httpd:
-        httpd.daemon_threads = True
-        threading.Thread(target=httpd.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{httpd.server_port}"
-        httpd.shutdown()
+    with served(Endless) as url:
+        yield url
 
 
 def test_an_endpoint_without_end_is_read_up_to_a_bound(server: str, monkeypatch: pytest.MonkeyPatch) -> None:

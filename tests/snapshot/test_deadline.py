@@ -1,10 +1,9 @@
 """All that a snapshot reads must be read within `limits.read_timeout`."""
 
-import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from pipeline.snapshot import take_snapshots
 from pipeline.snapshot.client_positions import positions_options
 from pipeline.snapshot.take import in_time
 from pipeline.tables import CLIENT_POSITIONS, COMMITTED_OFFSETS
+from tests.helpers.network import served
 from tests.helpers.quiet import config, seed
 
 PREFIX = "deadline"
@@ -39,11 +39,8 @@ class Slow(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def slow() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Slow)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+    with served(Slow) as url:
+        yield url
 
 
 def test_what_is_read_later_gets_what_is_left_of_the_time(tmp_path: Path) -> None:
