@@ -33,8 +33,8 @@ from benchmarks.memory import PeakMemory
 from benchmarks.timing import computed, timed, warm
 from demo.embedded_kafka.broker import EmbeddedKafka
 from demo.workload.seeding import Seeding, seed_offsets
+from pipeline.common.epoch import utc_date
 from pipeline.config import LakeConfig
-from pipeline.epoch import utc_date
 from pipeline.lake import Lake, of_snapshots
 from pipeline.quality import quarantine_failing
 from pipeline.session import spark_session

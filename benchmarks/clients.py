@@ -15,8 +15,8 @@ from benchmarks.lag import whole
 from benchmarks.timing import computed, timed
 from pipeline.analytics.clients.clients import reader_positions
 from pipeline.analytics.clients.instances import observed
+from pipeline.common.epoch import utc_date
 from pipeline.config import LakeConfig
-from pipeline.epoch import utc_date
 from pipeline.lake import Lake, of_snapshots
 from pipeline.tables import CLIENT_POSITIONS, COMMITTED_OFFSETS, GROUP_MEMBERS, LAG, WATERMARKS, Table
 

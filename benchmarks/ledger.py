@@ -13,7 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from benchmarks.timing import timed
 from jobs import run
-from pipeline.epoch import DAY_MS
+from pipeline.common.epoch import DAY_MS
 from pipeline.tables import COMPUTED, SNAPSHOTS, Table
 
 RUNS = 5

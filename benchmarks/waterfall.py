@@ -25,10 +25,11 @@ from pyspark.sql import SparkSession
 
 from benchmarks.processes import family
 from jobs import run
-from pipeline import lake, ledger, report
+from pipeline import lake, report
 from pipeline.analytics.lag import lag
 from pipeline.derive import batches as derive
 from pipeline.derive import log_index as index
+from pipeline.lake import ledger
 from pipeline.session import spark_session
 from pipeline.snapshot import take as snapshot
 from pipeline.tables import Table

@@ -1,6 +1,6 @@
 """The errors of the local Kafka, each with one line that says what to do."""
 
-from pipeline.errors import LaglakeError
+from pipeline.common.errors import LaglakeError
 
 
 class LocalKafkaError(LaglakeError):

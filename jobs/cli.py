@@ -13,10 +13,10 @@ from typing import NoReturn
 from jobs.argument_types import begin, duration, end, instant, regex
 from jobs.session import Job, Step, in_session
 from jobs.terminal import log_to_stderr
+from pipeline.common.epoch import to_epoch_ms
+from pipeline.common.errors import ConfigError, LaglakeError
 from pipeline.config import Config, load_config
 from pipeline.config.value_types import cluster_name
-from pipeline.epoch import to_epoch_ms
-from pipeline.errors import ConfigError, LaglakeError
 from pipeline.report.names import visible
 from pipeline.report.selection import Selection
 

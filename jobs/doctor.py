@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from jobs import cli
 from pipeline.client_positions.try_places import try_places
+from pipeline.common.errors import LaglakeError
+from pipeline.common.files import redacted
 from pipeline.config import ClusterConfig, load_config
-from pipeline.errors import LaglakeError
-from pipeline.files import redacted
 from pipeline.kafka.doctor import Check, check_cluster, check_lake, counted
 from pipeline.log_segments.log_dirs import list_partitions
 from pipeline.report.names import visible

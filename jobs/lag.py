@@ -9,7 +9,7 @@ from jobs import cli, schedule
 from jobs.argument_types import positive
 from jobs.session import Job
 from jobs.terminal import print_table
-from pipeline.errors import LagError
+from pipeline.common.errors import LagError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

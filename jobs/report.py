@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from jobs import cli, schedule
 from jobs.session import Job
-from pipeline.errors import ConfigError
+from pipeline.common.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import current_thread, main_thread
 from types import FrameType
 
-from pipeline.epoch import to_epoch_ms, utc_text
+from pipeline.common.epoch import to_epoch_ms, utc_text
 
 log = logging.getLogger(__name__)
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from jobs.schedule import repeat, stopped_by_signals, utc_now
+from pipeline.common.errors import LakeError, first_line
 from pipeline.config import Config
-from pipeline.databricks import is_databricks
-from pipeline.errors import LakeError, first_line
+from pipeline.config.databricks import is_databricks
 from pipeline.report.selection import Selection
 
 if TYPE_CHECKING:

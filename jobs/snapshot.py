@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from jobs import cli, schedule
 from jobs.session import Job
-from pipeline.epoch import utc_text
+from pipeline.common.epoch import utc_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,10 +7,10 @@ from typing import Any
 import altair as alt
 from pyspark.sql import SparkSession
 
-from pipeline.analytics.histograms.quantiles import kip532, register_quantiles
+from pipeline.analytics.histograms.quantiles import kip532, quantiles_function
 from pipeline.analytics.page_cache.reuse_distance import page_cache
+from pipeline.common.errors import LakeError
 from pipeline.config import lake_at
-from pipeline.errors import LakeError
 from pipeline.lake import Lake
 from pipeline.report.charts import CLOCK
 from pipeline.tables import LAG_HISTOGRAMS, SCHEMA_VERSION, SNAPSHOTS, TABLES
@@ -42,5 +42,5 @@ def open_lake(spark: SparkSession, where: str) -> Lake:
     histograms = lake.read(LAG_HISTOGRAMS)
     kip532(histograms).createOrReplaceTempView("kip532")
     page_cache(histograms).createOrReplaceTempView("page_cache")
-    register_quantiles(spark)
+    spark.sql(quantiles_function())
     return lake

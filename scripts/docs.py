@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 
 from jobs import entry_points
 from pipeline.config import Config, value_types
-from pipeline.config.kafka_client import ClientConfig
+from pipeline.config.kafka_client import CLIENT_OPTIONS, ClientConfig
 from pipeline.config.retention import KeptMs
 from pipeline.config.toml_file import Section
 from pipeline.tables import TABLES, Table
@@ -116,7 +116,7 @@ def _sections(path: str, model: type[BaseModel]) -> Iterator[tuple[str, type[Bas
 def _section(path: str, model: type[BaseModel]) -> str:
     title = f"## `[{path}]`" if path else "## The file"
     if issubclass(model, ClientConfig):
-        names = [name for name, field in model.model_fields.items() if field.annotation is not type(None)]
+        names = [*CLIENT_OPTIONS]
         return f"{title}\n\n{ABOUT_CLIENT}: {', '.join(f'`{name}`' for name in names)}."
     about = "\n".join(line.strip() for line in (model.__doc__ or "").splitlines()).strip()
     head = [f"{title}\n", f"{about}\n", "| key | kind | default | what |", "|---|---|---|---|"]

@@ -17,8 +17,8 @@ from pipeline.client_positions.position import FUTURE_MS, count, text, time_ms, 
 from pipeline.client_positions.request_lines import times_ms
 from pipeline.client_positions.request_log import RequestLog
 from pipeline.client_positions.request_memory import SILENT_MS
-from pipeline.epoch import now_ms
-from pipeline.files import FAILURES, PACKED, entries, open_file, open_filesystem, open_unpacked, redacted
+from pipeline.common.epoch import now_ms
+from pipeline.common.files import FAILURES, PACKED, entries, open_file, open_filesystem, open_unpacked, redacted
 
 NAMED = "request"
 """In a folder, only files with this in their names are read, because Kafka writes its other logs there, too."""

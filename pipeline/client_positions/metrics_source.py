@@ -27,10 +27,10 @@ from pipeline.client_positions.endpoints import Access, Text, files_in, from_end
 from pipeline.client_positions.librdkafka_statistics import of_parsed, parsed
 from pipeline.client_positions.position import FUTURE_MS, LATEST_MS, Position, of_metrics, whole
 from pipeline.client_positions.position_rows import POSITIONS, UNFIT, Rows, instant, plain
-from pipeline.data_source import positive, refuse_unknown, several
-from pipeline.epoch import now_ms
-from pipeline.errors import ConfigError
-from pipeline.files import redacted
+from pipeline.common.data_source import positive, refuse_unknown, several
+from pipeline.common.epoch import now_ms
+from pipeline.common.errors import ConfigError
+from pipeline.common.files import redacted
 
 LATE_MS = 2_000
 """A callback counts as late if it is later than this; a smaller delay may come from rounding to seconds."""

@@ -11,8 +11,8 @@ from pyspark.sql.types import IntegerType, LongType
 
 from pipeline.client_positions.consumer_metrics import LONGEST_NAME
 from pipeline.client_positions.position import SIGNED, TEXTS, TOO_LARGE, Position, refused
-from pipeline.data_source import arrow_schema
-from pipeline.epoch import now_ms
+from pipeline.common.data_source import arrow_schema
+from pipeline.common.epoch import now_ms
 from pipeline.tables import CLIENT_POSITIONS
 
 POSITIONS = CLIENT_POSITIONS.observed

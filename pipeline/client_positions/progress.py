@@ -15,7 +15,7 @@ from pyarrow import fs
 
 from pipeline.client_positions.broker_log import place_name
 from pipeline.client_positions.request_memory import MOST_BYTES, MOST_SHARE
-from pipeline.files import FAILURES, open_file, open_filesystem
+from pipeline.common.files import FAILURES, open_file, open_filesystem
 
 MOST_STATE = 2 * 6 * (MOST_BYTES + MOST_SHARE)
 """The most that is read of a state. It has two memories, each with MOST_SHARE for the names of topics. A name may be

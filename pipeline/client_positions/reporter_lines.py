@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from pipeline.client_positions.position import Position, count, text
-from pipeline.epoch import utc
+from pipeline.common.epoch import utc
 
 
 def of_line(line: str) -> tuple[int, list[Position]]:

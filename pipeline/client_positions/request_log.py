@@ -22,7 +22,7 @@ from pipeline.client_positions.request_lines import (
     times_ms,
 )
 from pipeline.client_positions.request_memory import Memory
-from pipeline.epoch import utc_text
+from pipeline.common.epoch import utc_text
 
 _MINUTE_MS = 60_000
 BYTES_BETWEEN_CHECKS = 16 * 1024**2

@@ -21,10 +21,10 @@ from pipeline.client_positions.position import refused, text
 from pipeline.client_positions.position_rows import POSITIONS, instant, one_line, row_of
 from pipeline.client_positions.progress import Progress, UnreachableError
 from pipeline.client_positions.request_log import RequestLog
-from pipeline.data_source import arrow_schema, positive, refuse_unknown, several
-from pipeline.epoch import now_ms
-from pipeline.errors import ConfigError
-from pipeline.files import FAILURES, NotAFileError, open_filesystem, open_unpacked, redacted
+from pipeline.common.data_source import arrow_schema, positive, refuse_unknown, several
+from pipeline.common.epoch import now_ms
+from pipeline.common.errors import ConfigError
+from pipeline.common.files import FAILURES, NotAFileError, open_filesystem, open_unpacked, redacted
 
 MOST_BYTES = 2 * 1024**3
 MOST_TOPICS_BYTES = 16 * 1024**2

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from pipeline.client_positions.position import Position, count, text, time_ms, whole
 from pipeline.client_positions.request_lines import Fetch, Place, Who
-from pipeline.epoch import DAY_MS
+from pipeline.common.epoch import DAY_MS
 
 SILENT_MS = DAY_MS
 """How long, by the log's own clock, a client or a session without requests is remembered."""

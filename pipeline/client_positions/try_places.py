@@ -13,9 +13,9 @@ from typing import NamedTuple
 from pipeline.client_positions.endpoints import files_in
 from pipeline.client_positions.metrics_source import ClientMetricsSource, Places, PositionsReader, StatisticsSource
 from pipeline.client_positions.reasons import reason_of
-from pipeline.epoch import now_ms
-from pipeline.errors import ConfigError
-from pipeline.files import FAILURES, NotAFileError, is_uri, open_filesystem, open_unpacked, redacted
+from pipeline.common.epoch import now_ms
+from pipeline.common.errors import ConfigError
+from pipeline.common.files import FAILURES, NotAFileError, is_uri, open_filesystem, open_unpacked, redacted
 
 PLACES_TRIED = 16
 """The most endpoints of a source that are asked, and files of a path that are read (the last by name). Others are only

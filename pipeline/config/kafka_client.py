@@ -1,42 +1,93 @@
 """The options of kafka-python's client, as a cluster's `client` table may set them.
 
-Names and types are those of kafka-python's own defaults. All texts are treated as secrets, because some of them are
-passwords and tokens.
+Names, types and order are those of kafka-python's own defaults; a test compares them. All texts are treated as secrets,
+because some of them are passwords and tokens.
 """
 
 import re
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Self, get_args, get_origin
 
-from kafka.net.manager import KafkaConnectionManager
-from pydantic import AfterValidator, BeforeValidator, SecretStr, create_model, model_validator
+from pydantic import AfterValidator, BeforeValidator, SecretStr, model_validator
 
 from pipeline.config.toml_file import Bool, Int, Section
 
-CLIENT_DEFAULTS: Mapping[str, Any] = KafkaConnectionManager.DEFAULT_CONFIG
-"""kafka-python's client options and their default values; the default's type is the option's type."""
-_NOT_SETTABLE = {
-    "bootstrap_servers": "belongs one table up",
-    "request_timeout_ms": "set limits.request_timeout of the cluster instead",
-    "socket_connection_setup_timeout_ms": "set limits.connect_timeout of the cluster instead",
-    "socket_connection_setup_timeout_max_ms": "set limits.connect_timeout of the cluster instead",
-    "max_in_flight_requests_per_connection": "cannot be set: laglake needs many requests in flight",
-    "metrics": "cannot be set in a file",
-    "sasl_oauth_token_provider": "cannot be set in a file",
-    "socket_options": "cannot be set in a file",
-    "ssl_crlfile": "cannot be set: kafka-python fails to read it",
-    "ssl_context": "cannot be set in a file; use ssl_cafile, ssl_certfile and ssl_keyfile",
-}
-_CHOICES = {
-    "client_dns_lookup": ("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
-    # Not OAUTHBEARER: its token provider is a Python object.
-    "sasl_mechanism": ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "AWS_MSK_IAM"),
-    "security_protocol": ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
-}
 _NEEDS_PASSWORD = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
-class _Client(Section):
+def _always_refused(why: str) -> BeforeValidator:
+    def refuse(_: object) -> object:
+        raise ValueError(why)
+
+    return BeforeValidator(refuse)
+
+
+def _one_of(*choices: str) -> AfterValidator:
+    def check(value: SecretStr) -> SecretStr:
+        if value.get_secret_value() not in choices:
+            raise ValueError(f"must be one of {', '.join(choices)}")
+        return value
+
+    return AfterValidator(check)
+
+
+def _version(value: SecretStr) -> SecretStr:
+    if not re.fullmatch(r"\d+(\.\d+){1,3}", value.get_secret_value(), re.ASCII):
+        raise ValueError('must be a version such as "3.7"')
+    return value
+
+
+_ONE_TABLE_UP = _always_refused("belongs one table up")
+_REQUEST_TIMEOUT = _always_refused("set limits.request_timeout of the cluster instead")
+_CONNECT_TIMEOUT = _always_refused("set limits.connect_timeout of the cluster instead")
+_MANY_IN_FLIGHT = _always_refused("cannot be set: laglake needs many requests in flight")
+_IS_AN_OBJECT = _always_refused("cannot be set in a file")
+_SSL_CONTEXT = _always_refused("cannot be set in a file; use ssl_cafile, ssl_certfile and ssl_keyfile")
+_CRL = _always_refused("cannot be set: kafka-python fails to read it")
+_DNS_LOOKUP = _one_of("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only")
+_PROTOCOL = _one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+# Not OAUTHBEARER: its token provider is a Python object.
+_MECHANISM = _one_of(*_NEEDS_PASSWORD, "GSSAPI", "AWS_MSK_IAM")
+
+
+class ClientConfig(Section):
+    """Options of kafka-python's client; None = its own default."""
+
+    bootstrap_servers: Annotated[None, _ONE_TABLE_UP] = None
+    client_id: SecretStr | None = None
+    client_software_name: SecretStr | None = None
+    client_software_version: SecretStr | None = None
+    receive_message_max_bytes: Int | None = None
+    reconnect_backoff_ms: Int | None = None
+    reconnect_backoff_max_ms: Int | None = None
+    request_timeout_ms: Annotated[None, _REQUEST_TIMEOUT] = None
+    socket_connection_setup_timeout_ms: Annotated[None, _CONNECT_TIMEOUT] = None
+    socket_connection_setup_timeout_max_ms: Annotated[None, _CONNECT_TIMEOUT] = None
+    socket_options: Annotated[None, _IS_AN_OBJECT] = None
+    max_in_flight_requests_per_connection: Annotated[None, _MANY_IN_FLIGHT] = None
+    connections_max_idle_ms: Int | None = None
+    security_protocol: Annotated[SecretStr, _PROTOCOL] | None = None
+    ssl_context: Annotated[None, _SSL_CONTEXT] = None
+    ssl_check_hostname: Bool | None = None
+    ssl_cafile: SecretStr | None = None
+    ssl_certfile: SecretStr | None = None
+    ssl_keyfile: SecretStr | None = None
+    ssl_password: SecretStr | None = None
+    ssl_crlfile: Annotated[None, _CRL] = None
+    sasl_mechanism: Annotated[SecretStr, _MECHANISM] | None = None
+    sasl_plain_username: SecretStr | None = None
+    sasl_plain_password: SecretStr | None = None
+    sasl_kerberos_name: SecretStr | None = None
+    sasl_kerberos_service_name: SecretStr | None = None
+    sasl_kerberos_domain_name: SecretStr | None = None
+    sasl_oauth_token_provider: Annotated[None, _IS_AN_OBJECT] = None
+    proxy_url: SecretStr | None = None
+    api_version: Annotated[SecretStr, AfterValidator(_version)] | None = None
+    metrics: Annotated[None, _IS_AN_OBJECT] = None
+    metric_group_prefix: SecretStr | None = None
+    metadata_max_age_ms: Int | None = None
+    client_dns_lookup: Annotated[SecretStr, _DNS_LOOKUP] | None = None
+
     @model_validator(mode="after")
     def _has_what_sasl_needs(self) -> Self:
         options = self.options()
@@ -62,51 +113,13 @@ def _flat(value: SecretStr | bool | int) -> str:
     return str(value).lower()
 
 
-def _always_refused(why: str) -> BeforeValidator:
-    def refuse(_: object) -> object:
-        raise ValueError(why)
-
-    return BeforeValidator(refuse)
-
-
-def _one_of(choices: tuple[str, ...]) -> Callable[[SecretStr], SecretStr]:
-    def check(value: SecretStr) -> SecretStr:
-        if value.get_secret_value() not in choices:
-            raise ValueError(f"must be one of {', '.join(choices)}")
-        return value
-
-    return check
+def _types() -> Iterator[tuple[str, type]]:
+    for name, field in ClientConfig.model_fields.items():
+        if field.annotation is not type(None):
+            annotated, _ = get_args(field.annotation)
+            kind = get_args(annotated)[0] if get_origin(annotated) is Annotated else annotated
+            yield name, str if kind is SecretStr else kind
 
 
-def _version(value: SecretStr) -> SecretStr:
-    if not re.fullmatch(r"\d+(\.\d+){1,3}", value.get_secret_value(), re.ASCII):
-        raise ValueError('must be a version such as "3.7"')
-    return value
-
-
-def _field(name: str, default: object) -> Any:
-    if name in _NOT_SETTABLE:
-        return Annotated[None, _always_refused(_NOT_SETTABLE[name])]
-    if isinstance(default, bool):
-        return Bool | None
-    if isinstance(default, int):
-        return Int | None
-    if name == "api_version":
-        return Annotated[SecretStr, AfterValidator(_version)] | None
-    if name in _CHOICES:
-        return Annotated[SecretStr, AfterValidator(_one_of(_CHOICES[name]))] | None
-    return SecretStr | None
-
-
-if TYPE_CHECKING:
-
-    class ClientConfig(_Client):
-        """Options of kafka-python's client; None = its own default."""
-
-else:
-    ClientConfig = create_model(
-        "ClientConfig",
-        __base__=_Client,
-        __doc__="Options of kafka-python's client; None = its own default.",
-        **{name: (_field(name, default), None) for name, default in CLIENT_DEFAULTS.items()},
-    )
+CLIENT_OPTIONS: Mapping[str, type] = dict(_types())
+"""The options that may be set, and their types: str, int or bool."""

@@ -5,9 +5,9 @@ from typing import Self
 
 from pydantic import Field, ValidationError, model_validator
 
+from pipeline.common.errors import ConfigError
 from pipeline.config.toml_file import Section, problems_of
 from pipeline.config.value_types import Identifier, Location
-from pipeline.errors import ConfigError
 
 
 class LakeConfig(Section):

@@ -13,6 +13,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, ValidationError, model_validator
 
+from pipeline.common.epoch import DAY_MS
+from pipeline.common.errors import ConfigError
 from pipeline.config.consumers import ConsumerSettings, PositionsConfig
 from pipeline.config.kafka_client import ClientConfig
 from pipeline.config.lake import LakeConfig, lake_at
@@ -28,8 +30,6 @@ from pipeline.config.value_types import (
     Regex,
     any_of,
 )
-from pipeline.epoch import DAY_MS
-from pipeline.errors import ConfigError
 
 
 class SnapshotConfig(Section):

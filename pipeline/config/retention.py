@@ -4,9 +4,9 @@ from typing import Annotated, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from pipeline.common.epoch import DAY_MS
 from pipeline.config.toml_file import Section
 from pipeline.config.value_types import duration_ms
-from pipeline.epoch import DAY_MS
 
 LEAST_ROWS_MS = 2 * DAY_MS
 """The lag of new snapshots is computed from rows of earlier ones, which must still be there."""

@@ -4,9 +4,9 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
+from pipeline.common.epoch import MINUTE_MS
 from pipeline.config.toml_file import Section
 from pipeline.config.value_types import DurationMs
-from pipeline.epoch import MINUTE_MS
 
 
 class StatusConfig(Section):

@@ -13,8 +13,8 @@ from typing import Annotated, Any, NamedTuple, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
-from pipeline.databricks import secret
-from pipeline.errors import ConfigError
+from pipeline.common.errors import ConfigError
+from pipeline.config.databricks import secret
 
 Key = tuple[str | int, ...]
 MOST_BYTES = 1_000_000

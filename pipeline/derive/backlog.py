@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from pipeline.derive.log_index import LONGEST_TAIL, Index
 from pipeline.lake import Lake, quoted
-from pipeline.ledger import COMPLETE, rows_of_snapshot
+from pipeline.lake.ledger import COMPLETE, rows_of_snapshot
 from pipeline.tables import (
     CLIENT_POSITIONS,
     COMMITTED_OFFSETS,

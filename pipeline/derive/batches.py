@@ -20,6 +20,8 @@ from pipeline.analytics.clients.clients import reader_positions
 from pipeline.analytics.clients.instances import observed
 from pipeline.analytics.lag import lag as lag_analytics
 from pipeline.analytics.lag.recreated_topics import moved_topics
+from pipeline.common.epoch import utc_date, utc_text
+from pipeline.common.errors import LagError, data_exception, first_line, is_data_exception, unexpected
 from pipeline.config import Config
 from pipeline.config.consumers import ConsumerSettings
 from pipeline.config.status import StatusConfig
@@ -28,11 +30,9 @@ from pipeline.derive.clients import keep_clients
 from pipeline.derive.histograms import keep_histograms
 from pipeline.derive.log_index import with_the_index
 from pipeline.derive.status import keep_status
-from pipeline.epoch import utc_date, utc_text
-from pipeline.errors import LagError, data_exception, first_line, is_data_exception, unexpected
 from pipeline.lake import FAILURES, SPARK_ERRORS, Clock, Lake, of_snapshots
 from pipeline.lake.few_rows import MANY_ROWS, expect_rows
-from pipeline.ledger import add_problem
+from pipeline.lake.ledger import add_problem
 from pipeline.log_segments.source import locate
 from pipeline.tables import (
     CLIENT_POSITIONS,

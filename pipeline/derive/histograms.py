@@ -9,9 +9,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipeline.analytics.histograms.lag_histograms import MEASURES, histograms, rolled_up
+from pipeline.common.epoch import DAY_MS, HOUR_MS, to_epoch_ms, utc_date
+from pipeline.common.errors import LakeError
 from pipeline.derive.backlog import Snapshot
-from pipeline.epoch import DAY_MS, HOUR_MS, to_epoch_ms, utc_date
-from pipeline.errors import LakeError
 from pipeline.lake import CONFLICT_TRIES, Lake, of_windows
 from pipeline.tables import LAG, LAG_HISTOGRAMS
 

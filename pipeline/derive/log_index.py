@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipeline.analytics.log_index import index as log_index
-from pipeline.errors import LakeError
+from pipeline.common.errors import LakeError
 from pipeline.lake import CONFLICT_TRIES, FAILURES, SPARK_ERRORS, Lake, of_cluster
 from pipeline.tables import LOG_INDEX, LOG_SAMPLES, READABLE, SNAPSHOTS, WATERMARKS
 

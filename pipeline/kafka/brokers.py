@@ -18,7 +18,7 @@ from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import IntegerType, MapType, StringType, StructField, StructType
 
-from pipeline.errors import ClusterError
+from pipeline.common.errors import ClusterError
 from pipeline.kafka.client import KafkaClient
 from pipeline.kafka.failures import Failure
 from pipeline.kafka.group_members import ConsumerGroupDescribeRequest

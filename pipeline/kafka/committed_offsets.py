@@ -9,7 +9,7 @@ from typing import Any
 
 from kafka.protocol.consumer import OffsetFetchRequest
 
-from pipeline.errors import ClusterError
+from pipeline.common.errors import ClusterError
 from pipeline.kafka.client import Asked, KafkaClient, in_chunks
 from pipeline.kafka.connections import Reply
 from pipeline.kafka.failures import Failure, error_name

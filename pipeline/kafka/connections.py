@@ -23,7 +23,7 @@ from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 from kafka.protocol.metadata import MetadataRequest
 
-from pipeline.errors import ClusterError, WrongClusterError
+from pipeline.common.errors import ClusterError, WrongClusterError
 from pipeline.kafka.failures import Failure, UnreachableError, failure_of
 from pipeline.kafka.machine import check_machine
 from pipeline.kafka.options import SourceOptions

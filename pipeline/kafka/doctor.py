@@ -18,8 +18,8 @@ from kafka.admin import ACLOperation
 from kafka.protocol.admin import DescribeClusterRequest, DescribeLogDirsRequest
 from kafka.protocol.metadata import MetadataRequest
 
+from pipeline.common.errors import ClusterError, unexpected
 from pipeline.config import ClusterConfig, LakeConfig
-from pipeline.errors import ClusterError, unexpected
 from pipeline.kafka.client import KafkaClient
 from pipeline.kafka.failures import Failure, error_name
 from pipeline.kafka.group_members import read_members

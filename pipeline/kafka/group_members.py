@@ -15,7 +15,7 @@ from kafka.protocol.admin import DescribeGroupsRequest
 from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.consumer import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
-from pipeline.errors import ClusterError
+from pipeline.common.errors import ClusterError
 from pipeline.kafka.client import Asked, KafkaClient
 from pipeline.kafka.connections import Reply
 from pipeline.kafka.failures import Failure, error_name

@@ -18,7 +18,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from pipeline.analytics.log_index.ruler_storage import decoded
 from pipeline.analytics.log_index.time_search import Ask, TimeSearch
-from pipeline.errors import ClusterError
+from pipeline.common.errors import ClusterError
 from pipeline.kafka.client import KafkaClient, in_chunks
 from pipeline.kafka.failures import Failure
 from pipeline.kafka.log_ends import CONSUMER, READ_UNCOMMITTED, parse_offsets

@@ -8,7 +8,7 @@ from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from pipeline.errors import ClusterError
+from pipeline.common.errors import ClusterError
 from pipeline.kafka.options import SourceOptions
 
 _PACKAGES = {"AWS_MSK_IAM": "botocore", "GSSAPI": "gssapi"}

@@ -8,13 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from pipeline.config.kafka_client import CLIENT_DEFAULTS
+from pipeline.common.data_source import NameFilter, several
+from pipeline.common.errors import ConfigError, TooLateError
+from pipeline.config.kafka_client import CLIENT_OPTIONS
 from pipeline.config.model import LimitsConfig
-from pipeline.data_source import NameFilter, several
-from pipeline.errors import ConfigError, TooLateError
-
-_NOT_OFFERED = {"metrics", "sasl_oauth_token_provider", "socket_options", "ssl_context", "ssl_crlfile"}
-"""Client options whose values are Python objects, and one that kafka-python fails to read."""
 
 _MAY_BE_ZERO = {"retries", "retry_backoff_ms"}
 _LIMITS = LimitsConfig()
@@ -71,7 +68,7 @@ class SourceOptions:
             if name in _OWN_TYPES:
                 own[name] = _in_range(name, _convert(name, text, _OWN_TYPES[name]))
             elif name in KNOWN:
-                client[name] = _convert(name, text, type(CLIENT_DEFAULTS[name]))
+                client[name] = _convert(name, text, CLIENT_OPTIONS[name])
             else:
                 raise ConfigError(f"unknown option {name!r}; options are {', '.join(sorted(KNOWN))}")
         servers = several(options.get("bootstrap_servers"))
@@ -113,4 +110,4 @@ def _in_range(name: str, value: Any) -> Any:
 
 _OWN_TYPES = {f.name: bool if f.type == "bool" else int for f in fields(SourceOptions) if f.type in ("int", "bool")}
 _FILTER_NAMES = {"groups_allow", "groups_deny", "topics_allow", "topics_deny"}
-KNOWN = {"bootstrap_servers", "cluster_id", *_FILTER_NAMES, *_OWN_TYPES, *CLIENT_DEFAULTS} - _NOT_OFFERED
+KNOWN = {"bootstrap_servers", "cluster_id", *_FILTER_NAMES, *_OWN_TYPES, *CLIENT_OPTIONS}

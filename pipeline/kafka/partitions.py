@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from pipeline.errors import ClusterError
+from pipeline.common.errors import ClusterError
 from pipeline.kafka.client import KafkaClient
 from pipeline.kafka.failures import Failure, error_name
 

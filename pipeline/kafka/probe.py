@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from pipeline.errors import ClusterError
+from pipeline.common.errors import ClusterError
 from pipeline.kafka.machine import tls_context
 from pipeline.kafka.options import SourceOptions
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from pyspark.sql.types import StringType, StructField, StructType
 
-from pipeline.errors import ClusterError
+from pipeline.common.errors import ClusterError
 from pipeline.kafka.client import KafkaClient, in_chunks
 from pipeline.kafka.committed_offsets import (
     SOURCE,

@@ -19,8 +19,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
-from pipeline.data_source import MAX_BATCH_ROWS, arrow_schema
-from pipeline.errors import ClusterError
+from pipeline.common.data_source import MAX_BATCH_ROWS, arrow_schema
+from pipeline.common.errors import ClusterError
 from pipeline.kafka.client import KafkaClient
 from pipeline.kafka.options import SourceOptions
 

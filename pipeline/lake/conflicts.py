@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from pyspark.errors import PySparkException
 
-from pipeline.errors import LaglakeError, LakeError, first_line
+from pipeline.common.errors import LaglakeError, LakeError, first_line
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

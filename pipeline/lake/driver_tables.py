@@ -23,8 +23,8 @@ from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolErr
 from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, TimestampType
 
-from pipeline.epoch import utc
-from pipeline.errors import LakeError, first_line
+from pipeline.common.epoch import utc
+from pipeline.common.errors import LakeError, first_line
 from pipeline.lake.conflicts import ConflictError
 from pipeline.lake.few_rows import MANY_ROWS
 from pipeline.lake.predicates import of_cluster

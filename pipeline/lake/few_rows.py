@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 from pyspark.sql import SparkSession
 
-from pipeline.databricks import is_databricks
+from pipeline.config.databricks import is_databricks
 from pipeline.lake.conflicts import SPARK_ERRORS
 
 log = logging.getLogger(__name__)

@@ -23,9 +23,9 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
+from pipeline.common.errors import LakeError, SchemaError, first_line
 from pipeline.config import LakeConfig
-from pipeline.databricks import is_databricks
-from pipeline.errors import LakeError, SchemaError, first_line
+from pipeline.config.databricks import is_databricks
 from pipeline.lake.conflicts import FAILURES, retry_on_conflict
 from pipeline.lake.driver_tables import DriverTables, NotForDriverError, arrow_rows, driver_tables
 from pipeline.lake.few_rows import MANY_ROWS, expects_few

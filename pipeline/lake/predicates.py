@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import date
 from functools import partial
 
-from pipeline.epoch import utc, utc_date
+from pipeline.common.epoch import utc, utc_date
 
 
 def quoted(text: str) -> str:

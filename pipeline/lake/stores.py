@@ -11,7 +11,7 @@ from pathlib import Path
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from pipeline.databricks import is_databricks
+from pipeline.config.databricks import is_databricks
 
 SAFE_SCHEMES = {"file", "hdfs", "viewfs", "abfs", "abfss", "wasb", "wasbs", "gs"}
 """Schemes for which commits are safe: by Delta itself, or in local folders (`file`) because writers take turns."""

@@ -20,7 +20,7 @@ from pathlib import Path
 from threading import Condition, Lock
 from typing import Literal
 
-from pipeline.errors import LakeError, first_line
+from pipeline.common.errors import LakeError, first_line
 
 log = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from pyarrow import fs
 
-from pipeline.errors import ConfigError
-from pipeline.files import FAILURES, entries, open_file, open_filesystem, redacted
+from pipeline.common.errors import ConfigError
+from pipeline.common.files import FAILURES, entries, open_file, open_filesystem, redacted
 from pipeline.log_segments.segment_files import CORRUPT, STORAGE, Segment
 
 PARTITION_NAME = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<partition>0|[1-9][0-9]{0,9})")

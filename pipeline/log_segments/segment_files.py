@@ -20,7 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyarrow import fs
 
-from pipeline.files import FAILURES, open_file
+from pipeline.common.files import FAILURES, open_file
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 BEFORE_LENGTH = 12

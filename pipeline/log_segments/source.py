@@ -19,9 +19,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BooleanType, StructType
 
-from pipeline.data_source import MAX_BATCH_ROWS, NameFilter, refuse_unknown, several
-from pipeline.errors import ConfigError
-from pipeline.files import redacted
+from pipeline.common.data_source import MAX_BATCH_ROWS, NameFilter, refuse_unknown, several
+from pipeline.common.errors import ConfigError
+from pipeline.common.files import redacted
 from pipeline.lake.few_rows import own_setting
 from pipeline.log_segments.log_dirs import PartitionDir, PartitionLog, list_partitions, open_log
 from pipeline.log_segments.segment_files import Batch, Segment

@@ -18,10 +18,10 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from pipeline.common.epoch import HOUR_MS, to_epoch_ms, utc_date
+from pipeline.common.errors import first_line
 from pipeline.config import RetentionConfig
 from pipeline.derive import JOB, REMOVED, oldest_needed
-from pipeline.epoch import HOUR_MS, to_epoch_ms, utc_date
-from pipeline.errors import first_line
 from pipeline.lake import FAILURES, Clock, Lake, of_cluster
 from pipeline.lake.few_rows import MANY_ROWS, expect_rows
 from pipeline.tables import (

@@ -19,8 +19,8 @@ from great_expectations.expectations.expectation import Expectation
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipeline.epoch import utc_text
-from pipeline.errors import LakeError
+from pipeline.common.epoch import utc_text
+from pipeline.common.errors import LakeError
 from pipeline.lake import Lake, of_snapshots
 from pipeline.quality.rules import EXPECTATIONS, ROWS_OF_KEY, label, offends, with_rows_of_key
 from pipeline.tables import BRONZE, QUARANTINE, Table

@@ -14,13 +14,13 @@ from pyspark.sql import functions as F
 
 from pipeline.client_positions.position import Position
 from pipeline.client_positions.position_rows import row_of
+from pipeline.common.errors import ConfigError
+from pipeline.common.files import redacted
 from pipeline.config import Config
 from pipeline.derive import Settings, compute_cluster
-from pipeline.errors import ConfigError
-from pipeline.files import redacted
 from pipeline.lake import Clock, Lake, of_snapshots
 from pipeline.lake.few_rows import expect_rows
-from pipeline.ledger import COMPLETE, PARTIAL, Claim, Ledger, Problem, Summary
+from pipeline.lake.ledger import COMPLETE, PARTIAL, Claim, Ledger, Problem, Summary
 from pipeline.replay.recording import Recording, nearest
 from pipeline.tables import CLIENT_POSITIONS, COMMITTED_OFFSETS, GROUP_MEMBERS, READABLE, SNAPSHOTS, WATERMARKS, Table
 

@@ -24,10 +24,10 @@ from pipeline.client_positions.endpoints import EPOCH_MS
 from pipeline.client_positions.position import Position, count, whole
 from pipeline.client_positions.request_lines import times_ms
 from pipeline.client_positions.request_log import RequestLog
+from pipeline.common.epoch import utc
+from pipeline.common.errors import ConfigError
 from pipeline.config.consumers import ConsumerSettings
 from pipeline.config.toml_file import problems_of
-from pipeline.epoch import utc
-from pipeline.errors import ConfigError
 
 AGENTS = ("jolokia", "prom")
 STATISTICS = ("statistics.jsonl", "statistics.jsonl.gz")

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import altair as alt
 import vl_convert
 
-from pipeline.epoch import utc
+from pipeline.common.epoch import utc
 from pipeline.report.model import Instant
 
 VEGA_LITE = "6.4"

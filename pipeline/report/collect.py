@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipeline.epoch import DAY_MS
+from pipeline.common.epoch import DAY_MS
 from pipeline.lake.few_rows import expect_rows
 from pipeline.report import data, details, values
 from pipeline.report.details_model import Finding, Gauge, Loss, Partition, RetentionRisk

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pipeline.analytics.instants import read_ms
 from pipeline.analytics.lag.group_sums import is_loss
 from pipeline.analytics.lag.ladder import deleted_unread_offsets
-from pipeline.ledger import rows_of_snapshot
+from pipeline.lake.ledger import rows_of_snapshot
 from pipeline.report.model import NO_PROGRESS, Group, Point, names_of
 from pipeline.tables import DATA_LOSS, LAG, READABLE
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from io import StringIO
 
-from pipeline.epoch import utc
+from pipeline.common.epoch import utc
 from pipeline.report.attention import needs_attention
 from pipeline.report.details_model import Partition
 from pipeline.report.model import Report, names_of

@@ -15,8 +15,8 @@ from pyspark.sql import functions as F
 
 from pipeline.analytics.clients.findings import findings_as_known
 from pipeline.analytics.status.group_status import group_status
-from pipeline.data_source import MOST_SEARCHED
-from pipeline.epoch import DAY_MS, utc_date
+from pipeline.common.data_source import MOST_SEARCHED
+from pipeline.common.epoch import DAY_MS, utc_date
 from pipeline.lake import Lake, of_each, quoted
 from pipeline.report.selection import Selection
 from pipeline.tables import (

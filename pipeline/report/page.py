@@ -18,7 +18,7 @@ from typing import NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from pipeline.epoch import utc
+from pipeline.common.epoch import utc
 from pipeline.report import charts
 from pipeline.report.attention import needs_attention
 from pipeline.report.model import Report, by_lag

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from pipeline.epoch import utc
+from pipeline.common.epoch import utc
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.epoch import utc
+from pipeline.common.epoch import utc
 
 _BYTES = (("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
 _TIMES = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000))

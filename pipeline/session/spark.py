@@ -15,7 +15,7 @@ import pyspark
 from pyspark.sql import SparkSession
 
 from pipeline import client_positions, kafka, log_segments
-from pipeline.databricks import is_databricks
+from pipeline.config.databricks import is_databricks
 from pipeline.session.package_zip import zip_packages
 
 CONF = Path(__file__).resolve().parents[2] / "conf"

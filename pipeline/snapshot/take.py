@@ -19,10 +19,8 @@ from typing import Any, NamedTuple
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from pipeline.config import ClusterConfig, Config
-from pipeline.derive.log_index import with_the_index
-from pipeline.epoch import utc_date
-from pipeline.errors import (
+from pipeline.common.epoch import utc_date
+from pipeline.common.errors import (
     ClaimedError,
     ClusterError,
     ConfigError,
@@ -31,10 +29,12 @@ from pipeline.errors import (
     first_line,
     unexpected,
 )
+from pipeline.config import ClusterConfig, Config
+from pipeline.derive.log_index import with_the_index
 from pipeline.kafka.snapshot import KIND
 from pipeline.lake import FAILURES, Clock, Lake, of_snapshots
 from pipeline.lake.few_rows import expect_rows
-from pipeline.ledger import Claim, Ledger, Summary
+from pipeline.lake.ledger import Claim, Ledger, Summary
 from pipeline.quality import is_suspect, quarantine_failing, with_marks
 from pipeline.snapshot.client_positions import read_client_positions
 from pipeline.snapshot.summary import Landed, cluster_id_of, counts, problems, summarize
@@ -377,5 +377,5 @@ def _add(total: dict[str, int], more: Mapping[str, int | None]) -> None:
 def reason_of(error: Exception) -> str:
     """The error in one line; for an exception in a data source, the message that the source raised."""
     lines = (line.strip() for line in str(error).splitlines())
-    ours = [line.split(":", 1)[1].strip() for line in lines if line.startswith("pipeline.errors.")]
+    ours = [line.split(":", 1)[1].strip() for line in lines if line.startswith("pipeline.common.errors.")]
     return ours[-1] if ours else first_line(error)

@@ -30,10 +30,10 @@ from pipeline.client_positions.metrics_source import (
     StatisticsSource,
 )
 from pipeline.client_positions.position_rows import MOST_ERRORS, POSITIONS, instant
+from pipeline.common.epoch import now_ms
+from pipeline.common.errors import ConfigError
 from pipeline.config import ClusterConfig
 from pipeline.config.consumers import PositionsConfig
-from pipeline.epoch import now_ms
-from pipeline.errors import ConfigError
 from pipeline.snapshot.client_positions import read_client_positions
 from tests.helpers.network import served
 from tests.helpers.recordings import unpacked

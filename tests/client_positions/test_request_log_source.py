@@ -27,7 +27,7 @@ from pipeline.client_positions.request_lines import Fetch
 from pipeline.client_positions.request_log import RequestLog
 from pipeline.client_positions.request_log_source import RequestLogOptions, RequestLogSource
 from pipeline.client_positions.request_memory import Memory
-from pipeline.errors import ConfigError
+from pipeline.common.errors import ConfigError
 from tests.helpers.hostile import changed
 from tests.helpers.recordings import by_partition, table, unpacked
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from kafka.net.manager import KafkaConnectionManager
 
+from pipeline.common.errors import ConfigError, LaglakeError
 from pipeline.config import Config, lake_at, load_config
-from pipeline.config.kafka_client import ClientConfig
+from pipeline.config.kafka_client import CLIENT_OPTIONS, ClientConfig
 from pipeline.config.value_types import any_of, duration_ms
-from pipeline.errors import ConfigError, LaglakeError
 from pipeline.kafka.options import SourceOptions
 from tests.conftest import ROOT
 
@@ -193,7 +193,15 @@ def test_several_expressions_become_one(patterns: list[str], matching: str, othe
 
 
 def test_every_client_option_of_kafka_python_is_known() -> None:
-    assert ClientConfig.model_fields.keys() == KafkaConnectionManager.DEFAULT_CONFIG.keys()
+    assert [*ClientConfig.model_fields] == [*KafkaConnectionManager.DEFAULT_CONFIG]
+
+
+def test_client_options_have_the_types_of_kafka_pythons_defaults() -> None:
+    # Options whose default is None are texts.
+    types = {
+        name: str if value is None else type(value) for name, value in KafkaConnectionManager.DEFAULT_CONFIG.items()
+    }
+    assert CLIENT_OPTIONS.items() <= types.items()
 
 
 def test_the_configs_that_come_along_are_valid() -> None:

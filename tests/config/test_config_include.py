@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.common.errors import ConfigError
 from pipeline.config import Config, load_config
-from pipeline.errors import ConfigError
 from pipeline.kafka.options import SourceOptions
 from tests.conftest import ROOT
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.common.errors import ConfigError
 from pipeline.config import Config
 from pipeline.config.lake import lake_at
-from pipeline.errors import ConfigError
 
 SMALLEST = '[lake]\nroot = "/lake"\n[clusters.east]\nbootstrap_servers = ["10.0.0.1:9092"]\n'
 CLIENT = SMALLEST + "[clusters.east.client]\n"

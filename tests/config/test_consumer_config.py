@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
+from pipeline.common.errors import ConfigError
 from pipeline.config import Config
 from pipeline.config.consumers import ConsumerSettings
-from pipeline.errors import ConfigError
 
 SMALLEST = '[lake]\nroot = "/lake"\n[clusters.east]\nbootstrap_servers = ["10.0.0.1:9092"]\n'
 SOURCE = SMALLEST + "[[clusters.east.positions]]\n"

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from pipeline.common.epoch import MINUTE_MS, utc_date
 from pipeline.config import LakeConfig
 from pipeline.derive import batches as derive
 from pipeline.derive import compute_cluster
 from pipeline.derive import log_index as index
-from pipeline.epoch import MINUTE_MS, utc_date
 from pipeline.lake import Lake, of_snapshots
 from pipeline.lake.few_rows import for_few_rows
 from pipeline.tables import (

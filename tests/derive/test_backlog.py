@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from pipeline.common.epoch import utc_date
 from pipeline.config import LakeConfig
 from pipeline.derive import backlog
 from pipeline.derive import log_index as index
 from pipeline.derive.backlog import JOB, PASSED_OVER, Backlog, read_backlog
-from pipeline.epoch import utc_date
 from pipeline.lake import Lake
 from pipeline.tables import COMPUTED, LOG_INDEX, SNAPSHOTS
 from tests.helpers.rows import frame

@@ -8,9 +8,9 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from pipeline.common.epoch import MINUTE_MS, utc, utc_date
 from pipeline.config import LakeConfig
 from pipeline.derive import compute_cluster
-from pipeline.epoch import MINUTE_MS, utc, utc_date
 from pipeline.lake import Lake, of_snapshots
 from pipeline.lake.few_rows import for_few_rows
 from pipeline.tables import (

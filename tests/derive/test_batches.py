@@ -15,11 +15,11 @@ from pyspark.sql import functions as F
 from demo.embedded_kafka.broker import EmbeddedKafka
 from demo.embedded_kafka.topics import create_topics
 from demo.workload.seeding import commit_offsets
+from pipeline.common.epoch import utc_date
+from pipeline.common.errors import LakeError
 from pipeline.config import Config
 from pipeline.derive import batches as derive
 from pipeline.derive import compute_cluster, compute_lag
-from pipeline.epoch import utc_date
-from pipeline.errors import LakeError
 from pipeline.lake import Lake, of_snapshots
 from pipeline.lake.few_rows import for_few_rows
 from pipeline.snapshot import take_snapshots

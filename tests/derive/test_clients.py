@@ -17,9 +17,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from pipeline.common.epoch import utc_date
 from pipeline.config import LakeConfig
 from pipeline.derive.clients import keep_clients
-from pipeline.epoch import utc_date
 from pipeline.lake import VERSION_PROPERTY, Lake, Merged, of_snapshots
 from pipeline.report import Frames, details
 from pipeline.report.selection import Selection

@@ -10,11 +10,11 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from pipeline.common.epoch import utc_date
 from pipeline.config import LakeConfig
 from pipeline.derive import batches as derive
 from pipeline.derive import compute_cluster, histograms
 from pipeline.derive import log_index as index
-from pipeline.epoch import utc_date
 from pipeline.lake import Lake, of_snapshots
 from pipeline.lake import lake as lake_module
 from pipeline.lake.few_rows import for_few_rows

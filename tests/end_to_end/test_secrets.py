@@ -17,9 +17,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from demo.embedded_kafka.broker import EmbeddedKafka
+from pipeline.common.errors import ConfigError
 from pipeline.config import load_config
 from pipeline.derive import compute_lag
-from pipeline.errors import ConfigError
 from pipeline.lake import Lake
 from pipeline.snapshot import take_snapshots
 from pipeline.tables import CLIENT_POSITIONS, LAG, SNAPSHOTS, TABLES

@@ -16,8 +16,8 @@ from jobs.argument_types import begin, end, instant
 from jobs.session import Job, Step
 from jobs.snapshot import exit_status
 from jobs.terminal import log_format, print_table
+from pipeline.common.errors import ConfigError
 from pipeline.config import Config, load_config
-from pipeline.errors import ConfigError
 from pipeline.report.selection import Selection
 
 JOBS = ("snapshot", "lag", "report", "run")

@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 import pipeline.derive
 from jobs import lag, session
 from jobs.session import Job
+from pipeline.common.errors import LagError, LakeError
 from pipeline.derive import batches
-from pipeline.errors import LagError, LakeError
 from tests.helpers.quiet import config
 
 NO_SESSION = cast("SparkSession", None)

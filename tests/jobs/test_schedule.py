@@ -18,8 +18,8 @@ from demo.embedded_kafka.broker import EmbeddedKafka
 from jobs import session
 from jobs.schedule import Stop, repeat, stopped_by_signals
 from jobs.session import Job
+from pipeline.common.errors import LakeError
 from pipeline.config import load_config
-from pipeline.errors import LakeError
 from pipeline.lake import Lake
 from pipeline.tables import SNAPSHOTS
 from tests.conftest import ROOT

@@ -19,7 +19,7 @@ from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 
 from demo.embedded_kafka.broker import EmbeddedKafka
 from demo.embedded_kafka.topics import create_topics
-from pipeline.errors import ClusterError
+from pipeline.common.errors import ClusterError
 from pipeline.kafka.client import Asked, KafkaClient, in_chunks
 from pipeline.kafka.committed_offsets import CommittedOffsetsSource
 from pipeline.kafka.connections import address

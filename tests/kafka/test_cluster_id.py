@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from demo.embedded_kafka.broker import EmbeddedKafka
-from pipeline.errors import WrongClusterError
+from pipeline.common.errors import WrongClusterError
 from pipeline.kafka.brokers import BrokersSource
 from pipeline.kafka.client import KafkaClient
 from pipeline.kafka.committed_offsets import CommittedOffsetsSource

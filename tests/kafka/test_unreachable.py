@@ -13,7 +13,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 
 from jobs import doctor
-from pipeline.errors import ClusterError
+from pipeline.common.errors import ClusterError
 from pipeline.kafka.machine import tls_context
 from pipeline.kafka.options import SourceOptions
 from tests.helpers.network import HOST, certificate, free_port, listener

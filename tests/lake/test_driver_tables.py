@@ -27,13 +27,13 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from pipeline.common.errors import LakeError
 from pipeline.config import LakeConfig
-from pipeline.errors import LakeError
 from pipeline.lake import Lake, of_cluster, of_each, of_snapshots, of_windows
 from pipeline.lake import lake as lake_module
 from pipeline.lake.driver_tables import driver_tables
 from pipeline.lake.few_rows import for_few_rows
-from pipeline.ledger import add_problem
+from pipeline.lake.ledger import add_problem
 from pipeline.tables import COMPUTED, FINDINGS, LAG_HISTOGRAMS, QUARANTINE, SNAPSHOTS, TABLES, WATERMARKS, Table
 from tests.conftest import ROOT
 

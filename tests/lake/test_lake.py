@@ -15,11 +15,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from jobs import snapshot as snapshot_job
+from pipeline.common.errors import LakeError, SchemaError
 from pipeline.config import LakeConfig, SnapshotConfig
 from pipeline.derive import compute_lag
-from pipeline.errors import LakeError, SchemaError
 from pipeline.lake import VERSION_PROPERTY, Lake, conflicts, of_snapshots, retry_on_conflict
-from pipeline.ledger import Claim, Ledger
+from pipeline.lake.ledger import Claim, Ledger
 from pipeline.tables import CLIENT_POSITIONS, LAG, QUARANTINE, SCHEMA_VERSION, SNAPSHOTS, TABLES, WATERMARKS, Table
 from tests.helpers.quiet import config, write_config
 from tests.helpers.rows import SNAPSHOT_DATE, frame

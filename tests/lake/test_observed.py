@@ -8,8 +8,8 @@ from deltalake import write_deltalake
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
+from pipeline.common.epoch import utc_date
 from pipeline.config import LakeConfig
-from pipeline.epoch import utc_date
 from pipeline.lake import Lake, of_snapshots
 from pipeline.lake import lake as lake_module
 from pipeline.tables import COMPUTED

@@ -3,8 +3,8 @@
 import pytest
 from pyspark.sql import SparkSession
 
+from pipeline.common.errors import LakeError
 from pipeline.config import LakeConfig
-from pipeline.errors import LakeError
 from pipeline.lake import Lake, stores
 from pipeline.lake.stores import why_unsafe
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.errors import LakeError
+from pipeline.common.errors import LakeError
 from pipeline.lake.turns import Turns
 
 

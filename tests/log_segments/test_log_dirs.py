@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.errors import ConfigError
+from pipeline.common.errors import ConfigError
 from pipeline.log_segments.log_dirs import PartitionDir, Place, list_partitions, open_log
 from tests.helpers.segments import WHOLE, batch, opened, write
 

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.analytics.lag.lag import compute_lag
 from pipeline.analytics.log_index.index import rulers
-from pipeline.errors import ConfigError
+from pipeline.common.errors import ConfigError
 from pipeline.log_segments.log_dirs import PartitionDir
 from pipeline.log_segments.source import (
     LogSegmentsOptions,

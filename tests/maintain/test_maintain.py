@@ -11,12 +11,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs import maintain as maintain_job
+from pipeline.common.epoch import DAY_MS, HOUR_MS, to_epoch_ms, utc_date
+from pipeline.common.errors import ConfigError
 from pipeline.config import Config, LakeConfig, RetentionConfig
 from pipeline.derive import oldest_needed
 from pipeline.derive.backlog import JOB, REMOVED, read_backlog
 from pipeline.derive.log_index import LONGEST_TAIL
-from pipeline.epoch import DAY_MS, HOUR_MS, to_epoch_ms, utc_date
-from pipeline.errors import ConfigError
 from pipeline.lake import Lake
 from pipeline.lake import lake as lake_module
 from pipeline.maintain import Done, maintain

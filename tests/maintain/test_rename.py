@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs import maintain as maintain_job
+from pipeline.common.errors import LakeError
 from pipeline.config import LakeConfig
 from pipeline.derive import compute_cluster
-from pipeline.errors import LakeError
 from pipeline.lake import Lake, of_cluster
 from pipeline.lake.few_rows import for_few_rows
 from pipeline.maintain import rename_cluster

@@ -15,10 +15,10 @@ from great_expectations.core.expectation_suite import ExpectationSuite
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipeline.epoch import utc_date
+from pipeline.common.epoch import utc_date
 from pipeline.kafka.snapshot import KIND, SnapshotSource
 from pipeline.lake import Lake, of_snapshots
-from pipeline.ledger import Claim
+from pipeline.lake.ledger import Claim
 from pipeline.quality import is_suspect, quarantine_failing, with_marks
 from pipeline.quality.rules import EXPECTATIONS, MAX_PARTITION, label, oddities, offends, with_rows_of_key
 from pipeline.snapshot.summary import Landed, counts, summarize

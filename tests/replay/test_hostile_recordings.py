@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.client_positions.position import TOO_LARGE, refused
-from pipeline.epoch import utc
-from pipeline.errors import ConfigError
+from pipeline.common.epoch import utc
+from pipeline.common.errors import ConfigError
 from pipeline.replay.recording import Recording
 
 FETCH = (

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from jobs import replay as job
-from pipeline.errors import ConfigError
+from pipeline.common.errors import ConfigError
 from pipeline.lake import Lake
 from pipeline.replay import replay
 from pipeline.snapshot import take_snapshots

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from pipeline.epoch import DAY_MS, utc, utc_date
+from pipeline.common.epoch import DAY_MS, utc, utc_date
 from pipeline.lake import Lake
 from pipeline.report import Frames
 from pipeline.report.frames import DAYS

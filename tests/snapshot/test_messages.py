@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from pipeline.ledger import Claim, Summary
+from pipeline.lake.ledger import Claim, Summary
 
 
 def test_a_snapshot_is_named_by_its_instant() -> None:

@@ -18,11 +18,11 @@ from pyspark.sql import functions as F
 
 from demo.embedded_kafka.broker import EmbeddedKafka
 from jobs import snapshot as snapshot_job
+from pipeline.common.epoch import utc_date
+from pipeline.common.errors import ClaimedError, ConfigError, LakeError
 from pipeline.config import LakeConfig, load_config
-from pipeline.epoch import utc_date
-from pipeline.errors import ClaimedError, ConfigError, LakeError
 from pipeline.lake import Lake, of_snapshots
-from pipeline.ledger import Claim, Ledger
+from pipeline.lake.ledger import Claim, Ledger
 from pipeline.snapshot import SnapshotOutcome, snapshot_instant, take_snapshots
 from pipeline.snapshot import take as snapshot
 from pipeline.snapshot.summary import Landed

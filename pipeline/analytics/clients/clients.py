@@ -12,11 +12,11 @@ from pyspark.sql import functions as F
 
 from pipeline.analytics.clients.instances import CLIENT, INSTANCE
 from pipeline.analytics.clients.java_consumed_offset import consumed_by_lead
+from pipeline.analytics.clients.runs import in_stretches
 from pipeline.analytics.clients.scala_fetched_offset import COUNTERS, fetched_by_lag, with_moved
 from pipeline.analytics.clients.settings import with_settings
 from pipeline.analytics.instants import read_ms
 from pipeline.analytics.keys import PARTITION, PARTITION_AT, PROCESS_PARTITION, READER_AT
-from pipeline.analytics.runs import in_stretches
 from pipeline.config.consumers import ConsumerSettings
 
 _PLACE = ["topic", "partition"]

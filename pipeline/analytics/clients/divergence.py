@@ -20,11 +20,11 @@ from pipeline.analytics.clients.buffer_bound import (
 )
 from pipeline.analytics.clients.clients import client_counters, totals
 from pipeline.analytics.clients.instances import INSTANCE
+from pipeline.analytics.clients.runs import runs_of
 from pipeline.analytics.clients.settings import with_settings
 from pipeline.analytics.instants import read_ms
 from pipeline.analytics.keys import MEMBER
 from pipeline.analytics.lag.group_sums import whole_sum
-from pipeline.analytics.runs import runs_of
 from pipeline.config.consumers import KAFKA_NAMES, ConsumerSettings
 from pipeline.tables import CLIENT_DIVERGENCE, LONG
 

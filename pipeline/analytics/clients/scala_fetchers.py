@@ -15,10 +15,10 @@ from pyspark.sql import functions as F
 
 from pipeline.analytics.clients.buffer_bound import QUEUED_MAX_MESSAGE_CHUNKS
 from pipeline.analytics.clients.instances import INSTANCE
+from pipeline.analytics.clients.runs import runs_of
 from pipeline.analytics.clients.scala_fetched_offset import is_read_anew
 from pipeline.analytics.clients.settings import with_settings
 from pipeline.analytics.keys import FETCHER
-from pipeline.analytics.runs import runs_of
 from pipeline.config.consumers import ConsumerSettings
 
 

@@ -11,9 +11,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, LongType, StructType
 
-from pipeline.analytics.arrow_udf import with_arrow_column
 from pipeline.analytics.histograms.buckets import SCALE, merged_counts, tallies
-from pipeline.epoch import DAY_MS
+from pipeline.common.arrow_udf import with_arrow_column
+from pipeline.common.epoch import DAY_MS
 from pipeline.tables import LAG, LAG_HISTOGRAMS
 
 MEASURES = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipeline.analytics.histograms.buckets import SCALE
@@ -61,14 +61,14 @@ def quantiles(probabilities: Sequence[float], histogram: str = "") -> Column:
     return F.expr(_QUANTILES.format(h=prefix, probabilities=f"array({listed})"))
 
 
-def register_quantiles(spark: SparkSession) -> None:
-    """Registers the SQL function `quantiles(struct(*), array(0.5, 0.99))`, for rows of `lag_histograms`.
+def quantiles_function() -> str:
+    """The statement that creates the SQL function `quantiles(struct(*), array(0.5, 0.99))`, for `lag_histograms`.
 
     It returns NULL for a probability that is not between 0 and 1. After a join, use struct(h.*). Spark compares the
     types of the columns and not their names, so the columns must be those of the table, in its order.
     """
     body = _QUANTILES.format(h="histogram.", probabilities="probabilities")
-    spark.sql(
+    return (
         f"CREATE OR REPLACE TEMPORARY FUNCTION quantiles(histogram {LAG_HISTOGRAMS.schema.simpleString()}, "
         f"probabilities ARRAY<DOUBLE>) RETURNS ARRAY<DOUBLE> RETURN {body}"
     )

@@ -7,14 +7,14 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from pipeline.analytics.arrow_udf import with_arrow_column
 from pipeline.analytics.keys import PARTITION
 from pipeline.analytics.log_index.polyline import TOLERANCE
 from pipeline.analytics.log_index.ruler import FUTURE_MS
 from pipeline.analytics.log_index.ruler_lookup import KNOWN, READINGS, read_rulers, what_is_known
 from pipeline.analytics.log_index.ruler_update import LOOK, RULERS, SAMPLE, rulers_after
 from pipeline.analytics.log_index.time_search import FINEST_MS
-from pipeline.epoch import DAY_MS
+from pipeline.common.arrow_udf import with_arrow_column
+from pipeline.common.epoch import DAY_MS
 from pipeline.tables import LOG_INDEX
 
 FORGOTTEN_MS = 7 * DAY_MS

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.epoch import DAY_MS
+from pipeline.common.epoch import DAY_MS
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

@@ -17,8 +17,8 @@ from pyspark.sql import functions as F
 from pipeline.analytics.histograms import buckets as tally
 from pipeline.analytics.histograms.buckets import MAX_BUCKET, bucket_of
 from pipeline.analytics.histograms.lag_histograms import MEASURES, histograms, rolled_up
-from pipeline.analytics.histograms.quantiles import KIP532, PERCENTILES, kip532, quantiles, register_quantiles
-from pipeline.epoch import DAY_MS, HOUR_MS
+from pipeline.analytics.histograms.quantiles import KIP532, PERCENTILES, kip532, quantiles, quantiles_function
+from pipeline.common.epoch import DAY_MS, HOUR_MS
 from pipeline.tables import LAG, LAG_HISTOGRAMS
 from tests.helpers.rows import frame
 
@@ -210,8 +210,8 @@ def test_what_is_no_probability_is_refused(probability: float) -> None:
 def test_the_sql_function_gives_the_same_as_the_column(spark: SparkSession) -> None:
     cases = {"many": LOG_NORMAL[:500].tolist(), "zeros": [0, 0, 3], "none": [None]}
     histograms(lag_rows(spark, cases)).createOrReplaceTempView("some_histograms")
-    register_quantiles(spark)
-    register_quantiles(spark)  # again is no error
+    spark.sql(quantiles_function())
+    spark.sql(quantiles_function())  # again is no error
     by_sql = spark.sql(
         "SELECT h.*, quantiles(struct(h.*), array(0.5, 0.99, NULL, 1.5)) AS q FROM some_histograms h "
         "WHERE scope = 'group'"

@@ -10,8 +10,8 @@ import pytest
 
 from pipeline.analytics.status.judge import JUDGEMENT, judging
 from pipeline.analytics.status.memory import NONE
+from pipeline.common.epoch import MINUTE_MS
 from pipeline.config.status import StatusConfig
-from pipeline.epoch import MINUTE_MS
 from tests.analytics.status.test_rules import RATE, T0, Step, judged
 
 READERS, SNAPSHOTS = 30, 90

@@ -8,8 +8,8 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from pipeline.analytics.status.group_status import group_status
 from pipeline.analytics.status.partition_status import partition_status
+from pipeline.common.epoch import MINUTE_MS
 from pipeline.config import StatusConfig
-from pipeline.epoch import MINUTE_MS
 from pipeline.tables import GROUP_STATUS, LAG, PARTITION_STATUS
 from tests.helpers.rows import frame
 

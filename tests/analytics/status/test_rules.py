@@ -8,8 +8,8 @@ import pytest
 
 from pipeline.analytics.status.memory import NONE, Look, Memory, after
 from pipeline.analytics.status.rules import STATUSES, Judged, statuses
+from pipeline.common.epoch import DAY_MS, HOUR_MS, MINUTE_MS
 from pipeline.config.status import StatusConfig
-from pipeline.epoch import DAY_MS, HOUR_MS, MINUTE_MS
 
 T0 = 1_769_860_800_000
 SETTINGS = StatusConfig()

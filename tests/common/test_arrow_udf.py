@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType
 
-from pipeline.analytics.arrow_udf import with_arrow_column
+from pipeline.common.arrow_udf import with_arrow_column
 
 LARGEST = 2**63 - 1
 

@@ -2,7 +2,7 @@
 
 import os
 
-from pipeline.errors import first_line
+from pipeline.common.errors import first_line
 
 
 def is_databricks() -> bool:

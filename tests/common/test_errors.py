@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from pipeline.errors import data_exception, is_data_exception
+from pipeline.common.errors import data_exception, is_data_exception
 
 
 def overflows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from pipeline.errors import ConfigError
+from pipeline.common.errors import ConfigError
 
 MAX_BATCH_ROWS = 50_000
 

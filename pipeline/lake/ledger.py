@@ -10,9 +10,9 @@ from typing import Any
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from pipeline.common.epoch import utc_date, utc_text
+from pipeline.common.errors import ClaimedError, LakeError
 from pipeline.config import SnapshotConfig
-from pipeline.epoch import utc_date, utc_text
-from pipeline.errors import ClaimedError, LakeError
 from pipeline.lake import CONFLICT_TRIES, Clock, Lake, of_cluster
 from pipeline.tables import SNAPSHOTS
 

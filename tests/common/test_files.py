@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pyarrow import fs
 
-from pipeline.files import NotAFileError, open_file, redacted
+from pipeline.common.files import NotAFileError, open_file, redacted
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import fs
 
-from pipeline.errors import ConfigError
+from pipeline.common.errors import ConfigError
 
 FAILURES = (OSError, pa.ArrowException)
 """The exceptions that a file system raises."""
