@@ -28,7 +28,7 @@ DEFAULT_OUTPUT = Path("build/report.html")
 
 DUE = (
     "when the snapshot was due: ISO 8601 with Z or an offset, or epoch milliseconds (default: now). It is rounded down "
-    "to the schedule; the same instant again adds nothing"
+    "to the schedule; a second run for the same instant adds nothing"
 )
 AS_OF = "show what was known at this instant: ISO 8601 with Z or an offset, or epoch milliseconds (default: now)"
 
@@ -54,11 +54,11 @@ def plain_parser(job: str, description: str | None, epilog: str) -> argparse.Arg
         type=Path,
         metavar="FILE",
         default=Path(os.environ.get(CONFIG_VARIABLE, DEFAULT_CONFIG)),
-        help=f"settings, TOML (default: ${CONFIG_VARIABLE}, else {DEFAULT_CONFIG})",
+        help=f"the TOML file with the settings (default: ${CONFIG_VARIABLE}, else {DEFAULT_CONFIG})",
     )
     result.add_argument(
         "--lake",
-        metavar="PLACE",
+        metavar="LAKE",
         help="where the tables are, instead of the config's: a path, a URI, or CATALOG.SCHEMA",
     )
     return result
@@ -80,7 +80,12 @@ def parser(
     the path of the report, and with `recording` a folder. With `selection` it takes what to
     read from the lake: any cluster in it, a time, groups and topics. With `repeated` it has the option `--every`.
     """
-    result = plain_parser(job, description, _EXAMPLES if at == DUE else _EXAMPLES.replace(_EXAMPLE_AT, ""))
+    examples = _EXAMPLES if at == DUE else _EXAMPLES.replace(_EXAMPLE_AT, "")
+    if recording:
+        examples = examples.replace("production.toml", f"production.toml{_EXAMPLE_RECORDING}").replace(
+            "east", "incident-7"
+        )
+    result = plain_parser(job, description, examples)
     result.set_defaults(at=None)
     if at:
         result.add_argument("--at", type=instant, metavar="INSTANT", help=at)
@@ -112,7 +117,7 @@ def _add_recording(command: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         required=True,
         help="the recording: a folder with jolokia/ or prom/ (at its top or in one subfolder for each client), "
-        "statistics.jsonl or request.log, and with truth.csv, the offsets of the brokers; see docs/positions.md",
+        "statistics.jsonl or request.log, and truth.csv, which has the offsets of the brokers; see docs/positions.md",
     )
 
 
@@ -141,8 +146,8 @@ def _add_every(command: argparse.ArgumentParser) -> None:
         nargs="?",
         const=0,
         metavar="DURATION",
-        help="repeat the run at this interval, such as 60s (without a duration: the schedule of the config), until "
-        "SIGTERM or Ctrl-C, which let the current step finish",
+        help="repeat the run at this interval, such as 60s (without a duration: the schedule of the config); SIGTERM "
+        "or Ctrl-C ends the job after the current step",
     )
 
 
@@ -174,6 +179,7 @@ def _add_selection(command: argparse.ArgumentParser) -> None:
 
 
 _EXAMPLE_AT = " --at 2026-01-31T12:05:00Z"
+_EXAMPLE_RECORDING = " --recording recordings/7"
 _EXAMPLES = f"""\
 examples:
   ./spark-submit.sh {{job}} --config conf/production.toml

@@ -1,4 +1,4 @@
-"""Analyse a recording made elsewhere: each round of samples becomes a snapshot with the time of that round."""
+"""Analyse a recording made elsewhere: all samples of one time become one snapshot, with that time."""
 
 import logging
 import sys
