@@ -1,4 +1,4 @@
-# `make help` lists the targets: each has its one line after ##.
+# `make help` lists the targets, with the text after ##.
 
 VENV := build/venv
 PY := $(VENV)/bin/python
@@ -6,11 +6,11 @@ PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null && echo $$python && break; done)
 SPARK = $(wildcard $(VENV)/lib/python3*/site-packages/pyspark)
 
-# The Spark that is tested is the pinned one, and its workers find the package in the checkout.
+# Tests use the pinned Spark, and its workers find the package in the checkout.
 unexport SPARK_HOME PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON
 export PYTHONPATH := .
 
-# Each has a Spark and its brokers of its own, and takes 2 GiB or more.
+# Each worker has its own Spark and its own brokers, and takes 2 GiB or more.
 WORKERS := 2
 
 .DEFAULT_GOAL := help
@@ -19,10 +19,10 @@ WORKERS := 2
 .PHONY: help demo notebooks notebook-outputs test test-all test-fast lint format bench accuracy wheel docs venv jars \
 	check-java clean
 
-help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: check-java jars ## the whole pipeline on an embedded Kafka; KEEP=1 leaves Kafka and its workload running
+demo: check-java jars ## run the whole pipeline on an embedded Kafka; KEEP=1 leaves Kafka and its workload running
 	KEEP=$(KEEP) $(PY) -m demo
 
 RECORDING := legacy-a2-blocked
@@ -30,52 +30,52 @@ RECORDING := legacy-a2-blocked
 notebooks: check-java jars $(VENV)/.notebooks build/recording/.replayed ## open the notebooks in a browser
 	PYTHONPATH=$(CURDIR) $(PY) -m jupyterlab notebooks $(ARGS)
 
-notebook-outputs: check-java jars build/recording/.replayed ## run them and store what they show; first KEEP=1 make demo
+notebook-outputs: check-java jars build/recording/.replayed ## run the notebooks and store their outputs; call KEEP=1 make demo first
 	PYTHONPATH=$(CURDIR) $(PY) scripts/run_notebooks.py
 
 PYTEST := $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-test: check-java jars ## the tests but for lengthy ones and tools, WORKERS=2 at a time; ARGS="-k name" for some
+test: check-java jars ## run the tests, without those that take minutes; WORKERS=2 at a time, ARGS="-k name" for some
 	$(PYTEST) -m "not lengthy and not tool" $(ARGS)
 
-test-all: check-java jars ## all tests: other runtimes, killed jobs, a busy cluster, Airflow too; needs Chromium, systemd
+test-all: check-java jars ## run all tests, also with other runtimes, killed jobs, Airflow; needs Chromium and systemd-analyze
 	$(PYTEST) $(ARGS)
 
-test-fast: check-java jars ## the tests that take no time: no broker, no lake, no Spark Connect
+test-fast: check-java jars ## run the quick tests: no broker, no lake, no Spark Connect
 	$(PY) -m pytest -m "not kafka and not connect and not slow and not lengthy and not tool" $(ARGS)
 
-lint: venv ## ruff and mypy, as CI runs them
+lint: venv ## check with ruff and mypy, as CI does
 	$(PY) -m ruff check
 	$(PY) -m ruff format --check
 	$(PY) -m mypy
 
-format: venv ## let ruff mend and format what it can
+format: venv ## let ruff correct and format what it can
 	$(PY) -m ruff check --fix
 	$(PY) -m ruff format
 
-bench: check-java jars ## measure; docs/benchmarks.md says what
+bench: check-java jars ## measure how long things take; writes docs/benchmarks.md
 	$(PY) -m benchmarks $(ARGS)
 
-accuracy: check-java jars ## how far lag is from the truth; ARGS=busy while a cluster is busy; docs/accuracy.md
+accuracy: check-java jars ## measure how far lag is from the truth (ARGS=busy: on a busy cluster); writes docs/accuracy.md
 	$(PY) -m benchmarks.accuracy $(ARGS)
 
-wheel: jars ## the package for a cluster that brings its own Spark, into dist/
+wheel: jars ## build the package for a cluster that has its own Spark, into dist/
 	rm -rf build/lib dist
 	cp build/laglake-s3.jar pipeline/lake/
 	$(PY) -m build --wheel --no-isolation
 
-docs: venv ## write the pages that are made from the code, and build all of docs/ into build/site
+docs: venv ## write the pages that come from the code, and build all of docs/ into build/site
 	$(PY) -m scripts.docs
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
 
-venv: $(VENV)/.installed ## build/venv: the dependencies, not the project
+venv: $(VENV)/.installed ## install the dependencies, but not the project, into build/venv
 
-jars: $(VENV)/.jars ## Delta's jars, into build/venv's Spark
+jars: $(VENV)/.jars ## install Delta's jars into the Spark of build/venv
 
-check-java: ## is there a Java that Spark can run on?
+check-java: ## check that there is a Java on which Spark can run
 	@scripts/check-java.sh
 
-clean: ## remove all that is made, build/ with the demo's data too
+clean: ## remove everything that was built, including the demo's data in build/
 	rm -rf build dist laglake.egg-info .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -92,7 +92,7 @@ $(VENV)/.notebooks: $(VENV)/.installed
 	$(PY) -m pip install --quiet --disable-pip-version-check -r build/requirements-notebooks.txt -c constraints.txt
 	@touch $@
 
-# The recording that 03 explains.
+# The recording that notebook 03 explains.
 build/recording/.replayed: tests/data/recordings/$(RECORDING).tar.xz $(VENV)/.jars
 	rm -rf $(@D)
 	mkdir -p $(@D)

@@ -1,11 +1,19 @@
 #!/usr/bin/env bash
-# Run a job with spark-submit, the package shipped along:
+# Run a job of laglake with spark-submit:
 #
 #   ./spark-submit.sh [OPTIONS OF SPARK-SUBMIT --] JOB [OPTIONS OF THE JOB]
 #
-# JOB is snapshot, lag, report, run (all three in one Spark session), replay (of a recording), maintain (removes
-# old rows, joins small files), or doctor (checks clusters and lake, without Spark); `./spark-submit.sh JOB --help` says more.
-# Spark is that of SPARK_HOME, else that of the virtual environment, which is made first where there is none.
+# Jobs:
+#   run        take a snapshot, compute the lag and write the report, in one Spark session
+#   snapshot   take a snapshot of each cluster
+#   lag        compute the lag of every snapshot that does not have it yet
+#   report     write the report
+#   maintain   remove old rows and compact small files
+#   replay     analyse a recording made elsewhere
+#   doctor     check the clusters and the lake, without Spark
+#
+# `./spark-submit.sh JOB --help` lists the options of a job. Spark is that of SPARK_HOME. If SPARK_HOME is not set, it is
+# that of the virtual environment build/venv, which the first call creates.
 set -euo pipefail
 shopt -s extglob
 
