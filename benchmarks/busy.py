@@ -52,8 +52,8 @@ _TEXT = """\
 
 `make accuracy ARGS=busy` writes this section: three brokers, replication factor 3, acks=1, 2,000 records/s on 12
 partitions; {number} snapshots, with {idle:,} further group-partitions that do not move. Each application keeps a
-journal of what it sends, reads and commits, with the time just before each request and just after its answer: that
-bounds the truth at every instant.
+journal of what it sends, reads and commits, with the time just before each request and just after its answer. The
+journal bounds the truth at every instant.
 
 | what | measured | expected |
 |---|---|---|
