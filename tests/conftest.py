@@ -23,6 +23,7 @@ from demo.embedded_kafka.broker import EmbeddedKafka
 from demo.embedded_kafka.nodes import free_ports
 from pipeline.config import Config, LakeConfig, load_config
 from pipeline.lake import Lake
+from pipeline.lake.few_rows import for_few_rows
 from pipeline.session import CONF, read_defaults, spark_session
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -33,6 +34,7 @@ SHORT_LIVED = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
+    "spark.sql.ui.explainMode": "simple",
     # One session is used by hundreds of tests.
     "spark.driver.memory": "3g",
 }
@@ -117,6 +119,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         session = spark_session("tests", settings)
         yield session
         session.stop()
+
+
+@pytest.fixture(scope="module")
+def few_rows(spark: SparkSession) -> Iterator[None]:
+    """The settings that a job begins with: few rows are read and written on the driver."""
+    with for_few_rows(spark):
+        yield
 
 
 @pytest.fixture
