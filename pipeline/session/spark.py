@@ -32,7 +32,7 @@ PRIVATE = {
 
 _ADDRESSES = {"spark.driver.host", "spark.driver.bindAddress"}
 
-_CLASSES = (
+CLASSES = (
     "org.apache.spark.api.python.PythonUtils",
     "org.apache.spark.sql.api.python.PythonSQLUtils",
     "org.apache.spark.sql.functions",
@@ -95,7 +95,7 @@ def _name_classes(spark: SparkSession) -> None:
     They are in packages that PySpark has imported as a whole, so py4j asks the JVM for the name in one package after
     the other, and the JVM does not remember which classes do not exist.
     """
-    for name in _CLASSES:
+    for name in CLASSES:
         java_import(spark.sparkContext._jvm, name)  # noqa: SLF001
 
 

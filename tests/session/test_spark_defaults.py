@@ -8,6 +8,7 @@ from kafka.net.manager import KafkaConnectionManager
 from pyspark.sql import SparkSession
 
 from pipeline.session import is_local, read_defaults
+from pipeline.session.spark import CLASSES
 from tests.conftest import ROOT
 
 DEFAULTS = read_defaults(ROOT / "conf" / "spark-defaults.conf")
@@ -82,3 +83,9 @@ def test_every_option_of_the_client_that_holds_a_secret_is_hidden_by_its_name() 
     is_hidden = re.compile(DEFAULTS["spark.redaction.regex"]).search
     hidden = {name for name in KafkaConnectionManager.DEFAULT_CONFIG if is_hidden(name)}
     assert hidden == {"proxy_url", "sasl_oauth_token_provider", "sasl_plain_password", "ssl_password"}
+
+
+def test_the_classes_that_pyspark_uses_most_are_found_by_their_short_names(spark: SparkSession) -> None:
+    jvm = spark.sparkContext._jvm
+    found = [getattr(jvm, name.rpartition(".")[2]) for name in CLASSES]
+    assert [java_class._fqn for java_class in found] == [*CLASSES]
