@@ -24,7 +24,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("recording", CLIENTS)
-def test_two_agents_tell_the_same_of_one_consumer(folder: Path, recording: str) -> None:
+def test_jolokia_and_jmx_exporter_report_the_same_metrics_of_one_consumer(folder: Path, recording: str) -> None:
     found = list(rounds(unpacked(recording, folder) / CLIENTS[recording]))
     counters = []
     for number, (_, jolokia, prometheus) in enumerate(found):
@@ -50,7 +50,7 @@ def named(metrics: list[Metric]) -> dict[str, set[tuple[str, str | None, int | N
     return found
 
 
-def test_the_java_consumers_metrics(folder: Path) -> None:
+def test_the_java_consumers_metrics_are_parsed(folder: Path) -> None:
     _, metrics, _ = list(rounds(unpacked("modern-b", folder) / "aggregator"))[20]
     partitions = {("orders", n) for n in range(3)} | {("clicks", 0), ("clicks", 1), ("mail.outbound", 0)}
     each = {("shop-agg-1", topic, n, None, None) for topic, n in partitions}
@@ -81,7 +81,7 @@ def test_the_java_consumers_metrics(folder: Path) -> None:
         ),
     ],
 )
-def test_the_old_consumers_metrics(
+def test_the_old_consumers_metrics_are_parsed(
     folder: Path, recording: str, client: str, broker: str, threads: dict[str, int], partitions: dict[str, int]
 ) -> None:
     _, metrics, _ = list(rounds(unpacked(recording, folder)))[20]
@@ -96,7 +96,7 @@ def test_the_old_consumers_metrics(
     assert found["requests_total"] == found["bytes_total"] == {(client, None, None, None, broker)}
 
 
-def test_a_queue_at_its_bound_is_told_of_the_topic_that_sleeps(folder: Path) -> None:
+def test_only_the_queue_of_the_slow_topic_is_full(folder: Path) -> None:
     _, metrics, _ = list(rounds(unpacked("legacy-a2-blocked", folder)))[-1]
     queues = {(m.topic, m.thread): m.value for m in metrics if m.name == "queue_chunks"}
     assert {topic for (topic, _), chunks in queues.items() if chunks == 2} == {"order.events"}
@@ -167,7 +167,7 @@ def lag_of(client: str, topic: str) -> tuple[str, str, int]:
     return "FetcherLagMetrics", f"{thread}-{topic}-0-ConsumerLag", 0
 
 
-def test_flat_names_that_are_parts_of_others() -> None:
+def test_a_flat_name_that_contains_another_one_is_assigned_correctly() -> None:
     queue = "ZookeeperConsumerConnector"
     answer = flat_answer(
         lag_of("c", "clicks"),
@@ -189,19 +189,19 @@ def test_each_of_several_fetchers_has_its_counters() -> None:
     assert {(p.fetcher, p.requests_total) for p in positions} == {("b:1", 100), ("b:1/1", 101)}
 
 
-def test_a_long_hostile_name_takes_no_time() -> None:
+def test_a_long_hostile_name_is_parsed_quickly() -> None:
     name = "-ConsumerFetcherThread-a-1-1-host_h-port_1" * 1_000 + "_"
     assert of_prometheus(f'{LAG}{{clientId="c",partition="0",topic="{name}"}} 1.0\n')[0].topic == name
 
 
-def test_a_client_id_in_quotes_is_whole() -> None:
+def test_a_client_id_in_quotes_is_unescaped() -> None:
     bean = 'kafka.consumer:type=consumer-fetch-manager-metrics,client-id="a,b\\*",topic=t,partition=3'
     answer = {"status": 200, "request": {"mbean": "*"}, "value": {bean: {"records-lag": 1}}}
     assert [m.client_id for m in of_jolokia(json.dumps(answer))] == ["a,b*"]
 
 
 @pytest.mark.parametrize("case", SCRAPES)
-def test_scrapes_by_other_rules(case: str) -> None:
+def test_scrapes_with_names_of_other_exporter_rules_are_parsed(case: str) -> None:
     text, metrics = SCRAPES[case]
     assert of_prometheus(text + "\n" * (not text.endswith("\n"))) == metrics
 
@@ -228,7 +228,7 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("case", ANSWERS)
-def test_answers_of_jolokia(case: str) -> None:
+def test_answers_of_jolokia_are_parsed(case: str) -> None:
     text, metrics = ANSWERS[case]
     assert of_jolokia(text) == metrics
 
@@ -241,18 +241,18 @@ def test_answers_of_jolokia(case: str) -> None:
         "[" * 100_000,
     ],
 )
-def test_what_is_no_answer_of_jolokia_is_refused(text: str) -> None:
+def test_text_that_is_not_an_answer_of_jolokia_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"Jolokia|Expecting"):
         of_jolokia(text)
 
 
 @pytest.mark.parametrize("text", ["<html><body>Moved</body></html>\n", 'kafka_lag{client_id="c} 1\n'])
-def test_what_is_no_scrape_is_refused(text: str) -> None:
+def test_text_that_is_not_a_scrape_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):  # the message is the parser's
         of_prometheus(text)
 
 
-def test_a_position_for_each_client_fetcher_topic_and_partition(folder: Path) -> None:
+def test_there_is_a_position_for_each_client_fetcher_topic_and_partition(folder: Path) -> None:
     _, metrics, _ = list(rounds(unpacked("legacy-a2-blocked", folder)))[-1]
     positions = {(p.fetcher, p.topic, p.partition): p for p in of_metrics(metrics)}
     assert len(positions) == 8 + 6 + 1 + 1
@@ -265,7 +265,7 @@ def test_a_position_for_each_client_fetcher_topic_and_partition(folder: Path) ->
     assert positions[None, "order.events", 1].reported_lag == 0
 
 
-def test_names_by_rules_of_one_s_own() -> None:
+def test_an_exporters_own_names_are_mapped_to_ours() -> None:
     text = 'app_lag{consumer="c 1",t="orders",part="2"} 7.0\napp_lag_max{consumer="c 1"} 9.0\nother{consumer="x"} 1.0\n'
     names = {"app_lag": "records_lag", "app_lag_max": "max_lag"}
     names |= {"consumer": "client_id", "t": "topic", "part": "partition"}
@@ -275,13 +275,13 @@ def test_names_by_rules_of_one_s_own() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_each_of_our_names_can_be_given(name: str) -> None:
+def test_a_metric_can_be_mapped_to_each_of_our_names(name: str) -> None:
     labels = "" if name in ("max_lag", "requests_total", "bytes_total") else ',topic="t"'
     (found,) = of_prometheus(f'mine{{client_id="c"{labels}}} 1.0\n', {"mine": name})
     assert found.name == name
 
 
-def test_lines_of_other_metrics_change_nothing() -> None:
+def test_lines_of_other_metrics_are_ignored() -> None:
     text = """\
 # TYPE kafka_consumer_bytes_consumed counter
   kafka_consumer_consumer_fetch_manager_metrics_records_lag{client_id="c",topic="t",partition="0"} 1.0

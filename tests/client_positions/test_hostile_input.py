@@ -57,21 +57,21 @@ def reported(source: type[PositionsSource], text: str) -> list[dict[str, Any]]:
 
 @settings(max_examples=300, deadline=None)
 @given(st.one_of(torn(SCRAPE), torn(SCRAPE + "# EOF\n"), st.text()))
-def test_a_scrape(text: str) -> None:
+def test_any_change_to_a_scrape_is_parsed_or_an_error(text: str) -> None:
     rows = reported(ClientMetricsSource, text)
     assert {row["client_id"] for row in rows if len(text) < 10} <= {None}
 
 
 @settings(max_examples=300, deadline=None)
 @given(changed(JOLOKIA).map(json.dumps), st.data())
-def test_an_answer_of_jolokia(text: str, data: st.DataObject) -> None:
+def test_any_change_to_an_answer_of_jolokia_is_parsed_or_an_error(text: str, data: st.DataObject) -> None:
     reported(ClientMetricsSource, text)
     reported(ClientMetricsSource, data.draw(torn(text)))
 
 
 @settings(max_examples=300, deadline=None)
 @given(changed(REPORTED).map(json.dumps), st.data())
-def test_the_line_of_a_reporter(text: str, data: st.DataObject) -> None:
+def test_any_change_to_a_line_of_a_reporter_is_parsed_or_an_error(text: str, data: st.DataObject) -> None:
     good = json.dumps(REPORTED)
     assert [row["client_id"] for row in reported(ClientMetricsSource, f"{text}\n{good}")][-2:] == ["c", "c"]
     reported(ClientMetricsSource, data.draw(torn(text)))
@@ -89,7 +89,7 @@ def lines(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 @settings(max_examples=200, deadline=None)
 @given(data=st.data())
-def test_a_line_of_statistics(lines: list[str], data: st.DataObject) -> None:
+def test_any_change_to_a_line_of_statistics_is_parsed_or_an_error(lines: list[str], data: st.DataObject) -> None:
     line = json.loads(lines[0])
     rows = reported(StatisticsSource, json.dumps(data.draw(changed(line))) + "\n" + lines[0])
     assert rows[-1]["error"] is None
@@ -98,7 +98,7 @@ def test_a_line_of_statistics(lines: list[str], data: st.DataObject) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(data=st.data())
-def test_a_line_of_a_request_log(lines: list[str], data: st.DataObject) -> None:
+def test_any_change_to_a_line_of_a_request_log_is_parsed_or_refused(lines: list[str], data: st.DataObject) -> None:
     log = RequestLog()
     for line in lines[1:]:
         begin, end = line.index("{"), line.rindex("}") + 1
@@ -112,7 +112,7 @@ def test_a_line_of_a_request_log(lines: list[str], data: st.DataObject) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(st.text() | st.binary().map(lambda data: data.decode(errors="replace")))
-def test_any_text(text: str) -> None:
+def test_any_text_is_parsed_or_an_error(text: str) -> None:
     for source in (ClientMetricsSource, StatisticsSource):
         reported(source, text)
     for line in (text, FETCHED.replace("{}", text), FETCHED.replace("{}", json.dumps({"clientId": text}))):
@@ -182,7 +182,7 @@ AMPLIFIED: dict[str, tuple[type[PositionsSource], str, set[str]]] = {
 
 
 @pytest.mark.parametrize("case", AMPLIFIED)
-def test_a_name_that_is_too_long_is_refused_as_each_row_would_repeat_it(case: str) -> None:
+def test_a_name_that_is_too_long_is_refused_because_each_row_would_repeat_it(case: str) -> None:
     source, text, clients = AMPLIFIED[case]
     rows = reported(source, text)
     assert {row["client_id"] for row in rows if not row["error"]} == clients
@@ -203,5 +203,5 @@ def test_long_names_do_not_stay_in_memory() -> None:
 
 @pytest.mark.timeout(120)  # quadratic code took minutes or hours; now the longest case takes a second or two
 @pytest.mark.parametrize("case", HUGE)
-def test_a_megabyte_is_read_at_once_or_refused(case: str) -> None:
+def test_a_megabyte_is_parsed_quickly_or_refused(case: str) -> None:
     reported(ClientMetricsSource, HUGE[case])

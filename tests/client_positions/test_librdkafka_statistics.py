@@ -11,7 +11,7 @@ from pipeline.client_positions.position import Position
 from tests.helpers.recordings import by_partition, table, unpacked
 
 PAUSED_MS = (1795258605516, 1795258640689)
-Told = list[tuple[int, dict[tuple[str | None, int | None], Position]]]
+Reported = list[tuple[int, dict[tuple[str | None, int | None], Position]]]
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def reported(recording: Path) -> Told:
+def reported(recording: Path) -> Reported:
     lines = [json.loads(line) for line in (recording / "statistics.jsonl").read_text().splitlines()]
     return [
         (
@@ -31,7 +31,7 @@ def reported(recording: Path) -> Told:
     ]
 
 
-def test_the_consumed_offset_is_the_applications_position(recording: Path, reported: Told) -> None:
+def test_the_consumed_offset_is_the_applications_position(recording: Path, reported: Reported) -> None:
     compared = 0
     for (topic, partition), rows in by_partition(table(recording / "positions.csv")).items():
         for at_ms, positions in reported:
@@ -44,7 +44,9 @@ def test_the_consumed_offset_is_the_applications_position(recording: Path, repor
     assert compared >= 300
 
 
-def test_between_two_reports_the_consumed_offset_is_that_of_the_last(recording: Path, reported: Told) -> None:
+def test_between_two_reports_the_consumed_offset_is_that_of_the_earlier_one(
+    recording: Path, reported: Reported
+) -> None:
     """As docs/accuracy.md says, at the instants of the independent client it is up to 2 s old."""
     instants = sorted({int(r["ts"]) for r in table(recording / "truth.csv")})
     asked, behind = 0, []
@@ -62,7 +64,7 @@ def test_between_two_reports_the_consumed_offset_is_that_of_the_last(recording: 
     assert (asked, len(behind), min(behind), max(behind)) == (343, 7, 1, 6)
 
 
-def test_the_fetched_offset_is_from_consumed_to_the_high_watermark(recording: Path, reported: Told) -> None:
+def test_the_fetched_offset_is_from_consumed_to_the_high_watermark(recording: Path, reported: Reported) -> None:
     buffered = 0
     for (topic, partition), rows in by_partition(table(recording / "truth.csv")).items():
         for at_ms, positions in reported:
@@ -74,7 +76,7 @@ def test_the_fetched_offset_is_from_consumed_to_the_high_watermark(recording: Pa
     assert buffered >= 50
 
 
-def test_pausing_throws_away_what_was_fetched(reported: Told) -> None:
+def test_pausing_discards_fetched_records(reported: Reported) -> None:
     paused = [
         positions["shop-paused", 0] for at_ms, positions in reported if PAUSED_MS[0] + 2_000 < at_ms < PAUSED_MS[1]
     ]
@@ -82,18 +84,18 @@ def test_pausing_throws_away_what_was_fetched(reported: Told) -> None:
     assert {(p.fetched_offset, p.consumed_offset, p.reported_lag) for p in paused} == {(474, 474, 109)}
 
 
-def test_the_shared_queue_is_told_once(reported: Told) -> None:
+def test_the_shared_queue_is_reported_once_for_the_client(reported: Reported) -> None:
     at_ms, positions = max(reported, key=lambda one: one[1][None, None].buffered_bytes or 0)
     assert PAUSED_MS[0] < at_ms < PAUSED_MS[1]
     assert (positions[None, None].buffered_bytes or 0) > 256 * 1024  # queued.max.messages.kbytes = 256
     assert {p.buffered_bytes for (topic, _), p in positions.items() if topic} == {None}
 
 
-def test_the_least_that_is_told() -> None:
+def test_the_fewest_fields_give_a_position() -> None:
     assert [p.fetched_offset for p in of_statistics(of_one())] == [None, 1]
 
 
-def test_the_ends_that_the_client_knows_are_those_of_its_lag(recording: Path, reported: Told) -> None:
+def test_the_ends_that_the_client_knows_are_those_of_its_lag(recording: Path, reported: Reported) -> None:
     """This version counts its lag from the committed offset, and reads only committed records."""
     compared = 0
     for number, line in enumerate((recording / "statistics.jsonl").read_text().splitlines()):
@@ -138,6 +140,6 @@ def of_one(**partition: Any) -> str:
         *(of_one(partition=2.5), of_one(app_offset=float("inf")), of_one(fetchq_size="a"), of_one(next_offset=True)),
     ],
 )
-def test_what_is_no_statistics_is_refused(text: str) -> None:
+def test_text_that_is_not_statistics_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"not librdkafka's statistics|Expecting"):
         of_statistics(text)

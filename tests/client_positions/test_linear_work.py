@@ -113,17 +113,17 @@ def log_of(lines: list[str]) -> RequestLog:
 
 
 @pytest.mark.parametrize("case", STATISTICS)
-def test_statistics(case: str) -> None:
+def test_statistics_take_linear_time(case: str) -> None:
     assert_linear(lambda text: reported(StatisticsSource, text), STATISTICS[case], 1_000)
 
 
 @pytest.mark.parametrize("case", REPORTERS)
-def test_lines_of_a_reporter(case: str) -> None:
+def test_lines_of_a_reporter_take_linear_time(case: str) -> None:
     assert_linear(lambda text: reported(ClientMetricsSource, text), REPORTERS[case], 1_000)
 
 
 @pytest.mark.parametrize("case", REQUESTS)
-def test_lines_of_a_request_log(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_of_a_request_log_take_linear_time(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_log, "BYTES_BETWEEN_CHECKS", 1_000_000)
     assert_linear(log_of, REQUESTS[case], 1_000)
 
@@ -149,7 +149,7 @@ SOURCES: dict[str, type[PositionsSource]] = {"statistics": StatisticsSource, "re
 
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
-def test_a_part_of_a_real_line_that_is_repeated(recorded: dict[str, str], data: st.DataObject) -> None:
+def test_a_line_with_a_repeated_part_takes_linear_time(recorded: dict[str, str], data: st.DataObject) -> None:
     """Expressions that try each way to divide a text take long for such texts, and parsers for what they nest."""
     kind = data.draw(st.sampled_from([*recorded]))
     line = recorded[kind]

@@ -47,7 +47,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("recordings")
 
 
-def test_a_folder_of_scrapes_and_answers(spark: SparkSession, folder: Path, tmp_path: Path) -> None:
+def test_a_folder_of_scrapes_and_answers_of_jolokia_is_read(spark: SparkSession, folder: Path, tmp_path: Path) -> None:
     recording = unpacked("legacy-a2-blocked", folder)
     (tmp_path / "jolokia").mkdir()
     for file in sorted((recording / "jolokia").iterdir())[20:23]:
@@ -69,7 +69,7 @@ def test_a_folder_of_scrapes_and_answers(spark: SparkSession, folder: Path, tmp_
 
 
 @pytest.mark.parametrize("line", ["x", "{", "{}"])
-def test_a_text_that_is_something_else_is_given_up_after_some_lines(line: str) -> None:
+def test_reading_stops_after_the_first_lines_if_none_is_valid(line: str) -> None:
     """Reading 100 MB of such text line by line would take minutes, and delay the snapshot."""
     found = list(ClientMetricsSource.reported(Text("p", 0, f"{line}\n" * 1_000_000, None), {}))
     errors = [error for error in found if isinstance(error, str)]
@@ -85,11 +85,11 @@ def test_a_text_that_is_something_else_is_given_up_after_some_lines(line: str) -
         ("http://user:secret@exp:9404/probe", "http://exp:9404/probe"),
     ],
 )
-def test_endpoints_that_differ_in_their_query_are_different_places(url: str, place: str) -> None:
+def test_endpoints_that_differ_only_in_their_query_have_different_names(url: str, place: str) -> None:
     assert place_of(url) == place
 
 
-def test_a_torn_line_costs_only_itself(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_torn_line_does_not_affect_the_other_lines(spark: SparkSession, tmp_path: Path) -> None:
     another = SCRAPE.replace('partition="0"', 'partition="1"')
     (tmp_path / "torn.prom").write_text(SCRAPE + 'kafka_x{client_id="c} 1\n' + another + "kafka_y{")
     rows = spark.read.format("kafka_client_metrics").load(str(tmp_path)).collect()
@@ -98,7 +98,7 @@ def test_a_torn_line_costs_only_itself(spark: SparkSession, tmp_path: Path) -> N
     assert sorted((row.partition, row.reported_lag) for row in rows if not row.error) == [(0, 7), (1, 7)]
 
 
-def test_lines_of_statistics(spark: SparkSession, folder: Path, tmp_path: Path) -> None:
+def test_lines_of_statistics_are_read(spark: SparkSession, folder: Path, tmp_path: Path) -> None:
     lines = (unpacked("librdkafka", folder) / "statistics.jsonl").read_text().splitlines()
     wrapped, torn, raw = lines[20], lines[21][:500], json.dumps(json.loads(lines[22])["statistics"])
     (tmp_path / "statistics.jsonl").write_text("\n".join([wrapped, "", torn, raw]))
@@ -111,7 +111,7 @@ def test_lines_of_statistics(spark: SparkSession, folder: Path, tmp_path: Path) 
     assert {row.as_of for row in slow.values()} == {row.captured_at for row in slow.values()}
 
 
-def test_a_line_with_an_absurd_time_costs_only_itself(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_line_with_an_invalid_time_does_not_affect_the_other_lines(spark: SparkSession, tmp_path: Path) -> None:
     said: list[dict[str, Any]] = [{"ts": None}, {"ts": 10**30}, {"ts": "x"}, {"ts": 1_795_258_585_425}]
     producer = {"client_id": "p", "type": "producer"}
     lines = [json.dumps(one | {"statistics": producer}) for one in said] + [json.dumps(producer | {"time": 10**20})]
@@ -166,7 +166,7 @@ def server() -> Iterator[str]:
         yield url
 
 
-def test_the_query_of_a_folder_stays_behind_the_names_of_its_files(tmp_path: Path) -> None:
+def test_the_query_of_a_folders_uri_follows_the_name_of_each_file(tmp_path: Path) -> None:
     """A store that is not Amazon's is named there, as endpoint_override."""
     (tmp_path / "sub").mkdir()
     for name in ("sub/c", "a b"):
@@ -176,7 +176,7 @@ def test_the_query_of_a_folder_stays_behind_the_names_of_its_files(tmp_path: Pat
     assert [from_file(file, Access()).text for file in found] == ["a b", "sub/c"]
 
 
-def test_one_bad_endpoint_does_not_cost_the_others(spark: SparkSession, server: str) -> None:
+def test_one_bad_endpoint_does_not_affect_the_others(spark: SparkSession, server: str) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         dead = f"http://user:secret@127.0.0.1:{unused.getsockname()[1]}/metrics"
@@ -198,7 +198,7 @@ def test_one_bad_endpoint_does_not_cost_the_others(spark: SparkSession, server: 
     assert "secret" not in str(rows)
 
 
-def test_jolokia_is_asked_for_all_at_once_and_others_with_the_password(server: str) -> None:
+def test_jolokia_gets_one_request_for_all_beans_and_other_endpoints_get_the_password(server: str) -> None:
     access = Access("me", "secret")
     assert from_endpoint(f"{server}/jolokia/", access).error is None
     assert Endpoint.asked["/jolokia/"] == list(BEANS)
@@ -220,7 +220,7 @@ def test_only_the_password_that_is_configured_is_sent(
 
 
 @pytest.mark.parametrize("kind", ["endpoints", "path"])
-def test_after_its_time_a_source_reads_no_more(server: str, tmp_path: Path, kind: str) -> None:
+def test_after_the_read_timeout_nothing_more_is_read(server: str, tmp_path: Path, kind: str) -> None:
     (tmp_path / "a.prom").write_text(SCRAPE)
     place = f"{server}/late" if kind == "endpoints" else str(tmp_path / "a.prom")
     options = PositionsOptions.parse({kind: place, "read_timeout_ms": "1"})
@@ -233,7 +233,7 @@ def test_after_its_time_a_source_reads_no_more(server: str, tmp_path: Path, kind
     assert "/late" not in Endpoint.asked
 
 
-def test_after_its_time_a_source_parses_no_more(folder: Path, tmp_path: Path) -> None:
+def test_after_the_read_timeout_nothing_more_is_parsed(folder: Path, tmp_path: Path) -> None:
     statistics = (unpacked("librdkafka", folder) / "statistics.jsonl").read_text().splitlines(keepends=True)
     for name in ("a.jsonl", "b.jsonl"):
         (tmp_path / name).write_text("".join(statistics[20:30]))
@@ -254,7 +254,7 @@ def test_after_its_time_a_source_parses_no_more(folder: Path, tmp_path: Path) ->
     assert parsed == [str(tmp_path / "a.jsonl")] * 2
 
 
-def test_while_a_text_is_parsed_few_others_are_in_memory(tmp_path: Path) -> None:
+def test_few_texts_are_in_memory_at_once(tmp_path: Path) -> None:
     for number in range(PLACES_PER_TASK):
         (tmp_path / f"{number:02}.prom").write_text(SCRAPE)
 
@@ -276,7 +276,7 @@ def test_by_default_a_full_file_of_the_reporters_is_read() -> None:
     assert signature(RotatingLines).parameters["most_bytes"].default < 32 * 1024**2
 
 
-def test_endpoints_have_a_limit_of_time_without_being_asked_for_and_files_have_none() -> None:
+def test_endpoints_have_a_default_read_timeout_and_files_have_none() -> None:
     assert PositionsOptions.parse({"endpoints": "http://a"}).read_timeout_ms == 120_000
     assert PositionsOptions.parse({"path": "/a"}).read_timeout_ms is None
 
@@ -315,7 +315,7 @@ ODD: dict[str, tuple[str, str, str]] = {
 
 
 @pytest.mark.parametrize("case", ODD)
-def test_an_odd_value_costs_only_itself(case: str, tmp_path: Path) -> None:
+def test_an_invalid_value_does_not_affect_the_other_values(case: str, tmp_path: Path) -> None:
     name, text, reason = ODD[case]
     (tmp_path / name).write_text(text)
     rows = rows_of(ClientMetricsSource, str(tmp_path / name))
@@ -333,7 +333,9 @@ def test_an_odd_value_costs_only_itself(case: str, tmp_path: Path) -> None:
         ({"client_id": ["secret"]}, "list instead of a text"),
     ],
 )
-def test_an_odd_value_in_statistics_costs_its_line(odd: dict[str, Any], reason: str, tmp_path: Path) -> None:
+def test_an_invalid_value_in_statistics_makes_its_line_an_error(
+    odd: dict[str, Any], reason: str, tmp_path: Path
+) -> None:
     good: dict[str, Any] = {"client_id": "c", "type": "consumer", "topics": {}, "brokers": {}, "rxmsg_bytes": 1}
     (tmp_path / "s.jsonl").write_text("\n".join(json.dumps(one) for one in (good | odd, good)))
     wrong, right = rows_of(StatisticsSource, str(tmp_path / "s.jsonl"))
@@ -344,9 +346,7 @@ def test_an_odd_value_in_statistics_costs_its_line(odd: dict[str, Any], reason: 
 
 
 @pytest.mark.parametrize(("late_ms", "as_of_ms"), [(1_999, 1_999), (2_001, 0)])
-def test_statistics_that_a_late_poll_hands_over_are_as_of_when_they_were_made(
-    late_ms: int, as_of_ms: int, tmp_path: Path
-) -> None:
+def test_statistics_of_a_late_poll_are_as_of_their_own_time(late_ms: int, as_of_ms: int, tmp_path: Path) -> None:
     made_s = 1_795_258_585
     good: dict[str, Any] = {"client_id": "c", "type": "consumer", "topics": {}, "brokers": {}, "rxmsg_bytes": 1}
     line = {"ts": 1_000 * made_s + late_ms, "statistics": good | {"time": made_s}}
@@ -359,7 +359,7 @@ def test_statistics_that_a_late_poll_hands_over_are_as_of_when_they_were_made(
     )
 
 
-def test_what_a_parser_did_not_foresee_costs_its_place_alone(tmp_path: Path) -> None:
+def test_an_unexpected_error_of_a_parser_affects_only_its_own_file(tmp_path: Path) -> None:
     for name in ("a.prom", "b.prom"):
         (tmp_path / name).write_text(SCRAPE)
 
@@ -374,7 +374,7 @@ def test_what_a_parser_did_not_foresee_costs_its_place_alone(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("kind", ["endpoints", "path"])
-def test_what_reading_did_not_foresee_costs_its_place_alone(kind: str, server: str, tmp_path: Path) -> None:
+def test_an_unexpected_error_of_reading_affects_only_its_own_location(kind: str, server: str, tmp_path: Path) -> None:
     (tmp_path / "a.prom").write_text(SCRAPE)
     places = [f"{server}/metrics", f"{server}/open"] if kind == "endpoints" else [str(tmp_path / "a.prom"), "/none"]
     options = PositionsOptions.parse({kind: ",".join(places), "timeout_ms": "9" * 400})  # no float is so large
@@ -385,14 +385,14 @@ def test_what_reading_did_not_foresee_costs_its_place_alone(kind: str, server: s
     assert [row["endpoint"] for row in second] == [places[1]]
 
 
-def test_what_is_dated_in_the_future_is_not_the_newest_for_ever(tmp_path: Path) -> None:
+def test_a_report_from_the_future_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "9795255699058.prom").write_text(SCRAPE)
     (row,) = rows_of(ClientMetricsSource, str(tmp_path))
     assert row["error"] == "is of 2280-05-26T00:21:39.058000+00:00, which is in the future"
     assert row["client_id"] is None
 
 
-def test_no_link_in_a_folder_is_followed_and_no_error_has_what_a_file_says(tmp_path: Path) -> None:
+def test_links_in_a_folder_are_not_followed_and_errors_do_not_quote_a_files_content(tmp_path: Path) -> None:
     outside, inside = tmp_path / "outside", tmp_path / "inside"
     for folder in (outside, inside, inside / "deeper"):
         folder.mkdir()
@@ -411,7 +411,7 @@ def test_no_link_in_a_folder_is_followed_and_no_error_has_what_a_file_says(tmp_p
         assert "secret" not in row["error"]
 
 
-def test_a_place_that_has_become_a_link_or_a_pipe_since_it_was_listed_is_not_read(tmp_path: Path) -> None:
+def test_a_file_that_has_become_a_link_or_a_pipe_since_it_was_listed_is_not_read(tmp_path: Path) -> None:
     for name in ("a.prom", "b.prom"):
         (tmp_path / name).write_text(SCRAPE)
     reader = PositionsReader(
@@ -445,7 +445,9 @@ def test_a_folder_that_has_become_a_link_since_it_was_listed_is_not_read(scheme:
 
 
 @pytest.mark.parametrize("location", ["{}", "file://{}", "file://{}/?x=y/z", "file://{}?x=y"])
-def test_links_and_old_files_of_a_folder_are_not_read_however_it_is_named(location: str, tmp_path: Path) -> None:
+def test_links_and_old_files_in_a_folder_are_not_read_whether_it_is_a_path_or_a_uri(
+    location: str, tmp_path: Path
+) -> None:
     inside = tmp_path / "inside"
     inside.mkdir()
     for name in ("link.prom", "old.prom"):
@@ -462,7 +464,7 @@ def test_links_and_old_files_of_a_folder_are_not_read_however_it_is_named(locati
 
 
 @pytest.mark.parametrize("scheme", ["", "file://"])
-def test_odd_names_of_files_are_names_and_nothing_else(scheme: str, tmp_path: Path) -> None:
+def test_file_names_with_special_characters_lead_only_to_their_own_files(scheme: str, tmp_path: Path) -> None:
     inside = tmp_path / "inside"
     inside.mkdir()
     (tmp_path / "secret.prom").write_text(SCRAPE.replace('"c"', '"secret"'))
@@ -477,7 +479,7 @@ def test_odd_names_of_files_are_names_and_nothing_else(scheme: str, tmp_path: Pa
     assert len(reported) >= len(names)
 
 
-def test_of_many_errors_of_a_place_the_first_are_told_and_the_rest_is_counted(folder: Path, tmp_path: Path) -> None:
+def test_only_the_first_errors_of_a_file_have_rows_and_the_rest_are_counted(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "s.jsonl").write_text("x\n" * 5_000)
     rows = rows_of(StatisticsSource, str(tmp_path / "s.jsonl"))
     assert len(rows) == MOST_TORN
@@ -491,7 +493,7 @@ def test_of_many_errors_of_a_place_the_first_are_told_and_the_rest_is_counted(fo
     assert errors[-1] == "and 4900 more"
 
 
-def test_a_scrape_of_which_each_line_is_right_counts(tmp_path: Path) -> None:
+def test_a_scrape_counts_if_each_of_its_lines_is_valid(tmp_path: Path) -> None:
     (tmp_path / "a.prom").write_text(SCRAPE + "\n# EOF\n")  # OpenMetrics has no empty lines
     (row,) = rows_of(ClientMetricsSource, str(tmp_path))
     assert (row["client_id"], row["reported_lag"], row["error"]) == ("c", 7, None)
@@ -503,7 +505,7 @@ def rows_of(source: type[PositionsSource], path: str) -> list[dict[str, Any]]:
     return [row for task in reader.partitions() for batch in reader.read(task) for row in batch.to_pylist()]
 
 
-def test_a_file_that_is_gone_or_no_archive_is_a_text_with_an_error(tmp_path: Path) -> None:
+def test_a_missing_file_and_a_torn_archive_are_errors(tmp_path: Path) -> None:
     assert from_file(str(tmp_path / "none.prom"), Access()).error
     (tmp_path / "torn.prom.gz").write_bytes(gzip.compress(b"#" * 10_000)[:20])
     assert from_file(str(tmp_path / "torn.prom.gz"), Access()).error
@@ -525,7 +527,7 @@ def test_a_file_that_has_not_changed_for_long_is_not_read(spark: SparkSession, t
     }
 
 
-def test_a_file_is_read_within_the_bounds_of_a_place(tmp_path: Path) -> None:
+def test_a_file_is_read_within_the_limits_of_size_and_time(tmp_path: Path) -> None:
     file = tmp_path / "a.prom"
     file.write_text(SCRAPE)
     assert from_file(str(file), Access(most_bytes=len(SCRAPE) - 1)).error == f"longer than {len(SCRAPE) - 1} bytes"

@@ -27,24 +27,24 @@ HURRY = Access(timeout_ms=500)
         ("http://a..b/metrics", "is not a URL with http or https"),
     ],
 )
-def test_an_endpoint_that_cannot_be_asked(url: str, reason: str) -> None:
+def test_the_reason_of_an_unreachable_endpoint(url: str, reason: str) -> None:
     found = from_endpoint(url.format(closed=f"{HOST}:{free_port()}"), HURRY)
     assert found.error == reason
     assert "p4ss" not in str(found)
 
 
-def test_an_endpoint_that_closes_the_connection() -> None:
+def test_the_reason_of_an_endpoint_that_closes_the_connection() -> None:
     with listener(lambda connection: answer(connection, b"")) as server:
         assert from_endpoint(f"http://{server}/metrics", HURRY).error == "closes the connection without an answer"
 
 
-def test_an_endpoint_without_tls_that_is_asked_for_it() -> None:
+def test_the_reason_of_tls_to_an_endpoint_without_tls() -> None:
     with listener(lambda connection: answer(connection, b"HTTP/1.1 400 Bad Request\r\n\r\n")) as server:
         error = from_endpoint(f"https://{server}/metrics", HURRY).error
     assert str(error).startswith("fails the TLS handshake (")
 
 
-def test_an_endpoint_whose_certificate_is_not_trusted_and_a_ca_file_that_cannot_be_used(tmp_path: Path) -> None:
+def test_the_reasons_of_an_untrusted_certificate_and_of_an_unusable_ca_file(tmp_path: Path) -> None:
     file = certificate(tmp_path)
     (tmp_path / "truststore.jks").write_bytes(b"\xfe\xed\xfe\xed")
 
@@ -61,7 +61,7 @@ def test_an_endpoint_whose_certificate_is_not_trusted_and_a_ca_file_that_cannot_
         assert error(tmp_path / "truststore.jks") == "the file of ca_file has no certificate in PEM format"
 
 
-def test_certificates_may_be_in_a_folder_as_openssl_has_them(tmp_path: Path) -> None:
+def test_ca_file_may_be_a_folder_for_openssl(tmp_path: Path) -> None:
     file = certificate(tmp_path)
     access = Access(timeout_ms=2_000, ca_file=str(tmp_path))
     with listener(over_tls(file)) as server:
@@ -70,7 +70,7 @@ def test_certificates_may_be_in_a_folder_as_openssl_has_them(tmp_path: Path) -> 
         assert from_endpoint(f"https://{server}/metrics", access).error is None
 
 
-def test_a_file_that_may_not_be_read_or_written(tmp_path: Path) -> None:
+def test_the_reason_of_a_file_without_the_right_to_read_or_write_it(tmp_path: Path) -> None:
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
     assert from_file(str(loop), HURRY).error == "Too many levels of symbolic links"

@@ -36,7 +36,9 @@ def seen(recording: Path) -> list[Seen]:
     return found
 
 
-def test_it_is_from_the_applications_position_to_the_high_watermark(recording: Path, seen: list[Seen]) -> None:
+def test_the_fetched_offset_is_between_the_applications_position_and_the_high_watermark(
+    recording: Path, seen: list[Seen]
+) -> None:
     ends = by_partition(table(recording / "truth.csv"))
     positions = table(recording / "positions.csv")
     compared, ahead = 0, 0
@@ -73,7 +75,7 @@ def test_a_paused_partition_is_as_of_when_it_was_last_fetched(seen: list[Seen]) 
     assert max(others) - min(others) > 120_000
 
 
-def test_clients_have_the_group_that_they_commit_for_and_counters(seen: list[Seen]) -> None:
+def test_a_client_has_counters_and_the_group_that_it_commits_for(seen: list[Seen]) -> None:
     clients = {p.client_id: p for p in seen[-1].values() if p.topic is None}
     assert {name: p.group_id for name, p in clients.items()} == GROUPS
     assert {p.group_id for p in seen[-1].values() if p.client_id == "ledger-rc"} == {"ledger-committed"}
@@ -83,7 +85,7 @@ def test_clients_have_the_group_that_they_commit_for_and_counters(seen: list[See
         assert requests[-1] > 400
 
 
-def test_topic_ids_are_named_as_metadata_names_them(recording: Path) -> None:
+def test_topic_ids_get_their_names_from_metadata_requests(recording: Path) -> None:
     log = RequestLog()
     for line in (recording / "request.log").read_text().splitlines():
         log.read(line)
@@ -122,7 +124,7 @@ def read(*lines: str) -> dict[tuple[str, str | None, int | None], tuple[int | No
     }
 
 
-def test_what_a_session_does_not_list_is_where_it_was() -> None:
+def test_a_partition_that_a_session_request_does_not_list_keeps_its_offset() -> None:
     begun = fetch("c", (0, 0), {0: 10, 1: 20}, 1)
     assert read(begun) == {("c", "t", 0): (10, 1), ("c", "t", 1): (20, 1)}
     assert read(begun, fetch("c", (7, 1), {1: 25}, 2)) == {("c", "t", 0): (10, 2), ("c", "t", 1): (25, 2)}
@@ -132,7 +134,7 @@ def test_what_a_session_does_not_list_is_where_it_was() -> None:
     assert read(begun, anew, fetch("c", (7, 1), {}, 5)) == {("c", "t", 0): (10, 1), ("c", "t", 1): (30, 5)}
 
 
-def test_two_processes_of_one_client_id_have_sessions_of_their_own() -> None:
+def test_two_processes_with_one_client_id_have_separate_sessions() -> None:
     first, second = (
         fetch("c", (0, 0), {0: 10, 1: 20}, 1),
         fetch("c", (8, 0), {0: 500}, 2).replace('"sessionId":7', '"sessionId":8'),
@@ -146,7 +148,7 @@ def at_address(text: str, address: str) -> str:
     return text.replace('"totalTimeMs"', f'{connection},"totalTimeMs"')
 
 
-def test_processes_of_one_client_id_are_told_apart_by_their_addresses() -> None:
+def test_processes_with_one_client_id_are_distinguished_by_their_addresses() -> None:
     """What each has asked for, its counters and its group; also after a restart from the saved state."""
     lines = [
         at_address(fetch("c", (0, 0), {0: 10}, 1), "10.0.0.1"),
@@ -175,12 +177,12 @@ def test_a_recreated_topic_has_one_position() -> None:
     assert read(fetch("c", (0, 0), {0: 900}, 1), named, again) == {("c", "t", 0): (5, 2)}
 
 
-def test_followers_are_no_clients() -> None:
+def test_followers_are_ignored() -> None:
     assert read(fetch("broker-2", (0, 0), {0: 10}, replicaId=2)) == {}
     assert read(fetch("broker-2", (0, 0), {0: 10}, replicaState={"replicaId": 2, "replicaEpoch": 1})) == {}
 
 
-def test_a_client_of_several_groups_is_of_none() -> None:
+def test_a_client_that_commits_for_several_groups_has_no_group() -> None:
     log = RequestLog({"id-1": "t"})
     log.read(fetch("c", (0, 0), {0: 10}))
     for group in ("g-1", "g-2"):
@@ -199,12 +201,12 @@ def test_a_client_of_several_groups_is_of_none() -> None:
         fetch("c", (0, 0), {0: 10}).replace('"totalTimeMs":0.0', '"totalTimeMs":Infinity'),
     ],
 )
-def test_a_line_that_is_torn_is_refused(text: str) -> None:
+def test_a_torn_line_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a line of Kafka's request log"):
         RequestLog().read(text)
 
 
-def test_a_line_of_the_future_is_refused_and_moves_no_clock() -> None:
+def test_a_line_from_the_future_is_refused_and_does_not_advance_the_logs_clock() -> None:
     """It would be the newest of its client for ever, and all others would seem to have been silent for long."""
     log = RequestLog({"id-1": "t"})
     log.latest_ms = NOON_MS + 10_000
@@ -216,7 +218,7 @@ def test_a_line_of_the_future_is_refused_and_moves_no_clock() -> None:
     assert [p.fetched_offset for p in log.positions() if p.topic] == [10]
 
 
-def test_other_lines_are_passed_over() -> None:
+def test_other_lines_are_ignored() -> None:
     log = RequestLog()
     for text in ("", "[2026-01-31 12:00:00,000] INFO Starting (kafka.server)", line("PRODUCE", "p", {}, {})):
         log.read(text)
@@ -243,7 +245,7 @@ def begun(client: str, session: int, offsets: dict[int, int], second: int = 0) -
 
 
 @pytest.mark.usefixtures("bounded")
-def test_clients_with_ever_new_names_cost_bounded_memory() -> None:
+def test_clients_with_ever_new_names_use_bounded_memory() -> None:
     log = RequestLog({"id-1": "t"})
     for n in range(100):
         log.read(begun(f"new-{n:02}", n + 1, {0: n}, n // 2))
@@ -257,7 +259,7 @@ def test_clients_with_ever_new_names_cost_bounded_memory() -> None:
 
 
 @pytest.mark.usefixtures("bounded")
-def test_a_client_with_ever_new_partitions_sessions_and_groups_loses_only_its_own_oldest() -> None:
+def test_a_client_with_ever_new_partitions_sessions_and_groups_displaces_only_its_own_oldest_offsets() -> None:
     log = RequestLog({"id-1": "t"})
     log.read(begun("quiet", 1_000, {0: 5}))
     for n in range(1, 101):
@@ -276,7 +278,7 @@ def test_a_client_with_ever_new_partitions_sessions_and_groups_loses_only_its_ow
 
 
 @pytest.mark.usefixtures("bounded")
-def test_a_request_for_very_many_partitions_is_cut_and_the_session_goes_on() -> None:
+def test_offsets_of_a_request_for_too_many_partitions_are_dropped_and_the_session_continues() -> None:
     log = RequestLog({"id-1": "t"})
     log.read(begun("c", 7, {n: n for n in range(1_000)}, 1))
     log.forget()
@@ -288,7 +290,7 @@ def test_a_request_for_very_many_partitions_is_cut_and_the_session_goes_on() -> 
 
 
 @pytest.mark.usefixtures("bounded")
-def test_sessions_that_are_begun_anew_lose_nothing() -> None:
+def test_a_new_session_of_a_client_keeps_the_offsets_of_the_previous_one() -> None:
     log = RequestLog({"id-1": "t"})
     for n in range(1, 101):
         log.read(begun("c", n, {0: n, 1: 2 * n}, n // 2))
@@ -299,7 +301,7 @@ def test_sessions_that_are_begun_anew_lose_nothing() -> None:
 
 
 @pytest.mark.usefixtures("bounded")
-def test_ever_new_topics_cost_bounded_memory_also_in_lines_that_are_refused() -> None:
+def test_ever_new_topics_use_bounded_memory_even_in_refused_lines() -> None:
     log = RequestLog()
     known = [{"name": f"topic-{n:02}", "topicId": f"id-{n:02}"} for n in range(50)]
     log.read(line("METADATA", "c", {}, {"topics": known}))
@@ -316,7 +318,7 @@ def test_ever_new_topics_cost_bounded_memory_also_in_lines_that_are_refused() ->
 
 
 @pytest.mark.usefixtures("bounded")
-def test_names_that_a_file_gives_take_no_share_and_are_not_kept() -> None:
+def test_topic_names_from_a_file_are_not_part_of_the_state() -> None:
     given = {f"id-{n}": f"topic-{n}" for n in range(100)}
     log = RequestLog(given)
     log.read(line("METADATA", "c", {}, {"topics": [{"name": name, "topicId": key} for key, name in given.items()]}))

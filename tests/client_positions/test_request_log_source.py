@@ -114,7 +114,7 @@ def steps(recording: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Row
     return found
 
 
-def test_many_small_batches_tell_what_one_go_tells(recording: Path, steps: list[Rows]) -> None:
+def test_many_small_batches_give_the_same_positions_as_one_large_batch(recording: Path, steps: list[Rows]) -> None:
     whole = reported(recording / "request.log")
     assert same_place(steps[-1]) == same_place(whole)
     assert {row["client_id"] for row in whole} == CLIENTS
@@ -160,9 +160,7 @@ def test_spark_reads_two_brokers(spark: SparkSession, lines: list[str], tmp_path
     assert len(list((tmp_path / "state").iterdir())) == 2
 
 
-def test_a_batch_of_which_no_state_was_kept_is_read_as_if_for_the_first_time(
-    log: Path, lines: list[str], tmp_path: Path
-) -> None:
+def test_a_batch_whose_state_was_lost_is_read_again(log: Path, lines: list[str], tmp_path: Path) -> None:
     state, backup = tmp_path / "state", tmp_path / "backup"
     log.write_text("".join(lines[:1_500]))
     reported(log.parent, state=state, batch=1)
@@ -178,7 +176,9 @@ def test_a_batch_of_which_no_state_was_kept_is_read_as_if_for_the_first_time(
     assert reported(log.parent, state=state, batch=4) == reported(log.parent)
 
 
-def test_a_batch_without_news_tells_what_was_true_and_since_when(log: Path, lines: list[str], tmp_path: Path) -> None:
+def test_a_batch_without_new_lines_repeats_the_positions_with_their_times(
+    log: Path, lines: list[str], tmp_path: Path
+) -> None:
     log.write_text("".join(lines))
     first = reported(log.parent, state=tmp_path / "state", batch=1)
     assert reported(log.parent, state=tmp_path / "state", batch=2) == first
@@ -186,7 +186,7 @@ def test_a_batch_without_news_tells_what_was_true_and_since_when(log: Path, line
     assert all(row["as_of"] <= row["captured_at"] for row in first)
 
 
-def test_a_line_that_has_not_ended_is_left_for_the_next_time(log: Path, lines: list[str], tmp_path: Path) -> None:
+def test_an_incomplete_last_line_is_left_for_the_next_batch(log: Path, lines: list[str], tmp_path: Path) -> None:
     log.write_text("".join(lines[:300]) + lines[300][:400])
     rows = reported(log.parent, state=tmp_path / "state", batch=1)
     assert errors(rows) == []
@@ -219,7 +219,7 @@ def reported_of(lines: Sequence[str], folder: Path) -> Rows:
     return reported(folder / "one.log")
 
 
-def test_what_cannot_be_read_costs_only_itself(log: Path, lines: list[str], tmp_path: Path) -> None:
+def test_files_that_cannot_be_read_do_not_affect_the_others(log: Path, lines: list[str], tmp_path: Path) -> None:
     log.write_text("".join(lines[2_000:]))
     packed = gzip.compress("".join(lines[:2_000]).encode())
     torn = log.with_name(f"{log.name}.1.gz")
@@ -270,7 +270,7 @@ def test_a_file_that_has_become_a_link_or_a_pipe_since_it_was_listed_is_not_read
     assert positions(reported(tmp_path / "link")) == positions(reported(log))
 
 
-def test_a_log_that_was_cut_is_begun_anew(log: Path, lines: list[str], tmp_path: Path) -> None:
+def test_a_truncated_log_is_read_from_its_beginning(log: Path, lines: list[str], tmp_path: Path) -> None:
     state, copy = tmp_path / "state", log.with_name(f"{log.name}.1")
     log.write_text("".join(lines[:1_000]))
     first = reported(log.parent, state=state, batch=1)
@@ -294,7 +294,7 @@ def test_a_log_that_was_cut_is_begun_anew(log: Path, lines: list[str], tmp_path:
     assert positions(later) == positions(reported_of(lines[:1_050] + lines[1_200:1_400], tmp_path))
 
 
-def test_a_file_that_is_renamed_while_it_is_read_is_read_the_next_time(log: Path, lines: list[str]) -> None:
+def test_a_file_that_is_renamed_while_it_is_read_is_read_by_the_next_batch(log: Path, lines: list[str]) -> None:
     log.write_text("".join(lines[:100]))
     broker = BrokerLog(str(log.parent), RequestLog(), 1_000_000)
     (file,), _ = broker._listed()
@@ -305,7 +305,7 @@ def test_a_file_that_is_renamed_while_it_is_read_is_read_the_next_time(log: Path
     assert (broker.log.at_ms, file.known.position) == (None, 0)
 
 
-def test_a_batch_reads_no_more_than_it_may(log: Path, lines: list[str], tmp_path: Path) -> None:
+def test_a_batch_reads_at_most_most_bytes(log: Path, lines: list[str], tmp_path: Path) -> None:
     log.write_text("".join(lines[:2_500]))
     roll_over(log, 10, packed=True)
     log.write_text("".join(lines[2_500:]))
@@ -328,7 +328,9 @@ def too_late(log: Path, state: Path, batch: int) -> Rows:
     return [row for batch in reader.read(broker) for row in batch.to_pylist()]
 
 
-def test_what_a_batch_has_no_time_to_read_is_in_the_next_one(log: Path, lines: list[str], tmp_path: Path) -> None:
+def test_lines_that_a_batch_has_no_time_to_read_are_in_the_next_one(
+    log: Path, lines: list[str], tmp_path: Path
+) -> None:
     log.write_text("".join(lines))
     late = too_late(log, tmp_path / "state", 1)
     assert errors(late) == ["the time to read was up: not all was read"]
@@ -337,7 +339,7 @@ def test_what_a_batch_has_no_time_to_read_is_in_the_next_one(log: Path, lines: l
     assert reported(log, state=tmp_path / "state", batch=2) == reported(log)
 
 
-def test_a_log_goes_on_in_each_batch_even_if_its_task_always_begins_too_late(
+def test_each_batch_reads_a_part_of_a_log_even_if_its_task_begins_too_late(
     log: Path, lines: list[str], tmp_path: Path
 ) -> None:
     log.write_text("x" * (BLOCK_BYTES + 5_000) + "\n" + "".join(lines))
@@ -385,7 +387,7 @@ def test_a_client_that_is_silent_for_a_day_is_forgotten(log: Path, lines: list[s
     assert reported(log.parent, state=tmp_path / "state", batch=3) == rows
 
 
-def test_of_too_many_clients_those_that_are_forgotten_are_counted(
+def test_clients_that_are_forgotten_because_there_are_too_many_are_counted(
     log: Path, lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(request_memory, "MOST_BYTES", 2_600)
@@ -395,7 +397,7 @@ def test_of_too_many_clients_those_that_are_forgotten_are_counted(
     assert len({row["client_id"] for row in rows if not row["error"]}) == 1
 
 
-def test_a_session_that_is_forgotten_turns_nothing_back(log: Path, lines: list[str]) -> None:
+def test_a_forgotten_session_does_not_move_offsets_back(log: Path, lines: list[str]) -> None:
     of_client = [line for line in lines[:2_000] if '"clientId":"ledger-rc"' in line and '"FETCH"' in line]
     session = '"sessionId":442455871'
     assert session in of_client[0]
@@ -405,7 +407,7 @@ def test_a_session_that_is_forgotten_turns_nothing_back(log: Path, lines: list[s
     assert {p: o for (_, _, p), o in positions(reported(log)).items()} == {0: 0, 1: 0, 10: 0, 11: 0}
 
 
-def test_times_are_those_of_the_brokers_time_zone(log: Path, lines: list[str]) -> None:
+def test_times_are_converted_from_the_brokers_time_zone(log: Path, lines: list[str]) -> None:
     # On 25 October 2026 Berlin has 2 o'clock at 0:00 UTC, and again at 1:00 UTC.
     hours = {"2026-10-25 01:10": 23, "2026-10-25 02:50": 0, "2026-10-25 02:20": 1, "2026-10-25 03:00": 2}
     fetch = next(line for line in lines if '"requestApiKeyName":"FETCH"' in line)
@@ -415,14 +417,16 @@ def test_times_are_those_of_the_brokers_time_zone(log: Path, lines: list[str]) -
         assert (at.hour, at.minute) == (expected, int(local[-2:]))
 
 
-def test_topics_without_metadata_are_named_by_a_file(recording: Path, lines: list[str], log: Path) -> None:
+def test_topics_without_metadata_get_their_names_from_a_file(recording: Path, lines: list[str], log: Path) -> None:
     log.write_text("".join(line for line in lines if '"METADATA"' not in line))
     assert {len(topic) for _, topic, _ in positions(reported(log))} == {22}
     named = positions(reported(log, topics_file=str(recording / "topic_ids.csv")))
     assert named == positions(reported(recording / "request.log"))
 
 
-def test_a_state_that_is_damaged_or_cannot_be_kept_is_told(log: Path, lines: list[str], tmp_path: Path) -> None:
+def test_a_state_that_is_damaged_or_cannot_be_written_is_an_error_row(
+    log: Path, lines: list[str], tmp_path: Path
+) -> None:
     log.write_text("".join(lines[:1_000]))
     state = tmp_path / "state"
     first = reported(log.parent, state=state, batch=1)
@@ -440,7 +444,7 @@ def test_a_state_that_is_damaged_or_cannot_be_kept_is_told(log: Path, lines: lis
 
 @settings(max_examples=200, deadline=None)
 @given(data=st.data())
-def test_an_odd_value_in_a_state_is_damage_or_changes_nothing_else(
+def test_any_change_to_a_state_is_reported_as_damage_or_does_not_stop_reading(
     data: st.DataObject, lines: list[str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Someone who may write there can make it read any number and text, but cannot stop it."""
@@ -458,7 +462,7 @@ def test_an_odd_value_in_a_state_is_damage_or_changes_nothing_else(
     assert reported(log, state=state, batch=3) == [row for row in rows if not row["error"]]
 
 
-def test_a_state_that_is_too_long_or_a_pipe_stops_nothing(
+def test_a_state_that_is_too_long_or_a_pipe_does_not_stop_reading(
     log: Path, lines: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log.write_text("".join(lines[:1_000]))
@@ -476,7 +480,7 @@ def test_a_state_that_is_too_long_or_a_pipe_stops_nothing(
     ]
 
 
-def test_a_small_state_is_read_in_little_memory(log: Path, lines: list[str], tmp_path: Path) -> None:
+def test_a_small_state_is_read_with_little_memory(log: Path, lines: list[str], tmp_path: Path) -> None:
     log.write_text("".join(lines[:100]))
     first = reported(log, state=tmp_path / "state", batch=1)
     tracemalloc.start()
@@ -488,7 +492,7 @@ def test_a_small_state_is_read_in_little_memory(log: Path, lines: list[str], tmp
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the size of a process is read from /proc")
-def test_a_state_for_which_there_is_no_memory_is_kept(log: Path, lines: list[str], tmp_path: Path) -> None:
+def test_a_state_that_does_not_fit_into_memory_is_kept(log: Path, lines: list[str], tmp_path: Path) -> None:
     log.write_text("".join(lines[:100]))
     reported(log, state=tmp_path / "state", batch=1)
     (file,) = (tmp_path / "state").iterdir()
@@ -530,7 +534,7 @@ def test_a_state_with_two_full_memories_can_be_read_whatever_its_names_are(
     assert len(state) <= progress.MOST_STATE // parts
 
 
-def test_a_state_that_is_nested_without_end_is_damaged(log: Path, lines: list[str], tmp_path: Path) -> None:
+def test_a_state_that_is_nested_too_deeply_is_damaged(log: Path, lines: list[str], tmp_path: Path) -> None:
     log.write_text("".join(lines[:1_000]))
     first = reported(log.parent, state=tmp_path / "state", batch=1)
     (file,) = (tmp_path / "state").iterdir()
@@ -557,7 +561,7 @@ def test_wrong_options_are_named(options: dict[str, str], message: str) -> None:
         RequestLogOptions.parse(options)
 
 
-def test_a_file_of_topics_that_is_none_is_named(log: Path, lines: list[str]) -> None:
+def test_a_file_that_is_not_a_topics_file_is_named(log: Path, lines: list[str]) -> None:
     log.write_text(lines[0])
     for file in (log, log.with_name("none.csv")):
         with pytest.raises(ConfigError, match=r"option 'topics_file': .* is not a CSV file of topic and topic_id"):
@@ -581,7 +585,7 @@ TOPICS = b"topic,topic_id\nt,AAAAAAAAAAAAAAAAAAAAAA\n"
     ],
     ids=["not UTF-8", "too long", "too long unpacked", "a long name", "no topic_id", "empty", "a pipe", "none"],
 )
-def test_a_file_of_topics_is_refused_in_one_line_that_says_why(
+def test_a_topics_file_is_refused_in_one_line_with_the_reason(
     name: str, content: bytes | None, reason: str, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(request_log_source, "MOST_TOPICS_BYTES", 1_000 + 1_100 * ("name" in reason))
@@ -596,7 +600,7 @@ def test_a_file_of_topics_is_refused_in_one_line_that_says_why(
     assert str(refused.value) == f"{what}: {reason}"
 
 
-def test_a_file_of_topics_that_unpacks_to_very_much_costs_bounded_memory(log: Path, tmp_path: Path) -> None:
+def test_a_topics_file_that_unpacks_to_many_bytes_uses_bounded_memory(log: Path, tmp_path: Path) -> None:
     log.touch()
     with gzip.open(tmp_path / "t.csv.gz", "wb") as file:
         for _ in range(100):

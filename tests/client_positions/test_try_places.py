@@ -42,7 +42,7 @@ def server() -> Iterator[str]:
         yield url
 
 
-def test_an_endpoint_without_end_is_read_up_to_a_bound(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endpoint_with_an_endless_answer_is_read_up_to_a_limit(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     (tried,) = try_places(METRICS, {"endpoints": f"{server}/"})
     assert tried == (True, f"{server}/: 1 client", None)
     monkeypatch.setattr(module, "TIMEOUT_MS", 60_000)
@@ -54,13 +54,13 @@ def test_an_endpoint_without_end_is_read_up_to_a_bound(server: str, monkeypatch:
     assert (tried.is_right, tried.what) == (False, f"{server}/endless: longer than 1000 bytes")
 
 
-def test_a_file_that_unpacks_to_more_than_the_bound_is_not_read_whole(tmp_path: Path) -> None:
+def test_a_file_that_unpacks_to_more_than_the_limit_is_not_read_completely(tmp_path: Path) -> None:
     (tmp_path / "a.prom.gz").write_bytes(gzip.compress(b"torn\n" + b"#" * 20_000_000))
     assert [*try_places(METRICS, {"path": str(tmp_path)})] == [(True, f"{tmp_path}, 1 file: can be read", None)]
 
 
 @pytest.mark.parametrize("source", [METRICS, "kafka_request_log"])
-def test_a_pipe_is_not_waited_for(source: str, tmp_path: Path) -> None:
+def test_reading_does_not_wait_for_a_pipe(source: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tried,) = try_places(source, {"path": str(tmp_path / "pipe")})
     assert (tried.is_right, tried.what) == (False, f"{tmp_path}/pipe: not a regular file")

@@ -20,7 +20,7 @@ def total_of_lists(lists: pa.Array, more: pa.Array) -> pa.Array:
 
 @pytest.mark.parametrize("name", ["total", "more"])
 @pytest.mark.parametrize("version", ["4.0", "4.1"])
-def test_it_is_the_same_on_each_spark(
+def test_the_column_is_the_same_with_and_without_arrow_udf(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, version: str, name: str
 ) -> None:
     if version == "4.0":

@@ -44,7 +44,7 @@ def is_a_bug(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         (is_a_bug, False, ""),
     ],
 )
-def test_a_value_that_fits_no_type_is_of_the_data_and_a_failing_disk_or_a_bug_is_not(
+def test_a_value_that_fits_no_type_is_a_data_exception_and_a_failing_disk_or_a_bug_is_not(
     spark: SparkSession, function: Any, is_of_data: bool, reason: str
 ) -> None:
     with pytest.raises(PySparkException) as failure:
@@ -53,7 +53,7 @@ def test_a_value_that_fits_no_type_is_of_the_data_and_a_failing_disk_or_a_bug_is
     assert data_exception(failure.value).startswith(reason)
 
 
-def test_an_overflow_in_sql_is_of_the_data(spark: SparkSession) -> None:
+def test_an_overflow_in_sql_is_a_data_exception(spark: SparkSession) -> None:
     with pytest.raises(PySparkException) as failure:
         spark.sql("SELECT 9223372036854775807 + id FROM VALUES (1L) AS t(id)").collect()
     assert is_data_exception(failure.value)

@@ -27,7 +27,7 @@ from pipeline.common.files import NotAFileError, open_file, redacted
         ("user:p4ss@host/metrics", "user:host/metrics"),
     ],
 )
-def test_a_location_is_shown_without_what_is_secret(location: str, shown: str) -> None:
+def test_a_location_is_shown_without_its_secrets(location: str, shown: str) -> None:
     assert redacted(location) == shown
 
 
@@ -44,13 +44,13 @@ def test_a_location_is_shown_without_what_is_secret(location: str, shown: str) -
         "hdfs://nn1:8020,nn2,nn3:8020/lake@v2",
     ],
 )
-def test_what_is_not_secret_is_shown(location: str) -> None:
+def test_the_other_parts_of_a_location_are_shown(location: str) -> None:
     assert redacted(location) == location
 
 
 @pytest.mark.parametrize("is_listed", [False, True])
 @pytest.mark.parametrize("kind", ["folder", "pipe"])
-def test_what_is_no_file_is_refused_and_closed(kind: str, is_listed: bool, tmp_path: Path) -> None:
+def test_anything_but_a_regular_file_is_refused_and_closed(kind: str, is_listed: bool, tmp_path: Path) -> None:
     other = tmp_path / kind
     if kind == "folder":
         other.mkdir()

@@ -75,7 +75,7 @@ def test_only_the_lake_and_the_bootstrap_servers_are_required(load: Load) -> Non
     assert (east.topics.allow, east.topics.deny) == ((".*",), ("^__",))
 
 
-def test_a_whole_cluster_becomes_flat_options_of_the_sources(load: Load) -> None:
+def test_all_settings_of_a_cluster_become_options_of_the_data_sources(load: Load) -> None:
     config = load(
         A_WHOLE_CLUSTER,
         HOST="kafka",
@@ -118,19 +118,19 @@ def test_any_other_duration_is_refused(text: object) -> None:
         ("a.b.c", (f"{Path.cwd()}/a.b.c", None, None)),
     ],
 )
-def test_a_place_is_a_catalog_and_schema_or_a_path(place: str, lake: tuple[str | None, ...]) -> None:
+def test_the_location_of_a_lake_is_a_catalog_and_schema_or_a_path(place: str, lake: tuple[str | None, ...]) -> None:
     found = lake_at(place)
     assert (found.root, found.catalog, found.schema_name) == lake
 
 
 @pytest.mark.parametrize("place", ["", " ", "/a`b"])
-def test_a_place_that_can_be_no_lake_is_one_line(place: str, tmp_path: Path) -> None:
+def test_an_invalid_location_of_a_lake_is_an_error_of_one_line(place: str, tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text(SMALLEST)
     with pytest.raises(ConfigError, match=r"^the location of a lake must not (be empty|contain a backtick)$"):
         load_config(tmp_path / "c.toml", {}, place)
 
 
-def test_a_lake_of_the_command_line_goes_before_that_of_the_file(tmp_path: Path) -> None:
+def test_the_lake_of_the_command_line_overrides_that_of_the_file(tmp_path: Path) -> None:
     file = tmp_path / "c.toml"
     file.write_text(SMALLEST)
     assert load_config(file, {}, "main.laglake").lake.schema_name == "laglake"
@@ -140,7 +140,7 @@ def test_a_lake_of_the_command_line_goes_before_that_of_the_file(tmp_path: Path)
         load_config(file, {})
 
 
-def test_a_file_that_is_not_there_or_not_text_is_one_line(tmp_path: Path) -> None:
+def test_a_file_that_is_missing_or_not_text_is_an_error_of_one_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load_config(tmp_path / "nope.toml", {})
     assert str(caught.value) == f"{tmp_path}/nope.toml: cannot be read: No such file or directory"
@@ -149,7 +149,7 @@ def test_a_file_that_is_not_there_or_not_text_is_one_line(tmp_path: Path) -> Non
         load_config(tmp_path / "latin.toml", {})
 
 
-def test_a_relative_root_is_of_the_working_directory_and_a_uri_is_left_alone(
+def test_a_relative_root_is_below_the_working_directory_and_a_uri_is_unchanged(
     load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -158,7 +158,7 @@ def test_a_relative_root_is_of_the_working_directory_and_a_uri_is_left_alone(
     assert load(SMALLEST.replace("/lake", "dbfs:/lake")).lake.root == "dbfs:/lake"
 
 
-def test_no_secret_is_shown_by_a_config_or_by_what_is_wrong_with_it(load: Load) -> None:
+def test_no_secret_is_shown_by_a_config_or_its_errors(load: Load) -> None:
     secrets = 'sasl_plain_password = "hunter2"\nssl_password = "${env:PW}"\n'
     config = load(CLIENT.replace("/lake", "/lake/${env:PW}") + secrets, PW="hunter2")
     east = config.clusters["east"]
@@ -186,7 +186,7 @@ def test_a_loaded_config_cannot_be_changed(load: Load) -> None:
         pytest.param([r"\\1", "y"], r"\1", "1", id="an escaped backslash is no reference"),
     ],
 )
-def test_several_expressions_become_one(patterns: list[str], matching: str, other: str) -> None:
+def test_several_expressions_are_combined_into_one(patterns: list[str], matching: str, other: str) -> None:
     combined = re.compile(any_of(patterns))
     assert combined.search(matching)
     assert not combined.search(other)
@@ -204,14 +204,14 @@ def test_client_options_have_the_types_of_kafka_pythons_defaults() -> None:
     assert CLIENT_OPTIONS.items() <= types.items()
 
 
-def test_the_configs_that_come_along_are_valid() -> None:
+def test_the_configs_in_the_repository_are_valid() -> None:
     local = load_config(ROOT / "conf/local.toml", {})
     assert (local.snapshot.schedule_ms, list(local.clusters)) == (1_000, ["local"])
     env = {"EAST_PASSWORD": "x", "WEST_BOOTSTRAP": "kafka.west.example.com:9093", "WEST_KEY_PASSWORD": "x"}
     assert list(load_config(ROOT / "conf/production.example.toml", env).clusters) == ["east", "west"]
 
 
-def test_what_the_example_shows_as_defaults_are_the_defaults(load: Load) -> None:
+def test_the_defaults_in_the_example_are_the_defaults(load: Load) -> None:
     text = (ROOT / "conf/production.example.toml").read_text()
     uncommented = re.sub(
         r"^# (?=(max_|\w+_timeout|retr|\w+_per_task|index_lookups)\w* = )", "", text, flags=re.MULTILINE
@@ -221,7 +221,7 @@ def test_what_the_example_shows_as_defaults_are_the_defaults(load: Load) -> None
     assert load(uncommented, **env) == load(text, **env)
 
 
-def test_there_is_one_error_tree() -> None:
+def test_each_error_has_its_exit_status() -> None:
     assert (LaglakeError.exit_status, ConfigError.exit_status) == (1, 2)
 
 
@@ -233,7 +233,7 @@ def test_there_is_one_error_tree() -> None:
         ("SASL_SSL", "http://a:1/metrics?token=hunter2", ["http://a:1/metrics"]),
     ],
 )
-def test_a_password_that_everybody_on_the_way_could_read_is_told(
+def test_a_password_that_is_sent_in_plain_text_is_reported(
     load: Callable[..., Config], client: str, endpoint: str, places: list[str]
 ) -> None:
     config = load(

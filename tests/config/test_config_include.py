@@ -32,7 +32,7 @@ def refused(folder: Path, **env: str) -> list[str]:
     return str(caught.value).replace(f"{folder}/", "").split("\n")
 
 
-def test_a_cluster_has_the_defaults_where_its_own_table_says_nothing(files: Path) -> None:
+def test_a_cluster_has_the_defaults_for_keys_that_its_own_table_does_not_set(files: Path) -> None:
     (files / "laglake.toml").write_text(
         f"""{LAKE}
         [defaults]
@@ -67,7 +67,7 @@ def test_a_cluster_has_the_defaults_where_its_own_table_says_nothing(files: Path
     assert west.client.options()["sasl_plain_password"] == "s3cret"
 
 
-def test_clusters_and_clients_come_from_the_files_of_a_folder_by_name(files: Path) -> None:
+def test_clusters_and_clients_are_read_from_the_files_of_a_folder(files: Path) -> None:
     with (files / "laglake.toml").open("a") as file:
         file.write("[defaults]\nindex_lookups = 7\n[clusters.own]\nbootstrap_servers = ['o:1']\n")
     (files / "clusters" / "b.toml").write_text(EAST)
@@ -87,7 +87,7 @@ def test_clusters_and_clients_come_from_the_files_of_a_folder_by_name(files: Pat
     assert list(config.clients) == ["app"]
 
 
-def test_what_is_wrong_is_said_of_the_file_and_key_where_it_stands_once(files: Path) -> None:
+def test_each_mistake_is_reported_once_with_its_file_and_key(files: Path) -> None:
     with (files / "laglake.toml").open("a") as file:
         file.write(
             '[defaults]\nindex_lookups = -1\n[defaults.limits]\nconect_timeout = "1s"\n'
@@ -125,7 +125,7 @@ def test_two_files_cannot_have_the_same_cluster(files: Path) -> None:
         ('[clusters.x]\nbootstrap_servers = ["${env:NO}"]\n', "clusters.x.bootstrap_servers[0]: the environment "),
     ],
 )
-def test_an_included_file_that_is_wrong_is_named(files: Path, text: str, why: str) -> None:
+def test_an_error_names_the_included_file(files: Path, text: str, why: str) -> None:
     (files / "clusters" / "a.toml").write_text(text)
     (line,) = refused(files)
     assert line.startswith(f"clusters/a.toml: {why}")
@@ -140,7 +140,7 @@ def test_a_cluster_must_be_read_before_its_claim_ends(files: Path) -> None:
     assert load(files).clusters["east"].limits.read_timeout_ms == 540_000
 
 
-def test_all_files_that_are_wrong_are_named_at_once(files: Path) -> None:
+def test_all_wrong_files_are_reported_together(files: Path) -> None:
     (files / "clusters" / "a.toml").write_text("[clusters.a]\nbootstrap_servers = ['${env:A}']\n")
     (files / "clusters" / "b.TOML").write_text("x = " + "1" * 5000)
     os.mkfifo(files / "clusters" / "c.toml")
@@ -152,7 +152,7 @@ def test_all_files_that_are_wrong_are_named_at_once(files: Path) -> None:
     ]
 
 
-def test_what_defaults_lack_is_said_of_them(files: Path) -> None:
+def test_a_key_missing_in_defaults_is_reported_for_defaults(files: Path) -> None:
     with (files / "laglake.toml").open("a") as file:
         file.write("[[defaults.positions]]\nendpoints = ['http://a:1']\n")
     (files / "clusters" / "a.toml").write_text(EAST)
@@ -160,11 +160,11 @@ def test_what_defaults_lack_is_said_of_them(files: Path) -> None:
     assert refused(files) == ["laglake.toml: defaults.positions[0].source: is required"]
 
 
-def test_a_folder_without_files_is_named(files: Path) -> None:
+def test_an_included_folder_without_files_is_an_error(files: Path) -> None:
     assert refused(files) == ["laglake.toml: include: clusters has no *.toml"]
 
 
-def test_a_folder_that_is_not_there_is_named(files: Path) -> None:
+def test_a_missing_included_folder_is_an_error(files: Path) -> None:
     (files / "clusters").rmdir()
     assert refused(files) == ["laglake.toml: include: clusters: cannot be read: No such file or directory"]
 
@@ -182,7 +182,7 @@ def test_defaults_must_be_a_table(files: Path, value: str) -> None:
     assert refused(files) == ["laglake.toml: defaults: must be a table"]
 
 
-def test_the_examples_of_usual_clusters_are_right(files: Path) -> None:
+def test_the_examples_of_usual_clusters_are_valid(files: Path) -> None:
     (files / "laglake.toml").write_text(f'include = "{ROOT}/conf/examples"\n{LAKE}')
     env = {"CONFLUENT_API_KEY": "key", "CONFLUENT_API_SECRET": "s", "CLIENT_KEY_PASSWORD": "p"}
     clusters = load(files, **env).clusters

@@ -167,7 +167,7 @@ def refused(load: Load, tmp_path: Path) -> Refuse:
         pytest.param(SMALLEST + "x = ", "is not TOML: Invalid value (at line 5, the last)", id="not TOML at the end"),
     ],
 )
-def test_a_mistake_is_one_line_that_names_file_and_key(refused: Refuse, text: str, line: str) -> None:
+def test_a_mistake_is_an_error_of_one_line_with_file_and_key(refused: Refuse, text: str, line: str) -> None:
     assert refused(text, PW="hunter2") == line
 
 
@@ -204,11 +204,11 @@ def test_a_lake_with_a_password_is_refused_without_showing_it(refused: Refuse, r
         "hdfs://me@host/a",
     ],
 )
-def test_an_at_sign_without_a_password_is_none(load: Load, root: str) -> None:
+def test_an_at_sign_without_a_password_is_allowed(load: Load, root: str) -> None:
     assert load(SMALLEST.replace("/lake", root)).lake.root == root
 
 
-def test_every_mistake_has_its_own_line(refused: Refuse) -> None:
+def test_each_mistake_has_its_own_line(refused: Refuse) -> None:
     lines = refused('[lake]\nrot = "x"\n[clusters.east]\nbootstrap_servers = ["a:1", "b"]\n[snapshot]\nschedule = 1')
     assert sorted(line.split(":")[0] for line in lines.split("\n")) == [
         "clusters.east.bootstrap_servers[1]",
@@ -245,7 +245,7 @@ def test_a_malformed_reference_is_refused(refused: Refuse, reference: str) -> No
     assert refused(text, A="a") == "lake.root: a reference is written ${env:NAME}"
 
 
-def test_a_reference_may_stand_for_a_number_or_a_truth_but_plain_text_may_not(load: Load, refused: Refuse) -> None:
+def test_a_reference_may_give_a_number_or_a_boolean_but_plain_text_may_not(load: Load, refused: Refuse) -> None:
     client = 'ssl_check_hostname = "${env:CHECK}"\nmetadata_max_age_ms = "${env:AGE}"\nssl_password = "${env:AGE}"'
     options = load(CLIENT + client, CHECK="false", AGE="100").clusters["east"].source_options()
     assert [options[k] for k in ("ssl_check_hostname", "metadata_max_age_ms", "ssl_password")] == [

@@ -14,7 +14,7 @@ SOURCE = SMALLEST + "[[clusters.east.positions]]\n"
 Load = Callable[..., Config]
 
 
-def test_a_source_of_positions_becomes_options(load: Load) -> None:
+def test_a_table_of_positions_becomes_options_of_its_data_source(load: Load) -> None:
     text = f"""{SOURCE}source = "kafka_client_metrics"
 endpoints = ["http://app-1:9404/metrics", "https://app-2:8778/jolokia"]
 user = "u"
@@ -35,7 +35,7 @@ names = {{ app_lag = "records_lag" }}
     assert "s3cret" not in repr(found)
 
 
-def test_a_request_log_is_read_on_by_snapshot(load: Load) -> None:
+def test_each_snapshot_is_a_batch_of_a_request_log(load: Load) -> None:
     text = f'{SOURCE}source = "kafka_request_log"\npaths = ["/logs/1", "/logs/2"]\nstate = "/state"\n'
     (found,) = load(text).clusters["east"].positions
     assert found.options(7) == {"path": "/logs/1,/logs/2", "state": "/state", "batch": "7"}
@@ -57,7 +57,7 @@ def test_a_request_log_is_read_on_by_snapshot(load: Load) -> None:
         ('source = "kafka_client_metrics"\npath = ["/a"]', "positions[0].path: unknown key; did you mean paths?"),
     ],
 )
-def test_what_is_wrong_with_a_source_is_said_where_it_is(load: Load, table: str, message: str) -> None:
+def test_a_mistake_in_a_table_of_positions_is_reported_with_its_key(load: Load, table: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(f"{SOURCE}{table}\n")
     assert message in str(caught.value)
@@ -92,7 +92,7 @@ def test_an_at_sign_in_a_path_may_be_escaped(load: Load) -> None:
     assert found.endpoints == (url,)
 
 
-def test_settings_of_clients_have_kafka_s_names_in_quotes_or_not(load: Load) -> None:
+def test_settings_of_clients_have_kafkas_names_with_or_without_quotes(load: Load) -> None:
     text = f"""{SMALLEST}[clients."mgroup"]
 queued.max.message.chunks = 1
 "fetch.message.max.bytes" = 2048
@@ -113,13 +113,13 @@ threads = 3
         ('isolation.level = "dirty"', "must be 'read_committed' or 'read_uncommitted'"),
     ],
 )
-def test_what_is_wrong_with_a_setting_is_said(load: Load, line: str, message: str) -> None:
+def test_a_mistake_in_a_setting_of_a_client_is_reported(load: Load, line: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(f"{SMALLEST}[clients.mgroup]\n{line}\n")
     assert message in str(caught.value)
 
 
-def test_of_a_consumer_s_own_properties_those_that_count_are_taken() -> None:
+def test_the_settings_that_laglake_uses_are_taken_from_a_consumers_properties() -> None:
     found = ConsumerSettings.of_properties(
         {"group.id": "g", "fetch.message.max.bytes": "10", "zookeeper.connect": "z", "auto.commit.interval.ms": "5000"}
     )

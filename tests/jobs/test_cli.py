@@ -85,12 +85,12 @@ def test_an_instant_is_read_as_utc(text: str, expected: datetime) -> None:
         pytest.param("", "not an instant", id="nothing"),
     ],
 )
-def test_what_could_be_another_instant_is_refused(text: str, why: str) -> None:
+def test_an_ambiguous_instant_is_refused(text: str, why: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match=why):
         instant(text)
 
 
-def test_a_day_is_the_whole_of_it() -> None:
+def test_a_day_is_from_its_first_to_its_last_millisecond() -> None:
     day = begin("2026-01-31"), end("2026-01-31")
     assert day == (NOON.replace(hour=0), NOON.replace(hour=23, minute=59, second=59, microsecond=999_000))
     assert begin("2026-01-31T12:00:00Z") == end("1769860800000") == NOON
@@ -124,13 +124,13 @@ def test_clusters_come_in_the_order_of_the_config(config: Config, config_file: P
     assert cli.choose_clusters(config, ("west",), config_file) == ("west",)
 
 
-def test_an_unknown_cluster_is_answered_with_those_there_are(config: Config, config_file: Path) -> None:
+def test_the_error_of_an_unknown_cluster_lists_the_known_ones(config: Config, config_file: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         cli.choose_clusters(config, ("east", "wset"), config_file)
     assert str(caught.value) == f"--cluster wset: not in {config_file}, which has east, west"
 
 
-def test_a_good_command_line_passes_the_check(
+def test_a_valid_command_line_passes_the_check(
     job: ModuleType, config_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     line = ["--config", str(config_file), "--cluster", "east", "--cluster", "west", "--at", "2026-01-31T12:00:00Z"]
@@ -149,7 +149,7 @@ def test_a_good_command_line_passes_the_check(
         pytest.param(["--conf", "x"], "unrecognized arguments: --conf x", id="abbreviated option"),
     ],
 )
-def test_a_wrong_argument_is_one_line(
+def test_a_wrong_argument_is_an_error_of_one_line(
     job: ModuleType, line: list[str], why: str, config_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -160,7 +160,7 @@ def test_a_wrong_argument_is_one_line(
     assert message.count("\n") == 1
 
 
-def test_a_wrong_config_is_one_line(job: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_config_is_an_error_of_one_line(job: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     assert job.main(["--config", "nope.toml"]) == 2
     message = capsys.readouterr().err
     assert message.startswith("nope.toml: cannot be read")
@@ -168,7 +168,7 @@ def test_a_wrong_config_is_one_line(job: ModuleType, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize("job", ["snapshot", "lag", "run"])
-def test_a_cluster_that_the_config_does_not_have_is_one_line(
+def test_a_cluster_that_the_config_does_not_have_is_an_error_of_one_line(
     job: str, config_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert importlib.import_module(f"jobs.{job}").main(["--config", str(config_file), "--cluster", "wset"]) == 2
@@ -177,7 +177,7 @@ def test_a_cluster_that_the_config_does_not_have_is_one_line(
     assert message.count("\n") == 1
 
 
-def test_the_report_is_of_a_time_and_of_clusters_that_only_the_lake_has(
+def test_the_report_may_select_a_time_and_clusters_that_only_the_lake_has(
     config_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = cli.parser("report", None, at=cli.AS_OF, output=True, selection=True)
@@ -207,7 +207,7 @@ def test_the_report_is_of_a_time_and_of_clusters_that_only_the_lake_has(
     assert "argument --group: '(' is not a valid regular expression" in capsys.readouterr().err
 
 
-def test_what_is_shown_of_lag_is_as_of_an_instant(
+def test_lag_can_be_shown_as_of_an_instant(
     config_file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = list[Selection]()
@@ -222,7 +222,7 @@ def test_what_is_shown_of_lag_is_as_of_an_instant(
 
 
 @pytest.mark.parametrize("job", [maintain, replay])
-def test_a_job_that_has_no_instant_refuses_one(
+def test_a_job_without_the_option_at_refuses_it(
     job: ModuleType, config_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     line = ["--config", str(config_file), *(["--recording", str(tmp_path)] if job is replay else [])]
@@ -236,7 +236,7 @@ def test_a_job_that_has_no_instant_refuses_one(
     assert "--at" not in capsys.readouterr().out
 
 
-def test_help_shows_examples_and_says_what_the_statuses_mean(
+def test_help_shows_examples_and_explains_the_exit_statuses(
     job: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -250,7 +250,7 @@ def test_help_shows_examples_and_says_what_the_statuses_mean(
 
 
 @pytest.mark.parametrize(("job", "times"), [("snapshot", 1), ("run", 1), ("lag", 0)])
-def test_a_password_in_plain_text_is_a_warning_of_jobs_that_log_in(
+def test_jobs_that_log_in_warn_of_a_password_in_plain_text(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, job: str, times: int
 ) -> None:
     file = tmp_path / "c.toml"
@@ -266,20 +266,20 @@ def test_a_password_in_plain_text_is_a_warning_of_jobs_that_log_in(
     assert [record.getMessage() for record in caplog.records] == times * warning
 
 
-def test_the_config_may_be_named_by_the_environment(config_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_environment_variable_may_name_the_config(config_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(cli.CONFIG_VARIABLE, str(config_file))
     assert cli.parser("snapshot", "").parse_args([]).config == config_file
     monkeypatch.delenv(cli.CONFIG_VARIABLE)
     assert cli.parser("snapshot", "").parse_args([]).config == Path("conf/local.toml")
 
 
-def test_an_event_is_one_line_in_utc_whatever_it_names() -> None:
+def test_a_log_event_is_one_line_with_its_time_in_utc() -> None:
     record = logging.LogRecord("jobs", logging.INFO, "", 0, "group %s read", ("a\nb\r\x1b[31m\u2028c",), None)
     record.created, record.msecs = NOON.timestamp(), 7
     assert log_format().format(record) == "2026-01-31T12:00:00.007Z INFO group a\\nb\\r\\x1b[31m\\u2028c read"
 
 
-def test_why_a_job_ends_is_told_line_by_line_and_sends_the_terminal_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_errors_of_a_job_are_printed_line_by_line_without_escape_codes(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.refused(ConfigError("group a\x1b[31m\u2028b\nand another")) == 2
     assert capsys.readouterr() == ("", "group a\\x1b[31m\\u2028b\nand another\n")
 

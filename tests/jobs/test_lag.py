@@ -26,7 +26,7 @@ def job(tmp_path: Path) -> Job:
     return Job(config(tmp_path, "any", clusters), tuple(clusters), None, "nothing", tmp_path / "r")
 
 
-def test_lag_that_fails_for_a_cluster_is_one_line_and_a_status(
+def test_lag_that_fails_for_a_cluster_is_one_line_and_exit_status_1(
     job: Job, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     failure: LakeError = LagError("lag cannot be computed: broken: the store is down")
@@ -43,7 +43,7 @@ def test_lag_that_fails_for_a_cluster_is_one_line_and_a_status(
 
 
 @pytest.mark.slow
-def test_lag_that_fails_for_a_cluster_does_not_keep_the_job_from_its_next_step(
+def test_after_lag_fails_for_a_cluster_the_next_step_runs(
     spark: SparkSession, job: Job, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def compute_cluster(_: object, cluster: str, *__: object) -> int:

@@ -26,7 +26,7 @@ def clock() -> Iterator[datetime]:
     return (start + timedelta(seconds=second) for second in count())
 
 
-def test_a_later_run_of_a_small_cluster_costs_as_many_queries_as_before(
+def test_a_later_run_of_a_small_cluster_needs_no_more_queries_than_an_earlier_one(
     spark: SparkSession, kafka: EmbeddedKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seed(kafka, PREFIX)

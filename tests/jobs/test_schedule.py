@@ -56,7 +56,7 @@ class Time(Stop):
         pytest.param(0, [-5, 1, 1], [0, 60, 120], [0, 0, 0], id="by a little"),
     ],
 )
-def test_runs_are_at_the_instants_of_the_schedule(
+def test_runs_start_at_the_instants_of_the_schedule(
     start_s: int, took_s: list[int], began_s: list[int], missed: list[int]
 ) -> None:
     clock = Time(NOON + timedelta(seconds=start_s))
@@ -76,7 +76,7 @@ def test_runs_are_at_the_instants_of_the_schedule(
     assert numbers == missed
 
 
-def test_what_was_missed_is_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_missed_instants_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     clock = Time(NOON)
 
     def run(at: datetime, number: int) -> None:
@@ -100,7 +100,7 @@ def test_a_signal_ends_the_wait_and_a_second_one_is_handled_as_before(number: si
     assert signal.getsignal(number) == before
 
 
-def test_a_run_that_fails_is_not_the_last(
+def test_the_job_continues_after_a_failed_run(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = load_config(write_config(tmp_path, PREFIX, {"east": "127.0.0.1:1"}), {})
@@ -144,7 +144,7 @@ def test_a_run_that_fails_is_not_the_last(
         ),
     ],
 )
-def test_what_cannot_be_repeated_is_refused(
+def test_every_is_refused_with_options_of_a_single_run(
     arguments: list[str], why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from jobs import run
@@ -160,7 +160,7 @@ def test_what_cannot_be_repeated_is_refused(
 
 
 @pytest.mark.timeout(500)
-def test_one_process_takes_snapshot_after_snapshot_until_it_is_asked_to_end(
+def test_one_process_takes_snapshots_until_it_gets_a_signal(
     spark: SparkSession, kafka: EmbeddedKafka, tmp_path: Path
 ) -> None:
     seed(kafka, PREFIX)

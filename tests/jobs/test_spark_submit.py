@@ -99,7 +99,7 @@ def only_path_without_java(folder: Path) -> str:
 
 
 @pytest.mark.parametrize("job", ["snapshot", "lag", "report", "run", "replay", "maintain", "doctor"])
-def test_help_of_a_job_starts_no_java(submit: Submit, tools: Path, job: str) -> None:
+def test_the_help_of_a_job_does_not_start_java(submit: Submit, tools: Path, job: str) -> None:
     write_program(tools / "java", "echo started >&2; exit 1")
     shown = submit(job, "--help", JAVA_HOME=None)
     assert shown.returncode == 0
@@ -107,32 +107,32 @@ def test_help_of_a_job_starts_no_java(submit: Submit, tools: Path, job: str) -> 
     assert shown.stderr == ""
 
 
-def test_what_is_shown_goes_to_stdout_and_the_log_to_stderr(submit: Submit, spark_home: Path) -> None:
+def test_output_goes_to_stdout_and_the_log_to_stderr(submit: Submit, spark_home: Path) -> None:
     body = f'echo a log line\necho "a table" > "$LAGLAKE_STDOUT"\nexit {STUB_STATUS}'
     write_program(spark_home / "bin" / "spark-submit", body)
     shown = submit("lag", "--config", "config.toml", "--show", "5")
     assert (shown.returncode, shown.stdout, shown.stderr) == (STUB_STATUS, "a table\n", "a log line\n")
 
 
-def test_the_doctor_starts_no_spark(submit: Submit, tmp_path: Path) -> None:
+def test_doctor_does_not_start_spark(submit: Submit, tmp_path: Path) -> None:
     ended = submit("doctor", "--config", "config.toml")
     assert ended.returncode == 1
     assert f"{tmp_path}/work/lake can be written" in ended.stdout.splitlines()[0]
     assert "127.0.0.1:1 cannot be reached: connection refused" in ended.stdout
 
 
-def test_a_check_by_the_user_says_what_was_checked_and_that_of_the_script_says_nothing(submit: Submit) -> None:
+def test_a_check_by_the_user_prints_a_line_and_that_of_the_script_prints_nothing(submit: Submit) -> None:
     assert "arguments and config are right" in submit("run", "--config", "config.toml", "--check").stdout
     assert submit("run", "--config", "config.toml").stdout == ""
 
 
-def test_help_of_the_script_says_where_the_options_go(submit: Submit) -> None:
+def test_the_help_of_the_script_explains_the_order_of_options(submit: Submit) -> None:
     shown = submit("--help")
     assert shown.returncode == 0
     assert "./spark-submit.sh [OPTIONS OF SPARK-SUBMIT --] JOB [OPTIONS OF THE JOB]" in shown.stdout
 
 
-def test_a_job_that_goes_on_gets_the_same_options_but_for_the_compiler_and_its_status_is_passed_on(
+def test_a_repeated_job_gets_the_same_options_except_for_the_compiler_and_its_status_is_returned(
     submit: Submit,
 ) -> None:
     options = ["--master", "yarn", "--conf", "spark.a=b c"]
@@ -158,7 +158,7 @@ def test_sigterm_before_the_job_has_begun_ends_it_at_once(
 
 
 @pytest.mark.parametrize("line", [[], ["snapshots"], ["--master", "local", "run"], ["--master", "local", "--"]])
-def test_without_a_job_it_says_which_there_are(submit: Submit, line: list[str]) -> None:
+def test_without_a_job_the_script_lists_the_jobs(submit: Submit, line: list[str]) -> None:
     ended = submit(*line)
     assert ended.returncode == 2
     assert ended.stderr == (
@@ -181,13 +181,15 @@ def test_without_a_job_it_says_which_there_are(submit: Submit, line: list[str]) 
         ),
     ],
 )
-def test_a_mistake_is_one_line_before_any_java_starts(submit: Submit, tools: Path, line: list[str], why: str) -> None:
+def test_a_mistake_is_an_error_of_one_line_before_java_starts(
+    submit: Submit, tools: Path, line: list[str], why: str
+) -> None:
     write_program(tools / "java", "echo started >&2; exit 1")
     ended = submit("run", *line, JAVA_HOME=None)
     assert (ended.returncode, ended.stdout, ended.stderr) == (2, "", f"{why}\n")
 
 
-def test_without_java_it_says_what_to_install(submit: Submit, tools: Path) -> None:
+def test_without_java_the_script_names_what_to_install(submit: Submit, tools: Path) -> None:
     ended = submit("run", "--config", "config.toml", PATH=only_path_without_java(tools), JAVA_HOME=None)
     assert ended.returncode == 1
     assert ended.stderr.startswith("laglake needs Java 17 or newer, and there is none at java.")
@@ -196,7 +198,9 @@ def test_without_java_it_says_what_to_install(submit: Submit, tools: Path) -> No
 
 
 @pytest.mark.parametrize("target", ["demo", "test"])
-def test_make_says_so_too_before_it_does_anything(tmp_path: Path, tools: Path, target: str) -> None:
+def test_make_without_java_names_what_to_install_before_it_does_anything(
+    tmp_path: Path, tools: Path, target: str
+) -> None:
     shutil.copy(ROOT / "Makefile", tmp_path)
     shutil.copytree(ROOT / "scripts", tmp_path / "scripts")
     ended = subprocess.run(
@@ -222,7 +226,7 @@ def test_java_must_be_17_or_newer(submit: Submit, tmp_path: Path, version: str, 
     assert ("laglake needs Java 17 or newer" in ended.stderr) == (not is_enough)
 
 
-def test_spark_submit_gets_the_callers_options_then_the_job_and_its_status_is_passed_on(
+def test_spark_submit_gets_the_callers_options_then_the_job_and_its_status_is_returned(
     submit: Submit, checkout: Path
 ) -> None:
     ended = submit(
@@ -241,7 +245,7 @@ def test_spark_submit_gets_the_callers_options_then_the_job_and_its_status_is_pa
     assert "spark.master" not in ended.stderr
 
 
-def test_the_package_is_shipped_and_not_found_elsewhere(submit: Submit, spark_home: Path, checkout: Path) -> None:
+def test_executors_get_the_package_only_from_the_shipped_zip(submit: Submit, spark_home: Path, checkout: Path) -> None:
     write_program(spark_home / "bin" / "spark-submit", 'echo "PYTHONPATH=${PYTHONPATH:-}"')
     assert submit("run", "--config", "config.toml").stderr == "PYTHONPATH=\n"
     listed = subprocess.run(
@@ -256,7 +260,7 @@ def test_the_package_is_shipped_and_not_found_elsewhere(submit: Submit, spark_ho
 
 
 @pytest.mark.parametrize("form", [["--packages", "org:extra:1"], ["--packages=org:extra:1"]])
-def test_the_callers_packages_join_deltas(submit: Submit, form: list[str]) -> None:
+def test_the_callers_packages_are_added_to_deltas(submit: Submit, form: list[str]) -> None:
     given = submit(*form, "--", "run", "--config", "config.toml").stderr.splitlines()
     delta, extra = given[given.index("--packages") + 1].split(",")
     assert delta.startswith("io.delta:delta-spark_")
@@ -264,13 +268,13 @@ def test_the_callers_packages_join_deltas(submit: Submit, form: list[str]) -> No
     assert given.count("--packages") == 1
 
 
-def test_the_callers_py_files_join_the_package(submit: Submit, checkout: Path) -> None:
+def test_the_callers_py_files_are_added_to_the_package(submit: Submit, checkout: Path) -> None:
     given = submit("--py-files", "extra.py", "--", "run", "--config", "config.toml").stderr.splitlines()
     assert given[given.index("--py-files") + 1] == f"{checkout}/build/laglake.zip,extra.py"
     assert given.count("--py-files") == 1
 
 
-def test_delta_is_the_one_for_the_spark_at_hand(submit: Submit, spark_home: Path) -> None:
+def test_delta_has_the_version_for_the_spark_that_is_used(submit: Submit, spark_home: Path) -> None:
     (spark_home / "jars" / "spark-core_2.13-4.0.1.jar").touch()
     given = submit("run", "--config", "config.toml").stderr.splitlines()
     pinned = read_defaults(ROOT / "conf" / "spark-defaults.conf")["spark.jars.packages"]
@@ -278,7 +282,7 @@ def test_delta_is_the_one_for_the_spark_at_hand(submit: Submit, spark_home: Path
     assert delta_for("4.0.1", pinned) == pinned.replace("_4.2_", "_4.0_")
 
 
-def test_a_spark_that_has_delta_resolves_no_packages(submit: Submit, spark_home: Path) -> None:
+def test_with_deltas_jar_in_spark_no_packages_are_resolved(submit: Submit, spark_home: Path) -> None:
     (spark_home / "jars" / "io.delta_delta-spark_4.2_2.13-4.4.0.jar").touch()
     assert "--packages" not in submit("run", "--config", "config.toml").stderr
 
@@ -290,7 +294,7 @@ def test_a_python_without_the_dependencies_is_refused(submit: Submit, tools: Pat
     assert ended.stderr.startswith("spark-submit.sh: SPARK_HOME is set, so PYSPARK_PYTHON must name a python")
 
 
-def test_without_any_spark_the_virtual_environment_is_made_first(
+def test_without_spark_the_virtual_environment_is_made_first(
     submit: Submit, checkout: Path, tools: Path, tmp_path: Path
 ) -> None:
     # A stub of make: the real one takes a minute, and is what these tests run in.
@@ -308,7 +312,7 @@ def test_without_any_spark_the_virtual_environment_is_made_first(
     assert again.stdout.startswith(f"{checkout}/conf/local.toml: arguments and config are right")
 
 
-def test_the_default_config_is_the_projects_own_wherever_one_stands(submit: Submit, checkout: Path) -> None:
+def test_the_default_config_is_that_of_the_project_in_any_working_directory(submit: Submit, checkout: Path) -> None:
     (checkout / "conf" / "local.toml").rename(checkout / "conf" / "moved.toml")
     try:
         ended = submit("run")
@@ -320,7 +324,7 @@ def test_the_default_config_is_the_projects_own_wherever_one_stands(submit: Subm
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_a_failure_in_spark_is_one_line_and_status_1(submit: Submit, tmp_path: Path) -> None:
+def test_a_failure_in_spark_is_one_line_and_exit_status_1(submit: Submit, tmp_path: Path) -> None:
     config = tmp_path / "work" / "config.toml"
     config.write_text(config.read_text().replace('"lake"', '"/proc/lake"'))
     pyspark = subprocess.run(

@@ -124,13 +124,13 @@ def test_groups_whose_coordinator_is_shut_down_are_read_from_the_next(outage: Ou
 
 
 @pytest.mark.parametrize("source", GROUP_SOURCES)
-def test_groups_that_nobody_coordinates_are_one_row_without_a_name(outage: Outage, source: str) -> None:
+def test_groups_without_a_coordinator_are_one_row_without_a_group_id(outage: Outage, source: str) -> None:
     expected: dict[str | None, str | None] = dict.fromkeys(set(GROUPS) - outage.lost_groups)
     assert by_group(outage.planned_during[source]) == expected | {None: NO_COORDINATOR}
 
 
 @pytest.mark.parametrize("planned", ["planned_before", "planned_during"])
-def test_a_leader_that_is_shut_down_is_followed_and_a_leaderless_partition_is_a_row(
+def test_after_a_leader_is_shut_down_the_new_leader_is_read_and_a_partition_without_a_leader_is_an_error_row(
     outage: Outage, planned: str
 ) -> None:
     rows = getattr(outage, planned)["kafka_watermarks"]
@@ -143,5 +143,5 @@ def test_a_broker_that_is_shut_down_is_not_listed(outage: Outage) -> None:
     assert {row["broker"]: row["error"] for row in outage.brokers} == {1: None, 3: None}
 
 
-def test_a_broker_that_comes_back_is_found_by_a_client_that_never_knew_it(outage: Outage) -> None:
+def test_a_broker_that_comes_back_is_found_by_a_client_that_connected_while_it_was_down(outage: Outage) -> None:
     assert by_partition(outage.returned) == {0: (3, 1, None), 1: (2, 1, None), 2: (1, 1, None)}

@@ -13,7 +13,7 @@ from tests.helpers.network import HOST, Proxy, free_port
 DESCRIBE_LOG_DIRS = 35
 
 
-def test_every_broker_is_a_row_with_what_it_can_do(kafka3: EmbeddedKafka) -> None:
+def test_each_broker_is_a_row_with_its_capabilities(kafka3: EmbeddedKafka) -> None:
     rows = read(BrokersSource, kafka3.bootstrap_servers)
     assert [(row["broker"], row["address"]) for row in sorted(rows, key=lambda row: row["broker"])] == [
         (broker, kafka3.address(broker)) for broker in kafka3.broker_ids
@@ -35,7 +35,7 @@ def test_every_broker_is_a_row_with_what_it_can_do(kafka3: EmbeddedKafka) -> Non
         }
 
 
-def test_an_old_broker_has_no_version_of_what_it_lacks(kafka: EmbeddedKafka) -> None:
+def test_an_api_that_an_old_broker_lacks_has_no_version(kafka: EmbeddedKafka) -> None:
     (row,) = read(BrokersSource, kafka.bootstrap_servers, api_version="2.4")
     capabilities = dict(row["capabilities"])
     assert capabilities.keys() == APIS.keys()
@@ -43,7 +43,7 @@ def test_an_old_broker_has_no_version_of_what_it_lacks(kafka: EmbeddedKafka) -> 
     assert [capabilities[api] for api in ("FindCoordinator", "ListOffsets", "OffsetFetch")] == ["3", "5", "6"]
 
 
-def test_log_dirs_that_are_refused_are_no_capability(kafka: EmbeddedKafka) -> None:
+def test_a_broker_that_refuses_describe_log_dirs_lacks_that_capability(kafka: EmbeddedKafka) -> None:
     with denied(kafka, ResourceType.CLUSTER, "kafka-cluster"):
         (row,) = read(BrokersSource, kafka.sasl_bootstrap_servers, **login(kafka))
     assert row["error"] is None
@@ -51,7 +51,7 @@ def test_log_dirs_that_are_refused_are_no_capability(kafka: EmbeddedKafka) -> No
     assert dict(row["capabilities"])["ListOffsets"] == "11"
 
 
-def test_a_lost_answer_about_log_dirs_is_no_refusal(kafka: EmbeddedKafka) -> None:
+def test_a_lost_answer_to_describe_log_dirs_does_not_count_as_a_refusal(kafka: EmbeddedKafka) -> None:
     with Proxy.cutting_first(DESCRIBE_LOG_DIRS) as proxy:
         (row,) = read(BrokersSource, kafka.bootstrap_servers, proxy_url=proxy.url)
     assert dict(row["capabilities"])["DescribeLogDirs"] == "5"
@@ -68,7 +68,7 @@ def test_a_cluster_that_is_down_is_one_row_with_the_reason() -> None:
     assert (row["broker"], row["address"], row["cluster_id"], row["capabilities"]) == (None, None, None, None)
 
 
-def test_a_wrong_password_is_one_row_that_does_not_show_it(kafka: EmbeddedKafka) -> None:
+def test_a_wrong_password_gives_one_error_row_that_does_not_show_the_password(kafka: EmbeddedKafka) -> None:
     options = login(kafka, sasl_plain_password="wrong#secret")
     (row,) = read(BrokersSource, kafka.sasl_bootstrap_servers, **options)
     assert row["error"].endswith(

@@ -97,14 +97,14 @@ def test_many_requests_go_out_at_once_on_a_new_connection_and_come_back_in_order
     assert client.requests == {2: count}
 
 
-def test_what_fails_does_not_touch_the_rest(client: KafkaClient) -> None:
+def test_a_failed_request_does_not_affect_the_others(client: KafkaClient) -> None:
     no_such_version = ListOffsetsRequest(replica_id=-1, topics=[], min_version=99)
     answers = client.exchange([(1, versions()), (99, versions()), (2, no_such_version), (3, versions())])
     assert [isinstance(answer, Failure) for answer in answers] == [False, True, True, False]
     assert answers[1:3] == [Failure("NETWORK_EXCEPTION"), Failure("UNSUPPORTED_VERSION")]
 
 
-def test_every_broker_tells_its_own_api_versions(client: KafkaClient) -> None:
+def test_each_broker_reports_its_own_api_versions(client: KafkaClient) -> None:
     supported = [*client.api_versions((1, 2, 3)).values()]
     for versions_of_one in supported:
         # Kafka 4.3: ListOffsets, OffsetFetch, ConsumerGroupDescribe; Produce v0 to v2 are gone, LeaderAndIsr is too.
@@ -145,7 +145,7 @@ def test_a_cluster_behind_a_proxy_need_not_be_reached_directly(
     assert str(caught.value) == f"nowhere.invalid:9092 {reason}; neither.invalid:9092 {reason}"
 
 
-def test_metadata_that_cannot_be_read_says_so(kafka3: EmbeddedKafka) -> None:
+def test_unreadable_metadata_is_an_error_with_the_reason(kafka3: EmbeddedKafka) -> None:
     # The first two are the client's own requests for the list of brokers.
     with Proxy(lambda request: request.api_key == METADATA and proxy.api_keys().count(METADATA) > 2) as proxy:
         options = {"proxy_url": proxy.url, "retries": "1"}
@@ -187,7 +187,7 @@ def test_chunks_have_at_most_their_size(size: int, chunks: list[list[int]]) -> N
 # --- a broker that does not answer
 
 
-def test_a_frozen_broker_costs_its_own_answers_only(kafka3: EmbeddedKafka) -> None:
+def test_a_frozen_broker_affects_only_its_own_answers(kafka3: EmbeddedKafka) -> None:
     with KafkaClient(parsed(kafka3.address(1), request_timeout_ms="1500")) as client:
         client.exchange([(2, versions())])
         with frozen(kafka3, 2), at_most(3):
@@ -197,7 +197,7 @@ def test_a_frozen_broker_costs_its_own_answers_only(kafka3: EmbeddedKafka) -> No
     assert not isinstance(answers[3], Failure)
 
 
-def test_requests_that_wait_for_a_connection_have_one_limit_together(kafka3: EmbeddedKafka) -> None:
+def test_requests_that_wait_for_a_connection_share_one_time_limit(kafka3: EmbeddedKafka) -> None:
     options = parsed(kafka3.address(1), request_timeout_ms="700")
     with KafkaClient(options) as client, frozen(kafka3, 2), at_most(2.5):
         answers = client.exchange([(2, versions()) for _ in range(6)])
@@ -225,7 +225,7 @@ def test_a_broker_that_has_let_a_request_time_out_is_not_asked_again(kafka3: Emb
     assert client.requests == {1: 2, 2: 1}
 
 
-def test_a_task_ends_at_its_deadline_whatever_else_the_limits_are(kafka3: EmbeddedKafka) -> None:
+def test_a_task_ends_at_its_deadline_even_if_other_limits_are_longer(kafka3: EmbeddedKafka) -> None:
     with KafkaClient(parsed(kafka3.address(1), task_timeout_ms="1500", retries="100")) as client:
         client.exchange([(2, versions())])
         client.requests.clear()
@@ -237,14 +237,14 @@ def test_a_task_ends_at_its_deadline_whatever_else_the_limits_are(kafka3: Embedd
     assert client.requests == {2: 1}
 
 
-def test_a_frozen_leader_costs_its_own_partitions_only(kafka3: EmbeddedKafka, admin3: Any) -> None:
+def test_a_frozen_leader_affects_only_its_own_partitions(kafka3: EmbeddedKafka, admin3: Any) -> None:
     planned = plan_of_new_topic(kafka3, admin3, "kc-frozen", {0: [1], 1: [2], 2: [3]})
     with frozen(kafka3, 2), at_most(6):
         rows = by_partition(planned.rows())
     assert rows == {0: (1, 0, None), 1: (2, None, "REQUEST_TIMED_OUT"), 2: (3, 0, None)}
 
 
-def test_an_ipv6_address_is_told_from_its_port_by_brackets() -> None:
+def test_an_ipv6_address_is_written_in_brackets_before_its_port() -> None:
     """Advertised listeners have brackets; without them, the last group of the address would look like the port."""
     assert address("::1", 9092) == "[::1]:9092"
     assert address("kafka-1", 9092) == "kafka-1:9092"
@@ -280,7 +280,7 @@ def test_a_throttled_client_waits_and_loses_nothing(kafka: EmbeddedKafka, caplog
 # --- brokers that are not, or are no longer, the right ones
 
 
-def test_a_wrong_coordinator_is_put_right(kafka3: EmbeddedKafka, admin3: Any) -> None:
+def test_a_wrong_coordinator_is_corrected(kafka3: EmbeddedKafka, admin3: Any) -> None:
     create_topics(admin3, {"kc-wrong": 1})
     for group in GROUPS[:6]:
         commit(admin3, group, {("kc-wrong", 0): 5})
@@ -294,7 +294,7 @@ def test_a_wrong_coordinator_is_put_right(kafka3: EmbeddedKafka, admin3: Any) ->
         assert {row["group_id"]: row["error"] for row in rows} == dict.fromkeys(GROUPS[:6])
 
 
-def test_a_leader_that_has_moved_while_alive_is_followed(kafka3: EmbeddedKafka, admin3: Any) -> None:
+def test_after_leadership_moves_the_new_leader_is_asked(kafka3: EmbeddedKafka, admin3: Any) -> None:
     planned = plan_of_new_topic(kafka3, admin3, "kc-moving", {0: [2], 1: [2]})
     reassign(admin3, TopicPartition("kc-moving", 0), [3])
     # Until broker 2 knows this, it answers as before.
@@ -303,7 +303,7 @@ def test_a_leader_that_has_moved_while_alive_is_followed(kafka3: EmbeddedKafka, 
     assert (moved["replicas"], moved["leader_epoch"] > 0) == ([3], True)
 
 
-def test_a_broker_that_dies_costs_its_own_partitions_only(kafka3: EmbeddedKafka, admin3: Any) -> None:
+def test_a_broker_that_dies_affects_only_its_own_partitions(kafka3: EmbeddedKafka, admin3: Any) -> None:
     planned = plan_of_new_topic(kafka3, admin3, "kc-dying", {0: [1], 1: [3]})
     kafka3.kill(3)
     try:

@@ -48,7 +48,7 @@ def cluster_id(kafka: EmbeddedKafka) -> str:
 
 
 @pytest.mark.parametrize("source", [CommittedOffsetsSource, GroupMembersSource, WatermarksSource, SnapshotSource])
-def test_a_task_reads_no_other_cluster_than_was_planned(
+def test_a_task_reads_only_the_cluster_that_was_planned(
     source: type[KafkaSource], ids: tuple[str, str], kafka: EmbeddedKafka, kafka3: EmbeddedKafka
 ) -> None:
     planned = plan(source, kafka.bootstrap_servers, **NAMES)
@@ -96,7 +96,7 @@ def test_a_task_that_begins_after_the_time_for_all_tasks_asks_nothing(
     assert not any(row["requests"] for row in planned.rows())
 
 
-def test_another_cluster_than_is_asked_for_is_refused(ids: tuple[str, str], kafka: EmbeddedKafka) -> None:
+def test_a_cluster_with_another_id_than_configured_is_refused(ids: tuple[str, str], kafka: EmbeddedKafka) -> None:
     mine, other = ids
     servers = kafka.bootstrap_servers
     assert plan(CommittedOffsetsSource, servers, cluster_id=mine, **NAMES).rows()
@@ -106,7 +106,7 @@ def test_another_cluster_than_is_asked_for_is_refused(ids: tuple[str, str], kafk
     assert (row["broker"], row["error"]) == (None, f"{servers} belongs to cluster {mine}, not to {other}")
 
 
-def test_a_name_that_leads_to_another_cluster_is_read_only_if_the_configuration_says_so(
+def test_an_address_that_leads_to_another_cluster_is_read_only_if_its_cluster_id_is_configured(
     spark: SparkSession, ids: tuple[str, str], kafka: EmbeddedKafka, kafka3: EmbeddedKafka, tmp_path: Path
 ) -> None:
     before, now = ids

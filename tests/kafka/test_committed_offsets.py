@@ -70,7 +70,7 @@ def errors(rows: list[Row]) -> dict[str | None, str]:
     return {row["group_id"]: row["error"] for row in failed}
 
 
-def test_a_commit_is_a_row_as_it_was_made(kafka: EmbeddedKafka, admin: Any) -> None:
+def test_a_row_has_the_offset_epoch_and_metadata_of_the_commit(kafka: EmbeddedKafka, admin: Any) -> None:
     metadata = "line 1\nline 2; \"quoted\", 'too' é 群\x01"
     admin.alter_group_offsets("co-exact", {TopicPartition("co-a", 2): OffsetAndMetadata(7, metadata, 4)})
     admin.alter_group_offsets("co-exact", {TopicPartition("co-b", 0): OffsetAndMetadata(0, "", -1)})
@@ -86,7 +86,7 @@ def test_a_commit_is_a_row_as_it_was_made(kafka: EmbeddedKafka, admin: Any) -> N
 
 
 @pytest.mark.parametrize("api_version", [None, "2.8", "2.4"])
-def test_odd_names_are_read_whatever_the_brokers_version(
+def test_unusual_names_are_read_with_every_api_version(
     kafka: EmbeddedKafka, admin: Any, api_version: str | None
 ) -> None:
     for number, group in enumerate(ODD_GROUPS):
@@ -115,14 +115,16 @@ def test_a_denied_group_is_never_asked_for(kafka: EmbeddedKafka, admin: Any) -> 
     assert not any(b"co-unwanted" in request.frame for request in proxy.requests)
 
 
-def test_groups_that_the_filter_leaves_none_of_are_no_failure(kafka: EmbeddedKafka) -> None:
+def test_a_filter_that_selects_no_group_gives_no_rows_and_no_error(kafka: EmbeddedKafka) -> None:
     with Proxy() as proxy:
         rows = read(CommittedOffsetsSource, kafka.bootstrap_servers, proxy_url=proxy.url, groups_allow="^nobody$")
     assert rows == []
     assert OFFSET_FETCH not in proxy.api_keys()
 
 
-def test_a_group_deleted_between_planning_and_reading_leaves_the_others(kafka: EmbeddedKafka, admin: Any) -> None:
+def test_a_group_deleted_between_planning_and_reading_does_not_affect_the_others(
+    kafka: EmbeddedKafka, admin: Any
+) -> None:
     commit(admin, "co-deleted", {("co-a", 0): 1})
     commit(admin, "co-deleted-not", {("co-a", 0): 2})
     planned = plan(CommittedOffsetsSource, kafka.bootstrap_servers, groups_allow="^co-deleted")
@@ -130,7 +132,7 @@ def test_a_group_deleted_between_planning_and_reading_leaves_the_others(kafka: E
     assert offsets(planned.rows()) == {("co-deleted-not", "co-a", 0): 2}
 
 
-def test_a_group_that_we_may_not_describe_is_a_row_with_its_error(kafka: EmbeddedKafka, admin: Any) -> None:
+def test_a_group_without_the_describe_right_is_an_error_row(kafka: EmbeddedKafka, admin: Any) -> None:
     commit(admin, "co-acl-open", {("co-a", 0): 2})
     commit(admin, "co-acl-shut", {("co-a", 0): 1})
     # A user who may describe the cluster sees all groups in the list.
@@ -140,7 +142,7 @@ def test_a_group_that_we_may_not_describe_is_a_row_with_its_error(kafka: Embedde
     assert offsets([row for row in rows if not row["error"]]) == {("co-acl-open", "co-a", 0): 2}
 
 
-def test_a_topic_that_we_may_not_describe_is_left_out_by_kafka_itself(kafka: EmbeddedKafka, admin: Any) -> None:
+def test_kafka_leaves_out_a_topic_without_the_describe_right(kafka: EmbeddedKafka, admin: Any) -> None:
     commit(admin, "co-topics", {("co-a", 0): 1, ("co-b", 0): 2})
     with denied(kafka, ResourceType.TOPIC, "co-b", ACLOperation.DESCRIBE):
         rows = read(CommittedOffsetsSource, kafka.sasl_bootstrap_servers, groups_allow="^co-topics$", **login(kafka))
@@ -148,7 +150,7 @@ def test_a_topic_that_we_may_not_describe_is_left_out_by_kafka_itself(kafka: Emb
 
 
 @pytest.mark.parametrize(("groups_per_task", "tasks", "requests"), [(100, 1, 3 + 4), (40, 2, 3 + 3 + 2)])
-def test_chunks_hold_every_group_once_and_requests_are_counted(
+def test_chunks_contain_each_group_once_and_requests_are_counted(
     kafka: EmbeddedKafka, admin: Any, groups_per_task: int, tasks: int, requests: int
 ) -> None:
     expected = {(f"co-many-{number:02}", "co-a", number % 3): number for number in range(60)}
@@ -177,7 +179,7 @@ def test_an_answer_of_more_than_a_megabyte_is_read(kafka: EmbeddedKafka, admin: 
 
 
 @pytest.mark.parametrize("lost", [LIST_GROUPS, OFFSET_FETCH])
-def test_a_connection_lost_midway_is_made_anew(kafka: EmbeddedKafka, admin: Any, lost: int) -> None:
+def test_a_connection_that_is_lost_midway_is_opened_again(kafka: EmbeddedKafka, admin: Any, lost: int) -> None:
     commit(admin, "co-lost", {("co-a", 0): 1})
     options = {"groups_allow": "^co-lost$", "count_requests": "true"}
     with Proxy.cutting_first(lost) as proxy:
@@ -188,7 +190,7 @@ def test_a_connection_lost_midway_is_made_anew(kafka: EmbeddedKafka, admin: Any,
     assert count["requests"] == 7 + (lost == OFFSET_FETCH)
 
 
-def test_a_connection_lost_for_ever_is_an_error_for_each_group(kafka: EmbeddedKafka, admin: Any) -> None:
+def test_a_connection_that_cannot_be_opened_again_is_an_error_for_each_group(kafka: EmbeddedKafka, admin: Any) -> None:
     commit(admin, "co-gone-1", {("co-a", 0): 1})
     commit(admin, "co-gone-2", {("co-a", 0): 1})
     with Proxy(lambda request: request.api_key == OFFSET_FETCH) as proxy:
@@ -211,14 +213,16 @@ def test_a_cluster_lost_between_planning_and_reading_is_an_error_for_each_group(
     assert len(rows) == 1
 
 
-def test_an_old_brokers_groups_are_found_again_one_by_one(kafka: EmbeddedKafka, admin: Any) -> None:
+def test_on_an_old_broker_coordinators_are_looked_up_one_by_one(kafka: EmbeddedKafka, admin: Any) -> None:
     commit(admin, "co-moved-old", {("co-a", 0): 1})
     planned = plan(CommittedOffsetsSource, kafka.bootstrap_servers, groups_allow="^co-moved-old$", api_version="2.8")
     chunks = [replace(one, items=[group._replace(coordinator=99) for group in one.items]) for one in planned.chunks]
     assert offsets(Planned(planned.reader, chunks).rows()) == {("co-moved-old", "co-a", 0): 1}
 
 
-def test_groups_of_a_frozen_broker_are_one_row_without_a_name_and_the_others_are_kept(kafka3: EmbeddedKafka) -> None:
+def test_groups_of_a_frozen_broker_are_one_row_without_a_group_id_and_the_others_are_kept(
+    kafka3: EmbeddedKafka,
+) -> None:
     groups = [f"co3-{number}" for number in range(12)]
     with KafkaAdminClient(bootstrap_servers=kafka3.bootstrap_servers) as admin3:
         create_topics(admin3, {"co3": 1})
@@ -255,7 +259,9 @@ def test_spark_reads_them_and_its_plan_shows_no_password(
         pytest.param(["ö" * (MIB // 2), "x"], ["ö" * (MIB // 2), None], id="bytes, not characters"),
     ],
 )
-def test_of_one_group_a_mebibyte_of_metadata_is_kept(texts: list[str | None], kept: list[str | None]) -> None:
+def test_at_most_one_mebibyte_of_metadata_is_kept_for_each_group(
+    texts: list[str | None], kept: list[str | None]
+) -> None:
     of_group = OffsetFetchResponse.OffsetFetchResponseGroup
     of_topic = of_group.OffsetFetchResponseTopics
     partitions = [

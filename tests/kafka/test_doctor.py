@@ -53,7 +53,7 @@ ONLY_OURS = 'topics = { allow = ["^doctored$"] }\ngroups = { allow = ["^doctored
 
 
 @pytest.mark.kafka
-def test_a_cluster_that_allows_all_is_right(kafka: EmbeddedKafka, group: str, run: Run) -> None:
+def test_a_cluster_that_grants_all_rights_passes_every_check(kafka: EmbeddedKafka, group: str, run: Run) -> None:
     status, lines = run(kafka.sasl_bootstrap_servers, ONLY_OURS, **login(kafka))
     assert status == 0
     assert lines[-1] == "1 cluster and the lake: nothing is wrong"
@@ -74,7 +74,7 @@ def test_a_cluster_that_allows_all_is_right(kafka: EmbeddedKafka, group: str, ru
         (ResourceType.GROUP, "doctored-group", "DESCRIBE", "WRONG", "of 1 group, such as doc", "Describe --group"),
     ],
 )
-def test_a_right_that_is_missing_is_named_with_what_gives_it(
+def test_a_missing_right_is_named_with_the_command_that_grants_it(
     kafka: EmbeddedKafka,
     group: str,
     run: Run,
@@ -102,7 +102,7 @@ def test_a_right_that_is_missing_is_named_with_what_gives_it(
 
 
 @pytest.mark.kafka
-def test_what_cannot_be_seen_is_not_called_right(kafka: EmbeddedKafka, group: str, run: Run) -> None:
+def test_a_right_that_cannot_be_checked_is_not_reported_as_ok(kafka: EmbeddedKafka, group: str, run: Run) -> None:
     with denied(kafka, ResourceType.TOPIC, "doctored"):
         _, lines = run(kafka.sasl_bootstrap_servers, ONLY_OURS, **login(kafka))
     (line,) = [line for line in lines if "DESCRIBE on topics" in line]
@@ -127,7 +127,7 @@ def test_a_topic_that_is_hidden_from_the_user_is_named(kafka: EmbeddedKafka, gro
 
 
 @pytest.mark.kafka
-def test_a_wrong_password_is_said(kafka: EmbeddedKafka, run: Run) -> None:
+def test_a_wrong_password_is_reported(kafka: EmbeddedKafka, run: Run) -> None:
     status, lines = run(kafka.sasl_bootstrap_servers, **login(kafka, sasl_plain_password="no"))
     assert status == 1
     assert "does not authenticate us" in lines[1]
@@ -158,7 +158,9 @@ USER = {"sasl_plain_username": "it's me", "sasl_plain_password": "p"}
         ("pkc-1.confluent.cloud:9092", SASL | USER, "User:NAME"),
     ],
 )
-def test_a_right_is_given_to_a_user_whose_name_is_known(server: str, client: dict[str, str], principal: str) -> None:
+def test_the_command_that_grants_a_right_names_the_user_if_known(
+    server: str, client: dict[str, str], principal: str
+) -> None:
     cluster = ClusterConfig.model_validate({"bootstrap_servers": (server,), "client": client})
     arguments = shlex.split(_Rights(cluster).give("Describe", "--topic '*'"))
     config = ["--command-config", "admin.properties"] if client else []
@@ -166,13 +168,13 @@ def test_a_right_is_given_to_a_user_whose_name_is_known(server: str, client: dic
     assert arguments == ["kafka-acls.sh", "--bootstrap-server", server, *config, "--add", *right]
 
 
-def test_with_iam_it_is_the_policy_that_gives_rights() -> None:
+def test_with_iam_the_policy_must_grant_the_right() -> None:
     client = {"security_protocol": "SASL_SSL", "sasl_mechanism": "AWS_MSK_IAM"}
     cluster = ClusterConfig.model_validate({"bootstrap_servers": ("b:1",), "client": client})
     assert _Rights(cluster).give("Describe", "--cluster") == "the IAM policy must allow Describe (cluster)"
 
 
-def test_a_lake_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lake_that_cannot_be_written_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def check(root: str) -> tuple[bool | None, str]:
         return check_lake(LakeConfig(root=root))[:2]
 
@@ -193,7 +195,9 @@ def test_a_lake_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.kafka
-def test_the_places_of_positions_are_tried(kafka: EmbeddedKafka, group: str, run: Run, tmp_path: Path) -> None:
+def test_the_endpoints_files_and_log_directories_are_checked(
+    kafka: EmbeddedKafka, group: str, run: Run, tmp_path: Path
+) -> None:
     line = {"client_id": "c", "topic": "doctored", "partition": 0, "consumed_offset": 1}
     statistics = (unpacked("librdkafka", tmp_path) / "statistics.jsonl").read_text().splitlines()[0]
     (tmp_path / "stats").mkdir()
@@ -235,7 +239,7 @@ def closed_port() -> int:
         return int(one.getsockname()[1])
 
 
-def test_what_is_shown_sends_the_terminal_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_output_contains_no_escape_codes_for_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     assert doctor._show("east", [Check(False, "group a\x1b[31m\u2028b", "give it to \x1b[0m")]) == 1
     assert capsys.readouterr().out == "WRONG east: group a\\x1b[31m\\u2028b\n      give it to \\x1b[0m\n"
 

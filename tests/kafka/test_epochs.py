@@ -52,7 +52,7 @@ def commits(kafka3: EmbeddedKafka) -> dict[str, Row]:
     return {row["group_id"]: row for row in rows if row["kind"] == "committed_offsets"}
 
 
-def test_an_epoch_that_has_ended_has_its_end_beside_the_commit(commits: dict[str, Row]) -> None:
+def test_a_commit_has_the_end_offset_of_its_leader_epoch_if_that_epoch_has_ended(commits: dict[str, Row]) -> None:
     ends = {group: row["epoch_end_offset"] for group, row in commits.items()}
     assert ends == {
         "ep-within": BEFORE,
@@ -63,6 +63,6 @@ def test_an_epoch_that_has_ended_has_its_end_beside_the_commit(commits: dict[str
     }
 
 
-def test_the_bracket_is_read_as_ever(commits: dict[str, Row]) -> None:
+def test_the_ends_around_a_commit_are_still_read(commits: dict[str, Row]) -> None:
     assert {row["high_watermark"] for row in commits.values()} == {BEFORE + AFTER}
     assert all(row["earlier_offset"] == row["committed_offset"] and not row["error"] for row in commits.values())

@@ -160,7 +160,7 @@ def test_partitions_of_topics_that_the_filter_denies_are_left_out(kafka: Embedde
 
 
 @pytest.mark.parametrize("api_version", [None, "2.8", "2.4"])
-def test_odd_names_are_read_whatever_the_brokers_version(
+def test_unusual_names_are_read_with_every_api_version(
     kafka: EmbeddedKafka, admin: Any, api_version: str | None
 ) -> None:
     for group in ODD_GROUPS:
@@ -182,7 +182,7 @@ def test_a_denied_group_is_never_asked_for(kafka: EmbeddedKafka, admin: Any) -> 
 
 
 @pytest.mark.parametrize("api_version", ["4.0", "2.8"])
-def test_a_group_deleted_between_planning_and_reading_is_a_row_that_says_so(
+def test_a_group_deleted_between_planning_and_reading_is_an_error_row(
     kafka: EmbeddedKafka, admin: Any, api_version: str
 ) -> None:
     commit(admin, "gm-deleted", {("gm-a", 0): 1})
@@ -195,7 +195,7 @@ def test_a_group_deleted_between_planning_and_reading_is_a_row_that_says_so(
     }
 
 
-def test_a_group_that_we_may_not_describe_is_a_row_with_what_the_list_says(kafka: EmbeddedKafka, admin: Any) -> None:
+def test_a_group_without_the_describe_right_is_a_row_with_its_listed_state(kafka: EmbeddedKafka, admin: Any) -> None:
     commit(admin, "gm-acl-open", {("gm-a", 0): 1})
     commit(admin, "gm-acl-shut", {("gm-a", 0): 1})
     with denied(kafka, ResourceType.GROUP, "gm-acl-shut"):
@@ -206,7 +206,9 @@ def test_a_group_that_we_may_not_describe_is_a_row_with_what_the_list_says(kafka
     assert sorted(rows, key=lambda one: one["group_id"]) == [row("gm-acl-open", state="Empty"), refused]
 
 
-def test_a_connection_lost_midway_is_made_anew_and_requests_are_counted(kafka: EmbeddedKafka, admin: Any) -> None:
+def test_a_connection_that_is_lost_midway_is_opened_again_and_requests_are_counted(
+    kafka: EmbeddedKafka, admin: Any
+) -> None:
     commit(admin, "gm-lost", {("gm-a", 0): 1})
     with Proxy.cutting_first(DESCRIBE_GROUPS) as proxy:
         options = {"groups_allow": "^gm-lost$", "count_requests": "true", "proxy_url": proxy.url}
@@ -216,7 +218,7 @@ def test_a_connection_lost_midway_is_made_anew_and_requests_are_counted(kafka: E
     assert (count["request_broker"], count["requests"]) == (1, 8)
 
 
-def test_a_cluster_lost_between_planning_and_reading_keeps_every_error(kafka3: EmbeddedKafka) -> None:
+def test_a_cluster_lost_between_planning_and_reading_is_an_error_for_each_group(kafka3: EmbeddedKafka) -> None:
     with KafkaAdminClient(bootstrap_servers=kafka3.bootstrap_servers) as admin3:
         create_topics(admin3, {"gm3": 1})
         for number in range(12):
@@ -291,12 +293,14 @@ def test_a_group_of_the_new_protocol_has_its_members_and_partitions(new_groups: 
     assert len(shared["member_id"]) == 22
 
 
-def test_a_new_groups_partitions_are_filtered_too(new_groups: NewGroups) -> None:
+def test_partitions_of_a_group_of_the_new_protocol_are_filtered(new_groups: NewGroups) -> None:
     (one,) = members(new_groups.kafka, new_groups.consumer, topics_deny="^gm-new$")
     assert (one["topic"], one["partition"], one["client_id"]) == (None, None, f"{new_groups.consumer}-1")
 
 
-def test_a_new_group_that_we_may_not_describe_is_a_row_with_what_the_list_says(new_groups: NewGroups) -> None:
+def test_a_group_of_the_new_protocol_without_the_describe_right_is_a_row_with_its_listed_state(
+    new_groups: NewGroups,
+) -> None:
     kafka = new_groups.kafka
     with denied(kafka, ResourceType.GROUP, new_groups.consumer):
         options = {"groups_allow": new_groups.consumer, **login(kafka)}
@@ -311,7 +315,7 @@ def test_a_new_group_that_we_may_not_describe_is_a_row_with_what_the_list_says(n
     )
 
 
-def test_a_new_group_is_not_called_dead_where_brokers_tell_no_types(new_groups: NewGroups) -> None:
+def test_a_group_of_the_new_protocol_is_not_called_dead_if_brokers_do_not_report_types(new_groups: NewGroups) -> None:
     assert members(new_groups.kafka, new_groups.consumer, api_version="2.8") == [
         row(new_groups.consumer, group_type=None, state="Stable", protocol="consumer", error="GROUP_ID_NOT_FOUND")
     ]
@@ -327,7 +331,7 @@ def test_a_share_group_is_a_row_with_its_type_and_state_and_has_no_commits(new_g
     assert not any(new_groups.share.encode() in request.frame for request in proxy.requests)
 
 
-def test_a_new_groups_commits_are_read_as_all_others(new_groups: NewGroups) -> None:
+def test_commits_of_a_group_of_the_new_protocol_are_read(new_groups: NewGroups) -> None:
     rows = read(CommittedOffsetsSource, new_groups.kafka.bootstrap_servers, groups_allow=new_groups.consumer)
     assert {(one["topic"], one["partition"]): one["committed_offset"] for one in rows} == {
         ("gm-new", 0): 1,

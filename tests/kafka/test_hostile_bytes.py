@@ -22,14 +22,14 @@ def changed(draw: st.DrawFn) -> bytes:
     return data
 
 
-def test_what_is_right_is_read() -> None:
+def test_valid_bytes_are_parsed() -> None:
     assert _classic_assignment(CONSUMER, ASSIGNED) == ([("t", 0), ("t", 1), ("u", 5)], None)
     assert _classic_subscription(CONSUMER, SUBSCRIBED) == ["t", "u"]
 
 
 @settings(max_examples=500, deadline=None)
 @given(changed() | st.binary(max_size=40))
-def test_other_bytes_are_read_or_refused(data: bytes) -> None:
+def test_any_other_bytes_are_parsed_or_refused(data: bytes) -> None:
     assigned, error = _classic_assignment(CONSUMER, data)
     assert error is None or assigned == []
     assert all(topic and isinstance(partition, int) for topic, partition in assigned)
@@ -46,7 +46,7 @@ def test_other_bytes_are_read_or_refused(data: bytes) -> None:
         pytest.param(b"\xff" * 1_000_000, id="noise"),
     ],
 )
-def test_a_megabyte_takes_no_time(megabyte: bytes) -> None:
+def test_a_megabyte_is_parsed_quickly(megabyte: bytes) -> None:
     before = time.process_time()
     _classic_assignment(CONSUMER, megabyte)
     _classic_subscription(CONSUMER, megabyte)

@@ -53,7 +53,7 @@ def test_the_time_of_a_record_is_found(kafka: EmbeddedKafka, leader: int) -> Non
         assert abs(found.value - TIMES_MS[rung]) <= found.error <= (TIMES_MS[-1] - TIMES_MS[rung]) / 100
 
 
-def test_the_newest_record_is_found_where_a_broker_does_not_tell_it(kafka: EmbeddedKafka, leader: int) -> None:
+def test_the_newest_record_is_found_if_the_broker_does_not_report_it(kafka: EmbeddedKafka, leader: int) -> None:
     one = search(10, RECORDS - 1, newest=(None, None))
     with KafkaClient(parsed(kafka.bootstrap_servers)) as client:
         assert look_up(client, leader, {TopicPartition(TOPIC, 0): one}, 200) == 0
@@ -71,9 +71,7 @@ def test_no_more_look_ups_than_allowed_are_made(kafka: EmbeddedKafka, leader: in
     assert len(one.samples) <= 2
 
 
-def test_of_many_logs_whose_newest_record_is_unknown_some_are_found_with_few_look_ups(
-    kafka: EmbeddedKafka, leader: int
-) -> None:
+def test_few_look_ups_find_the_newest_records_of_some_of_many_logs(kafka: EmbeddedKafka, leader: int) -> None:
     with KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers) as admin:
         create_topics(admin, {"lu-many": 20})
         with KafkaProducer(bootstrap_servers=kafka.bootstrap_servers, enable_idempotence=False) as producer:
@@ -89,7 +87,7 @@ def test_of_many_logs_whose_newest_record_is_unknown_some_are_found_with_few_loo
     assert all(abs(reading.value - TIMES_MS[p]) <= reading.error <= FINEST_MS for p, reading in found.items())
 
 
-def test_a_partition_that_is_not_answered_is_counted_and_left_as_it_is(kafka: EmbeddedKafka, leader: int) -> None:
+def test_a_partition_without_an_answer_is_counted_and_does_not_change(kafka: EmbeddedKafka, leader: int) -> None:
     known, unknown = search(10), search(10)
     both = {TopicPartition(TOPIC, 0): known, TopicPartition("lu-nowhere", 0): unknown}
     with KafkaClient(parsed(kafka.bootstrap_servers)) as client:
@@ -98,7 +96,7 @@ def test_a_partition_that_is_not_answered_is_counted_and_left_as_it_is(kafka: Em
     assert unknown.samples == []
 
 
-def test_a_leader_that_is_gone_leaves_all_as_they_are(kafka: EmbeddedKafka, leader: int) -> None:
+def test_if_the_leader_is_gone_no_partition_changes(kafka: EmbeddedKafka, leader: int) -> None:
     one = search(10)
     with KafkaClient(parsed(kafka.bootstrap_servers)) as client:
         assert look_up(client, NOBODY, {TopicPartition(TOPIC, 0): one}, 200) == 1

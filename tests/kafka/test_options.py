@@ -19,7 +19,7 @@ def test_only_the_servers_are_required() -> None:
     assert (options.retries, options.retry_backoff_ms, options.count_requests) == (5, 100, False)
 
 
-def test_own_options_become_numbers_and_truths() -> None:
+def test_own_options_become_numbers_and_booleans() -> None:
     options = parsed(SERVERS, retries="0", retry_backoff_ms="0", groups_per_task="1", count_requests="TRUE")
     assert (options.retries, options.retry_backoff_ms, options.groups_per_task) == (0, 0, 1)
     assert options.count_requests is True
@@ -64,18 +64,18 @@ def test_client_options_have_the_types_of_kafka_pythons_defaults() -> None:
         pytest.param("bootstrap_servers", " , ", "'bootstrap_servers' is missing", id="no server"),
     ],
 )
-def test_a_mistake_is_named(name: str, text: str, message: str) -> None:
+def test_an_error_names_the_wrong_option(name: str, text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         SourceOptions.parse({"bootstrap_servers": SERVERS} | {name: text})
 
 
-def test_a_wrong_value_is_not_repeated_as_it_may_be_a_secret() -> None:
+def test_a_wrong_value_is_not_shown_because_it_may_be_a_secret() -> None:
     with pytest.raises(ConfigError) as caught:
         parsed(SERVERS, reconnect_backoff_ms="secret#1")
     assert "secret" not in str(caught.value)
 
 
-def test_options_of_kafka_python_that_are_objects_are_not_offered() -> None:
+def test_options_of_kafka_python_that_take_objects_are_unknown() -> None:
     assert not {"ssl_context", "metrics", "sasl_oauth_token_provider"} & KNOWN
 
 
@@ -97,7 +97,7 @@ def test_a_filter_selects_sorted_names(allow: str | None, deny: str | None, pass
     assert [name for name in ("__c", "ab", "b", "öb\n") if names.matcher()(name)] == passed
 
 
-def test_a_long_name_does_not_keep_a_pattern_busy() -> None:
+def test_a_long_name_is_filtered_quickly() -> None:
     """A name of 32 KB takes two seconds, and there may be thousands."""
     names = [f"{number:06}" + "a" * 32_000 for number in range(50)]
     before = time.process_time()
@@ -111,7 +111,7 @@ def test_the_representation_holds_no_password() -> None:
     assert repr(options) == str(options) == "SourceOptions(a:9092)"
 
 
-def test_a_task_that_begins_too_late_names_the_setting_and_not_what_was_left_of_it() -> None:
+def test_the_error_of_a_task_that_begins_too_late_names_the_setting() -> None:
     options = parsed(SERVERS, read_timeout_ms="1")
     with pytest.raises(TooLateError) as refused:
         options.until(0)

@@ -81,74 +81,74 @@ def why(server: str, **options: str) -> str | None:
     return reason
 
 
-def test_a_port_that_nothing_listens_on() -> None:
+def test_if_nothing_listens_the_reason_is_connection_refused() -> None:
     assert why(f"{HOST}:{free_port()}") == "cannot be reached: connection refused"
 
 
-def test_a_port_that_drops_what_it_is_sent(full: str) -> None:
+def test_if_packets_are_dropped_the_reason_is_no_answer_in_time(full: str) -> None:
     assert why(full) == "cannot be reached: no answer in time"
 
 
 @pytest.mark.parametrize("server", ["kafka", ":9092", "kafka:", "kafka:http", "kafka:99999", "kafka:0", "kafka:²"])
-def test_an_address_that_is_none(server: str) -> None:
+def test_an_invalid_address_is_reported(server: str) -> None:
     assert why(server) == "is not of the form host:port"
 
 
 @pytest.mark.parametrize("name", ["nowhere.invalid", "a..b"])
-def test_a_host_name_that_nobody_has(name: str) -> None:
+def test_an_unknown_host_is_reported(name: str) -> None:
     assert why(f"{name}:9092") == "cannot be reached: unknown host"
 
 
-def test_a_port_that_is_silent() -> None:
+def test_a_silent_port_is_reported() -> None:
     with listener() as server:
         assert why(server) == "accepts the connection but stays silent: not a Kafka listener, or one that wants TLS"
 
 
-def test_a_port_that_answers_byte_by_byte() -> None:
+def test_a_port_that_answers_byte_by_byte_counts_as_silent() -> None:
     with listener(trickle) as server:
         assert str(why(server, **HURRY)).startswith("accepts the connection but stays silent")
 
 
-def test_a_web_server(http: str) -> None:
+def test_a_web_server_is_recognised(http: str) -> None:
     assert why(http) == "speaks HTTP, not Kafka"
 
 
-def test_a_port_that_closes_at_once() -> None:
+def test_a_port_that_closes_the_connection_is_reported() -> None:
     with listener(lambda connection: None) as server:
         assert str(why(server)).startswith("closes the connection")
 
 
-def test_a_port_that_speaks_something_else() -> None:
+def test_a_port_with_another_protocol_is_reported() -> None:
     with listener(lambda connection: connection.sendall(b"SSH-2.0-OpenSSH_9.6\r\n")) as server:
         assert why(server) == "answers with something that is not Kafka (b'SSH-2.0-')"
 
 
-def test_tls_asked_of_a_port_that_is_silent() -> None:
+def test_a_port_that_is_silent_during_the_tls_handshake_is_reported() -> None:
     with listener() as server:
         reason = why(server, security_protocol="SSL", **HURRY)
     assert reason == "accepts the connection but stays silent: not a Kafka listener, or one without TLS"
 
 
-def test_a_kafka_listener_with_or_without_a_password(kafka: EmbeddedKafka) -> None:
+def test_a_kafka_listener_passes_whatever_the_password(kafka: EmbeddedKafka) -> None:
     assert why(kafka.bootstrap_servers) is None
     assert why(kafka.sasl_bootstrap_servers, **login(kafka, sasl_plain_password="wrong")) is None
 
 
-def test_tls_asked_of_a_kafka_listener_that_has_none(kafka: EmbeddedKafka) -> None:
+def test_tls_to_a_plaintext_listener_is_reported(kafka: EmbeddedKafka) -> None:
     reason = why(kafka.bootstrap_servers, security_protocol="SSL")
     assert str(reason).startswith("fails the TLS handshake (")
     assert str(reason).endswith("): not a TLS listener, or a wrong certificate")
 
 
-def test_no_tls_asked_of_a_kafka_listener_that_wants_it(tls: EmbeddedKafka) -> None:
+def test_plaintext_to_a_tls_listener_is_reported(tls: EmbeddedKafka) -> None:
     assert why(tls.sasl_bootstrap_servers) == "speaks TLS: set security_protocol to SSL or SASL_SSL"
 
 
-def test_a_kafka_listener_over_tls(tls: EmbeddedKafka) -> None:
+def test_a_kafka_listener_with_tls_passes(tls: EmbeddedKafka) -> None:
     assert why(tls.sasl_bootstrap_servers, security_protocol="SSL") is None
 
 
-def test_the_first_kafka_in_order_wins_and_nobody_waits_for_the_rest(kafka: EmbeddedKafka) -> None:
+def test_the_first_server_that_answers_as_kafka_is_used_without_waiting_for_the_rest(kafka: EmbeddedKafka) -> None:
     good = kafka.bootstrap_servers
     with listener() as silent:
         started = time.monotonic()
@@ -157,7 +157,7 @@ def test_the_first_kafka_in_order_wins_and_nobody_waits_for_the_rest(kafka: Embe
         assert first_answering([silent, good], parsed("-")) == good
 
 
-def test_every_server_is_named_with_its_reason(http: str) -> None:
+def test_the_error_gives_a_reason_for_each_server(http: str) -> None:
     closed = f"{HOST}:{free_port()}"
     with listener() as silent, pytest.raises(ClusterError) as caught:
         KafkaClient(parsed(f"{closed},{silent},{http}", **HURRY))
@@ -187,7 +187,7 @@ WHO_ARE_YOU = "does not authenticate us: check security_protocol and the SASL us
         pytest.param({"sasl_mechanism": "SCRAM-SHA-256"}, id="a mechanism that is not offered"),
     ],
 )
-def test_a_client_that_cannot_log_in_is_told_so_without_the_password(
+def test_a_failed_login_is_reported_without_the_password(
     kafka: EmbeddedKafka, changes: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level("DEBUG"):
@@ -198,11 +198,11 @@ def test_a_client_that_cannot_log_in_is_told_so_without_the_password(
     assert 'se"cret' not in caplog.text
 
 
-def test_a_login_where_none_is_asked_for(kafka: EmbeddedKafka) -> None:
+def test_sasl_to_a_listener_without_sasl_is_reported(kafka: EmbeddedKafka) -> None:
     assert refusal(kafka.bootstrap_servers, **login(kafka)) == WHO_ARE_YOU
 
 
-def test_no_login_where_one_is_asked_for(kafka: EmbeddedKafka) -> None:
+def test_no_sasl_to_a_listener_with_sasl_is_reported(kafka: EmbeddedKafka) -> None:
     assert refusal(kafka.sasl_bootstrap_servers) == "closes the connection: check security_protocol"
 
 
@@ -217,12 +217,12 @@ def failed_handshakes(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("failed_handshakes")
-def test_a_certificate_that_nobody_vouches_for(tls: EmbeddedKafka) -> None:
+def test_an_untrusted_certificate_is_reported(tls: EmbeddedKafka) -> None:
     said = refusal(tls.sasl_bootstrap_servers, security_protocol="SSL")
     assert said == "shows a TLS certificate that is not trusted: check ssl_cafile, and that it names this host"
 
 
-def test_a_fresh_cluster_over_tls_has_no_groups_and_that_is_no_failure(tls: EmbeddedKafka) -> None:
+def test_a_new_cluster_without_groups_is_read_over_tls_without_an_error(tls: EmbeddedKafka) -> None:
     options = {"security_protocol": "SSL", "ssl_cafile": str(tls.directory / "key-and-certificate.pem")}
     for source in (CommittedOffsetsSource, GroupMembersSource):
         assert read(source, tls.sasl_bootstrap_servers, **options) == []

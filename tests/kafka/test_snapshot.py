@@ -55,7 +55,7 @@ def append(producer: Any, topic: str, records: int) -> None:
 
 
 @pytest.mark.parametrize("per_task", [{}, {"groups_per_task": "2", "partitions_per_task": "3"}])
-def test_on_a_quiet_cluster_it_reads_what_the_three_sources_read(
+def test_on_an_idle_cluster_it_reads_the_same_as_the_three_single_sources(
     kafka: EmbeddedKafka, admin: Any, producer: Any, per_task: dict[str, str]
 ) -> None:
     append(producer, "ks-a", 5)
@@ -106,7 +106,7 @@ def test_a_commit_is_read_before_and_after_the_ends_of_its_log(kafka: EmbeddedKa
     assert end["captured_at"] >= row["captured_at"] > row["ends_at"]
 
 
-def test_metadata_is_kept_of_the_second_reading_only(kafka: EmbeddedKafka, admin: Any) -> None:
+def test_metadata_comes_from_the_second_read_of_the_commits(kafka: EmbeddedKafka, admin: Any) -> None:
     commit(admin, "ks-described", {("ks-b", 0): 7}, metadata="by whom")
     fetches = []
 
@@ -127,7 +127,7 @@ def test_metadata_is_kept_of_the_second_reading_only(kafka: EmbeddedKafka, admin
     assert (once["committed_offset"], once["metadata"], once["ends_at"], once["error"]) == (7, None, None, None)
 
 
-def test_a_commit_in_a_topic_that_may_not_be_described_is_an_error_where_a_member_holds_the_partition(
+def test_a_commit_in_a_topic_without_the_describe_right_is_an_error_row_if_a_member_is_assigned_the_partition(
     kafka: EmbeddedKafka, admin: Any
 ) -> None:
     commit(admin, "ks-held", {("ks-b", 0): 2, ("ks-hidden", 0): 1})

@@ -40,18 +40,18 @@ def said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Said:
 
 
 @pytest.mark.parametrize("name", ["nowhere.invalid", "a..b"])
-def test_a_host_that_is_unknown(said: Said, name: str) -> None:
+def test_for_an_unknown_host_the_name_is_to_be_corrected(said: Said, name: str) -> None:
     todo = "correct the name in bootstrap_servers, or in DNS; executors look it up as well"
     assert said(f"{name}:9092") == (f"{name}:9092 cannot be reached: unknown host", todo)
 
 
-def test_a_port_that_is_closed(said: Said) -> None:
+def test_for_a_closed_port_the_port_is_to_be_corrected(said: Said) -> None:
     server = f"{HOST}:{free_port()}"
     todo = "correct the port in bootstrap_servers, or start the broker: nothing listens there"
     assert said(server) == (f"{server} cannot be reached: connection refused", todo)
 
 
-def test_a_port_that_speaks_tls_and_is_asked_in_plain_text(said: Said, tmp_path: Path) -> None:
+def test_for_plaintext_to_a_tls_port_tls_is_to_be_set(said: Said, tmp_path: Path) -> None:
     todo = "correct the port in bootstrap_servers, or set security_protocol to SSL or SASL_SSL"
     with listener(over_tls(certificate(tmp_path), lambda _: None)) as server:
         what, its_todo = said(server)
@@ -61,12 +61,12 @@ def test_a_port_that_speaks_tls_and_is_asked_in_plain_text(said: Said, tmp_path:
     assert its_todo == todo
 
 
-def test_an_alert_of_tls_is_recognised(said: Said) -> None:
+def test_a_tls_alert_is_recognised(said: Said) -> None:
     with listener(answering(b"\x15\x03\x03\x00\x02\x02\x46")) as server:
         assert said(server) == (f"{server} speaks TLS: set security_protocol to SSL or SASL_SSL", SEE_DOCS)
 
 
-def test_a_port_that_answers_in_plain_text_and_is_asked_for_tls(said: Said) -> None:
+def test_for_tls_to_a_port_that_answers_in_plaintext_the_protocol_is_to_be_corrected(said: Said) -> None:
     with listener(answering(b"HELLO" * 9)) as server:
         what, todo = said(server, security_protocol="SSL")
     assert what.startswith(f"{server} fails the TLS handshake (")
@@ -74,21 +74,21 @@ def test_a_port_that_answers_in_plain_text_and_is_asked_for_tls(said: Said) -> N
     assert todo == "correct the port in bootstrap_servers, security_protocol or ssl_certfile"
 
 
-def test_a_port_that_does_not_answer_when_it_is_asked_for_tls(said: Said) -> None:
+def test_for_tls_to_a_silent_port_plaintext_is_suggested(said: Said) -> None:
     todo = "correct the port in bootstrap_servers, or set security_protocol to PLAINTEXT or SASL_PLAINTEXT"
     what = "accepts the connection but stays silent: not a Kafka listener, or one without TLS"
     with listener() as server:
         assert said(server, security_protocol="SSL") == (f"{server} {what}", todo)
 
 
-def test_a_listener_of_tls_that_is_not_kafka_is_not_said_to_want_tls(said: Said, tmp_path: Path) -> None:
+def test_a_tls_listener_that_is_not_kafka_is_not_reported_as_one_that_wants_tls(said: Said, tmp_path: Path) -> None:
     with listener(over_tls(certificate(tmp_path), lambda stream: stream.recv(100))) as server:
         what, _ = said(server, security_protocol="SSL")
     assert what == f"{server} closes the connection on the first request: not a Kafka listener, or one without TLS"
 
 
 @pytest.mark.parametrize("option", ["ssl_cafile", "ssl_certfile", "ssl_keyfile"])
-def test_a_file_of_tls_that_is_missing(said: Said, option: str, tmp_path: Path) -> None:
+def test_a_missing_tls_file_is_reported_by_its_option(said: Said, option: str, tmp_path: Path) -> None:
     files = {"ssl_certfile": str(certificate(tmp_path)), option: "/nowhere/secret.pem"}
     what, _ = said(f"{HOST}:{free_port()}", security_protocol="SSL", **files)
     assert what == f"the file of {option} cannot be read (No such file or directory): it must be here and on executors"
@@ -97,7 +97,7 @@ def test_a_file_of_tls_that_is_missing(said: Said, option: str, tmp_path: Path) 
 @pytest.mark.parametrize(
     "value", ["-----BEGIN PRIVATE KEY-----\nsecret", "\0secret", "secret" * 1000], ids=["key", "NUL", "long"]
 )
-def test_a_value_that_is_no_path_is_not_shown(said: Said, value: str, tmp_path: Path) -> None:
+def test_a_value_that_is_not_a_path_is_not_shown(said: Said, value: str, tmp_path: Path) -> None:
     files = {"ssl_certfile": str(certificate(tmp_path)), "ssl_keyfile": value}
     what, _ = said(f"{HOST}:{free_port()}", security_protocol="SSL", **files)
     assert what.startswith("the file of ssl_keyfile cannot be read (")
@@ -110,7 +110,7 @@ def test_a_key_without_a_certificate_is_ignored_as_kafka_python_does(said: Said)
     assert what == f"{server} cannot be reached: connection refused"
 
 
-def test_files_of_tls_are_loaded_again_only_if_they_have_changed(tmp_path: Path) -> None:
+def test_tls_files_are_loaded_again_only_if_they_have_changed(tmp_path: Path) -> None:
     file = certificate(tmp_path)
     options = SourceOptions.parse({"bootstrap_servers": HOST, "security_protocol": "SSL", "ssl_cafile": str(file)})
     context = tls_context(options)
@@ -124,7 +124,7 @@ def test_files_of_tls_are_loaded_again_only_if_they_have_changed(tmp_path: Path)
     assert tls_context(options) is not context
 
 
-def test_a_certificate_authority_that_is_not_in_pem_format(said: Said, tmp_path: Path) -> None:
+def test_a_ca_file_that_is_not_in_pem_format_is_reported(said: Said, tmp_path: Path) -> None:
     store = tmp_path / "truststore.jks"
     store.write_bytes(b"\xfe\xed\xfe\xed\x00\x00\x00\x02")
     what, _ = said(f"{HOST}:{free_port()}", security_protocol="SSL", ssl_cafile=str(store))
@@ -132,7 +132,7 @@ def test_a_certificate_authority_that_is_not_in_pem_format(said: Said, tmp_path:
 
 
 @pytest.mark.parametrize("password", [{}, {"ssl_password": "wrong"}], ids=["none", "wrong"])
-def test_a_key_whose_password_is_wrong_or_missing(said: Said, tmp_path: Path, password: dict[str, str]) -> None:
+def test_a_wrong_or_missing_password_of_a_key_is_reported(said: Said, tmp_path: Path, password: dict[str, str]) -> None:
     """Without a password, OpenSSL would ask the terminal for it, and wait."""
     file = certificate(tmp_path)
     key = serialization.load_pem_private_key(file.read_bytes(), None)
@@ -148,18 +148,18 @@ def test_a_key_whose_password_is_wrong_or_missing(said: Said, tmp_path: Path, pa
 
 
 @pytest.mark.parametrize("url", ["ftp://me:p4ss@proxy:1", "me:p4ss@proxy:1", "p4ss", "http://me:p4ss@proxy:99999"])
-def test_a_proxy_whose_url_is_none_is_said_without_its_password(said: Said, url: str) -> None:
+def test_an_invalid_proxy_url_is_reported_without_its_password(said: Said, url: str) -> None:
     reason = "cannot be asked: proxy_url must be the URL of a proxy, such as http://host:port or socks5://host:port"
     assert said("broker:9092", proxy_url=url) == (f"broker:9092 {reason}", SEE_DOCS)
 
 
-def test_files_of_tls_do_not_matter_without_tls(said: Said) -> None:
+def test_tls_files_are_ignored_without_tls(said: Said) -> None:
     what, _ = said(f"{HOST}:{free_port()}", ssl_cafile="/nowhere.pem")
     assert what.endswith("connection refused")
 
 
 @pytest.mark.parametrize(("mechanism", "package"), [("AWS_MSK_IAM", "botocore"), ("GSSAPI", "gssapi")])
-def test_a_package_that_is_not_installed(
+def test_a_missing_package_is_reported(
     said: Said, monkeypatch: pytest.MonkeyPatch, mechanism: str, package: str
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)  # how Python marks a module that cannot be imported

@@ -70,7 +70,7 @@ def topic_id(folder: Path) -> str:
     return lines["topic_id"]
 
 
-def test_a_row_says_all_there_is_to_know_of_a_log(kafka: EmbeddedKafka, admin: Any, producer: Any) -> None:
+def test_a_row_has_all_columns_of_a_log(kafka: EmbeddedKafka, admin: Any, producer: Any) -> None:
     create_topics(admin, {"wm-exact": 2})
     write(producer, "wm-exact", [HOUR_AGO_MS, HOUR_AGO_MS + 5_000, HOUR_AGO_MS + 3_000])
     before = datetime.now(UTC)
@@ -156,28 +156,30 @@ def test_the_size_is_that_of_all_segments(kafka: EmbeddedKafka, admin: Any, prod
     assert watermarks(kafka, "wm-segments")[0]["log_bytes"] == size_of_logs(folder) > 2_100_000
 
 
-def test_what_the_topic_is_configured_with(kafka: EmbeddedKafka, admin: Any, producer: Any) -> None:
+def test_a_row_has_the_settings_of_its_topic(kafka: EmbeddedKafka, admin: Any, producer: Any) -> None:
     configs = {"cleanup.policy": "compact,delete", "message.timestamp.type": "LogAppendTime"}
     create_topics(admin, {"wm-configs": 1}, configs=configs)
     row = watermarks(kafka, "wm-configs")[0]
     assert (row["cleanup_policy"], row["timestamp_type"]) == ("compact,delete", "LogAppendTime")
 
 
-def test_a_timestamp_beyond_all_calendars_is_kept_as_it_is(kafka: EmbeddedKafka, admin: Any, producer: Any) -> None:
+def test_a_timestamp_beyond_the_year_9999_is_kept_unchanged(kafka: EmbeddedKafka, admin: Any, producer: Any) -> None:
     create_topics(admin, {"wm-future": 1}, configs={"message.timestamp.after.max.ms": str(2**63 - 1)})
     write(producer, "wm-future", [2**62, HOUR_AGO_MS])
     row = watermarks(kafka, "wm-future")[0]
     assert (row["max_timestamp_ms"], row["max_timestamp_offset"]) == (2**62, 0)
 
 
-def test_names_of_the_greatest_length_and_of_all_characters(kafka: EmbeddedKafka, admin: Any) -> None:
+def test_topic_names_of_the_greatest_length_and_with_all_characters_are_read(kafka: EmbeddedKafka, admin: Any) -> None:
     names = {LONG_TOPIC, "wm-Odd._-name", "wm-Odd.__name2"}
     create_topics(admin, dict.fromkeys(names, 1))
     rows = read(WatermarksSource, kafka.bootstrap_servers, topics_allow="^wm-(t{9}|Odd)")
     assert {row["topic"]: ladder(row) for row in rows} == dict.fromkeys(names, (0, 0, 0, 0, 0))
 
 
-def test_a_log_that_moves_while_it_is_read_keeps_its_order(kafka: EmbeddedKafka, admin: Any, producer: Any) -> None:
+def test_offsets_are_in_order_even_if_the_log_grows_while_it_is_read(
+    kafka: EmbeddedKafka, admin: Any, producer: Any
+) -> None:
     create_topics(admin, {"wm-moving": 1})
     sizes = []
 
@@ -199,7 +201,7 @@ def test_a_log_that_moves_while_it_is_read_keeps_its_order(kafka: EmbeddedKafka,
     assert read_keys == [size, *[ends] * 6, size, ends]
 
 
-def test_the_newest_record_is_asked_for_again_where_it_was_not_told(
+def test_the_newest_record_is_asked_for_again_if_the_leader_did_not_find_it(
     kafka: EmbeddedKafka, admin: Any, producer: Any
 ) -> None:
     create_topics(admin, {"wm-missed": 1})
@@ -227,11 +229,13 @@ def test_a_denied_topic_is_never_asked_for(kafka: EmbeddedKafka, admin: Any) -> 
     assert not any(b"wm-unwanted" in request.frame for request in proxy.requests)
 
 
-def test_topics_that_the_filter_leaves_none_of_are_no_failure(kafka: EmbeddedKafka) -> None:
+def test_a_filter_that_selects_no_topic_gives_no_rows_and_no_error(kafka: EmbeddedKafka) -> None:
     assert read(WatermarksSource, kafka.bootstrap_servers, topics_allow="^nothing$") == []
 
 
-def test_a_topic_deleted_between_listing_and_reading_leaves_the_others(kafka: EmbeddedKafka, admin: Any) -> None:
+def test_a_topic_deleted_between_listing_and_reading_does_not_affect_the_others(
+    kafka: EmbeddedKafka, admin: Any
+) -> None:
     create_topics(admin, {"wm-gone": 2, "wm-gone-not": 1})
     planned = plan(WatermarksSource, kafka.bootstrap_servers, topics_allow="^wm-gone")
     admin.delete_topics(["wm-gone"])
@@ -245,7 +249,7 @@ def test_a_topic_deleted_between_listing_and_reading_leaves_the_others(kafka: Em
     assert all(row["captured_at"] for row in rows)
 
 
-def test_a_topic_that_we_may_not_describe_leaves_the_others(kafka: EmbeddedKafka, admin: Any) -> None:
+def test_a_topic_without_the_describe_right_does_not_affect_the_others(kafka: EmbeddedKafka, admin: Any) -> None:
     create_topics(admin, {"wm-acl-open": 1, "wm-acl-shut": 1})
     options = {"topics_allow": "^wm-acl", **login(kafka)}
     planned = plan(WatermarksSource, kafka.sasl_bootstrap_servers, **options)
@@ -260,9 +264,7 @@ def test_a_topic_that_we_may_not_describe_leaves_the_others(kafka: EmbeddedKafka
     assert {row["topic"]: row["error"] for row in rows} == {"wm-acl-open": None}
 
 
-def test_sizes_that_are_refused_cost_no_more_than_their_columns(
-    kafka: EmbeddedKafka, admin: Any, producer: Any
-) -> None:
+def test_if_sizes_are_refused_only_their_columns_are_null(kafka: EmbeddedKafka, admin: Any, producer: Any) -> None:
     create_topics(admin, {"wm-sizeless": 1})
     write(producer, "wm-sizeless")
     with denied(kafka, ResourceType.CLUSTER, "kafka-cluster"):
@@ -271,7 +273,7 @@ def test_sizes_that_are_refused_cost_no_more_than_their_columns(
     assert [row[name] for name in REST] == [HOUR_AGO_MS, 0, None, None, "delete", "CreateTime"]
 
 
-def test_configs_that_are_refused_cost_no_more_than_their_columns(
+def test_if_topic_configs_are_refused_only_their_columns_are_null(
     kafka: EmbeddedKafka, admin: Any, producer: Any
 ) -> None:
     create_topics(admin, {"wm-configless": 1})
@@ -292,7 +294,7 @@ def test_configs_that_are_refused_cost_no_more_than_their_columns(
         pytest.param("3.9", (HOUR_AGO_MS, 0), True, True, id="all"),
     ],
 )
-def test_what_an_old_broker_lacks_costs_that_column_only(
+def test_a_column_that_an_old_broker_does_not_support_is_null(
     kafka: EmbeddedKafka,
     admin: Any,
     producer: Any,
@@ -312,7 +314,7 @@ def test_what_an_old_broker_lacks_costs_that_column_only(
     assert row["cleanup_policy"] == "delete"
 
 
-def test_a_connection_lost_midway_is_made_anew(kafka: EmbeddedKafka, admin: Any) -> None:
+def test_a_connection_that_is_lost_midway_is_opened_again(kafka: EmbeddedKafka, admin: Any) -> None:
     create_topics(admin, {"wm-lost": 2})
     with Proxy.cutting_first(DESCRIBE_LOG_DIRS) as proxy:
         rows = watermarks(kafka, "wm-lost", proxy_url=proxy.url)
@@ -321,7 +323,9 @@ def test_a_connection_lost_midway_is_made_anew(kafka: EmbeddedKafka, admin: Any)
     assert {row["log_bytes"] for row in rows.values()} == {0}
 
 
-def test_a_connection_lost_for_ever_is_an_error_for_each_partition(kafka: EmbeddedKafka, admin: Any) -> None:
+def test_a_connection_that_cannot_be_opened_again_is_an_error_for_each_partition(
+    kafka: EmbeddedKafka, admin: Any
+) -> None:
     create_topics(admin, {"wm-lost-ever": 2})
     with Proxy(lambda request: request.api_key == LIST_OFFSETS) as proxy:
         rows = watermarks(kafka, "wm-lost-ever", proxy_url=proxy.url, retries="1")

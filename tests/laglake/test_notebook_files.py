@@ -106,7 +106,7 @@ def test_duckdb_answers_as_spark_does(asked: tuple[list[pd.DataFrame], list[pd.D
                 assert [*map(str, one[name])] == [*map(str, other[name])]
 
 
-def test_the_answers_are_true(asked: tuple[list[pd.DataFrame], list[pd.DataFrame]]) -> None:
+def test_the_answers_are_those_of_the_recorded_truth(asked: tuple[list[pd.DataFrame], list[pd.DataFrame]]) -> None:
     _, then, now, since, lost, next_lost, gauges, blocked, unread, unknown = asked[1]
     assert then[["group_id", "offsets"]].to_numpy().tolist() == [["gone", 900], ["late", 300], ["fine", 0]]
     assert now.loc[0, ["group_id", "bytes", "minutes"]].tolist() == ["late", 6_000, 2]
@@ -120,7 +120,7 @@ def test_the_answers_are_true(asked: tuple[list[pd.DataFrame], list[pd.DataFrame
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda file: file.stem)
-def test_a_notebook_is_kept_with_what_it_shows(file: Path) -> None:
+def test_a_notebook_is_stored_with_its_outputs(file: Path) -> None:
     cells = nbformat.read(file, as_version=4).cells
     assert cells[0].cell_type == "markdown"
     code = [cell for cell in cells if cell.cell_type == "code"]
@@ -134,7 +134,7 @@ def test_a_notebook_is_kept_with_what_it_shows(file: Path) -> None:
     assert draws == ("image/svg+xml" in shown)
 
 
-def test_make_notebooks_installs_what_opens_them(tmp_path: Path) -> None:
+def test_make_notebooks_installs_jupyter(tmp_path: Path) -> None:
     """A dry run, as in a fresh checkout: it prints what it would do."""
     for part in ROOT.iterdir():
         if part.name != "build":

@@ -9,7 +9,7 @@ import laglake
 
 
 @pytest.mark.parametrize("name", laglake.__all__)
-def test_each_name_is_there(name: str) -> None:
+def test_each_public_name_can_be_imported(name: str) -> None:
     assert callable(getattr(laglake, name))
     with pytest.raises(AttributeError, match=f"no attribute '{name}_absent'"):
         getattr(laglake, f"{name}_absent")

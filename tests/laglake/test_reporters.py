@@ -72,7 +72,7 @@ def reported_from_now(file: Path) -> list[Position]:
     return next(positions for at_ms, positions in map(of_line, lines_of(file)) if at_ms > now_ms)
 
 
-def test_the_positions_of_a_consumer_are_told_though_it_does_not_poll(
+def test_the_positions_of_a_consumer_are_reported_even_if_it_does_not_poll(
     kafka: EmbeddedKafka, servers: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "positions.jsonl"
@@ -100,7 +100,7 @@ def test_the_positions_of_a_consumer_are_told_though_it_does_not_poll(
         later = {TopicPartition(p.topic, p.partition): p for p in reported_from_now(file)}
         assert later[READ].reported_lag == 0
         assert later[PAUSED] == reported[PAUSED]
-    no_more_is_told(file)
+    nothing_more_is_reported(file)
 
 
 def read_to(consumer: Any, partition: TopicPartition, offset: int) -> None:
@@ -113,14 +113,14 @@ def read_to(consumer: Any, partition: TopicPartition, offset: int) -> None:
     wait_for(polled)
 
 
-def no_more_is_told(file: Path) -> None:
+def nothing_more_is_reported(file: Path) -> None:
     wait_for(lambda: "laglake-positions" not in {thread.name for thread in threading.enumerate()})
     count = len(lines_of(file))
     time.sleep(0.3)
     assert len(lines_of(file)) == count
 
 
-def test_a_consumer_without_metrics_and_group_still_tells_positions(servers: str, tmp_path: Path) -> None:
+def test_a_consumer_without_metrics_and_group_reports_positions(servers: str, tmp_path: Path) -> None:
     file = tmp_path / "positions.jsonl"
     with KafkaConsumer(bootstrap_servers=servers, client_id="rep-alone", metrics_enabled=False) as consumer:
         PositionsFile(file, interval_s=0.1).watch(consumer)
@@ -130,10 +130,10 @@ def test_a_consumer_without_metrics_and_group_still_tells_positions(servers: str
         assert reported == Position(
             "rep-alone", topic=TOPIC, partition=READ.partition, consumed_offset=42, is_paused=False
         )
-    no_more_is_told(file)
+    nothing_more_is_reported(file)
 
 
-def test_librdkafkas_statistics_are_written_as_they_are_and_read(
+def test_librdkafkas_statistics_are_written_unchanged_and_can_be_read(
     servers: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     file = StatisticsFile(tmp_path / "statistics.jsonl")
@@ -167,7 +167,7 @@ def test_librdkafkas_statistics_are_written_as_they_are_and_read(
     assert {number: read[number] for number in positions} == positions
 
 
-def test_an_application_can_import_them_without_laglakes_dependencies() -> None:
+def test_an_application_can_import_the_reporters_without_laglakes_dependencies() -> None:
     assert loaded("import laglake.reporters.confluent") - loaded("pass") == {"laglake"}
     assert loaded("import kafka, laglake.reporters.kafka_python") - loaded("import kafka") == {"laglake"}
 
@@ -228,7 +228,7 @@ def test_a_full_disk_is_logged_once_and_raises_nothing(caplog: pytest.LogCapture
     assert "No space left on device" in message
 
 
-def test_a_line_that_is_cut_short_costs_only_itself(tmp_path: Path) -> None:
+def test_a_line_that_is_cut_short_does_not_affect_the_others(tmp_path: Path) -> None:
     file = tmp_path / "lines.jsonl"
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     lines = RotatingLines(file)
@@ -243,12 +243,12 @@ def test_a_line_that_is_cut_short_costs_only_itself(tmp_path: Path) -> None:
     assert lines_of(file) == ["a" * 50, "b" * 29, "c" * 50, "d" * 50]
 
 
-def test_a_file_without_bounds_is_refused(tmp_path: Path) -> None:
+def test_a_file_without_a_size_limit_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="without bound"):
         RotatingLines(tmp_path / "lines.jsonl", files=1)
 
 
-def test_a_line_by_hand_is_read() -> None:
+def test_a_line_of_a_reporter_is_parsed() -> None:
     assert of_line(json.dumps(LINE)) == (
         1_795_258_585_425,
         [
@@ -268,7 +268,7 @@ def test_a_line_by_hand_is_read() -> None:
 
 
 @pytest.mark.parametrize(("highwater", "lag"), [(None, None), (4, None), (5, 0)])
-def test_a_lag_is_told_only_to_a_head_that_is_known_and_not_older_than_the_position(
+def test_a_lag_is_reported_only_if_the_high_watermark_is_known_and_not_below_the_position(
     highwater: int | None, lag: int | None
 ) -> None:
     line = LINE | {"metrics": {}, "partitions": [PARTITION | {"highwater": highwater}]}
@@ -303,7 +303,7 @@ def test_a_lag_is_told_only_to_a_head_that_is_known_and_not_older_than_the_posit
         json.dumps(LINE | {"partitions": [None]}),
     ],
 )
-def test_what_is_no_such_line_is_refused_in_one_line(text: str) -> None:
+def test_text_that_is_not_a_line_of_a_reporter_is_an_error_of_one_line(text: str) -> None:
     with pytest.raises(ValueError, match="not a line of a reporter") as refused:
         of_line(text)
     assert len(str(refused.value).splitlines()) == 1

@@ -37,7 +37,7 @@ def read(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("case", SIZES)
-def test_a_larger_log_takes_as_much_longer(case: str, tmp_path: Path) -> None:
+def test_reading_takes_linear_time(case: str, tmp_path: Path) -> None:
     def made(size: int) -> Path:
         write(tmp_path / str(size), SIZES[case](size))
         return tmp_path / str(size)
@@ -45,7 +45,7 @@ def test_a_larger_log_takes_as_much_longer(case: str, tmp_path: Path) -> None:
     assert_linear(read, made, 2_000)
 
 
-def test_of_a_long_index_each_entry_is_parsed_a_few_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_entry_of_a_long_index_is_parsed_only_a_few_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: list[int] = []
     parse = segment_files.parse_index
 
@@ -64,7 +64,7 @@ def test_of_a_long_index_each_entry_is_parsed_a_few_times(tmp_path: Path, monkey
 
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())
-def test_a_recorded_log_that_is_changed_is_read_or_the_error_is_named(recorded: Path, data: st.DataObject) -> None:
+def test_any_change_to_a_recorded_log_is_read_or_an_error(recorded: Path, data: st.DataObject) -> None:
     folder = recorded / data.draw(st.sampled_from(["seg-compact-0", "seg-tx-0", "seg-trimmed-0", "seg-plain-1"]))
     first = min(folder.glob("*.log"))
     changed = data.draw(st.sampled_from([*folder.glob(f"{first.stem}.*"), folder / "partition.metadata"]))

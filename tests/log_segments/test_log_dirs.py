@@ -22,7 +22,7 @@ def test_partitions_are_listed(recorded: Path) -> None:
     ]
 
 
-def test_a_partition_without_a_segment_is_an_error_and_one_that_is_not_there_is_none(tmp_path: Path) -> None:
+def test_a_partition_without_a_segment_is_an_error_and_a_missing_partition_is_none(tmp_path: Path) -> None:
     (tmp_path / "t-0").mkdir()
     log = opened(tmp_path)
     assert (log.end, log.at(0)) == ((None, None, "KAFKA_STORAGE_ERROR: no segment"), Place(error=log.end.error))
@@ -30,7 +30,7 @@ def test_a_partition_without_a_segment_is_an_error_and_one_that_is_not_there_is_
     assert open_log(PartitionDir(str(tmp_path), "t", 1)) is None
 
 
-def test_only_what_is_named_like_kafkas_own_is_read(tmp_path: Path) -> None:
+def test_only_directories_with_the_name_of_a_partition_are_read(tmp_path: Path) -> None:
     stray = "t-0.0123456789abcdef0123456789abcdef"
     odd = [
         f"{stray}-delete",
@@ -91,14 +91,14 @@ def test_a_file_that_is_a_link_or_has_become_one_or_a_pipe_is_not_read(tmp_path:
 
 
 @pytest.mark.parametrize("topic", ["../t", "t/../t", "/t", "", "t\n", "t\0", "x" * 250])
-def test_a_topics_name_does_not_lead_out_of_the_directory(tmp_path: Path, topic: str) -> None:
+def test_a_topic_name_cannot_lead_out_of_the_log_directory(tmp_path: Path, topic: str) -> None:
     write(tmp_path, {"0.log": WHOLE})
     (tmp_path / "inner").mkdir()
     assert open_log(PartitionDir(str(tmp_path / "inner"), topic, 0)) is None
 
 
 @pytest.mark.parametrize("text", ["", "version: 0\ntopic_id: " + "A" * 22, "topic_id: short", "\xff\0", "version: 0"])
-def test_a_topic_id_that_is_not_there_is_null(tmp_path: Path, text: str) -> None:
+def test_a_missing_topic_id_is_null(tmp_path: Path, text: str) -> None:
     folder = write(tmp_path, {"0.log": b""})
     (folder / "partition.metadata").write_text(text, encoding="latin-1")
     assert opened(tmp_path).topic_id is None
@@ -113,7 +113,7 @@ def test_a_directory_is_a_path_or_a_uri(recorded: Path, form: str) -> None:
     assert log.end.offset == 940
 
 
-def test_a_path_may_be_relative_and_odd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_may_be_relative_and_have_special_characters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "a b%20#?:c", {"0.log": WHOLE})
     monkeypatch.chdir(tmp_path)
     log = opened(Path("a b%20#?:c"))

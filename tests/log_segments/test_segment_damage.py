@@ -41,7 +41,7 @@ AFTER_WHOLE = Place(200, 0)
 @pytest.mark.parametrize(
     "entries", [b"", index((9, 100)), index((9, 100), (12, 200))], ids=["bare", "indexed", "beyond"]
 )
-def test_a_torn_tail_is_named_and_the_good_part_kept(tmp_path: Path, torn: bytes, entries: bytes) -> None:
+def test_a_torn_tail_is_an_error_and_the_intact_part_is_kept(tmp_path: Path, torn: bytes, entries: bytes) -> None:
     write(tmp_path, {"0.log": WHOLE + torn, "0.index": entries, "0.timeindex": time_index((900, 3))})
     log = opened(tmp_path)
     assert log.at(5) == (100, 100, 700, None)
@@ -55,14 +55,14 @@ def test_a_torn_tail_is_named_and_the_good_part_kept(tmp_path: Path, torn: bytes
     assert log.at(11).error == "OFFSET_OUT_OF_RANGE: local offsets go from 0 to 10"
 
 
-def test_a_batch_with_offsets_that_were_there_before_is_damage(tmp_path: Path) -> None:
+def test_a_batch_whose_offsets_overlap_earlier_ones_is_damage(tmp_path: Path) -> None:
     write(tmp_path, {"0.log": WHOLE + batch(9, 12)})
     end = opened(tmp_path).end
     assert end[:2] == (10, 200)
     assert str(end.error).startswith("CORRUPT_MESSAGE")
 
 
-def test_a_first_header_written_in_part_is_damage_and_no_old_format(tmp_path: Path) -> None:
+def test_a_partly_written_first_header_is_damage_and_not_an_old_format(tmp_path: Path) -> None:
     write(tmp_path, {"7.log": batch(7, 9)[:12] + bytes(88)})
     end = opened(tmp_path).end
     assert end[:2] == (7, 0)
@@ -71,7 +71,7 @@ def test_a_first_header_written_in_part_is_damage_and_no_old_format(tmp_path: Pa
 
 
 @pytest.mark.parametrize("zeros", [1, 60, 61, 5_000_000])
-def test_a_preallocated_tail_is_no_part_of_the_log(tmp_path: Path, zeros: int) -> None:
+def test_a_preallocated_tail_is_not_part_of_the_log(tmp_path: Path, zeros: int) -> None:
     write(tmp_path, {"0.log": WHOLE + bytes(zeros), "0.index": bytes(800), "0.timeindex": bytes(1_200)})
     log = opened(tmp_path)
     assert (log.at(0), log.at(10)) == ((0, 200, 900, None), AFTER_WHOLE)
@@ -79,7 +79,7 @@ def test_a_preallocated_tail_is_no_part_of_the_log(tmp_path: Path, zeros: int) -
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_old_messages_are_refused_by_name(tmp_path: Path, magic: int) -> None:
+def test_old_message_formats_are_refused_with_kafkas_error_name(tmp_path: Path, magic: int) -> None:
     write(tmp_path, {"0.log": old_message(magic) + old_message(magic, 1)})
     log = opened(tmp_path)
     refusal = f"UNSUPPORTED_FOR_MESSAGE_FORMAT: {0:020}.log has messages of before Kafka 0.11 (magic 0 or 1)"
@@ -87,14 +87,14 @@ def test_old_messages_are_refused_by_name(tmp_path: Path, magic: int) -> None:
     assert (log.end, log.newest) == ((None, None, refusal), (None, refusal))
 
 
-def test_segments_after_old_ones_are_read(tmp_path: Path) -> None:
+def test_segments_after_those_of_an_old_format_are_read(tmp_path: Path) -> None:
     write(tmp_path, {"0.log": old_message(1), "1.log": batch(1, 4)})
     log = opened(tmp_path)
     assert log.at(1) == (len(old_message(1)), 100, 5_000, None)
     assert str(log.at(0).error).startswith("UNSUPPORTED_FOR_MESSAGE_FORMAT")
 
 
-def test_damage_in_an_older_segment_hides_what_is_behind_it_there_only(tmp_path: Path) -> None:
+def test_damage_in_an_older_segment_hides_only_the_rest_of_that_segment(tmp_path: Path) -> None:
     write(tmp_path, {"0.log": batch(0, 4) + b"\xff" * 100 + batch(8, 9), "10.log": batch(10, 12)})
     log = opened(tmp_path)
     assert (log.at(4), log.at(10)) == ((0, 400, 5_000, None), (300, 100, 5_000, None))
@@ -113,7 +113,7 @@ def spoilt(draw: st.DrawFn) -> bytes:
 
 @settings(max_examples=200, deadline=None)
 @given(data=spoilt() | st.binary(max_size=200), entries=st.binary(max_size=40))
-def test_whatever_bytes_a_file_has_it_is_read_or_named(data: bytes, entries: bytes) -> None:
+def test_any_bytes_are_read_or_an_error(data: bytes, entries: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         write(Path(folder), {"0.log": data, "0.index": entries, "0.timeindex": entries})
         reader = LogSegmentsReader(LogSegmentsOptions.parse({"log_dirs": folder}))

@@ -20,8 +20,8 @@ from tests.helpers.segments import WHOLE, batch, index, opened, time_index, writ
 
 DATA = ROOT / "tests" / "data" / "segments"
 TRUTH = list(csv.DictReader((DATA / "truth.csv").read_text().splitlines()))
-TOLD = list(csv.DictReader((DATA / "offsets.csv").read_text().splitlines()))
-OFFSETS = {f"{row['topic']}-{row['partition']}": row for row in TOLD}
+RECORDED_OFFSETS = list(csv.DictReader((DATA / "offsets.csv").read_text().splitlines()))
+OFFSETS = {f"{row['topic']}-{row['partition']}": row for row in RECORDED_OFFSETS}
 
 
 def expected(row: Mapping[str, str]) -> Place:
@@ -44,12 +44,12 @@ def assert_true(name: str, log: PartitionLog) -> None:
 
 
 @pytest.mark.parametrize("name", OFFSETS)
-def test_all_is_as_kafkas_own_tools_say(recorded: Path, name: str) -> None:
+def test_ends_and_sizes_are_those_that_kafkas_own_tools_report(recorded: Path, name: str) -> None:
     assert_true(name, opened(recorded, name))
 
 
 @pytest.mark.parametrize("name", OFFSETS)
-def test_where_the_local_log_begins_and_whose_it_is(recorded: Path, name: str) -> None:
+def test_the_first_local_offset_and_the_topic_id_are_read(recorded: Path, name: str) -> None:
     log = opened(recorded, name)
     assert log.first_local_offset == (641 if name == "seg-trimmed-0" else 0)
     assert log.topic_id == (recorded / name / "partition.metadata").read_text().split()[-1]
@@ -90,7 +90,7 @@ FOR_OFFSETS_ONLY = ("one byte off", "beyond the file", "too far on", "one offset
     ("how", "suffix"),
     [(how, "index") for how in SPOILT] + [(how, "timeindex") for how in SPOILT if how not in FOR_OFFSETS_ONLY],
 )
-def test_a_spoilt_index_costs_time_only(recorded: Path, tmp_path: Path, how: str, suffix: str) -> None:
+def test_a_damaged_index_only_takes_more_time(recorded: Path, tmp_path: Path, how: str, suffix: str) -> None:
     shutil.copytree(recorded, tmp_path, dirs_exist_ok=True)
     for file in tmp_path.glob(f"*/*.{suffix}"):
         data = SPOILT[how](file.read_bytes())
@@ -99,14 +99,14 @@ def test_a_spoilt_index_costs_time_only(recorded: Path, tmp_path: Path, how: str
         assert_true(name, opened(tmp_path, name))
 
 
-def test_a_time_index_whose_last_entry_is_no_batchs_is_not_believed(tmp_path: Path) -> None:
+def test_a_time_index_whose_last_entry_matches_no_batch_is_not_used(tmp_path: Path) -> None:
     log = batch(0, 3, 900) + batch(4, 7, 700) + batch(8, 9, 800)
     for lie in [(950, 3), (800, 7), (10**15, 1)]:
         write(tmp_path, {"0.log": log, "0.timeindex": time_index(lie)})
         assert opened(tmp_path).newest == (900, None)
 
 
-def test_a_time_index_that_was_written_on_since_is_used_as_far_as_the_log_goes(tmp_path: Path) -> None:
+def test_entries_of_a_time_index_beyond_the_listed_log_are_not_used(tmp_path: Path) -> None:
     folder = write(tmp_path, {"0.log": batch(0, 3, 900) + batch(4, 7, 700)})
     log = opened(tmp_path)
     with (folder / f"{0:020}.log").open("ab") as file:
@@ -174,7 +174,7 @@ def written_log(folder: Path, history: list[Written]) -> list[list[Known]]:
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(written, min_size=1, max_size=40), st.none() | lies, st.none() | st.binary(max_size=60))
-def test_any_offset_of_any_log_is_found(history: list[Written], lie: bytes | None, time_lie: bytes | None) -> None:
+def test_each_offset_of_any_log_is_found(history: list[Written], lie: bytes | None, time_lie: bytes | None) -> None:
     with tempfile.TemporaryDirectory() as name:
         segments = written_log(Path(name), history)
         for suffix, data in (("index", lie), ("timeindex", time_lie)):
@@ -191,7 +191,7 @@ def test_any_offset_of_any_log_is_found(history: list[Written], lie: bytes | Non
         assert log.newest == (next((max(s) for s in reversed(stamps) if s), None), None)
 
 
-def test_a_header_says_what_there_is_to_know_of_a_batch(tmp_path: Path) -> None:
+def test_a_header_has_all_fields_of_a_batch(tmp_path: Path) -> None:
     attributes = [0, 1, 2, 3, 4, 7, 8, 16, 32]
     write(tmp_path, {"0.log": b"".join(batch(i, i, attributes=a) for i, a in enumerate(attributes))})
     batches = list(opened(tmp_path).segments[0].scan())
@@ -213,7 +213,7 @@ def test_a_header_says_what_there_is_to_know_of_a_batch(tmp_path: Path) -> None:
         pytest.param(batch(4, 4, size=301), id="beyond the end"),
     ],
 )
-def test_an_index_that_leads_into_records_is_not_believed(tmp_path: Path, within: bytes) -> None:
+def test_an_index_that_points_into_records_is_not_used(tmp_path: Path, within: bytes) -> None:
     """Records may contain anything, also bytes that look like a batch."""
     holder = batch(4, 9, 700, size=400)[:100] + within[:300]
     write(tmp_path, {"0.log": WHOLE[:100] + holder, "0.index": index((5, 200))})
@@ -221,7 +221,7 @@ def test_an_index_that_leads_into_records_is_not_believed(tmp_path: Path, within
     assert (log.at(5), log.newest, log.end) == ((100, 400, 700, None), (900, None), (10, 500, None))
 
 
-def test_an_index_is_read_as_far_as_it_rises() -> None:
+def test_an_index_is_read_as_long_as_its_entries_increase() -> None:
     def read(*entries: tuple[int, int]) -> list[tuple[int, int]]:
         return [tuple(entry) for entry in parse_index(index(*entries), INDEX).tolist()]
 
@@ -232,7 +232,7 @@ def test_an_index_is_read_as_far_as_it_rises() -> None:
     assert stamps.tolist() == [(900, 0), (950, 3)]
 
 
-def test_an_offset_that_compaction_took_is_at_the_next_batch_even_in_another_segment(tmp_path: Path) -> None:
+def test_an_offset_that_compaction_removed_is_located_at_the_next_batch_even_in_another_segment(tmp_path: Path) -> None:
     emptied = bytearray(batch(20, 29, 1_000))
     emptied[57:61] = bytes(4)  # all its records were removed; the batch is kept for its producer's sequence number
     write(tmp_path, {"0.log": batch(3, 5, 500), "10.log": b"", "20.log": bytes(emptied) + batch(40, 41, 2_000)})
@@ -242,7 +242,7 @@ def test_an_offset_that_compaction_took_is_at_the_next_batch_even_in_another_seg
     assert log.at(30) == (200, 100, 2_000, None)
 
 
-def test_an_empty_active_segment_ends_the_log_and_its_newest_timestamp_is_the_one_befores(tmp_path: Path) -> None:
+def test_with_an_empty_active_segment_the_newest_timestamp_is_that_of_the_segment_before(tmp_path: Path) -> None:
     write(tmp_path, {"0.log": batch(0, 4, 900), "5.log": bytes(1_000), "5.index": bytes(80)})
     log = opened(tmp_path)
     assert (log.end, log.newest) == ((5, 100, None), (900, None))
@@ -256,7 +256,7 @@ def test_a_partition_without_a_record_has_an_end_and_no_timestamp(tmp_path: Path
     assert log.at(6).error == log.at(8).error == "OFFSET_OUT_OF_RANGE: local offsets go from 7 to 7"
 
 
-def test_a_timestamp_that_no_producer_gave_is_null(tmp_path: Path) -> None:
+def test_a_timestamp_that_no_producer_set_is_null(tmp_path: Path) -> None:
     write(tmp_path, {"0.log": batch(0, 4, -1)})
     log = opened(tmp_path)
     assert (log.at(2), log.newest) == ((0, 100, None, None), (None, None))

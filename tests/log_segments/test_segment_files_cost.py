@@ -74,7 +74,7 @@ def test_an_offset_in_a_gigabyte_is_found_without_reading_it(gigabyte: Path) -> 
     assert len(counting.reads) < 20
 
 
-def test_a_scan_of_a_gigabyte_asks_seldom(gigabyte: Path) -> None:
+def test_a_scan_of_a_gigabyte_makes_few_requests(gigabyte: Path) -> None:
     counting = Counting()
     segment = replace(opened(gigabyte).segments[0], files=counting)
     assert sum(1 for _ in segment.scan()) == SIZE // BATCH_SIZE

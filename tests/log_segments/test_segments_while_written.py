@@ -11,7 +11,7 @@ from tests.helpers.segments import WHOLE, batch, index, opened, write
 AFTER_WHOLE = Place(200, 0)
 
 
-def test_what_is_written_after_the_listing_changes_nothing(tmp_path: Path) -> None:
+def test_batches_written_after_the_listing_are_ignored(tmp_path: Path) -> None:
     folder = write(tmp_path, {"0.log": WHOLE})
     log = opened(tmp_path)
     with (folder / f"{0:020}.log").open("ab") as file:
@@ -21,7 +21,7 @@ def test_what_is_written_after_the_listing_changes_nothing(tmp_path: Path) -> No
     assert opened(tmp_path).end == (22, 400, None)
 
 
-def test_a_batch_that_was_just_being_written_is_no_damage(tmp_path: Path) -> None:
+def test_a_batch_that_is_being_written_is_not_damage(tmp_path: Path) -> None:
     folder = write(tmp_path, {"0.log": WHOLE + batch(10, 20)[:50]})
     log = opened(tmp_path)
     with (folder / f"{0:020}.log").open("ab") as file:
@@ -29,7 +29,7 @@ def test_a_batch_that_was_just_being_written_is_no_damage(tmp_path: Path) -> Non
     assert (log.end, log.newest, log.at(10)) == ((10, 200, None), (900, None), AFTER_WHOLE)
 
 
-def test_a_file_that_vanishes_after_the_listing_is_an_error_where_it_is_needed(tmp_path: Path) -> None:
+def test_a_file_that_is_deleted_after_the_listing_is_an_error_only_where_it_is_needed(tmp_path: Path) -> None:
     folder = write(tmp_path, {"0.log": WHOLE, "10.log": batch(10, 12)})
     first, active = (folder / f"{base:020}.log" for base in (0, 10))
     log = opened(tmp_path)
@@ -60,7 +60,7 @@ def test_a_preallocated_file_that_is_full_and_cut_while_it_is_read_ends_there(tm
     assert (log.end, log.newest, log.at(10)) == ((10, 200, None), (900, None), AFTER_WHOLE)
 
 
-def test_a_scan_that_is_under_way_outlives_its_file(tmp_path: Path) -> None:
+def test_a_scan_continues_after_its_file_is_deleted(tmp_path: Path) -> None:
     folder = write(tmp_path, {"0.log": b"".join(batch(i, i, size=10_000) for i in range(100))})
     scan = opened(tmp_path).segments[0].scan()
     batches = iter(scan)

@@ -31,7 +31,7 @@ from tests.helpers.rows import frame
 
 DATA = ROOT / "tests" / "data" / "segments"
 TRUTH = list(csv.DictReader((DATA / "truth.csv").read_text().splitlines()))
-TOLD = list(csv.DictReader((DATA / "offsets.csv").read_text().splitlines()))
+RECORDED_OFFSETS = list(csv.DictReader((DATA / "offsets.csv").read_text().splitlines()))
 MIB = 1024 * 1024
 NAMES = [
     *("topic", "topic_id", "partition", "log_dir", "segment_base_offset", "base_offset", "last_offset"),
@@ -93,8 +93,8 @@ def test_every_batch_is_as_kafkas_own_tool_dumps_it(spark: SparkSession, recorde
     assert rows == list(dumped(recorded))
 
 
-def test_every_offset_of_the_truth_is_located(spark: SparkSession, recorded: Path) -> None:
-    reported = {(row["topic"], int(row["partition"])): row for row in TOLD}
+def test_every_recorded_offset_is_located(spark: SparkSession, recorded: Path) -> None:
+    reported = {(row["topic"], int(row["partition"])): row for row in RECORDED_OFFSETS}
     expected = {}
     for row in TRUTH:
         name, left, stamp = (row["topic"], int(row["partition"])), int(row["byte_lag"]), row["batch_max_timestamp"]
@@ -105,7 +105,7 @@ def test_every_offset_of_the_truth_is_located(spark: SparkSession, recorded: Pat
     assert located(spark, [recorded], *expected) == expected
 
 
-def test_kip_532_time_lag_follows(spark: SparkSession, recorded: Path) -> None:
+def test_kip_532_time_lag_follows_from_the_timestamps(spark: SparkSession, recorded: Path) -> None:
     reported = {(r["topic"], int(r["partition"]), int(r["offset"])): int(r["time_lag_ms"]) for r in TRUTH}
     found = located(spark, [recorded], *reported)
     # At the log end there is no batch, and no lag.
@@ -129,7 +129,7 @@ def test_topics_are_filtered(spark: SparkSession, recorded: Path) -> None:
         pytest.param({"log_dirs": "a", "topics_deny": "("}, r"bad regular expression '\('", id="half a group"),
     ],
 )
-def test_a_mistaken_option_is_named(options: dict[str, str], message: str) -> None:
+def test_a_wrong_option_is_named(options: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         LogSegmentsSource(options).reader(LogSegmentsSource(options).schema())
 
@@ -142,7 +142,7 @@ def test_several_directories_may_be_given(recorded: Path) -> None:
         read_here(recorded, "/no/such/place")
 
 
-def test_spark_tells_of_a_mistaken_option(spark: SparkSession, recorded: Path) -> None:
+def test_spark_shows_the_error_of_a_wrong_option(spark: SparkSession, recorded: Path) -> None:
     with pytest.raises(Exception, match="unknown option 'topics_alow'"):
         batches(spark, recorded, topics_alow="x").collect()
 
@@ -153,7 +153,7 @@ def copied(recorded: Path, folder: Path, *names: str) -> Path:
     return folder
 
 
-def test_damage_is_a_row_of_its_own_behind_the_good_part(spark: SparkSession, recorded: Path, tmp_path: Path) -> None:
+def test_damage_is_a_separate_row_after_the_intact_part(spark: SparkSession, recorded: Path, tmp_path: Path) -> None:
     log_dir = copied(recorded, tmp_path, "seg-trimmed-0")
     active = log_dir / "seg-trimmed-0" / f"{1262:020}.log"
     os.truncate(active, 12_000)
@@ -209,19 +209,19 @@ def test_what_cannot_be_located_is_null_with_the_reason(spark: SparkSession, rec
     assert found == expected
 
 
-def test_a_null_is_no_name(tmp_path: Path) -> None:
+def test_a_null_topic_is_not_a_name(tmp_path: Path) -> None:
     (tmp_path / "None-0").mkdir()
     (tmp_path / "None-0" / f"{0:020}.log").touch()
     (row,) = place_rows(None, 0, [0], [str(tmp_path)])
     assert row == (None, 0, 0, *(None,) * 6, f"UNKNOWN_TOPIC_OR_PARTITION: not in {tmp_path}", None)
 
 
-def test_no_directory_to_locate_in_is_a_mistake(spark: SparkSession) -> None:
+def test_locate_without_a_log_directory_is_an_error(spark: SparkSession) -> None:
     with pytest.raises(ConfigError, match="no log directory is given"):
         located(spark, [], ("t", 0, 0))
 
 
-def test_of_two_brokers_logs_the_longer_is_taken_and_named(recorded: Path, tmp_path: Path) -> None:
+def test_the_longer_of_two_brokers_logs_is_used_and_named(recorded: Path, tmp_path: Path) -> None:
     behind, broken = (copied(recorded, tmp_path / name, "seg-compact-0") for name in ("behind", "broken"))
     (behind / "seg-compact-0" / f"{2397:020}.log").unlink()  # ends at 2397 then
     (broken / "seg-compact-0" / f"{2397:020}.log").write_bytes(OLD_MESSAGE)
@@ -237,14 +237,16 @@ def test_of_two_brokers_logs_the_longer_is_taken_and_named(recorded: Path, tmp_p
         assert row[8] == str(first)
 
 
-def test_batches_of_both_brokers_are_told_apart(spark: SparkSession, recorded: Path, tmp_path: Path) -> None:
+def test_batches_of_two_brokers_are_distinguished_by_log_dir(
+    spark: SparkSession, recorded: Path, tmp_path: Path
+) -> None:
     other = copied(recorded, tmp_path / "other", "seg-compact-0")
     frame = batches(spark, recorded, other, topics_allow="compact")
     counted = {(row["log_dir"], row["count"]) for row in frame.groupBy("log_dir").count().collect()}
     assert counted == {(str(recorded), 127), (str(other), 127)}
 
 
-def test_what_went_after_planning_is_a_row_with_the_reason(recorded: Path, tmp_path: Path) -> None:
+def test_a_partition_that_is_deleted_after_planning_is_an_error_row(recorded: Path, tmp_path: Path) -> None:
     log_dir = copied(recorded, tmp_path, "seg-compact-0", "seg-tx-0", "seg-plain-1")
     source = LogSegmentsSource({"log_dirs": str(log_dir)})
     reader = source.reader(source.schema())
@@ -261,7 +263,7 @@ def test_what_went_after_planning_is_a_row_with_the_reason(recorded: Path, tmp_p
     assert len(rows) == 2 + 208
 
 
-def test_no_row_shows_what_a_uri_holds_of_secrets(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_row_shows_the_secrets_of_a_uri(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     secret = "s3://key:secret@bucket/logs"
     monkeypatch.setattr(
         "pipeline.log_segments.log_dirs.open_filesystem", lambda log_dir: (fs.LocalFileSystem(), str(recorded))
@@ -289,7 +291,7 @@ def test_a_task_reads_one_big_partition_or_many_small_ones() -> None:
     assert bunches([], []) == []
 
 
-def test_a_task_hands_over_batches_of_bounded_length(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_yields_batches_of_bounded_length(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipeline.log_segments.source.MAX_BATCH_ROWS", 100)
     source = LogSegmentsSource({"log_dirs": str(recorded)})
     reader = source.reader(source.schema())
@@ -313,7 +315,9 @@ def test_locating_spreads_over_tasks_with_one_shuffle(spark: SparkSession, recor
 def test_lag_of_a_cluster_with_log_dirs_is_kip_532_s_to_the_byte_and_millisecond(
     spark: SparkSession, recorded: Path
 ) -> None:
-    ends = [(1, row["topic"], int(row["partition"]), *(int(row[name]) for name in ENDS.split())) for row in TOLD]
+    ends = [
+        (1, row["topic"], int(row["partition"]), *(int(row[name]) for name in ENDS.split())) for row in RECORDED_OFFSETS
+    ]
     commits = [(1, f"at {r['offset']}", r["topic"], int(r["partition"]), int(r["offset"])) for r in TRUTH]
     watermarks = frame(spark, WATERMARKS, WATERMARK, *ends)
     lag = compute_lag(
@@ -333,11 +337,11 @@ def test_lag_of_a_cluster_with_log_dirs_is_kip_532_s_to_the_byte_and_millisecond
 
 
 @pytest.mark.parametrize(("is_same", "method"), [(True, "exact"), (False, None)])
-def test_files_of_a_topic_that_was_created_anew_say_nothing_of_the_log_before(
+def test_files_of_a_recreated_topic_do_not_apply_to_the_previous_log(
     spark: SparkSession, recorded: Path, is_same: bool, method: str | None
 ) -> None:
     """The lag of an older snapshot is computed, or its log was read before the topic was deleted."""
-    row = next(r for r in TOLD if r["topic"] == "seg-trimmed")
+    row = next(r for r in RECORDED_OFFSETS if r["topic"] == "seg-trimmed")
     metadata = (recorded / f"seg-trimmed-{row['partition']}" / "partition.metadata").read_text()
     topic_id = metadata.split()[-1] if is_same else "another"
     end = (row["topic"], int(row["partition"]), topic_id, *(int(row[name]) for name in ENDS.split()))

@@ -89,12 +89,12 @@ def check(env: dict[str, str], job: str, *arguments: str) -> subprocess.Complete
 
 
 @pytest.mark.parametrize("name", RESOURCES["jobs"])
-def test_a_job_of_the_bundle_is_one_that_databricks_knows(name: str) -> None:
+def test_the_jobs_of_the_bundle_match_the_schema_of_databricks(name: str) -> None:
     job = Job.from_dict(RESOURCES["jobs"][name])
     assert [task.python_wheel_task.package_name for task in job.tasks] == ["laglake"]
 
 
-def test_schema_and_volume_are_those_that_databricks_knows() -> None:
+def test_the_schema_and_the_volume_of_the_bundle_match_the_schema_of_databricks() -> None:
     assert Schema.from_dict(RESOURCES["schemas"]["lake"]).catalog_name == Variable(path="var.catalog", type=str)
     assert Volume.from_dict(RESOURCES["volumes"]["reports"]).name == "reports"
 
@@ -108,7 +108,7 @@ def test_the_cluster_of_the_bundle_hides_passwords_as_other_sessions_do() -> Non
             assert hidden.items() <= cluster["new_cluster"]["spark_conf"].items()
 
 
-def test_what_the_bundle_refers_to_is_there() -> None:
+def test_all_files_that_the_bundle_refers_to_exist() -> None:
     setup = configparser.ConfigParser(interpolation=None)
     setup.read(ROOT / "setup.cfg")
     commands = setup["options.entry_points"]["console_scripts"]
@@ -124,7 +124,7 @@ def test_what_the_bundle_refers_to_is_there() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RESOURCES["jobs"])
-def test_the_parameters_of_a_job_and_its_config_are_right(name: str, workspace: dict[str, str], tmp_path: Path) -> None:
+def test_the_parameters_of_a_job_and_its_config_are_valid(name: str, workspace: dict[str, str], tmp_path: Path) -> None:
     values = {variable: str(about["default"]) for variable, about in BUNDLE["variables"].items()}
     task = RESOURCES["jobs"][name]["tasks"][0]["python_wheel_task"]
     text = json.dumps(task["parameters"]).replace("${workspace.file_path}", str(ROOT))
@@ -163,7 +163,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.lengthy
 @pytest.mark.timeout(600)
-def test_the_commands_of_the_wheel_work_in_a_session_of_the_platform(
+def test_the_commands_of_the_wheel_run_in_a_session_of_databricks(
     installed: Path, kafka: EmbeddedKafka, tmp_path: Path
 ) -> None:
     seed(kafka, PREFIX)

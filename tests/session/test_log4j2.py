@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 from tests.conftest import ROOT
 
 
-def test_a_line_of_the_jvm_sends_the_terminal_nothing_to_obey(spark: SparkSession) -> None:
+def test_log_lines_of_the_jvm_contain_no_escape_codes_for_the_terminal(spark: SparkSession) -> None:
     jvm: Any = spark._jvm
     log4j = jvm.org.apache.logging.log4j
     file = jvm.java.net.URI.create((ROOT / "conf" / "log4j2.properties").as_uri())

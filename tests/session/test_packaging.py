@@ -57,7 +57,7 @@ def test_the_wheel_leaves_spark_to_the_runtime(metadata: Message) -> None:
     assert metadata["Requires-Python"] == ">=3.11"
 
 
-def test_the_commands_of_the_wheel_lead_to_the_jobs(wheel: zipfile.ZipFile) -> None:
+def test_the_commands_of_the_wheel_run_the_jobs(wheel: zipfile.ZipFile) -> None:
     (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/entry_points.txt"))
     points = configparser.ConfigParser()
     points.read_string(wheel.read(name).decode())
@@ -66,7 +66,7 @@ def test_the_commands_of_the_wheel_lead_to_the_jobs(wheel: zipfile.ZipFile) -> N
     assert dict(points["console_scripts"]) == {"laglake": "jobs.entry_points:laglake"} | of_jobs
 
 
-def test_the_wheel_has_nothing_of_the_demo(wheel: zipfile.ZipFile) -> None:
+def test_the_wheel_does_not_contain_the_demo(wheel: zipfile.ZipFile) -> None:
     packages = {name.split("/")[0] for name in wheel.namelist()}
     assert {name for name in packages if not name.endswith(".dist-info")} == {"jobs", "laglake", "pipeline"}
 
@@ -81,7 +81,7 @@ def test_the_wheel_has_nothing_of_the_demo(wheel: zipfile.ZipFile) -> None:
         (["doctor", "--config", "nowhere.toml"], 2, "nowhere.toml"),
     ],
 )
-def test_one_command_leads_to_all_jobs(
+def test_one_command_runs_all_jobs(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, arguments: list[str], status: int, said: str
 ) -> None:
     monkeypatch.setattr("sys.argv", ["laglake", *arguments])
@@ -111,7 +111,7 @@ def test_the_jar_of_delta_is_of_the_version_and_spark_that_are_pinned() -> None:
     assert packages[1] == f"io.delta:delta-spark_{minor}_2.13:{pins['delta-spark']}"
 
 
-def test_every_requirement_has_its_tested_version() -> None:
+def test_every_requirement_has_a_tested_version() -> None:
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pinned = {
         canonicalize_name(name): version for name, _, version in (line.partition("==") for line in lines) if version

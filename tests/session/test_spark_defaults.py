@@ -33,23 +33,23 @@ SECRET = "hunter2"
         pytest.param("S3A://KEY:hunter2%2F%40@bucket/vis", id="an escaped URL"),
     ],
 )
-def test_a_secret_in_text_is_hidden_and_the_rest_is_not(text: str) -> None:
+def test_only_the_secret_in_a_text_is_hidden(text: str) -> None:
     hidden = re.sub(DEFAULTS["spark.redaction.string.regex"], "***", text)
     assert SECRET not in hidden
     assert ("vis" in hidden) == ("vis" in text)
 
 
-def test_nobody_else_can_reach_a_session_on_one_machine(spark: SparkSession) -> None:
+def test_a_session_on_one_machine_listens_only_locally(spark: SparkSession) -> None:
     assert spark.conf.get("spark.driver.host") == "127.0.0.1"
     assert spark.sparkContext.uiWebUrl is None
 
 
 @pytest.mark.parametrize(("master", "expected"), [("local", True), ("local[*]", True), ("local-cluster[2,1,1]", False)])
-def test_which_sessions_are_on_one_machine(master: str, expected: bool) -> None:
+def test_only_local_masters_are_on_one_machine(master: str, expected: bool) -> None:
     assert is_local(master) is expected
 
 
-def test_a_connector_that_is_asked_for_is_not_left_out() -> None:
+def test_a_requested_connector_is_kept() -> None:
     excluded = DEFAULTS["spark.jars.excludes"].split(",")
     assert not any(fnmatch("org.apache.hadoop:hadoop-aws", pattern) for pattern in excluded)
     assert any(fnmatch("org.apache.hadoop:hadoop-client-api", pattern) for pattern in excluded)
@@ -66,12 +66,12 @@ def test_a_connector_that_is_asked_for_is_not_left_out() -> None:
         "http://host:9404/a@b,http://host/a:b@c",
     ],
 )
-def test_ordinary_words_stay(text: str) -> None:
+def test_ordinary_words_are_not_hidden(text: str) -> None:
     hidden = re.sub(DEFAULTS["spark.redaction.string.regex"], "***", text)
     assert hidden == text
 
 
-def test_long_text_is_searched_in_no_time() -> None:
+def test_long_text_is_searched_quickly() -> None:
     pattern = re.compile(DEFAULTS["spark.redaction.string.regex"])
     assert pattern.search("password" * 20_000) is None
     assert pattern.search("://a:" * 100_000) is None
