@@ -1,94 +1,37 @@
-"""The data source of brokers' request logs: what it reads in batches, however files are cut, renamed and compressed."""
+"""The data source of brokers' request logs: its batches, their limits, its options, and the file of topics."""
 
 import gzip
-import json
 import os
 import random
-import shutil
-import subprocess
-import sys
 import time
 import tracemalloc
-from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from pipeline.client_positions import progress, request_log_source, request_memory
-from pipeline.client_positions.broker_log import BLOCK_BYTES, HEAD_BYTES, LINE_BYTES, BrokerLog
+from pipeline.client_positions import request_log_source, request_memory
+from pipeline.client_positions.broker_log import BLOCK_BYTES, HEAD_BYTES
 from pipeline.client_positions.position_rows import POSITIONS
-from pipeline.client_positions.request_lines import Fetch
-from pipeline.client_positions.request_log import RequestLog
 from pipeline.client_positions.request_log_source import RequestLogOptions, RequestLogSource
-from pipeline.client_positions.request_memory import Memory
 from pipeline.common.errors import ConfigError
-from tests.helpers.hostile import changed
-from tests.helpers.recordings import by_partition, table, unpacked
-
-Rows = list[dict[str, Any]]
-CLIENTS = {"shop-agg-1", "ledger-rc", "ledger-ru"}
-
-
-@pytest.fixture(scope="module")
-def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return unpacked("request-log", tmp_path_factory.mktemp("recordings"))
-
-
-@pytest.fixture(scope="module")
-def lines(recording: Path) -> list[str]:
-    return (recording / "request.log").read_text().splitlines(keepends=True)
+from tests.helpers.recordings import by_partition, table
+from tests.helpers.request_logs import (
+    CLIENTS,
+    Rows,
+    append,
+    errors,
+    positions,
+    reported,
+    roll_over,
+    written_at,
+)
 
 
-@pytest.fixture
-def log(tmp_path: Path) -> Path:
-    (tmp_path / "broker-1").mkdir()
-    return tmp_path / "broker-1" / "kafka-request.log"
-
-
-def reported(*paths: Path, state: Path | None = None, batch: object = None, **options: str) -> Rows:
-    """What is read without Spark; sorted, because the order has no meaning."""
-    options |= {"path": ",".join(map(str, paths))}
-    if state:
-        options |= {"state": str(state), "batch": str(batch)}
-    reader = RequestLogSource(options).reader(POSITIONS)
-    rows = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
-    return sorted(rows, key=str)
-
-
-def errors(rows: Rows) -> list[str]:
-    return [row["error"] for row in rows if row["error"]]
-
-
-def positions(rows: Rows) -> dict[tuple[str, str, int], int]:
-    return {(r["client_id"], r["topic"], r["partition"]): r["fetched_offset"] for r in rows if r["topic"]}
-
-
-def same_place(rows: Rows) -> Rows:
+def without_endpoint(rows: Rows) -> Rows:
     return [row | {"endpoint": None} for row in rows]
-
-
-def written_at(line: str) -> datetime:
-    """When a line was written, by its own time."""
-    return datetime.fromisoformat(line[1:24].replace(",", ".")).replace(tzinfo=UTC)
-
-
-def append(log: Path, content: bytes) -> None:
-    with log.open("ab") as file:
-        file.write(content)
-
-
-def roll_over(log: Path, number: int, packed: bool) -> None:
-    """Rolls the log over, as log4j does every hour; the file may then be compressed."""
-    rolled = log.rename(log.with_name(f"{log.name}.2026-11-21-{number:02}"))
-    if packed:
-        rolled.with_name(f"{rolled.name}.gz").write_bytes(gzip.compress(rolled.read_bytes()))
-        rolled.unlink()
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +59,7 @@ def steps(recording: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Row
 
 def test_many_small_batches_give_the_same_positions_as_one_large_batch(recording: Path, steps: list[Rows]) -> None:
     whole = reported(recording / "request.log")
-    assert same_place(steps[-1]) == same_place(whole)
+    assert without_endpoint(steps[-1]) == without_endpoint(whole)
     assert {row["client_id"] for row in whole} == CLIENTS
     assert [error for rows in steps for error in errors(rows)] == []
 
@@ -160,22 +103,6 @@ def test_spark_reads_two_brokers(spark: SparkSession, lines: list[str], tmp_path
     assert len(list((tmp_path / "state").iterdir())) == 2
 
 
-def test_a_batch_whose_state_was_lost_is_read_again(log: Path, lines: list[str], tmp_path: Path) -> None:
-    state, backup = tmp_path / "state", tmp_path / "backup"
-    log.write_text("".join(lines[:1_500]))
-    reported(log.parent, state=state, batch=1)
-    shutil.copytree(state, backup)
-    append(log, "".join(lines[1_500:3_000]).encode())
-    killed = reported(log.parent, state=state, batch=2)
-    shutil.rmtree(state)
-    backup.rename(state)
-    (state / f"{next(state.iterdir()).name}.unfinished").write_bytes(b"half a sta")
-    assert reported(log.parent, state=state, batch=3) == killed
-    log.write_text("".join(lines))
-    # Between batches, nothing is read twice or left out.
-    assert reported(log.parent, state=state, batch=4) == reported(log.parent)
-
-
 def test_a_batch_without_new_lines_repeats_the_positions_with_their_times(
     log: Path, lines: list[str], tmp_path: Path
 ) -> None:
@@ -184,125 +111,6 @@ def test_a_batch_without_new_lines_repeats_the_positions_with_their_times(
     assert reported(log.parent, state=tmp_path / "state", batch=2) == first
     assert {row["captured_at"] for row in first} == {written_at(lines[-1])}
     assert all(row["as_of"] <= row["captured_at"] for row in first)
-
-
-def test_an_incomplete_last_line_is_left_for_the_next_batch(log: Path, lines: list[str], tmp_path: Path) -> None:
-    log.write_text("".join(lines[:300]) + lines[300][:400])
-    rows = reported(log.parent, state=tmp_path / "state", batch=1)
-    assert errors(rows) == []
-    assert {row["captured_at"] for row in rows} == {written_at(lines[299])}
-    append(log, lines[300][400:].encode())
-    rows = reported(log.parent, state=tmp_path / "state", batch=2)
-    assert errors(rows) == []
-    assert {row["captured_at"] for row in rows} == {written_at(lines[300])}
-
-
-def test_lines_that_are_refused_are_counted_by_file(log: Path, lines: list[str], tmp_path: Path) -> None:
-    fetches = [line for line in lines if '"requestApiKeyName":"FETCH"' in line]
-    torn = [line[:500] + "\n" for line in fetches[20:32]]
-    wild = fetches[40].replace('"partition":', '"partition":99999999999')
-    log.write_text("".join(lines[:6] + torn[:1] + lines[6:1_000] + torn[1:]))
-    rows = reported(log.parent, state=tmp_path / "state", batch=1)
-    assert reported(log.parent, state=tmp_path / "state", batch=1) == rows
-    (row,) = [row for row in rows if row["error"]]
-    assert row["error"] == "12 lines refused, the first: line 7: not a line of Kafka's request log"
-    assert row["endpoint"] == str(log)
-    assert positions(rows) == positions(reported_of(lines[:1_000], tmp_path))
-    append(log, b"\xff\0 garbage\n" + wild.encode())
-    (error,) = errors(reported(log.parent, state=tmp_path / "state", batch=2))
-    assert error.startswith("1 line refused, the first: line 1014: ")
-
-
-def reported_of(lines: Sequence[str], folder: Path) -> Rows:
-    """What is read from one file of lines."""
-    (folder / "one.log").write_text("".join(lines))
-    return reported(folder / "one.log")
-
-
-def test_files_that_cannot_be_read_do_not_affect_the_others(log: Path, lines: list[str], tmp_path: Path) -> None:
-    log.write_text("".join(lines[2_000:]))
-    packed = gzip.compress("".join(lines[:2_000]).encode())
-    torn = log.with_name(f"{log.name}.1.gz")
-    torn.write_bytes(packed[: len(packed) // 2])
-    log.with_name("server.log").write_text("[2026-11-21 10:00:00,000] INFO started (kafka.server.KafkaServer)\n")
-    (tmp_path / "empty").mkdir()
-    rows = reported(log.parent, tmp_path / "empty", tmp_path / "none", state=tmp_path / "state", batch=1)
-    failed = {row["endpoint"]: row["error"] for row in rows if row["error"]}
-    assert failed.pop(str(torn)).startswith("cannot be read from byte ")
-    assert failed.pop(str(tmp_path / "empty")) == "no file in the folder has 'request' in its name"
-    assert failed.pop(str(tmp_path / "none")) == "is not a file or folder that can be read: FileNotFoundError"
-    assert failed == {}
-    assert {row["client_id"] for row in rows if row["topic"]} == CLIENTS
-    # When the file is complete, its lines are older than what is known, and change nothing.
-    torn.write_bytes(packed)
-    later = reported(log.parent, state=tmp_path / "state", batch=2)
-    assert errors(later) == []
-    assert positions(later) == positions(reported_of(lines, tmp_path))
-
-
-def test_a_link_in_a_folder_is_not_followed(log: Path, lines: list[str], tmp_path: Path) -> None:
-    (tmp_path / "outside").write_text("".join(lines[:100]))
-    log.with_name("request-linked.log").symlink_to(tmp_path / "outside")
-    assert errors(reported(log.parent)) == ["no file in the folder has 'request' in its name"]
-    log.write_text("".join(lines[:50]))
-    assert {row["captured_at"] for row in reported(log.parent)} == {written_at(lines[49])}
-
-
-def test_a_file_that_has_become_a_link_or_a_pipe_since_it_was_listed_is_not_read(
-    log: Path, lines: list[str], tmp_path: Path
-) -> None:
-    log.write_text("".join(lines[:100]))
-    shutil.copy(log, tmp_path / "outside")
-    for name in ("link", "pipe"):
-        broker = BrokerLog(str(log.parent), RequestLog(), 1_000_000)
-        (file,), _ = broker._listed()
-        log.unlink()
-        if name == "link":
-            log.symlink_to(tmp_path / "outside")
-        else:
-            os.mkfifo(log)
-        broker._read_on(file)
-        assert broker.errors == [(str(log), "cannot be read from byte 0 on: NotAFileError")]
-        log.unlink()
-        log.write_text("".join(lines[:100]))
-    # A file that the configuration itself names may be a link.
-    (tmp_path / "link").symlink_to(log)
-    assert positions(reported(tmp_path / "link")) == positions(reported(log))
-
-
-def test_a_truncated_log_is_read_from_its_beginning(log: Path, lines: list[str], tmp_path: Path) -> None:
-    state, copy = tmp_path / "state", log.with_name(f"{log.name}.1")
-    log.write_text("".join(lines[:1_000]))
-    first = reported(log.parent, state=state, batch=1)
-    # As logrotate's copytruncate does it. While it copies, there are two files with the same beginning.
-    copy.write_text("".join(lines[:300]))
-    assert reported(log.parent) == first
-    assert reported(log.parent, state=state, batch=2) == first
-    copy.write_text("".join(lines[:1_000]))
-    log.write_text("".join(lines[1_000:1_200]))
-    assert reported(log.parent, state=state, batch=3) == reported(log.parent)
-    log.write_text("".join(lines[1_000:1_050]) + lines[1_050][:300] + "\n")
-    (error,) = errors(reported(log.parent, state=state, batch=4))
-    assert error.startswith("1 line refused, the first: line 51: ")
-    # If it is cut to less than its first line, no other file can be mistaken for it.
-    log.write_text(lines[1_000][:-9])
-    reported(log.parent, state=state, batch=5)
-    assert len(lines[1_000]) > HEAD_BYTES + 9
-    for number, begin in ((2, 1_200), (3, 1_300)):
-        log.with_name(f"{log.name}.{number}").write_text("".join(lines[begin : begin + 100]))
-    later = reported(log.parent, state=state, batch=6)
-    assert positions(later) == positions(reported_of(lines[:1_050] + lines[1_200:1_400], tmp_path))
-
-
-def test_a_file_that_is_renamed_while_it_is_read_is_read_by_the_next_batch(log: Path, lines: list[str]) -> None:
-    log.write_text("".join(lines[:100]))
-    broker = BrokerLog(str(log.parent), RequestLog(), 1_000_000)
-    (file,), _ = broker._listed()
-    roll_over(log, 10, packed=False)
-    log.write_text("".join(lines[100:200]))
-    broker._read_on(file)
-    assert broker.errors == [(str(log), "cannot be read from byte 0 on: FileNotFoundError")]
-    assert (broker.log.at_ms, file.known.position) == (None, 0)
 
 
 def test_a_batch_reads_at_most_most_bytes(log: Path, lines: list[str], tmp_path: Path) -> None:
@@ -365,16 +173,6 @@ def test_each_broker_is_the_first_of_some_batches_and_a_repeated_batch_has_the_s
     assert {order[0] for order in orders} == {order[-1] for order in orders} == brokers
 
 
-def test_a_line_without_an_end_is_not_waited_for(log: Path, lines: list[str]) -> None:
-    append(log, "".join(lines[:100]).encode())
-    with log.open("r+b") as file:
-        file.truncate(log.stat().st_size + LINE_BYTES + 5_000_000)  # zeros, as after a power failure
-    append(log, ("\n" + "".join(lines[100:200])).encode())
-    assert {row["captured_at"] for row in reported(log)} == {written_at(lines[199])}
-    bounded = reported(log, most_bytes=str(LINE_BYTES - 1_000_000))
-    assert {row["captured_at"] for row in bounded} == {written_at(lines[99])}
-
-
 def test_a_client_that_is_silent_for_a_day_is_forgotten(log: Path, lines: list[str], tmp_path: Path) -> None:
     log.write_text("".join(lines[:2_000]))
     roll_over(log, 10, packed=False)
@@ -422,126 +220,6 @@ def test_topics_without_metadata_get_their_names_from_a_file(recording: Path, li
     assert {len(topic) for _, topic, _ in positions(reported(log))} == {22}
     named = positions(reported(log, topics_file=str(recording / "topic_ids.csv")))
     assert named == positions(reported(recording / "request.log"))
-
-
-def test_a_state_that_is_damaged_or_cannot_be_written_is_an_error_row(
-    log: Path, lines: list[str], tmp_path: Path
-) -> None:
-    log.write_text("".join(lines[:1_000]))
-    state = tmp_path / "state"
-    first = reported(log.parent, state=state, batch=1)
-    for damaged in (b"", b"torn", gzip.compress(b"[]"), gzip.compress(b"{}")[:-9]):
-        (file,) = state.iterdir()
-        file.write_bytes(damaged)
-        rows = reported(log.parent, state=state, batch=2)
-        (error,) = errors(rows)
-        assert error.startswith("the state is damaged, the log is read anew: ")
-        assert [row for row in rows if not row["error"]] == first
-    rows = reported(log.parent, state=log / "below-a-file", batch=1)
-    assert [error.split(":")[0] for error in errors(rows)] == ["the state cannot be written"]
-    assert [row for row in rows if not row["error"]] == first
-
-
-@settings(max_examples=200, deadline=None)
-@given(data=st.data())
-def test_any_change_to_a_state_is_reported_as_damage_or_does_not_stop_reading(
-    data: st.DataObject, lines: list[str], tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    """Someone who may write there can make it read any number and text, but cannot stop it."""
-    folder = tmp_path_factory.mktemp("odd")
-    log, state = folder / "kafka-request.log", folder / "state"
-    log.write_text("".join(lines[:200]))
-    first = reported(log, state=state, batch=1)
-    (file,) = state.iterdir()
-    kept = data.draw(changed(json.loads(gzip.decompress(file.read_bytes()))))
-    file.write_bytes(gzip.compress(json.dumps(kept).encode()))
-    rows = reported(log, state=state, batch=2)
-    for error in errors(rows):
-        assert error.startswith("the state is damaged, the log is read anew: ")
-        assert [row for row in rows if not row["error"]] == first
-    assert reported(log, state=state, batch=3) == [row for row in rows if not row["error"]]
-
-
-def test_a_state_that_is_too_long_or_a_pipe_does_not_stop_reading(
-    log: Path, lines: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log.write_text("".join(lines[:1_000]))
-    first = reported(log.parent, state=tmp_path / "state", batch=1)
-    (file,) = (tmp_path / "state").iterdir()
-    monkeypatch.setattr(progress, "MOST_STATE", 1_000_000)
-    file.write_bytes(gzip.compress(b" " * 1_000_000 + gzip.decompress(file.read_bytes())))
-    rows = reported(log.parent, state=tmp_path / "state", batch=2)
-    assert [error.split(":")[0] for error in errors(rows)] == ["the state is damaged, the log is read anew"]
-    assert [row for row in rows if not row["error"]] == first
-    file.unlink()
-    os.mkfifo(file)
-    assert errors(reported(log.parent, state=tmp_path / "state", batch=3)) == [
-        "the state cannot be read, nor therefore the log: NotAFileError"
-    ]
-
-
-def test_a_small_state_is_read_with_little_memory(log: Path, lines: list[str], tmp_path: Path) -> None:
-    log.write_text("".join(lines[:100]))
-    first = reported(log, state=tmp_path / "state", batch=1)
-    tracemalloc.start()
-    again = reported(log, state=tmp_path / "state", batch=2)
-    _, most = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert again == first
-    assert most < 20 * 1024**2
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="the size of a process is read from /proc")
-def test_a_state_that_does_not_fit_into_memory_is_kept(log: Path, lines: list[str], tmp_path: Path) -> None:
-    log.write_text("".join(lines[:100]))
-    reported(log, state=tmp_path / "state", batch=1)
-    (file,) = (tmp_path / "state").iterdir()
-    with gzip.open(file, "wb", 1) as large:
-        for _ in range(400):
-            large.write(b" " * 1024**2)
-    before = file.read_bytes()
-    program = f"""
-import resource
-from pathlib import Path
-from tests.client_positions.test_request_log_source import errors, reported
-size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (size + 200 * 1024**2,) * 2)
-print(*errors(reported(Path({str(log)!r}), state=Path({str(file.parent)!r}), batch=2)))
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "the state cannot be read, nor therefore the log: MemoryError\n"
-    assert file.read_bytes() == before
-
-
-@pytest.mark.parametrize("character", ["\x01", "é", "€", "\U0001f600", '"'])
-def test_a_state_with_two_full_memories_can_be_read_whatever_its_names_are(
-    character: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    parts = 512
-    for bound in ("MOST_BYTES", "MOST_SHARE"):
-        monkeypatch.setattr(request_memory, bound, getattr(request_memory, bound) // parts)
-    memory, long = Memory(), character * 990
-    sessions = request_memory.MOST_SHARE // (request_memory.ENTRY_BYTES + 2 + len(long.encode())) - 1
-    for n in range(800):
-        memory.name(f"{long}{n}", f"{long}{n}")
-        memory.fetched((f"{long}{n % 8}", None), Fetch(0, 0, True, 0, 0, {(f"{long}{n}", 0): 0}, [], 0), 0)
-    for n in range(4 * sessions):
-        memory.fetched((f"{long}{10 + n % 4}", None), Fetch(n + 1, 0, True, 0, 0, {}, [], 0), 0)
-    memory.forget_excess()
-    assert min(memory.forgotten[what] for what in ("topic names", "offsets", "clients")) > 0
-    assert len(memory.state()["sessions"]) == 4 * sessions
-    state = json.dumps({"begun": memory.state(), "ended": memory.state()})
-    assert len(state) <= progress.MOST_STATE // parts
-
-
-def test_a_state_that_is_nested_too_deeply_is_damaged(log: Path, lines: list[str], tmp_path: Path) -> None:
-    log.write_text("".join(lines[:1_000]))
-    first = reported(log.parent, state=tmp_path / "state", batch=1)
-    (file,) = (tmp_path / "state").iterdir()
-    file.write_bytes(gzip.compress(b"[" * 100_000))
-    rows = reported(log.parent, state=tmp_path / "state", batch=2)
-    assert errors(rows) == ["the state is damaged, the log is read anew: RecursionError"]
-    assert [row for row in rows if not row["error"]] == first
 
 
 @pytest.mark.parametrize(
