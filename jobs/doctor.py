@@ -10,11 +10,12 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 
 from jobs import cli
-from pipeline.client_positions.try_places import try_places
+from pipeline.client_positions.check_locations import check_locations
+from pipeline.common.check import Check, counted
 from pipeline.common.errors import LaglakeError
 from pipeline.common.files import redacted
 from pipeline.config import ClusterConfig, load_config
-from pipeline.kafka.doctor import Check, check_cluster, check_lake, counted
+from pipeline.kafka.doctor import check_cluster, check_lake
 from pipeline.log_segments.log_dirs import list_partitions
 from pipeline.report.names import visible
 
@@ -43,20 +44,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     wrong = _show("lake", [check_lake(config.lake)])
     for name in clusters:
         wrong += _show(name, check_cluster(config.clusters[name]))
-        wrong += _show(name, _check_places(config.clusters[name]))
+        wrong += _show(name, _check_files(config.clusters[name]))
     sys.stdout.write(
         f"{counted(len(clusters), 'cluster')} and the lake: {wrong or 'nothing'} {'is' if wrong < 2 else 'are'} wrong\n"
     )
     return int(wrong > 0)
 
 
-def _check_places(cluster: ClusterConfig) -> Iterator[Check]:
-    """Checks the configured places of clients' positions and log directories, and who could read passwords."""
+def _check_files(cluster: ClusterConfig) -> Iterator[Check]:
+    """Checks the endpoints and files of clients' positions and the log directories, and how passwords are sent."""
     for reason in cluster.passwords_in_plain_text():
         yield Check(None, reason)
     for positions in cluster.positions:
-        for tried in try_places(positions.source, positions.options(snapshot_id=0)):
-            yield Check(tried.is_right, f"{positions.source}: {tried.what}", tried.todo)
+        for check in check_locations(positions.source, positions.options(snapshot_id=0)):
+            yield check._replace(what=f"{positions.source}: {check.what}")
     for log_dir in cluster.log_dirs:
         try:
             partitions = len(list_partitions(log_dir))

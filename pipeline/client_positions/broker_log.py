@@ -90,7 +90,7 @@ class BrokerLog:
         self._most_bytes = self._left_bytes = most_bytes
         self._until_ms = until_ms
 
-    def go_on(self, state: Mapping[str, Any], log: RequestLog) -> None:
+    def resume(self, state: Mapping[str, Any], log: RequestLog) -> None:
         """Continues from a `state`. Raises KeyError, TypeError or ValueError if it is not valid."""
         self._known, self.log = [_Known.of(kept) for kept in state["files"]], log
 
@@ -103,13 +103,13 @@ class BrokerLog:
         self.log.latest_ms = now_ms() + FUTURE_MS
         files, unchanged = self._listed()
         for file in files:
-            if bound := self._read_on(file):
-                self.errors.append((place_name(self._path), f"{bound}: not all was read"))
+            if bound := self._read_new_lines(file):
+                self.errors.append((location_name(self._path), f"{bound}: not all was read"))
                 break
         self.log.forget()
         if forgotten := [f"{number} {what}" for what, number in self.log.memory.forgotten.items() if number]:
             what = f"too much to remember: the oldest are forgotten ({', '.join(forgotten)})"
-            self.errors.append((place_name(self._path), what))
+            self.errors.append((location_name(self._path), what))
         at_ms = self.log.at_ms or 0
         read = [file.known for file in files if file.known.position]
         for known in unchanged + read:
@@ -124,21 +124,21 @@ class BrokerLog:
         try:
             info = files.get_file_info(inside)
             if info.type == fs.FileType.File:
-                return {place_name(self._path): info}
+                return {location_name(self._path): info}
             found = entries(files.get_file_info(fs.FileSelector(inside)), fs.FileType.File)
         except FAILURES as error:
             self.errors.append(
-                (place_name(self._path), f"is not a file or folder that can be read: {type(error).__name__}")
+                (location_name(self._path), f"is not a file or folder that can be read: {type(error).__name__}")
             )
             return {}
         is_local = isinstance(files, fs.LocalFileSystem)  # there, links are not followed
         named = {
-            f"{place_name(self._path)}/{name}": info
+            f"{location_name(self._path)}/{name}": info
             for name, info in found.items()
             if NAMED in name and not (is_local and Path(info.path).is_symlink())
         }
         if not named:
-            self.errors.append((place_name(self._path), f"no file in the folder has {NAMED!r} in its name"))
+            self.errors.append((location_name(self._path), f"no file in the folder has {NAMED!r} in its name"))
         return named
 
     def _listed(self) -> tuple[list[_File], list[_Known]]:
@@ -174,7 +174,7 @@ class BrokerLog:
         times = times_ms(file.head.decode(errors="replace"), self.log.zone)
         return (times[0] if times else changed_ns // 1_000_000), changed_ns
 
-    def _read_on(self, file: _File) -> str | None:
+    def _read_new_lines(self, file: _File) -> str | None:
         """Reads the new lines of a file, except an incomplete last one. Returns which limit ended this, if one did."""
         known, rest, bound = file.known, b"", None
         try:
@@ -186,7 +186,7 @@ class BrokerLog:
                 if len(rest) > LINE_BYTES:
                     lines, end, rest = lines + end + rest, b"", b""
                 if lines or end:
-                    self._take(file, lines, len(lines) + len(end))
+                    self._parse_lines(file, lines, len(lines) + len(end))
             else:
                 known.whole = [*_seen(file.info)]
         except FAILURES as error:
@@ -205,7 +205,7 @@ class BrokerLog:
         is_begun = self._left_bytes < self._most_bytes
         return "the time to read was up" if is_begun and now_ms() > self._until_ms else None
 
-    def _take(self, file: _File, lines: bytes, size: int) -> None:
+    def _parse_lines(self, file: _File, lines: bytes, size: int) -> None:
         found = lines.decode(errors="replace").split("\n")
         for number, line in enumerate(found, file.known.lines + 1):
             try:
@@ -246,7 +246,7 @@ class BrokerLog:
         return opened(files, info.path, None if info.path == inside else inside)
 
 
-def place_name(path: str) -> str:
+def location_name(path: str) -> str:
     """A path or URI as it may be shown: without passwords, and without a slash at its end."""
     return redacted(path).rstrip("/")
 

@@ -34,7 +34,7 @@ class Metric(NamedTuple):
     value: float
 
 
-class Reading(NamedTuple):
+class Sample(NamedTuple):
     """A value as an agent reports it: its name in one string, and its labels or key properties."""
 
     what: str
@@ -111,7 +111,7 @@ def of_torn_prometheus(text: str, names: Names = MappingProxyType({})) -> tuple[
 
     If none of the first MOST_TORN lines can be parsed, it is another kind of text, and no more are read.
     """
-    whole: list[Reading] = []
+    whole: list[Sample] = []
     torn = []
     for number, line in enumerate(text.split("\n"), 1):
         try:
@@ -140,11 +140,11 @@ def _ours(metric: str) -> list[str]:
     return [name for name, pattern in _WHAT.items() if pattern.fullmatch(_squashed(metric))]
 
 
-def _parsed(parse: Callable[[str], Iterable[PrometheusMetric]], text: str, names: Names) -> list[Reading]:
+def _parsed(parse: Callable[[str], Iterable[PrometheusMetric]], text: str, names: Names) -> list[Sample]:
     if any(len(line) > LONGEST_LINE for line in text.split("\n")):
         raise ValueError("a line is too long")
     try:
-        return list(_samples(parse(text), names))
+        return list(_prometheus_samples(parse(text), names))
     except _PARSERS_OWN as error:
         raise ValueError("is not Prometheus text") from error
 
@@ -154,22 +154,22 @@ def of_jolokia(text: str) -> list[Metric]:
     try:
         answers = json.loads(text)
         answers = answers if isinstance(answers, list) else [answers]
-        return metrics([reading for answer in answers if answer["status"] == 200 for reading in _readings(answer)])
+        return metrics([sample for answer in answers if answer["status"] == 200 for sample in _jolokia_samples(answer)])
     except (AttributeError, KeyError, OverflowError, RecursionError, TypeError) as error:
         raise ValueError(f"not an answer of Jolokia: {error!r} is missing or wrong") from error
 
 
-def metrics(readings: Iterable[Reading]) -> list[Metric]:
+def metrics(samples: Iterable[Sample]) -> list[Metric]:
     """The metrics that are in NAMES and have a value, of consumers only, each topic once."""
-    named = [(name, reading) for reading in readings for name in _names(reading)]
+    named = [(name, sample) for sample in samples for name in _names(sample)]
     # Names may be intact in one part of an answer and mangled in another; the intact ones show what the others mean.
     consumers: dict[str, set[str]] = defaultdict(set)
-    for flat in (_flat(value) for _, reading in named for value in reading.labels.values()):
+    for flat in (_flat(value) for _, sample in named for value in sample.labels.values()):
         if flat:
             consumers[flat["client"]].add(flat["consumer"])
     reported = {v for _, r in named for key, v in r.labels.items() if _squashed(key) == "clientid"} | consumers.keys()
     clients = {_squashed(client): client for client in sorted(reported, reverse=True) if len(client) <= LONGEST_NAME}
-    found = [metric for name, reading in named if (metric := _metric(name, reading, clients))]
+    found = [metric for name, sample in named if (metric := _metric(name, sample, clients))]
     topics = {(m.client_id, m.topic) for m in found if m.topic and m.client_id in consumers}
     if topics:
         readers = _readers_of(topics, consumers)
@@ -180,14 +180,14 @@ def metrics(readings: Iterable[Reading]) -> list[Metric]:
     return [m for m in found if (m.client_id, m.topic) not in twins]
 
 
-def _samples(families: Iterable[PrometheusMetric], names: Names) -> Iterator[Reading]:
+def _prometheus_samples(families: Iterable[PrometheusMetric], names: Names) -> Iterator[Sample]:
     for sample in (sample for family in families for sample in family.samples):
         what = _AGENTS_NAMES.get(names.get(sample.name, ""), sample.name)
         labels = {names.get(label, label): value for label, value in sample.labels.items()} if names else sample.labels
-        yield Reading(what, labels, float(sample.value))
+        yield Sample(what, labels, float(sample.value))
 
 
-def _readings(answer: Mapping[str, Any]) -> Iterator[Reading]:
+def _jolokia_samples(answer: Mapping[str, Any]) -> Iterator[Sample]:
     """The numbers in an answer of Jolokia to a read of a pattern, of one MBean, or of one attribute."""
     value, mbean, attribute = answer["value"], answer["request"]["mbean"], answer["request"].get("attribute")
     if not isinstance(value, dict):
@@ -201,7 +201,7 @@ def _readings(answer: Mapping[str, Any]) -> Iterator[Reading]:
         kind = f"{domain}{properties.pop('type', '')}{properties.get('name', '')}"
         for name, number in attributes.items():
             if isinstance(number, (int, float)) and not isinstance(number, bool):
-                yield Reading(kind + name, properties, float(number))
+                yield Sample(kind + name, properties, float(number))
 
 
 def _unquoted(value: str) -> str:
@@ -220,13 +220,13 @@ def _flat_parts(value: str) -> re.Match[str] | None:
     return _FLAT.fullmatch(value) if all(value.count(part) == 1 for part in _PARTS_OF_FLAT) else None
 
 
-def _names(reading: Reading) -> list[str]:
-    is_short = all(len(name) <= LONGEST_NAME for name in (reading.what, *reading.labels))
-    return _ours(reading.what) if is_short and math.isfinite(reading.value) else []
+def _names(sample: Sample) -> list[str]:
+    is_short = all(len(name) <= LONGEST_NAME for name in (sample.what, *sample.labels))
+    return _ours(sample.what) if is_short and math.isfinite(sample.value) else []
 
 
-def _metric(name: str, reading: Reading, clients: Mapping[str, str]) -> Metric | None:
-    labels = {_squashed(_MANGLED.sub("brokerhost", key)): value for key, value in reading.labels.items()}
+def _metric(name: str, sample: Sample, clients: Mapping[str, str]) -> Metric | None:
+    labels = {_squashed(_MANGLED.sub("brokerhost", key)): value for key, value in sample.labels.items()}
     flat = next((m for value in labels.values() if (m := _flat(value))), None)
     if flat:
         labels |= {"clientid": flat["client"], "brokerhost": flat["host"], "brokerport": flat["port"]}
@@ -234,7 +234,7 @@ def _metric(name: str, reading: Reading, clients: Mapping[str, str]) -> Metric |
         if not flat["topic"]:
             labels.pop("topic", None)  # where a rule put it all
     client, topic, partition = labels.get("clientid"), labels.get("topic"), labels.get("partition")
-    client = client or _mangled_client(reading, clients)
+    client = client or _mangled_client(sample, clients)
     if not client or _REPLICA.match(client) or (topic is None) != (name in _OF_A_CLIENT):
         return None
     host, port = labels.get("brokerhost"), labels.get("brokerport")
@@ -244,16 +244,16 @@ def _metric(name: str, reading: Reading, clients: Mapping[str, str]) -> Metric |
     if broker and flat and flat["fetcher"] != "0":
         broker += f"/{flat['fetcher']}"  # num.consumer.fetchers
     number = int(partition) if partition is not None else None
-    return Metric(name, client, topic, number, labels.get("threadid"), broker, reading.value)
+    return Metric(name, client, topic, number, labels.get("threadid"), broker, sample.value)
 
 
-def _mangled_client(reading: Reading, clients: Mapping[str, str]) -> str | None:
+def _mangled_client(sample: Sample, clients: Mapping[str, str]) -> str | None:
     """The client that is part of a name; in its original spelling if another metric has it (`clients`)."""
-    for text in (reading.what, *reading.labels):
+    for text in (sample.what, *sample.labels):
         if mangled := _MANGLED.search(text):
             return clients.get(_squashed(mangled[1]), mangled[1])
     # 0.8.1: right after the bean's own name. One client's name may be the beginning of another's: the longest is meant.
-    rest = _OLD_BEAN.sub("", _squashed(reading.what), count=1)
+    rest = _OLD_BEAN.sub("", _squashed(sample.what), count=1)
     return next((clients[rest[:end]] for end in range(len(rest), 0, -1) if rest[:end] in clients), None)
 
 
@@ -268,7 +268,7 @@ def _readers_of(topics: Collection[tuple[str, str]], consumers: Mapping[str, Col
     return found
 
 
-def _flat_queue(queue: Reading, readers: Readers, lengths: Collection[int]) -> Metric | None:
+def _flat_queue(queue: Sample, readers: Readers, lengths: Collection[int]) -> Metric | None:
     """0.8.1: <client>-<group>-<topic>-<consumer>-<thread>-FetchQueueSize, for a topic that has lags.
 
     If one topic's name is the end of another's, the longest is meant.

@@ -1,4 +1,4 @@
-"""Reads texts from endpoints and files in bounded time and memory. If one cannot be read, its Text has an error."""
+"""Reads endpoints and files in bounded time and memory. If one cannot be read, its Content has an error."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import HTTPError
 
-from pipeline.client_positions.reasons import reason_of
+from pipeline.client_positions.reasons import why_unreadable
 from pipeline.common.epoch import now_ms, to_epoch_ms
 from pipeline.common.errors import ConfigError
 from pipeline.common.files import NotAFileError, is_uri, open_filesystem, open_unpacked, redacted
@@ -43,10 +43,10 @@ EPOCH_MS = re.compile(r"(?<!\d)(\d{13})(?!\d)")
 """The time of a file's content, as epoch ms in its name."""
 
 
-class Text(NamedTuple):
+class Content(NamedTuple):
     """The text of an endpoint or file and its time, or an `error` that says why there is none."""
 
-    place: str
+    location: str
     captured_ms: int
     text: str
     error: str | None = None
@@ -68,7 +68,7 @@ class Access:
     max_age_ms: int | None = None
 
 
-def place_of(url: str) -> str:
+def endpoint_name(url: str) -> str:
     """The name of an endpoint: without its password, and with a checksum instead of its query.
 
     An exporter may have one address for many processes, which differ only in the query.
@@ -77,30 +77,30 @@ def place_of(url: str) -> str:
     return f"{redacted(url)}?{crc32(query.encode()):08x}" if query else redacted(url)
 
 
-def from_endpoint(url: str, access: Access) -> Text:
+def from_endpoint(url: str, access: Access) -> Content:
     """What an HTTP endpoint answers now: a scrape; or, if it ends in /jolokia, the answer to a read of BEANS.
 
-    Redirects are not followed, because an answer must not make this machine send requests to other places.
+    Redirects are not followed, because an answer must not make this machine send requests to other hosts.
     """
     if unknown := _unknown_ca_file(access.ca_file):
-        return Text(place_of(url), now_ms(), "", unknown)
+        return Content(endpoint_name(url), now_ms(), "", unknown)
     session = _Hasty(access.timeout_ms / 1000)
     try:
         with session, _asked(session, url, access) as answer:
             if not 200 <= answer.status_code < 300:
-                return Text(place_of(url), now_ms(), "", f"HTTP status {answer.status_code}")
+                return Content(endpoint_name(url), now_ms(), "", f"HTTP status {answer.status_code}")
             # Bytes are read as they arrive: a slow endpoint could take for ever to fill a chunk.
             chunks = iter(lambda: answer.raw.read1(CHUNK_BYTES, decode_content=True), b"")
-            text = _decoded(_bounded(chunks, access, time.monotonic()))
+            text = _decoded(_read_within_limits(chunks, access, time.monotonic()))
         error = None
     except (requests.RequestException, HTTPError, OSError, ValueError) as failure:
-        text, error = "", str(failure) if isinstance(failure, _RefusedError) else reason_of(failure)
+        text, error = "", str(failure) if isinstance(failure, _RefusedError) else why_unreadable(failure)
     if session.is_late:
         text, error = "", _late(access)
-    return Text(place_of(url), now_ms(), text, error)
+    return Content(endpoint_name(url), now_ms(), text, error)
 
 
-def from_file(path: str, access: Access, folder: str | None = None) -> Text:
+def from_file(path: str, access: Access, folder: str | None = None) -> Content:
     """The text of a file, unpacked if its name says so. Its time is the epoch ms in its name, or its last change.
 
     A file that was listed in a `folder` must not have become a link since then. A file that the configuration names
@@ -114,17 +114,17 @@ def from_file(path: str, access: Access, folder: str | None = None) -> Text:
         captured_ms = int(found[-1]) if found else changed_ms
         oldest_ms = now_ms() - access.max_age_ms if folder and access.max_age_ms is not None else None
         if oldest_ms is not None and max(captured_ms, changed_ms) < oldest_ms:
-            return Text(redacted(path), captured_ms, "")
+            return Content(redacted(path), captured_ms, "")
         root = open_filesystem(folder)[1] if folder else None
         with open_unpacked(files, inside, root) as stream:
             chunks = iter(lambda: stream.read(CHUNK_BYTES), b"")
-            text = _decoded(_bounded(chunks, access, time.monotonic()))
+            text = _decoded(_read_within_limits(chunks, access, time.monotonic()))
     except FileNotFoundError:
-        return Text(redacted(path), now_ms(), "", "no such file or folder")
+        return Content(redacted(path), now_ms(), "", "no such file or folder")
     except (ConfigError, OSError, ValueError, pa.ArrowException) as error:
-        reason = str(error) if isinstance(error, (_RefusedError, NotAFileError)) else reason_of(error)
-        return Text(redacted(path), now_ms(), "", reason)
-    return Text(redacted(path), captured_ms, text)
+        reason = str(error) if isinstance(error, (_RefusedError, NotAFileError)) else why_unreadable(error)
+        return Content(redacted(path), now_ms(), "", reason)
+    return Content(redacted(path), captured_ms, text)
 
 
 def files_in(path: str) -> list[str]:
@@ -231,7 +231,7 @@ class _Adapter(HTTPAdapter):
 
 def _kept(pool: type[Any], connection: type[Any], opened: Callable[[socket.socket], None]) -> type[Any]:
     def connect(self: Any) -> socket.socket:
-        made: socket.socket = connection._new_conn(self)  # noqa: SLF001 - before TLS, there is no other place
+        made: socket.socket = connection._new_conn(self)  # noqa: SLF001 - before TLS, only this method has the socket
         try:
             opened(made.dup())
         except TimeoutError:
@@ -262,11 +262,11 @@ def _unknown_ca_file(path: str | None) -> str | None:
         if path:
             Path(path).stat()
     except (OSError, ValueError) as error:
-        return f"ca_file: {reason_of(error)}"
+        return f"ca_file: {why_unreadable(error)}"
     return None
 
 
-def _bounded(chunks: Iterator[bytes], access: Access, begun_s: float) -> bytes:
+def _read_within_limits(chunks: Iterator[bytes], access: Access, begun_s: float) -> bytes:
     found = bytearray()
     for chunk in chunks:
         found += chunk

@@ -23,7 +23,7 @@ from pipeline.client_positions.consumer_metrics import (
     of_prometheus,
     of_torn_prometheus,
 )
-from pipeline.client_positions.endpoints import Access, Text, files_in, from_endpoint, from_file, place_of
+from pipeline.client_positions.endpoints import Access, Content, endpoint_name, files_in, from_endpoint, from_file
 from pipeline.client_positions.librdkafka_statistics import of_parsed, parsed
 from pipeline.client_positions.position import FUTURE_MS, LATEST_MS, Position, of_metrics, whole
 from pipeline.client_positions.position_rows import POSITIONS, UNFIT, Rows, instant, plain
@@ -34,13 +34,13 @@ from pipeline.common.files import redacted
 
 LATE_MS = 2_000
 """A callback counts as late if it is later than this; a smaller delay may come from rounding to seconds."""
-PLACES_PER_TASK = 16
+LOCATIONS_PER_TASK = 16
 THREADS = 8
 READ_TIMEOUT_MS = 120_000
 """How long all endpoints together may take if no option says it: thousands of them may not answer."""
 Reported = tuple[int, list[Position]]
 """Positions, and the epoch ms at which they were reported."""
-Place = tuple[str, str | None]
+Location = tuple[str, str | None]
 """An endpoint or a file, and the configured folder that a file was listed in."""
 
 
@@ -48,7 +48,7 @@ Place = tuple[str, str | None]
 class PositionsOptions:
     """What to read: `endpoints`, or files below each `path`. URIs may have passwords and are not shown by `repr`.
 
-    After `read_timeout_ms` no further place is read, and no further line of the current one; None: there is no limit.
+    After `read_timeout_ms` no further endpoint, file or line is read; None means no limit.
     """
 
     endpoints: tuple[str, ...] = field(default=(), repr=False)
@@ -74,10 +74,10 @@ class PositionsOptions:
 
 
 @dataclass
-class Places(InputPartition):
+class Locations(InputPartition):
     """What one executor task reads."""
 
-    places: Sequence[Place]
+    locations: Sequence[Location]
     until_ms: float
 
 
@@ -91,8 +91,8 @@ class PositionsSource(DataSource):
     """
 
     @staticmethod
-    def reported(text: Text, names: Names) -> Iterator[Reported | str]:
-        """The positions in a text, and a string for each part of it that cannot be read."""
+    def reported(content: Content, names: Names) -> Iterator[Reported | str]:
+        """The positions in a content, and a string for each part of it that cannot be read."""
         raise NotImplementedError
 
     def schema(self) -> StructType:
@@ -105,7 +105,7 @@ class PositionsSource(DataSource):
 
 
 class ClientMetricsSource(PositionsSource):
-    """Consumers' metrics: Prometheus text, OpenMetrics or Jolokia's JSON, one answer per place; or reporters' lines."""
+    """Consumers' metrics: one answer in Prometheus text, OpenMetrics or Jolokia's JSON; or the lines of a reporter."""
 
     @classmethod
     def name(cls) -> str:
@@ -113,19 +113,22 @@ class ClientMetricsSource(PositionsSource):
         return "kafka_client_metrics"
 
     @staticmethod
-    def reported(text: Text, names: Names) -> Iterator[Reported | str]:
+    def reported(content: Content, names: Names) -> Iterator[Reported | str]:
         """The positions in one scrape or answer. If a scrape is incomplete, its complete lines are used."""
-        is_json = text.text.lstrip()[:1] in ("{", "[")
-        if is_json and '"mbean"' not in text.text:
-            yield from _of_lines(text, reporter_lines.of_line)
+        is_json = content.text.lstrip()[:1] in ("{", "[")
+        if is_json and '"mbean"' not in content.text:
+            yield from _of_lines(content, reporter_lines.of_line)
             return
         try:
-            yield text.captured_ms, of_metrics(of_jolokia(text.text) if is_json else of_prometheus(text.text, names))
+            yield (
+                content.captured_ms,
+                of_metrics(of_jolokia(content.text) if is_json else of_prometheus(content.text, names)),
+            )
         except ValueError as error:
-            found, torn = ([], []) if is_json else of_torn_prometheus(text.text, names)
+            found, torn = ([], []) if is_json else of_torn_prometheus(content.text, names)
             if torn or not found:
                 yield f"{len(torn)} lines are torn, the first is line {torn[0]}" if found else str(error)
-            yield text.captured_ms, of_metrics(found)
+            yield content.captured_ms, of_metrics(found)
 
 
 class StatisticsSource(PositionsSource):
@@ -137,61 +140,61 @@ class StatisticsSource(PositionsSource):
         return "librdkafka_statistics"
 
     @staticmethod
-    def reported(text: Text, names: Names) -> Iterator[Reported | str]:  # noqa: ARG004 - librdkafka's are its own
+    def reported(content: Content, names: Names) -> Iterator[Reported | str]:  # noqa: ARG004 - librdkafka's are its own
         """The positions in each line."""
-        return _of_lines(text, partial(_of_statistics, captured_ms=text.captured_ms))
+        return _of_lines(content, partial(_of_statistics, captured_ms=content.captured_ms))
 
 
 class PositionsReader(DataSourceReader):
-    """Lists files on the driver, and reads places (endpoints and files) on executors, several at a time."""
+    """Lists files on the driver, and reads endpoints and files on executors, several at a time."""
 
     def __init__(
-        self, source: str, reported: Callable[[Text, Names], Iterator[Reported | str]], options: PositionsOptions
+        self, source: str, reported: Callable[[Content, Names], Iterator[Reported | str]], options: PositionsOptions
     ) -> None:
         self.source = source
         self.reported = reported
         self.options = options
 
-    def partitions(self) -> Sequence[Places]:
+    def partitions(self) -> Sequence[Locations]:
         """Lists the files now. A path that does not exist is also returned, so that reading it gives an error row."""
         until_ms = now_ms() + (self.options.read_timeout_ms or math.inf)
-        places: list[Place] = [(endpoint, None) for endpoint in self.options.endpoints]
+        locations: list[Location] = [(endpoint, None) for endpoint in self.options.endpoints]
         for path in self.options.paths:
-            places += [(file, None if file == path else path) for file in files_in(path)]
-        begins = range(0, max(1, len(places)), PLACES_PER_TASK)
-        return [Places(places[i : i + PLACES_PER_TASK], until_ms) for i in begins]
+            locations += [(file, None if file == path else path) for file in files_in(path)]
+        begins = range(0, max(1, len(locations)), LOCATIONS_PER_TASK)
+        return [Locations(locations[i : i + LOCATIONS_PER_TASK], until_ms) for i in begins]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Arrow batches, one for each place. At most THREADS texts are held at once, as each may be long."""
-        task = cast(Places, partition)
+        """Arrow batches, one for each endpoint or file. At most THREADS contents are in memory at once."""
+        task = cast(Locations, partition)
         with ThreadPoolExecutor(THREADS) as pool:
-            for begin in range(0, len(task.places), THREADS):
-                some = task.places[begin : begin + THREADS]
-                for text in pool.map(lambda place: self._text(place, task), some):
-                    yield self._batch(text, task)
+            for begin in range(0, len(task.locations), THREADS):
+                some = task.locations[begin : begin + THREADS]
+                for content in pool.map(lambda location: self._content(location, task), some):
+                    yield self._batch(content, task)
 
-    def _text(self, place: Place, task: Places) -> Text:
-        location, folder = place
+    def _content(self, location: Location, task: Locations) -> Content:
+        path, folder = location
         try:
             if now_ms() > task.until_ms:
                 error = self._late()
             elif self.options.endpoints:
-                return from_endpoint(location, self.options.access)
+                return from_endpoint(path, self.options.access)
             else:
-                return from_file(location, self.options.access, folder)
-        except Exception as unforeseen:  # noqa: BLE001 - costs its own place alone
+                return from_file(path, self.options.access, folder)
+        except Exception as unforeseen:  # noqa: BLE001 - affects only its own location
             error = _unforeseen(unforeseen)
-        return Text(place_of(location) if self.options.endpoints else redacted(location), now_ms(), "", error)
+        return Content(endpoint_name(path) if self.options.endpoints else redacted(path), now_ms(), "", error)
 
     def _late(self) -> str:
         return f"not read: {self.options.read_timeout_ms} ms had passed"
 
-    def _batch(self, text: Text, task: Places) -> pa.RecordBatch:
-        """The rows of a text, by columns: a dict for each row would take longer than reading the text."""
-        rows = Rows(self.source, plain(text.place))
-        for one in self._reported(text, task):
+    def _batch(self, content: Content, task: Locations) -> pa.RecordBatch:
+        """The rows of a content, by columns: a dict for each row would take longer than reading it."""
+        rows = Rows(self.source, plain(content.location))
+        for one in self._reported(content, task):
             if isinstance(one, str):
-                rows.refuse(min(text.captured_ms, now_ms()), one)
+                rows.refuse(min(content.captured_ms, now_ms()), one)
             elif one[0] > now_ms() + FUTURE_MS:
                 # Such a report would be the newest of its client for ever.
                 rows.refuse(now_ms(), f"is of {instant(one[0]).isoformat()}, which is in the future")
@@ -204,17 +207,17 @@ class PositionsReader(DataSourceReader):
             rows.refuse_what_is_unfit()
             return rows.batch()
 
-    def _reported(self, text: Text, task: Places) -> Iterator[Reported | str]:
-        if text.error or now_ms() > task.until_ms:
-            yield text.error or self._late()
+    def _reported(self, content: Content, task: Locations) -> Iterator[Reported | str]:
+        if content.error or now_ms() > task.until_ms:
+            yield content.error or self._late()
             return
         try:
-            for number, one in enumerate(self.reported(text, self.options.names)):
+            for number, one in enumerate(self.reported(content, self.options.names)):
                 if number and now_ms() > task.until_ms:
                     yield self._late()
                     return
                 yield one
-        except Exception as unforeseen:  # noqa: BLE001 - costs its own place alone
+        except Exception as unforeseen:  # noqa: BLE001 - affects only its own location
             yield _unforeseen(unforeseen)
 
 
@@ -222,10 +225,10 @@ def _unforeseen(error: Exception) -> str:
     return f"cannot be read: {type(error).__name__}"
 
 
-def _of_lines(text: Text, reported: Callable[[str], Reported]) -> Iterator[Reported | str]:
+def _of_lines(content: Content, reported: Callable[[str], Reported]) -> Iterator[Reported | str]:
     """The positions in each line. Invalid lines are skipped; if the first MOST_TORN are invalid, no more are read."""
     is_torn = True
-    for number, line in enumerate(filter(str.strip, text.text.split("\n")), 1):
+    for number, line in enumerate(filter(str.strip, content.text.split("\n")), 1):
         try:
             yield reported(line)
             is_torn = False

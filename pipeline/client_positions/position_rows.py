@@ -16,7 +16,7 @@ from pipeline.common.epoch import now_ms
 from pipeline.tables import CLIENT_POSITIONS
 
 POSITIONS = CLIENT_POSITIONS.observed
-"""A row for each Position, and one with an error for each place or line that could not be read."""
+"""A row for each Position, and one with an error for each endpoint, file or line that could not be read."""
 
 _ARROW = arrow_schema(POSITIONS)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -26,14 +26,14 @@ _NUMBERS = tuple(f.name for f in POSITIONS if isinstance(f.dataType, (IntegerTyp
 _NOTHING = Position(client_id=cast(str, None))
 """The values of a row that has only an error."""
 MOST_ERRORS = 100
-"""The most errors of one place that have a row each; the others are only counted."""
+"""The most errors of one endpoint or file that have a row each; the others are only counted."""
 
 
 class Rows:
-    """The rows of one place (endpoint or file), by columns."""
+    """The rows of one endpoint or file, by columns."""
 
-    def __init__(self, source: str, place: str) -> None:
-        self._source, self._place = source, place
+    def __init__(self, source: str, location: str) -> None:
+        self._source, self._location = source, location
         self._positions: list[Position] = []
         self._reported_ms: list[int] = []
         self._as_of_ms: list[int | None] = []
@@ -78,7 +78,7 @@ class Rows:
             "captured_at": pa.array(self._reported_ms, _MS),
             "as_of": pa.array(self._as_of_ms, _MS),
             "source": pa.array([self._source] * count),
-            "endpoint": pa.array([self._place] * count),
+            "endpoint": pa.array([self._location] * count),
             "error": self._errors,
         }
         made = (arrays.get(f.name, columns.get(f.name, ())) for f in _ARROW)

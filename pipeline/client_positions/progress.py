@@ -13,7 +13,7 @@ from typing import IO, Any, cast
 import pyarrow as pa
 from pyarrow import fs
 
-from pipeline.client_positions.broker_log import place_name
+from pipeline.client_positions.broker_log import location_name
 from pipeline.client_positions.request_memory import MOST_BYTES, MOST_SHARE
 from pipeline.common.files import FAILURES, open_file, open_filesystem
 
@@ -35,9 +35,9 @@ class Progress:
     def __init__(self, folder: str, path: str) -> None:
         self._files, inside = open_filesystem(folder)
         self._folder = inside.rstrip("/")
-        name = f"{hashlib.sha256(place_name(path).encode()).hexdigest()[:32]}.json.gz"
+        name = f"{hashlib.sha256(location_name(path).encode()).hexdigest()[:32]}.json.gz"
         self._file = f"{self._folder}/{name}"
-        self.name = f"{place_name(folder)}/{name}"
+        self.name = f"{location_name(folder)}/{name}"
 
     def begun(self, batch: str) -> dict[str, Any]:
         """The state where a batch begins; empty for the first batch. Raises UnreachableError, or one of _DAMAGED."""
@@ -45,11 +45,11 @@ class Progress:
             if self._files.get_file_info(self._file).type == fs.FileType.NotFound:
                 return {}
             with open_file(self._files, self._file, self._folder) as file:
-                content = _bounded(file)
+                content = _read_state(file)
         except (*FAILURES, MemoryError) as error:
             raise UnreachableError(type(error).__name__) from error
         try:
-            kept = json.loads(_bounded(gzip.GzipFile(fileobj=io.BytesIO(content))))
+            kept = json.loads(_read_state(gzip.GzipFile(fileobj=io.BytesIO(content))))
         except MemoryError as error:
             raise UnreachableError(type(error).__name__) from error
         return cast(dict[str, Any], kept["begun"] if kept["batch"] == batch else kept["ended"])
@@ -64,7 +64,7 @@ class Progress:
         self._files.move(written, self._file)
 
 
-def _bounded(file: IO[bytes] | pa.NativeFile) -> bytearray:
+def _read_state(file: IO[bytes] | pa.NativeFile) -> bytearray:
     """The content of a file, up to MOST_STATE."""
     content = bytearray()
     while block := file.read(min(_BLOCK_BYTES, MOST_STATE - len(content))):

@@ -23,7 +23,7 @@ _WORDS: tuple[tuple[tuple[type[BaseException], ...], str], ...] = (
 )
 
 
-def reason_of(error: BaseException) -> str:
+def why_unreadable(error: BaseException) -> str:
     """The reason that the first known one of an error and its causes gives; else the name of its type."""
     return next(filter(None, map(_reason, _causes(error))), type(error).__name__)
 

@@ -22,8 +22,8 @@ NEW_SESSION, _LAST_OF_SESSION = 0, -1
 _CONNECTION = re.compile(r".*:\d+-(.+):\d+(?:-\d+){1,2}")
 _LONGEST_CONNECTION = 300
 _INT32 = 2**31
-Place = tuple[str, int]
-Who = tuple[str, str | None]
+Partition = tuple[str, int]
+Instance = tuple[str, str | None]
 """A client.id and the address that it connects from: several processes may have the same client.id."""
 
 
@@ -36,8 +36,8 @@ class Fetch:
     is_full: bool
     epoch: int
     sent_ms: int
-    offsets: dict[Place, int]
-    forgotten: list[Place]
+    offsets: dict[Partition, int]
+    forgotten: list[Partition]
     bytes: int
 
 

@@ -67,12 +67,12 @@ class RequestLog:
         try:
             request = json.loads(parts[1])
             header = request["requestHeader"]
-            who = text(header["clientId"] or ""), remote_address(request.get("connection"))
+            instance = text(header["clientId"] or ""), remote_address(request.get("connection"))
             if header["requestApiKeyName"] == "FETCH":
                 if replica_id(request["request"]) < 0:  # a follower's request has its broker's id
-                    self.memory.fetched(who, fetch_of(request, at_ms), at_ms)
+                    self.memory.fetched(instance, fetch_of(request, at_ms), at_ms)
             elif header["requestApiKeyName"] == "OFFSET_COMMIT":
-                self.memory.committed(who, text(request["request"]["groupId"]), at_ms)
+                self.memory.committed(instance, text(request["request"]["groupId"]), at_ms)
             else:
                 known = (t for t in request["response"]["topics"] if t.get("name") and t.get("topicId"))
                 for topic in known:

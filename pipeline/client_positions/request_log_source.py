@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pipeline.client_positions.broker_log import BrokerLog, place_name
+from pipeline.client_positions.broker_log import BrokerLog, location_name
 from pipeline.client_positions.position import refused, text
 from pipeline.client_positions.position_rows import POSITIONS, instant, one_line, row_of
 from pipeline.client_positions.progress import Progress, UnreachableError
@@ -57,10 +57,10 @@ class RequestLogOptions:
         paths, state, batch = several(options.get("path")), options.get("state"), options.get("batch")
         if not paths:
             raise ConfigError("option 'path' is needed: a file or folder for each broker, separated by commas")
-        if len({place_name(path) for path in paths}) < len(paths):
+        if len({location_name(path) for path in paths}) < len(paths):
             raise ConfigError("option 'path' names the same path twice")
-        for place in (*paths, *filter(None, (state,))):
-            open_filesystem(place)
+        for location in (*paths, *filter(None, (state,))):
+            open_filesystem(location)
         if bool(state) != bool(batch):
             raise ConfigError("options 'state' and 'batch' must be given together")
         numbers = {name: positive(name, options[name]) for name in bounds if name in options}
@@ -131,7 +131,7 @@ class RequestLogReader(DataSourceReader):
         for position in log.log.positions():
             error = refused(position)
             reported = {"error": error} if error else row_of(position, at_ms)
-            yield row | {"endpoint": place_name(broker.path)} | reported
+            yield row | {"endpoint": location_name(broker.path)} | reported
         for endpoint, error in log.errors:
             yield row | {"endpoint": endpoint, "error": one_line(error)}
 
@@ -145,7 +145,7 @@ class RequestLogReader(DataSourceReader):
         try:
             begun = progress.begun(options.batch)
             if begun:
-                log.go_on(begun, RequestLog.from_state(begun["log"], self.topics, options.zone))
+                log.resume(begun, RequestLog.from_state(begun["log"], self.topics, options.zone))
         except UnreachableError as error:
             # To begin again would lose what is known.
             log.errors.append((progress.name, f"the state cannot be read, nor therefore the log: {error}"))

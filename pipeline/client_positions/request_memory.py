@@ -10,7 +10,7 @@ from itertools import accumulate
 from typing import Any, TypeVar
 
 from pipeline.client_positions.position import Position, count, text, time_ms, whole
-from pipeline.client_positions.request_lines import Fetch, Place, Who
+from pipeline.client_positions.request_lines import Fetch, Instance, Partition
 from pipeline.common.epoch import DAY_MS
 
 SILENT_MS = DAY_MS
@@ -34,7 +34,7 @@ Item = TypeVar("Item")
 class _Client:
     """What one client has asked for outside of sessions, and the totals of all its requests."""
 
-    offsets: dict[Place, tuple[int, int]] = field(default_factory=dict)  # next offset to fetch, and as of when
+    offsets: dict[Partition, tuple[int, int]] = field(default_factory=dict)  # next offset to fetch, and as of when
     groups: set[str] = field(default_factory=set)
     requests: int = 0
     bytes: int = 0
@@ -42,19 +42,19 @@ class _Client:
 
     def keep(self, session: _Session) -> None:
         """Takes over the offsets that a session had at its last request."""
-        for place, offset in session.offsets.items():
-            if place not in self.offsets or self.offsets[place][1] <= session.asked_ms:
-                self.offsets[place] = (offset, session.asked_ms)
+        for partition, offset in session.offsets.items():
+            if partition not in self.offsets or self.offsets[partition][1] <= session.asked_ms:
+                self.offsets[partition] = (offset, session.asked_ms)
 
 
 @dataclass
 class _Session:
     """A fetch session of a client: the next offset of all its partitions, as of the request with this epoch."""
 
-    who: Who
+    instance: Instance
     epoch: int
     asked_ms: int
-    offsets: dict[Place, int]
+    offsets: dict[Partition, int]
 
 
 class Memory:
@@ -68,7 +68,7 @@ class Memory:
         self.topics: dict[str, str] = {}
         self._given = given or {}
         self.forgotten: Counter[str] = Counter()
-        self._clients: dict[Who, _Client] = defaultdict(_Client)
+        self._clients: dict[Instance, _Client] = defaultdict(_Client)
         self._sessions: dict[int, _Session] = {}
 
     def name(self, topic_id: str, name: str) -> None:
@@ -77,32 +77,32 @@ class Memory:
         if self._given.get(topic_id) != name:
             self.topics[topic_id] = name
 
-    def committed(self, who: Who, group: str, at_ms: int) -> None:
+    def committed(self, instance: Instance, group: str, at_ms: int) -> None:
         """Remembers that a client has committed for a group."""
-        client = self._heard(who, at_ms)
+        client = self._heard(instance, at_ms)
         if len(client.groups) < SEVERAL:
             client.groups.add(group)
 
-    def fetched(self, who: Who, fetch: Fetch, at_ms: int) -> None:
+    def fetched(self, instance: Instance, fetch: Fetch, at_ms: int) -> None:
         """Remembers what a client has asked for. With a session, a request lists only what has changed."""
-        client = self._heard(who, at_ms)
+        client = self._heard(instance, at_ms)
         client.requests += 1
         client.bytes += fetch.bytes
         session = self._sessions.get(fetch.session)
-        if session and session.who == who:
+        if session and session.instance == instance:
             # Files may arrive late or be read again; then the session already has a newer request.
             if fetch.sent_ms < session.asked_ms if fetch.is_full else fetch.epoch <= session.epoch:
                 return
             # If a line was lost, it may have changed partitions that this request does not list.
             if fetch.epoch == session.epoch + 1:
-                _go_on(client, session, fetch)
+                _continue_session(client, session, fetch)
                 return
         self._end(fetch.ends)
         self._end(fetch.session)
         if fetch.session:
-            self._sessions[fetch.session] = _Session(who, fetch.epoch, fetch.sent_ms, fetch.offsets)
+            self._sessions[fetch.session] = _Session(instance, fetch.epoch, fetch.sent_ms, fetch.offsets)
         else:
-            client.offsets |= {place: (offset, fetch.sent_ms) for place, offset in fetch.offsets.items()}
+            client.offsets |= {partition: (offset, fetch.sent_ms) for partition, offset in fetch.offsets.items()}
 
     def positions(self) -> list[Position]:
         """The positions of every client: one with its counters, and one for each partition that it has fetched.
@@ -124,17 +124,17 @@ class Memory:
                         host=host,
                     )
                 )
-            asked = [(place, offset, as_of_ms) for place, (offset, as_of_ms) in client.offsets.items()]
+            asked = [(partition, offset, as_of_ms) for partition, (offset, as_of_ms) in client.offsets.items()]
             for session in (self._sessions[key] for key in sessions[client_id, host]):
-                asked += [(place, offset, session.asked_ms) for place, offset in session.offsets.items()]
+                asked += [(partition, offset, session.asked_ms) for partition, offset in session.offsets.items()]
             # A recreated topic has two ids with the same name; the last request counts.
-            places: dict[Place, tuple[int, int]] = {}
+            latest: dict[Partition, tuple[int, int]] = {}
             for (topic, partition), offset, as_of_ms in sorted(asked, key=lambda one: one[2]):
                 name = self.topics.get(topic) or self._given.get(topic, topic)
-                places[name, partition] = (offset, as_of_ms)
+                latest[name, partition] = (offset, as_of_ms)
             found += [
                 Position(client_id, None, topic, partition, offset, group_id=group, as_of_ms=as_of_ms, host=host)
-                for (topic, partition), (offset, as_of_ms) in places.items()
+                for (topic, partition), (offset, as_of_ms) in latest.items()
             ]
         return found
 
@@ -143,8 +143,8 @@ class Memory:
         since_ms = at_ms - SILENT_MS
         for session_id in [key for key, session in self._sessions.items() if session.asked_ms < since_ms]:
             self._end(session_id)
-        for who in [key for key, client in self._clients.items() if client.heard_ms < since_ms]:
-            del self._clients[who]
+        for instance in [key for key, client in self._clients.items() if client.heard_ms < since_ms]:
+            del self._clients[instance]
 
     def forget_excess(self) -> None:
         """Forgets the oldest topic names and the oldest offsets of a client that are beyond MOST_SHARE.
@@ -156,37 +156,37 @@ class Memory:
         self.forgotten["topic names"] += len(self.topics) - len(names)
         self.topics = dict(names)
         sessions = self._sessions_by_client()
-        sizes = {who: self._shrunk(who, sessions[who]) for who in self._clients}
+        sizes = {instance: self._shrunk(instance, sessions[instance]) for instance in self._clients}
         total = sum(sizes.values())
-        for who in sorted(self._clients, key=lambda who: self._clients[who].heard_ms):
+        for instance in sorted(self._clients, key=lambda instance: self._clients[instance].heard_ms):
             if total <= MOST_BYTES:
                 break
-            total -= sizes[who]
-            del self._clients[who]
+            total -= sizes[instance]
+            del self._clients[instance]
             self.forgotten["clients"] += 1
-        self._sessions = {key: session for key, session in self._sessions.items() if session.who in self._clients}
+        self._sessions = {key: session for key, session in self._sessions.items() if session.instance in self._clients}
 
-    def _shrunk(self, who: Who, sessions: list[int]) -> int:
+    def _shrunk(self, instance: Instance, sessions: list[int]) -> int:
         """Reduces a client with these sessions to its share, and returns its size in bytes."""
         # What was asked for in an ended session is kept, so several sessions with the same partitions become smaller.
         for ending in (sessions[:-1], sessions[-1:]):
-            if (size := self._size(who, sessions)) <= MOST_SHARE:
+            if (size := self._size(instance, sessions)) <= MOST_SHARE:
                 return size
             for session_id in ending:
                 self._end(session_id)
-        client = self._clients[who]
+        client = self._clients[instance]
         by_age = sorted(client.offsets.items(), key=lambda one: one[1][1], reverse=True)
         kept = _fitting(by_age, lambda one: _bytes(one[0][0]))
         self.forgotten["offsets"] += len(by_age) - len(kept)
         client.offsets = dict(kept)
-        return self._size(who, ())
+        return self._size(instance, ())
 
-    def _size(self, who: Who, sessions: Iterable[int]) -> int:
-        client = self._clients[who]
-        asked: list[Iterable[Place]] = [self._sessions[key].offsets for key in sessions if key in self._sessions]
-        places = sum(_bytes(topic) for offsets in (client.offsets, *asked) for topic, _ in offsets)
-        name = _bytes(who[0], who[1] or "")  # which each session repeats in the state
-        return name * (1 + len(asked)) + sum(len(group.encode()) for group in client.groups) + places
+    def _size(self, instance: Instance, sessions: Iterable[int]) -> int:
+        client = self._clients[instance]
+        asked: list[Iterable[Partition]] = [self._sessions[key].offsets for key in sessions if key in self._sessions]
+        offset_bytes = sum(_bytes(topic) for offsets in (client.offsets, *asked) for topic, _ in offsets)
+        name = _bytes(instance[0], instance[1] or "")  # which each session repeats in the state
+        return name * (1 + len(asked)) + sum(len(group.encode()) for group in client.groups) + offset_bytes
 
     def state(self) -> dict[str, Any]:
         """All that is remembered, as values that JSON can hold; `from_state` is the inverse."""
@@ -194,17 +194,23 @@ class Memory:
             "topics": self.topics,
             "clients": [
                 {
-                    "who": [*who],
+                    "who": [*instance],
                     "groups": sorted(client.groups),
                     "requests": client.requests,
                     "bytes": client.bytes,
                     "heard_ms": client.heard_ms,
-                    "offsets": [[*place, *asked] for place, asked in client.offsets.items()],
+                    "offsets": [[*partition, *asked] for partition, asked in client.offsets.items()],
                 }
-                for who, client in self._clients.items()
+                for instance, client in self._clients.items()
             ],
             "sessions": [
-                [key, [*s.who], s.epoch, s.asked_ms, [[*place, offset] for place, offset in s.offsets.items()]]
+                [
+                    key,
+                    [*s.instance],
+                    s.epoch,
+                    s.asked_ms,
+                    [[*partition, offset] for partition, offset in s.offsets.items()],
+                ]
                 for key, s in self._sessions.items()
             ],
         }
@@ -216,41 +222,44 @@ class Memory:
         for topic_id, name in state["topics"].items():
             memory.name(text(topic_id), text(name))
         for client in state["clients"]:
-            memory._clients[_who(client["who"])] = _Client(
-                {_place(*place): (count(offset), time_ms(as_of_ms)) for *place, offset, as_of_ms in client["offsets"]},
+            memory._clients[_instance(client["who"])] = _Client(
+                {
+                    _partition(*partition): (count(offset), time_ms(as_of_ms))
+                    for *partition, offset, as_of_ms in client["offsets"]
+                },
                 {text(group) for group in client["groups"]},
                 count(client["requests"]),
                 count(client["bytes"]),
                 time_ms(client["heard_ms"]),
             )
-        for key, who, epoch, asked_ms, partitions in state["sessions"]:
-            offsets = {_place(*place): count(offset) for *place, offset in partitions}
-            memory._sessions[whole(key)] = _Session(_who(who), whole(epoch), time_ms(asked_ms), offsets)
+        for key, instance, epoch, asked_ms, partitions in state["sessions"]:
+            offsets = {_partition(*partition): count(offset) for *partition, offset in partitions}
+            memory._sessions[whole(key)] = _Session(_instance(instance), whole(epoch), time_ms(asked_ms), offsets)
         return memory
 
-    def _sessions_by_client(self) -> dict[Who, list[int]]:
+    def _sessions_by_client(self) -> dict[Instance, list[int]]:
         """The ids of each client's sessions, the one with the oldest request first."""
-        found: dict[Who, list[int]] = defaultdict(list)
+        found: dict[Instance, list[int]] = defaultdict(list)
         for session_id in sorted(self._sessions, key=lambda key: self._sessions[key].asked_ms):
-            found[self._sessions[session_id].who].append(session_id)
+            found[self._sessions[session_id].instance].append(session_id)
         return found
 
-    def _heard(self, who: Who, at_ms: int) -> _Client:
-        client = self._clients[who]
+    def _heard(self, instance: Instance, at_ms: int) -> _Client:
+        client = self._clients[instance]
         client.heard_ms = at_ms
         return client
 
     def _end(self, session_id: int) -> None:
         session = self._sessions.pop(session_id, None)
         if session:
-            self._clients[session.who].keep(session)
+            self._clients[session.instance].keep(session)
 
 
-def _go_on(client: _Client, session: _Session, fetch: Fetch) -> None:
+def _continue_session(client: _Client, session: _Session, fetch: Fetch) -> None:
     """Applies the next request of a session. Partitions that it does not list keep their offsets."""
-    for place in fetch.forgotten:
-        if place in session.offsets:
-            client.offsets[place] = (session.offsets.pop(place), session.asked_ms)
+    for partition in fetch.forgotten:
+        if partition in session.offsets:
+            client.offsets[partition] = (session.offsets.pop(partition), session.asked_ms)
     session.offsets |= fetch.offsets
     session.epoch, session.asked_ms = fetch.epoch, fetch.sent_ms
 
@@ -266,10 +275,10 @@ def _fitting(items: Iterable[Item], size: Callable[[Item], int]) -> list[Item]:
     return items[:fitting][::-1]
 
 
-def _who(kept: list[Any]) -> Who:
+def _instance(kept: list[Any]) -> Instance:
     client_id, host = kept
     return text(client_id), None if host is None else text(host)
 
 
-def _place(topic: Any, partition: Any) -> Place:
+def _partition(topic: Any, partition: Any) -> Partition:
     return text(topic), count(partition, below=2**31)

@@ -24,7 +24,7 @@ class LaglakeError(Exception):
 
 
 class ConfigError(LaglakeError):
-    """The configuration or the command line cannot be used; one line for each problem."""
+    """The configuration or the command line cannot be used; one line for each mistake."""
 
     exit_status: ClassVar[int] = 2
 

@@ -50,10 +50,10 @@ class PositionsConfig(Section):
     """Metric and label names of an exporter's own, each with the name that laglake knows."""
 
     @model_validator(mode="after")
-    def _has_places(self) -> Self:
+    def _has_locations(self) -> Self:
         if bool(self.endpoints) == bool(self.paths):
             raise ValueError("must have either endpoints or paths")
-        if any("," in place for place in (*self.endpoints, *self.paths)):
+        if any("," in location for location in (*self.endpoints, *self.paths)):
             raise ValueError("no endpoint and no path may contain a comma")
         # An @ anywhere, because an unescaped password may contain any character before it.
         if any(re.search("@|^(?:[^/]*//)?[^/?#]*%40", endpoint) for endpoint in self.endpoints):

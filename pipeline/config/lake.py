@@ -6,7 +6,7 @@ from typing import Self
 from pydantic import Field, ValidationError, model_validator
 
 from pipeline.common.errors import ConfigError
-from pipeline.config.toml_file import Section, problems_of
+from pipeline.config.toml_file import Section, mistakes_of
 from pipeline.config.value_types import Identifier, Location
 
 
@@ -28,14 +28,14 @@ class LakeConfig(Section):
         return self
 
 
-def lake_at(place: str) -> LakeConfig:
+def lake_at(location: str) -> LakeConfig:
     """The lake at a path, a URI, or a `catalog.schema` (two names with a dot between them, and no slash).
 
     Raises ConfigError if the text cannot be any of these.
     """
-    named = re.fullmatch(r"([^\s.`/:]+)\.([^\s.`/:]+)", place)
+    named = re.fullmatch(r"([^\s.`/:]+)\.([^\s.`/:]+)", location)
     try:
-        return LakeConfig.model_validate({"catalog": named[1], "schema": named[2]} if named else {"root": place})
+        return LakeConfig.model_validate({"catalog": named[1], "schema": named[2]} if named else {"root": location})
     except ValidationError as error:
-        reason = problems_of(error, LakeConfig)[0].what
+        reason = mistakes_of(error, LakeConfig)[0].what
     raise ConfigError(f"the location of a lake {reason}")

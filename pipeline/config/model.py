@@ -20,7 +20,7 @@ from pipeline.config.kafka_client import ClientConfig
 from pipeline.config.lake import LakeConfig, lake_at
 from pipeline.config.retention import RetentionConfig
 from pipeline.config.status import StatusConfig
-from pipeline.config.toml_file import MISSING, ConfigProblem, Int, Key, Section, merged, problems_of, read_toml
+from pipeline.config.toml_file import MISSING, ConfigMistake, Int, Key, Section, merged, mistakes_of, read_toml
 from pipeline.config.value_types import (
     ClusterName,
     Count,
@@ -126,7 +126,7 @@ class ClusterConfig(Section):
     """How long reading all positions may take. What is not read by then is an error; a request log is read on later."""
 
     def passwords_in_plain_text(self) -> list[str]:
-        """A sentence for each place where a password would cross the network unencrypted."""
+        """A sentence for each connection on which a password would cross the network unencrypted."""
         client = self.client.options()
         is_plain = client.get("security_protocol") == "SASL_PLAINTEXT" and client.get("sasl_mechanism") == "PLAIN"
         brokers = ["the password for the brokers is sent in plain text: use SASL_SSL"] if is_plain else []
@@ -192,7 +192,7 @@ def load_config(path: Path, env: Mapping[str, str], lake: str | None = None) -> 
     `lake` replaces the file's table `[lake]`.
 
     Raises:
-        ConfigError: one line `FILE: key.path: what is wrong` for each problem; no line shows a value.
+        ConfigError: one line `FILE: key.path: what is wrong` for each mistake; no line shows a value.
     """
     tables = read_toml(path, env)
     if lake is not None:
@@ -206,9 +206,9 @@ def load_config(path: Path, env: Mapping[str, str], lake: str | None = None) -> 
     try:
         return Config.model_validate(whole)
     except ValidationError as error:
-        problems = problems_of(error, Config)
+        mistakes = mistakes_of(error, Config)
     # Outside of the exception handler, because pydantic's error contains the values.
-    lines = [f"{files.get(at[:2], path)}: {ConfigProblem(at, what)}" for at, what in _once(problems, tables)]
+    lines = [f"{files.get(at[:2], path)}: {ConfigMistake(at, what)}" for at, what in _once(mistakes, tables)]
     raise ConfigError("\n".join(lines))
 
 
@@ -229,14 +229,14 @@ def _include(path: Path, tables: dict[str, Any], env: Mapping[str, str]) -> dict
     if not files:
         raise ConfigError(f"{path}: include: {here} has no *.toml")
     origins: dict[Key, Path] = {}
-    problems: list[str] = []
+    mistakes: list[str] = []
     for file in files:
         try:
             _add(tables, origins, path, file, read_toml(file, env))
         except ConfigError as error:
-            problems.append(str(error))
-    if problems:
-        raise ConfigError("\n".join(problems))
+            mistakes.append(str(error))
+    if mistakes:
+        raise ConfigError("\n".join(mistakes))
     return origins
 
 
@@ -248,22 +248,22 @@ def _add(tables: dict[str, Any], origins: dict[Key, Path], path: Path, file: Pat
         for name, entry in entries.items() if isinstance(known, dict) else ():
             if name in known:
                 other = origins.get((table, name), path)
-                raise ConfigError(f"{file}: {ConfigProblem((table, name), f'is in {other} already')}")
+                raise ConfigError(f"{file}: {ConfigMistake((table, name), f'is in {other} already')}")
             known[name], origins[table, name] = entry, file
 
 
-def _once(problems: list[ConfigProblem], tables: Mapping[str, Any]) -> list[ConfigProblem]:
-    """The same problems, but a problem in `defaults` is reported once and there, not for each cluster."""
+def _once(mistakes: list[ConfigMistake], tables: Mapping[str, Any]) -> list[ConfigMistake]:
+    """The same mistakes, but a mistake in `defaults` is reported once and there, not for each cluster."""
 
-    def located(problem: ConfigProblem) -> ConfigProblem:
-        table, *key = problem.at or ("",)
+    def located(mistake: ConfigMistake) -> ConfigMistake:
+        table, *key = mistake.at or ("",)
         # A missing key is in neither table, so the table that should have it is compared.
-        given = key[1:] if problem.what != MISSING else key[1:-1]
+        given = key[1:] if mistake.what != MISSING else key[1:-1]
         if table != "clusters" or not given or _has(tables, (table, key[0], *given)):
-            return problem
-        return ConfigProblem(("defaults", *key[1:]), problem.what) if _has(tables, ("defaults", *given)) else problem
+            return mistake
+        return ConfigMistake(("defaults", *key[1:]), mistake.what) if _has(tables, ("defaults", *given)) else mistake
 
-    return list(dict.fromkeys(map(located, problems)))
+    return list(dict.fromkeys(map(located, mistakes)))
 
 
 def _has(tables: Any, at: Key) -> bool:

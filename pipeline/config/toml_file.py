@@ -71,10 +71,10 @@ def read_toml(path: Path, env: Mapping[str, str]) -> dict[str, Any]:
         raise ConfigError(f"{path}: is not TOML: {what}") from None
     except (ValueError, RecursionError) as error:  # such as a number of 5,000 digits, or a table nested 1,000 times
         raise ConfigError(f"{path}: is not TOML: {type(error).__name__}") from None
-    problems: list[str] = []
-    filled: dict[str, Any] = _fill_in(tables, env, (), problems)
-    if problems:
-        raise ConfigError("\n".join(f"{path}: {problem}" for problem in problems))
+    mistakes: list[str] = []
+    filled: dict[str, Any] = _fill_in(tables, env, (), mistakes)
+    if mistakes:
+        raise ConfigError("\n".join(f"{path}: {mistake}" for mistake in mistakes))
     return filled
 
 
@@ -90,7 +90,7 @@ def _are_tables(*values: Any) -> bool:
     return all(isinstance(value, dict) for value in values)
 
 
-class ConfigProblem(NamedTuple):
+class ConfigMistake(NamedTuple):
     """What is wrong with a value, and its key: the names of tables and the indexes in lists that lead to it."""
 
     at: Key
@@ -100,10 +100,10 @@ class ConfigProblem(NamedTuple):
         return f"{_dotted(self.at)}: {self.what}" if self.at else self.what
 
 
-def problems_of(error: ValidationError, model: type[BaseModel]) -> list[ConfigProblem]:
-    """The problems that `model` found."""
+def mistakes_of(error: ValidationError, model: type[BaseModel]) -> list[ConfigMistake]:
+    """The mistakes that `model` found."""
     return [
-        ConfigProblem(found["loc"], _in_words(found, model))
+        ConfigMistake(found["loc"], _in_words(found, model))
         for found in error.errors(include_url=False, include_input=False)
     ]
 
@@ -114,11 +114,11 @@ _SECRET = re.compile(r"([\w.@-]+)/([\w.-]+)", re.ASCII)
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
-def _fill_in(value: Any, env: Mapping[str, str], at: Key, problems: list[str]) -> Any:
+def _fill_in(value: Any, env: Mapping[str, str], at: Key, mistakes: list[str]) -> Any:
     if isinstance(value, dict):
-        return {name: _fill_in(item, env, (*at, name), problems) for name, item in value.items()}
+        return {name: _fill_in(item, env, (*at, name), mistakes) for name, item in value.items()}
     if isinstance(value, list):
-        return tuple(_fill_in(item, env, (*at, i), problems) for i, item in enumerate(value))
+        return tuple(_fill_in(item, env, (*at, i), mistakes) for i, item in enumerate(value))
     if not isinstance(value, str) or not _REFERENCE.search(value):
         return value
 
@@ -126,7 +126,7 @@ def _fill_in(value: Any, env: Mapping[str, str], at: Key, problems: list[str]) -
         try:
             return _referred(*reference.groups(), env=env)
         except ValueError as error:
-            problems.append(f"{_dotted(at)}: {error}")
+            mistakes.append(f"{_dotted(at)}: {error}")
             return ""
 
     return FilledIn(_REFERENCE.sub(look_up, value))

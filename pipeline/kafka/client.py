@@ -1,4 +1,4 @@
-"""Asks brokers for groups and partitions, each at the broker that serves it, in rounds over all brokers at once."""
+"""Asks brokers for groups and partitions, each at the broker that serves it, all brokers at once."""
 
 from __future__ import annotations
 
@@ -49,26 +49,26 @@ class KafkaClient(Connections):
         self,
         items: Mapping[Item, int | Failure | None],
         ask: Ask[Item],
-        locate: Callable[[Sequence[Item]], Mapping[Item, int | Failure | None]],
+        find_brokers: Callable[[Sequence[Item]], Mapping[Item, int | Failure | None]],
         retries: int | None = None,
     ) -> dict[Item, Any]:
         """Asks for every item at the broker that serves it; if the item has moved or the broker is busy, asks again.
 
-        `items` maps an item to its broker, `ask` returns the requests for the items of one broker, `locate` returns the
-        current broker of each item or a Failure. Each round asks all brokers at once. The number of rounds is limited
-        by `retries` (by default, the option) and by the task's time. A broker that let a request time out is not asked
-        again. Returns an answer or the last Failure for each item.
+        `items` maps an item to its broker, `ask` returns the requests for the items of one broker, `find_brokers`
+        returns the current broker of each item or a Failure. Each attempt asks all brokers at once. The number of
+        attempts is limited by `retries` (by default, the option) and by the task's time. A broker that let a request
+        time out is not asked again. Returns an answer or the last Failure for each item.
         """
         answers: dict[Item, Any] = {}
-        places: Mapping[Item, int | Failure | None] = items
+        brokers: Mapping[Item, int | Failure | None] = items
         for attempt in range((self.options.retries if retries is None else retries) + 1):
             if attempt:
                 self.back_off(attempt)
-                located = locate(list(places))
-                places = {i: p for i, p in located.items() if not self._gave_up(answers[i], places[i], p)}
-            answers |= self._ask_round(places, ask)
-            places = {i: p for i, p in places.items() if _is_retriable(answers[i])}
-            if not places or self.timeout_ms() <= 0:
+                found = find_brokers(list(brokers))
+                brokers = {i: b for i, b in found.items() if not self._gave_up(answers[i], brokers[i], b)}
+            answers |= self._ask_once(brokers, ask)
+            brokers = {i: b for i, b in brokers.items() if _is_retriable(answers[i])}
+            if not brokers or self.timeout_ms() <= 0:
                 break
         return answers
 
@@ -76,21 +76,21 @@ class KafkaClient(Connections):
     def _gave_up(answer: Failure, before: object, now: object) -> bool:
         return answer.error == "REQUEST_TIMED_OUT" and before == now and before is not None
 
-    def _ask_round(self, places: Mapping[Item, int | Failure | None], ask: Ask[Item]) -> dict[Item, Any]:
-        answers: dict[Item, Any] = {i: place for i, place in places.items() if isinstance(place, Failure)}
+    def _ask_once(self, brokers: Mapping[Item, int | Failure | None], ask: Ask[Item]) -> dict[Item, Any]:
+        answers: dict[Item, Any] = {i: broker for i, broker in brokers.items() if isinstance(broker, Failure)}
         by_broker: dict[int | None, list[Item]] = {}
-        for item, place in places.items():
-            if not isinstance(place, Failure):
-                by_broker.setdefault(place, []).append(item)
+        for item, broker in brokers.items():
+            if not isinstance(broker, Failure):
+                by_broker.setdefault(broker, []).append(item)
         if None in by_broker:
             self.connect_any()
         self.connect(by_broker)  # what to ask depends on the version that a broker supports
-        asked = {broker: ask(broker, its) for broker, its in by_broker.items()}
+        asked = {b: ask(b, its) for b, its in by_broker.items()}
         replies = iter(self.replies([(b, request) for b, (requests, _) in asked.items() for request in requests]))
-        for broker, (requests, parse) in asked.items():
+        for b, (requests, parse) in asked.items():
             found = parse(list(islice(replies, len(requests))))
             # If a broker leaves an item out of its answer, only that item fails.
-            answers |= {i: found.get(i, Failure("UNKNOWN_SERVER_ERROR")) for i in by_broker[broker]}
+            answers |= {i: found.get(i, Failure("UNKNOWN_SERVER_ERROR")) for i in by_broker[b]}
         return answers
 
     def metadata(self, topics: Sequence[str] | None) -> Any:
@@ -106,11 +106,11 @@ class KafkaClient(Connections):
         answer = self.ask_any(FindCoordinatorRequest(key_type=0, coordinator_keys=list(groups), min_version=4))
         if isinstance(answer, Failure):
             return dict.fromkeys(groups, answer)
-        return {c.key: _place(c.error_code, c.node_id) for c in answer.coordinators}
+        return {c.key: _broker_or_failure(c.error_code, c.node_id) for c in answer.coordinators}
 
     def _coordinator(self, group: str) -> int | Failure:
         answer = self.ask_any(FindCoordinatorRequest(key=group, key_type=0, max_version=3))
-        return answer if isinstance(answer, Failure) else _place(answer.error_code, answer.node_id)
+        return answer if isinstance(answer, Failure) else _broker_or_failure(answer.error_code, answer.node_id)
 
 
 def _without_error(answer: Any) -> Any:
@@ -119,7 +119,7 @@ def _without_error(answer: Any) -> Any:
     return Failure(error_name(answer.error_code) or "", partial=answer)
 
 
-def _place(error_code: int, broker: int) -> int | Failure:
+def _broker_or_failure(error_code: int, broker: int) -> int | Failure:
     error = error_name(error_code)
     return Failure(error) if error else broker
 

@@ -71,13 +71,13 @@ def parse(group: Any, wanted: Callable[[str], bool], arrived_at: datetime) -> Fa
         "partition": [p.partition_index for p in partitions],
         "committed_offset": [known(p.committed_offset) for p in partitions],
         "leader_epoch": [known(p.committed_leader_epoch) for p in partitions],
-        "metadata": bounded([p.metadata or "" for p in partitions]),
+        "metadata": metadata_within_limit([p.metadata or "" for p in partitions]),
         "source": [SOURCE] * size,
         "error": [error_name(p.error_code) for p in partitions],
     }
 
 
-def bounded(metadata: Sequence[str]) -> list[str | None]:
+def metadata_within_limit(metadata: Sequence[str]) -> list[str | None]:
     """The metadata of one group; NULL from the text on with which it would exceed MAX_METADATA_BYTES."""
     totals = accumulate(len(text.encode()) for text in metadata)
     return [

@@ -173,7 +173,7 @@ class Connections:
             if failure is None:
                 self._check_cluster(name)
                 return
-            reasons.setdefault(name, _reason(failure, self.options))
+            reasons.setdefault(name, _why_unusable(failure, self.options))
             if not getattr(failure, "retriable", False):
                 break
             self.back_off(attempt + 1)
@@ -364,7 +364,7 @@ def address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _reason(error: Exception, options: SourceOptions) -> str:
+def _why_unusable(error: Exception, options: SourceOptions) -> str:
     """Why a Kafka listener cannot be used, in words. The error's own message may contain a URL with a password."""
     is_sasl = options.client.get("security_protocol", "").startswith("SASL")
     mechanism = options.client.get("sasl_mechanism") if is_sasl else None

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import os
 import shlex
-import tempfile
 from collections.abc import Generator, Iterator, Sequence, Set
 from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from kafka.admin import ACLOperation
 from kafka.protocol.admin import DescribeClusterRequest, DescribeLogDirsRequest
 from kafka.protocol.metadata import MetadataRequest
 
+from pipeline.common.check import Check, counted, write_into
 from pipeline.common.errors import ClusterError, unexpected
 from pipeline.config import ClusterConfig, LakeConfig
 from pipeline.kafka.client import KafkaClient
@@ -38,17 +37,6 @@ _TODO = {
     "one without TLS": "correct the port in bootstrap_servers, or set security_protocol to PLAINTEXT or SASL_PLAINTEXT",
 }
 """What to do about a cluster that cannot be reached, by words in the reason."""
-
-
-class Check(NamedTuple):
-    """The result of one check. `is_right` is None if a problem may be intended, or if the result cannot be known.
-
-    `todo` says what to do.
-    """
-
-    is_right: bool | None
-    what: str
-    todo: str | None = None
 
 
 def check_cluster(cluster: ClusterConfig) -> Iterator[Check]:
@@ -187,14 +175,12 @@ def check_lake(lake: LakeConfig) -> Check:
         return Check(None, f"{lake.root}: only a run shows whether it can be written")
     folder = Path(url.path if url.scheme else lake.root).absolute()
     try:
-        there = next(f for f in (folder, *folder.parents) if f.exists())
-        with tempfile.TemporaryFile(dir=there):
-            pass
+        written = write_into(folder)
     except OSError as error:
         return Check(
             False, f"{cannot}{error.strerror}", "give the user of laglake the right to write there, or correct [lake]"
         )
-    return Check(True, f"{folder} can be written" + ("" if there == folder else f", and will be made in {there}"))
+    return Check(True, f"{folder} can be written" + ("" if written == folder else f", and will be made in {written}"))
 
 
 class _Rights:
@@ -232,8 +218,3 @@ def _not_given(is_authorized: bool | None) -> str:
 
 def _such_as(names: Sequence[str], among: int, what: str) -> str:
     return f"; refused for {len(names)} of {counted(among, what)}, such as {min(names)}" if names else ""
-
-
-def counted(count: int, what: str) -> str:
-    """A number and its noun: 1 group, 2,000 groups."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"

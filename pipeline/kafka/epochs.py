@@ -17,7 +17,7 @@ from kafka.protocol.consumer import OffsetForLeaderEpochRequest
 from pipeline.kafka.client import Asked, KafkaClient
 from pipeline.kafka.connections import Reply
 from pipeline.kafka.failures import Failure, error_name
-from pipeline.kafka.partitions import Placement, TopicPartition, located
+from pipeline.kafka.partitions import Placement, TopicPartition, current_leaders
 from pipeline.kafka.source import known
 
 SINCE = 2
@@ -40,9 +40,9 @@ def read_epoch_ends(
     updated if a partition has moved.
     """
 
-    def locate(items: Sequence[Epoch]) -> dict[Epoch, int | Failure | None]:
-        places = located(client, placements, list({e.partition for e in items}))
-        return {e: places[e.partition] for e in items}
+    def find_leaders(items: Sequence[Epoch]) -> dict[Epoch, int | Failure | None]:
+        leaders = current_leaders(client, placements, list({e.partition for e in items}))
+        return {e: leaders[e.partition] for e in items}
 
     def ask(leader: int | None, items: Sequence[Epoch]) -> Asked[Epoch]:
         if (client.version(OffsetForLeaderEpochRequest, leader) or 0) < SINCE:
@@ -58,7 +58,9 @@ def read_epoch_ends(
 
         return [offset_for_leader_epoch(part, placements) for part in parts], parse
 
-    answers = client.ask_all({e: placements[e.partition].place() for e in epochs}, ask, locate, retries=1)
+    answers = client.ask_all(
+        {e: placements[e.partition].leader_or_failure() for e in epochs}, ask, find_leaders, retries=1
+    )
     return {e: None if isinstance(a, Failure) else a for e, a in answers.items()}
 
 

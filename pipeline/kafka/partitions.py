@@ -16,7 +16,7 @@ _EPOCHS_SINCE = 9
 
 
 class TopicPartition(NamedTuple):
-    """The name of a partition."""
+    """A partition: the name of its topic, and its number."""
 
     topic: str
     partition: int
@@ -24,7 +24,7 @@ class TopicPartition(NamedTuple):
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a partition is, by the metadata. `fence` is the leader epoch that is sent in requests, -1 = none."""
+    """The leader and replicas of a partition, by metadata. `fence`: the leader epoch sent in requests, -1 = none."""
 
     topic_id: str | None
     leader: int
@@ -34,8 +34,8 @@ class Placement:
     isr: tuple[int, ...]
     error: str | None
 
-    def place(self) -> int | Failure:
-        """The leader's id, or why there is none."""
+    def leader_or_failure(self) -> int | Failure:
+        """The leader's id, or a Failure if there is no leader."""
         if self.leader >= 0:
             return self.leader
         return Failure(self.error or "LEADER_NOT_AVAILABLE")
@@ -77,17 +77,17 @@ def by_topic(partitions: Sequence[TopicPartition]) -> dict[str, list[int]]:
     return grouped
 
 
-def located(
+def current_leaders(
     client: KafkaClient, placements: dict[TopicPartition, Placement], partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, int | Failure | None]:
-    """Where partitions are now: the leader or a Failure. `placements` are updated."""
+    """The current leader of each partition, or a Failure. Updates `placements`."""
     response = client.metadata(sorted({p.topic for p in partitions}))
     if isinstance(response, Failure):
         return dict.fromkeys(partitions, response)
     gone = Failure("UNKNOWN_TOPIC_OR_PARTITION", is_final=True)
     found = parse_metadata(response)
     placements.update({p: found[p] for p in partitions if p in found})
-    return {p: found[p].place() if p in found else gone for p in partitions}
+    return {p: found[p].leader_or_failure() if p in found else gone for p in partitions}
 
 
 def all_placements(client: KafkaClient) -> dict[TopicPartition, Placement]:

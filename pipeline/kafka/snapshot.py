@@ -1,8 +1,8 @@
 """Data source `kafka_snapshot`: members, commits and watermarks of a cluster, read together.
 
-Records written between the reading of a commit and the reading of the log's end look like lag. So a task reads the
-groups and partitions of its chunk in slices, and each slice in three rounds without a pause: the commits, the ends of
-their logs, the commits again. When the ends were read, the group's commit was between `earlier_offset` and
+Records that are written after a commit is read, and before the end of its log is read, look like lag. So a task reads
+the groups and partitions of its chunk in slices, and each slice in three steps without a pause: the commits, the ends
+of their logs, the commits again. When the ends were read, the group's commit was between `earlier_offset` and
 `committed_offset`, whatever moved meanwhile.
 
 The rest of a partition's row is read last, so the ends in that row are seldom older than those read with a commit.
@@ -31,7 +31,7 @@ from pipeline.kafka.failures import Failure
 from pipeline.kafka.group_members import Row, member_columns, read_members, unread_members
 from pipeline.kafka.groups import ListedGroup, list_groups
 from pipeline.kafka.log_ends import AFTER, ENDS
-from pipeline.kafka.partitions import Placement, TopicPartition, all_placements, by_topic, located
+from pipeline.kafka.partitions import Placement, TopicPartition, all_placements, by_topic, current_leaders
 from pipeline.kafka.source import Chunk, Columns, KafkaReader, KafkaSource, now
 from pipeline.kafka.watermarks import PARTITIONS_AT_ONCE, Read, read_ends, read_partitions, watermark_columns
 from pipeline.tables import BRONZE, COMMITTED_OFFSETS, GROUP_MEMBERS, WATERMARKS
@@ -79,13 +79,13 @@ class SnapshotReader(KafkaReader):
         listed = [g for g in chunk.items if isinstance(g, ListedGroup)]
         members = read_members(client, listed, self.options.topics.matcher())
         yield _of(GROUP_MEMBERS.name, member_columns(chunk.items, members))
-        reading = _Reading(client, dict(chunk.placements), members)
+        reader = _CommitReader(client, dict(chunk.placements), members)
         for groups in in_chunks((g for g in listed if keeps_offsets(g)), GROUPS_AT_ONCE):
-            for columns in reading.commits(groups):
+            for columns in reader.commits(groups):
                 yield _of(COMMITTED_OFFSETS.name, columns)
         for columns in commit_columns({}, chunk.items):
             yield _of(COMMITTED_OFFSETS.name, columns)
-        placements = {p: reading.placements[p] for p in chunk.placements}
+        placements = {p: reader.placements[p] for p in chunk.placements}
         yield _of(WATERMARKS.name, watermark_columns(placements, read_partitions(client, placements)))
 
     def unread(self, chunk: Chunk, reason: ClusterError) -> Iterator[Columns]:
@@ -112,7 +112,7 @@ class SnapshotSource(KafkaSource):
         return "kafka_snapshot"
 
 
-class _Reading:
+class _CommitReader:
     """The commits of one chunk, slice by slice."""
 
     def __init__(
@@ -123,7 +123,7 @@ class _Reading:
     ) -> None:
         self.client = client
         self.placements = placements
-        """Where partitions are, as far as it is known. Other partitions with commits are added when they are found."""
+        """The placements that are known. Those of other partitions with commits are added when they are found."""
         self.ended: dict[Epoch, int | None] = {}
         self.members = members
         self.wanted = client.options.topics.matcher()
@@ -146,7 +146,7 @@ class _Reading:
 
         A partition without a leader is asked for only once more, because the commits are waiting to be read again.
         """
-        placements = self.placed(partitions)
+        placements = self.placements_of(partitions)
         ends = read_ends(self.client, placements, whole=False, retries=1)
         self.placements.update(placements)
         return ends
@@ -154,21 +154,21 @@ class _Reading:
     def epoch_ends(self, commits: Iterable[Columns | Failure]) -> Mapping[Epoch, int | None]:
         """Where the leader epochs of commits end. The leader's current epoch is left out, because it has no end yet."""
         epochs = {epoch for columns in commits for epoch in _epochs(columns)}
-        placements = self.placed({epoch.partition for epoch in epochs - self.ended.keys()})
+        placements = self.placements_of({epoch.partition for epoch in epochs - self.ended.keys()})
         wanted = [
             e
             for e in epochs - self.ended.keys()
-            if (place := placements.get(e.partition)) and 0 <= e.leader_epoch < place.leader_epoch
+            if (placement := placements.get(e.partition)) and 0 <= e.leader_epoch < placement.leader_epoch
         ]
         self.ended |= read_epoch_ends(self.client, placements, wanted)
         return self.ended
 
-    def placed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Placement]:
-        """Where partitions are; partitions that the cluster does not list are left out."""
+    def placements_of(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Placement]:
+        """The placements of partitions; partitions that the cluster does not list are left out."""
         wanted = set(partitions)
         unknown = wanted - self.placements.keys()
         if unknown:
-            located(self.client, self.placements, sorted(unknown))
+            current_leaders(self.client, self.placements, sorted(unknown))
         return {p: self.placements[p] for p in wanted if p in self.placements}
 
     def hidden(self, coordinators: Mapping[str, int]) -> Commits:
@@ -179,7 +179,7 @@ class _Reading:
         named: dict[str, Partitions] = {}
         for group in coordinators:
             held = {_partition_of(row) for row in _rows(self.members.get(group)) if row.get("topic")}
-            unseen = held - self.placed(held).keys()
+            unseen = held - self.placements_of(held).keys()
             if unseen:
                 named[group] = by_topic(sorted(unseen))
         if not named:
@@ -213,7 +213,7 @@ def _partitions(columns: Columns | Failure) -> list[TopicPartition]:
 
 
 def _without_metadata(answer: Columns | Failure) -> Columns | Failure:
-    """The first reading of a group's commits, of which only the offsets are needed while they are read again."""
+    """A group's commits as they were first read. Only their offsets are needed, because they are read again."""
     return answer if isinstance(answer, Failure) else {**answer, "metadata": [None] * len(answer["topic"])}
 
 
@@ -242,7 +242,7 @@ def _joined(
     """The later commits of a group, with the earlier ones and with the ends that were read between them.
 
     If the commits could not be read again, the earlier ones are returned, without ends and metadata. A commit that is
-    new since the first reading is left to the next snapshot, because no end was read at that moment.
+    new since they were first read is left to the next snapshot, because no end was read at that moment.
     """
     if isinstance(earlier, Failure):
         return earlier

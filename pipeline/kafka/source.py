@@ -144,17 +144,17 @@ class KafkaReader(DataSourceReader):
         arrays = [pa.array(columns[f.name], f.type) if f.name in columns else pa.nulls(rows, f.type) for f in schema]
         table = pa.Table.from_arrays(arrays, schema=schema)
         for batch in table.to_batches(max_chunksize=MAX_BATCH_ROWS):
-            yield from _bounded(batch)
+            yield from _split(batch)
 
 
-def _bounded(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def _split(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """The rows in batches that are not larger than MAX_BATCH_BYTES, unless they have only one row."""
     if batch.num_rows <= 1 or batch.nbytes <= MAX_BATCH_BYTES:
         yield batch
         return
     half = batch.num_rows // 2
-    yield from _bounded(batch.slice(0, half))
-    yield from _bounded(batch.slice(half))
+    yield from _split(batch.slice(0, half))
+    yield from _split(batch.slice(half))
 
 
 def now() -> datetime:

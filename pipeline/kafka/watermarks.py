@@ -33,7 +33,7 @@ from pipeline.kafka.log_ends import (
     parse_offsets,
     parse_sizes,
 )
-from pipeline.kafka.partitions import Placement, TopicPartition, all_placements, by_topic, located
+from pipeline.kafka.partitions import Placement, TopicPartition, all_placements, by_topic, current_leaders
 from pipeline.kafka.source import Chunk, Columns, KafkaReader, KafkaSource, known, now
 from pipeline.tables import WATERMARKS
 
@@ -60,8 +60,8 @@ def read_ends(
     `placements` are updated if a partition has moved.
     """
 
-    def locate(partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int | Failure | None]:
-        return located(client, placements, partitions)
+    def find_leaders(partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int | Failure | None]:
+        return current_leaders(client, placements, partitions)
 
     def ask(leader: int | None, partitions: Sequence[TopicPartition]) -> Asked[TopicPartition]:
         supported, version = client.supported(leader), client.version(ListOffsetsRequest, leader) or 0
@@ -77,7 +77,7 @@ def read_ends(
 
         return [request for requests in asked for request in requests.values()], parse
 
-    return client.ask_all({p: placements[p].place() for p in placements}, ask, locate, retries)
+    return client.ask_all({p: placements[p].leader_or_failure() for p in placements}, ask, find_leaders, retries)
 
 
 def read_rest(
@@ -90,8 +90,8 @@ def read_rest(
     epochs = {p: placements[p].fence for p in sorted(rows)}
     unreplicated = {p: epoch for p, epoch in epochs.items() if not _is_replicated(rows[p])}
 
-    def locate(partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int | Failure | None]:
-        return {p: placements[p].place() for p in partitions}
+    def find_leaders(partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int | Failure | None]:
+        return {p: placements[p].leader_or_failure() for p in partitions}
 
     def ask(leader: int | None, partitions: Sequence[TopicPartition]) -> Asked[TopicPartition]:
         its = {p: epochs[p] for p in sorted(partitions)}
@@ -119,7 +119,7 @@ def read_rest(
         return [*asked.values(), *newest_asked], parse
 
     # While a log is appended to, a leader may find no record with the newest timestamp, so it is asked again.
-    found = client.ask_all({p: placements[p].place() for p in rows}, ask, locate, retries=2)
+    found = client.ask_all({p: placements[p].leader_or_failure() for p in rows}, ask, find_leaders, retries=2)
     return {p: (more.partial or {}) if isinstance(more, Failure) else more for p, more in found.items()}
 
 

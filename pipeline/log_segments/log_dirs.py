@@ -39,7 +39,7 @@ class LogEnd(NamedTuple):
     error: str | None
 
 
-class Place(NamedTuple):
+class OffsetLocation(NamedTuple):
     """Where an offset is: at the batch that has it, or at the next one if compaction has removed it.
 
     position_bytes: from the first byte of the first local segment to the first byte of the batch.
@@ -112,24 +112,24 @@ class PartitionLog:
                 return newest, error
         return None, self.error
 
-    def at(self, offset: int) -> Place:
+    def at(self, offset: int) -> OffsetLocation:
         """Where an offset is; an error if it is below the first local offset, beyond the end, or in a damaged part."""
         end, first = self.end, self.first_local_offset
         if end.offset is None or end.position_bytes is None or first is None:
-            return Place(error=end.error)
+            return OffsetLocation(error=end.error)
         if not first <= offset <= end.offset:
-            return Place(error=f"{OUT_OF_RANGE}: local offsets go from {first} to {end.offset}")
+            return OffsetLocation(error=f"{OUT_OF_RANGE}: local offsets go from {first} to {end.offset}")
         if offset == end.offset:
-            return Place(end.position_bytes, 0)
+            return OffsetLocation(end.position_bytes, 0)
         begin = bisect_right(self.segments, offset, key=lambda s: s.base_offset) - 1
         for segment, before in zip(self.segments[begin:], self.positions[begin:], strict=True):
             batch, error = segment.find(offset)
             if error is not None:
-                return Place(error=error)
+                return OffsetLocation(error=error)
             if batch is not None:
                 position = before + batch.position
-                return Place(position, end.position_bytes - position, batch.max_timestamp_ms)
-        return Place(error=f"{STORAGE}: the log was cut while it was read")
+                return OffsetLocation(position, end.position_bytes - position, batch.max_timestamp_ms)
+        return OffsetLocation(error=f"{STORAGE}: the log was cut while it was read")
 
 
 class PartitionDir(NamedTuple):

@@ -1,4 +1,4 @@
-"""Data source `kafka_log_segments`: every record batch in brokers' log directories; and `locate`, which places offsets.
+"""Data source `kafka_log_segments`: every record batch in brokers' log directories; and `locate`, which finds offsets.
 
 Both read the files that `log_dirs` lists, on executors: headers only, and without asking a broker. If a row has values
 and an `error`, the values are right, and the error says what follows the intact part of the log.
@@ -48,7 +48,7 @@ BATCHES = (
     .add("is_control", BOOLEAN)
     .add("error", STRING)
 )
-PLACES = (
+OFFSET_LOCATIONS = (
     StructType()
     .add("topic", STRING)
     .add("partition", INT)
@@ -193,12 +193,12 @@ def _batch_columns(batch: Batch, before: int) -> Row:
 
 
 def locate(offsets: DataFrame, log_dirs: Sequence[str]) -> DataFrame:
-    """Where offsets are: a row of PLACES for each row of `offsets` (topic, partition, offset).
+    """Where offsets are: a row of OFFSET_LOCATIONS for each row of `offsets` (topic, partition, offset).
 
     position_bytes, bytes_to_end (KIP-532's byte lag) and timestamp_ms are those of the batch that holds the offset, see
-    `Place`; NULL with an error for an offset outside of what is local or in a damaged part, and for a partition that
-    is in none of the directories. topic_id is that of the files, NULL before Kafka 2.8. newest_timestamp_ms is the
-    active segment's (KIP-532's time lag counts from it).
+    `OffsetLocation`. They are NULL, with an error, for an offset that is not in a local segment or is in a damaged
+    part, and for a partition that is in none of the directories. topic_id is read from the files, NULL before Kafka
+    2.8. newest_timestamp_ms is that of the active segment (KIP-532's time lag counts from it).
 
     If a partition is in several directories, for example of two brokers, the one with the greatest log end offset is
     taken, or the first of equal ones; log_dir says which. Only executors read the files. Raises ConfigError if no
@@ -208,23 +208,23 @@ def locate(offsets: DataFrame, log_dirs: Sequence[str]) -> DataFrame:
     if not dirs:
         raise ConfigError("no log directory is given")
 
-    def places(key: tuple[Any, ...], group: pa.Table) -> pa.Table:
+    def locate_in_partition(key: tuple[Any, ...], group: pa.Table) -> pa.Table:
         topic, partition = (value.as_py() for value in key)
-        columns = zip(*place_rows(topic, partition, group.column("offset").to_pylist(), dirs), strict=True)
-        schema = to_arrow_schema(PLACES)
+        columns = zip(*location_rows(topic, partition, group.column("offset").to_pylist(), dirs), strict=True)
+        schema = to_arrow_schema(OFFSET_LOCATIONS)
         return pa.Table.from_arrays([pa.array(v, f.type) for f, v in zip(schema, columns, strict=True)], schema=schema)
 
     types = {"topic": "string", "partition": "int", "offset": "bigint"}
     asked = offsets.select([F.col(name).cast(kind).alias(name) for name, kind in types.items()])
     # By default, Spark would put these few rows into one task, however long it takes to read the logs.
     spread = asked.repartition(_tasks(offsets), "topic", "partition")
-    return spread.groupBy("topic", "partition").applyInArrow(places, PLACES)
+    return spread.groupBy("topic", "partition").applyInArrow(locate_in_partition, OFFSET_LOCATIONS)
 
 
-def place_rows(
+def location_rows(
     topic: str | None, partition: int | None, offsets: Sequence[int | None], log_dirs: Sequence[str]
 ) -> Iterator[Row]:
-    """The rows of PLACES for offsets of one partition."""
+    """The rows of OFFSET_LOCATIONS for offsets of one partition."""
     log_dir, log = _longest(topic, partition, log_dirs)
     if log is None:
         reason = f"{NOT_FOUND}: not in {', '.join(map(redacted, log_dirs))}"
@@ -232,9 +232,9 @@ def place_rows(
         return
     newest, damage = log.newest
     for offset in offsets:
-        place = log.at(offset) if offset is not None else None
-        values = (place.position_bytes, place.bytes_to_end, place.timestamp_ms) if place else (None,) * 3
-        error = (place.error if place else "no offset") or log.end.error or damage
+        location = log.at(offset) if offset is not None else None
+        values = (location.position_bytes, location.bytes_to_end, location.timestamp_ms) if location else (None,) * 3
+        error = (location.error if location else "no offset") or log.end.error or damage
         yield (topic, partition, offset, *values, log.end.offset, newest, redacted(log_dir), error, log.topic_id)
 
 

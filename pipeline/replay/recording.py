@@ -27,7 +27,7 @@ from pipeline.client_positions.request_log import RequestLog
 from pipeline.common.epoch import utc
 from pipeline.common.errors import ConfigError
 from pipeline.config.consumers import ConsumerSettings
-from pipeline.config.toml_file import problems_of
+from pipeline.config.toml_file import mistakes_of
 
 AGENTS = ("jolokia", "prom")
 STATISTICS = ("statistics.jsonl", "statistics.jsonl.gz")
@@ -216,7 +216,7 @@ def _settings(folder: Path) -> dict[str, ConsumerSettings]:
                 try:
                     settings = ConsumerSettings.of_properties(properties)
                 except ValidationError as error:
-                    raise ConfigError(f"{file}: {problems_of(error, ConsumerSettings)[0]}") from None
+                    raise ConfigError(f"{file}: {mistakes_of(error, ConsumerSettings)[0]}") from None
                 name = properties.get("client.id") or properties.get("group.id")
                 if name and isinstance(name, str):
                     found[name] = settings

@@ -88,7 +88,7 @@ def test_a_file_that_has_become_a_link_or_a_pipe_since_it_was_listed_is_not_read
             log.symlink_to(tmp_path / "outside")
         else:
             os.mkfifo(log)
-        broker._read_on(file)
+        broker._read_new_lines(file)
         assert broker.errors == [(str(log), "cannot be read from byte 0 on: NotAFileError")]
         log.unlink()
         log.write_text("".join(lines[:100]))
@@ -127,7 +127,7 @@ def test_a_file_that_is_renamed_while_it_is_read_is_read_by_the_next_batch(log: 
     (file,), _ = broker._listed()
     roll_over(log, 10, packed=False)
     log.write_text("".join(lines[100:200]))
-    broker._read_on(file)
+    broker._read_new_lines(file)
     assert broker.errors == [(str(log), "cannot be read from byte 0 on: FileNotFoundError")]
     assert (broker.log.at_ms, file.known.position) == (None, 0)
 

@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from laglake.reporters.rotating import RotatingLines
-from pipeline.client_positions.endpoints import BEANS, Access, files_in, from_endpoint, from_file, place_of
+from pipeline.client_positions.endpoints import BEANS, Access, endpoint_name, files_in, from_endpoint, from_file
 from pipeline.client_positions.metrics_source import (
     ClientMetricsSource,
     PositionsOptions,
@@ -33,15 +33,15 @@ SECOND_MS = 1_000
 
 
 @pytest.mark.parametrize(
-    ("url", "place"),
+    ("url", "location"),
     [
         ("http://exp:9404/probe?target=app1", "http://exp:9404/probe?a6246c7a"),
         ("http://exp:9404/probe?target=app2", "http://exp:9404/probe?3f2d3dc0"),
         ("http://user:secret@exp:9404/probe", "http://exp:9404/probe"),
     ],
 )
-def test_endpoints_that_differ_only_in_their_query_have_different_names(url: str, place: str) -> None:
-    assert place_of(url) == place
+def test_endpoints_that_differ_only_in_their_query_have_different_names(url: str, location: str) -> None:
+    assert endpoint_name(url) == location
 
 
 class Endpoint(BaseHTTPRequestHandler):
@@ -105,8 +105,8 @@ def test_one_bad_endpoint_does_not_affect_the_others(spark: SparkSession, server
         unused.bind(("127.0.0.1", 0))
         dead = f"http://user:secret@127.0.0.1:{unused.getsockname()[1]}/metrics"
         paths = ("metrics", "jolokia", "broken", "html", "slow", "long", "drips", "elsewhere")
-        places = ",".join([dead, *(f"{server}/{path}" for path in paths)])
-        options = {"endpoints": places, "timeout_ms": str(SECOND_MS), "most_bytes": "1000000"}
+        locations = ",".join([dead, *(f"{server}/{path}" for path in paths)])
+        options = {"endpoints": locations, "timeout_ms": str(SECOND_MS), "most_bytes": "1000000"}
         rows = spark.read.format("kafka_client_metrics").options(**options).load().collect()
     reported = {row.endpoint.split("/")[-1]: row for row in rows if not row.error}
     assert set(reported) == {"metrics", "jolokia"}
@@ -146,14 +146,14 @@ def test_only_the_password_that_is_configured_is_sent(
 @pytest.mark.parametrize("kind", ["endpoints", "path"])
 def test_after_the_read_timeout_nothing_more_is_read(server: str, tmp_path: Path, kind: str) -> None:
     (tmp_path / "a.prom").write_text(SCRAPE)
-    place = f"{server}/late" if kind == "endpoints" else str(tmp_path / "a.prom")
-    options = PositionsOptions.parse({kind: place, "read_timeout_ms": "1"})
+    location = f"{server}/late" if kind == "endpoints" else str(tmp_path / "a.prom")
+    options = PositionsOptions.parse({kind: location, "read_timeout_ms": "1"})
     reader = PositionsReader("kafka_client_metrics", ClientMetricsSource.reported, options)
     (task,) = reader.partitions()
     time.sleep(0.01)
     (batch,) = reader.read(task)
     assert batch["error"].to_pylist() == ["not read: 1 ms had passed"]
-    assert batch["endpoint"].to_pylist() == [place]
+    assert batch["endpoint"].to_pylist() == [location]
     assert "/late" not in Endpoint.asked
 
 
@@ -170,13 +170,13 @@ def test_endpoints_have_a_default_read_timeout_and_files_have_none() -> None:
 @pytest.mark.parametrize("kind", ["endpoints", "path"])
 def test_an_unexpected_error_of_reading_affects_only_its_own_location(kind: str, server: str, tmp_path: Path) -> None:
     (tmp_path / "a.prom").write_text(SCRAPE)
-    places = [f"{server}/metrics", f"{server}/open"] if kind == "endpoints" else [str(tmp_path / "a.prom"), "/none"]
-    options = PositionsOptions.parse({kind: ",".join(places), "timeout_ms": "9" * 400})  # no float is so large
+    locations = [f"{server}/metrics", f"{server}/open"] if kind == "endpoints" else [str(tmp_path / "a.prom"), "/none"]
+    options = PositionsOptions.parse({kind: ",".join(locations), "timeout_ms": "9" * 400})  # no float is so large
     reader = PositionsReader("kafka_client_metrics", ClientMetricsSource.reported, options)
     (task,) = reader.partitions()
     first, second = (batch.to_pylist() for batch in reader.read(task))
-    assert [(row["endpoint"], row["error"]) for row in first] == [(places[0], "cannot be read: OverflowError")]
-    assert [row["endpoint"] for row in second] == [places[1]]
+    assert [(row["endpoint"], row["error"]) for row in first] == [(locations[0], "cannot be read: OverflowError")]
+    assert [row["endpoint"] for row in second] == [locations[1]]
 
 
 def test_links_in_a_folder_are_not_followed_and_errors_do_not_quote_a_files_content(tmp_path: Path) -> None:
@@ -193,8 +193,8 @@ def test_links_in_a_folder_are_not_followed_and_errors_do_not_quote_a_files_cont
     rows = rows_of(ClientMetricsSource, str(inside))
     assert [(row["endpoint"], row["error"]) for row in rows] == [(str(inside / "deeper" / "a.prom"), None)]
     # A file that the configuration itself names may be a link.
-    for place in (outside / "secret", inside / "link"):
-        (row,) = rows_of(ClientMetricsSource, str(place))
+    for location in (outside / "secret", inside / "link"):
+        (row,) = rows_of(ClientMetricsSource, str(location))
         assert "secret" not in row["error"]
 
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.client_positions.endpoints import Text
+from pipeline.client_positions.endpoints import Content
 from pipeline.client_positions.metrics_source import (
     ClientMetricsSource,
-    Places,
+    Locations,
     PositionsOptions,
     PositionsReader,
     PositionsSource,
@@ -46,7 +46,7 @@ REPORTED: Any = {
 def reported(source: type[PositionsSource], text: str) -> list[dict[str, Any]]:
     """The rows of a text; each has a position that a table can store, or only an error."""
     reader = PositionsReader(source.name(), source.reported, PositionsOptions(paths=("x",)))
-    rows: list[dict[str, Any]] = reader._batch(Text("x", NOW_MS, text), Places([], math.inf)).to_pylist()
+    rows: list[dict[str, Any]] = reader._batch(Content("x", NOW_MS, text), Locations([], math.inf)).to_pylist()
     for row in rows:
         position = Position(**{name: row[name] for name in Position._fields if name in row})
         assert refused(position) is None if row["error"] is None else set(position) == {None}

@@ -12,9 +12,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.client_positions.consumer_metrics import MOST_TORN, Names
-from pipeline.client_positions.endpoints import Text
+from pipeline.client_positions.endpoints import Content
 from pipeline.client_positions.metrics_source import (
-    PLACES_PER_TASK,
+    LOCATIONS_PER_TASK,
     THREADS,
     ClientMetricsSource,
     PositionsOptions,
@@ -57,7 +57,7 @@ def test_a_folder_of_scrapes_and_answers_of_jolokia_is_read(spark: SparkSession,
 @pytest.mark.parametrize("line", ["x", "{", "{}"])
 def test_reading_stops_after_the_first_lines_if_none_is_valid(line: str) -> None:
     """Reading 100 MB of such text line by line would take minutes, and delay the snapshot."""
-    found = list(ClientMetricsSource.reported(Text("p", 0, f"{line}\n" * 1_000_000, None), {}))
+    found = list(ClientMetricsSource.reported(Content("p", 0, f"{line}\n" * 1_000_000, None), {}))
     errors = [error for error in found if isinstance(error, str)]
     assert len(errors) <= MOST_TORN + 1
     assert not any(positions for _, positions in (one for one in found if not isinstance(one, str)))
@@ -100,9 +100,9 @@ def test_after_the_read_timeout_nothing_more_is_parsed(folder: Path, tmp_path: P
         (tmp_path / name).write_text("".join(statistics[20:30]))
     parsed: list[str] = []
 
-    def until_one_is_parsed(text: Text, names: Names) -> Iterator[Reported | str]:
+    def until_one_is_parsed(text: Content, names: Names) -> Iterator[Reported | str]:
         for one in StatisticsSource.reported(text, names):
-            parsed.append(text.place)
+            parsed.append(text.location)
             yield one
             task.until_ms = 0
 
@@ -116,10 +116,10 @@ def test_after_the_read_timeout_nothing_more_is_parsed(folder: Path, tmp_path: P
 
 
 def test_few_texts_are_in_memory_at_once(tmp_path: Path) -> None:
-    for number in range(PLACES_PER_TASK):
+    for number in range(LOCATIONS_PER_TASK):
         (tmp_path / f"{number:02}.prom").write_text(SCRAPE)
 
-    def slowly(text: Text, names: Names) -> Iterator[Reported | str]:
+    def slowly(text: Content, names: Names) -> Iterator[Reported | str]:
         time.sleep(0.2)  # enough to read all of them
         for file in tmp_path.iterdir():
             file.unlink()
@@ -128,8 +128,8 @@ def test_few_texts_are_in_memory_at_once(tmp_path: Path) -> None:
     reader = PositionsReader("kafka_client_metrics", slowly, PositionsOptions.parse({"path": str(tmp_path)}))
     (task,) = reader.partitions()
     errors = [batch["error"].to_pylist() for batch in reader.read(task)]
-    assert len(errors) == PLACES_PER_TASK
-    assert errors[THREADS:] == [["no such file or folder"]] * (PLACES_PER_TASK - THREADS)
+    assert len(errors) == LOCATIONS_PER_TASK
+    assert errors[THREADS:] == [["no such file or folder"]] * (LOCATIONS_PER_TASK - THREADS)
 
 
 # --- input that must not be trusted
@@ -214,8 +214,8 @@ def test_an_unexpected_error_of_a_parser_affects_only_its_own_file(tmp_path: Pat
     for name in ("a.prom", "b.prom"):
         (tmp_path / name).write_text(SCRAPE)
 
-    def of_b_alone(text: Text, names: Names) -> Iterator[Reported | str]:
-        if text.place.endswith("a.prom"):
+    def of_b_alone(text: Content, names: Names) -> Iterator[Reported | str]:
+        if text.location.endswith("a.prom"):
             raise KeyError("secret")
         yield from ClientMetricsSource.reported(text, names)
 

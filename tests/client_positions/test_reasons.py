@@ -8,8 +8,8 @@ from socket import socket
 
 import pytest
 
+from pipeline.client_positions.check_locations import check_locations
 from pipeline.client_positions.endpoints import Access, from_endpoint, from_file
-from pipeline.client_positions.try_places import try_places
 from tests.helpers.network import HOST, certificate, free_port, listener
 
 HURRY = Access(timeout_ms=500)
@@ -76,7 +76,7 @@ def test_the_reason_of_a_file_without_the_right_to_read_or_write_it(tmp_path: Pa
     assert from_file(str(loop), HURRY).error == "Too many levels of symbolic links"
     (tmp_path / "file").touch()
     options = {"path": str(tmp_path), "state": f"{tmp_path}/file/state"}
-    (wrong,) = [tried for tried in try_places("kafka_request_log", options) if tried.is_right is False]
+    (wrong,) = [check for check in check_locations("kafka_request_log", options) if check.is_right is False]
     assert wrong.what == f"{tmp_path}/file/state: cannot be written: Not a directory"
 
 

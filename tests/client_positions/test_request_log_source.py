@@ -71,12 +71,12 @@ def test_each_batch_is_between_the_applications_position_and_the_high_watermark(
     applications = table(recording / "positions.csv")
     compared = 0
     for client in CLIENTS:
-        for place, truth in by_partition([r for r in applications if r["client_id"] == client]).items():
+        for partition, truth in by_partition([r for r in applications if r["client_id"] == client]).items():
             for rows in steps:
-                for row in (r for r in rows if (r["client_id"], r["topic"], r["partition"]) == (client, *place)):
+                for row in (r for r in rows if (r["client_id"], r["topic"], r["partition"]) == (client, *partition)):
                     as_of_ms = row["as_of"].timestamp() * 1_000
                     consumed = [int(r["position"]) for r in truth if int(r["ts"]) < as_of_ms]
-                    end = [int(r["high_watermark"]) for r in ends[place] if int(r["ts"]) >= as_of_ms]
+                    end = [int(r["high_watermark"]) for r in ends[partition] if int(r["ts"]) >= as_of_ms]
                     if consumed and end:
                         assert consumed[-1] <= row["fetched_offset"] <= end[0]
                         compared += 1

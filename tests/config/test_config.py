@@ -107,7 +107,7 @@ def test_any_other_duration_is_refused(text: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "lake"),
+    ("location", "lake"),
     [
         ("main.laglake", (None, "main", "laglake")),
         ("my-catalog.dev_me_laglake", (None, "my-catalog", "dev_me_laglake")),
@@ -118,16 +118,16 @@ def test_any_other_duration_is_refused(text: object) -> None:
         ("a.b.c", (f"{Path.cwd()}/a.b.c", None, None)),
     ],
 )
-def test_the_location_of_a_lake_is_a_catalog_and_schema_or_a_path(place: str, lake: tuple[str | None, ...]) -> None:
-    found = lake_at(place)
+def test_the_location_of_a_lake_is_a_catalog_and_schema_or_a_path(location: str, lake: tuple[str | None, ...]) -> None:
+    found = lake_at(location)
     assert (found.root, found.catalog, found.schema_name) == lake
 
 
-@pytest.mark.parametrize("place", ["", " ", "/a`b"])
-def test_an_invalid_location_of_a_lake_is_an_error_of_one_line(place: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("location", ["", " ", "/a`b"])
+def test_an_invalid_location_of_a_lake_is_an_error_of_one_line(location: str, tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text(SMALLEST)
     with pytest.raises(ConfigError, match=r"^the location of a lake must not (be empty|contain a backtick)$"):
-        load_config(tmp_path / "c.toml", {}, place)
+        load_config(tmp_path / "c.toml", {}, location)
 
 
 def test_the_lake_of_the_command_line_overrides_that_of_the_file(tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ def test_each_error_has_its_exit_status() -> None:
 
 
 @pytest.mark.parametrize(
-    ("client", "endpoint", "places"),
+    ("client", "endpoint", "receivers"),
     [
         ("SASL_PLAINTEXT", "http://a:1/metrics", ["the brokers", "http://a:1/metrics"]),
         ("SASL_SSL", "https://a:1/metrics", []),
@@ -234,7 +234,7 @@ def test_each_error_has_its_exit_status() -> None:
     ],
 )
 def test_a_password_that_is_sent_in_plain_text_is_reported(
-    load: Callable[..., Config], client: str, endpoint: str, places: list[str]
+    load: Callable[..., Config], client: str, endpoint: str, receivers: list[str]
 ) -> None:
     config = load(
         '[lake]\nroot = "/l"\n[clusters.east]\nbootstrap_servers = ["b:1"]\n[clusters.east.client]\n'
@@ -243,4 +243,4 @@ def test_a_password_that_is_sent_in_plain_text_is_reported(
         f'endpoints = ["{endpoint}"]\nuser = "u"\npassword = "hunter2"\n'
     )
     found = config.clusters["east"].passwords_in_plain_text()
-    assert [re.search("the password for (.*) is sent in plain text", reason)[1] for reason in found] == places  # type: ignore[index]
+    assert [re.search("the password for (.*) is sent in plain text", reason)[1] for reason in found] == receivers  # type: ignore[index]

@@ -16,8 +16,9 @@ from kafka.admin import ACLOperation, ResourceType
 from demo.embedded_kafka.broker import EmbeddedKafka
 from demo.embedded_kafka.topics import create_topics
 from jobs import doctor
+from pipeline.common.check import Check
 from pipeline.config import ClusterConfig, LakeConfig
-from pipeline.kafka.doctor import Check, _Rights, check_lake
+from pipeline.kafka.doctor import _Rights, check_lake
 from tests.helpers.kafka import commit, delete_groups, denied, login
 from tests.helpers.recordings import unpacked
 
@@ -205,7 +206,7 @@ def test_the_endpoints_files_and_log_directories_are_checked(
     (tmp_path / "nothing").mkdir()
     (tmp_path / "request.log").write_text(json.dumps(line))
     (tmp_path / "logs" / "doctored-0").mkdir(parents=True)
-    places = f"""log_dirs = ["{tmp_path}/logs", "{tmp_path}/gone"]
+    positions = f"""log_dirs = ["{tmp_path}/logs", "{tmp_path}/gone"]
         [[clusters.east.positions]]
         source = "librdkafka_statistics"
         paths = ["{tmp_path}/stats", "{tmp_path}/nothing", "{tmp_path}/absent"]
@@ -217,7 +218,7 @@ def test_the_endpoints_files_and_log_directories_are_checked(
         paths = ["{tmp_path}/request.log"]
         state = "{tmp_path}/state"
     """
-    status, lines = run(kafka.sasl_bootstrap_servers, ONLY_OURS + "\n" + places, **login(kafka))
+    status, lines = run(kafka.sasl_bootstrap_servers, ONLY_OURS + "\n" + positions, **login(kafka))
     assert status == 1
     shown = {re.sub(r":\d+/", "/", line.replace(str(tmp_path), "")) for line in lines}
     assert shown >= {

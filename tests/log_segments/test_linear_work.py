@@ -68,13 +68,13 @@ def test_any_change_to_a_recorded_log_is_read_or_an_error(recorded: Path, data: 
     folder = recorded / data.draw(st.sampled_from(["seg-compact-0", "seg-tx-0", "seg-trimmed-0", "seg-plain-1"]))
     first = min(folder.glob("*.log"))
     changed = data.draw(st.sampled_from([*folder.glob(f"{first.stem}.*"), folder / "partition.metadata"]))
-    with tempfile.TemporaryDirectory() as place:
-        (Path(place) / "t-0").mkdir()
+    with tempfile.TemporaryDirectory() as log_dir:
+        (Path(log_dir) / "t-0").mkdir()
         for file in (*folder.glob(f"{first.stem}.*"), folder / "partition.metadata"):
             content = file.read_bytes()
-            (Path(place) / "t-0" / file.name).write_bytes(data.draw(spoilt(content)) if file == changed else content)
-        rows = [*batch_rows(PartitionDir(place, "t", 0))]
-        log = opened(Path(place))
+            (Path(log_dir) / "t-0" / file.name).write_bytes(data.draw(spoilt(content)) if file == changed else content)
+        rows = [*batch_rows(PartitionDir(log_dir, "t", 0))]
+        log = opened(Path(log_dir))
         found = [log.at(offset).error for offset in (0, 700, 2**62)] + [log.end.error, log.newest[1]]
     errors = [row[-1] for row in rows]
     assert all(error is None for error in errors[:-1])

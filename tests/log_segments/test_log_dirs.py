@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.common.errors import ConfigError
-from pipeline.log_segments.log_dirs import PartitionDir, Place, list_partitions, open_log
+from pipeline.log_segments.log_dirs import OffsetLocation, PartitionDir, list_partitions, open_log
 from tests.helpers.segments import WHOLE, batch, opened, write
 
 
@@ -25,7 +25,10 @@ def test_partitions_are_listed(recorded: Path) -> None:
 def test_a_partition_without_a_segment_is_an_error_and_a_missing_partition_is_none(tmp_path: Path) -> None:
     (tmp_path / "t-0").mkdir()
     log = opened(tmp_path)
-    assert (log.end, log.at(0)) == ((None, None, "KAFKA_STORAGE_ERROR: no segment"), Place(error=log.end.error))
+    assert (log.end, log.at(0)) == (
+        (None, None, "KAFKA_STORAGE_ERROR: no segment"),
+        OffsetLocation(error=log.end.error),
+    )
     assert (log.first_local_offset, log.newest, log.topic_id) == (None, (None, None), None)
     assert open_log(PartitionDir(str(tmp_path), "t", 1)) is None
 
@@ -123,7 +126,7 @@ def test_a_path_may_be_relative_and_have_special_characters(tmp_path: Path, monk
 @pytest.mark.parametrize(
     ("log_dir", "message"),
     [
-        pytest.param("/no/such/place", "log directory '/no/such/place' cannot be listed: ", id="nowhere"),
+        pytest.param("/no/such/folder", "log directory '/no/such/folder' cannot be listed: ", id="nowhere"),
         pytest.param("nope://me:secret@host/x?key=secret", "'nope://host/x' is not a path, and not a URI", id="scheme"),
     ],
 )

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.log_segments.log_dirs import PartitionDir, Place
+from pipeline.log_segments.log_dirs import OffsetLocation, PartitionDir
 from pipeline.log_segments.source import LogSegmentsOptions, LogSegmentsReader, PartitionDirs
 from tests.helpers.segments import WHOLE, batch, index, old_message, opened, time_index, write
 
-AFTER_WHOLE = Place(200, 0)
+AFTER_WHOLE = OffsetLocation(200, 0)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_old_message_formats_are_refused_with_kafkas_error_name(tmp_path: Path, 
     write(tmp_path, {"0.log": old_message(magic) + old_message(magic, 1)})
     log = opened(tmp_path)
     refusal = f"UNSUPPORTED_FOR_MESSAGE_FORMAT: {0:020}.log has messages of before Kafka 0.11 (magic 0 or 1)"
-    assert log.at(0) == Place(error=refusal)
+    assert log.at(0) == OffsetLocation(error=refusal)
     assert (log.end, log.newest) == ((None, None, refusal), (None, refusal))
 
 
@@ -120,7 +120,7 @@ def test_any_bytes_are_read_or_an_error(data: bytes, entries: bytes) -> None:
         task = PartitionDirs([PartitionDir(folder, "t", 0)])
         rows = [row for found in reader.read(task) for row in found.to_pylist()]
         log = opened(Path(folder))
-        places = [log.at(offset) for offset in (0, 5, 11, 2**62)]
+        locations = [log.at(offset) for offset in (0, 5, 11, 2**62)]
     batches = [row for row in rows if row["error"] is None]
     assert len(rows) - len(batches) <= 1
     assert sum(row["batch_bytes"] for row in batches) <= len(data)
@@ -129,5 +129,7 @@ def test_any_bytes_are_read_or_an_error(data: bytes, entries: bytes) -> None:
         assert least <= row["base_offset"] <= row["last_offset"]
         least = row["last_offset"] + 1
     assert log.end.offset in (least, None)
-    errors = [row["error"] for row in rows] + [place.error for place in places] + [log.end.error, log.newest[1]]
+    errors = (
+        [row["error"] for row in rows] + [location.error for location in locations] + [log.end.error, log.newest[1]]
+    )
     assert all(error is None or error.partition(":")[0].isupper() for error in errors)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.log_segments.log_dirs import PartitionLog, Place
+from pipeline.log_segments.log_dirs import OffsetLocation, PartitionLog
 from pipeline.log_segments.segment_files import INDEX, TIME_INDEX, parse_index
 from tests.conftest import ROOT
 from tests.helpers.segments import WHOLE, batch, index, opened, time_index, write
@@ -24,11 +24,11 @@ RECORDED_OFFSETS = list(csv.DictReader((DATA / "offsets.csv").read_text().splitl
 OFFSETS = {f"{row['topic']}-{row['partition']}": row for row in RECORDED_OFFSETS}
 
 
-def expected(row: Mapping[str, str]) -> Place:
+def expected(row: Mapping[str, str]) -> OffsetLocation:
     """A row of truth.csv. The position counts from the first file, so position + bytes_to_end is the whole length."""
     size = int(OFFSETS[f"{row['topic']}-{row['partition']}"]["log_bytes"])
     left, stamp = int(row["byte_lag"]), row["batch_max_timestamp"]
-    return Place(size - left, left, int(stamp) if stamp else None)
+    return OffsetLocation(size - left, left, int(stamp) if stamp else None)
 
 
 def assert_true(name: str, log: PartitionLog) -> None:

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.log_segments.log_dirs import Place
+from pipeline.log_segments.log_dirs import OffsetLocation
 from tests.helpers.segments import WHOLE, batch, index, opened, write
 
-AFTER_WHOLE = Place(200, 0)
+AFTER_WHOLE = OffsetLocation(200, 0)
 
 
 def test_batches_written_after_the_listing_are_ignored(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from pipeline.log_segments.source import (
     PartitionDirs,
     bunches,
     locate,
-    place_rows,
+    location_rows,
 )
 from pipeline.tables import COMMITTED_OFFSETS, GROUP_MEMBERS, LAG, LOG_INDEX, LOG_SAMPLES, WATERMARKS
 from tests.conftest import ROOT
@@ -63,8 +63,8 @@ def dumped(log_dir: Path) -> Iterator[Row]:
                 before, size, segment = before + size, (folder / line.split()[1]).stat().st_size, int(line[8:28])
             elif match := DUMPED.match(line):
                 base, last, count, tx, control, position, stamp, length, codec = match.groups()
-                place = (segment, int(base), int(last), before + int(position), int(length), int(count), int(stamp))
-                yield (*known, *place, "CreateTime", codec, tx == "true", control == "true", None)
+                location = (segment, int(base), int(last), before + int(position), int(length), int(count), int(stamp))
+                yield (*known, *location, "CreateTime", codec, tx == "true", control == "true", None)
 
 
 def batches(spark: SparkSession, *log_dirs: Path | str, **options: str) -> DataFrame:
@@ -98,9 +98,9 @@ def test_every_recorded_offset_is_located(spark: SparkSession, recorded: Path) -
     expected = {}
     for row in TRUTH:
         name, left, stamp = (row["topic"], int(row["partition"])), int(row["byte_lag"]), row["batch_max_timestamp"]
-        place = (int(reported[name]["log_bytes"]) - left, left, int(stamp) if stamp else None)
+        location = (int(reported[name]["log_bytes"]) - left, left, int(stamp) if stamp else None)
         log = (int(reported[name]["log_end"]), int(row["active_segment_max_timestamp"]), str(recorded), None)
-        expected[*name, int(row["offset"])] = place + log
+        expected[*name, int(row["offset"])] = location + log
     assert len(expected) == 197
     assert located(spark, [recorded], *expected) == expected
 
@@ -138,8 +138,8 @@ def test_several_directories_may_be_given(recorded: Path) -> None:
     options = LogSegmentsOptions.parse({"log_dirs": " a, s3://k:secret@b ,"})
     assert options.log_dirs == ("a", "s3://k:secret@b")
     assert "secret" not in repr(options)
-    with pytest.raises(ConfigError, match="log directory '/no/such/place' cannot be listed"):
-        read_here(recorded, "/no/such/place")
+    with pytest.raises(ConfigError, match="log directory '/no/such/folder' cannot be listed"):
+        read_here(recorded, "/no/such/folder")
 
 
 def test_spark_shows_the_error_of_a_wrong_option(spark: SparkSession, recorded: Path) -> None:
@@ -212,7 +212,7 @@ def test_what_cannot_be_located_is_null_with_the_reason(spark: SparkSession, rec
 def test_a_null_topic_is_not_a_name(tmp_path: Path) -> None:
     (tmp_path / "None-0").mkdir()
     (tmp_path / "None-0" / f"{0:020}.log").touch()
-    (row,) = place_rows(None, 0, [0], [str(tmp_path)])
+    (row,) = location_rows(None, 0, [0], [str(tmp_path)])
     assert row == (None, 0, 0, *(None,) * 6, f"UNKNOWN_TOPIC_OR_PARTITION: not in {tmp_path}", None)
 
 
@@ -226,14 +226,14 @@ def test_the_longer_of_two_brokers_logs_is_used_and_named(recorded: Path, tmp_pa
     (behind / "seg-compact-0" / f"{2397:020}.log").unlink()  # ends at 2397 then
     (broken / "seg-compact-0" / f"{2397:020}.log").write_bytes(OLD_MESSAGE)
     for dirs in ([behind, recorded, broken], [broken, recorded, behind]):
-        (row,) = place_rows("seg-compact", 0, [0], [str(d) for d in dirs])
+        (row,) = location_rows("seg-compact", 0, [0], [str(d) for d in dirs])
         assert row[3:-1] == (0, 79_479, 1795083185804, 2_400, 1795084362304, str(recorded), None)
         assert f"topic_id: {row[-1]}" in (recorded / "seg-compact-0" / "partition.metadata").read_text()
-    (row,) = place_rows("seg-compact", 0, [0], [str(broken), str(behind)])
+    (row,) = location_rows("seg-compact", 0, [0], [str(broken), str(behind)])
     assert row[6:9] == (2_397, 1795084360804, str(behind))
     twin = copied(recorded, tmp_path / "twin", "seg-compact-0")
     for first, second in ((twin, recorded), (recorded, twin)):
-        (row,) = place_rows("seg-compact", 0, [0], [str(first), str(second)])
+        (row,) = location_rows("seg-compact", 0, [0], [str(first), str(second)])
         assert row[8] == str(first)
 
 
@@ -268,8 +268,8 @@ def test_no_row_shows_the_secrets_of_a_uri(recorded: Path, monkeypatch: pytest.M
     monkeypatch.setattr(
         "pipeline.log_segments.log_dirs.open_filesystem", lambda log_dir: (fs.LocalFileSystem(), str(recorded))
     )
-    rows = read_here(secret) + [dict(enumerate(row)) for row in place_rows("seg-tx", 0, [5], [secret])]
-    rows += [dict(enumerate(row)) for row in place_rows("seg-tx", 9, [5], [secret])]
+    rows = read_here(secret) + [dict(enumerate(row)) for row in location_rows("seg-tx", 0, [5], [secret])]
+    rows += [dict(enumerate(row)) for row in location_rows("seg-tx", 9, [5], [secret])]
     assert len(rows) == 1_713 + 2
     assert "secret" not in repr(rows)
     assert {row["log_dir"] for row in rows[:1_713]} == {rows[-2][8]} == {"s3://bucket/logs"}

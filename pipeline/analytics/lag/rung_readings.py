@@ -19,7 +19,7 @@ MOVED_RUNGS = ("earlier", "end")
 differ from the other rungs: on a quiet cluster never."""
 
 Locate = Callable[[DataFrame], DataFrame]
-"""Places offsets exactly, in log files: rows of (topic, partition, offset) → rows of `log_segments.source.PLACES`."""
+"""Finds offsets in log files: rows of (topic, partition, offset) → rows of `log_segments.source.OFFSET_LOCATIONS`."""
 
 
 def gathered(readers: DataFrame, by: list[str]) -> DataFrame:

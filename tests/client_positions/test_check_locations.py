@@ -1,4 +1,4 @@
-"""What `doctor` reads of endpoints and files: a bounded part, and it waits for no pipe."""
+"""What `doctor` reads of endpoints and files: a limited part, and it waits for no pipe."""
 
 import gzip
 import os
@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.client_positions import try_places as module
-from pipeline.client_positions.try_places import try_places
+from pipeline.client_positions import check_locations as module
+from pipeline.client_positions.check_locations import check_locations
 from tests.helpers.network import served
 
 SAMPLE = 'kafka_consumer_consumer_fetch_manager_metrics_records_lag{client_id="c",partition="0",topic="t"} 8\n'
@@ -43,24 +43,24 @@ def server() -> Iterator[str]:
 
 
 def test_an_endpoint_with_an_endless_answer_is_read_up_to_a_limit(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tried,) = try_places(METRICS, {"endpoints": f"{server}/"})
-    assert tried == (True, f"{server}/: 1 client", None)
+    (check,) = check_locations(METRICS, {"endpoints": f"{server}/"})
+    assert check == (True, f"{server}/: 1 client", None)
     monkeypatch.setattr(module, "TIMEOUT_MS", 60_000)
-    (tried,) = try_places(METRICS, {"endpoints": f"{server}/endless"})
+    (check,) = check_locations(METRICS, {"endpoints": f"{server}/endless"})
     what = f"{server}/endless: answers, but more than {16 * 1024**2} bytes are not read here"
-    assert (tried.is_right, tried.what) == (None, what)
+    assert (check.is_right, check.what) == (None, what)
     assert Endless.sent < 50_000_000  # with what the connection holds
-    (tried,) = try_places(METRICS, {"endpoints": f"{server}/endless", "most_bytes": "1000"})
-    assert (tried.is_right, tried.what) == (False, f"{server}/endless: longer than 1000 bytes")
+    (check,) = check_locations(METRICS, {"endpoints": f"{server}/endless", "most_bytes": "1000"})
+    assert (check.is_right, check.what) == (False, f"{server}/endless: longer than 1000 bytes")
 
 
 def test_a_file_that_unpacks_to_more_than_the_limit_is_not_read_completely(tmp_path: Path) -> None:
     (tmp_path / "a.prom.gz").write_bytes(gzip.compress(b"torn\n" + b"#" * 20_000_000))
-    assert [*try_places(METRICS, {"path": str(tmp_path)})] == [(True, f"{tmp_path}, 1 file: can be read", None)]
+    assert [*check_locations(METRICS, {"path": str(tmp_path)})] == [(True, f"{tmp_path}, 1 file: can be read", None)]
 
 
 @pytest.mark.parametrize("source", [METRICS, "kafka_request_log"])
 def test_reading_does_not_wait_for_a_pipe(source: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    (tried,) = try_places(source, {"path": str(tmp_path / "pipe")})
-    assert (tried.is_right, tried.what) == (False, f"{tmp_path}/pipe: not a regular file")
+    (check,) = check_locations(source, {"path": str(tmp_path / "pipe")})
+    assert (check.is_right, check.what) == (False, f"{tmp_path}/pipe: not a regular file")
