@@ -2,11 +2,11 @@
 
 import argparse
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
+from pipeline.common.epoch import utc
 from pipeline.config.value_types import duration_ms
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # 1973 in milliseconds. A smaller number was probably meant as seconds.
 _SMALLEST_MS = 100_000_000_000
 _DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
@@ -22,15 +22,15 @@ def instant(text: str) -> datetime:
         if re.fullmatch(r"[0-9]+", text):
             if int(text) < _SMALLEST_MS:
                 raise argparse.ArgumentTypeError("looks like seconds; epoch milliseconds have 13 digits")
-            return _EPOCH + timedelta(milliseconds=int(text))
+            return utc(int(text))
         parsed = datetime.fromisoformat(text)
     except (ValueError, OverflowError):
         raise argparse.ArgumentTypeError(
             "not an instant; write 2026-01-31T12:05:00Z, 2026-01-31T13:05:00+01:00 or 1769861100000"
         ) from None
     if parsed.tzinfo is None:
-        utc = f"{text}T00:00:00Z" if _DAY.fullmatch(text) else f"{text}Z"
-        raise argparse.ArgumentTypeError(f"has no offset, so it could be any zone's; for UTC write {utc}")
+        in_utc = f"{text}T00:00:00Z" if _DAY.fullmatch(text) else f"{text}Z"
+        raise argparse.ArgumentTypeError(f"has no offset, so it could be any zone's; for UTC write {in_utc}")
     return parsed.astimezone(UTC)
 
 

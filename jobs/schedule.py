@@ -6,12 +6,14 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from threading import current_thread, main_thread
 from types import FrameType
 
-from pipeline.common.epoch import to_epoch_ms, utc_text
+from pipeline.common.epoch import to_epoch_ms, utc_now, utc_text
+
+__all__ = ["PID_FILE", "Stop", "repeat", "stopped_by_signals", "utc_now"]
 
 log = logging.getLogger(__name__)
 
@@ -68,11 +70,6 @@ def _wait_until(due_ms: int, every_ms: int, now: Callable[[], datetime], stop: S
             return at
         stop.wait(left_ms / 1000)
     return now()
-
-
-def utc_now() -> datetime:
-    """The time by the wall clock, which jobs pass on."""
-    return datetime.now(UTC)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import fs
 
-from pipeline.client_positions.position import FUTURE_MS, count, text, time_ms, whole
+from pipeline.client_positions.position import FUTURE_MS, count, integer, stored_name, time_ms
 from pipeline.client_positions.request_lines import times_ms
 from pipeline.client_positions.request_log import RequestLog
 from pipeline.client_positions.request_memory import SILENT_MS
@@ -48,13 +48,13 @@ class _Known:
         """The object from JSON. Raises KeyError, TypeError or ValueError if it is not valid."""
         known = cls(**kept)
         count(known.head_bytes, below=HEAD_BYTES + 1)
-        text(known.head)
+        stored_name(known.head)
         for number in (known.position, known.lines):
             count(number)
         time_ms(known.listed_ms)
         if known.whole is not None:
             name, size, changed_ns = known.whole
-            known.whole = [text(name), count(size), whole(changed_ns)]
+            known.whole = [stored_name(name), count(size), integer(changed_ns)]
         return known
 
 

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pipeline.client_positions.position import Position, count, text, whole
+from pipeline.client_positions.position import Position, count, integer, stored_name
 
 _UNKNOWN = -1
 
@@ -34,7 +34,7 @@ def of_parsed(statistics: Any) -> list[Position]:
     given once, for the client. An unknown lag is -1 there. The statistics do not say whether a partition is paused.
     """
     try:
-        client = text(statistics["client_id"])
+        client = stored_name(statistics["client_id"])
         if statistics["type"] != "consumer":
             return []
         partitions = list(_partitions(statistics))
@@ -42,7 +42,7 @@ def of_parsed(statistics: Any) -> list[Position]:
         return [
             Position(client, buffered_bytes=buffered, bytes_total=count(statistics["rxmsg_bytes"])),
             *(
-                Position(client, fetcher=text(broker["nodename"]), requests_total=count(broker["req"]["Fetch"]))
+                Position(client, fetcher=stored_name(broker["nodename"]), requests_total=count(broker["req"]["Fetch"]))
                 for broker in statistics["brokers"].values()
                 if broker["nodeid"] >= 0
             ),
@@ -64,7 +64,7 @@ def _position(client: str, topic: str, partition: Mapping[str, Any]) -> Position
     # Not consumer_lag: before version 1.7 it counts from another offset, and its end depends on isolation.level.
     return Position(
         client,
-        topic=text(topic),
+        topic=stored_name(topic),
         partition=count(partition["partition"], below=2**31),
         fetched_offset=_known(partition["next_offset"]),
         consumed_offset=_known(partition["app_offset"]),
@@ -77,4 +77,4 @@ def _position(client: str, topic: str, partition: Mapping[str, Any]) -> Position
 
 def _known(offset: Any) -> int | None:
     """An offset or a lag; None if it is negative, which in librdkafka means unknown."""
-    return whole(offset) if offset >= 0 else None
+    return integer(offset) if offset >= 0 else None

@@ -25,10 +25,10 @@ from pipeline.client_positions.consumer_metrics import (
 )
 from pipeline.client_positions.endpoints import Access, Content, endpoint_name, files_in, from_endpoint, from_file
 from pipeline.client_positions.librdkafka_statistics import of_parsed, parsed
-from pipeline.client_positions.position import FUTURE_MS, LATEST_MS, Position, of_metrics, whole
-from pipeline.client_positions.position_rows import POSITIONS, UNFIT, Rows, instant, plain
-from pipeline.common.data_source import positive, refuse_unknown, several
-from pipeline.common.epoch import now_ms
+from pipeline.client_positions.position import FUTURE_MS, LATEST_MS, Position, integer, of_metrics
+from pipeline.client_positions.position_rows import POSITIONS, UNFIT, Rows, plain
+from pipeline.common.data_source import positive_option, refuse_unknown, several
+from pipeline.common.epoch import now_ms, utc
 from pipeline.common.errors import ConfigError
 from pipeline.common.files import redacted
 
@@ -67,7 +67,7 @@ class PositionsOptions:
             raise ConfigError(
                 "one of the options 'endpoints' and 'path' is needed, with commas between several entries"
             )
-        numbers = {name: positive(name, options[name]) for name in bounds if name in options}
+        numbers = {name: positive_option(name, options[name]) for name in bounds if name in options}
         read_timeout_ms = numbers.pop("read_timeout_ms", READ_TIMEOUT_MS if endpoints else None)
         access = Access(options.get("user"), options.get("password"), options.get("ca_file"), **numbers)
         return cls(endpoints, paths, access, _names(options.get("names", "{}")), read_timeout_ms)
@@ -197,7 +197,7 @@ class PositionsReader(DataSourceReader):
                 rows.refuse(min(content.captured_ms, now_ms()), one)
             elif one[0] > now_ms() + FUTURE_MS:
                 # Such a report would be the newest of its client for ever.
-                rows.refuse(now_ms(), f"is of {instant(one[0]).isoformat()}, which is in the future")
+                rows.refuse(now_ms(), f"is of {utc(one[0]).isoformat()}, which is in the future")
             else:
                 rows.add(*one)
         rows.add_rest()
@@ -248,11 +248,11 @@ def _of_statistics(line: str, captured_ms: int) -> Reported:
     at_ms = captured_ms
     try:
         if isinstance(said, dict) and "statistics" in said:
-            statistics, at_ms = said["statistics"], whole(said.get("ts", captured_ms))
+            statistics, at_ms = said["statistics"], integer(said.get("ts", captured_ms))
         elif isinstance(said, dict) and "time" in said:
-            at_ms = whole(said["time"]) * 1000
+            at_ms = integer(said["time"]) * 1000
         positions = of_parsed(statistics)
-        made_ms = whole(statistics.get("time", 0)) * 1000
+        made_ms = integer(statistics.get("time", 0)) * 1000
     except TypeError as error:
         raise ValueError(f"its time: {error}") from None
     if not 0 <= at_ms < LATEST_MS:

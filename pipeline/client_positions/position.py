@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from pipeline.client_positions.consumer_metrics import LONGEST_NAME, Metric
+from pipeline.common.epoch import MINUTE_MS
 
 
 class Position(NamedTuple):
@@ -41,13 +42,13 @@ class Position(NamedTuple):
 TOO_LARGE = 2**60
 """No log has this many records or bytes. An offset of the cluster plus two smaller numbers than this is a bigint."""
 
-FUTURE_MS = 5 * 60_000
+FUTURE_MS = 5 * MINUTE_MS
 """A report whose time is further in the future than this comes from a wrong clock."""
 LATEST_MS = 253_402_300_800_000
 """The end of the year 9999, epoch ms: a timestamp of Python or Spark cannot be later."""
 
 
-def text(value: Any) -> str:
+def stored_name(value: Any) -> str:
     """A name that a table can store, as JSON may have half of a surrogate pair. Raises TypeError if it is not text.
 
     It is refused if it is longer than LONGEST_NAME, because each row of a client repeats its name.
@@ -59,7 +60,7 @@ def text(value: Any) -> str:
     return value
 
 
-def whole(number: Any, below: int = 2**62) -> int:
+def integer(number: Any, below: int = 2**62) -> int:
     """An integer from JSON. Raises TypeError if it is another value, or not less than `below`."""
     if not isinstance(number, int) or isinstance(number, bool):
         raise TypeError(f"{type(number).__name__} instead of a whole number")
@@ -70,7 +71,7 @@ def whole(number: Any, below: int = 2**62) -> int:
 
 def count(number: Any, below: int = 2**62) -> int:
     """An integer from JSON that is 0 or more. Raises TypeError if it is another value, or not less than `below`."""
-    if whole(number, below) < 0:
+    if integer(number, below) < 0:
         raise TypeError("a number below 0")
     return int(number)
 
@@ -92,9 +93,9 @@ def refused(position: Position) -> str | None:
             continue
         try:
             if name in TEXTS:
-                text(value)
+                stored_name(value)
             else:
-                (whole if name in SIGNED else count)(value, below=2**31 if name == "partition" else TOO_LARGE)
+                (integer if name in SIGNED else count)(value, below=2**31 if name == "partition" else TOO_LARGE)
         except TypeError as error:
             return f"{name}: {error}"
     return None

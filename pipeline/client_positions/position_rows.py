@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import cast
 
 import pyarrow as pa
@@ -12,14 +11,13 @@ from pyspark.sql.types import IntegerType, LongType
 from pipeline.client_positions.consumer_metrics import LONGEST_NAME
 from pipeline.client_positions.position import SIGNED, TEXTS, TOO_LARGE, Position, refused
 from pipeline.common.data_source import arrow_schema
-from pipeline.common.epoch import now_ms
+from pipeline.common.epoch import now_ms, utc
 from pipeline.tables import CLIENT_POSITIONS
 
 POSITIONS = CLIENT_POSITIONS.observed
 """A row for each Position, and one with an error for each endpoint, file or line that could not be read."""
 
 _ARROW = arrow_schema(POSITIONS)
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = pa.timestamp("ms", "UTC")
 UNFIT = (pa.ArrowException, OverflowError, TypeError, ValueError)
 _NUMBERS = tuple(f.name for f in POSITIONS if isinstance(f.dataType, (IntegerType, LongType)))
@@ -103,12 +101,7 @@ def row_of(position: Position, at_ms: int) -> dict[str, object]:
     """The columns of POSITIONS for a position that was reported at `at_ms`."""
     values = position._asdict()
     as_of_ms = values.pop("as_of_ms")
-    return values | {"captured_at": instant(at_ms), "as_of": instant(at_ms if as_of_ms is None else as_of_ms)}
-
-
-def instant(epoch_ms: int) -> datetime:
-    """Epoch ms as a UTC datetime."""
-    return EPOCH + timedelta(milliseconds=epoch_ms)
+    return values | {"captured_at": utc(at_ms), "as_of": utc(at_ms if as_of_ms is None else as_of_ms)}
 
 
 def one_line(text: str) -> str:

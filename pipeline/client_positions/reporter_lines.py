@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from pipeline.client_positions.position import Position, count, text
+from pipeline.client_positions.position import Position, count, stored_name
 from pipeline.common.epoch import utc
 
 
@@ -18,9 +18,9 @@ def of_line(line: str) -> tuple[int, list[Position]]:
     try:
         said = json.loads(line)
         at_ms = count(said["ts"])
-        utc(at_ms)  # raises ValueError if it is not a valid time
-        client, group = text(said["client_id"]), said["group_id"]
-        group = None if group is None else text(group)
+        utc(at_ms)  # raises OverflowError if it is not a valid time
+        client, group = stored_name(said["client_id"]), said["group_id"]
+        group = None if group is None else stored_name(group)
         most = said["metrics"].get("records-lag-max")
         positions = [] if most is None else [Position(client, reported_lag=count(round(most)), group_id=group)]
         return at_ms, positions + [_position(client, group, partition) for partition in said["partitions"]]
@@ -36,7 +36,7 @@ def _position(client: str, group: str | None, partition: Any) -> Position:
     is_known = head is not None and count(head) >= consumed
     return Position(
         client,
-        topic=text(partition["topic"]),
+        topic=stored_name(partition["topic"]),
         partition=count(partition["partition"], below=2**31),
         consumed_offset=consumed,
         reported_lag=head - consumed if is_known else None,

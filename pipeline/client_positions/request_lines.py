@@ -9,7 +9,8 @@ from datetime import datetime, tzinfo
 from functools import lru_cache
 from typing import Any
 
-from pipeline.client_positions.position import count, text, whole
+from pipeline.client_positions.position import count, integer, stored_name
+from pipeline.common.epoch import to_epoch_ms
 
 LINE = re.compile(r"\[[^]]+\] \w+ Completed request:(\{.*\})(?: \([\w.]+\))?\s*")
 _TIME = re.compile(r"\[(20\d\d-\d\d-\d\d \d\d:\d\d):(\d\d),(\d{3})\]")
@@ -61,7 +62,7 @@ def _minute_ms(minutes: str, zone: tzinfo) -> tuple[int, int] | None:
         minute = datetime.strptime(minutes, "%Y-%m-%d %H:%M").replace(tzinfo=zone)
     except ValueError:
         return None
-    first, second = (round(minute.replace(fold=fold).timestamp() * 1_000) for fold in (0, 1))
+    first, second = (to_epoch_ms(minute.replace(fold=fold)) for fold in (0, 1))
     # In the hour that does not exist when summer time begins, fold counts backwards; then there is no second result.
     return first, max(first, second)
 
@@ -71,12 +72,12 @@ def fetch_of(line: Mapping[str, Any], ended_ms: int) -> Fetch:
     request, response, took_ms = line["request"], line["response"], round(line["totalTimeMs"])
     if not 0 <= took_ms <= ended_ms:
         raise ValueError("totalTimeMs")
-    epoch = whole(request.get("sessionEpoch", _LAST_OF_SESSION))
+    epoch = integer(request.get("sessionEpoch", _LAST_OF_SESSION))
     is_full = epoch in (NEW_SESSION, _LAST_OF_SESSION)  # before KIP-227 there are no others
     left = [] if is_full else request["forgottenTopicsData"]
-    session = whole(request.get("sessionId", 0))
+    session = integer(request.get("sessionId", 0))
     return Fetch(
-        session=whole(response.get("sessionId", 0)) if is_full else session,
+        session=integer(response.get("sessionId", 0)) if is_full else session,
         ends=session if is_full else 0,
         is_full=is_full,
         epoch=NEW_SESSION if is_full else epoch,
@@ -86,7 +87,9 @@ def fetch_of(line: Mapping[str, Any], ended_ms: int) -> Fetch:
             for topic, p in _partitions(request["topics"])
         },
         forgotten=[(_topic(topic), count(p, _INT32)) for topic, p in _partitions(left)],
-        bytes=sum(max(0, whole(p.get("recordsSizeInBytes", 0), _INT32)) for _, p in _partitions(response["responses"])),
+        bytes=sum(
+            max(0, integer(p.get("recordsSizeInBytes", 0), _INT32)) for _, p in _partitions(response["responses"])
+        ),
     )
 
 
@@ -96,15 +99,15 @@ def _partitions(topics: list[Any]) -> Iterator[tuple[Any, Any]]:
 
 def _topic(topic: Mapping[str, Any]) -> str:
     """The topic's id, or in versions before 13 its name."""
-    return text(topic.get("topicId") or topic["topic"])
+    return stored_name(topic.get("topicId") or topic["topic"])
 
 
 def remote_address(connection: str | None) -> str | None:
     """The remote address of a connection; None if the line does not have it in Kafka's format."""
     parts = _CONNECTION.fullmatch(connection or "") if len(connection or "") <= _LONGEST_CONNECTION else None
-    return text(parts[1]) if parts else None
+    return stored_name(parts[1]) if parts else None
 
 
 def replica_id(request: Mapping[str, Any]) -> int:
     """The id of the follower that asks; -1 for a consumer, for which version 15 and later have no id."""
-    return whole(request.get("replicaId", request.get("replicaState", {}).get("replicaId", -1)))
+    return integer(request.get("replicaId", request.get("replicaState", {}).get("replicaId", -1)))

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import UTC, tzinfo
 from typing import Any
 
-from pipeline.client_positions.position import Position, text, time_ms
+from pipeline.client_positions.position import Position, stored_name, time_ms
 from pipeline.client_positions.request_lines import (
     API,
     LINE,
@@ -22,9 +22,8 @@ from pipeline.client_positions.request_lines import (
     times_ms,
 )
 from pipeline.client_positions.request_memory import Memory
-from pipeline.common.epoch import utc_text
+from pipeline.common.epoch import MINUTE_MS, utc_text
 
-_MINUTE_MS = 60_000
 BYTES_BETWEEN_CHECKS = 16 * 1024**2
 """After so many characters of requests, what is beyond the bounds of Memory is forgotten. That takes up to a second."""
 
@@ -67,16 +66,16 @@ class RequestLog:
         try:
             request = json.loads(parts[1])
             header = request["requestHeader"]
-            instance = text(header["clientId"] or ""), remote_address(request.get("connection"))
+            instance = stored_name(header["clientId"] or ""), remote_address(request.get("connection"))
             if header["requestApiKeyName"] == "FETCH":
                 if replica_id(request["request"]) < 0:  # a follower's request has its broker's id
                     self.memory.fetched(instance, fetch_of(request, at_ms), at_ms)
             elif header["requestApiKeyName"] == "OFFSET_COMMIT":
-                self.memory.committed(instance, text(request["request"]["groupId"]), at_ms)
+                self.memory.committed(instance, stored_name(request["request"]["groupId"]), at_ms)
             else:
                 known = (t for t in request["response"]["topics"] if t.get("name") and t.get("topicId"))
                 for topic in known:
-                    self.memory.name(text(topic["topicId"]), text(topic["name"]))
+                    self.memory.name(stored_name(topic["topicId"]), stored_name(topic["name"]))
         except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
             raise ValueError(f"not a line of Kafka's request log: {error!r} is missing or wrong") from error
 
@@ -113,4 +112,4 @@ class RequestLog:
         if times is None:
             return None
         first, second = times
-        return first if first >= (self.at_ms or 0) - _MINUTE_MS else second
+        return first if first >= (self.at_ms or 0) - MINUTE_MS else second

@@ -17,12 +17,12 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from pipeline.client_positions.broker_log import BrokerLog, location_name
-from pipeline.client_positions.position import refused, text
-from pipeline.client_positions.position_rows import POSITIONS, instant, one_line, row_of
+from pipeline.client_positions.position import refused, stored_name
+from pipeline.client_positions.position_rows import POSITIONS, one_line, row_of
 from pipeline.client_positions.progress import Progress, UnreachableError
 from pipeline.client_positions.request_log import RequestLog
-from pipeline.common.data_source import arrow_schema, positive, refuse_unknown, several
-from pipeline.common.epoch import now_ms
+from pipeline.common.data_source import arrow_schema, positive_option, refuse_unknown, several
+from pipeline.common.epoch import now_ms, utc
 from pipeline.common.errors import ConfigError
 from pipeline.common.files import FAILURES, NotAFileError, open_filesystem, open_unpacked, redacted
 
@@ -63,7 +63,7 @@ class RequestLogOptions:
             open_filesystem(location)
         if bool(state) != bool(batch):
             raise ConfigError("options 'state' and 'batch' must be given together")
-        numbers = {name: positive(name, options[name]) for name in bounds if name in options}
+        numbers = {name: positive_option(name, options[name]) for name in bounds if name in options}
         zone = _zone(options.get("timezone"))
         return cls(paths, state, batch, options.get("topics_file"), zone=zone, **numbers)
 
@@ -127,7 +127,7 @@ class RequestLogReader(DataSourceReader):
         log = self._read(broker)
         # By the log's clock, so that reading a batch again gives the same rows.
         at_ms = now_ms() if log.log.at_ms is None else log.log.at_ms
-        row = {"source": self.source, "captured_at": instant(at_ms)}
+        row = {"source": self.source, "captured_at": utc(at_ms)}
         for position in log.log.positions():
             error = refused(position)
             reported = {"error": error} if error else row_of(position, at_ms)
@@ -170,7 +170,7 @@ def _topics(path: str) -> dict[str, str]:
             raise NotAFileError(f"larger than {MOST_TOPICS_BYTES} bytes")
         header, *rows = csv.reader(content.decode().splitlines())
         topic, topic_id = header.index("topic"), header.index("topic_id")
-        return {text(row[topic_id]): text(row[topic]) for row in rows if row}
+        return {stored_name(row[topic_id]): stored_name(row[topic]) for row in rows if row}
     except (*FAILURES, IndexError, TypeError, ValueError, csv.Error) as error:
         reason = error if isinstance(error, (NotAFileError, TypeError)) else type(error).__name__
         name = redacted(path)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, TypeVar
 
-from pipeline.client_positions.position import Position, count, text, time_ms, whole
+from pipeline.client_positions.position import Position, count, integer, stored_name, time_ms
 from pipeline.client_positions.request_lines import Fetch, Instance, Partition
 from pipeline.common.epoch import DAY_MS
 
@@ -220,21 +220,21 @@ class Memory:
         """What a `state` has. Raises AttributeError, KeyError, TypeError or ValueError if it is not valid."""
         memory = cls(given)
         for topic_id, name in state["topics"].items():
-            memory.name(text(topic_id), text(name))
+            memory.name(stored_name(topic_id), stored_name(name))
         for client in state["clients"]:
             memory._clients[_instance(client["who"])] = _Client(
                 {
                     _partition(*partition): (count(offset), time_ms(as_of_ms))
                     for *partition, offset, as_of_ms in client["offsets"]
                 },
-                {text(group) for group in client["groups"]},
+                {stored_name(group) for group in client["groups"]},
                 count(client["requests"]),
                 count(client["bytes"]),
                 time_ms(client["heard_ms"]),
             )
         for key, instance, epoch, asked_ms, partitions in state["sessions"]:
             offsets = {_partition(*partition): count(offset) for *partition, offset in partitions}
-            memory._sessions[whole(key)] = _Session(_instance(instance), whole(epoch), time_ms(asked_ms), offsets)
+            memory._sessions[integer(key)] = _Session(_instance(instance), integer(epoch), time_ms(asked_ms), offsets)
         return memory
 
     def _sessions_by_client(self) -> dict[Instance, list[int]]:
@@ -277,8 +277,8 @@ def _fitting(items: Iterable[Item], size: Callable[[Item], int]) -> list[Item]:
 
 def _instance(kept: list[Any]) -> Instance:
     client_id, host = kept
-    return text(client_id), None if host is None else text(host)
+    return stored_name(client_id), None if host is None else stored_name(host)
 
 
 def _partition(topic: Any, partition: Any) -> Partition:
-    return text(topic), count(partition, below=2**31)
+    return stored_name(topic), count(partition, below=2**31)

@@ -42,7 +42,7 @@ MOST_SEARCHED = 1_024
 ordinary pattern takes seconds. Topic names have at most 249."""
 
 
-def positive(name: str, value: str) -> int:
+def positive_option(name: str, value: str) -> int:
     """The value of an option as a positive number. Raises ConfigError."""
     if not value.isdigit() or not int(value):
         raise ConfigError(f"option {name!r} must be a whole number above 0: {value!r}")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
 DAY_MS = 24 * HOUR_MS
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def now_ms() -> int:
@@ -15,21 +16,26 @@ def now_ms() -> int:
     return int(time.time() * 1000)
 
 
+def utc_now() -> datetime:
+    """The time by this machine's clock, as an aware UTC datetime."""
+    return datetime.now(UTC)
+
+
 def to_epoch_ms(instant: datetime) -> int:
-    """An aware datetime in epoch ms, rounded."""
+    """The epoch ms of an aware datetime, rounded to whole milliseconds."""
     return round(instant.timestamp() * 1000)
 
 
 def utc(epoch_ms: int) -> datetime:
-    """The instant as an aware UTC datetime. Raises ValueError or OverflowError beyond the years 1 to 9999."""
-    return datetime.fromtimestamp(epoch_ms / 1000, UTC)
+    """The instant as an aware UTC datetime. Raises OverflowError for an instant outside of the years 1 to 9999."""
+    return _EPOCH + timedelta(milliseconds=epoch_ms)
 
 
 def utc_date(epoch_ms: int) -> date:
-    """The UTC date of an instant."""
+    """The UTC date of an instant. Raises OverflowError as `utc` does."""
     return utc(epoch_ms).date()
 
 
 def utc_text(epoch_ms: int) -> str:
-    """An instant as ISO 8601 writes it: 2026-01-31T12:05:00Z."""
+    """An instant in ISO 8601: 2026-01-31T12:05:00Z. Raises OverflowError as `utc` does."""
     return utc(epoch_ms).isoformat().replace("+00:00", "Z")

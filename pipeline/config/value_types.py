@@ -10,10 +10,11 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from pipeline.common.epoch import DAY_MS, HOUR_MS, MINUTE_MS
 from pipeline.config.toml_file import Int
 
-_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_YEAR_MS = 366 * _UNITS_MS["d"]
+_UNITS_MS = {"ms": 1, "s": 1_000, "m": MINUTE_MS, "h": HOUR_MS, "d": DAY_MS}
+_YEAR_MS = 366 * DAY_MS
 
 
 def duration_ms(text: object, most_ms: int = _YEAR_MS) -> int:

@@ -9,12 +9,13 @@ from typing import Any
 
 from kafka.protocol.consumer import OffsetFetchRequest
 
+from pipeline.common.epoch import utc_now
 from pipeline.common.errors import ClusterError
 from pipeline.kafka.client import Asked, KafkaClient, in_chunks
 from pipeline.kafka.connections import Reply
 from pipeline.kafka.failures import Failure, error_name
 from pipeline.kafka.groups import ListedGroup, Unlisted, chunks_by_coordinator
-from pipeline.kafka.source import Chunk, Columns, KafkaReader, KafkaSource, known, now
+from pipeline.kafka.source import Chunk, Columns, KafkaReader, KafkaSource, known
 from pipeline.tables import COMMITTED_OFFSETS
 
 GROUPS_PER_REQUEST = 25
@@ -193,7 +194,7 @@ def _together(groups: Mapping[str, Columns]) -> Columns:
 
 def _failed(groups: Sequence[str | None], errors: Sequence[str]) -> Columns:
     return {
-        "captured_at": [now()] * len(groups),
+        "captured_at": [utc_now()] * len(groups),
         "group_id": groups,
         "source": [SOURCE] * len(groups),
         "error": errors,

@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -23,6 +23,7 @@ from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 from kafka.protocol.metadata import MetadataRequest
 
+from pipeline.common.epoch import utc_now
 from pipeline.common.errors import ClusterError, WrongClusterError
 from pipeline.kafka.failures import Failure, UnreachableError, failure_of
 from pipeline.kafka.machine import check_machine
@@ -321,7 +322,7 @@ class Connections:
             except Exception as exc:  # noqa: BLE001 - whatever it was, the other answers stay
                 answer = failure_of(exc)
                 timed_out.update([calls[number][0]] if answer == TIMED_OUT else ())
-            replies.append(Reply(answer, arrivals[number] or datetime.now(UTC)))
+            replies.append(Reply(answer, arrivals[number] or utc_now()))
         self._remember(timed_out)
         return replies
 
@@ -356,7 +357,7 @@ class Connections:
 
 
 def _note_arrival(arrivals: list[datetime | None], number: int, _: Any) -> None:
-    arrivals[number] = datetime.now(UTC)
+    arrivals[number] = utc_now()
 
 
 def address(host: str, port: int) -> str:

@@ -15,12 +15,13 @@ from kafka.protocol.admin import DescribeGroupsRequest
 from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.consumer import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
+from pipeline.common.epoch import utc_now
 from pipeline.common.errors import ClusterError
 from pipeline.kafka.client import Asked, KafkaClient
 from pipeline.kafka.connections import Reply
 from pipeline.kafka.failures import Failure, error_name
 from pipeline.kafka.groups import ListedGroup, Unlisted, chunks_by_coordinator
-from pipeline.kafka.source import Chunk, Columns, KafkaReader, KafkaSource, now
+from pipeline.kafka.source import Chunk, Columns, KafkaReader, KafkaSource
 from pipeline.tables import GROUP_MEMBERS
 
 CLASSIC, CONSUMER = "classic", "consumer"
@@ -216,7 +217,7 @@ def member_columns(items: Sequence[ListedGroup | Unlisted], answers: Mapping[str
     for group in items:
         if isinstance(group, ListedGroup):
             rows += _rows(group, answers[group.group_id])
-    at = now()
+    at = utc_now()
     return {
         name: [row.get(name, at if name == "captured_at" else None) for row in rows]
         for name in GROUP_MEMBERS.observed.names

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from pipeline.common.data_source import NameFilter, several
+from pipeline.common.epoch import now_ms
 from pipeline.common.errors import ConfigError, TooLateError
 from pipeline.config.kafka_client import CLIENT_OPTIONS
 from pipeline.config.model import LimitsConfig
@@ -48,11 +48,11 @@ class SourceOptions:
 
     def deadline_ms(self) -> float:
         """Until when all tasks that are planned now may read, epoch ms."""
-        return time.time() * 1000 + self.read_timeout_ms
+        return now_ms() + self.read_timeout_ms
 
     def until(self, deadline_ms: float) -> SourceOptions:
         """The options for a task that begins now. Raises TooLateError if the time is up."""
-        left_ms = min(deadline_ms - time.time() * 1000, self.read_timeout_ms)  # clocks differ
+        left_ms = min(deadline_ms - now_ms(), self.read_timeout_ms)  # clocks differ
         if left_ms <= 0:
             raise TooLateError("the cluster was not read in time (limits.read_timeout)")
         return replace(self, task_timeout_ms=int(min(self.task_timeout_ms, left_ms)))

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 from pyspark.sql.types import StringType, StructField, StructType
 
+from pipeline.common.epoch import utc_now
 from pipeline.common.errors import ClusterError
 from pipeline.kafka.client import KafkaClient, in_chunks
 from pipeline.kafka.committed_offsets import (
@@ -32,7 +33,7 @@ from pipeline.kafka.group_members import Row, member_columns, read_members, unre
 from pipeline.kafka.groups import ListedGroup, list_groups
 from pipeline.kafka.log_ends import AFTER, ENDS
 from pipeline.kafka.partitions import Placement, TopicPartition, all_placements, by_topic, current_leaders
-from pipeline.kafka.source import Chunk, Columns, KafkaReader, KafkaSource, now
+from pipeline.kafka.source import Chunk, Columns, KafkaReader, KafkaSource
 from pipeline.kafka.watermarks import PARTITIONS_AT_ONCE, Read, read_ends, read_partitions, watermark_columns
 from pipeline.tables import BRONZE, COMMITTED_OFFSETS, GROUP_MEMBERS, WATERMARKS
 
@@ -281,7 +282,7 @@ def _refused(answer: Columns | Failure, named: Partitions) -> Columns:
     if isinstance(answer, Failure):
         pairs = [(topic, partition) for topic, partitions in named.items() for partition in partitions]
         return {
-            "captured_at": [now()] * len(pairs),
+            "captured_at": [utc_now()] * len(pairs),
             "topic": [topic for topic, _ in pairs],
             "partition": [partition for _, partition in pairs],
             "source": [SOURCE] * len(pairs),

@@ -12,7 +12,6 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import Any, ClassVar, cast
 
 import pyarrow as pa
@@ -155,11 +154,6 @@ def _split(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     half = batch.num_rows // 2
     yield from _split(batch.slice(0, half))
     yield from _split(batch.slice(half))
-
-
-def now() -> datetime:
-    """The current time, for an answer that has just arrived."""
-    return datetime.now(UTC)
 
 
 def known(value: int) -> int | None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from kafka.protocol.consumer import ListOffsetsRequest
 
+from pipeline.common.epoch import utc_now
 from pipeline.common.errors import ClusterError
 from pipeline.kafka.client import Asked, KafkaClient, in_chunks
 from pipeline.kafka.connections import Reply
@@ -34,7 +35,7 @@ from pipeline.kafka.log_ends import (
     parse_sizes,
 )
 from pipeline.kafka.partitions import Placement, TopicPartition, all_placements, by_topic, current_leaders
-from pipeline.kafka.source import Chunk, Columns, KafkaReader, KafkaSource, known, now
+from pipeline.kafka.source import Chunk, Columns, KafkaReader, KafkaSource, known
 from pipeline.tables import WATERMARKS
 
 PARTITIONS_AT_ONCE = 2_000
@@ -134,10 +135,7 @@ def _parse_rest(
 
 
 def _requests(
-    epochs: Mapping[TopicPartition, int],
-    whole: bool,
-    supported: Mapping[int, int] | None,
-    version: int,
+    epochs: Mapping[TopicPartition, int], whole: bool, supported: Mapping[int, int] | None, version: int
 ) -> dict[str, Any]:
     """The requests to a leader whose ListOffsets goes up to `version`, by name, in the order of reading."""
 
@@ -287,7 +285,7 @@ def watermark_columns(
 
 
 def _row(partition: TopicPartition, placement: Placement, answer: Read | Failure) -> dict[str, Any]:
-    observed = {"captured_at": now(), "error": answer.error} if isinstance(answer, Failure) else answer
+    observed = {"captured_at": utc_now(), "error": answer.error} if isinstance(answer, Failure) else answer
     return {
         "topic": partition.topic,
         "partition": partition.partition,

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from pipeline.client_positions.endpoints import EPOCH_MS
-from pipeline.client_positions.position import Position, count, whole
+from pipeline.client_positions.position import Position, count, integer
 from pipeline.client_positions.request_lines import times_ms
 from pipeline.client_positions.request_log import RequestLog
 from pipeline.common.epoch import utc
@@ -173,7 +173,7 @@ def _instant(value: Any) -> int:
 
 
 def _offset(text: str | None) -> int | None:
-    return whole(int(text)) if text else None
+    return integer(int(text)) if text else None
 
 
 def _topics(file: Path) -> dict[str, str]:

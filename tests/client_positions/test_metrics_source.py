@@ -22,7 +22,8 @@ from pipeline.client_positions.metrics_source import (
     Reported,
     StatisticsSource,
 )
-from pipeline.client_positions.position_rows import MOST_ERRORS, POSITIONS, instant
+from pipeline.client_positions.position_rows import MOST_ERRORS, POSITIONS
+from pipeline.common.epoch import utc
 from pipeline.common.errors import ConfigError
 from tests.helpers.client_metrics import SCRAPE, rows_of
 from tests.helpers.recordings import unpacked
@@ -203,7 +204,7 @@ def test_statistics_of_a_late_poll_are_as_of_their_own_time(late_ms: int, as_of_
     line = {"ts": 1_000 * made_s + late_ms, "statistics": good | {"time": made_s}}
     (tmp_path / "s.jsonl").write_text(json.dumps(line))
     (row,) = rows_of(StatisticsSource, str(tmp_path / "s.jsonl"))
-    begun = instant(1_000 * made_s)
+    begun = utc(1_000 * made_s)
     assert (row["captured_at"] - begun, row["as_of"] - begun) == (
         timedelta(milliseconds=late_ms),
         timedelta(milliseconds=as_of_ms),
