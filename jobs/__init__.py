@@ -1,1 +1,1 @@
-"""What a scheduler calls: one module for each job, each with a `main(argv)` that returns the exit status."""
+"""The commands: one module for each job, with a `main(argv)` that returns the exit status."""

@@ -77,8 +77,8 @@ def parser(
     """The command line of `job`.
 
     `at` is what its option `--at` means, DUE or AS_OF; without it there is no such option. With `output` it also takes
-    the path of the report, and with `recording` a folder. With `selection` it takes what to
-    read from the lake: any cluster in it, a time, groups and topics. With `repeated` it has the option `--every`.
+    the path of the report, and with `recording` a folder. With `selection` it has the options that select what to read
+    from the lake: clusters, a time, groups and topics. With `repeated` it has the option `--every`.
     """
     examples = _EXAMPLES if at == DUE else _EXAMPLES.replace(_EXAMPLE_AT, "")
     if recording:

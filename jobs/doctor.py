@@ -63,7 +63,9 @@ def _check_files(cluster: ClusterConfig) -> Iterator[Check]:
             partitions = len(list_partitions(log_dir))
         except LaglakeError as error:
             yield Check(
-                False, str(error), "may the user of laglake read it? All executors must find it under this name"
+                False,
+                str(error),
+                "give the user of laglake the right to read it; all executors must find it under this path",
             )
             continue
         yield Check(bool(partitions) or None, f"log_dirs: {redacted(log_dir)}: {counted(partitions, 'partition')}")

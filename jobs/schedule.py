@@ -38,7 +38,7 @@ class Stop:
 
 
 def repeat(every_ms: int, run: Callable[[datetime, int], object], now: Callable[[], datetime], stop: Stop) -> None:
-    """Calls `run` now and at each multiple of `every_ms` since the epoch, until `stop` is set.
+    """Calls `run` now, and at each multiple of `every_ms` since the epoch, until `stop` is set.
 
     If a run takes longer than that, the next one follows immediately, for the newest instant. `run` gets the time, and
     the number of instants that were missed just before.

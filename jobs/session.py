@@ -99,7 +99,7 @@ def repeated(spark: "SparkSession", job: Job, steps: Sequence[Step]) -> int:
             except recoverable as error:
                 _check_alive(spark)
                 log.debug("%s", error, exc_info=True)
-                log.error("this run has failed, the next one will be tried: %s", first_line(error))
+                log.error("this run failed, the next one starts as scheduled: %s", first_line(error))
             if stop.is_set():
                 log.info("%s: the job ends after the current step", stop.signal_name)
 

@@ -32,7 +32,9 @@ def open_lake(spark: SparkSession, where: str) -> Lake:
     lake = Lake(spark, lake_at(where))
     found = lake.schema_version()
     if found is None:
-        raise LakeError(f"{lake.identifier(SNAPSHOTS)} is not there: run `make demo`, or name a lake of your own")
+        raise LakeError(
+            f"{lake.identifier(SNAPSHOTS)} does not exist: run `make demo`, or give the location of your own lake"
+        )
     if found != SCHEMA_VERSION:
         raise LakeError(
             f"{lake.identifier(SNAPSHOTS)} has schema version {found}, not {SCHEMA_VERSION}: run a job on it first"

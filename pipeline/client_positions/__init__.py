@@ -1,4 +1,4 @@
-"""How far clients have read, from their metrics and statistics and from the brokers' request logs.
+"""Data sources of clients' positions: from their metrics, from librdkafka's statistics, from brokers' request logs.
 
 `register(spark)`, then `spark.read.format("kafka_client_metrics").option("endpoints",
 "http://app-1:9404/metrics").load()` or `spark.read.format("librdkafka_statistics").load("/var/log/app/statistics")`.

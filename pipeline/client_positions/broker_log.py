@@ -1,4 +1,4 @@
-"""Reads the files of one broker's request log, each from where the previous reading ended."""
+"""Reads the files of one broker's request log. Each batch continues where the previous one ended."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ class _File:
 class BrokerLog:
     """One broker's log, in one file, or in several if it is rolled over.
 
-    At most `most_bytes` are read, and only one block after `until_ms` (epoch ms): so each batch reads something of each
-    log, however long its task had to wait. Reading goes on there next time.
+    A batch reads at most `most_bytes`, and after `until_ms` (epoch ms) only one block. So each batch reads a part of
+    each log, however long its task had to wait. The next batch continues there.
     """
 
     def __init__(self, path: str, log: RequestLog, most_bytes: int, until_ms: float = math.inf) -> None:
@@ -95,20 +95,20 @@ class BrokerLog:
         self._known, self.log = [_Known.of(kept) for kept in state["files"]], log
 
     def state(self) -> dict[str, Any]:
-        """How far it has been read, as values that JSON can hold."""
+        """How far the log has been read, as values that JSON can hold."""
         return {"files": [asdict(known) for known in self._known], "log": self.log.state()}
 
     def read(self) -> None:
-        """Reads what is new, the oldest file first. What cannot be read is added to `errors`."""
+        """Reads the new lines, the oldest file first. Adds to `errors` each file that cannot be read, and why."""
         self.log.latest_ms = now_ms() + FUTURE_MS
         files, unchanged = self._listed()
         for file in files:
             if bound := self._read_new_lines(file):
-                self.errors.append((location_name(self._path), f"{bound}: not all was read"))
+                self.errors.append((location_name(self._path), f"{bound}: some lines were not read"))
                 break
         self.log.forget()
         if forgotten := [f"{number} {what}" for what, number in self.log.memory.forgotten.items() if number]:
-            what = f"too much to remember: the oldest are forgotten ({', '.join(forgotten)})"
+            what = f"too much to remember, so the oldest were forgotten ({', '.join(forgotten)})"
             self.errors.append((location_name(self._path), what))
         at_ms = self.log.at_ms or 0
         read = [file.known for file in files if file.known.position]
@@ -142,7 +142,7 @@ class BrokerLog:
         return named
 
     def _listed(self) -> tuple[list[_File], list[_Known]]:
-        """Files that may have something new, in the order of time, and what is known of those that have not changed.
+        """Files that may have new lines, the oldest first, and what is known of the files that have not changed.
 
         If there are several copies of a file, only the longest is read.
         """
@@ -199,11 +199,11 @@ class BrokerLog:
         return bound
 
     def _bound(self) -> str | None:
-        """The limit that is reached; None if there is none."""
+        """Which limit was reached; None if none was."""
         if self._left_bytes <= 0:
             return f"more than {self._most_bytes} bytes are new"
         is_begun = self._left_bytes < self._most_bytes
-        return "the time to read was up" if is_begun and now_ms() > self._until_ms else None
+        return "the read timeout was over" if is_begun and now_ms() > self._until_ms else None
 
     def _parse_lines(self, file: _File, lines: bytes, size: int) -> None:
         found = lines.decode(errors="replace").split("\n")
@@ -218,7 +218,7 @@ class BrokerLog:
         self._left_bytes -= size
 
     def _blocks(self, file: _File) -> Iterator[bytes]:
-        """The new bytes of a file, up to its listed size; all of it if it is shorter than what had been read."""
+        """The new bytes of a file, up to its listed size. A file that has become shorter is read from its beginning."""
         known = file.known
         end = sys.maxsize if file.is_packed else file.info.size
         if end < known.position:
@@ -227,7 +227,7 @@ class BrokerLog:
         with self._opened(file.info, open_unpacked if file.is_packed else open_file) as stream:
             head = stream.read(HEAD_BYTES)
             if not head.startswith(file.head):
-                raise FileNotFoundError(file.name)  # it has been rolled over since it was listed
+                raise FileNotFoundError(file.name)  # the file was rolled over after it was listed
             at = len(head)
             while file.is_packed and at < begin and (block := stream.read(min(BLOCK_BYTES, begin - at))):
                 at += len(block)

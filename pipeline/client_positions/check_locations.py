@@ -52,7 +52,9 @@ def _check_endpoint(endpoint: str, reader: PositionsReader) -> Check:
     if error == _TOO_LONG:
         return Check(None, f"{location}: answers, but more than {MOST_BYTES} bytes are not read here")
     if error and not clients:
-        return Check(False, f"{location}: {error}", "does the agent run there, and may this machine connect to it?")
+        return Check(
+            False, f"{location}: {error}", "check that the agent runs there, and that this machine may connect to it"
+        )
     if error:
         return Check(None, f"{location}: {counted(clients, 'client')}, but some of it cannot be read: {error}")
     return _found(location, clients)
@@ -72,7 +74,7 @@ def _check_path(path: str, reader: PositionsReader | None) -> Check:
             )
         found = files_in(path)
         if not found:
-            return Check(None, f"{location}: no files are there yet")
+            return Check(None, f"{location}: has no files yet")
         sizes: list[int] = []
         for name in found[-LOCATIONS_CHECKED:]:
             files, inside = open_filesystem(name)
@@ -83,7 +85,7 @@ def _check_path(path: str, reader: PositionsReader | None) -> Check:
         return Check(False, f"{location}: no such file or folder", "all executors must find it under this name")
     except (ConfigError, *FAILURES) as error:
         reason = str(error) if isinstance(error, (ConfigError, NotAFileError)) else why_unreadable(error)
-        return Check(False, f"{location}: {reason}", "may the user of laglake read it?")
+        return Check(False, f"{location}: {reason}", "give the user of laglake the right to read it")
     named = location if found == [path] else f"{location}, {counted(len(found), 'file')}"
     if reader is None or sum(sizes) > MOST_BYTES:
         return Check(True, f"{named}: can be read")
@@ -118,5 +120,5 @@ def _read(location: str, folder: str | None, reader: PositionsReader) -> tuple[s
 def _found(location: str, clients: int) -> Check:
     if clients:
         return Check(True, f"{location}: {counted(clients, 'client')}")
-    todo = "does it have a consumer's metrics, under the names of docs/positions.md? Else set `names`"
+    todo = "check that it has a consumer's metrics; set `names` if their names are not those of docs/positions.md"
     return Check(None, f"{location}: answers, but reports no client", todo)

@@ -1,4 +1,4 @@
-"""Consumers' metrics under one set of names, whichever agent served them and whichever rules renamed them.
+"""Parses consumers' metrics, and gives them one set of names, whichever agent and naming rules they come from.
 
 It reads Prometheus text and OpenMetrics (jmx_exporter), and Jolokia's JSON, for the Java consumer and the old Scala
 consumer: 0.8.1, whose MBeans have everything in one flat, quoted name, and 0.8.2 and later. A broker has the same
@@ -69,7 +69,8 @@ _AGENTS_NAMES = {
     "requests_total": "kafka_consumer_consumer_fetch_manager_metrics_fetch_total",
     "bytes_total": "kafka_consumer_consumer_fetch_manager_metrics_bytes_consumed_total",
 }
-_PARSERS_OWN = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)  # by where a line is torn
+# A torn line makes the parser raise one of these, depending on where the line ends.
+_PARSERS_OWN = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 _OF_A_CLIENT = ("max_lag", "requests_total", "bytes_total")
 _WHAT = {name: re.compile(f".*?({ends})") for name, ends in NAMES.items()}
 _REPLICA = re.compile("replica_?(fetcher|alter_?log_?dirs)", re.IGNORECASE)
@@ -82,8 +83,7 @@ _FLAT = re.compile(
 )
 LONGEST_NAME = 1_000
 """Metrics and labels with longer names are not Kafka's. They are skipped, as matching takes more than linear time."""
-LONGEST_BEAN = 2 * LONGEST_NAME
-LONGEST_LINE = 64 * 1024
+LONGEST_BEAN, LONGEST_LINE = 2 * LONGEST_NAME, 64 * 1024
 MOST_TORN = 100
 _PARTS_OF_FLAT = ("-ConsumerFetcherThread-", "-host_", "-port_")
 _OLD_BEAN = re.compile(".*(consumerfetchermanager|zookeeperconsumerconnector|fetcherstats)")
@@ -98,7 +98,7 @@ Readers = dict[str, list[tuple[str, str]]]
 
 
 def of_prometheus(text: str, names: Names = MappingProxyType({})) -> list[Metric]:
-    """The consumers' metrics in a scrape. Raises ValueError if it is not Prometheus or OpenMetrics text."""
+    """The consumers' metrics in a scrape. Raises ValueError if the text is not in Prometheus or OpenMetrics format."""
     if text.rstrip().endswith("# EOF"):
         return metrics(_parsed(open_metrics, text, names))
     # Most lines are about the JVM, and the parser is slow: it gets only the other lines, or all if there are no others.
@@ -109,7 +109,7 @@ def of_prometheus(text: str, names: Names = MappingProxyType({})) -> list[Metric
 def of_torn_prometheus(text: str, names: Names = MappingProxyType({})) -> tuple[list[Metric], list[int]]:
     """The consumers' metrics of the lines that can be parsed, and the numbers of the lines that cannot.
 
-    If none of the first MOST_TORN lines can be parsed, it is another kind of text, and no more are read.
+    If none of the first MOST_TORN lines can be parsed, the text is of another kind, and parsing stops.
     """
     whole: list[Sample] = []
     torn = []
@@ -124,7 +124,7 @@ def of_torn_prometheus(text: str, names: Names = MappingProxyType({})) -> tuple[
 
 
 def _lines_of_consumers(text: str, names: Names) -> str:
-    """Samples and types of metrics that may be in NAMES; and the last line, which shows if the text is complete."""
+    """The lines of metrics that may be in NAMES; and the last line, which shows whether the text is complete."""
     *lines, last = text.rstrip("\n").split("\n")
     named = ((line, _METRIC.match(line)) for line in lines)
     return "\n".join([*(line for line, found in named if found and _may_be_ours(found[1], names)), last, ""])
@@ -150,7 +150,7 @@ def _parsed(parse: Callable[[str], Iterable[PrometheusMetric]], text: str, names
 
 
 def of_jolokia(text: str) -> list[Metric]:
-    """The consumers' metrics in an answer to one or several reads. Raises ValueError if it is not such an answer."""
+    """The consumers' metrics in Jolokia's answer to one or several reads. Raises ValueError for any other text."""
     try:
         answers = json.loads(text)
         answers = answers if isinstance(answers, list) else [answers]
@@ -160,7 +160,7 @@ def of_jolokia(text: str) -> list[Metric]:
 
 
 def metrics(samples: Iterable[Sample]) -> list[Metric]:
-    """The metrics that are in NAMES and have a value, of consumers only, each topic once."""
+    """The metrics of consumers that are in NAMES and have a value; each topic occurs once."""
     named = [(name, sample) for sample in samples for name in _names(sample)]
     # Names may be intact in one part of an answer and mangled in another; the intact ones show what the others mean.
     consumers: dict[str, set[str]] = defaultdict(set)
@@ -232,7 +232,7 @@ def _metric(name: str, sample: Sample, clients: Mapping[str, str]) -> Metric | N
         labels |= {"clientid": flat["client"], "brokerhost": flat["host"], "brokerport": flat["port"]}
         labels |= {key: flat[key] for key in ("topic", "partition") if flat[key]}
         if not flat["topic"]:
-            labels.pop("topic", None)  # where a rule put it all
+            labels.pop("topic", None)  # a rule put the whole name there
     client, topic, partition = labels.get("clientid"), labels.get("topic"), labels.get("partition")
     client = client or _mangled_client(sample, clients)
     if not client or _REPLICA.match(client) or (topic is None) != (name in _OF_A_CLIENT):

@@ -78,7 +78,7 @@ def endpoint_name(url: str) -> str:
 
 
 def from_endpoint(url: str, access: Access) -> Content:
-    """What an HTTP endpoint answers now: a scrape; or, if it ends in /jolokia, the answer to a read of BEANS.
+    """The current answer of an HTTP endpoint: a scrape; if the URL ends in /jolokia, Jolokia's answer about BEANS.
 
     Redirects are not followed, because an answer must not make this machine send requests to other hosts.
     """
@@ -101,7 +101,9 @@ def from_endpoint(url: str, access: Access) -> Content:
 
 
 def from_file(path: str, access: Access, folder: str | None = None) -> Content:
-    """The text of a file, unpacked if its name says so. Its time is the epoch ms in its name, or its last change.
+    """The text of a file, unpacked if its name ends in .gz or another of PACKED.
+
+    Its time is the epoch ms in the file's name, or else when the file was last changed.
 
     A file that was listed in a `folder` must not have become a link since then. A file that the configuration names
     may be a link.
@@ -246,7 +248,7 @@ def _asked(session: requests.Session, url: str, access: Access) -> requests.Resp
     asked = [{"type": "read", "mbean": bean} for bean in BEANS] if JOLOKIA.search(url) else None
     return session.request(
         "POST" if asked else "GET",
-        f"{url.rstrip('/')}/" if asked else url,  # Jolokia 2 knows no other form
+        f"{url.rstrip('/')}/" if asked else url,  # Jolokia 2 needs the slash
         json=asked,
         auth=(access.user, access.password or "") if access.user is not None else None,
         verify=access.ca_file or True,
@@ -257,7 +259,7 @@ def _asked(session: requests.Session, url: str, access: Access) -> requests.Resp
 
 
 def _unknown_ca_file(path: str | None) -> str | None:
-    """Why there is no such file or folder; None if there is. requests would put the reason into a text of its own."""
+    """Why there is no such file or folder; None if there is. The message of requests would hide the reason."""
     try:
         if path:
             Path(path).stat()
@@ -278,7 +280,7 @@ def _read_within_limits(chunks: Iterator[bytes], access: Access, begun_s: float)
 
 
 def _late(access: Access) -> str:
-    return f"not read whole within {access.timeout_ms} ms"
+    return f"not read completely within {access.timeout_ms} ms"
 
 
 def _decoded(content: bytes) -> str:

@@ -33,11 +33,11 @@ from pipeline.common.errors import ConfigError
 from pipeline.common.files import redacted
 
 LATE_MS = 2_000
-"""A callback counts as late if it is later than this; a smaller delay may come from rounding to seconds."""
+"""A callback that is later than this counts as late. A smaller delay may come from rounding to seconds."""
 LOCATIONS_PER_TASK = 16
 THREADS = 8
 READ_TIMEOUT_MS = 120_000
-"""How long all endpoints together may take if no option says it: thousands of them may not answer."""
+"""The default limit for all endpoints together, because thousands of them may not answer."""
 Reported = tuple[int, list[Position]]
 """Positions, and the epoch ms at which they were reported."""
 Location = tuple[str, str | None]
@@ -187,7 +187,7 @@ class PositionsReader(DataSourceReader):
         return Content(endpoint_name(path) if self.options.endpoints else redacted(path), now_ms(), "", error)
 
     def _late(self) -> str:
-        return f"not read: {self.options.read_timeout_ms} ms had passed"
+        return f"not read: the read timeout of {self.options.read_timeout_ms} ms was over"
 
     def _batch(self, content: Content, task: Locations) -> pa.RecordBatch:
         """The rows of a content, by columns: a dict for each row would take longer than reading it."""
@@ -196,8 +196,8 @@ class PositionsReader(DataSourceReader):
             if isinstance(one, str):
                 rows.refuse(min(content.captured_ms, now_ms()), one)
             elif one[0] > now_ms() + FUTURE_MS:
-                # Such a report would be the newest of its client for ever.
-                rows.refuse(now_ms(), f"is of {utc(one[0]).isoformat()}, which is in the future")
+                # Otherwise, this report would stay the newest of its client until that time.
+                rows.refuse(now_ms(), f"its time, {utc(one[0]).isoformat()}, is in the future")
             else:
                 rows.add(*one)
         rows.add_rest()
@@ -234,13 +234,13 @@ def _of_lines(content: Content, reported: Callable[[str], Reported]) -> Iterator
             is_torn = False
         except ValueError as error:
             if is_torn and number == MOST_TORN:
-                yield f"none of the first {number} lines can be read, and the others are not: line {number}: {error}"
+                yield f"none of the first {number} lines can be read, so the rest is skipped: line {number}: {error}"
                 return
             yield f"line {number}: {error}"
 
 
 def _of_statistics(line: str, captured_ms: int) -> Reported:
-    """When a line was written, and its positions. librdkafka itself reports the time in seconds.
+    """When a line was written, epoch ms, and its positions. librdkafka itself reports the time in seconds.
 
     The callback runs only in poll, so an application that polls late gets statistics of an earlier time.
     """

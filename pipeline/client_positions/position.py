@@ -1,4 +1,4 @@
-"""`Position`: how far a client says that it has read, whatever kind of client it is and however it reports."""
+"""`Position`: how far a client has read by its own report, the same for every kind of client and report."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ LATEST_MS = 253_402_300_800_000
 
 
 def stored_name(value: Any) -> str:
-    """A name that a table can store, as JSON may have half of a surrogate pair. Raises TypeError if it is not text.
+    """The name, if a table can store it. Raises TypeError if it is no valid Unicode text, or is too long.
 
-    It is refused if it is longer than LONGEST_NAME, because each row of a client repeats its name.
+    The limit is LONGEST_NAME characters, because each row of a client repeats its name.
     """
     if not isinstance(value, str) or value.encode(errors="replace").decode() != value:
         raise TypeError(f"{type(value).__name__} instead of a text")

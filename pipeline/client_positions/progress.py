@@ -1,4 +1,4 @@
-"""Keeps in a file how far a broker's request log was read, so that a batch begins where the previous one ended."""
+"""Stores in a file how far a broker's request log was read, so that each batch begins where the previous one ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why an endpoint or a file cannot be read, in words. An error's own text is not shown: it may repeat a password."""
+"""Why an endpoint or file cannot be read, in words. An error's own message is not shown: it may contain a password."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _WORDS: tuple[tuple[tuple[type[BaseException], ...], str], ...] = (
     ((TimeoutError, Timeout), "no answer in time"),
     (
         (ssl.SSLCertVerificationError,),
-        "shows a TLS certificate that is not trusted: check ca_file, and that it names this host",
+        "presents a TLS certificate that is not trusted: check ca_file, and that the certificate names this host",
     ),
     ((RemoteDisconnected,), "closes the connection without an answer"),
 )
 
 
 def why_unreadable(error: BaseException) -> str:
-    """The reason that the first known one of an error and its causes gives; else the name of its type."""
+    """The reason in words, by the first known type among an error and its causes; else the name of the error's type."""
     return next(filter(None, map(_reason, _causes(error))), type(error).__name__)
 
 

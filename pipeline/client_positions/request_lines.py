@@ -1,4 +1,4 @@
-"""Parses one line of a broker's request log: when it was written, and what its FETCH request asks for."""
+"""Parses a line of a broker's request log: when it was written, and which offsets its FETCH request asks for."""
 
 from __future__ import annotations
 

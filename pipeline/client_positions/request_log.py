@@ -25,7 +25,7 @@ from pipeline.client_positions.request_memory import Memory
 from pipeline.common.epoch import MINUTE_MS, utc_text
 
 BYTES_BETWEEN_CHECKS = 16 * 1024**2
-"""After so many characters of requests, what is beyond the bounds of Memory is forgotten. That takes up to a second."""
+"""The limits of Memory are applied after each so many characters of requests. That takes up to a second."""
 
 
 class RequestLog:
@@ -33,8 +33,8 @@ class RequestLog:
 
     A topic is known only by its id until a METADATA line has its name; `topics` are the names that are already known,
     by id. `zone` is the broker's time zone, in which the log's times are. `at_ms` is the time of the last line of any
-    kind. Lines of after `latest_ms` are refused, if that is set: such a line would be the newest of its client for
-    ever.
+    kind. If `latest_ms` is set, later lines are refused: otherwise, such a line would stay the newest of its client
+    until that time.
     """
 
     def __init__(self, topics: Mapping[str, str] | None = None, zone: tzinfo = UTC) -> None:
@@ -50,7 +50,7 @@ class RequestLog:
         is_request = line.startswith(READ, line.find(API))
         if at_ms is not None and self.latest_ms is not None and at_ms > self.latest_ms:
             if is_request:
-                raise ValueError(f"is of {utc_text(at_ms)}, which is in the future: is the timezone right?")
+                raise ValueError(f"its time, {utc_text(at_ms)}, is in the future: check the option timezone")
             return
         self.at_ms = self.at_ms if at_ms is None else at_ms
         if is_request:
@@ -84,7 +84,7 @@ class RequestLog:
         return self.memory.positions()
 
     def forget(self) -> None:
-        """Forgets clients and sessions without requests for a day, and what is beyond the bounds of Memory."""
+        """Forgets clients and sessions without requests for a day, and applies the limits of Memory."""
         self.memory.forget_silent(self.at_ms or 0)
         self.memory.forget_excess()
         self._unchecked = 0

@@ -147,12 +147,14 @@ class RequestLogReader(DataSourceReader):
             if begun:
                 log.resume(begun, RequestLog.from_state(begun["log"], self.topics, options.zone))
         except UnreachableError as error:
-            # To begin again would lose what is known.
-            log.errors.append((progress.name, f"the state cannot be read, nor therefore the log: {error}"))
+            # Reading from the beginning would replace the stored state.
+            log.errors.append((progress.name, f"the state cannot be read, so the log was not read: {error}"))
             return log
         except _DAMAGED as error:
             begun = {}
-            log.errors.append((progress.name, f"the state is damaged, the log is read anew: {type(error).__name__}"))
+            log.errors.append(
+                (progress.name, f"the state is damaged, so the log was read from its beginning: {type(error).__name__}")
+            )
         log.read()
         try:
             progress.keep(options.batch, begun, log.state())

@@ -1,4 +1,4 @@
-"""What is remembered of one broker's request log: the offsets of each client, within a bound in bytes."""
+"""The offsets of each client that were read from one broker's request log, within a limit in bytes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Names count with their length in UTF-8; each client, session, offset and topic c
 for 400,000 offsets.
 """
 MOST_SHARE = MOST_BYTES // 8
-"""The most of it that one client may take, and all names of topics in the log: so none displaces all others."""
+"""The largest share of one client, and of all topic names together, so that none of them displaces the others."""
 ENTRY_BYTES = 300
 SEVERAL = 2
 """How many groups of a client are remembered: if a client commits for several, its group is not known."""

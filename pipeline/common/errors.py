@@ -1,4 +1,4 @@
-"""The hierarchy of errors. Everything that laglake raises on purpose is a `LaglakeError`.
+"""The hierarchy of errors. Each error that laglake raises on purpose is a `LaglakeError`.
 
     LaglakeError
     ├── ConfigError       exit status 2
@@ -85,7 +85,7 @@ def is_data_exception(error: BaseException) -> bool:
 
 
 def data_exception(error: BaseException) -> str:
-    """The line of such an error that says what is wrong."""
+    """The line of such an error that says which value is wrong."""
     named = re.search(r"\[[A-Z_.]+\][^\n]*SQLSTATE: 22\w{3}", str(error)) or _OF_VALUES.search(str(error))
     return named[0] if named else first_line(error)
 

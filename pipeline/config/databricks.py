@@ -21,7 +21,9 @@ def secret(scope: str, key: str) -> str:
 
         value: str = dbutils.secrets.get(scope, key)
     except ModuleNotFoundError:
-        raise ValueError("is on Databricks; elsewhere install databricks-sdk, or use ${env:NAME}") from None
+        raise ValueError(
+            "can be read only on Databricks; elsewhere, install databricks-sdk or use ${env:NAME}"
+        ) from None
     except Exception as error:
         raise ValueError(f"cannot be read: {first_line(error)}") from error
     return value

@@ -1,4 +1,4 @@
-"""Where the tables are."""
+"""The location of the lake."""
 
 import re
 from typing import Self

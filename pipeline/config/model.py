@@ -248,7 +248,7 @@ def _add(tables: dict[str, Any], origins: dict[Key, Path], path: Path, file: Pat
         for name, entry in entries.items() if isinstance(known, dict) else ():
             if name in known:
                 other = origins.get((table, name), path)
-                raise ConfigError(f"{file}: {ConfigMistake((table, name), f'is in {other} already')}")
+                raise ConfigError(f"{file}: {ConfigMistake((table, name), f'is already defined in {other}')}")
             known[name], origins[table, name] = entry, file
 
 

@@ -1,4 +1,4 @@
-"""How the status of groups is judged."""
+"""The settings by which the status of groups is judged."""
 
 from typing import Self
 

@@ -1,4 +1,4 @@
-"""Reads a TOML file, fills in the environment and secrets, and says in plain words what is wrong with it.
+"""Reads a TOML file, fills in environment variables and secrets, and describes each mistake in words.
 
 This module knows no settings; they are in `pipeline.config.model`. No message and no `repr` contains a value, because
 any value may be a password.

@@ -1,4 +1,4 @@
-"""Data source `kafka_brokers`: one row for each broker, with what it supports, or why it cannot be asked.
+"""Data source `kafka_brokers`: one row for each broker, with its capabilities or its error.
 
 The job reads it first: if a cluster is down, the result is a row with the reason, not an exception inside Spark.
 """

@@ -79,7 +79,7 @@ def parse(group: Any, wanted: Callable[[str], bool], arrived_at: datetime) -> Fa
 
 
 def metadata_within_limit(metadata: Sequence[str]) -> list[str | None]:
-    """The metadata of one group; NULL from the text on with which it would exceed MAX_METADATA_BYTES."""
+    """The metadata of one group; NULL for each text beyond MAX_METADATA_BYTES in all."""
     totals = accumulate(len(text.encode()) for text in metadata)
     return [
         text if total <= MAX_METADATA_BYTES or not text else None for text, total in zip(metadata, totals, strict=True)
@@ -150,7 +150,7 @@ def commit_columns(
 
 
 def unread_commits(items: Sequence[ListedGroup | Unlisted], reason: ClusterError) -> Columns:
-    """One row for each group of a cluster that cannot be reached any more."""
+    """The error rows of groups, if the cluster cannot be reached any more."""
     groups = [i.group_id if isinstance(i, ListedGroup) else None for i in items]
     return _failed(groups, [i.error if isinstance(i, Unlisted) else reason.error for i in items])
 

@@ -370,16 +370,18 @@ def _why_unusable(error: Exception, options: SourceOptions) -> str:
     is_sasl = options.client.get("security_protocol", "").startswith("SASL")
     mechanism = options.client.get("sasl_mechanism") if is_sasl else None
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
-        return "shows a TLS certificate that is not trusted: check ssl_cafile, and that it names this host"
+        return (
+            "presents a TLS certificate that is not trusted: check ssl_cafile, and that the certificate names this host"
+        )
     if isinstance(error, _REFUSALS):
         # A broker sends a reason and closes the connection. If both arrive at once, kafka-python sees only the latter.
         if is_sasl:
-            return "does not authenticate us: check security_protocol and the SASL user, password and mechanism"
+            return "rejects the login: check security_protocol and the SASL user, password and mechanism"
         if "proxy_url" in options.client:
             return "cannot be reached through the proxy, or closes the connection: check security_protocol"
         return "closes the connection: check security_protocol"
     if isinstance(error, ValueError) and "proxy_url" in options.client:
-        return "cannot be asked: proxy_url must be the URL of a proxy, such as http://host:port or socks5://host:port"
+        return "cannot be used: proxy_url must be the URL of a proxy, such as http://host:port or socks5://host:port"
     if mechanism == "AWS_MSK_IAM":
         return "cannot be used: check that AWS credentials and a region can be found, also on executors"
     return f"answers, but cannot be used: {type(error).__name__}"

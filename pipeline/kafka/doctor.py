@@ -180,7 +180,9 @@ def check_lake(lake: LakeConfig) -> Check:
         return Check(
             False, f"{cannot}{error.strerror}", "give the user of laglake the right to write there, or correct [lake]"
         )
-    return Check(True, f"{folder} can be written" + ("" if written == folder else f", and will be made in {written}"))
+    return Check(
+        True, f"{folder} can be written" + ("" if written == folder else f", and will be created in {written}")
+    )
 
 
 class _Rights:

@@ -1,4 +1,4 @@
-"""Where the leader epochs that were stored with commits end in their logs (KIP-320).
+"""The end offsets of the leader epochs that were stored with commits (KIP-320).
 
 A consumer stores the epoch of the last record that it has read. An unclean election may truncate the log below that
 record, and the log may grow again beyond the commit: the offset looks valid, but other records are there now. Then the

@@ -43,7 +43,7 @@ def parse_classic(group: Any, wanted: Wanted) -> list[Row] | Failure:
     """Rows of one group of a DescribeGroupsResponse: one for each assigned partition, else for each member."""
     if group.error_code:
         return Failure(error_name(group.error_code) or "")
-    if group.group_state == "Dead":  # brokers before 4.0 say this of a group that does not exist or is not classic
+    if group.group_state == "Dead":  # brokers before 4.0 report this for a group that does not exist or is not classic
         return Failure("GROUP_ID_NOT_FOUND")
     shared = {
         "state": group.group_state or None,

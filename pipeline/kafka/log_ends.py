@@ -1,4 +1,4 @@
-"""The requests to a leader about the logs of its partitions, and how its answers are parsed."""
+"""Builds the requests to a leader about the logs of its partitions, and parses its answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looks timestamps up in partitions' logs (ListOffsets by time), as `TimeSearch` asks for them.
+"""Looks up timestamps in partitions' logs (ListOffsets by timestamp), as `TimeSearch` asks for them.
 
 A look-up costs the broker about 0.2 ms, because it reads and decompresses a batch. So the number of look-ups per broker
 is limited, a request asks for few partitions, and the widest intervals come first. Only DESCRIBE on the topic is

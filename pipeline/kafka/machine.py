@@ -1,4 +1,4 @@
-"""What the client needs of the machine that it runs on: Python packages, and the files of TLS."""
+"""Checks what the client needs on this machine: Python packages, and TLS files."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def _context(
             context.load_cert_chain(certificate, key, password)
     except ssl.SSLError:
         raise ClusterError(
-            "the files of ssl_certfile and ssl_keyfile are no certificate with its key in PEM format, or ssl_password "
-            "is wrong"
+            "ssl_certfile and ssl_keyfile cannot be loaded: they must be a certificate and its key in PEM format, and "
+            "ssl_password must be the password of that key"
         ) from None
     return context
 
@@ -72,7 +72,7 @@ def _protocol(options: SourceOptions) -> str:
 
 
 def _version(name: str, file: str) -> _Version:
-    """What changes when the file does. Raises ClusterError if it cannot be read."""
+    """A file's inode, modification time and size, which change with its content. Raises ClusterError if unreadable."""
     try:
         with Path(file).open("rb") as opened:
             found = os.fstat(opened.fileno())

@@ -89,7 +89,7 @@ class KafkaReader(DataSourceReader):
         raise NotImplementedError
 
     def unread(self, chunk: Chunk, reason: ClusterError) -> Iterator[Columns]:
-        """The rows of a chunk with an error, if the cluster cannot be reached (any more)."""
+        """The error rows of a chunk, if the cluster cannot be reached, or not any more."""
         raise NotImplementedError
 
     def counted(self, requests: Mapping[int, int]) -> Columns:

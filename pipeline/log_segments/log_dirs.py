@@ -1,4 +1,4 @@
-"""A Kafka broker's log directories: their partitions, and where in a partition's log an offset is.
+"""A broker's log directories: which partitions they have, and the byte position of an offset in a partition's log.
 
 A log directory is a local folder, or a URI, for example in an object store. Sizes are those at the moment when a
 partition was listed, so the values of one `PartitionLog` are consistent, however much is written meanwhile.
@@ -129,7 +129,7 @@ class PartitionLog:
             if batch is not None:
                 position = before + batch.position
                 return OffsetLocation(position, end.position_bytes - position, batch.max_timestamp_ms)
-        return OffsetLocation(error=f"{STORAGE}: the log was cut while it was read")
+        return OffsetLocation(error=f"{STORAGE}: the log was truncated while it was read")
 
 
 class PartitionDir(NamedTuple):

@@ -1,4 +1,4 @@
-"""Reads the files of a Kafka log without Kafka: its batches, to the byte and the millisecond.
+"""Reads the segment files of a Kafka log without asking a broker: each batch with its exact position and timestamp.
 
 A broker may be writing the files, or may have left them after a crash. Only the headers of record batches are read,
 never records. The formats are those of LogFileUtils, DefaultRecordBatch, OffsetIndex and TimeIndex. No content of a
@@ -112,7 +112,7 @@ def parse_header(head: bytes, position: int, room: int, least_offset: int) -> Ba
 
 
 def parse_index(data: bytes, kind: np.dtype[np.void]) -> NDArray[np.void]:
-    """The entries of an index, as far as both fields rise; then preallocated zeros begin. Offsets are relative."""
+    """The entries of an index, as long as both fields increase; then preallocated zeros begin. Offsets are relative."""
     entries = np.frombuffer(data, kind, len(data) // kind.itemsize)
     first, second = (entries[name].astype(np.int64) for name in kind.names or ())
     rises = (np.diff(first, prepend=0) > 0) & (np.diff(second, prepend=-1) > 0)

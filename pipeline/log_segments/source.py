@@ -161,7 +161,7 @@ def batch_rows(item: PartitionDir) -> Iterator[Row]:
     topic_id = log.topic_id if log else None
     known = (item.topic, topic_id, item.partition, redacted(item.log_dir))
     if log is None or not log.segments:
-        reason = log.end.error if log else f"{NOT_FOUND}: it went while the log directory was read"
+        reason = log.end.error if log else f"{NOT_FOUND}: it was deleted while the log directory was read"
         yield (*known, *[None] * 11, reason)
         return
     for segment, before in zip(log.segments, log.positions, strict=True):

@@ -1,4 +1,4 @@
-"""Zips the packages, so that Spark can ship them to workers: `python pipeline/session/package_zip.py FILE.zip`.
+"""Zips the packages, so that Spark can send them to workers: `python pipeline/session/package_zip.py FILE.zip`.
 
 The same files give the same bytes, and the zip file is replaced atomically, so simultaneous runs may share it.
 """

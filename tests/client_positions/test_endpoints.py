@@ -115,7 +115,7 @@ def test_one_bad_endpoint_does_not_affect_the_others(spark: SparkSession, server
     errors = {row.endpoint.removeprefix(server): row.error for row in rows if row.error}
     assert errors.pop(dead.replace("user:secret@", "")) == "Connection refused"
     assert errors.pop("/broken") == "HTTP status 500"
-    assert errors.pop("/slow") == errors.pop("/drips") == "not read whole within 1000 ms"
+    assert errors.pop("/slow") == errors.pop("/drips") == "not read completely within 1000 ms"
     assert errors.pop("/elsewhere") == "HTTP status 302"
     assert errors.pop("/long") == "longer than 1000000 bytes"
     assert list(errors) == ["/html"]
@@ -152,7 +152,7 @@ def test_after_the_read_timeout_nothing_more_is_read(server: str, tmp_path: Path
     (task,) = reader.partitions()
     time.sleep(0.01)
     (batch,) = reader.read(task)
-    assert batch["error"].to_pylist() == ["not read: 1 ms had passed"]
+    assert batch["error"].to_pylist() == ["not read: the read timeout of 1 ms was over"]
     assert batch["endpoint"].to_pylist() == [location]
     assert "/late" not in Endpoint.asked
 
@@ -292,5 +292,5 @@ def test_a_file_is_read_within_the_limits_of_size_and_time(tmp_path: Path) -> No
     file = tmp_path / "a.prom"
     file.write_text(SCRAPE)
     assert from_file(str(file), Access(most_bytes=len(SCRAPE) - 1)).error == f"longer than {len(SCRAPE) - 1} bytes"
-    assert from_file(str(file), Access(timeout_ms=0)).error == "not read whole within 0 ms"
+    assert from_file(str(file), Access(timeout_ms=0)).error == "not read completely within 0 ms"
     assert from_file(str(file), Access(most_bytes=len(SCRAPE))).text == SCRAPE

@@ -111,8 +111,8 @@ def test_after_the_read_timeout_nothing_more_is_parsed(folder: Path, tmp_path: P
     reader = PositionsReader("librdkafka_statistics", until_one_is_parsed, options)
     (task,) = reader.partitions()
     first, second = (batch["error"].to_pylist() for batch in reader.read(task))
-    assert (set(first[:-1]), first[-1]) == ({None}, "not read: 600000 ms had passed")
-    assert second == ["not read: 600000 ms had passed"]
+    assert (set(first[:-1]), first[-1]) == ({None}, "not read: the read timeout of 600000 ms was over")
+    assert second == ["not read: the read timeout of 600000 ms was over"]
     assert parsed == [str(tmp_path / "a.jsonl")] * 2
 
 
@@ -228,7 +228,7 @@ def test_an_unexpected_error_of_a_parser_affects_only_its_own_file(tmp_path: Pat
 def test_a_report_from_the_future_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "9795255699058.prom").write_text(SCRAPE)
     (row,) = rows_of(ClientMetricsSource, str(tmp_path))
-    assert row["error"] == "is of 2280-05-26T00:21:39.058000+00:00, which is in the future"
+    assert row["error"] == "its time, 2280-05-26T00:21:39.058000+00:00, is in the future"
     assert row["client_id"] is None
 
 
@@ -237,7 +237,7 @@ def test_only_the_first_errors_of_a_file_have_rows_and_the_rest_are_counted(fold
     rows = rows_of(StatisticsSource, str(tmp_path / "s.jsonl"))
     assert len(rows) == MOST_TORN
     assert rows[0]["error"].startswith("line 1: ")
-    assert rows[-1]["error"].startswith("none of the first 100 lines can be read, and the others are not: line 100: ")
+    assert rows[-1]["error"].startswith("none of the first 100 lines can be read, so the rest is skipped: line 100: ")
     statistics = (unpacked("librdkafka", folder) / "statistics.jsonl").read_text().splitlines()[20]
     (tmp_path / "s.jsonl").write_text(f"{statistics}\n" + "x\n" * 5_000)
     rows = rows_of(StatisticsSource, str(tmp_path / "s.jsonl"))

@@ -54,7 +54,10 @@ def test_the_reasons_of_an_untrusted_certificate_and_of_an_unusable_ca_file(tmp_
 
     with listener(over_tls(file)) as server:
         assert error(file) is None
-        assert error(None) == "shows a TLS certificate that is not trusted: check ca_file, and that it names this host"
+        assert (
+            error(None)
+            == "presents a TLS certificate that is not trusted: check ca_file, and that the certificate names this host"
+        )
         assert error(tmp_path / "none.pem") == "ca_file: No such file or directory"
         assert error(tmp_path / ("n" * 300)) == "ca_file: File name too long"
         assert error(tmp_path / "\0") == "ca_file: ValueError"

@@ -123,7 +123,7 @@ def test_a_batch_reads_at_most_most_bytes(log: Path, lines: list[str], tmp_path:
         found.append(reported(log.parent, state=tmp_path / "state", batch=len(found), most_bytes=str(bound)))
     size = sum(map(len, lines))
     assert size // (2 * bound) < len(found) <= size // bound + 1
-    assert errors(found[0]) == ["more than 1000000 bytes are new: not all was read"]
+    assert errors(found[0]) == ["more than 1000000 bytes are new: some lines were not read"]
     assert found[-1] == reported(log.parent)
 
 
@@ -141,7 +141,7 @@ def test_lines_that_a_batch_has_no_time_to_read_are_in_the_next_one(
 ) -> None:
     log.write_text("".join(lines))
     late = too_late(log, tmp_path / "state", 1)
-    assert errors(late) == ["the time to read was up: not all was read"]
+    assert errors(late) == ["the read timeout was over: some lines were not read"]
     read = {row["captured_at"] for row in late if row["client_id"]}
     assert max(read) == written_at(lines[len(log.read_bytes()[: BLOCK_BYTES + HEAD_BYTES].splitlines()) - 2])
     assert reported(log, state=tmp_path / "state", batch=2) == reported(log)
@@ -152,7 +152,7 @@ def test_each_batch_reads_a_part_of_a_log_even_if_its_task_begins_too_late(
 ) -> None:
     log.write_text("x" * (BLOCK_BYTES + 5_000) + "\n" + "".join(lines))
     found: list[Rows] = []
-    while not found or "the time to read was up: not all was read" in errors(found[-1]):
+    while not found or "the read timeout was over: some lines were not read" in errors(found[-1]):
         assert len(found) < 5 + log.stat().st_size // BLOCK_BYTES
         found.append(too_late(log, tmp_path / "state", len(found)))
     assert len(found) > 2
@@ -191,7 +191,7 @@ def test_clients_that_are_forgotten_because_there_are_too_many_are_counted(
     monkeypatch.setattr(request_memory, "MOST_BYTES", 2_600)
     log.write_text("".join(lines[:2_000]))
     rows = reported(log)
-    assert errors(rows) == ["too much to remember: the oldest are forgotten (2 clients)"]
+    assert errors(rows) == ["too much to remember, so the oldest were forgotten (2 clients)"]
     assert len({row["client_id"] for row in rows if not row["error"]}) == 1
 
 

@@ -51,7 +51,7 @@ def test_a_state_that_is_damaged_or_cannot_be_written_is_an_error_row(
         file.write_bytes(damaged)
         rows = reported(log.parent, state=state, batch=2)
         (error,) = errors(rows)
-        assert error.startswith("the state is damaged, the log is read anew: ")
+        assert error.startswith("the state is damaged, so the log was read from its beginning: ")
         assert [row for row in rows if not row["error"]] == first
     rows = reported(log.parent, state=log / "below-a-file", batch=1)
     assert [error.split(":")[0] for error in errors(rows)] == ["the state cannot be written"]
@@ -73,7 +73,7 @@ def test_any_change_to_a_state_is_reported_as_damage_or_does_not_stop_reading(
     file.write_bytes(gzip.compress(json.dumps(kept).encode()))
     rows = reported(log, state=state, batch=2)
     for error in errors(rows):
-        assert error.startswith("the state is damaged, the log is read anew: ")
+        assert error.startswith("the state is damaged, so the log was read from its beginning: ")
         assert [row for row in rows if not row["error"]] == first
     assert reported(log, state=state, batch=3) == [row for row in rows if not row["error"]]
 
@@ -87,12 +87,14 @@ def test_a_state_that_is_too_long_or_a_pipe_does_not_stop_reading(
     monkeypatch.setattr(progress, "MOST_STATE", 1_000_000)
     file.write_bytes(gzip.compress(b" " * 1_000_000 + gzip.decompress(file.read_bytes())))
     rows = reported(log.parent, state=tmp_path / "state", batch=2)
-    assert [error.split(":")[0] for error in errors(rows)] == ["the state is damaged, the log is read anew"]
+    assert [error.split(":")[0] for error in errors(rows)] == [
+        "the state is damaged, so the log was read from its beginning"
+    ]
     assert [row for row in rows if not row["error"]] == first
     file.unlink()
     os.mkfifo(file)
     assert errors(reported(log.parent, state=tmp_path / "state", batch=3)) == [
-        "the state cannot be read, nor therefore the log: NotAFileError"
+        "the state cannot be read, so the log was not read: NotAFileError"
     ]
 
 
@@ -125,7 +127,7 @@ resource.setrlimit(resource.RLIMIT_AS, (size + 200 * 1024**2,) * 2)
 print(*errors(reported(Path({str(log)!r}), state=Path({str(file.parent)!r}), batch=2)))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "the state cannot be read, nor therefore the log: MemoryError\n"
+    assert done.stdout == "the state cannot be read, so the log was not read: MemoryError\n"
     assert file.read_bytes() == before
 
 
@@ -156,5 +158,5 @@ def test_a_state_that_is_nested_too_deeply_is_damaged(log: Path, lines: list[str
     (file,) = (tmp_path / "state").iterdir()
     file.write_bytes(gzip.compress(b"[" * 100_000))
     rows = reported(log.parent, state=tmp_path / "state", batch=2)
-    assert errors(rows) == ["the state is damaged, the log is read anew: RecursionError"]
+    assert errors(rows) == ["the state is damaged, so the log was read from its beginning: RecursionError"]
     assert [row for row in rows if not row["error"]] == first

@@ -110,10 +110,12 @@ def test_each_mistake_is_reported_once_with_its_file_and_key(files: Path) -> Non
 def test_two_files_cannot_have_the_same_cluster(files: Path) -> None:
     (files / "clusters" / "a.toml").write_text(EAST)
     (files / "clusters" / "b.toml").write_text(EAST)
-    assert refused(files) == ["clusters/b.toml: clusters.east: is in clusters/a.toml already"]
+    assert refused(files) == ["clusters/b.toml: clusters.east: is already defined in clusters/a.toml"]
     with (files / "laglake.toml").open("a") as file:
         file.write(EAST)
-    assert refused(files) == [f"clusters/{name}.toml: clusters.east: is in laglake.toml already" for name in "ab"]
+    assert refused(files) == [
+        f"clusters/{name}.toml: clusters.east: is already defined in laglake.toml" for name in "ab"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,7 @@ def test_the_job_continues_after_a_failed_run(
     assert done == ["first", "first", "first", "last"]
     errors = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
     assert errors == [
-        f"this run has failed, the next one will be tried: {why}" for why in ("the store is down", "no space left")
+        f"this run failed, the next one starts as scheduled: {why}" for why in ("the store is down", "no space left")
     ]
     assert caplog.messages[-1] == "SIGTERM: the job ends after the current step"
 

@@ -131,7 +131,7 @@ def test_a_topic_that_is_hidden_from_the_user_is_named(kafka: EmbeddedKafka, gro
 def test_a_wrong_password_is_reported(kafka: EmbeddedKafka, run: Run) -> None:
     status, lines = run(kafka.sasl_bootstrap_servers, **login(kafka, sasl_plain_password="no"))
     assert status == 1
-    assert "does not authenticate us" in lines[1]
+    assert "rejects the login" in lines[1]
 
 
 @pytest.mark.kafka
@@ -186,7 +186,7 @@ def test_a_lake_that_cannot_be_written_is_reported(tmp_path: Path, monkeypatch: 
     assert check(f"{tmp_path}/file/lake") == (False, f"{tmp_path}/file/lake cannot be written: Not a directory")
     assert check(long) == (False, f"{long} cannot be written: File name too long")
     assert check("s3a://[bad/x") == (False, "s3a://[bad/x cannot be written: it is not a path and not a URI")
-    made = f"{tmp_path}/a/lake can be written, and will be made in {tmp_path}"
+    made = f"{tmp_path}/a/lake can be written, and will be created in {tmp_path}"
     assert check(f"{tmp_path}/a/lake") == check(f"file://{tmp_path}/a/lake") == (True, made)
     azure = "abfss://container@account/lake"
     assert check(azure) == (None, f"{azure}: only a run shows whether it can be written")
@@ -223,7 +223,7 @@ def test_the_endpoints_files_and_log_directories_are_checked(
     shown = {re.sub(r":\d+/", "/", line.replace(str(tmp_path), "")) for line in lines}
     assert shown >= {
         "ok    east: librdkafka_statistics: /stats, 1 file: 1 client",
-        "?     east: librdkafka_statistics: /nothing: no files are there yet",
+        "?     east: librdkafka_statistics: /nothing: has no files yet",
         "WRONG east: librdkafka_statistics: /absent: no such file or folder",
         "WRONG east: kafka_client_metrics: http://127.0.0.1/metrics: Connection refused",
         "ok    east: kafka_request_log: /request.log: can be read",

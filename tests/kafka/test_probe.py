@@ -177,7 +177,7 @@ def refusal(kafka: str, **options: str) -> str:
     return str(caught.value).split(" ", 1)[1]
 
 
-WHO_ARE_YOU = "does not authenticate us: check security_protocol and the SASL user, password and mechanism"
+WHO_ARE_YOU = "rejects the login: check security_protocol and the SASL user, password and mechanism"
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,10 @@ def failed_handshakes(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 @pytest.mark.usefixtures("failed_handshakes")
 def test_an_untrusted_certificate_is_reported(tls: EmbeddedKafka) -> None:
     said = refusal(tls.sasl_bootstrap_servers, security_protocol="SSL")
-    assert said == "shows a TLS certificate that is not trusted: check ssl_cafile, and that it names this host"
+    assert (
+        said
+        == "presents a TLS certificate that is not trusted: check ssl_cafile, and that the certificate names this host"
+    )
 
 
 def test_a_new_cluster_without_groups_is_read_over_tls_without_an_error(tls: EmbeddedKafka) -> None:

@@ -142,14 +142,14 @@ def test_a_wrong_or_missing_password_of_a_key_is_reported(said: Said, tmp_path: 
     files = {"ssl_certfile": str(file), "ssl_keyfile": str(locked)}
     what, _ = said(f"{HOST}:{free_port()}", security_protocol="SSL", **files, **password)
     assert what == (
-        "the files of ssl_certfile and ssl_keyfile are no certificate with its key in PEM format, or ssl_password is "
-        "wrong"
+        "ssl_certfile and ssl_keyfile cannot be loaded: they must be a certificate and its key in PEM format, and "
+        "ssl_password must be the password of that key"
     )
 
 
 @pytest.mark.parametrize("url", ["ftp://me:p4ss@proxy:1", "me:p4ss@proxy:1", "p4ss", "http://me:p4ss@proxy:99999"])
 def test_an_invalid_proxy_url_is_reported_without_its_password(said: Said, url: str) -> None:
-    reason = "cannot be asked: proxy_url must be the URL of a proxy, such as http://host:port or socks5://host:port"
+    reason = "cannot be used: proxy_url must be the URL of a proxy, such as http://host:port or socks5://host:port"
     assert said("broker:9092", proxy_url=url) == (f"broker:9092 {reason}", SEE_DOCS)
 
 

@@ -257,7 +257,7 @@ def test_a_partition_that_is_deleted_after_planning_is_an_error_row(recorded: Pa
     rows = [row for part in planned for data in reader.read(part) for row in data.to_pylist()]
     errors = {row["topic"]: row["error"] for row in rows if row["error"]}
     assert errors == {
-        "seg-compact": "UNKNOWN_TOPIC_OR_PARTITION: it went while the log directory was read",
+        "seg-compact": "UNKNOWN_TOPIC_OR_PARTITION: it was deleted while the log directory was read",
         "seg-tx": "KAFKA_STORAGE_ERROR: no segment",
     }
     assert len(rows) == 2 + 208

@@ -150,7 +150,7 @@ def test_a_secret_that_cannot_be_read_is_one_line(workspace: dict[str, str], tmp
     no_sdk = check({"PYTHONPATH": f"{tmp_path}:{ROOT}"}, "run", "--config", str(file))
     assert (no_sdk.returncode, no_sdk.stderr) == (
         2,
-        f"{at}is on Databricks; elsewhere install databricks-sdk, or use ${{env:NAME}}\n",
+        f"{at}can be read only on Databricks; elsewhere, install databricks-sdk or use ${{env:NAME}}\n",
     )
 
 
