@@ -92,7 +92,7 @@ class PositionsSource(DataSource):
 
     @staticmethod
     def reported(content: Content, names: Names) -> Iterator[Reported | str]:
-        """The positions in a content, and a string for each part of it that cannot be read."""
+        """The positions in one endpoint's or file's content, and a string for each part of it that cannot be read."""
         raise NotImplementedError
 
     def schema(self) -> StructType:
@@ -190,7 +190,7 @@ class PositionsReader(DataSourceReader):
         return f"not read: the read timeout of {self.options.read_timeout_ms} ms was over"
 
     def _batch(self, content: Content, task: Locations) -> pa.RecordBatch:
-        """The rows of a content, by columns: a dict for each row would take longer than reading it."""
+        """The rows of one endpoint or file, by columns: a dict for each row would take longer than parsing."""
         rows = Rows(self.source, plain(content.location))
         for one in self._reported(content, task):
             if isinstance(one, str):

@@ -42,7 +42,7 @@ class WrongClusterError(ClusterError):
 
 
 class TooLateError(ClusterError):
-    """The time for reading the whole cluster is up."""
+    """The cluster could not be read within `limits.read_timeout`."""
 
     error = "REQUEST_TIMED_OUT"
 

@@ -123,7 +123,7 @@ class ClusterConfig(Section):
     positions_max_age_ms: DurationMs = Field(default=120_000, alias="positions_max_age")
     """Positions older than this at the time of the snapshot are ignored."""
     positions_timeout_ms: DurationMs = Field(default=120_000, alias="positions_timeout")
-    """How long reading all positions may take. What is not read by then is an error; a request log is read on later."""
+    """How long reading all positions may take. The rest is an error; a request log continues in the next snapshot."""
 
     def passwords_in_plain_text(self) -> list[str]:
         """A sentence for each connection on which a password would cross the network unencrypted."""

@@ -137,7 +137,7 @@ def _parse_rest(
 def _requests(
     epochs: Mapping[TopicPartition, int], whole: bool, supported: Mapping[int, int] | None, version: int
 ) -> dict[str, Any]:
-    """The requests to a leader whose ListOffsets goes up to `version`, by name, in the order of reading."""
+    """The requests to a leader whose ListOffsets goes up to `version`, by name, in the order in which it reads."""
 
     def offsets(questions: Mapping[str, Question]) -> dict[str, Any]:
         return {name: list_offsets(q, epochs) for name, q in questions.items() if q.since <= version}
