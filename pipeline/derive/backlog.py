@@ -11,7 +11,7 @@ from pyspark.sql import Column, Window
 from pyspark.sql import functions as F
 
 from pipeline.derive.log_index import LONGEST_TAIL, Index
-from pipeline.lake import Lake, quoted
+from pipeline.lake import Lake, of_cluster, one_of
 from pipeline.lake.ledger import COMPLETE, rows_of_snapshot
 from pipeline.tables import (
     CLIENT_POSITIONS,
@@ -138,15 +138,15 @@ def read_backlog(lake: Lake, cluster: str, most: int) -> Backlog:
 _AROUND_THE_FIRST_DUE = """
     WITH marks AS (
         SELECT snapshot_id, bool_or(job = '{job}') AS has_lag FROM {{computed}}
-        WHERE cluster = '{cluster}' AND job IN ({done}) GROUP BY snapshot_id
+        WHERE {of_cluster} AND {is_done} GROUP BY snapshot_id
     ), known AS (
         SELECT s.snapshot_id, has_lag, row_number() OVER (ORDER BY s.snapshot_id) AS number
         FROM {{snapshots}} s LEFT JOIN marks ON s.snapshot_id = marks.snapshot_id
-        WHERE s.cluster = '{cluster}' AND s.status IN ({readable})
+        WHERE s.{of_cluster} AND s.{is_readable}
     ), due AS (
         SELECT min(number) AS first, count(*) AS due FROM known WHERE has_lag IS NULL
     ), head AS (
-        SELECT max(through_snapshot_id) AS through FROM {{log_index}} WHERE cluster = '{cluster}'
+        SELECT max(through_snapshot_id) AS through FROM {{log_index}} WHERE {of_cluster}
     )
     SELECT snapshot_id, has_lag, due, through FROM known CROSS JOIN due CROSS JOIN head
     WHERE number BETWEEN first - {before} AND first + {most} ORDER BY snapshot_id
@@ -160,11 +160,15 @@ some tenths of a second.
 
 
 def _around_the_first_due(lake: Lake, cluster: str, most: int) -> list[dict[str, Any]]:
-    done, readable = (", ".join(map(quoted, names)) for names in (DONE, READABLE))
-    text = _AROUND_THE_FIRST_DUE.format(
-        cluster=cluster, job=JOB, done=done, readable=readable, before=LONGEST_TAIL, most=most
+    statement = _AROUND_THE_FIRST_DUE.format(
+        of_cluster=of_cluster(cluster),
+        is_done=one_of("job", DONE),
+        is_readable=one_of("status", READABLE),
+        job=JOB,
+        before=LONGEST_TAIL,
+        most=most,
     )
-    return lake.query(text, SNAPSHOTS, COMPUTED, LOG_INDEX)
+    return lake.query(statement, SNAPSHOTS, COMPUTED, LOG_INDEX)
 
 
 def _described(lake: Lake, cluster: str, snapshot_ids: Sequence[int]) -> dict[int, Snapshot]:

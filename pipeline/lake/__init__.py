@@ -1,8 +1,18 @@
 """The Delta tables: where they are, and how they are created, read and written, even by several writers at once."""
 
 from pipeline.lake.conflicts import CONFLICT_TRIES, FAILURES, SPARK_ERRORS, is_conflict, retry_on_conflict
-from pipeline.lake.lake import VERSION_PROPERTY, Clock, Lake, Merged
-from pipeline.lake.predicates import of_cluster, of_dates, of_each, of_snapshots, of_windows, quoted
+from pipeline.lake.lake import Clock, Lake, Merged
+from pipeline.lake.predicates import (
+    before_day,
+    of_cluster,
+    of_dates,
+    of_each,
+    of_snapshots,
+    of_windows,
+    one_of,
+    since_days,
+)
+from pipeline.lake.upgrade import VERSION_PROPERTY
 
 __all__ = [
     "CONFLICT_TRIES",
@@ -12,12 +22,14 @@ __all__ = [
     "Clock",
     "Lake",
     "Merged",
+    "before_day",
     "is_conflict",
     "of_cluster",
     "of_dates",
     "of_each",
     "of_snapshots",
     "of_windows",
-    "quoted",
+    "one_of",
     "retry_on_conflict",
+    "since_days",
 ]

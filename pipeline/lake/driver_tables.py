@@ -134,7 +134,7 @@ class DriverTables:
             values = {f'"{column}"': f's."{column}"' for column in rows.column_names}  # a user may have added others
             merger = found.merge(
                 rows.cast(_schema(found, rows.column_names)),
-                f"t.cluster = '{cluster}' AND {on}",
+                f"t.{of_cluster(cluster)} AND {on}",
                 source_alias="s",
                 target_alias="t",
                 streamed_exec=False,  # so that the source's smallest and greatest values limit which files are read

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from datetime import date
 from functools import partial
+from typing import TypeVar
 
 from pipeline.common.epoch import utc, utc_date
+
+K = TypeVar("K", bound=Hashable)
 
 
 def quoted(text: str) -> str:
     """A text as an SQL literal."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def one_of(column: str, values: Iterable[str | int]) -> str:
+    """The predicate for rows that have one of the values in a column. `values` must not be empty."""
+    return f"{column} IN ({_listed(quoted(v) if isinstance(v, str) else str(v) for v in values)})"
 
 
 def of_cluster(cluster: str) -> str:
@@ -42,13 +50,35 @@ def of_each(wanted: Mapping[str, Collection[int]], *, windows: bool = False) -> 
 
     Most clusters have the same snapshots; these are combined, because planning thousands of alternatives takes seconds.
     """
-    together: defaultdict[tuple[int, ...], list[str]] = defaultdict(list)
-    for cluster, ids in wanted.items():
-        if ids:
-            together[tuple(sorted(ids))].append(cluster)
     of = partial(_windows, window_ms=0) if windows else _snapshots
-    each = (f"(cluster IN ({_listed(map(quoted, names))}) AND {of(ids)})" for ids, names in together.items())
-    return " OR ".join(each) or "false"
+    together = _clusters_by({cluster: tuple(sorted(ids)) for cluster, ids in wanted.items() if ids})
+    return _either(f"{one_of('cluster', names)} AND {of(ids)}" for ids, names in together.items())
+
+
+def before_day(cluster: str, day: date) -> str:
+    """The predicate for the rows of one cluster before a day."""
+    return f"{of_cluster(cluster)} AND snapshot_date < DATE'{day}'"
+
+
+def since_days(first_days: Mapping[str, date], day: str) -> str:
+    """The predicate for the rows of each cluster since its first day. `day` is the expression for the day of a row.
+
+    Clusters with the same first day are combined.
+    """
+    together = _clusters_by(first_days)
+    return _either(f"{one_of('cluster', names)} AND {day} >= DATE'{first}'" for first, names in together.items())
+
+
+def _clusters_by(wanted: Mapping[str, K]) -> Mapping[K, list[str]]:
+    """The clusters that want the same."""
+    together: defaultdict[K, list[str]] = defaultdict(list)
+    for cluster, key in wanted.items():
+        together[key].append(cluster)
+    return together
+
+
+def _either(predicates: Iterable[str]) -> str:
+    return " OR ".join(f"({predicate})" for predicate in predicates) or "false"
 
 
 def _dates(dates: Iterable[date]) -> str:
@@ -57,7 +87,7 @@ def _dates(dates: Iterable[date]) -> str:
 
 
 def _snapshots(snapshot_ids: Collection[int]) -> str:
-    return f"{_dates(map(utc_date, snapshot_ids))} AND snapshot_id IN ({_listed(map(str, snapshot_ids))})"
+    return f"{_dates(map(utc_date, snapshot_ids))} AND {one_of('snapshot_id', snapshot_ids)}"
 
 
 def _windows(starts_ms: Collection[int], window_ms: int) -> str:

@@ -22,7 +22,7 @@ from pipeline.common.epoch import HOUR_MS, to_epoch_ms, utc_date
 from pipeline.common.errors import first_line
 from pipeline.config import RetentionConfig
 from pipeline.derive import JOB, REMOVED, oldest_needed
-from pipeline.lake import FAILURES, Clock, Lake, of_cluster
+from pipeline.lake import FAILURES, Clock, Lake, before_day, of_cluster, one_of
 from pipeline.lake.few_rows import MANY_ROWS, expect_rows
 from pipeline.tables import (
     CLIENT_DIVERGENCE,
@@ -149,13 +149,13 @@ def _remove_old(
 
 
 def _older(rule: Rule, cluster: str, day: date) -> str:
-    return f"{of_cluster(cluster)} AND snapshot_date < DATE'{day}' AND {rule.only}"
+    return f"{before_day(cluster, day)} AND {rule.only}"
 
 
 def _mark_removed(lake: Lake, cluster: str, first_day: date) -> None:
     """Marks in `computed` that the lag of a cluster's snapshots before a day was removed, so that reports skip it."""
     first_ms = to_epoch_ms(datetime.combine(first_day, datetime.min.time(), UTC))
-    where = f"{of_cluster(cluster)} AND job IN ('{JOB}', '{REMOVED}') AND snapshot_id < {first_ms}"
+    where = f"{of_cluster(cluster)} AND {one_of('job', (JOB, REMOVED))} AND snapshot_id < {first_ms}"
     marks = lake.read(COMPUTED).where(where).withColumn("job", F.lit(REMOVED)).distinct()
     lake.replace(COMPUTED, marks, where)
 

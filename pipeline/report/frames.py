@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import date
@@ -17,7 +16,7 @@ from pipeline.analytics.clients.findings import findings_as_known
 from pipeline.analytics.status.group_status import group_status
 from pipeline.common.data_source import MOST_SEARCHED
 from pipeline.common.epoch import DAY_MS, utc_date
-from pipeline.lake import Lake, of_each, quoted
+from pipeline.lake import Lake, of_each, one_of, since_days
 from pipeline.report.selection import Selection
 from pipeline.tables import (
     CLIENT_DIVERGENCE,
@@ -80,7 +79,7 @@ class Frames:
         def rows(table: Table) -> DataFrame:
             if table not in _DAYS_OF:
                 return lake.read(table)
-            return lake.read_where(table, _not_before(since, _DAYS_OF[table]) if since else "true")
+            return lake.read_where(table, since_days(since, _DAYS_OF[table]) if since else "true")
 
         tables: dict[str, Any] = {
             name: rows(table)
@@ -134,22 +133,13 @@ class Frames:
 def _first_days(lake: Lake, to_ms: int | None, days: int) -> dict[str, date]:
     """The first day of each cluster that is shown: so many days before its newest readable snapshot, up to `to_ms`."""
     until = "" if to_ms is None else f"WHERE snapshot_id <= {to_ms}"
-    is_readable = f"status IN ({', '.join(map(quoted, READABLE))})"
-    # Of a cluster that fails since a week, the week before it: lag that is old is better than none.
+    is_readable = one_of("status", READABLE)
+    # If a cluster has failed for a week, the week before that is shown: old lag is better than none.
     newest = (
         f"SELECT cluster, coalesce(max(CASE WHEN {is_readable} THEN snapshot_id END), max(snapshot_id)) AS snapshot_id "
         f"FROM {{snapshots}} {until} GROUP BY cluster"
     )
     return {row["cluster"]: utc_date(row["snapshot_id"] - days * DAY_MS) for row in lake.query(newest, SNAPSHOTS)}
-
-
-def _not_before(first_days: Mapping[str, date], day: str) -> str:
-    """The predicate for rows of these days and later. Clusters with the same first day are combined."""
-    together: defaultdict[date, list[str]] = defaultdict(list)
-    for cluster, first in first_days.items():
-        together[first].append(quoted(cluster))
-    each = (f"(cluster IN ({', '.join(names)}) AND {day} >= DATE'{first}')" for first, names in together.items())
-    return " OR ".join(each) or "false"
 
 
 def _is_in(table: Table, selection: Selection) -> Column:

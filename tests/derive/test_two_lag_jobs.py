@@ -15,8 +15,7 @@ from pipeline.config import LakeConfig
 from pipeline.derive import batches as derive
 from pipeline.derive import compute_cluster, histograms
 from pipeline.derive import log_index as index
-from pipeline.lake import Lake, of_snapshots
-from pipeline.lake import lake as lake_module
+from pipeline.lake import Lake, lake_tables, of_snapshots
 from pipeline.lake.few_rows import for_few_rows
 from pipeline.tables import COMMITTED_OFFSETS, LAG, LAG_HISTOGRAMS, LOG_INDEX, SNAPSHOTS, WATERMARKS
 from tests.helpers.rows import frame
@@ -147,7 +146,7 @@ def test_an_index_that_goes_further_just_before_spark_writes_is_not_put_back(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on an object store: the rows that are written are read in the same transaction, and reading them fails."""
-    monkeypatch.setattr(lake_module, "driver_tables", lambda *_: None)
+    monkeypatch.setattr(lake_tables, "driver_tables", lambda *_: None)
     with for_few_rows(lake.spark):
         store = Lake(lake.spark, lake._config)
         land(store, IDS[:4])

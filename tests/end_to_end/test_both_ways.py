@@ -11,8 +11,7 @@ from pyspark.sql import SparkSession
 from demo.embedded_kafka.broker import EmbeddedKafka
 from jobs import report, run, schedule
 from pipeline.config import LakeConfig
-from pipeline.lake import Lake
-from pipeline.lake import lake as lake_module
+from pipeline.lake import Lake, lake_tables
 from pipeline.tables import TABLES
 from tests.helpers.quiet import seed, write_config
 from tests.helpers.rows import WHO_AND_WHEN
@@ -64,7 +63,7 @@ def test_a_run_comes_to_the_same_rows(
         folder = tmp_path / way
         folder.mkdir()
         if way == "spark":
-            monkeypatch.setattr(lake_module, "driver_tables", lambda *_: None)
+            monkeypatch.setattr(lake_tables, "driver_tables", lambda *_: None)
         file = write_config(folder, PREFIX, {"c": kafka.bootstrap_servers}, 'schedule = "1m"\nmax_delay = "3h"')
         for at in instants():
             monkeypatch.setattr(schedule, "utc_now", lambda at=at: at + timedelta(seconds=1))

@@ -10,8 +10,7 @@ from pyspark.sql import functions as F
 
 from pipeline.common.epoch import utc_date
 from pipeline.config import LakeConfig
-from pipeline.lake import Lake, of_snapshots
-from pipeline.lake import lake as lake_module
+from pipeline.lake import Lake, lake_tables, of_snapshots
 from pipeline.tables import COMPUTED
 
 ID = 1_769_860_800_000
@@ -24,7 +23,7 @@ def test_the_counts_are_those_of_the_try_that_was_committed(
 ) -> None:
     """While the rows are computed for the first time, another writer commits, and one row is missing."""
     if not by_driver:
-        monkeypatch.setattr(lake_module, "driver_tables", lambda *_: None)
+        monkeypatch.setattr(lake_tables, "driver_tables", lambda *_: None)
     lake = Lake(spark, LakeConfig(root=str(tmp_path / "lake")))
     lake.prepare()
     rows = [("east", job, ID, utc_date(ID), "r", NOON) for job in ("a", "b", "c")]

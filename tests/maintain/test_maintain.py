@@ -17,8 +17,7 @@ from pipeline.config import Config, LakeConfig, RetentionConfig
 from pipeline.derive import oldest_needed
 from pipeline.derive.backlog import JOB, REMOVED, read_backlog
 from pipeline.derive.log_index import LONGEST_TAIL
-from pipeline.lake import Lake
-from pipeline.lake import lake as lake_module
+from pipeline.lake import Lake, lake_tables
 from pipeline.maintain import Done, maintain
 from pipeline.maintain.maintain import first_days
 from pipeline.tables import COMPUTED, FINDINGS, LAG, LAG_HISTOGRAMS, SNAPSHOTS, WATERMARKS, Table
@@ -174,7 +173,7 @@ def test_files_that_no_table_needs_are_deleted_when_they_are_old(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     if way == "spark":
-        monkeypatch.setattr(lake_module, "driver_tables", lambda *_: None)
+        monkeypatch.setattr(lake_tables, "driver_tables", lambda *_: None)
         lake = lake.guarded(lambda: None)
     assert (lake._driver is None) is (way == "spark")
     folder = tmp_path / "lake" / "log_index"

@@ -1,0 +1,93 @@
+"""The tables of a lake: where they are, what Delta says of them, and how one commit to one of them is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TypeVar
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
+
+from pipeline.common.schemas import columns_of
+from pipeline.config import LakeConfig
+from pipeline.lake.conflicts import retry_on_conflict
+from pipeline.lake.driver_tables import DriverTables, NotForDriverError, driver_tables
+from pipeline.lake.stores import local_folder
+from pipeline.lake.turns import Kind, Turns
+from pipeline.tables import SNAPSHOT_AT, Table
+
+T = TypeVar("T")
+TURNS = Turns()
+
+
+class LakeTables:
+    """The tables of one lake, at `<root>/<table>` or `catalog.schema.table`."""
+
+    def __init__(self, spark: SparkSession, config: LakeConfig, may_write: Callable[[], None] = lambda: None) -> None:
+        self.spark = spark
+        self._config = config
+        self._may_write = may_write
+
+    @cached_property
+    def _driver(self) -> DriverTables | None:
+        """The same tables, if the driver can read and write them without Spark; else None."""
+        return driver_tables(self.spark, self._config.root, self._may_write)
+
+    @cached_property
+    def _folder(self) -> Path | None:
+        """The lake's folder, if it is on this machine; there, writers take turns. Else None."""
+        return local_folder(self.spark, self._config.root)
+
+    def identifier(self, table: Table) -> str:
+        """The table's name in SQL."""
+        if self._config.root is not None:
+            return f"delta.`{self._config.root}/{table.name}`"
+        return f"`{self._config.catalog}`.`{self._config.schema_name}`.`{table.name}`"
+
+    def location(self, table: Table) -> str | None:
+        """Where a table and all others are stored: the root, or what the catalog says; None if it does not exist."""
+        if self._config.root is not None:
+            return self._config.root
+        try:
+            found = self.spark.sql(f"DESCRIBE DETAIL {self.identifier(table)}").collect()
+        except AnalysisException:
+            return None
+        location: str = found[0]["location"]
+        return location
+
+    def properties(self, table: Table) -> Mapping[str, str] | None:
+        """The table's properties; None if it does not exist."""
+        if self._driver:
+            return self._driver.properties(table)
+        try:
+            rows = self.spark.sql(f"SHOW TBLPROPERTIES {self.identifier(table)}").collect()
+        except AnalysisException:
+            return None
+        return {row["key"]: row["value"] for row in rows}
+
+    def commit(
+        self, table: Table, by_spark: Callable[[], T], by_driver: Callable[[DriverTables], T] | None = None
+    ) -> T:
+        """Writes by the driver if possible, else by Spark. Retries after conflicts, if the run still may write."""
+        lock = self._folder and self._folder / "_locks" / table.name
+
+        def turn(kind: Kind, write: Callable[[], T]) -> T:
+            with TURNS.writing(self.identifier(table), kind, lock):
+                if kind == "spark":  # DriverTables calls it itself
+                    self._may_write()  # again, because the wait may have been long
+                return write()
+
+        if self._driver and by_driver:
+            with suppress(NotForDriverError):
+                return retry_on_conflict(partial(turn, "driver", partial(by_driver, self._driver)))
+        return retry_on_conflict(partial(turn, "spark", by_spark))
+
+
+def stored_columns(table: Table) -> list[Column]:
+    """The columns that a table stores, to be selected from rows that have the columns of its schema."""
+    at = [F.timestamp_millis("snapshot_id").alias(SNAPSHOT_AT.name)] if SNAPSHOT_AT in table.stored else []
+    return columns_of(table.schema) + at

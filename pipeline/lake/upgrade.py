@@ -1,0 +1,133 @@
+"""Creates the tables of a lake, and upgrades those that an older laglake has written to the current schema version."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+
+from pyspark.errors import AnalysisException
+from pyspark.sql.types import StructField
+
+from pipeline.common.errors import LakeError, SchemaError, first_line
+from pipeline.common.schemas import aligned
+from pipeline.config.databricks import is_databricks
+from pipeline.lake.conflicts import FAILURES
+from pipeline.lake.lake_tables import LakeTables, stored_columns
+from pipeline.lake.predicates import quoted
+from pipeline.lake.stores import why_unsafe
+from pipeline.tables import SCHEMA_VERSION, SNAPSHOT_AT, SNAPSHOTS, TABLES, Table
+
+log = logging.getLogger(__name__)
+
+VERSION_PROPERTY = "laglake.layout"
+"""The table property with the schema version. Its name must never change: an older laglake must refuse a newer lake."""
+SKIPPING_COLUMNS = ("snapshot_id", "snapshot_at", "window_start", "group_id", "topic")
+"""The columns whose minimum and maximum Delta stores for each file. For all columns, this took a third of a write."""
+PROPERTIES = {
+    # So that delta-rs, DuckDB and older readers can open every table.
+    "delta.enableDeletionVectors": "false",
+    "delta.columnMapping.mode": "none",
+    "delta.enableTypeWidening": "false",
+    "delta.checkpointPolicy": "classic",
+    VERSION_PROPERTY: str(SCHEMA_VERSION),
+}
+
+
+def prepare(lake: LakeTables) -> None:
+    """Creates missing tables, and upgrades those of an older schema version.
+
+    Raises SchemaError if a newer laglake has written the lake; LakeError if it cannot be created, or if two jobs that
+    write at once would lose rows.
+    """
+    _require_safe_store(lake)
+    found = schema_version(lake)
+    if found == SCHEMA_VERSION:
+        return
+    if found is not None and found > SCHEMA_VERSION:
+        raise SchemaError(
+            f"{lake.identifier(SNAPSHOTS)} has schema version {found}, this laglake knows {SCHEMA_VERSION}: "
+            "install the laglake that wrote it, or a newer one"
+        )
+    if found is not None:
+        log.info("upgrading the lake from schema version %d to %d (this happens only once)", found, SCHEMA_VERSION)
+    try:
+        for table in TABLES:  # the ledger last: while it is missing or old, all of this is repeated
+            _create(lake, table)
+            if found is not None:
+                lake.commit(table, partial(_upgrade, lake, table))
+    except FAILURES as exc:
+        raise LakeError(f"the lake cannot be made: {first_line(exc)}") from exc
+    _require_safe_store(lake)
+    log.info("lake of schema version %d at %s", SCHEMA_VERSION, lake.identifier(SNAPSHOTS))
+
+
+def schema_version(lake: LakeTables) -> int | None:
+    """The schema version that the lake was written with; None if there is no lake yet."""
+    properties = lake.properties(SNAPSHOTS)
+    return None if properties is None else int(properties.get(VERSION_PROPERTY, 0))
+
+
+def _require_safe_store(lake: LakeTables) -> None:
+    """Raises LakeError if two jobs that write at once would lose rows."""
+    if is_databricks():  # it commits safely everywhere
+        return
+    location = lake.location(SNAPSHOTS)
+    if location is not None and (reason := why_unsafe(lake.spark, location)):
+        raise LakeError(reason)
+
+
+def _create(lake: LakeTables, table: Table) -> None:
+    columns = ", ".join(_declared(column) for column in table.stored)
+    statement = (
+        f"CREATE TABLE IF NOT EXISTS {lake.identifier(table)} ({columns}) USING delta "
+        f"PARTITIONED BY ({', '.join(table.partitioned_by)}) COMMENT {quoted(table.about)} "
+        f"TBLPROPERTIES ({_in_sql(_properties(table))})"
+    )
+    lake.commit(
+        table, lambda: lake.spark.sql(statement).collect(), lambda driver: driver.create(table, _properties(table))
+    )
+
+
+def _upgrade(lake: LakeTables, table: Table) -> None:
+    """Adds the columns that a table lacks, copies the rows of its former name, and sets the schema version."""
+    name = lake.identifier(table)
+    have = set(lake.spark.table(name).columns)
+    for column in (f for f in table.stored if f.name not in have):
+        lake.spark.sql(f"ALTER TABLE {name} ADD COLUMN {_declared(column)}")
+    if table.former_name:
+        _copy_former(lake, table, replace(table, name=table.former_name))
+    if SNAPSHOT_AT in table.stored:
+        lake.spark.sql(f"UPDATE {name} SET snapshot_at = timestamp_millis(snapshot_id) WHERE snapshot_at IS NULL")
+    lake.spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ({_in_sql(_properties(table))})")
+
+
+def _copy_former(lake: LakeTables, table: Table, former: Table) -> None:
+    """Copies the rows that a table has under its former name, once."""
+    try:
+        rows = lake.spark.table(lake.identifier(former))
+    except AnalysisException:
+        return
+    # Delta commits a transaction with this name only once, even if several jobs try.
+    once = {"txnAppId": f"laglake {former.name}", "txnVersion": "1"}
+    copied = aligned(rows, table.schema).select(*stored_columns(table))
+    copied.writeTo(lake.identifier(table)).options(**once).append()
+    log.info(
+        "table %s is now called %s: its rows have been copied, and the old table may be dropped",
+        former.name,
+        table.name,
+    )
+
+
+def _declared(column: StructField) -> str:
+    return f"`{column.name}` {column.dataType.simpleString()} COMMENT {quoted(column.metadata['comment'])}"
+
+
+def _properties(table: Table) -> dict[str, str]:
+    skipping = ",".join(f.name for f in table.stored if f.name in SKIPPING_COLUMNS)
+    return PROPERTIES | {"delta.dataSkippingStatsColumns": skipping}
+
+
+def _in_sql(properties: Mapping[str, str]) -> str:
+    return ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
