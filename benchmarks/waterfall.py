@@ -31,20 +31,20 @@ from pipeline.derive import batches as derive
 from pipeline.derive import log_index as index
 from pipeline.lake import ledger
 from pipeline.session import spark_session
-from pipeline.snapshot import take as snapshot
+from pipeline.snapshot import land, take
 from pipeline.tables import Table
 
 REST = "all the rest"
 PHASES: dict[str, tuple[Any, str]] = {
     "prepare the lake": (lake.Lake, "prepare"),
     "claim": (ledger.Ledger, "claim"),
-    "read Kafka": (snapshot, "_staged"),
-    "count what was read": (snapshot, "_read"),
-    "land": (snapshot, "_land_table"),
-    "land positions": (snapshot, "_land_positions"),
-    "judge": (snapshot, "quarantine_failing"),
-    "look up times": (snapshot, "_land_samples"),
-    "sum up": (snapshot, "summarize"),
+    "read Kafka": (land, "_staged"),
+    "count what was read": (land, "_read"),
+    "land": (land, "_land_table"),
+    "land positions": (land, "_land_positions"),
+    "judge": (land, "quarantine_failing"),
+    "look up times": (land, "_land_samples"),
+    "sum up": (take, "summarize"),
     "finish": (ledger.Ledger, "finish"),
     "find what is pending": (derive, "read_backlog"),
     "lag": (lag, "compute_lag"),

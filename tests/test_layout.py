@@ -35,7 +35,7 @@ PACKAGES = ("demo", "jobs", "laglake", "pipeline")
 LONGEST_FUNCTION = 40
 """Lines, without the docstring. A longer function has several steps, each of which can be a function with a name."""
 LONGEST_FILE = 300
-LONG_FILES = {"connections", "lake", "tables", "take"}
+LONG_FILES = {"connections", "tables"}
 """Files that may have more lines, because each has only one subject, or is a list."""
 
 

@@ -5,51 +5,34 @@ docs/snapshot-protocol.md says what a failure at each step leaves behind.
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 
-from pipeline.common.epoch import utc_date
 from pipeline.common.errors import (
     ClaimedError,
     ClusterError,
     ConfigError,
-    LakeError,
     WrongClusterError,
     first_line,
     unexpected,
 )
 from pipeline.config import ClusterConfig, Config
-from pipeline.derive.log_index import with_the_index
-from pipeline.kafka.snapshot import KIND
-from pipeline.lake import FAILURES, Clock, Lake, of_snapshots
-from pipeline.lake.few_rows import expect_rows
+from pipeline.lake import FAILURES, Clock, Lake
 from pipeline.lake.ledger import Claim, Ledger, Summary
-from pipeline.quality import is_suspect, quarantine_failing, with_marks
-from pipeline.snapshot.client_positions import read_client_positions
-from pipeline.snapshot.summary import Landed, cluster_id_of, counts, problems, summarize
-from pipeline.snapshot.time_lookups import learnt_samples
-from pipeline.tables import BRONZE, CLIENT_POSITIONS, LOG_SAMPLES, QUARANTINE, Table
+from pipeline.snapshot.land import land, reason_of, source_options
+from pipeline.snapshot.summary import cluster_id_of, summarize
 
 log = logging.getLogger(__name__)
 
-SOURCE = "kafka_snapshot"
-STAGES = 7
-"""How many places a cluster's snapshots are staged in, in turn. Prime, so that usual schedules use all of them."""
-
 MAX_CLUSTERS_AT_ONCE = 8
-
-STAGED_OVER = "another run has staged its rows where this one had: does another run take snapshots of this cluster?"
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -62,13 +45,6 @@ class SnapshotOutcome:
     snapshot_id: int
     status: str
     message: str
-
-
-class Read(NamedTuple):
-    """The rows that were read for a bronze table: how many, and whether some of them may fail the gate."""
-
-    rows: int
-    is_suspect: bool
 
 
 def snapshot_instant(at: datetime | None, now: datetime, config: Config) -> int:
@@ -153,11 +129,6 @@ def find_brokers(ledger: Ledger, spark: SparkSession, name: str, cluster: Cluste
     return brokers
 
 
-def source_options(cluster: ClusterConfig) -> dict[str, str]:
-    """The options of a cluster's data sources, which count their requests. They contain secrets: never log them."""
-    return cluster.source_options() | {"count_requests": "true"}
-
-
 def observe(lake: Lake, claim: Claim, cluster: ClusterConfig, brokers: Future[list[Any]]) -> Summary:
     """Lands the snapshot and summarises it. An error gives a summary as well."""
     until_s = time.monotonic() + cluster.limits.read_timeout_ms / 1000
@@ -172,153 +143,6 @@ def observe(lake: Lake, claim: Claim, cluster: ClusterConfig, brokers: Future[li
         return Summary.of_failure(claim.cluster, unexpected(exc))
 
 
-def in_time(cluster: ClusterConfig, until_s: float) -> ClusterConfig:
-    """The cluster with what is left of its `read_timeout`, which ends at `until_s` of the monotonic clock."""
-    left_ms = max(1, round((until_s - time.monotonic()) * 1000))
-    return cluster.model_copy(update={"limits": cluster.limits.model_copy(update={"read_timeout_ms": left_ms})})
-
-
-def land(lake: Lake, claim: Claim, cluster: ClusterConfig, brokers: Sequence[Any], until_s: float) -> Landed:
-    """Reads the cluster into the bronze tables, and judges them. `brokers` are its rows of `kafka_brokers`."""
-    landed = Landed(brokers=[b for b in brokers if b["broker"] is not None])
-    for broker in brokers:
-        _add(landed.requests, {str(broker["request_broker"]): broker["requests"]})
-    if claim.is_takeover:  # the previous run may already have quarantined rows
-        for table in (QUARANTINE, CLIENT_POSITIONS):
-            lake.delete(table, of_snapshots(claim.cluster, [claim.snapshot_id]))
-    _land_bronze(lake, claim, cluster, landed, until_s)
-    if cluster.index_lookups:
-        _land_samples(lake, claim, in_time(cluster, until_s), landed)
-    return landed
-
-
-def _land_bronze(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Landed, until_s: float) -> None:
-    # Everything is read before anything is landed, because time between two readings looks like lag. Clients' positions
-    # come first, so that none is beyond the end of its log.
-    positions = _staged_positions(lake, claim, in_time(cluster, until_s), landed)
-    options = source_options(in_time(cluster, until_s))
-    staged = _staged(lake, claim, "kafka", lake.spark.read.format(SOURCE).options(**options).load())
-    read = _read(staged, landed)
-    expect_rows(lake.spark, sum(r.rows for r in read.values()))
-    for table in BRONZE:
-        _land_table(lake, claim, table, staged, landed, read[table.name].rows)
-        if landed.counts[table.name]["rows"] != read[table.name].rows:
-            raise LakeError(STAGED_OVER)
-    if positions is not None:
-        _land_positions(lake, claim, positions, landed)
-    for table in BRONZE:
-        if read[table.name].is_suspect:
-            verdict = quarantine_failing(lake, table, claim.cluster, claim.snapshot_id)
-            landed.quarantined[table.name] = verdict.quarantined
-
-
-def _staged(lake: Lake, claim: Claim, name: str, rows: DataFrame) -> DataFrame:
-    """Reads a source once and stages its rows; the DataFrame returned reads the staged rows.
-
-    Another run that stages in the same place replaces these rows; `is_others` is true for rows of another run. Without
-    it, replaced rows could look like an empty cluster.
-    """
-    run = F.lit(claim.run_id)
-    place = f"{name}_{claim.cluster}_{claim.snapshot_id // 1000 % STAGES}"
-    return lake.stage(place, rows.withColumn("run_id", run)).withColumn("is_others", F.col("run_id") != run)
-
-
-def _read(staged: DataFrame, landed: Landed) -> dict[str, Read]:
-    """What was read for each bronze table. The number of requests to each broker is added to `landed`.
-
-    Raises LakeError if the staged rows are another run's.
-    """
-    counted = (
-        with_marks(staged, KIND)
-        .groupBy(KIND, "request_broker", "is_others")
-        .agg(F.count(F.lit(1)).alias("rows"), F.sum("requests").alias("requests"), is_suspect().alias("is_suspect"))
-    )
-    read = {table.name: Read(0, False) for table in BRONZE}
-    for row in counted.collect():
-        if row["is_others"]:
-            raise LakeError(STAGED_OVER)
-        if row[KIND] in read:
-            read[row[KIND]] = Read(row["rows"], row["is_suspect"])
-        _add(landed.requests, {str(row["request_broker"]): row["requests"]})
-    return read
-
-
-def _staged_positions(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Landed) -> DataFrame | None:
-    """What clients report now, staged. If it cannot be read, the snapshot is partial; no other table is affected."""
-    reported = read_client_positions(lake.spark, cluster, claim.snapshot_id)
-    if reported is None:
-        return None
-    try:
-        return _staged(lake, claim, "positions", reported)
-    except FAILURES as exc:
-        landed.problems.append((CLIENT_POSITIONS.name, None, reason_of(exc), 1))
-        return None
-
-
-def _land_positions(lake: Lake, claim: Claim, positions: DataFrame, landed: Landed) -> None:
-    """Stores the clients' positions. If they cannot be stored, the snapshot is partial; no other table is affected."""
-    is_own = ~F.col("is_others")
-    wanted = {"rows": is_own, "errors": is_own & F.col("error").isNotNull(), "others": F.col("is_others")}
-
-    def counted(seen: Observation) -> DataFrame:
-        return positions.observe(seen, *(F.count_if(what).alias(name) for name, what in wanted.items())).where(is_own)
-
-    try:
-        found = _replace(lake, claim, CLIENT_POSITIONS, counted)
-    except ClaimedError:
-        raise
-    except FAILURES as exc:
-        landed.problems.append((CLIENT_POSITIONS.name, None, reason_of(exc), 1))
-        return
-    landed.positions, errors, others = (found[name] for name in wanted)
-    if others:
-        landed.problems.append((CLIENT_POSITIONS.name, None, STAGED_OVER, 1))
-    if errors:
-        rows = lake.read_snapshots(CLIENT_POSITIONS, claim.cluster, [claim.snapshot_id])
-        landed.problems += problems(rows, CLIENT_POSITIONS.name, F.col("endpoint"))
-    log.info("%s: client_positions: %d rows, %d errors", claim, landed.positions, errors)
-
-
-def _land_samples(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Landed) -> None:
-    """Stores the results of look-ups by time. A snapshot is complete without them, so a failure is only a warning."""
-    try:
-        found = with_the_index(partial(_looked_up, lake, claim, cluster, landed))
-    except ClaimedError:
-        raise
-    except FAILURES as exc:
-        log.warning("%s: times could not be looked up: %s", claim, reason_of(exc))
-        landed.warnings["lookups_failed"] = 1
-        return
-    for row in json.loads(found["requests"]):
-        _add(landed.requests, {str(row.get("request_broker")): row["requests"]})
-    landed.samples = found["rows"]
-    if found["unanswered"]:
-        landed.warnings["lookups_unanswered"] = found["unanswered"]
-    log.info("%s: %s: %d rows", claim, LOG_SAMPLES.name, landed.samples)
-
-
-def _looked_up(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Landed) -> dict[str, Any]:
-    """Makes the look-ups and stores them; returns what was counted meanwhile."""
-    samples = learnt_samples(
-        lake,
-        claim.cluster,
-        claim.snapshot_id,
-        cluster.source_options(),
-        budget=cluster.index_lookups,
-        with_tiered=cluster.index_lookups_tiered,
-    )
-    counts = (F.count("topic").alias("rows"), F.sum("unanswered").alias("unanswered"))
-    # As text, because Spark 4.0 returns an observed list to Python as a Java object.
-    requests = F.to_json(F.collect_list(_request_count())).alias("requests")
-    # Each look-up gives at most two rows: the record that was found, and that the records before it are older.
-    most = 2 * cluster.index_lookups * max(len(landed.brokers), 1)
-
-    def counted(seen: Observation) -> DataFrame:
-        return samples.observe(seen, *counts, requests).where(F.col("requests").isNull())
-
-    return _replace(lake, claim, LOG_SAMPLES, counted, most)
-
-
 def read_brokers(spark: SparkSession, options: Mapping[str, str]) -> list[Any]:
     """The rows of `kafka_brokers`, one for each broker. Raises ClusterError with the reason if none can be asked."""
     brokers = spark.read.format("kafka_brokers").options(**options).load().collect()
@@ -326,56 +150,3 @@ def read_brokers(spark: SparkSession, options: Mapping[str, str]) -> list[Any]:
     if unreachable:
         raise ClusterError(unreachable[0])
     return brokers
-
-
-def _land_table(lake: Lake, claim: Claim, table: Table, staged: DataFrame, landed: Landed, most: int) -> None:
-    wanted = counts(table)
-    rows = staged.where((F.col(KIND) == table.name) & ~F.col("is_others")).select(*table.observed.names)
-
-    def counted(seen: Observation) -> DataFrame:
-        return not_in_future(rows.observe(seen, *(c.alias(name) for name, c in wanted.items())))
-
-    found = _replace(lake, claim, table, counted, most)
-    landed.counts[table.name] = {name: found[name] for name in wanted}
-    log.info("%s: %s: %d rows, %d errors", claim, table.name, found["rows"], found["errors"])
-
-
-def _replace(
-    lake: Lake, claim: Claim, table: Table, counted: Callable[[Observation], DataFrame], most: int | None = None
-) -> dict[str, Any]:
-    """Replaces the rows of the snapshot by those that `counted` returns; returns what these have observed."""
-    of_snapshot = {
-        "cluster": F.lit(claim.cluster),
-        "snapshot_id": F.lit(claim.snapshot_id).cast("bigint"),
-        "snapshot_date": F.lit(utc_date(claim.snapshot_id)),
-    }
-    where = of_snapshots(claim.cluster, [claim.snapshot_id])
-    return lake.replace_observed(table, lambda seen: counted(seen).withColumns(of_snapshot), where, most)
-
-
-def not_in_future(rows: DataFrame) -> DataFrame:
-    """The rows, with times after now (by the driver's clock) set to now.
-
-    If an executor's clock is ahead, its rows would otherwise look newer than those of the next snapshots.
-    """
-    now = F.current_timestamp()
-    read_at = [name for name in ("captured_at", "ends_at") if name in rows.columns]
-    return rows.withColumns({name: F.when(F.col(name) > now, now).otherwise(F.col(name)) for name in read_at})
-
-
-def _request_count() -> Column:
-    """The leader and the number of requests, in a row that counts them (one for each leader); NULL in other rows."""
-    return F.when(F.col("requests").isNotNull(), F.struct("request_broker", "requests"))
-
-
-def _add(total: dict[str, int], more: Mapping[str, int | None]) -> None:
-    for broker, count in more.items():
-        if count and broker != "None":
-            total[broker] = total.get(broker, 0) + count
-
-
-def reason_of(error: Exception) -> str:
-    """The error in one line; for an exception in a data source, the message that the source raised."""
-    lines = (line.strip() for line in str(error).splitlines())
-    ours = [line.split(":", 1)[1].strip() for line in lines if line.startswith("pipeline.common.errors.")]
-    return ours[-1] if ours else first_line(error)

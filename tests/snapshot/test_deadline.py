@@ -15,7 +15,7 @@ from pipeline.lake import Lake
 from pipeline.lake.few_rows import for_few_rows
 from pipeline.snapshot import take_snapshots
 from pipeline.snapshot.client_positions import positions_options
-from pipeline.snapshot.take import in_time
+from pipeline.snapshot.land import in_time
 from pipeline.tables import CLIENT_POSITIONS, COMMITTED_OFFSETS
 from tests.helpers.network import served
 from tests.helpers.quiet import config, seed

@@ -1,0 +1,215 @@
+"""docs/snapshot-protocol.md on takeovers: who may take a claim over, and what a run does that has lost its own."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from pipeline.common.epoch import utc_date
+from pipeline.common.errors import ClaimedError, LakeError
+from pipeline.config import LakeConfig, load_config
+from pipeline.lake import Lake, of_snapshots
+from pipeline.lake.ledger import Claim, Ledger
+from pipeline.snapshot import SnapshotOutcome, take_snapshots
+from pipeline.snapshot import land as landing
+from pipeline.tables import COMMITTED_OFFSETS, SNAPSHOTS, Table
+from tests.helpers.quiet import config, write_config
+from tests.helpers.snapshots import ALL_ROWS, DEAD, T0, T0_MS, Take, clock, landed, ledger_rows
+
+PREFIX = "takeover"
+MAX_DURATION_S = 1800
+pytestmark = pytest.mark.timeout(600)
+
+
+def test_a_failed_snapshot_may_be_taken_over_at_once(take: Take, lake: Lake, servers: str) -> None:
+    failed = take({"failing": DEAD})["failing"]
+    assert failed.status == "failed"
+    assert "127.0.0.1:1 cannot be reached: connection refused" in failed.message
+    (row,) = ledger_rows(lake, "failing")
+    assert (row["status"], row["errors"][0]["what"]) == ("failed", "cluster")
+    assert row["errors"][0]["error"] == "127.0.0.1:1 cannot be reached: connection refused"
+    assert take({"failing": servers})["failing"].status == "complete"
+    (row,) = ledger_rows(lake, "failing")
+    assert (row["status"], row["errors"]) == ("complete", [])
+
+
+def test_a_claim_is_left_alone_until_it_is_older_than_max_duration(lake: Lake, folder: Path) -> None:
+    settings = config(folder, PREFIX, {"stale": DEAD}).snapshot
+
+    def claim(run: str, seconds: float) -> bool:
+        now = clock(seconds)
+        return Ledger(lake, settings, now).claim(Claim("stale", T0_MS, run, now())).is_takeover
+
+    assert not claim("first", 0)
+    for seconds in (1, MAX_DURATION_S):
+        with pytest.raises(ClaimedError, match=r"^run first has been taking it since 2026-01-31 12:00:00 UTC$"):
+            claim("second", seconds)
+    assert claim("third", MAX_DURATION_S + 0.001)
+    (row,) = ledger_rows(lake, "stale")
+    assert row["run_id"] == "third"
+
+
+@pytest.mark.parametrize(("seconds", "may_write"), [(MAX_DURATION_S - 0.001, True), (MAX_DURATION_S, False)])
+def test_a_run_writes_only_while_nobody_may_take_its_claim_over(
+    lake: Lake, folder: Path, seconds: float, may_write: bool
+) -> None:
+    settings = config(folder, PREFIX, {"slow": DEAD}).snapshot
+    ledger = Ledger(lake, settings, clock(seconds))
+    claim = Claim("slow", T0_MS, "slow", T0)
+    if may_write:
+        ledger.check(claim)
+    else:
+        with pytest.raises(LakeError, match=r"took longer than snapshot\.max_duration"):
+            ledger.check(claim)
+
+
+def test_a_run_that_outlived_its_claim_lands_nothing_and_says_so(
+    spark: SparkSession, lake: Lake, servers: str, folder: Path
+) -> None:
+    ticks = iter([0, 0])  # for the instant and the claim; after that, time has passed
+    settings = config(folder, PREFIX, {"outlived": servers})
+
+    def now() -> datetime:
+        return T0 + timedelta(seconds=next(ticks, 2 * MAX_DURATION_S))
+
+    (outcome,) = take_snapshots(spark, settings, ["outlived"], None, now)
+    assert outcome.status == "failed"
+    assert "took longer than snapshot.max_duration (1800000 ms)" in outcome.message
+    assert landed(lake, "outlived") == dict.fromkeys(ALL_ROWS, 0)
+
+
+def test_a_run_that_was_overtaken_leaves_the_winners_ledger_row_alone(
+    take: Take, lake: Lake, servers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = landing._land_table
+    winner: dict[str, SnapshotOutcome] = {}
+
+    def overtaken(*args: Any) -> None:
+        monkeypatch.setattr(landing, "_land_table", original)
+        lake.spark.sql(  # as if it were old; the clock of the overtaken run stands still, so it continues to write
+            f"UPDATE {lake.identifier(SNAPSHOTS)} SET started_at = TIMESTAMP'2026-01-31 11:00:00 UTC' "
+            "WHERE cluster = 'overtaken'"
+        )
+        winner.update(take({"overtaken": servers}))
+        original(*args)
+
+    monkeypatch.setattr(landing, "_land_table", overtaken)
+    loser = take({"overtaken": servers})["overtaken"]
+    assert winner["overtaken"].status == "complete"
+    assert (loser.status, loser.message) == ("skipped", "another run took the claim over meanwhile")
+    (row,) = ledger_rows(lake, "overtaken")
+    assert (row["status"], row["started_at"].astimezone(UTC)) == ("complete", T0)
+    assert landed(lake, "overtaken") == ALL_ROWS
+
+
+def staged_over(monkeypatch: pytest.MonkeyPatch, kind: str, share: str = "TRUE") -> None:
+    """Lets another run replace staged rows of this one: those of `kind` that satisfy `share`."""
+    original = Lake.stage
+
+    def stage(self: Lake, name: str, rows: Any) -> Any:
+        if not name.startswith(f"{kind}_"):
+            return original(self, name, rows)
+        original(self, name, rows)
+        run = F.when(F.expr(share), "other").otherwise(F.col("run_id"))
+        return original(self, name, rows.withColumn("run_id", run))
+
+    monkeypatch.setattr(Lake, "stage", stage)
+
+
+@pytest.mark.parametrize("share", ["TRUE", "kind = 'watermarks'"])
+def test_a_run_does_not_take_the_rows_that_another_staged_in_its_place_for_none(
+    take: Take, lake: Lake, servers: str, monkeypatch: pytest.MonkeyPatch, share: str
+) -> None:
+    staged_over(monkeypatch, "kafka", share)
+    name = f"staged-over-{len(share)}"
+    outcome = take({name: servers})[name]
+    refused = f"cluster {name}: another run has staged its rows where this one had: "
+    assert (outcome.status, outcome.message) == (
+        "failed",
+        refused + "does another run take snapshots of this cluster?",
+    )
+    assert landed(lake, name) == dict.fromkeys(ALL_ROWS, 0)
+
+
+def test_rows_that_another_run_stages_while_these_are_landed_fail_the_snapshot(
+    spark: SparkSession, servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a catalog, each query reads what is staged at that time, so another run's rows would make it empty."""
+    spark.sql("CREATE SCHEMA spark_catalog.restaged")
+    settings = config(tmp_path, PREFIX, {"restaged": servers})
+    settings = settings.model_copy(update={"lake": LakeConfig(catalog="spark_catalog", schema="restaged")})
+    original = landing._land_table
+    others: list[SnapshotOutcome] = []
+
+    def late(*args: Any) -> None:
+        monkeypatch.setattr(landing, "_land_table", original)
+        others.extend(take_snapshots(spark, settings, ["restaged"], None, clock(landing.STAGES)))
+        original(*args)
+
+    monkeypatch.setattr(landing, "_land_table", late)
+    try:
+        (outcome,) = take_snapshots(spark, settings, ["restaged"], None, clock())
+        lake = Lake(spark, settings.lake)
+        assert [other.status for other in others] == ["complete"]
+        assert (outcome.status, outcome.message) == ("failed", f"cluster restaged: {landing.STAGED_OVER}")
+        assert landed(lake, "restaged") == ALL_ROWS  # the other run's
+    finally:
+        spark.sql("DROP SCHEMA spark_catalog.restaged CASCADE")
+
+
+def test_positions_that_another_run_staged_are_told_and_cost_no_other_table(
+    spark: SparkSession, lake: Lake, servers: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "stats.jsonl").write_text("{}\n")
+    places = f"[[clusters.watched.positions]]\nsource = 'librdkafka_statistics'\npaths = ['{tmp_path}/stats.jsonl']\n"
+    path = write_config(tmp_path, PREFIX, {"watched": servers}, client=places)
+    settings = load_config(path, {}).model_copy(update={"lake": config(folder, PREFIX, {"any": DEAD}).lake})
+    staged_over(monkeypatch, "positions")
+    (outcome,) = take_snapshots(spark, settings, ["watched"], None, clock())
+    assert outcome.status == "partial"
+    assert "client_positions: another run has staged its rows where this one had" in outcome.message
+    assert landed(lake, "watched") == ALL_ROWS
+
+
+def slow_rows(spark: SparkSession, group: str, sleep_ms: int) -> Any:
+    """One committed offset of the cluster `late-write`, which takes a while to be written."""
+    nap = F.expr(f"java_method('java.lang.Thread', 'sleep', CAST(id + {sleep_ms} AS BIGINT))")
+    row = (
+        spark.range(1)
+        .withColumn("nap", nap)
+        .withColumns(
+            {"cluster": F.lit("late-write"), "snapshot_id": F.lit(T0_MS), "snapshot_date": F.lit(utc_date(T0_MS))}
+        )
+    )
+    return filled(row.withColumn("group_id", F.concat(F.lit(group), F.substring("nap", 1, 0))), COMMITTED_OFFSETS)
+
+
+def test_a_write_that_the_new_owner_overtook_is_not_tried_again(lake: Lake, spark: SparkSession) -> None:
+    where = of_snapshots("late-write", [T0_MS])
+    asked: list[int] = []
+    started = threading.Event()
+
+    def may_write() -> None:
+        asked.append(1)
+        if len(asked) > 1:
+            raise LakeError("lost the claim")
+        started.set()
+
+    with ThreadPoolExecutor(1) as pool:
+        late = slow_rows(spark, "old owner", 5_000)
+        old = pool.submit(lake.guarded(may_write).replace, COMMITTED_OFFSETS, late, where)
+        assert started.wait(30)
+        lake.replace(COMMITTED_OFFSETS, slow_rows(spark, "new owner", 0), where)
+        with pytest.raises(LakeError, match="lost the claim"):
+            old.result(60)
+    assert [r["group_id"] for r in lake.read(COMMITTED_OFFSETS).where(where).collect()] == ["new owner"]
+
+
+def filled(rows: Any, table: Table) -> Any:
+    present = set(rows.columns)
+    return rows.select(*(F.col(c) if c in present else F.lit(None).alias(c) for c in table.columns))
