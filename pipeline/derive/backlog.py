@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from pyspark.sql import Column, Window
 from pyspark.sql import functions as F
 
+from pipeline.analytics.keys import SNAPSHOT
 from pipeline.derive.log_index import LONGEST_TAIL, Index
 from pipeline.lake import Lake, of_cluster, one_of
 from pipeline.lake.ledger import COMPLETE, rows_of_snapshot
@@ -106,13 +107,13 @@ def oldest_needed(lake: Lake, clusters: Collection[str]) -> dict[str, int]:
     """
     by_cluster = Window.partitionBy("cluster")
     marks = lake.read_all(COMPUTED, "cluster", "job", "snapshot_id").where(F.col("job").isin(*DONE))
-    done = marks.select("cluster", "snapshot_id", F.lit(True).alias("is_done")).distinct()
+    done = marks.select(*SNAPSHOT, F.lit(True).alias("is_done")).distinct()
     known = lake.read_all(SNAPSHOTS, "cluster", "snapshot_id", "status").where(
         F.col("status").isin(*READABLE) & F.col("cluster").isin(*clusters)
     )
     numbered = (
-        known.select("cluster", "snapshot_id")
-        .join(done, ["cluster", "snapshot_id"], how="left")
+        known.select(*SNAPSHOT)
+        .join(done, SNAPSHOT, how="left")
         .withColumn("number", F.row_number().over(by_cluster.orderBy("snapshot_id")))
         .withColumn("first", F.min(F.when(F.col("is_done").isNull(), F.col("number"))).over(by_cluster))
         .withColumn("first", F.coalesce("first", F.count(F.lit(1)).over(by_cluster) + 1))

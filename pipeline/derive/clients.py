@@ -13,6 +13,7 @@ from pipeline.analytics.clients.instances import observed, with_instance
 from pipeline.analytics.clients.poll_loops import TURNS, poll_states
 from pipeline.analytics.clients.problems import problems
 from pipeline.analytics.clients.scala_fetchers import fetcher_states
+from pipeline.analytics.keys import CLIENT_AT
 from pipeline.config.consumers import ConsumerSettings
 from pipeline.lake import Lake, of_snapshots
 from pipeline.tables import CLIENT_DIVERGENCE, CLIENT_POSITIONS, FINDING_HISTORY, FINDINGS, LAG, WATERMARKS
@@ -51,7 +52,7 @@ def keep_clients(
 def _heard(lake: Lake, cluster: str, batch: Sequence[int], before: Sequence[int]) -> DataFrame:
     """The clients that reported something, by snapshot, including the snapshots before that a problem may span."""
     recent = lake.read_snapshots(CLIENT_DIVERGENCE, cluster, [*before, *batch])
-    return recent.select("cluster", "snapshot_id", "client_id").distinct()
+    return recent.select(*CLIENT_AT).distinct()
 
 
 def _earlier(lake: Lake, cluster: str, batch: Sequence[int]) -> DataFrame:

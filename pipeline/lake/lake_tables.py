@@ -12,7 +12,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
-from pipeline.common.schemas import columns_of
+from pipeline.common.columns import columns_of
 from pipeline.config import LakeConfig
 from pipeline.lake.conflicts import retry_on_conflict
 from pipeline.lake.driver_tables import DriverTables, NotForDriverError, driver_tables

@@ -10,8 +10,8 @@ from functools import partial
 from pyspark.errors import AnalysisException
 from pyspark.sql.types import StructField
 
+from pipeline.common.columns import aligned
 from pipeline.common.errors import LakeError, SchemaError, first_line
-from pipeline.common.schemas import aligned
 from pipeline.config.databricks import is_databricks
 from pipeline.lake.conflicts import FAILURES
 from pipeline.lake.lake_tables import LakeTables, stored_columns

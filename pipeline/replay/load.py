@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from pipeline.client_positions.position import Position
 from pipeline.client_positions.position_rows import row_of
+from pipeline.common.columns import date_of
 from pipeline.common.errors import ConfigError
 from pipeline.common.files import redacted
 from pipeline.config import Config
@@ -100,7 +101,7 @@ def _land(
         named = frame.withColumns(
             {
                 "cluster": F.lit(cluster),
-                "snapshot_date": F.date_from_unix_date(F.expr("int(snapshot_id div 86400000)")),
+                "snapshot_date": date_of("snapshot_id"),
                 "captured_at": F.timestamp_millis("snapshot_id"),
             }
         )

@@ -13,9 +13,10 @@ from operator import or_
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from pipeline.analytics.instants import read_ms
+from pipeline.analytics.keys import GROUP, READER, SNAPSHOT
 from pipeline.analytics.lag.group_sums import is_loss
 from pipeline.analytics.lag.ladder import deleted_unread_offsets
+from pipeline.analytics.series import change, read_ms, run_number
 from pipeline.lake.ledger import rows_of_snapshot
 from pipeline.report.model import NO_PROGRESS, Group, Point, names_of
 from pipeline.tables import DATA_LOSS, LAG, READABLE
@@ -30,9 +31,9 @@ def ledger(snapshots: DataFrame, calculated: DataFrame) -> DataFrame:
 
     A running or failed snapshot never has lag, even if a killed run has left rows.
     """
-    known = calculated.select("cluster", "snapshot_id").distinct().withColumn("found", F.lit(True))
+    known = calculated.select(*SNAPSHOT).distinct().withColumn("found", F.lit(True))
     return (
-        snapshots.join(known, on=["cluster", "snapshot_id"], how="left")
+        snapshots.join(known, on=SNAPSHOT, how="left")
         .withColumn("has_lag", F.col("status").isin(*READABLE) & F.col("found").isNotNull())
         .drop("found")
     )
@@ -121,7 +122,7 @@ def instants(ledger: DataFrame, limit: int, newest: int = 1) -> DataFrame:
     """
     cluster = Window.partitionBy("cluster")
     so_far = cluster.orderBy("snapshot_id")
-    step_ms = F.col("snapshot_id") - F.lag("snapshot_id").over(so_far)
+    step_ms = change(F.col("snapshot_id"), so_far)
     usual_ms = F.greatest(F.percentile_approx("step_ms", 0.5).over(cluster), F.col("schedule_ms"))
     is_late = (F.col("step_ms") >= 2 * usual_ms) & (F.col("step_ms") >= UNHURRIED_MS)
     is_hole = ~F.col("has_lag") | F.coalesce(is_late, F.lit(False))
@@ -130,12 +131,12 @@ def instants(ledger: DataFrame, limit: int, newest: int = 1) -> DataFrame:
     return (
         ledger.withColumn("step_ms", step_ms)
         .withColumn("is_hole", is_hole)
-        .withColumn("segment", F.sum(F.col("is_hole").cast("bigint")).over(so_far))
+        .withColumn("segment", run_number(F.col("is_hole"), so_far))
         .where("has_lag")
         .withColumn("nth", F.row_number().over(so_far))
         .withColumn("total", F.count("*").over(cluster))
         .where(is_kept)
-        .orderBy("cluster", "snapshot_id")
+        .orderBy(*SNAPSHOT)
         .select("cluster", "snapshot_id", "segment", "total")
     )
 
@@ -166,7 +167,7 @@ def as_points(rows: DataFrame, group_ids: Collection[str]) -> DataFrame:
 def covered(rows: DataFrame) -> DataFrame:
     """The snapshots that rows of GROUP_STATUS are of, and the groups of each whose records were deleted unread."""
     is_lost = F.coalesce(F.col("offset_statuses")[DATA_LOSS], F.lit(0)) > 0
-    return rows.groupBy("cluster", "snapshot_id").agg(F.collect_set(F.when(is_lost, F.col("group_id"))).alias("lossy"))
+    return rows.groupBy(*SNAPSHOT).agg(F.collect_set(F.when(is_lost, F.col("group_id"))).alias("lossy"))
 
 
 def worst_first(groups: DataFrame, limit: int, found: Collection[str] = ()) -> DataFrame:
@@ -205,7 +206,7 @@ def readable(lag: DataFrame, shown: Mapping[str, int], group_ids: Collection[str
     """`readable_offsets` of those named groups whose records were deleted unread, as of the snapshots `shown`."""
     return (
         lag.where(is_loss() & _is_at("snapshot_id", shown) & F.col("group_id").isin(sorted(group_ids)))
-        .groupBy("cluster", "group_id")
+        .groupBy(*GROUP)
         .agg(F.try_sum(F.col("high_watermark") - F.col("log_start_offset")).alias("readable_offsets"))
     )
 
@@ -214,7 +215,7 @@ def losses(lag: DataFrame, shown: Mapping[str, int], limit: int) -> DataFrame:
     """`model.Loss` of each group that has one, the greatest first; not those still seen in the snapshots `shown`."""
     return (
         lag.where(is_loss())
-        .groupBy("cluster", "group_id", "topic", "partition")
+        .groupBy(*READER)
         .agg(
             F.max(deleted_unread_offsets()).alias("unread_offsets"),
             F.min(read_ms()).alias("first_ms"),
@@ -222,7 +223,7 @@ def losses(lag: DataFrame, shown: Mapping[str, int], limit: int) -> DataFrame:
             F.max("snapshot_id").alias("last_id"),
         )
         .where(~_is_at("last_id", shown))
-        .groupBy("cluster", "group_id")
+        .groupBy(*GROUP)
         .agg(
             F.count("*").alias("partitions"),
             F.try_sum("unread_offsets").alias("unread_offsets"),

@@ -11,7 +11,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from pipeline.analytics.histograms.quantiles import of_brokers
-from pipeline.analytics.instants import read_ms
+from pipeline.analytics.keys import GROUP, MEMBER, READER
+from pipeline.analytics.series import read_ms
 from pipeline.report.details_model import Gauge, Partition
 from pipeline.report.model import names_of
 
@@ -22,13 +23,13 @@ _SEVERITIES = ("critical", "warning", "info")
 
 def partitions(lag: DataFrame, group_ids: Collection[str], limit: int) -> DataFrame:
     """The `limit` worst partitions of each named group: unusual offsets first, then the most lag, unknown lag last."""
-    worst = Window.partitionBy("cluster", "group_id").orderBy(*_worst_first())
+    worst = Window.partitionBy(*GROUP).orderBy(*_worst_first())
     return (
         lag.where(F.col("group_id").isin(sorted(group_ids)))
         .where(F.col("topic").isNotNull())
         .withColumn("nth", F.row_number().over(worst))
         .where(F.col("nth") <= limit)
-        .orderBy("cluster", "group_id", "nth")
+        .orderBy(*GROUP, "nth")
         .select(*names_of(Partition))
     )
 
@@ -52,7 +53,6 @@ def dangers(lag: DataFrame, within_ms: int) -> DataFrame:
     fast it reads. Headroom that lasts longer than `within_ms` is not a danger yet; records that are already deleted
     are not a danger, but a loss.
     """
-    partition = ["cluster", "group_id", "topic", "partition"]
     names = ("topic_id", "log_start_offset", "committed_offset", "consumed_offset", "high_watermark", "offset_status")
     look = F.struct(*names, read_ms().alias("ends_ms"), read_ms("committed_captured_at").alias("commits_ms"))
     first, last = F.col("first"), F.col("last")
@@ -67,16 +67,16 @@ def dangers(lag: DataFrame, within_ms: int) -> DataFrame:
     is_same_log &= first["topic_id"].eqNullSafe(last["topic_id"])
     return (
         lag.where(F.col("topic").isNotNull())
-        .groupBy(*partition)
+        .groupBy(*READER)
         .agg(F.min_by(look, "snapshot_id").alias("first"), F.max_by(look, "snapshot_id").alias("last"))
         .where(is_unread & is_same_log & (deleted > 0) & (left_ms <= within_ms))
         .withColumns({"headroom": headroom, "deleted_in_ms": F.round(left_ms).cast("bigint")})
-        .groupBy("cluster", "group_id")
+        .groupBy(*GROUP)
         .agg(
             F.min_by(F.struct("topic", "partition", "headroom"), "deleted_in_ms").alias("worst"),
             F.min("deleted_in_ms").alias("deleted_in_ms"),
         )
-        .select("cluster", "group_id", "worst.*", "deleted_in_ms")
+        .select(*GROUP, "worst.*", "deleted_in_ms")
     )
 
 
@@ -126,14 +126,13 @@ def findings_counted(findings: DataFrame) -> DataFrame:
 
 def gauges(divergence: DataFrame, clients: int) -> DataFrame:
     """The rows, by time, of the `clients` clients whose gauge was the most misleading."""
-    client = ["cluster", "group_id", "client_id", "instance"]
     worst = (
-        divergence.groupBy(*client)
+        divergence.groupBy(*MEMBER)
         .agg(F.count_if(F.col("verdict") != "truthful").alias("wrong"), F.max("hidden_lag").alias("hidden"))
-        .orderBy(F.desc("wrong"), F.desc_nulls_last("hidden"), *client)
+        .orderBy(F.desc("wrong"), F.desc_nulls_last("hidden"), *MEMBER)
         .limit(clients)
     )
-    is_same = [F.col(f"d.{name}").eqNullSafe(F.col(f"w.{name}")) for name in client]
+    is_same = [F.col(f"d.{name}").eqNullSafe(F.col(f"w.{name}")) for name in MEMBER]
     return (
         divergence.alias("d")
         .join(F.broadcast(worst.alias("w")), is_same)

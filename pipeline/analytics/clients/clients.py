@@ -10,16 +10,24 @@ from collections.abc import Mapping
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipeline.analytics.clients.instances import CLIENT, INSTANCE
 from pipeline.analytics.clients.java_consumed_offset import consumed_by_lead
-from pipeline.analytics.clients.runs import in_stretches
 from pipeline.analytics.clients.scala_fetched_offset import COUNTERS, fetched_by_lag, with_moved
 from pipeline.analytics.clients.settings import with_settings
-from pipeline.analytics.instants import read_ms
-from pipeline.analytics.keys import PARTITION, PARTITION_AT, PROCESS_PARTITION, READER_AT
+from pipeline.analytics.keys import (
+    CLIENT_AT,
+    GROUP_AT,
+    PARTITION,
+    PARTITION_AT,
+    PROCESS,
+    PROCESS_AT,
+    PROCESS_PARTITION,
+    READER_AT,
+    SNAPSHOT,
+    TOPIC_PARTITION,
+)
+from pipeline.analytics.series import in_stretches, read_ms
 from pipeline.config.consumers import ConsumerSettings
 
-_PLACE = ["topic", "partition"]
 _ENDS = ["log_start_offset", "last_stable_offset", "high_watermark"]
 _REPORTED = ("reported_lag", "reported_lead", "reported_end", "reported_stable_end")
 
@@ -48,8 +56,8 @@ def reader_positions(
     rows = _with_known(rows, watermarks, committed_offsets, previous)
     rows = in_stretches(rows, PROCESS_PARTITION)
     # The `lag` of the previous snapshot is already written; it stays as it is, even if more is known by now.
-    new = F.broadcast(watermarks.select("cluster", "snapshot_id").distinct())
-    rows = fetched_by_lag(consumed_by_lead(rows)).join(new, ["cluster", "snapshot_id"], how="left_semi")
+    new = F.broadcast(watermarks.select(*SNAPSHOT).distinct())
+    rows = fetched_by_lag(consumed_by_lead(rows)).join(new, SNAPSHOT, how="left_semi")
     # Clients may report partitions that the cluster does not have, or that the configuration leaves out.
     rows = rows.where("is_listed")
     rows = with_settings(rows.drop("settings"), settings, "client_id", "group_id").withColumns(
@@ -83,7 +91,7 @@ def _newest(*of: str) -> Column:
 
 
 def client_counters(reported: DataFrame) -> DataFrame:
-    """For each INSTANCE: is_old (it is a Scala consumer), all_moved and any_moved, is_read_anew.
+    """For each PROCESS_AT: is_old (it is a Scala consumer), all_moved and any_moved, is_read_anew.
 
     all_moved and any_moved say whether the counters of all, or of any, of its fetchers have moved. They are NULL at the
     first snapshot of a fetcher, and for clients without counters. is_read_anew: no counter comes from a text that was
@@ -94,13 +102,13 @@ def client_counters(reported: DataFrame) -> DataFrame:
     has_fetcher = F.col("fetcher").isNotNull() & F.col("requests_total").isNotNull()
     is_scraped = F.col("source") == "kafka_client_metrics"
     is_old = is_scraped & (F.col("queue_chunks").isNotNull() | has_fetcher)
-    identity = ["cluster", "client_id", "instance", "agent", "place", "fetcher"]
+    identity = [*PROCESS, "agent", "series", "fetcher"]
     totals = rows.groupBy(*identity, "snapshot_id").agg(
         F.some(is_old).alias("is_old"), *(F.max(name).alias(name) for name in (*COUNTERS, "captured_at", "nth"))
     )
     return (
         with_moved(totals, identity)
-        .groupBy(*INSTANCE)
+        .groupBy(*PROCESS_AT)
         .agg(
             F.some("is_old").alias("is_old"),
             F.every("has_moved").alias("all_moved"),
@@ -111,21 +119,21 @@ def client_counters(reported: DataFrame) -> DataFrame:
 
 
 def totals(reported: DataFrame) -> DataFrame:
-    """The counters of each process, summed over the brokers it fetches from: INSTANCE, requests, bytes, read_ms.
+    """The counters of each process, summed over the brokers it fetches from: PROCESS_AT, requests, bytes, read_ms.
 
     If several agents report a process, the greatest counters are taken. `reported` are `observed` rows; for a client
     address, the request log of each broker has some of them.
     """
     rows = reported.where(F.col("partition").isNull() & F.col("topic").isNull())
-    agent = [*INSTANCE, "agent", "source"]
+    agent = [*PROCESS_AT, "agent", "source"]
     newest = F.max("read_ms").alias("read_ms")
     return (
         rows.withColumn("read_ms", read_ms())
-        .groupBy(*agent, "place", "fetcher")
+        .groupBy(*agent, "series", "fetcher")
         .agg(F.max("requests_total").alias("requests"), F.max("bytes_total").alias("bytes"), newest)
         .groupBy(*agent)
         .agg(F.try_sum("requests").alias("requests"), F.try_sum("bytes").alias("bytes"), newest)
-        .groupBy(*INSTANCE)
+        .groupBy(*PROCESS_AT)
         # read_ms is from the agent whose counter is taken.
         .agg(
             F.max("requests").alias("requests"),
@@ -138,7 +146,7 @@ def totals(reported: DataFrame) -> DataFrame:
 def client_partitions(reported: DataFrame) -> DataFrame:
     """A row for each partition that a process reports in a snapshot, by any of its agents.
 
-    The columns are INSTANCE, topic, partition, snapshot_date, nth, as_of, reported_consumed, reported_fetched,
+    The columns are PROCESS_AT, topic, partition, snapshot_date, nth, as_of, reported_consumed, reported_fetched,
     _REPORTED, is_librdkafka; and is_old, all_moved, any_moved of `client_counters`. `reported` are `observed` rows.
     """
     order = _newest("source", "endpoint")
@@ -149,8 +157,8 @@ def client_partitions(reported: DataFrame) -> DataFrame:
         reported.where(F.col("partition").isNotNull())
         # All keys in `reader_positions` contain this one, so rows are shuffled only once.
         .repartition(*PARTITION)
-        .join(F.broadcast(client_counters(reported)), INSTANCE, how="left")
-        .groupBy(*INSTANCE, *_PLACE)
+        .join(F.broadcast(client_counters(reported)), PROCESS_AT, how="left")
+        .groupBy(*PROCESS_AT, *TOPIC_PARTITION)
         .agg(
             F.max("snapshot_date").alias("snapshot_date"),
             F.max("as_of").alias("as_of"),
@@ -183,10 +191,9 @@ def stale_lag() -> Column:
 
 def _groups(group_members: DataFrame, committed_offsets: DataFrame, previous: DataFrame) -> DataFrame:
     """The known groups and members: cluster, snapshot_id, group_id; for members also client_id, topic, partition."""
-    names = ["cluster", "snapshot_id", "group_id"]
-    members = group_members.where(F.col("client_id").isNotNull()).select(*names, "client_id", *_PLACE)
-    before = previous.select(*names, "client_id", *_PLACE)
-    committed = committed_offsets.select(*names).distinct()
+    members = group_members.where(F.col("client_id").isNotNull()).select(*GROUP_AT, "client_id", *TOPIC_PARTITION)
+    before = previous.select(*GROUP_AT, "client_id", *TOPIC_PARTITION)
+    committed = committed_offsets.select(*GROUP_AT).distinct()
     return members.unionByName(before).unionByName(committed, allowMissingColumns=True)
 
 
@@ -204,19 +211,21 @@ def _with_group(rows: DataFrame, groups: DataFrame, reported: DataFrame) -> Data
     which no broker knows, it is then the group with the same name as the client id, because that is the default.
     """
     members = groups.where(F.col("client_id").isNotNull())
-    of_client = _only(members.select(*CLIENT, "group_id").distinct(), CLIENT, "members_group")
-    shared = of_client.where(F.col("members_group").isNull()).select(*CLIENT)
+    of_client = _only(members.select(*CLIENT_AT, "group_id").distinct(), CLIENT_AT, "members_group")
+    shared = of_client.where(F.col("members_group").isNull()).select(*CLIENT_AT)
     assigned = (
-        members.join(F.broadcast(shared), CLIENT, how="left_semi").select(*CLIENT, *_PLACE, "group_id").distinct()
+        members.join(F.broadcast(shared), CLIENT_AT, how="left_semi")
+        .select(*CLIENT_AT, *TOPIC_PARTITION, "group_id")
+        .distinct()
     )
-    namesakes = groups.select("cluster", "snapshot_id", F.col("group_id").alias("client_id")).distinct()
-    by_partition = _only(assigned, [*CLIENT, *_PLACE], "assigned_group")
+    namesakes = groups.select(*SNAPSHOT, F.col("group_id").alias("client_id")).distinct()
+    by_partition = _only(assigned, [*CLIENT_AT, *TOPIC_PARTITION], "assigned_group")
     return (
-        rows.join(F.broadcast(_reported_groups(reported, INSTANCE, "own_group")), INSTANCE, how="left")
-        .join(F.broadcast(_reported_groups(reported, CLIENT, "reported_group")), CLIENT, how="left")
-        .join(by_partition.hint("shuffle_hash"), [*CLIENT, *_PLACE], how="left")
-        .join(F.broadcast(of_client), CLIENT, how="left")
-        .join(F.broadcast(namesakes.withColumn("is_namesake", F.lit(True))), CLIENT, how="left")
+        rows.join(F.broadcast(_reported_groups(reported, PROCESS_AT, "own_group")), PROCESS_AT, how="left")
+        .join(F.broadcast(_reported_groups(reported, CLIENT_AT, "reported_group")), CLIENT_AT, how="left")
+        .join(by_partition.hint("shuffle_hash"), [*CLIENT_AT, *TOPIC_PARTITION], how="left")
+        .join(F.broadcast(of_client), CLIENT_AT, how="left")
+        .join(F.broadcast(namesakes.withColumn("is_namesake", F.lit(True))), CLIENT_AT, how="left")
         .withColumn(
             "group_id",
             F.coalesce(

@@ -19,12 +19,11 @@ from pipeline.analytics.clients.buffer_bound import (
     consumer_settings,
 )
 from pipeline.analytics.clients.clients import client_counters, totals
-from pipeline.analytics.clients.instances import INSTANCE
-from pipeline.analytics.clients.runs import runs_of
 from pipeline.analytics.clients.settings import with_settings
-from pipeline.analytics.instants import read_ms
-from pipeline.analytics.keys import MEMBER
+from pipeline.analytics.keys import MEMBER, MEMBER_AT, MEMBER_PARTITION, PROCESS_AT
 from pipeline.analytics.lag.group_sums import whole_sum
+from pipeline.analytics.series import change, holds_twice, read_ms, runs_of
+from pipeline.common.columns import columns_of
 from pipeline.config.consumers import KAFKA_NAMES, ConsumerSettings
 from pipeline.tables import CLIENT_DIVERGENCE, LONG
 
@@ -48,18 +47,17 @@ def client_divergence(
     lag, and late commits do not explain the difference; else `truthful`. It is NULL if the gauge, the lag or the growth
     is not known, as at the first snapshot. `previous` are rows that are already computed; their verdicts do not change.
     """
-    rows = _gauges(reported).join(_lags(lag, settings), INSTANCE, how="left")
-    rows = rows.join(_known(previous), [*INSTANCE, "group_id"], how="left")
+    rows = _gauges(reported).join(_lags(lag, settings), PROCESS_AT, how="left")
+    rows = rows.join(_known(previous), MEMBER_AT, how="left")
     rows = with_settings(rows, settings, "client_id", "group_id")
     rows = _with_runs(_with_verdict(rows))
-    found = _with_since(_with_buffers(rows))
-    return found.select(*(F.col(f.name).cast(f.dataType) for f in CLIENT_DIVERGENCE.schema))
+    return _with_since(_with_buffers(rows)).select(*columns_of(CLIENT_DIVERGENCE.schema))
 
 
 def _with_verdict(rows: DataFrame) -> DataFrame:
     """Adds verdict, and size: the mean bytes of a record at this snapshot, NULL if it is not known."""
     is_still = (F.col("grown") > 0) & ~F.col("any_moved") & F.col("is_read_anew")
-    has_stood_still = F.col("is_still") & F.lag("is_still").over(_series())
+    has_stood_still = holds_twice("is_still", _series())
     verdict = F.coalesce("known_verdict", F.when(has_stood_still, "stale").otherwise(_verdict()))
     size = F.coalesce("known_record_bytes", "log_record_bytes", _own_record_bytes())
     return rows.withColumn("is_still", is_still).withColumns(
@@ -118,10 +116,10 @@ def _series() -> WindowSpec:
 
 
 def _gauges(reported: DataFrame) -> DataFrame:
-    """What each process reports: INSTANCE, max_lag, is_old, any_moved, requests, bytes, threads, source."""
+    """What each process reports: PROCESS_AT, max_lag, is_old, any_moved, requests, bytes, threads, source."""
     of_client = F.col("topic").isNull() & F.col("fetcher").isNull()
     thread = F.when(F.col("queue_chunks").isNotNull(), F.struct("topic", "fetcher"))
-    gauges = reported.groupBy(*INSTANCE).agg(
+    gauges = reported.groupBy(*PROCESS_AT).agg(
         F.max("snapshot_date").alias("snapshot_date"),
         F.coalesce(F.max(F.when(of_client, F.col("reported_lag"))), F.max("reported_lag")).alias("max_lag"),
         F.max("buffered_bytes").alias("reported_buffered"),
@@ -129,8 +127,8 @@ def _gauges(reported: DataFrame) -> DataFrame:
         # A request log does not show which kind of client it is.
         F.max(F.when(F.col("source") != "kafka_request_log", F.col("source"))).alias("source"),
     )
-    moved = client_counters(reported).select(*INSTANCE, "is_old", "any_moved", "is_read_anew")
-    return gauges.join(moved, INSTANCE, how="left").join(totals(reported), INSTANCE, how="left")
+    moved = client_counters(reported).select(*PROCESS_AT, "is_old", "any_moved", "is_read_anew")
+    return gauges.join(moved, PROCESS_AT, how="left").join(totals(reported), PROCESS_AT, how="left")
 
 
 def _lags(lag: DataFrame, settings: Mapping[str, ConsumerSettings]) -> DataFrame:
@@ -139,9 +137,9 @@ def _lags(lag: DataFrame, settings: Mapping[str, ConsumerSettings]) -> DataFrame
     max_app_lag: the largest lag of the application. judged_lag: the same, for partitions that the process has read
     since the previous snapshot. noise: by how much less a correct gauge may show.
     """
-    series = Window.partitionBy(*MEMBER, "topic", "partition").orderBy("snapshot_id")
-    grown = F.col("high_watermark") - F.lag("high_watermark").over(series)
-    interval_ms = read_ms() - F.lag(read_ms()).over(series)
+    series = Window.partitionBy(*MEMBER_PARTITION).orderBy("snapshot_id")
+    grown = change(F.col("high_watermark"), series)
+    interval_ms = change(read_ms(), series)
     # For read_committed clients the log ends at the last stable offset.
     end = F.coalesce("last_stable_offset", "high_watermark")
     is_known = F.col("consumed_offset").isNotNull()
@@ -153,7 +151,7 @@ def _lags(lag: DataFrame, settings: Mapping[str, ConsumerSettings]) -> DataFrame
             "noise": F.when(is_known, grown).otherwise(grown * (1 + late_ms / F.when(interval_ms > 0, interval_ms))),
         }
     )
-    by_topic = rows.groupBy(*INSTANCE, "group_id", "topic").agg(
+    by_topic = rows.groupBy(*MEMBER_AT, "topic").agg(
         F.max("captured_at").alias("captured_at"),
         *(F.max(name).alias(f"max_{name}") for name in (*_LAGS, "app_lag")),
         *(whole_sum(name).alias(f"sum_{name}") for name in (*_LAGS, "fetched_offset", "buffered_bytes")),
@@ -164,7 +162,7 @@ def _lags(lag: DataFrame, settings: Mapping[str, ConsumerSettings]) -> DataFrame
         F.collect_set("leader").alias("leaders"),
         (F.try_sum("consumer_lag_bytes") / F.nullif(F.try_sum("consumer_lag"), F.lit(0))).alias("record_bytes"),
     )
-    return by_topic.groupBy(*INSTANCE, "group_id").agg(
+    return by_topic.groupBy(*MEMBER_AT).agg(
         F.max("captured_at").alias("captured_at"),
         *(F.max(f"max_{name}").alias(f"max_{name}") for name in (*_LAGS, "app_lag")),
         *(whole_sum(f"sum_{name}").alias(f"sum_{name}") for name in _LAGS),
@@ -190,7 +188,7 @@ def _verdict() -> Column:
 
 def _known(previous: DataFrame) -> DataFrame:
     known = (F.col(name).alias(f"known_{name}") for name in ("verdict", "since", "record_bytes"))
-    return previous.select(*INSTANCE, "group_id", *known)
+    return previous.select(*MEMBER_AT, *known)
 
 
 def _queue_bytes() -> Column:

@@ -12,6 +12,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType
 
 from pipeline.analytics.clients.spans import Span, assigned
+from pipeline.analytics.keys import CLIENT, FINDING
+from pipeline.common.columns import columns_of, date_of
 from pipeline.tables import FINDING_HISTORY, FINDINGS, LONG
 
 OF_A_TOPIC = ("paused_partition",)
@@ -38,9 +40,8 @@ def finding_history(problems: DataFrame, reported: DataFrame, before: DataFrame)
     topic, is a new finding.
     """
     rows = _with_first_seen(_by_key(problems, before), reported)
-    date = F.date_from_unix_date(F.expr("int(snapshot_id div 86400000)"))  # independent of the session's time zone
-    named: DataFrame = rows.withColumns({"finding_id": _finding_id(), "snapshot_date": date})
-    return named.select(*(F.col(f.name).cast(f.dataType) for f in FINDING_HISTORY.schema))
+    named: DataFrame = rows.withColumns({"finding_id": _finding_id(), "snapshot_date": date_of("snapshot_id")})
+    return named.select(*columns_of(FINDING_HISTORY.schema))
 
 
 def _finding_id() -> Column:
@@ -79,7 +80,7 @@ def _with_first_seen(by_key: DataFrame, reported: DataFrame) -> DataFrame:
     first_seen = F.udf(lambda *values: _first_seen(*values), ArrayType(LONG)).asNondeterministic()  # noqa: PLW0108
     begun = first_seen("seen.snapshot_id", "seen.topic", "known", "heard", _patience())
     return (
-        by_key.join(_heard(reported), ["cluster", "client_id"], how="left")
+        by_key.join(_heard(reported), CLIENT, how="left")
         .withColumn("first_seen", begun)
         .select(*_KEY, F.inline(F.arrays_zip("seen", "first_seen")))
         .where(F.col("first_seen").isNotNull())
@@ -105,8 +106,8 @@ def findings(history: DataFrame, reported: DataFrame, before: DataFrame) -> Data
     `finding_history`. A finding is resolved after RESOLVED_AFTER snapshots in which its client reported something but
     not the problem; resolved_at is the first of them. While nothing is reported about the client, it stays open.
     """
-    rows = _merged(history, before).join(_heard(reported), ["cluster", "client_id"], how="left")
-    return _with_end(rows).select("*", "worst.*").select(*(F.col(f.name).cast(f.dataType) for f in FINDINGS.schema))
+    rows = _merged(history, before).join(_heard(reported), CLIENT, how="left")
+    return _with_end(rows).select("*", "worst.*").select(*columns_of(FINDINGS.schema))
 
 
 def _merged(history: DataFrame, before: DataFrame) -> DataFrame:
@@ -118,7 +119,7 @@ def _merged(history: DataFrame, before: DataFrame) -> DataFrame:
     same = ("kind", "group_id", "client_id", "instance", "owner", "resolved_at", "resolution_confirmed_at")
     return (
         known.unionByName(seen, allowMissingColumns=True)
-        .groupBy("cluster", "finding_id")
+        .groupBy(*FINDING)
         .agg(*(F.max(name).alias(name) for name in same), *_so_far(), F.some("is_new").alias("is_seen"))
     )
 
@@ -147,9 +148,9 @@ def findings_as_known(findings: DataFrame, history: DataFrame, at_ms: int) -> Da
     then = (
         history.where(F.col("snapshot_id") <= at_ms)
         .withColumns({"first_seen": seen, "last_seen": seen, "worst_at": seen})
-        .groupBy("cluster", "finding_id")
+        .groupBy(*FINDING)
         .agg(*_so_far())
-        .select("cluster", "finding_id", F.struct("last_seen", "topic", "worst.*").alias("then"))
+        .select(*FINDING, F.struct("last_seen", "topic", "worst.*").alias("then"))
     )
     is_current = F.col("last_seen") <= at
     is_resolved = is_current & (F.coalesce("resolution_confirmed_at", "resolved_at") <= at)
@@ -160,7 +161,7 @@ def findings_as_known(findings: DataFrame, history: DataFrame, at_ms: int) -> Da
         for name in ("last_seen", "topic", *_AT_WORST)
     }
     ends = {name: F.when(is_resolved, F.col(name)) for name in ("resolved_at", "resolution_confirmed_at")}
-    known = findings.where(F.col("first_seen") <= at).join(then, ["cluster", "finding_id"], how="left")
+    known = findings.where(F.col("first_seen") <= at).join(then, FINDING, how="left")
     return known.withColumns(values | ends).select(*FINDINGS.columns)
 
 
@@ -184,7 +185,7 @@ def _so_far() -> list[Column]:
 def _heard(reported: DataFrame) -> DataFrame:
     """The snapshots in which each client reported anything, in order: cluster, client_id, heard."""
     heard = F.sort_array(F.collect_set("snapshot_id")).alias("heard")
-    return reported.groupBy("cluster", "client_id").agg(heard)
+    return reported.groupBy(*CLIENT).agg(heard)
 
 
 def _patience() -> Column:

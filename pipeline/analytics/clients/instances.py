@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
-CLIENT = ["cluster", "snapshot_id", "client_id"]
-INSTANCE = [*CLIENT, "instance"]
+from pipeline.analytics.keys import CLIENT_AT, GROUP_AT, TOPIC_PARTITION
+
 HERE = "."
 """The instance of a recording of one client, whose files are in the recording's own folder."""
-_AGENT = [*CLIENT, "agent"]
+_AGENT = [*CLIENT_AT, "agent"]
 _URL = "^https?://"
 _HOST = r"^https?://(\[[^\]]*\]|[^/:]*)"
 # A recording has a folder for each process; in it, a folder for each agent; and in that, a file for each round.
@@ -46,13 +46,13 @@ def observed(positions: DataFrame, snapshot_ids: Sequence[int] = ()) -> DataFram
     """
     is_observed = F.col("error").isNull() & F.col("client_id").isNotNull()
     is_address, agent = F.col("host").isNotNull(), F.col("agent")
-    of_partition = Window.partitionBy(*CLIENT, "topic", "partition")
+    of_partition = Window.partitionBy(*CLIENT_AT, *TOPIC_PARTITION)
     address = F.when(is_address, agent)
     # Windows and not a join of the rows with their aggregates: these rows are used often, and a join doubles each plan.
     is_only = F.min(address).over(of_partition) == F.max(address).over(of_partition)
     reporter = (
         F.when(F.col("partition").isNull(), F.lit(None))
-        .when(~is_address, F.min(agent).over(Window.partitionBy(*CLIENT, "topic", "partition", "site")))
+        .when(~is_address, F.min(agent).over(Window.partitionBy(*CLIENT_AT, *TOPIC_PARTITION, "site")))
         .when(is_only, F.min(F.when(~is_address, agent)).over(of_partition))
     )
     of_agent = Window.partitionBy(*_AGENT)
@@ -89,18 +89,18 @@ def with_instance(lag: DataFrame, reported: DataFrame) -> DataFrame:
     reports the member's other partitions, or NULL if that is not exactly one. `reported` are `observed` rows of the
     same snapshots.
     """
-    only = reported.groupBy(*CLIENT).agg(
+    only = reported.groupBy(*CLIENT_AT).agg(
         _only("instance").alias("only_instance"), _only("group_id").alias("only_group")
     )
-    is_only_group = _is_one("group_id", Window.partitionBy(*CLIENT))
+    is_only_group = _is_one("group_id", Window.partitionBy(*CLIENT_AT))
     is_its_group = F.coalesce(F.col("only_group") == F.col("group_id"), is_only_group)
-    is_alone = is_its_group & _is_one("member_id", Window.partitionBy(*CLIENT, "group_id"))
-    of_member = Window.partitionBy("cluster", "snapshot_id", "group_id", "member_id")
+    is_alone = is_its_group & _is_one("member_id", Window.partitionBy(*CLIENT_AT, "group_id"))
+    of_member = Window.partitionBy(*GROUP_AT, "member_id")
     members = F.when(
         F.min("instance").over(of_member) == F.max("instance").over(of_member), F.min("instance").over(of_member)
     )
     return (
-        lag.join(F.broadcast(only), CLIENT, how="left")
+        lag.join(F.broadcast(only), CLIENT_AT, how="left")
         .withColumn(
             "instance",
             F.coalesce(

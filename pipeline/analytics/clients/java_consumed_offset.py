@@ -12,8 +12,8 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from pipeline.analytics.clients.runs import carried_forward
 from pipeline.analytics.keys import PROCESS_PARTITION
+from pipeline.analytics.series import carried_forward
 
 _STILL = ("reported_lag", "reported_lead", "log_start_offset", "committed_offset")
 

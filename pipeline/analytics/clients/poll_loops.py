@@ -17,10 +17,9 @@ from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
 from pipeline.analytics.clients.clients import totals
-from pipeline.analytics.clients.instances import INSTANCE
 from pipeline.analytics.clients.settings import with_settings
-from pipeline.analytics.instants import read_ms
-from pipeline.analytics.keys import MEMBER_PARTITION, PROCESS
+from pipeline.analytics.keys import MEMBER_AT, MEMBER_PARTITION, PROCESS, PROCESS_AT, TOPIC_PARTITION
+from pipeline.analytics.series import change, holds_twice, read_ms, run_number
 from pipeline.config.consumers import ConsumerSettings
 
 FETCH_MAX_WAIT_MS = 500
@@ -34,17 +33,17 @@ the time before the partition had records."""
 
 
 def asking(reported: DataFrame) -> DataFrame:
-    """Fetch requests per second of each process since the previous snapshot: INSTANCE, asked_per_s; NULL at the first.
+    """The fetch requests per second of each process since the previous snapshot: PROCESS_AT, asked_per_s.
 
-    If a counter has become smaller, the process was restarted in between: 0. The time is that between the two readings
-    of the counter. `reported` are `observed` rows.
+    It is NULL at the first snapshot, and 0 if the counter has become smaller, because the process was restarted in
+    between. The time is that between the two reports of the counter. `reported` are `observed` rows.
     """
     series = Window.partitionBy(*PROCESS).orderBy("snapshot_id")
-    passed_ms = F.col("read_ms") - F.lag("read_ms").over(series)
+    passed_ms = change(F.col("read_ms"), series)
     seconds = F.when(passed_ms > 0, passed_ms) / 1000
-    asked = F.greatest(F.col("requests") - F.lag("requests").over(series), F.lit(0))
+    asked = F.greatest(change(F.col("requests"), series), F.lit(0))
     counted = totals(reported).where(F.col("requests").isNotNull())
-    return counted.select(*INSTANCE, (asked / seconds).alias("asked_per_s"))
+    return counted.select(*PROCESS_AT, (asked / seconds).alias("asked_per_s"))
 
 
 def poll_states(
@@ -87,15 +86,15 @@ def _wait_ms() -> Column:
 
 def _with_reports(rows: DataFrame, reported: DataFrame) -> DataFrame:
     """Adds what the process reports: asked_per_s (`asking`) and reported_paused."""
-    return rows.join(F.broadcast(asking(reported)), INSTANCE, how="left").join(
-        F.broadcast(_reported_paused(reported)), [*INSTANCE, "topic", "partition"], how="left"
+    return rows.join(F.broadcast(asking(reported)), PROCESS_AT, how="left").join(
+        F.broadcast(_reported_paused(reported)), [*PROCESS_AT, *TOPIC_PARTITION], how="left"
     )
 
 
 def _reported_paused(reported: DataFrame) -> DataFrame:
-    """Whether a client itself reports a partition as paused: INSTANCE, topic, partition, reported_paused."""
+    """Whether a client itself reports a partition as paused: PROCESS_AT, topic, partition, reported_paused."""
     rows = reported.where(F.col("is_paused").isNotNull() & F.col("partition").isNotNull())
-    return rows.groupBy(*INSTANCE, "topic", "partition").agg(F.max_by("is_paused", "as_of").alias("reported_paused"))
+    return rows.groupBy(*PROCESS_AT, *TOPIC_PARTITION).agg(F.max_by("is_paused", "as_of").alias("reported_paused"))
 
 
 def _with_progress(rows: DataFrame) -> DataFrame:
@@ -103,20 +102,16 @@ def _with_progress(rows: DataFrame) -> DataFrame:
 
     The changes are moved, fetched, grown (in records) and interval_ms; each is NULL at the first snapshot.
     """
-
-    def change(value: Column) -> Column:
-        return value - F.lag(value).over(_series())
-
     # Some clients cannot read beyond an open transaction, so records after it are not counted as unread.
     return (
         rows.withColumn("end", F.coalesce("last_stable_offset", "high_watermark"))
         .withColumns(
             {
                 "unread": F.col("end") - F.col("consumed_offset"),
-                "moved": change(F.col("consumed_offset")),
-                "fetched": change(F.col("fetched_offset")),
-                "grown": change(F.col("end")),
-                "interval_ms": change(read_ms()),
+                "moved": change(F.col("consumed_offset"), _series()),
+                "fetched": change(F.col("fetched_offset"), _series()),
+                "grown": change(F.col("end"), _series()),
+                "interval_ms": change(read_ms(), _series()),
             }
         )
         .withColumn("is_waiting", (F.col("moved") == 0) & (F.col("grown") > 0) & (F.col("unread") > 0))
@@ -142,15 +137,17 @@ def _with_left_out(rows: DataFrame) -> DataFrame:
     gets_others = F.max("fetched").over(_of_process()) > 0
     is_left_out = F.col("is_waiting") & is_empty & F.lag(is_empty).over(_series()) & gets_others
     run = Window.partitionBy(*MEMBER_PARTITION, "run").orderBy("snapshot_id")
-    return rows.withColumn(
-        "run", F.sum(F.coalesce(~F.col("is_waiting"), F.lit(True)).cast("int")).over(_series())
-    ).withColumn("left_out", F.sum(F.coalesce(is_left_out, F.lit(False)).cast("int")).over(run))
+    # Each row without a wait is a run of its own, together with the wait that follows it.
+    does_not_wait = F.coalesce(~F.col("is_waiting"), F.lit(True))
+    return rows.withColumn("run", run_number(does_not_wait, _series())).withColumn(
+        "left_out", F.sum(F.coalesce(is_left_out, F.lit(False)).cast("int")).over(run)
+    )
 
 
 def _with_slow(rows: DataFrame) -> DataFrame:
     """Adds waits_while_asking, and is_slow: the process was behind for two intervals."""
     waits = F.coalesce(F.col("is_waiting") & _is_asking(), F.lit(False))
-    return rows.withColumn("waits_while_asking", waits).withColumn("is_slow", _twice("is_behind"))
+    return rows.withColumn("waits_while_asking", waits).withColumn("is_slow", holds_twice("is_behind", _series()))
 
 
 def _with_passed_over(rows: DataFrame) -> DataFrame:
@@ -175,7 +172,9 @@ def _is_paused() -> Column:
     """Whether a partition is paused: the client says so, or else it waits while its process makes progress."""
     return F.coalesce(
         F.col("reported_paused") & (F.col("unread") > 0),
-        _twice("waits_while_asking") | (F.col("is_waiting") & (F.col("left_out") > 0)) | F.col("is_passed_over"),
+        holds_twice("waits_while_asking", _series())
+        | (F.col("is_waiting") & (F.col("left_out") > 0))
+        | F.col("is_passed_over"),
     )
 
 
@@ -185,11 +184,6 @@ def _is_asking() -> Column:
     return F.col("asked_per_s") >= least_per_s
 
 
-def _twice(name: str) -> Column:
-    """Whether a condition held at this snapshot and at the one before."""
-    return F.col(name) & F.coalesce(F.lag(name).over(_series()), F.lit(False))
-
-
 def _series() -> WindowSpec:
     """A partition of a process, from snapshot to snapshot."""
     return Window.partitionBy(*MEMBER_PARTITION).orderBy("snapshot_id")
@@ -197,4 +191,4 @@ def _series() -> WindowSpec:
 
 def _of_process() -> WindowSpec:
     """All partitions of a process at one snapshot."""
-    return Window.partitionBy(*INSTANCE, "group_id")
+    return Window.partitionBy(*MEMBER_AT)

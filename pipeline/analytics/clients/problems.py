@@ -13,7 +13,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType
 
-from pipeline.analytics.clients.instances import HERE, INSTANCE
+from pipeline.analytics.clients.instances import HERE
+from pipeline.analytics.keys import MEMBER_AT, PROCESS_AT
 from pipeline.tables import INT
 
 PROBLEM = ["kind", "cluster", "group_id", "client_id", "instance", "topic"]
@@ -23,9 +24,9 @@ LARGEST_HEAP_SHARE = 0.5
 
 def problems(divergence: DataFrame, fetchers: DataFrame, polls: DataFrame, lag: DataFrame) -> DataFrame:
     """All problems in some snapshots, from rows of `client_divergence`, `fetcher_states`, `poll_states` and `lag`."""
-    clients = divergence.select(*INSTANCE, "group_id", "max_lag", "sum_fetcher_lag", "sum_consumer_lag", "record_bytes")
+    clients = divergence.select(*MEMBER_AT, "max_lag", "sum_fetcher_lag", "sum_consumer_lag", "record_bytes")
     found = (
-        _blocked_fetchers(fetchers.join(clients, INSTANCE, how="left"), lag),
+        _blocked_fetchers(fetchers.join(clients, PROCESS_AT, how="left"), lag),
         _slow_clients(polls),
         _paused_partitions(polls),
         _gauges(divergence),
@@ -36,12 +37,12 @@ def problems(divergence: DataFrame, fetchers: DataFrame, polls: DataFrame, lag: 
 
 def _blocked_fetchers(fetchers: DataFrame, lag: DataFrame) -> DataFrame:
     """Old consumers whose fetcher waits for a topic's thread, or whose buffer is too small for a message."""
-    partitions = lag.groupBy(*INSTANCE, F.col("topic").alias("culprit")).agg(
+    partitions = lag.groupBy(*PROCESS_AT, F.col("topic").alias("culprit")).agg(
         F.sort_array(F.collect_set("partition")).alias("partitions")
     )
     is_blocked = F.col("kind") == "blocked_connector"
     return _problem(
-        _blocked(fetchers).join(partitions, [*INSTANCE, "culprit"], how="left"),
+        _blocked(fetchers).join(partitions, [*PROCESS_AT, "culprit"], how="left"),
         kind=F.col("kind"),
         topic=F.col("culprit"),
         partitions=F.col("partitions"),
@@ -74,7 +75,7 @@ def _blocked(fetchers: DataFrame) -> DataFrame:
     has_culprit = (F.col("kind") == "blocked_connector") & (F.size("culprits") > 0)
     return (
         fetchers.where(F.col("state") == "blocked")
-        .groupBy(*INSTANCE, "group_id", kind.alias("kind"))
+        .groupBy(*MEMBER_AT, kind.alias("kind"))
         .agg(
             F.sort_array(F.collect_set("fetcher")).alias("fetchers"),
             *(F.first(name).alias(name) for name in of_process),
@@ -133,13 +134,13 @@ def _slow_clients(polls: DataFrame) -> DataFrame:
 
 
 def _slow(polls: DataFrame) -> DataFrame:
-    """Processes with a slow poll loop: INSTANCE, group_id, moving and waiting topics, of_topic, unread, hosts.
+    """Processes with a slow poll loop: PROCESS_AT, group_id, moving and waiting topics, of_topic, unread, hosts.
 
     of_topic has the partitions of each topic.
     """
     by_topic = (
         polls.where("is_slow")
-        .groupBy(*INSTANCE, "group_id", "topic")
+        .groupBy(*MEMBER_AT, "topic")
         .agg(
             F.some(F.col("moved") > 0).alias("moves"),
             F.every(F.col("is_waiting") & ~F.col("is_paused")).alias("waits"),
@@ -148,7 +149,7 @@ def _slow(polls: DataFrame) -> DataFrame:
             F.collect_set("host").alias("hosts"),
         )
     )
-    return by_topic.groupBy(*INSTANCE, "group_id").agg(
+    return by_topic.groupBy(*MEMBER_AT).agg(
         F.sort_array(F.collect_set(F.when(F.col("moves"), F.col("topic")))).alias("moving"),
         F.sort_array(F.collect_set(F.when(F.col("waits"), F.col("topic")))).alias("waiting"),
         F.map_from_entries(F.collect_list(F.struct("topic", "partitions"))).alias("of_topic"),
@@ -160,7 +161,7 @@ def _slow(polls: DataFrame) -> DataFrame:
 def _paused_partitions(polls: DataFrame) -> DataFrame:
     topics = (
         polls.where("is_paused")
-        .groupBy(*INSTANCE, "group_id", "topic")
+        .groupBy(*MEMBER_AT, "topic")
         .agg(
             F.sort_array(F.collect_set("partition")).alias("partitions"),
             F.try_sum("unread").alias("unread"),

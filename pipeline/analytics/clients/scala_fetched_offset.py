@@ -11,8 +11,8 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
-from pipeline.analytics.clients.runs import carried_forward, in_stretches
 from pipeline.analytics.keys import PROCESS_PARTITION
+from pipeline.analytics.series import carried_forward, in_stretches
 
 COUNTERS = ("requests_total", "bytes_total")
 

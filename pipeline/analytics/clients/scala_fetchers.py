@@ -14,18 +14,17 @@ from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
 from pipeline.analytics.clients.buffer_bound import QUEUED_MAX_MESSAGE_CHUNKS
-from pipeline.analytics.clients.instances import INSTANCE
-from pipeline.analytics.clients.runs import runs_of
 from pipeline.analytics.clients.scala_fetched_offset import is_read_anew
 from pipeline.analytics.clients.settings import with_settings
-from pipeline.analytics.keys import FETCHER
+from pipeline.analytics.keys import FETCHER, PROCESS_AT, TOPIC, TOPIC_AT
+from pipeline.analytics.series import runs_of
 from pipeline.config.consumers import ConsumerSettings
 
 
 def fetcher_states(reported: DataFrame, log_ends: DataFrame, settings: Mapping[str, ConsumerSettings]) -> DataFrame:
     """The state of each fetcher at each snapshot but the first, and the topics that explain it.
 
-    The columns are INSTANCE, fetcher, and:
+    The columns are PROCESS_AT, fetcher, and:
 
     - state: `fetching`; `idle` if it sends fetch requests and gets nothing; `blocked` if it sends none although a log
       grows, and a queue is full or no fetcher of its process sends any; NULL otherwise, or if its counters were not
@@ -41,33 +40,33 @@ def fetcher_states(reported: DataFrame, log_ends: DataFrame, settings: Mapping[s
     topic, high_watermark), `settings` are those of the consumers.
     """
     queues = _queues(reported, _growing_topics(log_ends), settings)
-    rows = _with_moved(_counters(reported).join(queues, INSTANCE))
+    rows = _with_moved(_counters(reported).join(queues, PROCESS_AT))
     return (
         rows.withColumn("state", _state())
         .withColumns({"run": runs_of("state", _series()), "has_fetched": F.col("bytes_total") > 0})
         .withColumn("since_snapshot_id", F.min("snapshot_id").over(Window.partitionBy(*FETCHER, "run")))
-        .select(*INSTANCE, "fetcher", "state", "since_snapshot_id", "culprits", "threads", "victims", "has_fetched")
+        .select(*PROCESS_AT, "fetcher", "state", "since_snapshot_id", "culprits", "threads", "victims", "has_fetched")
     )
 
 
 def _growing_topics(log_ends: DataFrame) -> DataFrame:
     """Whether each topic has grown since the previous snapshot: cluster, snapshot_id, topic, is_growing."""
-    series = Window.partitionBy("cluster", "topic").orderBy("snapshot_id")
-    ends = log_ends.groupBy("cluster", "snapshot_id", "topic").agg(F.try_sum("high_watermark").alias("end"))
+    series = Window.partitionBy(*TOPIC).orderBy("snapshot_id")
+    ends = log_ends.groupBy(*TOPIC_AT).agg(F.try_sum("high_watermark").alias("end"))
     return ends.withColumn("is_growing", F.col("end") > F.lag("end").over(series)).drop("end")
 
 
 def _queues(reported: DataFrame, growing: DataFrame, settings: Mapping[str, ConsumerSettings]) -> DataFrame:
-    """The queues of each process: INSTANCE, is_growing (the log of any of its topics), culprits, threads, victims."""
+    """The queues of each process: PROCESS_AT, is_growing (the log of any of its topics), culprits, threads, victims."""
     most_chunks = F.coalesce(F.col("settings")["queued_max_message_chunks"], F.lit(QUEUED_MAX_MESSAGE_CHUNKS))
     full_thread = F.when(F.col("queue_chunks") >= most_chunks, F.col("fetcher"))
     is_victim = (F.col("chunks") == 0) & F.col("is_growing")
     return (
         with_settings(reported.where(F.col("queue_chunks").isNotNull()), settings, "client_id")
-        .groupBy(*INSTANCE, "topic")
+        .groupBy(*PROCESS_AT, "topic")
         .agg(F.max("queue_chunks").alias("chunks"), F.array_sort(F.collect_set(full_thread)).alias("threads"))
-        .join(growing, ["cluster", "snapshot_id", "topic"], how="left")
-        .groupBy(*INSTANCE)
+        .join(growing, TOPIC_AT, how="left")
+        .groupBy(*PROCESS_AT)
         .agg(
             F.max("is_growing").alias("is_growing"),
             F.array_sort(F.collect_set(F.when(F.size("threads") > 0, F.col("topic")))).alias("culprits"),
@@ -78,11 +77,11 @@ def _queues(reported: DataFrame, growing: DataFrame, settings: Mapping[str, Cons
 
 
 def _counters(reported: DataFrame) -> DataFrame:
-    """The counters of each fetcher: INSTANCE, fetcher, requests_total, bytes_total, captured_at."""
+    """The counters of each fetcher: PROCESS_AT, fetcher, requests_total, bytes_total, captured_at."""
     is_counted = F.col("topic").isNull() & F.col("fetcher").isNotNull() & F.col("requests_total").isNotNull()
     # Two agents may report the same fetcher.
     newest = (F.max(name).alias(name) for name in ("requests_total", "bytes_total", "captured_at"))
-    return reported.where(is_counted).groupBy(*INSTANCE, "fetcher").agg(*newest)
+    return reported.where(is_counted).groupBy(*PROCESS_AT, "fetcher").agg(*newest)
 
 
 def _with_moved(rows: DataFrame) -> DataFrame:
@@ -103,7 +102,7 @@ def _state() -> Column:
     """The state of a fetcher, see `fetcher_states`."""
     asked, got = F.col("asked"), F.col("got")
     # Some versions keep the counters of a fetcher that has ended (KAFKA-3632), while others of the process increase.
-    waits = (F.size("culprits") > 0) | ~F.max("asked").over(Window.partitionBy(*INSTANCE))
+    waits = (F.size("culprits") > 0) | ~F.max("asked").over(Window.partitionBy(*PROCESS_AT))
     state = F.when(asked & got, "fetching").when(asked, "idle")
     return state.when(~asked & F.col("is_growing") & waits, "blocked")
 

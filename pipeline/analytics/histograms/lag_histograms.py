@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, LongType, StructType
 
 from pipeline.analytics.histograms.buckets import SCALE, merged_counts, tallies
 from pipeline.common.arrow_udf import with_arrow_column
+from pipeline.common.columns import columns_of, date_of
 from pipeline.common.epoch import DAY_MS
 from pipeline.tables import LAG, LAG_HISTOGRAMS
 
@@ -100,15 +101,10 @@ def _merged(parts: DataFrame, window_ms: int) -> DataFrame:
         F.collect_list(F.when(has_buckets, F.struct("bucket_offset", "bucket_counts"))).alias("parts"),
     )
     columns = {
-        "snapshot_date": _utc_date("start_ms"),
+        "snapshot_date": date_of("start_ms"),
         "window_start": F.timestamp_millis("start_ms"),
         "window_ms": F.lit(window_ms),
         "scale": F.lit(SCALE),
     }
     merged = with_arrow_column(together, "bucket_counts", merged_counts, ArrayType(LongType()), F.col("parts"))
-    return merged.withColumns(columns).select(*(F.col(f.name).cast(f.dataType) for f in LAG_HISTOGRAMS.schema))
-
-
-def _utc_date(epoch_ms: str) -> Column:
-    """The UTC date, whatever the session's time zone is."""
-    return F.date_from_unix_date(F.floor(F.col(epoch_ms) / DAY_MS).cast("int"))
+    return merged.withColumns(columns).select(*columns_of(LAG_HISTOGRAMS.schema))

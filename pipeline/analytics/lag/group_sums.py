@@ -5,15 +5,17 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipeline.analytics.instants import mean_read_ms
+from pipeline.analytics.keys import GROUP_AT
 from pipeline.analytics.lag.ladder import deleted_unread_offsets
+from pipeline.analytics.series import mean_read_ms
 from pipeline.tables import DATA_LOSS, OFFSET_STATUSES, UNKNOWN_OFFSET
 
-GROUP_AT = ["cluster", "snapshot_id", "snapshot_date", "group_id"]
+GROUP_ROW = [*GROUP_AT, "snapshot_date"]
+"""The columns that each row of a group in a snapshot has."""
 
 
 def group_sums(lag: DataFrame) -> DataFrame:
-    """A row for each snapshot and group in `lag`: GROUP_AT, and those columns of GROUP_STATUS that are sums.
+    """A row for each snapshot and group in `lag`: GROUP_ROW, and those columns of GROUP_STATUS that are sums.
 
     A sum is NULL if no value is known; how many values it lacks is in a column beside it. `offset_statuses` counts an
     offset_status of NULL as UNKNOWN_OFFSET, and leaves out statuses that no partition has.
@@ -24,7 +26,7 @@ def group_sums(lag: DataFrame) -> DataFrame:
     pairs = [column for name in names for column in (F.lit(name), F.col(name))]
     statuses = F.map_filter(F.create_map(*pairs), lambda _, count: count > 0)
     sums = (*_records(), *counts, *_members(), *_bytes_and_time(), *_moves())
-    return lag.groupBy(*GROUP_AT).agg(*sums).withColumn("offset_statuses", statuses).drop(*names)
+    return lag.groupBy(*GROUP_ROW).agg(*sums).withColumn("offset_statuses", statuses).drop(*names)
 
 
 def is_loss() -> Column:

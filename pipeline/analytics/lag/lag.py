@@ -8,7 +8,7 @@ from types import MappingProxyType
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipeline.analytics.keys import PARTITION_AT
+from pipeline.analytics.keys import GROUP_AT, PARTITION_AT
 from pipeline.analytics.lag.bytes_and_time import reader_age, unit_columns
 from pipeline.analytics.lag.ladder import lags, offset_status
 from pipeline.analytics.lag.readers import readers
@@ -16,6 +16,7 @@ from pipeline.analytics.lag.recreated_topics import verified_epoch
 from pipeline.analytics.lag.rung_readings import Locate, gathered, kip532_from, rungs, with_readings
 from pipeline.analytics.log_index.index import known_end
 from pipeline.analytics.page_cache.reuse_distance import with_reuse
+from pipeline.common.columns import aligned
 from pipeline.tables import LAG
 
 NOT_IN_CLUSTER = "UNKNOWN_TOPIC_OR_PARTITION"
@@ -47,15 +48,8 @@ def compute_lag(
         .join(rulers, PARTITION_AT, how="left")
     )
     groups = F.broadcast(_group_facts(committed_offsets, group_members))
-    rows = with_readings(partitions, locate).join(groups, ["cluster", "snapshot_id", "group_id"], how="left")
-    reused = with_reuse(_with_lags(_with_identity(_with_own_ends(rows))), rulers, watermarks)
-    present = set(reused.columns)
-    return reused.select(
-        *(
-            F.col(f.name).cast(f.dataType) if f.name in present else F.lit(None).cast(f.dataType).alias(f.name)
-            for f in LAG.schema
-        )
-    )
+    rows = with_readings(partitions, locate).join(groups, GROUP_AT, how="left")
+    return aligned(with_reuse(_with_lags(_with_identity(_with_own_ends(rows))), rulers, watermarks), LAG.schema)
 
 
 def _with_own_ends(rows: DataFrame) -> DataFrame:
@@ -126,14 +120,13 @@ def _group_facts(committed_offsets: DataFrame, group_members: DataFrame) -> Data
 
     If there is an error, the commits in its assigned partitions are unknown, not absent.
     """
-    group = ["cluster", "snapshot_id", "group_id"]
-    unread = committed_offsets.where(F.col("topic").isNull()).select(*group, "error")
-    described = group_members.select(*group, "state", "group_type")
+    unread = committed_offsets.where(F.col("topic").isNull()).select(*GROUP_AT, "error")
+    described = group_members.select(*GROUP_AT, "state", "group_type")
     return (
         described.distinct()
         .unionByName(unread, allowMissingColumns=True)
         .where(F.col("group_id").isNotNull())
-        .groupBy(*group)
+        .groupBy(*GROUP_AT)
         .agg(
             F.max("state").alias("group_state"),
             F.max("group_type").alias("group_type"),

@@ -18,8 +18,8 @@ from types import MappingProxyType
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
-from pipeline.analytics.instants import read_ms
 from pipeline.analytics.keys import PARTITION, READER, TOPIC
+from pipeline.analytics.series import read_ms, run_number
 
 
 def moved_topics(committed_offsets: DataFrame, watermarks: DataFrame, previous: DataFrame) -> DataFrame:
@@ -119,7 +119,7 @@ def _with_first_seen(rows: DataFrame, reach: Mapping[int, int]) -> DataFrame:
     )
     return (
         rows.withColumn("is_new", is_new)
-        .withColumn("commits", F.sum(F.col("is_new").cast("int")).over(series))
+        .withColumn("commits", run_number(F.col("is_new"), series))
         .withColumns({"committed_topic_id": F.when(is_known, first), "verified_epoch": F.when(is_known, verified)})
     )
 

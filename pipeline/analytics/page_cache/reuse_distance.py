@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 )
 
 from pipeline.analytics.histograms.quantiles import BROKER_WINDOW, of_brokers, quantiles
-from pipeline.analytics.keys import PARTITION_AT
+from pipeline.analytics.keys import BROKER_AT, PARTITION_AT, SNAPSHOT
 from pipeline.analytics.log_index.ruler_storage import Rulers
 from pipeline.analytics.log_index.ruler_update import listed
 from pipeline.analytics.page_cache.write_curves import (
@@ -39,7 +39,6 @@ from pipeline.analytics.page_cache.write_curves import (
     summed,
 )
 
-BROKER = ["cluster", "snapshot_id", "broker"]
 ROUNDING = 2.0**-23
 """Twice the relative rounding error of single precision: a value is rounded once when stored, and read with others."""
 SERVED = {
@@ -91,7 +90,7 @@ def with_reuse(readers: DataFrame, rulers: DataFrame, watermarks: DataFrame) -> 
     reach_ms = F.least("known_ms", F.lit(float(AGES_MS[-1])))
     method = F.when(is_tail | (age + error <= reach_ms), "interpolated").otherwise("at_least")
     return (
-        readers.join(curves, ["cluster", "snapshot_id", "leader"], how="left")
+        readers.join(curves, [*SNAPSHOT, "leader"], how="left")
         .withColumns({name: column.cast("bigint") for name, column in columns.items()})
         .withColumn("reuse_method", F.when(F.col("reuse_bytes").isNotNull(), method))
         .drop("known_ms", "written", "doubt")
@@ -139,8 +138,8 @@ def broker_curves(rulers: DataFrame, watermarks: DataFrame) -> DataFrame:
         *PARTITION_AT, "replicas", F.unix_millis("captured_at").alias("captured_ms")
     )
     parts = replicas.join(rulers, PARTITION_AT, how="left")
-    parts = parts.select("cluster", "snapshot_id", "replicas", "captured_ms", "ruler")
-    totals = parts.mapInArrow(_partial_curves, _PARTS).groupBy(*BROKER).applyInArrow(_total, CURVES)
+    parts = parts.select(*SNAPSHOT, "replicas", "captured_ms", "ruler")
+    totals = parts.mapInArrow(_partial_curves, _PARTS).groupBy(*BROKER_AT).applyInArrow(_total, CURVES)
     return totals.where(F.col("known_ms") >= 0)
 
 
@@ -152,7 +151,7 @@ def _partial_curves(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatc
         is_of_now = rulers.seen("captured_ms") == batch["captured_ms"].to_numpy(zero_copy_only=False)
         known_ms = np.where(is_there, np.where(is_of_now, known_ms, -1.0), 0.0)
         # Partitions with the same replicas are summed into one curve, which is then added to each of these brokers.
-        keys = list(zip(*(batch[name].to_pylist() for name in ("cluster", "snapshot_id", "replicas")), strict=True))
+        keys = list(zip(*(batch[name].to_pylist() for name in (*SNAPSHOT, "replicas")), strict=True))
         numbers = {key: number for number, key in enumerate(dict.fromkeys((*key[:2], *key[2]) for key in keys))}
         of_ruler = np.array([numbers[*key[:2], *key[2]] for key in keys], np.int64)
         curves = summed(made, of_ruler[made.ruler], len(numbers))
@@ -169,7 +168,7 @@ def _partial_curves(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatc
 
 def _total(parts: pa.Table) -> pa.Table:
     """The sum of the partial curves of one broker."""
-    key = tuple(parts[name][0].as_py() for name in BROKER)
+    key = tuple(parts[name][0].as_py() for name in BROKER_AT)
     written, least, most = (
         np.array(parts[name].combine_chunks().flatten()).reshape(len(parts), -1).sum(axis=0) for name in Curves._fields
     )

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipeline.analytics.lag.group_sums import GROUP_AT, group_sums
+from pipeline.analytics.lag.group_sums import GROUP_ROW, group_sums
 from pipeline.analytics.status.rules import OK, STATUSES
+from pipeline.common.columns import aligned
 from pipeline.tables import GROUP_STATUS
 
 
@@ -17,19 +18,15 @@ def group_status(lag: DataFrame, partitions: DataFrame | None = None) -> DataFra
     waits for an open transaction is taken only if all of these do. Without `partitions`, these columns are NULL, and so
     is the status.
     """
-    sums = group_sums(lag)
-    return _aligned(sums if partitions is None else sums.join(_worst(partitions), GROUP_AT, how="left"))
-
-
-def _aligned(rows: DataFrame) -> DataFrame:
-    known = {name: F.col(name) for name in rows.columns}
-    columns = ((f, known.get(f.name, F.lit(None))) for f in GROUP_STATUS.schema)
-    return rows.select(*(column.cast(f.dataType).alias(f.name) for f, column in columns))
+    rows = group_sums(lag)
+    if partitions is not None:
+        rows = rows.join(_worst(partitions), GROUP_ROW, how="left")
+    return aligned(rows, GROUP_STATUS.schema)
 
 
 def _worst(partitions: DataFrame) -> DataFrame:
-    """GROUP_AT, status, reason, since, topic, partition, statuses, has_members."""
-    by_status = partitions.groupBy(*GROUP_AT, "status").agg(
+    """GROUP_ROW, status, reason, since, topic, partition, statuses, has_members."""
+    by_status = partitions.groupBy(*GROUP_ROW, "status").agg(
         F.count(F.lit(1)).alias("partitions"),
         F.some("has_members").alias("has_members"),
         F.min("since").alias("earliest"),
@@ -44,7 +41,7 @@ def _worst(partitions: DataFrame) -> DataFrame:
             ),
         ).alias("worst"),
     )
-    groups = by_status.groupBy(*GROUP_AT).agg(
+    groups = by_status.groupBy(*GROUP_ROW).agg(
         F.min_by(F.struct("status", "earliest", "latest", "worst"), _rank()).alias("of"),
         F.map_from_entries(F.array_sort(F.collect_list(F.struct("status", "partitions")))).alias("statuses"),
         F.some("has_members").alias("has_members"),

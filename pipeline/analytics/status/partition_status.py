@@ -9,8 +9,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
-from pipeline.analytics.instants import read_ms
 from pipeline.analytics.keys import READER
+from pipeline.analytics.series import read_ms
 from pipeline.analytics.status.judge import judging
 from pipeline.config.status import StatusConfig
 from pipeline.tables import LAG, PARTITION_STATUS
