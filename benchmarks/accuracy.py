@@ -67,7 +67,7 @@ second.
 """
 SNAPSHOTS = 12
 MINUTE_MS = 60_000
-PLACES = (0.0, 0.003, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97, 0.999)
+SHARES = (0.0, 0.003, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97, 0.999)
 """Where groups have committed, as parts of the log from its start to its end."""
 
 
@@ -149,11 +149,11 @@ def _written(kafka: EmbeddedKafka) -> Any:
                 if workload.keep < 1 and minute % 4 == 3:
                     log.start = int((1 - workload.keep) * len(log.times_ms))
                     admin.delete_records({TopicPartition(topic, 0): log.start})
-            for place in PLACES:
+            for share in SHARES:
                 commits = {
-                    (topic, 0): log.start + int(place * (len(log.times_ms) - log.start)) for topic, log in logs.items()
+                    (topic, 0): log.start + int(share * (len(log.times_ms) - log.start)) for topic, log in logs.items()
                 }
-                commit_offsets(admin, f"at-{place}", commits)
+                commit_offsets(admin, f"at-{share}", commits)
             yield logs
 
 
@@ -234,7 +234,7 @@ def _write(first: Sequence[Errors], last: Sequence[Errors], clients: str) -> Non
     _, missed_heading, rest = DOCUMENT.read_text().partition(f"{MISSED}\n")
     missed, _, _ = rest.partition(f"{MEASURED}\n")
     head = f"# Accuracy\n\n{_conclusion(last)}\n\n{missed_heading}{missed}"
-    text = head + _HOW.format(measured=MEASURED, snapshots=SNAPSHOTS, groups=len(PLACES))
+    text = head + _HOW.format(measured=MEASURED, snapshots=SNAPSHOTS, groups=len(SHARES))
     for title, errors in (("The first snapshot", first), (f"Snapshot {SNAPSHOTS}", last)):
         text += f"\n## {title}\n\n{_table(errors)}"
     text += _CLIENTS.format(between_reports=BETWEEN_REPORTS, clients=clients)

@@ -204,7 +204,7 @@ def open_lag(truth: Truth) -> Callable[[int, float], Span]:
 
 
 def gaps_s(lake: Lake, groups: Sequence[str] | None = None) -> tuple[float, float]:
-    """The time between the readings of a log's end and of a commit in it: median and 99th percentile, in seconds."""
+    """The time between reading a log's end and reading a commit in it: median and 99th percentile, in seconds."""
     rows = lake.read(COMMITTED_OFFSETS).where(F.col("committed_offset").isNotNull())
     if groups is not None:
         rows = rows.where(F.col("group_id").isin(*groups))

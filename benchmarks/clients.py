@@ -34,15 +34,15 @@ def samples_per_min(spark: SparkSession, folder: Path) -> float:
     """Prometheus samples per minute, from files of real scrapes to rows in Delta, on all cores."""
     scrapes = (_unpacked("modern-b", folder) / "aggregator" / "prom").iterdir()
     # The longest scrape, because before partitions are assigned there are no metrics about them.
-    scrape = max((place.read_text() for place in scrapes), key=len)
-    places = folder / "scrapes"
-    places.mkdir(exist_ok=True)
+    scrape = max((file.read_text() for file in scrapes), key=len)
+    folders = folder / "scrapes"
+    folders.mkdir(exist_ok=True)
     for number in range(CLIENTS):
-        (places / f"{number}-{SNAPSHOT_ID}.prom").write_text(scrape.replace("shop-agg-1", f"client-{number}"))
+        (folders / f"{number}-{SNAPSHOT_ID}.prom").write_text(scrape.replace("shop-agg-1", f"client-{number}"))
     samples = CLIENTS * sum(not line.startswith("#") for line in scrape.splitlines())
     lake = Lake(spark, LakeConfig(root=f"{folder.absolute()}/lake-{time.time_ns()}"))
     lake.prepare()
-    rows = spark.read.format("kafka_client_metrics").option("path", str(places)).load()
+    rows = spark.read.format("kafka_client_metrics").option("path", str(folders)).load()
     seconds = [timed(lambda: lake.replace(CLIENT_POSITIONS, _of_snapshot(rows), _WHERE)) for _ in range(3)]
     return samples / min(seconds[1:]) * 60
 
@@ -50,17 +50,17 @@ def samples_per_min(spark: SparkSession, folder: Path) -> float:
 def lines_per_s(spark: SparkSession, folder: Path) -> float:
     """Lines of request logs per second, for two brokers at once, to rows that are not written."""
     recorded = (_unpacked("request-log", folder) / "request.log").read_text()
-    places = []
+    folders = []
     for broker in range(PLACES):
-        place = folder / f"broker-{broker}"
-        shutil.rmtree(place, ignore_errors=True)
-        place.mkdir()
+        file = folder / f"broker-{broker}"
+        shutil.rmtree(file, ignore_errors=True)
+        file.mkdir()
         for copy in range(COPIES):
             # Each copy has another day, so that the log continues.
-            (place / f"request.log.{copy}").write_text(recorded.replace("[2026-11-21", f"[2026-10-{copy + 1:02}"))
-        places.append(str(place))
+            (file / f"request.log.{copy}").write_text(recorded.replace("[2026-11-21", f"[2026-10-{copy + 1:02}"))
+        folders.append(str(file))
     lines = PLACES * COPIES * recorded.count("\n")
-    read = spark.read.format("kafka_request_log").option("path", ",".join(places))
+    read = spark.read.format("kafka_request_log").option("path", ",".join(folders))
     return lines / min(computed(read.load, 2))
 
 

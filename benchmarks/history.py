@@ -8,7 +8,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from benchmarks.lag import at, commits_of, look, partitions_of, snapshot_id, whole
+from benchmarks.lag import at, commits_of, partitions_of, snapshot_id, watermarks_of, whole
 from benchmarks.timing import timed
 from pipeline.config import LakeConfig
 from pipeline.derive import compute_cluster
@@ -42,7 +42,7 @@ def _land(lake: Lake, minutes: range) -> None:
     )
     for table, rows in (
         (COMMITTED_OFFSETS, commits_of(partitions)),
-        (WATERMARKS, look(at(partitions, *minutes))),
+        (WATERMARKS, watermarks_of(at(partitions, *minutes))),
         (SNAPSHOTS, ledger),
     ):
         each = rows if "minute" in rows.columns else at(rows, *minutes)

@@ -61,7 +61,7 @@ class Bronze:
     def _frames(self) -> Iterator[tuple[str, DataFrame]]:
         partitions = partitions_of(self.spark, PARTITIONS)
         for minute in (1, 2):
-            yield f"watermarks-{minute}", whole(WATERMARKS, look(at(partitions, minute)))
+            yield f"watermarks-{minute}", whole(WATERMARKS, watermarks_of(at(partitions, minute)))
         commits = commits_of(partitions)
         readers = commits.drop("committed_offset")
         yield "committed", whole(COMMITTED_OFFSETS, at(commits, 2))
@@ -71,7 +71,7 @@ class Bronze:
         yield "groups", whole(GROUP_MEMBERS, at(groups, 2))
         yield "members", whole(GROUP_MEMBERS, at(assigned, 2))
         yield "previous", whole(LAG, at(commits.withColumn("committed_topic_id", _topic_id()), 1))
-        seen = whole(WATERMARKS, look(at(partitions, *range(2 - POINTS, 2))))
+        seen = whole(WATERMARKS, watermarks_of(at(partitions, *range(2 - POINTS, 2))))
         nothing = self.spark.createDataFrame([], LOG_INDEX.schema)
         yield "index", index_rows(nothing, seen, self.no_samples(), snapshot_id(1))
 
@@ -139,7 +139,7 @@ def commits_of(partitions: DataFrame) -> DataFrame:
     )
 
 
-def look(partitions: DataFrame) -> DataFrame:
+def watermarks_of(partitions: DataFrame) -> DataFrame:
     """Watermarks of partitions in a `minute`. Rates vary from minute to minute, so that thinning keeps the points."""
     varied = (F.abs(F.hash("topic", "partition", "minute")) % 900).cast("bigint")
     end = (F.col("minute") + POINTS - 1) * RECORDS + varied

@@ -70,9 +70,9 @@ def _printed(files: Iterator[Path]) -> Printed:
     for file in files:
         with file.open() as lines:
             for row in csv.DictReader(lines):
-                place = row["client_id"], row["topic"], int(row["partition"])
-                found[place].append((int(row["ts"]), int(row["position"])))
-    return {place: sorted(positions) for place, positions in found.items()}
+                partition = row["client_id"], row["topic"], int(row["partition"])
+                found[partition].append((int(row["ts"]), int(row["position"])))
+    return {partition: sorted(positions) for partition, positions in found.items()}
 
 
 def _rungs(rows: Sequence[Any], printed: Printed) -> dict[str, Rung]:

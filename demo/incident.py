@@ -41,12 +41,12 @@ def write_incident(lag: DataFrame, positions: DataFrame, output: Path) -> Path |
 
 def moments(lag: DataFrame, positions: DataFrame) -> list[dict[str, Any]]:
     """The rows of `lag`, with reported_lag, of the partition with the greatest stale_lag at the newest snapshot."""
-    place = ["cluster", "client_id", "topic", "partition"]
-    newest = lag.where(F.col("stale_lag") > 0).orderBy(F.desc("snapshot_id"), F.desc("stale_lag"), *place)
-    worst = newest.select(*place, "group_id").head()
+    key = ["cluster", "client_id", "topic", "partition"]
+    newest = lag.where(F.col("stale_lag") > 0).orderBy(F.desc("snapshot_id"), F.desc("stale_lag"), *key)
+    worst = newest.select(*key, "group_id").head()
     if worst is None:
         return []
-    is_it = [F.col(name) == worst[name] for name in place]
+    is_it = [F.col(name) == worst[name] for name in key]
     reported = (
         positions.where(is_it[0] & is_it[1] & is_it[2] & is_it[3])
         .groupBy("snapshot_id")

@@ -107,15 +107,13 @@ FOUND: dict[str, tuple[list[str], list[tuple[Any, ...]]]] = {
 }
 
 
-def test_each_query_of_the_page_is_asked() -> None:
+def test_each_query_of_the_page_is_tested() -> None:
     assert QUERIES.keys() == FOUND.keys()
 
 
 @pytest.mark.parametrize("name", FOUND)
 @pytest.mark.parametrize("engine", [0, 1], ids=["spark", "duckdb"])
-def test_a_query_finds_what_is_wrong_and_nothing_else(
-    answers: dict[str, list[pd.DataFrame]], name: str, engine: int
-) -> None:
+def test_a_query_finds_only_what_it_should(answers: dict[str, list[pd.DataFrame]], name: str, engine: int) -> None:
     columns, expected = FOUND[name]
     found = answers[name][engine][columns].astype(object)
     values = [tuple(None if pd.isna(v) else v for v in row) for row in found.itertuples(index=False)]

@@ -39,7 +39,7 @@ def checked(arguments: list[str]) -> None:
 
 @pytest.mark.tool
 @pytest.mark.parametrize("is_broken", [False, True])
-def test_systemd_takes_the_service(tmp_path: Path, is_broken: bool) -> None:
+def test_systemd_accepts_the_service(tmp_path: Path, is_broken: bool) -> None:
     # systemd-analyze checks whether the program exists.
     text = (DEPLOY / "laglake.service").read_text().replace(CHECKOUT, str(ROOT))
     unit = tmp_path / "laglake.service"
@@ -56,7 +56,7 @@ def test_the_service_calls_a_job_as_it_is_called() -> None:
     checked(arguments)
 
 
-def test_kubernetes_takes_the_deployment() -> None:
+def test_kubernetes_accepts_the_deployment() -> None:
     deployment: Any = yaml.safe_load((DEPLOY / "deployment.yaml").read_text())
     kubernetes_validate.validate(deployment, kubernetes_validate.latest_version(), strict=True)
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
@@ -69,7 +69,7 @@ def test_kubernetes_takes_the_deployment() -> None:
 
 @pytest.mark.lengthy
 @pytest.mark.timeout(600)
-def test_airflow_takes_the_dag(tmp_path: Path) -> None:
+def test_airflow_accepts_the_dag(tmp_path: Path) -> None:
     python = python_with(tmp_path / "airflow", "--no-deps", "-r", ROOT / "tests" / "airflow.txt")
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"AIRFLOW_HOME": str(tmp_path)}
     command = [python, "-c", DAGS, DEPLOY / "airflow_dag.py"]

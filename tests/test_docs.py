@@ -44,7 +44,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_pages_that_are_made_from_the_code_are_as_the_code_is() -> None:
+def test_generated_pages_are_up_to_date() -> None:
     for page, text in pages().items():
         assert page.read_text() == text, "make docs writes them"
 
@@ -74,7 +74,7 @@ def test_every_key_is_explained_on_the_page_of_the_configuration(site: Path, hea
         assert field.description.replace("`", "") in reported
 
 
-def test_no_page_asks_anything_of_the_network(site: Path) -> None:
+def test_no_page_loads_anything_from_the_network(site: Path) -> None:
     for page in site.rglob("*.html"):
         assert re.findall(r"<(?:script|link|img)[^>]+(?:src|href)=\"(?:https?:)?//[^\"]*", page.read_text()) == []
 
@@ -124,7 +124,7 @@ def test_every_error_is_explained() -> None:
     assert unexplained == []
 
 
-def test_every_explained_error_is_one() -> None:
+def test_every_explained_error_exists() -> None:
     said = [text for _, tree in sources() for node in ast.walk(tree) for text in constants(node)]
     said += [(ROOT / file).read_text() for file in ("spark-submit.sh", "pipeline/lake/S3LogStore.scala")]
     names = {getattr(error, "message", "") for error in vars(kafka.errors).values() if isinstance(error, type)}

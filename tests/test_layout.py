@@ -75,7 +75,7 @@ def test_no_part_imports_itself_through_others() -> None:
     assert {*order} == {*MAY_IMPORT}
 
 
-def test_few_files_are_loose() -> None:
+def test_few_files_are_outside_of_folders() -> None:
     assert len([file for file in (ROOT / "pipeline").glob("*.py") if file.stem != "__init__"]) <= 8
 
 
@@ -113,6 +113,6 @@ def test_a_function_fits_on_a_screen(folder: str) -> None:
     assert not [function for function in functions if function[2] > LONGEST_FUNCTION]
 
 
-def test_a_file_tells_one_story() -> None:
+def test_a_file_has_one_subject() -> None:
     long = {file.stem for file in files("jobs", "pipeline") if len(file.read_text().splitlines()) > LONGEST_FILE}
     assert long <= LONG_FILES

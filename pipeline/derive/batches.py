@@ -32,7 +32,7 @@ from pipeline.derive.log_index import with_the_index
 from pipeline.derive.status import keep_status
 from pipeline.lake import FAILURES, SPARK_ERRORS, Clock, Lake, of_snapshots
 from pipeline.lake.few_rows import MANY_ROWS, expect_rows
-from pipeline.lake.ledger import add_problem
+from pipeline.lake.ledger import add_error
 from pipeline.log_segments.source import locate
 from pipeline.tables import (
     CLIENT_POSITIONS,
@@ -130,7 +130,7 @@ def _pass_over(lake: Lake, cluster: str, snapshots: Sequence[Snapshot], reason: 
     """
     ids = [s.snapshot_id for s in snapshots]
     log.warning("%s %s: no lag can be computed: %s", cluster, ", ".join(map(utc_text, ids)), reason)
-    add_problem(lake, cluster, ids, (LAG.name, None, reason, 1))
+    add_error(lake, cluster, ids, (LAG.name, None, reason, 1))
     rows = lake.read_snapshots(LAG, cluster, ids).select("snapshot_id").distinct().collect()
     kept = {row["snapshot_id"] for row in rows}
     for job, some in (

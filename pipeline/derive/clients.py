@@ -40,16 +40,16 @@ def keep_clients(
     states = fetcher_states(reported, ends, settings).where(new)
     polls = lake.computed(poll_states(lag, reported, settings).where(new))
     found = lake.computed(problems(divergence, states, polls, lag.where(new)))
-    heard = lake.computed(_heard(lake, cluster, batch, before))
+    reporting = lake.computed(_reporting(lake, cluster, batch, before))
     earlier = lake.computed(_earlier(lake, cluster, batch))
-    lake.replace(FINDING_HISTORY, finding_history(found, heard, earlier), of_batch)
+    lake.replace(FINDING_HISTORY, finding_history(found, reporting, earlier), of_batch)
     # A few rows for each client at most. They are collected because a MERGE would compute their source a second time.
-    rows = findings(lake.read_snapshots(FINDING_HISTORY, cluster, batch), heard, earlier).collect()
+    rows = findings(lake.read_snapshots(FINDING_HISTORY, cluster, batch), reporting, earlier).collect()
     if rows:
         lake.merge(FINDINGS, rows, cluster, IF_NOT_OLDER)
 
 
-def _heard(lake: Lake, cluster: str, batch: Sequence[int], before: Sequence[int]) -> DataFrame:
+def _reporting(lake: Lake, cluster: str, batch: Sequence[int], before: Sequence[int]) -> DataFrame:
     """The clients that reported something, by snapshot, including the snapshots before that a problem may span."""
     recent = lake.read_snapshots(CLIENT_DIVERGENCE, cluster, [*before, *batch])
     return recent.select(*CLIENT_AT).distinct()

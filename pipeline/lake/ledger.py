@@ -18,8 +18,8 @@ from pipeline.tables import SNAPSHOTS
 
 RUNNING, COMPLETE, PARTIAL, FAILED = "running", "complete", "partial", "failed"
 
-Problem = tuple[str, str | None, str, int]
-"""What could not be read, where, Kafka's error name or a reason in words, and how often."""
+ErrorEntry = tuple[str, str | None, str, int]
+"""An entry of `snapshots.errors`: what could not be read, where, Kafka's error name or a reason in words, how often."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Summary:
     partitions: int | None = None
     rows: Mapping[str, int] = field(default_factory=dict)
     expected: Mapping[str, int] = field(default_factory=dict)
-    errors: Sequence[Problem] = ()
+    errors: Sequence[ErrorEntry] = ()
     warnings: Mapping[str, int] = field(default_factory=dict)
     requests: Mapping[str, int] = field(default_factory=dict)
     capabilities: Mapping[str, str | None] = field(default_factory=dict)
@@ -63,15 +63,15 @@ class Summary:
     @property
     def message(self) -> str:
         """The result in one line, for people."""
-        problems = [
+        errors = [
             f"{what}{f' {where}' if where else ''}: {error}{f', {count} times' if count > 1 else ''}"
             for what, where, error, count in self.errors[:3]
         ]
         more = [f"and {len(self.errors) - 3} more"] if len(self.errors) > 3 else []
         if self.status == FAILED:
-            return "; ".join(problems + more)
+            return "; ".join(errors + more)
         read = f"{self.groups} groups, {self.partitions} partitions, {self.rows.get('committed_offsets', 0)} commits"
-        return "; ".join([read, *problems, *more])
+        return "; ".join([read, *errors, *more])
 
 
 def rows_of_snapshot() -> Column:
@@ -80,17 +80,17 @@ def rows_of_snapshot() -> Column:
     return F.aggregate(counts, F.lit(0).cast("bigint"), lambda total, count: total + count)
 
 
-def add_problem(lake: Lake, cluster: str, snapshot_ids: Sequence[int], problem: Problem) -> None:
-    """Adds a problem to the `errors` of finished snapshots, unless it is already there."""
-    # If another job has added a problem meanwhile, nothing is updated, and the row is read again.
+def add_error(lake: Lake, cluster: str, snapshot_ids: Sequence[int], error: ErrorEntry) -> None:
+    """Adds an entry to the `errors` of finished snapshots, unless it is already there."""
+    # If another job has added an entry meanwhile, nothing is updated, and the row is read again.
     counts = (f"CASE WHEN {row}.errors IS NULL THEN 0 ELSE cardinality({row}.errors) END" for row in "ts")
     is_same = f"t.run_id = s.run_id AND t.status = s.status AND {' + 1 = '.join(counts)}"
     for _ in range(CONFLICT_TRIES):
         rows = lake.read_snapshots(SNAPSHOTS, cluster, snapshot_ids).collect()
         changed = [
-            tuple((row | {"errors": [*(row["errors"] or []), problem]}).values())
+            tuple((row | {"errors": [*(row["errors"] or []), error]}).values())
             for row in (row.asDict() for row in rows)
-            if problem not in (row["errors"] or [])
+            if error not in (row["errors"] or [])
         ]
         if not changed or lake.merge(SNAPSHOTS, changed, cluster, is_same).updated == len(changed):
             return

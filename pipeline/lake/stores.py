@@ -21,17 +21,17 @@ S3_LOG_STORE = "laglake.S3LogStore"
 _WITH_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 
 
-def scheme_and_path(spark: SparkSession, place: str) -> tuple[str | None, str]:
-    """The scheme of a place, as Spark's driver understands it, and the rest; None if the scheme cannot be known."""
-    named = _WITH_SCHEME.fullmatch(place)
+def scheme_and_path(spark: SparkSession, location: str) -> tuple[str | None, str]:
+    """The scheme of a location, as Spark's driver understands it, and its path. An unknown scheme is None."""
+    named = _WITH_SCHEME.fullmatch(location)
     if named:
         return named[1].lower(), "/" + named[2].lstrip("/")
     try:
         # Only Spark's JVM knows which file system a path without a scheme is in.
         file_system = spark.sparkContext._jsc.hadoopConfiguration().get("fs.defaultFS")  # noqa: SLF001
     except (AttributeError, PySparkException):  # pyspark-client, or a Connect session, has no JVM
-        return None, place
-    return file_system.partition(":")[0].lower(), place
+        return None, location
+    return file_system.partition(":")[0].lower(), location
 
 
 def local_folder(spark: SparkSession, root: str | None) -> Path | None:
@@ -59,20 +59,19 @@ def _setting(spark: SparkSession, name: str) -> str | None:
     return settings.get(name) or settings.get(name.removeprefix("spark."))
 
 
-def why_unsafe(spark: SparkSession, place: str) -> str | None:
-    """Why two jobs that write at once would lose rows at a place; None if they would not, or if that is not known."""
+def why_unsafe(spark: SparkSession, location: str) -> str | None:
+    """Why two jobs that write to a location at once would lose rows; None if they would not, or that is not known."""
     if is_databricks():
         return None
-    scheme, _ = scheme_and_path(spark, place)
+    scheme, _ = scheme_and_path(spark, location)
     if scheme is None or scheme in SAFE_SCHEMES:
         return None
     setting = f"spark.delta.logStore.{scheme}.impl"
     store = _setting(spark, setting) or _setting(spark, "spark.delta.logStore.class")
     if store and store.rpartition(".")[2] not in UNSAFE_STORES:
         return None
-    loses = (
-        f"{place}: Delta's log store for {scheme}:// ({store or 'its own'}) loses commits when two jobs write at once"
-    )
+    whose = store or "its own"
+    loses = f"{location}: Delta's log store for {scheme}:// ({whose}) loses commits when two jobs write at once"
     if scheme in {"s3", "s3a", "s3n"}:
         return f"{loses}: set {setting} to {S3_LOG_STORE}, which conf/spark-defaults.conf does, before Spark starts"
     return f"{loses}: set {setting} to one that does not, before Spark starts"

@@ -31,8 +31,8 @@ _EVERY_S = 0.02
 
 
 @dataclass
-class _Place:
-    """The writers of this process at a place. `held`: the lock that keeps other processes out."""
+class _Writers:
+    """The writers of one table in this process. `held`: the lock file that keeps other processes out."""
 
     kind: Kind = "driver"
     writers: int = 0
@@ -48,33 +48,33 @@ class Turns:
 
     def __init__(self) -> None:
         self._changed = Condition()
-        self._places: defaultdict[str, _Place] = defaultdict(_Place)
+        self._tables: defaultdict[str, _Writers] = defaultdict(_Writers)
 
     @contextmanager
-    def writing(self, place: str, kind: Kind, lock: Path | None = None) -> Iterator[None]:
-        """Waits until no writer of another kind is at the place, and keeps them out until the block ends.
+    def writing(self, table: str, kind: Kind, lock: Path | None = None) -> Iterator[None]:
+        """Waits until no writer of the other kind writes to the table, and keeps these out until the block ends.
 
         `lock` is the lock file that processes share. Raises LakeError if another process does not release it.
         """
         until = time.monotonic() + LONGEST_WAIT_S
         with self._changed:
-            at = self._places[place]
-            if not self._changed.wait_for(lambda: not at.writers or at.kind == kind, LONGEST_WAIT_S):
-                raise LakeError(f"{place}: waited for {LONGEST_WAIT_S:.0f} s: other writers of this process hold it")
-            at.kind = kind
-            at.writers += 1
+            own = self._tables[table]
+            if not self._changed.wait_for(lambda: not own.writers or own.kind == kind, LONGEST_WAIT_S):
+                raise LakeError(f"{table}: waited for {LONGEST_WAIT_S:.0f} s: other writers of this process hold it")
+            own.kind = kind
+            own.writers += 1
         try:
-            with at.locking:
-                if lock and not at.held:
-                    at.held = _locked(lock, kind, until)
+            with own.locking:
+                if lock and not own.held:
+                    own.held = _locked(lock, kind, until)
             yield
         finally:
             with self._changed:
-                at.writers -= 1
-                if not at.writers and at.held:
-                    fcntl.flock(at.held, fcntl.LOCK_UN)  # if the process ends, it is released as well
-                    at.held.close()
-                    at.held = None
+                own.writers -= 1
+                if not own.writers and own.held:
+                    fcntl.flock(own.held, fcntl.LOCK_UN)  # if the process ends, it is released as well
+                    own.held.close()
+                    own.held = None
                 self._changed.notify_all()
 
 

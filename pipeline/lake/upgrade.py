@@ -54,7 +54,7 @@ def prepare(lake: LakeTables) -> None:
         log.info("upgrading the lake from schema version %d to %d (this happens only once)", found, SCHEMA_VERSION)
     try:
         for table in TABLES:  # the ledger last: while it is missing or old, all of this is repeated
-            _create(lake, table)
+            create(lake, table)
             if found is not None:
                 lake.commit(table, partial(_upgrade, lake, table))
     except FAILURES as exc:
@@ -78,7 +78,8 @@ def _require_safe_store(lake: LakeTables) -> None:
         raise LakeError(reason)
 
 
-def _create(lake: LakeTables, table: Table) -> None:
+def create(lake: LakeTables, table: Table) -> None:
+    """Creates a table with its properties if it does not exist."""
     columns = ", ".join(_declared(column) for column in table.stored)
     statement = (
         f"CREATE TABLE IF NOT EXISTS {lake.identifier(table)} ({columns}) USING delta "

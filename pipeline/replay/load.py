@@ -21,7 +21,7 @@ from pipeline.config import Config
 from pipeline.derive import Settings, compute_cluster
 from pipeline.lake import Clock, Lake, of_snapshots
 from pipeline.lake.few_rows import expect_rows
-from pipeline.lake.ledger import COMPLETE, PARTIAL, Claim, Ledger, Problem, Summary
+from pipeline.lake.ledger import COMPLETE, PARTIAL, Claim, ErrorEntry, Ledger, Summary
 from pipeline.replay.recording import Recording, nearest
 from pipeline.tables import CLIENT_POSITIONS, COMMITTED_OFFSETS, GROUP_MEMBERS, READABLE, SNAPSHOTS, WATERMARKS, Table
 
@@ -111,9 +111,9 @@ def _land(
     errors = _errors(lake.read_snapshots(CLIENT_POSITIONS, cluster, ids))
     summaries = []
     for i in ids:
-        problems = errors.get(i, [])
+        of_snapshot = errors.get(i, [])
         counts = {name: found.get(i, 0) for name, found in rows.items()}
-        summary = Summary(PARTIAL if problems else COMPLETE, rows=counts, errors=problems)
+        summary = Summary(PARTIAL if of_snapshot else COMPLETE, rows=counts, errors=of_snapshot)
         summaries.append((Claim(cluster, i, run_id, started_at), summary))
     Ledger(lake, config.snapshot, clock).record(cluster, summaries)
 
@@ -186,12 +186,12 @@ def _positions(lake: Lake, recording: Recording, ids: Sequence[int], logged: Map
 def _logged(recording: Recording, ids: Sequence[int], logged: Mapping[int, list[Position]]) -> Rows:
     for i in ids:
         for position in logged.get(i, ()):
-            place = {"source": "kafka_request_log", "endpoint": getattr(recording.request_log, "name", None)}
-            yield {"snapshot_id": i, **row_of(position, i), **place}
+            origin = {"source": "kafka_request_log", "endpoint": getattr(recording.request_log, "name", None)}
+            yield {"snapshot_id": i, **row_of(position, i), **origin}
 
 
-def _errors(rows: DataFrame) -> dict[int, list[Problem]]:
-    found: dict[int, list[Problem]] = {}
+def _errors(rows: DataFrame) -> dict[int, list[ErrorEntry]]:
+    found: dict[int, list[ErrorEntry]] = {}
     counted = rows.where(F.col("error").isNotNull()).groupBy("snapshot_id", "error")
     for r in counted.agg(F.min("endpoint").alias("where"), F.count("error").alias("count")).collect():
         found.setdefault(r["snapshot_id"], []).append((CLIENT_POSITIONS.name, r["where"], r["error"], r["count"]))

@@ -111,8 +111,8 @@ class Recording:
 
 def nearest(times: list[int], at_ms: int, most_ms: int) -> int | None:
     """The one of the sorted `times` that is nearest to an instant; None if none is within `most_ms`."""
-    place = bisect.bisect(times, at_ms)
-    found = min(times[max(place - 1, 0) : place + 1], key=lambda t: abs(t - at_ms), default=None)
+    after = bisect.bisect(times, at_ms)
+    found = min(times[max(after - 1, 0) : after + 1], key=lambda t: abs(t - at_ms), default=None)
     return found if found is not None and abs(found - at_ms) <= most_ms else None
 
 

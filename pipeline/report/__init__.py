@@ -15,7 +15,7 @@ from pipeline.report.export import as_csv, as_json
 from pipeline.report.frames import Frames
 from pipeline.report.model import Group, by_lag
 from pipeline.report.page import render
-from pipeline.report.text import format_groups, format_partitions
+from pipeline.report.terminal import format_groups, format_partitions
 
 __all__ = ["Frames", "Group", "format_groups", "groups_table", "partitions_table", "write_report"]
 
@@ -41,14 +41,14 @@ def write_report(
     unfinished = output.with_name(f".{output.name}.{os.getpid()}")
     try:
         with unfinished.open("w", encoding="utf-8", newline="\n") as file:
-            file.writelines(_text(frames, generated_at, title, kind))
+            file.writelines(_content(frames, generated_at, title, kind))
         unfinished.replace(output)
     finally:
         unfinished.unlink(missing_ok=True)
     return output
 
 
-def _text(frames: Frames, generated_at: datetime, title: str, kind: Kind) -> Iterator[str]:
+def _content(frames: Frames, generated_at: datetime, title: str, kind: Kind) -> Iterator[str]:
     if kind == "csv":
         yield from as_csv(all_partitions(frames))
     elif kind == "json":

@@ -1,7 +1,7 @@
-// The charts, drawn by Vega from specifications that hold no data: each is given its points here.
-const embed = async (place, specification, sets, signals = {}, tooltip = false) => {
+// The charts. Vega draws them from specifications that contain no data; this script adds the points.
+const embed = async (selector, specification, sets, signals = {}, tooltip = false) => {
   const copy = structuredClone(specification);
-  // Told rather than left to Vega, which warns of what is empty.
+  // The ends of the axes are set here, because Vega logs a warning for an empty data set.
   const reach = (pick, ...more) => sets.points.reduce(([a, b], point) =>
     [Math.min(a, point[pick]), Math.max(b, point[pick])], more);
   const [low, high] = reach("value", 0, 1);
@@ -12,9 +12,9 @@ const embed = async (place, specification, sets, signals = {}, tooltip = false) 
   }
   const options = { mode: "vega", renderer: "svg", actions: false, defaultStyle: false, tooltip };
   for (const signal of copy.signals) if (signal.name in signals) signal.value = signals[signal.name];
-  // Vega would put a role and a label of its own in the place of ours.
+  // In an element of its own, because Vega replaces the role and the label of the element that it draws in.
   const inner = document.createElement("div");
-  document.querySelector(place).replaceChildren(inner);
+  document.querySelector(selector).replaceChildren(inner);
   return (await vegaEmbed(inner, copy, options)).view;
 };
 
@@ -31,7 +31,7 @@ function powers(values) {
 const tip = document.body.appendChild(document.createElement("div"));
 tip.id = "tip";
 tip.hidden = true;
-/** A tooltip of the lines that `describe` makes of a point. */
+/** A tooltip with the lines that `describe` returns for a point. */
 const shows = (describe) => (_, event, item, value) => {
   tip.hidden = value === null || value === undefined;
   if (tip.hidden) return;
@@ -40,7 +40,7 @@ const shows = (describe) => (_, event, item, value) => {
   tip.style.top = `${Math.max(4, Math.min(event.clientY + 14, innerHeight - tip.offsetHeight - 4))}px`;
 };
 
-/** The known values at their instants; `line` is the same for those without a gap in between. */
+/** The known values at their instants. `line` is the same for values without a gap between them. */
 function lines(instants, values) {
   let line = 0;
   return values.flatMap((value, i) => {
@@ -61,17 +61,17 @@ if (page) {
   drawLag();
   if (page.clients.length) drawGauges();
   if (page.brokers.length) drawBrokers();
-  for (const place of document.querySelectorAll(".spark")) drawSpark(place);
+  for (const element of document.querySelectorAll(".spark")) drawSpark(element);
 }
 
 function drawLag() {
-  const FEW = 60; // With so few instants every point is a dot, with more only those that a line alone would hide.
+  const FEW = 60; // Up to this many instants, every point is a dot; with more, only those that a line would hide.
   const redrawStrips = keepStrips();
   let picked = null, unit = "records", view = null;
 
   const isGrey = (i) => page.groups[i].colour === null || page.groups[i].colour.includes("other");
 
-  /** The points of a group that are known in the unit; those without a gap in between are one line. */
+  /** The known points of a group in the unit. Points without a gap between them form one line. */
   function points(number) {
     const group = page.groups[number];
     const instants = page.instants[group.cluster];
@@ -95,7 +95,7 @@ function drawLag() {
 
   async function draw() {
     const charted = page.groups.map((_, i) => i).filter((i) => page.groups[i].colour !== null || i === picked);
-    // Grey ones first, so that the coloured are drawn over them.
+    // Grey lines come first, so that the coloured ones are drawn over them.
     const all = [...charted.filter(isGrey), ...charted.filter((i) => !isGrey(i))].flatMap(points);
     const specification = document.getElementById("log").checked ? page.charts.log_lag : page.charts.lag;
     const ticks = powers(all.map((point) => point.value));
@@ -137,7 +137,7 @@ function drawLag() {
   draw();
 }
 
-/** All about one group: its ladders, its rates, its values; nothing for null. */
+/** Shows one group: its ladders, its rates and its values. If `number` is null, hides them. */
 function showGroup(number) {
   const section = document.getElementById("group");
   section.hidden = number === null;

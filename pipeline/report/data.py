@@ -64,7 +64,7 @@ def clusters(ledger: DataFrame) -> DataFrame:
     """One row per cluster: its newest ended snapshot, its newest with lag, and how many snapshots have each status.
 
     `most_rows` is the number of bronze rows in its largest snapshot. `passed_over` has its snapshots without lag that
-    the ledger has a problem with LAG for; NULL if there is none.
+    have an error about LAG in the ledger; NULL if there is none.
     """
     # A running snapshot shows nothing yet, and would hide that the one before it failed.
     recency = F.struct(F.col("status") != "running", "snapshot_id")
@@ -101,8 +101,8 @@ def clusters(ledger: DataFrame) -> DataFrame:
 
 def _passed_over() -> Column:
     """`details_model.PassedOver` of a cluster, without snapshots that have kept the lag of an earlier run."""
-    problem = F.get(F.filter("errors", lambda problem: problem["what"] == LAG.name), F.lit(0))
-    reason = F.when(~F.col("has_lag"), problem["error"])
+    entry = F.get(F.filter("errors", lambda entry: entry["what"] == LAG.name), F.lit(0))
+    reason = F.when(~F.col("has_lag"), entry["error"])
     id_ = F.when(reason.isNotNull(), F.col("snapshot_id"))
     found = F.struct(
         F.count(id_).alias("snapshots"),

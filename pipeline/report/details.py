@@ -54,7 +54,7 @@ def dangers(lag: DataFrame, within_ms: int) -> DataFrame:
     are not a danger, but a loss.
     """
     names = ("topic_id", "log_start_offset", "committed_offset", "consumed_offset", "high_watermark", "offset_status")
-    look = F.struct(*names, read_ms().alias("ends_ms"), read_ms("committed_captured_at").alias("commits_ms"))
+    state = F.struct(*names, read_ms().alias("ends_ms"), read_ms("committed_captured_at").alias("commits_ms"))
     first, last = F.col("first"), F.col("last")
     # Offsets per ms.
     deleted = (last["log_start_offset"] - first["log_start_offset"]) / _passed("ends_ms")
@@ -68,7 +68,7 @@ def dangers(lag: DataFrame, within_ms: int) -> DataFrame:
     return (
         lag.where(F.col("topic").isNotNull())
         .groupBy(*READER)
-        .agg(F.min_by(look, "snapshot_id").alias("first"), F.max_by(look, "snapshot_id").alias("last"))
+        .agg(F.min_by(state, "snapshot_id").alias("first"), F.max_by(state, "snapshot_id").alias("last"))
         .where(is_unread & is_same_log & (deleted > 0) & (left_ms <= within_ms))
         .withColumns({"headroom": headroom, "deleted_in_ms": F.round(left_ms).cast("bigint")})
         .groupBy(*GROUP)
@@ -81,15 +81,15 @@ def dangers(lag: DataFrame, within_ms: int) -> DataFrame:
 
 
 def _passed(read_at: str) -> Column:
-    """The ms between the two readings; NULL if the later snapshot was not read later."""
+    """The ms between the two reads; NULL if the later snapshot was not read later."""
     passed = F.col("last")[read_at] - F.col("first")[read_at]
     return F.when(passed > 0, passed)
 
 
-def _read_up_to(look: Column) -> Column:
+def _read_up_to(state: Column) -> Column:
     """The offset up to which the group has surely read: its commit, or more if clients reported in both snapshots."""
     is_reported = F.col("first")["consumed_offset"].isNotNull() & F.col("last")["consumed_offset"].isNotNull()
-    return F.greatest(look["committed_offset"], F.when(is_reported, look["consumed_offset"]))
+    return F.greatest(state["committed_offset"], F.when(is_reported, state["consumed_offset"]))
 
 
 def findings(findings: DataFrame, limit: int) -> DataFrame:

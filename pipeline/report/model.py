@@ -19,7 +19,7 @@ _BY_SEVERITY = (*OFFSET_STATUSES[:5], UNKNOWN_OFFSET, *OFFSET_STATUSES[5:])
 
 
 @dataclass(frozen=True)
-class SnapshotProblem:
+class SnapshotError:
     """An entry of `snapshots.errors`: what could not be read, where, why, and how often."""
 
     what: str | None
@@ -41,7 +41,7 @@ class Snapshot:
     partitions: int | None
     expected: dict[str, int | None]
     warnings: dict[str, int | None]
-    errors: tuple[SnapshotProblem, ...]
+    errors: tuple[SnapshotError, ...]
     errors_total: int
 
 

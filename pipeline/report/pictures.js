@@ -1,4 +1,4 @@
-// What is drawn by hand: heat strips, sparklines and ladders. `page` is what payload.py has made.
+// The pictures that are drawn without Vega: heat strips, sparklines and ladders. `page` is the data from payload.py.
 const source = document.getElementById("page-data");
 const page = source && JSON.parse(source.textContent);
 
@@ -74,7 +74,7 @@ function labelStrip(canvas, unit) {
   canvas.title = canvas.getAttribute("aria-label");
 }
 
-/** Draw the strips that come into view, and all that have been again when the unit or the colours change. */
+/** Draw each strip when it comes into view, and draw these again when the unit or the colours change. */
 function keepStrips() {
   const most = {};
   for (const unit of ["records", "bytes", "ms", "age"]) {
@@ -100,9 +100,9 @@ function keepStrips() {
   return (changed) => { unit = changed; again(); };
 }
 
-/** A line of the group's lag, broken where it is not known, with a mark at an instant. */
-function drawSpark(place) {
-  const group = page.groups[place.dataset.g];
+/** Draw the group's lag as a line, with gaps where it is not known, and a mark at an instant. */
+function drawSpark(element) {
+  const group = page.groups[element.dataset.g];
   const instants = page.instants[group.cluster];
   const [width, height] = [140, 32];
   const [first, last] = [instants[0][2], instants.at(-1)[2]];
@@ -114,18 +114,18 @@ function drawSpark(place) {
   group.records.forEach((lag, i) => {
     if (lag === null) return;
     const at = `${x(instants[i][2]).toFixed(1)},${y(lag).toFixed(1)}`;
-    // A point of its own is a dot: a line as long as it is wide.
+    // A point without neighbours is drawn as a dot: a line that is as long as it is wide.
     path += joins(instants, group.records, i) ? `L${at}` : `M${at}h.01`;
   });
   const drawing = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img",
     "aria-label": known.length ? `lag over time, at most ${count(Math.max(...known))} offsets` : "lag is not known" });
-  const since = Number(place.dataset.since);
+  const since = Number(element.dataset.since);
   if (since) {
     const at = x(Math.min(Math.max(since, first), last));
     drawing.append(svg("path", { d: `M${at},0V${height}`, class: "mark" }));
   }
   drawing.append(svg("path", { d: path, class: "line" }));
-  place.replaceChildren(drawing);
+  element.replaceChildren(drawing);
 }
 
 const RUNGS = [
@@ -140,7 +140,7 @@ const GAPS = [
   ["headroom", "log_start_offset", "committed_offset"],
 ];
 
-/** The ladder of one partition, to scale: the whole log above, and below it what is unread, magnified. */
+/** The ladder of one partition, to scale: the whole log at the top, and below it the unread part, magnified. */
 function ladder(partition) {
   const known = RUNGS.filter(([name]) => partition[name] !== undefined)
     .map(([name, label]) => ({ name, label, offset: partition[name] }));
@@ -149,12 +149,12 @@ function ladder(partition) {
   const [low, high] = [Math.min(...offsets), Math.max(...offsets)];
   const readers = known.filter(({ name }) => name !== "log_start_offset").map((rung) => rung.offset);
   const [near, far] = [Math.min(...readers), Math.max(...readers, Math.min(...readers) + 1)];
-  const [width, left, right] = [960, 8, 360]; // On the right is room for what the gaps are called.
+  const [width, left, right] = [960, 8, 360]; // The names of the gaps are on the right.
   const scale = (from, to) => (offset) => left + (width - left - right) * (offset - from) / Math.max(to - from, 1);
   const whole = scale(low, high), unread = scale(near, far);
   const drawing = svg("svg", { role: "img", class: "ladder",
     "aria-label": `${partition.topic} ${partition.partition}: ${known.map((r) => `${r.label} ${count(r.offset)}`).join(", ")}` });
-  // The whole log, and where in it the part below lies.
+  // The whole log, and which part of it is shown below.
   drawing.append(
     svg("rect", { x: whole(low), y: 6, width: Math.max(whole(high) - whole(low), 1), height: 8, class: "log" }),
     svg("rect", { x: whole(near), y: 6, width: Math.max(whole(far) - whole(near), 1), height: 8, class: "unread" }),
@@ -201,7 +201,7 @@ function wholeLog({ log_start_offset: start, log_end_offset: end }) {
   return start === undefined || end === undefined ? "the length of the log is not known" : `the whole log: ${count(end - start)} offsets`;
 }
 
-/** The name of a gap, and how wide it is; of the lag in every unit that is known. */
+/** The name of a gap and its width. The width of consumer lag is in every known unit. */
 function gapLabel(partition, name) {
   const label = `${name.replaceAll("_", " ")} ${count(partition[name])}`;
   return name === "consumer_lag" && partition.in_units ? `${label} · ${partition.in_units}` : label;

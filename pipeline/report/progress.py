@@ -12,7 +12,7 @@ from pipeline.report.units import at, counted, duration, size
 Level = Literal["bad", "warn"]
 
 
-class Said(NamedTuple):
+class Statement(NamedTuple):
     """A sentence about a group, how severe it is, and since when."""
 
     level: Level
@@ -60,7 +60,7 @@ _WAITS: dict[str, Callable[[Group], str]] = {
 }
 
 
-def judged(group: Group, trend: Trend) -> Said | None:
+def judged(group: Group, trend: Trend) -> Statement | None:
     """A sentence about the status in `group_status`, if someone should act on it."""
     if group.status == "warning":
         sentence = _falls_behind(group, trend)
@@ -73,14 +73,14 @@ def judged(group: Group, trend: Trend) -> Said | None:
     some = group.status_partitions
     if some is not None and some < group.partitions:
         sentence = f"in {some:,} of its {group.partitions:,} partitions {sentence}"
-    return Said("bad" if group.status in _WAITS else "warn", sentence, group.status_since_ms)
+    return Statement("bad" if group.status in _WAITS else "warn", sentence, group.status_since_ms)
 
 
 def _status_since(group: Group) -> str:
     return "a time that is not known" if group.status_since_ms is None else f"at least {at(group.status_since_ms)}"
 
 
-def set_back(_: Group, trend: Trend) -> Said | None:
+def set_back(_: Group, trend: Trend) -> Statement | None:
     """A sentence if the commits of a group have gone back at any time shown."""
     if trend.set_back_ms is None or trend.set_back_by is None:
         return None
@@ -89,7 +89,7 @@ def set_back(_: Group, trend: Trend) -> Said | None:
         f"its commits went back{times} by {counted(trend.set_back_by, 'offset')} before {at(trend.set_back_ms)}: a "
         "reset, or a consumer that started again."
     )
-    return Said("warn", sentence, trend.set_back_ms)
+    return Statement("warn", sentence, trend.set_back_ms)
 
 
 def _rate(per_s: float) -> str:

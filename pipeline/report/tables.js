@@ -1,6 +1,6 @@
 "use strict";
 
-// Sorting: a heading's button sorts by the cells' data-v, or their text; what is unknown stays last either way.
+// Sorting: a heading's button sorts by the data-v of the cells, or by their text. Unknown values are always last.
 for (const table of document.querySelectorAll("table.sortable")) {
   const headings = [...table.tHead.rows[0].cells];
   headings.forEach((heading, column) => heading.firstElementChild?.addEventListener("click", () => {
@@ -19,7 +19,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
   }));
 }
 
-// Searching: only the groups are left whose name, cluster or client has the text.
+// Searching: shows only the groups whose name, cluster or client contains the text.
 const find = document.getElementById("find");
 find?.addEventListener("input", () => {
   const wanted = find.value.toLowerCase();

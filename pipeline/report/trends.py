@@ -86,6 +86,6 @@ def _per_s(known: Sequence[tuple[int, int]]) -> float | None:
 
 
 def per_s(before: tuple[int, int], after: tuple[int, int]) -> float | None:
-    """How far an offset moved per second between two readings (epoch ms, offset); None unless the second is later."""
+    """How far an offset moved per second between two reads (epoch ms, offset); None unless the second is later."""
     passed_ms = after[0] - before[0]
     return (after[1] - before[1]) * 1000 / passed_ms if passed_ms > 0 else None

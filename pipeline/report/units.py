@@ -39,28 +39,28 @@ def _with_error(value: int, error: int, units: _Units, least: str) -> str:
     if error > abs(value):
         bound = abs(value) + error
         name, factor = _unit(bound, units, least)
-        shown = _rounded_up(bound, _place(bound, bound, factor))
+        shown = _rounded_up(bound, _last_digit(bound, bound, factor))
         return f"> \N{MINUS SIGN}{_digits(shown, factor)} {name}" if value < 0 else f"< {_digits(shown, factor)} {name}"
     name, factor = _unit(value, units, least)
-    place = _place(value, error, factor)
-    shown = (value + place // 2) // place * place
+    digit = _last_digit(value, error, factor)
+    shown = (value + digit // 2) // digit * digit
     # The rounding of the value is added to the error, so that both together still cover the truth.
-    shown_error = _rounded_up(error + abs(value - shown), place)
+    shown_error = _rounded_up(error + abs(value - shown), digit)
     in_its_unit = f"{_digits(shown_error, factor)} {name}" if 10 * shown_error >= factor else None
     text = f"{_digits(shown, factor)} {name} ± {in_its_unit or _scaled(shown_error, units, least)}"
     return text.replace("-", "\N{MINUS SIGN}")
 
 
-def _place(value: int, error: int, factor: int) -> int:
+def _last_digit(value: int, error: int, factor: int) -> int:
     """The unit of the last digit that is shown: the third digit, or the second if the third is within the error."""
-    place = max(factor // 100, 1)
-    while abs(value) >= 1_000 * place or (error >= 10 * place and abs(value) >= 100 * place):
-        place *= 10
-    return place
+    digit = max(factor // 100, 1)
+    while abs(value) >= 1_000 * digit or (error >= 10 * digit and abs(value) >= 100 * digit):
+        digit *= 10
+    return digit
 
 
-def _rounded_up(value: int, place: int) -> int:
-    return -(-value // place) * place
+def _rounded_up(value: int, digit: int) -> int:
+    return -(-value // digit) * digit
 
 
 def _unit(value: int, units: _Units, least: str) -> tuple[str, int]:

@@ -11,7 +11,7 @@ from pyspark.sql import Row
 
 from pipeline.analytics.histograms.buckets import UPPER_BOUNDS
 from pipeline.report.details_model import Distribution, Finding, PassedOver
-from pipeline.report.model import Cluster, Group, Snapshot, SnapshotProblem
+from pipeline.report.model import Cluster, Group, Snapshot, SnapshotError
 
 
 def cluster(row: dict[str, Any]) -> Cluster:
@@ -34,13 +34,13 @@ def with_readable(groups: Iterable[Group], rows: Iterable[dict[str, Any]]) -> tu
 
 def snapshot(row: dict[str, Any]) -> Snapshot:
     """A row of `data.newest_snapshots`."""
-    problems: list[Row] = row["errors"] or []
+    errors: list[Row] = row["errors"] or []
     return Snapshot(
         **{
             **row,
             "expected": row["expected"] or {},
             "warnings": row["warnings"] or {},
-            "errors": tuple(SnapshotProblem(**p.asDict()) for p in problems),
+            "errors": tuple(SnapshotError(**p.asDict()) for p in errors),
         }
     )
 

@@ -7,16 +7,17 @@ from functools import reduce
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from pipeline.analytics.clients.instances import place
+from pipeline.analytics.clients.instances import origin
 from pipeline.config import ClusterConfig
 from pipeline.config.consumers import PositionsConfig
 
 
 def read_client_positions(spark: SparkSession, cluster: ClusterConfig, snapshot_id: int) -> DataFrame | None:
-    """Rows of `client_positions`: the last report of each client, and each place or line that could not be read.
+    """Rows of `client_positions`: the last report of each client, and an error for what could not be read.
 
-    None if no places are configured. A client without a report that is newer than `positions_max_age` is left out,
-    because it may have ended. The options in the plan contain secrets: never log it.
+    The latter is an endpoint, a file or a line. Returns None if no positions are configured. A client whose last report
+    is older than `positions_max_age` is left out, because it may have ended. The options in the plan contain secrets:
+    never log it.
     """
     sources = [
         spark.read.format(p.source)
@@ -28,7 +29,7 @@ def read_client_positions(spark: SparkSession, cluster: ClusterConfig, snapshot_
     if not sources:
         return None
     rows = reduce(DataFrame.unionByName, sources)
-    of_client = Window.partitionBy("source", place(), "host", "client_id")
+    of_client = Window.partitionBy("source", origin(), "host", "client_id")
     oldest = F.current_timestamp() - F.make_dt_interval(secs=F.lit(cluster.positions_max_age_ms / 1000))
     is_newest = (F.col("captured_at") == F.max("captured_at").over(of_client)) & (
         F.max("as_of").over(of_client) >= oldest

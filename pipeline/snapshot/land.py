@@ -25,7 +25,7 @@ from pipeline.lake.few_rows import expect_rows
 from pipeline.lake.ledger import Claim
 from pipeline.quality import is_suspect, quarantine_failing, with_marks
 from pipeline.snapshot.client_positions import read_client_positions
-from pipeline.snapshot.summary import Landed, counts, problems
+from pipeline.snapshot.summary import Landed, counts, error_entries
 from pipeline.snapshot.time_lookups import learnt_samples
 from pipeline.tables import BRONZE, CLIENT_POSITIONS, LOG_SAMPLES, QUARANTINE, Table
 
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 SOURCE = "kafka_snapshot"
 STAGES = 7
-"""How many places a cluster's snapshots are staged in, in turn. Prime, so that usual schedules use all of them."""
+"""The number of staging areas that a cluster's snapshots use in turn. It is prime, so usual schedules use them all."""
 STAGED_OVER = "another run has staged its rows where this one had: does another run take snapshots of this cluster?"
 
 
@@ -50,7 +50,7 @@ def source_options(cluster: ClusterConfig) -> dict[str, str]:
 
 
 def in_time(cluster: ClusterConfig, until_s: float) -> ClusterConfig:
-    """The cluster with what is left of its `read_timeout`, which ends at `until_s` of the monotonic clock."""
+    """The cluster with the rest of its `read_timeout`, which ends at `until_s` of the monotonic clock."""
     left_ms = max(1, round((until_s - time.monotonic()) * 1000))
     return cluster.model_copy(update={"limits": cluster.limits.model_copy(update={"read_timeout_ms": left_ms})})
 
@@ -70,8 +70,8 @@ def land(lake: Lake, claim: Claim, cluster: ClusterConfig, brokers: Sequence[Any
 
 
 def _land_bronze(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Landed, until_s: float) -> None:
-    # Everything is read before anything is landed, because time between two readings looks like lag. Clients' positions
-    # come first, so that none is beyond the end of its log.
+    # Everything is read before anything is landed, because time that passes between two reads looks like lag. The
+    # positions of clients come first, so that none is beyond the end of its log.
     positions = _staged_positions(lake, claim, in_time(cluster, until_s), landed)
     options = source_options(in_time(cluster, until_s))
     staged = _staged(lake, claim, "kafka", lake.spark.read.format(SOURCE).options(**options).load())
@@ -90,14 +90,14 @@ def _land_bronze(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Lande
 
 
 def _staged(lake: Lake, claim: Claim, name: str, rows: DataFrame) -> DataFrame:
-    """Reads a source once and stages its rows; the DataFrame returned reads the staged rows.
+    """Reads a source once and stages its rows; the DataFrame that is returned reads the staged rows.
 
-    Another run that stages in the same place replaces these rows; `is_others` is true for rows of another run. Without
-    it, replaced rows could look like an empty cluster.
+    Another run that uses the same staging area replaces these rows. `is_others` is true for rows of another run:
+    without this column, replaced rows could look like an empty cluster.
     """
     run = F.lit(claim.run_id)
-    place = f"{name}_{claim.cluster}_{claim.snapshot_id // 1000 % STAGES}"
-    return lake.stage(place, rows.withColumn("run_id", run)).withColumn("is_others", F.col("run_id") != run)
+    area = f"{name}_{claim.cluster}_{claim.snapshot_id // 1000 % STAGES}"
+    return lake.stage(area, rows.withColumn("run_id", run)).withColumn("is_others", F.col("run_id") != run)
 
 
 def _read(staged: DataFrame, landed: Landed) -> dict[str, Read]:
@@ -121,14 +121,14 @@ def _read(staged: DataFrame, landed: Landed) -> dict[str, Read]:
 
 
 def _staged_positions(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Landed) -> DataFrame | None:
-    """What clients report now, staged. If it cannot be read, the snapshot is partial; no other table is affected."""
+    """The staged rows of what clients report now. If they cannot be read, the snapshot goes on and is partial."""
     reported = read_client_positions(lake.spark, cluster, claim.snapshot_id)
     if reported is None:
         return None
     try:
         return _staged(lake, claim, "positions", reported)
     except FAILURES as exc:
-        landed.problems.append((CLIENT_POSITIONS.name, None, reason_of(exc), 1))
+        landed.errors.append((CLIENT_POSITIONS.name, None, reason_of(exc), 1))
         return None
 
 
@@ -145,14 +145,14 @@ def _land_positions(lake: Lake, claim: Claim, positions: DataFrame, landed: Land
     except ClaimedError:
         raise
     except FAILURES as exc:
-        landed.problems.append((CLIENT_POSITIONS.name, None, reason_of(exc), 1))
+        landed.errors.append((CLIENT_POSITIONS.name, None, reason_of(exc), 1))
         return
     landed.positions, errors, others = (found[name] for name in wanted)
     if others:
-        landed.problems.append((CLIENT_POSITIONS.name, None, STAGED_OVER, 1))
+        landed.errors.append((CLIENT_POSITIONS.name, None, STAGED_OVER, 1))
     if errors:
         rows = lake.read_snapshots(CLIENT_POSITIONS, claim.cluster, [claim.snapshot_id])
-        landed.problems += problems(rows, CLIENT_POSITIONS.name, F.col("endpoint"))
+        landed.errors += error_entries(rows, CLIENT_POSITIONS.name, F.col("endpoint"))
     log.info("%s: client_positions: %d rows, %d errors", claim, landed.positions, errors)
 
 
@@ -175,7 +175,7 @@ def _land_samples(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Land
 
 
 def _looked_up(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Landed) -> dict[str, Any]:
-    """Makes the look-ups and stores them; returns what was counted meanwhile."""
+    """Makes the look-ups and stores their results; returns the counts of rows, of requests and of missing answers."""
     samples = learnt_samples(
         lake,
         claim.cluster,
@@ -211,7 +211,7 @@ def _land_table(lake: Lake, claim: Claim, table: Table, staged: DataFrame, lande
 def _replace(
     lake: Lake, claim: Claim, table: Table, counted: Callable[[Observation], DataFrame], most: int | None = None
 ) -> dict[str, Any]:
-    """Replaces the rows of the snapshot by those that `counted` returns; returns what these have observed."""
+    """Replaces the rows of the snapshot by those that `counted` returns; returns what their observation has counted."""
     of_snapshot = {
         "cluster": F.lit(claim.cluster),
         "snapshot_id": F.lit(claim.snapshot_id).cast("bigint"),
@@ -243,7 +243,7 @@ def _add(total: dict[str, int], more: Mapping[str, int | None]) -> None:
 
 
 def reason_of(error: Exception) -> str:
-    """The error in one line; for an exception in a data source, the message that the source raised."""
+    """The error in one line. For an exception in a data source, this is the message that the source raised."""
     lines = (line.strip() for line in str(error).splitlines())
     ours = [line.split(":", 1)[1].strip() for line in lines if line.startswith("pipeline.common.errors.")]
     return ours[-1] if ours else first_line(error)

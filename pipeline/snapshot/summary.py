@@ -1,4 +1,4 @@
-"""Summarises a landed snapshot for its ledger row: what was read, what was not, and what looks odd."""
+"""Summarises a landed snapshot for its ledger row: what was read, what could not be read, and what looks odd."""
 
 from __future__ import annotations
 
@@ -11,44 +11,44 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipeline.lake import Lake
-from pipeline.lake.ledger import COMPLETE, FAILED, PARTIAL, Claim, Problem, Summary
+from pipeline.lake.ledger import COMPLETE, FAILED, PARTIAL, Claim, ErrorEntry, Summary
 from pipeline.quality.rules import oddities
 from pipeline.tables import BRONZE, CLIENT_POSITIONS, COMMITTED_OFFSETS, GROUP_MEMBERS, LOG_SAMPLES, WATERMARKS, Table
 
 IN_FUTURE = "captured_in_future"
-"""The warning that counts rows which were read by a clock that is ahead of the driver's."""
+"""The warning that counts rows whose time is in the future, because an executor's clock is ahead of the driver's."""
 METADATA_MISSING = "metadata_missing"
-"""The warning that counts commits whose metadata is not known, because their group has too much, or was read once."""
-MAX_PROBLEMS = 100
-"""The most kinds of errors that a ledger row lists, the most frequent first."""
+"""The warning that counts commits with unknown metadata: their group has too much of it, or was read only once."""
+MAX_ERRORS = 100
+"""The largest number of different errors that a ledger row lists, the most frequent first."""
 
 
 @dataclass
 class Landed:
-    """What the reads of one snapshot have cost and which problems they had, before the summary is made."""
+    """What the reads of one snapshot have cost and which errors they had, before the summary is made."""
 
     requests: dict[str, int] = field(default_factory=dict)
     brokers: list[Any] = field(default_factory=list)
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
     quarantined: Counter[str] = field(default_factory=Counter)
-    problems: list[Problem] = field(default_factory=list)
+    errors: list[ErrorEntry] = field(default_factory=list)
     positions: int = 0
     samples: int = 0
     warnings: dict[str, int] = field(default_factory=dict)
 
 
 def summarize(lake: Lake, claim: Claim, landed: Landed) -> Summary:
-    """The content of the ledger row, from what was counted while the rows landed, and from the rows with errors."""
+    """The content of the ledger row, from the counts that were made while the rows landed and from rows with errors."""
     tables = {t.name: lake.read_snapshots(t, claim.cluster, [claim.snapshot_id]) for t in BRONZE}
     errors = [
-        *_broker_problems(landed.brokers),
+        *_broker_errors(landed.brokers),
         *(
             p
             for name, rows in tables.items()
             if landed.counts[name]["errors"]
-            for p in problems(rows, name, _where(name))
+            for p in error_entries(rows, name, _where(name))
         ),
-        *landed.problems,
+        *landed.errors,
         *(("quarantine", name, "failed an expectation", n) for name, n in landed.quarantined.items() if n),
     ]
     members, watermarks = landed.counts[GROUP_MEMBERS.name], landed.counts[WATERMARKS.name]
@@ -63,7 +63,7 @@ def summarize(lake: Lake, claim: Claim, landed: Landed) -> Summary:
             "groups": members["all_groups"],
             "partitions": watermarks["rows"],
         },
-        errors=errors[:MAX_PROBLEMS],
+        errors=errors[:MAX_ERRORS],
         warnings={name: count for name, count in _oddities(landed).items() if count} | landed.warnings,
         requests=landed.requests,
         capabilities=_capabilities(landed.brokers),
@@ -72,7 +72,7 @@ def summarize(lake: Lake, claim: Claim, landed: Landed) -> Summary:
 
 
 def counts(table: Table) -> dict[str, Column]:
-    """What is counted in a table's rows while they land."""
+    """The aggregates that are computed over a table's rows while they land, by name."""
     found = {"rows": F.count(F.lit(1)), "errors": F.count("error")}
     if table is GROUP_MEMBERS:
         # A set, because an observation cannot have a distinct count.
@@ -97,14 +97,14 @@ def _where(table: str) -> Column:
     return F.col("group_id") if table in group_tables else F.concat_ws("-", "topic", "partition")
 
 
-def problems(rows: DataFrame, table: str, where: Column) -> list[Problem]:
+def error_entries(rows: DataFrame, table: str, where: Column) -> list[ErrorEntry]:
     """The errors in a snapshot's rows of a table, the most frequent first, each with one example of `where` it was."""
     found = (
         rows.where(F.col("error").isNotNull())
         .groupBy("error")
         .agg(F.count(F.lit(1)).alias("count"), F.min(where).alias("where"))
         .orderBy(F.col("count").desc(), "error")
-        .limit(MAX_PROBLEMS)
+        .limit(MAX_ERRORS)
     )
     return [(table, _and_others(r["where"], r["count"]), r["error"], r["count"]) for r in found.collect()]
 
@@ -114,11 +114,11 @@ def _and_others(where: str | None, count: int) -> str:
     return first if count == 1 else f"{first} and others"
 
 
-def _broker_problems(brokers: Sequence[Any]) -> list[Problem]:
+def _broker_errors(brokers: Sequence[Any]) -> list[ErrorEntry]:
     return [("broker", f"{b['broker']} ({b['address']})", b["error"], 1) for b in brokers if b["error"]]
 
 
-def _status(landed: Landed, errors: Sequence[Problem]) -> str:
+def _status(landed: Landed, errors: Sequence[ErrorEntry]) -> str:
     if not errors:
         return COMPLETE
     has_rows = any(c["rows"] - landed.quarantined[name] > c["errors"] for name, c in landed.counts.items())

@@ -1,4 +1,4 @@
-"""Takes a snapshot of a cluster: claims it in the ledger, lands each bronze table once, judges the rows, finishes.
+"""Takes snapshots of clusters: claims each in the ledger, lands it (`land.py`), and writes the result to the ledger.
 
 docs/snapshot-protocol.md says what a failure at each step leaves behind.
 """
@@ -91,12 +91,12 @@ def take_snapshots(
 def take_snapshot(
     lake: Lake, config: Config, cluster: str, snapshot_id: int, clock: Clock, missed: int = 0
 ) -> SnapshotOutcome:
-    """Claims, lands, judges, finishes. After a failure, the ledger row and the outcome have the error."""
+    """Claims a snapshot, lands it and finishes it. After a failure, the ledger row and the outcome have the error."""
     ledger = Ledger(lake, config.snapshot, clock)
     claim = Claim(cluster, snapshot_id, run_id=uuid.uuid4().hex, started_at=clock())
     try:
         with ThreadPoolExecutor(1) as pool:
-            # Brokers may answer late, or not at all; the claim is made meanwhile.
+            # The claim is made meanwhile, because brokers may answer late or not at all.
             brokers = pool.submit(find_brokers, ledger, lake.spark, cluster, config.clusters[cluster])
             claim = ledger.claim(claim)
             log.info("%s: claimed by run %s", claim, claim.run_id)
@@ -116,7 +116,7 @@ def take_snapshot(
 
 
 def find_brokers(ledger: Ledger, spark: SparkSession, name: str, cluster: ClusterConfig) -> list[Any]:
-    """The rows of `kafka_brokers`. Raises ClusterError if none can be asked, or it is another cluster than before."""
+    """The rows of `kafka_brokers`. Raises ClusterError if no broker answers, or it is another cluster than before."""
     brokers = read_brokers(spark, source_options(cluster))
     found = cluster_id_of(brokers)
     if cluster.cluster_id is None and found is not None:
@@ -130,7 +130,7 @@ def find_brokers(ledger: Ledger, spark: SparkSession, name: str, cluster: Cluste
 
 
 def observe(lake: Lake, claim: Claim, cluster: ClusterConfig, brokers: Future[list[Any]]) -> Summary:
-    """Lands the snapshot and summarises it. An error gives a summary as well."""
+    """Lands the snapshot and summarises it. After an error, returns the summary of a failed snapshot."""
     until_s = time.monotonic() + cluster.limits.read_timeout_ms / 1000
     try:
         found = brokers.result()
@@ -144,7 +144,7 @@ def observe(lake: Lake, claim: Claim, cluster: ClusterConfig, brokers: Future[li
 
 
 def read_brokers(spark: SparkSession, options: Mapping[str, str]) -> list[Any]:
-    """The rows of `kafka_brokers`, one for each broker. Raises ClusterError with the reason if none can be asked."""
+    """The rows of `kafka_brokers`, one for each broker. Raises ClusterError with the reason if no broker answers."""
     brokers = spark.read.format("kafka_brokers").options(**options).load().collect()
     unreachable = [b["error"] for b in brokers if b["broker"] is None and b["error"]]
     if unreachable:

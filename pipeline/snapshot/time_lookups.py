@@ -1,4 +1,4 @@
-"""Looks up the times of readers' rungs that the log index does not have exactly enough: rows of `log_samples`."""
+"""Looks up the times of readers' rungs that the log index does not know exactly enough: rows of `log_samples`."""
 
 from __future__ import annotations
 
@@ -19,15 +19,14 @@ def learnt_samples(
 ) -> DataFrame:
     """The look-ups for a snapshot whose bronze rows have landed: rows of `log_samples`, and one row for each broker.
 
-    The row of a broker counts the requests, and the partitions that were not answered.
-
-    Each Spark action on the result makes the look-ups again. A broker gets at most `budget` look-ups, those for the
-    widest intervals first.
+    The row of a broker counts the requests, and the partitions for which it did not answer. Each Spark action on the
+    result makes the look-ups again. A broker gets at most `budget` look-ups, those for the widest intervals first. Logs
+    in tiered storage are included only with `with_tiered`.
     """
     index = Index.while_running(lake, cluster, snapshot_id)
     seen = index.watermarks([snapshot_id])
     wanted = wanted_times(
-        # A late snapshot may have been read after this one; then it has a ruler here, too.
+        # A late snapshot that was read after this one has a ruler here, too.
         index.rulers([snapshot_id], seen).where(F.col("snapshot_id") == snapshot_id),
         seen.where(F.col("snapshot_id") == snapshot_id),
         lake.read_snapshots(COMMITTED_OFFSETS, cluster, [snapshot_id]),

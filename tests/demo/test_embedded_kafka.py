@@ -243,7 +243,7 @@ def test_brokers_die_with_a_killed_parent_and_a_new_start_ends_cleanly(tmp_path:
     assert not (tmp_path / "bootstrap-servers").exists()
 
 
-def test_where_there_is_no_proc_nothing_is_proved(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_proc_no_process_is_identified(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "exists", lambda _: False)
     assert watchdog.is_ours(os.getpid(), "anything") is None
 
@@ -290,7 +290,7 @@ def wait_for_a_rewind(admin: Any) -> None:
 
 
 @dataclass(frozen=True)
-class Looks:
+class Descriptions:
     """Two outputs of Kafka's own tool for the workload, a rewind apart, and the log starts of the archive then."""
 
     first: dict[str, Rows]
@@ -299,7 +299,7 @@ class Looks:
 
 
 @pytest.fixture(scope="module")
-def looks(kafka: EmbeddedKafka) -> Looks:
+def descriptions(kafka: EmbeddedKafka) -> Descriptions:
     archive = [TopicPartition("archive", partition) for partition in range(plan.ARCHIVE.partitions)]
     pace = plan.Pace(stop_after_s=2, rewind_every_s=4, truncate_every_s=1)
     with Workload(kafka, pace) as workload, KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers) as admin:
@@ -311,54 +311,58 @@ def looks(kafka: EmbeddedKafka) -> Looks:
         workload.check()
         workload.stop()
     assert workload.errors() == {}
-    return Looks(first, second, {partition.partition: start.offset for partition, start in starts.items()})
+    return Descriptions(first, second, {partition.partition: start.offset for partition, start in starts.items()})
 
 
-def test_every_group_of_the_plan_is_there(looks: Looks) -> None:
-    assert set(plan.GROUPS) <= set(looks.first)
+def test_every_group_of_the_plan_is_there(descriptions: Descriptions) -> None:
+    assert set(plan.GROUPS) <= set(descriptions.first)
 
 
 @pytest.mark.parametrize("group", [plan.CHECKOUT_HEALTHY, plan.ORDERS_KIP848])
-def test_healthy_readers_keep_up(looks: Looks, group: str) -> None:
+def test_healthy_readers_keep_up(descriptions: Descriptions, group: str) -> None:
     three_seconds = plan.ORDERS.records_per_s / plan.ORDERS.partitions * 3
-    assert max(column(looks.second[group], "LAG")) < three_seconds
-    assert sum(column(looks.second[group], "CURRENT-OFFSET")) > sum(column(looks.first[group], "CURRENT-OFFSET"))
+    assert max(column(descriptions.second[group], "LAG")) < three_seconds
+    assert sum(column(descriptions.second[group], "CURRENT-OFFSET")) > sum(
+        column(descriptions.first[group], "CURRENT-OFFSET")
+    )
 
 
 @pytest.mark.parametrize(("group", "members"), [(plan.CHECKOUT_HEALTHY, 2), (plan.ORDERS_KIP848, 1)])
-def test_healthy_readers_share_the_topic_among_their_members(looks: Looks, group: str, members: int) -> None:
-    assert len({row["CLIENT-ID"] for row in looks.second[group]}) == members
+def test_healthy_readers_share_the_topic_among_their_members(
+    descriptions: Descriptions, group: str, members: int
+) -> None:
+    assert len({row["CLIENT-ID"] for row in descriptions.second[group]}) == members
 
 
-def test_the_slow_reader_reads_on_and_falls_behind(looks: Looks) -> None:
-    first, second = looks.first[plan.BILLING_SLOW], looks.second[plan.BILLING_SLOW]
+def test_the_slow_reader_reads_on_and_falls_behind(descriptions: Descriptions) -> None:
+    first, second = descriptions.first[plan.BILLING_SLOW], descriptions.second[plan.BILLING_SLOW]
     assert sum(column(second, "CURRENT-OFFSET")) > sum(column(first, "CURRENT-OFFSET"))
     assert sum(column(second, "LAG")) > sum(column(first, "LAG"))
 
 
 @pytest.mark.parametrize("group", [plan.SEARCH_STOPPED, plan.ARCHIVE_TRUNCATED])
-def test_stopped_readers_have_left_and_their_lag_grows(looks: Looks, group: str) -> None:
-    first, second = looks.first[group], looks.second[group]
+def test_stopped_readers_have_left_and_their_lag_grows(descriptions: Descriptions, group: str) -> None:
+    first, second = descriptions.first[group], descriptions.second[group]
     assert {row["CONSUMER-ID"] for row in second} == {"-"}
     assert column(second, "CURRENT-OFFSET") == column(first, "CURRENT-OFFSET")
     assert min(column(second, "CURRENT-OFFSET")) > 0
     assert sum(column(second, "LAG")) > sum(column(first, "LAG"))
 
 
-def test_the_archives_records_are_deleted_unread(looks: Looks) -> None:
-    for row in looks.second[plan.ARCHIVE_TRUNCATED]:
-        assert looks.archive_starts[int(row["PARTITION"])] > int(row["CURRENT-OFFSET"])
+def test_the_archives_records_are_deleted_unread(descriptions: Descriptions) -> None:
+    for row in descriptions.second[plan.ARCHIVE_TRUNCATED]:
+        assert descriptions.archive_starts[int(row["PARTITION"])] > int(row["CURRENT-OFFSET"])
 
 
-def test_the_read_committed_reader_waits_behind_the_open_transaction(looks: Looks) -> None:
-    first, second = looks.first[plan.LEDGER_READ_COMMITTED], looks.second[plan.LEDGER_READ_COMMITTED]
+def test_the_read_committed_reader_waits_behind_the_open_transaction(descriptions: Descriptions) -> None:
+    first, second = descriptions.first[plan.LEDGER_READ_COMMITTED], descriptions.second[plan.LEDGER_READ_COMMITTED]
     assert column(second, "CURRENT-OFFSET") == column(first, "CURRENT-OFFSET")
     assert min(column(second, "LAG")) > min(column(first, "LAG")) > 0
     assert {row["CLIENT-ID"] for row in second} == {"ledger-read-committed-1"}
 
 
-def test_the_partial_reader_has_all_partitions_and_committed_one(looks: Looks) -> None:
-    partial = looks.second[plan.PAYMENTS_PARTIAL]
+def test_the_partial_reader_has_all_partitions_and_committed_one(descriptions: Descriptions) -> None:
+    partial = descriptions.second[plan.PAYMENTS_PARTIAL]
     assert [row["CLIENT-ID"] for row in partial] == ["payments-partial-1"] * plan.PAYMENTS.partitions
     assert [row["PARTITION"] for row in partial if row["CURRENT-OFFSET"] != "-"] == ["0"]
 

@@ -54,14 +54,14 @@ def land(lake: Lake, snapshot_id: int, minute: int) -> None:
     read_at, end = T0 + timedelta(minutes=minute), 100 * minute
     named = ("c", snapshot_id, utc_date(snapshot_id))
     newest_ms = int(read_at.timestamp() * 1000)
-    place = "cluster snapshot_id snapshot_date"
+    columns = "cluster snapshot_id snapshot_date"
     commit = (*named, "g", "t", 0, end - UNREAD, read_at)
-    look = (*named, "t", 0, "A", 1, 0, end, end, end, newest_ms, end - 1, 10 * end, 0, read_at)
+    seen = (*named, "t", 0, "A", 1, 0, end, end, end, newest_ms, end - 1, 10 * end, 0, read_at)
     for table, names, row in (
         (COMMITTED_OFFSETS, "group_id topic partition committed_offset captured_at", commit),
-        (WATERMARKS, f"topic partition topic_id leader {RUNGS} log_bytes log_bytes_error captured_at", look),
+        (WATERMARKS, f"topic partition topic_id leader {RUNGS} log_bytes log_bytes_error captured_at", seen),
     ):
-        lake.replace(table, frame(lake.spark, table, f"{place} {names}", row), of_snapshots("c", [snapshot_id]))
+        lake.replace(table, frame(lake.spark, table, f"{columns} {names}", row), of_snapshots("c", [snapshot_id]))
     known = {"cluster": "c", "snapshot_id": snapshot_id, "snapshot_date": named[2], "run_id": "r"}
     known |= {"status": "complete", "started_at": T0, "rows": {"committed_offsets": 1, "watermarks": 1}}
     lake.merge(SNAPSHOTS, [tuple(known.get(name) for name in SNAPSHOTS.columns)], "c")
@@ -115,7 +115,7 @@ def check(lake: Lake, landed: Sequence[int]) -> None:
         assert row.consumer_lag_bytes is None or abs(row.consumer_lag_bytes - BYTES) <= row.bytes_error
         assert row.consumer_lag_ms is None or abs(row.consumer_lag_ms - MS) <= row.time_error_ms
         if third and row.captured_at >= third[0]:
-            # The looks before it show where the unread records are, however late they were.
+            # The snapshots before it show where the unread records are, however late they were.
             assert row.bytes_error is not None, row
             assert row.bytes_error <= BYTES
             assert row.time_error_ms <= 2 * MINUTE_MS
@@ -135,7 +135,7 @@ def check(lake: Lake, landed: Sequence[int]) -> None:
 @pytest.mark.lengthy
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(STEPS, min_size=6, max_size=14), late=st.lists(st.integers(0, MOST_LATE), min_size=8, max_size=8))
-def test_rows_do_not_depend_on_when_and_by_how_many_jobs_they_are_made(
+def test_rows_do_not_depend_on_the_order_or_number_of_jobs(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, steps: list[Any], late: list[int]
 ) -> None:
     lake = Lake(spark, LakeConfig(root=str(tmp_path_factory.mktemp("any") / "lake")))

@@ -87,7 +87,7 @@ def known(lake: Lake, scenario: str) -> Backlog:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_oldest_without_lag_are_taken_up_to_the_first_that_has_it(lake: Lake, case: str) -> None:
+def test_a_batch_has_the_oldest_snapshots_without_lag_up_to_one_with_lag(lake: Lake, case: str) -> None:
     _, _, batch, before, has_more = CASES[case]
     found = known(lake, case)
     assert [s.snapshot_id for s in found.batch] == batch
@@ -95,29 +95,29 @@ def test_the_oldest_without_lag_are_taken_up_to_the_first_that_has_it(lake: Lake
     assert found.has_more == has_more
 
 
-def test_a_snapshot_is_as_the_ledger_has_it(lake: Lake) -> None:
+def test_a_snapshot_has_the_numbers_of_the_ledger(lake: Lake) -> None:
     first, second = known(lake, "two").batch
     assert first == (2, "run-2", "complete", 0, 2, 0, 0, 2, 3)
     assert second == (3, "run-3", "partial", 0, 2, 0, 1, 3, 4)
 
 
-def test_a_partial_one_is_looked_past_to_the_newest_that_is_complete(lake: Lake) -> None:
+def test_behind_a_partial_snapshot_the_newest_complete_one_is_used_too(lake: Lake) -> None:
     assert known(lake, "partial ones").up_to_complete == [5, 4, 3]
 
 
-def test_no_more_are_looked_at_than_is_set(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_look_back_is_limited(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backlog, "MAX_LOOKBACK", 2)
     assert [s.snapshot_id for s in known(lake, "one new").before] == [5, 4]
 
 
 @pytest.mark.parametrize("case", TAILS)
-def test_the_index_knows_what_it_was_written_from(lake: Lake, case: str) -> None:
+def test_the_tail_begins_after_the_snapshots_that_the_index_includes(lake: Lake, case: str) -> None:
     _, _, tail, is_new = TAILS[case]
     found = known(lake, case).index
     assert (list(found.tail), found.through is None) == (tail, is_new)
 
 
-def test_of_a_long_tail_the_newest_are_read(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_newest_snapshots_of_a_long_tail_are_read(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (backlog, index):
         monkeypatch.setattr(module, "LONGEST_TAIL", 2)
     assert list(known(lake, "one new").index.tail) == [5, 6]
@@ -126,14 +126,14 @@ def test_of_a_long_tail_the_newest_are_read(lake: Lake, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(("snapshot_id", "tail"), [(7, [5, 6, 7]), (5, [5]), (4, []), (2, [])])
-def test_a_snapshot_that_is_running_is_of_the_tail_unless_the_index_knows_newer_ones(
+def test_a_running_snapshot_is_in_the_tail_unless_the_index_is_newer(
     lake: Lake, snapshot_id: int, tail: list[int]
 ) -> None:
     found = index.Index.while_running(lake, cluster_of("one is running"), snapshot_id)
     assert list(found.tail) == tail
 
 
-def test_nothing_follows_from_a_snapshot_that_was_passed_over(lake: Lake) -> None:
+def test_a_snapshot_that_was_passed_over_is_not_used_for_later_ones(lake: Lake) -> None:
     found = known(lake, "one was passed over")
     assert [s.snapshot_id for s in found.batch] == [6]
     assert [s.snapshot_id for s in found.before] == [4, 3, 2, 1]

@@ -50,24 +50,24 @@ class Reader:
     def rows(self, snapshot_id: int) -> Iterator[tuple[Table, dict[str, Any]]]:
         """What a snapshot reads about it."""
         self._move()
-        chance, place = self.chance, {"topic": self.topic, "partition": self.partition}
+        chance, partition = self.chance, {"topic": self.topic, "partition": self.partition}
         read_at = utc(snapshot_id + chance.randint(0, 9_000))
         # The commit may be read after that of the next snapshot.
         committed_at = utc(snapshot_id + (90_000 if chance.random() < 0.1 else chance.randint(0, 9_000)))
         stable = self.end - chance.choice([0, 0, 2])
         ends = {"log_start_offset": self.start, "last_stable_offset": stable, "high_watermark": self.end}
-        yield WATERMARKS, place | ends | self._log(snapshot_id, read_at)
+        yield WATERMARKS, partition | ends | self._log(snapshot_id, read_at)
         later = chance.choice([0, 0, 4])
         own = {name: value + (later if name != "log_start_offset" else 0) for name, value in ends.items()}
         own = own | {"ends_at": read_at} if chance.random() < 0.7 else {}
         commit = {"group_id": self.group, "committed_offset": self.committed, "captured_at": committed_at}
         if chance.random() < 0.9:
-            yield COMMITTED_OFFSETS, place | commit | own
+            yield COMMITTED_OFFSETS, partition | commit | own
         if chance.random() < 0.9:
             member = {"group_id": self.group, "client_id": self.client, "member_id": self.client, "state": "Stable"}
-            yield GROUP_MEMBERS, place | member | {"host": "/10.0.0.1", "captured_at": read_at}
+            yield GROUP_MEMBERS, partition | member | {"host": "/10.0.0.1", "captured_at": read_at}
         if chance.random() < 0.85:
-            yield from ((CLIENT_POSITIONS, row) for row in self._reported(place, read_at))
+            yield from ((CLIENT_POSITIONS, row) for row in self._reported(partition, read_at))
 
     def _move(self) -> None:
         chance = self.chance
@@ -94,18 +94,18 @@ class Reader:
             "captured_at": read_at,
         }
 
-    def _reported(self, place: dict[str, Any], read_at: datetime) -> Iterator[dict[str, Any]]:
+    def _reported(self, partition: dict[str, Any], read_at: datetime) -> Iterator[dict[str, Any]]:
         said = {"client_id": self.client, "as_of": read_at, "captured_at": read_at}
         said |= {"source": "kafka_client_metrics", "endpoint": f"http://{self.client}:9404"}
         lag = self.reported_end - self.position
         if self.kind == "java":
-            yield said | place | {"reported_lag": lag, "reported_lead": self.position - self.reported_start}
+            yield said | partition | {"reported_lag": lag, "reported_lead": self.position - self.reported_start}
         elif self.kind == "scala":
-            yield said | place | {"reported_lag": lag, "fetcher": "b:9092"}
+            yield said | partition | {"reported_lag": lag, "fetcher": "b:9092"}
             yield said | {"fetcher": "b:9092", "requests_total": self.requests, "bytes_total": 100 * self.requests}
         else:
             offsets = {"consumed_offset": self.position, "fetched_offset": self.position + 3}
-            yield said | place | offsets | {"source": "librdkafka_statistics", "reported_end": self.reported_end}
+            yield said | partition | offsets | {"source": "librdkafka_statistics", "reported_end": self.reported_end}
 
 
 def a_history(seed: int) -> list[tuple[int, Rows]]:
@@ -151,7 +151,7 @@ def rows_of(lake: Lake, table: Table) -> dict[tuple[Any, ...], dict[str, Any]]:
     return found
 
 
-def test_a_snapshot_has_the_same_rows_in_a_batch_and_by_itself(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_snapshot_has_the_same_rows_in_a_batch_and_alone(spark: SparkSession, tmp_path: Path) -> None:
     history = a_history(seed=2)
     partial = {history[3][0]: "partial"}
     with for_few_rows(spark):

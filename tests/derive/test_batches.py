@@ -70,16 +70,16 @@ def land(
     spark, ids = lake.spark, list(snapshots)
     commits = [(cluster, i, utc_date(i), "g", "t", 0, o) for i, (_, o) in snapshots.items() if o is not None]
     ends = [(cluster, i, utc_date(i), "t", 0, "id-1", 0, 9, 9, 9) for i, (_, o) in snapshots.items() if o is not None]
-    place = "cluster snapshot_id snapshot_date"
+    columns = "cluster snapshot_id snapshot_date"
     lake.replace(
         COMMITTED_OFFSETS,
-        frame(spark, COMMITTED_OFFSETS, f"{place} group_id topic partition committed_offset", *commits),
+        frame(spark, COMMITTED_OFFSETS, f"{columns} group_id topic partition committed_offset", *commits),
         of_snapshots(cluster, ids),
     )
     rungs = "log_start_offset last_stable_offset high_watermark log_end_offset"
     lake.replace(
         WATERMARKS,
-        frame(spark, WATERMARKS, f"{place} topic partition topic_id {rungs}", *ends),
+        frame(spark, WATERMARKS, f"{columns} topic partition topic_id {rungs}", *ends),
         of_snapshots(cluster, ids),
     )
     ledger = [ledger_row(cluster, i, status, rows) for i, (status, _) in snapshots.items()]
@@ -116,7 +116,7 @@ def commits(folder: Path) -> Sequence[int]:
 # --- what is computed
 
 
-def test_only_what_readers_may_see_is_computed_and_that_once(lake: Lake, folder: Path) -> None:
+def test_only_readable_snapshots_are_computed_and_each_once(lake: Lake, folder: Path) -> None:
     statuses = ("complete", "partial", "failed", "running")
     land(lake, "statuses", {i: (status, 4) for i, status in zip(IDS, statuses, strict=False)})
     assert compute_cluster(lake, "statuses", now) == 2
@@ -127,7 +127,7 @@ def test_only_what_readers_may_see_is_computed_and_that_once(lake: Lake, folder:
     assert commits(folder) == before
 
 
-def test_late_snapshots_are_computed_and_cost_no_other(lake: Lake, folder: Path) -> None:
+def test_late_snapshots_are_computed_without_computing_others_again(lake: Lake, folder: Path) -> None:
     land(lake, "late", {IDS[1]: ("complete", 1), IDS[3]: ("complete", 3)})
     assert compute_cluster(lake, "late", now) == 2
     land(lake, "late", {IDS[2]: ("complete", 2), IDS[0]: ("complete", 0), IDS[4]: ("complete", 4)})
@@ -154,17 +154,17 @@ def test_many_snapshots_are_computed_in_batches(lake: Lake, monkeypatch: pytest.
     assert lags(lake, "batches") == [(i, 2) for i in IDS[:5]]
 
 
-def test_a_snapshot_that_bronze_has_lost_keeps_what_was_derived_of_it(lake: Lake) -> None:
+def test_a_snapshot_whose_bronze_rows_are_gone_keeps_its_derived_rows(lake: Lake) -> None:
     """Each of four snapshots loses its rows in another table."""
     cluster, ids, last = "lost", IDS[:4], IDS[4]
     lost = dict(zip(ids, (COMMITTED_OFFSETS, WATERMARKS, GROUP_MEMBERS, CLIENT_POSITIONS), strict=True))
     rows = {table.name: 1 for table in lost.values()}
     land(lake, cluster, dict.fromkeys(ids, ("complete", 4)), rows)
-    place = "cluster snapshot_id snapshot_date"
+    columns = "cluster snapshot_id snapshot_date"
     of_each = [(cluster, i, utc_date(i)) for i in ids]
-    members = frame(lake.spark, GROUP_MEMBERS, f"{place} group_id member_id", *((*of, "g", "m") for of in of_each))
+    members = frame(lake.spark, GROUP_MEMBERS, f"{columns} group_id member_id", *((*of, "g", "m") for of in of_each))
     lake.replace(GROUP_MEMBERS, members, of_snapshots(cluster, ids))
-    reported = frame(lake.spark, CLIENT_POSITIONS, f"{place} endpoint error", *((*of, "e", "down") for of in of_each))
+    reported = frame(lake.spark, CLIENT_POSITIONS, f"{columns} endpoint error", *((*of, "e", "down") for of in of_each))
     lake.replace(CLIENT_POSITIONS, reported, of_snapshots(cluster, ids))
 
     def later() -> datetime:
@@ -189,7 +189,7 @@ def test_a_snapshot_that_bronze_has_lost_keeps_what_was_derived_of_it(lake: Lake
         assert compute_cluster(lake, cluster, later) == 1
         assert compute_cluster(lake, cluster, later) == 0
     assert lags(lake, cluster) == [(i, 5) for i in (*ids, last)]
-    assert problems(lake, cluster) == {
+    assert errors(lake, cluster) == {
         i: [("lag", f"some of the rows in {table.name} are gone")] for i, table in lost.items()
     }
     # The new snapshot is in the second day and its first hour.
@@ -202,18 +202,18 @@ def test_a_snapshot_with_an_impossible_number_does_not_stop_the_others(lake: Lak
     assert lags(lake, "odd") == [(i, 5) for i in IDS[:4] if i != IDS[1]]
     assert [i for i, _ in marks(lake, "odd")] == [i for i in IDS[:4] if i != IDS[1]]
     assert compute_cluster(lake, "odd", now) == 0
-    ((snapshot_id, ((what, error),)),) = problems(lake, "odd").items()
+    ((snapshot_id, ((what, error),)),) = errors(lake, "odd").items()
     assert (snapshot_id, what) == (IDS[1], "lag")
     assert error.startswith("[ARITHMETIC_OVERFLOW")
 
 
-def problems(lake: Lake, cluster: str) -> dict[int, list[tuple[str, str]]]:
-    """The problems in the ledger."""
+def errors(lake: Lake, cluster: str) -> dict[int, list[tuple[str, str]]]:
+    """The errors in the ledger."""
     rows = lake.read(SNAPSHOTS).where((F.col("cluster") == cluster) & (F.size("errors") > 0)).collect()
     return {row["snapshot_id"]: [(one["what"], one["error"]) for one in row["errors"]] for row in rows}
 
 
-def test_a_cluster_whose_lag_cannot_be_computed_keeps_no_other(
+def test_a_cluster_whose_lag_cannot_be_computed_does_not_stop_the_others(
     spark: SparkSession,
     lake: Lake,
     folder: Path,
@@ -245,7 +245,7 @@ def test_a_cluster_whose_lag_cannot_be_computed_keeps_no_other(
 # --- a topic that was deleted and created again, on a real broker
 
 
-def test_an_offset_of_a_recreated_topic_is_told_until_the_group_commits_anew(
+def test_a_commit_in_a_recreated_topic_is_reported_until_the_group_commits_again(
     spark: SparkSession, lake: Lake, folder: Path, kafka: EmbeddedKafka
 ) -> None:
     topic, group = "phoenix-orders", "phoenix-group"

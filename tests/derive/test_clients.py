@@ -21,6 +21,7 @@ from pipeline.common.epoch import utc_date
 from pipeline.config import LakeConfig
 from pipeline.derive.clients import keep_clients
 from pipeline.lake import VERSION_PROPERTY, Lake, Merged, of_snapshots
+from pipeline.lake.upgrade import create
 from pipeline.report import Frames, details
 from pipeline.report.selection import Selection
 from pipeline.tables import (
@@ -40,7 +41,7 @@ MINUTE_MS = 60_000
 FIRST_MS = 1_769_903_700_000
 LAST = 10
 SLOW = (3, 4, 5)
-PLACE = "cluster snapshot_id snapshot_date"
+OF_SNAPSHOT = "cluster snapshot_id snapshot_date"
 APP = "http://app:9404"
 SUMMARY = (
     f"app at {APP} hardly asks for records any more and has {{}} unread: its application is slow with costly, "
@@ -61,16 +62,16 @@ def land(lake: Lake, cluster: str) -> None:
     positions: list[Any] = []
     lag: list[Any] = []
     for m in range(1, LAST + 1):
-        place = (cluster, at_ms(m), utc_date(at_ms(m)))
+        of_snapshot = (cluster, at_ms(m), utc_date(at_ms(m)))
         requests = 10 * min(m, 5) + 200 * max(m - 5, 0)
         as_of = datetime.fromtimestamp(at_ms(m) / 1000, UTC)
-        positions.append((*place, as_of, "app", requests, "kafka_client_metrics", APP))
+        positions.append((*of_snapshot, as_of, "app", requests, "kafka_client_metrics", APP))
         for topic, slowly in (("costly", 10 * m), ("light", 50)):
-            lag.append((*place, "g", "app", topic, 0, slowly if m <= 5 else 100 * m, 100 * m))
+            lag.append((*of_snapshot, "g", "app", topic, 0, slowly if m <= 5 else 100 * m, 100 * m))
     ids = of_snapshots(cluster, [at_ms(m) for m in range(1, LAST + 1)])
-    reported = f"{PLACE} as_of client_id requests_total source endpoint"
+    reported = f"{OF_SNAPSHOT} as_of client_id requests_total source endpoint"
     lake.replace(CLIENT_POSITIONS, frame(lake.spark, CLIENT_POSITIONS, reported, *positions), ids)
-    readers = f"{PLACE} group_id client_id topic partition consumed_offset high_watermark"
+    readers = f"{OF_SNAPSHOT} group_id client_id topic partition consumed_offset high_watermark"
     lake.replace(LAG, frame(lake.spark, LAG, readers, *lag), ids)
 
 
@@ -137,7 +138,7 @@ def test_a_problem_is_one_finding_with_its_worst_and_a_row_for_each_snapshot_wit
         pytest.param(None, [(5, 5, 6)], id="now"),
     ],
 )
-def test_a_report_of_the_past_says_what_was_known_then(
+def test_a_report_on_the_past_shows_what_was_known_then(
     lake: Lake, minute: float | None, expected: list[tuple[int, int, int | None]]
 ) -> None:
     assert known_at(lake, "east", minute) == [
@@ -164,7 +165,7 @@ class Overtaken(Lake):
         return super().merge(table, found, cluster, matched)
 
 
-def test_a_job_that_is_overtaken_does_not_open_again_what_was_resolved(lake: Lake, spark: SparkSession) -> None:
+def test_an_overtaken_job_does_not_reopen_a_resolved_finding(lake: Lake, spark: SparkSession) -> None:
     land(lake, "raced")
     slow = Overtaken(spark, lake._config)
     slow.batches = [1, 2, 3, 4, 5], [6, 7, 8, 9, 10]
@@ -180,10 +181,10 @@ def test_no_number_that_a_client_may_report_ends_the_job(lake: Lake) -> None:
     positions: list[Any] = []
     lag: list[Any] = []
     for m in range(1, 6):
-        place = ("absurd", at_ms(m), utc_date(at_ms(m)))
+        of_snapshot = ("absurd", at_ms(m), utc_date(at_ms(m)))
         as_of, number = datetime.fromtimestamp(at_ms(m) / 1000, UTC), most * (m % 2)
         for n, source in enumerate(("kafka_client_metrics", "librdkafka_statistics", "kafka_request_log")):
-            shared = (*place, as_of, f"app-{n}", source, APP)
+            shared = (*of_snapshot, as_of, f"app-{n}", source, APP)
             positions += [
                 (*shared, f"broker-{b}", None, None, None, None, number, number, None, number) for b in range(3)
             ]
@@ -192,14 +193,16 @@ def test_no_number_that_a_client_may_report_ends_the_job(lake: Lake) -> None:
                 (*shared, f"thread-{p}", f"t-{p}", None, None, None, None, None, number, number) for p in range(3)
             ]
             lags = number - commit, number - commit, commit - number, -number
-            lag += [(*place, "g", f"app-{n}", "t", p, commit, number, number, number, *lags, number) for p in range(3)]
+            lag += [
+                (*of_snapshot, "g", f"app-{n}", "t", p, commit, number, number, number, *lags, number) for p in range(3)
+            ]
     ids = of_snapshots("absurd", [at_ms(m) for m in range(1, 6)])
     reported = "as_of client_id source endpoint fetcher topic partition fetched_offset consumed_offset requests_total "
     reported += "bytes_total reported_lag queue_chunks"
-    lake.replace(CLIENT_POSITIONS, frame(lake.spark, CLIENT_POSITIONS, f"{PLACE} {reported}", *positions), ids)
+    lake.replace(CLIENT_POSITIONS, frame(lake.spark, CLIENT_POSITIONS, f"{OF_SNAPSHOT} {reported}", *positions), ids)
     readers = "group_id client_id topic partition committed_offset consumed_offset fetched_offset high_watermark "
     readers += "consumer_lag divergence uncommitted fetcher_lag consumer_lag_bytes"
-    lake.replace(LAG, frame(lake.spark, LAG, f"{PLACE} {readers}", *lag), ids)
+    lake.replace(LAG, frame(lake.spark, LAG, f"{OF_SNAPSHOT} {readers}", *lag), ids)
     keep(lake, "absurd", [1, 2, 3, 4, 5])
     keep(lake, "absurd", [5])
     assert {row["client_id"] for row in rows(lake, CLIENT_DIVERGENCE, "absurd")} == {"app-0", "app-1", "app-2"}
@@ -214,7 +217,7 @@ def test_an_older_lake_keeps_its_findings(spark: SparkSession, tmp_path: Path) -
     new = ("magnitude", "worst_at", "resolution_confirmed_at")
     older = replace(FINDINGS, schema=StructType([f for f in FINDINGS.schema if f.name not in new]))
     for table in (older, SNAPSHOTS):
-        lake._create(table)
+        create(lake, table)
     lake.spark.sql(f"ALTER TABLE {lake.identifier(SNAPSHOTS)} SET TBLPROPERTIES ('{VERSION_PROPERTY}' = '4')")
     first, last = (datetime.fromtimestamp(at_ms(m) / 1000, UTC) for m in (3, 4))
     names = "finding_id kind group_id client_id topic severity first_seen last_seen summary"

@@ -38,7 +38,7 @@ def lake(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def land(lake: Lake, ids: list[int]) -> None:
     """Writes snapshots of a log that gets a hundred records of ten bytes each minute; its group is 150 behind."""
-    place = "cluster snapshot_id snapshot_date"
+    columns = "cluster snapshot_id snapshot_date"
     of_all = [("c", i, utc_date(i), *at(i)) for i in ids]
     commits = [(*named, "g", "t", 0, end - 150, captured_at) for *named, captured_at, end in of_all]
     ends = [
@@ -64,7 +64,7 @@ def land(lake: Lake, ids: list[int]) -> None:
         (COMMITTED_OFFSETS, "group_id topic partition committed_offset captured_at", commits),
         (WATERMARKS, f"topic partition topic_id leader {RUNGS} log_bytes log_bytes_error captured_at", ends),
     ):
-        lake.replace(table, frame(lake.spark, table, f"{place} {names}", *rows), of_snapshots("c", ids))
+        lake.replace(table, frame(lake.spark, table, f"{columns} {names}", *rows), of_snapshots("c", ids))
     given = [{"cluster": "c", "snapshot_id": i, "snapshot_date": utc_date(i), "run_id": "r"} for i in ids]
     ledger = [
         tuple((row | {"status": "complete", "started_at": T0}).get(n) for n in SNAPSHOTS.columns) for row in given
@@ -98,7 +98,7 @@ def once(action: Callable[[], Any], then: Callable[..., Any]) -> Callable[..., A
     return both
 
 
-def test_a_job_begins_anew_when_the_other_has_written_the_index_meanwhile(
+def test_a_job_starts_again_if_another_has_written_the_index_meanwhile(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "pipeline")
@@ -122,7 +122,7 @@ def test_a_job_begins_anew_when_the_other_has_written_the_index_meanwhile(
     assert {row[3] for row in found[2:]} == {149 * 600}
 
 
-def test_an_index_that_goes_further_is_not_put_back(lake: Lake) -> None:
+def test_a_newer_index_is_not_replaced_by_an_older_one(lake: Lake) -> None:
     land(lake, IDS[:4])
     behind = index.Index.of(lake, "c", [], IDS[:3], through=None)
     assert compute_cluster(lake, "c", lambda: T0) == 4
@@ -130,9 +130,7 @@ def test_an_index_that_goes_further_is_not_put_back(lake: Lake) -> None:
     assert through(lake) == IDS[3]
 
 
-def test_an_index_that_goes_further_once_rows_are_computed_is_not_put_back(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_index_written_while_rows_are_computed_is_not_replaced(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Few rows are computed before the commit starts."""
     land(lake, IDS[:4])
     behind = index.Index.of(lake, "c", [], IDS[:3], through=None)
@@ -142,7 +140,7 @@ def test_an_index_that_goes_further_once_rows_are_computed_is_not_put_back(
     assert through(lake) == IDS[3]
 
 
-def test_an_index_that_goes_further_just_before_spark_writes_is_not_put_back(
+def test_an_index_written_just_before_sparks_commit_is_not_replaced(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on an object store: the rows that are written are read in the same transaction, and reading them fails."""
@@ -181,13 +179,13 @@ def test_an_hour_has_the_snapshots_of_both_jobs(lake: Lake, monkeypatch: pytest.
     assert [row["count"] for row in hours.collect()] == [len(IDS)]
 
 
-def test_an_absurd_commit_is_beyond_the_end_and_nothing_else(lake: Lake) -> None:
+def test_an_absurd_commit_only_has_the_status_beyond_end(lake: Lake) -> None:
     """Anyone who may commit can commit any number."""
     land(lake, IDS[:3])
-    place = "cluster snapshot_id snapshot_date group_id topic partition committed_offset captured_at"
+    columns = "cluster snapshot_id snapshot_date group_id topic partition committed_offset captured_at"
     absurd = [("c", i, utc_date(i), "h", "t", 0, 2**63 - 1, at(i)[0]) for i in IDS[:3]]
     commits = lake.read(COMMITTED_OFFSETS).unionByName(
-        frame(lake.spark, COMMITTED_OFFSETS, place, *absurd), allowMissingColumns=True
+        frame(lake.spark, COMMITTED_OFFSETS, columns, *absurd), allowMissingColumns=True
     )
     lake.replace(COMMITTED_OFFSETS, commits.localCheckpoint(), "true")
     assert compute_cluster(lake, "c", lambda: T0) == 3
@@ -198,7 +196,7 @@ def test_an_absurd_commit_is_beyond_the_end_and_nothing_else(lake: Lake) -> None
     assert {(row["consumer_lag_bytes"], row["consumer_lag_ms"]) for row in found} == {(None, None)}
 
 
-def test_a_late_snapshot_beside_one_that_the_index_does_not_know_is_read_with_the_index(lake: Lake) -> None:
+def test_a_late_snapshot_in_a_batch_with_a_new_one_uses_the_index(lake: Lake) -> None:
     land(lake, [IDS[0], IDS[2], IDS[3]])
     compute_cluster(lake, "c", lambda: T0)
     land(lake, [IDS[1], IDS[4]])

@@ -25,7 +25,7 @@ SEEDING = Seeding(groups=300, topics=2, partitions=20, records=9, prefix=PREFIX)
 NONE = "-"
 
 Row = tuple[str, str, int]
-Told = tuple[str, str, str, str, str, str]
+ToolRow = tuple[str, str, str, str, str, str]
 
 
 @pytest.fixture(scope="module")
@@ -57,12 +57,12 @@ def quiet(kafka: EmbeddedKafka) -> Iterator[EmbeddedKafka]:
     consumer.close(autocommit=False)
 
 
-def reported_by_tool(kafka: EmbeddedKafka) -> dict[Row, Told]:
+def reported_by_tool(kafka: EmbeddedKafka) -> dict[Row, ToolRow]:
     """Committed offset, end, lag, member, host and client in each row that the tool prints for the seeded groups."""
     options = ["--bootstrap-server", kafka.bootstrap_servers, "--describe", "--all-groups", "--timeout", "60000"]
     described = kafka.run_tool(TOOL, *options, timeout=240)
     assert described.returncode == 0, described.stderr
-    reported: dict[Row, Told] = {}
+    reported: dict[Row, ToolRow] = {}
     for line in described.stdout.splitlines():
         words = line.split()
         if len(words) == 9 and words[0].startswith(f"{PREFIX}-"):
@@ -71,7 +71,7 @@ def reported_by_tool(kafka: EmbeddedKafka) -> dict[Row, Told]:
     return reported
 
 
-def reported_by_laglake(spark: SparkSession, kafka: EmbeddedKafka, folder: Path) -> dict[Row, Told]:
+def reported_by_laglake(spark: SparkSession, kafka: EmbeddedKafka, folder: Path) -> dict[Row, ToolRow]:
     """The same from the table `lag`."""
     settings = config(folder, PREFIX, {"east": kafka.bootstrap_servers})
     outcomes = take_snapshots(spark, settings, ["east"], None, lambda: datetime.now(UTC))

@@ -54,7 +54,7 @@ def contents(lake: Lake) -> dict[str, list[str]]:
     return found
 
 
-def test_a_run_comes_to_the_same_rows(
+def test_driver_and_spark_give_equal_tables(
     spark: SparkSession, kafka: EmbeddedKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seed(kafka, PREFIX)

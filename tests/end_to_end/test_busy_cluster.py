@@ -99,7 +99,7 @@ def test_every_reader_was_seen_in_every_snapshot(seen: Busy) -> None:
     assert rows == {"prompt": orders, "late": orders, "read-committed": ledger}
 
 
-def test_the_journals_would_show_a_lag_that_is_read_together_with_an_older_commit(seen: Busy) -> None:
+def test_the_journals_reveal_a_lag_from_an_older_commit(seen: Busy) -> None:
     """As if commits were read some seconds before the ends of the logs."""
     rows, truth = seen.lag["prompt"], seen.prompt
 
@@ -132,7 +132,7 @@ def test_lag_is_never_negative_and_no_commit_is_beyond_the_end(seen: Busy) -> No
     assert {row["offset_status"] for row in rows} == {"ok"}
 
 
-def test_the_end_of_the_log_lies_between_two_readings_of_the_commit(seen: Busy) -> None:
+def test_the_end_of_the_log_is_read_between_two_reads_of_the_commit(seen: Busy) -> None:
     for row in seen.commits:
         assert row["captured_at"] >= row["ends_at"]
         assert row["earlier_offset"] <= row["committed_offset"]
@@ -149,7 +149,7 @@ def test_the_end_of_the_log_lies_between_two_readings_of_the_commit(seen: Busy) 
 
 
 @pytest.mark.parametrize("lag", ["transaction_lag", "replication_lag"])
-def test_where_nothing_is_open_and_all_is_replicated_the_lag_is_zero(seen: Busy, lag: str) -> None:
+def test_without_open_transactions_and_with_all_replicated_these_lags_are_zero(seen: Busy, lag: str) -> None:
     assert share([row[lag] == 0 for row in seen.lag["prompt"]]) >= 0.9
     true = {"transaction_lag": lambda *_: Span(0, 0), "replication_lag": seen.prompt.replication_lag}[lag]
     assert all(busy.covered(seen.lag["prompt"], lag, lately(true)))

@@ -131,7 +131,7 @@ def test_bytes_between_snapshots_are_within_their_error_of_what_the_files_say(pr
             assert (one.consumer_lag_bytes, one.bytes_error) == (other.consumer_lag_bytes, 0)
 
 
-def test_what_was_looked_up_is_not_looked_up_again(produced: Producing, lake: Lake) -> None:
+def test_known_times_are_not_looked_up_again(produced: Producing, lake: Lake) -> None:
     counts = lake.read(LOG_SAMPLES).where("cluster = 'ruler'").groupBy("snapshot_id").count().orderBy("snapshot_id")
     first, *later = (row["count"] for row in counts.collect())
     assert first > 0

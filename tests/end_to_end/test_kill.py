@@ -176,19 +176,19 @@ def test_another_run_takes_over_what_was_not_finished(repeated: list[SnapshotOut
 
 
 @pytest.mark.parametrize("table", [*BRONZE, QUARANTINE, SNAPSHOTS], ids=lambda table: table.name)
-def test_after_another_run_a_table_is_as_if_nothing_had_been(
+def test_after_another_run_each_table_equals_that_of_an_undisturbed_run(
     repeated: list[SnapshotOutcome], lake: Lake, settings: Config, table: Table
 ) -> None:
     rows = rows_by_cluster(lake, table)
     assert rows == dict.fromkeys(settings.clusters, rows[CALM])
 
 
-def test_the_lag_of_all_is_computed_but_what_was_marked_already(computed: int, settings: Config) -> None:
+def test_lag_is_computed_for_all_snapshots_without_a_mark(computed: int, settings: Config) -> None:
     assert computed == len(settings.clusters) - 1
 
 
 @pytest.mark.parametrize("table", [LAG, COMPUTED], ids=lambda table: table.name)
-def test_after_another_lag_job_a_table_is_as_if_nothing_had_been(
+def test_after_another_lag_job_each_table_equals_that_of_an_undisturbed_run(
     computed: int, lake: Lake, settings: Config, table: Table
 ) -> None:
     rows = rows_by_cluster(lake, table)

@@ -51,7 +51,7 @@ def lake(kafka: EmbeddedKafka, spark: SparkSession, tmp_path_factory: pytest.Tem
         stack.enter_context(paused_python(kafka, folder / "python" / "positions.jsonl"))
         stack.enter_context(polling_confluent(kafka.bootstrap_servers, folder / "stats" / "app.jsonl"))
         config = load_config(written_config(folder, kafka, agents), {})
-        wait_for(lambda: all((folder / place).exists() for place in ("python/positions.jsonl", "stats/app.jsonl")))
+        wait_for(lambda: all((folder / option).exists() for option in ("python/positions.jsonl", "stats/app.jsonl")))
         wait_for(lambda: committed(kafka.bootstrap_servers, "live-slow"))
         time.sleep(3)
         for _ in range(SNAPSHOTS_TAKEN):
@@ -74,9 +74,9 @@ def written_config(folder: Path, kafka: EmbeddedKafka, agents: dict[str, Agent])
         "librdkafka_statistics": [f'paths = ["{folder}/stats"]'],
     }
     with path.open("a") as file:
-        for source, places in sources.items():
-            for place in places:
-                file.write(f'\n[[clusters.live.positions]]\nsource = "{source}"\n{place}\n')
+        for source, options in sources.items():
+            for option in options:
+                file.write(f'\n[[clusters.live.positions]]\nsource = "{source}"\n{option}\n')
     return path
 
 
@@ -216,7 +216,7 @@ def test_a_paused_partition_of_kafka_python_is_found(lake: Lake) -> None:
     assert [(row.group_id, row.topic, row.partitions) for row in found] == [("live-paused", "live-paused", [0])]
 
 
-def test_librdkafka_tells_both_rungs(lake: Lake) -> None:
+def test_librdkafka_reports_consumed_and_fetched_offsets(lake: Lake) -> None:
     (row,) = newest(lake, "live-stats")
     assert row.client_id == "live-rdkafka"
     assert 0 < row.consumed_offset <= row.fetched_offset
@@ -225,7 +225,7 @@ def test_librdkafka_tells_both_rungs(lake: Lake) -> None:
     assert row.buffered == row.fetched_offset - row.consumed_offset
 
 
-def test_a_dead_endpoint_makes_snapshots_partial_and_costs_nothing_else(lake: Lake) -> None:
+def test_a_dead_endpoint_only_makes_snapshots_partial(lake: Lake) -> None:
     ledger = lake.read(SNAPSHOTS).orderBy("snapshot_id").collect()
     assert len(ledger) == SNAPSHOTS_TAKEN
     assert {row.status for row in ledger} == {"partial"}

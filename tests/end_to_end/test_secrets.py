@@ -34,7 +34,7 @@ from tests.helpers.secrets import (
     WRONG_PASSWORD,
     leaks,
     say_everything,
-    say_places,
+    say_locations,
     stored,
 )
 
@@ -60,8 +60,8 @@ def s3() -> Iterator[S3]:
 
 
 @pytest.fixture(scope="module")
-def places(s3: S3, kafka: EmbeddedKafka, servers: str, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Lines of a config: places of positions and logs, with a password in each URL."""
+def locations(s3: S3, kafka: EmbeddedKafka, servers: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Lines of a config: where positions and logs are, with a password in each URL."""
     return stored(s3, kafka, PREFIX, tmp_path_factory.mktemp("recordings"))
 
 
@@ -70,7 +70,7 @@ def test_a_leak_is_found_however_it_is_escaped(text: str) -> None:
     assert leaks(f"sasl_plain_password -> {text}, x -> y")
 
 
-def test_a_classic_session_says_no_password(
+def test_a_classic_session_shows_no_password(
     spark: SparkSession,
     servers: str,
     tmp_path: Path,
@@ -91,17 +91,17 @@ def test_a_classic_session_says_no_password(
     assert leaks("\n".join([output.out, output.err, caplog.text, *said, repr(outcome), repr(config)])) == []
 
 
-def test_places_with_passwords_in_their_urls_say_none(
+def test_locations_with_passwords_in_their_urls_show_none(
     spark: SparkSession,
     servers: str,
     s3: S3,
-    places: str,
+    locations: str,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     file = write_config(tmp_path, PREFIX, {"east": servers}, client=LOGIN)
-    file.write_text(file.read_text() + places)
+    file.write_text(file.read_text() + locations)
     config = load_config(file, ENV)
     for logger in ("laglake", "pipeline"):
         caplog.set_level(logging.DEBUG, logger=logger)
@@ -116,7 +116,7 @@ def test_places_with_passwords_in_their_urls_say_none(
     kept = s3.client().list_objects_v2(Bucket=BUCKET, Prefix="state/")["Contents"]
     assert [object_ for object_ in kept if object_["Key"].endswith(".json.gz")]
     assert {row["bytes_method"] for row in lake.read(LAG).collect()} >= {"exact"}
-    said = [str(lake.read(table).collect()) for table in TABLES] + say_places(spark, config.clusters["east"])
+    said = [str(lake.read(table).collect()) for table in TABLES] + say_locations(spark, config.clusters["east"])
     output = capfd.readouterr()
     assert leaks("\n".join([output.out, output.err, caplog.text, *said, repr(outcome), repr(config)])) == []
 
@@ -131,11 +131,13 @@ def test_a_wrong_password_is_a_reason_without_the_password(spark: SparkSession, 
 
 
 @pytest.fixture(scope="module")
-def client(connect_server: ConnectServer, servers: str, places: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+def client(
+    connect_server: ConnectServer, servers: str, locations: str, tmp_path_factory: pytest.TempPathFactory
+) -> str:
     """All output of a client process that has taken a snapshot, computed lag, explained plans, and failed."""
     folder = tmp_path_factory.mktemp("client")
     file = write_config(folder, PREFIX, {"east": servers}, client=LOGIN)
-    file.write_text(file.read_text() + places)
+    file.write_text(file.read_text() + locations)
     command = [sys.executable, "-P", secrets.__file__, str(file)]
     env = connect_server.client_env() | ENV
     ran = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=TIMEOUT_S)
@@ -143,7 +145,7 @@ def client(connect_server: ConnectServer, servers: str, places: str, tmp_path_fa
     return ran.stdout + ran.stderr
 
 
-def test_a_connect_client_says_no_password(client: str) -> None:
+def test_a_connect_client_shows_no_password(client: str) -> None:
     assert "== Analyzed Logical Plan ==" in client
     assert "DEBUG:" in client
     assert USER in client

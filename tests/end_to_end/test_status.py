@@ -92,7 +92,7 @@ def test_each_group_has_a_status_at_each_snapshot(lake: Lake, statuses: dict[str
 
 
 @pytest.mark.parametrize("group", ["well", "late", "slips", "quiet"])
-def test_groups_that_are_well_never_alarm(statuses: dict[str, list[Row]], group: str) -> None:
+def test_healthy_groups_never_have_a_bad_status(statuses: dict[str, list[Row]], group: str) -> None:
     """Not a group that is always a little late, goes back for one snapshot, or is before a marker."""
     first, *others = statuses[group]
     # A single snapshot cannot show whether a late group makes progress.
@@ -101,7 +101,7 @@ def test_groups_that_are_well_never_alarm(statuses: dict[str, list[Row]], group:
     assert {row.status for row in others} == {"ok"}
 
 
-def test_a_group_that_stops_is_found_after_three_snapshots_more(statuses: dict[str, list[Row]]) -> None:
+def test_a_group_that_stops_is_found_three_snapshots_later(statuses: dict[str, list[Row]]) -> None:
     rows = statuses["stops"]
     assert [row.status for row in rows] == ["ok"] * 6 + ["stopped"] * (STEPS - 6)
     assert {(row.reason, row.since, row.has_members) for row in rows[6:]} == {
@@ -119,7 +119,7 @@ def test_a_group_is_judged_by_its_worst_partition(statuses: dict[str, list[Row]]
     )
 
 
-def test_a_group_that_heals_is_well_at_the_next_snapshot(statuses: dict[str, list[Row]]) -> None:
+def test_a_group_that_continues_is_ok_at_the_next_snapshot(statuses: dict[str, list[Row]]) -> None:
     found = [row.status for row in statuses["heals"]]
     assert found == ["ok"] * 6 + ["stopped"] * 2 + ["ok"] * 3
 
@@ -130,7 +130,7 @@ def test_a_group_that_goes_back_is_rewound(statuses: dict[str, list[Row]]) -> No
     assert {row.since for row in rows[5:]} == {rows[4].captured_at}
 
 
-def test_the_report_says_so_of_these_groups_and_no_others(lake: Lake) -> None:
+def test_the_report_names_these_groups_and_no_others(lake: Lake) -> None:
     found = collect(Frames.of(lake, Selection()), datetime.now(UTC), "title")
     named = {item.subject: item.sentence for item in needs_attention(found)}
     assert named.keys() == {"judged-stops", "judged-half", "judged-back"}

@@ -14,12 +14,12 @@ ODD = st.one_of(
 )
 
 
-def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+def paths(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """The path of each value in parsed JSON."""
     yield at
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, one in inside:
-        yield from places(one, (*at, key))
+        yield from paths(one, (*at, key))
 
 
 @st.composite
@@ -27,7 +27,7 @@ def changed(draw: st.DrawFn, said: Any) -> Any:
     """The same JSON, but some values or keys are something else."""
     said = copy.deepcopy(said)
     for _ in range(draw(st.integers(1, 3))):
-        *way, last = draw(st.sampled_from([at for at in places(said) if at] or [("",)]))
+        *way, last = draw(st.sampled_from([at for at in paths(said) if at] or [("",)]))
         inside = said
         for key in way:
             inside = inside[key]

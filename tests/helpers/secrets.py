@@ -49,8 +49,8 @@ def stored(s3: S3, kafka: EmbeddedKafka, prefix: str, folder: Path) -> str:
         put(Key=f"logs/{log.parent.name}/{log.name}", Body=log.read_bytes())
 
     def url(name: str) -> str:
-        place = f"s3://me:{WRONG_PASSWORD}%2Fx@{BUCKET}/{name}"
-        return f"{place}?scheme=http&region=us-east-1&endpoint_override=127.0.0.1%3A{s3.port}"
+        location = f"s3://me:{WRONG_PASSWORD}%2Fx@{BUCKET}/{name}"
+        return f"{location}?scheme=http&region=us-east-1&endpoint_override=127.0.0.1%3A{s3.port}"
 
     return f"""
 [defaults]
@@ -88,7 +88,7 @@ def say_everything(spark: SparkSession, options: dict[str, str]) -> list[str]:
     ]
 
 
-def say_places(spark: SparkSession, cluster: ClusterConfig) -> list[str]:
+def say_locations(spark: SparkSession, cluster: ClusterConfig) -> list[str]:
     """The plans, rows and errors of the sources of clients' positions and of logs, with the URLs in their options."""
     sources = [(positions.source, positions.options(snapshot_id=0)) for positions in cluster.positions]
     sources += [("kafka_log_segments", {"log_dirs": ",".join(cluster.log_dirs)})]
@@ -128,7 +128,7 @@ def main(config_file: str) -> None:
     config = load_config(Path(config_file), os.environ)
     spark = spark_session("secrets")
     (cluster,) = config.clusters.values()
-    for text in say_everything(spark, cluster.source_options()) + say_places(spark, cluster):
+    for text in say_everything(spark, cluster.source_options()) + say_locations(spark, cluster):
         sys.stdout.write(f"{text}\n")
     sys.stdout.write(f"exit status {status}\n")
 

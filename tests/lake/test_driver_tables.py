@@ -15,7 +15,7 @@ from tests.helpers.full_rows import ID, NOON, empty_row, found, full_row, with_v
 
 
 @pytest.mark.parametrize("table", [t for t in TABLES if "snapshot_id" in t.columns], ids=lambda t: t.name)
-def test_each_reads_what_the_other_has_written(by_driver: Lake, by_spark: Lake, table: Table) -> None:
+def test_driver_and_spark_read_what_the_other_has_written(by_driver: Lake, by_spark: Lake, table: Table) -> None:
     rows = [full_row(table), empty_row(table)]
     where = of_snapshots("east", [ID])
     expected = found(by_spark.rows(table, rows))
@@ -30,7 +30,7 @@ def test_each_reads_what_the_other_has_written(by_driver: Lake, by_spark: Lake, 
     assert [row[0].astimezone(UTC) for row in at] == [NOON]
 
 
-def test_tables_are_made_alike(by_driver: Lake, by_spark: Lake, tmp_path: Path) -> None:
+def test_driver_and_spark_create_equal_tables(by_driver: Lake, by_spark: Lake, tmp_path: Path) -> None:
     other = Lake(by_spark.spark, LakeConfig(root=str(tmp_path / "other")))
     assert other._driver is None
     other.prepare()
@@ -47,7 +47,7 @@ def test_tables_are_made_alike(by_driver: Lake, by_spark: Lake, tmp_path: Path) 
         assert all(field.metadata["comment"] for field in columns[0])
 
 
-def test_a_window_is_replaced_alone(by_driver: Lake) -> None:
+def test_replacing_a_window_leaves_other_windows(by_driver: Lake) -> None:
     row = full_row(LAG_HISTOGRAMS)
     hour = with_values(LAG_HISTOGRAMS, row, window_ms=3_600_000)
     for windows in ([row, hour], [row]):  # the second time alone
@@ -58,7 +58,7 @@ def test_a_window_is_replaced_alone(by_driver: Lake) -> None:
     assert by_driver.read(LAG_HISTOGRAMS).count() == 2
 
 
-def test_what_is_replaced_may_be_named_by_a_reserved_word(by_driver: Lake) -> None:
+def test_a_predicate_may_contain_a_reserved_word(by_driver: Lake) -> None:
     where = f"{of_snapshots('east', [ID])} AND `table` = 'watermarks'"
     row = with_values(QUARANTINE, full_row(QUARANTINE), table="watermarks")
     other = with_values(QUARANTINE, full_row(QUARANTINE), table="lag")
@@ -91,7 +91,7 @@ def test_a_folder_may_have_any_name(few: SparkSession, tmp_path: Path, name: str
     assert found(lake.read(COMPUTED)) == found(lake.rows(COMPUTED, [row]))
 
 
-def test_instants_are_those_of_any_session_time_zone(
+def test_instants_do_not_depend_on_the_session_time_zone(
     by_driver: Lake, by_spark: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     row, spark = full_row(SNAPSHOTS), by_driver.spark
@@ -108,7 +108,7 @@ def test_instants_are_those_of_any_session_time_zone(
         spark.conf.set("spark.sql.session.timeZone", zone)
 
 
-def test_a_file_that_is_torn_or_gone_is_one_line(by_driver: Lake, tmp_path: Path) -> None:
+def test_a_damaged_or_missing_file_gives_an_error_of_one_line(by_driver: Lake, tmp_path: Path) -> None:
     by_driver.merge(SNAPSHOTS, [full_row(SNAPSHOTS)], "east")
     (file,) = (tmp_path / "lake" / "snapshots" / "cluster=east").glob("*.parquet")
     for tear in (lambda: file.write_bytes(b"torn"), file.unlink):
@@ -121,7 +121,7 @@ def test_a_file_that_is_torn_or_gone_is_one_line(by_driver: Lake, tmp_path: Path
                 action()
 
 
-def test_a_far_instant_stays_what_it_is(by_driver: Lake, by_spark: Lake) -> None:
+def test_an_instant_in_the_far_future_is_stored_unchanged(by_driver: Lake, by_spark: Lake) -> None:
     far = datetime(2300, 1, 1, tzinfo=UTC)
     row = with_values(FINDINGS, full_row(FINDINGS), last_seen=far)
     by_spark.replace_rows(FINDINGS, [row], of_cluster("east"))
@@ -146,7 +146,7 @@ TOO_EARLY = datetime.min.replace(tzinfo=timezone(timedelta(hours=1)))
 
 
 @pytest.mark.parametrize("odd", [{"kind": "\ud800"}, {"last_seen": TOO_EARLY}])
-def test_a_value_that_cannot_be_stored_is_one_line(by_driver: Lake, odd: dict[str, Any]) -> None:
+def test_a_value_that_cannot_be_stored_gives_an_error_of_one_line(by_driver: Lake, odd: dict[str, Any]) -> None:
     row = with_values(FINDINGS, full_row(FINDINGS), **odd)
     with pytest.raises(LakeError, match=r"^findings: a value does not fit its column: [^\n]+$"):
         by_driver.merge(FINDINGS, [row], "east")
@@ -161,7 +161,7 @@ def test_rows_are_deleted_by_the_driver(by_driver: Lake, tmp_path: Path) -> None
     assert len([*(tmp_path / "lake" / "computed" / "_delta_log").glob("*.json")]) == 3
 
 
-def test_clusters_of_the_same_snapshots_are_named_together(by_driver: Lake) -> None:
+def test_clusters_with_the_same_snapshots_share_one_predicate(by_driver: Lake) -> None:
     wanted = {f"c{n}": [ID + n // 4, ID + 9] for n in range(9)} | {"none": []}
     assert of_each(wanted).count(" OR ") == 2
     rows = [

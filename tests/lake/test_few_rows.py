@@ -32,27 +32,27 @@ def session(spark: SparkSession) -> Iterator[SparkSession]:
         spark.conf.set(name, str(value))
 
 
-def test_they_hold_as_long_as_rows_are_few(session: SparkSession) -> None:
+def test_the_settings_for_few_rows_last_while_rows_are_few(session: SparkSession) -> None:
     with for_few_rows(session):
         expect_rows(session, MANY_ROWS - 1)
         assert settings(session) == FEW_ROWS
     assert settings(session) == OWN
 
 
-def test_the_sessions_own_come_back_with_many_rows(session: SparkSession) -> None:
+def test_many_rows_restore_the_sessions_own_settings(session: SparkSession) -> None:
     with for_few_rows(session):
         expect_rows(session, MANY_ROWS)
         assert settings(session) == OWN
     assert settings(session) == OWN
 
 
-def test_they_come_back_after_an_error(session: SparkSession) -> None:
+def test_an_error_restores_the_sessions_own_settings(session: SparkSession) -> None:
     with pytest.raises(KeyError), for_few_rows(session):
         raise KeyError
     assert settings(session) == OWN
 
 
-def test_of_two_jobs_at_once_the_second_keeps_nothing(session: SparkSession) -> None:
+def test_of_two_jobs_at_once_only_the_first_changes_the_settings(session: SparkSession) -> None:
     with for_few_rows(session), for_few_rows(session):
         assert settings(session) == FEW_ROWS
     assert settings(session) == OWN
@@ -63,14 +63,14 @@ def test_without_a_job_nothing_changes(session: SparkSession) -> None:
     assert settings(session) == OWN
 
 
-def test_how_many_tasks_the_session_would_use_itself_is_known(session: SparkSession) -> None:
+def test_the_sessions_own_value_of_a_setting_is_known(session: SparkSession) -> None:
     name = "spark.sql.shuffle.partitions"
     with for_few_rows(session):
         assert (session.conf.get(name), own_setting(session, name)) == ("1", "7")
     assert own_setting(session, name) == "7"
 
 
-def test_databricks_keeps_its_own(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_databricks_keeps_its_own_settings(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
     with for_few_rows(session):
         assert settings(session) == OWN
@@ -92,7 +92,7 @@ class Server:
         self.settings[name] = value
 
 
-def test_a_server_that_refuses_one_keeps_its_own_and_the_job_goes_on() -> None:
+def test_a_server_that_refuses_a_setting_keeps_all_of_its_own() -> None:
     server: Any = Server()
     with for_few_rows(cast(SparkSession, server)):
         assert server.settings == OWN

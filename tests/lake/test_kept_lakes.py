@@ -43,7 +43,7 @@ def of_snapshot(lake: Lake, table: Table, snapshot_id: int) -> dict[tuple[str, s
     return {(row["group_id"], row["topic"], row["partition"]): row.asDict() for row in rows}
 
 
-def test_a_lake_is_kept_of_the_version_before_this_one() -> None:
+def test_there_is_a_stored_lake_of_the_previous_version() -> None:
     assert [int(path.name.split(".")[0]) for path in KEPT][-1] == SCHEMA_VERSION - 1
 
 

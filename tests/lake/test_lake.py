@@ -20,6 +20,7 @@ from pipeline.config import LakeConfig, SnapshotConfig
 from pipeline.derive import compute_lag
 from pipeline.lake import VERSION_PROPERTY, Lake, conflicts, of_snapshots, retry_on_conflict
 from pipeline.lake.ledger import Claim, Ledger
+from pipeline.lake.upgrade import create
 from pipeline.tables import CLIENT_POSITIONS, LAG, QUARANTINE, SCHEMA_VERSION, SNAPSHOTS, TABLES, WATERMARKS, Table
 from tests.helpers.quiet import config, write_config
 from tests.helpers.rows import SNAPSHOT_DATE, frame
@@ -64,7 +65,7 @@ def older(table: Table) -> Table:
 def make_older(lake: Lake) -> None:
     """A lake of version 0 without `snapshot_at`, whose `lag` lacks two columns and whose `watermarks` lacks one."""
     for table in TABLES:
-        lake._create(older(table))
+        create(lake, older(table))
     set_schema_version(lake, 0)
 
 
@@ -91,7 +92,7 @@ def test_every_table_is_as_its_schema_says_and_open_to_other_readers(lake: Lake)
     assert lake.schema_version() == SCHEMA_VERSION
 
 
-def test_an_empty_lake_has_no_version_and_nothing_to_compute(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_empty_lake_has_no_version_and_no_snapshots_to_compute(spark: SparkSession, tmp_path: Path) -> None:
     settings = config(tmp_path, "any", {"east": DEAD})
     lake = Lake(spark, settings.lake)
     assert lake.schema_version() is None
@@ -119,7 +120,7 @@ def test_a_lake_of_a_newer_version_is_refused_in_one_line_and_left_alone(
     assert lake.read(SNAPSHOTS).count() == 0
 
 
-def test_an_older_lake_grows_and_keeps_its_rows(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_older_lake_gets_new_columns_and_keeps_its_rows(spark: SparkSession, tmp_path: Path) -> None:
     lake = new_lake(spark, tmp_path)
     make_older(lake)
     names = "snapshot_id group_id topic partition consumer_lag"
@@ -163,7 +164,7 @@ def test_rows_of_a_snapshot_have_its_instant_and_files_are_skipped_by_it(lake: L
     assert [round(at.timestamp() * 1_000) for at in least] == ids
 
 
-def test_a_lake_that_cannot_be_made_is_one_line(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_lake_that_cannot_be_made_gives_an_error_of_one_line(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "lake").write_text("a file, not a folder")
     with pytest.raises(LakeError, match="the lake cannot be made: ") as caught:
         new_lake(spark, tmp_path).prepare()
@@ -200,7 +201,7 @@ def test_rows_with_null_keys_are_merged_once(lake: Lake) -> None:
     assert lake.read(QUARANTINE).count() == 1
 
 
-def test_conflicts_are_tried_again_and_given_up_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_conflicts_are_retried_a_limited_number_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
     monkeypatch.setattr(conflicts.time, "sleep", pauses.append)
     failures = [PySparkException("[DELTA_CONCURRENT_APPEND.WITH_PARTITION_HINT] …")] * 5
@@ -218,7 +219,7 @@ def test_conflicts_are_tried_again_and_given_up_in_the_end(monkeypatch: pytest.M
         retry_on_conflict(action)
 
 
-def test_what_is_no_conflict_is_not_tried_again() -> None:
+def test_other_errors_are_not_retried() -> None:
     calls: list[int] = []
 
     def action() -> None:

@@ -28,7 +28,7 @@ def test_the_counts_are_those_of_the_try_that_was_committed(
     lake.prepare()
     rows = [("east", job, ID, utc_date(ID), "r", NOON) for job in ("a", "b", "c")]
     lake.replace_rows(COMPUTED, [("east", "z", *rows[0][2:])], of_snapshots("east", [ID]))
-    place, begun = str(tmp_path / "lake" / COMPUTED.name), tmp_path / "begun"
+    location, begun = str(tmp_path / "lake" / COMPUTED.name), tmp_path / "begun"
     others = lake.read(COMPUTED).withColumn("snapshot_at", F.timestamp_millis("snapshot_id")).toArrow()
 
     @F.udf("boolean")
@@ -36,7 +36,7 @@ def test_the_counts_are_those_of_the_try_that_was_committed(
         if begun.exists():
             return True
         begun.touch()
-        write_deltalake(place, others, mode="append")
+        write_deltalake(location, others, mode="append")
         return False
 
     def counted(seen: Observation) -> DataFrame:

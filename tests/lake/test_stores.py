@@ -1,4 +1,4 @@
-"""Where Delta's commits are safe, and that a lake in other places is refused."""
+"""Where Delta's commits are safe, and that a lake in other locations is refused."""
 
 import pytest
 from pyspark.sql import SparkSession
@@ -26,7 +26,7 @@ def test_the_settings_of_every_job_make_s3_safe(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "given", "expected"),
+    ("location", "given", "expected"),
     [
         ("/lake", {}, True),
         ("file:/lake", {}, True),
@@ -47,11 +47,11 @@ def test_the_settings_of_every_job_make_s3_safe(spark: SparkSession) -> None:
         ("oss://bucket/lake", {"spark.delta.logStore.oss.impl": "com.example.Store"}, True),
     ],
 )
-def test_where_two_writers_are_safe(
-    spark: SparkSession, settings: dict[str, str], place: str, given: dict[str, str], expected: bool
+def test_whether_two_writers_are_safe_by_location(
+    spark: SparkSession, settings: dict[str, str], location: str, given: dict[str, str], expected: bool
 ) -> None:
     settings.update(given)
-    assert (why_unsafe(spark, place) is None) is expected
+    assert (why_unsafe(spark, location) is None) is expected
 
 
 def test_a_setting_of_the_session_alone_makes_nothing_safe(spark: SparkSession) -> None:
@@ -63,7 +63,7 @@ def test_a_setting_of_the_session_alone_makes_nothing_safe(spark: SparkSession) 
         spark.conf.unset("spark.delta.logStore.oss.impl")
 
 
-def test_databricks_sees_to_it_itself(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_databricks_commits_safely_everywhere(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
     assert why_unsafe(spark, "oss://bucket/lake") is None
 

@@ -13,7 +13,7 @@ from pipeline.common.errors import LakeError
 from pipeline.config import LakeConfig
 from pipeline.lake import Lake, of_cluster, of_snapshots
 from pipeline.lake.driver_tables import driver_tables
-from pipeline.lake.ledger import add_problem
+from pipeline.lake.ledger import add_error
 from pipeline.tables import COMPUTED, SNAPSHOTS, WATERMARKS
 from tests.conftest import ROOT
 from tests.helpers.full_rows import ID, found, full_row, with_values
@@ -60,7 +60,7 @@ def test_only_a_local_folder_of_a_local_session_is_for_the_driver(
     assert driver_tables(spark, "/data/lake") is None
 
 
-def test_where_files_cannot_be_linked_all_is_left_to_spark(
+def test_without_hard_links_everything_is_left_to_spark(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(*_: object) -> None:
@@ -132,7 +132,7 @@ def test_spark_in_two_processes_loses_nothing(by_driver: Lake, tmp_path: Path) -
     assert sorted((*row,) for row in rows) == [("one", number, number), ("two", number, number)]
 
 
-def test_what_is_committed_after_the_right_to_write_was_asked_is_not_written_over(by_driver: Lake) -> None:
+def test_a_commit_after_the_check_of_the_right_to_write_is_not_overwritten(by_driver: Lake) -> None:
     where = of_snapshots("east", [ID])
     marks = {run: with_values(COMPUTED, full_row(COMPUTED), run_id=run) for run in ("old", "other", "mine")}
     by_driver.replace_rows(COMPUTED, [marks["old"]], where)
@@ -153,17 +153,19 @@ def test_what_is_committed_after_the_right_to_write_was_asked_is_not_written_ove
 
 
 @pytest.mark.parametrize("way", ["by_driver", "by_spark"])
-def test_a_problem_is_added_to_what_another_job_has_added_meanwhile(way: str, request: pytest.FixtureRequest) -> None:
+def test_an_error_is_added_to_those_of_another_job(
+    way: str, request: pytest.FixtureRequest
+) -> None:
     lake: Lake = request.getfixturevalue(way)
     lake.merge(SNAPSHOTS, [with_values(SNAPSHOTS, full_row(SNAPSHOTS), errors=None)], "east")
     others = [("lag", None, "others", 1)]
 
     def may_write() -> None:
         if others:
-            add_problem(lake, "east", [ID], others.pop())
+            add_error(lake, "east", [ID], others.pop())
 
     for _ in range(2):
-        add_problem(lake.guarded(may_write), "east", [ID], ("lag", "t-0", "mine", 2))
+        add_error(lake.guarded(may_write), "east", [ID], ("lag", "t-0", "mine", 2))
     (row,) = lake.read_cluster(SNAPSHOTS, "east").collect()
     assert [(*error,) for error in row["errors"]] == [("lag", None, "others", 1), ("lag", "t-0", "mine", 2)]
 

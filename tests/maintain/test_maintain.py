@@ -94,7 +94,7 @@ def versions(lake: Lake) -> dict[str, int]:
     return {t.name: lake.spark.sql(f"DESCRIBE HISTORY {lake.identifier(t)}").count() for t in tables}
 
 
-def test_rows_older_than_their_retention_go_and_what_is_needed_stays(old_lake: Lake) -> None:
+def test_rows_older_than_their_retention_are_removed_unless_needed(old_lake: Lake) -> None:
     done = run(old_lake)
     assert days_left(old_lake, WATERMARKS, "east") == [0, 1, 13]
     assert days_left(old_lake, LAG, "east") == [0, 1, 13, 15, PENDING_DAY + 10, PENDING_DAY + 20]
@@ -120,14 +120,14 @@ def test_rows_older_than_their_retention_go_and_what_is_needed_stays(old_lake: L
     assert versions(old_lake) == before
 
 
-def test_for_ever_is_for_ever(old_lake: Lake) -> None:
+def test_rows_with_retention_forever_are_never_removed(old_lake: Lake) -> None:
     before = contents(old_lake)
     assert run(old_lake, bronze="forever", lag="forever", hours="forever").rows == {}
     assert contents(old_lake) == before
 
 
 @pytest.mark.parametrize("calls_left", [1, 5, 15])
-def test_a_job_that_was_killed_is_repeated(old_lake: Lake, monkeypatch: pytest.MonkeyPatch, calls_left: int) -> None:
+def test_a_killed_job_can_be_repeated(old_lake: Lake, monkeypatch: pytest.MonkeyPatch, calls_left: int) -> None:
 
     def killed(name: str) -> Callable[..., Any]:
         real = getattr(Lake, name)
@@ -207,7 +207,7 @@ def test_the_oldest_snapshot_that_is_needed(old_lake: Lake) -> None:
     assert found == {"east": at((LONGEST_TAIL - 1) / A_DAY), "behind": at(PENDING_DAY + LONGEST_TAIL / A_DAY)}
 
 
-def test_ten_years_and_for_ever_can_be_said(load: Callable[..., Config]) -> None:
+def test_a_retention_may_be_ten_years_or_forever(load: Callable[..., Config]) -> None:
     lines = '[retention]\nlag = "3650d"\nhours = "forever"\n[clusters.c]\nbootstrap_servers = ["k:1"]\n'
     found = load(f'[lake]\nroot = "lake"\n{lines}').retention
     assert (found.lag_ms, found.hours_ms) == (3650 * DAY_MS, None)
@@ -223,7 +223,9 @@ def test_ten_years_and_for_ever_can_be_said(load: Callable[..., Config]) -> None
         ('bronze = "2d"\n[snapshot]\nmax_delay = "2d"', "retention.bronze must be a day more than snapshot.max_delay"),
     ],
 )
-def test_a_retention_that_is_too_short_is_one_line(load: Callable[..., Config], line: str, why: str) -> None:
+def test_a_retention_that_is_too_short_gives_an_error_of_one_line(
+    load: Callable[..., Config], line: str, why: str
+) -> None:
     text = f'[lake]\nroot = "lake"\n[retention]\n{line}\n[clusters.c]\nbootstrap_servers = ["k:1"]\n'
     with pytest.raises(ConfigError, match=why) as raised:
         load(text)

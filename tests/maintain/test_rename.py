@@ -52,7 +52,7 @@ def contents(lake: Lake, cluster: str) -> dict[str, list[str]]:
     return found
 
 
-def test_all_goes_on_under_the_new_name(lake: Lake, tmp_path: Path) -> None:
+def test_all_tables_continue_under_the_new_name(lake: Lake, tmp_path: Path) -> None:
     before = contents(lake, OLD)
     assert all(before[table.name] for table in (SNAPSHOTS, LAG, LAG_HISTOGRAMS, FINDINGS, FINDING_HISTORY, COMPUTED))
     assert maintain_job.main(["--config", str(config(tmp_path)), "--rename-cluster", OLD, NEW]) == 0
@@ -66,7 +66,7 @@ def test_all_goes_on_under_the_new_name(lake: Lake, tmp_path: Path) -> None:
     assert len(contents(lake, NEW)[FINDINGS.name]) == len(before[FINDINGS.name])
 
 
-def test_a_job_that_was_killed_is_repeated(lake: Lake) -> None:
+def test_a_killed_job_can_be_repeated(lake: Lake) -> None:
     before, left = contents(lake, OLD), [None] * 4
 
     def may_write() -> None:
@@ -82,7 +82,7 @@ def test_a_job_that_was_killed_is_repeated(lake: Lake) -> None:
     assert not any(contents(lake, OLD).values())
 
 
-def test_two_clusters_are_not_joined_and_one_that_is_not_there_is_not_renamed(lake: Lake) -> None:
+def test_a_name_in_use_and_an_unknown_cluster_are_refused(lake: Lake) -> None:
     with pytest.raises(LakeError, match="there is a cluster demo in the lake already"):
         rename_cluster(lake, OLD, OLD)
     with pytest.raises(LakeError, match="there is no cluster unknown in the lake"):

@@ -278,7 +278,7 @@ def counted(rows: DataFrame, table: Table) -> dict[str, int]:
         pytest.param((6, None, 5, None), set(), id="what is unknown is not odd"),
     ],
 )
-def test_only_rungs_upside_down_are_odd(spark: SparkSession, rungs: Sequence[int | None], odd: set[str]) -> None:
+def test_only_rungs_in_the_wrong_order_are_odd(spark: SparkSession, rungs: Sequence[int | None], odd: set[str]) -> None:
     row = frame(spark, WATERMARKS, MARK, mark("t", 0, *rungs, 0)).select(*(c.alias(n) for n, c in oddities().items()))
     assert {name for name, is_odd in row.collect()[0].asDict().items() if is_odd} == odd
 

@@ -47,9 +47,9 @@ def changed(draw: st.DrawFn, data: bytes) -> bytes:
 
 @settings(max_examples=600, deadline=None)
 @given(name=st.sampled_from([*FILES]), data=st.data())
-def test_whatever_a_file_has_it_is_read_or_refused(name: str, data: st.DataObject) -> None:
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
+def test_any_file_content_is_read_or_refused(name: str, data: st.DataObject) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
         if not name.startswith("statistics"):
             (folder / "prom").mkdir()
             (folder / "prom" / "1795255699058.prom").touch()
@@ -67,7 +67,7 @@ def test_whatever_a_file_has_it_is_read_or_refused(name: str, data: st.DataObjec
             assert {refused(position) for _, positions in recording.logged() for position in positions} <= {None}
 
 
-def test_a_file_that_is_no_archive_or_has_other_columns_is_named(tmp_path: Path) -> None:
+def test_an_error_names_the_file_that_is_damaged(tmp_path: Path) -> None:
     def why(name: str, data: bytes) -> str:
         (tmp_path / name).write_bytes(data)
         try:

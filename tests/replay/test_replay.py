@@ -75,7 +75,7 @@ def test_each_round_is_a_snapshot_of_its_own_time(rows: Rows, folder: Path) -> N
     assert {r.snapshot_id for r in reported} == {json.loads(line)["ts"] for line in lines}
 
 
-def test_again_it_adds_nothing(lake: Lake, rows: Rows, folder: Path) -> None:
+def test_a_second_replay_adds_nothing(lake: Lake, rows: Rows, folder: Path) -> None:
     assert rows(LAG, "modern-b").count() > 0
     settings = config(folder, "any", {"any": "127.0.0.1:1"})
     versions = {t.name: lake.spark.sql(f"DESCRIBE HISTORY {lake.identifier(t)}").count() for t in (LAG, FINDINGS)}
@@ -93,7 +93,7 @@ def test_again_it_adds_nothing(lake: Lake, rows: Rows, folder: Path) -> None:
         ("librdkafka", "positions.csv", 0.97),
     ],
 )
-def test_consumed_is_the_position_of_the_application(
+def test_the_consumed_offset_equals_the_position_of_the_application(
     rows: Rows, folder: Path, recording: str, positions: str, least: float
 ) -> None:
     lag = rows(LAG, recording)
@@ -148,7 +148,7 @@ def test_a_blocked_connector_is_one_finding_with_its_culprit_and_victims(rows: R
     assert found.last_seen_ms == rows(SNAPSHOTS, "legacy-a2-blocked").agg(F.max("snapshot_id")).collect()[0][0]
 
 
-def test_the_topic_that_drains_after_a_stall_does_not_take_its_place(rows: Rows, folder: Path) -> None:
+def test_a_topic_that_drains_after_a_stall_is_not_a_second_culprit(rows: Rows, folder: Path) -> None:
     """The recording up to 70 s of the stall; in its last round another topic's queue is full, as when a stall ends."""
     end_ms = 1795255108265 + 70 * SECOND_MS
     whole, part = unpacked("legacy-a2-blocked", folder), folder / "two-culprits"
@@ -203,7 +203,7 @@ def test_max_lag_of_default_buffers_is_blind_and_of_small_ones_truthful(rows: Ro
     assert len(truthful) > 60
 
 
-def test_a_message_that_is_too_large_is_told_apart_from_a_blocked_connector(rows: Rows) -> None:
+def test_a_message_that_is_too_large_is_another_kind_than_a_blocked_connector(rows: Rows) -> None:
     assert ("too_large_message", "mgroup-ten") in kinds(rows, "legacy-a1-maxlag")
     assert ("blocked_connector", "mgroup-ten") not in kinds(rows, "legacy-a1-maxlag")
     assert "fetch.message.max.bytes" in finding(rows, "legacy-a1-maxlag", "too_large_message").summary
@@ -243,10 +243,10 @@ def test_healthy_clients_have_no_findings(rows: Rows) -> None:
     assert ("blind_gauge", "mgroup-small") not in kinds(rows, "legacy-a1-maxlag")
 
 
-def test_what_was_told_keeps_its_place_and_no_path_of_a_machine(rows: Rows) -> None:
-    places = {r.endpoint for r in rows(CLIENT_POSITIONS, "modern-b").select("endpoint").distinct().collect()}
-    assert "aggregator/jolokia/1795255699058.json" in places
-    assert not any(place.startswith("/") for place in places)
+def test_endpoints_are_relative_to_the_recording(rows: Rows) -> None:
+    endpoints = {r.endpoint for r in rows(CLIENT_POSITIONS, "modern-b").select("endpoint").distinct().collect()}
+    assert "aggregator/jolokia/1795255699058.json" in endpoints
+    assert not any(endpoint.startswith("/") for endpoint in endpoints)
 
 
 def test_a_folder_without_a_recording_is_refused(lake: Lake, folder: Path, tmp_path: Path) -> None:
@@ -262,7 +262,7 @@ def test_a_folder_without_a_recording_is_refused(lake: Lake, folder: Path, tmp_p
         replay(lake, settings, tmp_path, "x", lambda: NOW)
 
 
-def test_a_recording_is_not_mixed_with_what_was_taken_of_a_cluster(lake: Lake, rows: Rows, folder: Path) -> None:
+def test_a_recording_is_not_mixed_with_snapshots_of_a_cluster(lake: Lake, rows: Rows, folder: Path) -> None:
     recording = folder / "modern-b"
     assert rows(SNAPSHOTS, "modern-b").count() > 0
     with pytest.raises(ConfigError, match="--cluster any: is a cluster of the config"):

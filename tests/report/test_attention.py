@@ -41,7 +41,7 @@ def test_each_status_that_is_to_be_acted_on_is_a_sentence(
 
 
 @pytest.mark.parametrize("status", [None, "ok", "unknown", "not_committed"])
-def test_nothing_is_said_of_the_others(status: str | None) -> None:
+def test_other_statuses_give_no_sentence(status: str | None) -> None:
     assert needs_attention(report(group("payments", 55, status=status, status_since_ms=NOON))) == []
 
 
@@ -108,7 +108,7 @@ def test_records_that_are_deleted_soon_are_named_by_partition_and_topic() -> Non
     )
 
 
-def test_what_is_written_and_committed_each_second_is_said_of_a_group_that_falls_behind() -> None:
+def test_the_rates_of_a_group_that_falls_behind_are_shown() -> None:
     instants = tuple(Instant("east", NOON + i * MINUTE, 0, 4) for i in range(4))
     points = tuple(
         Point("east", at.snapshot_id, "payments", 30 * i, 0, log_ends=60 * i, commits=30 * i)

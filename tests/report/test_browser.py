@@ -162,7 +162,7 @@ class TestInChromium:
             )
         )
 
-    def test_rows_and_lines_are_shown_without_a_word_on_the_console(self, browse: Browse) -> None:
+    def test_rows_and_lines_are_shown_without_console_messages(self, browse: Browse) -> None:
         document, console = browse(self.page())
         assert console == ""
         assert names_in_order(document) == [visible(name) for name in HOSTILE]
@@ -216,7 +216,7 @@ class TestInChromium:
             ),
         ],
     )
-    def test_no_column_that_tells_the_cause_is_cut(
+    def test_columns_that_show_the_cause_are_not_cut(
         self, browse: Browse, tmp_path: Path, width: int, seen: list[str]
     ) -> None:
         """In a frame, because a window of Chromium cannot be narrower than 500 px."""
@@ -258,7 +258,7 @@ class TestInChromium:
         assert console == ""
         assert names_in_order(document) == [visible(HOSTILE[i]) for i in ascending]
 
-    def test_a_search_leaves_the_groups_that_have_it(self, browse: Browse) -> None:
+    def test_a_search_shows_only_matching_groups(self, browse: Browse) -> None:
         search = "const f = document.querySelector('#find'); f.value = 'QUOTES'; f.dispatchEvent(new Event('input'));"
         document, console = browse(with_script(self.page(), search))
         assert console == ""
@@ -350,12 +350,12 @@ class TestInChromium:
         assert console.count("Content Security Policy") == 2
 
     @pytest.mark.parametrize("instants_shown", [1, 61])
-    def test_few_and_many_instants_say_nothing_on_the_console(self, browse: Browse, instants_shown: int) -> None:
+    def test_few_and_many_instants_cause_no_console_messages(self, browse: Browse, instants_shown: int) -> None:
         document, console = browse(self.page(instants_shown))
         assert console == ""
         assert "<svg" in document
 
-    def test_an_empty_lake_says_nothing_on_the_console(self, browse: Browse) -> None:
+    def test_an_empty_lake_causes_no_console_messages(self, browse: Browse) -> None:
         document, console = browse(render(Report("Kafka consumer lag", NOW)))
         assert console == ""
         assert "There are no snapshots yet" in document

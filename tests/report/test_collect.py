@@ -44,7 +44,7 @@ class TestCollect:
         }
         assert [g.cluster for g in groups_table(Frames(snapshots, lag))] == ["west", "east"]
 
-    def test_a_sum_that_no_number_holds_is_not_known_and_ends_nothing(self, spark: SparkSession) -> None:
+    def test_a_sum_that_overflows_is_unknown(self, spark: SparkSession) -> None:
         """Anyone who may commit can commit 2^63 − 1, in all partitions; logs end at 2^62 at most."""
         most = {"high_watermark": 2**62, "log_end_offset": 2**62, "consumer_lag_bytes": 2**62, "bytes_error": 2**62}
         lag = -(2**63 - 11)
@@ -71,7 +71,7 @@ class TestCollect:
         sentences = {(item.subject, item.is_loss): item.sentence for item in needs_attention(found)}
         assert sentences["before", True].startswith("records of 3 partitions on cluster east were deleted unread. ")
 
-    def test_a_constant_rate_is_constant_however_late_a_snapshot_was_read(self, spark: SparkSession) -> None:
+    def test_rates_do_not_depend_on_how_late_a_snapshot_was_read(self, spark: SparkSession) -> None:
         """Per second, 60 records are written and 30 read. The first snapshot is 88 s late; commits are read first."""
         late_s = [88, 10, 25, 12, 2]
 
@@ -117,7 +117,7 @@ class TestCollect:
         assert max(b - a for a, b in pairwise(shown)) <= 4
         assert shown[-RECENT:] == list(range(minutes - RECENT, minutes))
 
-    def test_what_was_lost_in_the_past_is_told_beside_what_is_lost_now(self, spark: SparkSession) -> None:
+    def test_past_losses_are_shown_beside_current_ones(self, spark: SparkSession) -> None:
         def row(minute: int, partition: int, committed: int, status: str) -> dict[str, Any]:
             rungs = {"log_start_offset": 100, "committed_offset": committed, "consumer_lag": 1}
             return lag_row(minute, "g", partition, offset_status=status, **rungs)
@@ -133,9 +133,7 @@ class TestCollect:
         assert found.losses == (Loss("east", "g", 1, 60, NOON, NOON),)
         assert found.groups[0].unread_offsets == 10
 
-    def test_what_can_still_be_read_is_that_of_the_partitions_with_a_loss_at_the_newest_snapshot(
-        self, spark: SparkSession
-    ) -> None:
+    def test_readable_offsets_are_those_of_partitions_with_a_current_loss(self, spark: SparkSession) -> None:
         """Its clients have read more than is committed, so that it does not follow from the lag of the group."""
 
         def row(minute: int, group_id: str, partition: int, status: str, end: int) -> dict[str, Any]:
@@ -155,7 +153,7 @@ class TestCollect:
         assert {g.group_id: g.readable_offsets for g in found.groups} == {"g": 31, "went on": None}
         assert found.charted == found.groups
 
-    def test_a_snapshot_that_was_passed_over_is_told_with_its_reason(self, spark: SparkSession) -> None:
+    def test_a_snapshot_that_was_passed_over_is_shown_with_its_reason(self, spark: SparkSession) -> None:
         gone = ("lag", None, "some of the rows in watermarks are gone", 1)
         snapshots = frame(spark, SNAPSHOTS, snapshot(0, errors=[gone]), snapshot(1))
         found = collect(Frames(snapshots, frame(spark, LAG, known(1, "g", 0))), NOW, "title")
@@ -212,7 +210,7 @@ class TestCollect:
         found = frames.selected(Selection(group="needle")).lag.collect()
         assert sorted(row["group_id"] for row in found) == sorted(names[:2])
 
-    def test_computed_tells_a_snapshot_without_groups_from_one_without_lag(self, spark: SparkSession) -> None:
+    def test_computed_distinguishes_a_snapshot_without_groups_from_one_without_lag(self, spark: SparkSession) -> None:
         snapshots = frame(spark, SNAPSHOTS, snapshot(0), snapshot(1), snapshot(2))
         lag = frame(spark, LAG, known(0, "g", 5))
         computed = frame(

@@ -78,8 +78,8 @@ class TestDetails:
         # Without a commit there is no lag, and nothing unusual.
         assert [(p.group_id, p.partition) for p in found] == [("g", 5), ("g", 1), ("g", 2), ("h", 0)]
 
-    def test_of_each_group_the_partition_whose_records_are_deleted_first(self, spark: SparkSession) -> None:
-        def looks(group: str, partition: int, first: dict[str, Any], last: dict[str, Any]) -> list[dict[str, Any]]:
+    def test_the_risk_of_a_group_is_the_partition_whose_records_are_deleted_first(self, spark: SparkSession) -> None:
+        def twice(group: str, partition: int, first: dict[str, Any], last: dict[str, Any]) -> list[dict[str, Any]]:
             ends = {"high_watermark": 9_000}
             return [lag_row(0, group, partition, **ends | first), lag_row(10, group, partition, **ends | last)]
 
@@ -88,23 +88,23 @@ class TestDetails:
 
         topic_was, topic_is = {"topic_id": "A"}, {"topic_id": "B"}
         rows = [
-            *looks("g", 0, rungs(0, 400), rungs(100, 400)),
-            *looks("g", 1, rungs(0, 400), rungs(400, 500)),
-            *looks("has read all", 0, rungs(0, 8_000), rungs(8_500, 9_000)),
-            *looks("is too late", 0, rungs(0, 5), rungs(6, 5, offset_status="deleted_unread")),
-            *looks("commit stands, as does log start", 0, rungs(10, 15), rungs(10, 15)),
-            *looks("commit unknown before", 0, rungs(0, None), rungs(10, 11)),
+            *twice("g", 0, rungs(0, 400), rungs(100, 400)),
+            *twice("g", 1, rungs(0, 400), rungs(400, 500)),
+            *twice("has read all", 0, rungs(0, 8_000), rungs(8_500, 9_000)),
+            *twice("is too late", 0, rungs(0, 5), rungs(6, 5, offset_status="deleted_unread")),
+            *twice("commit stands, as does log start", 0, rungs(10, 15), rungs(10, 15)),
+            *twice("commit unknown before", 0, rungs(0, None), rungs(10, 11)),
             # Log start has not moved, so nothing is being deleted.
-            *looks("set back to the beginning", 0, rungs(0, 5_000), rungs(0, 0)),
+            *twice("set back to the beginning", 0, rungs(0, 5_000), rungs(0, 0)),
             # 10 per minute are deleted; the commit will not go back by 4,000 again.
-            *looks("set back while the start moves", 0, rungs(0, 5_000), rungs(100, 1_000)),
-            *looks("reads as fast as records are deleted", 0, rungs(0, 10), rungs(500, 510)),
-            *looks("later", 0, rungs(0, 1_000_000), rungs(1, 1_000_000)),
-            *looks("recreated", 0, rungs(0, 50, **topic_was), rungs(40, 50, **topic_is, offset_status="recreated")),
-            *looks("began anew", 0, rungs(0, 50, **topic_was), rungs(40, 50, **topic_is)),
+            *twice("set back while the start moves", 0, rungs(0, 5_000), rungs(100, 1_000)),
+            *twice("reads as fast as records are deleted", 0, rungs(0, 10), rungs(500, 510)),
+            *twice("later", 0, rungs(0, 1_000_000), rungs(1, 1_000_000)),
+            *twice("recreated", 0, rungs(0, 50, **topic_was), rungs(40, 50, **topic_is, offset_status="recreated")),
+            *twice("began anew", 0, rungs(0, 50, **topic_was), rungs(40, 50, **topic_is)),
             # It reads but never commits, so its records would be deleted uncommitted.
-            *looks("has consumed all", 0, rungs(0, 300, 7_000), rungs(200, 300, 9_000)),
-            *looks("has consumed more", 0, rungs(0, 300, 300), rungs(200, 300, 400)),
+            *twice("has consumed all", 0, rungs(0, 300, 7_000), rungs(200, 300, 9_000)),
+            *twice("has consumed more", 0, rungs(0, 300, 300), rungs(200, 300, 400)),
             lag_row(10, "new", 0, **rungs(5, 6), high_watermark=9_000),
         ]
         found = [RetentionRisk(**r.asDict()) for r in details.dangers(frame(spark, LAG, *rows), 5_400_000).collect()]
@@ -117,7 +117,7 @@ class TestDetails:
             RetentionRisk("east", "set back while the start moves", "t", 0, 900, 5_400_000),
         ]
 
-    def test_how_soon_records_are_deleted_goes_by_when_logs_and_commits_were_read(self, spark: SparkSession) -> None:
+    def test_the_time_until_deletion_depends_on_when_logs_and_commits_were_read(self, spark: SparkSession) -> None:
         """In 8 minutes, 480 are deleted, one per second; in 5 minutes, 150 are read, one every two seconds."""
         first = {"captured_at": at(2), "committed_captured_at": at(1)}
         last = {"captured_at": at(10), "committed_captured_at": at(6)}
@@ -154,7 +154,7 @@ class TestDetails:
         assert [r["summary"] for r in listed] == ["2", "3", "1", "5"]
         assert listed[0]["first_seen_ms"] == NOON
 
-    def test_gauges_of_the_clients_that_were_misled_about_most_whatever_their_group(self, spark: SparkSession) -> None:
+    def test_the_most_misleading_gauges_are_shown_for_any_group(self, spark: SparkSession) -> None:
         def gauge(minute: int, client: str, verdict: str | None, hidden: int | None) -> dict[str, Any]:
             return {
                 **lag_row(minute, "g", 0),
@@ -197,7 +197,7 @@ class TestDetails:
 
 
 class TestSelection:
-    def test_of_some_groups_topics_clusters_and_a_time(self, spark: SparkSession) -> None:
+    def test_a_selection_limits_groups_topics_clusters_and_time(self, spark: SparkSession) -> None:
         snapshots = frame(spark, SNAPSHOTS, *(snapshot(m, cluster=c) for m in range(3) for c in ("east", "west")))
         lag = frame(
             spark,
@@ -232,7 +232,7 @@ class TestSelection:
             "groups with ^pay, topics with a, from 2026-03-01 12:01:00 UTC, to 2026-03-01 12:01:00 UTC"
         )
 
-    def test_findings_are_as_they_were_then(self, spark: SparkSession) -> None:
+    def test_findings_are_shown_as_they_were_at_the_selected_time(self, spark: SparkSession) -> None:
         rows = [
             lasting(0, 9),
             lasting(1, 9, resolved_at=10, resolution_confirmed_at=12),
@@ -298,7 +298,7 @@ class TestIncident:
             assert drawn
             assert f"1.5 min at the end; {words}" in drawn.read_text("utf-8")
 
-    def test_without_clients_that_tell_there_is_no_picture(self, spark: SparkSession, tmp_path: Path) -> None:
+    def test_without_reporting_clients_there_is_no_picture(self, spark: SparkSession, tmp_path: Path) -> None:
         output = tmp_path / "incident.svg"
         assert write_incident(frame(spark, LAG, known(0, "g", 5)), frame(spark, CLIENT_POSITIONS), output) is None
         assert not output.exists()

@@ -51,7 +51,7 @@ def test_without_a_beginning_the_last_days_of_each_cluster_are_read(long_lake: L
     assert found.findings.count() == 16
 
 
-def test_they_are_those_before_the_end_that_is_asked_for(long_lake: Lake) -> None:
+def test_with_an_end_the_last_days_before_it_are_read(long_lake: Lake) -> None:
     found = Frames.of(long_lake, Selection(to_ms=NOON + LATER + 9 * DAY_MS))
     assert days_of(found, "east") == [*range(2, 10)]
     assert days_of(found, "west") == [*range(12, 20)]

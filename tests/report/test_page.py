@@ -14,7 +14,7 @@ from pipeline.report import Frames, write_report
 from pipeline.report.attention import needs_attention
 from pipeline.report.collect import CELLS, GROUPS_CHARTED, PARTITIONS_LISTED
 from pipeline.report.details_model import Finding, Gauge, Loss
-from pipeline.report.model import Instant, Point, Report, Snapshot, SnapshotProblem, Totals
+from pipeline.report.model import Instant, Point, Report, Snapshot, SnapshotError, Totals
 from pipeline.report.names import visible
 from pipeline.report.page import render
 from pipeline.report.payload import payload
@@ -91,13 +91,13 @@ class TestPayload:
     def test_without_an_instant_there_is_nothing_to_draw(self) -> None:
         assert payload(report(group(), instants=()), [group()]) is None
 
-    def test_names_are_no_part_of_the_specifications(self) -> None:
+    def test_specifications_contain_no_names(self) -> None:
         drawn = payload(report(group("datum.secret")), [group("datum.secret")])
         assert drawn
         assert [g["name"] for g in drawn["groups"]] == ["datum.secret"]
         assert "secret" not in json.dumps(drawn["charts"])
 
-    def test_what_is_not_known_of_a_partition_is_left_out(self) -> None:
+    def test_unknown_values_of_a_partition_are_left_out(self) -> None:
         of_group = partition("orders", 3, committed_offset=0, high_watermark=5, consumer_lag=5)
         drawn = payload(report(group(partitions=4), partitions=(of_group,)), [group(partitions=4)])
         assert drawn
@@ -113,7 +113,7 @@ class TestPayload:
             "consumer_lag": 5,
         }
 
-    def test_the_lag_of_a_partition_is_told_in_other_units_with_its_error(self) -> None:
+    def test_the_lag_of_a_partition_is_shown_in_other_units_with_its_error(self) -> None:
         uncertain = {"consumer_lag_bytes": 287_000, "bytes_error": 1_010_000}
         of_group = partition("orders", 3, consumer_lag=5, consumer_lag_ms=90_000, time_error_ms=6_000, **uncertain)
         drawn = payload(report(group(), partitions=(of_group,)), [group()])
@@ -140,8 +140,8 @@ class TestPayload:
 class TestPage:
     @pytest.mark.parametrize("name", HOSTILE)
     def test_a_hostile_name_is_shown_and_does_nothing(self, name: str) -> None:
-        problem = SnapshotProblem("group", name, name, 2)
-        listed = Snapshot(name, NOON, "partial", NOON, NOON + 1_500, 1, 1, {}, {name: 1}, (problem,), 1)
+        error = SnapshotError("group", name, name, 2)
+        listed = Snapshot(name, NOON, "partial", NOON, NOON + 1_500, 1, 1, {}, {name: 1}, (error,), 1)
         hostile = group(
             name, cluster=name, client_id=name, group_state=name, error=name, statuses={"deleted_unread": 1}
         )
@@ -254,7 +254,7 @@ class TestPage:
         assert "paused_partition is so." in text
         assert "worst 2026-03-01 12:00:30" in text
 
-    def test_a_group_that_goes_back_again_and_again_is_told_how_often(self) -> None:
+    def test_the_number_of_set_backs_of_a_group_is_shown(self) -> None:
         commits = (50, 10, 20, 60, 20, 30, 70, 45)
         instants = tuple(Instant("east", NOON + i * MINUTE, 0, 8) for i in range(8))
         points = tuple(
@@ -298,7 +298,7 @@ class TestPage:
         ]
         assert "no records are known to have been deleted" not in text_of(render(shown))
 
-    def test_what_was_read_before_it_was_deleted_is_no_loss(self) -> None:
+    def test_records_read_before_they_were_deleted_are_not_lost(self) -> None:
         went_on = group("payments", statuses={"deleted_uncommitted": 1}, min_headroom=-900)
         shown = report(went_on, totals={"east": Totals("east", 1, 0, 0, groups_deleted_uncommitted=1)})
         assert not went_on.has_lost_data
@@ -311,7 +311,7 @@ class TestPage:
         ]
         assert "deleted_uncommitted 1" in text_of(render(shown))
 
-    def test_partitions_without_a_commit_are_told_beside_the_lag(self) -> None:
+    def test_partitions_without_a_commit_are_shown_beside_the_lag(self) -> None:
         new = group("new", None, statuses={"no_commit": 2}, not_committed_offsets=1_234)
         caught_up = group("caught up", 0, statuses={"ok": 1, "no_commit": 1}, not_committed_offsets=0)
         totals = {
@@ -329,12 +329,12 @@ class TestPage:
         assert "no_commit 2 not committed yet: up to 1,234 offsets" in text
         assert "up to 0 offsets" not in text
 
-    def test_how_late_a_group_is_is_its_age_where_one_record_is_unread(self) -> None:
+    def test_with_one_unread_record_the_age_shows_how_late_a_group_is(self) -> None:
         text = text_of(render(report(group(lag=1, consumer_lag_ms=0, consumer_age_ms=3_600_000, age_error_ms=60_000))))
         assert "1 h ± 1.2 min 0 ms" in text
 
-    def test_a_problem_of_no_single_place_has_only_its_reason(self) -> None:
-        gone = SnapshotProblem("lag", None, "some of the rows in watermarks are gone", 1)
+    def test_an_error_without_a_location_has_only_its_reason(self) -> None:
+        gone = SnapshotError("lag", None, "some of the rows in watermarks are gone", 1)
         listed = Snapshot("east", NOON, "complete", NOON, NOON, 1, 1, {}, {}, (gone,), 1)
         assert "lag: some of the rows in watermarks are gone" in text_of(render(report(group(), snapshots=(listed,))))
 
@@ -355,7 +355,7 @@ class TestPage:
         assert "The worst 1 of 2,500 groups" in text
         assert "12 more groups lost data." in text
 
-    def test_thinned_snapshots_are_said(self) -> None:
+    def test_the_page_says_how_many_snapshots_are_drawn(self) -> None:
         text = text_of(render(report(group(), instants=(Instant("east", NOON, 0, 900),))))
         assert "east: 1 of 900 snapshots are drawn" in text
 

@@ -27,7 +27,7 @@ class TestTrends:
         instants = [Instant("east", p.snapshot_id, int(p.snapshot_id > late), 9) for p in made]
         return trends(instants, made)["east", "g"]
 
-    def test_since_when_is_when_commits_were_read_not_what_the_snapshot_is_named_after(self) -> None:
+    def test_a_set_back_has_the_time_at_which_the_commits_were_read(self) -> None:
         late = [
             Point(
                 "east",
@@ -47,12 +47,12 @@ class TestTrends:
         # 4 offsets in 4 minutes.
         assert found.produced_per_s == 1 / 60
 
-    def test_no_rate_of_two_snapshots_that_were_read_in_the_other_order(self) -> None:
+    def test_snapshots_read_in_the_opposite_order_give_no_rate(self) -> None:
         read = {NOON: NOON + 3 * MINUTE, NOON + MINUTE: NOON + 2 * MINUTE}
         points = [Point("east", at, "g", 1, 0, log_ends=5, captured_ms=ms) for at, ms in read.items()]
         assert trends([Instant("east", at, 0, 2) for at in read], points)["east", "g"].produced_per_s is None
 
-    def test_no_commits_went_back_between_two_snapshots_that_were_read_in_the_other_order(self) -> None:
+    def test_snapshots_read_in_the_opposite_order_give_no_set_back(self) -> None:
         def set_backs(*read_ms: int) -> int:
             points = [
                 Point("east", NOON + n * MINUTE, "g", 1, 0, log_ends=5, commits=commits, committed_captured_ms=ms)
@@ -80,7 +80,7 @@ class TestTrends:
         assert self.trend((0, 100, 80), (1, 50, 40)).set_back_ms is None  # truncated
         assert self.trend((0, 100, 80), (1, None, 30), (2, 120, 40)).set_back_ms is None
 
-    def test_partitions_that_come_and_go_are_no_trend(self) -> None:
+    def test_a_changed_number_of_partitions_is_not_a_trend(self) -> None:
         rows = [(0, 10, 0), (1, 20, 5), (2, 30, 5), (3, 1_000_040, 5)]
         found = self.trend(*rows, partitions=[1, 1, 1, 2])
         assert found.produced_per_s is None

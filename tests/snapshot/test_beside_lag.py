@@ -20,7 +20,7 @@ from tests.helpers.quiet import config, expected_lag, lag_rows, seed
 PREFIX = "beside"
 
 
-def test_a_snapshot_begins_its_look_ups_anew_when_a_lag_job_has_written_the_index_meanwhile(
+def test_a_snapshot_repeats_its_look_ups_if_a_lag_job_has_written_the_index_meanwhile(
     spark: SparkSession,
     kafka: EmbeddedKafka,
     tmp_path: Path,

@@ -43,7 +43,7 @@ def slow() -> Iterator[str]:
         yield url
 
 
-def test_what_is_read_later_gets_what_is_left_of_the_time(tmp_path: Path) -> None:
+def test_later_reads_get_the_rest_of_the_timeout(tmp_path: Path) -> None:
     cluster = config(tmp_path, PREFIX, {"east": "127.0.0.1:1"}).clusters["east"]
     left = in_time(cluster, time.monotonic() + 100).limits.read_timeout_ms
     assert 90_000 < left <= 100_000
@@ -59,7 +59,7 @@ def test_positions_leave_half_of_the_time_to_kafka(left_ms: int, expected_ms: in
     assert options["read_timeout_ms"] == str(expected_ms)
 
 
-def test_slow_endpoints_take_no_more_than_their_time(
+def test_slow_endpoints_take_no_longer_than_their_timeout(
     spark: SparkSession, kafka: EmbeddedKafka, slow: str, tmp_path: Path
 ) -> None:
     seed(kafka, PREFIX)

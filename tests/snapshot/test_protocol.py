@@ -103,7 +103,7 @@ def test_a_cluster_without_groups_is_complete_and_empty(
     assert landed(lake, "nobody") == dict.fromkeys(ALL_ROWS, 0)
 
 
-def test_what_an_executor_with_a_clock_that_is_ahead_has_read_was_read_now(
+def test_rows_read_by_a_clock_that_is_ahead_count_as_read_now(
     take: Take, lake: Lake, servers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original = Lake.stage
@@ -169,7 +169,7 @@ def test_two_instants_of_one_cluster_at_once_lose_nothing(take: Take, lake: Lake
     assert landed(lake, "overlap") == {table: 2 * count for table, count in ALL_ROWS.items()}
 
 
-def test_several_clusters_at_once_never_meet(
+def test_several_clusters_at_once_do_not_conflict(
     take: Take, lake: Lake, servers: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     names = [f"side-{number}" for number in range(3)]
@@ -180,7 +180,7 @@ def test_several_clusters_at_once_never_meet(
     assert "another writer" not in caplog.text
 
 
-def test_neither_a_dead_cluster_nor_a_failing_one_blocks_another_and_the_exit_status_says_how_strict_to_be(
+def test_a_dead_or_failing_cluster_does_not_block_others_and_fail_on_decides_the_exit_status(
     spark: SparkSession,
     lake: Lake,
     servers: str,

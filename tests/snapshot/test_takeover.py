@@ -122,7 +122,7 @@ def staged_over(monkeypatch: pytest.MonkeyPatch, kind: str, share: str = "TRUE")
 
 
 @pytest.mark.parametrize("share", ["TRUE", "kind = 'watermarks'"])
-def test_a_run_does_not_take_the_rows_that_another_staged_in_its_place_for_none(
+def test_rows_staged_by_another_run_do_not_look_like_an_empty_cluster(
     take: Take, lake: Lake, servers: str, monkeypatch: pytest.MonkeyPatch, share: str
 ) -> None:
     staged_over(monkeypatch, "kafka", share)
@@ -136,7 +136,7 @@ def test_a_run_does_not_take_the_rows_that_another_staged_in_its_place_for_none(
     assert landed(lake, name) == dict.fromkeys(ALL_ROWS, 0)
 
 
-def test_rows_that_another_run_stages_while_these_are_landed_fail_the_snapshot(
+def test_rows_that_another_run_stages_during_landing_fail_the_snapshot(
     spark: SparkSession, servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a catalog, each query reads what is staged at that time, so another run's rows would make it empty."""
@@ -162,7 +162,7 @@ def test_rows_that_another_run_stages_while_these_are_landed_fail_the_snapshot(
         spark.sql("DROP SCHEMA spark_catalog.restaged CASCADE")
 
 
-def test_positions_that_another_run_staged_are_told_and_cost_no_other_table(
+def test_positions_staged_by_another_run_make_the_snapshot_partial(
     spark: SparkSession, lake: Lake, servers: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "stats.jsonl").write_text("{}\n")

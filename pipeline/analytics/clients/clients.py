@@ -94,15 +94,15 @@ def client_counters(reported: DataFrame) -> DataFrame:
     """For each PROCESS_AT: is_old (it is a Scala consumer), all_moved and any_moved, is_read_anew.
 
     all_moved and any_moved say whether the counters of all, or of any, of its fetchers have moved. They are NULL at the
-    first snapshot of a fetcher, and for clients without counters. is_read_anew: no counter comes from a text that was
-    already read in the previous snapshot. `reported` are `observed` rows.
+    first snapshot of a fetcher, and for clients without counters. is_read_anew: no counter comes from a report that
+    was already read in the previous snapshot. `reported` are `observed` rows.
     """
     rows = reported.where(F.col("partition").isNull())
     # Among the clients of this source, only the old consumer has queues by topic and counters by fetcher.
     has_fetcher = F.col("fetcher").isNotNull() & F.col("requests_total").isNotNull()
     is_scraped = F.col("source") == "kafka_client_metrics"
     is_old = is_scraped & (F.col("queue_chunks").isNotNull() | has_fetcher)
-    identity = [*PROCESS, "agent", "series", "fetcher"]
+    identity = [*PROCESS, "agent", "origin", "fetcher"]
     totals = rows.groupBy(*identity, "snapshot_id").agg(
         F.some(is_old).alias("is_old"), *(F.max(name).alias(name) for name in (*COUNTERS, "captured_at", "nth"))
     )
@@ -129,7 +129,7 @@ def totals(reported: DataFrame) -> DataFrame:
     newest = F.max("read_ms").alias("read_ms")
     return (
         rows.withColumn("read_ms", read_ms())
-        .groupBy(*agent, "series", "fetcher")
+        .groupBy(*agent, "origin", "fetcher")
         .agg(F.max("requests_total").alias("requests"), F.max("bytes_total").alias("bytes"), newest)
         .groupBy(*agent)
         .agg(F.try_sum("requests").alias("requests"), F.try_sum("bytes").alias("bytes"), newest)

@@ -214,9 +214,9 @@ def _buffer_bound() -> Column:
 def _bound_of(
     kind: Kind | None, settings: Row, threads: int | None, partitions: int | None, brokers: int | None
 ) -> int | None:
-    said = {KAFKA_NAMES[name]: value for name, value in settings.asDict().items() if value is not None}
+    configured = {KAFKA_NAMES[name]: value for name, value in settings.asDict().items() if value is not None}
     if kind == "scala":
-        said.setdefault("threads", threads)
-    if kind is None or partitions is None or (said["threads"] if kind == "scala" else brokers) is None:
+        configured.setdefault("threads", threads)
+    if kind is None or partitions is None or (configured["threads"] if kind == "scala" else brokers) is None:
         return None
-    return buffer_bound(kind, consumer_settings(said, kind), partitions, brokers or 0).bound_bytes
+    return buffer_bound(kind, consumer_settings(configured, kind), partitions, brokers or 0).bound_bytes

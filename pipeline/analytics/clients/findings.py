@@ -78,9 +78,9 @@ def _with_first_seen(by_key: DataFrame, reported: DataFrame) -> DataFrame:
     """A row for each problem: _KEY, first_seen (when its finding began, epoch ms), _OF_SNAPSHOT."""
     # A lambda, because PySpark would take a function with type hints for a pandas or Arrow UDF.
     first_seen = F.udf(lambda *values: _first_seen(*values), ArrayType(LONG)).asNondeterministic()  # noqa: PLW0108
-    begun = first_seen("seen.snapshot_id", "seen.topic", "known", "heard", _patience())
+    begun = first_seen("seen.snapshot_id", "seen.topic", "known", "reported_at", _patience())
     return (
-        by_key.join(_heard(reported), CLIENT, how="left")
+        by_key.join(_reported_at(reported), CLIENT, how="left")
         .withColumn("first_seen", begun)
         .select(*_KEY, F.inline(F.arrays_zip("seen", "first_seen")))
         .where(F.col("first_seen").isNotNull())
@@ -89,9 +89,13 @@ def _with_first_seen(by_key: DataFrame, reported: DataFrame) -> DataFrame:
 
 
 def _first_seen(
-    seen: Sequence[int], topics: Sequence[str | None], known: Sequence[Row], heard: Sequence[int] | None, patience: int
+    seen: Sequence[int],
+    topics: Sequence[str | None],
+    known: Sequence[Row],
+    reported_at: Sequence[int] | None,
+    patience: int,
 ) -> list[int | None]:
-    spans = assigned(list(zip(seen, topics, strict=True)), [_span(row) for row in known], heard or (), patience)
+    spans = assigned(list(zip(seen, topics, strict=True)), [_span(row) for row in known], reported_at or (), patience)
     return [None if span is None else span.first_ms for span in spans]
 
 
@@ -106,7 +110,7 @@ def findings(history: DataFrame, reported: DataFrame, before: DataFrame) -> Data
     `finding_history`. A finding is resolved after RESOLVED_AFTER snapshots in which its client reported something but
     not the problem; resolved_at is the first of them. While nothing is reported about the client, it stays open.
     """
-    rows = _merged(history, before).join(_heard(reported), CLIENT, how="left")
+    rows = _merged(history, before).join(_reported_at(reported), CLIENT, how="left")
     return _with_end(rows).select("*", "worst.*").select(*columns_of(FINDINGS.schema))
 
 
@@ -126,7 +130,7 @@ def _merged(history: DataFrame, before: DataFrame) -> DataFrame:
 
 def _with_end(rows: DataFrame) -> DataFrame:
     """Sets resolved_at and resolution_confirmed_at of findings that end; leaves out findings that do not change."""
-    absent = F.filter(F.transform("heard", F.timestamp_millis), lambda instant: instant > F.col("last_seen"))
+    absent = F.filter(F.transform("reported_at", F.timestamp_millis), lambda instant: instant > F.col("last_seen"))
     ends = F.col("resolved_at").isNull() & (F.size("absent") >= _patience())
     nth = {"resolved_at": F.lit(0), "resolution_confirmed_at": _patience() - 1}
     return (
@@ -182,10 +186,10 @@ def _so_far() -> list[Column]:
     ]
 
 
-def _heard(reported: DataFrame) -> DataFrame:
-    """The snapshots in which each client reported anything, in order: cluster, client_id, heard."""
-    heard = F.sort_array(F.collect_set("snapshot_id")).alias("heard")
-    return reported.groupBy(*CLIENT).agg(heard)
+def _reported_at(reported: DataFrame) -> DataFrame:
+    """The snapshots in which each client reported anything, in order: cluster, client_id, reported_at."""
+    reported_at = F.sort_array(F.collect_set("snapshot_id")).alias("reported_at")
+    return reported.groupBy(*CLIENT).agg(reported_at)
 
 
 def _patience() -> Column:

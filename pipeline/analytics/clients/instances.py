@@ -24,7 +24,7 @@ _EPOCH_MS = "[0-9]{13}"
 _ROLLED_OVER = r"(\.[0-9]{1,3})?(\.gz)?$"
 
 
-def place() -> Column:
+def origin() -> Column:
     """The `endpoint`, but with one name for all files of a series: the files of successive rounds, or rolled over."""
     endpoint = F.col("endpoint")
     file = endpoint
@@ -37,7 +37,7 @@ def place() -> Column:
 def observed(positions: DataFrame, snapshot_ids: Sequence[int] = ()) -> DataFrame:
     """The rows of `client_positions` that report something about a client, with four more columns.
 
-    place: see the function. agent: who reports; in a request log, the client's address. instance: the process that the
+    origin: see the function. agent: who reports; in a request log, the client's address. instance: the process that the
     row is about, named after one of its agents. nth: the position of the row's snapshot in `snapshot_ids`, which are
     successive snapshots in order; NULL if they are not given.
 
@@ -60,8 +60,8 @@ def observed(positions: DataFrame, snapshot_ids: Sequence[int] = ()) -> DataFram
     is_clear = F.min(is_address).over(of_agent).eqNullSafe(F.lit(False)) | (first == F.max("reporter").over(of_agent))
     return (
         positions.where(is_observed)
-        .withColumn("place", place())
-        .withColumn("agent", F.coalesce("host", "place"))
+        .withColumn("origin", origin())
+        .withColumn("agent", F.coalesce("host", "origin"))
         .withColumn("site", F.struct(is_address, _site(agent)))
         .withColumn("reporter", reporter)
         .withColumn("instance", F.coalesce(F.when(is_clear, first), agent))

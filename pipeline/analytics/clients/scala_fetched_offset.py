@@ -47,5 +47,5 @@ def with_moved(counters: DataFrame, by: list[str]) -> DataFrame:
 
 
 def is_read_anew(series: WindowSpec) -> Column:
-    """Whether a row is from another text than the one before it. A file may be written less often than it is read."""
+    """Whether a row is from a newer report than the row before. A file may be written less often than it is read."""
     return F.coalesce(F.col("captured_at") > F.lag("captured_at").over(series), F.lit(True))

@@ -11,8 +11,10 @@ from pyspark.sql.types import StructField, StructType
 from pipeline.config.consumers import ConsumerSettings
 from pipeline.tables import LONG, STRING
 
-_TEXTS = ("group_id", "isolation_level")
-SETTINGS = StructType([StructField(name, STRING if name in _TEXTS else LONG) for name in ConsumerSettings.model_fields])
+_STRINGS = ("group_id", "isolation_level")
+SETTINGS = StructType(
+    [StructField(name, STRING if name in _STRINGS else LONG) for name in ConsumerSettings.model_fields]
+)
 """The settings of ConsumerSettings as columns; NULL where a setting is not given."""
 
 
@@ -23,12 +25,12 @@ def with_settings(rows: DataFrame, settings: Mapping[str, ConsumerSettings], *na
     """
     if not settings:
         return rows.withColumn("settings", F.struct(*(F.lit(None).cast(f.dataType).alias(f.name) for f in SETTINGS)))
-    said = [(name, tuple(getattr(s, f) for f in SETTINGS.names)) for name, s in settings.items()]
-    frame = rows.sparkSession.createDataFrame(said, StructType().add("name", STRING).add("said", SETTINGS))
+    configured = [(name, tuple(getattr(s, f) for f in SETTINGS.names)) for name, s in settings.items()]
+    frame = rows.sparkSession.createDataFrame(configured, StructType().add("name", STRING).add("values", SETTINGS))
     found = []
     for number, name in enumerate(names):
-        of_name = frame.select(F.col("name").alias(f"name_{number}"), F.col("said").alias(f"said_{number}"))
+        of_name = frame.select(F.col("name").alias(f"name_{number}"), F.col("values").alias(f"values_{number}"))
         rows = rows.join(F.broadcast(of_name), rows[name] == F.col(f"name_{number}"), how="left")
-        found.append(f"said_{number}")
+        found.append(f"values_{number}")
     first = F.struct(*(F.coalesce(*(F.col(s)[f] for s in found)).alias(f) for f in SETTINGS.names))
     return rows.withColumn("settings", first).drop(*found, *(f"name_{n}" for n in range(len(names))))

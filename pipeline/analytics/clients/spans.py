@@ -18,23 +18,24 @@ class Span:
 
 
 def assigned(
-    seen: Sequence[tuple[int, str | None]], known: Sequence[Span], heard: Sequence[int], patience: int
+    seen: Sequence[tuple[int, str | None]], known: Sequence[Span], reported_at: Sequence[int], patience: int
 ) -> list[Span | None]:
     """For each snapshot with the problem, the finding that it belongs to.
 
-    `seen` are these snapshots in order, each with the topic that is the cause; `known` are the findings so far; `heard`
-    are all snapshots, in order, in which the client reported anything. A finding ends after `patience` of these
-    without the problem. Another topic means another finding; a problem whose cause is not known belongs to the finding
-    that began last.
+    `seen` are these snapshots in order, each with the topic that is the cause. `known` are the findings so far.
+    `reported_at` are all snapshots, in order, in which the client reported anything. A finding ends after `patience` of
+    these without the problem. A problem with another topic is another finding; a problem whose cause is not known
+    belongs to the finding that began last.
 
-    A snapshot that is late, or is computed again, belongs to the finding that lasted then, if there was one; else to
-    none (None), because no findings are added to the past. So a batch that is computed again gives the same findings.
+    A snapshot that is late, or is computed again, belongs to the finding that lasted at that time. If there was none,
+    it belongs to none (None), because no findings are added to the past. So a batch that is computed again gives the
+    same findings.
     """
     spans = [replace(span) for span in known]
     newest_ms = max((span.resolved_ms or span.last_ms for span in known), default=0)
     found = []
     for at_ms, topic in seen:
-        span = _span_at(spans, at_ms, topic, heard, patience)
+        span = _span_at(spans, at_ms, topic, reported_at, patience)
         if span is None and at_ms > newest_ms:
             span = Span(at_ms, at_ms, topic)
             spans.append(span)
@@ -45,18 +46,20 @@ def assigned(
     return found
 
 
-def _span_at(spans: Sequence[Span], at_ms: int, topic: str | None, heard: Sequence[int], patience: int) -> Span | None:
-    """The finding that lasted at an instant and may have this cause: one known to have it, else the one begun last."""
+def _span_at(
+    spans: Sequence[Span], at_ms: int, topic: str | None, reported_at: Sequence[int], patience: int
+) -> Span | None:
+    """The finding that lasted at an instant and may have this cause: one that has it, else the one that began last."""
     lasting = [
         span
         for span in spans
-        if (span.topic is None or topic is None or span.topic == topic) and _lasts(span, at_ms, heard, patience)
+        if (span.topic is None or topic is None or span.topic == topic) and _lasts(span, at_ms, reported_at, patience)
     ]
     return max(lasting, key=lambda span: (topic is not None and span.topic == topic, span.first_ms), default=None)
 
 
-def _lasts(span: Span, at_ms: int, heard: Sequence[int], patience: int) -> bool:
+def _lasts(span: Span, at_ms: int, reported_at: Sequence[int], patience: int) -> bool:
     if at_ms <= span.last_ms:
         return span.first_ms <= at_ms
-    absent = bisect_left(heard, at_ms) - bisect_right(heard, span.last_ms)
+    absent = bisect_left(reported_at, at_ms) - bisect_right(reported_at, span.last_ms)
     return span.resolved_ms is None and absent < patience

@@ -85,7 +85,7 @@ def merged_counts(parts: pa.Array) -> pa.Array:
     starts = np.cumsum(widths) - widths
     first, last = _extremes(histograms, len(parts), offsets, offsets + widths - 1)
     within = np.arange(widths.sum()) - np.repeat(starts, widths)
-    at, ends = _places(np.repeat(histograms, widths), np.repeat(offsets, widths) + within, first, last)
+    at, ends = _flat_indexes(np.repeat(histograms, widths), np.repeat(offsets, widths) + within, first, last)
     sums: Longs = np.zeros(ends[-1], dtype=np.int64)
     np.add.at(sums, at, counts.flatten().to_numpy())
     return _lists(sums, ends)
@@ -142,7 +142,7 @@ def _tally(values: Values, scope: Scope) -> list[pa.Array]:
     codes = scope.codes[values.positive]
     least, greatest = _extremes(codes, scope.size, values.values, values.values)
     first = bucket_of(least)
-    at, ends = _places(codes, values.buckets, first, np.where(positives > 0, bucket_of(greatest), first - 1))
+    at, ends = _flat_indexes(codes, values.buckets, first, np.where(positives > 0, bucket_of(greatest), first - 1))
     count = zeros + positives
     return [
         pa.array(zeros),
@@ -165,7 +165,7 @@ def _extremes(codes: Longs, size: int, low: Longs, high: Longs) -> tuple[Longs, 
     return least, greatest
 
 
-def _places(codes: Longs, buckets: Longs, first: Longs, last: Longs) -> tuple[Longs, Longs]:
+def _flat_indexes(codes: Longs, buckets: Longs, first: Longs, last: Longs) -> tuple[Longs, Longs]:
     """The index of each bucket in the concatenated dense arrays of all codes, and where each array begins and ends."""
     ends = np.concatenate(([0], np.cumsum(np.maximum(last - first + 1, 0))))
     return (ends[:-1] - first)[codes] + buckets, ends

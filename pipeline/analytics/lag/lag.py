@@ -36,7 +36,7 @@ def compute_lag(
     """The rows of `lag`, with the columns of LAG, for the snapshots in the bronze DataFrames.
 
     `previous` are rows of `lag` before them, None where no topic has moved (`moved_topics`); `rulers` (PARTITION_AT,
-    ruler) their partitions' rulers, `locate` places offsets exactly, `reported` is what clients report
+    ruler) their partitions' rulers, `locate` finds offsets in log files, `reported` is what clients report
     (`reader_positions`), `reach` is that of `commits_of_moved_topics`. The columns are those of LAG. Rungs that were
     not observed, and what needs them, are NULL.
     """

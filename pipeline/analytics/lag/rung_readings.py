@@ -38,10 +38,10 @@ def with_readings(partitions: DataFrame, locate: Locate | None = None) -> DataFr
     read = with_readings_at(partitions, "all_readings", _offsets())
     if locate is not None:
         pairs = F.arrays_zip(_offsets().alias("offset"), F.col("all_readings").alias("reading"))
-        located = read.join(_places(partitions, locate), ["topic", "partition"], how="left")
-        # Files that were read after the topic was created anew say nothing of the log that the snapshot saw.
+        located = read.join(_in_files(partitions, locate), ["topic", "partition"], how="left")
+        # If the topic was recreated before its files were read, they do not show the log that the snapshot saw.
         is_another = F.coalesce(F.col("files_topic_id") != F.col("topic_id"), F.lit(False))
-        known = located.withColumn("places", F.when(~is_another, F.col("places")))
+        known = located.withColumn("in_files", F.when(~is_another, F.col("in_files")))
         read = known.withColumn("all_readings", F.transform(pairs, _surest))
     own_names = (*READER_RUNGS, *MOVED_RUNGS)
     own = F.arrays_zip("readers", *(_own(i).alias(f"{name}_reading") for i, name in enumerate(own_names)))
@@ -78,35 +78,37 @@ def _own(number: int) -> Column:
     return F.slice("all_readings", first, F.size("readers"))
 
 
-def _places(partitions: DataFrame, locate: Locate) -> DataFrame:
-    """Where each offset is, and the one before it: topic, partition, places (map offset → place), files_topic_id."""
+def _in_files(partitions: DataFrame, locate: Locate) -> DataFrame:
+    """What the log files have at each offset and at the one before it.
+
+    The columns are topic, partition, in_files (a map: offset → what was found), files_topic_id.
+    """
     ends = F.array(*(F.col(name) - 1 for name in ("high_watermark", "log_end_offset")))
     asked = partitions.select("topic", "partition", F.explode(F.concat(_offsets(), ends)).alias("offset"))
-    placed = locate(asked.where(F.col("offset") >= 0).distinct()).where(F.col("position_bytes").isNotNull())
-    place = F.struct("position_bytes", "timestamp_ms", "log_end_offset", "newest_timestamp_ms")
-    entries = F.collect_list(F.struct("offset", place))
-    places = F.map_from_entries(entries).alias("places")
-    return placed.groupBy("topic", "partition", F.col("topic_id").alias("files_topic_id")).agg(places)
+    found = locate(asked.where(F.col("offset") >= 0).distinct()).where(F.col("position_bytes").isNotNull())
+    value = F.struct("position_bytes", "timestamp_ms", "log_end_offset", "newest_timestamp_ms")
+    in_files = F.map_from_entries(F.collect_list(F.struct("offset", value))).alias("in_files")
+    return found.groupBy("topic", "partition", F.col("topic_id").alias("files_topic_id")).agg(in_files)
 
 
 def _surest(item: Column) -> Column:
     """The exact reading of an offset if it is known, else the ruler's."""
-    place = F.element_at("places", item["offset"])
-    before = F.element_at("places", item["offset"] - 1)["timestamp_ms"]
-    is_end = item["offset"] == place["log_end_offset"]
+    found = F.element_at("in_files", item["offset"])
+    before = F.element_at("in_files", item["offset"] - 1)["timestamp_ms"]
+    is_end = item["offset"] == found["log_end_offset"]
     # KIP-532 counts from the newest timestamp of the active segment.
-    newest_ms = F.when(is_end, place["newest_timestamp_ms"]).otherwise(before)
+    newest_ms = F.when(is_end, found["newest_timestamp_ms"]).otherwise(before)
     zero = F.lit(0).cast("bigint")
     values = {
-        "position_bytes": place["position_bytes"],
-        "timestamp_ms": F.coalesce(place["timestamp_ms"], newest_ms),
+        "position_bytes": found["position_bytes"],
+        "timestamp_ms": F.coalesce(found["timestamp_ms"], newest_ms),
         "newest_before_ms": newest_ms,
         "is_arrival": F.lit(False),
         "is_local": F.lit(True),
         "is_exact": F.lit(True),
     }
     exact = F.struct(*(values.get(name, zero).alias(name) for name in READING.names))
-    return F.when(place.isNotNull(), exact).otherwise(item["reading"])
+    return F.when(found.isNotNull(), exact).otherwise(item["reading"])
 
 
 def rungs() -> dict[str, Rung]:

@@ -11,7 +11,7 @@ from pipeline.analytics.keys import PARTITION
 from pipeline.analytics.log_index.polyline import TOLERANCE
 from pipeline.analytics.log_index.ruler import FUTURE_MS
 from pipeline.analytics.log_index.ruler_lookup import KNOWN, READINGS, read_rulers, what_is_known
-from pipeline.analytics.log_index.ruler_update import LOOK, RULERS, SAMPLE, rulers_after
+from pipeline.analytics.log_index.ruler_update import OBSERVATION, RULERS, SAMPLE, rulers_after
 from pipeline.analytics.log_index.time_search import FINEST_MS
 from pipeline.common.arrow_udf import with_arrow_column
 from pipeline.common.epoch import DAY_MS
@@ -22,7 +22,7 @@ FORGOTTEN_MS = 7 * DAY_MS
 
 
 def rulers(log_index: DataFrame, watermarks: DataFrame, log_samples: DataFrame, asked_from: int) -> DataFrame:
-    """The ruler as of each snapshot from `asked_from` on: PARTITION, snapshot_id, ruler.
+    """The ruler as of each snapshot since `asked_from`: PARTITION, snapshot_id, ruler.
 
     `log_index` are the rulers so far; `watermarks` and `log_samples` are what later snapshots have seen. A snapshot
     that could not read a partition has no row for it. The newest snapshot that saw a partition always has a row, even
@@ -35,24 +35,26 @@ def rulers(log_index: DataFrame, watermarks: DataFrame, log_samples: DataFrame, 
 def _carried_on(log_index: DataFrame, watermarks: DataFrame, log_samples: DataFrame, asked_from: int) -> DataFrame:
     """PARTITION, ruler (the one in the index, or NULL), series (RULERS: the ones after it)."""
     partitions = (
-        _by_partition(_looks(watermarks, asked_from), LOOK.names, "looks")
+        _by_partition(_observations(watermarks, asked_from), OBSERVATION.names, "observations")
         .join(_by_partition(log_samples, SAMPLE.names, "samples"), PARTITION, how="left")
         .join(log_index.select(*PARTITION, "ruler"), PARTITION, how="full")
     )
-    looked_at = (F.col("ruler"), F.col("looks"), F.col("samples"))
-    carried_on = with_arrow_column(partitions, "series", rulers_after, RULERS, *looked_at)
+    arguments = (F.col("ruler"), F.col("observations"), F.col("samples"))
+    carried_on = with_arrow_column(partitions, "series", rulers_after, RULERS, *arguments)
     return carried_on.select(*PARTITION, "ruler", "series")
 
 
 def known_rulers(log_index: DataFrame, watermarks: DataFrame) -> DataFrame:
     """The rulers in the index for snapshots that it already includes: PARTITION, snapshot_id, ruler.
 
-    A newer ruler can also place an older snapshot's offsets, within its error, unless the topic was recreated since.
-    Then the snapshot's row in `watermarks` has another topic id, and there is no ruler.
+    A newer ruler also has the values of an older snapshot's offsets, within its error, unless the topic was recreated
+    since. Then the snapshot's row in `watermarks` has another topic id, and there is no ruler.
     """
     rulers = log_index.select(*PARTITION, F.col("topic_id").alias("newer_topic_id"), "ruler")
-    looks = watermarks.select(*PARTITION, "snapshot_id", "topic_id").join(rulers, PARTITION)
-    return looks.where(F.col("topic_id").eqNullSafe(F.col("newer_topic_id"))).select(*PARTITION, "snapshot_id", "ruler")
+    observed = watermarks.select(*PARTITION, "snapshot_id", "topic_id").join(rulers, PARTITION)
+    return observed.where(F.col("topic_id").eqNullSafe(F.col("newer_topic_id"))).select(
+        *PARTITION, "snapshot_id", "ruler"
+    )
 
 
 def index_rows(
@@ -173,7 +175,7 @@ def with_readings_at(rows: DataFrame, name: str, offsets: Column) -> DataFrame:
     return with_arrow_column(rows, name, read_rulers, READINGS, F.col("ruler"), offsets)
 
 
-def _looks(watermarks: DataFrame, asked_from: int) -> DataFrame:
+def _observations(watermarks: DataFrame, asked_from: int) -> DataFrame:
     seen: dict[str, Column] = {
         "is_asked": F.col("snapshot_id") >= asked_from,
         "captured_ms": F.unix_millis("captured_at"),
@@ -183,7 +185,7 @@ def _looks(watermarks: DataFrame, asked_from: int) -> DataFrame:
     needed = (F.col("captured_at"), F.col("log_start_offset"), known_end())
     is_seen = reduce(Column.__and__, (column.isNotNull() for column in needed), F.col("error").isNull())
     return watermarks.where(is_seen).select(
-        *PARTITION, *(seen.get(name, F.col(name)).alias(name) for name in LOOK.names)
+        *PARTITION, *(seen.get(name, F.col(name)).alias(name) for name in OBSERVATION.names)
     )
 
 

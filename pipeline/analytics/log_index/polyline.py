@@ -1,4 +1,4 @@
-"""A line of a value that never falls as the offset grows: known at some offsets, linear in between, with its error.
+"""A line: a value that never decreases with the offset, known at some offsets and linear in between, with its error.
 
 Two such lines are the ruler of a partition: the bytes before an offset, and the greatest timestamp before it. A line is
 built from observations, and thinned where one straight piece gives nearly the same values. Each piece keeps the error
@@ -28,7 +28,7 @@ class Vertex(NamedTuple):
     error: the error of the value itself.
     below, above: how far the observed values that thinning has removed lie below and above the piece, at most.
     gap: how far the true value may be from the straight line between two observations.
-    drift: the error that all values up to here share, because the line's growth was estimated. It never falls. The
+    drift: the error that all values up to here share, because the line's growth was estimated. It never decreases. The
     distance between two vertices with the same drift is not affected.
     """
 
@@ -57,7 +57,7 @@ def distance(lower: Reading, upper: Reading) -> Reading:
 
 @dataclass(frozen=True)
 class Polyline:
-    """Vertices in ascending order of their offsets; their values never fall."""
+    """Vertices in ascending order of their offsets. Their values never decrease."""
 
     vertices: tuple[Vertex, ...] = ()
 

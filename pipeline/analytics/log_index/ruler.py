@@ -1,7 +1,7 @@
 """The ruler of one partition, built from successive snapshots of its log: offset → bytes, offset → timestamp.
 
 Each snapshot gives one exact point of both lines: where the log ended, how many bytes it had, and the timestamp of its
-newest record. The bytes line adds up the growth between snapshots. If bytes may have been removed in between
+newest record. The line of bytes adds up the growth between snapshots. If bytes may have been removed in between
 (retention, another replica as leader, files that DeleteRecords leaves for later), the growth is estimated from the
 bytes per record, and the line keeps the error of this estimate (`drift`). A compacted log may shrink anywhere, so its
 line has only the two ends of the log, from its current size.
@@ -54,7 +54,7 @@ class Observation(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """A row of `log_samples`: what ListOffsets answers for the timestamp `asked_ms`: the first record not older.
+    """A row of `log_samples`: the answer of ListOffsets for the timestamp `asked_ms`: the first record not older.
 
     If there is no such record, `timestamp_ms` is None, and all records before `offset` are older than `asked_ms`.
     """
@@ -78,12 +78,12 @@ class Ruler:
     timestamp_ms: Polyline = NOTHING
     arrival_ms: Polyline = NOTHING
     settles_ms: int = 0
-    looks: int = 0
+    observations: int = 0
     future_timestamps: int = 0
     restarts: int = 0
 
-    def position_at(self, offset: int) -> Reading | None:
-        """The bytes before an offset, from an arbitrary zero; None if this part is not on the broker's disk."""
+    def bytes_before(self, offset: int) -> Reading | None:
+        """The bytes before an offset, counted from an arbitrary zero; None if this part is not on the broker's disk."""
         return self.position_bytes.at(offset) if offset >= self.last.start else None
 
     def timestamp_at(self, offset: int) -> Reading | None:
@@ -111,7 +111,7 @@ class Ruler:
         kept = {v.offset for v in timestamp_ms.vertices}
         return replace(
             self,
-            looks=0,
+            observations=0,
             position_bytes=self.position_bytes.since(self.last.start).thinned(prefer=kept),
             timestamp_ms=timestamp_ms,
             arrival_ms=self.arrival_ms.since(self.last.log_start_offset).thinned(prefer=kept),
@@ -121,12 +121,12 @@ class Ruler:
 def begun(seen: Observation) -> Ruler:
     """The ruler of a partition that is seen for the first time."""
     # Different partitions start with different counts, so that not all are thinned at the same snapshot.
-    looks = seen.log_end_offset % THINNED_EVERY
-    return _with_timestamp(Ruler(seen, _two_ends(seen), settles_ms=_settles_ms(seen), looks=looks), seen)
+    observations = seen.log_end_offset % THINNED_EVERY
+    return _with_timestamp(Ruler(seen, _two_ends(seen), settles_ms=_settles_ms(seen), observations=observations), seen)
 
 
 def continued(ruler: Ruler, seen: Observation) -> Ruler:
-    """The ruler after the next observation; one that is older than the last changes nothing."""
+    """The ruler after the next observation. An observation that is older than the last one changes nothing."""
     before = ruler.last
     if seen.captured_ms < before.captured_ms:
         return ruler
@@ -140,11 +140,11 @@ def continued(ruler: Ruler, seen: Observation) -> Ruler:
         ruler,
         position_bytes=_two_ends(seen) if line is None else line,
         settles_ms=ruler.settles_ms if has_grown else _settles_ms(seen),
-        looks=ruler.looks + 1,
+        observations=ruler.observations + 1,
         restarts=ruler.restarts + (line is None),
     )
     next_ruler = replace(_with_timestamp(next_ruler, seen), last=seen)
-    return next_ruler.thinned() if next_ruler.looks >= THINNED_EVERY else next_ruler
+    return next_ruler.thinned() if next_ruler.observations >= THINNED_EVERY else next_ruler
 
 
 def only_extends(ruler: Ruler, seen: Observation) -> bool:
@@ -152,7 +152,7 @@ def only_extends(ruler: Ruler, seen: Observation) -> bool:
     before = ruler.last
     return (
         seen.captured_ms >= before.captured_ms
-        and ruler.looks + 1 < THINNED_EVERY
+        and ruler.observations + 1 < THINNED_EVERY
         and seen.topic_id == before.topic_id
         and before.captured_ms >= ruler.settles_ms
         and not seen.is_compacted
@@ -165,7 +165,7 @@ def only_extends(ruler: Ruler, seen: Observation) -> bool:
 
 
 def _settles_ms(seen: Observation) -> int:
-    """Until when files below log start may still be deleted unseen, so that the log seems to grow less than it does."""
+    """Until when files below log start may still be deleted. Meanwhile the log may seem to grow less than it does."""
     return seen.captured_ms + SETTLING_MS if seen.start else 0
 
 
@@ -213,7 +213,7 @@ def _grown(line: Polyline, before: Observation, seen: Observation, is_sure: bool
 def _lately(line: Polyline, records: int) -> int | None:
     """The bytes of `records` records, estimated from four times as many records before them; None if there are none.
 
-    The estimate is rather too high than too low, so that the truth lies between the growth of the size and this.
+    The estimate is rather too high than too low: the true value lies between the growth of the size and the estimate.
     """
     newest, oldest = line.vertices[-1], line.vertices[0]
     since = max(oldest.offset, newest.offset - 4 * records)
@@ -282,8 +282,8 @@ def _with_sample(line: Polyline, sample: Sample, log_start_offset: int) -> Polyl
 
 def _with_arrival(line: Polyline, before: Observation, seen: Observation) -> Polyline:
     """The line with the time at which the log's end was observed: all records up to there had been written by then."""
-    for look in (before, seen):
+    for observation in (before, seen):
         newest = line.vertices[-1] if line.vertices else None
-        if newest is None or (look.log_end_offset > newest.offset and look.captured_ms >= newest.value):
-            line = line.extended(look.log_end_offset, look.captured_ms)
+        if newest is None or (observation.log_end_offset > newest.offset and observation.captured_ms >= newest.value):
+            line = line.extended(observation.log_end_offset, observation.captured_ms)
     return line

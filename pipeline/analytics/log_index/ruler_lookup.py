@@ -1,4 +1,4 @@
-"""Looks up many offsets on rulers at once, with numpy: the results of `Ruler.position_at` and `timestamp_at`."""
+"""Looks up many offsets on rulers at once, with numpy: the results of `Ruler.bytes_before` and `timestamp_at`."""
 
 from __future__ import annotations
 

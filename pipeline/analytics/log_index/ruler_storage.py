@@ -24,7 +24,7 @@ Longs = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 LINES = ("position_bytes", "timestamp_ms", "arrival_ms")
-COUNTERS = ("settles_ms", "looks", "future_timestamps", "restarts")
+COUNTERS = ("settles_ms", "observations", "future_timestamps", "restarts")
 NUMBERS = tuple(name for name in Observation._fields if name != "topic_id")
 """The fields of an Observation that are numbers. Its topic id is text, of 22 bytes in Kafka."""
 

@@ -30,9 +30,9 @@ Row = TypeVar("Row")
 RULERS = ArrayType(StructType([StructField("snapshot_id", LongType()), StructField("ruler", BinaryType())]))
 _OTHERS = {"topic_id": StringType(), "leader": IntegerType(), "is_compacted": BooleanType()}
 _SEEN = [StructField(name, _OTHERS.get(name, LongType())) for name in Observation._fields]
-LOOK = StructType([*_SEEN, StructField("snapshot_id", LongType()), StructField("is_asked", BooleanType())])
-"""An Observation. Its first field is when it was made, because looks are sorted by it: a late snapshot may have been
-read after snapshots that were scheduled later."""
+OBSERVATION = StructType([*_SEEN, StructField("snapshot_id", LongType()), StructField("is_asked", BooleanType())])
+"""An Observation. Its first field is when it was made, because observations are sorted by it: a late snapshot may have
+been read after snapshots that were scheduled later."""
 SAMPLE = StructType([StructField(name, LongType()) for name in ("snapshot_id", *Sample._fields)])
 
 
@@ -43,15 +43,16 @@ class _Made(NamedTuple):
     ruler: bytes
 
 
-def rulers_after(states: pa.Array, looks: pa.Array, samples: pa.Array) -> pa.Array:
-    """For each partition, the ruler as of each look that `is_asked`, and as of the last one.
+def rulers_after(states: pa.Array, observations: pa.Array, samples: pa.Array) -> pa.Array:
+    """For each partition, the ruler as of each observation that `is_asked`, and as of the last one.
 
-    `states` are stored rulers or NULL, `looks` are arrays of LOOK in the order of captured_ms, and `samples` are arrays
-    of SAMPLE in the order of snapshot_id, or NULL. A look that is older than the ruler changes nothing.
+    `states` are stored rulers or NULL. `observations` are arrays of OBSERVATION in the order of captured_ms. `samples`
+    are arrays of SAMPLE in the order of snapshot_id, or NULL. An observation that is older than the ruler changes
+    nothing.
     """
     stored = Rulers(states)
-    looked, learnt = _grouped(looks, _Look), _grouped(samples, _Sampled)
-    series = [_replayed(stored, i, looked[i], learnt[i]) for i in range(len(stored))]
+    observed, learnt = _grouped(observations, _Observed), _grouped(samples, _Sampled)
+    series = [_replayed(stored, i, observed[i], learnt[i]) for i in range(len(stored))]
     made = [one for each in series for one in each]
     ids = pa.array([one.snapshot_id for one in made], pa.int64())
     rulers = pa.array([one.ruler for one in made], pa.binary())
@@ -59,32 +60,32 @@ def rulers_after(states: pa.Array, looks: pa.Array, samples: pa.Array) -> pa.Arr
     return listed([len(each) for each in series], values)
 
 
-def _replayed(stored: Rulers, i: int, looks: Sequence[_Look], samples: Sequence[_Sampled]) -> list[_Made]:
-    """The same for ruler number `i`. If it only becomes longer, as most do, only its tail is decoded."""
+def _replayed(stored: Rulers, i: int, observations: Sequence[_Observed], samples: Sequence[_Sampled]) -> list[_Made]:
+    """`rulers_after` for ruler number `i`. If the ruler only becomes longer, as most do, only its tail is decoded."""
     ruler = None if samples else stored.tail(i)
     made: list[_Made] = []
-    for look, is_last in _with_last(looks):
-        if ruler is None or not only_extends(ruler, look.seen):
-            return _replayed_whole(stored.whole(i), looks, samples)
-        ruler = continued(ruler, look.seen)
-        if look.is_asked or is_last:
-            made.append(_Made(look.snapshot_id, stored.lengthened(i, ruler)))
+    for observation, is_last in _with_last(observations):
+        if ruler is None or not only_extends(ruler, observation.seen):
+            return _replayed_whole(stored.whole(i), observations, samples)
+        ruler = continued(ruler, observation.seen)
+        if observation.is_asked or is_last:
+            made.append(_Made(observation.snapshot_id, stored.lengthened(i, ruler)))
     return made
 
 
-def _replayed_whole(ruler: Ruler | None, looks: Sequence[_Look], samples: Sequence[_Sampled]) -> list[_Made]:
-    made, learnt = [], _by_look(samples, looks)
-    for look, is_last in _with_last(looks):
-        ruler = continued(ruler, look.seen) if ruler else begun(look.seen)
-        ruler = reduce(Ruler.learnt, learnt[look.snapshot_id], ruler)
-        if look.is_asked or is_last:
-            made.append(_Made(look.snapshot_id, to_bytes(ruler)))
+def _replayed_whole(ruler: Ruler | None, observations: Sequence[_Observed], samples: Sequence[_Sampled]) -> list[_Made]:
+    made, learnt = [], _by_observation(samples, observations)
+    for observation, is_last in _with_last(observations):
+        ruler = continued(ruler, observation.seen) if ruler else begun(observation.seen)
+        ruler = reduce(Ruler.learnt, learnt[observation.snapshot_id], ruler)
+        if observation.is_asked or is_last:
+            made.append(_Made(observation.snapshot_id, to_bytes(ruler)))
     return made
 
 
-def _by_look(samples: Sequence[_Sampled], looks: Sequence[_Look]) -> Mapping[int, list[Sample]]:
-    """The look-ups of each look's snapshot; those of a snapshot without a look belong to the next one that has one."""
-    ids = sorted(look.snapshot_id for look in looks)
+def _by_observation(samples: Sequence[_Sampled], observations: Sequence[_Observed]) -> Mapping[int, list[Sample]]:
+    """The look-ups by the snapshot of an observation. If their own snapshot has none, they belong to the next one."""
+    ids = sorted(observation.snapshot_id for observation in observations)
     learnt: dict[int, list[Sample]] = defaultdict(list)
     for sampled in samples:
         nth = bisect_left(ids, sampled.snapshot_id)
@@ -93,12 +94,12 @@ def _by_look(samples: Sequence[_Sampled], looks: Sequence[_Look]) -> Mapping[int
     return learnt
 
 
-def _with_last(looks: Sequence[_Look]) -> Iterator[tuple[_Look, bool]]:
-    return ((look, number == len(looks)) for number, look in enumerate(looks, 1))
+def _with_last(observations: Sequence[_Observed]) -> Iterator[tuple[_Observed, bool]]:
+    return ((observation, number == len(observations)) for number, observation in enumerate(observations, 1))
 
 
-class _Look(tuple[Any, ...]):
-    """A LOOK."""
+class _Observed(tuple[Any, ...]):
+    """An OBSERVATION."""
 
     seen = property(lambda self: Observation._make(self[:-2]))
     snapshot_id = property(lambda self: self[-2])
@@ -123,7 +124,7 @@ def _rows(structs: pa.StructArray, make: Callable[[tuple[Any, ...]], Row]) -> li
 
 
 def ends_of(lists: pa.ListArray) -> Longs:
-    """Where each list begins in the flattened values, and where the last one ends; a NULL counts as an empty list."""
+    """Where each list begins in the flattened values, and where the last one ends. NULL counts as an empty list."""
     lengths = lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
     return np.append(0, np.cumsum(lengths)).astype(np.int64)
 

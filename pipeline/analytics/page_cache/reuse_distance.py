@@ -79,7 +79,7 @@ def with_reuse(readers: DataFrame, rulers: DataFrame, watermarks: DataFrame) -> 
     ahead = F.greatest(-F.col("reader_age_ms"), F.lit(0))
     age, error = F.col("reader_age_ms") + ahead, F.coalesce("reader_age_error_ms", F.lit(0)) + ahead
     value = _read(F.col("written"), age)
-    before, after = _place(F.greatest(age - error, F.lit(0))), _place(age + error) + 1
+    before, after = _age_index(F.greatest(age - error, F.lit(0))), _age_index(age + error) + 1
     least = F.get("written", before) - F.get("doubt", before)
     most = F.get("written", after) + F.get("doubt", after)
     is_tail = F.col("is_tail_reader")
@@ -190,7 +190,7 @@ def _rows(
     return pa.RecordBatch.from_arrays([*columns, pa.array(known_ms), *(listed(ages, v) for v in values)], schema.names)
 
 
-def _place(age_ms: Column) -> Column:
+def _age_index(age_ms: Column) -> Column:
     """The index in AGES_MS of the last age that is not greater than `age_ms`; the last but one at most."""
     doublings = F.floor(F.log2(age_ms / FIRST_AGE_MS) * AGES_PER_DOUBLING) + 1
     return F.least(F.when(age_ms < FIRST_AGE_MS, 0).otherwise(doublings), F.lit(len(AGES_MS) - 2)).cast("int")
@@ -198,7 +198,7 @@ def _place(age_ms: Column) -> Column:
 
 def _read(curve: Column, age_ms: Column) -> Column:
     """The value of a curve at an age, interpolated between two of AGES_MS."""
-    ages, place = F.array(*map(F.lit, AGES_MS.tolist())), _place(age_ms)
-    begin, end = F.get(curve, place), F.get(curve, place + 1)
-    share = (age_ms - F.get(ages, place)) / (F.get(ages, place + 1) - F.get(ages, place))
+    ages, index = F.array(*map(F.lit, AGES_MS.tolist())), _age_index(age_ms)
+    begin, end = F.get(curve, index), F.get(curve, index + 1)
+    share = (age_ms - F.get(ages, index)) / (F.get(ages, index + 1) - F.get(ages, index))
     return begin + (end - begin) * F.least(F.greatest(share, F.lit(0.0)), F.lit(1.0))

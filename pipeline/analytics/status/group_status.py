@@ -1,4 +1,4 @@
-"""The table `group_status`: the status of a group is that of its worst partition, its lag that of all of them."""
+"""The table `group_status`: the status of a group is that of its worst partition, its lag is the sum over all."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pipeline.tables import GROUP_STATUS
 
 
 def group_status(lag: DataFrame, partitions: DataFrame | None = None) -> DataFrame:
-    """The rows of GROUP_STATUS for the snapshots of `lag`; `partitions` are the rows of PARTITION_STATUS for the same.
+    """The rows of GROUP_STATUS for the snapshots of `lag`. `partitions` are PARTITION_STATUS for the same snapshots.
 
-    Topic, partition and reason are those of the partition with the most lag among those with the worst status. One that
-    waits for an open transaction is taken only if all of these do. Without `partitions`, these columns are NULL, and so
-    is the status.
+    Topic, partition and reason are those of the partition with the most lag among those with the worst status. A
+    partition that waits for an open transaction is chosen only if all of these do. Without `partitions`, these columns
+    and the status are NULL.
     """
     rows = group_sums(lag)
     if partitions is not None:
@@ -25,7 +25,7 @@ def group_status(lag: DataFrame, partitions: DataFrame | None = None) -> DataFra
 
 
 def _worst(partitions: DataFrame) -> DataFrame:
-    """GROUP_ROW, status, reason, since, topic, partition, statuses, has_members."""
+    """The status of each group: GROUP_ROW, status, reason, since, topic, partition, statuses, has_members."""
     by_status = partitions.groupBy(*GROUP_ROW, "status").agg(
         F.count(F.lit(1)).alias("partitions"),
         F.some("has_members").alias("has_members"),
@@ -46,7 +46,7 @@ def _worst(partitions: DataFrame) -> DataFrame:
         F.map_from_entries(F.array_sort(F.collect_list(F.struct("status", "partitions")))).alias("statuses"),
         F.some("has_members").alias("has_members"),
     )
-    # A group is ok since the last of its partitions became ok; it is not ok since the first one became not ok.
+    # A group has been ok since its last partition became ok. It has another status since its first partition got it.
     since = F.when(F.col("of.status") == OK, F.col("of.latest")).otherwise(F.col("of.earliest"))
     chosen = {"status": F.col("of.status"), "since": since}
     chosen |= {name: F.col(f"of.worst.{name}") for name in ("topic", "partition", "reason")}

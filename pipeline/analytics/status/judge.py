@@ -1,4 +1,4 @@
-"""Applies the rules to Arrow columns, for all readers at once, one snapshot after the other."""
+"""Applies the rules to Arrow columns, for all readers at once, snapshot by snapshot."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pipeline.analytics.status.memory import NONE, Bools, Ints, Look, Memory, after
+from pipeline.analytics.status.memory import NONE, Bools, Ints, Memory, Observation, after
 from pipeline.analytics.status.rules import REASONS, STATUSES, Judged, begins, reasons, statuses
 from pipeline.config.status import StatusConfig
 
@@ -20,7 +20,7 @@ JUDGEMENT = ("status", "reason", "since_ms", "waiting_since_ms", "memory")
 
 
 class _State(NamedTuple):
-    """For each reader: its memory, its last status (NONE if it had none), when that began, and its last snapshot."""
+    """For each reader: its memory, its last status (NONE if it has none), when that began, and its last snapshot."""
 
     memory: Ints
     status: Ints
@@ -49,11 +49,12 @@ def _as_wide(mask: Bools, values: Ints) -> Bools:
 def judging(
     settings: StatusConfig, kept: Sequence[str], reach: Mapping[int, int]
 ) -> Callable[[tuple[pa.Scalar, ...], pa.Table], pa.Table]:
-    """A function for `applyInArrow` that judges all rows of some readers, and returns them with JUDGEMENT.
+    """A function for `applyInArrow` that judges all observations of some readers, and returns them with JUDGEMENT.
 
-    Its input is rows to judge ("looks"), with NUMBERS, TIMES and FLAGS, and earlier rows with `memory`, from which the
-    judgement continues. `kept` are the columns that are returned, `snapshot_id` among them. `reach` maps a snapshot to
-    the oldest earlier one that it may continue from: a reader in none of the snapshots since then counts as new.
+    Its input are observations (`is_observation`), which have NUMBERS, TIMES and FLAGS, and earlier rows with `memory`,
+    from which the judgement continues. `kept` are the columns that are returned, among them `snapshot_id`. `reach` maps
+    a snapshot to the oldest earlier one that it may continue from: a reader in none of the snapshots since then counts
+    as new.
     """
 
     # A plain function, because PySpark inspects its signature.
@@ -65,11 +66,12 @@ def judging(
 
 def _judged(rows: pa.Table, settings: StatusConfig, kept: Sequence[str], reach: Mapping[int, int]) -> pa.Table:
     readers = _readers(rows)
-    is_look = rows["is_look"].to_numpy()
-    order = np.lexsort((_numbers(rows, "snapshot_id"), readers))  # as one by one; an older look changes nothing
-    looks, known = order[is_look[order]], order[~is_look[order]]
+    is_observation = rows["is_observation"].to_numpy()
+    # In the order of snapshots. `memory.after` ignores an observation that was read before its predecessor.
+    order = np.lexsort((_numbers(rows, "snapshot_id"), readers))
+    observed, known = order[is_observation[order]], order[~is_observation[order]]
     state = _remembered(rows.take(known), readers[known], int(readers.max()) + 1)
-    rows, readers = rows.take(looks), readers[looks]
+    rows, readers = rows.take(observed), readers[observed]
     step = np.arange(len(readers)) - np.searchsorted(readers, readers)
     columns = {name: _numbers(rows, name) for name in (*NUMBERS, *TIMES)}
     columns |= {name: rows[name].fill_null(False).to_numpy() for name in FLAGS}
@@ -79,28 +81,28 @@ def _judged(rows: pa.Table, settings: StatusConfig, kept: Sequence[str], reach: 
     for number in range(step.max(initial=-1) + 1):
         at = np.flatnonzero(step == number)
         before = state.of(readers[at], reaches[at])
-        seen = _seen({name: values[at] for name, values in columns.items()}, before.memory, settings)
-        status = statuses(seen)
-        new = _State(seen.memory.rows(), status, _since(seen, status, before), ids[at])
+        judged = _with_memory({name: values[at] for name, values in columns.items()}, before.memory, settings)
+        status = statuses(judged)
+        new = _State(judged.memory.rows(), status, _since(judged, status, before), ids[at])
         state.put(readers[at], new)
         found.put(at, new)
-        why[at], waiting_ms[at] = reasons(seen, status), seen.memory.waiting_ms
+        why[at], waiting_ms[at] = reasons(judged, status), judged.memory.waiting_ms
     return _table(rows.select(kept), found, why, waiting_ms)
 
 
-def _since(seen: Judged, status: Ints, before: _State) -> Ints:
-    began = begins(seen, status)
+def _since(judged: Judged, status: Ints, before: _State) -> Ints:
+    began = begins(judged, status)
     goes_on = (status == before.status) & (before.since_ms != NONE)
-    return np.where(began != NONE, began, np.where(goes_on, before.since_ms, seen.look.at_ms))
+    return np.where(began != NONE, began, np.where(goes_on, before.since_ms, judged.seen.at_ms))
 
 
 def _looked_up(ids: Ints, reach: Mapping[int, int]) -> Ints:
-    distinct, places = np.unique(ids, return_inverse=True)
-    return np.array([reach.get(int(one), NONE) for one in distinct], np.int64)[places]
+    distinct, numbers = np.unique(ids, return_inverse=True)
+    return np.array([reach.get(int(one), NONE) for one in distinct], np.int64)[numbers]
 
 
 def _readers(rows: pa.Table) -> Ints:
-    """The number of each row's reader."""
+    """A number for the reader of each row; equal readers have equal numbers."""
     found = np.zeros(len(rows), np.int64)
     for name in ("cluster", "group_id", "topic", "partition"):
         codes = rows[name].combine_chunks().dictionary_encode(null_encoding="encode").indices.to_numpy()
@@ -121,17 +123,17 @@ def _remembered(known: pa.Table, readers: Ints, count: int) -> _State:
 
 def _codes(names: pa.ChunkedArray) -> Ints:
     encoded = names.combine_chunks().dictionary_encode()
-    place = {name: number for number, name in enumerate(STATUSES)}
-    values = np.array([place.get(name, NONE) for name in encoded.dictionary.to_pylist()], np.int64)
+    numbers = {name: number for number, name in enumerate(STATUSES)}
+    values = np.array([numbers.get(name, NONE) for name in encoded.dictionary.to_pylist()], np.int64)
     return np.asarray(values[encoded.indices.to_numpy()])
 
 
-def _seen(columns: dict[str, Ints], memory: Ints, settings: StatusConfig) -> Judged:
+def _with_memory(columns: dict[str, Ints], memory: Ints, settings: StatusConfig) -> Judged:
     names = ("at_ms", "topic_hash", "committed", "end", "consumer_lag", "consumer_age_ms", "is_new")
-    look = Look(*(columns[name] for name in names))  # type: ignore[arg-type]
+    seen = Observation(*(columns[name] for name in names))  # type: ignore[arg-type]
     return Judged(
-        look=look,
-        memory=after(Memory.of_rows(memory), look, settings.window_ms),
+        seen=seen,
+        memory=after(Memory.of_rows(memory), seen, settings.window_ms),
         has_members=columns["has_members"],
         stable_lag=columns["stable_lag"],
         committed_at_ms=columns["committed_at_ms"],

@@ -39,12 +39,12 @@ def partition_status(
     most: int,
     reach: Mapping[int, int] = MappingProxyType({}),
 ) -> DataFrame:
-    """The rows of PARTITION_STATUS for the rows of `lag`, of which there are about `most`.
+    """The rows of PARTITION_STATUS for the rows of `lag`; `most` is about how many these are.
 
     `known` are rows of PARTITION_STATUS of earlier snapshots; the judgement of each reader continues from its newest
     row. `reach` maps a snapshot to the newest complete one before it: a reader in no snapshot since then counts as new.
     """
-    rows = _looks(lag).unionByName(_judged_before(known), allowMissingColumns=True)
+    rows = _observations(lag).unionByName(_judged_before(known), allowMissingColumns=True)
     bucket = F.pmod(F.xxhash64(*READER), F.lit(1 + most // ROWS_A_BUCKET)).alias("bucket")
     judged = rows.groupBy(bucket).applyInArrow(judging(settings, _KEPT, dict(reach)), _JUDGED)
     return judged.withColumns(
@@ -58,12 +58,12 @@ def partition_status(
     ).select(*PARTITION_STATUS.columns)
 
 
-def _looks(lag: DataFrame) -> DataFrame:
-    """The columns that `judge` needs for the rules."""
+def _observations(lag: DataFrame) -> DataFrame:
+    """The rows of `lag` with the columns that `judge` needs for the rules."""
     status = F.col("offset_status")
     return lag.select(
         *_NAMED,
-        F.lit(True).alias("is_look"),
+        F.lit(True).alias("is_observation"),
         read_ms("committed_captured_at").alias("at_ms"),
         F.when(F.col("topic_id").isNotNull(), F.xxhash64("topic_id")).alias("topic_hash"),
         F.col("committed_offset").alias("committed"),
@@ -82,7 +82,7 @@ def _looks(lag: DataFrame) -> DataFrame:
 def _judged_before(known: DataFrame) -> DataFrame:
     return known.select(
         *_NAMED,
-        F.lit(False).alias("is_look"),
+        F.lit(False).alias("is_observation"),
         F.col("snapshot_id").alias("at_ms"),
         "status",
         F.unix_millis("since").alias("since_ms"),

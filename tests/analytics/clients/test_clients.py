@@ -44,7 +44,7 @@ JAVA_GROUPS = {"careful": "g", "careless": "g", "of-careful-group": "careful-gro
 ENDS = {BEFORE: (0, 40, 40), NOW: (0, 40, 50)}
 
 
-class Told:
+class Reports:
     """Rows of `client_positions`."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Told:
 
     def add(self, client: str, topic: str | None = None, partition: int = 0, at: int = NOW, **values: Any) -> None:
         """Adds what a client reports about a partition, or if `topic` is None, about itself."""
-        place = {"topic": topic, "partition": None if topic is None else partition}
+        of_partition = {"topic": topic, "partition": None if topic is None else partition}
         as_of = datetime.fromtimestamp((at + values.pop("later_ms", 0)) / 1000, UTC)
         reported = {
             "snapshot_id": at,
@@ -61,7 +61,7 @@ class Told:
             "source": JAVA,
             "endpoint": "http://app:9404",
         }
-        self.rows.append(reported | place | values)
+        self.rows.append(reported | of_partition | values)
 
     def add_old(self, client: str, at: int, requests: int) -> None:
         """Adds an old consumer, whose ConsumerLag is 10."""
@@ -70,7 +70,7 @@ class Told:
 
 
 def reported() -> list[dict[str, Any]]:
-    reported = Told()
+    reported = Reports()
     reported.add("teller", "teller", consumed_offset=30, group_id="by-itself")
     for client in ("configured", "in-one", "idle", "stranger", "java"):
         reported.add(client, client, consumed_offset=30)
@@ -107,13 +107,13 @@ def readers(spark: SparkSession) -> dict[tuple[str, int], Row]:
     rows = reported()
     names = sorted({name for row in rows for name in row})
     positions = frame(spark, CLIENT_POSITIONS, " ".join(names), *([row.get(n) for n in names] for row in rows))
-    places = {(r["topic"], r["partition"]) for r in rows if r["topic"] not in (None, "unlisted")}
+    partitions = {(r["topic"], r["partition"]) for r in rows if r["topic"] not in (None, "unlisted")}
     start, stable, high = ENDS[NOW]
     watermarks = frame(
         spark,
         WATERMARKS,
         "snapshot_id topic partition log_start_offset last_stable_offset high_watermark",
-        *((NOW, *place, start, stable, high) for place in sorted(places)),
+        *((NOW, *of_partition, start, stable, high) for of_partition in sorted(partitions)),
     )
     commits = frame(
         spark,
@@ -135,37 +135,41 @@ def readers(spark: SparkSession) -> dict[tuple[str, int], Row]:
     )
     found = reader_positions(observed(positions), watermarks, commits, members, previous, SETTINGS).collect()
     assert {r.snapshot_id for r in found} == {NOW}
-    by_place = {(r.topic, r.partition): r for r in found}
-    assert len(by_place) == len(found)
-    return by_place
+    by_partition = {(r.topic, r.partition): r for r in found}
+    assert len(by_partition) == len(found)
+    return by_partition
 
 
-def test_a_group_is_the_one_that_the_source_tells_whatever_members_say(readers: dict[tuple[str, int], Row]) -> None:
+def test_the_group_is_the_reported_one_whatever_members_say(readers: dict[tuple[str, int], Row]) -> None:
     assert readers["teller", 0].group_id == "by-itself"
 
 
-def test_else_the_one_in_the_settings(readers: dict[tuple[str, int], Row]) -> None:
+def test_without_a_reported_group_it_is_the_configured_one(readers: dict[tuple[str, int], Row]) -> None:
     assert readers["configured", 0].group_id == "by-settings"
 
 
-def test_else_that_of_the_member_with_the_partition(readers: dict[tuple[str, int], Row]) -> None:
+def test_without_a_configured_group_it_is_that_of_the_assigned_member(
+    readers: dict[tuple[str, int], Row],
+) -> None:
     """The client id is used in two groups."""
     assert [readers["of-two", p].group_id for p in (0, 1)] == ["first", "second"]
 
 
-def test_else_that_of_the_only_members_of_this_name(readers: dict[tuple[str, int], Row]) -> None:
+def test_without_such_a_member_it_is_that_of_the_clients_members(
+    readers: dict[tuple[str, int], Row],
+) -> None:
     """One member is assigned other partitions, and one none at all."""
     assert (readers["in-one", 0].group_id, readers["idle", 0].group_id) == ("the-one", "the-idle")
 
 
-def test_else_an_old_consumer_is_its_groups_namesake_and_no_other_client_is(
+def test_otherwise_only_an_old_consumer_has_the_group_of_the_same_name(
     readers: dict[tuple[str, int], Row],
 ) -> None:
     assert [readers[client, 0].group_id for client in ("old-moving", "old-standing")] == ["old-moving", "old-standing"]
     assert ("java", 0) not in readers
 
 
-def test_what_is_ambiguous_unknown_or_an_error_is_left_out(readers: dict[tuple[str, int], Row]) -> None:
+def test_ambiguous_and_unknown_groups_and_errors_are_left_out(readers: dict[tuple[str, int], Row]) -> None:
     """A client id in two groups, of which neither or both have the partition; and a client that no broker knows."""
     assert not {("of-two", 2), ("of-both", 0), ("stranger", 0), ("broken", 0)} & readers.keys()
 
@@ -175,14 +179,14 @@ def test_a_partition_that_the_cluster_does_not_have_is_left_out(readers: dict[tu
     assert ("unlisted", 0) not in readers
 
 
-def test_a_group_that_becomes_known_later_changes_nothing_of_the_snapshot_before(
+def test_a_group_that_becomes_known_does_not_change_earlier_snapshots(
     readers: dict[tuple[str, int], Row],
 ) -> None:
     """The client also reported in the previous snapshot, but its `lag` was written without the client."""
     assert (readers["newly-configured", 0].group_id, readers["newly-configured", 0].snapshot_id) == ("new", NOW)
 
 
-def test_of_two_clients_with_a_partition_the_newest_counts_value_by_value(
+def test_of_two_clients_with_a_partition_the_newest_value_of_each_kind_counts(
     readers: dict[tuple[str, int], Row],
 ) -> None:
     row = readers["two-clients", 0]
@@ -190,7 +194,7 @@ def test_of_two_clients_with_a_partition_the_newest_counts_value_by_value(
     assert (row.consumed_offset, row.fetched_offset, row.stale_lag, row.reported_client_id) == (27, 28, 7, "c")
 
 
-def test_of_two_agents_at_the_same_instant_the_same_one_counts_in_any_order(
+def test_of_two_agents_at_one_instant_the_same_one_counts_in_any_order(
     readers: dict[tuple[str, int], Row],
 ) -> None:
     first, second = (readers[topic, 0].consumed_offset for topic in ("tied", "tied-too"))
@@ -198,13 +202,13 @@ def test_of_two_agents_at_the_same_instant_the_same_one_counts_in_any_order(
     assert first == second
 
 
-def test_a_java_consumers_own_lag_is_to_the_end_that_its_settings_say(readers: dict[tuple[str, int], Row]) -> None:
+def test_the_end_of_a_java_consumers_lag_depends_on_its_isolation_level(readers: dict[tuple[str, int], Row]) -> None:
     """Position 30 + lag 5 = 35; the last stable offset is 40, the high watermark 50. The client's settings go first."""
     found = [(readers[c, 0].consumed_offset, readers[c, 0].stale_lag) for c in JAVA_GROUPS]
     assert found == [(30, 5), (30, 15), (30, 5), (30, 15)]
 
 
-def test_librdkafka_tells_both_ends_and_reads_what_is_committed_by_default(
+def test_librdkafka_reports_both_ends_and_is_read_committed_by_default(
     readers: dict[tuple[str, int], Row],
 ) -> None:
     """It reports the ends 38 and 47; the last stable offset is 40, and the high watermark 50."""
@@ -216,7 +220,7 @@ def test_librdkafkas_lag_is_not_added_to_its_position(readers: dict[tuple[str, i
     assert readers["rdkafka-new", 0].stale_lag is None
 
 
-def test_an_old_consumer_has_fetched_up_to_its_lag_while_it_fetches(readers: dict[tuple[str, int], Row]) -> None:
+def test_while_an_old_consumer_fetches_its_lag_gives_the_fetched_offset(readers: dict[tuple[str, int], Row]) -> None:
     """Its lag is 10, the end is 50. If its counters move, the lag counts to 50; if not, to 40, the end at that time."""
     moving, standing, new = (readers[c, 0] for c in ("old-moving", "old-standing", "old-new"))
     assert (moving.fetched_offset, moving.stale_lag, moving.consumed_offset) == (40, 0, None)
@@ -224,12 +228,12 @@ def test_an_old_consumer_has_fetched_up_to_its_lag_while_it_fetches(readers: dic
     assert (new.fetched_offset, new.stale_lag) == (None, None)
 
 
-def test_what_was_known_of_another_process_is_not_carried_on(readers: dict[tuple[str, int], Row]) -> None:
+def test_an_offset_of_another_process_is_not_carried_forward(readers: dict[tuple[str, int], Row]) -> None:
     """Another process had the partition in the previous snapshot."""
     assert readers["old-elsewhere", 0].fetched_offset is None
 
 
-def test_how_often_a_client_asks_goes_by_when_its_counters_were_read(spark: SparkSession) -> None:
+def test_the_fetch_rate_depends_on_when_counters_were_read(spark: SparkSession) -> None:
     """The first was read 50 s late, so 10 s are between them; if that time is not known, the scheduled minute."""
     read_ms = {"known": (BEFORE + 50_000, NOW), "unknown": (None, None), "the other way round": (NOW + 1, NOW)}
     rows = [

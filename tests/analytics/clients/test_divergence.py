@@ -102,7 +102,7 @@ def lagging(lag: DataFrame, at: int) -> dict[int, tuple[int | None, ...]]:
     return {r.partition: (r.fetched_offset, r.consumer_lag, r.fetcher_lag, r.divergence) for r in found}
 
 
-def test_the_worked_table_of_the_article(snapshots: Snapshots) -> None:
+def test_the_example_of_the_article(snapshots: Snapshots) -> None:
     """With a tiny fetch.message.max.bytes, MaxLag is 8443 after a message of partition 1 was fetched."""
     ends = [end for _, end in TABLE.values()]
     snapshots.add([8374, 8444, 8308], 1, OFFSETS, ends)
@@ -159,14 +159,14 @@ def test_a_gauge_whose_counters_stand_still_is_stale_while_logs_grow(snapshots: 
     assert [lagging(lag, at)[0][0] for at in (2, 3, 4, 5)] == [110, 110, 110, 140]
 
 
-def test_commits_that_are_late_are_no_fault_of_the_gauge(snapshots: Snapshots) -> None:
+def test_late_commits_do_not_make_a_gauge_blind(snapshots: Snapshots) -> None:
     """There are ten records and one commit per minute, so up to twenty records may be read and not committed."""
     for number in range(1, 4):
         snapshots.add([0, 0, 0], number, [100 + 10 * number - 20] * 3, [100 + 10 * number] * 3)
     assert [r.verdict for r in snapshots.tables({})[1].orderBy("snapshot_id").collect()][1:] == ["truthful"] * 2
 
 
-def test_how_late_commits_may_be_goes_by_when_snapshots_were_read(snapshots: Snapshots) -> None:
+def test_the_allowed_delay_of_commits_depends_on_when_snapshots_were_read(snapshots: Snapshots) -> None:
     """There are ten records in 20 s and one commit per minute, so up to forty may be read and not committed."""
     for number, late_ms in enumerate((40_000, 0), start=1):
         snapshots.add([0, 0, 0], number, [100 + 10 * number - 30] * 3, [100 + 10 * number] * 3, late_ms)

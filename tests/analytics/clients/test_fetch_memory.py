@@ -51,7 +51,7 @@ def test_few_brokers_bound_a_java_consumer() -> None:
     assert found.bound_by == "brokers × fetch.max.bytes"
 
 
-def test_a_batch_above_the_limit_takes_its_place() -> None:
+def test_a_batch_above_the_limit_replaces_the_limit() -> None:
     config = {"fetch.max.bytes": "4000000", "max.partition.fetch.bytes": "1000"}
     found = fetch_memory(config, 5, 2, largest_batch_bytes=900_000)
     # 5 × 900,000, below 2 × 4,000,000.
@@ -61,7 +61,7 @@ def test_a_batch_above_the_limit_takes_its_place() -> None:
     assert fetch_memory(config, 5, 2, largest_batch_bytes=5_000_000).bound_bytes == 10_000_000
 
 
-def test_queues_bound_an_old_consumer_and_what_is_in_flight_is_told_apart() -> None:
+def test_queues_bound_an_old_consumer_and_answers_in_flight_are_separate() -> None:
     found = scala({}, threads=4)
     # 4 threads × 2 chunks × 1 MiB; 6 partitions × 1 MiB on their way.
     assert (found.bound_bytes, found.in_flight_bytes) == (8_388_608, 6_291_456)
@@ -105,7 +105,7 @@ def test_a_real_librdkafka_exceeds_its_queue_but_not_its_bound(tmp_path: Path) -
     assert not any("More was observed" in note for note in found.notes)
 
 
-def test_what_is_likely_is_what_95_percent_of_the_observed_do_not_exceed() -> None:
+def test_likely_bytes_are_the_95th_percentile_of_the_observed_values() -> None:
     # 40 known values: the 38th, as 38 / 40 = 95 %. Unknown and negative ones are not counted.
     observed = [None, float("nan"), *range(40, 0, -1), *range(-20, 0)]
     assert fetch_memory({}, 1, 1, observed=observed).likely_bytes == 38
@@ -114,7 +114,7 @@ def test_what_is_likely_is_what_95_percent_of_the_observed_do_not_exceed() -> No
     assert fetch_memory({}, 1, 1).likely_bytes is None
 
 
-def test_more_observed_than_the_bound_is_said() -> None:
+def test_a_note_says_if_more_was_observed_than_the_bound() -> None:
     assert any("More was observed" in note for note in fetch_memory({}, 1, 1, observed=[2 * MIB]).notes)
 
 
@@ -151,7 +151,7 @@ def test_advice_takes_the_other_setting_where_a_batch_is_in_the_way() -> None:
     assert advice[:2] == ("fetch.max.bytes", 4_194_304)
 
 
-def test_advice_says_where_no_setting_is_enough_and_where_none_is_needed() -> None:
+def test_advice_says_if_no_setting_is_enough_or_none_is_needed() -> None:
     # A batch of each of 3 brokers: 3 MiB at least.
     found = fetch_memory({}, 30, 3, wanted_bytes=2 * MIB, largest_batch_bytes=MIB)
     assert found.advice is not None
@@ -202,7 +202,7 @@ def test_advice_gives_only_what_a_client_accepts() -> None:
 
 
 @pytest.mark.parametrize("value", ["", "x", "-1", -1, 1.5, "1e6", "1_000", True, None, float("nan"), float("inf")])
-def test_a_setting_that_is_no_whole_number_is_refused_by_name(value: object) -> None:
+def test_a_setting_that_is_not_a_whole_number_is_refused_by_name(value: object) -> None:
     with pytest.raises(ValueError, match=r"^fetch\.max\.bytes must be a whole number"):
         fetch_memory({"fetch.max.bytes": value}, 1, 1)
 
@@ -227,7 +227,7 @@ def test_other_bad_arguments_are_refused_by_name() -> None:
         consumer_settings({}, "ruby")  # type: ignore[arg-type]
 
 
-def test_people_can_read_it() -> None:
+def test_the_result_prints_as_readable_text() -> None:
     text = str(fetch_memory({}, 30, 3, heap_bytes=240 * MIB, wanted_bytes=12 * MIB, buffer_memory=100 * MIB))
     assert text.splitlines()[:5] == [
         "java consumer, partitions: 30, brokers: 3",

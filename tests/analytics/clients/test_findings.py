@@ -81,7 +81,7 @@ def seen_in(spark: SparkSession, minutes: Iterable[int], cases: Any = CASES) -> 
 
 
 def reported_in(spark: SparkSession, minutes: Iterable[int], cases: Any = CASES) -> DataFrame:
-    rows = {("east", m * MINUTE_MS, client) for client, *_, tells in cases for m in minutes if m in tells}
+    rows = {("east", m * MINUTE_MS, client) for client, *_, reports in cases for m in minutes if m in reports}
     return spark.createDataFrame(sorted(rows), "cluster string, snapshot_id long, client_id string")
 
 
@@ -138,29 +138,29 @@ def lasting(together: list[Row]) -> Callable[[str], Lasting]:
     return by_client(together)
 
 
-def test_a_problem_that_lasts_is_one_row_that_grows_older(
-    together: list[Row], lasting: Callable[[str], Lasting]
-) -> None:
+def test_a_lasting_problem_is_one_finding(together: list[Row], lasting: Callable[[str], Lasting]) -> None:
     assert lasting("lasting") == [("g", None, 1, 12, None)]
     row = next(r for r in together if r.client_id == "lasting")
     assert (row.severity, row.owner) == ("warning", None)
 
 
-def test_one_or_two_snapshots_without_it_do_not_end_it(lasting: Callable[[str], Lasting]) -> None:
+def test_one_or_two_snapshots_without_the_problem_do_not_end_a_finding(lasting: Callable[[str], Lasting]) -> None:
     assert lasting("blinking") == [("g", None, 1, 12, None)]
     assert lasting("ending") == [("g", None, 1, 10, None)]
 
 
-def test_three_snapshots_without_it_end_it_at_the_first(lasting: Callable[[str], Lasting]) -> None:
+def test_three_snapshots_without_the_problem_end_a_finding_at_the_first(
+    lasting: Callable[[str], Lasting],
+) -> None:
     assert lasting("ended") == [("g", None, 1, 3, 4)]
 
 
-def test_one_that_comes_back_is_another_finding(together: list[Row], lasting: Callable[[str], Lasting]) -> None:
+def test_a_problem_that_comes_back_is_another_finding(together: list[Row], lasting: Callable[[str], Lasting]) -> None:
     assert lasting("again") == [("g", None, 1, 2, 3), ("g", None, 6, 7, 8)]
     assert len({r.finding_id for r in together}) == len(together) == len(CASES) + 3
 
 
-def test_it_lasts_while_nobody_tells_of_the_client(lasting: Callable[[str], Lasting]) -> None:
+def test_an_open_finding_lasts_while_its_client_reports_nothing(lasting: Callable[[str], Lasting]) -> None:
     assert lasting("silent") == [("g", None, 1, 2, None)]
     # There are no reports in minutes 4 and 5, so 3, 6 and 7 are the three minutes without the problem.
     assert lasting("pausing") == [("g", None, 1, 2, 3)]
@@ -180,13 +180,13 @@ def test_the_topic_of_a_slow_consumer_stays_known(lasting: Callable[[str], Lasti
     assert lasting("slow-ended") == [("g", "t", 1, 2, 3)]
 
 
-def test_another_topic_that_is_the_cause_is_another_finding(lasting: Callable[[str], Lasting]) -> None:
+def test_a_problem_with_another_cause_is_another_finding(lasting: Callable[[str], Lasting]) -> None:
     assert lasting("slow-moved") == [("g", "t", 1, 1, None), ("g", "u", 2, 3, None)]
     # The first problem belongs to the finding of t, when the cause became known; the last one, without a cause, to u's.
     assert lasting("blocked") == [("g", "t", 1, 3, 4), ("g", "u", 4, 5, 6)]
 
 
-def test_a_finding_is_remembered_by_its_worst_moment(together: list[Row]) -> None:
+def test_a_finding_describes_its_worst_moment(together: list[Row]) -> None:
     def worst(client: str) -> list[Any]:
         of_client = sorted((r for r in together if r.client_id == client), key=lambda r: r.first_seen)
         return [(minute(r.worst_at), r.magnitude, r.summary, r.partitions) for r in of_client]
@@ -195,7 +195,7 @@ def test_a_finding_is_remembered_by_its_worst_moment(together: list[Row]) -> Non
     assert worst("blocked") == [(3, 3.0, "as of 3", [3]), (5, 5.0, "as of 5", [5])]
 
 
-def test_worst_is_what_is_gravest_then_what_names_its_partitions_then_what_is_most_then_the_first(
+def test_the_worst_moment_is_by_severity_then_known_partitions_then_magnitude_then_time(
     spark: SparkSession,
 ) -> None:
     def worst(*moments: tuple[str, list[int] | None, float | None]) -> int | None:
@@ -210,7 +210,7 @@ def test_worst_is_what_is_gravest_then_what_names_its_partitions_then_what_is_mo
     assert worst(("warning", [0], None), ("warning", [0], 1.0), ("warning", [0], 1.0)) == 2
 
 
-def test_each_snapshot_with_a_problem_is_kept_as_it_was(at_once: Kept) -> None:
+def test_the_history_keeps_each_snapshot_with_a_problem(at_once: Kept) -> None:
     assert set(at_once.history) == set(ALWAYS)
     of_client = {m: [r for r in rows if r.client_id == "blocked"] for m, rows in at_once.history.items()}
     assert {m: [(r.topic, r.summary) for r in rows] for m, rows in of_client.items() if rows} == {
@@ -225,9 +225,7 @@ def test_each_snapshot_with_a_problem_is_kept_as_it_was(at_once: Kept) -> None:
     assert {str(r.snapshot_date) for rows in at_once.history.values() for r in rows} == {"1970-01-01"}
 
 
-def test_batch_by_batch_makes_the_same_rows_and_each_is_known_as_it_was_then(
-    spark: SparkSession, at_once: Kept
-) -> None:
+def test_computing_in_batches_gives_the_same_findings_and_history(spark: SparkSession, at_once: Kept) -> None:
     """Each batch is computed twice, as after a run that was killed before it had marked the batch."""
     kept = Kept(spark)
     everything = [spark.createDataFrame(rows, t.schema) for rows, t in zip(at_once.rows(), TABLES, strict=True)]
@@ -241,7 +239,7 @@ def test_batch_by_batch_makes_the_same_rows_and_each_is_known_as_it_was_then(
     assert kept.rows() == at_once.rows()
 
 
-def test_what_an_older_lake_did_not_keep_is_not_known(spark: SparkSession) -> None:
+def test_history_that_an_older_lake_did_not_keep_is_unknown(spark: SparkSession) -> None:
     """It kept neither history nor worst_at: a finding has the values of the last snapshot that saw it."""
     names = "finding_id kind client_id severity summary first_seen last_seen resolved_at"
     old = frame(
@@ -269,7 +267,7 @@ def identity(client: str, first: int, kind: str = "blind_gauge") -> str:
     return sha256(f"{{{of}}}".encode()).hexdigest()
 
 
-def test_only_what_changes_is_told_and_owners_are_kept(spark: SparkSession) -> None:
+def test_only_changed_findings_are_returned_and_owners_are_kept(spark: SparkSession) -> None:
     """Minute 4 comes late, then 13. A finding seen at minute 9 must not be changed by minute 4."""
     known = [("owned", 1, 12, None), ("late", 5, 9, None), ("unseen", 5, 9, None), ("over", 1, 3, 4), ("gone", 1, 2, 3)]
     before = frame(

@@ -47,7 +47,9 @@ def sampled(spark: SparkSession, recording: Path, client: str, every: int) -> Da
 
 @pytest.mark.parametrize("every", [1, 6])
 @pytest.mark.parametrize("recording", CLIENTS)
-def test_it_is_the_position_of_the_application(spark: SparkSession, folder: Path, recording: str, every: int) -> None:
+def test_the_consumed_offset_is_the_position_of_the_application(
+    spark: SparkSession, folder: Path, recording: str, every: int
+) -> None:
     path = unpacked(recording, folder)
     positions = by_partition(table(path / CLIENTS[recording] / "positions.csv"))
     found = consumed_by_lead(sampled(spark, path, CLIENTS[recording], every)).collect()
@@ -66,7 +68,7 @@ def test_it_is_the_position_of_the_application(spark: SparkSession, folder: Path
     assert len(reported) >= 0.97 * len([row for row in found if row.reported_lead is not None])
 
 
-def test_today_s_log_start_is_not_that_of_a_paused_partition(spark: SparkSession, folder: Path) -> None:
+def test_a_paused_partition_does_not_use_the_current_log_start(spark: SparkSession, folder: Path) -> None:
     path = unpacked("modern-b", folder)
     rows = consumed_by_lead(sampled(spark, path, "aggregator", 1)).where("topic = 'clicks' AND partition = 0")
     paused = rows.where("snapshot_id BETWEEN 1795255778000 AND 1795255797000").collect()
@@ -82,7 +84,7 @@ def resolved(spark: SparkSession, *rows: tuple[int, int | None, int, int]) -> li
     ]
 
 
-def test_a_lead_that_may_be_from_before_or_after_a_deletion_tells_nothing(spark: SparkSession) -> None:
+def test_a_lead_from_before_or_after_a_deletion_gives_no_position(spark: SparkSession) -> None:
     first, moved, clear, moved_again = (1, 50, 50, 100), (2, 60, 30, 110), (3, 70, 20, 110), (4, 70, 20, 150)
     assert resolved(spark, first, moved, clear, moved_again) == [None, None, 180, 180]
     assert resolved(spark, (1, 50, 0, 0)) == [50]
@@ -92,7 +94,7 @@ def test_a_lead_that_may_be_from_before_or_after_a_deletion_tells_nothing(spark:
     assert resolved(spark, (1, None, 0, 0), (2, 5, 0, 0)) == [None, 5]
 
 
-def test_a_reader_whose_records_are_deleted_as_it_commits_them_does_not_stand_still(spark: SparkSession) -> None:
+def test_a_reader_whose_records_are_deleted_as_it_commits_them_moves(spark: SparkSession) -> None:
     rows = [
         ("east", at, "c", "app", "t", 0, 0, 50, 10 * at, 10 * at, 50 + 10 * at, 50 + 10 * at, None) for at in range(4)
     ]
@@ -100,7 +102,7 @@ def test_a_reader_whose_records_are_deleted_as_it_commits_them_does_not_stand_st
     assert [row.consumed_offset for row in found] == [50, None, None, None]
 
 
-def test_numbers_that_are_as_large_as_they_may_be_are_a_position_like_others(spark: SparkSession) -> None:
+def test_the_largest_possible_numbers_give_a_position(spark: SparkSession) -> None:
     """A metric may have any value, and an overflow would prevent the lag of the whole cluster."""
     most = TOO_LARGE - 1
     rows = [("east", at, "c", "app", "t", 0, most, most, 5, MAX_OFFSET, MAX_OFFSET, MAX_OFFSET, None) for at in (1, 2)]
@@ -108,7 +110,7 @@ def test_numbers_that_are_as_large_as_they_may_be_are_a_position_like_others(spa
     assert [row.consumed_offset for row in found] == [None, None]
 
 
-def test_snapshot_by_snapshot_it_finds_the_same(spark: SparkSession, folder: Path) -> None:
+def test_computing_snapshot_by_snapshot_gives_the_same_offsets(spark: SparkSession, folder: Path) -> None:
     every = sampled(spark, unpacked("modern-b", folder), "aggregator", 4)
     instants = sorted(row.snapshot_id for row in every.select("snapshot_id").distinct().collect())
     together = {(r.snapshot_id, r.topic, r.partition): r.consumed_offset for r in consumed_by_lead(every).collect()}

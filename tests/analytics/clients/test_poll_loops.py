@@ -96,7 +96,7 @@ def called_paused(spark: SparkSession, loops: dict[str, PollLoop], sample_s: int
 
 
 @pytest.mark.parametrize("sample_s", [10, 15])
-def test_a_partition_that_stays_while_all_others_of_a_slow_client_come_round_is_paused(
+def test_a_partition_that_a_slow_client_skips_while_all_others_move_is_paused(
     spark: SparkSession, sample_s: int
 ) -> None:
     random.seed(1)
@@ -117,7 +117,7 @@ def test_a_partition_that_stays_while_all_others_of_a_slow_client_come_round_is_
 
 
 @pytest.mark.parametrize(("others", "paused"), [([10, 20, 30, 40], {"still"}), ([10, 20, 30, 30], set())])
-def test_one_is_called_paused_only_if_all_others_have_come_round(
+def test_a_partition_is_paused_only_if_all_others_have_moved(
     spark: SparkSession, others: list[int], paused: set[str]
 ) -> None:
     """In the last case, one of them has not come round: it waits, too, and nobody has paused it."""
@@ -134,7 +134,7 @@ def test_one_is_called_paused_only_if_all_others_have_come_round(
 
 
 @pytest.mark.parametrize("sample_s", [2, 10, 20])
-def test_one_that_waits_for_a_slow_topic_is_never_called_paused(spark: SparkSession, sample_s: int) -> None:
+def test_a_partition_that_waits_for_a_slow_topic_is_never_paused(spark: SparkSession, sample_s: int) -> None:
     """However much is handed out at once, and however much of a slow topic is buffered."""
     random.seed(2)
     loops = {}

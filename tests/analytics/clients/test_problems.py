@@ -41,7 +41,7 @@ def test_a_java_consumer_that_is_slow_with_one_topic_names_it_and_the_one_that_w
 
 
 @pytest.mark.parametrize(("still", "kinds"), [(1, set()), (3, {"slow_consumer"})])
-def test_a_rebalance_is_no_problem_unless_it_lasts(spark: SparkSession, still: int, kinds: set[str]) -> None:
+def test_only_a_long_rebalance_is_a_problem(spark: SparkSession, still: int, kinds: set[str]) -> None:
     """From minute 3 on, app-1 neither asks nor gets anything. Then app-2 gets one of its partitions; both continue."""
     positions, lag = [], []
     read = {0: 100, 1: 100}
@@ -101,7 +101,7 @@ def test_fetchers_that_are_blocked_for_different_reasons_are_different_problems(
     }
 
 
-def test_a_client_that_may_fill_more_than_half_of_its_heap_is_told(spark: SparkSession) -> None:
+def test_a_client_that_may_buffer_more_than_half_of_its_heap_is_a_problem(spark: SparkSession) -> None:
     rows = [
         (MINUTE_MS, "g", "large", 8_000_000, 0.8),
         (MINUTE_MS, "g", "half", 5_000_000, 0.5),

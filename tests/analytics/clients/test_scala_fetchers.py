@@ -87,7 +87,7 @@ def test_a_client_with_nothing_to_fetch_is_idle(spark: SparkSession) -> None:
     assert made(spark, (1, 9, 0, 0, 5), (21, 9, 0, 0, 5)) == [("idle", [], [])]
 
 
-def test_a_client_that_has_stopped_beside_logs_that_have_too_is_not_told(spark: SparkSession) -> None:
+def test_a_stopped_client_whose_logs_do_not_grow_has_no_state(spark: SparkSession) -> None:
     assert made(spark, (1, 9, 0, 0, 5), (1, 9, 0, 0, 5)) == [(None, [], [])]
 
 
@@ -95,12 +95,12 @@ def test_a_slow_consumer_has_no_victims(spark: SparkSession) -> None:
     assert made(spark, (1, 9, 2, 2, 5), (1, 9, 2, 2, 6)) == [("blocked", ["a", "b"], [])]
 
 
-def test_a_restart_is_no_stall_and_recovery_is_seen_at_once(spark: SparkSession) -> None:
+def test_a_restart_is_not_a_stall_and_recovery_shows_at_once(spark: SparkSession) -> None:
     rows = [(9, 9, 0, 0, 5), (9, 9, 2, 0, 6), (9, 9, 2, 0, 7), (2, 4, 0, 0, 8), (8, 9, 0, 0, 9)]
     assert [state for state, _, _ in made(spark, *rows)] == ["blocked", "blocked", "fetching", "fetching"]
 
 
-def test_at_one_sample_a_minute_a_fetcher_is_blocked_once_it_has_not_asked_for_a_minute(
+def test_with_one_sample_a_minute_a_fetcher_is_blocked_after_a_minute_without_requests(
     spark: SparkSession, folder: Path
 ) -> None:
     """In the first minute, from 20 s on, it still fetched for half of the time; in the second minute it never did."""

@@ -43,7 +43,7 @@ class Cluster:
             table: [] for table in (CLIENT_POSITIONS, COMMITTED_OFFSETS, WATERMARKS, GROUP_MEMBERS)
         }
 
-    def tell(self, at: int, client: str, endpoint: str, **values: Any) -> None:
+    def report(self, at: int, client: str, endpoint: str, **values: Any) -> None:
         """Adds what an agent reports."""
         as_of = datetime.fromtimestamp(at / 1000, UTC)
         reported = {"snapshot_id": at, "as_of": as_of, "client_id": client, "endpoint": endpoint, "source": METRICS}
@@ -51,18 +51,18 @@ class Cluster:
 
     def reader(self, at: int, group: str, client: str, partition: int, end: int, host: str | None = None) -> None:
         """Adds a partition whose log begins at 0, and its reader, who commits nothing after the first record."""
-        place = {"snapshot_id": at, "topic": group, "partition": partition}
-        self.rows[WATERMARKS].append(place | {"log_start_offset": 0, "last_stable_offset": end, "high_watermark": end})
-        self.rows[COMMITTED_OFFSETS].append(place | {"group_id": group, "committed_offset": 1})
+        row = {"snapshot_id": at, "topic": group, "partition": partition}
+        self.rows[WATERMARKS].append(row | {"log_start_offset": 0, "last_stable_offset": end, "high_watermark": end})
+        self.rows[COMMITTED_OFFSETS].append(row | {"group_id": group, "committed_offset": 1})
         if host:
             member = {"group_id": group, "client_id": client, "member_id": f"{client}-{host}", "host": host}
-            self.rows[GROUP_MEMBERS].append(place | member)
+            self.rows[GROUP_MEMBERS].append(row | member)
 
     def java(self, at: int, group: str, client: str, pod: str, partition: int, asked: int, read: int, end: int) -> None:
         """Adds a Java consumer, whose records-lag is as of the last records that arrived."""
         endpoint = f"http://{pod}:9404/metrics"
-        self.tell(at, client, endpoint, requests_total=asked, bytes_total=100 * asked)
-        self.tell(at, client, endpoint, topic=group, partition=partition, reported_lead=read, reported_lag=0)
+        self.report(at, client, endpoint, requests_total=asked, bytes_total=100 * asked)
+        self.report(at, client, endpoint, topic=group, partition=partition, reported_lead=read, reported_lag=0)
         self.reader(at, group, client, partition, end, f"/{pod}")
 
     def frame(self, spark: SparkSession, table: Table) -> DataFrame:
@@ -93,9 +93,9 @@ def old(cluster: Cluster) -> None:
         at = m * MINUTE_MS
         for pod, partition, requests, chunks in (("old-1", 0, 1, 2), ("old-2", 1, 100 * m, 0)):
             endpoint = f"http://{pod}:7071/metrics"
-            cluster.tell(at, "mirror", endpoint, fetcher="b:9092", requests_total=requests, bytes_total=requests)
-            cluster.tell(at, "mirror", endpoint, topic="mirror", fetcher="0", queue_chunks=chunks)
-            cluster.tell(at, "mirror", endpoint, topic="mirror", partition=partition, reported_lag=5)
+            cluster.report(at, "mirror", endpoint, fetcher="b:9092", requests_total=requests, bytes_total=requests)
+            cluster.report(at, "mirror", endpoint, topic="mirror", fetcher="0", queue_chunks=chunks)
+            cluster.report(at, "mirror", endpoint, topic="mirror", partition=partition, reported_lag=5)
             cluster.reader(at, "mirror", "mirror", partition, end=100 * m)
 
 
@@ -109,7 +109,7 @@ def grouped(cluster: Cluster) -> None:
         )
         for group, read in (("first", 10 * m), ("second", 100 * m)):
             endpoint = f"/var/log/{group}.jsonl"
-            cluster.tell(at, "rdkafka", endpoint, group_id=group, topic="first", partition=0, consumed_offset=read)
+            cluster.report(at, "rdkafka", endpoint, group_id=group, topic="first", partition=0, consumed_offset=read)
 
 
 def logged(cluster: Cluster) -> None:
@@ -119,24 +119,24 @@ def logged(cluster: Cluster) -> None:
         for broker in (1, 2):
             file = f"/logs/broker-{broker}"
             for pod, requests in (("10.0.0.1", m), ("10.0.0.2", 200 * m)):
-                cluster.tell(at, "py", file, source=LOG, host=pod, requests_total=requests, bytes_total=requests)
+                cluster.report(at, "py", file, source=LOG, host=pod, requests_total=requests, bytes_total=requests)
         for pod, partition, read in (("10.0.0.1", 0, 50), ("10.0.0.2", 1, 100 * m)):
             fetched = {"topic": "python", "partition": partition, "fetched_offset": read}
-            cluster.tell(at, "py", f"/logs/broker-{1 + partition}", source=LOG, host=pod, **fetched)
+            cluster.report(at, "py", f"/logs/broker-{1 + partition}", source=LOG, host=pod, **fetched)
             cluster.reader(at, "python", "py", partition, end=100 * m, host=f"/{pod}")
         reported = {"topic": "python", "partition": 0, "consumed_offset": 50}
-        cluster.tell(at, "py", f"/var/log/py.jsonl{'.1' if m == 2 else ''}", **reported)
+        cluster.report(at, "py", f"/var/log/py.jsonl{'.1' if m == 2 else ''}", **reported)
 
 
-def twice_told(cluster: Cluster) -> None:
+def two_agents_of_one_process(cluster: Cluster) -> None:
     """A process with two agents, one of which does not report one of its partitions yet."""
     for m in range(1, 5):
         at = m * MINUTE_MS
         for agent, partitions in ((":8778/jolokia", (0, 1)), (":9404/metrics", (0,))):
             endpoint = f"http://both{agent}"
-            cluster.tell(at, "twice", endpoint, requests_total=m, bytes_total=m)
+            cluster.report(at, "twice", endpoint, requests_total=m, bytes_total=m)
             for partition in partitions:
-                cluster.tell(at, "twice", endpoint, topic="twice", partition=partition, consumed_offset=50)
+                cluster.report(at, "twice", endpoint, topic="twice", partition=partition, consumed_offset=50)
         for partition in (0, 1):
             cluster.reader(at, "twice", "twice", partition, end=100 * m, host="/both")
 
@@ -152,12 +152,12 @@ def batches(cluster: Cluster) -> None:
         cluster.java(m * MINUTE_MS, "stuck", "batch", "stuck", 0, asked=1, read=50, end=100 * m)
 
 
-def half_told(cluster: Cluster) -> None:
+def one_of_two_groups_reported(cluster: Cluster) -> None:
     """A client.id in two groups: one's process reports that it keeps up; nothing is known about the other's."""
     for m in range(1, 5):
         at = m * MINUTE_MS
-        cluster.tell(at, "common", "http://heard:9404/metrics", group_id="heard", reported_lag=0)
-        for group in ("heard", "unheard"):
+        cluster.report(at, "common", "http://reported:9404/metrics", group_id="reported", reported_lag=0)
+        for group in ("reported", "unreported"):
             cluster.reader(at, group, "common", 0, end=100_000 * m, host=f"/{group}")
 
 
@@ -168,9 +168,9 @@ def read_twice(cluster: Cluster) -> None:
         text = {"captured_at": datetime.fromtimestamp(written * 2 * MINUTE_MS / 1000, UTC)}
         endpoint = "/metrics/seldom.prom"
         counters = {"requests_total": 100 * written, "bytes_total": 100 * written}
-        cluster.tell(at, "seldom", endpoint, fetcher="b:9092", **counters, **text)
-        cluster.tell(at, "seldom", endpoint, topic="seldom", fetcher="0", queue_chunks=0, **text)
-        cluster.tell(at, "seldom", endpoint, topic="seldom", partition=0, reported_lag=5, **text)
+        cluster.report(at, "seldom", endpoint, fetcher="b:9092", **counters, **text)
+        cluster.report(at, "seldom", endpoint, topic="seldom", fetcher="0", queue_chunks=0, **text)
+        cluster.report(at, "seldom", endpoint, topic="seldom", partition=0, reported_lag=5, **text)
         cluster.reader(at, "seldom", "seldom", 0, end=100 * m)
 
 
@@ -179,9 +179,9 @@ def left_behind(cluster: Cluster) -> None:
     for m in range(1, 5):
         at, endpoint = m * MINUTE_MS, "http://moved:7071/metrics"
         for broker, requests in (("b1:9092", 900), ("b2:9092", 100 * m)):
-            cluster.tell(at, "moved", endpoint, fetcher=broker, requests_total=requests, bytes_total=requests)
-        cluster.tell(at, "moved", endpoint, topic="moved", fetcher="0", queue_chunks=0)
-        cluster.tell(at, "moved", endpoint, topic="moved", partition=0, reported_lag=5)
+            cluster.report(at, "moved", endpoint, fetcher=broker, requests_total=requests, bytes_total=requests)
+        cluster.report(at, "moved", endpoint, topic="moved", fetcher="0", queue_chunks=0)
+        cluster.report(at, "moved", endpoint, topic="moved", partition=0, reported_lag=5)
         cluster.reader(at, "moved", "moved", 0, end=100 * m)
 
 
@@ -191,9 +191,9 @@ CASES: tuple[Callable[[Cluster], None], ...] = (
     old,
     grouped,
     logged,
-    twice_told,
+    two_agents_of_one_process,
     batches,
-    half_told,
+    one_of_two_groups_reported,
     read_twice,
     left_behind,
 )
@@ -233,7 +233,7 @@ def of_group(rows: Iterable[Row], group: str) -> list[Row]:
     return [r for r in rows if r.group_id == group]
 
 
-def test_the_stuck_one_of_two_pods_is_slow_and_nothing_is_paused(found: Found) -> None:
+def test_of_two_pods_only_the_stuck_one_is_slow(found: Found) -> None:
     assert wrong(found, "app", "slow_consumer", "paused_partition") == {("slow_consumer", "http://pod-1:9404/metrics")}
     (row,) = [r for r in of_group(found["problems"], "app") if r.kind == "slow_consumer" and r.snapshot_id == 240_000]
     assert row.summary.startswith("consumer-app-1 at http://pod-1:9404/metrics hardly asks for records any more")
@@ -241,7 +241,7 @@ def test_the_stuck_one_of_two_pods_is_slow_and_nothing_is_paused(found: Found) -
     assert '"records_waiting":350' in row.evidence
 
 
-def test_each_pod_s_gauge_has_a_verdict_of_its_own(found: Found) -> None:
+def test_the_gauge_of_each_pod_has_its_own_verdict(found: Found) -> None:
     rows = of_group(found["divergence"], "app")
     assert {(r.instance, r.max_consumer_lag, r.verdict) for r in rows if r.snapshot_id == 240_000} == {
         ("http://pod-1:9404/metrics", 399, "blind"),
@@ -249,7 +249,7 @@ def test_each_pod_s_gauge_has_a_verdict_of_its_own(found: Found) -> None:
     }
 
 
-def test_a_paused_partition_is_that_of_the_pod_that_asks_for_others(found: Found) -> None:
+def test_a_paused_partition_belongs_to_the_pod_that_fetches_other_partitions(found: Found) -> None:
     assert wrong(found, "halved", "slow_consumer", "paused_partition") == {
         ("paused_partition", "http://pod-1:9404/metrics")
     }
@@ -262,7 +262,7 @@ def test_one_of_two_old_consumers_is_blocked(found: Found) -> None:
     assert row.summary.startswith("The fetcher of mirror at http://old-1:7071/metrics waits for mirror")
 
 
-def test_processes_of_one_name_in_two_groups_have_positions_of_their_own(found: Found) -> None:
+def test_processes_with_one_client_id_in_two_groups_have_their_own_positions(found: Found) -> None:
     last = [r for r in found["lag"] if r.topic == "first" and r.snapshot_id == 240_000]
     assert {(r.group_id, r.instance, r.consumed_offset) for r in last} == {
         ("first", "/var/log/first.jsonl", 40),
@@ -285,12 +285,12 @@ def test_two_agents_of_one_process_make_one_finding(found: Found) -> None:
 
 
 def test_a_process_is_not_judged_by_the_lag_of_another_one_with_its_name(found: Found) -> None:
-    assert {r.instance for r in of_group(found["divergence"], "heard")} == {"http://heard:9404/metrics"}
-    assert of_group(found["divergence"], "unheard") == []
-    assert wrong(found, "unheard") == set()
+    assert {r.instance for r in of_group(found["divergence"], "reported")} == {"http://reported:9404/metrics"}
+    assert of_group(found["divergence"], "unreported") == []
+    assert wrong(found, "unreported") == set()
 
 
-def test_counters_that_were_read_twice_have_not_stood_still(found: Found) -> None:
+def test_a_counter_read_twice_from_one_report_has_not_stood_still(found: Found) -> None:
     assert wrong(found, "seldom", "blocked_connector") == set()
     assert {r.verdict for r in of_group(found["divergence"], "seldom")}.isdisjoint({"stale"})
 
@@ -304,5 +304,5 @@ def test_a_reader_that_asks_every_ten_seconds_is_not_slow_while_it_reads_all(fou
         assert wrong(found, group, "slow_consumer") == set()
 
 
-def test_one_that_reads_no_more_is_slow_however_long_it_may_wait(found: Found) -> None:
+def test_a_reader_that_stops_is_slow_however_long_its_fetches_may_wait(found: Found) -> None:
     assert wrong(found, "stuck", "slow_consumer") == {("slow_consumer", "http://stuck:9404/metrics")}

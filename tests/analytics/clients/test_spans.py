@@ -13,9 +13,9 @@ ALWAYS = tuple(range(1, 21))
 Seen = list[tuple[int, str | None]]
 
 
-def begun(seen: Seen, known: list[Span] | None = None, heard: tuple[int, ...] = ALWAYS) -> list[int | None]:
+def begun(seen: Seen, known: list[Span] | None = None, reported_at: tuple[int, ...] = ALWAYS) -> list[int | None]:
     """The first instant of each problem's finding."""
-    return [span and span.first_ms for span in assigned(seen, known or [], heard, PATIENCE)]
+    return [span and span.first_ms for span in assigned(seen, known or [], reported_at, PATIENCE)]
 
 
 @pytest.mark.parametrize(
@@ -38,19 +38,19 @@ def test_a_problem_belongs_to_the_finding_that_lasts(seen: Seen, known: list[Spa
     assert begun(seen, known) == expected
 
 
-def test_it_lasts_while_nobody_hears_of_the_client() -> None:
-    assert begun([(1, "t"), (20, "t")], heard=(1, 2, 19, 20)) == [1, 1]
-    assert begun([(1, "t"), (20, "t")], heard=(1, 2, 18, 19, 20)) == [1, 20]
+def test_a_finding_lasts_while_its_client_reports_nothing() -> None:
+    assert begun([(1, "t"), (20, "t")], reported_at=(1, 2, 19, 20)) == [1, 1]
+    assert begun([(1, "t"), (20, "t")], reported_at=(1, 2, 18, 19, 20)) == [1, 20]
 
 
-def spans_after(seen: Seen, known: list[Span], heard: tuple[int, ...]) -> list[Span]:
+def spans_after(seen: Seen, known: list[Span], reported_at: tuple[int, ...]) -> list[Span]:
     """What `findings` has after a batch: the newest topic of each finding, and whether it is resolved."""
     spans = {span.first_ms: span for span in known}
-    for (at, topic), span in zip(seen, assigned(seen, known, heard, PATIENCE), strict=True):
+    for (at, topic), span in zip(seen, assigned(seen, known, reported_at, PATIENCE), strict=True):
         if span is not None:
             old = spans.setdefault(span.first_ms, Span(at, at, topic))
             spans[span.first_ms] = Span(old.first_ms, max(old.last_ms, at), old.topic or topic, old.resolved_ms)
-    after = {first: [h for h in heard if h > span.last_ms] for first, span in spans.items()}
+    after = {first: [h for h in reported_at if h > span.last_ms] for first, span in spans.items()}
     for first, span in spans.items():
         if span.resolved_ms is None and len(after[first]) >= PATIENCE:
             span.resolved_ms = after[first][0]
@@ -62,18 +62,16 @@ def spans_after(seen: Seen, known: list[Span], heard: tuple[int, ...]) -> list[S
     st.lists(st.sampled_from([None, "absent", "t", "u"]), min_size=1, max_size=20),
     st.lists(st.integers(1, 19), max_size=6),
 )
-def test_batches_that_are_done_again_are_assigned_as_all_snapshots_at_once(
-    each: list[str | None], cuts: list[int]
-) -> None:
+def test_repeated_batches_assign_the_same_findings_as_one_batch(each: list[str | None], cuts: list[int]) -> None:
     problems: Seen = [(at, topic) for at, topic in enumerate(each, 1) if topic != "absent"]
-    at_once = dict(zip(problems, begun(problems, heard=ALWAYS[: len(each)]), strict=True))
+    at_once = dict(zip(problems, begun(problems, reported_at=ALWAYS[: len(each)]), strict=True))
     known: list[Span] = []
     edges = sorted({0, len(each), *(c for c in cuts if c < len(each))})
     for start, end in pairwise(edges):
         batch = [(at, topic) for at, topic in problems if start < at <= end]
-        heard = ALWAYS[max(start - 5, 0) : end]
+        reported_at = ALWAYS[max(start - 5, 0) : end]
         before = [s for s in known if s.resolved_ms is None or s.resolved_ms > start]
-        assert begun(batch, before, heard) == [at_once[p] for p in batch]
-        known = [*(s for s in known if s not in before), *spans_after(batch, before, heard)]
+        assert begun(batch, before, reported_at) == [at_once[p] for p in batch]
+        known = [*(s for s in known if s not in before), *spans_after(batch, before, reported_at)]
         again = [s for s in known if s.resolved_ms is None or s.resolved_ms > start]
-        assert begun(batch, again, heard) == [at_once[p] for p in batch]
+        assert begun(batch, again, reported_at) == [at_once[p] for p in batch]

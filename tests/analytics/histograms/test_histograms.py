@@ -193,7 +193,7 @@ def test_quantiles_are_numpys_within_half_a_bucket(spark: SparkSession, lists: l
         assert max(made[case].q) <= float(max(values))
 
 
-def test_a_quantile_that_is_zero_is_exact_and_of_nothing_there_is_none(spark: SparkSession) -> None:
+def test_a_quantile_of_zero_is_exact_and_an_empty_histogram_has_none(spark: SparkSession) -> None:
     cases = {"half": [0, 0, 9, 9], "zeros": [0], "none": [None, -4], "one": [1000]}
     made = of_groups(histograms(lag_rows(spark, cases)).withColumn("q", quantiles([0.0, 0.5, 0.51, 1.0])))
     assert made["half"].q[:2] == [0.0, 0.0]
@@ -202,7 +202,7 @@ def test_a_quantile_that_is_zero_is_exact_and_of_nothing_there_is_none(spark: Sp
 
 
 @pytest.mark.parametrize("probability", [-0.01, 1.01, float("nan")])
-def test_what_is_no_probability_is_refused(probability: float) -> None:
+def test_a_number_that_is_not_a_probability_is_refused(probability: float) -> None:
     with pytest.raises(ValueError, match="probabilities must be from 0 to 1"):
         quantiles([0.5, probability])
 
@@ -232,7 +232,7 @@ def test_the_sql_function_gives_the_same_as_the_column(spark: SparkSession) -> N
 
 @given(st.lists(st.tuples(ANY_VALUES, st.integers(0, 9), st.integers(0, 3)), min_size=300, max_size=300))
 @FEW_JOBS
-def test_parts_of_the_values_in_any_order_merge_to_the_whole(
+def test_histograms_merge_to_the_same_result_in_any_order(
     spark: SparkSession, drawn: list[tuple[int | None, int, int]]
 ) -> None:
     """Each value is in one of ten groups and one of four snapshots, within three seconds of one hour."""
@@ -298,7 +298,7 @@ def test_a_snapshot_at_a_boundary_is_in_the_window_that_begins_there(spark: Spar
         assert found["the last ms of the day before"].snapshot_date == date(2026, 1, 30)
 
 
-def test_a_day_made_of_hours_is_the_day_made_of_snapshots(spark: SparkSession) -> None:
+def test_a_day_merged_from_hours_equals_one_merged_from_snapshots(spark: SparkSession) -> None:
     values = [*LOG_NORMAL[:50].tolist(), None, -1, 0]
     lag = frame(
         spark, LAG, LAG_ROW, *((BEGIN_MS + n * 1_700_000, 1, "g", "t", n, v) for n, v in enumerate(values[-48:]))

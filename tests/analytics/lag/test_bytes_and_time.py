@@ -70,7 +70,7 @@ UNITS: dict[str, tuple[int | None, dict[str, Any]]] = {
         pytest.param(None, (None, None), id="unknown"),
     ],
 )
-def test_bytes_beyond_the_end_that_the_ruler_knows_are_by_the_mean_size_of_a_record(
+def test_bytes_beyond_the_end_of_the_ruler_are_estimated_from_the_mean_record_size(
     spark: SparkSession, log_bytes: int | None, expected: tuple[int | None, int | None]
 ) -> None:
     seen = [ruled(1, 0, 100, log_bytes)]
@@ -80,14 +80,14 @@ def test_bytes_beyond_the_end_that_the_ruler_knows_are_by_the_mean_size_of_a_rec
 
 
 def test_lag_in_bytes_and_time_is_read_from_the_ruler(spark: SparkSession) -> None:
-    looks = frame(spark, WATERMARKS, RULED, ruled(1, 0, 100, 1_000), ruled(2, 0, 200, 3_000), ruled(3, 0, 300, 3_500))
+    logs = frame(spark, WATERMARKS, RULED, ruled(1, 0, 100, 1_000), ruled(2, 0, 200, 3_000), ruled(3, 0, 300, 3_500))
     commits = [(3, name, "t", 0, offset, None) for name, (offset, _) in UNITS.items()]
     rows = compute_lag(
         frame(spark, COMMITTED_OFFSETS, COMMITTED, *commits),
-        looks.where("snapshot_id = 3"),
+        logs.where("snapshot_id = 3"),
         frame(spark, GROUP_MEMBERS, MEMBER),
         frame(spark, LAG, PREVIOUS),
-        rulers_of(spark, looks),
+        rulers_of(spark, logs),
     )
     found = {row.group_id: row.asDict() for row in rows.collect()}
     for name, (_, expected) in UNITS.items():
@@ -95,12 +95,12 @@ def test_lag_in_bytes_and_time_is_read_from_the_ruler(spark: SparkSession) -> No
 
 
 def test_without_clients_lag_is_the_same_as_with_clients_that_report_nothing(spark: SparkSession) -> None:
-    looks = frame(spark, WATERMARKS, RULED, ruled(1, 0, 100, 1_000), ruled(2, 0, 200, 3_000), ruled(3, 0, 300, 3_500))
+    logs = frame(spark, WATERMARKS, RULED, ruled(1, 0, 100, 1_000), ruled(2, 0, 200, 3_000), ruled(3, 0, 300, 3_500))
     commits = frame(
         spark, COMMITTED_OFFSETS, COMMITTED, *((3, name, "t", 0, at, None) for name, (at, _) in UNITS.items())
     )
     members = frame(spark, GROUP_MEMBERS, MEMBER, (3, "only assigned", "consumer", "Stable", "m", "c", "/h", "t", 0))
-    watermarks, rulers = looks.where("snapshot_id = 3"), rulers_of(spark, looks).localCheckpoint()
+    watermarks, rulers = logs.where("snapshot_id = 3"), rulers_of(spark, logs).localCheckpoint()
     silent = spark.createDataFrame(
         [],
         "cluster string, snapshot_id bigint, topic string, partition int, group_id string, reported_date date, "
@@ -115,29 +115,29 @@ def test_without_clients_lag_is_the_same_as_with_clients_that_report_nothing(spa
     assert_df_equality(without, with_silent, ignore_row_order=True)
 
 
-def test_bytes_are_told_up_to_the_high_watermark_and_for_kip_532_to_the_log_end(spark: SparkSession) -> None:
-    looks = frame(spark, WATERMARKS, RULED, ruled(1, 0, 100, 1_000), ruled(2, 0, 200, 3_000, high_watermark=150))
+def test_bytes_count_to_the_high_watermark_and_for_kip_532_to_the_log_end(spark: SparkSession) -> None:
+    logs = frame(spark, WATERMARKS, RULED, ruled(1, 0, 100, 1_000), ruled(2, 0, 200, 3_000, high_watermark=150))
     rows = compute_lag(
         frame(spark, COMMITTED_OFFSETS, COMMITTED, (2, "g", "t", 0, 100, None)),
-        looks.where("snapshot_id = 2"),
+        logs.where("snapshot_id = 2"),
         frame(spark, GROUP_MEMBERS, MEMBER),
         frame(spark, LAG, PREVIOUS),
-        rulers_of(spark, looks),
+        rulers_of(spark, logs),
     )
     row = rows.collect()[0]
     assert (row.consumer_lag_bytes, row.bytes_error, row.kip532_bytes) == (1_000, 1_000, 2_000)
     assert (row.consumer_lag_ms, row.kip532_ms) == (29_400, 59_400)
 
 
-def test_lag_of_a_commit_before_log_start_is_of_the_records_that_are_still_there(spark: SparkSession) -> None:
-    looks = frame(spark, WATERMARKS, RULED, ruled(1, 0, 100, 1_000), ruled(2, 0, 200, 3_000), ruled(3, 100, 200, 2_000))
+def test_lag_of_a_commit_before_log_start_counts_only_existing_records(spark: SparkSession) -> None:
+    logs = frame(spark, WATERMARKS, RULED, ruled(1, 0, 100, 1_000), ruled(2, 0, 200, 3_000), ruled(3, 100, 200, 2_000))
     commits = [(3, name, "t", 0, offset, None) for name, offset in (("lost", 50), ("next", 100))]
     found = compute_lag(
         frame(spark, COMMITTED_OFFSETS, COMMITTED, *commits),
-        looks.where("snapshot_id = 3"),
+        logs.where("snapshot_id = 3"),
         frame(spark, GROUP_MEMBERS, MEMBER),
         frame(spark, LAG, PREVIOUS),
-        rulers_of(spark, looks),
+        rulers_of(spark, logs),
     )
     lost, at_start = sorted(found.collect(), key=lambda row: row.group_id)
     assert (lost.consumer_lag, lost.headroom, lost.offset_status) == (150, -50, "deleted_unread")

@@ -72,7 +72,7 @@ def test_consumer_lag_is_as_of_the_end_that_was_read_with_the_commit(spark: Spar
     assert found == {case: expected for case, (_, expected) in BRACKETS.items()}
 
 
-def test_records_that_are_deleted_after_the_commit_was_read_were_not_lost(spark: SparkSession) -> None:
+def test_records_deleted_after_the_commit_was_read_are_not_lost(spark: SparkSession) -> None:
     """Kafka Streams deletes records after it has committed; another task may read the partition's row later."""
     names = f"{BRACKETED} log_start_offset"
     seen = [(1, "t", 0, "A", 155, 180, 180, 185, None)]
@@ -110,7 +110,7 @@ ENDS = {
 }
 
 
-def test_transaction_and_replication_lag_are_zero_where_the_later_reading_has_caught_up(spark: SparkSession) -> None:
+def test_transaction_and_replication_lag_are_zero_if_the_later_read_has_caught_up(spark: SparkSession) -> None:
     names = "snapshot_id topic partition last_stable_offset high_watermark log_end_offset high_watermark_after"
     seen = [(1, case, 0, *read) for case, (read, _) in ENDS.items()]
     lag = lag_of(spark, [(1, "g", case, 0, 150, None) for case in ENDS], seen, watermark=names)
@@ -131,7 +131,7 @@ CONSUMED = {
 }
 
 
-def test_what_a_client_has_consumed_was_not_deleted_unread(spark: SparkSession) -> None:
+def test_records_that_a_client_has_consumed_are_not_deleted_unread(spark: SparkSession) -> None:
     reported = spark.createDataFrame(
         [("east", 1, case, 0, "g", SNAPSHOT_DATE, "c", offset, None, None) for case, (offset, _) in CONSUMED.items()],
         "cluster string, snapshot_id bigint, topic string, partition int, group_id string, reported_date date, "

@@ -26,7 +26,7 @@ RECREATED = {
 
 
 @pytest.mark.parametrize("computed_before", [0, 1])
-def test_recreated_holds_until_the_group_commits_anew(spark: SparkSession, computed_before: int) -> None:
+def test_the_status_recreated_lasts_until_the_group_commits_again(spark: SparkSession, computed_before: int) -> None:
     def compute(snapshots: range, previous: DataFrame) -> DataFrame:
         seen = [(case, *row) for case, (history, _) in RECREATED.items() for row in history if row[0] in snapshots]
         watermarks = frame(
@@ -52,7 +52,7 @@ def test_recreated_holds_until_the_group_commits_anew(spark: SparkSession, compu
 
 
 @pytest.mark.parametrize(("reach", "status"), [({2: 1, 3: 2}, "ok"), ({2: 1, 3: 1}, "recreated")])
-def test_a_commit_that_a_complete_snapshot_lacks_is_another_one_afterwards(
+def test_a_commit_that_was_absent_from_a_complete_snapshot_counts_as_a_new_one(
     spark: SparkSession, reach: dict[int, int], status: str
 ) -> None:
     """Kafka removes the commits of a deleted topic; a new one may be at the same offset."""
@@ -86,7 +86,7 @@ def test_a_late_snapshot_that_was_read_after_its_successor_does_not_make_an_old_
     assert found == [("ok", "A"), ("recreated", "A"), ("ok", "A")]
 
 
-def test_where_no_topic_has_moved_lag_is_the_same_without_the_rows_before(spark: SparkSession) -> None:
+def test_without_moved_topics_lag_does_not_need_the_previous_rows(spark: SparkSession) -> None:
     history = [(1, 50), (2, 50), (3, 55)]
     columns = "snapshot_id topic partition topic_id leader_epoch log_start_offset high_watermark log_end_offset"
     watermarks = frame(spark, WATERMARKS, columns, *((s, "t", 0, "A", 4, 0, 60, 60) for s, _ in history))
@@ -122,7 +122,7 @@ TRUNCATED = {
 
 
 @pytest.mark.parametrize("computed_before", [0, 1])
-def test_a_commit_whose_records_were_cut_off_is_truncated_until_the_group_commits_anew(
+def test_a_commit_beyond_a_truncation_is_truncated_until_the_group_commits_again(
     spark: SparkSession, computed_before: int
 ) -> None:
     commit = "snapshot_id group_id topic partition committed_offset leader_epoch epoch_end_offset"
@@ -132,8 +132,8 @@ def test_a_commit_whose_records_were_cut_off_is_truncated_until_the_group_commit
         seen = [(case, *row) for case, (history, _) in TRUNCATED.items() for row in history if row[0] in snapshots]
         logs = []
         for case, minute, *_, epoch in seen:
-            look = dict(zip(RULED.split(), ruled(minute, 100, 185, 8_500), strict=True)) | {"topic": case}
-            logs.append((*look.values(), epoch))
+            seen = dict(zip(RULED.split(), ruled(minute, 100, 185, 8_500), strict=True)) | {"topic": case}
+            logs.append((*seen.values(), epoch))
         watermarks = frame(spark, WATERMARKS, watermark, *logs)
         committed = [(minute, "g", case, 0, offset, epoch, end) for case, minute, offset, epoch, end, _ in seen]
         return compute_lag(
@@ -153,14 +153,14 @@ def test_a_commit_whose_records_were_cut_off_is_truncated_until_the_group_commit
     assert {r.offset_status for r in rows if r.consumer_lag_bytes is None} == {"truncated"}
 
 
-def test_an_offset_of_a_topic_that_was_recreated_is_on_no_ruler(spark: SparkSession) -> None:
-    looks = frame(spark, WATERMARKS, RULED, ruled(2, 0, 200, 3_000))
+def test_an_offset_of_a_recreated_topic_is_not_looked_up_on_the_ruler(spark: SparkSession) -> None:
+    watermarks = frame(spark, WATERMARKS, RULED, ruled(2, 0, 200, 3_000))
     rows = compute_lag(
         frame(spark, COMMITTED_OFFSETS, COMMITTED, (2, "g", "t", 0, 200, None)),
-        looks,
+        watermarks,
         frame(spark, GROUP_MEMBERS, MEMBER),
         frame(spark, LAG, PREVIOUS, (1, "g", "t", 0, "OLD", "OLD", 200, "ok")),
-        rulers_of(spark, looks),
+        rulers_of(spark, watermarks),
     )
     row = rows.collect()[0]
     assert (row.offset_status, row.consumer_lag) == ("recreated", 0)

@@ -19,8 +19,7 @@ from pipeline.analytics.log_index.index import FORGOTTEN_MS, index_rows, known_r
 from pipeline.analytics.log_index.ruler import Observation, Ruler, begun, continued
 from pipeline.analytics.log_index.ruler_lookup import read_rulers
 from pipeline.analytics.log_index.ruler_storage import decoded, encoded
-from pipeline.analytics.log_index.ruler_update import LOOK as LOOK_TYPE
-from pipeline.analytics.log_index.ruler_update import SAMPLE, rulers_after
+from pipeline.analytics.log_index.ruler_update import OBSERVATION, SAMPLE, rulers_after
 from pipeline.tables import COMMITTED_OFFSETS, LOG_INDEX, LOG_SAMPLES, WATERMARKS
 from tests.analytics.log_index.test_ruler import MINUTE, Step, between_looks, looked_at
 from tests.helpers.logsim import Log
@@ -29,7 +28,7 @@ from tests.helpers.rows import frame
 Row = TypeVar("Row")
 START = datetime(2026, 1, 31, tzinfo=UTC)
 START_MS = 1_769_817_600_000
-LOOK = (
+COLUMNS = (
     "snapshot_id captured_at topic partition topic_id leader log_start_offset local_log_start_offset high_watermark "
     "log_end_offset max_timestamp_ms max_timestamp_offset log_bytes log_bytes_error cleanup_policy error"
 )
@@ -37,7 +36,7 @@ LOOK = (
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.lists(between_looks, max_size=15), min_size=1, max_size=4))
-def test_arrow_and_numpy_say_what_python_says(histories: list[list[list[Step]]]) -> None:
+def test_arrow_and_numpy_give_the_same_values_as_python(histories: list[list[list[Step]]]) -> None:
     logs = [Log() for _ in histories]
     made = [looked_at(log, history) for log, history in zip(logs, histories, strict=True)]
     stored = encoded(made)
@@ -55,16 +54,16 @@ def test_arrow_and_numpy_say_what_python_says(histories: list[list[list[Step]]])
     st.lists(st.lists(between_looks, min_size=1, max_size=25), min_size=1, max_size=3),
     st.lists(st.integers(1, 4), min_size=25, max_size=25),
 )
-def test_rulers_are_carried_on_in_arrow_as_in_python(histories: list[list[list[Step]]], steps: list[int]) -> None:
+def test_rulers_are_extended_in_arrow_as_in_python(histories: list[list[list[Step]]], steps: list[int]) -> None:
     seen = [observations(history) for history in histories]
-    made = [reduce(continued, looks[1:], begun(looks[0])) for looks in seen]
+    made = [reduce(continued, seen_rows[1:], begun(seen_rows[0])) for seen_rows in seen]
     stored, done = pa.nulls(len(seen), pa.binary()), 0
     for step in steps:
-        batch = [looks[done : done + step] for looks in seen]
+        batch = [seen_rows[done : done + step] for seen_rows in seen]
         rows = [[{"snapshot_id": done + n, "is_asked": False} | x._asdict() for n, x in enumerate(b)] for b in batch]
         series = rulers_after(
             stored,
-            pa.array(rows, pa.list_(to_arrow_type(LOOK_TYPE))),
+            pa.array(rows, pa.list_(to_arrow_type(OBSERVATION))),
             pa.nulls(len(seen), pa.list_(to_arrow_type(SAMPLE))),
         )
         newest = pa.array([each[-1]["ruler"] if each else None for each in series.to_pylist()], stored.type)
@@ -79,17 +78,19 @@ def test_rulers_are_carried_on_in_arrow_as_in_python(histories: list[list[list[S
     st.randoms(use_true_random=False),
     st.lists(st.booleans(), min_size=12, max_size=12),
 )
-def test_late_snapshots_leave_the_ruler_of_those_that_the_index_was_written_from(
+def test_late_snapshots_do_not_change_the_ruler_of_newer_ones(
     history: list[list[Step]], chance: Random, is_written: list[bool]
 ) -> None:
     """For any scheduled instants, in any order of computing, and however often the index is written in between."""
-    looks = observations(history)
-    ids = disordered(range(1, len(looks) + 1), chance)
+    seen_rows = observations(history)
+    ids = disordered(range(1, len(seen_rows) + 1), chance)
     stored, through, tail = pa.nulls(1, pa.binary()), 0, []
     counted: list[Observation] = []
-    for (i, look), writes in zip(disordered(list(zip(ids, looks, strict=True)), chance), is_written, strict=False):
+    for (i, seen_at), writes in zip(
+        disordered(list(zip(ids, seen_rows, strict=True)), chance), is_written, strict=False
+    ):
         if i > through:  # the index already includes newer ones than the others
-            tail.append((i, look))
+            tail.append((i, seen_at))
         if tail and writes:
             newer = sorted(x for _, x in tail if not counted or x.captured_ms >= counted[-1].captured_ms)
             stored, through, tail, counted = carried_on(stored, tail), max(tail)[0], [], counted + newer
@@ -103,8 +104,8 @@ def disordered(values: Sequence[Row], chance: Random) -> list[Row]:
 
 def carried_on(stored: pa.Array, tail: list[tuple[int, Observation]]) -> pa.Array:
     rows = [x._asdict() | {"snapshot_id": i, "is_asked": False} for i, x in sorted(tail, key=lambda pair: pair[1])]
-    looks = pa.array([rows], pa.list_(to_arrow_type(LOOK_TYPE)))
-    (series,) = rulers_after(stored, looks, pa.nulls(1, pa.list_(to_arrow_type(SAMPLE)))).to_pylist()
+    seen_rows = pa.array([rows], pa.list_(to_arrow_type(OBSERVATION)))
+    (series,) = rulers_after(stored, seen_rows, pa.nulls(1, pa.list_(to_arrow_type(SAMPLE)))).to_pylist()
     return pa.array([series[-1]["ruler"]], stored.type)
 
 
@@ -115,7 +116,7 @@ def observations(history: list[list[Step]]) -> list[Observation]:
 
 
 def assert_same(read: dict[str, Any], ruler: Ruler, offset: int) -> None:
-    position, timestamp = ruler.position_at(offset), ruler.timestamp_at(offset)
+    position, timestamp = ruler.bytes_before(offset), ruler.timestamp_at(offset)
     assert (read["position_bytes"] is None) is (position is None)
     if position:
         # numpy divides floats, so the value and the error may differ by one.
@@ -131,7 +132,7 @@ def assert_same(read: dict[str, Any], ruler: Ruler, offset: int) -> None:
         assert read["newest_before_ms"] == pytest.approx(before.value, abs=1)
 
 
-def test_no_ruler_and_no_offsets_are_no_readings() -> None:
+def test_without_a_ruler_or_offsets_there_are_no_readings() -> None:
     log = Log()
     made = looked_at(log, [])
     stored = encoded([made, None])
@@ -140,7 +141,7 @@ def test_no_ruler_and_no_offsets_are_no_readings() -> None:
     assert set(read[1][0].values()) == {None}
 
 
-def look(minute: int, end: int, size: int, **other: Any) -> tuple[Any, ...]:
+def seen_at(minute: int, end: int, size: int, **other: Any) -> tuple[Any, ...]:
     """A row of `watermarks` for a log that was written to until the minute of the snapshot."""
     row = {
         "snapshot_id": minute,
@@ -157,30 +158,30 @@ def look(minute: int, end: int, size: int, **other: Any) -> tuple[Any, ...]:
         "log_bytes": size,
         "log_bytes_error": 0,
     } | other
-    return tuple(row.get(name) for name in LOOK.split())
+    return tuple(row.get(name) for name in COLUMNS.split())
 
 
-GROWING = [look(1, 100, 1_000), look(2, 200, 3_000), look(3, 300, 3_500)]
+GROWING = [seen_at(1, 100, 1_000), seen_at(2, 200, 3_000), seen_at(3, 300, 3_500)]
 
 
-def seen_by(spark: SparkSession, looks: list[tuple[Any, ...]]) -> tuple[DataFrame, DataFrame]:
+def seen_by(spark: SparkSession, seen_rows: list[tuple[Any, ...]]) -> tuple[DataFrame, DataFrame]:
     samples = frame(spark, LOG_SAMPLES, "snapshot_id topic partition asked_ms offset timestamp_ms", *SAMPLES)
-    seen = {row[0] for row in looks}
-    return frame(spark, WATERMARKS, LOOK, *looks), samples.where(F.col("snapshot_id").isin(seen))
+    seen = {row[0] for row in seen_rows}
+    return frame(spark, WATERMARKS, COLUMNS, *seen_rows), samples.where(F.col("snapshot_id").isin(seen))
 
 
-def rulers_of(spark: SparkSession, looks: list[tuple[Any, ...]], index: DataFrame | None = None) -> DataFrame:
-    return rulers(frame(spark, LOG_INDEX, "topic") if index is None else index, *seen_by(spark, looks), 0)
+def rulers_of(spark: SparkSession, seen_rows: list[tuple[Any, ...]], index: DataFrame | None = None) -> DataFrame:
+    return rulers(frame(spark, LOG_INDEX, "topic") if index is None else index, *seen_by(spark, seen_rows), 0)
 
 
-def index_of(spark: SparkSession, looks: list[tuple[Any, ...]], through: int) -> DataFrame:
-    return index_rows(frame(spark, LOG_INDEX, "topic"), *seen_by(spark, looks), through)
+def index_of(spark: SparkSession, seen_rows: list[tuple[Any, ...]], through: int) -> DataFrame:
+    return index_rows(frame(spark, LOG_INDEX, "topic"), *seen_by(spark, seen_rows), through)
 
 
 SAMPLES = [(1, "t", 0, START_MS, 0, START_MS + 1_000)]
 
 
-def test_each_snapshot_adds_a_point_and_each_look_up_too(spark: SparkSession) -> None:
+def test_each_snapshot_and_each_look_up_adds_a_point(spark: SparkSession) -> None:
     (row,) = index_of(spark, GROWING, 3).collect()
     assert [tuple(point) for point in row.points] == [
         (0, 0, None),
@@ -193,11 +194,11 @@ def test_each_snapshot_adds_a_point_and_each_look_up_too(spark: SparkSession) ->
     assert sorted(row.snapshot_id for row in rulers_of(spark, GROWING).collect()) == [1, 2, 3]
 
 
-def test_the_index_and_what_was_seen_since_are_the_same_as_everything_at_once(spark: SparkSession) -> None:
+def test_the_index_extended_by_later_snapshots_equals_one_from_all_snapshots(spark: SparkSession) -> None:
     index = index_of(spark, GROWING[:2], 2)
     at_once = rulers_of(spark, GROWING).where("snapshot_id = 3")
     assert_df_equality(rulers_of(spark, GROWING[2:], index), at_once, ignore_nullable=True, ignore_row_order=True)
-    former = look(0, 50, 500, topic_id="of the topic before it was created anew")
+    former = seen_at(0, 50, 500, topic_id="of the topic before it was created anew")
     known = known_rulers(index, seen_by(spark, [former, *GROWING[:2]])[0]).collect()
     assert {row.snapshot_id for row in known} == {1, 2}
     for ruler in decoded(pa.array([row.ruler for row in known])):
@@ -205,31 +206,33 @@ def test_the_index_and_what_was_seen_since_are_the_same_as_everything_at_once(sp
         assert ruler.last.log_end_offset == 200
 
 
-def test_looks_count_in_the_order_in_which_they_were_made_whatever_instants_they_were_due_at(
+def test_observations_count_in_the_order_in_which_they_were_made(
     spark: SparkSession,
 ) -> None:
     """If a run is late or repeated, or a driver's clock is ahead, an earlier instant is read after a later one."""
     chance, minutes = Random(7), range(1, 13)
     orders = {partition: chance.sample(minutes, len(minutes)) for partition in range(1, 20)}
 
-    def looks(*, in_order: bool) -> list[tuple[Any, ...]]:
+    def seen_rows(*, in_order: bool) -> list[tuple[Any, ...]]:
         return [
-            look(minute, 100 * minute, 1_000 * minute, partition=partition, snapshot_id=minute if in_order else instant)
+            seen_at(
+                minute, 100 * minute, 1_000 * minute, partition=partition, snapshot_id=minute if in_order else instant
+            )
             for partition, order in orders.items()
             for minute, instant in zip(minutes, order, strict=True)
         ]
 
-    expected, found = (index_of(spark, looks(in_order=in_order), minutes[-1]) for in_order in (True, False))
+    expected, found = (index_of(spark, seen_rows(in_order=in_order), minutes[-1]) for in_order in (True, False))
     assert_df_equality(found, expected, ignore_row_order=True)
     assert {(row.restarts, len(row.points)) for row in found.collect()} == {(0, 1 + len(minutes))}
-    made = rulers_of(spark, looks(in_order=False)).where("partition = 1").collect()
+    made = rulers_of(spark, seen_rows(in_order=False)).where("partition = 1").collect()
     ends = {row.snapshot_id: ruler.last.log_end_offset for row, ruler in zip(made, decoded_of(made), strict=True)}
     assert ends == {instant: 100 * minute for minute, instant in zip(minutes, orders[1], strict=True)}
 
 
-def test_a_look_that_is_older_than_the_index_changes_nothing(spark: SparkSession) -> None:
+def test_an_observation_older_than_the_index_changes_nothing(spark: SparkSession) -> None:
     index = index_of(spark, GROWING, 3)
-    late = look(2, 200, 3_000, snapshot_id=4)
+    late = seen_at(2, 200, 3_000, snapshot_id=4)
     made = rulers_of(spark, [late], index).collect()
     assert [row.snapshot_id for row in made] == [4]
     assert list(decoded_of(made)) == list(decoded_of(index.collect()))
@@ -240,7 +243,7 @@ def decoded_of(rows: list[Any]) -> Iterable[Any]:
 
 
 def test_a_partition_that_could_not_be_read_keeps_its_ruler_for_a_week(spark: SparkSession) -> None:
-    unread = look(3, 300, 3_500, error="NOT_LEADER_OR_FOLLOWER")
+    unread = seen_at(3, 300, 3_500, error="NOT_LEADER_OR_FOLLOWER")
     made = rulers_of(spark, [*GROWING[:2], unread])
     assert [row.snapshot_id for row in made.orderBy("snapshot_id").collect()] == [1, 2]
     index = index_of(spark, GROWING[:2], 2)
@@ -256,7 +259,7 @@ COMMITS = [(3, "g", "t", 0, 50), (3, "h", "t", 0, 300), (3, "i", "t", 0, None), 
 def wanted(spark: SparkSession, newest: tuple[Any, ...], *, with_tiered: bool = False) -> list[tuple[Any, ...]]:
     found = wanted_times(
         rulers_of(spark, [*GROWING[:2], newest]).where("snapshot_id = 3"),
-        frame(spark, WATERMARKS, LOOK, newest),
+        frame(spark, WATERMARKS, COLUMNS, newest),
         frame(spark, COMMITTED_OFFSETS, "snapshot_id group_id topic partition committed_offset", *COMMITS),
         most=5,
         with_tiered=with_tiered,
@@ -264,21 +267,21 @@ def wanted(spark: SparkSession, newest: tuple[Any, ...], *, with_tiered: bool = 
     return [(row.leader, row.topic, row.partition, row.rungs) for row in found.collect()]
 
 
-def test_log_start_and_what_is_unread_is_looked_up(spark: SparkSession) -> None:
+def test_log_start_and_unread_offsets_are_looked_up(spark: SparkSession) -> None:
     assert wanted(spark, GROWING[2]) == [(1, "t", 0, [0, 50, 250])]
-    assert wanted(spark, look(3, 300, 3_500, log_start_offset=60)) == [(1, "t", 0, [60, 250])]
+    assert wanted(spark, seen_at(3, 300, 3_500, log_start_offset=60)) == [(1, "t", 0, [60, 250])]
 
 
-def test_while_a_group_and_its_log_move_both_commits_and_the_last_record_before_the_end_are_looked_up(
+def test_in_a_moving_log_both_commits_and_the_last_record_are_looked_up(
     spark: SparkSession,
 ) -> None:
     """The newest timestamp is that of a record written after the end of the log was read."""
     commits = [(3, "g", "t", 0, 240, 250, 300), (3, "h", "t", 0, 290, 300, 300)]
     names = "snapshot_id group_id topic partition earlier_offset committed_offset high_watermark"
-    newest = look(3, 300, 3_500, max_timestamp_offset=301)
+    newest = seen_at(3, 300, 3_500, max_timestamp_offset=301)
     (row,) = wanted_times(
         rulers_of(spark, [*GROWING[:2], newest]).where("snapshot_id = 3"),
-        frame(spark, WATERMARKS, LOOK, newest),
+        frame(spark, WATERMARKS, COLUMNS, newest),
         frame(spark, COMMITTED_OFFSETS, names, *commits),
         most=5,
         with_tiered=False,
@@ -287,28 +290,28 @@ def test_while_a_group_and_its_log_move_both_commits_and_the_last_record_before_
 
 
 def test_a_tiered_log_is_looked_up_only_if_asked_for(spark: SparkSession) -> None:
-    tiered = look(3, 300, 3_500, local_log_start_offset=40)
+    tiered = seen_at(3, 300, 3_500, local_log_start_offset=40)
     assert wanted(spark, tiered) == []
     assert wanted(spark, tiered, with_tiered=True) == [(1, "t", 0, [0, 50, 250])]
 
 
 def test_a_partition_without_a_leader_is_not_looked_up(spark: SparkSession) -> None:
-    assert wanted(spark, look(3, 300, 3_500, leader=None)) == []
+    assert wanted(spark, seen_at(3, 300, 3_500, leader=None)) == []
 
 
-def test_where_the_newest_time_is_from_the_future_nothing_is_looked_up(spark: SparkSession) -> None:
-    assert wanted(spark, look(3, 300, 3_500, max_timestamp_ms=START_MS + 60 * MINUTE)) == []
+def test_if_the_newest_timestamp_is_in_the_future_nothing_is_looked_up(spark: SparkSession) -> None:
+    assert wanted(spark, seen_at(3, 300, 3_500, max_timestamp_ms=START_MS + 60 * MINUTE)) == []
 
 
-def test_where_a_broker_does_not_tell_the_newest_time_older_ones_are_looked_up_all_the_same(
+def test_if_the_newest_timestamp_is_unknown_older_ones_are_still_looked_up(
     spark: SparkSession,
 ) -> None:
-    unknown = look(3, 300, 3_500, max_timestamp_ms=None, max_timestamp_offset=None)
+    unknown = seen_at(3, 300, 3_500, max_timestamp_ms=None, max_timestamp_offset=None)
     assert wanted(spark, unknown) == [(1, "t", 0, [0, 50, 250, 299])]
 
 
-def test_a_log_whose_broker_does_not_tell_what_is_not_replicated_is_known_up_to_the_high_watermark(
+def test_without_a_log_end_the_ruler_reaches_the_high_watermark(
     spark: SparkSession,
 ) -> None:
-    unknown = look(3, 300, 3_500, log_end_offset=None, max_timestamp_ms=None, max_timestamp_offset=None)
+    unknown = seen_at(3, 300, 3_500, log_end_offset=None, max_timestamp_ms=None, max_timestamp_offset=None)
     assert wanted(spark, unknown) == [(1, "t", 0, [0, 50, 250, 299])]

@@ -15,13 +15,13 @@ DAYS = 30
 MINUTES = DAYS * 24 * 60
 RECORD_BYTES = 500
 
-Look = tuple[int, int, bool]
-looks = st.lists(
+Observed = tuple[int, int, bool]
+observed = st.lists(
     st.tuples(st.integers(1, 1_000), st.integers(0, 10_000) | st.integers(0, 3), st.booleans()), min_size=1, max_size=80
 )
 
 
-def seen_and_line(steps: list[Look]) -> tuple[list[tuple[int, int]], Polyline]:
+def seen_and_line(steps: list[Observed]) -> tuple[list[tuple[int, int]], Polyline]:
     """All observed values, and the line made of them, which is thinned where the steps say so."""
     line, seen, offset, value = Polyline(), [], 0, 0
     for run, rise, is_thinned in steps:
@@ -39,8 +39,8 @@ def reading(line: Polyline, offset: int) -> Reading:
     return found
 
 
-@given(looks)
-def test_what_was_seen_is_within_tolerance_however_often_the_line_was_thinned(steps: list[Look]) -> None:
+@given(observed)
+def test_observed_values_stay_within_tolerance_after_any_number_of_thinnings(steps: list[Observed]) -> None:
     seen, line = seen_and_line(steps)
     end = seen[-1][1]
     for offset, value in seen:
@@ -57,15 +57,15 @@ def assert_covers_whatever_happened(line: Polyline, known: list[tuple[int, int]]
             assert found.value - found.error <= low <= high <= found.value + found.error
 
 
-@given(looks)
-def test_the_error_covers_whatever_happened_between_two_looks(steps: list[Look]) -> None:
+@given(observed)
+def test_the_error_covers_anything_between_two_observations(steps: list[Observed]) -> None:
     seen, line = seen_and_line(steps)
     assert_covers_whatever_happened(line, seen)
 
 
-@given(looks, st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), max_size=10))
-def test_what_is_learnt_later_is_exact_and_takes_no_certainty_away(
-    steps: list[Look], lookups: list[tuple[float, float]]
+@given(observed, st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), max_size=10))
+def test_a_refined_value_is_exact_and_widens_no_other_error(
+    steps: list[Observed], lookups: list[tuple[float, float]]
 ) -> None:
     seen, line = seen_and_line(steps)
     known = dict(seen)
@@ -82,7 +82,7 @@ def test_what_is_learnt_later_is_exact_and_takes_no_certainty_away(
     assert_covers_whatever_happened(line, sorted(known.items()))
 
 
-def test_a_piece_that_is_split_is_no_surer_of_the_looks_that_it_left_out() -> None:
+def test_a_split_piece_keeps_the_error_of_removed_observations() -> None:
     known = [(x, x) for x in range(0, 110, 10)]
     line = Polyline()
     for offset, value in known:
@@ -92,19 +92,19 @@ def test_a_piece_that_is_split_is_no_surer_of_the_looks_that_it_left_out() -> No
     assert_covers_whatever_happened(line, sorted([*known, (15, 20)]))
 
 
-def test_what_is_learnt_below_the_line_makes_it_longer() -> None:
+def test_a_value_below_the_line_extends_it() -> None:
     line = Polyline().extended(10, 100).refined(4, 40)
     assert [line.at(x) for x in (3, 4, 7, 10)] == [None, Reading(40, 0), Reading(70, 30), Reading(100, 0)]
 
 
 @pytest.mark.parametrize(("offset", "value"), [(15, 99), (15, 201), (5, 101), (21, 200)])
-def test_what_contradicts_the_line_is_refused(offset: int, value: int) -> None:
+def test_a_value_that_contradicts_the_line_is_refused(offset: int, value: int) -> None:
     with pytest.raises(ValueError, match=f"offset {offset}"):
         Polyline().extended(10, 100).extended(20, 200).refined(offset, value)
 
 
-@given(looks, st.integers(0, 90_000))
-def test_trimming_changes_nothing_above(steps: list[Look], offset: int) -> None:
+@given(observed, st.integers(0, 90_000))
+def test_trimming_does_not_change_later_values(steps: list[Observed], offset: int) -> None:
     _, line = seen_and_line(steps)
     trimmed = line.since(offset)
     first, last = line.vertices[0].offset, line.vertices[-1].offset
@@ -114,7 +114,7 @@ def test_trimming_changes_nothing_above(steps: list[Look], offset: int) -> None:
     assert sum(v.offset <= offset for v in trimmed.vertices) <= 1
 
 
-def test_outside_of_the_line_nothing_is_known() -> None:
+def test_outside_of_the_line_values_are_unknown() -> None:
     line = Polyline().extended(10, 100).extended(20, 200)
     assert [line.at(x) for x in (9, 10, 15, 20, 21)] == [
         None,
@@ -132,7 +132,7 @@ def test_a_value_that_was_not_exact_widens_the_error() -> None:
 
 
 @pytest.mark.parametrize(("offset", "value"), [(20, 300), (19, 300), (21, 199)])
-def test_going_back_is_refused(offset: int, value: int) -> None:
+def test_an_offset_or_value_that_goes_back_is_refused(offset: int, value: int) -> None:
     with pytest.raises(ValueError, match="cannot follow 200 at offset 20"):
         Polyline().extended(10, 100).extended(20, 200).extended(offset, value)
 

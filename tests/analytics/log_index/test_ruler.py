@@ -69,9 +69,9 @@ def assert_right(ruler: Ruler, log: Log, *, with_estimates: bool = False) -> Non
 
     If growth had to be estimated, this holds only if all records have the same size.
     """
-    end = ruler.position_at(log.log_end)
+    end = ruler.bytes_before(log.log_end)
     for offset in range(log.log_start, log.log_end):
-        position, timestamp = ruler.position_at(offset), ruler.timestamp_at(offset)
+        position, timestamp = ruler.bytes_before(offset), ruler.timestamp_at(offset)
         if position and end:
             reported = distance(position, end)
             is_sure = reported.drift == (0, 0)
@@ -92,11 +92,11 @@ even_happening = st.one_of(
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.lists(even, min_size=1, max_size=4) | st.lists(even | even_happening, max_size=6), max_size=25))
-def test_where_records_are_of_one_size_estimates_are_right_too(history: list[list[Step]]) -> None:
+def test_with_records_of_equal_size_estimates_are_exact(history: list[list[Step]]) -> None:
     looked_at(Log(), history, with_estimates=True)
 
 
-def test_the_first_look_does_not_make_records_smaller_than_they_are() -> None:
+def test_the_first_observation_does_not_underestimate_record_sizes() -> None:
     four = [producing(1, 100, 0)] * 4
     history = [
         [producing(10, 1_000, 0), op("delete_records", 10)],
@@ -108,7 +108,7 @@ def test_the_first_look_does_not_make_records_smaller_than_they_are() -> None:
 
 @settings(max_examples=500, deadline=None)
 @given(st.lists(between_looks, max_size=25), st.booleans())
-def test_whatever_happens_a_value_is_right_or_not_told(history: list[list[Step]], with_lookups: bool) -> None:
+def test_for_any_history_a_value_is_within_its_error_or_unknown(history: list[list[Step]], with_lookups: bool) -> None:
     looked_at(Log(), history, with_lookups=with_lookups)
 
 
@@ -143,39 +143,39 @@ TRAPS: dict[str, list[list[Step]]] = {
 
 
 @pytest.mark.parametrize("trap", TRAPS)
-def test_a_trap_is_seen(trap: str) -> None:
+def test_known_traps_do_not_give_wrong_values(trap: str) -> None:
     looked_at(Log(), TRAPS[trap])
 
 
-def test_a_size_that_shrank_for_no_visible_reason_makes_an_estimate() -> None:
+def test_if_the_size_shrinks_without_a_visible_reason_growth_is_estimated() -> None:
     log = Log()
     ruler = looked_at(log, steady(3))
     seen = log.observe()
     shrunk = continued(ruler, seen._replace(log_end_offset=40, log_bytes=299))
-    end, before = shrunk.position_at(40), shrunk.position_at(30)
+    end, before = shrunk.bytes_before(40), shrunk.bytes_before(30)
     assert before
     assert end
     assert distance(before, end) == Reading(100, 100, (0, 100))
 
 
-def test_a_size_that_is_not_told_leaves_a_hole_that_the_next_one_closes() -> None:
+def test_an_unknown_size_leaves_a_gap_that_the_next_size_closes() -> None:
     log = Log()
     ruler = looked_at(log, steady(3))
     hole = continued(ruler, log.observe()._replace(log_end_offset=40, log_bytes=None))
-    assert [hole.position_at(x) is None for x in (30, 31, 40)] == [False, True, True]
+    assert [hole.bytes_before(x) is None for x in (30, 31, 40)] == [False, True, True]
     closed = continued(hole, log.observe()._replace(log_end_offset=50, log_bytes=500))
-    end, before = closed.position_at(50), closed.position_at(30)
+    end, before = closed.bytes_before(50), closed.bytes_before(30)
     assert before
     assert end
     assert distance(before, end) == Reading(200, 200, (0, 200))
 
 
-def test_a_batch_that_came_between_log_end_and_size_is_not_counted_twice() -> None:
+def test_a_batch_written_between_reading_log_end_and_size_is_counted_once() -> None:
     log = Log()
     ruler = looked_at(log, steady(3))
     raced = continued(ruler, log.observe()._replace(log_bytes=350, log_bytes_error=50))
     caught_up = continued(raced, log.observe()._replace(log_end_offset=35, log_bytes=350))
-    assert [caught_up.position_at(x) for x in (30, 35)] == [Reading(350, 50), Reading(350, 0)]
+    assert [caught_up.bytes_before(x) for x in (30, 35)] == [Reading(350, 50), Reading(350, 0)]
 
 
 def steady(minutes: int) -> list[list[Step]]:
@@ -184,14 +184,14 @@ def steady(minutes: int) -> list[list[Step]]:
 
 def errors(ruler: Ruler, log: Log) -> tuple[int, int]:
     """The largest stated errors in the whole log, in bytes and ms."""
-    found = [(ruler.position_at(x), ruler.timestamp_at(x)) for x in range(log.log_start, log.log_end)]
+    found = [(ruler.bytes_before(x), ruler.timestamp_at(x)) for x in range(log.log_start, log.log_end)]
     return (
         max(position.error for position, _ in found if position),
         max(timestamp.error for _, timestamp in found if timestamp),
     )
 
 
-def test_a_log_that_only_grows_is_known_to_one_look() -> None:
+def test_a_log_that_only_grows_is_known_up_to_one_observation() -> None:
     log = Log()
     ruler = looked_at(log, steady(50))
     bytes_error, ms_error = errors(ruler, log)
@@ -199,37 +199,37 @@ def test_a_log_that_only_grows_is_known_to_one_look() -> None:
     assert ruler.restarts == 0
 
 
-def test_after_the_head_was_deleted_only_that_minute_is_estimated() -> None:
+def test_after_records_were_deleted_only_that_interval_is_estimated() -> None:
     log = Log()
     ruler = looked_at(log, [*steady(50), [*steady(1)[0], op("retain", 3)], *steady(SETTLING_MS // MINUTE + 5)])
-    end = ruler.position_at(log.log_end)
+    end = ruler.bytes_before(log.log_end)
     assert end
     errors = [
-        distance(position, end).error for x in range(log.log_start, log.log_end) if (position := ruler.position_at(x))
+        distance(position, end).error for x in range(log.log_start, log.log_end) if (position := ruler.bytes_before(x))
     ]
     assert errors[0] <= 2 * 100 + SETTLING_MS // MINUTE + 3
     assert errors[-10] <= 101
     assert ruler.restarts == 0
 
 
-def test_what_is_not_on_the_brokers_disk_has_no_position() -> None:
+def test_offsets_that_are_not_on_the_brokers_disk_have_no_byte_position() -> None:
     log = Log()
     ruler = looked_at(log, [*steady(50), [op("tier", 2)]])
     local = log.observe().start
     assert local > 0
-    assert [ruler.position_at(x) is None for x in (0, local - 1, local)] == [True, True, False]
+    assert [ruler.bytes_before(x) is None for x in (0, local - 1, local)] == [True, True, False]
     assert ruler.timestamp_at(log.log_end - 1) is not None
 
 
 @pytest.mark.parametrize("happened", ["recreate", "truncate"])
-def test_another_log_is_not_read_with_the_old_ruler(happened: str) -> None:
+def test_a_recreated_or_truncated_log_gets_a_new_ruler(happened: str) -> None:
     log = Log()
     ruler = looked_at(log, [*steady(50), [op(happened, *([100] if happened == "truncate" else []))], *steady(2)])
     assert ruler.restarts == 1
     assert ruler.timestamp_at(50) is None
 
 
-def test_a_future_timestamp_is_set_aside_and_counted_as_long_as_it_is_retained() -> None:
+def test_a_timestamp_in_the_future_is_ignored_and_counted() -> None:
     log = Log()
     ruler = looked_at(log, [*steady(5), [producing(1, 10, -7 * DAY)], *steady(5)])
     assert ruler.future_timestamps == 6
@@ -239,7 +239,7 @@ def test_a_future_timestamp_is_set_aside_and_counted_as_long_as_it_is_retained()
     assert ruler.timestamp_at(log.log_end - 1) is not None
 
 
-def test_look_ups_tell_times_on_the_first_snapshot() -> None:
+def test_look_ups_give_times_at_the_first_snapshot() -> None:
     log = Log()
     for step in [step for steps in steady(100) for step in steps]:
         step(log)

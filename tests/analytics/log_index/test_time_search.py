@@ -78,14 +78,14 @@ batches = st.lists(st.tuples(st.integers(1, 20), st.integers(0, HOUR) | st.integ
 @settings(max_examples=300, deadline=None)
 @given(batches, st.lists(st.floats(0, 1), min_size=1, max_size=5), st.floats(0, 0.99))
 def test_all_rungs_of_any_log_are_known_within_tolerance(
-    produced: list[tuple[int, int]], places: list[float], deleted: float
+    produced: list[tuple[int, int]], shares: list[float], deleted: float
 ) -> None:
     log = Log()
     for records, pause_ms in produced:
         log.append(records, 100)
         log.wait(pause_ms)
     log.delete_records(int(deleted * log.log_end))
-    rungs = [log.log_start + int(place * (log.log_end - log.log_start - 1)) for place in places]
+    rungs = [log.log_start + int(share * (log.log_end - log.log_start - 1)) for share in shares]
     search, lookups = searched(log, *rungs)
     end_ms = log.timestamp_of(log.log_end - 1)
     for rung in rungs:
@@ -98,9 +98,7 @@ def test_all_rungs_of_any_log_are_known_within_tolerance(
 
 @settings(max_examples=300, deadline=None)
 @given(batches, st.integers(0, 365 * 24 * HOUR) | st.integers(0, 100))
-def test_where_a_broker_does_not_tell_its_newest_record_it_is_looked_up(
-    produced: list[tuple[int, int]], idle_ms: int
-) -> None:
+def test_an_unknown_newest_record_is_looked_up(produced: list[tuple[int, int]], idle_ms: int) -> None:
     log = Log()
     for records, pause_ms in produced:
         log.wait(pause_ms)
@@ -119,7 +117,7 @@ def test_where_a_broker_does_not_tell_its_newest_record_it_is_looked_up(
     st.lists(st.tuples(st.integers(1, 9), st.integers(0, HOUR), st.sampled_from([0, 0, -HOUR, HOUR])), min_size=1),
     st.integers(0, 24 * HOUR),
 )
-def test_whatever_is_in_a_log_the_search_for_its_newest_record_ends_and_repeats_no_question(
+def test_in_any_log_the_search_for_the_newest_record_ends_and_asks_nothing_twice(
     produced: list[tuple[int, int, int]], idle_ms: int
 ) -> None:
     """Some records have timestamps that are an hour too early or too late."""
@@ -137,7 +135,7 @@ def test_whatever_is_in_a_log_the_search_for_its_newest_record_ends_and_repeats_
         assert abs(newest.value - max(log.timestamps_ms)) <= newest.error
 
 
-def test_only_what_is_newer_than_before_is_looked_up_in_the_next_snapshot() -> None:
+def test_the_next_snapshot_looks_up_only_newer_records() -> None:
     log = filled(lambda chance: 10, 1_000)
     search, _ = carried_on(TimeSearch(begun(without_newest(log)), (999,)), log)
     again = TimeSearch(continued(search.ruler, without_newest(log)), (999,))
@@ -164,7 +162,7 @@ def test_a_record_that_is_older_than_the_one_before_it_ends_the_search_for_the_n
     assert lookups <= 10
 
 
-def test_records_without_a_timestamp_are_not_looked_for_for_ever() -> None:
+def test_the_search_ends_if_records_have_no_timestamp() -> None:
     log = filled(lambda chance: 10, 1)
     search = TimeSearch(begun(without_newest(log)), (0,))
     lookups = 0
@@ -175,7 +173,7 @@ def test_records_without_a_timestamp_are_not_looked_for_for_ever() -> None:
     assert search.samples == []
 
 
-def test_nothing_is_asked_where_a_record_from_the_future_is_every_answer() -> None:
+def test_nothing_is_looked_up_if_a_record_in_the_future_would_be_every_answer() -> None:
     log = filled(lambda chance: 1_000, 10)
     log.append(1, 100, log.now_ms + HOUR)
     assert TimeSearch(begun(log.observe()), (3,)).ask() is None
@@ -191,7 +189,7 @@ def test_records_out_of_order_end_the_search() -> None:
 
 
 @pytest.mark.parametrize("rung", [9, 10, 11])
-def test_what_is_read_already_is_not_asked_for(rung: int) -> None:
+def test_offsets_with_known_times_are_not_looked_up(rung: int) -> None:
     log = filled(lambda chance: 30, 10)
     ask = TimeSearch(begun(log.observe()), (rung,)).ask()
     assert (ask is None) is (rung >= 9)

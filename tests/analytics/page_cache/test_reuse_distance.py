@@ -67,7 +67,7 @@ def reuse(
     return sorted(rows.collect(), key=lambda row: int(row.group_id.split("-")[1]))
 
 
-def test_a_reader_is_as_far_back_as_its_broker_has_written_since(
+def test_reuse_distance_is_what_the_broker_has_written_since(
     spark: SparkSession, logs: dict[str, tuple[Remembering, Ruler]]
 ) -> None:
     readers = [(leader, age) for leader in (1, 2) for age in (1.5, 5.25, 30.75, 90.5)]
@@ -80,7 +80,7 @@ def test_a_reader_is_as_far_back_as_its_broker_has_written_since(
         assert row.reuse_method == "interpolated"
 
 
-def test_what_was_deleted_unseen_makes_it_a_least(
+def test_deleted_records_make_the_distance_a_lower_bound(
     spark: SparkSession, logs: dict[str, tuple[Remembering, Ruler]]
 ) -> None:
     whole, trimmed = reuse(spark, logs, (1, 200.5), (2, 200.5))
@@ -89,7 +89,7 @@ def test_what_was_deleted_unseen_makes_it_a_least(
     assert trimmed.reuse_bytes - whole.reuse_bytes >= 0.9 * elsewhere.written_since(KEPT_MINUTES * MINUTE)
 
 
-def test_nothing_unread_is_no_distance_and_what_is_unknown_is_null(
+def test_without_unread_records_the_distance_is_0_and_an_unknown_one_is_null(
     spark: SparkSession, logs: dict[str, tuple[Remembering, Ruler]]
 ) -> None:
     found = [(r.reuse_bytes, r.reuse_error_bytes, r.reuse_method) for r in reuse(spark, logs, (1, 0), (1, None))]
@@ -98,14 +98,14 @@ def test_nothing_unread_is_no_distance_and_what_is_unknown_is_null(
     assert (leaderless.reuse_bytes, leaderless.reuse_method) == (None, None)
 
 
-def test_rulers_of_another_snapshot_tell_no_distance(
+def test_rulers_of_another_snapshot_give_no_distance(
     spark: SparkSession, logs: dict[str, tuple[Remembering, Ruler]]
 ) -> None:
     tail, far = reuse(spark, logs, (1, 0), (1, 30.0), late_ms=-MINUTE)
     assert (tail.reuse_bytes, far.reuse_bytes, far.reuse_method) == (0, None, None)
 
 
-def test_what_a_partition_that_could_not_be_read_has_written_is_not_nothing(
+def test_a_partition_that_could_not_be_read_makes_the_distance_a_lower_bound(
     spark: SparkSession, logs: dict[str, tuple[Remembering, Ruler]]
 ) -> None:
     (known,) = reuse(spark, logs, (1, 30.0))
@@ -123,7 +123,7 @@ def test_an_unread_record_from_the_future_is_not_the_tail(
     assert ahead.reuse_error_bytes >= lost > 0
 
 
-def test_so_much_cache_serves_so_many_readers(spark: SparkSession) -> None:
+def test_cache_sizes_by_the_share_of_readers_that_they_serve(spark: SparkSession) -> None:
     known = [(7, "g", n, 1000 * n, "interpolated") for n in range(1, 951)]
     tails = [(7, "tail", n, 0, "interpolated") for n in range(40)]
     far = [(7, "far", n, 5_000, "at_least") for n in range(6)]

@@ -63,7 +63,7 @@ def curves(of: Pieces, brokers: list[int]) -> Curves:
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.lists(between_looks, max_size=12), min_size=1, max_size=4))
-def test_the_truth_is_within_what_is_told(histories: list[list[list[Step]]]) -> None:
+def test_the_true_curve_is_within_its_bounds(histories: list[list[list[Step]]]) -> None:
     logs = [Remembering() for _ in histories]
     rulers = Rulers(encoded([looked_at(log, history) for log, history in zip(logs, histories, strict=True)]))
     made, known_ms = pieces(rulers)
@@ -79,7 +79,7 @@ def test_the_truth_is_within_what_is_told(histories: list[list[list[Step]]]) -> 
             assert least - 1 <= written <= most + 1
 
 
-def test_a_steady_partition_is_read_closely() -> None:
+def test_the_curve_of_a_steady_partition_is_close_to_the_truth() -> None:
     log = Remembering(segment_bytes=10**9)
     ruler = begun(log.observe())
     for _ in range(600):
@@ -96,7 +96,7 @@ def test_a_steady_partition_is_read_closely() -> None:
             assert reported.most[0, column] - reported.least[0, column] <= 0.2 * truth + 30_000
 
 
-def test_what_all_is_known_of_is_known_for_ever_and_an_empty_log_hides_nothing() -> None:
+def test_a_ruler_from_offset_0_or_of_an_empty_log_is_known_to_any_age() -> None:
     young, empty, old = Remembering(), Remembering(), Remembering()
     young.append(1, 100)
     for _ in range(5):
@@ -107,14 +107,14 @@ def test_what_all_is_known_of_is_known_for_ever_and_an_empty_log_hides_nothing()
     assert known_ms.tolist() == [np.inf, np.inf, MINUTE]
 
 
-def test_nothing_at_all_is_no_curve() -> None:
+def test_without_rulers_there_is_no_curve() -> None:
     made, known_ms = pieces(Rulers(encoded([None])))
     assert len(made.ruler) == 0
     assert known_ms.tolist() == [np.inf]
 
 
 @pytest.mark.parametrize("width_ms", [0, 1, 10, 1_000, 60_000])
-def test_bursts_of_long_ago_lose_nothing(width_ms: int) -> None:
+def test_old_bursts_keep_their_bytes(width_ms: int) -> None:
     bursts, size = 200_000, 1_000_000
     nothing = np.zeros(bursts, np.int64)
     begin = np.random.default_rng(1).integers(0, 60 * DAY, bursts)

@@ -22,7 +22,7 @@ LOOKS = pa.schema(
         *((name, pa.string()) for name in ("cluster", "group_id", "topic")),
         ("partition", pa.int32()),
         ("snapshot_id", pa.int64()),
-        ("is_look", pa.bool_()),
+        ("is_observation", pa.bool_()),
         *((name, pa.int64()) for name in (*INTS, "committed_at_ms", "since_ms")),
         *((name, pa.bool_()) for name in ("is_new", "is_not_committed")),
         ("status", pa.string()),
@@ -53,7 +53,7 @@ def histories(seed: int) -> list[list[tuple[Step, int]]]:
     return [list(a_readers_steps(chance)) for _ in range(READERS)]
 
 
-def look(reader: int, number: int, step: Step, topic: int) -> Row:
+def observation(reader: int, number: int, step: Step, topic: int) -> Row:
     committed, end = step
     lag = None if committed is None or end is None else end - committed
     at_ms = T0 + number * MINUTE_MS
@@ -63,7 +63,7 @@ def look(reader: int, number: int, step: Step, topic: int) -> Row:
         "topic": f"t{reader % 3}",
         "partition": reader,
         "snapshot_id": at_ms,
-        "is_look": True,
+        "is_observation": True,
         "at_ms": at_ms,
         "topic_hash": topic,
         "committed": committed,
@@ -82,7 +82,7 @@ def judged_together(rows: list[Row], reach: dict[int, int] | None = None) -> lis
 
 
 @pytest.mark.parametrize("batch", [1, 7, SNAPSHOTS])
-def test_readers_are_judged_together_as_each_by_itself(batch: int) -> None:
+def test_judging_readers_together_gives_the_same_as_judging_each_alone(batch: int) -> None:
     readers = histories(seed=batch)
     expected = {
         (reader, T0 + number * MINUTE_MS): status
@@ -93,11 +93,11 @@ def test_readers_are_judged_together_as_each_by_itself(batch: int) -> None:
     chance, found, known = random.Random(0), {}, []
     for first in range(0, SNAPSHOTS, batch):
         rows = [
-            look(reader, number, *steps[number])
+            observation(reader, number, *steps[number])
             for reader, steps in enumerate(readers)
             for number in range(first, min(first + batch, SNAPSHOTS))
         ]
-        rows += [row | {"is_look": False, "at_ms": row["snapshot_id"]} for row in known]
+        rows += [row | {"is_observation": False, "at_ms": row["snapshot_id"]} for row in known]
         chance.shuffle(rows)
         new = judged_together(rows)
         found |= {(row["partition"], row["snapshot_id"]): row["status"] for row in new}
@@ -107,26 +107,26 @@ def test_readers_are_judged_together_as_each_by_itself(batch: int) -> None:
 
 
 @pytest.mark.parametrize("batch", [1, 5, 20])
-def test_a_snapshot_that_was_read_after_its_successor_makes_nobody_forget(batch: int) -> None:
+def test_a_snapshot_read_after_its_successor_does_not_reset_the_memory(batch: int) -> None:
     """Each snapshot is complete, so that a reader that one of them lacks is a new one."""
     steps: list[Step] = [*((n * 100, n * 100) for n in range(8)), *((700, 700 + n * 100) for n in range(1, 13))]
-    rows = [look(0, number, step, 1) for number, step in enumerate(steps)]
+    rows = [observation(0, number, step, 1) for number, step in enumerate(steps)]
     rows[14]["at_ms"] = rows[15]["at_ms"] + 1_000
     ids = [row["snapshot_id"] for row in rows]
     reach = dict(zip(ids[1:], ids, strict=False))
     found: list[Row] = []
     for first in range(0, len(rows), batch):
-        known = [row | {"is_look": False, "at_ms": row["snapshot_id"]} for row in found[-1:]]
+        known = [row | {"is_observation": False, "at_ms": row["snapshot_id"]} for row in found[-1:]]
         new = judged_together([*known, *rows[first : first + batch]], reach)
         found += sorted(new, key=lambda row: row["snapshot_id"])
     assert [row["status"] for row in found] == ["ok"] * 11 + ["not_progressing"] * 9
     assert {row["since_ms"] for row in found[11:]} == {rows[8]["at_ms"]}
 
 
-def test_a_status_has_when_it_began_and_keeps_it() -> None:
+def test_a_status_keeps_the_time_at_which_it_began() -> None:
     steps: list[Step] = [(n * 100, n * 100) for n in range(10)] + [(900, 900 + n * 100) for n in range(1, 9)]
     steps += [(9_000, 9_000)] * 3
-    rows = judged_together([look(0, number, step, 1) for number, step in enumerate(steps)])
+    rows = judged_together([observation(0, number, step, 1) for number, step in enumerate(steps)])
     assert set(rows[0]) == {*NAMES, *JUDGEMENT}
     minutes = {
         (row["status"], (row["since_ms"] - T0) // MINUTE_MS) for row in sorted(rows, key=lambda r: r["snapshot_id"])
@@ -148,7 +148,7 @@ def test_a_status_has_when_it_began_and_keeps_it() -> None:
 )
 def test_the_reason_of_a_wait(values: Row, reason: str | None) -> None:
     steps: list[Step] = [(n * 100, n * 100) for n in range(10)] + [(900, 900 + n * 100) for n in range(1, 9)]
-    rows = judged_together([look(0, number, step, 1) | values for number, step in enumerate(steps)])
+    rows = judged_together([observation(0, number, step, 1) | values for number, step in enumerate(steps)])
     newest = max(rows, key=lambda row: row["snapshot_id"])
     assert newest["status"] in ("not_progressing", "stopped")
     assert newest["reason"] == reason
@@ -156,38 +156,38 @@ def test_the_reason_of_a_wait(values: Row, reason: str | None) -> None:
 
 def test_a_marker_at_the_end_is_named() -> None:
     steps: list[Step] = [(n * 100, n * 100) for n in range(10)] + [(900, 901)] * 9
-    rows = judged_together([look(0, number, step, 1) for number, step in enumerate(steps)])
+    rows = judged_together([observation(0, number, step, 1) for number, step in enumerate(steps)])
     newest = max(rows, key=lambda row: row["snapshot_id"])
     assert (newest["status"], newest["reason"]) == ("ok", "transaction_marker")
 
 
-def test_impossible_numbers_judge_no_other_reader() -> None:
+def test_impossible_numbers_affect_no_other_reader() -> None:
     """Numbers that overflow may give their own reader any status, but do not affect other readers."""
     odd: list[Step] = [(2**63 - 1, 5), (-(2**63) + 2, 2**63 - 1), (0, 2**63 - 1)]
     steps: list[Step] = [(n * 100, n * 100) for n in range(3)]
-    rows = [look(0, number, step, 1) for number, step in enumerate(steps)]
+    rows = [observation(0, number, step, 1) for number, step in enumerate(steps)]
     for number, (committed, end) in enumerate(odd):
         lag = int(np.int64(end) - np.int64(committed)) if number == 2 else NONE + 1
-        rows.append(look(1, number, (committed, end), 1) | {"consumer_lag": lag, "consumer_age_ms": lag})
+        rows.append(observation(1, number, (committed, end), 1) | {"consumer_lag": lag, "consumer_age_ms": lag})
     found = judged_together(rows)
     assert len(found) == len(rows)
     assert {row["status"] for row in found if row["partition"] == 0} == {"ok"}
 
 
-def test_no_rows_but_known_ones_are_none() -> None:
-    known = judged_together([look(0, 0, (1, 1), 1)])
-    assert judged_together([row | {"is_look": False, "at_ms": 0} for row in known]) == []
+def test_known_rows_alone_give_no_rows() -> None:
+    known = judged_together([observation(0, 0, (1, 1), 1)])
+    assert judged_together([row | {"is_observation": False, "at_ms": 0} for row in known]) == []
 
 
 @pytest.mark.parametrize(("reach", "minute"), [(11, 13), (10, 8), (None, 8)])
 def test_a_reader_that_was_in_no_snapshot_since_a_complete_one_is_new(reach: int | None, minute: int) -> None:
     """It has waited since minute 8, and is not in the snapshots of minutes 11 and 12."""
     steps: list[Step] = [(n * 100, n * 100) for n in range(8)] + [(700, n * 100) for n in range(8, 14)]
-    rows = [look(0, number, step, 1) for number, step in enumerate(steps) if number not in (11, 12)]
+    rows = [observation(0, number, step, 1) for number, step in enumerate(steps) if number not in (11, 12)]
     reaches = {T0 + 13 * MINUTE_MS: T0 + reach * MINUTE_MS} if reach else {}
     for known in (False, True):
         given, last = rows[:-1], rows[-1:]
         if known:
-            given = [r | {"is_look": False, "at_ms": 0} for r in judged_together(given)]
+            given = [r | {"is_observation": False, "at_ms": 0} for r in judged_together(given)]
         newest = max(judged_together([*given, *last], reaches), key=lambda row: row["snapshot_id"])
         assert newest["waiting_since_ms"] == T0 + minute * MINUTE_MS

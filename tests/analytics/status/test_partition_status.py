@@ -123,7 +123,7 @@ def test_judging_snapshot_by_snapshot_gives_the_same(
         known = spark.createDataFrame(list(rows.values()), PARTITION_STATUS.schema)
 
 
-def test_a_group_is_as_well_as_its_worst_partition(
+def test_the_status_of_a_group_is_that_of_its_worst_partition(
     spark: SparkSession, lag: DataFrame, statuses: dict[tuple[str, str, int], Row]
 ) -> None:
     partitions = spark.createDataFrame(list(statuses.values()), PARTITION_STATUS.schema)
@@ -143,7 +143,7 @@ def test_a_group_is_as_well_as_its_worst_partition(
     assert len(rows) == 5 * MINUTES
 
 
-def test_a_group_is_well_since_the_last_of_its_partitions_is(spark: SparkSession) -> None:
+def test_a_group_is_ok_since_its_last_partition_became_ok(spark: SparkSession) -> None:
     at = [datetime(2026, 1, 31, 12, minute, tzinfo=UTC) for minute in (1, 9, 5)]
     rows = [(T0, "g", "t", number, "ok", since) for number, since in enumerate(at)]
     names = "snapshot_id group_id topic partition"
@@ -152,7 +152,7 @@ def test_a_group_is_well_since_the_last_of_its_partitions_is(spark: SparkSession
     assert found.collect()[0].since.astimezone(UTC) == at[1]
 
 
-def test_what_an_open_transaction_hides_does_not_stand_for_the_other_partitions(spark: SparkSession) -> None:
+def test_an_open_transaction_is_not_the_reason_for_other_partitions(spark: SparkSession) -> None:
     rows = [
         (T0, "g", "t", 0, "not_progressing", "open_transaction", 1_000_000),
         (T0, "g", "t", 1, "not_progressing", None, 5_000),
@@ -166,7 +166,7 @@ def test_what_an_open_transaction_hides_does_not_stand_for_the_other_partitions(
     assert found == {"g": (1, None), "hidden": (0, "open_transaction")}
 
 
-def test_of_nothing_there_is_no_status(spark: SparkSession, nothing: DataFrame) -> None:
+def test_without_rows_there_is_no_status(spark: SparkSession, nothing: DataFrame) -> None:
     empty = spark.createDataFrame([], LAG.schema)
     assert partition_status(empty, nothing, StatusConfig(), 1).collect() == []
     assert group_status(empty, nothing).collect() == []

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pytest
 
-from pipeline.analytics.status.memory import NONE, Look, Memory, after
+from pipeline.analytics.status.memory import NONE, Memory, Observation, after
 from pipeline.analytics.status.rules import STATUSES, Judged, statuses
 from pipeline.common.epoch import DAY_MS, HOUR_MS, MINUTE_MS
 from pipeline.config.status import StatusConfig
@@ -43,10 +43,10 @@ def judged(
         topic = topics[number] if topics else None
         new = np.array([number in set(is_new)])
         age_ms = None if lag is None or not has_age else max(lag, 0) * every_ms // RATE
-        look = Look(array(at), array(topic), array(committed), array(end), array(lag), array(age_ms), new)
-        memory = after(memory, look, SETTINGS.window_ms)
+        seen = Observation(array(at), array(topic), array(committed), array(end), array(lag), array(age_ms), new)
+        memory = after(memory, seen, SETTINGS.window_ms)
         seen = Judged(
-            look,
+            seen,
             memory,
             array(members),
             array(stable_lag),
@@ -71,11 +71,11 @@ def stops(steps: Sequence[Step], count: int, rate: int = 100) -> list[Step]:
 
 
 @pytest.mark.parametrize(("lag", "at_first"), [(0, "ok"), (1, "ok"), (2, "unknown"), (500, "unknown")])
-def test_a_steady_reader_is_ok_as_soon_as_it_is_seen_to_go_on(lag: int, at_first: str) -> None:
+def test_a_steady_reader_is_ok_as_soon_as_its_commit_was_seen_to_move(lag: int, at_first: str) -> None:
     assert judged(steady(200, lag=lag)) == [at_first] + ["ok"] * 199
 
 
-def test_a_reader_that_usually_goes_on_is_found_at_the_third_snapshot_after_the_first_of_its_wait() -> None:
+def test_a_stopped_reader_is_found_three_snapshots_after_its_wait_began() -> None:
     found = judged(stops(steady(10), 6))
     assert found[10:] == ["ok", "ok", "ok", "not_progressing", "not_progressing", "not_progressing"]
 
@@ -86,7 +86,7 @@ def test_a_reader_that_always_lags_is_found_one_snapshot_earlier() -> None:
 
 
 @pytest.mark.parametrize(("every_ms", "snapshots"), [(MINUTE_MS, 31), (5 * MINUTE_MS, 7), (15 * MINUTE_MS, 4)])
-def test_what_is_usual_is_a_window_until_it_is_known(every_ms: int, snapshots: int) -> None:
+def test_the_usual_wait_is_the_window_until_it_is_known(every_ms: int, snapshots: int) -> None:
     """It is limited in time and in snapshots, so that a rare schedule gives the same status as a frequent one."""
     found = judged([(5, 10 + number) for number in range(40)], every_ms)
     first = max(snapshots - 1, 3)
@@ -104,7 +104,7 @@ def test_what_is_usual_is_a_window_until_it_is_known(every_ms: int, snapshots: i
         (1, DAY_MS, "stopped"),
     ],
 )
-def test_by_commit_times_or_else_by_members_it_is_known_whether_it_commits(
+def test_commit_times_or_members_show_whether_a_group_commits(
     members: int | None, commit_ages_ms: int | None, status: str
 ) -> None:
     assert judged(stops(steady(10), 5), members=members, commit_ages_ms=commit_ages_ms)[-1] == status
@@ -115,14 +115,14 @@ def test_a_group_without_members_that_commits_is_ok() -> None:
 
 
 @pytest.mark.parametrize(("lag", "status"), [(0, "ok"), (1, "ok"), (2, "not_progressing")])
-def test_at_the_end_of_a_quiet_log_one_offset_may_be_a_marker(lag: int, status: str) -> None:
+def test_one_unread_offset_of_a_quiet_log_may_be_a_transaction_marker(lag: int, status: str) -> None:
     committed = steady(10)[-1][0]
     assert committed is not None
     assert judged([*steady(10), *[(committed, committed + lag)] * 60])[-1] == status
 
 
 @pytest.mark.parametrize("members", [0, 1])
-def test_a_reader_of_a_topic_that_was_created_anew_is_unknown_and_then_waits(members: int) -> None:
+def test_a_reader_of_a_recreated_topic_is_unknown_and_then_waits(members: int) -> None:
     """Its commit stays that of the former log: first beyond the new one's end, then in it."""
     steps: list[Step] = [*steady(10), *((900, 100 * number) for number in range(1, 120))]
     again = range(10, len(steps))
@@ -134,7 +134,7 @@ def test_a_reader_of_a_topic_that_was_created_anew_is_unknown_and_then_waits(mem
 
 
 @pytest.mark.parametrize(("markers", "status"), [(2, "not_progressing"), (3, "ok")])
-def test_as_many_markers_as_the_config_says_are_no_lag(
+def test_as_many_unread_offsets_as_configured_markers_are_ok(
     monkeypatch: pytest.MonkeyPatch, markers: int, status: str
 ) -> None:
     monkeypatch.setattr(f"{__name__}.SETTINGS", StatusConfig(markers=markers))
@@ -143,13 +143,13 @@ def test_as_many_markers_as_the_config_says_are_no_lag(
     assert judged([*steady(10), *[(committed, committed + 3)] * 60])[-1] == status
 
 
-def test_of_a_group_without_members_nothing_is_said_while_nothing_is_written() -> None:
+def test_a_group_without_members_is_ok_while_nothing_is_written() -> None:
     committed = steady(10)[-1][0]
     assert committed is not None
     assert set(judged([*steady(10), *[(committed, committed + 9)] * 60], members=0)) == {"ok"}
 
 
-def test_a_batch_that_runs_every_hour_is_known_after_two() -> None:
+def test_an_hourly_batch_job_is_ok_after_two_hours() -> None:
     """It waits for 59 minutes, which is longer than a window; once that is usual, there is no alarm."""
     steps = [((minute - minute % 60) * 10, minute * 10) for minute in range(6 * 60)]
     found = judged(steps, members=0)
@@ -169,7 +169,7 @@ def test_one_incident_does_not_make_the_next_one_usual() -> None:
     assert found[-1] == "not_progressing"
 
 
-def test_what_was_usual_is_forgotten_by_half_in_a_week() -> None:
+def test_the_usual_wait_is_halved_after_a_week() -> None:
     hourly: list[Step] = [((minute - minute % 60) * 10, minute * 10) for minute in range(4 * 60)]
     start = hourly[-1][1]
     assert start is not None
@@ -181,14 +181,14 @@ def test_what_was_usual_is_forgotten_by_half_in_a_week() -> None:
     assert judged(steps, at_ms=at_ms)[-1] == "not_progressing"
 
 
-def test_a_hole_between_snapshots_is_no_wait() -> None:
+def test_a_gap_between_snapshots_is_not_a_wait() -> None:
     at_ms = [T0 + number * MINUTE_MS + (number // 5) * 5 * HOUR_MS for number in range(30)]
     found = judged(stops(steady(25, lag=3), 5), at_ms=at_ms)
     assert found[1:25] == ["ok"] * 24
     assert found[-1] == "not_progressing"
 
 
-def test_a_step_back_is_a_rewind_from_the_next_snapshot_on_unless_made_good() -> None:
+def test_a_commit_that_went_back_is_a_rewind_if_the_next_snapshot_confirms_it() -> None:
     ahead = steady(10)
     end = ahead[-1][1]
     assert end is not None
@@ -198,13 +198,13 @@ def test_a_step_back_is_a_rewind_from_the_next_snapshot_on_unless_made_good() ->
     assert again[-1] == "ok"
 
 
-def test_a_rewind_is_said_for_a_window() -> None:
+def test_the_status_rewound_lasts_for_a_window() -> None:
     steps: list[Step] = [(1_000_000, 1_000_000), *((number, 1_000_000) for number in range(60))]
     found = judged(steps)
     assert [number for number, status in enumerate(found) if status == "rewound"] == [*range(2, 32)]
 
 
-def test_a_topic_that_begins_anew_is_no_rewind() -> None:
+def test_a_recreated_topic_is_not_a_rewind() -> None:
     found = judged([*steady(10), *steady(10)], is_new=[10])
     assert set(found) == {"ok"}
 
@@ -223,12 +223,12 @@ def test_growing_lag_is_a_warning_after_the_window(jitter: int) -> None:
 
 
 @pytest.mark.parametrize(("by", "status"), [(3, "ok"), (4, "warning")])
-def test_an_age_that_rises_by_less_than_the_tolerance_in_a_window_is_well(by: int, status: str) -> None:
+def test_an_age_that_rises_by_less_than_the_tolerance_is_ok(by: int, status: str) -> None:
     """Three records a minute are 54 s in the half hour from the oldest floor to the newest, four are 72 s."""
     assert judged(growing(60, by=by))[-1] == status
 
 
-def test_lag_without_an_age_is_no_warning() -> None:
+def test_lag_without_an_age_gives_no_warning() -> None:
     assert set(judged(growing(60), has_age=False)[1:]) == {"ok"}
 
 
@@ -248,9 +248,9 @@ def steady_readers(parts: int, every_min: int, commit_s: int, behind_s: int, fal
         age_ms = np.where(end > committed, (at_s - read_to) * 1_000, 0)
         at_ms = np.full(parts, T0 + 1_000 * at_s)
         nothing = np.zeros(parts, bool)
-        look = Look(at_ms, np.ones(parts, np.int64), committed, end, end - committed, age_ms, nothing)
-        memory = after(memory, look, SETTINGS.window_ms)
-        seen = Judged(look, memory, array(1), look.lag, array(None), nothing, SETTINGS)
+        seen = Observation(at_ms, np.ones(parts, np.int64), committed, end, end - committed, age_ms, nothing)
+        memory = after(memory, seen, SETTINGS.window_ms)
+        seen = Judged(seen, memory, array(1), seen.lag, array(None), nothing, SETTINGS)
         found.update(STATUSES[number] for number in statuses(seen) if due_s >= 2 * 3_600)
     return found
 
@@ -259,12 +259,12 @@ def steady_readers(parts: int, every_min: int, commit_s: int, behind_s: int, fal
     ("every_min", "commit_s", "behind_s"),
     [(1, 300, 0), (1, 5, 300), (5, 300, 0), (15, 5, 300), (1, 600, 60), (1, 180, 0), (1, 570, 0), (5, 600, 0)],
 )
-def test_lag_that_goes_up_and_down_by_chance_is_no_warning(every_min: int, commit_s: int, behind_s: int) -> None:
+def test_lag_that_varies_randomly_gives_no_warning(every_min: int, commit_s: int, behind_s: int) -> None:
     assert steady_readers(50, every_min, commit_s, behind_s, falls_behind=0).keys() == {"ok"}
 
 
 @pytest.mark.parametrize(("every_min", "commit_s"), [(1, 5), (1, 300), (5, 60), (15, 5)])
-def test_a_reader_that_is_a_tenth_too_slow_is_warned_of(every_min: int, commit_s: int) -> None:
+def test_a_reader_that_is_a_tenth_too_slow_gives_a_warning(every_min: int, commit_s: int) -> None:
     found = steady_readers(10, every_min, commit_s, 0, falls_behind=0.1)
     assert found.keys() <= {"ok", "warning"}
     assert found["warning"] > 0.9 * found.total()
@@ -284,25 +284,25 @@ def test_growing_lag_on_a_rare_schedule_needs_as_many_snapshots_as_floors() -> N
     assert found == ["ok"] * 3 + ["warning"] * 5
 
 
-def test_what_is_not_known_changes_nothing_of_what_is() -> None:
+def test_a_snapshot_without_a_lag_does_not_change_the_memory() -> None:
     steps: list[Step] = [*steady(10), (None, 1_000), (900, None), (None, None)]
     end = 1_300
     found = judged(stops([*steps, (900, end)], 3))
     assert found[10:] == ["unknown"] * 3 + ["ok", "ok", "ok", "not_progressing"]
 
 
-def test_looks_that_are_not_newer_do_no_harm() -> None:
+def test_observations_that_are_not_newer_change_nothing() -> None:
     at_ms = [T0 + number * MINUTE_MS for number in range(10)]
     at_ms[5] = at_ms[3] - 1
     assert set(judged(steady(10), at_ms=at_ms)) <= {"ok"}
 
 
 @pytest.mark.parametrize(("topics", "expected"), [([1] * 10 + [2] * 10, {"ok"}), ([1] * 20, {"ok", "rewound"})])
-def test_a_topic_with_another_id_begins_anew(topics: list[int | None], expected: set[str]) -> None:
+def test_the_memory_of_a_topic_with_another_id_begins_again(topics: list[int | None], expected: set[str]) -> None:
     assert set(judged([*steady(10), *steady(10)], topics=topics)) == expected
 
 
-def test_what_was_read_before_a_snapshot_that_is_known_changes_nothing() -> None:
+def test_a_commit_read_before_a_known_snapshot_changes_nothing() -> None:
     """A late snapshot, whose successor has already been judged."""
     at_ms = [T0 + number * MINUTE_MS for number in range(12)]
     at_ms[10] = at_ms[8]

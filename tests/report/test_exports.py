@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from pipeline.report import Frames, format_groups, write_report
 from pipeline.report.export import as_json
 from pipeline.report.names import columns, cut, visible
-from pipeline.report.text import format_partitions
+from pipeline.report.terminal import format_partitions
 from pipeline.report.units import size
 from pipeline.tables import LAG, SNAPSHOTS
 from tests.helpers.reports import (
@@ -27,7 +27,7 @@ from tests.helpers.reports import (
 
 
 class TestExport:
-    def test_json_tells_all_that_the_page_does(self, spark: SparkSession, tmp_path: Path) -> None:
+    def test_json_contains_everything_on_the_page(self, spark: SparkSession, tmp_path: Path) -> None:
         lag = frame(spark, LAG, known(0, HOSTILE[0], 7, consumer_lag_bytes=70))
         frames = Frames(frame(spark, SNAPSHOTS, snapshot(0)), lag)
         reported = json.loads(write_report(frames, tmp_path / "new" / "r.json", NOW, kind="json").read_text("utf-8"))
@@ -51,7 +51,7 @@ class TestExport:
         assert rows[-1]["consumer_lag_bytes"] == ""
 
 
-def test_json_sends_a_terminal_nothing_and_keeps_every_name() -> None:
+def test_json_has_no_control_characters_and_keeps_every_name() -> None:
     name = "pay\x9b31m\u2028\u202e\x1b[31mé"
     text = as_json(report(group(name)))
     assert all(character.isprintable() for character in text.replace("\n", ""))
@@ -116,7 +116,7 @@ class TestTerminalTable:
         ]
 
     @pytest.mark.parametrize("name", HOSTILE)
-    def test_a_hostile_name_stays_on_its_line_and_sends_the_terminal_nothing(self, name: str) -> None:
+    def test_a_hostile_name_stays_on_its_line_without_control_characters(self, name: str) -> None:
         table = format_groups([group(name)])
         assert table.count("\n") == 1
         assert table.replace("\n", "").isprintable()
@@ -137,7 +137,7 @@ class TestTerminalTable:
         counts = {"ok": 9, "unknown": 1, "no_commit": 2, "deleted_unread": 3}
         assert format_groups([group(statuses=counts)]).endswith("deleted_unread 3, unknown 1, no_commit 2, ok 9")
 
-    def test_what_is_not_committed_yet_is_said_beside_its_partitions(self) -> None:
+    def test_offsets_without_a_commit_are_shown_beside_their_partitions(self) -> None:
         counts = {"ok": 1, "no_commit": 2}
         table = format_groups([group(statuses=counts, not_committed_offsets=1_234)])
         assert table.endswith("no_commit 2 (up to 1,234 offsets), ok 1")
@@ -158,10 +158,12 @@ class TestTerminalTable:
             pytest.param(-5, 100, "> −110 B", id="negative, and the error exceeds it"),
         ],
     )
-    def test_an_error_is_shown_as_people_read_it(self, value: int, error: int | None, expected: str) -> None:
+    def test_values_and_errors_are_rounded_to_readable_digits(
+        self, value: int, error: int | None, expected: str
+    ) -> None:
         assert size(value, error) == expected
 
-    def test_what_is_shown_covers_what_is_stated(self) -> None:
+    def test_the_rounded_error_covers_the_stated_one(self) -> None:
         """The text, converted back to bytes, always covers at least the range of value and error."""
         units = {"B": 1, "kB": 1_000, "MB": 10**6, "GB": 10**9}
 
@@ -179,5 +181,5 @@ class TestTerminalTable:
                     assert middle - around <= value - error + 1e-3
                     assert middle + around >= value + error - 1e-3
 
-    def test_no_groups_is_said(self) -> None:
+    def test_without_groups_a_line_says_so(self) -> None:
         assert format_groups([]) == "No consumer group has lag yet."
