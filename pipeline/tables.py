@@ -164,7 +164,7 @@ COMMITTED_OFFSETS = Table(
         _GROUP,
         _TOPIC,
         _PARTITION,
-        ("committed_offset", LONG, "next offset that the group would read after a restart; NULL = none"),
+        ("committed_offset", LONG, "next offset that the group would read after a restart; NULL = no commit"),
         (
             "earlier_offset",
             LONG,
@@ -509,7 +509,7 @@ GROUP_STATUS = Table(
         (
             "not_committed_offsets",
             LONG,
-            "offsets that the group may still read, at most, where it has no commit; NULL = no such partition, unknown",
+            "the most offsets that the group may still read where it has no commit; NULL = no such partition, or unknown",
         ),
         ("consumer_lag_bytes", LONG, "sum of consumer_lag_bytes over the partitions where it is known"),
         ("bytes_error", LONG, "stated error of consumer_lag_bytes: the sum"),
@@ -574,7 +574,7 @@ CLIENT_DIVERGENCE = Table(
         ("sum_divergence", LONG, "sum of divergence"),
         ("hidden_lag", LONG, "how far the gauge is below the largest lag of the application"),
         ("verdict", STRING, "truthful | blind | stale; NULL = not known"),
-        ("since", TIMESTAMP, "since when the verdict has been the same"),
+        ("since", TIMESTAMP, "when the current verdict began"),
         ("record_bytes", LONG, "mean record size in the client's topic with the smallest records"),
         ("queue_records", LONG, "records that a full queue of an old consumer's thread hides from MaxLag"),
         ("buffered_bytes", LONG, "bytes fetched and not yet handed to the application"),
@@ -650,7 +650,7 @@ OFFSET_STATUSES = (
 """`lag.offset_status`, the worst first."""
 DATA_LOSS = OFFSET_STATUSES[0]
 UNKNOWN_OFFSET = "unknown"
-"""Stands for an offset_status of NULL where they are counted."""
+"""Stands for an offset_status of NULL where statuses are counted."""
 BRONZE = (COMMITTED_OFFSETS, GROUP_MEMBERS, WATERMARKS)
 TABLES = (
     *BRONZE,

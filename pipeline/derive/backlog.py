@@ -55,7 +55,7 @@ class Snapshot(NamedTuple):
     def expected(self) -> dict[str, int]:
         """How many rows each table that `lag` is computed from must have, by its name.
 
-        The rows of client_positions are not compared one by one when they land, so only that there are some is sure.
+        The rows of client_positions are not counted when they land, so it is only certain whether there are any.
         """
         return {
             COMMITTED_OFFSETS.name: self.commits,
@@ -70,7 +70,7 @@ class Backlog:
     """The next batch of snapshots without lag, and what they are computed from.
 
     `batch` are the oldest snapshots without lag, up to the next one with lag. `before` are the snapshots with lag just
-    before them, the newest first, MAX_LOOKBACK at most. `has_more`: there are other snapshots without lag.
+    before them, the newest first, at most MAX_LOOKBACK. `has_more`: whether there are more snapshots without lag.
     """
 
     batch: list[Snapshot]
@@ -154,9 +154,9 @@ _AROUND_THE_FIRST_DUE = """
 """
 """The snapshots around the oldest one without lag, from LONGEST_TAIL before it; no rows if all have lag.
 
-`has_lag` is NULL for a snapshot without a mark. `due` is how many have none, `through` how far the log index goes. It
-is SQL because it reads the whole history, which the driver may do without Spark: a year of snapshots each minute takes
-some tenths of a second.
+`has_lag` is NULL for a snapshot without a mark, `due` is the number of these, and `through` is the newest snapshot in
+the log index. It is SQL, because the driver can then read the whole history without Spark: a year with a snapshot each
+minute takes some tenths of a second.
 """
 
 

@@ -1,4 +1,4 @@
-"""Computes the derived tables for all snapshots without a mark in `computed`, in any order, even late or empty ones.
+"""Computes the derived tables for all snapshots without a mark in `computed`, including late and empty ones.
 
 The cost depends only on the new snapshots: a batch reads its own bronze rows and, for values that carry over, the rows
 of `lag` just before it, the log index, and the watermarks since the index was written.
@@ -114,7 +114,7 @@ def compute_cluster(
         try:
             computed, more = with_the_index(next_batch)
             done, singly = done + computed, max(0, singly - 1)
-        except _ImpossibleError:  # one of them cannot be computed; one by one, to find out which
+        except _ImpossibleError:  # they are computed one by one, to find the one that cannot be computed
             singly = size
     return done
 
@@ -124,7 +124,7 @@ class _ImpossibleError(Exception):
 
 
 def _pass_over(lake: Lake, cluster: str, snapshots: Sequence[Snapshot], reason: str, clock: Clock) -> None:
-    """Marks snapshots whose lag can never be computed, so that later ones are; the ledger says why.
+    """Marks snapshots whose lag can never be computed, so that later ones can be; the ledger gets the reason.
 
     If rows were derived from them earlier, these rows stay, and the snapshots count as having lag.
     """

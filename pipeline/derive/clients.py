@@ -50,7 +50,7 @@ def keep_clients(
 
 
 def _reporting(lake: Lake, cluster: str, batch: Sequence[int], before: Sequence[int]) -> DataFrame:
-    """The clients that reported something, by snapshot, including the snapshots before that a problem may span."""
+    """CLIENT_AT of clients that reported anything, in the batch and in the snapshots before that a finding may span."""
     recent = lake.read_snapshots(CLIENT_DIVERGENCE, cluster, [*before, *batch])
     return recent.select(*CLIENT_AT).distinct()
 

@@ -17,7 +17,7 @@ from pipeline.tables import LAG, LAG_HISTOGRAMS
 
 
 def keep_histograms(lake: Lake, cluster: str, batch: Sequence[Snapshot], before: Sequence[int], now: datetime) -> None:
-    """Writes the histograms of a batch of snapshots, and of those hours and days with a snapshot of it that have ended.
+    """Writes the histograms of a batch of snapshots, and of the hours and days that contain one of them and have ended.
 
     The snapshot just before the batch is included. So the histogram of an hour is written when the first snapshot after
     that hour is computed, and again whenever a late snapshot of that hour is computed. The same holds for days.

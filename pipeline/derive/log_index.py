@@ -1,4 +1,4 @@
-"""The log index of a cluster: its table as it was last written, extended by later snapshots."""
+"""The log index of a cluster: the table as it was last written, extended by later snapshots."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 WRITTEN_EVERY = 10
 """The index is written again after this many snapshots."""
 LONGEST_TAIL = 120
-"""The most snapshots that are read; of a larger batch, all. Older ones leave a gap, which look-ups by time close."""
+"""The most snapshots that are read, unless a batch is larger. Older ones leave a gap that look-ups by time close."""
 REWRITTEN = "laglake: another job has written the log index meanwhile"
 
 
@@ -29,8 +29,9 @@ REWRITTEN = "laglake: another job has written the log index meanwhile"
 class Index:
     """The index up to a batch of snapshots: the table, and the tail of snapshots that it does not include yet.
 
-    It is written every WRITTEN_EVERY snapshots, after `lag`. So after a killed run, the same is computed again, and
-    most runs do not write the index. A late snapshot is not in the tail if the index already includes newer ones.
+    The index is written every WRITTEN_EVERY snapshots, so most runs do not write it. It is written after `lag`, so the
+    same lag is computed again after a killed run. A late snapshot is not in the tail if the index already includes
+    newer ones.
 
     `through` is the newest snapshot that the index was written from, None if there is no index. If another job has
     written the index since then, tail and index do not fit together, and reading it fails: see `with_the_index`.
@@ -88,7 +89,7 @@ class Index:
         return since.unionByName(known)
 
     def keep(self, watermarks: DataFrame) -> None:
-        """Writes the index if there is none yet, or the tail is long. What another job has written meanwhile stays."""
+        """Writes the index if there is none, or if the tail is long; not if another job has written it meanwhile."""
         if not self.tail or (len(self.tail) < WRITTEN_EVERY and self.through is not None):
             return
         through = self.tail[-1]

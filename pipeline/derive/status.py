@@ -15,7 +15,7 @@ from pipeline.tables import GROUP_STATUS, LAG, PARTITION_STATUS
 
 
 def keep_status(lake: Lake, cluster: str, backlog: Backlog, settings: StatusConfig) -> None:
-    """Judge the rows of a batch, whose `lag` is written, going on from the snapshots before it."""
+    """Judges the rows of a batch whose `lag` is written, continuing from the snapshots before it."""
     ids, earlier = [s.snapshot_id for s in backlog.batch], backlog.up_to_complete
     known = lake.read_snapshots(PARTITION_STATUS, cluster, earlier)
     if len(earlier) > 1:
@@ -25,11 +25,11 @@ def keep_status(lake: Lake, cluster: str, backlog: Backlog, settings: StatusConf
     judged = partition_status(rows, known, settings, most, backlog.reach)
     lake.replace(PARTITION_STATUS, judged, of_snapshots(cluster, ids))
     partitions = lake.read_snapshots(PARTITION_STATUS, cluster, ids)
-    groups = sum(s.groups for s in backlog.batch)  # few, also where the rows of `lag` are many
+    groups = sum(s.groups for s in backlog.batch)  # these are few, even if `lag` has many rows
     lake.replace(GROUP_STATUS, group_status(rows, partitions), of_snapshots(cluster, ids), groups)
 
 
 def _newest(known: DataFrame) -> DataFrame:
-    """The newest row of each reader, so that no others are sent to Python."""
+    """The newest row of each reader. Only these are sent to Python."""
     newest = known.groupBy(*READER).agg(F.max_by(F.struct(*known.columns), "snapshot_id").alias("newest"))
     return newest.select("newest.*")

@@ -1,6 +1,6 @@
 """Reads and writes few rows of tables in a folder of the driver's own machine, with delta-rs instead of Spark.
 
-Spark and Delta take 0.1 to 0.5 s for each read and commit, however few the rows, and a run makes dozens. delta-rs takes
+Spark and Delta take 0.1 to 0.5 s for each read and commit, even of few rows, and a run makes dozens. delta-rs takes
 5 to 30 ms, and 0.15 s more for each 100,000 files of the table. A commit of delta-rs links a finished file to the name
 of the next version; only one of two writers can do that, even if they are different processes.
 """
@@ -50,7 +50,7 @@ class DriverTables:
         self._may_write = may_write
 
     def properties(self, table: Table) -> Mapping[str, str] | None:
-        """The table's properties; None if it is absent."""
+        """The table's properties; None if it does not exist."""
         try:
             with _errors(table):
                 return dict(self._open(table).metadata().configuration)
@@ -58,7 +58,7 @@ class DriverTables:
             return None
 
     def create(self, table: Table, properties: Mapping[str, str]) -> None:
-        """Make the table if it is absent."""
+        """Creates the table if it does not exist."""
         folder = self._root / table.name
         with _errors(table):
             folder.mkdir(parents=True, exist_ok=True)  # if this fails, its error says why
@@ -102,18 +102,18 @@ class DriverTables:
         return found
 
     def overwrite(self, table: Table, rows: pa.Table, where: str) -> None:
-        """Replace the rows that satisfy `where` by `rows`, which all satisfy it. One commit."""
+        """Replaces the rows that satisfy `where` by `rows`, which all satisfy it. One commit."""
         with self._committing(table) as found:
             write_deltalake(found, _fitting(rows, found), mode="overwrite", predicate=_for_datafusion(where))
             _compact(found, table, rows)
 
     def delete(self, table: Table, where: str) -> None:
-        """Remove the rows that satisfy `where`. One commit, none if there are no such rows."""
+        """Removes the rows that satisfy `where`. One commit, none if there are no such rows."""
         with self._committing(table) as found:
             found.delete(_for_datafusion(where))
 
     def vacuum(self, table: Table) -> int:
-        """Delete files that no version of the last week needs, and return their number.
+        """Deletes files that no version of the last week needs, and returns their number.
 
         The files are deleted here, because delta-rs would also delete checksum files that are in use.
         """
@@ -126,7 +126,7 @@ class DriverTables:
         return len(files)
 
     def merge(self, table: Table, rows: pa.Table, cluster: str, update_if: str) -> tuple[int, int]:
-        """Insert the rows whose key is absent, and update the others if `update_if` holds; returns both numbers."""
+        """Inserts the rows whose key is absent, and updates the others if `update_if` holds; returns both numbers."""
         # Null-safe only if there is a NULL, because such a comparison reads every file of the cluster.
         equals = {column: "IS NOT DISTINCT FROM" if rows[column].null_count else "=" for column in table.key}
         on = " AND ".join(f"(t.{column} {equal} s.{column})" for column, equal in equals.items())
@@ -178,7 +178,7 @@ class _AbsentError(LakeError):
 
 @contextmanager
 def _errors(table: Table) -> Iterator[None]:
-    """Turn an exception of delta-rs into laglake's: ConflictError, _AbsentError, NotForDriverError, else LakeError."""
+    """Turns an exception of delta-rs into ConflictError, _AbsentError, NotForDriverError or else LakeError."""
     try:
         yield
     except CommitFailedError as exc:
@@ -196,7 +196,7 @@ def _errors(table: Table) -> Iterator[None]:
 
 
 def _compact(found: DeltaTable, table: Table, rows: pa.Table) -> None:
-    """Join the small files of each cluster in `rows`, unless the table is partitioned by date, where they stay few."""
+    """Compacts the small files of each cluster in `rows`, unless the table is partitioned by date, with few files."""
     if "snapshot_date" in table.partitioned_by:
         return
     for cluster in set(rows["cluster"].to_pylist()):

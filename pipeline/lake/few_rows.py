@@ -34,7 +34,7 @@ _lock = Lock()
 
 @contextmanager
 def for_few_rows(spark: SparkSession) -> Iterator[None]:
-    """Run queries with the settings for few rows, until the end or until `expect_rows` is called with many rows.
+    """Runs queries with the settings for few rows, until the end or until `expect_rows` is called with many rows.
 
     After that, the session has its own settings again. On Databricks, or if a server refuses the settings, it does
     nothing. If several jobs run in one session, the first one changes the settings, and the first one that ends
@@ -64,14 +64,14 @@ def expects_few(spark: SparkSession) -> bool:
 
 
 def expect_rows(spark: SparkSession, rows: int) -> None:
-    """Say how many rows the next queries will read. If these are many, the session's own settings are restored."""
+    """Announces how many rows the next queries read. If these are many, the session's own settings are restored."""
     if rows >= MANY_ROWS:
         with _lock:
             _put_back(spark)
 
 
 def own_setting(spark: SparkSession, name: str) -> str:
-    """The session's own value of a setting in FEW_ROWS: few rows may mean much work, such as reading logs."""
+    """The session's own value of a setting in FEW_ROWS, for queries whose few rows need much work."""
     return _own.get(spark, {}).get(name) or spark.conf.get(name) or ""
 
 

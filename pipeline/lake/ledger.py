@@ -98,7 +98,7 @@ def add_error(lake: Lake, cluster: str, snapshot_ids: Sequence[int], error: Erro
 
 
 class Ledger:
-    """Claims and results. A claim is a MERGE of one row, so if two runs claim at once, one of them wins."""
+    """Claims snapshots and writes their results. A claim is a MERGE of one row, so only one of two runs gets it."""
 
     def __init__(self, lake: Lake, config: SnapshotConfig, clock: Clock) -> None:
         self._lake = lake
@@ -107,7 +107,7 @@ class Ledger:
         self._max_duration = timedelta(milliseconds=config.max_duration_ms)
 
     def claim(self, claim: Claim) -> Claim:
-        """Claims the snapshot for this run. Raises ClaimedError if another run has it or had it, naming that run.
+        """Claims the snapshot for this run. Raises ClaimedError, which names the other run, if that has or had it.
 
         A failed snapshot, or one whose claim is older than `max_duration`, is taken over.
         """
@@ -127,7 +127,7 @@ class Ledger:
         raise ClaimedError(f"run {row['run_id']} has taken it: {row['status']}")
 
     def check(self, claim: Claim) -> None:
-        """Raises LakeError if the claim is so old that another run may have taken it over: then it must not write."""
+        """Raises LakeError if the claim is so old that another run may have taken it over; this one must not write."""
         if self._clock() - claim.started_at >= self._max_duration:
             raise LakeError(f"took longer than snapshot.max_duration ({self._config.max_duration_ms} ms)")
 
@@ -151,7 +151,7 @@ class Ledger:
         return newest[0]["cluster_id"] if newest else None
 
     def record(self, cluster: str, done: Sequence[tuple[Claim, Summary]]) -> None:
-        """Writes finished snapshots that no other run can claim: those of a recording."""
+        """Writes the rows of finished snapshots that need no claim, because they are those of a recording."""
         rows = [self._row(claim, summary, self._clock()) for claim, summary in done]
         self._lake.merge(SNAPSHOTS, rows, cluster)
 

@@ -1,4 +1,4 @@
-"""Removes rows older than their retention, compacts the small files of past days, deletes files that no table needs.
+"""Removes rows older than their retention, compacts the small files of past days, and deletes files no table needs.
 
 Each step is one commit to one table and leaves the lake consistent, so a job that was killed can simply be repeated.
 Removed rows can be read as a former version of the table, until its files are deleted, too.
@@ -49,7 +49,7 @@ _LIKE_LAG = (LAG, PARTITION_STATUS, GROUP_STATUS, CLIENT_DIVERGENCE, FINDING_HIS
 
 
 class Rule(NamedTuple):
-    """How long rows of a table are kept, by the day of their snapshot; None means for ever. `only` limits the rows."""
+    """How long rows of a table are kept, by the day of their snapshot. None means for ever. `only` selects the rows."""
 
     table: Table
     kept_ms: int | None
@@ -58,7 +58,7 @@ class Rule(NamedTuple):
 
 @dataclass
 class Done:
-    """What was done: rows removed by table and cluster; files joined (before, after) and files deleted by table."""
+    """What was done: rows removed by table and cluster; files compacted (before, after) and files deleted by table."""
 
     rows: dict[tuple[str, str], int] = field(default_factory=dict)
     joined: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -76,7 +76,7 @@ def rules(retention: RetentionConfig) -> list[Rule]:
 
 
 def first_days(kept_ms: int, now_ms: int, needed: Mapping[str, int]) -> dict[str, date]:
-    """The first day that is kept for each cluster: by the retention, or that of a snapshot that is still `needed`."""
+    """The first day that is kept for each cluster: that of the retention, or of an older snapshot that is `needed`."""
     return {cluster: utc_date(min(now_ms - kept_ms, snapshot_id)) for cluster, snapshot_id in needed.items()}
 
 

@@ -14,8 +14,8 @@ from pipeline.lake.few_rows import MANY_ROWS, expect_rows
 from pipeline.tables import FINDING_HISTORY, FINDINGS, LAG_HISTOGRAMS, SNAPSHOTS, TABLES, Table
 
 LAST = (FINDINGS, SNAPSHOTS)
-"""These tables come last: the history of findings needs the old ids in `findings`, and a new name in the ledger means
-that all tables are done."""
+"""The tables that are renamed last: the history of findings needs the old ids in `findings`, and the new name in the
+ledger means that all tables are done."""
 log = logging.getLogger(__name__)
 
 

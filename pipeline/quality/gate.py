@@ -71,7 +71,7 @@ def _is_offending(table: Table) -> Column:
 
 
 def judge(rows: DataFrame, expectations: Sequence[Expectation]) -> tuple[Expectation, ...]:
-    """The expectations that at least one row fails."""
+    """The expectations that at least one row fails. Raises LakeError if Great Expectations itself fails."""
     with _ONE_AT_A_TIME:
         context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = ProgressBarsConfig(globally=False)
@@ -89,7 +89,9 @@ def judge(rows: DataFrame, expectations: Sequence[Expectation]) -> tuple[Expecta
 
 
 def quarantine_failing(lake: Lake, table: Table, cluster: str, snapshot_id: int) -> Verdict:
-    """Judges a table's landed rows of a snapshot, and moves those that fail: a row for each expectation that one fails.
+    """Judges a table's landed rows of a snapshot, and moves those that fail to `quarantine`.
+
+    A row that fails several expectations has a row for each of them there.
 
     Rows with an error are not judged, because they only say what could not be read.
     """

@@ -1,4 +1,4 @@
-"""The expectations (of Great Expectations) that every row of a bronze table must meet, and what only looks odd.
+"""The expectations (of Great Expectations) that every row of a bronze table must meet, and oddities that are allowed.
 
 Each rule is written once, as an expectation: `offends` turns it into a condition for the rows that fail it.
 """
@@ -22,13 +22,13 @@ from pipeline.tables import COMMITTED_OFFSETS, GROUP_MEMBERS, WATERMARKS, Table
 logging.getLogger("great_expectations.data_context.types.base").setLevel(logging.WARNING)  # it sets itself to INFO
 
 MAX_PARTITION = 1_000_000
-"""Far more than a topic can have; a partition number above it was read wrongly."""
+"""Far more partitions than a topic can have. A larger partition number was read wrongly."""
 MAX_OFFSET = 2**62
 """No log has this many records or bytes. Below it, the distance from any committed offset to the end is a bigint."""
 
 
 ROWS_OF_KEY = "rows_of_key"
-"""The number of rows with the row's key: a column only for `judge`. ExpectCompoundColumnsToBeUnique is half as fast."""
+"""A column for `judge`: the number of rows with the row's key. ExpectCompoundColumnsToBeUnique is half as fast."""
 
 
 def with_rows_of_key(rows: DataFrame, table: Table) -> DataFrame:
@@ -71,7 +71,7 @@ EXPECTATIONS: Mapping[str, Sequence[Expectation]] = {
 
 
 def oddities() -> dict[str, Column]:
-    """What only looks odd in watermarks, by name: rungs read upside down, as may happen during a failover."""
+    """The oddities of watermarks, by name: rungs in the wrong order, as may be read during a failover."""
     start, stable, high, end = (
         F.col(c) for c in ("log_start_offset", "last_stable_offset", "high_watermark", "log_end_offset")
     )

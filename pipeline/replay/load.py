@@ -28,18 +28,18 @@ from pipeline.tables import CLIENT_POSITIONS, COMMITTED_OFFSETS, GROUP_MEMBERS, 
 log = logging.getLogger(__name__)
 
 BATCH = 500
-"""Rounds that are landed together."""
+"""How many rounds are landed together."""
 MOST_MS = 60_000
-"""The offsets of brokers nearest to a round are used for it if they are at most this far from it in time."""
+"""The brokers' offsets that are used for a round are the nearest ones in time, at most this far from it."""
 Rows = Iterator[dict[str, Any]]
 
 
 def replay(lake: Lake, config: Config, folder: Path, cluster: str, clock: Clock) -> int:
     """Analyses a recording as a cluster with the name `cluster`; returns the number of new snapshots.
 
-    The ids of the snapshots, and all times, are those of the recording. No broker is asked. What is already in the lake
-    stays, so that a replay that was killed can be continued. Raises ConfigError if the folder has no recording, or if
-    snapshots are taken of a cluster with this name, because the two histories would be mixed.
+    The ids of the snapshots, and all times, are those of the recording. No broker is asked. Snapshots that are already
+    in the lake are kept, so a killed replay can be continued. Raises ConfigError if the folder has no recording, or if
+    the config or the lake has a cluster with this name, because the two histories would be mixed.
     """
     if cluster in config.clusters:
         raise ConfigError(f"--cluster {cluster}: is a cluster of the config; give the recording a name of its own")
@@ -161,7 +161,7 @@ def _of_rounds(table: Mapping[int, Any], ids: Sequence[int]) -> Iterator[tuple[i
 
 
 def _positions(lake: Lake, recording: Recording, ids: Sequence[int], logged: Mapping[int, list[Position]]) -> DataFrame:
-    """What clients reported in some rounds, read by the same data sources as live."""
+    """What clients reported in some rounds, read by the same data sources as in a snapshot."""
     found = [_frame(lake, CLIENT_POSITIONS, _logged(recording, ids, logged))]
     files = {str(file): i for i in ids for file in recording.rounds[i]}
     if any("," in file for file in files):

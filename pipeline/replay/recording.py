@@ -56,7 +56,7 @@ class Member(NamedTuple):
 
 @dataclass(frozen=True)
 class Recording:
-    """The contents of a folder. Times are epoch ms; the true offsets are in the order of their times.
+    """The contents of a folder. Times are epoch ms; ends, commits and members are in the order of their times.
 
     rounds: when each round of sampling began, and its files; statistics have no files, because each line is a round.
     ends: the rungs of partitions, by column. commits: by (group, topic, partition), NULL if there is no commit.

@@ -1,4 +1,4 @@
-"""The report's section "Needs attention": small rules that are applied to the report, with the worst results first."""
+"""The report's section "Needs attention": rules that find problems in the report, the worst results first."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class AttentionItem(NamedTuple):
 
 
 def needs_attention(report: Report) -> list[AttentionItem]:
-    """All problems: lost data first, then other problems, then what is only worth knowing."""
+    """All items: lost data first, then other problems, then notes."""
     items = [item for rule in _RULES for item in rule(report)]
     return sorted(items, key=lambda item: item.level)
 

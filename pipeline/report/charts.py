@@ -1,4 +1,4 @@
-"""The page's charts: Vega-Altair, compiled to Vega here, drawn as SVG by Vega's own runtime in the page.
+"""The page's charts: written with Vega-Altair, compiled to Vega here, and drawn as SVG by Vega's runtime in the page.
 
 The page has scripts rather than finished pictures, because scripts fit a chart to the width, show the value under the
 pointer and highlight one line out of fifty. An invalid chart fails here, when it is compiled, and the page needs only
@@ -18,7 +18,7 @@ from pipeline.report.model import Instant
 
 VEGA_LITE = "6.4"
 COLOURS = 8
-"""The worst groups have a colour each, the others are grey: more than eight colours cannot be distinguished."""
+"""The number of groups with a colour of their own. The others are grey, because more colours look alike."""
 HEIGHTS_PX = {"lag": 340, "series": 240, "steps": 260}
 _NUMBER = (
     "unit === 'ms' ? (abs(datum.value) >= 3600000 ? format(datum.value / 3600000, '~g') + ' h'"
@@ -26,8 +26,8 @@ _NUMBER = (
     " : format(datum.value / 1000, '.3~g') + ' s')"
     " : format(datum.value, abs(datum.value) < 1 ? '.3~g' : '~s') + (unit === 'bytes' ? 'B' : '')"
 )
-"""Each label has a unit of its own: an axis format would use the largest label's unit for all, and turn 10 into 0M.
-0.8 offsets a second are not 800m, which looks like millions."""
+"""Each label has its own unit: an axis format would use the unit of the largest label for all, and turn 10 into 0M.
+Values below 1 have no unit prefix, because 800m looks like millions, not like 0.8."""
 
 
 def charts(instants: tuple[Instant, ...]) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def _time(span_ms: list[int]) -> alt.X:
 
 
 def _own_time() -> alt.X:
-    """A time axis that has the range of the chart's own points."""
+    """A time axis with the range of the chart's own points."""
     axis = alt.Axis(title=None, tickCount=8, grid=False)
     return alt.X("t_ms:T").scale(alt.Scale(type="utc")).axis(axis)
 
@@ -146,7 +146,7 @@ def _series() -> alt.LayerChart | alt.FacetChart:
 
 
 def _steps() -> alt.Chart:
-    """Which part of the readers has at most a given value."""
+    """The share of readers that have at most a given value."""
     x_axis = alt.Axis(labelExpr=_NUMBER, title=None, values=alt.ExprRef("ticks"))
     chart: alt.Chart = (
         alt.Chart(alt.NamedData("points"))

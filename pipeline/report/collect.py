@@ -1,4 +1,4 @@
-"""Turns DataFrames into the values on the page. Only this brings rows to the driver, and each result is bounded."""
+"""Turns DataFrames into the values on the page. Only this module collects rows, and each result is bounded."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ CLIENTS_CHARTED = 20
 FINDINGS_LISTED = 200
 INSTANTS_CHARTED = 300
 DELETED_WITHIN_MS = 7 * DAY_MS
-"""A later loss is no danger yet."""
+"""A loss that is further away is not shown yet."""
 CELLS = 35_000
-"""Groups times instants that fit onto a page; of many groups fewer instants are shown."""
+"""How many groups times instants fit onto a page: if there are many groups, fewer instants are shown."""
 
 
 def collect(frames: Frames, generated_at: datetime, title: str) -> Report:
-    """The report on everything that the frames hold, in three queries: each needs what the one before has found.
+    """The report on everything in the frames, by three queries, each of which needs the results of the one before.
 
-    A fourth reads `lag` where records were deleted unread, and of snapshots that have no rows in `group_status`.
+    A fourth query reads `lag` for snapshots in which records were deleted unread, or without rows in `group_status`.
     """
     ledger = _ledger(frames)
     first = _of_ledger(frames, ledger)
@@ -119,7 +119,7 @@ def _groups(frames: Frames, newest: dict[str, list[int]], have: Collection[str])
 def _over_time(
     frames: Frames, newest: dict[str, list[int]], worst: Sequence[Group], instants: Sequence[Instant]
 ) -> dict[str, list[dict[str, Any]]]:
-    """The third query: the worst groups at the instants that are shown, and what else needs to know both."""
+    """The third query: the worst groups at the instants that are shown, and all else that depends on both."""
     drawn = _by_cluster((i.cluster, i.snapshot_id) for i in instants)
     groups = frames.groups_at(drawn)
     charted = {g.group_id for g in worst[:GROUPS_CHARTED]}
@@ -139,7 +139,7 @@ def _from_lag(
     instants: Sequence[Instant],
     covered: Sequence[dict[str, Any]],
 ) -> dict[str, list[dict[str, Any]]]:
-    """The fourth query, where there is something to ask: what was lost, and the groups at instants not `covered`."""
+    """The fourth query, if it is needed: what was lost, and the groups at instants that are not `covered`."""
     have = {(row["cluster"], row["snapshot_id"]): row["lossy"] for row in covered}
     uncovered = {(i.cluster, i.snapshot_id) for i in instants} - have.keys() if frames.has_groups else set()
     lossy = {at for at, groups in have.items() if groups}
@@ -165,8 +165,8 @@ def _by_cluster(snapshots: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
 
 
 def _asked(**frames: DataFrame | None) -> dict[str, list[dict[str, Any]]]:
-    """The rows of several frames in their order, by one query: each is one column of it. Of None there are no rows."""
-    nth = F.monotonically_increasing_id().alias("nth")  # as a union promises no order
+    """The rows of several frames, in their order, by one query that has a column for each. None gives no rows."""
+    nth = F.monotonically_increasing_id().alias("nth")  # because a union keeps no order
     parts = [frame.select(nth, F.struct("*").alias(name)) for name, frame in frames.items() if frame is not None]
     rows = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), parts).collect()
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in frames}
@@ -194,7 +194,7 @@ def collect_partitions(frames: Frames, limit: int) -> tuple[list[Partition], int
 
 
 def all_partitions(frames: Frames) -> Iterator[Partition]:
-    """All of them, worst first, a part of them at a time."""
+    """All partitions at each cluster's newest snapshot with lag, worst first. They are fetched part by part."""
     return (Partition(**row.asDict()) for row in details.worst_partitions(_newest_lag(frames)).toLocalIterator())
 
 
@@ -228,12 +228,12 @@ def _clusters(rows: Sequence[dict[str, Any]], spark: SparkSession) -> tuple[Clus
 
 
 def _most_instants(groups: int) -> int:
-    """How many snapshots of so many groups fit onto the page."""
+    """How many snapshots fit onto the page if there are this many groups."""
     return min(INSTANTS_CHARTED, max(CELLS // max(groups, 1), 1))
 
 
 def _thinned(instants: Sequence[Instant], most: int) -> tuple[Instant, ...]:
-    """At most so many of each cluster, and RECENT; as `data.instants` has thinned them, which knows no groups."""
+    """At most `most` instants of each cluster, always with the RECENT ones; thinned as in `data.instants`."""
     limit = max(most - RECENT, 1)
     kept: list[Instant] = []
     for _, of_cluster in groupby(instants, attrgetter("cluster")):

@@ -23,7 +23,7 @@ from pipeline.tables import DATA_LOSS, LAG, READABLE
 
 ERRORS_LISTED = 20
 UNHURRIED_MS = 60_000
-"""If snapshots are closer together than this, they are not scheduled, and a longer step is not a missed snapshot."""
+"""A shorter step between snapshots is never a gap, because such snapshots were probably not taken by a schedule."""
 
 
 def ledger(snapshots: DataFrame, calculated: DataFrame) -> DataFrame:
@@ -66,7 +66,7 @@ def clusters(ledger: DataFrame) -> DataFrame:
     `most_rows` is the number of bronze rows in its largest snapshot. `passed_over` has its snapshots without lag that
     have an error about LAG in the ledger; NULL if there is none.
     """
-    # A running snapshot shows nothing yet, and would hide that the one before it failed.
+    # A running snapshot has no result yet, and would hide that the one before it failed.
     recency = F.struct(F.col("status") != "running", "snapshot_id")
 
     def newest(column: str | Column) -> Column:
@@ -100,7 +100,7 @@ def clusters(ledger: DataFrame) -> DataFrame:
 
 
 def _passed_over() -> Column:
-    """`details_model.PassedOver` of a cluster, without snapshots that have kept the lag of an earlier run."""
+    """`details_model.PassedOver` of a cluster. Snapshots that still have the lag of an earlier run are not included."""
     entry = F.get(F.filter("errors", lambda entry: entry["what"] == LAG.name), F.lit(0))
     reason = F.when(~F.col("has_lag"), entry["error"])
     id_ = F.when(reason.isNotNull(), F.col("snapshot_id"))

@@ -22,7 +22,7 @@ _SEVERITIES = ("critical", "warning", "info")
 
 
 def partitions(lag: DataFrame, group_ids: Collection[str], limit: int) -> DataFrame:
-    """The `limit` worst partitions of each named group: unusual offsets first, then the most lag, unknown lag last."""
+    """The `limit` worst partitions of each named group: unusual offsets first, then by lag, unknown lag last."""
     worst = Window.partitionBy(*GROUP).orderBy(*_worst_first())
     return (
         lag.where(F.col("group_id").isin(sorted(group_ids)))
@@ -87,7 +87,7 @@ def _passed(read_at: str) -> Column:
 
 
 def _read_up_to(state: Column) -> Column:
-    """The offset up to which the group has surely read: its commit, or more if clients reported in both snapshots."""
+    """The offset up to which the group has certainly read: its commit, or more if clients report in both snapshots."""
     is_reported = F.col("first")["consumed_offset"].isNotNull() & F.col("last")["consumed_offset"].isNotNull()
     return F.greatest(state["committed_offset"], F.when(is_reported, state["consumed_offset"]))
 

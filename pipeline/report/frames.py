@@ -106,7 +106,7 @@ class Frames:
         return self.at("groups", wanted) if self.has_groups else self.groups_from_lag(wanted)
 
     def groups_from_lag(self, wanted: Mapping[str, Collection[int]]) -> DataFrame:
-        """The same, computed from `lag`: for snapshots that an older laglake has computed, which have no status."""
+        """The same, computed from `lag`: for snapshots that an older laglake has computed, without a status."""
         return group_status(self.at("lag", wanted), self.partitions and self.at("partitions", wanted))
 
     def selected(self, selection: Selection) -> Frames:
@@ -131,7 +131,7 @@ class Frames:
 
 
 def _first_days(lake: Lake, to_ms: int | None, days: int) -> dict[str, date]:
-    """The first day of each cluster that is shown: so many days before its newest readable snapshot, up to `to_ms`."""
+    """The first day that is shown of each cluster: `days` before its newest readable snapshot up to `to_ms`."""
     until = "" if to_ms is None else f"WHERE snapshot_id <= {to_ms}"
     is_readable = one_of("status", READABLE)
     # If a cluster has failed for a week, the week before that is shown: old lag is better than none.
@@ -143,7 +143,7 @@ def _first_days(lake: Lake, to_ms: int | None, days: int) -> dict[str, date]:
 
 
 def _is_in(table: Table, selection: Selection) -> Column:
-    """Whether a row is selected, as far as its columns show. If a name is asked for, NULL is not selected."""
+    """Whether a row is selected, as far as its columns show. If a name is selected, NULL does not match it."""
     conditions = [F.lit(True)]
     if selection.clusters is not None:
         conditions.append(F.col("cluster").isin(*selection.clusters))

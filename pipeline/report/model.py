@@ -77,8 +77,8 @@ class Group:
     """One consumer group at one snapshot.
 
     `consumer_lag` and similar values are sums over the partitions where the lag is known; None if it is known for none.
-    How many partitions should have a lag that is not known is in `partitions_unknown`. A partition without a commit has
-    no lag, but does not count as unknown: it is counted in `statuses`. Like lags, sums may be negative.
+    `partitions_unknown` is the number of partitions whose lag is not known. A partition without a commit has no lag,
+    but does not count as unknown: it is counted in `statuses`. Like lags, sums may be negative.
     `unread_offsets` is how many offsets were deleted before the group had read them; `readable_offsets`, which only a
     page has, is how many are still there in the same partitions, from log start to high watermark.
     `not_committed_offsets` is how many the group may still read in its partitions without a commit, at most: all of
@@ -150,7 +150,7 @@ class Group:
 
     @property
     def why_no_lag(self) -> str:
-        """The word that is shown in place of a lag of None."""
+        """The word that is shown if the lag is None."""
         return "unknown" if self.partitions_unknown else "no commit"
 
 

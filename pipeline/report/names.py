@@ -1,4 +1,4 @@
-"""How names from Kafka are shown. Group and client names may contain newlines, escape codes, or any script."""
+"""How names from Kafka are shown. They may contain newlines, escape codes, and characters of any script."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def _number(value: int) -> str:
 
 
 def _sentence(text: str) -> Markup:
-    """The text, escaped, with its instants as elements, which no line break cuts in two."""
+    """The text, escaped, with each instant in an element of its own, so that no line break can split it."""
     escaped = str(escape(visible(text)))  # as text, because Markup would escape the elements, too
     return Markup(_INSTANT.sub(r"<time>\g<0></time>", escaped))  # noqa: S704
 

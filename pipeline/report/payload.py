@@ -26,7 +26,7 @@ _SHOWN_ABOVE = ("cluster", "snapshot_id", "group_id")
 
 
 def payload(report: Report, groups: Sequence[Group]) -> dict[str, Any] | None:
-    """Everything that is drawn; None if there is no snapshot with lag. `groups` are in the order of the page's table.
+    """All data that is drawn; None if there is no snapshot with lag. `groups` are in the order of the page's table.
 
     A series has a value for each instant of its cluster; None if it is unknown, or if the group did not exist. An
     instant is (snapshot_id, segment, when it was read).

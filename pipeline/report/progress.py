@@ -13,7 +13,7 @@ Level = Literal["bad", "warn"]
 
 
 class Statement(NamedTuple):
-    """A sentence about a group, how severe it is, and since when."""
+    """A sentence about a group, its severity, and since when it has been true."""
 
     level: Level
     sentence: str
@@ -66,7 +66,7 @@ def judged(group: Group, trend: Trend) -> Statement | None:
         sentence = _falls_behind(group, trend)
     elif group.status in _WAITS:
         sentence = (_hidden if group.status_reason == "open_transaction" else _WAITS[group.status])(group)
-    elif group.status == "rewound" and trend.set_back_ms is None:  # otherwise `set_back` has a sentence about it
+    elif group.status == "rewound" and trend.set_back_ms is None:  # otherwise `set_back` gives a sentence about it
         sentence = _rewound(group)
     else:
         return None

@@ -1,4 +1,4 @@
-"""Groups and partitions as plain tables for a terminal."""
+"""Groups and partitions as tables of plain text, for a terminal."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _PARTITION_NUMBERS = set(_PARTITION_HEADINGS) - {"GROUP", "TOPIC", "CLIENT-ID", 
 
 
 def format_groups(groups: Sequence[Group]) -> str:
-    """A line per group, most lag first, in aligned columns. The middle of names longer than NAME_COLUMNS is cut out.
+    """A line for each group, most lag first, in aligned columns. Names longer than NAME_COLUMNS lose their middle.
 
     LAG is the sum over the known partitions; `+?` means that some are unknown, `-` that there is none. HEADROOM is the
     smallest. OFFSETS counts partitions; beside no_commit is how many offsets may still be read there, at most.

@@ -9,7 +9,7 @@ from itertools import takewhile
 from pipeline.report.model import Instant, Point
 
 RECENT = 10
-"""How many snapshots, with the same partitions and without a gap, a trend is computed from."""
+"""The number of snapshots that a trend is computed from. They have the same partitions, and no gap between them."""
 FEWEST = 4
 
 
@@ -60,7 +60,7 @@ def _trend(points: Sequence[Point], segments: Mapping[tuple[str, int], int]) -> 
 def _set_backs(points: Sequence[Point]) -> list[tuple[int, int]]:
     """When and by how much commits went back, in the same partitions, if they were still back at the next snapshot.
 
-    Truncated logs are left out, and pairs of snapshots that were read in the other order.
+    Truncated logs are left out, and so are pairs of snapshots that were read in the opposite order.
     """
     found = []
     for before, after, then in zip(points, points[1:], [*points[2:], None], strict=False):

@@ -1,4 +1,4 @@
-"""How bytes and durations are written: three digits, a readable unit, and their error."""
+"""How the report writes bytes and durations: three digits, a readable unit, and the error."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _Units = tuple[tuple[str, int], ...]
 
 
 def size(count: int, error: int | None = None) -> str:
-    """Bytes in decimal units, with the error if there is one. If the error exceeds the value, only a bound.
+    """Bytes in decimal units, with the error if there is one. If the error exceeds the value, only a bound is written.
 
     >>> size(1_234_567)
     '1.23 MB'
@@ -23,7 +23,7 @@ def size(count: int, error: int | None = None) -> str:
 
 
 def duration(ms: int, error: int | None = None) -> str:
-    """Milliseconds, in the same way.
+    """Milliseconds in larger units, with their error, in the same way as `size`.
 
     >>> duration(90_000)
     '1.5 min'
@@ -44,7 +44,7 @@ def _with_error(value: int, error: int, units: _Units, least: str) -> str:
     name, factor = _unit(value, units, least)
     digit = _last_digit(value, error, factor)
     shown = (value + digit // 2) // digit * digit
-    # The rounding of the value is added to the error, so that both together still cover the truth.
+    # The rounding of the value is added to the error, so that the written range still covers the true value.
     shown_error = _rounded_up(error + abs(value - shown), digit)
     in_its_unit = f"{_digits(shown_error, factor)} {name}" if 10 * shown_error >= factor else None
     text = f"{_digits(shown, factor)} {name} ± {in_its_unit or _scaled(shown_error, units, least)}"

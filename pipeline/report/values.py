@@ -1,4 +1,4 @@
-"""Rows that the report's queries have brought to the driver, as the values on the page."""
+"""Turns the collected rows of the report's queries into the values on the page."""
 
 from __future__ import annotations
 

@@ -153,9 +153,7 @@ def test_a_commit_after_the_check_of_the_right_to_write_is_not_overwritten(by_dr
 
 
 @pytest.mark.parametrize("way", ["by_driver", "by_spark"])
-def test_an_error_is_added_to_those_of_another_job(
-    way: str, request: pytest.FixtureRequest
-) -> None:
+def test_an_error_is_added_to_those_of_another_job(way: str, request: pytest.FixtureRequest) -> None:
     lake: Lake = request.getfixturevalue(way)
     lake.merge(SNAPSHOTS, [with_values(SNAPSHOTS, full_row(SNAPSHOTS), errors=None)], "east")
     others = [("lag", None, "others", 1)]

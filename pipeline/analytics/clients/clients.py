@@ -40,22 +40,22 @@ def reader_positions(
     previous: DataFrame,
     settings: Mapping[str, ConsumerSettings],
 ) -> DataFrame:
-    """What clients report about each reader in the snapshots of `watermarks`; of several clients, the newest report.
+    """What clients report about each reader in the snapshots of `watermarks`; the newest report if there are several.
 
     The columns are READER_AT, reported_date, reported_client_id, reported_instance, consumed_offset, fetched_offset and
     stale_lag (to the last stable offset if the client is read_committed). A client whose group is not known is left
     out, and so is a partition that `watermarks` does not have.
 
     `reported` are `observed` rows. `previous` are the rows of `lag` of the snapshot just before, of which `reported`
-    has rows too: an offset that was known then stays known while the client stands still. `settings` are those of the
-    consumers.
+    has rows too: an offset that was known then stays known while the client reports no progress. `settings` are those
+    of the consumers.
     """
     groups = _groups(group_members, committed_offsets, previous)
     rows = with_settings(client_partitions(reported), settings, "client_id")
     rows = _with_group(rows, groups, reported)
     rows = _with_known(rows, watermarks, committed_offsets, previous)
     rows = in_stretches(rows, PROCESS_PARTITION)
-    # The `lag` of the previous snapshot is already written; it stays as it is, even if more is known by now.
+    # The `lag` of the previous snapshot is already written, and is not changed even if more is known now.
     new = F.broadcast(watermarks.select(*SNAPSHOT).distinct())
     rows = fetched_by_lag(consumed_by_lead(rows)).join(new, SNAPSHOT, how="left_semi")
     # Clients may report partitions that the cluster does not have, or that the configuration leaves out.
@@ -85,7 +85,7 @@ def reader_positions(
 def _newest(*of: str) -> Column:
     """A number that is greatest for the newest report. If several are equally new, a hash of `of` decides.
 
-    It is a number because Spark sorts all rows to find the greatest struct or text, but not the greatest number.
+    It is a number, because Spark sorts all rows to find the greatest struct or string, but not the greatest number.
     """
     return F.unix_micros("as_of") * 1_000 + F.pmod(F.xxhash64(*of), F.lit(1_000))
 
@@ -150,7 +150,7 @@ def client_partitions(reported: DataFrame) -> DataFrame:
     _REPORTED, is_librdkafka; and is_old, all_moved, any_moved of `client_counters`. `reported` are `observed` rows.
     """
     order = _newest("source", "endpoint")
-    # All of _REPORTED from one report: a lag and a lead of different times do not add up.
+    # All of _REPORTED come from one report, because a lag and a lead from different times do not add up.
     is_reported = F.coalesce(*_REPORTED).isNotNull()
     offsets = {"reported_consumed": "consumed_offset", "reported_fetched": "fetched_offset"}
     return (
@@ -174,7 +174,7 @@ def client_partitions(reported: DataFrame) -> DataFrame:
 
 
 def stale_lag() -> Column:
-    """What a client's own lag metric does not see: from the log end that it counts to, to the current log end.
+    """The lag that a client's own metric does not show: from the log end that it counts to, to the current log end.
 
     By default librdkafka reads only committed records, and the Java consumer reads all. librdkafka reports the high
     watermark and the last stable offset that it knows. Its lag is not used, because before version 1.7 it counts from

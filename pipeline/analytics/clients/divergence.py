@@ -30,7 +30,7 @@ from pipeline.tables import CLIENT_DIVERGENCE, LONG
 COMMIT_MS = 60_000
 """auto.commit.interval.ms of the old consumer, by default. Commits may be this late without a gauge being wrong."""
 FEWEST_RECORDS = 100
-"""Records that a client must have fetched before their mean size is used."""
+"""How many records a client must have fetched before their mean size is used."""
 _LAGS = ("fetcher_lag", "consumer_lag", "divergence")
 
 

@@ -110,9 +110,9 @@ def fetch_memory(
     `partitions` is how many partitions it is assigned, `brokers` from how many brokers it fetches them. `threads`, or
     the setting of this name, is the number of an old consumer's streams for all topics. `observed` are the bytes that
     it had buffered at different instants; unknown values, and negative ones (as after a seek), are ignored.
-    `largest_batch_bytes` is the largest batch of its topics, as stored. `heap_bytes` is the memory that it has,
-    `wanted_bytes` the bound that advice is wanted for. `buffer_memory` is KIP-81's setting; `likely_bytes` of it count
-    as used, 0 if nothing was observed.
+    `largest_batch_bytes` is the largest batch of its topics, as stored. `heap_bytes` is the size of its heap.
+    `wanted_bytes` is the bound that the advice is to reach. `buffer_memory` is KIP-81's setting; of it, `likely_bytes`
+    count as used, 0 if nothing was observed.
 
     Raises ValueError with the name of a setting or argument that is not a whole number or is too low, and also if an
     old consumer's threads are not given, or if buffer_memory is given for a consumer that KIP-81 does not cover.

@@ -17,11 +17,11 @@ from pipeline.common.columns import columns_of, date_of
 from pipeline.tables import FINDING_HISTORY, FINDINGS, LONG
 
 OF_A_TOPIC = ("paused_partition",)
-"""Kinds of problems of which a client may have one for each topic at once. For other kinds, the topic is the cause."""
+"""The kinds of problems that a client may have for several topics at once. For other kinds, the topic is the cause."""
 RESOLVED_AFTER = 3
 SLOW_RESOLVED_AFTER = 5
-"""A finding is resolved after this many snapshots without its problem; more for slow poll loops, which still poll now
-and then."""
+"""A finding is resolved after this many snapshots without its problem. Slow poll loops need more, because they still
+poll from time to time."""
 _KEY = ["kind", "cluster", "group_id", "client_id", "instance", "of_topic"]
 _OF_SNAPSHOT = ["snapshot_id", "topic", "partitions", "severity", "magnitude", "summary", "evidence", "advice"]
 _AT_WORST = ["worst_at", *_OF_SNAPSHOT[2:]]
@@ -107,8 +107,8 @@ def findings(history: DataFrame, reported: DataFrame, before: DataFrame) -> Data
     """The rows of `findings` that some snapshots add or change.
 
     `history` are the rows of `finding_history` for the snapshots; `reported` and `before` are as for
-    `finding_history`. A finding is resolved after RESOLVED_AFTER snapshots in which its client reported something but
-    not the problem; resolved_at is the first of them. While nothing is reported about the client, it stays open.
+    `finding_history`. A finding is resolved after RESOLVED_AFTER snapshots in which its client reported something, but
+    did not have the problem; resolved_at is the first of them. While its client reports nothing, it stays open.
     """
     rows = _merged(history, before).join(_reported_at(reported), CLIENT, how="left")
     return _with_end(rows).select("*", "worst.*").select(*columns_of(FINDINGS.schema))

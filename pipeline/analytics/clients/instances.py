@@ -1,7 +1,7 @@
-"""Which process a position is about: several may share one client.id, and several agents may report one process.
+"""Which process a reported position belongs to: processes may share a client.id, and agents may report one process.
 
-Java names the first consumer of every JVM consumer-<group>-1, librdkafka names every client rdkafka. So
-counters, positions and problems always belong to an *instance*, which is one process, and never to a client.id.
+Java names the first consumer of every JVM consumer-<group>-1, and librdkafka names every client rdkafka. So counters,
+positions and problems always belong to an *instance*, which is one process, and never to a client.id.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ROLLED_OVER = r"(\.[0-9]{1,3})?(\.gz)?$"
 
 
 def origin() -> Column:
-    """The `endpoint`, but with one name for all files of a series: the files of successive rounds, or rolled over."""
+    """The `endpoint`, with one name for all files of a series: those of successive rounds, or of one rolling log."""
     endpoint = F.col("endpoint")
     file = endpoint
     for changing in (_ROUND, _EPOCH_MS, _ROLLED_OVER):
@@ -37,9 +37,9 @@ def origin() -> Column:
 def observed(positions: DataFrame, snapshot_ids: Sequence[int] = ()) -> DataFrame:
     """The rows of `client_positions` that report something about a client, with four more columns.
 
-    origin: see the function. agent: who reports; in a request log, the client's address. instance: the process that the
-    row is about, named after one of its agents. nth: the position of the row's snapshot in `snapshot_ids`, which are
-    successive snapshots in order; NULL if they are not given.
+    origin: see the function. agent: what reports the client; in a request log, the client's address. instance: the
+    process that the row is about, named after one of its agents. nth: the number of the row's snapshot in
+    `snapshot_ids`, which are successive snapshots in order; NULL if they are not given.
 
     Only one process of a group reads a partition. So agents on one host that report the same partition report the same
     process. An address in a request log belongs to the agent that reports the same partitions, if there is only one.
@@ -48,7 +48,7 @@ def observed(positions: DataFrame, snapshot_ids: Sequence[int] = ()) -> DataFram
     is_address, agent = F.col("host").isNotNull(), F.col("agent")
     of_partition = Window.partitionBy(*CLIENT_AT, *TOPIC_PARTITION)
     address = F.when(is_address, agent)
-    # Windows and not a join of the rows with their aggregates: these rows are used often, and a join doubles each plan.
+    # Windows, because these rows are used often, and a join of the rows with their aggregates would double each plan.
     is_only = F.min(address).over(of_partition) == F.max(address).over(of_partition)
     reporter = (
         F.when(F.col("partition").isNull(), F.lit(None))
@@ -84,10 +84,9 @@ def _site(agent: Column) -> Column:
 def with_instance(lag: DataFrame, reported: DataFrame) -> DataFrame:
     """Rows of `lag`, with an `instance` also for partitions that no agent reports.
 
-    It is the only instance with the member's client.id, if only one member of the group has that client.id, and if it
-    is the group that the instance reports, or the only group with that client.id. Otherwise it is the instance that
-    reports the member's other partitions, or NULL if that is not exactly one. `reported` are `observed` rows of the
-    same snapshots.
+    If only one instance has the member's client.id, and only one member of the group, it is that instance, as long as
+    the instance reports this group, or no other group has the client.id. Otherwise it is the instance that reports the
+    member's other partitions, or NULL if that is not exactly one. `reported` are `observed` rows of the same snapshots.
     """
     only = reported.groupBy(*CLIENT_AT).agg(
         _only("instance").alias("only_instance"), _only("group_id").alias("only_group")

@@ -1,11 +1,11 @@
 """Whether the poll loops of Java and librdkafka clients keep up, and which topic delays the others.
 
 Such a client sends no fetch requests for partitions whose records it has buffered. With nothing buffered, it sends each
-broker a request at least every fetch.max.wait.ms. With a slow application it sends hardly any, and its records-lag does
-not show that, because it is updated only when records arrive. A partition that stands still while its client sends
-requests is paused. So is one that stands still while all others move on, however few requests a slow client sends,
-because a client returns the fetched records of its partitions in turn. Each process is judged by its own counters and
-partitions, because several may share a client.id.
+broker a request at least every fetch.max.wait.ms. With a slow application it sends hardly any requests, and its
+records-lag does not show that, because it is updated only when records arrive. A partition whose consumed offset does
+not move while its client sends requests is paused. So is one that does not move while all others do, however few
+requests a slow client sends, because a client returns the fetched records of its partitions in turn. Each process is
+judged by its own counters and partitions, because several may share a client.id.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from pipeline.config.consumers import ConsumerSettings
 FETCH_MAX_WAIT_MS = 500
 """fetch.max.wait.ms of the Java consumer, and fetch.wait.max.ms of librdkafka, by default."""
 ASKING_SHARE = 0.25
-"""A client counts as asking if it sends at least this part of the fetches that a client with nothing buffered sends."""
+"""A client counts as asking if it sends at least this share of the fetches of a client with nothing buffered."""
 TURNS = 3
-"""A partition is passed over if all others had this many turns, one in each interval between snapshots. Fewer prove
-nothing: in one turn the client may hand out what it had buffered, and in the next what it had already requested, from
-the time before the partition had records."""
+"""A partition is passed over if all others had this many turns, one in each interval between snapshots. Fewer turns
+prove nothing: in one the client may return records that it had buffered, and in the next those that it had already
+requested, both from the time before the partition had records."""
 
 
 def asking(reported: DataFrame) -> DataFrame:
@@ -119,7 +119,7 @@ def _with_progress(rows: DataFrame) -> DataFrame:
 
 
 def _with_behind(rows: DataFrame) -> DataFrame:
-    """Adds is_behind: the process hardly asks, falls behind, and has more unread than was written meanwhile."""
+    """Adds is_behind: the process hardly sends requests, falls behind, and has more unread than was just written."""
     # What was written since the previous snapshot, plus what is written while a fetch waits.
     interval_ms = F.when(F.col("interval_ms") > 0, F.col("interval_ms"))
     allowed = F.col("grown") * (1 + F.col("wait_ms") / interval_ms)
@@ -131,7 +131,7 @@ def _with_behind(rows: DataFrame) -> DataFrame:
 
 
 def _with_left_out(rows: DataFrame) -> DataFrame:
-    """Adds left_out: in how many intervals since this partition began to wait the client got only records of others."""
+    """Adds left_out: the number of intervals, since the partition began to wait, in which only others got records."""
     # librdkafka discards what a paused partition had buffered, and fetches only from the others.
     is_empty = (F.col("fetched_offset") == F.col("consumed_offset")) & (F.col("unread") > 0)
     gets_others = F.max("fetched").over(_of_process()) > 0
@@ -151,10 +151,10 @@ def _with_slow(rows: DataFrame) -> DataFrame:
 
 
 def _with_passed_over(rows: DataFrame) -> DataFrame:
-    """Adds is_passed_over: it has waited, with records to read, for TURNS intervals, and all others moved in each.
+    """Adds is_passed_over: the partition has waited for TURNS intervals, and all others have moved in each of them.
 
-    The others are all partitions with something to read, except those that have waited as long and so are passed over,
-    too. At least two of them must have moved, because the records of a single one could be returned again and again.
+    The others are all partitions with unread records, except those that have waited for as long and so are passed over,
+    too. At least two of them must have moved, because the client may return the records of a single one repeatedly.
     """
     recent = _series().rowsBetween(1 - TURNS, 0)
     has_waited = (F.count_if("is_waiting").over(recent) == TURNS) & (F.lag("unread", TURNS).over(_series()) > 0)

@@ -105,7 +105,7 @@ def _waits_for_a_large_batch() -> Column:
 
 
 def _slow_clients(polls: DataFrame) -> DataFrame:
-    """Poll loops that hardly ask for more. The topic is the one that moves while all partitions of another one wait."""
+    """Poll loops that hardly send requests. The topic is the one that moves while all partitions of another wait."""
     topic = F.when((F.size("moving") == 1) & (F.size("waiting") > 0), F.col("moving")[0])
     summary = F.format_string(
         "%s hardly asks for records any more and has %s unread: its application is slow%s.",

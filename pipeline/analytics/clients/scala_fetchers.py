@@ -1,9 +1,9 @@
 """Whether the old consumer's fetchers are blocked, and by which topic.
 
 A connector's topics share one fetcher thread for each broker. It puts the fetched records into the queue of each
-topic's thread, and waits if a queue is full: then all topics of the connector stand still. MaxLag and every ConsumerLag
-keep their last value meanwhile, because they change only when a fetch is answered. A fetcher is blocked if its counters
-of fetches stand still while logs grow: one with nothing to fetch sends a request every fetch.wait.max.ms.
+topic's thread, and waits if a queue is full: then no topic of the connector is read. MaxLag and every ConsumerLag keep
+their last value meanwhile, because they change only when a fetch is answered. A fetcher is blocked if its counters of
+fetches do not increase although logs grow: one with nothing to fetch sends a request every fetch.wait.max.ms.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def fetcher_states(reported: DataFrame, log_ends: DataFrame, settings: Mapping[s
 
 
 def _growing_topics(log_ends: DataFrame) -> DataFrame:
-    """Whether each topic has grown since the previous snapshot: cluster, snapshot_id, topic, is_growing."""
+    """Whether the log of each topic has grown since the previous snapshot: TOPIC_AT, is_growing."""
     series = Window.partitionBy(*TOPIC).orderBy("snapshot_id")
     ends = log_ends.groupBy(*TOPIC_AT).agg(F.try_sum("high_watermark").alias("end"))
     return ends.withColumn("is_growing", F.col("end") > F.lag("end").over(series)).drop("end")

@@ -57,13 +57,13 @@ def lags() -> dict[str, Column]:
 def has_overtaken(end: str) -> Column:
     """Whether the group has committed beyond an end of the log after that end was read, so that it is not behind.
 
-    If the commit was beyond the end already before that, the log was truncated or recreated, and this is false.
+    If the commit was already beyond the end before that, the log was truncated or recreated, and this is false.
     """
     return (F.col("committed_offset") > F.col(end)) & (F.col("earlier_offset") <= F.col(end))
 
 
 def has_overtaken_older(end: str) -> Column:
-    """The same; also true if no end was read with the commit, and the partition's own end is older than the commit."""
+    """`has_overtaken`; also true if no end was read with the commit, and the partition's own end is older than it."""
     is_older = F.col("end_offset").isNull() & (F.col("captured_at") < F.col("committed_captured_at"))
     is_later_commit = F.coalesce(is_older, F.lit(False)) & (F.col("committed_offset") > F.col(end))
     return F.coalesce(has_overtaken(end), F.lit(False)) | is_later_commit
@@ -96,7 +96,7 @@ def is_recreated() -> Column:
 
 
 def is_truncated() -> Column:
-    """The leader epoch stored with the commit now ends below it, but did not when the same commit was seen before."""
+    """The leader epoch stored with the commit ends below it now, but did not when the same commit was seen earlier."""
     return F.coalesce("is_truncated", F.lit(False))
 
 
@@ -114,7 +114,7 @@ def is_deleted() -> Column:
 
 
 def read_up_to() -> Column:
-    """The offset up to which the group has surely read: the greater of the commit and a client's consumed offset.
+    """The offset up to which the group has certainly read: the greater of its commit and a client's consumed offset.
 
     NULL if neither is known.
     """

@@ -35,10 +35,10 @@ def compute_lag(
 ) -> DataFrame:
     """The rows of `lag`, with the columns of LAG, for the snapshots in the bronze DataFrames.
 
-    `previous` are rows of `lag` before them, None where no topic has moved (`moved_topics`); `rulers` (PARTITION_AT,
-    ruler) their partitions' rulers, `locate` finds offsets in log files, `reported` is what clients report
-    (`reader_positions`), `reach` is that of `commits_of_moved_topics`. The columns are those of LAG. Rungs that were
-    not observed, and what needs them, are NULL.
+    `previous` are rows of `lag` of earlier snapshots, None if no topic has moved (`moved_topics`). `rulers` have
+    PARTITION_AT and ruler. `locate` finds offsets in log files. `reported` is what clients report (`reader_positions`).
+    `reach` is as for `commits_of_moved_topics`. Rungs that were not observed are NULL, and so is every value that needs
+    them.
     """
     # Rulers are used twice and are expensive to compute. With a shuffle of their own, Spark computes them only once.
     rulers = rulers.repartition(*PARTITION_AT)

@@ -33,14 +33,14 @@ def readers(
 ) -> DataFrame:
     """A row for each group and partition that the group has committed in, or that its members or clients read.
 
-    `previous` are rows of `lag` before, None where no topic has moved (`moved_topics`); `reach` is that of
+    `previous` are rows of `lag` of earlier snapshots, None if no topic has moved (`moved_topics`). `reach` is as for
     `commits_of_moved_topics`.
 
     The columns are READER_AT, snapshot_date, committed_offset, earlier_offset and the ends read with them (end_offset,
     stable_offset, start_offset, end_after, ends_at), committed_epoch, epoch_end_offset, committed_at,
     committed_captured_at, committed_error; committed_topic_id, verified_epoch and is_truncated, if
-    `commits_of_moved_topics` knows them; valid_offset, the committed offset as of when end_offset was read, NULL if it
-    belongs to another incarnation of the topic or to a log that was truncated; member_id, client_id, host; and if
+    `commits_of_moved_topics` knows them; valid_offset, the committed offset at the time when end_offset was read, NULL
+    if it belongs to another incarnation of the topic or to a truncated log; member_id, client_id, host; and if
     `reported` is given, instance, consumed_offset, fetched_offset and stale_lag of `reader_positions`.
     """
     commits = _commits(committed_offsets)
@@ -108,7 +108,7 @@ def _members(group_members: DataFrame) -> DataFrame:
     assigned = group_members.where(F.col("topic").isNotNull())
     return (
         assigned.groupBy(*READER_AT)
-        # While a partition is handed over, two members may have it; the row has the first by name.
+        # During a rebalance, two members may have a partition. The row has the first of them by name.
         .agg(F.min(member).alias("member"), F.min("snapshot_date").alias("assigned_date"))
         .select(*READER_AT, "assigned_date", "member.*")
     )

@@ -23,7 +23,7 @@ from pipeline.analytics.series import read_ms, run_number
 
 
 def moved_topics(committed_offsets: DataFrame, watermarks: DataFrame, previous: DataFrame) -> DataFrame:
-    """The topics that have several ids, an id that is not known in all rows, or are not listed any more.
+    """The topics that have several ids, an id that is not known in all rows, or are no longer listed.
 
     Topics in which a commit is beyond the end of its leader epoch are included. If there are no such topics, no commit
     needs `commits_of_moved_topics`. With groups that use Sarama (see above), there may always be some.
@@ -45,12 +45,12 @@ def commits_of_moved_topics(
     previous: DataFrame,
     reach: Mapping[int, int] = MappingProxyType({}),
 ) -> DataFrame:
-    """The logs of what is committed in topics that have not had one id all along, or whose log may have been cut off.
+    """Which log the commits in `moved_topics` belong to. In all other topics, commits belong to the current topic id.
 
-    A row for each reader and snapshot: committed_topic_id, verified_epoch (as of LAG), and is_recreated, is_truncated
-    where the commit belongs to another log than there is. `previous` are rows of `lag` before. What is committed in all
-    other topics belongs to the id that they have. `reach` gives for a snapshot the newest complete one before it: a
-    commit that was not there since then is another one, even where it is at the same offset.
+    A row for each reader and snapshot: READER, snapshot_id, committed_topic_id and verified_epoch (as in LAG), and
+    is_recreated and is_truncated, which say that the commit belongs to another log than the current one. `previous` are
+    rows of `lag` of earlier snapshots. `reach` maps a snapshot to the newest complete one before it: if no snapshot
+    since then had the commit, it is a new one, even at the same offset.
     """
     moved = F.broadcast(moved_topics(committed_offsets, watermarks, previous))
     ids = watermarks.select(*PARTITION, "snapshot_id", "topic_id", F.col("leader_epoch").alias("log_epoch"))
@@ -96,11 +96,11 @@ def _known_id() -> Column:
 
 
 def _with_first_seen(rows: DataFrame, reach: Mapping[int, int]) -> DataFrame:
-    """With committed_topic_id: the topic id when the commit was first read; verified_epoch: the last one.
+    """Adds committed_topic_id, the topic id when the commit was first read; sets verified_epoch to the newest one.
 
-    The order is that in which the commits were read, because a late snapshot may be read after its successor.
-    A commit that is unknown in between (NULL) does not count as a change, unless a complete snapshot had none: for
-    that, the snapshots count in their own order, as `reach` does.
+    The order is that in which the commits were read, because a late snapshot may be read after its successor. If a
+    commit is unknown in between (NULL), that is not a change, unless a complete snapshot had no commit. To decide this,
+    the snapshots are taken in the order of their ids, as in `reach`.
     """
     order = ("read_ms", "snapshot_id")
     series = Window.partitionBy(*READER).orderBy(*order)

@@ -16,7 +16,7 @@ READER_RUNGS = {"committed": "valid_offset", "consumed": "consumed_offset", "fet
 """The rungs of a partition (SHARED_RUNGS), and those of one reader: name → column."""
 MOVED_RUNGS = ("earlier", "end")
 """The earlier commit and the high watermark that were read with a commit. They are looked up on the ruler only if they
-differ from the other rungs: on a quiet cluster never."""
+differ from the other rungs, so never on a quiet cluster."""
 
 Locate = Callable[[DataFrame], DataFrame]
 """Finds offsets in log files: rows of (topic, partition, offset) → rows of `log_segments.source.OFFSET_LOCATIONS`."""

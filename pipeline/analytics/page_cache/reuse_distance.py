@@ -40,7 +40,7 @@ from pipeline.analytics.page_cache.write_curves import (
 )
 
 ROUNDING = 2.0**-23
-"""Twice the relative rounding error of single precision: a value is rounded once when stored, and read with others."""
+"""Twice the relative rounding error of single precision: a value is rounded when it is stored and when it is used."""
 SERVED = {
     "cache_50_bytes": 0.5,
     "cache_90_bytes": 0.9,
@@ -59,9 +59,8 @@ _PARTS = StructType([*_KEY, _KNOWN, *(StructField(name, ArrayType(DoubleType()))
 CURVES = StructType([*_KEY, _KNOWN, *(StructField(name, ArrayType(FloatType())) for name in ("written", "doubt"))])
 """A curve for each broker: `written` is the bytes that it has written since each of AGES_MS, `doubt` their error.
 
-Up to the age `known_ms` the curve includes all partitions; beyond it, some logs do not reach back so far.
-
-The values have single precision, as the join copies a curve into every reader's row. `doubt` includes the rounding.
+Up to the age `known_ms` the curve includes all partitions; beyond it, some logs do not reach back so far. The values
+have single precision, because the join copies a curve into every reader's row. `doubt` includes the rounding.
 """
 
 

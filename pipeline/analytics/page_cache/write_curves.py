@@ -20,7 +20,7 @@ Floats = npt.NDArray[np.float64]
 
 FIRST_AGE_MS, AGES_PER_DOUBLING, DOUBLINGS = 100, 8, 29
 AGES_MS: Floats = np.append(0, FIRST_AGE_MS * 2 ** (np.arange(DOUBLINGS * AGES_PER_DOUBLING + 1) / AGES_PER_DOUBLING))
-"""The ages at which curves are read: 0, and from a tenth of a second to 600 days."""
+"""The ages at which curves are evaluated: 0, and from a tenth of a second to 600 days."""
 
 
 class Curves(NamedTuple):
