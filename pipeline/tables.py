@@ -509,7 +509,7 @@ GROUP_STATUS = Table(
         (
             "not_committed_offsets",
             LONG,
-            "the most offsets that the group may still read where it has no commit; NULL = no such partition, or unknown",
+            "the most offsets that it may still read where it has no commit; NULL = no such partition, or unknown",
         ),
         ("consumer_lag_bytes", LONG, "sum of consumer_lag_bytes over the partitions where it is known"),
         ("bytes_error", LONG, "stated error of consumer_lag_bytes: the sum"),

@@ -102,7 +102,7 @@ def maintain(lake: Lake, retention: RetentionConfig, clusters: Collection[str], 
 
 
 def _tidy(lake: Lake, table: Table, today: date, done: Done) -> None:
-    """Joins the files of past days, one day at a time, because snapshots may have to wait; deletes unused files."""
+    """Compacts the files of past days, one day at a time so that snapshots do not wait long; deletes unused files."""
     joined = [lake.compact(table, where) for where in _scattered(lake.files(table), table, today)]
     before, after = (sum(counts) for counts in zip(*joined, strict=True)) if joined else (0, 0)
     if before:
