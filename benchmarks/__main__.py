@@ -354,7 +354,7 @@ def _spread(seconds: list[float]) -> str:
 def _met(value: str, target: str) -> str:
     """Whether the number at the beginning of `value` meets `target`, such as "≤ 8 s"; a dash if there is no target.
 
-    A target that is missed has beside it how many times as much was measured, or as little.
+    If the target is missed, the result also says by which factor.
     """
     limit = re.match(r"[≤<≥] ([\d,.]+)", target)
     if not limit:

@@ -188,7 +188,7 @@ def off(rows: Iterable[Any], lag: str, truth: Callable[[int, float], Span]) -> l
 
 
 def while_open(rows: Iterable[Any], truth: Truth) -> list[tuple[Any, int]]:
-    """The rows that were read while a transaction was surely open, and the offset of its first record."""
+    """The rows that were read while a transaction was certainly open, and the offset of its first record."""
     found = ((row, truth.open_since(row["partition"], row["instant"], OPEN_FOR_S)) for row in rows)
     return [(row, first) for row, first in found if first is not None]
 

@@ -95,7 +95,7 @@ class Truth:
         return self._span(self._writer[WRITTEN, partition], self._writer[PRODUCED, partition], instant)
 
     def high_watermark(self, partition: int, instant: float) -> Span:
-        """From the records that are surely replicated to those that the leader may have."""
+        """From the records that are certainly replicated to those that the leader may have."""
         kind, journal = self._replicated
         return self._span(journal[kind, partition], self._writer[PRODUCED, partition], instant)
 
@@ -123,7 +123,7 @@ class Truth:
         return Span(int(instant * 1000) - newest, instant * 1000 - oldest)
 
     def open_since(self, partition: int, instant: float, seconds: float) -> int | None:
-        """The first offset of the transaction that had surely been open for `seconds`; None if there was none."""
+        """The first offset of the transaction that had certainly been open for `seconds`; None if there was none."""
         opened, closing = (self._writer[kind, partition] for kind in (OPENED, CLOSING))
         first = opened.at(instant - seconds)
         return None if first is None or first == closing.at(instant) else first

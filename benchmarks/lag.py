@@ -13,6 +13,7 @@ from benchmarks.timing import timed
 from pipeline.analytics.keys import PARTITION
 from pipeline.analytics.lag.lag import compute_lag
 from pipeline.analytics.log_index.index import index_rows, with_readings_at
+from pipeline.common.columns import aligned
 from pipeline.tables import (
     COMMITTED_OFFSETS,
     GROUP_MEMBERS,
@@ -170,12 +171,7 @@ def whole(table: Table, rows: DataFrame) -> DataFrame:
             "captured_at": read_at,
         }
     )
-    return known.select(
-        *(
-            (F.col(f.name) if f.name in known.columns else F.lit(None)).cast(f.dataType).alias(f.name)
-            for f in table.schema
-        )
-    )
+    return aligned(known, table.schema)
 
 
 def _topic_id() -> Column:

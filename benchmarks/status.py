@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from benchmarks.timing import computed
 from pipeline.analytics.status.group_status import group_status
 from pipeline.analytics.status.partition_status import partition_status
+from pipeline.common.columns import aligned
 from pipeline.config import StatusConfig
 from pipeline.tables import LAG, PARTITION_STATUS
 
@@ -57,5 +58,4 @@ def _lag(spark: SparkSession, minute: int) -> DataFrame:
         "consumer_lag_stable": end - committed,
         "offset_status": F.lit("ok"),
     }
-    columns = (values.get(f.name, F.lit(None)).cast(f.dataType).alias(f.name) for f in LAG.schema)
-    return spark.range(READERS).select(*columns)
+    return aligned(spark.range(READERS).withColumns(values), LAG.schema)

@@ -4,7 +4,7 @@ from pipeline.common.errors import LaglakeError
 
 
 class LocalKafkaError(LaglakeError):
-    """The base of all errors that this package raises by itself."""
+    """The base of all errors that this package defines."""
 
 
 class JarsError(LocalKafkaError):

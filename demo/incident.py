@@ -27,7 +27,7 @@ WIDTH_PX = 760
 
 
 def write_incident(lag: DataFrame, positions: DataFrame, output: Path) -> Path | None:
-    """Draws the partition of which a client's own metric hides the most, as an SVG file; None if there is none.
+    """Draws the partition with the most lag that its client's own metric hides, as an SVG file; None if there is none.
 
     `lag` and `positions` are rows of `lag` and `client_positions`. Raises OSError if the file cannot be written.
     """

@@ -1,6 +1,6 @@
 """Writes the pages of docs/ that are made from the code: tables, configuration, commands.
 
-They are committed, so that links to them work where the folder is read unbuilt; a test compares them with the code.
+They are committed, so that links to them also work in the repository; a test compares them with the code.
 """
 
 import os
@@ -60,7 +60,7 @@ KINDS = {
 
 
 def main() -> None:
-    """Write the pages."""
+    """Writes the pages."""
     for page, text in pages().items():
         page.write_text(text)
 
@@ -82,7 +82,7 @@ def configuration() -> str:
 
 
 def commands() -> str:
-    """What each job says of itself."""
+    """The `--help` of each job."""
     env = {name: value for name, value in os.environ.items() if name != "LAGLAKE_CONFIG"} | {"COLUMNS": "100"}
     parts = [ABOUT_COMMANDS]
     for job in entry_points.JOBS:

@@ -1,7 +1,7 @@
-"""Print what the project depends on, one requirement a line, without installing it: `requirements.py EXTRA...`.
+"""Prints the dependencies of the project, one on each line, without installing it: `requirements.py EXTRA...`.
 
-pip can only read the dependencies of a project that it installs; here the project must stay out, so that Spark's
-workers can find it nowhere but in what spark-submit ships.
+pip reads the dependencies only of a project that it installs. The project itself must not be installed, so that Spark's
+workers find it only in what spark-submit ships.
 """
 
 import configparser
@@ -12,7 +12,7 @@ SETUP = Path(__file__).resolve().parents[1] / "setup.cfg"
 
 
 def requirements(extras: list[str]) -> list[str]:
-    """The requirements of setup.cfg, those of the extras after them."""
+    """The requirements in setup.cfg, followed by those of the extras."""
     setup = configparser.ConfigParser(interpolation=None)
     setup.read_string(SETUP.read_text(encoding="utf-8"))
     lists = [setup["options"]["install_requires"]]

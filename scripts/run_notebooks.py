@@ -1,4 +1,4 @@
-"""Run each notebook and store what its cells show, but for what goes to stderr: warnings of this machine.
+"""Runs each notebook and stores its output, except stderr, which has warnings of this machine.
 
 01, 02, 04 and 06 read the lake of `make demo`, 05 its Kafka (`KEEP=1 make demo`), 03 the recording of `make notebooks`.
 """
@@ -14,7 +14,7 @@ NOTEBOOKS = ROOT / "notebooks"
 
 
 def main() -> int:
-    """Raises nbclient's CellExecutionError where a cell fails; the notebook stays as it was then."""
+    """Returns the exit status. Raises nbclient's CellExecutionError if a cell fails; that notebook is not changed."""
     for file in sorted(NOTEBOOKS.glob("*.ipynb")):
         notebook = nbformat.read(file, as_version=4)
         about = dict(notebook.metadata)

@@ -72,7 +72,7 @@ class BrokerProcess:
             raise BrokerError(f"{error}:\n{self._last_words()}") from None
 
     def raise_if_dead(self) -> None:
-        """Raises BrokerError if it died by itself."""
+        """Raises BrokerError if the process has ended without being stopped."""
         if self._process is not None and self._process.poll() is not None:
             raise BrokerError(
                 f"broker {self.node.node_id} died with status {self._process.returncode}:\n{self._last_words()}"

@@ -54,7 +54,7 @@ class Children:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, text=True, start_new_session=True
         )
-        self._tell_watchdog(f"+{process.pid}")
+        self._notify_watchdog(f"+{process.pid}")
         self._started.append(process)
         (self._pids / str(process.pid)).touch()
         return process
@@ -70,7 +70,7 @@ class Children:
             if stream is not None:
                 stream.close()
         (self._pids / str(process.pid)).unlink(missing_ok=True)
-        self._tell_watchdog(f"-{process.pid}")
+        self._notify_watchdog(f"-{process.pid}")
 
     def close(self) -> None:
         """Kills every process that is left, and releases the folder; a second call does nothing."""
@@ -88,7 +88,7 @@ class Children:
         """Whether `close` was called."""
         return self._lock.closed
 
-    def _tell_watchdog(self, line: str) -> None:
+    def _notify_watchdog(self, line: str) -> None:
         # The watchdog may have been killed. It is only a safety net, so this is no reason to fail.
         with suppress(BrokenPipeError):
             os.write(self._pipe, f"{line}\n".encode())

@@ -8,7 +8,7 @@ from demo.embedded_kafka.jars import java
 # Kafka's default log4j configuration writes to the console, which these processes do not have.
 LOG4J = """\
 status = error
-# Else it closes before the broker has said how it shut down.
+# Otherwise log4j closes the file before the broker has logged its shutdown.
 shutdownHook = disable
 appender.file.type = File
 appender.file.name = file

@@ -161,7 +161,7 @@ class StoppingReader(Reader):
 
 
 class RewindingReader(Reader):
-    """Goes back to the beginning now and then, commits that, and then reads a little faster than the producer."""
+    """Goes back to the beginning at an interval, commits that, and then reads a little faster than the producer."""
 
     def __init__(self, bootstrap_servers: str, group_id: str, topic: TopicPlan, rewind_every_s: float) -> None:
         super().__init__(bootstrap_servers, group_id, topic)

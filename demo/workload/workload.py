@@ -4,7 +4,7 @@
     billing-slow            reads a third of what is produced, and retention follows close behind it
     search-stopped          reads for a while, then leaves
     ledger-read-committed   waits behind a transaction that stays open
-    audit-rewound           goes back to the beginning now and then
+    audit-rewound           goes back to the beginning repeatedly
     archive-truncated       its records are deleted unread
     orders-kip848           keeps up, with the new group protocol
     payments-partial        reads all partitions, but commits only one

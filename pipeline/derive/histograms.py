@@ -48,7 +48,7 @@ def _roll_up(lake: Lake, cluster: str, window_ms: int, from_ms: int, starts: lis
         lake.replace(LAG_HISTOGRAMS, rolled_up(covered, window_ms, from_ms), of_windows(cluster, starts, window_ms))
         if _fingerprint(_covered(lake, cluster, window_ms, from_ms, starts)) == before:
             return
-    raise LakeError(f"gave up after {CONFLICT_TRIES} tries: another job goes on to write lag_histograms of {cluster}")
+    raise LakeError(f"gave up after {CONFLICT_TRIES} tries: another job keeps writing lag_histograms of {cluster}")
 
 
 def _covered(lake: Lake, cluster: str, window_ms: int, from_ms: int, starts: list[int]) -> DataFrame:

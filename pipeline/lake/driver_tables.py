@@ -79,7 +79,7 @@ class DriverTables:
     def read(self, table: Table, where: str, names: Sequence[str], *, are_few: bool) -> pa.Table | None:
         """Some columns of the rows that satisfy `where`; None if there are MANY_ROWS or more.
 
-        Unless `are_few`, the rows are counted first, so that many rows are not read in vain.
+        Unless `are_few`, the rows are counted first, so that many rows are not read only to be dropped.
         """
         columns = ", ".join(f'"{name}"' for name in names)
         with _errors(table):

@@ -145,7 +145,7 @@ def _ends(recording: Recording, ids: Sequence[int]) -> Rows:
 
 
 def _members(recording: Recording, ids: Sequence[int]) -> Rows:
-    # Members were listed only now and then; each list is used until the next one.
+    # Members were not listed in each round, so each list is used until the next one.
     times = sorted(recording.members)
     for i in ids if times else ():
         newest = max((t for t in times if t <= i), default=times[0])

@@ -76,7 +76,7 @@ class Partition:
 class RetentionRisk:
     """The partition of a group whose unread records will be deleted first, if log start and group continue as before.
 
-    `headroom` is the distance from log start to the first record that the group has not surely read.
+    `headroom` is the distance from log start to the first record that the group may not have read.
     """
 
     cluster: str

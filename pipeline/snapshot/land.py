@@ -121,7 +121,7 @@ def _read(staged: DataFrame, landed: Landed) -> dict[str, Read]:
 
 
 def _staged_positions(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Landed) -> DataFrame | None:
-    """The staged rows of what clients report now. If they cannot be read, the snapshot goes on and is partial."""
+    """The staged rows of what clients report now. If they cannot be read, the snapshot continues and is partial."""
     reported = read_client_positions(lake.spark, cluster, claim.snapshot_id)
     if reported is None:
         return None

@@ -35,7 +35,7 @@ Rows = dict[Table, list[dict[str, Any]]]
 
 
 class Reader:
-    """A group's client in a partition, which now and then stands still, jumps, is not reported, or does not commit."""
+    """A group's client in a partition, which sometimes does not move, jumps, is not reported, or does not commit."""
 
     def __init__(self, chance: random.Random, number: int) -> None:
         self.chance = chance

@@ -91,10 +91,10 @@ def _newest(*of: str) -> Column:
 
 
 def client_counters(reported: DataFrame) -> DataFrame:
-    """For each PROCESS_AT: is_old (it is a Scala consumer), all_moved and any_moved, is_read_anew.
+    """For each PROCESS_AT: is_old (it is a Scala consumer), all_moved and any_moved, is_new_report.
 
     all_moved and any_moved say whether the counters of all, or of any, of its fetchers have moved. They are NULL at the
-    first snapshot of a fetcher, and for clients without counters. is_read_anew: no counter comes from a report that
+    first snapshot of a fetcher, and for clients without counters. is_new_report: no counter comes from a report that
     was already read in the previous snapshot. `reported` are `observed` rows.
     """
     rows = reported.where(F.col("partition").isNull())
@@ -113,7 +113,7 @@ def client_counters(reported: DataFrame) -> DataFrame:
             F.some("is_old").alias("is_old"),
             F.every("has_moved").alias("all_moved"),
             F.some("has_moved").alias("any_moved"),
-            F.every("is_read_anew").alias("is_read_anew"),
+            F.every("is_new_report").alias("is_new_report"),
         )
     )
 

@@ -56,7 +56,7 @@ def client_divergence(
 
 def _with_verdict(rows: DataFrame) -> DataFrame:
     """Adds verdict, and size: the mean bytes of a record at this snapshot, NULL if it is not known."""
-    is_still = (F.col("grown") > 0) & ~F.col("any_moved") & F.col("is_read_anew")
+    is_still = (F.col("grown") > 0) & ~F.col("any_moved") & F.col("is_new_report")
     has_stood_still = holds_twice("is_still", _series())
     verdict = F.coalesce("known_verdict", F.when(has_stood_still, "stale").otherwise(_verdict()))
     size = F.coalesce("known_record_bytes", "log_record_bytes", _own_record_bytes())
@@ -127,7 +127,7 @@ def _gauges(reported: DataFrame) -> DataFrame:
         # A request log does not show which kind of client it is.
         F.max(F.when(F.col("source") != "kafka_request_log", F.col("source"))).alias("source"),
     )
-    moved = client_counters(reported).select(*PROCESS_AT, "is_old", "any_moved", "is_read_anew")
+    moved = client_counters(reported).select(*PROCESS_AT, "is_old", "any_moved", "is_new_report")
     return gauges.join(moved, PROCESS_AT, how="left").join(totals(reported), PROCESS_AT, how="left")
 
 

@@ -25,7 +25,7 @@ def fetched_by_lag(rows: DataFrame) -> DataFrame:
     returned for the snapshot before, if any.
 
     The log may have grown after the last answer; then the offset is too large, by at most this growth. If some of a
-    client's fetchers stand still and others do not, it is not known which of them reads the partition, and the offset
+    client's fetchers make no progress and others do, it is not known which of them reads the partition, and the offset
     is NULL.
     """
     read = F.coalesce("known_fetched", F.when(F.col("all_moved"), F.col("high_watermark") - F.col("reported_lag")))
@@ -38,14 +38,14 @@ def fetched_by_lag(rows: DataFrame) -> DataFrame:
 def with_moved(counters: DataFrame, by: list[str]) -> DataFrame:
     """Successive `counters`, by the key `by`, with has_moved; NULL at the first of a stretch, or without counters.
 
-    Also adds is_read_anew.
+    Also adds is_new_report.
     """
     series = Window.partitionBy(*by, "stretch").orderBy("snapshot_id")
     moved = [F.col(name) != F.lag(name).over(series) for name in COUNTERS]
     either = F.greatest(*(m.cast("int") for m in moved))  # skips NULL
-    return in_stretches(counters, by).withColumns({"has_moved": either == 1, "is_read_anew": is_read_anew(series)})
+    return in_stretches(counters, by).withColumns({"has_moved": either == 1, "is_new_report": is_new_report(series)})
 
 
-def is_read_anew(series: WindowSpec) -> Column:
+def is_new_report(series: WindowSpec) -> Column:
     """Whether a row is from a newer report than the row before. A file may be written less often than it is read."""
     return F.coalesce(F.col("captured_at") > F.lag("captured_at").over(series), F.lit(True))

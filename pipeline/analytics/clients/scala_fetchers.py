@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
 from pipeline.analytics.clients.buffer_bound import QUEUED_MAX_MESSAGE_CHUNKS
-from pipeline.analytics.clients.scala_fetched_offset import is_read_anew
+from pipeline.analytics.clients.scala_fetched_offset import is_new_report
 from pipeline.analytics.clients.settings import with_settings
 from pipeline.analytics.keys import FETCHER, PROCESS_AT, TOPIC, TOPIC_AT
 from pipeline.analytics.series import runs_of
@@ -27,8 +27,8 @@ def fetcher_states(reported: DataFrame, log_ends: DataFrame, settings: Mapping[s
     The columns are PROCESS_AT, fetcher, and:
 
     - state: `fetching`; `idle` if it sends fetch requests and gets nothing; `blocked` if it sends none although a log
-      grows, and a queue is full or no fetcher of its process sends any; NULL otherwise, or if its counters were not
-      read anew.
+      grows, and a queue is full or no fetcher of its process sends any; NULL otherwise, or if its counters are
+      not from a new report.
     - since_snapshot_id: the first snapshot of the run in this state.
     - culprits: topics with a full queue. threads: the threads of these queues.
     - victims: topics with empty queues whose logs grow.
@@ -85,13 +85,13 @@ def _counters(reported: DataFrame) -> DataFrame:
 
 
 def _with_moved(rows: DataFrame) -> DataFrame:
-    """Adds asked and got: whether requests and bytes have increased; NULL if they were not read anew.
+    """Adds asked and got: whether requests and bytes have increased; NULL if they are not from a new report.
 
     The first snapshot of each fetcher is left out.
     """
     series = _series()
     moved = {
-        new: F.when(is_read_anew(series), F.col(name) != F.lag(name).over(series))
+        new: F.when(is_new_report(series), F.col(name) != F.lag(name).over(series))
         for new, name in (("asked", "requests_total"), ("got", "bytes_total"))
     }
     is_first = F.lag("requests_total").over(series).isNull()

@@ -20,7 +20,7 @@ from pipeline.analytics.log_index.polyline import Polyline, Reading
 FUTURE_MS = 5 * 60_000
 """A timestamp that is later than the snapshot by more than this is wrong: a producer has set it."""
 SETTLING_MS = 10 * 60_000
-"""Time until files below log start, which DeleteRecords leaves, are surely deleted: Kafka checks for them every
+"""Time after which files below log start, left by DeleteRecords, are certainly deleted: Kafka checks for them every
 log.retention.check.interval.ms (5 minutes)."""
 THINNED_EVERY = 20
 """Observations between two thinnings."""

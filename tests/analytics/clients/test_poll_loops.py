@@ -120,7 +120,7 @@ def test_a_partition_that_a_slow_client_skips_while_all_others_move_is_paused(
 def test_a_partition_is_paused_only_if_all_others_have_moved(
     spark: SparkSession, others: list[int], paused: set[str]
 ) -> None:
-    """In the last case, one of them has not come round: it waits, too, and nobody has paused it."""
+    """In the last case, one of the others has not moved: it waits, too, and is not paused."""
     read = {"costly": [10, 20, 30, 40], "light": [10, 20, 30, 40], "other": others, "still": [0, 0, 0, 0]}
     times = [number * 10 * SECOND_MS for number in range(1, 6)]
     positions = [(at_ms, "app", n, "kafka_client_metrics", "http://app:9404") for n, at_ms in enumerate(times)]

@@ -1,4 +1,4 @@
-"""Judging many readers at once, in any order and in any batches, gives the same as judging each by itself."""
+"""Judging many readers at once, in any order and in any batches, gives the same as judging each alone."""
 
 import random
 from collections.abc import Iterator
