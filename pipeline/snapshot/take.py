@@ -100,7 +100,9 @@ def take_snapshot(
             brokers = pool.submit(find_brokers, ledger, lake.spark, cluster, config.clusters[cluster])
             claim = ledger.claim(claim)
             log.info("%s: claimed by run %s", claim, claim.run_id)
-            summary = observe(lake.guarded(lambda: ledger.check(claim)), claim, config.clusters[cluster], brokers)
+            summary = land_and_summarize(
+                lake.guarded(lambda: ledger.check(claim)), claim, config.clusters[cluster], brokers
+            )
         if missed:
             summary = replace(summary, warnings={**summary.warnings, "missed_instants": missed})
         if not ledger.finish(claim, summary):
@@ -129,7 +131,7 @@ def find_brokers(ledger: Ledger, spark: SparkSession, name: str, cluster: Cluste
     return brokers
 
 
-def observe(lake: Lake, claim: Claim, cluster: ClusterConfig, brokers: Future[list[Any]]) -> Summary:
+def land_and_summarize(lake: Lake, claim: Claim, cluster: ClusterConfig, brokers: Future[list[Any]]) -> Summary:
     """Lands the snapshot and summarises it. After an error, returns the summary of a failed snapshot."""
     until_s = time.monotonic() + cluster.limits.read_timeout_ms / 1000
     try:

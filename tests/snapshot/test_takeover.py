@@ -166,8 +166,10 @@ def test_positions_staged_by_another_run_make_the_snapshot_partial(
     spark: SparkSession, lake: Lake, servers: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "stats.jsonl").write_text("{}\n")
-    places = f"[[clusters.watched.positions]]\nsource = 'librdkafka_statistics'\npaths = ['{tmp_path}/stats.jsonl']\n"
-    path = write_config(tmp_path, PREFIX, {"watched": servers}, client=places)
+    positions = (
+        f"[[clusters.watched.positions]]\nsource = 'librdkafka_statistics'\npaths = ['{tmp_path}/stats.jsonl']\n"
+    )
+    path = write_config(tmp_path, PREFIX, {"watched": servers}, client=positions)
     settings = load_config(path, {}).model_copy(update={"lake": config(folder, PREFIX, {"any": DEAD}).lake})
     staged_over(monkeypatch, "positions")
     (outcome,) = take_snapshots(spark, settings, ["watched"], None, clock())

@@ -122,7 +122,7 @@ def read_rulers(values: pa.Array, offsets: pa.Array) -> pa.Array:
 
 
 def _read(rulers: Rulers, where: Longs, at: Longs) -> Sequence[pa.Array]:
-    position = Line(rulers, "position_bytes").at(where, at)
+    bytes_at = Line(rulers, "position_bytes").at(where, at)
     clocks = [Line(rulers, name) for name in ("timestamp_ms", "arrival_ms")]
     before = [line.at(where, at) for line in clocks]
     up_to = [line.at(where, at + 1) for line in clocks]
@@ -134,9 +134,9 @@ def _read(rulers: Rulers, where: Longs, at: Longs) -> Sequence[pa.Array]:
     up_to_ms, up_to_error, has_record = first_known(*up_to)
     is_end = has_before & ~has_record
     record_ms, record_error = np.where(is_end, before_ms, up_to_ms), np.where(is_end, before_error, up_to_error)
-    has_bytes, has_before = position.is_known & is_local, has_before & is_in_log
+    has_bytes, has_before = bytes_at.is_known & is_local, has_before & is_in_log
     has_record = is_in_log & (has_record | is_end)
-    longs = [(v, has_bytes) for v in (position.value, position.error, *position.drift)]
+    longs = [(v, has_bytes) for v in (bytes_at.value, bytes_at.error, *bytes_at.drift)]
     longs += [(record_ms, has_record), (record_error, has_record), (before_ms, has_before), (before_error, has_before)]
     flags = [(is_arrival & ~up_to[0].is_known, has_record), (is_local, is_in_log), (~has_ruler, has_ruler)]
     return [pa.array(v, mask=~known) for v, known in longs] + [pa.array(v, mask=~known) for v, known in flags]

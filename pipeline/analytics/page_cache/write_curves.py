@@ -49,15 +49,15 @@ class Pieces(NamedTuple):
 def pieces(rulers: Rulers) -> tuple[Pieces, Floats]:
     """The pieces of each ruler's curve, and the age up to which it is known: infinite if it goes back to offset 0."""
     ruler, offset = rulers.vertex_offsets()
-    position, clocks = Line(rulers, LINES[0]), [Line(rulers, name) for name in LINES[1:]]
-    at = position.at(ruler, offset)
+    bytes_line, clocks = Line(rulers, LINES[0]), [Line(rulers, name) for name in LINES[1:]]
+    at = bytes_line.at(ruler, offset)
     # No record comes before the very first one, so its own time is used for both ends of its piece.
     timed = np.maximum(offset, 1)
     times = [clock.at(ruler, timed) for clock in clocks]
     time_ms, time_error_ms, has_time = first_known(*times)
     stray_ms = np.where(times[0].is_known, *(clock.stray(ruler, timed) for clock in clocks))
-    end = position.newest()
-    doubt = np.maximum(position.stray(ruler, offset), at.error) + (end.error + end.drift[1])[ruler] - at.drift[0]
+    end = bytes_line.newest()
+    doubt = np.maximum(bytes_line.stray(ruler, offset), at.error) + (end.error + end.drift[1])[ruler] - at.drift[0]
     kept = at.is_known & has_time
     ruler, offset, time_ms, value, doubt = (x[kept] for x in (ruler, offset, time_ms, at.value, doubt))
     stray_ms, time_error_ms = stray_ms[kept], time_error_ms[kept]

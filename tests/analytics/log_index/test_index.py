@@ -21,7 +21,7 @@ from pipeline.analytics.log_index.ruler_lookup import read_rulers
 from pipeline.analytics.log_index.ruler_storage import decoded, encoded
 from pipeline.analytics.log_index.ruler_update import OBSERVATION, SAMPLE, rulers_after
 from pipeline.tables import COMMITTED_OFFSETS, LOG_INDEX, LOG_SAMPLES, WATERMARKS
-from tests.analytics.log_index.test_ruler import MINUTE, Step, between_looks, looked_at
+from tests.analytics.log_index.test_ruler import MINUTE, Step, between_observations, ruler_of
 from tests.helpers.logsim import Log
 from tests.helpers.rows import frame
 
@@ -35,10 +35,10 @@ COLUMNS = (
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(st.lists(between_looks, max_size=15), min_size=1, max_size=4))
+@given(st.lists(st.lists(between_observations, max_size=15), min_size=1, max_size=4))
 def test_arrow_and_numpy_give_the_same_values_as_python(histories: list[list[list[Step]]]) -> None:
     logs = [Log() for _ in histories]
-    made = [looked_at(log, history) for log, history in zip(logs, histories, strict=True)]
+    made = [ruler_of(log, history) for log, history in zip(logs, histories, strict=True)]
     stored = encoded(made)
     assert list(decoded(stored)) == made
     ends = [log.log_end + 3 for log in logs]
@@ -51,7 +51,7 @@ def test_arrow_and_numpy_give_the_same_values_as_python(histories: list[list[lis
 
 @settings(max_examples=150, deadline=None)
 @given(
-    st.lists(st.lists(between_looks, min_size=1, max_size=25), min_size=1, max_size=3),
+    st.lists(st.lists(between_observations, min_size=1, max_size=25), min_size=1, max_size=3),
     st.lists(st.integers(1, 4), min_size=25, max_size=25),
 )
 def test_rulers_are_extended_in_arrow_as_in_python(histories: list[list[list[Step]]], steps: list[int]) -> None:
@@ -74,7 +74,7 @@ def test_rulers_are_extended_in_arrow_as_in_python(histories: list[list[list[Ste
 
 @settings(max_examples=150, deadline=None)
 @given(
-    st.lists(between_looks, min_size=2, max_size=12),
+    st.lists(between_observations, min_size=2, max_size=12),
     st.randoms(use_true_random=False),
     st.lists(st.booleans(), min_size=12, max_size=12),
 )
@@ -134,7 +134,7 @@ def assert_same(read: dict[str, Any], ruler: Ruler, offset: int) -> None:
 
 def test_without_a_ruler_or_offsets_there_are_no_readings() -> None:
     log = Log()
-    made = looked_at(log, [])
+    made = ruler_of(log, [])
     stored = encoded([made, None])
     read = read_rulers(stored, pa.array([None, [5]], pa.list_(pa.int64()))).to_pylist()
     assert read[0] == []

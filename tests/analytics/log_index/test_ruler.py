@@ -36,12 +36,10 @@ happening = st.one_of(
 growth = st.lists(produce | pass_time, max_size=6)
 # A truncation is observed before the log has grown past its old end; later it would look like growth.
 cut = st.builds(op, st.just("truncate"), st.integers(0, 300)).map(lambda step: [step])
-between_looks = st.one_of(growth, growth, st.lists(produce | pass_time | happening, max_size=6), cut)
+between_observations = st.one_of(growth, growth, st.lists(produce | pass_time | happening, max_size=6), cut)
 
 
-def looked_at(
-    log: Log, history: list[list[Step]], *, with_lookups: bool = False, with_estimates: bool = False
-) -> Ruler:
+def ruler_of(log: Log, history: list[list[Step]], *, with_lookups: bool = False, with_estimates: bool = False) -> Ruler:
     """The ruler of a log with this history, with an observation after each part; it is thinned now and then."""
     ruler = begun(log.observe())
     for number, steps in enumerate(history):
@@ -93,7 +91,7 @@ even_happening = st.one_of(
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.lists(even, min_size=1, max_size=4) | st.lists(even | even_happening, max_size=6), max_size=25))
 def test_with_records_of_equal_size_estimates_are_exact(history: list[list[Step]]) -> None:
-    looked_at(Log(), history, with_estimates=True)
+    ruler_of(Log(), history, with_estimates=True)
 
 
 def test_the_first_observation_does_not_underestimate_record_sizes() -> None:
@@ -103,13 +101,13 @@ def test_the_first_observation_does_not_underestimate_record_sizes() -> None:
         [*four, op("retain", 1)],
         [producing(7, 700, 0), op("retain", 1)],
     ]
-    looked_at(Log(), history, with_estimates=True)
+    ruler_of(Log(), history, with_estimates=True)
 
 
 @settings(max_examples=500, deadline=None)
-@given(st.lists(between_looks, max_size=25), st.booleans())
+@given(st.lists(between_observations, max_size=25), st.booleans())
 def test_for_any_history_a_value_is_within_its_error_or_unknown(history: list[list[Step]], with_lookups: bool) -> None:
-    looked_at(Log(), history, with_lookups=with_lookups)
+    ruler_of(Log(), history, with_lookups=with_lookups)
 
 
 def produced(*sizes: int) -> list[Step]:
@@ -144,12 +142,12 @@ TRAPS: dict[str, list[list[Step]]] = {
 
 @pytest.mark.parametrize("trap", TRAPS)
 def test_known_traps_do_not_give_wrong_values(trap: str) -> None:
-    looked_at(Log(), TRAPS[trap])
+    ruler_of(Log(), TRAPS[trap])
 
 
 def test_if_the_size_shrinks_without_a_visible_reason_growth_is_estimated() -> None:
     log = Log()
-    ruler = looked_at(log, steady(3))
+    ruler = ruler_of(log, steady(3))
     seen = log.observe()
     shrunk = continued(ruler, seen._replace(log_end_offset=40, log_bytes=299))
     end, before = shrunk.bytes_before(40), shrunk.bytes_before(30)
@@ -160,7 +158,7 @@ def test_if_the_size_shrinks_without_a_visible_reason_growth_is_estimated() -> N
 
 def test_an_unknown_size_leaves_a_gap_that_the_next_size_closes() -> None:
     log = Log()
-    ruler = looked_at(log, steady(3))
+    ruler = ruler_of(log, steady(3))
     hole = continued(ruler, log.observe()._replace(log_end_offset=40, log_bytes=None))
     assert [hole.bytes_before(x) is None for x in (30, 31, 40)] == [False, True, True]
     closed = continued(hole, log.observe()._replace(log_end_offset=50, log_bytes=500))
@@ -172,7 +170,7 @@ def test_an_unknown_size_leaves_a_gap_that_the_next_size_closes() -> None:
 
 def test_a_batch_written_between_reading_log_end_and_size_is_counted_once() -> None:
     log = Log()
-    ruler = looked_at(log, steady(3))
+    ruler = ruler_of(log, steady(3))
     raced = continued(ruler, log.observe()._replace(log_bytes=350, log_bytes_error=50))
     caught_up = continued(raced, log.observe()._replace(log_end_offset=35, log_bytes=350))
     assert [caught_up.bytes_before(x) for x in (30, 35)] == [Reading(350, 50), Reading(350, 0)]
@@ -193,7 +191,7 @@ def errors(ruler: Ruler, log: Log) -> tuple[int, int]:
 
 def test_a_log_that_only_grows_is_known_up_to_one_observation() -> None:
     log = Log()
-    ruler = looked_at(log, steady(50))
+    ruler = ruler_of(log, steady(50))
     bytes_error, ms_error = errors(ruler, log)
     assert (bytes_error - 100, ms_error // MINUTE) in {(0, 1), (1, 1)}
     assert ruler.restarts == 0
@@ -201,7 +199,7 @@ def test_a_log_that_only_grows_is_known_up_to_one_observation() -> None:
 
 def test_after_records_were_deleted_only_that_interval_is_estimated() -> None:
     log = Log()
-    ruler = looked_at(log, [*steady(50), [*steady(1)[0], op("retain", 3)], *steady(SETTLING_MS // MINUTE + 5)])
+    ruler = ruler_of(log, [*steady(50), [*steady(1)[0], op("retain", 3)], *steady(SETTLING_MS // MINUTE + 5)])
     end = ruler.bytes_before(log.log_end)
     assert end
     errors = [
@@ -214,7 +212,7 @@ def test_after_records_were_deleted_only_that_interval_is_estimated() -> None:
 
 def test_offsets_that_are_not_on_the_brokers_disk_have_no_byte_position() -> None:
     log = Log()
-    ruler = looked_at(log, [*steady(50), [op("tier", 2)]])
+    ruler = ruler_of(log, [*steady(50), [op("tier", 2)]])
     local = log.observe().start
     assert local > 0
     assert [ruler.bytes_before(x) is None for x in (0, local - 1, local)] == [True, True, False]
@@ -224,17 +222,17 @@ def test_offsets_that_are_not_on_the_brokers_disk_have_no_byte_position() -> Non
 @pytest.mark.parametrize("happened", ["recreate", "truncate"])
 def test_a_recreated_or_truncated_log_gets_a_new_ruler(happened: str) -> None:
     log = Log()
-    ruler = looked_at(log, [*steady(50), [op(happened, *([100] if happened == "truncate" else []))], *steady(2)])
+    ruler = ruler_of(log, [*steady(50), [op(happened, *([100] if happened == "truncate" else []))], *steady(2)])
     assert ruler.restarts == 1
     assert ruler.timestamp_at(50) is None
 
 
 def test_a_timestamp_in_the_future_is_ignored_and_counted() -> None:
     log = Log()
-    ruler = looked_at(log, [*steady(5), [producing(1, 10, -7 * DAY)], *steady(5)])
+    ruler = ruler_of(log, [*steady(5), [producing(1, 10, -7 * DAY)], *steady(5)])
     assert ruler.future_timestamps == 6
     assert [ruler.timestamp_at(x) is None for x in (49, 50, log.log_end - 1)] == [False, True, True]
-    ruler = looked_at(log, [[op("retain", 1)], *steady(2)])
+    ruler = ruler_of(log, [[op("retain", 1)], *steady(2)])
     assert ruler.future_timestamps == 1
     assert ruler.timestamp_at(log.log_end - 1) is not None
 

@@ -43,10 +43,10 @@ happening = st.one_of(
     st.builds(op, st.just("delete_records"), st.integers(0, 300)),
     st.builds(op, st.just("move")),
 )
-between_looks = st.lists(produce | produce | pass_time | happening, max_size=6)
+between_observations = st.lists(produce | produce | pass_time | happening, max_size=6)
 
 
-def looked_at(log: Log, history: list[list[Step]]) -> Ruler:
+def ruler_of(log: Log, history: list[list[Step]]) -> Ruler:
     ruler = begun(log.observe())
     for number, steps in enumerate(history):
         ruler = continued(ruler, log.after(steps))
@@ -62,10 +62,10 @@ def curves(of: Pieces, brokers: list[int]) -> Curves:
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.lists(st.lists(between_looks, max_size=12), min_size=1, max_size=4))
+@given(st.lists(st.lists(between_observations, max_size=12), min_size=1, max_size=4))
 def test_the_true_curve_is_within_its_bounds(histories: list[list[list[Step]]]) -> None:
     logs = [Remembering() for _ in histories]
-    rulers = Rulers(encoded([looked_at(log, history) for log, history in zip(logs, histories, strict=True)]))
+    rulers = Rulers(encoded([ruler_of(log, history) for log, history in zip(logs, histories, strict=True)]))
     made, known_ms = pieces(rulers)
     reported = curves(made, [number % 2 for number in range(len(logs))])
     for broker in {number % 2 for number in range(len(logs))}:
