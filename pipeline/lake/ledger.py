@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from pipeline.common.epoch import utc_date, utc_text
+from pipeline.common.epoch import utc, utc_date, utc_text
 from pipeline.common.errors import ClaimedError, LakeError
 from pipeline.config import SnapshotConfig
 from pipeline.lake import CONFLICT_TRIES, Clock, Lake, of_cluster
@@ -156,10 +156,10 @@ class Ledger:
         self._lake.merge(SNAPSHOTS, rows, cluster)
 
     def _read(self, claim: Claim) -> Any:
-        since = F.unix_seconds("started_at").alias("since")
+        since = F.unix_millis("started_at").alias("since")
         found = self._lake.read_snapshots(SNAPSHOTS, claim.cluster, [claim.snapshot_id])
         row = found.select("run_id", "status", since).collect()[0]
-        return row.asDict() | {"since": datetime.fromtimestamp(row["since"], UTC)}
+        return row.asDict() | {"since": utc(row["since"])}
 
     def _row(self, claim: Claim, summary: Summary, finished_at: datetime | None) -> tuple[Any, ...]:
         return (

@@ -18,13 +18,12 @@ from typing import NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from pipeline.common.epoch import utc
 from pipeline.report import charts
 from pipeline.report.attention import needs_attention
 from pipeline.report.model import Report, by_lag
 from pipeline.report.names import visible
 from pipeline.report.payload import payload
-from pipeline.report.units import duration, size
+from pipeline.report.units import duration, instant, size
 
 _SCRIPTS = ("tables.js", "pictures.js", "charts.js")
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
@@ -86,7 +85,7 @@ def _environment() -> Environment:
         "visible": visible,
         "sentence": _sentence,
         "number": _number,
-        "instant": _instant,
+        "instant": instant,  # the page says UTC beside it
         "colour": charts.colour,
         "size": size,
         "duration": duration,
@@ -114,8 +113,3 @@ def _sentence(text: str) -> Markup:
     """The text, escaped, with each instant in an element of its own, so that no line break can split it."""
     escaped = str(escape(visible(text)))  # as text, because Markup would escape the elements, too
     return Markup(_INSTANT.sub(r"<time>\g<0></time>", escaped))  # noqa: S704
-
-
-def _instant(epoch_ms: int) -> str:
-    """For example `2026-01-31 12:00:05`; the page says UTC beside it."""
-    return f"{utc(epoch_ms):%Y-%m-%d %H:%M:%S}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from pipeline.common.epoch import utc
+from pipeline.report.units import at
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,6 @@ class Selection:
         """The selection in words; empty if it is everything. Clusters are left out, because a report names them."""
         words = [f"groups with {self.group}"] if self.group is not None else []
         words += [f"topics with {self.topic}"] if self.topic is not None else []
-        words += [f"from {_at(self.from_ms)} UTC"] if self.from_ms is not None else []
-        words += [f"to {_at(self.to_ms)} UTC"] if self.to_ms is not None else []
+        words += [f"from {at(self.from_ms)}"] if self.from_ms is not None else []
+        words += [f"to {at(self.to_ms)}"] if self.to_ms is not None else []
         return ", ".join(words)
-
-
-def _at(epoch_ms: int) -> str:
-    return f"{utc(epoch_ms):%Y-%m-%d %H:%M:%S}"

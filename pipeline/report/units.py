@@ -83,9 +83,14 @@ def _three_digits(value: float) -> str:
     return digits.rstrip("0").rstrip(".") if "." in digits else digits
 
 
+def instant(epoch_ms: int) -> str:
+    """An instant in UTC, without the zone: 2026-01-31 12:00:05."""
+    return f"{utc(epoch_ms):%Y-%m-%d %H:%M:%S}"
+
+
 def at(epoch_ms: int) -> str:
-    """An instant as the report writes it."""
-    return f"{utc(epoch_ms):%Y-%m-%d %H:%M:%S} UTC"
+    """An instant in a sentence: 2026-01-31 12:00:05 UTC."""
+    return f"{instant(epoch_ms)} UTC"
 
 
 def counted(number: int, noun: str) -> str:

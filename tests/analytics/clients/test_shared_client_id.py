@@ -162,7 +162,7 @@ def one_of_two_groups_reported(cluster: Cluster) -> None:
 
 
 def read_twice(cluster: Cluster) -> None:
-    """An old consumer whose metrics are written every other minute, so that each text is read twice."""
+    """An old consumer whose metrics are written every other minute, so that each report is read twice."""
     for m in range(1, 7):
         at, written = m * MINUTE_MS, (m + 1) // 2
         text = {"captured_at": datetime.fromtimestamp(written * 2 * MINUTE_MS / 1000, UTC)}
