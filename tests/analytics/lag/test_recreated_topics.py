@@ -132,8 +132,8 @@ def test_a_commit_beyond_a_truncation_is_truncated_until_the_group_commits_again
         seen = [(case, *row) for case, (history, _) in TRUNCATED.items() for row in history if row[0] in snapshots]
         logs = []
         for case, minute, *_, epoch in seen:
-            seen = dict(zip(RULED.split(), ruled(minute, 100, 185, 8_500), strict=True)) | {"topic": case}
-            logs.append((*seen.values(), epoch))
+            log = dict(zip(RULED.split(), ruled(minute, 100, 185, 8_500), strict=True)) | {"topic": case}
+            logs.append((*log.values(), epoch))
         watermarks = frame(spark, WATERMARKS, watermark, *logs)
         committed = [(minute, "g", case, 0, offset, epoch, end) for case, minute, offset, epoch, end, _ in seen]
         return compute_lag(
