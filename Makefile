@@ -16,8 +16,8 @@ WORKERS := 2
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo notebooks notebook-outputs test test-all test-fast lint format bench accuracy wheel docs venv jars \
-	check-java clean
+.PHONY: help demo notebooks notebook-outputs test test-thorough test-all test-fast lint format bench accuracy wheel docs \
+	venv jars check-java clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,14 +35,17 @@ notebook-outputs: check-java jars build/recording/.replayed ## run the notebooks
 
 PYTEST := $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-test: check-java jars ## run the tests, without those that take minutes; WORKERS=2 at a time, ARGS="-k name" for some
-	$(PYTEST) -m "not lengthy and not tool" $(ARGS)
+test: check-java jars ## run the tests of each commit; WORKERS=2 at a time, ARGS="-k name" for some
+	$(PYTEST) -m "not thorough and not lengthy and not tool" $(ARGS)
+
+test-thorough: check-java jars ## run what CI tests as well: jobs at once, killed jobs, recordings, other sessions
+	$(PYTEST) -m "thorough and not lengthy and not tool" $(ARGS)
 
 test-all: check-java jars ## run all tests, also with other runtimes, killed jobs, Airflow; needs Chromium and systemd-analyze
 	$(PYTEST) $(ARGS)
 
 test-fast: check-java jars ## run the quick tests: no broker, no lake, no Spark Connect
-	$(PY) -m pytest -m "not kafka and not connect and not slow and not lengthy and not tool" $(ARGS)
+	$(PY) -m pytest -m "not kafka and not connect and not slow and not thorough and not lengthy and not tool" $(ARGS)
 
 lint: venv ## check with ruff and mypy, as CI does
 	$(PY) -m ruff check

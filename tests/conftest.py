@@ -45,7 +45,7 @@ settings.register_profile("search", derandomize=False)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
 # How long a test with a marker takes, roughly.
-USUAL_S = {"lengthy": 40, "timeout": 30, "connect": 20, "kafka": 6, "slow": 5, "spark": 2}
+USUAL_S = {"lengthy": 40, "timeout": 30, "thorough": 20, "connect": 20, "kafka": 6, "slow": 5, "spark": 2}
 KAFKA_FIXTURES = {"kafka", "kafka3", "tls"}
 # Quotes and backslashes must survive JAAS and .properties; the word "secret" is what redaction tests look for.
 KAFKA_USERS = {"reader": 'se"cret\\#1'}

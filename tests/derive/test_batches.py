@@ -21,7 +21,6 @@ from pipeline.config import Config
 from pipeline.derive import batches as derive
 from pipeline.derive import compute_cluster, compute_lag
 from pipeline.lake import Lake, of_snapshots
-from pipeline.lake.few_rows import for_few_rows
 from pipeline.snapshot import take_snapshots
 from pipeline.tables import (
     CLIENT_POSITIONS,
@@ -54,7 +53,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def lake(spark: SparkSession, folder: Path) -> Lake:
+def lake(spark: SparkSession, folder: Path, few_rows: None) -> Lake:
     lake = Lake(spark, config(folder, "any", {"any": DEAD}).lake)
     lake.prepare()
     return lake
@@ -147,6 +146,7 @@ def test_empty_snapshots_are_marked(lake: Lake) -> None:
     assert compute_cluster(lake, "empty", now) == 0
 
 
+@pytest.mark.thorough
 def test_many_snapshots_are_computed_in_batches(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(derive, "BATCH", 2)
     land(lake, "batches", dict.fromkeys(IDS[:5], ("complete", 7)))
@@ -154,6 +154,7 @@ def test_many_snapshots_are_computed_in_batches(lake: Lake, monkeypatch: pytest.
     assert lags(lake, "batches") == [(i, 2) for i in IDS[:5]]
 
 
+@pytest.mark.thorough
 def test_a_snapshot_whose_bronze_rows_are_gone_keeps_its_derived_rows(lake: Lake) -> None:
     """Each of four snapshots loses its rows in another table."""
     cluster, ids, last = "lost", IDS[:4], IDS[4]
@@ -176,8 +177,7 @@ def test_a_snapshot_whose_bronze_rows_are_gone_keeps_its_derived_rows(lake: Lake
         found = rolled_up.where("measure = 'consumer_lag'").select("window_start", "window_ms", "count").collect()
         return sorted(tuple(row) for row in found)
 
-    with for_few_rows(lake.spark):
-        assert compute_cluster(lake, cluster, later) == 4
+    assert compute_cluster(lake, cluster, later) == 4
     before = windows()
     assert [count for *_, count in before] == [2, 2, 2, 2]
     # Because of retention, or of a store that is not atomic; the marks are gone, too.
@@ -185,9 +185,8 @@ def test_a_snapshot_whose_bronze_rows_are_gone_keeps_its_derived_rows(lake: Lake
         for emptied in (table, COMPUTED):
             lake.delete(emptied, of_snapshots(cluster, [snapshot_id]))
     land(lake, cluster, {last: ("complete", 4)}, {"committed_offsets": 1, "watermarks": 1})
-    with for_few_rows(lake.spark):
-        assert compute_cluster(lake, cluster, later) == 1
-        assert compute_cluster(lake, cluster, later) == 0
+    assert compute_cluster(lake, cluster, later) == 1
+    assert compute_cluster(lake, cluster, later) == 0
     assert lags(lake, cluster) == [(i, 5) for i in (*ids, last)]
     assert errors(lake, cluster) == {
         i: [("lag", f"some of the rows in {table.name} are gone")] for i, table in lost.items()

@@ -104,7 +104,7 @@ def minute_of(epoch_ms: int | None) -> float | None:
 
 
 @pytest.fixture(scope="module")
-def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, few_rows: None) -> Lake:
     """A lake with the cluster `east`, whose minutes were computed in batches."""
     lake = Lake(spark, LakeConfig(root=str(tmp_path_factory.mktemp("clients") / "lake")))
     lake.prepare()

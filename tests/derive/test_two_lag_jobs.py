@@ -25,7 +25,7 @@ FIRST_MS = 1_769_860_800_000
 IDS = [FIRST_MS + 60_000 * number for number in range(8)]
 RUNGS = "log_start_offset last_stable_offset high_watermark log_end_offset max_timestamp_ms max_timestamp_offset"
 RESULTS = ["snapshot_id", "consumer_lag", "consumer_lag_bytes", "consumer_lag_ms", "bytes_error", "time_error_ms"]
-pytestmark = pytest.mark.usefixtures("few_rows")
+pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("few_rows")]
 
 
 @pytest.fixture

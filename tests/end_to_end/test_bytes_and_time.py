@@ -69,7 +69,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory, kafka: EmbeddedKafka) -> 
 
 
 @pytest.fixture(scope="module")
-def produced(spark: SparkSession, kafka: EmbeddedKafka, settings: Config) -> Iterator[Producing]:
+def produced(spark: SparkSession, kafka: EmbeddedKafka, settings: Config, few_rows: None) -> Iterator[Producing]:
     """Three chunks, with a snapshot after each, and the lag of all; the index is written after two of them."""
     producing = Producing(kafka.bootstrap_servers)
     with KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers) as admin, pytest.MonkeyPatch.context() as patch:

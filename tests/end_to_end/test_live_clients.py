@@ -38,7 +38,7 @@ SNAPSHOTS_TAKEN = 3
 
 
 @pytest.fixture(scope="module")
-def lake(kafka: EmbeddedKafka, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+def lake(kafka: EmbeddedKafka, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, few_rows: None) -> Lake:
     """The lake after some snapshots of a cluster with all these clients."""
     folder = tmp_path_factory.mktemp("live")
     with KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers) as admin:

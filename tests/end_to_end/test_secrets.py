@@ -91,6 +91,7 @@ def test_a_classic_session_shows_no_password(
     assert leaks("\n".join([output.out, output.err, caplog.text, *said, repr(outcome), repr(config)])) == []
 
 
+@pytest.mark.thorough
 def test_locations_with_passwords_in_their_urls_show_none(
     spark: SparkSession,
     servers: str,
@@ -145,6 +146,7 @@ def client(
     return ran.stdout + ran.stderr
 
 
+@pytest.mark.thorough
 def test_a_connect_client_shows_no_password(client: str) -> None:
     assert "== Analyzed Logical Plan ==" in client
     assert "DEBUG:" in client
@@ -152,6 +154,7 @@ def test_a_connect_client_shows_no_password(client: str) -> None:
     assert leaks(client) == []
 
 
+@pytest.mark.thorough
 def test_the_pages_of_a_connect_server_show_no_password(client: str, connect_server: ConnectServer) -> None:
     pages = crawl(connect_server.ui)
     of_connect = "".join(text for url, text in pages.items() if "/connect" in url)
@@ -162,6 +165,7 @@ def test_the_pages_of_a_connect_server_show_no_password(client: str, connect_ser
     assert {url: found for url, text in pages.items() if (found := leaks(text))} == {}
 
 
+@pytest.mark.thorough
 def test_the_rest_api_and_the_event_log_of_a_connect_server_show_no_password(
     client: str, connect_server: ConnectServer
 ) -> None:
@@ -176,6 +180,7 @@ def test_the_rest_api_and_the_event_log_of_a_connect_server_show_no_password(
     assert leaks(events) == []
 
 
+@pytest.mark.thorough
 def test_the_log_of_a_connect_server_shows_no_password(client: str, connect_server: ConnectServer) -> None:
     log = connect_server.log.read_text()
     assert "SparkConnectServer" in log

@@ -159,6 +159,7 @@ def test_every_is_refused_with_options_of_a_single_run(
     assert why in line
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(500)
 def test_one_process_takes_snapshots_until_it_gets_a_signal(
     spark: SparkSession, kafka: EmbeddedKafka, tmp_path: Path

@@ -322,6 +322,7 @@ def test_the_default_config_is_that_of_the_project_in_any_working_directory(subm
     assert submit("run").returncode == STUB_STATUS
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.spark
 def test_a_failure_in_spark_is_one_line_and_exit_status_1(submit: Submit, tmp_path: Path) -> None:

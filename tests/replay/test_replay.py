@@ -32,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def lake(spark: SparkSession, folder: Path) -> Lake:
+def lake(spark: SparkSession, folder: Path, few_rows: None) -> Lake:
     return Lake(spark, config(folder, "any", {"any": "127.0.0.1:1"}).lake)
 
 
@@ -63,6 +63,7 @@ def kinds(rows: Rows, recording: str) -> set[tuple[str, str]]:
     return {(r.kind, r.client_id) for r in rows(FINDINGS, recording).collect()}
 
 
+@pytest.mark.thorough
 def test_each_round_is_a_snapshot_of_its_own_time(rows: Rows, folder: Path) -> None:
     ledger = rows(SNAPSHOTS, "modern-b").orderBy("snapshot_id").collect()
     rounds = sorted(int(f.stem) for f in (folder / "modern-b" / "aggregator" / "jolokia").iterdir())
@@ -75,6 +76,7 @@ def test_each_round_is_a_snapshot_of_its_own_time(rows: Rows, folder: Path) -> N
     assert {r.snapshot_id for r in reported} == {json.loads(line)["ts"] for line in lines}
 
 
+@pytest.mark.thorough
 def test_a_second_replay_adds_nothing(lake: Lake, rows: Rows, folder: Path) -> None:
     assert rows(LAG, "modern-b").count() > 0
     settings = config(folder, "any", {"any": "127.0.0.1:1"})
@@ -84,6 +86,7 @@ def test_a_second_replay_adds_nothing(lake: Lake, rows: Rows, folder: Path) -> N
     assert again == versions
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("recording", "positions", "least"),
     [
@@ -114,6 +117,7 @@ def test_the_consumed_offset_equals_the_position_of_the_application(
     assert reported >= least * asked
 
 
+@pytest.mark.thorough
 def test_stale_lag_names_the_paused_and_the_slow_topic(rows: Rows) -> None:
     def largest(recording: str, client: str) -> dict[str, int]:
         lag = rows(LAG, recording).where(F.col("client_id") == client)
@@ -127,6 +131,7 @@ def test_stale_lag_names_the_paused_and_the_slow_topic(rows: Rows) -> None:
     assert slow["page_views"] > 1_200
 
 
+@pytest.mark.thorough
 def test_a_reader_behind_an_open_transaction_is_measured_to_what_it_may_read(rows: Rows) -> None:
     stuck = rows(LAG, "modern-b").where("client_id = 'ledger-rc' AND partition = 0 AND snapshot_id > 1795255760000")
     found = stuck.where("snapshot_id < 1795255800000").collect()
@@ -148,6 +153,7 @@ def test_a_blocked_connector_is_one_finding_with_its_culprit_and_victims(rows: R
     assert found.last_seen_ms == rows(SNAPSHOTS, "legacy-a2-blocked").agg(F.max("snapshot_id")).collect()[0][0]
 
 
+@pytest.mark.thorough
 def test_a_topic_that_drains_after_a_stall_is_not_a_second_culprit(rows: Rows, folder: Path) -> None:
     """The recording up to 70 s of the stall; in its last round another topic's queue is full, as when a stall ends."""
     end_ms = 1795255108265 + 70 * SECOND_MS
@@ -173,6 +179,7 @@ def test_a_topic_that_drains_after_a_stall_is_not_a_second_culprit(rows: Rows, f
     assert blocked[0].worst_at < blocked[1].first_seen
 
 
+@pytest.mark.thorough
 def test_in_a_stall_the_fetched_offset_stands_still_and_fetcher_lag_grows(rows: Rows) -> None:
     """MaxLag is 0 all the time."""
     stalled = rows(LAG, "legacy-a2-blocked").where("snapshot_id > 1795255115000").orderBy("snapshot_id")
@@ -186,6 +193,7 @@ def test_in_a_stall_the_fetched_offset_stands_still_and_fetcher_lag_grows(rows: 
     assert {(r.max_lag, r.verdict) for r in reported} == {(0, "stale")}
 
 
+@pytest.mark.thorough
 def test_max_lag_of_default_buffers_is_blind_and_of_small_ones_truthful(rows: Rows) -> None:
     def verdicts(client: str) -> list[Any]:
         found = rows(CLIENT_DIVERGENCE, "legacy-a1-maxlag").where(F.col("client_id") == client)
@@ -203,12 +211,14 @@ def test_max_lag_of_default_buffers_is_blind_and_of_small_ones_truthful(rows: Ro
     assert len(truthful) > 60
 
 
+@pytest.mark.thorough
 def test_a_message_that_is_too_large_is_another_kind_than_a_blocked_connector(rows: Rows) -> None:
     assert ("too_large_message", "mgroup-ten") in kinds(rows, "legacy-a1-maxlag")
     assert ("blocked_connector", "mgroup-ten") not in kinds(rows, "legacy-a1-maxlag")
     assert "fetch.message.max.bytes" in finding(rows, "legacy-a1-maxlag", "too_large_message").summary
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("recording", "topic", "from_ms", "to_ms"),
     [
@@ -226,6 +236,7 @@ def test_paused_partitions_are_one_finding_that_is_resolved(
     assert to_ms - 2 * SAMPLE_MS <= found.last_seen_ms < found.resolved_at_ms <= to_ms + 4 * SAMPLE_MS
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("recording", "client", "topic"),
     [("modern-b-slow", "billing-worker-1", "invoices"), ("librdkafka", "shop.client-1", "shop.slow")],
@@ -235,6 +246,7 @@ def test_the_slow_topic_of_a_poll_loop_is_named(rows: Rows, recording: str, clie
     assert (found.client_id, found.topic) == (client, topic)
 
 
+@pytest.mark.thorough
 def test_healthy_clients_have_no_findings(rows: Rows) -> None:
     assert kinds(rows, "modern-b") == {("paused_partition", "shop-agg-1"), ("blind_gauge", "shop-agg-1")}
     # The topics that the slow one delays have their turn too seldom to be judged as paused.

@@ -35,7 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, prefix: str) -> Path:
 
 
 @pytest.fixture(scope="module")
-def lake(spark: SparkSession, folder: Path, prefix: str) -> Lake:
+def lake(spark: SparkSession, folder: Path, prefix: str, few_rows: None) -> Lake:
     lake = Lake(spark, config(folder, prefix, {"any": DEAD}).lake)
     lake.prepare()
     return lake

@@ -145,6 +145,7 @@ def test_of_several_claims_at_once_one_wins(lake: Lake, folder: Path) -> None:
     assert others == {f"run {row['run_id']} has been taking it since 2026-01-31 12:00:00 UTC"}
 
 
+@pytest.mark.thorough
 def test_of_two_processes_at_once_one_takes_the_snapshot_and_the_other_says_who_has_it(
     connect_server: ConnectServer, lake: Lake, servers: str, folder: Path
 ) -> None:
