@@ -7,6 +7,7 @@
 #   run        take a snapshot, compute the lag and write the report, in one Spark session
 #   snapshot   take a snapshot of each cluster
 #   lag        compute the lag of every snapshot that does not have it yet
+#   show       print the partitions with the most lag from a local lake, without Spark
 #   report     write the report
 #   maintain   remove old rows and compact small files
 #   replay     analyse a recording made elsewhere
@@ -44,8 +45,8 @@ if [[ $name == -h || $name == --help ]]; then
   usage
   exit 0
 fi
-[[ $name =~ ^(snapshot|lag|report|run|replay|maintain|doctor)$ ]] ||
-  fail 2 "the job must be snapshot, lag, report, run, replay, maintain or doctor; options of spark-submit go before --"
+[[ $name =~ ^(snapshot|lag|show|report|run|replay|maintain|doctor)$ ]] ||
+  fail 2 "the job must be snapshot, lag, show, report, run, replay, maintain or doctor; options of spark-submit go before --"
 script=$root/jobs/$name.py
 set -- "${job[@]:1}"
 
@@ -85,7 +86,7 @@ has_option() { # has_option REGEX ARGUMENTS
   done
   return 1
 }
-if [[ $name == doctor ]] || has_option '(-h|--help|--check)' "$@"; then
+if [[ $name == doctor || $name == show ]] || has_option '(-h|--help|--check)' "$@"; then
   without_spark "$@"
   exit
 fi

@@ -12,6 +12,7 @@ JOBS = {
     "run": "snapshot, lag and report in one Spark session, once or (--every) repeatedly",
     "snapshot": "take a snapshot of the clusters",
     "lag": "compute the lag of all snapshots without it; --show prints it",
+    "show": "print the partitions with the most lag from a local lake, without Spark",
     "report": "write the report: HTML, JSON or CSV",
     "replay": "analyse a recording that was made elsewhere",
     "maintain": "remove old rows, compact small files",
@@ -46,4 +47,4 @@ def _exit(status: int) -> None:
         sys.exit(status)
 
 
-run, snapshot, lag, report, replay, maintain, doctor = map(_command, JOBS)
+run, snapshot, lag, show, report, replay, maintain, doctor = map(_command, JOBS)

@@ -1,7 +1,10 @@
 """The location of the lake."""
 
+import os
 import re
+from pathlib import Path
 from typing import Self
+from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -26,6 +29,18 @@ class LakeConfig(Section):
         if given not in ((True, False, False), (False, True, True)):
             raise ValueError("must have either root, or catalog and schema")
         return self
+
+    @property
+    def local_folder(self) -> Path | None:
+        """The folder on this machine that `root` names; None if it is elsewhere, or if only Spark knows where.
+
+        A path without a scheme belongs to Hadoop's default file system if this process has Hadoop's configuration.
+        """
+        url = urlsplit(self.root or "other:")
+        is_hadoop = not url.scheme and any(name in os.environ for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"))
+        if url.scheme not in ("", "file") or url.netloc or "%" in url.path or is_hadoop:
+            return None
+        return Path(url.path if url.scheme else self.root or "").absolute()
 
 
 def lake_at(location: str) -> LakeConfig:

@@ -6,11 +6,8 @@ need Spark.
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Generator, Iterator, Sequence, Set
-from pathlib import Path
-from urllib.parse import urlsplit
 
 from kafka.admin import ACLOperation
 from kafka.protocol.admin import DescribeClusterRequest, DescribeLogDirsRequest
@@ -167,13 +164,11 @@ def check_lake(lake: LakeConfig) -> Check:
         return Check(None, f"{lake.catalog}.{lake.schema_name}: only a run shows whether it can be written")
     cannot = f"{lake.root} cannot be written: "
     try:
-        url = urlsplit(lake.root)
+        folder = lake.local_folder
     except ValueError:
         return Check(False, f"{cannot}it is not a path and not a URI")
-    is_hadoop = not url.scheme and any(name in os.environ for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"))
-    if url.scheme not in ("", "file") or url.netloc or "%" in url.path or is_hadoop:
+    if folder is None:
         return Check(None, f"{lake.root}: only a run shows whether it can be written")
-    folder = Path(url.path if url.scheme else lake.root).absolute()
     try:
         written = write_into(folder)
     except OSError as error:

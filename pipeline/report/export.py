@@ -30,7 +30,16 @@ def as_json(report: Report) -> str:
         "totals": [asdict(t) for t in report.totals.values()],
         "attention": [item._asdict() for item in needs_attention(report)],
     }
-    text = json.dumps(reported, ensure_ascii=False, indent=1)
+    return _json(reported)
+
+
+def partitions_as_json(partitions: Iterable[Partition]) -> str:
+    """A list of objects with the columns of `Partition`; unknown values are null."""
+    return _json([asdict(partition) for partition in partitions])
+
+
+def _json(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False, indent=1)
     return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from kafka import KafkaAdminClient, KafkaProducer
@@ -16,7 +17,8 @@ from pipeline.lake import Lake
 from pipeline.lake.few_rows import for_few_rows
 from pipeline.report import Frames
 from pipeline.report.attention import needs_attention
-from pipeline.report.collect import collect
+from pipeline.report.collect import collect, collect_partitions
+from pipeline.report.newest import read_newest
 from pipeline.report.selection import Selection
 from pipeline.snapshot import take_snapshots
 from pipeline.tables import GROUP_STATUS, PARTITION_STATUS
@@ -47,8 +49,13 @@ def committed(step: int) -> Iterator[tuple[str, dict[tuple[str, int], int]]]:
 
 
 @pytest.fixture(scope="module")
-def lake(spark: SparkSession, kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    file = write_config(tmp_path_factory.mktemp("judged"), "judged", {"c": kafka.bootstrap_servers})
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("judged")
+
+
+@pytest.fixture(scope="module")
+def lake(spark: SparkSession, kafka: EmbeddedKafka, folder: Path) -> Lake:
+    file = write_config(folder, "judged", {"c": kafka.bootstrap_servers})
     file.write_text('[status]\nwindow = "10m"\ntolerance = "1s"\n' + file.read_text())
     config = load_config(file, {})
     with KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers) as admin, for_few_rows(spark):
@@ -128,6 +135,13 @@ def test_a_group_that_goes_back_is_rewound(statuses: dict[str, list[Row]]) -> No
     rows = statuses["back"]
     assert [row.status for row in rows] == ["ok"] * 5 + ["rewound"] * (STEPS - 5)
     assert {row.since for row in rows[5:]} == {rows[4].captured_at}
+
+
+def test_show_reads_the_same_partitions_without_spark(lake: Lake, folder: Path) -> None:
+    expected, total = collect_partitions(Frames.of(lake, Selection()), 5)
+    found = read_newest(folder / "lake", Selection(), 5)
+    assert (list(found.partitions), found.left_out) == (expected, total - 5)
+    assert found.partitions[0].consumer_lag
 
 
 def test_the_report_names_these_groups_and_no_others(lake: Lake) -> None:
