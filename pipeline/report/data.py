@@ -212,7 +212,7 @@ def readable(lag: DataFrame, shown: Mapping[str, int], group_ids: Collection[str
 
 
 def losses(lag: DataFrame, shown: Mapping[str, int], limit: int) -> DataFrame:
-    """`details_model.Loss` of each group that has one, the greatest first; not those that the snapshots `shown` have."""
+    """`details_model.Loss` of each group that has one, the greatest first; not those that are still in `shown`."""
     return (
         lag.where(is_loss())
         .groupBy(*READER)
