@@ -35,10 +35,10 @@ notebook-outputs: check-java jars build/recording/.replayed ## run the notebooks
 
 PYTEST := $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-test: check-java jars ## run the tests of each commit; WORKERS=2 at a time, ARGS="-k name" for some
+test: check-java jars ## run the tests before each commit; WORKERS=2 at a time, ARGS="-k name" for some
 	$(PYTEST) -m "not thorough and not lengthy and not tool" $(ARGS)
 
-test-thorough: check-java jars ## run what CI tests as well: jobs at once, killed jobs, recordings, other sessions
+test-thorough: check-java jars ## run what CI also tests: several jobs at the same time, killed jobs, recordings, Spark Connect
 	$(PYTEST) -m "thorough and not lengthy and not tool" $(ARGS)
 
 test-all: check-java jars ## run all tests, also with other runtimes, killed jobs, Airflow; needs Chromium and systemd-analyze

@@ -14,7 +14,7 @@
 #   doctor     check the clusters and the lake, without Spark
 #
 # `./spark-submit.sh JOB --help` lists the options of a job. Spark is that of SPARK_HOME. If SPARK_HOME is not set, it is
-# that of the virtual environment build/venv, which the first call creates.
+# that of the virtual environment build/venv, else of .venv. If there is neither, the first call creates build/venv.
 set -euo pipefail
 shopt -s extglob
 

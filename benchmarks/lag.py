@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from benchmarks.timing import timed
 from pipeline.analytics.keys import PARTITION
-from pipeline.analytics.lag.lag import compute_lag
+from pipeline.analytics.lag.lag import lag_table
 from pipeline.analytics.log_index.index import index_rows, with_readings_at
 from pipeline.common.columns import aligned
 from pipeline.tables import (
@@ -82,7 +82,7 @@ class Bronze:
 
     def lag(self, members: str) -> DataFrame:
         """The rows of `lag` for the second snapshot, by the index as it is; with `members`, or only with `groups`."""
-        return compute_lag(
+        return lag_table(
             self.read("committed"),
             self.read("watermarks-2"),
             self.read(members),

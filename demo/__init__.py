@@ -1,4 +1,4 @@
-"""A real Kafka on this machine, with readers that show every unusual behaviour that laglake reports.
+"""A real Kafka on this machine, with readers that lag in different ways.
 
 It is used by the demo, the tests and the benchmarks; nothing that runs in production imports it.
 

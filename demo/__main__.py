@@ -1,8 +1,8 @@
-"""`make demo`: the main job on a real Kafka, end to end.
+"""`make demo`: laglake on a real Kafka, end to end.
 
-A Kafka with a workload is started in another process; then the job `run` is called repeatedly, as a scheduler would do,
-in one Spark session. Everything is under build/demo. All processes are stopped at the end, also after Ctrl-C or a
-failure; with KEEP=1, Kafka and its workload keep running.
+A Kafka with a workload is started in another process. Then the job `snapshot` is called several times, as a scheduler
+would do, and at last the job `run`, all in one Spark session. Everything is under build/demo. All processes are stopped
+at the end, also after Ctrl-C or a failure; with KEEP=1, Kafka and its workload keep running.
 """
 
 from __future__ import annotations

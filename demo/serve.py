@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from demo.embedded_kafka.broker import EmbeddedKafka
-from demo.errors import LocalKafkaError
+from demo.errors import EmbeddedKafkaError
 from demo.workload.workload import Workload
 
 CHECK_EVERY_S = 1.0
@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with suppress(KeyboardInterrupt):
             _run(options)
-    except LocalKafkaError as error:
+    except EmbeddedKafkaError as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
     return 0

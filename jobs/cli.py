@@ -31,6 +31,8 @@ DUE = (
     "to the schedule; a second run for the same instant adds nothing"
 )
 AS_OF = "show what was known at this instant: ISO 8601 with Z or an offset, or epoch milliseconds (default: now)"
+FAIL_ON = "exit with 1 if nothing could be read (the default), or also if a cluster was read only in part or not at all"
+FAIL_ON_ELSEWHERE = "has no effect here: only `snapshot` and `run` read clusters"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -76,11 +78,11 @@ def parser(
 ) -> argparse.ArgumentParser:
     """The command line of `job`.
 
-    `at` is what its option `--at` means, DUE or AS_OF; without it there is no such option. With `output` it also takes
-    the path of the report, and with `recording` a folder. With `selection` it has the options that select what to read
-    from the lake: clusters, a time, groups and topics. With `repeated` it has the option `--every`.
+    `at` is the help of its option `--at`: DUE if it takes snapshots, else AS_OF; without it there is no such option.
+    With `output` it also takes the path of the report, and with `recording` a folder. With `selection` it has options
+    that select what to read from the lake: clusters, a time, groups, topics. With `repeated` it has `--every`.
     """
-    examples = _EXAMPLES if at == DUE else _EXAMPLES.replace(_EXAMPLE_AT, "")
+    examples = _EXAMPLES if at == DUE else _EXAMPLES.replace(_EXAMPLE_AT, "").replace(_SEE_FAIL_ON, "")
     if recording:
         examples = examples.replace("production.toml", f"production.toml{_EXAMPLE_RECORDING}").replace(
             "east", "incident-7"
@@ -98,8 +100,7 @@ def parser(
         "--fail-on",
         choices=("nothing", "partial"),
         default="nothing",
-        help="exit with 1 if nothing could be read (the default), or also if a cluster was read only in part or not "
-        "at all",
+        help=FAIL_ON if at == DUE else FAIL_ON_ELSEWHERE,
     )
     if output:
         _add_output(result)
@@ -180,13 +181,14 @@ def _add_selection(command: argparse.ArgumentParser) -> None:
 
 _EXAMPLE_AT = " --at 2026-01-31T12:05:00Z"
 _EXAMPLE_RECORDING = " --recording recordings/7"
+_SEE_FAIL_ON = ", see --fail-on"
 _EXAMPLES = f"""\
 examples:
   ./spark-submit.sh {{job}} --config conf/production.toml
   ./spark-submit.sh {{job}} --config conf/production.toml --cluster east{_EXAMPLE_AT}
   ./spark-submit.sh --master 'local[4]' --driver-memory 4g -- {{job}} --config conf/production.toml
 
-exit status: 0 done, even if another run did it first; 1 failed, see --fail-on; 2 wrong arguments or config
+exit status: 0 done, even if another run did it first; 1 failed{_SEE_FAIL_ON}; 2 wrong arguments or config
 """
 
 

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from jobs import cli
 from pipeline.client_positions.check_locations import check_locations
-from pipeline.common.check import Check, counted
+from pipeline.common.check import Check
 from pipeline.common.errors import LaglakeError
 from pipeline.common.files import redacted
+from pipeline.common.words import counted
 from pipeline.config import ClusterConfig, load_config
 from pipeline.kafka.doctor import check_cluster, check_lake
 from pipeline.log_segments.log_dirs import list_partitions

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-
 SHOWN = 50
 
 
@@ -45,7 +44,7 @@ def step(spark: "SparkSession", job: Job) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the job and returns the exit status."""
-    command = cli.parser("lag", __doc__, at=cli.AS_OF)
+    command = cli.parser("lag", __doc__, at=f"{cli.AS_OF}; needs --show")
     command.add_argument(
         "--show",
         type=positive,

@@ -13,6 +13,7 @@ from types import FrameType
 
 from pipeline.common.epoch import to_epoch_ms, utc_now, utc_text
 
+# All jobs take the time from here, so that a test can replace their clock.
 __all__ = ["PID_FILE", "Stop", "repeat", "stopped_by_signals", "utc_now"]
 
 log = logging.getLogger(__name__)

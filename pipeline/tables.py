@@ -143,10 +143,14 @@ READABLE = ("complete", "partial")
 
 COMPUTED = Table(
     "computed",
-    "Which derived tables have been computed from which snapshots.",
+    "Marks the snapshots whose lag, with all derived tables, was computed, can never be computed, or was removed.",
     _schema(
         _CLUSTER,
-        ("job", STRING, "the derived table's job"),
+        (
+            "job",
+            STRING,
+            "lag = computed | lag passed over = can never be computed | lag removed = removed by retention",
+        ),
         *_SNAPSHOT[1:],
         ("run_id", STRING, "the snapshot run that was computed"),
         ("computed_at", TIMESTAMP, "when it was marked"),

@@ -96,7 +96,7 @@ def _table(table: Table) -> str:
     named = (("Partitioned by", table.partitioned_by), ("One row for each", table.key))
     facts = " ".join(f"{what} {', '.join(f'`{c}`' for c in columns)}." for what, columns in named if columns)
     head = [f"## {table.name}\n", f"{table.about}\n", f"{facts}\n", "| column | type | what |", "|---|---|---|"]
-    rows = [f"| `{f.name}` | {f.dataType.simpleString()} | {_cell(f.metadata['comment'])} |" for f in table.stored]
+    rows = [_row(f"`{f.name}`", f.dataType.simpleString(), _cell(f.metadata["comment"])) for f in table.stored]
     return "\n".join([*head, *rows])
 
 
@@ -122,7 +122,7 @@ def _section(path: str, model: type[BaseModel]) -> str:
     head = [f"{title}\n", f"{about}\n", "| key | kind | default | what |", "|---|---|---|---|"]
     hints = get_type_hints(model, include_extras=True)
     rows = [
-        f"| `{_key(model, name)}` | {_kind(hints[name])} | {_default(field, hints[name])} | {_cell(field.description)}"
+        _row(f"`{_key(model, name)}`", _kind(hints[name]), _default(field, hints[name]), _cell(field.description))
         for name, field in model.model_fields.items()
     ]
     return "\n".join([*head, *rows])
@@ -168,6 +168,10 @@ def _duration(ms: int) -> str:
     units = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1))
     name, size = next(unit for unit in units if ms % unit[1] == 0)
     return f"{ms // size}{name}"
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def _cell(text: str | None) -> str:

@@ -51,10 +51,6 @@ KAFKA_FIXTURES = {"kafka", "kafka3", "tls"}
 KAFKA_USERS = {"reader": 'se"cret\\#1'}
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "kafka: needs a real broker; leave them out with -m 'not kafka'")
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))

@@ -56,9 +56,7 @@ def java() -> str:
 
 def _default_directory() -> Path:
     checkout = Path(__file__).resolve().parents[2]
-    # In an installed wheel, parents[2] is site-packages, where no build folder must be created.
-    root = checkout if (checkout / "setup.cfg").exists() else Path.cwd()
-    return root / "build" / "jars" / f"kafka-{KAFKA_VERSION}"
+    return checkout / "build" / "jars" / f"kafka-{KAFKA_VERSION}"
 
 
 def _fingerprint() -> str:

@@ -1,1 +1,1 @@
-"""Topics, producers and groups that lag in every way that laglake reports."""
+"""Topics, producers and groups that lag in different ways."""

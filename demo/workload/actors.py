@@ -8,7 +8,7 @@ class Actor(ABC):
     """One producer, reader or other behaviour, in its own thread.
 
     `settled` is set as soon as the actor's behaviour can be seen in Kafka. An actor may end by itself, because to stop
-    reading is a behaviour, too. `error` is the error that ended it otherwise.
+    reading is a behaviour, too. If an error has ended it, this is `error`.
     """
 
     def __init__(self, name: str, bootstrap_servers: str) -> None:

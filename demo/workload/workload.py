@@ -1,4 +1,4 @@
-"""The demo's readers and writers, all real: each unusual behaviour that laglake reports is shown by its own group.
+"""The demo's readers and writers, all real. Each group has its own behaviour.
 
     checkout-healthy        keeps up, with two members
     billing-slow            reads a third of what is produced, and retention follows close behind it

@@ -14,11 +14,6 @@ from pipeline.client_positions.position import Position, count, integer, stored_
 _UNKNOWN = -1
 
 
-def of_statistics(line: str) -> list[Position]:
-    """The positions in one consumer's statistics. Raises ValueError if the text is something else."""
-    return of_parsed(parsed(line))
-
-
 def parsed(line: str) -> Any:
     """The parsed JSON text. Raises ValueError if it is not JSON, or is nested too deeply."""
     try:

@@ -1,1 +1,1 @@
-"""What every folder may use: errors, instants, locations of files, data sources' options, Arrow functions."""
+"""What every folder may use: errors, instants, locations of files, options of data sources, columns, sentences."""

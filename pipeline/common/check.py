@@ -24,8 +24,3 @@ def write_into(folder: Path) -> Path:
     existing = next(f for f in (folder, *folder.parents) if f.exists())
     with tempfile.TemporaryFile(dir=existing):
         return existing
-
-
-def counted(count: int, noun: str) -> str:
-    """A number with its noun: 1 group, 2,000 groups."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"

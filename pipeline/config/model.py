@@ -92,9 +92,9 @@ class LimitsConfig(Section):
     retry_backoff_ms: DurationMs = Field(default=100, alias="retry_backoff")
     """How long to wait before the first repeat; each further wait is twice as long, up to 5 s."""
     groups_per_task: Count = 100
-    """Groups of one coordinator in a task: fewer groups spread the work wider, more groups need fewer requests."""
+    """The most groups in a task: fewer groups spread the work wider, more groups need fewer requests."""
     partitions_per_task: Count = 5_000
-    """Partitions of one leader in a task."""
+    """The most partitions in a task."""
 
 
 class ClusterConfig(Section):

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from pipeline.analytics.clients.clients import reader_positions
 from pipeline.analytics.clients.instances import observed
-from pipeline.analytics.lag import lag as lag_analytics
+from pipeline.analytics.lag.lag import lag_table
 from pipeline.analytics.lag.recreated_topics import moved_topics
 from pipeline.common.epoch import utc_date, utc_text
 from pipeline.common.errors import LagError, data_exception, first_line, is_data_exception, unexpected
@@ -215,7 +215,7 @@ def _derive(
         reported = lake.computed(
             reader_positions(observations, watermarks, commits, members, just_before, settings.clients)
         )
-    rows = lag_analytics.compute_lag(
+    rows = lag_table(
         commits,
         watermarks,
         members,

@@ -156,7 +156,7 @@ class Connections:
         self.close()
 
     def close(self) -> None:
-        """Close all connections and end the IO thread."""
+        """Closes all connections and ends the IO thread."""
         self._manager.call_soon(self._manager.close)
         self._net.stop(timeout_ms=1000)
         self._net.close()

@@ -13,8 +13,9 @@ from kafka.admin import ACLOperation
 from kafka.protocol.admin import DescribeClusterRequest, DescribeLogDirsRequest
 from kafka.protocol.metadata import MetadataRequest
 
-from pipeline.common.check import Check, counted, write_into
+from pipeline.common.check import Check, write_into
 from pipeline.common.errors import ClusterError, unexpected
+from pipeline.common.words import counted
 from pipeline.config import ClusterConfig, LakeConfig
 from pipeline.kafka.client import KafkaClient
 from pipeline.kafka.failures import Failure, error_name

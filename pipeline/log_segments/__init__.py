@@ -1,6 +1,6 @@
 """Reads the files in brokers' log directories, without asking a broker.
 
-`register(spark)`, then `spark.read.format("kafka_log_segments").load("file:///var/lib/kafka")`.
+`register(spark)`, then `spark.read.format("kafka_log_segments").option("log_dirs", "/var/lib/kafka").load()`.
 """
 
 from pyspark.sql import SparkSession

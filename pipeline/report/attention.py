@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from pipeline.common.words import counted
 from pipeline.report.details_model import Finding, Loss
 from pipeline.report.model import Cluster, Group, Report
 from pipeline.report.progress import Level, judged, set_back
 from pipeline.report.trends import Trend, trends
-from pipeline.report.units import at, counted, duration
+from pipeline.report.units import at, duration
 from pipeline.tables import DATA_LOSS
 
 GROUPS_NAMED = 10
@@ -211,7 +212,10 @@ def _odd_offsets(report: Report) -> Iterator[AttentionItem]:
         ("truncated", "committed in a log that was truncated below the commit and has other records there now"),
         ("beyond_end", "committed beyond the log's end: the topic was truncated or recreated"),
         ("recreated", "not committed since the topic was recreated"),
-        ("deleted_uncommitted", "read past log start, but committed before it: after a restart it lacks its commit"),
+        (
+            "deleted_uncommitted",
+            "read past log start, but committed before it: a restart could not use its commit",
+        ),
     ):
         if count := sum(getattr(t, f"groups_{status}") for t in report.totals.values()):
             yield AttentionItem("warn", "", f"{counted(count, 'group')} {_has(count)} {what}.", "groups")

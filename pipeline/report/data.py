@@ -1,7 +1,7 @@
 """Aggregates of `snapshots`, `group_status` and `lag` that are small enough for one page: pure DataFrame → DataFrame.
 
-Columns are those of the classes in `model`. Instants leave Spark as epoch ms, because a collected timestamp would
-depend on the driver's time zone. NULL sums stay NULL.
+Columns are those of the classes in `model` and `details_model`. Instants leave Spark as epoch ms, because a collected
+timestamp would depend on the driver's time zone. NULL sums stay NULL.
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ def readable(lag: DataFrame, shown: Mapping[str, int], group_ids: Collection[str
 
 
 def losses(lag: DataFrame, shown: Mapping[str, int], limit: int) -> DataFrame:
-    """`model.Loss` of each group that has one, the greatest first; not those still seen in the snapshots `shown`."""
+    """`details_model.Loss` of each group that has one, the greatest first; not those that are still in `shown`."""
     return (
         lag.where(is_loss())
         .groupBy(*READER)

@@ -1,6 +1,6 @@
 """What the page shows beside the lag of groups: partitions, findings, gauges, brokers. Pure DataFrame → DataFrame.
 
-Columns are those of the classes in `model`; instants leave Spark as epoch ms.
+Columns are those of the classes in `details_model`; instants leave Spark as epoch ms.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _worst_first() -> list[Column]:
 
 
 def worst_partitions(lag: DataFrame) -> DataFrame:
-    """All partitions of all groups as `model.Partition`, in the same order."""
+    """All partitions of all groups as `details_model.Partition`, in the same order."""
     rows = lag.where(F.col("topic").isNotNull())
     return rows.orderBy(*_worst_first(), "group_id", "cluster").select(*names_of(Partition))
 

@@ -20,7 +20,7 @@ _UNSEEN = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
 def as_json(report: Report) -> str:
-    """What the page shows, with the names of `model`; and `attention`, its sentences, the worst first.
+    """What the page shows, named as in `model` and `details_model`; and `attention`, its sentences, the worst first.
 
     Offsets and bytes are numbers, instants are epoch ms, unknown values are null.
     """
@@ -44,7 +44,7 @@ def _json(value: object) -> str:
 
 
 def as_csv(partitions: Iterable[Partition]) -> Iterator[str]:
-    """A heading with the columns of `model.Partition`, and a line for each partition; unknown values are empty.
+    """A heading with the columns of `details_model.Partition`, and a line for each partition; unknown values are empty.
 
     The first column is `snapshot_at`, the snapshot's instant in ISO 8601. Invisible characters in texts are escaped,
     and a text that a spreadsheet would take for a formula gets an apostrophe before it.

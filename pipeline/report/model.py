@@ -279,7 +279,7 @@ class Report:
 
 
 def names_of(row: type) -> list[str]:
-    """The names of the fields of a class in this module, which are also column names."""
+    """The names of the fields of a class in this module or in `details_model`, which are also column names."""
     return [f.name for f in fields(row)]
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
+from pipeline.common.words import counted
 from pipeline.report.model import Group
 from pipeline.report.trends import Trend
-from pipeline.report.units import at, counted, duration, size
+from pipeline.report.units import at, duration, size
 
 Level = Literal["bad", "warn"]
 

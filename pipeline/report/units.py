@@ -91,8 +91,3 @@ def instant(epoch_ms: int) -> str:
 def at(epoch_ms: int) -> str:
     """An instant in a sentence: 2026-01-31 12:00:05 UTC."""
     return f"{instant(epoch_ms)} UTC"
-
-
-def counted(number: int, noun: str) -> str:
-    """A number and its noun: 1 offset, 2,000 offsets."""
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")

@@ -6,12 +6,16 @@ from typing import Any
 
 import pytest
 
-from pipeline.client_positions.librdkafka_statistics import of_statistics
+from pipeline.client_positions.librdkafka_statistics import of_parsed, parsed
 from pipeline.client_positions.position import Position
 from tests.helpers.recordings import by_partition, table, unpacked
 
 PAUSED_MS = (1795258605516, 1795258640689)
 Reported = list[tuple[int, dict[tuple[str | None, int | None], Position]]]
+
+
+def of_statistics(line: str) -> list[Position]:
+    return of_parsed(parsed(line))
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +29,7 @@ def reported(recording: Path) -> Reported:
     return [
         (
             line["ts"],
-            {(p.topic, p.partition): p for p in of_statistics(json.dumps(line["statistics"])) if not p.fetcher},
+            {(p.topic, p.partition): p for p in of_parsed(line["statistics"]) if not p.fetcher},
         )
         for line in lines
     ]

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,17 +33,11 @@ from demo.workload import plan
 from demo.workload.actors import Actor
 from demo.workload.seeding import Seeding, commit_offsets, seed_offsets
 from demo.workload.workload import Workload
+from tests.helpers.kafka import wait_for
 
 GROUPS_TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 # Replica ids, and the meaning of LATEST for them.
 HIGH_WATERMARK, LOG_END = -1, -2
-
-
-def wait_for(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.05)
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """The lag job: which snapshots it computes, in which order, and at what cost; and how it handles a recreated topic."""
 
 import logging
-import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -32,6 +31,7 @@ from pipeline.tables import (
     SNAPSHOTS,
     WATERMARKS,
 )
+from tests.helpers.kafka import wait_for
 from tests.helpers.quiet import config
 from tests.helpers.rows import frame
 
@@ -255,7 +255,7 @@ def test_a_commit_in_a_recreated_topic_is_reported_until_the_group_commits_again
         snap(spark, settings, 0)
         recreate(admin, topic)
         # Kafka forgets the commits of a deleted topic; a consumer that keeps running commits its position again.
-        wait_until(lambda: admin.list_group_offsets([group]) == {group: {}})
+        wait_for(lambda: admin.list_group_offsets([group]) == {group: {}})
         commit_offsets(admin, group, {(topic, 0): 5})
         snap(spark, settings, 1)
         assert compute_lag(spark, settings, ["phoenix"], now) == 2
@@ -283,12 +283,5 @@ def snap(spark: SparkSession, settings: Config, minutes: int) -> None:
 
 def recreate(admin: Any, topic: str) -> None:
     admin.delete_topics([topic])
-    wait_until(lambda: topic not in admin.list_topics())
+    wait_for(lambda: topic not in admin.list_topics())
     create_topics(admin, {topic: 1})
-
-
-def wait_until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.1)

@@ -5,7 +5,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.analytics.lag.lag import compute_lag
+from pipeline.analytics.lag.lag import lag_table
 from pipeline.analytics.log_index.index import rulers
 from pipeline.tables import COMMITTED_OFFSETS, GROUP_MEMBERS, LAG, LOG_INDEX, LOG_SAMPLES, WATERMARKS
 from tests.helpers.rows import frame
@@ -32,7 +32,7 @@ def lag_of(
 ) -> DataFrame:
     """`lag` computed from such rows; `commit` and `watermark` name their columns."""
     seen = frame(spark, WATERMARKS, watermark, *watermarks)
-    return compute_lag(
+    return lag_table(
         frame(spark, COMMITTED_OFFSETS, commit, *committed),
         seen,
         frame(spark, GROUP_MEMBERS, MEMBER, *members),

@@ -51,7 +51,7 @@ def config(config_file: Path) -> Config:
 
 @pytest.fixture(params=JOBS)
 def job(request: pytest.FixtureRequest) -> ModuleType:
-    """The module of each job."""
+    """The module of each job that has `--at`."""
     return importlib.import_module(f"jobs.{request.param}")
 
 

@@ -13,7 +13,7 @@ import pytest
 from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.analytics.lag.lag import compute_lag
+from pipeline.analytics.lag.lag import lag_table
 from pipeline.analytics.log_index.index import rulers
 from pipeline.common.errors import ConfigError
 from pipeline.log_segments.log_dirs import PartitionDir
@@ -320,7 +320,7 @@ def test_lag_of_a_cluster_with_log_dirs_is_kip_532_s_to_the_byte_and_millisecond
     ]
     commits = [(1, f"at {r['offset']}", r["topic"], int(r["partition"]), int(r["offset"])) for r in TRUTH]
     watermarks = frame(spark, WATERMARKS, WATERMARK, *ends)
-    lag = compute_lag(
+    lag = lag_table(
         frame(spark, COMMITTED_OFFSETS, "snapshot_id group_id topic partition committed_offset", *commits),
         watermarks,
         frame(spark, GROUP_MEMBERS, "snapshot_id"),
@@ -347,7 +347,7 @@ def test_files_of_a_recreated_topic_do_not_apply_to_the_previous_log(
     end = (row["topic"], int(row["partition"]), topic_id, *(int(row[name]) for name in ENDS.split()))
     watermarks = frame(spark, WATERMARKS, WATERMARK.replace("partition", "partition topic_id"), (1, *end))
     commit = (1, "g", *end[:2], int(row["log_start"]))
-    lag = compute_lag(
+    lag = lag_table(
         frame(spark, COMMITTED_OFFSETS, "snapshot_id group_id topic partition committed_offset", commit),
         watermarks,
         frame(spark, GROUP_MEMBERS, "snapshot_id"),

@@ -1,4 +1,4 @@
-"""What the report says about the status of groups."""
+"""What the report says needs attention: the status of groups, lost and endangered data, snapshots passed over."""
 
 from typing import Any
 

@@ -28,7 +28,7 @@ def long_lake(request: pytest.FixtureRequest, lake: Lake) -> Lake:
     seen = [{"finding_id": f"{c} {i}", "first_seen": utc(i), "last_seen": utc(i) + timedelta(hours=1)} for c, i in ids]
     lake.replace(SNAPSHOTS, frame(lake.spark, SNAPSHOTS, *(snapshot(0) | row for row in of_day)), "true")
     lake.replace(COMPUTED, frame(lake.spark, COMPUTED, *({"job": "lag"} | row for row in of_day)), "true")
-    findings = [{"cluster": c, "kind": "blocked_fetcher"} | row for (c, _), row in zip(ids, seen, strict=True)]
+    findings = [{"cluster": c, "kind": "blocked_connector"} | row for (c, _), row in zip(ids, seen, strict=True)]
     lake.replace(FINDINGS, frame(lake.spark, FINDINGS, *findings), "true")
     return lake
 

@@ -306,7 +306,7 @@ class TestPage:
             (
                 "warn",
                 False,
-                "1 group has read past log start, but committed before it: after a restart it lacks its commit.",
+                "1 group has read past log start, but committed before it: a restart could not use its commit.",
             )
         ]
         assert "deleted_uncommitted 1" in text_of(render(shown))

@@ -17,7 +17,6 @@ from pipeline.analytics.clients.instances import HERE
 from pipeline.analytics.keys import MEMBER_AT, PROCESS_AT
 from pipeline.tables import INT
 
-PROBLEM = ["kind", "cluster", "group_id", "client_id", "instance", "topic"]
 LARGEST_HEAP_SHARE = 0.5
 """The part of its heap that a client may buffer before this counts as a problem."""
 

@@ -23,7 +23,7 @@ NOT_IN_CLUSTER = "UNKNOWN_TOPIC_OR_PARTITION"
 """Kafka's error for a partition that its metadata does not list: it was deleted, or may not be described."""
 
 
-def compute_lag(
+def lag_table(
     committed_offsets: DataFrame,
     watermarks: DataFrame,
     group_members: DataFrame,

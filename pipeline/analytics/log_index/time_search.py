@@ -68,7 +68,7 @@ class TimeSearch:
         return Ask(self._within_bracket(rung), excess_ms)
 
     def answered(self, asked_ms: int, offset: int, timestamp_ms: int) -> None:
-        """Process an answer. If it brings nothing new, the search ends: timestamps in this log are not in order."""
+        """Takes in an answer. If it brings nothing new, the search ends: timestamps in this log are not in order."""
         is_for_newest = self._wants_newest()
         if self._has_learnt(Sample(asked_ms, offset, timestamp_ms)):
             return
@@ -79,7 +79,7 @@ class TimeSearch:
             self.is_over = asked_ms == 0 or all(self._excess_ms(rung) < math.inf for rung in self.rungs)
 
     def unanswered(self, asked_ms: int) -> None:
-        """Process the answer that no record has this timestamp or a later one."""
+        """Takes in the answer that no record has this timestamp or a later one."""
         self.is_over = not self._wants_newest() or asked_ms == 0
         self.until_ms = asked_ms
         self.newest_age_ms *= NEWEST_AGE_FACTOR

@@ -74,7 +74,7 @@ class Judged:
 
 
 def is_stopped(judged: Judged) -> Bools:
-    """The log has grown since the wait began, and nothing was committed, by commit times or as there are no members."""
+    """The log has grown since the wait began, and nothing was committed: by commit times, or because of no members."""
     no_commits = (judged.committed_at_ms != NONE) & (judged.committed_at_ms <= judged.memory.waiting_ms)
     is_unknown = judged.committed_at_ms == NONE
     return np.asarray(judged.is_still & judged.has_grown & (no_commits | (is_unknown & (judged.has_members == 0))))

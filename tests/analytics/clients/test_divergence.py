@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pipeline.analytics.clients.clients import reader_positions
 from pipeline.analytics.clients.divergence import client_divergence
 from pipeline.analytics.clients.instances import observed, with_instance
-from pipeline.analytics.lag.lag import compute_lag
+from pipeline.analytics.lag.lag import lag_table
 from pipeline.config.consumers import ConsumerSettings
 from pipeline.tables import (
     CLIENT_DIVERGENCE,
@@ -85,7 +85,7 @@ class Snapshots:
         rulers = spark.createDataFrame(
             [], "cluster string, topic string, partition int, snapshot_id bigint, ruler binary"
         )
-        lag = compute_lag(commits, ends, nobody, nothing, rulers, reported=readers.localCheckpoint())
+        lag = lag_table(commits, ends, nobody, nothing, rulers, reported=readers.localCheckpoint())
         before = frame(spark, CLIENT_DIVERGENCE, "group_id")
         lag = lag.localCheckpoint()
         return lag, client_divergence(reported, with_instance(lag, reported), before, settings)

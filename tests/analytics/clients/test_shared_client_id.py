@@ -13,7 +13,7 @@ from pipeline.analytics.clients.instances import observed, with_instance
 from pipeline.analytics.clients.poll_loops import poll_states
 from pipeline.analytics.clients.problems import problems
 from pipeline.analytics.clients.scala_fetchers import fetcher_states
-from pipeline.analytics.lag.lag import compute_lag
+from pipeline.analytics.lag.lag import lag_table
 from pipeline.config.consumers import ConsumerSettings
 from pipeline.tables import (
     CLIENT_DIVERGENCE,
@@ -213,7 +213,7 @@ def found(spark: SparkSession) -> Found:
     reported = observed(positions).localCheckpoint()
     readers = reader_positions(reported, ends, commits, members, nothing, SETTINGS)
     rulers = spark.createDataFrame([], RULER)
-    lag = compute_lag(commits, ends, members, nothing, rulers, reported=readers.localCheckpoint()).localCheckpoint()
+    lag = lag_table(commits, ends, members, nothing, rulers, reported=readers.localCheckpoint()).localCheckpoint()
     of_process = with_instance(lag, reported).localCheckpoint()
     before = frame(spark, CLIENT_DIVERGENCE, "group_id")
     divergence = client_divergence(reported, of_process, before, SETTINGS).localCheckpoint()

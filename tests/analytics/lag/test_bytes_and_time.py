@@ -6,7 +6,7 @@ import pytest
 from chispa import assert_df_equality
 from pyspark.sql import SparkSession
 
-from pipeline.analytics.lag.lag import compute_lag
+from pipeline.analytics.lag.lag import lag_table
 from pipeline.tables import COMMITTED_OFFSETS, GROUP_MEMBERS, LAG, WATERMARKS
 from tests.helpers.lag_rows import BRACKETED, COMMITTED, MEMBER, PREVIOUS, RULED, lag_of, ruled, rulers_of
 from tests.helpers.rows import frame
@@ -82,7 +82,7 @@ def test_bytes_beyond_the_end_of_the_ruler_are_estimated_from_the_mean_record_si
 def test_lag_in_bytes_and_time_is_read_from_the_ruler(spark: SparkSession) -> None:
     logs = frame(spark, WATERMARKS, RULED, ruled(1, 0, 100, 1_000), ruled(2, 0, 200, 3_000), ruled(3, 0, 300, 3_500))
     commits = [(3, name, "t", 0, offset, None) for name, (offset, _) in UNITS.items()]
-    rows = compute_lag(
+    rows = lag_table(
         frame(spark, COMMITTED_OFFSETS, COMMITTED, *commits),
         logs.where("snapshot_id = 3"),
         frame(spark, GROUP_MEMBERS, MEMBER),
@@ -108,7 +108,7 @@ def test_without_clients_lag_is_the_same_as_with_clients_that_report_nothing(spa
         "stale_lag bigint",
     )
     without, with_silent = (
-        compute_lag(commits, watermarks, members, None, rulers, reported=reported).localCheckpoint()
+        lag_table(commits, watermarks, members, None, rulers, reported=reported).localCheckpoint()
         for reported in (None, silent)
     )
     assert without.count() == len(UNITS) + 1
@@ -117,7 +117,7 @@ def test_without_clients_lag_is_the_same_as_with_clients_that_report_nothing(spa
 
 def test_bytes_count_to_the_high_watermark_and_for_kip_532_to_the_log_end(spark: SparkSession) -> None:
     logs = frame(spark, WATERMARKS, RULED, ruled(1, 0, 100, 1_000), ruled(2, 0, 200, 3_000, high_watermark=150))
-    rows = compute_lag(
+    rows = lag_table(
         frame(spark, COMMITTED_OFFSETS, COMMITTED, (2, "g", "t", 0, 100, None)),
         logs.where("snapshot_id = 2"),
         frame(spark, GROUP_MEMBERS, MEMBER),
@@ -132,7 +132,7 @@ def test_bytes_count_to_the_high_watermark_and_for_kip_532_to_the_log_end(spark:
 def test_lag_of_a_commit_before_log_start_counts_only_existing_records(spark: SparkSession) -> None:
     logs = frame(spark, WATERMARKS, RULED, ruled(1, 0, 100, 1_000), ruled(2, 0, 200, 3_000), ruled(3, 100, 200, 2_000))
     commits = [(3, name, "t", 0, offset, None) for name, offset in (("lost", 50), ("next", 100))]
-    found = compute_lag(
+    found = lag_table(
         frame(spark, COMMITTED_OFFSETS, COMMITTED, *commits),
         logs.where("snapshot_id = 3"),
         frame(spark, GROUP_MEMBERS, MEMBER),

@@ -6,7 +6,7 @@ import pytest
 from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.analytics.lag.lag import compute_lag
+from pipeline.analytics.lag.lag import lag_table
 from pipeline.analytics.lag.recreated_topics import moved_topics
 from pipeline.tables import COMMITTED_OFFSETS, GROUP_MEMBERS, LAG, WATERMARKS
 from tests.helpers.lag_rows import COMMITTED, MEMBER, PREVIOUS, RULED, START, WATERMARK, ruled, rulers_of
@@ -32,7 +32,7 @@ def test_the_status_recreated_lasts_until_the_group_commits_again(spark: SparkSe
         watermarks = frame(
             spark, WATERMARKS, WATERMARK, *((s, case, 0, id_, 0, 60, 60, 60, None) for case, s, _, id_ in seen)
         )
-        return compute_lag(
+        return lag_table(
             frame(
                 spark, COMMITTED_OFFSETS, COMMITTED, *((s, "g", case, 0, offset, None) for case, s, offset, _ in seen)
             ),
@@ -62,7 +62,7 @@ def test_a_commit_that_was_absent_from_a_complete_snapshot_counts_as_a_new_one(
         spark, COMMITTED_OFFSETS, COMMITTED, *((s, "g", "t", 0, offset, None) for s, offset, _ in history if offset)
     )
     members, previous = frame(spark, GROUP_MEMBERS, MEMBER), frame(spark, LAG, PREVIOUS)
-    lag = compute_lag(commits, watermarks, members, previous, rulers_of(spark, watermarks), reach=reach)
+    lag = lag_table(commits, watermarks, members, previous, rulers_of(spark, watermarks), reach=reach)
     assert [row.offset_status for row in lag.orderBy("snapshot_id").collect()] == ["ok", status]
 
 
@@ -74,7 +74,7 @@ def test_a_late_snapshot_that_was_read_after_its_successor_does_not_make_an_old_
     ends = [(read_at, s, "t", 0, id_, 0, 60, 60, 60, None) for s, read_at, id_ in history]
     watermarks = frame(spark, WATERMARKS, columns, *ends)
     commits = [(read_at, s, "g", "t", 0, 50, None) for s, read_at, _ in history]
-    lag = compute_lag(
+    lag = lag_table(
         frame(spark, COMMITTED_OFFSETS, f"captured_at {COMMITTED}", *commits),
         watermarks,
         frame(spark, GROUP_MEMBERS, MEMBER),
@@ -96,7 +96,7 @@ def test_without_moved_topics_lag_does_not_need_the_previous_rows(spark: SparkSe
     previous = frame(spark, LAG, PREVIOUS, (0, "g", "t", 0, "A", "A", 50, "ok"))
     assert moved_topics(commits, watermarks, previous).isEmpty()
     rulers = rulers_of(spark, watermarks).localCheckpoint()
-    whole, short = (compute_lag(commits, watermarks, members, rows, rulers) for rows in (previous, None))
+    whole, short = (lag_table(commits, watermarks, members, rows, rulers) for rows in (previous, None))
     assert_df_equality(short, whole, ignore_row_order=True)
     assert [(r.offset_status, r.verified_epoch) for r in short.collect()] == [("ok", 3)] * 3
 
@@ -136,7 +136,7 @@ def test_a_commit_beyond_a_truncation_is_truncated_until_the_group_commits_again
             logs.append((*log.values(), epoch))
         watermarks = frame(spark, WATERMARKS, watermark, *logs)
         committed = [(minute, "g", case, 0, offset, epoch, end) for case, minute, offset, epoch, end, _ in seen]
-        return compute_lag(
+        return lag_table(
             frame(spark, COMMITTED_OFFSETS, commit, *committed),
             watermarks,
             frame(spark, GROUP_MEMBERS, MEMBER),
@@ -155,7 +155,7 @@ def test_a_commit_beyond_a_truncation_is_truncated_until_the_group_commits_again
 
 def test_an_offset_of_a_recreated_topic_is_not_looked_up_on_the_ruler(spark: SparkSession) -> None:
     watermarks = frame(spark, WATERMARKS, RULED, ruled(2, 0, 200, 3_000))
-    rows = compute_lag(
+    rows = lag_table(
         frame(spark, COMMITTED_OFFSETS, COMMITTED, (2, "g", "t", 0, 200, None)),
         watermarks,
         frame(spark, GROUP_MEMBERS, MEMBER),

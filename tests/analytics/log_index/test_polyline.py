@@ -13,7 +13,6 @@ from pipeline.analytics.log_index.polyline import TOLERANCE, Polyline, Reading
 
 DAYS = 30
 MINUTES = DAYS * 24 * 60
-RECORD_BYTES = 500
 
 Observed = tuple[int, int, bool]
 observed = st.lists(
