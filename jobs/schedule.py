@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import current_thread, main_thread
 from types import FrameType
 
-from pipeline.common.epoch import to_epoch_ms, utc_now, utc_text
+from pipeline.common.epoch import rounded_down, utc_now, utc_text
 
 # All jobs take the time from here, so that a test can replace their clock.
 __all__ = ["PID_FILE", "Stop", "repeat", "stopped_by_signals", "utc_now"]
@@ -47,16 +47,11 @@ def repeat(every_ms: int, run: Callable[[datetime, int], object], now: Callable[
     at, missed = now(), 0
     while not stop.is_set():
         run(at, missed)
-        due = _floored(at, every_ms) + every_ms
+        due = rounded_down(at, every_ms) + every_ms
         at = _wait_until(due, every_ms, now, stop)
-        missed = max((_floored(at, every_ms) - due) // every_ms, 0)
+        missed = max((rounded_down(at, every_ms) - due) // every_ms, 0)
         if missed and not stop.is_set():
             log.warning("%d scheduled instants have no snapshot, the first is %s", missed, utc_text(due))
-
-
-def _floored(instant: datetime, every_ms: int) -> int:
-    ms = to_epoch_ms(instant)
-    return ms - ms % every_ms
 
 
 def _wait_until(due_ms: int, every_ms: int, now: Callable[[], datetime], stop: Stop) -> datetime:

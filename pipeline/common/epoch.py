@@ -26,6 +26,12 @@ def to_epoch_ms(instant: datetime) -> int:
     return round(instant.timestamp() * 1000)
 
 
+def rounded_down(instant: datetime, every_ms: int) -> int:
+    """The last multiple of `every_ms` (epoch ms) that an aware datetime has reached."""
+    ms = (instant - _EPOCH) // timedelta(milliseconds=1)
+    return ms - ms % every_ms
+
+
 def utc(epoch_ms: int) -> datetime:
     """The instant as an aware UTC datetime. Raises OverflowError for an instant outside of the years 1 to 9999."""
     return _EPOCH + timedelta(milliseconds=epoch_ms)

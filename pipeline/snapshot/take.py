@@ -11,11 +11,12 @@ import uuid
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from pyspark.sql import SparkSession
 
+from pipeline.common.epoch import rounded_down
 from pipeline.common.errors import (
     ClaimedError,
     ClusterError,
@@ -33,8 +34,6 @@ from pipeline.snapshot.summary import cluster_id_of, summarize
 log = logging.getLogger(__name__)
 
 MAX_CLUSTERS_AT_ONCE = 8
-
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -60,8 +59,7 @@ def snapshot_instant(at: datetime | None, now: datetime, config: Config) -> int:
             f"--at {at.isoformat()}: is older than snapshot.max_delay ({config.snapshot.max_delay_ms} ms); "
             "a snapshot cannot be taken of the past"
         )
-    instant_ms = (at - EPOCH) // timedelta(milliseconds=1)
-    return instant_ms - instant_ms % config.snapshot.schedule_ms
+    return rounded_down(at, config.snapshot.schedule_ms)
 
 
 def take_snapshots(

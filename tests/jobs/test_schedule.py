@@ -54,10 +54,11 @@ class Time(Stop):
         pytest.param(0, [190, 1, 1], [0, 190, 240], [0, 2, 0], id="two instants were missed"),
         pytest.param(0, [-600, 1, 1], [0, -600, -540], [0, 0, 0], id="the clock is put back"),
         pytest.param(0, [-5, 1, 1], [0, 60, 120], [0, 0, 0], id="by a little"),
+        pytest.param(59.9996, [0.0002, 1, 1], [59.9996, 60, 120], [0, 0, 0], id="the first just before an instant"),
     ],
 )
 def test_runs_start_at_the_instants_of_the_schedule(
-    start_s: int, took_s: list[int], began_s: list[int], missed: list[int]
+    start_s: float, took_s: list[float], began_s: list[float], missed: list[int]
 ) -> None:
     clock = Time(NOON + timedelta(seconds=start_s))
     began: list[datetime] = []
