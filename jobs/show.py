@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         config = load_config(arguments.config, os.environ, arguments.lake)
         folder = config.lake.local_folder
         if folder is None:
-            raise ConfigError("the lake is not in a folder of this machine: use `lag --show`, which starts Spark")
+            raise ConfigError("the lake is not in a folder of this machine: use lag --show, which starts Spark")
         if arguments.watch and arguments.kind != "table":
             raise ConfigError("--watch and --format cannot be combined: only a table is repeated")
         to_ms = None if arguments.at is None else to_epoch_ms(arguments.at)

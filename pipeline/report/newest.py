@@ -55,11 +55,11 @@ def read_newest(folder: Path, selection: Selection, most: int | None) -> Newest:
 def _check_version(tables: DriverTables, folder: Path) -> None:
     properties = tables.properties(SNAPSHOTS)
     if properties is None:
-        raise LakeError(f"{folder}: there is no lake; `run` makes one with its first snapshot")
+        raise LakeError(f"{folder}: there is no lake; run makes one with its first snapshot")
     version = properties.get(VERSION_PROPERTY)
     if version != str(SCHEMA_VERSION):
         raise LakeError(
-            f"{folder}: the lake has schema version {version}, this laglake knows {SCHEMA_VERSION}: `lag` upgrades an "
+            f"{folder}: the lake has schema version {version}, this laglake knows {SCHEMA_VERSION}: lag upgrades an "
             "older one, a newer one needs the laglake that wrote it"
         )
 
