@@ -213,7 +213,7 @@ class Lake(LakeTables):
         (done,) = self.commit(table, lambda: self.spark.sql(statement).collect())
         return done["metrics"]["numFilesRemoved"], done["metrics"]["numFilesAdded"]
 
-    def join_files(self, table: Table, where: str, most: int) -> bool:
+    def compact_if_many(self, table: Table, where: str, most: int) -> bool:
         """Compacts the files with rows that satisfy `where` if they are more than `most`; returns whether they were.
 
         Unlike `compact`, it takes any predicate, and rewrites only these files. Files that the driver writes are

@@ -8,7 +8,7 @@ from datetime import date
 from functools import partial
 from typing import TypeVar
 
-from pipeline.common.epoch import utc, utc_date
+from pipeline.common.epoch import DAY_MS, HOUR_MS, utc, utc_date
 
 K = TypeVar("K", bound=Hashable)
 
@@ -43,6 +43,18 @@ def of_windows(cluster: str, starts_ms: Iterable[int], window_ms: int) -> str:
     """The predicate for some windows of one cluster. It includes the partitions, so that other files are not read."""
     starts = list(starts_ms)
     return f"{of_cluster(cluster)} AND {_windows(starts, window_ms)}" if starts else "false"
+
+
+LOOKED_BACK_MS = (2 * HOUR_MS, 30 * DAY_MS)
+"""How far back to look for the newest snapshots before the whole history is read."""
+
+
+def further_back(until_ms: int) -> list[str]:
+    """Predicates for newer snapshots, each for more of them.
+
+    What is looked for is nearly always found with the first, whose literal keeps files of older snapshots unread.
+    """
+    return [f"snapshot_id >= {until_ms - span_ms}" for span_ms in LOOKED_BACK_MS]
 
 
 def of_each(wanted: Mapping[str, Collection[int]], *, windows: bool = False) -> str:
