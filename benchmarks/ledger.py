@@ -70,7 +70,7 @@ def _by(way: Way) -> Iterator[None]:
     if way == "driver":
         yield
         return
-    with mock.patch("pipeline.lake.lake.driver_tables", return_value=None):
+    with mock.patch("pipeline.lake.lake_tables.driver_tables", return_value=None):
         yield
 
 
@@ -96,3 +96,4 @@ def _fill(path: Path, table: Table, snapshots: int, step_ms: int) -> None:
         rows = rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), values)
     for first in range(0, snapshots, ROWS_OF_FILE):
         write_deltalake(path, rows.slice(first, ROWS_OF_FILE), mode="append")
+    DeltaTable(path).create_checkpoint()  # so that these commits are not read one by one

@@ -45,7 +45,7 @@ def of_windows(cluster: str, starts_ms: Iterable[int], window_ms: int) -> str:
     return f"{of_cluster(cluster)} AND {_windows(starts, window_ms)}" if starts else "false"
 
 
-LOOKED_BACK_MS = (2 * HOUR_MS, 30 * DAY_MS)
+LOOKED_BACK_MS = (12 * HOUR_MS, 30 * DAY_MS)
 """How far back to look for the newest snapshots before the whole history is read."""
 
 
@@ -75,10 +75,16 @@ def before_day(cluster: str, day: date) -> str:
 def since_days(first_days: Mapping[str, date], day: str) -> str:
     """The predicate for the rows of each cluster since its first day. `day` is the expression for the day of a row.
 
-    Clusters with the same first day are combined.
+    Clusters with the same first day are combined. In a table of snapshots, the predicate has their ids, too, because
+    Delta keeps the smallest and the greatest id of each file.
     """
+
+    def is_since(first: date) -> str:
+        ids = f" AND snapshot_id >= {(first - date(1970, 1, 1)).days * DAY_MS}" if day == "snapshot_date" else ""
+        return f"{day} >= DATE'{first}'{ids}"
+
     together = _clusters_by(first_days)
-    return _either(f"{one_of('cluster', names)} AND {day} >= DATE'{first}'" for first, names in together.items())
+    return _either(f"{one_of('cluster', names)} AND {is_since(first)}" for first, names in together.items())
 
 
 def _clusters_by(wanted: Mapping[str, K]) -> Mapping[K, list[str]]:

@@ -151,8 +151,9 @@ EVERY_MINUTE = [MORNING + n * MINUTE for n in range(300)]
 
 
 @pytest.fixture(params=["by driver", "by Spark"])
-def long(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Lake:
+def long(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
     """Snapshots each minute, all but OLD and the last with lag; the index was written from the last but five."""
+    monkeypatch.setattr(predicates, "LOOKED_BACK_MS", (120 * MINUTE, 300 * MINUTE))
     lake = Lake(spark, LakeConfig(root=str(tmp_path / "lake")))
     if request.param == "by Spark":
         vars(lake)["_driver"] = None
@@ -225,3 +226,10 @@ def test_the_files_of_newer_snapshots_are_joined_where_they_are_many(
     assert after.count() == len(EVERY_MINUTE)
     files = after.where(f"snapshot_id >= {newer[0]}").select("_metadata.file_path").distinct().count()
     assert files == (6 if "driver" in request.node.name else 1)
+
+
+def test_rows_since_a_day_are_found_by_their_ids_too() -> None:
+    """Delta skips files by the ids, and not by the day, where a table is not partitioned by it."""
+    first = predicates.since_days({"east": utc_date(MORNING)}, "snapshot_date")
+    assert f"snapshot_id >= {MORNING - MORNING % (24 * 60 * MINUTE)}" in first
+    assert "snapshot_id" not in predicates.since_days({"east": utc_date(MORNING)}, "CAST(last_seen AS DATE)")
