@@ -100,8 +100,6 @@ _REASONS = {
     "leaves reads and writes to Spark's queries; the other process writes one row",
     "`run` against ConsumerGroupCommand, 500 groups, 200,000 rows": "the tool only prints. A run also writes all "
     "tables, and computes lag, status, histograms and the report",
-    "how many times as long with 525,600 snapshots": "one query covers all snapshots, because any of them may lack "
-    "lag; it takes 0.2 s of the 1.16 s. The rest was not examined. The runs themselves vary by more than the miss",
 }
 """Why a target is missed, by the name of the figure. Figures in it are those of this page or of docs/design.md."""
 _CONFIG = """\
