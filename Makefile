@@ -64,7 +64,7 @@ accuracy: check-java jars ## measure how far lag is from the truth (ARGS=busy: o
 
 wheel: jars ## build the package for a cluster that has its own Spark, into dist/
 	rm -rf build/lib dist
-	cp build/laglake-s3.jar pipeline/lake/
+	cp build/laglake-log-stores.jar pipeline/lake/
 	$(PY) -m build --wheel --no-isolation
 
 docs: venv ## write the pages that come from the code, and build all of docs/ into build/site
@@ -103,10 +103,11 @@ build/recording/.replayed: tests/data/recordings/$(RECORDING).tar.xz $(VENV)/.ja
 	./spark-submit.sh replay --config conf/local.toml --lake $(CURDIR)/$(@D)/lake --recording $(@D)/$(RECORDING)
 	@touch $@
 
-$(VENV)/.jars: $(VENV)/.installed conf/spark-defaults.conf scripts/install-delta.sh scripts/build-log-store.sh \
-		pipeline/lake/S3LogStore.scala
+$(VENV)/.jars: $(VENV)/.installed conf/spark-defaults.conf scripts/install-delta.sh scripts/build-log-stores.sh \
+		pipeline/lake/FolderLogStore.scala pipeline/lake/S3LogStore.scala
 	@scripts/check-java.sh
 	scripts/install-delta.sh $(SPARK) build/delta
-	scripts/build-log-store.sh $(SPARK) build/laglake-s3.jar
-	cp build/laglake-s3.jar $(SPARK)/jars/
+	scripts/build-log-stores.sh $(SPARK) build/laglake-log-stores.jar
+	rm -f $(SPARK)/jars/laglake-*.jar
+	cp build/laglake-log-stores.jar $(SPARK)/jars/
 	@touch $@

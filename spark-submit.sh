@@ -118,16 +118,24 @@ done
 
 # spark-submit takes the last of an option: lists that both sides have are joined.
 py_files=$package
+log_stores=$root/build/laglake-log-stores.jar
+jars=
+if [[ -e $log_stores ]] && ! compgen -G "$SPARK_HOME/jars/laglake-log-stores.jar" >/dev/null; then
+  jars=$log_stores
+fi
 for ((i = 0; i < ${#spark_options[@]}; i++)); do
   case ${spark_options[i]} in
     --packages) packages+=${packages:+,}${spark_options[++i]:-} ;;
     --packages=*) packages+=${packages:+,}${spark_options[i]#*=} ;;
+    --jars) jars+=${jars:+,}${spark_options[++i]:-} ;;
+    --jars=*) jars+=${jars:+,}${spark_options[i]#*=} ;;
     --py-files) py_files+=,${spark_options[++i]:-} ;;
     --py-files=*) py_files+=,${spark_options[i]#*=} ;;
     *) options+=("${spark_options[i]}") ;;
   esac
 done
 [[ -z $packages ]] || options+=(--packages "$packages")
+[[ -z $jars ]] || options+=(--jars "$jars")
 
 # Of `run --every`; `--check` above has refused it for other jobs.
 is_repeated=

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import dropwhile, pairwise, takewhile
 from typing import Any, NamedTuple
@@ -11,8 +11,9 @@ from pyspark.sql import Column, Window
 from pyspark.sql import functions as F
 
 from pipeline.analytics.keys import SNAPSHOT
+from pipeline.common.epoch import utc_date
 from pipeline.derive.log_index import LONGEST_TAIL, Index
-from pipeline.lake import Lake, of_cluster, one_of
+from pipeline.lake import Lake, further_back, of_cluster, one_of
 from pipeline.lake.ledger import COMPLETE, rows_of_snapshot
 from pipeline.tables import (
     CLIENT_POSITIONS,
@@ -124,7 +125,9 @@ def oldest_needed(lake: Lake, clusters: Collection[str]) -> dict[str, int]:
 
 def read_backlog(lake: Lake, cluster: str, most: int) -> Backlog:
     """The backlog of a cluster, with at most `most` snapshots in its batch."""
-    around = _around_the_first_due(lake, cluster, most)
+    head = f"SELECT max(through_snapshot_id) AS through FROM {{log_index}} WHERE {of_cluster(cluster)}"
+    through = lake.query(head, LOG_INDEX)[0]["through"]
+    around = _around_the_first_due(lake, cluster, most, through)
     described = _described(lake, cluster, [row["snapshot_id"] for row in around])
     found = [(described[row["snapshot_id"]], row["has_lag"]) for row in around if row["snapshot_id"] in described]
     due = list(dropwhile(lambda pair: pair[1] is not None, found))
@@ -132,44 +135,65 @@ def read_backlog(lake: Lake, cluster: str, most: int) -> Backlog:
     # A snapshot that was passed over is not used: neither values that carry over nor the growth of logs come from it.
     before = [snapshot for snapshot, has_lag in found[: len(found) - len(due)] if has_lag]
     earlier, ids = ([s.snapshot_id for s in snapshots] for snapshots in (before, batch))
-    index = Index.of(lake, cluster, earlier, ids, through=around[0]["through"] if around else None)
+    index = Index.of(lake, cluster, earlier, ids, through=through)
     return Backlog(batch, before[::-1][:MAX_LOOKBACK], index, has_more=bool(around) and around[0]["due"] > len(batch))
 
 
 _AROUND_THE_FIRST_DUE = """
     WITH marks AS (
         SELECT snapshot_id, bool_or(job = '{job}') AS has_lag FROM {{computed}}
-        WHERE {of_cluster} AND {is_done} GROUP BY snapshot_id
+        WHERE {of_cluster} AND {is_done} AND {is_new} GROUP BY snapshot_id
     ), known AS (
         SELECT s.snapshot_id, has_lag, row_number() OVER (ORDER BY s.snapshot_id) AS number
-        FROM {{snapshots}} s LEFT JOIN marks ON s.snapshot_id = marks.snapshot_id
-        WHERE s.{of_cluster} AND s.{is_readable}
+        FROM (SELECT * FROM {{snapshots}} WHERE {of_cluster} AND {is_readable} AND {is_new}) s
+        LEFT JOIN marks ON s.snapshot_id = marks.snapshot_id
     ), due AS (
         SELECT min(number) AS first, count(*) AS due FROM known WHERE has_lag IS NULL
-    ), head AS (
-        SELECT max(through_snapshot_id) AS through FROM {{log_index}} WHERE {of_cluster}
     )
-    SELECT snapshot_id, has_lag, due, through FROM known CROSS JOIN due CROSS JOIN head
+    SELECT snapshot_id, has_lag, number, first, due FROM known CROSS JOIN due
     WHERE number BETWEEN first - {before} AND first + {most} ORDER BY snapshot_id
 """
 """The snapshots around the oldest one without lag, from LONGEST_TAIL before it; no rows if all have lag.
 
-`has_lag` is NULL for a snapshot without a mark, `due` is the number of these, and `through` is the newest snapshot in
-the log index. It is SQL, because the driver can then read the whole history without Spark: a year with a snapshot each
-minute takes some tenths of a second.
+`has_lag` is NULL for a snapshot without a mark. `due` is how many have none, `first` the number of the oldest of them.
+It is SQL because the driver may run it without Spark.
 """
 
 
-def _around_the_first_due(lake: Lake, cluster: str, most: int) -> list[dict[str, Any]]:
+def _around_the_first_due(lake: Lake, cluster: str, most: int, through: int | None) -> list[dict[str, Any]]:
+    """The rows of _AROUND_THE_FIRST_DUE, of as few snapshots as possible.
+
+    All that a run needs is newer than what the log index was written from, or a little older. The whole history is read
+    where there is no index, where too few snapshots are that new, and where none of them is due. It is also read with
+    the first snapshot of a day, to find those that somebody has added, or whose marks somebody has removed.
+    """
+    if through is not None:
+        for is_new in further_back(through):
+            rows = _asked(lake, cluster, most, is_new)
+            if not rows or _is_first_of_day(rows):
+                break
+            if sum(row["has_lag"] is True for row in rows if row["number"] < row["first"]) >= MAX_LOOKBACK:
+                return rows
+    return _asked(lake, cluster, most, "true")
+
+
+def _asked(lake: Lake, cluster: str, most: int, is_new: str) -> list[dict[str, Any]]:
     statement = _AROUND_THE_FIRST_DUE.format(
         of_cluster=of_cluster(cluster),
         is_done=one_of("job", DONE),
         is_readable=one_of("status", READABLE),
+        is_new=is_new,
         job=JOB,
         before=LONGEST_TAIL,
         most=most,
     )
-    return lake.query(statement, SNAPSHOTS, COMPUTED, LOG_INDEX)
+    return lake.query(statement, SNAPSHOTS, COMPUTED)
+
+
+def _is_first_of_day(rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the first snapshot that is due is on another day than the one before it."""
+    days = [utc_date(row["snapshot_id"]) for row in rows if row["first"] - 1 <= row["number"] <= row["first"]]
+    return len(days) == 2 and days[0] != days[1]
 
 
 def _described(lake: Lake, cluster: str, snapshot_ids: Sequence[int]) -> dict[int, Snapshot]:

@@ -32,7 +32,7 @@ from pipeline.derive.log_index import with_the_index
 from pipeline.derive.status import keep_status
 from pipeline.lake import FAILURES, SPARK_ERRORS, Clock, Lake, of_snapshots
 from pipeline.lake.few_rows import MANY_ROWS, expect_rows
-from pipeline.lake.ledger import add_error
+from pipeline.lake.ledger import add_error, compact_newer
 from pipeline.log_segments.source import locate
 from pipeline.tables import (
     CLIENT_POSITIONS,
@@ -182,9 +182,15 @@ def _compute_batch(
         _pass_over(lake, cluster, batch, data_exception(exc), clock)
         return 0, True
     _mark(lake, cluster, batch, clock())
-    backlog.index.keep(seen)
+    _keep_index(lake, backlog, seen)
     log.info("%s: lag of %d snapshots, %s to %s", cluster, len(batch), utc_text(ids[0]), utc_text(ids[-1]))
     return len(batch), backlog.has_more
+
+
+def _keep_index(lake: Lake, backlog: Backlog, seen: DataFrame) -> None:
+    """Writes the log index if it is due. This is also the time to compact small files, so that not every run does."""
+    if backlog.index.keep(seen):
+        compact_newer(lake, backlog.index.cluster, backlog.batch[-1].snapshot_id)
 
 
 def _derive(

@@ -88,10 +88,13 @@ class Index:
         since = log_index.rulers(self._known(), *self._seen(watermarks), asked_from=batch[0])
         return since.unionByName(known)
 
-    def keep(self, watermarks: DataFrame) -> None:
-        """Writes the index if there is none, or if the tail is long; not if another job has written it meanwhile."""
+    def keep(self, watermarks: DataFrame) -> bool:
+        """Writes the index if there is none, or if the tail is long; not if another job has written it meanwhile.
+
+        Returns whether there was none, or the tail was long.
+        """
         if not self.tail or (len(self.tail) < WRITTEN_EVERY and self.through is not None):
-            return
+            return False
         through = self.tail[-1]
         rows = log_index.index_rows(self._known(), *self._seen(watermarks), through)
         try:
@@ -100,6 +103,7 @@ class Index:
             if not _was_rewritten(exc):
                 raise
             log.info("%s: another job has written the log index meanwhile: its version is kept", self.cluster)
+        return True
 
     def _check_unchanged(self) -> None:
         # Few rows are computed before the commit starts, and another job may have written the index since then.

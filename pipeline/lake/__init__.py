@@ -4,6 +4,7 @@ from pipeline.lake.conflicts import CONFLICT_TRIES, FAILURES, SPARK_ERRORS, is_c
 from pipeline.lake.lake import Clock, Lake, Merged
 from pipeline.lake.predicates import (
     before_day,
+    further_back,
     of_cluster,
     of_dates,
     of_each,
@@ -23,6 +24,7 @@ __all__ = [
     "Lake",
     "Merged",
     "before_day",
+    "further_back",
     "is_conflict",
     "of_cluster",
     "of_dates",

@@ -10,10 +10,9 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Any
 
 import pyarrow as pa
@@ -28,14 +27,16 @@ from pipeline.common.errors import LakeError, first_line
 from pipeline.lake.conflicts import ConflictError
 from pipeline.lake.few_rows import MANY_ROWS
 from pipeline.lake.predicates import of_cluster
-from pipeline.lake.stores import local_folder
+from pipeline.lake.stores import has_links, local_folder
 from pipeline.tables import SNAPSHOT_AT, Table
 
 log = logging.getLogger(__name__)
 
 MOST_FILES = 100
-"""Files of one cluster in the ledger or in `computed`. Each snapshot adds a file and each run reads all of them, so if
-there are more than this, they are joined into one."""
+"""Small files of one cluster in the ledger or in `computed`. Each snapshot adds a file, so if there are more than this,
+they are joined into one."""
+LARGE_FILE = 5_000
+"""From this number of rows on, a file is not joined with others: the cost must not grow with the history."""
 
 
 class NotForDriverError(LakeError):
@@ -200,9 +201,9 @@ def _compact(found: DeltaTable, table: Table, rows: pa.Table) -> None:
     if "snapshot_date" in table.partitioned_by:
         return
     for cluster in set(rows["cluster"].to_pylist()):
-        where = of_cluster(cluster)
         try:
-            if len(found.file_uris(file_pruning_predicate=[("cluster", "=", cluster)])) > MOST_FILES:
+            where = _small_files(found, cluster)
+            if where is not None:
                 # Not `optimize.compact`: if two jobs call it at once, both add the rows (delta-rs 1.6).
                 joined = _selected(found, f"* FROM rows WHERE {where}")
                 write_deltalake(found, joined, mode="overwrite", predicate=where)
@@ -210,6 +211,23 @@ def _compact(found: DeltaTable, table: Table, rows: pa.Table) -> None:
             pass
         except (DeltaError, pa.ArrowException, OSError) as exc:  # the rows themselves are already written
             log.warning("%s: its small files could not be joined: %s", table.name, first_line(exc))
+
+
+def _small_files(found: DeltaTable, cluster: str) -> str | None:
+    """The predicate for the rows of a cluster's small files; None if they are few.
+
+    Of a table of snapshots, it begins with the oldest snapshot in these files, so large files are left as they are.
+    """
+    files = pa.table(found.get_add_actions(flatten=True)).to_pylist()
+    small = [
+        f
+        for f in files
+        if f["partition.cluster"] == cluster and (f["num_records"] is None or f["num_records"] < LARGE_FILE)
+    ]
+    if len(small) <= MOST_FILES:
+        return None
+    oldest = [f.get("min.snapshot_id") for f in small]
+    return of_cluster(cluster) + ("" if None in oldest else f" AND snapshot_id >= {min(oldest)}")
 
 
 def _selected(found: DeltaTable, what: str) -> pa.Table:
@@ -228,25 +246,7 @@ def driver_tables(
     if folder is None or "%" in str(folder):  # delta-rs reads %20 as a blank
         return None
     is_one_process = str(spark.sparkContext.master).startswith("local")
-    return DriverTables(folder, may_write) if is_one_process and _has_links(folder) else None
-
-
-def _has_links(folder: Path) -> bool:
-    """Whether the folder's file system has hard links, by which delta-rs commits. The folder need not exist yet.
-
-    True also if nothing can be written there: the first write will then report why.
-    """
-    with suppress(OSError):
-        above = next((f for f in (folder, *folder.parents) if f.is_dir()), folder)
-        with NamedTemporaryFile(dir=above, prefix="_laglake_") as file:
-            linked = Path(f"{file.name}_linked")
-            try:
-                linked.hardlink_to(file.name)
-            except OSError as exc:
-                log.debug("%s: has no links, so Spark writes there: %s", above, exc)
-                return False
-            linked.unlink()
-    return True
+    return DriverTables(folder, may_write) if is_one_process and has_links(folder) else None
 
 
 def arrow_rows(table: Table, rows: Iterable[Sequence[Any]]) -> pa.Table:

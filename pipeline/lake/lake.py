@@ -213,6 +213,20 @@ class Lake(LakeTables):
         (done,) = self.commit(table, lambda: self.spark.sql(statement).collect())
         return done["metrics"]["numFilesRemoved"], done["metrics"]["numFilesAdded"]
 
+    def compact_if_many(self, table: Table, where: str, most: int) -> bool:
+        """Compacts the files with rows that satisfy `where` if they are more than `most`; returns whether they were.
+
+        Unlike `compact`, it takes any predicate, and rewrites only these files. Files that the driver writes are
+        compacted when it commits.
+        """
+        if self._driver:
+            return False
+        rows = self.spark.table(self.identifier(table)).where(where)
+        if rows.select("_metadata.file_path").distinct().count() <= most:
+            return False
+        self._replace(table, lambda: self.spark.table(self.identifier(table)).where(where).coalesce(1), where)
+        return True
+
     def vacuum(self, table: Table) -> int:
         """Deletes files that no version of the last week needs (`delta.deletedFileRetentionDuration`).
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cached_property, partial
-from pathlib import Path
 from typing import TypeVar
 
 from pyspark.errors import AnalysisException
@@ -16,12 +15,10 @@ from pipeline.common.columns import columns_of
 from pipeline.config import LakeConfig
 from pipeline.lake.conflicts import retry_on_conflict
 from pipeline.lake.driver_tables import DriverTables, NotForDriverError, driver_tables
-from pipeline.lake.stores import local_folder
-from pipeline.lake.turns import Kind, Turns
+from pipeline.lake.stores import is_known
 from pipeline.tables import SNAPSHOT_AT, Table
 
 T = TypeVar("T")
-TURNS = Turns()
 
 
 class LakeTables:
@@ -37,11 +34,6 @@ class LakeTables:
         """The same tables, if the driver can read and write them without Spark; else None."""
         return driver_tables(self.spark, self._config.root, self._may_write)
 
-    @cached_property
-    def _folder(self) -> Path | None:
-        """The lake's folder, if it is on this machine; there, writers take turns. Else None."""
-        return local_folder(self.spark, self._config.root)
-
     def identifier(self, table: Table) -> str:
         """The table's name in SQL."""
         if self._config.root is not None:
@@ -49,9 +41,10 @@ class LakeTables:
         return f"`{self._config.catalog}`.`{self._config.schema_name}`.`{table.name}`"
 
     def location(self, table: Table) -> str | None:
-        """Where a table and all others are stored: the root, or what the catalog says; None if it does not exist."""
-        if self._config.root is not None:
-            return self._config.root
+        """Where a table and all others are stored: the root, or what Spark says; None if it does not exist."""
+        root = self._config.root
+        if root is not None and is_known(self.spark, root):
+            return root
         try:
             found = self.spark.sql(f"DESCRIBE DETAIL {self.identifier(table)}").collect()
         except AnalysisException:
@@ -73,18 +66,15 @@ class LakeTables:
         self, table: Table, by_spark: Callable[[], T], by_driver: Callable[[DriverTables], T] | None = None
     ) -> T:
         """Writes by the driver if possible, else by Spark. Retries after conflicts, if the run still may write."""
-        lock = self._folder and self._folder / "_locks" / table.name
 
-        def turn(kind: Kind, write: Callable[[], T]) -> T:
-            with TURNS.writing(self.identifier(table), kind, lock):
-                if kind == "spark":  # DriverTables calls it itself
-                    self._may_write()  # again, because the wait may have been long
-                return write()
+        def checked() -> T:
+            self._may_write()  # DriverTables calls it itself
+            return by_spark()
 
         if self._driver and by_driver:
             with suppress(NotForDriverError):
-                return retry_on_conflict(partial(turn, "driver", partial(by_driver, self._driver)))
-        return retry_on_conflict(partial(turn, "spark", by_spark))
+                return retry_on_conflict(partial(by_driver, self._driver))
+        return retry_on_conflict(checked)
 
 
 def stored_columns(table: Table) -> list[Column]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -11,10 +12,12 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from pipeline.common.epoch import utc, utc_date, utc_text
-from pipeline.common.errors import ClaimedError, LakeError
+from pipeline.common.errors import ClaimedError, LakeError, first_line
 from pipeline.config import SnapshotConfig
-from pipeline.lake import CONFLICT_TRIES, Clock, Lake, of_cluster
-from pipeline.tables import SNAPSHOTS
+from pipeline.lake import CONFLICT_TRIES, FAILURES, Clock, Lake, further_back, of_cluster
+from pipeline.tables import COMPUTED, SNAPSHOTS
+
+log = logging.getLogger(__name__)
 
 RUNNING, COMPLETE, PARTIAL, FAILED = "running", "complete", "partial", "failed"
 
@@ -97,6 +100,23 @@ def add_error(lake: Lake, cluster: str, snapshot_ids: Sequence[int], error: Erro
     raise LakeError(f"gave up after {CONFLICT_TRIES} conflicts with other writers, the last: errors of {cluster}")
 
 
+MOST_FILES = 50
+"""Files of newer snapshots in the ledger and in `computed`, to which each snapshot adds one."""
+
+
+def compact_newer(lake: Lake, cluster: str, newest: int) -> None:
+    """Compacts the files of a cluster's newer snapshots in both tables, if they are many and Spark writes them.
+
+    Otherwise a lake to which `maintain` is not applied would have as many files as snapshots. Where the driver writes,
+    it does the same with each commit.
+    """
+    for table in (SNAPSHOTS, COMPUTED):
+        try:
+            any(lake.compact_if_many(table, f"{of_cluster(cluster)} AND {i}", MOST_FILES) for i in further_back(newest))
+        except FAILURES as exc:  # other writers were faster; the rows are where they were
+            log.warning("%s: its small files could not be compacted: %s", table.name, first_line(exc))
+
+
 class Ledger:
     """Claims snapshots and writes their results. A claim is a MERGE of one row, so only one of two runs gets it."""
 
@@ -143,12 +163,15 @@ class Ledger:
 
     def known_cluster_id(self, cluster: str) -> str | None:
         """The id of the Kafka cluster that was last read under this name; None if there is none yet."""
-        newest = self._lake.query(
-            f"SELECT cluster_id FROM {{snapshots}} WHERE {of_cluster(cluster)} AND cluster_id IS NOT NULL "
-            "ORDER BY snapshot_id DESC LIMIT 1",
-            SNAPSHOTS,
-        )
-        return newest[0]["cluster_id"] if newest else None
+        for where in (*further_back(round(self._clock().timestamp() * 1000)), "true"):
+            newest = self._lake.query(
+                f"SELECT cluster_id FROM {{snapshots}} WHERE {of_cluster(cluster)} AND cluster_id IS NOT NULL "
+                f"AND {where} ORDER BY snapshot_id DESC LIMIT 1",
+                SNAPSHOTS,
+            )
+            if newest:
+                return str(newest[0]["cluster_id"])
+        return None
 
     def record(self, cluster: str, done: Sequence[tuple[Claim, Summary]]) -> None:
         """Writes the rows of finished snapshots that need no claim, because they are those of a recording."""

@@ -8,7 +8,7 @@ from datetime import date
 from functools import partial
 from typing import TypeVar
 
-from pipeline.common.epoch import utc, utc_date
+from pipeline.common.epoch import DAY_MS, HOUR_MS, utc, utc_date
 
 K = TypeVar("K", bound=Hashable)
 
@@ -45,6 +45,18 @@ def of_windows(cluster: str, starts_ms: Iterable[int], window_ms: int) -> str:
     return f"{of_cluster(cluster)} AND {_windows(starts, window_ms)}" if starts else "false"
 
 
+LOOKED_BACK_MS = (12 * HOUR_MS, 30 * DAY_MS)
+"""How far back to look for the newest snapshots before the whole history is read."""
+
+
+def further_back(until_ms: int) -> list[str]:
+    """Predicates for newer snapshots, each for more of them.
+
+    What is looked for is nearly always found with the first, whose literal keeps files of older snapshots unread.
+    """
+    return [f"snapshot_id >= {until_ms - span_ms}" for span_ms in LOOKED_BACK_MS]
+
+
 def of_each(wanted: Mapping[str, Collection[int]], *, windows: bool = False) -> str:
     """The predicate for some snapshots of each cluster; in a table of windows, for the windows of single snapshots.
 
@@ -63,10 +75,16 @@ def before_day(cluster: str, day: date) -> str:
 def since_days(first_days: Mapping[str, date], day: str) -> str:
     """The predicate for the rows of each cluster since its first day. `day` is the expression for the day of a row.
 
-    Clusters with the same first day are combined.
+    Clusters with the same first day are combined. In a table of snapshots, the predicate has their ids, too, because
+    Delta keeps the smallest and the greatest id of each file.
     """
+
+    def is_since(first: date) -> str:
+        ids = f" AND snapshot_id >= {(first - date(1970, 1, 1)).days * DAY_MS}" if day == "snapshot_date" else ""
+        return f"{day} >= DATE'{first}'{ids}"
+
     together = _clusters_by(first_days)
-    return _either(f"{one_of('cluster', names)} AND {day} >= DATE'{first}'" for first, names in together.items())
+    return _either(f"{one_of('cluster', names)} AND {is_since(first)}" for first, names in together.items())
 
 
 def _clusters_by(wanted: Mapping[str, K]) -> Mapping[K, list[str]]:

@@ -5,19 +5,30 @@ Delta relies on a log store for that, one for each URI scheme (`spark.delta.logS
 
 from __future__ import annotations
 
+import logging
 import re
+from contextlib import suppress
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pipeline.config.databricks import is_databricks
 
-SAFE_SCHEMES = {"file", "hdfs", "viewfs", "abfs", "abfss", "wasb", "wasbs", "gs"}
-"""Schemes for which commits are safe: by Delta itself, or in local folders (`file`) because writers take turns."""
+log = logging.getLogger(__name__)
+
+SAFE_SCHEMES = {"hdfs", "viewfs", "abfs", "abfss", "wasb", "wasbs", "gs"}
+"""Schemes for which Delta's own log stores commit safely."""
 UNSAFE_STORES = {"S3SingleDriverLogStore", "HDFSLogStore", "AzureLogStore", "LocalLogStore"}
-"""Delta's log stores that, on an object store, lose commits as soon as a second process writes."""
-S3_LOG_STORE = "laglake.S3LogStore"
+"""Delta's log stores that, elsewhere, lose commits as soon as a second process writes."""
+OWN_STORES = {
+    "file": "laglake.FolderLogStore",
+    "s3": "laglake.S3LogStore",
+    "s3a": "laglake.S3LogStore",
+    "s3n": "laglake.S3LogStore",
+}
+"""laglake's log stores by scheme. They are classes of Spark's JVM (`*.scala` in this folder)."""
 _WITH_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 
 
@@ -42,6 +53,24 @@ def local_folder(spark: SparkSession, root: str | None) -> Path | None:
     return Path(path) if scheme == "file" else None
 
 
+def has_links(folder: Path) -> bool:
+    """Whether the folder's file system has hard links, by which delta-rs commits. The folder need not exist yet.
+
+    True also if nothing can be written there: the first write will then report why.
+    """
+    with suppress(OSError):
+        above = next((f for f in (folder, *folder.parents) if f.is_dir()), folder)
+        with NamedTemporaryFile(dir=above, prefix="_laglake_") as file:
+            linked = Path(f"{file.name}_linked")
+            try:
+                linked.hardlink_to(file.name)
+            except OSError as exc:
+                log.debug("%s: has no links, so Spark writes there: %s", above, exc)
+                return False
+            linked.unlink()
+    return True
+
+
 def _is_classic(spark: SparkSession) -> bool:
     """Whether Spark's driver runs on this machine, which is not so with a Connect session."""
     try:
@@ -54,7 +83,8 @@ def _setting(spark: SparkSession, name: str) -> str | None:
     """A setting as Delta's log stores read it: that of the process, even if the session has changed it since."""
     try:
         settings = spark.sparkContext.getConf()
-    except (AttributeError, PySparkException):  # a Connect session: the server's settings cannot be seen
+    except (AttributeError, PySparkException):  # a Connect session
+        spark.sql(f"RESET {name}")  # gives the session the server's own value
         return spark.conf.get(name, None)
     return settings.get(name) or settings.get(name.removeprefix("spark."))
 
@@ -70,8 +100,13 @@ def why_unsafe(spark: SparkSession, location: str) -> str | None:
     store = _setting(spark, setting) or _setting(spark, "spark.delta.logStore.class")
     if store and store.rpartition(".")[2] not in UNSAFE_STORES:
         return None
-    whose = store or "its own"
-    loses = f"{location}: Delta's log store for {scheme}:// ({whose}) loses commits when two jobs write at once"
-    if scheme in {"s3", "s3a", "s3n"}:
-        return f"{loses}: set {setting} to {S3_LOG_STORE}, which conf/spark-defaults.conf does, before Spark starts"
+    place, whose = "a local folder" if scheme == "file" else f"{scheme}://", store or "its own"
+    loses = f"{location}: Delta's log store for {place} ({whose}) loses commits when two jobs write at once"
+    if own := OWN_STORES.get(scheme):
+        return f"{loses}: set {setting} to {own}, which conf/spark-defaults.conf does, before Spark starts"
     return f"{loses}: set {setting} to one that does not, before Spark starts"
+
+
+def is_known(spark: SparkSession, location: str) -> bool:
+    """Whether the scheme of a location is known: with Connect, only the server knows that of a path without one."""
+    return scheme_and_path(spark, location)[0] is not None

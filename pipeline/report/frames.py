@@ -15,8 +15,8 @@ from pyspark.sql import functions as F
 from pipeline.analytics.clients.findings import findings_as_known
 from pipeline.analytics.status.group_status import group_status
 from pipeline.common.data_source import MOST_SEARCHED
-from pipeline.common.epoch import DAY_MS, utc_date
-from pipeline.lake import Lake, of_each, one_of, since_days
+from pipeline.common.epoch import DAY_MS, now_ms, utc_date
+from pipeline.lake import Lake, further_back, of_each, one_of, since_days
 from pipeline.report.selection import Selection
 from pipeline.tables import (
     CLIENT_DIVERGENCE,
@@ -131,15 +131,26 @@ class Frames:
 
 
 def _first_days(lake: Lake, to_ms: int | None, days: int) -> dict[str, date]:
-    """The first day that is shown of each cluster: `days` before its newest readable snapshot up to `to_ms`."""
-    until = "" if to_ms is None else f"WHERE snapshot_id <= {to_ms}"
-    is_readable = one_of("status", READABLE)
-    # If a cluster has failed for a week, the week before that is shown: old lag is better than none.
-    newest = (
-        f"SELECT cluster, coalesce(max(CASE WHEN {is_readable} THEN snapshot_id END), max(snapshot_id)) AS snapshot_id "
-        f"FROM {{snapshots}} {until} GROUP BY cluster"
-    )
-    return {row["cluster"]: utc_date(row["snapshot_id"] - days * DAY_MS) for row in lake.query(newest, SNAPSHOTS)}
+    """The first day that is shown of each cluster: `days` before its newest readable snapshot up to `to_ms`.
+
+    Clusters of which snapshots are still taken are found among the newest rows of the ledger. Of the others, such as
+    recordings, all rows are read.
+    """
+    until_ms = now_ms() if to_ms is None else to_ms
+    is_early = "true" if to_ms is None else f"snapshot_id <= {to_ms}"
+    newest: dict[str, int] = {}
+    for is_new in (further_back(until_ms)[0], "true"):
+        is_other = f"NOT {one_of('cluster', sorted(newest))}" if newest else "true"
+        statement = (
+            f"SELECT cluster, max(CASE WHEN {one_of('status', READABLE)} THEN snapshot_id END) AS readable, "
+            f"max(snapshot_id) AS newest FROM {{snapshots}} WHERE {is_new} AND {is_early} AND {is_other} "
+            "GROUP BY cluster"
+        )
+        rows = lake.query(statement, SNAPSHOTS)
+        newest |= {row["cluster"]: row["readable"] for row in rows if row["readable"] is not None}
+        if is_new == "true":  # if a cluster has failed for a week, the week before that is shown: old lag is something
+            newest |= {row["cluster"]: row["newest"] for row in rows if row["cluster"] not in newest}
+    return {cluster: utc_date(snapshot_id - days * DAY_MS) for cluster, snapshot_id in newest.items()}
 
 
 def _is_in(table: Table, selection: Selection) -> Column:

@@ -1,5 +1,7 @@
 """What is due, according to a ledger, its marks and the log index."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,8 +12,9 @@ from pipeline.config import LakeConfig
 from pipeline.derive import backlog
 from pipeline.derive import log_index as index
 from pipeline.derive.backlog import JOB, PASSED_OVER, Backlog, read_backlog
-from pipeline.lake import Lake
-from pipeline.tables import COMPUTED, LOG_INDEX, SNAPSHOTS
+from pipeline.lake import Lake, of_snapshots, predicates
+from pipeline.lake import ledger as the_ledger
+from pipeline.tables import COMPUTED, LOG_INDEX, SNAPSHOTS, Table
 from tests.helpers.rows import frame
 
 LEDGER = "cluster snapshot_id snapshot_date run_id status rows groups expected"
@@ -139,3 +142,94 @@ def test_a_snapshot_that_was_passed_over_is_not_used_for_later_ones(lake: Lake) 
     assert [s.snapshot_id for s in found.before] == [4, 3, 2, 1]
     assert found.up_to_complete == [4]
     assert list(found.index.tail) == [3, 4, 6]
+
+
+MINUTE = 60_000
+MORNING = 1_769_860_800_000  # a midnight, and 12 hours
+OLD = MORNING + 5 * MINUTE
+EVERY_MINUTE = [MORNING + n * MINUTE for n in range(300)]
+
+
+@pytest.fixture(params=["by driver", "by Spark"])
+def long(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    """Snapshots each minute, all but OLD and the last with lag; the index was written from the last but five."""
+    monkeypatch.setattr(predicates, "LOOKED_BACK_MS", (120 * MINUTE, 300 * MINUTE))
+    lake = Lake(spark, LakeConfig(root=str(tmp_path / "lake")))
+    if request.param == "by Spark":
+        vars(lake)["_driver"] = None
+    lake.prepare()
+    land(lake, EVERY_MINUTE)
+    mark(lake, [i for i in EVERY_MINUTE[:-1] if i != OLD])
+    names = "cluster topic partition through_snapshot_id"
+    lake.replace(LOG_INDEX, frame(spark, LOG_INDEX, names, ("east", "t", 0, EVERY_MINUTE[-6])), "true")
+    return lake
+
+
+def land(lake: Lake, ids: list[int]) -> None:
+    rows = [("east", i, utc_date(i), f"run-{i}", "complete", {"watermarks": 2}, 3, None) for i in ids]
+    lake.replace(SNAPSHOTS, frame(lake.spark, SNAPSHOTS, LEDGER, *rows), of_snapshots("east", ids))
+
+
+def mark(lake: Lake, ids: list[int]) -> None:
+    rows = [("east", JOB, i, utc_date(i)) for i in ids]
+    names = "cluster job snapshot_id snapshot_date"
+    lake.replace(COMPUTED, frame(lake.spark, COMPUTED, names, *rows), of_snapshots("east", ids))
+
+
+def pending(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> tuple[list[int], list[str]]:
+    """The ids of the batch, and how far back each query of the ledger has looked."""
+    asked: list[str] = []
+    query = Lake.query
+
+    def noted(self: Lake, text: str, *tables: Table) -> list[dict[str, Any]]:
+        asked.extend(re.findall(r"status IN .*? AND (.*?)\) s", text))
+        return query(self, text, *tables)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Lake, "query", noted)
+        found = read_backlog(lake, "east", MOST)
+    assert len(found.before) == min(backlog.MAX_LOOKBACK, EVERY_MINUTE.index(found.batch[0].snapshot_id))
+    return [s.snapshot_id for s in found.batch], asked
+
+
+def test_a_run_reads_only_the_newest_of_a_long_history(long: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    two_hours_before = f"snapshot_id >= {EVERY_MINUTE[-6] - 120 * MINUTE}"
+    assert pending(long, monkeypatch) == ([EVERY_MINUTE[-1]], [two_hours_before])
+    mark(long, [EVERY_MINUTE[-1]])
+    assert pending(long, monkeypatch) == ([OLD], [two_hours_before, "true"])
+
+
+def test_with_the_first_snapshot_of_a_day_the_whole_history_is_read(
+    long: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backlog, "utc_date", lambda i: i == EVERY_MINUTE[-1])
+    assert pending(long, monkeypatch)[0] == [OLD]
+
+
+def test_where_snapshots_are_rare_a_run_looks_further_back(long: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(predicates, "LOOKED_BACK_MS", (MINUTE, 120 * MINUTE))
+    ids, asked = pending(long, monkeypatch)
+    assert (ids, len(asked)) == ([EVERY_MINUTE[-1]], 2)
+
+
+def test_the_files_of_newer_snapshots_are_joined_where_they_are_many(
+    long: Lake, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    monkeypatch.setattr(the_ledger, "MOST_FILES", 5)
+    newer = EVERY_MINUTE[-6:]
+    for i in newer:
+        land(long, [i])
+    before = {row["snapshot_id"]: row for row in long.read(SNAPSHOTS).collect()}
+    the_ledger.compact_newer(long, "east", newer[-1])
+    after = long.read(SNAPSHOTS)
+    assert {row["snapshot_id"]: row for row in after.collect()} == before
+    assert after.count() == len(EVERY_MINUTE)
+    files = after.where(f"snapshot_id >= {newer[0]}").select("_metadata.file_path").distinct().count()
+    assert files == (6 if "driver" in request.node.name else 1)
+
+
+def test_rows_since_a_day_are_found_by_their_ids_too() -> None:
+    """Delta skips files by the ids, and not by the day, where a table is not partitioned by it."""
+    first = predicates.since_days({"east": utc_date(MORNING)}, "snapshot_date")
+    assert f"snapshot_id >= {MORNING - MORNING % (24 * 60 * MINUTE)}" in first
+    assert "snapshot_id" not in predicates.since_days({"east": utc_date(MORNING)}, "CAST(last_seen AS DATE)")

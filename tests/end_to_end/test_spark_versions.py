@@ -30,8 +30,8 @@ def test_the_jobs_work_on_this_spark(spark: SparkSession, kafka: EmbeddedKafka, 
     env = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_", "PYTHON"))}
     env |= {"SPARK_HOME": str(home), "PYSPARK_PYTHON": str(python), "SPARK_LOCAL_IP": "127.0.0.1"}
 
-    def job(*arguments: str) -> str:
-        command = [str(ROOT / "spark-submit.sh"), "--master", "local[2]", "--", *arguments, "--config", str(file)]
+    def job(*arguments: str, master: str = "local[2]") -> str:
+        command = [str(ROOT / "spark-submit.sh"), "--master", master, "--", *arguments, "--config", str(file)]
         done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=TIMEOUT_S)
         assert done.returncode == 0, done.stderr[-4000:]
         assert f"spark_{version[:3]}_" in done.stderr, "Delta must be the one for this Spark"
@@ -43,7 +43,10 @@ def test_the_jobs_work_on_this_spark(spark: SparkSession, kafka: EmbeddedKafka, 
     assert f"{prefix}-billing" in job("lag", "--show")
     job("maintain")
     job("report", "--output", str(tmp_path / "later.html"))
-    # Read by the pinned Spark.
-    assert lag_rows(Lake(spark, LakeConfig(root=str(tmp_path / "lake"))), "east") == expected_lag(prefix)
+    # With executors in other processes, Spark reads and writes all of the tables.
+    by_spark = ("--lake", str(tmp_path / "by-spark"), "--output", str(tmp_path / "by-spark.html"))
+    job("run", *at, *by_spark, master="local-cluster[1,2,1024]")
+    for lake in ("lake", "by-spark"):  # read by the pinned Spark
+        assert lag_rows(Lake(spark, LakeConfig(root=str(tmp_path / lake))), "east") == expected_lag(prefix)
     for page in ("report.html", "later.html"):
         assert f"{prefix}-billing" in (tmp_path / page).read_text()

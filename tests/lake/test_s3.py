@@ -1,9 +1,7 @@
 """A lake on S3: of two commits of a version, one succeeds, whatever the network does; no row is lost or doubled."""
 
-import json
 import os
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -13,13 +11,17 @@ import pytest
 
 from demo.embedded_kafka.broker import EmbeddedKafka
 from tests.conftest import ROOT
+from tests.helpers import store_processes
 from tests.helpers.quiet import LAG_COLUMNS, expected_lag, seed, write_config
 from tests.helpers.s3 import BUCKET, IGNORING, S3, s3_server
+from tests.helpers.store_processes import result
 
-TIMEOUT_S = 400
 VERSIONS = 40
-COMMITS = int(os.environ.get("S3_COMMITS", "150"))
-MERGES = 12
+COMMITS = int(os.environ.get("COMMITS", "150"))
+MERGES = int(os.environ.get("MERGES", "12"))
+"""How many commits each of two processes makes: bare commits, and MERGEs."""
+TIMEOUT_S = 400
+LOOP_TIMEOUT_S = TIMEOUT_S + COMMITS + 10 * MERGES
 
 
 @pytest.fixture
@@ -29,17 +31,8 @@ def s3() -> Iterator[S3]:
 
 
 def start(s3: S3, *job: str) -> "subprocess.Popen[str]":
-    """Starts a process of tests/helpers/s3_job.py."""
-    command = [sys.executable, "-m", "tests.helpers.s3_job", json.dumps(s3.settings()), *job]
-    env = os.environ | {"PYTHONPATH": str(ROOT)}
-    return subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def result(process: "subprocess.Popen[str]") -> object:
-    """The output of the process, after it has ended successfully."""
-    printed, log = process.communicate(timeout=TIMEOUT_S)
-    assert process.returncode == 0, log[-4000:]
-    return json.loads(printed)
+    """Starts a process that writes to the server."""
+    return store_processes.start(s3.settings(), *job)
 
 
 @pytest.mark.slow
@@ -57,11 +50,11 @@ def test_of_two_commits_of_a_version_one_succeeds_also_if_answers_are_lost(s3: S
 
 
 @pytest.mark.lengthy
-@pytest.mark.timeout(2 * TIMEOUT_S)
+@pytest.mark.timeout(2 * LOOP_TIMEOUT_S)
 def test_of_two_processes_that_commit_in_a_loop_each_has_all_its_commits(s3: S3) -> None:
     s3.lost = 0.1
     writers = [start(s3, "loop", f"s3a://{BUCKET}/loop", name, str(COMMITS)) for name in ("one", "other")]
-    lost_races = [result(writer) for writer in writers]
+    lost_races = [result(writer, LOOP_TIMEOUT_S) for writer in writers]
     assert s3.answers_lost > 0
     assert max(lost_races) > 0, "the two never met"  # type: ignore[type-var]
     found = [s3.read(f"loop/_delta_log/{version:020}.json") for version in range(2 * COMMITS)]
@@ -76,12 +69,12 @@ def test_a_store_that_ignores_conditions_is_refused(s3: S3) -> None:
 
 
 @pytest.mark.lengthy
-@pytest.mark.timeout(2 * TIMEOUT_S)
+@pytest.mark.timeout(2 * LOOP_TIMEOUT_S)
 def test_two_processes_that_merge_in_a_loop_lose_nothing_and_add_nothing_twice(s3: S3) -> None:
     s3.lost = 0.2
     root = f"s3a://{BUCKET}/looped"
     writers = [start(s3, "merges", root, cluster, str(MERGES)) for cluster in ("east", "west")]
-    assert all(isinstance(result(writer), int) for writer in writers)
+    assert all(isinstance(result(writer, LOOP_TIMEOUT_S), int) for writer in writers)
     assert s3.answers_lost > 0
     rows = s3.table("looped/computed").to_pyarrow_table(columns=["cluster", "snapshot_id"]).to_pylist()
     found = Counter((row["cluster"], row["snapshot_id"]) for row in rows)

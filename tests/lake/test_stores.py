@@ -1,5 +1,9 @@
 """Where Delta's commits are safe, and that a lake in other locations is refused."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from pyspark.sql import SparkSession
 
@@ -7,6 +11,7 @@ from pipeline.common.errors import LakeError
 from pipeline.config import LakeConfig
 from pipeline.lake import Lake, stores
 from pipeline.lake.stores import why_unsafe
+from tests.conftest import ConnectServer
 
 DELTAS_OWN = "io.delta.storage.S3SingleDriverLogStore"
 FORMER = "org.apache.spark.sql.delta.storage"
@@ -20,7 +25,9 @@ def settings(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return found
 
 
-def test_the_settings_of_every_job_make_s3_safe(spark: SparkSession) -> None:
+def test_the_settings_of_every_job_make_folders_and_s3_safe(spark: SparkSession) -> None:
+    assert why_unsafe(spark, "/lake") is None
+    assert why_unsafe(spark, "file:/lake") is None
     assert why_unsafe(spark, "s3a://bucket/lake") is None
     assert why_unsafe(spark, "s3://bucket/lake") is None
 
@@ -28,8 +35,10 @@ def test_the_settings_of_every_job_make_s3_safe(spark: SparkSession) -> None:
 @pytest.mark.parametrize(
     ("location", "given", "expected"),
     [
-        ("/lake", {}, True),
-        ("file:/lake", {}, True),
+        ("/lake", {}, False),
+        ("file:/lake", {}, False),
+        ("/lake", {"spark.delta.logStore.file.impl": "laglake.FolderLogStore"}, True),
+        ("file:/lake", {"spark.delta.logStore.file.impl": "io.delta.storage.LocalLogStore"}, False),
         ("hdfs://name/lake", {}, True),
         ("abfss://lake@account.dfs.core.windows.net/a", {}, True),
         ("gs://bucket/lake", {}, True),
@@ -79,3 +88,38 @@ def test_a_lake_that_is_not_safe_is_refused_before_anything_is_written(
         "set spark.delta.logStore.s3a.impl to laglake.S3LogStore, which conf/spark-defaults.conf does, before Spark "
         "starts"
     )
+
+
+THROUGH_CONNECT = """
+import sys
+from pyspark.sql import SparkSession
+from pipeline.config import LakeConfig
+from pipeline.lake import Lake
+from pipeline.lake.stores import why_unsafe
+spark = SparkSession.builder.remote(sys.argv[1]).getOrCreate()
+spark.conf.set("spark.delta.logStore.file.impl", "io.delta.storage.LocalLogStore")
+spark.conf.set("spark.delta.logStore.oss.impl", "com.example.Store")
+Lake(spark, LakeConfig(root=sys.argv[2])).prepare()
+print(why_unsafe(spark, f"file:{sys.argv[2]}"), why_unsafe(spark, "oss://bucket/lake"), sep="|")
+"""
+
+
+def test_with_connect_the_settings_of_the_server_count(connect_server: ConnectServer, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", THROUGH_CONNECT, connect_server.remote, str(tmp_path / "lake")]
+    env = connect_server.client_env()
+    ran = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=200)
+    assert ran.returncode == 0, ran.stderr[-4000:]
+    of_folder, of_oss = ran.stdout.strip().split("|")
+    assert of_folder == "None"
+    assert of_oss.startswith("oss://bucket/lake: Delta's log store for oss:// (its own) loses commits ")
+
+
+def test_where_connect_finds_a_lake_is_what_counts(
+    spark: SparkSession, settings: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Connect session does not know which file system a path without a scheme is in."""
+    assert not settings
+    monkeypatch.setattr("pipeline.lake.lake.is_known", lambda *_: False)
+    for _ in range(2):
+        with pytest.raises(LakeError, match=rf"^file:{tmp_path}/lake/snapshots: Delta's log store for a local folder "):
+            Lake(spark, LakeConfig(root=str(tmp_path / "lake"))).prepare()

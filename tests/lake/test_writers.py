@@ -169,10 +169,12 @@ def test_an_error_is_added_to_those_of_another_job(way: str, request: pytest.Fix
 
 
 @pytest.mark.parametrize("name", ["a%20b", "a:b"])
-def test_spark_takes_turns_in_any_local_folder(few: SparkSession, tmp_path: Path, name: str) -> None:
+def test_spark_commits_safely_in_any_local_folder(few: SparkSession, tmp_path: Path, name: str) -> None:
     lake = Lake(few, LakeConfig(root=str(tmp_path / name)))
     lake.prepare()
-    assert {path.name for path in (tmp_path / name / "_locks").iterdir()} >= {COMPUTED.name}
+    first = tmp_path / name / COMPUTED.name / "_delta_log" / f"{0:020}.json"
+    assert first.exists()
+    assert not first.with_name(f".{first.name}.crc").exists(), "Hadoop has written it, and not laglake's log store"
 
 
 def test_spark_does_not_wait_for_a_checkpoint_that_the_driver_has_replaced(by_driver: Lake, tmp_path: Path) -> None:
@@ -195,3 +197,16 @@ def test_the_ledger_stays_in_few_files(by_driver: Lake, monkeypatch: pytest.Monk
         assert rows.select("cluster", "snapshot_id").distinct().count() == rows.count() == 28
         files = [file for file in rows.inputFiles() if "cluster=east" in file]
         assert 1 <= len(files) <= 6
+
+
+def test_a_large_file_of_the_ledger_is_not_rewritten(by_driver: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.lake.driver_tables.MOST_FILES", 5)
+    monkeypatch.setattr("pipeline.lake.driver_tables.LARGE_FILE", 10)
+    row = full_row(SNAPSHOTS)
+    by_driver.merge(SNAPSHOTS, [with_values(SNAPSHOTS, row, snapshot_id=i) for i in range(ID, ID + 10)], "east")
+    (large,) = by_driver.files(SNAPSHOTS)
+    for i in range(ID + 10, ID + 20):
+        by_driver.merge(SNAPSHOTS, [with_values(SNAPSHOTS, row, snapshot_id=i)], "east")
+    assert large in by_driver.files(SNAPSHOTS)
+    assert len(by_driver.files(SNAPSHOTS)) <= 7
+    assert by_driver.read(SNAPSHOTS).select("snapshot_id").distinct().count() == 20

@@ -1,9 +1,10 @@
-"""A process that writes to S3, and prints the result as JSON: `s3_job.py SETTINGS PROGRAM ARGUMENTS`."""
+"""A process that writes to a store, and prints the result as JSON: `store_job.py SETTINGS PROGRAM ARGUMENTS`."""
 
 import json
 import sys
 import threading
 from collections.abc import Sequence
+from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -15,10 +16,16 @@ from pipeline.session import spark_session
 from pipeline.tables import COMPUTED
 
 
+def _log_store(spark: SparkSession, root: str) -> Any:
+    """laglake's log store for a place."""
+    jvm, conf = spark._jvm, spark._jsc.hadoopConfiguration()
+    return jvm.laglake.S3LogStore(conf) if root.startswith("s3a:") else jvm.laglake.FolderLogStore(conf)
+
+
 def commits(spark: SparkSession, root: str, versions: str) -> list[list[str]]:
     """Two threads commit each version at once; returns the results of both for each version."""
     jvm, conf = spark._jvm, spark._jsc.hadoopConfiguration()
-    store = jvm.laglake.S3LogStore(conf)
+    store = _log_store(spark, root)
     outcomes = [["", ""] for _ in range(int(versions))]
     together = threading.Barrier(2)
 
@@ -47,7 +54,7 @@ def commits(spark: SparkSession, root: str, versions: str) -> list[list[str]]:
 def loop(spark: SparkSession, root: str, name: str, count: str) -> int:
     """Makes `count` commits, each of the first free version; returns how often another writer was first."""
     jvm, conf = spark._jvm, spark._jsc.hadoopConfiguration()
-    store = jvm.laglake.S3LogStore(conf)
+    store = _log_store(spark, root)
     done = version = 0
     while done < int(count):
         actions = jvm.java.util.ArrayList()
@@ -64,9 +71,11 @@ def loop(spark: SparkSession, root: str, name: str, count: str) -> int:
     return version - done
 
 
-def merges(spark: SparkSession, root: str, cluster: str, count: str) -> int:
-    """Writes `count` marks, each in its own commit."""
+def merges(spark: SparkSession, root: str, cluster: str, count: str, way: str = "spark") -> int:
+    """Writes `count` marks, each in its own commit; by the driver or by Spark, where both can."""
     lake = Lake(spark, LakeConfig(root=root))
+    if way == "spark":
+        vars(lake)["_driver"] = None
     lake.prepare()
     rows = ((cluster, "lag", snapshot_id, None, "run", None) for snapshot_id in range(int(count)))
     return sum(lake.merge(COMPUTED, [row], cluster).inserted for row in rows)
@@ -74,7 +83,7 @@ def merges(spark: SparkSession, root: str, cluster: str, count: str) -> int:
 
 def main(settings: str, program: str, arguments: Sequence[str]) -> None:
     """Runs the program in its own session."""
-    session = spark_session("s3", {"spark.master": "local[1]", **json.loads(settings)})
+    session = spark_session("store", {"spark.master": "local[1]", **json.loads(settings)})
     found = {"commits": commits, "loop": loop, "merges": merges}[program](session, *arguments)
     sys.stdout.write(json.dumps(found))
 
