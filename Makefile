@@ -42,7 +42,7 @@ test-thorough: check-java jars ## run what CI also tests: several jobs at the sa
 	$(PYTEST) -m "thorough and not lengthy and not tool" $(ARGS)
 
 test-all: check-java jars ## run all tests, also with other runtimes, killed jobs, Airflow; needs Chromium and systemd-analyze
-	$(PYTEST) $(ARGS)
+	HYPOTHESIS_PROFILE=thorough $(PYTEST) $(ARGS)
 
 test-fast: check-java jars ## run the quick tests: no broker, no lake, no Spark Connect
 	$(PY) -m pytest -m "not kafka and not connect and not slow and not thorough and not lengthy and not tool" $(ARGS)

@@ -39,9 +39,11 @@ SHORT_LIVED = {
     "spark.driver.memory": "3g",
 }
 
-# The same examples each time, so that failures can be reproduced. HYPOTHESIS_PROFILE=search looks for new ones.
-settings.register_profile("steady", derandomize=True)
-settings.register_profile("search", derandomize=False)
+# The same examples each time, so that failures can be reproduced. `make test-all` tries more of them, and
+# HYPOTHESIS_PROFILE=search looks for new ones. Tests never assert time.
+settings.register_profile("steady", derandomize=True, deadline=None, max_examples=100)
+settings.register_profile("thorough", derandomize=True, deadline=None, max_examples=500)
+settings.register_profile("search", derandomize=False, deadline=None, max_examples=500)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
 # How long a test with a marker takes, roughly.

@@ -90,7 +90,7 @@ def classic_session(app_name: str, settings: Mapping[str, str]) -> SparkSession:
 
 
 def _name_classes(spark: SparkSession) -> None:
-    """Tells py4j where the classes are that PySpark uses most: otherwise, each use searches all jars, some 0.5 ms.
+    """Names to py4j the classes that PySpark uses most: otherwise, each use searches all jars, which takes 0.5 ms.
 
     They are in packages that PySpark has imported as a whole, so py4j asks the JVM for the name in one package after
     the other, and the JVM does not remember which classes do not exist.

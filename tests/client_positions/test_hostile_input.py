@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.client_positions.endpoints import Content
@@ -55,21 +55,18 @@ def reported(source: type[PositionsSource], text: str) -> list[dict[str, Any]]:
     return rows
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.one_of(torn(SCRAPE), torn(SCRAPE + "# EOF\n"), st.text()))
 def test_any_change_to_a_scrape_is_parsed_or_an_error(text: str) -> None:
     rows = reported(ClientMetricsSource, text)
     assert {row["client_id"] for row in rows if len(text) < 10} <= {None}
 
 
-@settings(max_examples=300, deadline=None)
 @given(changed(JOLOKIA).map(json.dumps), st.data())
 def test_any_change_to_an_answer_of_jolokia_is_parsed_or_an_error(text: str, data: st.DataObject) -> None:
     reported(ClientMetricsSource, text)
     reported(ClientMetricsSource, data.draw(torn(text)))
 
 
-@settings(max_examples=300, deadline=None)
 @given(changed(REPORTED).map(json.dumps), st.data())
 def test_any_change_to_a_line_of_a_reporter_is_parsed_or_an_error(text: str, data: st.DataObject) -> None:
     good = json.dumps(REPORTED)
@@ -87,7 +84,6 @@ def lines(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return [first, *(next(line for line in log if f'"requestApiKeyName":"{kind}"' in line) for kind in kinds)]
 
 
-@settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_any_change_to_a_line_of_statistics_is_parsed_or_an_error(lines: list[str], data: st.DataObject) -> None:
     line = json.loads(lines[0])
@@ -96,7 +92,6 @@ def test_any_change_to_a_line_of_statistics_is_parsed_or_an_error(lines: list[st
     reported(StatisticsSource, data.draw(torn(lines[0])))
 
 
-@settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_any_change_to_a_line_of_a_request_log_is_parsed_or_refused(lines: list[str], data: st.DataObject) -> None:
     log = RequestLog()
@@ -110,7 +105,6 @@ def test_any_change_to_a_line_of_a_request_log_is_parsed_or_refused(lines: list[
     json.dumps(log.state())
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.text() | st.binary().map(lambda data: data.decode(errors="replace")))
 def test_any_text_is_parsed_or_an_error(text: str) -> None:
     for source in (ClientMetricsSource, StatisticsSource):

@@ -147,7 +147,7 @@ def first_line(file: Path) -> str:
 SOURCES: dict[str, type[PositionsSource]] = {"statistics": StatisticsSource, "reporter": ClientMetricsSource}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_a_line_with_a_repeated_part_takes_linear_time(recorded: dict[str, str], data: st.DataObject) -> None:
     """Expressions that try each way to divide a text take long for such texts, and parsers for what they nest."""

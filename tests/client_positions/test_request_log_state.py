@@ -10,7 +10,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.client_positions import progress, request_memory
@@ -58,7 +58,6 @@ def test_a_state_that_is_damaged_or_cannot_be_written_is_an_error_row(
     assert [row for row in rows if not row["error"]] == first
 
 
-@settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_any_change_to_a_state_is_reported_as_damage_or_does_not_stop_reading(
     data: st.DataObject, lines: list[str], tmp_path_factory: pytest.TempPathFactory

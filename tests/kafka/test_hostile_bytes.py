@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.kafka.group_members import CONSUMER, _classic_assignment, _classic_subscription
@@ -27,7 +27,6 @@ def test_valid_bytes_are_parsed() -> None:
     assert _classic_subscription(CONSUMER, SUBSCRIBED) == ["t", "u"]
 
 
-@settings(max_examples=500, deadline=None)
 @given(changed() | st.binary(max_size=40))
 def test_any_other_bytes_are_parsed_or_refused(data: bytes) -> None:
     assigned, error = _classic_assignment(CONSUMER, data)

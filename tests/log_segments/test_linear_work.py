@@ -4,7 +4,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.log_segments import segment_files
@@ -62,7 +62,6 @@ def test_each_entry_of_a_long_index_is_parsed_only_a_few_times(tmp_path: Path, m
     assert sum(parsed) <= 4 * segment_files.MOST_INDEX
 
 
-@settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_any_change_to_a_recorded_log_is_read_or_an_error(recorded: Path, data: st.DataObject) -> None:
     folder = recorded / data.draw(st.sampled_from(["seg-compact-0", "seg-tx-0", "seg-trimmed-0", "seg-plain-1"]))

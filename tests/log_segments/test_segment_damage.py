@@ -4,7 +4,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.log_segments.log_dirs import OffsetLocation, PartitionDir
@@ -111,7 +111,6 @@ def spoilt(draw: st.DrawFn) -> bytes:
     return data
 
 
-@settings(max_examples=200, deadline=None)
 @given(data=spoilt() | st.binary(max_size=200), entries=st.binary(max_size=40))
 def test_any_bytes_are_read_or_an_error(data: bytes, entries: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:

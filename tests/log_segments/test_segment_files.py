@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.log_segments.log_dirs import OffsetLocation, PartitionLog
@@ -172,7 +172,6 @@ def written_log(folder: Path, history: list[Written]) -> list[list[Known]]:
     return segments
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(written, min_size=1, max_size=40), st.none() | lies, st.none() | st.binary(max_size=60))
 def test_each_offset_of_any_log_is_found(history: list[Written], lie: bytes | None, time_lie: bytes | None) -> None:
     with tempfile.TemporaryDirectory() as name:

@@ -5,7 +5,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.client_positions.position import TOO_LARGE, refused
@@ -45,7 +45,6 @@ def changed(draw: st.DrawFn, data: bytes) -> bytes:
     return data
 
 
-@settings(max_examples=600, deadline=None)
 @given(name=st.sampled_from([*FILES]), data=st.data())
 def test_any_file_content_is_read_or_refused(name: str, data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as name:

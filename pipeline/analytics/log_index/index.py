@@ -118,10 +118,10 @@ def _searchable(watermarks: DataFrame, with_tiered: bool) -> DataFrame:
     """
     is_local = F.coalesce(F.col("local_log_start_offset") <= F.col("log_start_offset"), F.lit(True))
     is_blind = F.coalesce(F.col("max_timestamp_ms") > F.unix_millis("captured_at") + FUTURE_MS, F.lit(False))
-    can_tell = F.col("error").isNull() & F.col("leader").isNotNull() & ~is_blind
+    is_usable = F.col("error").isNull() & F.col("leader").isNotNull() & ~is_blind
     # The newest timestamp is read after the log's end, so its record may have been written in between.
     newest_end = F.greatest(known_end(), F.col("max_timestamp_offset") + 1)
-    return watermarks.where(can_tell & (is_local | F.lit(with_tiered))).select(
+    return watermarks.where(is_usable & (is_local | F.lit(with_tiered))).select(
         *PARTITION,
         "leader",
         "log_start_offset",

@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.analytics.clients.spans import Span, assigned
@@ -57,7 +57,6 @@ def spans_after(seen: Seen, known: list[Span], reported_at: tuple[int, ...]) -> 
     return list(spans.values())
 
 
-@settings(max_examples=400)
 @given(
     st.lists(st.sampled_from([None, "absent", "t", "u"]), min_size=1, max_size=20),
     st.lists(st.integers(1, 19), max_size=6),

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pytest
 from chispa import assert_df_equality
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -34,7 +34,6 @@ COLUMNS = (
 )
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.lists(between_observations, max_size=15), min_size=1, max_size=4))
 def test_arrow_and_numpy_give_the_same_values_as_python(histories: list[list[list[Step]]]) -> None:
     logs = [Log() for _ in histories]
@@ -49,7 +48,6 @@ def test_arrow_and_numpy_give_the_same_values_as_python(histories: list[list[lis
             assert_same(read[offset], ruler, offset)
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     st.lists(st.lists(between_observations, min_size=1, max_size=25), min_size=1, max_size=3),
     st.lists(st.integers(1, 4), min_size=25, max_size=25),
@@ -72,7 +70,6 @@ def test_rulers_are_extended_in_arrow_as_in_python(histories: list[list[list[Ste
     assert list(decoded(stored)) == made
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     st.lists(between_observations, min_size=2, max_size=12),
     st.randoms(use_true_random=False),

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.analytics.log_index.polyline import Reading, distance
@@ -88,7 +88,6 @@ even_happening = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.lists(st.lists(even, min_size=1, max_size=4) | st.lists(even | even_happening, max_size=6), max_size=25))
 def test_with_records_of_equal_size_estimates_are_exact(history: list[list[Step]]) -> None:
     ruler_of(Log(), history, with_estimates=True)
@@ -104,7 +103,6 @@ def test_the_first_observation_does_not_underestimate_record_sizes() -> None:
     ruler_of(Log(), history, with_estimates=True)
 
 
-@settings(max_examples=500, deadline=None)
 @given(st.lists(between_observations, max_size=25), st.booleans())
 def test_for_any_history_a_value_is_within_its_error_or_unknown(history: list[list[Step]], with_lookups: bool) -> None:
     ruler_of(Log(), history, with_lookups=with_lookups)

@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.analytics.log_index.polyline import TOLERANCE
@@ -75,7 +75,6 @@ def test_one_rung_is_known_within_tolerance_after_a_few_look_ups(workload: str, 
 batches = st.lists(st.tuples(st.integers(1, 20), st.integers(0, HOUR) | st.integers(0, 1_000)), min_size=1, max_size=40)
 
 
-@settings(max_examples=300, deadline=None)
 @given(batches, st.lists(st.floats(0, 1), min_size=1, max_size=5), st.floats(0, 0.99))
 def test_all_rungs_of_any_log_are_known_within_tolerance(
     produced: list[tuple[int, int]], shares: list[float], deleted: float
@@ -96,7 +95,6 @@ def test_all_rungs_of_any_log_are_known_within_tolerance(
     assert lookups < 200
 
 
-@settings(max_examples=300, deadline=None)
 @given(batches, st.integers(0, 365 * 24 * HOUR) | st.integers(0, 100))
 def test_an_unknown_newest_record_is_looked_up(produced: list[tuple[int, int]], idle_ms: int) -> None:
     log = Log()
@@ -112,7 +110,6 @@ def test_an_unknown_newest_record_is_looked_up(produced: list[tuple[int, int]], 
     assert lookups <= 60
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 9), st.integers(0, HOUR), st.sampled_from([0, 0, -HOUR, HOUR])), min_size=1),
     st.integers(0, 24 * HOUR),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.analytics.log_index.ruler import Ruler, Sample, begun, continued
@@ -61,7 +61,6 @@ def curves(of: Pieces, brokers: list[int]) -> Curves:
     return summed(of, np.array(brokers, np.int64)[of.ruler], max(brokers) + 1)
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.lists(st.lists(between_observations, max_size=12), min_size=1, max_size=4))
 def test_the_true_curve_is_within_its_bounds(histories: list[list[list[Step]]]) -> None:
     logs = [Remembering() for _ in histories]
