@@ -75,12 +75,18 @@ def query_of_a_group(lake: Lake) -> tuple[list[float], int]:
 
 
 def _files(plan: Any) -> int:
-    """The files that the scans below a plan have read."""
-    if plan.getClass().getSimpleName() == "AdaptiveSparkPlanExec":
-        plan = plan.executedPlan()
+    """The files that the scans below a plan have read. With adaptive execution, each stage has a plan of its own."""
+    kind = plan.getClass().getSimpleName()
+    if kind == "AdaptiveSparkPlanExec":
+        return _files(plan.executedPlan())
+    if kind.endswith("QueryStageExec"):
+        return _files(plan.plan())
     leaves = plan.collectLeaves()
-    counts = [leaves.apply(n).metrics().get("numFiles") for n in range(leaves.size())]
-    return sum(int(count.get().value()) for count in counts if count.isDefined())
+    below = [leaves.apply(n) for n in range(leaves.size())]
+    if any(not leaf.equals(plan) for leaf in below):
+        return sum(_files(leaf) for leaf in below)
+    count = plan.metrics().get("numFiles")
+    return int(count.get().value()) if count.isDefined() else 0
 
 
 def _land(lake: Lake, minutes: int) -> None:

@@ -1,4 +1,4 @@
-"""Maintain the lake: remove rows older than `[retention]` allows, compact small files, delete unneeded files."""
+"""Maintain the lake: remove rows older than `[retention]` allows, sort past days, delete unneeded files."""
 
 import logging
 import sys

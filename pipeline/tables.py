@@ -47,7 +47,8 @@ class Table:
     """One Delta table. `about` says what it holds; `key` names what is unique among the rows without an error.
 
     `schema` is what laglake computes and reads. Where it has `snapshot_id`, the table has SNAPSHOT_AT as well.
-    `former_name` is what the table was called in an earlier schema version.
+    `former_name` is what the table was called in an earlier schema version. `series` names the columns whose rows
+    belong together over time, where the key does not say so.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Table:
     key: tuple[str, ...]
     partitioned_by: tuple[str, ...]
     former_name: str | None = None
+    series: tuple[str, ...] = ()
 
     @property
     def columns(self) -> list[str]:
@@ -66,6 +68,16 @@ class Table:
     def stored(self) -> StructType:
         """The columns as people find them: `schema`, and the snapshot's instant as a timestamp."""
         return StructType([*self.schema, SNAPSHOT_AT]) if "snapshot_id" in self.columns else self.schema
+
+    @property
+    def sort_order(self) -> tuple[str, ...]:
+        """How the job `maintain` sorts the rows of a past day: each series by itself, in the order of time.
+
+        Neighbouring rows are then almost equal, so that they take little storage, and the rows of one group lie
+        together. Partitions come first, because Spark would otherwise sort once more by them.
+        """
+        series = self.series or tuple(name for name in self.key if name not in (*self.partitioned_by, *_TIMES))
+        return (*self.partitioned_by, *series, *(name for name in _TIMES if name in self.columns))
 
     @property
     def observed(self) -> StructType:
@@ -79,6 +91,7 @@ _SNAPSHOT: tuple[Column, ...] = (
     ("snapshot_id", LONG, "the scheduled instant, epoch ms"),
     ("snapshot_date", DATE, "UTC date of snapshot_id"),
 )
+_TIMES = ("snapshot_id", "window_start")
 _SNAPSHOT_NAMES = {name for name, _, _ in _SNAPSHOT}
 _CAPTURED: Column = ("captured_at", TIMESTAMP, "when the broker's answer arrived")
 _ERROR: Column = ("error", STRING, "Kafka's name of the error that kept the row from being read, or NULL")
@@ -294,6 +307,7 @@ CLIENT_POSITIONS = Table(
     ),
     # Several agents may report one client, so no combination of columns is unique.
     key=(),
+    series=("group_id", "client_id", "host", "topic", "partition", "source", "endpoint"),
     partitioned_by=("cluster", "snapshot_date"),
     former_name="fetch_positions",
 )
@@ -308,6 +322,7 @@ QUARANTINE = Table(
         ("row", STRING, "the row, as JSON"),
     ),
     key=(),
+    series=("table", "expectation"),
     partitioned_by=("cluster", "snapshot_date"),
 )
 

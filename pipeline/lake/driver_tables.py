@@ -24,6 +24,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType, Timestam
 
 from pipeline.common.epoch import utc
 from pipeline.common.errors import LakeError, first_line
+from pipeline.lake import history
 from pipeline.lake.conflicts import ConflictError
 from pipeline.lake.few_rows import MANY_ROWS
 from pipeline.lake.predicates import of_cluster
@@ -114,17 +115,14 @@ class DriverTables:
             found.delete(_for_datafusion(where))
 
     def vacuum(self, table: Table) -> int:
-        """Deletes files that no version of the last week needs, and returns their number.
-
-        The files are deleted here, because delta-rs would also delete checksum files that are in use.
-        """
+        """Deletes files that no version of the last week, or of the table's own longer retention, needs."""
         with _errors(table):
-            unused = self._open(table).vacuum(dry_run=True, full=True)
-            files = [self._root / table.name / name for name in unused if not name.endswith(".crc")]
-            for file in files:
-                file.unlink(missing_ok=True)
-                file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
-        return len(files)
+            return history.delete_unused(self._open(table), self._root / table.name)
+
+    def checkpoint(self, table: Table) -> bool:
+        """Writes a checkpoint if the last one is old, and deletes expired files of the log."""
+        with self._committing(table) as found:
+            return history.write_checkpoint(found, self._root / table.name)
 
     def merge(self, table: Table, rows: pa.Table, cluster: str, update_if: str) -> tuple[int, int]:
         """Inserts the rows whose key is absent, and updates the others if `update_if` holds; returns both numbers."""

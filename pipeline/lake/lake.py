@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import date, datetime
+from functools import partial
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -21,8 +22,10 @@ from pyspark.sql.types import StructType
 from pipeline.lake.conflicts import FAILURES
 from pipeline.lake.driver_tables import NotForDriverError, arrow_rows
 from pipeline.lake.few_rows import MANY_ROWS, expects_few
+from pipeline.lake.history import KEPT_FOR_A_WEEK, keeps_too_little
 from pipeline.lake.lake_tables import LakeTables, stored_columns
 from pipeline.lake.predicates import of_cluster, of_dates, of_each, of_snapshots, one_of
+from pipeline.lake.sorted_rows import write_sorted
 from pipeline.lake.upgrade import prepare, schema_version
 from pipeline.tables import Table
 
@@ -227,19 +230,26 @@ class Lake(LakeTables):
         self._replace(table, lambda: self.spark.table(self.identifier(table)).where(where).coalesce(1), where)
         return True
 
-    def vacuum(self, table: Table) -> int:
-        """Deletes files that no version of the last week needs (`delta.deletedFileRetentionDuration`).
+    def rewrite_sorted(self, table: Table, where: str, files: int) -> None:
+        """Rewrites partitions that satisfy `where` as so many sorted `files`. One commit, without a change of data."""
+        self.commit(table, partial(write_sorted, self.spark, self.identifier(table), table, where, files))
 
-        Returns their number, at most about 1,000 with Spark, which lists no more.
-        """
+    def vacuum(self, table: Table) -> int:
+        """Deletes the files that no version of the retention, at least a week, needs. Spark counts at most 1,000."""
         if self._driver:
             with suppress(NotForDriverError):
                 return self._driver.vacuum(table)
-        statement = f"VACUUM {self.identifier(table)}"
-        found = self.spark.sql(f"{statement} DRY RUN").count()
+        name = self.identifier(table)
+        if keeps_too_little(self.properties(table) or {}):  # Delta 4.4 ignores `VACUUM … RETAIN`
+            self.commit(table, lambda: self.spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ({KEPT_FOR_A_WEEK})"))
+        found = self.spark.sql(f"VACUUM {name} DRY RUN").count()
         if found:  # VACUUM would write two commits even if there is nothing to delete
-            self.commit(table, lambda: self.spark.sql(statement).collect())
+            self.commit(table, lambda: self.spark.sql(f"VACUUM {name}").collect())
         return found
+
+    def checkpoint(self, table: Table) -> bool:
+        """Writes a checkpoint if the last one is old; returns whether it did. Spark needs no call for that."""
+        return self.commit(table, lambda: False, lambda driver: driver.checkpoint(table))
 
     def files(self, table: Table) -> list[str]:
         """The paths of a table's files. They contain the partition: `…/cluster=east/snapshot_date=2026-01-31/…`."""

@@ -7,10 +7,7 @@ Removed rows can be read as a former version of the table, until its files are d
 from __future__ import annotations
 
 import logging
-import re
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
 from datetime import UTC, date, datetime
 from functools import reduce
 from typing import NamedTuple
@@ -24,6 +21,7 @@ from pipeline.config import RetentionConfig
 from pipeline.derive import JOB, REMOVED, oldest_needed
 from pipeline.lake import FAILURES, Clock, Lake, before_day, of_cluster, one_of
 from pipeline.lake.few_rows import MANY_ROWS, expect_rows
+from pipeline.maintain.files import Done, tidy
 from pipeline.tables import (
     CLIENT_DIVERGENCE,
     CLIENT_POSITIONS,
@@ -56,15 +54,6 @@ class Rule(NamedTuple):
     only: str = "true"
 
 
-@dataclass
-class Done:
-    """What was done: rows removed by table and cluster; files compacted (before, after) and files deleted by table."""
-
-    rows: dict[tuple[str, str], int] = field(default_factory=dict)
-    joined: dict[str, tuple[int, int]] = field(default_factory=dict)
-    deleted: dict[str, int] = field(default_factory=dict)
-
-
 def rules(retention: RetentionConfig) -> list[Rule]:
     """The configured retention of each table that grows with every snapshot."""
     return [
@@ -91,7 +80,7 @@ def maintain(lake: Lake, retention: RetentionConfig, clusters: Collection[str], 
     done = Done(_remove_old(lake, retention, now_ms, oldest_needed(lake, clusters)))
     for table in TABLES:
         try:
-            _tidy(lake, table, utc_date(now_ms), done)
+            tidy(lake, table, utc_date(now_ms), done)
         except FAILURES as exc:  # for example, too many conflicts with other writers; no row depends on it
             log.warning(
                 "%s: its files could not be compacted or deleted; the next run tries again: %s",
@@ -99,31 +88,6 @@ def maintain(lake: Lake, retention: RetentionConfig, clusters: Collection[str], 
                 first_line(exc),
             )
     return done
-
-
-def _tidy(lake: Lake, table: Table, today: date, done: Done) -> None:
-    """Compacts the files of past days, one day at a time so that snapshots do not wait long; deletes unused files."""
-    joined = [lake.compact(table, where) for where in _scattered(lake.files(table), table, today)]
-    before, after = (sum(counts) for counts in zip(*joined, strict=True)) if joined else (0, 0)
-    if before:
-        done.joined[table.name] = (before, after)
-        log.info("%s: %d small files joined into %d", table.name, before, after)
-    deleted = lake.vacuum(table)
-    if deleted:
-        done.deleted[table.name] = deleted
-        log.info("%s: %d files deleted that no recent version needs", table.name, deleted)
-
-
-def _scattered(files: Iterable[str], table: Table, today: date) -> list[str]:
-    """Predicates for past days with several files of one cluster; for tables without days, for such clusters."""
-    name = "snapshot_date" if "snapshot_date" in table.partitioned_by else "cluster"
-    partitions = Counter(re.sub("[^/]*$", "", file) for file in files)
-    found = {
-        value[1]
-        for partition, number in partitions.items()
-        if number > 1 and (value := re.search(f"/{name}=([^/]+)/", partition))
-    }
-    return [f"{name} = '{value}'" for value in sorted(found) if name == "cluster" or value < f"{today}"]
 
 
 def _remove_old(

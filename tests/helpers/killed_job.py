@@ -24,6 +24,7 @@ from pipeline.config import load_config
 from pipeline.derive import compute_lag
 from pipeline.lake import Lake
 from pipeline.lake.few_rows import for_few_rows
+from pipeline.maintain import maintain
 from pipeline.quality import rules
 from pipeline.session import spark_session
 from pipeline.snapshot import take_snapshots
@@ -32,6 +33,11 @@ from pipeline.tables import COMMITTED_OFFSETS
 STEPS: dict[str, tuple[Any, str]] = {
     "merge": (Lake, "merge"),
     "replace": (Lake, "_replace"),  # what both ways of replacing rows have in common
+    "delete": (Lake, "delete"),
+    "sort": (Lake, "rewrite_sorted"),
+    "join": (Lake, "compact"),
+    "checkpoint": (Lake, "checkpoint"),
+    "vacuum": (Lake, "vacuum"),
 }
 TIMEOUT_S = 600.0
 """The limit for all runs of a plan together, on two cores that are shared with other tests."""
@@ -41,8 +47,8 @@ TIMEOUT_S = 600.0
 class Run:
     """One run. `kill` is for example "replace 2 after": after the second replace.
 
-    The moments are `before`, `after` and, for a replace, `amid`: when its first data file exists. Without `kill`, the
-    run ends by itself. `min_offset` makes the gate stricter, so that it finds something.
+    The moments are `before`, `after` and, for a replace or a sort, `amid`: when its first data file exists. Without
+    `kill`, the run ends by itself. `min_offset` makes the gate stricter, so that it finds something.
     """
 
     config: str
@@ -114,6 +120,9 @@ def _work(run: Run) -> None:
     with nullcontext() if "amid" in run.kill else for_few_rows(spark):
         if run.job == "lag":
             sys.stdout.write(f"{compute_lag(spark, config, run.clusters, lambda: now)}\n")
+        elif run.job == "maintain":
+            done = maintain(Lake(spark, config.lake), config.retention, run.clusters, lambda: now)
+            sys.stdout.write(f"{done}\n")
         else:
             outcomes = take_snapshots(spark, config, run.clusters, None, lambda: now)
             sys.stdout.write(json.dumps([asdict(outcome) for outcome in outcomes]))

@@ -142,7 +142,7 @@ def test_a_killed_job_can_be_repeated(old_lake: Lake, monkeypatch: pytest.Monkey
         return call
 
     with monkeypatch.context() as patch:
-        for name in ("delete", "compact", "vacuum"):
+        for name in ("delete", "rewrite_sorted", "compact", "vacuum"):
             patch.setattr(Lake, name, killed(name))
         with pytest.raises(KeyboardInterrupt):
             run(old_lake)
