@@ -11,6 +11,7 @@ ALL = [pytest.param(table, id=table.name) for table in TABLES]
 NOT_OF_ONE_SNAPSHOT = {
     "findings": ("first_seen", "last_seen", "resolved_at", "resolution_confirmed_at", "worst_at"),
     "lag_histograms": ("window_start",),
+    "lag_rollup": ("window_start", "first_captured_at", "last_captured_at"),
     "log_index": ("seen_at",),
 }
 """The tables whose rows are not of one snapshot, but of several or of a time, and the columns that say so."""

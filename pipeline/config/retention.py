@@ -24,7 +24,8 @@ KeptMs = Annotated[int | None, BeforeValidator(kept_ms)]
 class RetentionConfig(Section):
     """How long the job `maintain` keeps rows, by the day of their snapshot. Without that job nothing is removed.
 
-    The tables `snapshots`, `computed`, `log_index` and `findings`, and histograms of days, are always kept.
+    The tables `snapshots`, `computed`, `log_index` and `findings`, and histograms and roll-ups of days, are
+    always kept.
     """
 
     bronze_ms: KeptMs = Field(default=14 * DAY_MS, alias="bronze")
@@ -33,7 +34,9 @@ class RetentionConfig(Section):
     """`lag`, `partition_status`, `group_status`, `client_divergence`, `finding_history`, and the histograms of single
     snapshots in `lag_histograms`."""
     hours_ms: KeptMs = Field(default=366 * DAY_MS, alias="hours")
-    """The histograms of hours in `lag_histograms`."""
+    """The histograms of hours in `lag_histograms`, and the hours in `lag_rollup`."""
+    rollup: bool = False
+    """Whether hours and days of the rows that are removed from `lag` are kept in `lag_rollup`."""
 
     def by_name(self) -> list[tuple[str, int | None]]:
         """Each key and its milliseconds; None means for ever."""

@@ -22,6 +22,7 @@ from pipeline.derive import JOB, REMOVED, oldest_needed
 from pipeline.lake import FAILURES, Clock, Lake, before_day, of_cluster, one_of
 from pipeline.lake.few_rows import MANY_ROWS, expect_rows
 from pipeline.maintain.files import Done, tidy
+from pipeline.maintain.rollup import keep_rollup
 from pipeline.tables import (
     CLIENT_DIVERGENCE,
     CLIENT_POSITIONS,
@@ -32,6 +33,7 @@ from pipeline.tables import (
     GROUP_STATUS,
     LAG,
     LAG_HISTOGRAMS,
+    LAG_ROLLUP,
     LOG_SAMPLES,
     PARTITION_STATUS,
     QUARANTINE,
@@ -61,6 +63,7 @@ def rules(retention: RetentionConfig) -> list[Rule]:
         *(Rule(table, retention.lag_ms) for table in _LIKE_LAG),
         Rule(LAG_HISTOGRAMS, retention.lag_ms, "window_ms = 0"),
         Rule(LAG_HISTOGRAMS, retention.hours_ms, f"window_ms = {HOUR_MS}"),
+        Rule(LAG_ROLLUP, retention.hours_ms, f"window_ms = {HOUR_MS}"),
     ]
 
 
@@ -101,9 +104,12 @@ def _remove_old(
     old = {rule: {cluster: _older(rule, cluster, day) for cluster, day in of.items()} for rule, of in days.items()}
     counts = [_counted(lake, rule, " OR ".join(f"({where})" for where in of.values())) for rule, of in old.items()]
     removed: dict[tuple[str, str], int] = {}
-    for row in reduce(DataFrame.unionByName, counts).collect() if counts else []:
+    found = reduce(DataFrame.unionByName, counts).collect() if counts else []
+    for row in sorted(found, key=lambda row: row["name"] != LAG.name):  # lag first: its roll-up reads other tables
         rule = next(rule for rule in old if (rule.table.name, rule.only) == (row["name"], row["only"]))
         if rule.table is LAG:
+            if retention.rollup:
+                keep_rollup(lake, row["cluster"], old[rule][row["cluster"]])
             _mark_removed(lake, row["cluster"], days[rule][row["cluster"]])
         lake.delete(rule.table, old[rule][row["cluster"]])
         key = (row["name"], row["cluster"])
