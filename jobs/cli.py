@@ -195,9 +195,8 @@ exit status: 0 done, even if another run did it first; 1 failed{_SEE_FAIL_ON}; 2
 def run(command: argparse.ArgumentParser, argv: Sequence[str] | None, *steps: Step, load: str | None = None) -> int:
     """Checks the arguments (None: those of the process) and the config, then runs the steps in one Spark session.
 
-    `load` is the name of a module that takes seconds to import; it is imported while Spark starts. Returns the worst
-    exit status of the steps. If laglake or Spark raises an error, the job ends with its message as one line on stderr;
-    any other exception is a bug and keeps its traceback.
+    `load` names a module that is imported while Spark starts. Returns the worst exit status of the steps. If laglake or
+    Spark raises an error, the job ends with its message as one line on stderr; any other exception is a bug.
     """
     arguments = command.parse_args(argv)
     try:
@@ -214,6 +213,7 @@ def run(command: argparse.ArgumentParser, argv: Sequence[str] | None, *steps: St
             kind=getattr(arguments, "kind", "html"),
             show=getattr(arguments, "show", 0),
             renamed=getattr(arguments, "rename_cluster", None),
+            is_maintained=getattr(arguments, "maintain", False),
             is_repeated=getattr(arguments, "every", None) is not None,
         )
         if arguments.check:

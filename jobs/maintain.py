@@ -3,6 +3,7 @@
 import logging
 import sys
 from collections.abc import Sequence
+from datetime import date
 from typing import TYPE_CHECKING
 
 from jobs import cli, schedule
@@ -34,6 +35,25 @@ def step(spark: "SparkSession", job: Job) -> int:
         sum(done.deleted.values()),
     )
     return 0
+
+
+class Daily:
+    """The last step of a `run`: maintains the lake if the command line asks for it, once a day if the run is repeated.
+
+    If it fails, the next run tries again.
+    """
+
+    def __init__(self) -> None:
+        self._done: date | None = None
+
+    def __call__(self, spark: "SparkSession", job: Job) -> int:
+        """Maintains the lake unless that has been done today."""
+        today = schedule.utc_now().date()
+        if not job.is_maintained or self._done == today:
+            return 0
+        status = step(spark, job)
+        self._done = today
+        return status
 
 
 def main(argv: Sequence[str] | None = None) -> int:

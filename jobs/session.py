@@ -37,6 +37,8 @@ class Job:
     show: int = 0
     renamed: tuple[str, str] | None = None
     """The old and the new name of a cluster to rename."""
+    is_maintained: bool = False
+    """Whether a `run` also maintains the lake."""
     is_repeated: bool = False
     missed: int = 0
     """How many instants of the schedule just before this one had no run, because the previous run took too long."""
