@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from pipeline.analytics.log_index import index as log_index
 from pipeline.common.errors import LakeError
-from pipeline.lake import CONFLICT_TRIES, FAILURES, SPARK_ERRORS, Lake, of_cluster
+from pipeline.lake import CONFLICT_TRIES, FAILURES, SPARK_ERRORS, Lake, of_cluster, one_of
 from pipeline.tables import LOG_INDEX, LOG_SAMPLES, READABLE, SNAPSHOTS, WATERMARKS
 
 log = logging.getLogger(__name__)
@@ -55,11 +55,9 @@ class Index:
         through = cls.head(lake, cluster).collect()[0]["through"]
         if snapshot_id <= (through or 0):
             return cls(lake, cluster, (), through)
-        # A literal, so that Delta opens only the files of newer snapshots.
-        is_newer = (F.col("snapshot_id") > (through or 0)) & (F.col("snapshot_id") <= snapshot_id)
-        newer = lake.read_cluster(SNAPSHOTS, cluster, "snapshot_id", "status").where(
-            F.col("status").isin(*READABLE) & is_newer
-        )
+        # A predicate of the read itself, so that only the files of newer snapshots are opened.
+        is_newer = f"snapshot_id > {through or 0} AND snapshot_id <= {snapshot_id}"
+        newer = lake.read_where(SNAPSHOTS, f"{of_cluster(cluster)} AND {one_of('status', READABLE)} AND {is_newer}")
         rows = newer.select("snapshot_id").orderBy(F.col("snapshot_id").desc()).limit(LONGEST_TAIL).collect()
         tail = {r["snapshot_id"] for r in rows} | {snapshot_id}
         return cls(lake, cluster, sorted(tail), through, snapshot_id)
