@@ -92,6 +92,7 @@ print(won)
 """
 
 
+@pytest.mark.thorough
 def test_of_two_processes_one_wins_each_claim_and_none_is_lost(by_driver: Lake, tmp_path: Path) -> None:
     number = 100
     command = [sys.executable, "-c", WRITER, str(tmp_path / "lake")]
@@ -123,6 +124,7 @@ for n in range(number):
 """
 
 
+@pytest.mark.thorough
 def test_spark_in_two_processes_loses_nothing(by_driver: Lake, tmp_path: Path) -> None:
     number = 6
     command = [sys.executable, "-c", BY_SPARK, str(tmp_path / "lake")]

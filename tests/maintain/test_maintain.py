@@ -126,6 +126,7 @@ def test_rows_with_retention_forever_are_never_removed(old_lake: Lake) -> None:
     assert contents(old_lake) == before
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("calls_left", [1, 5, 15])
 def test_a_killed_job_can_be_repeated(old_lake: Lake, monkeypatch: pytest.MonkeyPatch, calls_left: int) -> None:
 
@@ -168,6 +169,7 @@ def test_small_files_of_past_days_become_one_and_those_of_today_stay(lake: Lake)
     assert sorted(row["count"] for row in files.groupBy("snapshot_date").count().collect()) == [1, 4]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("way", ["driver", "spark"])
 def test_files_that_no_table_needs_are_deleted_when_they_are_old(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str

@@ -19,6 +19,7 @@ from pipeline.tables import COMPUTED, FINDING_HISTORY, FINDINGS, LAG, LAG_HISTOG
 from tests.conftest import ROOT
 
 OLD, NEW = "demo", "production"
+pytestmark = pytest.mark.thorough
 KEPT = max((ROOT / "tests" / "data" / "lakes").glob("*.tar.xz"))
 
 
