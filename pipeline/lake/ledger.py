@@ -19,6 +19,8 @@ from pipeline.tables import COMPUTED, SNAPSHOTS
 
 log = logging.getLogger(__name__)
 
+WRITES_UNTIL = 0.9
+"""The part of `max_duration` in which a run may begin to write."""
 RUNNING, COMPLETE, PARTIAL, FAILED = "running", "complete", "partial", "failed"
 
 ErrorEntry = tuple[str, str | None, str, int]
@@ -147,9 +149,13 @@ class Ledger:
         raise ClaimedError(f"run {row['run_id']} has taken it: {row['status']}")
 
     def check(self, claim: Claim) -> None:
-        """Raises LakeError if the claim is so old that another run may have taken it over; this one must not write."""
-        if self._clock() - claim.started_at >= self._max_duration:
-            raise LakeError(f"took longer than snapshot.max_duration ({self._config.max_duration_ms} ms)")
+        """Raises LakeError if another run may soon take the claim over: then this run must not begin to write.
+
+        The last tenth of `max_duration` is for the write itself, because Spark may take seconds before it reads which
+        version of the table it replaces.
+        """
+        if self._clock() - claim.started_at >= self._max_duration * WRITES_UNTIL:
+            raise LakeError(f"took longer than {WRITES_UNTIL:.0%} of snapshot.max_duration")
 
     def finish(self, claim: Claim, summary: Summary) -> bool:
         """Writes the result; returns False if the claim is no longer ours."""

@@ -119,7 +119,7 @@ def test_where_connect_finds_a_lake_is_what_counts(
 ) -> None:
     """A Connect session does not know which file system a path without a scheme is in."""
     assert not settings
-    monkeypatch.setattr("pipeline.lake.lake.is_known", lambda *_: False)
+    monkeypatch.setattr("pipeline.lake.lake_tables.is_known", lambda *_: False)
     for _ in range(2):
         with pytest.raises(LakeError, match=rf"^file:{tmp_path}/lake/snapshots: Delta's log store for a local folder "):
             Lake(spark, LakeConfig(root=str(tmp_path / "lake"))).prepare()
