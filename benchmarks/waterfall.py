@@ -26,7 +26,6 @@ from pyspark.sql import SparkSession
 from benchmarks.processes import family
 from jobs import run
 from pipeline import lake, report
-from pipeline.analytics.lag import lag
 from pipeline.derive import batches as derive
 from pipeline.derive import log_index as index
 from pipeline.lake import ledger
@@ -47,7 +46,7 @@ PHASES: dict[str, tuple[Any, str]] = {
     "sum up": (take, "summarize"),
     "finish": (ledger.Ledger, "finish"),
     "find what is pending": (derive, "read_backlog"),
-    "lag": (lag, "compute_lag"),
+    "lag": (derive, "lag_table"),
     "status": (derive, "keep_status"),
     "histograms": (derive, "keep_histograms"),
     "clients": (derive, "keep_clients"),

@@ -155,7 +155,7 @@ class Ledger:
         version of the table it replaces.
         """
         if self._clock() - claim.started_at >= self._max_duration * WRITES_UNTIL:
-            raise LakeError(f"took longer than {WRITES_UNTIL:.0%} of snapshot.max_duration")
+            raise LakeError("took longer than nine tenths of snapshot.max_duration")
 
     def finish(self, claim: Claim, summary: Summary) -> bool:
         """Writes the result; returns False if the claim is no longer ours."""

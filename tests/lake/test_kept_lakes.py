@@ -53,8 +53,9 @@ def test_a_lake_of_an_older_version_is_upgraded_extended_and_read(
 ) -> None:
     with tarfile.open(archive) as file:
         file.extractall(tmp_path, filter="data")
-    seed(kafka, PREFIX)
-    config = write_config(tmp_path, PREFIX, {NEW: kafka.bootstrap_servers})
+    prefix = f"{PREFIX}-{archive.name.split('.')[0]}"  # topics and groups of its own
+    seed(kafka, prefix)
+    config = write_config(tmp_path, prefix, {NEW: kafka.bootstrap_servers})
     lake = Lake(spark, LakeConfig(root=str(tmp_path / "lake")))
     before = lake.schema_version()
     assert before == int(archive.name.split(".")[0])
@@ -64,7 +65,7 @@ def test_a_lake_of_an_older_version_is_upgraded_extended_and_read(
     assert all(kept.values())
     assert run.main(["--config", str(config), "--output", str(tmp_path / "report.html")]) == 0
     assert lake.schema_version() == SCHEMA_VERSION
-    assert lag_rows(lake, NEW) == expected_lag(PREFIX)
+    assert lag_rows(lake, NEW) == expected_lag(prefix)
     found = counted(lake, OLD)
     assert {name: found[name] for name in kept} == kept
     page = tmp_path / "old.json"

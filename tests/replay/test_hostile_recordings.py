@@ -47,8 +47,8 @@ def changed(draw: st.DrawFn, data: bytes) -> bytes:
 
 @given(name=st.sampled_from([*FILES]), data=st.data())
 def test_any_file_content_is_read_or_refused(name: str, data: st.DataObject) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
         if not name.startswith("statistics"):
             (folder / "prom").mkdir()
             (folder / "prom" / "1795255699058.prom").touch()

@@ -68,7 +68,7 @@ def test_a_run_begins_to_write_only_long_before_its_claim_may_be_taken_over(
     if may_write:
         ledger.check(claim)
     else:
-        with pytest.raises(LakeError, match=r"took longer than 90% of snapshot\.max_duration"):
+        with pytest.raises(LakeError, match=r"took longer than nine tenths of snapshot\.max_duration"):
             ledger.check(claim)
 
 
@@ -83,7 +83,7 @@ def test_a_run_that_outlived_its_claim_lands_nothing_and_says_so(
 
     (outcome,) = take_snapshots(spark, settings, ["outlived"], None, now)
     assert outcome.status == "failed"
-    assert "took longer than 90% of snapshot.max_duration" in outcome.message
+    assert "took longer than nine tenths of snapshot.max_duration" in outcome.message
     assert landed(lake, "outlived") == dict.fromkeys(ALL_ROWS, 0)
 
 

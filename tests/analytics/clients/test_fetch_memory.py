@@ -17,7 +17,7 @@ from pipeline.analytics.clients.buffer_bound import (
     limited_bytes,
 )
 from pipeline.analytics.clients.fetch_memory import FetchMemory, allowed_fetches, fetch_memory
-from pipeline.client_positions.librdkafka_statistics import of_statistics
+from pipeline.client_positions.librdkafka_statistics import of_parsed, parsed
 from tests.helpers.recordings import unpacked
 
 MIB = 1_048_576
@@ -95,7 +95,7 @@ def test_librdkafkas_queue_is_exceeded_by_an_answer_of_each_broker() -> None:
 def test_a_real_librdkafka_exceeds_its_queue_but_not_its_bound(tmp_path: Path) -> None:
     recording = unpacked("librdkafka", tmp_path)
     lines = [json.loads(line) for line in (recording / "statistics.jsonl").read_text().splitlines()]
-    positions = (p for line in lines for p in of_statistics(json.dumps(line["statistics"])))
+    positions = (p for line in lines for p in of_parsed(parsed(json.dumps(line["statistics"]))))
     observed = [p.buffered_bytes for p in positions if p.buffered_bytes is not None]
     # consumer.json; 7 partitions, one broker. The queue is at most 262,144, one answer 1,000,000.
     found = fetch_memory({"queued.max.messages.kbytes": 256}, 7, 1, kind="librdkafka", observed=observed)
