@@ -49,7 +49,7 @@ LATEST_MS = 253_402_300_800_000
 
 
 def stored_name(value: Any) -> str:
-    """The name, if a table can store it. Raises TypeError if it is no valid Unicode text, or is too long.
+    """The name, if a table can store it. Raises TypeError if it is not valid Unicode text, or is too long.
 
     The limit is LONGEST_NAME characters, because each row of a client repeats its name.
     """

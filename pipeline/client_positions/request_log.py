@@ -25,7 +25,8 @@ from pipeline.client_positions.request_memory import Memory
 from pipeline.common.epoch import MINUTE_MS, utc_text
 
 BYTES_BETWEEN_CHECKS = 16 * 1024**2
-"""The limits of Memory are applied after each so many characters of requests. That takes up to a second."""
+"""The limits of Memory are applied each time that this many characters of requests were read, which takes up to a
+second."""
 
 
 class RequestLog:

@@ -16,7 +16,7 @@ class StatusConfig(Section):
     """If the age of a reader's oldest unread record grows over all of this time, that is a `warning`. A new reader may
     wait this long before it counts as stopped; one that has waited before, twice as long as is usual for it."""
     tolerance_ms: DurationMs = Field(default=MINUTE_MS, alias="tolerance")
-    """Waits shorter than this do not count, and an age that grows by less than this is no `warning`."""
+    """Waits shorter than this do not count, and an age that grows by less than this does not cause a `warning`."""
     markers: int = Field(default=1, ge=0)
     """How many transaction markers may be at the end of a log: a reader that is no further behind there, while nothing
     is written, is `ok`. Raise it if several transactional producers write to a partition and clients do not commit

@@ -231,7 +231,7 @@ class Lake(LakeTables):
         return True
 
     def rewrite_sorted(self, table: Table, where: str, files: int) -> None:
-        """Rewrites partitions that satisfy `where` as so many sorted `files`. One commit, without a change of data."""
+        """Rewrites partitions that satisfy `where` as sorted files, `files` in number; see `write_sorted`."""
         self.commit(table, partial(write_sorted, self.spark, self.identifier(table), table, where, files))
 
     def vacuum(self, table: Table) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from pipeline.common.epoch import utc, utc_date, utc_text
+from pipeline.common.epoch import to_epoch_ms, utc, utc_date, utc_text
 from pipeline.common.errors import ClaimedError, LakeError, first_line
 from pipeline.config import SnapshotConfig
 from pipeline.lake import CONFLICT_TRIES, FAILURES, Clock, Lake, further_back, of_cluster
@@ -169,7 +169,7 @@ class Ledger:
 
     def known_cluster_id(self, cluster: str) -> str | None:
         """The id of the Kafka cluster that was last read under this name; None if there is none yet."""
-        for where in (*further_back(round(self._clock().timestamp() * 1000)), "true"):
+        for where in (*further_back(to_epoch_ms(self._clock())), "true"):
             newest = self._lake.query(
                 f"SELECT cluster_id FROM {{snapshots}} WHERE {of_cluster(cluster)} AND cluster_id IS NOT NULL "
                 f"AND {where} ORDER BY snapshot_id DESC LIMIT 1",

@@ -33,7 +33,7 @@ SETTINGS = {"parquet.writer.version": "PARQUET_2_0", "parquet.compression.codec.
 
 
 def write_sorted(spark: SparkSession, name: str, table: Table, where: str, files: int) -> None:
-    """Rewrites the partitions of the table `name` that satisfy `where` as so many `files`, sorted by `sort_order`.
+    """Rewrites the partitions of the table `name` that satisfy `where`, sorted by `sort_order`, as `files` files.
 
     One commit without a change of data, so streams do not return the rows again. If another writer removes one of the
     files meanwhile, that is a conflict; files that are added meanwhile stay.

@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from pipeline.common.columns import aligned
 from pipeline.common.epoch import utc_date
 from pipeline.common.errors import ClaimedError, LakeError
 from pipeline.config import LakeConfig, load_config
@@ -18,7 +19,7 @@ from pipeline.lake.few_rows import MANY_ROWS
 from pipeline.lake.ledger import Claim, Ledger
 from pipeline.snapshot import SnapshotOutcome, take_snapshots
 from pipeline.snapshot import land as landing
-from pipeline.tables import COMMITTED_OFFSETS, SNAPSHOTS, Table
+from pipeline.tables import COMMITTED_OFFSETS, SNAPSHOTS
 from tests.helpers.kafka import wait_for
 from tests.helpers.quiet import config, write_config
 from tests.helpers.snapshots import ALL_ROWS, DEAD, T0, T0_MS, Take, clock, landed, ledger_rows
@@ -194,11 +195,11 @@ def slow_rows(spark: SparkSession, group: str, sleep_ms: int) -> Any:
             {"cluster": F.lit("late-write"), "snapshot_id": F.lit(T0_MS), "snapshot_date": F.lit(utc_date(T0_MS))}
         )
     )
-    return filled(
+    return aligned(
         row.withColumn(
             "group_id", F.concat_ws("", F.lit(group), F.substring("started", 1, 0), F.substring("nap", 1, 0))
         ),
-        COMMITTED_OFFSETS,
+        COMMITTED_OFFSETS.schema,
     )
 
 
@@ -223,8 +224,3 @@ def test_a_write_that_the_new_owner_overtook_is_not_tried_again(lake: Lake, spar
         with pytest.raises(LakeError, match="lost the claim"):
             old.result(60)
     assert [r["group_id"] for r in lake.read(COMMITTED_OFFSETS).where(where).collect()] == ["new owner"]
-
-
-def filled(rows: Any, table: Table) -> Any:
-    present = set(rows.columns)
-    return rows.select(*(F.col(c) if c in present else F.lit(None).alias(c) for c in table.columns))

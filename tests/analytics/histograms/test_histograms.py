@@ -211,7 +211,7 @@ def test_the_sql_function_gives_the_same_as_the_column(spark: SparkSession) -> N
     cases = {"many": LOG_NORMAL[:500].tolist(), "zeros": [0, 0, 3], "none": [None]}
     histograms(lag_rows(spark, cases)).createOrReplaceTempView("some_histograms")
     spark.sql(quantiles_function())
-    spark.sql(quantiles_function())  # again is no error
+    spark.sql(quantiles_function())  # creating it again raises no error
     by_sql = spark.sql(
         "SELECT h.*, quantiles(struct(h.*), array(0.5, 0.99, NULL, 1.5)) AS q FROM some_histograms h "
         "WHERE scope = 'group'"
