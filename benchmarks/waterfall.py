@@ -50,6 +50,8 @@ PHASES: dict[str, tuple[Any, str]] = {
     "status": (derive, "keep_status"),
     "histograms": (derive, "keep_histograms"),
     "clients": (derive, "keep_clients"),
+    "problems": (derive, "problems_of_groups"),
+    "findings": (derive, "keep_findings"),
     "keep the index": (index.Index, "keep"),
     "report": (report, "write_report"),
 }

@@ -26,7 +26,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-SCHEMA_VERSION = 10
+SCHEMA_VERSION = 11
 """Raised whenever a table, or a column of one, is added or renamed. A newer lake is refused, an older one upgraded."""
 
 INT, LONG, STRING, BINARY, BOOLEAN = IntegerType(), LongType(), StringType(), BinaryType(), BooleanType()
@@ -240,6 +240,8 @@ WATERMARKS = Table(
         ("log_bytes_error", LONG, "growth of log_bytes while log_end_offset was read"),
         ("cleanup_policy", STRING, "the topic's cleanup.policy"),
         ("timestamp_type", STRING, "the topic's message.timestamp.type"),
+        ("retention_ms", LONG, "the topic's retention.ms; -1 = no limit, NULL = not known"),
+        ("retention_bytes", LONG, "the topic's retention.bytes, for each partition; -1 = no limit, NULL = not known"),
         _ERROR,
     ),
     key=("cluster", "snapshot_id", "topic", "partition"),
@@ -646,9 +648,14 @@ _FINDING_ID: Column = ("finding_id", STRING, "hash of kind, identity and first_s
 _KIND: Column = (
     "kind",
     STRING,
-    "blocked_connector | slow_consumer | paused_partition | blind_gauge | too_large_message | buffer_too_large",
+    (
+        "no_progress | falling_behind | rewound | deleted_unread | data_loss_ahead | open_transaction | "
+        "recreated_topic | truncated_log | unreadable | blocked_connector | slow_consumer | paused_partition | "
+        "blind_gauge | too_large_message | buffer_too_large"
+    ),
 )
-_CLIENT: Column = ("client_id", STRING, "client.id")
+_CONCERNED: Column = ("group_id", STRING, "consumer group; NULL = the cause is a topic, or the whole cluster")
+_CLIENT: Column = ("client_id", STRING, "client.id; NULL = not the problem of a client")
 _INSTANCE: Column = ("instance", STRING, "process with that client.id: its endpoint, file or address")
 _CAUSE: Column = ("topic", STRING, "the topic that is the cause; NULL = not a single topic, or not known")
 _PROBLEM: tuple[Column, ...] = (
@@ -657,7 +664,7 @@ _PROBLEM: tuple[Column, ...] = (
     (
         "magnitude",
         DoubleType(),
-        "how bad it is compared with others of its kind: waiting or hidden records, or for buffer_too_large heap_share",
+        "how bad it is compared with others of its kind, see findings.md; for most kinds unread records",
     ),
     ("summary", STRING, "one sentence"),
     ("evidence", STRING, "the observations behind it, as JSON"),
@@ -666,20 +673,20 @@ _PROBLEM: tuple[Column, ...] = (
 
 FINDINGS = Table(
     "findings",
-    "Problems of clients: one row for each problem, from its beginning to its end. It describes the problem at its "
+    "What is wrong: one row for each problem, from its beginning to its end. It describes the problem at its "
     "worst moment, `worst_at`; `finding_history` has a row for every snapshot.",
     _schema(
         _FINDING_ID,
         _KIND,
         _CLUSTER,
-        _GROUP,
+        _CONCERNED,
         _CLIENT,
         _INSTANCE,
         _CAUSE,
         ("owner", STRING, "who should know; NULL until owners are known"),
         ("first_seen", TIMESTAMP, "the first snapshot with the problem"),
         ("last_seen", TIMESTAMP, "the newest snapshot with the problem"),
-        ("resolved_at", TIMESTAMP, "the first snapshot of the client without the problem; NULL = still open"),
+        ("resolved_at", TIMESTAMP, "the first snapshot without the problem; NULL = still open"),
         (
             "resolution_confirmed_at",
             TIMESTAMP,
@@ -695,7 +702,7 @@ FINDINGS = Table(
 FINDING_HISTORY = Table(
     "finding_history",
     "Each finding at each snapshot with the problem, as it was then.",
-    _schema(*_SNAPSHOT, _FINDING_ID, _KIND, _GROUP, _CLIENT, _INSTANCE, _CAUSE, *_PROBLEM),
+    _schema(*_SNAPSHOT, _FINDING_ID, _KIND, _CONCERNED, _CLIENT, _INSTANCE, _CAUSE, *_PROBLEM),
     key=("cluster", "snapshot_id", "finding_id"),
     partitioned_by=("cluster", "snapshot_date"),
 )

@@ -102,7 +102,7 @@ FOUND: dict[str, tuple[list[str], list[tuple[Any, ...]]]] = {
         ],
     ),
     "promise": (["group_id", "kept", "unknown"], [("dead", 0, 0), ("half", 0, 4)]),
-    "clients": (["kind", "severity"], [("slow_consumer", "critical")]),
+    "wrong": (["kind", "severity"], [("slow_consumer", "critical")]),
     "silent": (["cluster", "last_status"], [("dead", "failed"), ("never", "failed")]),
 }
 

@@ -4,7 +4,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from pipeline.common.epoch import MINUTE_MS
+from pipeline.common.epoch import DAY_MS, MINUTE_MS
 from pipeline.config.toml_file import Section
 from pipeline.config.value_types import DurationMs
 
@@ -21,6 +21,9 @@ class StatusConfig(Section):
     """How many transaction markers may be at the end of a log: a reader that is no further behind there, while nothing
     is written, is `ok`. Raise it if several transactional producers write to a partition and clients do not commit
     behind the markers."""
+
+    data_loss_within_ms: DurationMs = Field(default=DAY_MS, alias="data_loss_within")
+    """How long before retention may delete unread records there is a finding `data_loss_ahead`."""
 
     @model_validator(mode="after")
     def _tolerates_less_than_the_window(self) -> Self:

@@ -34,6 +34,8 @@ REMOVED = "lag removed"
 DONE = (JOB, PASSED_OVER, REMOVED)
 MAX_LOOKBACK = 10
 """The most snapshots to look back for a complete one: a partial one may lack a group whose values carry over."""
+FEWEST_APART = 3
+"""Between fewer snapshots, log start, which moves by whole segments, shows no speed."""
 
 
 class Snapshot(NamedTuple):
@@ -93,6 +95,17 @@ class Backlog:
             oldest = snapshots[max(number - MAX_LOOKBACK, 0)].snapshot_id
             found[snapshot.snapshot_id] = oldest if complete is None else max(complete, oldest)
         return {s.snapshot_id: found.get(s.snapshot_id, s.snapshot_id) for s in self.batch}
+
+    @property
+    def compared_with(self) -> dict[int, int]:
+        """For each snapshot of the batch, the one that shows how fast things move: MAX_LOOKBACK before it, or fewer.
+
+        A snapshot with fewer than FEWEST_APART before it is left out.
+        """
+        ids = [s.snapshot_id for s in (*self.before[::-1], *self.batch)]
+        first = len(self.before)
+        numbers = {number: max(number - MAX_LOOKBACK, 0) for number in range(first, len(ids))}
+        return {ids[number]: ids[then] for number, then in numbers.items() if number - then >= FEWEST_APART}
 
     @property
     def up_to_complete(self) -> list[int]:

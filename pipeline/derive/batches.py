@@ -27,6 +27,7 @@ from pipeline.config.consumers import ConsumerSettings
 from pipeline.config.status import StatusConfig
 from pipeline.derive.backlog import JOB, PASSED_OVER, Backlog, Snapshot, read_backlog
 from pipeline.derive.clients import keep_clients
+from pipeline.derive.findings import keep_findings, problems_of_groups
 from pipeline.derive.histograms import keep_histograms
 from pipeline.derive.log_index import with_the_index
 from pipeline.derive.status import keep_status
@@ -234,9 +235,17 @@ def _derive(
     lake.replace(LAG, rows, of_snapshots(cluster, ids))
     keep_status(lake, cluster, backlog, settings.status)
     keep_histograms(lake, cluster, batch, earlier, clock())
-    if has_positions:
-        keep_clients(lake, cluster, ids, [s.snapshot_id for s in backlog.before], settings.clients)
+    _keep_problems(lake, cluster, backlog, watermarks, settings)
     return {}
+
+
+def _keep_problems(lake: Lake, cluster: str, backlog: Backlog, watermarks: DataFrame, settings: Settings) -> None:
+    """Writes what is wrong with groups, topics and clients in a batch whose `lag` and statuses are written."""
+    problems = problems_of_groups(lake, cluster, backlog, watermarks, settings.status)
+    has_positions = any(s.positions for s in backlog.batch)
+    if has_positions:
+        problems = problems.unionByName(keep_clients(lake, cluster, backlog, settings.clients))
+    keep_findings(lake, cluster, backlog, problems, has_positions)
 
 
 def _counted(bronze: Mapping[Table, DataFrame], moved: DataFrame) -> tuple[dict[tuple[str, int], int], bool]:

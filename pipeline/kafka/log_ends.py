@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -21,8 +22,11 @@ REMOTE = "remote://"
 LEADER_AND_ISR = 4
 """An API between brokers, which Kafka lists if it runs with ZooKeeper."""
 
+LARGEST = 2**63 - 1
 _TOPIC_RESOURCE = 2
-_CONFIGS = {"cleanup.policy": "cleanup_policy", "message.timestamp.type": "timestamp_type"}
+_TEXTS = {"cleanup.policy": "cleanup_policy", "message.timestamp.type": "timestamp_type"}
+_NUMBERS = {"retention.ms": "retention_ms", "retention.bytes": "retention_bytes"}
+_CONFIGS = _TEXTS | _NUMBERS
 
 
 class Question(NamedTuple):
@@ -79,7 +83,7 @@ def describe_log_dirs(topics: Mapping[str, Sequence[int]]) -> Any:
 
 
 def describe_configs(topics: Mapping[str, Sequence[int]]) -> Any:
-    """DescribeConfigs for two settings of many topics."""
+    """DescribeConfigs for the settings of many topics that `watermarks` keeps."""
     resource = DescribeConfigsRequest.DescribeConfigsResource
     return DescribeConfigsRequest(
         resources=[
@@ -113,15 +117,23 @@ def parse_sizes(answer: Any) -> dict[TopicPartition, int]:
     }
 
 
-def parse_configs(answer: Any) -> dict[str, dict[str, str]]:
+def parse_configs(answer: Any) -> dict[str, dict[str, str | int | None]]:
     """DescribeConfigsResponse → topic → column → value. Empty if the broker refuses."""
     if isinstance(answer, Failure):
         return {}
     return {
-        r.resource_name: {_CONFIGS[c.name]: c.value for c in r.configs if c.name in _CONFIGS}
+        r.resource_name: {_CONFIGS[c.name]: _value(c) for c in r.configs if c.name in _CONFIGS}
         for r in answer.results
         if r.error_code == 0
     }
+
+
+def _value(config: Any) -> str | int | None:
+    """Text, or a number; None for what should be a number and is not."""
+    if config.name in _TEXTS:
+        return None if config.value is None else str(config.value)
+    is_number = re.fullmatch(r"-?[0-9]{1,19}", config.value or "", re.ASCII)
+    return min(int(config.value), LARGEST) if is_number else None
 
 
 def has_log_end(versions: Mapping[int, int] | None) -> bool:

@@ -5,6 +5,7 @@ from pipeline.lake.lake import Clock, Lake, Merged
 from pipeline.lake.predicates import (
     before_day,
     further_back,
+    instant_literal,
     of_cluster,
     of_dates,
     of_each,
@@ -25,6 +26,7 @@ __all__ = [
     "Merged",
     "before_day",
     "further_back",
+    "instant_literal",
     "is_conflict",
     "of_cluster",
     "of_dates",

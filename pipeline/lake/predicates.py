@@ -18,6 +18,11 @@ def quoted(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
+def instant_literal(epoch_ms: int) -> str:
+    """An instant as an SQL literal."""
+    return f"TIMESTAMP'{utc(epoch_ms).isoformat()}'"
+
+
 def one_of(column: str, values: Iterable[str | int]) -> str:
     """The predicate for rows that have one of the values in a column. `values` must not be empty."""
     return f"{column} IN ({_listed(quoted(v) if isinstance(v, str) else str(v) for v in values)})"
@@ -109,7 +114,7 @@ def _snapshots(snapshot_ids: Collection[int]) -> str:
 
 
 def _windows(starts_ms: Collection[int], window_ms: int) -> str:
-    instants = _listed(f"TIMESTAMP'{utc(s).isoformat()}'" for s in starts_ms)
+    instants = _listed(map(instant_literal, starts_ms))
     return f"{_dates(map(utc_date, starts_ms))} AND window_ms = {window_ms} AND window_start IN ({instants})"
 
 

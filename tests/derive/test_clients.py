@@ -19,7 +19,10 @@ from pyspark.sql.types import StructType
 
 from pipeline.common.epoch import utc_date
 from pipeline.config import LakeConfig
+from pipeline.derive.backlog import Backlog, Snapshot
 from pipeline.derive.clients import keep_clients
+from pipeline.derive.findings import keep_findings
+from pipeline.derive.log_index import Index
 from pipeline.lake import VERSION_PROPERTY, Lake, Merged, of_snapshots
 from pipeline.lake.upgrade import create
 from pipeline.report import Frames, details
@@ -76,8 +79,13 @@ def land(lake: Lake, cluster: str) -> None:
 
 
 def keep(lake: Lake, cluster: str, batch: Sequence[int]) -> None:
-    before = [at_ms(m) for m in range(batch[0] - 1, 0, -1)]
-    keep_clients(lake, cluster, [at_ms(m) for m in batch], before, {})
+    snapshots, before = ([snapshot(m) for m in minutes] for minutes in (batch, range(batch[0] - 1, 0, -1)))
+    backlog = Backlog(snapshots, before, Index(lake, cluster, (), None), has_more=False)
+    keep_findings(lake, cluster, backlog, keep_clients(lake, cluster, backlog, {}), has_clients=True)
+
+
+def snapshot(minute: int) -> Snapshot:
+    return Snapshot(at_ms(minute), "r", "complete", 0, 0, 0, 0, 0, 0)
 
 
 def rows(lake: Lake, table: Table, cluster: str) -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ from pipeline.report.collect import collect, collect_partitions
 from pipeline.report.newest import read_newest
 from pipeline.report.selection import Selection
 from pipeline.snapshot import take_snapshots
-from pipeline.tables import GROUP_STATUS, PARTITION_STATUS
+from pipeline.tables import FINDINGS, GROUP_STATUS, PARTITION_STATUS
 from tests.helpers.quiet import write_config
 
 ORDERS, QUIET = "judged-orders", "judged-quiet"
@@ -86,7 +86,7 @@ def lake(spark: SparkSession, kafka: EmbeddedKafka, folder: Path) -> Lake:
 def statuses(lake: Lake) -> dict[str, list[Row]]:
     """The status of each group at each snapshot."""
     found: dict[str, list[Row]] = {}
-    for row in lake.read(GROUP_STATUS).orderBy("snapshot_id").collect():
+    for row in lake.spark.table(lake.identifier(GROUP_STATUS)).orderBy("snapshot_id").collect():
         found.setdefault(row.group_id.removeprefix("judged-"), []).append(row)
     return found
 
@@ -135,6 +135,20 @@ def test_a_group_that_goes_back_is_rewound(statuses: dict[str, list[Row]]) -> No
     rows = statuses["back"]
     assert [row.status for row in rows] == ["ok"] * 5 + ["rewound"] * (STEPS - 5)
     assert {row.since for row in rows[5:]} == {rows[4].captured_at}
+
+
+def test_each_problem_is_one_finding_and_healthy_groups_have_none(lake: Lake, statuses: dict[str, list[Row]]) -> None:
+    at = [row.snapshot_at for row in statuses["well"]]
+    found = {
+        row.group_id.removeprefix("judged-"): (row.kind, row.topic, row.partitions, row.first_seen, row.resolved_at)
+        for row in lake.read(FINDINGS).collect()
+    }
+    assert found == {
+        "stops": ("no_progress", ORDERS, [0], at[6], None),
+        "half": ("no_progress", ORDERS, [1], at[6], None),
+        "heals": ("no_progress", ORDERS, [0], at[6], at[8]),
+        "back": ("rewound", ORDERS, [0], at[5], None),
+    }
 
 
 def test_show_reads_the_same_partitions_without_spark(lake: Lake, folder: Path) -> None:

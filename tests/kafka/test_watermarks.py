@@ -22,7 +22,11 @@ from tests.helpers.network import HOST, Proxy, Request, free_port
 LIST_OFFSETS, METADATA, DESCRIBE_CONFIGS, DESCRIBE_LOG_DIRS = 2, 3, 32, 35
 LONG_TOPIC = "wm-" + 246 * "t"
 LADDER = ("log_start_offset", "local_log_start_offset", "last_stable_offset", "high_watermark", "log_end_offset")
-REST = ("max_timestamp_ms", "max_timestamp_offset", "log_bytes", "log_bytes_error", "cleanup_policy", "timestamp_type")
+REST = (
+    *("max_timestamp_ms", "max_timestamp_offset", "log_bytes", "log_bytes_error"),
+    *("cleanup_policy", "timestamp_type", "retention_ms", "retention_bytes"),
+)
+SETTINGS = ("delete", "CreateTime", 7 * 86_400_000, -1)
 HOUR_AGO_MS = int(time.time() * 1000) - 3_600_000
 """Not older, because the broker deletes records after a week."""
 
@@ -90,6 +94,8 @@ def test_a_row_has_all_columns_of_a_log(kafka: EmbeddedKafka, admin: Any, produc
         "log_bytes_error": 0,
         "cleanup_policy": "delete",
         "timestamp_type": "CreateTime",
+        "retention_ms": 7 * 86_400_000,
+        "retention_bytes": -1,
         "error": None,
     }
     written = {"max_timestamp_ms": HOUR_AGO_MS + 5_000, "max_timestamp_offset": 1, "log_bytes": size_of_logs(folder)}
@@ -158,9 +164,11 @@ def test_the_size_is_that_of_all_segments(kafka: EmbeddedKafka, admin: Any, prod
 
 def test_a_row_has_the_settings_of_its_topic(kafka: EmbeddedKafka, admin: Any, producer: Any) -> None:
     configs = {"cleanup.policy": "compact,delete", "message.timestamp.type": "LogAppendTime"}
-    create_topics(admin, {"wm-configs": 1}, configs=configs)
+    limits = {"retention.ms": str(2**63 - 1), "retention.bytes": "1000000"}
+    create_topics(admin, {"wm-configs": 1}, configs=configs | limits)
     row = watermarks(kafka, "wm-configs")[0]
     assert (row["cleanup_policy"], row["timestamp_type"]) == ("compact,delete", "LogAppendTime")
+    assert (row["retention_ms"], row["retention_bytes"]) == (2**63 - 1, 1_000_000)
 
 
 def test_a_timestamp_beyond_the_year_9999_is_kept_unchanged(kafka: EmbeddedKafka, admin: Any, producer: Any) -> None:
@@ -215,7 +223,7 @@ def test_the_newest_record_is_asked_for_again_if_the_leader_did_not_find_it(
 
     with Proxy(cut) as proxy:
         row = watermarks(kafka, "wm-missed", proxy_url=proxy.url)[0]
-    assert [row[name] for name in REST] == [HOUR_AGO_MS, 0, *(row[name] for name in REST[2:4]), "delete", "CreateTime"]
+    assert [row[name] for name in REST] == [HOUR_AGO_MS, 0, *(row[name] for name in REST[2:4]), *SETTINGS]
     assert row["error"] is None
 
 
@@ -270,7 +278,7 @@ def test_if_sizes_are_refused_only_their_columns_are_null(kafka: EmbeddedKafka, 
     with denied(kafka, ResourceType.CLUSTER, "kafka-cluster"):
         (row,) = read(WatermarksSource, kafka.sasl_bootstrap_servers, topics_allow="^wm-sizeless$", **login(kafka))
     assert (row["error"], ladder(row)) == (None, (0, 0, 1, 1, 1))
-    assert [row[name] for name in REST] == [HOUR_AGO_MS, 0, None, None, "delete", "CreateTime"]
+    assert [row[name] for name in REST] == [HOUR_AGO_MS, 0, None, None, *SETTINGS]
 
 
 def test_if_topic_configs_are_refused_only_their_columns_are_null(
@@ -281,7 +289,7 @@ def test_if_topic_configs_are_refused_only_their_columns_are_null(
     with denied(kafka, ResourceType.TOPIC, "wm-configless", ACLOperation.DESCRIBE_CONFIGS):
         (row,) = read(WatermarksSource, kafka.sasl_bootstrap_servers, topics_allow="^wm-configless$", **login(kafka))
     assert (row["error"], ladder(row)) == (None, (0, 0, 1, 1, 1))
-    assert [row[name] for name in REST[-2:]] == [None, None]
+    assert [row[name] for name in REST[-4:]] == [None] * 4
     assert row["log_bytes"] > 0
 
 

@@ -1,21 +1,19 @@
-"""The problems of clients at each snapshot, a row for each problem. `findings` combines those that last.
+"""The problems of clients at each snapshot, a row for each problem with the columns of `findings.problem`.
 
-The columns are snapshot_id, kind, cluster, group_id, client_id, instance (the process), topic (the cause, NULL while it
-is not known), partitions, severity, magnitude (how bad it is compared with others of its kind), summary (one sentence,
-which names the process), evidence (JSON), advice.
+The summary names the process.
 """
 
 from __future__ import annotations
 
 from functools import reduce
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType
 
 from pipeline.analytics.clients.instances import HERE
+from pipeline.analytics.findings.problem import problem
 from pipeline.analytics.keys import MEMBER_AT, PROCESS_AT
-from pipeline.tables import INT
 
 LARGEST_HEAP_SHARE = 0.5
 """The part of its heap that a client may buffer before this counts as a problem."""
@@ -40,7 +38,7 @@ def _blocked_fetchers(fetchers: DataFrame, lag: DataFrame) -> DataFrame:
         F.sort_array(F.collect_set("partition")).alias("partitions")
     )
     is_blocked = F.col("kind") == "blocked_connector"
-    return _problem(
+    return _of_client(
         _blocked(fetchers).join(partitions, [*PROCESS_AT, "culprit"], how="left"),
         kind=F.col("kind"),
         topic=F.col("culprit"),
@@ -112,7 +110,7 @@ def _slow_clients(polls: DataFrame) -> DataFrame:
         "unread",
         F.coalesce(F.concat(F.lit(" with "), topic, F.lit(", and others wait")), F.lit("")),
     )
-    return _problem(
+    return _of_client(
         _slow(polls),
         kind=F.lit("slow_consumer"),
         topic=topic,
@@ -174,7 +172,7 @@ def _paused_partitions(polls: DataFrame) -> DataFrame:
         F.array_join(F.transform("partitions", lambda p: p.cast("string")), ", "),
         "unread",
     )
-    return _problem(
+    return _of_client(
         topics,
         kind=F.lit("paused_partition"),
         topic=F.col("topic"),
@@ -208,7 +206,7 @@ def _gauges(divergence: DataFrame) -> DataFrame:
         "as many.",
         "queue_records",
     )
-    return _problem(
+    return _of_client(
         divergence.where(F.col("verdict").isin("blind", "stale")),
         kind=F.lit("blind_gauge"),
         severity=F.lit("warning"),
@@ -229,7 +227,7 @@ def _buffers(divergence: DataFrame) -> DataFrame:
         "buffer_bound_bytes",
         F.round(F.col("heap_share") * 100).cast("bigint"),
     )
-    return _problem(
+    return _of_client(
         divergence.where(F.col("heap_share") > LARGEST_HEAP_SHARE),
         kind=F.lit("buffer_too_large"),
         severity=F.lit("warning"),
@@ -251,31 +249,5 @@ def _named(hosts: Column) -> Column:
     return F.when(F.size(hosts) > 0, F.array_sort(F.array_distinct(hosts)))
 
 
-def _problem(
-    rows: DataFrame,
-    *,
-    kind: Column,
-    severity: Column,
-    magnitude: Column,
-    summary: Column,
-    evidence: dict[str, Column],
-    advice: Column,
-    topic: Column | None = None,
-    partitions: Column | None = None,
-) -> DataFrame:
-    as_json = F.to_json(F.struct(*(value.alias(name) for name, value in evidence.items())))
-    return rows.select(
-        "snapshot_id",
-        kind.alias("kind"),
-        "cluster",
-        "group_id",
-        "client_id",
-        "instance",
-        (F.lit(None).cast("string") if topic is None else topic).alias("topic"),
-        (F.lit(None).cast(ArrayType(INT)) if partitions is None else partitions).alias("partitions"),
-        severity.alias("severity"),
-        magnitude.cast("double").alias("magnitude"),
-        summary.alias("summary"),
-        as_json.alias("evidence"),
-        advice.alias("advice"),
-    )
+def _of_client(rows: DataFrame, **values: Any) -> DataFrame:
+    return problem(rows, group=F.col("group_id"), client=F.col("client_id"), instance=F.col("instance"), **values)

@@ -124,13 +124,13 @@ def is_untried(judged: Judged) -> Bools:
     return np.asarray(judged.seen.is_known & (judged.memory.waits_ms == NONE) & waits)
 
 
-OK, NOT_COMMITTED = "ok", "not_committed"
+OK, NOT_COMMITTED, FALLING_BEHIND = "ok", "not_committed", "warning"
+WAITS = ("stopped", "stalled", "not_progressing")
+"""The statuses of a reader that has waited too long."""
 RULES: dict[str, Callable[[Judged], Bools]] = {
-    "stopped": is_stopped,
-    "stalled": is_stalled,
-    "not_progressing": is_not_progressing,
+    **dict(zip(WAITS, (is_stopped, is_stalled, is_not_progressing), strict=True)),
     "rewound": is_rewound,
-    "warning": is_falling_behind,
+    FALLING_BEHIND: is_falling_behind,
     "unknown": is_unknown,
     NOT_COMMITTED: is_not_committed,
 }
@@ -148,7 +148,7 @@ def statuses(judged: Judged) -> Ints:
 
 def begins(judged: Judged, status: Ints) -> Ints:
     """When a status began, if that was before the first snapshot with this status; else NONE."""
-    waits = np.isin(status, [STATUSES.index(name) for name in ("stopped", "stalled", "not_progressing")])
+    waits = np.isin(status, [STATUSES.index(name) for name in WAITS])
     is_rewound = status == STATUSES.index("rewound")
     return np.where(waits, judged.memory.waiting_ms, np.where(is_rewound, judged.memory.set_back_ms, NONE))
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from pipeline.analytics.clients.findings import finding_history, findings, findings_as_known
+from pipeline.analytics.findings.findings import finding_history, findings, findings_as_known, subjects
 from pipeline.tables import FINDING_HISTORY, FINDINGS
 from tests.helpers.rows import frame
 
@@ -82,7 +82,8 @@ def seen_in(spark: SparkSession, minutes: Iterable[int], cases: Any = CASES) -> 
 
 def reported_in(spark: SparkSession, minutes: Iterable[int], cases: Any = CASES) -> DataFrame:
     rows = {("east", m * MINUTE_MS, client) for client, *_, reports in cases for m in minutes if m in reports}
-    return spark.createDataFrame(sorted(rows), "cluster string, snapshot_id long, client_id string")
+    clients = spark.createDataFrame(sorted(rows), "cluster string, snapshot_id long, client_id string")
+    return subjects(clients, "client", "client_id")
 
 
 def by_client(rows: Iterable[Row]) -> Callable[[str], Lasting]:
@@ -95,7 +96,7 @@ def by_client(rows: Iterable[Row]) -> Callable[[str], Lasting]:
 
 
 class Kept:
-    """The two tables, written as `keep_clients` does: the same rows are read, replaced and merged."""
+    """The two tables, written as `keep_findings` does: the same rows are read, replaced and merged."""
 
     def __init__(self, spark: SparkSession, cases: Any = CASES) -> None:
         self._spark = spark

@@ -5,19 +5,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType
 
-from pipeline.analytics.clients.spans import Span, assigned
-from pipeline.analytics.keys import CLIENT, FINDING
+from pipeline.analytics.findings.spans import Span, assigned
+from pipeline.analytics.keys import FINDING, SNAPSHOT
 from pipeline.common.columns import columns_of, date_of
 from pipeline.tables import FINDING_HISTORY, FINDINGS, LONG
 
-OF_A_TOPIC = ("paused_partition",)
-"""The kinds of problems that a client may have for several topics at once. For other kinds, the topic is the cause."""
+OF_A_TOPIC = ("paused_partition", "open_transaction", "recreated_topic", "truncated_log")
+"""The kinds of problems that may exist for several topics at once. For other kinds, the topic is the cause."""
 RESOLVED_AFTER = 3
 SLOW_RESOLVED_AFTER = 5
 """A finding is resolved after this many snapshots without its problem. Slow poll loops need more, because they still
@@ -28,18 +28,29 @@ _AT_WORST = ["worst_at", *_OF_SNAPSHOT[2:]]
 _SEVERITIES = ("info", "warning", "critical")
 
 
-def finding_history(problems: DataFrame, reported: DataFrame, before: DataFrame) -> DataFrame:
+def subjects(rows: DataFrame, of: str, name: str) -> DataFrame:
+    """The subjects in a column of some snapshots, once each: SNAPSHOT, subject.
+
+    A subject is what a finding is about: a client, else a group, else a topic (`of`), else the whole "cluster".
+    """
+    return rows.select(*SNAPSHOT, F.concat(F.lit(f"{of} "), name).alias("subject")).distinct()
+
+
+def finding_history(
+    problems: DataFrame, reported: DataFrame, before: DataFrame, complete: Collection[int] = ()
+) -> DataFrame:
     """The rows of `finding_history` for some snapshots.
 
-    `problems` are the problems in these snapshots. `reported` has a row (cluster, snapshot_id, client_id) for each
-    client that reported anything in one of them, or in one of the SLOW_RESOLVED_AFTER snapshots just before. `before`
-    are the rows of `findings` that are open, or were last seen after the first of the snapshots.
+    `problems` are the problems in these snapshots. `reported` has a row (`subjects`) for each subject that could be
+    judged in one of them, or in one of the SLOW_RESOLVED_AFTER snapshots just before: a client that reported anything,
+    a group or topic that was read. In the snapshots in `complete`, every group and topic was read. `before` are the
+    rows of `findings` that are open, or were last seen after the first of the snapshots.
 
     A problem in a snapshot older than last_seen of a finding belongs to that finding if the finding had begun by then,
     and never begins a new one. A problem that comes back after its finding was resolved, or whose cause is another
     topic, is a new finding.
     """
-    rows = _with_first_seen(_by_key(problems, before), reported)
+    rows = _with_first_seen(_by_key(problems, before), reported, complete)
     named: DataFrame = rows.withColumns({"finding_id": _finding_id(), "snapshot_date": date_of("snapshot_id")})
     return named.select(*columns_of(FINDING_HISTORY.schema))
 
@@ -74,13 +85,13 @@ def _by_key(problems: DataFrame, before: DataFrame) -> DataFrame:
     )
 
 
-def _with_first_seen(by_key: DataFrame, reported: DataFrame) -> DataFrame:
+def _with_first_seen(by_key: DataFrame, reported: DataFrame, complete: Collection[int]) -> DataFrame:
     """A row for each problem: _KEY, first_seen (when its finding began, epoch ms), _OF_SNAPSHOT."""
     # A lambda, because PySpark would take a function with type hints for a pandas or Arrow UDF.
     first_seen = F.udf(lambda *values: _first_seen(*values), ArrayType(LONG)).asNondeterministic()  # noqa: PLW0108
     begun = first_seen("seen.snapshot_id", "seen.topic", "known", "reported_at", _patience())
     return (
-        by_key.join(_reported_at(reported), CLIENT, how="left")
+        _with_reported_at(by_key, reported, complete)
         .withColumn("first_seen", begun)
         .select(*_KEY, F.inline(F.arrays_zip("seen", "first_seen")))
         .where(F.col("first_seen").isNotNull())
@@ -103,14 +114,14 @@ def _span(row: Row) -> Span:
     return Span(row["first_seen"], row["last_seen"], row["topic"], row["resolved_at"])
 
 
-def findings(history: DataFrame, reported: DataFrame, before: DataFrame) -> DataFrame:
+def findings(history: DataFrame, reported: DataFrame, before: DataFrame, complete: Collection[int] = ()) -> DataFrame:
     """The rows of `findings` that some snapshots add or change.
 
-    `history` are the rows of `finding_history` for the snapshots; `reported` and `before` are as for
-    `finding_history`. A finding is resolved after RESOLVED_AFTER snapshots in which its client reported something, but
-    did not have the problem; resolved_at is the first of them. While its client reports nothing, it stays open.
+    `history` are the rows of `finding_history` for the snapshots; the other arguments are as for `finding_history`. A
+    finding is resolved after RESOLVED_AFTER snapshots in which its subject could be judged and did not have the
+    problem; resolved_at is the first of them. While a client reports nothing, or a group cannot be read, it stays open.
     """
-    rows = _merged(history, before).join(_reported_at(reported), CLIENT, how="left")
+    rows = _with_reported_at(_merged(history, before).withColumn("of_topic", _of_topic()), reported, complete)
     return _with_end(rows).select("*", "worst.*").select(*columns_of(FINDINGS.schema))
 
 
@@ -186,10 +197,24 @@ def _so_far() -> list[Column]:
     ]
 
 
-def _reported_at(reported: DataFrame) -> DataFrame:
-    """The snapshots in which each client reported anything, in order: cluster, client_id, reported_at."""
-    reported_at = F.sort_array(F.collect_set("snapshot_id")).alias("reported_at")
-    return reported.groupBy(*CLIENT).agg(reported_at)
+def _with_reported_at(rows: DataFrame, reported: DataFrame, complete: Collection[int]) -> DataFrame:
+    """Adds `reported_at`, the snapshots in order in which the subject of each row could be judged. Rows have _KEY."""
+    by_subject = reported.groupBy("cluster", "subject").agg(F.collect_set("snapshot_id").alias("reported_at"))
+    always = F.array(*map(F.lit, sorted(complete))).cast(ArrayType(LONG))
+    none = F.array().cast(ArrayType(LONG))
+    read = F.when(F.col("client_id").isNull(), always).otherwise(none)
+    every = F.array_union(F.coalesce("reported_at", none), read)
+    subject = F.coalesce(
+        F.concat(F.lit("client "), "client_id"),
+        F.concat(F.lit("group "), "group_id"),
+        F.concat(F.lit("topic "), "of_topic"),
+        F.lit("cluster"),
+    )
+    return (
+        rows.withColumn("subject", subject)
+        .join(by_subject, ["cluster", "subject"], how="left")
+        .withColumn("reported_at", F.sort_array(every))
+    )
 
 
 def _patience() -> Column:

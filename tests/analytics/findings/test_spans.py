@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.analytics.clients.spans import Span, assigned
+from pipeline.analytics.findings.spans import Span, assigned
 
 PATIENCE = 3
 ALWAYS = tuple(range(1, 21))

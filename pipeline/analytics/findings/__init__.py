@@ -1,0 +1,1 @@
+"""What is wrong: the problems of groups, topics and clusters, and the findings that combine problems that last."""

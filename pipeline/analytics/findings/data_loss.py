@@ -1,0 +1,86 @@
+"""When retention will delete records that a group has not read: by their age, and by how fast log start moves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from pipeline.analytics.keys import PARTITION_AT, READER
+from pipeline.analytics.lag.ladder import read_up_to
+from pipeline.analytics.series import read_ms
+from pipeline.analytics.status.rules import FALLING_BEHIND, WAITS
+
+_STATE = ("topic_id", "log_start_offset", "committed_offset", "consumed_offset", "high_watermark")
+
+
+def with_time_left(
+    rows: DataFrame, watermarks: DataFrame, earlier: DataFrame, before: Mapping[int, int], within_ms: int
+) -> DataFrame:
+    """Adds `deleted_in_ms` to readers: how long until unread records are deleted, if less than `within_ms`; else NULL.
+
+    It is the shorter of two times. The first is what is left of `retention.ms` for the oldest unread record, for a
+    reader that waits or falls behind. Kafka deletes whole segments, and therefore later than that, but not before. The
+    second is what is left of the headroom while log start moves faster than the group reads, whatever the reason for
+    which it moves. Records that are already deleted are not a danger, but a loss.
+
+    `rows` have the columns of `lag` and `status`. `watermarks` are those of the same snapshots. `earlier` are rows of
+    `lag`; `before` maps a snapshot to the one among them with which it is compared. Log start moves by whole segments,
+    so these two should be some time apart.
+    """
+    topics = watermarks.select(*PARTITION_AT, "cleanup_policy", "retention_ms").where(F.col("topic").isNotNull())
+    names = F.struct(*_STATE, read_ms().alias("ends_ms"), read_ms("committed_captured_at").alias("commits_ms"))
+    then = earlier.select(*READER, F.col("snapshot_id").alias("then_id"), names.alias("then"))
+    left_ms = F.least(_by_age(), _by_log_start())
+    return (
+        rows.withColumn("then_id", _looked_up(before))
+        .join(topics, PARTITION_AT, how="left")
+        .join(then.where(F.col("topic").isNotNull()), [*READER, "then_id"], how="left")
+        .withColumn("deleted_in_ms", F.when(left_ms <= within_ms, left_ms).cast("bigint"))
+        .drop("then_id", "then", "cleanup_policy", "retention_ms")
+    )
+
+
+def _looked_up(before: Mapping[int, int]) -> Column:
+    pairs = [F.lit(number) for pair in before.items() for number in pair]
+    return (F.element_at(F.create_map(*pairs), F.col("snapshot_id")) if pairs else F.lit(None)).cast("bigint")
+
+
+def _is_unread() -> Column:
+    """Whether the next record to read still exists, in the log that the commit belongs to."""
+    is_same_log = F.col("offset_status").isin("ok", "deleted_uncommitted")
+    return is_same_log & (read_up_to() < F.col("high_watermark")) & (read_up_to() >= F.col("log_start_offset"))
+
+
+def _by_age() -> Column:
+    """By the age of the oldest unread record. Timestamps in the future, which are set aside, say nothing about it."""
+    has_limit = F.col("cleanup_policy").contains("delete") & (F.col("retention_ms") >= 0)
+    does_not_keep_up = F.col("status").isin(*WAITS, FALLING_BEHIND)
+    is_known = ~F.col("time_method").eqNullSafe("arrival")
+    left_ms = F.greatest(F.col("retention_ms") - F.col("consumer_age_ms"), F.lit(0))
+    return F.when(_is_unread() & has_limit & does_not_keep_up & is_known, left_ms)
+
+
+def _by_log_start() -> Column:
+    """By the headroom, which shrinks while log start moves faster than the group reads.
+
+    If a commit went back, the speed of the group is taken as 0, because this does not show how fast it reads.
+    """
+    then = F.col("then")
+    is_same_log = then["topic_id"].eqNullSafe(F.col("topic_id"))
+    is_reported = F.col("consumed_offset").isNotNull() & then["consumed_offset"].isNotNull()
+    now_at = F.greatest("committed_offset", F.when(is_reported, F.col("consumed_offset")))
+    then_at = F.greatest(then["committed_offset"], F.when(is_reported, then["consumed_offset"]))
+    # Offsets per ms.
+    deleted = (F.col("log_start_offset") - then["log_start_offset"]) / _passed(read_ms(), then["ends_ms"])
+    read = (now_at - then_at) / _passed(read_ms("committed_captured_at"), then["commits_ms"])
+    nearer = deleted - F.when(read > 0, read).when(read <= 0, 0)
+    headroom = now_at - F.col("log_start_offset")
+    is_near = _is_unread() & is_same_log & (headroom >= 0) & (deleted > 0) & (nearer > 0)
+    return F.when(is_near, F.round(headroom / nearer))
+
+
+def _passed(now_ms: Column, then_ms: Column) -> Column:
+    """The ms between the two reads; NULL if the later snapshot was not read later."""
+    return F.when(now_ms > then_ms, now_ms - then_ms)

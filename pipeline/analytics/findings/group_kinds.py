@@ -1,0 +1,216 @@
+"""The kinds of problems of groups, topics and clusters: for which readers each holds, and its words.
+
+The words use the columns that `group_problems` sums up over the partitions of a problem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from pipeline.analytics.findings.problem import counted, duration, instant, number, sentence, size
+from pipeline.analytics.status.rules import FALLING_BEHIND, WAITS
+from pipeline.tables import DATA_LOSS
+
+NAMED = 20
+"""How many groups, topics or errors a sentence or the evidence names."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of problem: for which readers it `holds`, and its words, from the columns of `_sums`."""
+
+    holds: Callable[[], Column]
+    severity: str
+    magnitude: Callable[[], Column]
+    summary: Callable[[], Column]
+    advice: Callable[[], Column]
+
+
+def _where() -> Column:
+    """In 3 of 12 partitions; nothing if it is all of them."""
+    some = F.concat(F.lit(" in "), number(F.col("rows")), F.lit(" of "), counted(F.col("of_partitions"), "partition"))
+    return F.when(F.col("rows") < F.col("of_partitions"), some)
+
+
+def _unread() -> Column:
+    """What is unread: "; unread: 1,234 records (1.2 MB), the oldest 2 hours old". NULL if it is not known."""
+    in_bytes = F.concat(F.lit(" ("), size(F.col("consumer_lag_bytes")), F.lit(")"))
+    oldest = F.concat(F.lit(", the oldest "), duration(F.col("consumer_age_ms")), F.lit(" old"))
+    text = sentence("; unread: ", counted(F.col("consumer_lag"), "record"), in_bytes, oldest)
+    return F.when(F.col("consumer_lag").isNotNull(), text)
+
+
+def _groups() -> Column:
+    """The groups, by number and name: "2 groups (a, b)"."""
+    more = F.when(F.size("groups") > NAMED, F.lit(", …"))
+    names = F.array_join(F.slice("groups", 1, NAMED), ", ")
+    return sentence(counted(F.size("groups"), "group"), " (", names, more, ")")
+
+
+def _no_progress() -> Column:
+    since = instant(F.col("since_ms"))
+    what = (
+        F.when(F.col("status") == "stopped", F.concat(F.lit("Nothing has been committed since "), since))
+        .when(F.col("status") == "stalled", F.concat(F.lit("Commits are made, but have not moved since "), since))
+        .otherwise(F.concat(F.lit("Commits have not moved since "), since))
+    )
+    members = F.when(F.col("reason") == "no_members", F.lit(", and the group has no members"))
+    return sentence(what, _where(), members, _unread(), ".")
+
+
+def _data_loss_ahead() -> Column:
+    lost_ms = F.col("at_ms") + F.col("deleted_in_ms")
+    soon = F.when(F.col("deleted_in_ms") == 0, F.lit("at any moment")).otherwise(
+        F.concat(F.lit("from "), instant(lost_ms), F.lit(" on, in "), duration(F.col("deleted_in_ms")))
+    )
+    partition = F.col("worst.partition").cast("string")
+    first = F.concat(F.lit(", first of partition "), partition, F.lit(" of topic "), F.col("worst.topic"))
+    return sentence("Retention may delete unread records ", soon, _where(), first, _unread(), ".")
+
+
+def _unreadable() -> Column:
+    errors = F.array_join(F.slice("errors", 1, NAMED), ", ")
+    partitions = counted(F.col("rows"), "partition")
+    return sentence("Lag is not known for ", partitions, " of ", _groups(), ": ", errors, ".")
+
+
+def _as_text(words: str) -> Callable[[], Column]:
+    return lambda: F.lit(words)
+
+
+def _of(name: str) -> Callable[[], Column]:
+    return lambda: F.col(name)
+
+
+OF_CLUSTER = "unreadable"
+"""The kind of problem that has neither a group nor a topic."""
+KINDS: dict[str, Kind] = {
+    "no_progress": Kind(
+        lambda: F.col("status").isin(*WAITS) & ~F.col("reason").eqNullSafe("open_transaction"),
+        "critical",
+        _of("consumer_lag"),
+        _no_progress,
+        lambda: F.when(
+            F.col("reason") == "no_members",
+            "Start the group's consumers. If nobody needs the group any more, delete it: "
+            "kafka-consumer-groups --delete --group GROUP.",
+        ).otherwise(
+            "Look at the member that owns the worst partition: a record that it cannot process, a call that hangs, "
+            "or an offset that it never commits. Restart it if it does not recover."
+        ),
+    ),
+    "falling_behind": Kind(
+        lambda: F.col("status") == FALLING_BEHIND,
+        "warning",
+        _of("consumer_lag"),
+        lambda: sentence(
+            "The group makes progress but falls behind",
+            _where(),
+            ": its oldest unread record keeps getting older",
+            _unread(),
+            ".",
+        ),
+        _as_text(
+            "Add consumers, up to one for each partition, or make the processing of a record faster; if one partition "
+            "has most of the lag, look at the keys of its records."
+        ),
+    ),
+    "rewound": Kind(
+        lambda: F.col("status") == "rewound",
+        "warning",
+        _of("consumer_lag"),
+        lambda: sentence(
+            "Commits went back at ",
+            instant(F.col("since_ms")),
+            _where(),
+            ", and are still behind where they were",
+            _unread(),
+            ".",
+        ),
+        _as_text(
+            "Records are processed again. If nobody has reset the offsets on purpose, look for a consumer that seeks, "
+            "or that started with auto.offset.reset=earliest."
+        ),
+    ),
+    "deleted_unread": Kind(
+        lambda: F.col("offset_status") == DATA_LOSS,
+        "critical",
+        _of("deleted"),
+        lambda: sentence(
+            "Deleted before the group had read them: ",
+            counted(F.col("deleted"), "offset"),
+            _where(),
+            ". Log start is past its commits.",
+        ),
+        _as_text(
+            "These records are lost for the group, unless another system still has them. Raise the topic's retention "
+            "before the group starts again, so that no more are deleted."
+        ),
+    ),
+    "data_loss_ahead": Kind(
+        lambda: F.col("deleted_in_ms").isNotNull(),
+        "critical",
+        lambda: -F.col("deleted_in_ms"),
+        _data_loss_ahead,
+        _as_text(
+            "Raise retention.ms or retention.bytes of the topic now, for example kafka-configs --alter --topic TOPIC "
+            "--add-config retention.ms=…, and lower it when the group has caught up."
+        ),
+    ),
+    "open_transaction": Kind(
+        lambda: F.col("status").isin(*WAITS) & (F.col("reason") == "open_transaction"),
+        "warning",
+        _of("consumer_lag"),
+        lambda: sentence(
+            "An open transaction hides all unread records of ",
+            counted(F.size("partitions"), "partition"),
+            " from read_committed readers since ",
+            instant(F.col("since_ms")),
+            "; waiting: ",
+            _groups(),
+            ".",
+        ),
+        _as_text(
+            "Find the producer: kafka-transactions find-hanging --topic TOPIC --partition PARTITION. If it is gone, "
+            "abort its transaction: kafka-transactions abort."
+        ),
+    ),
+    "recreated_topic": Kind(
+        lambda: F.col("offset_status") == "recreated",
+        "warning",
+        lambda: F.size("groups"),
+        lambda: sentence("The topic was recreated; not committed since: ", _groups(), "."),
+        _as_text(
+            "The commits belong to the deleted topic. Check where the groups read now; reset their offsets if they "
+            "skip records of the new topic."
+        ),
+    ),
+    "truncated_log": Kind(
+        lambda: F.col("offset_status").isin("truncated", "beyond_end"),
+        "critical",
+        lambda: F.size("groups"),
+        lambda: sentence(
+            "The log of ",
+            counted(F.size("partitions"), "partition"),
+            " ends or was cut off before commits of ",
+            _groups(),
+            ": other records may have these offsets now.",
+        ),
+        _as_text(
+            "Look for an unclean leader election, or a topic that was recreated. Reset the groups to the offset from "
+            "which they must read again."
+        ),
+    ),
+    OF_CLUSTER: Kind(
+        # Not at the first snapshot: a single error, as during a restart of a broker, is usual.
+        lambda: F.col("error").isNotNull() & (F.col("since") < F.col("judged_at")),
+        "warning",
+        _of("rows"),
+        _unreadable,
+        _as_text("docs/troubleshooting.md explains each error; `laglake doctor` checks brokers and permissions."),
+    ),
+}

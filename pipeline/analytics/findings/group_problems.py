@@ -1,0 +1,143 @@
+"""The problems of groups, topics and clusters at each snapshot: a row for each problem, with the columns of `problem`.
+
+One cause is one problem, however many partitions it concerns. If a topic is the cause, such as one that was recreated,
+the problem has no group, and its evidence names the groups; if partitions cannot be read, the cause is the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import reduce
+from operator import and_
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from pipeline.analytics.findings.data_loss import with_time_left
+from pipeline.analytics.findings.findings import OF_A_TOPIC
+from pipeline.analytics.findings.group_kinds import KINDS, NAMED, OF_CLUSTER, Kind
+from pipeline.analytics.findings.problem import problem
+from pipeline.analytics.keys import READER_AT, SNAPSHOT
+from pipeline.analytics.lag.ladder import deleted_unread_offsets
+from pipeline.analytics.series import read_ms
+from pipeline.analytics.status.rules import STATUSES
+
+_JUDGED = ("status", "reason", "since", "captured_at")
+
+
+def group_problems(
+    lag: DataFrame,
+    partitions: DataFrame,
+    groups: DataFrame,
+    watermarks: DataFrame,
+    earlier: DataFrame,
+    before: Mapping[int, int],
+    within_ms: int,
+) -> DataFrame:
+    """All such problems in the snapshots of `lag`.
+
+    `partitions` and `groups` are the rows of PARTITION_STATUS and GROUP_STATUS of these snapshots. The other arguments
+    are those of `with_time_left`.
+    """
+    rows = with_time_left(_with_status(lag, partitions), watermarks, earlier, before, within_ms)
+    kinds = (F.when(kind.holds(), F.lit(name)) for name, kind in KINDS.items())
+    of_topic = F.col("kind").isin(*OF_A_TOPIC)
+    found = rows.withColumn("kind", F.explode(F.array_compact(F.array(*kinds)))).withColumns(
+        {
+            "of_group": F.when(~of_topic & (F.col("kind") != OF_CLUSTER), F.col("group_id")),
+            "of_topic": F.when(of_topic, F.col("topic")),
+        }
+    )
+    whole = groups.select(*SNAPSHOT, F.col("group_id").alias("of_group"), F.col("partitions").alias("of_partitions"))
+    summed = found.groupBy(*SNAPSHOT, "kind", "of_group", "of_topic").agg(*_sums())
+    return _described(summed.join(F.broadcast(whole), [*SNAPSHOT, "of_group"], how="left"))
+
+
+def _with_status(lag: DataFrame, partitions: DataFrame) -> DataFrame:
+    """The rows of `lag` with status, reason, since and judged_at; also those without a topic, which were not read."""
+    names = {name: f"judged_{name}" for name in (*READER_AT, *_JUDGED)}
+    status = partitions.select(*(F.col(name).alias(new) for name, new in names.items()))
+    # A group that cannot be read has a row without a topic.
+    same = reduce(and_, (F.col(name).eqNullSafe(F.col(names[name])) for name in READER_AT))
+    joined = lag.join(status, same, how="left").drop(*(names[name] for name in READER_AT))
+    return joined.withColumnsRenamed({names[name]: name for name in _JUDGED[:-1]} | {names["captured_at"]: "judged_at"})
+
+
+def _sums() -> list[Column]:
+    """What all partitions of a problem show together."""
+    unread = F.coalesce("consumer_lag", F.lit(-1))
+    first_lost = F.coalesce(F.col("deleted_in_ms"), F.lit(2**62))
+    rank = F.array_position(F.array(*map(F.lit, STATUSES)), F.col("status"))
+    return [
+        F.count(F.lit(1)).alias("rows"),
+        F.sort_array(F.collect_set("topic")).alias("topics"),
+        F.sort_array(F.collect_set("partition")).alias("partitions"),
+        F.sort_array(F.collect_set("group_id")).alias("groups"),
+        F.sort_array(F.collect_set("error")).alias("errors"),
+        F.min_by("status", rank).alias("status"),
+        F.max_by("reason", unread).alias("reason"),
+        F.min(F.unix_millis("since")).alias("since_ms"),
+        F.max(read_ms()).alias("at_ms"),
+        F.try_sum("consumer_lag").alias("consumer_lag"),
+        F.try_sum("consumer_lag_bytes").alias("consumer_lag_bytes"),
+        F.max("consumer_age_ms").alias("consumer_age_ms"),
+        F.try_sum(deleted_unread_offsets()).alias("deleted"),
+        F.min("deleted_in_ms").alias("deleted_in_ms"),
+        # The partition that is lost first, or else the one with the most lag; the hash decides between equal ones.
+        F.max_by(F.struct("topic", "partition"), F.struct(-first_lost, unread, F.xxhash64("topic", "partition"))).alias(
+            "worst"
+        ),
+    ]
+
+
+def _described(rows: DataFrame) -> DataFrame:
+    def of_kind(value: Callable[[Kind], Column]) -> Column:
+        cases = ((F.col("kind") == name, value(kind)) for name, kind in KINDS.items())
+        return F.coalesce(*(F.when(condition, found) for condition, found in cases))
+
+    topic = F.when(F.size("topics") == 1, F.col("topics")[0])
+    return problem(
+        rows,
+        kind=F.col("kind"),
+        group=F.col("of_group"),
+        topic=F.when(F.col("kind") != OF_CLUSTER, topic),
+        partitions=F.when(F.col("kind") != OF_CLUSTER, F.when(topic.isNotNull(), F.col("partitions"))),
+        severity=of_kind(lambda kind: F.lit(kind.severity)),
+        magnitude=of_kind(lambda kind: kind.magnitude().cast("double")),
+        summary=of_kind(lambda kind: kind.summary()),
+        evidence=_evidence(),
+        advice=of_kind(lambda kind: kind.advice()),
+    )
+
+
+def _evidence() -> dict[str, Column]:
+    """The figures; what is not known, or does not concern this kind, is left out."""
+    is_loss = F.col("kind") == "deleted_unread"
+    several = F.col("of_group").isNull()
+    return {
+        "status": F.col("status"),
+        "reason": F.col("reason"),
+        "since": _iso("since_ms"),
+        "partitions": F.col("rows"),
+        "partitions_of_group": F.col("of_partitions"),
+        "topics": F.slice("topics", 1, NAMED),
+        "groups": F.when(several, F.slice("groups", 1, NAMED)),
+        "groups_affected": F.when(several, F.size("groups")),
+        "errors": F.when(F.size("errors") > 0, F.slice("errors", 1, NAMED)),
+        "worst_topic": F.col("worst.topic"),
+        "worst_partition": F.col("worst.partition"),
+        "consumer_lag": F.col("consumer_lag"),
+        "consumer_lag_bytes": F.col("consumer_lag_bytes"),
+        "consumer_age_ms": F.col("consumer_age_ms"),
+        "deleted_offsets": F.when(is_loss, F.col("deleted")),
+        "deleted_at": F.when(F.col("kind") == "data_loss_ahead", _iso_of(F.col("at_ms") + F.col("deleted_in_ms"))),
+    }
+
+
+def _iso(name: str) -> Column:
+    return _iso_of(F.col(name))
+
+
+def _iso_of(epoch_ms: Column) -> Column:
+    in_utc = F.to_utc_timestamp(F.timestamp_millis(epoch_ms), F.current_timezone())
+    return F.date_format(in_utc, "yyyy-MM-dd'T'HH:mm:ss'Z'")

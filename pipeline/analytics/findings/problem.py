@@ -1,0 +1,92 @@
+"""A problem at one snapshot: the columns that each kind of problem has, and the words for its numbers.
+
+The columns are snapshot_id, kind, cluster, group_id, client_id, instance (the process), topic (the cause, NULL while it
+is not known), partitions, severity, magnitude (how bad it is compared with others of its kind), summary (one sentence),
+evidence (JSON), advice.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType
+
+from pipeline.tables import INT
+
+_BYTES = (("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
+_TIMES = (("days", 86_400_000), ("hours", 3_600_000), ("minutes", 60_000), ("s", 1_000))
+
+
+def problem(
+    rows: DataFrame,
+    *,
+    kind: Column,
+    severity: Column,
+    magnitude: Column,
+    summary: Column,
+    evidence: dict[str, Column],
+    advice: Column,
+    group: Column | None = None,
+    client: Column | None = None,
+    instance: Column | None = None,
+    topic: Column | None = None,
+    partitions: Column | None = None,
+) -> DataFrame:
+    """A row for each row of `rows`, which have SNAPSHOT. A column that is not given is NULL."""
+    nothing = F.lit(None).cast("string")
+    as_json = F.to_json(F.struct(*(value.alias(name) for name, value in evidence.items())))
+    return rows.select(
+        "snapshot_id",
+        kind.alias("kind"),
+        "cluster",
+        (nothing if group is None else group).alias("group_id"),
+        (nothing if client is None else client).alias("client_id"),
+        (nothing if instance is None else instance).alias("instance"),
+        (nothing if topic is None else topic).alias("topic"),
+        (F.lit(None).cast(ArrayType(INT)) if partitions is None else partitions).alias("partitions"),
+        severity.alias("severity"),
+        magnitude.cast("double").alias("magnitude"),
+        summary.alias("summary"),
+        as_json.alias("evidence"),
+        advice.alias("advice"),
+    )
+
+
+def sentence(*parts: Column | str) -> Column:
+    """The parts joined; one that is NULL is left out."""
+    return F.concat_ws("", *(F.lit(part) if isinstance(part, str) else part for part in parts))
+
+
+def number(value: Column) -> Column:
+    """A whole number with commas: 1,234."""
+    return F.format_number(value, 0)
+
+
+def counted(value: Column, noun: str) -> Column:
+    """A number and what it counts: 1 record, 2 records."""
+    return F.concat(number(value), F.when(value == 1, f" {noun}").otherwise(f" {noun}s"))
+
+
+def size(value: Column) -> Column:
+    """Bytes in decimal units: 1.2 MB."""
+    return _scaled(value, _BYTES, "B")
+
+
+def duration(value: Column) -> Column:
+    """Milliseconds in a readable unit: 1.5 hours."""
+    return _scaled(value, _TIMES, "ms")
+
+
+def _scaled(value: Column, units: tuple[tuple[str, int], ...], least: str) -> Column:
+    found = F.concat(number(value), F.lit(f" {least}"))
+    for name, factor in reversed(units):
+        # Without ".0", as people write it.
+        digits = F.regexp_replace(F.format_number(value / factor, 1), r"\.0$", "")
+        found = F.when(value >= factor, F.concat(digits, F.lit(f" {name}"))).otherwise(found)
+    return found
+
+
+def instant(epoch_ms: Column) -> Column:
+    """An instant in UTC, to the minute, whatever the session's time zone is: 2026-01-31 12:05 UTC."""
+    in_utc = F.to_utc_timestamp(F.timestamp_millis(epoch_ms), F.current_timezone())
+    return F.concat(F.date_format(in_utc, "yyyy-MM-dd HH:mm"), F.lit(" UTC"))

@@ -1,0 +1,259 @@
+"""The problems of groups, topics and the cluster, from rows of `lag` and statuses: one row for each cause."""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipeline.analytics.findings.group_problems import group_problems
+from pipeline.tables import GROUP_STATUS, LAG, PARTITION_STATUS, WATERMARKS
+from tests.helpers.rows import frame
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+NOW_MS = 1_769_860_800_000
+NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
+THEN_MS = NOW_MS - 600_000
+SINCE = NOW - timedelta(hours=2)
+READER = "snapshot_id group_id topic partition"
+Reader = tuple[str, str | None, int | None]
+OK: Reader = ("fine", "t", 0)
+
+
+class Scene:
+    """Readers at one snapshot: each is `ok`, keeps up and has read all, unless said otherwise."""
+
+    def __init__(self) -> None:
+        self.lag: dict[Reader, dict[str, Any]] = {}
+        self.status: dict[Reader, dict[str, Any]] = {}
+        self.then: dict[Reader, dict[str, Any]] = {}
+        self.topics: dict[str, tuple[str, int]] = {}
+        self.add(OK)
+
+    def add(self, reader: Reader, status: str = "ok", reason: str | None = None, **lag: Any) -> None:
+        rungs = {"log_start_offset": 0, "committed_offset": 100, "high_watermark": 100, "consumer_lag": 0}
+        times = {"captured_at": NOW, "committed_captured_at": NOW, "offset_status": "ok"}
+        self.lag[reader] = rungs | times | lag
+        self.status[reader] = {"status": status, "reason": reason, "since": SINCE, "captured_at": NOW}
+
+    def waiting(self, reader: Reader, unread: int, status: str = "stopped", **more: Any) -> None:
+        end = {"high_watermark": 100 + unread, "consumer_lag": unread, "consumer_lag_bytes": 1_000 * unread}
+        self.add(reader, status, **{**end, "consumer_age_ms": 2 * HOUR_MS, **more})
+
+
+def problems(spark: SparkSession, scene: Scene) -> dict[tuple[str, str | None, str | None], dict[str, Any]]:
+    """The problems by kind, group and topic."""
+
+    def rows(table: Any, values: dict[Reader, dict[str, Any]], at_ms: int = NOW_MS) -> Any:
+        names = sorted({name for row in values.values() for name in row})
+        found = [(at_ms, *reader, *(row.get(name) for name in names)) for reader, row in values.items()]
+        return frame(spark, table, " ".join([READER, *names]), *found)
+
+    groups = {reader[0] for reader in scene.lag}
+    sizes = [(NOW_MS, group, sum(reader[0] == group for reader in scene.lag)) for group in sorted(groups)]
+    known = {(topic, partition) for _, topic, partition in scene.lag if topic is not None}
+    logs = [(NOW_MS, *log, *scene.topics.get(str(log[0]), ("delete", 7 * DAY_MS))) for log in sorted(known, key=str)]
+    found = group_problems(
+        rows(LAG, scene.lag),
+        rows(PARTITION_STATUS, scene.status),
+        frame(spark, GROUP_STATUS, "snapshot_id group_id partitions", *sizes),
+        frame(spark, WATERMARKS, "snapshot_id topic partition cleanup_policy retention_ms", *logs),
+        rows(LAG, scene.then, THEN_MS),
+        {NOW_MS: THEN_MS},
+        DAY_MS,
+    ).collect()
+    assert len({(r.kind, r.group_id, r.topic) for r in found}) == len(found)
+    assert {(r.cluster, r.snapshot_id, r.client_id, r.instance) for r in found} <= {("east", NOW_MS, None, None)}
+    return {(r.kind, r.group_id, r.topic): r.asDict() | {"evidence": json.loads(r.evidence)} for r in found}
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    return Scene()
+
+
+def test_a_group_that_keeps_up_has_no_problem(spark: SparkSession, scene: Scene) -> None:
+    scene.add(("busy", "t", 0), consumer_lag=5)
+    scene.add(("new", "t", 0), "not_committed", offset_status="no_commit", committed_offset=None)
+    scene.add(("young", "t", 0), "unknown", "too_few_snapshots", consumer_lag=5, high_watermark=105)
+    assert problems(spark, scene) == {}
+
+
+def test_partitions_of_one_group_that_wait_are_one_problem(spark: SparkSession, scene: Scene) -> None:
+    scene.waiting(("g", "t", 0), 300, reason="no_members")
+    scene.waiting(("g", "t", 2), 1_200, reason="no_members", consumer_age_ms=90_000)
+    scene.add(("g", "t", 1))
+    (key,) = found = problems(spark, scene)
+    assert key == ("no_progress", "g", "t")
+    row = found[key]
+    assert row["summary"] == (
+        "Nothing has been committed since 2026-01-31 10:00 UTC in 2 of 3 partitions, and the group has no members; "
+        "unread: 1,500 records (1.5 MB), the oldest 2 hours old."
+    )
+    assert (row["partitions"], row["severity"], row["magnitude"]) == ([0, 2], "critical", 1_500.0)
+    assert row["evidence"] == {
+        "status": "stopped",
+        "reason": "no_members",
+        "since": "2026-01-31T10:00:00Z",
+        "partitions": 2,
+        "partitions_of_group": 3,
+        "topics": ["t"],
+        "worst_topic": "t",
+        "worst_partition": 2,
+        "consumer_lag": 1_500,
+        "consumer_lag_bytes": 1_500_000,
+        "consumer_age_ms": 2 * HOUR_MS,
+    }
+    assert "delete it" in row["advice"]
+
+
+def test_a_wait_in_several_topics_names_no_single_topic(spark: SparkSession, scene: Scene) -> None:
+    scene.waiting(("g", "a", 0), 10, status="not_progressing")
+    scene.waiting(("g", "b", 0), 20, status="not_progressing")
+    (key,) = found = problems(spark, scene)
+    assert key == ("no_progress", "g", None)
+    assert found[key]["partitions"] is None
+    evidence = found[key]["evidence"]
+    assert (evidence["topics"], evidence["worst_topic"]) == (["a", "b"], "b")
+    assert found[key]["summary"].startswith("Commits have not moved since 2026-01-31 10:00 UTC; unread: 30 records")
+
+
+def test_each_status_that_needs_someone_is_a_kind_of_its_own(spark: SparkSession, scene: Scene) -> None:
+    scene.waiting(("slow", "t", 0), 10, status="warning")
+    scene.waiting(("back", "t", 0), 10, status="rewound")
+    found = problems(spark, scene)
+    assert {kind: (group, row["severity"]) for (kind, group, _), row in found.items()} == {
+        "falling_behind": ("slow", "warning"),
+        "rewound": ("back", "warning"),
+    }
+
+
+def test_an_open_transaction_is_one_problem_of_its_topic_and_names_who_waits(spark: SparkSession, scene: Scene) -> None:
+    for group in ("a", "b"):
+        scene.waiting((group, "t", 3), 7, status="not_progressing", reason="open_transaction")
+    (key,) = found = problems(spark, scene)
+    assert key == ("open_transaction", None, "t")
+    assert found[key]["summary"] == (
+        "An open transaction hides all unread records of 1 partition from read_committed readers since 2026-01-31 "
+        "10:00 UTC; waiting: 2 groups (a, b)."
+    )
+    evidence = found[key]["evidence"]
+    assert (evidence["groups"], evidence["groups_affected"], found[key]["partitions"]) == (["a", "b"], 2, [3])
+
+
+def test_a_topic_that_was_recreated_and_a_log_that_was_cut_are_problems_of_the_topic(
+    spark: SparkSession, scene: Scene
+) -> None:
+    for number in range(25):
+        scene.add((f"g{number:02}", "new", 0), "unknown", "recreated", offset_status="recreated")
+    scene.add(("h", "cut", 0), "unknown", "truncated", offset_status="truncated")
+    scene.add(("h", "cut", 1), "unknown", "beyond_end", offset_status="beyond_end")
+    found = problems(spark, scene)
+    assert set(found) == {("recreated_topic", None, "new"), ("truncated_log", None, "cut")}
+    new = found["recreated_topic", None, "new"]
+    names = ", ".join(f"g{number:02}" for number in range(20))
+    assert new["summary"] == f"The topic was recreated; not committed since: 25 groups ({names}, …)."
+    assert (len(new["evidence"]["groups"]), new["evidence"]["groups_affected"]) == (20, 25)
+    cut = found["truncated_log", None, "cut"]
+    assert (cut["partitions"], cut["severity"]) == ([0, 1], "critical")
+
+
+def test_deleted_records_are_counted_from_what_the_group_has_read(spark: SparkSession, scene: Scene) -> None:
+    lost = {"log_start_offset": 150, "high_watermark": 200, "offset_status": "deleted_unread", "consumer_lag": 100}
+    scene.add(("g", "t", 0), "ok", **lost)
+    scene.add(("g", "t", 1), "ok", **lost, consumed_offset=130)
+    (key,) = found = problems(spark, scene)
+    assert key == ("deleted_unread", "g", "t")
+    assert (found[key]["magnitude"], found[key]["evidence"]["deleted_offsets"]) == (70.0, 70)
+    assert found[key]["summary"] == (
+        "Deleted before the group had read them: 70 offsets. Log start is past its commits."
+    )
+
+
+AGES = [
+    # Hours that the topic keeps records, hours of age, status, and the hours that are left.
+    (26, 2, "stopped", 24),
+    (26.01, 2, "stopped", None),
+    (3, 2, "warning", 1),
+    (3, 2, "ok", None),
+    (1, 2, "stopped", 0),
+]
+
+
+@pytest.mark.parametrize(("kept", "age", "status", "left"), AGES)
+def test_records_that_reach_the_age_of_retention_will_be_deleted(
+    spark: SparkSession, scene: Scene, kept: float, age: int, status: str, left: int | None
+) -> None:
+    scene.topics["old"] = ("delete", int(kept * HOUR_MS))
+    scene.waiting(("g", "old", 0), 10, status=status, consumer_age_ms=age * HOUR_MS)
+    found = problems(spark, scene).get(("data_loss_ahead", "g", "old"))
+    assert (found and -found["magnitude"]) == (None if left is None else left * HOUR_MS)
+
+
+def test_neither_compaction_nor_an_unlimited_retention_nor_an_arrival_time_deletes_by_age(
+    spark: SparkSession, scene: Scene
+) -> None:
+    scene.topics |= {"compacted": ("compact", HOUR_MS), "unlimited": ("delete", -1), "future": ("delete", HOUR_MS)}
+    for topic in ("compacted", "unlimited", "future"):
+        scene.waiting(("g", topic, 0), 10, consumer_age_ms=DAY_MS, time_method="arrival" if topic == "future" else None)
+    assert set(problems(spark, scene)) == {("no_progress", "g", None)}
+
+
+def moved(start: int, commit: int, **more: Any) -> dict[str, Any]:
+    then = datetime.fromtimestamp(THEN_MS / 1000, UTC)
+    return {
+        "topic_id": "A",
+        "log_start_offset": start,
+        "committed_offset": commit,
+        "high_watermark": 900,
+        "captured_at": then,
+        "committed_captured_at": then,
+    } | more
+
+
+LOG_STARTS = [
+    # Ten minutes ago log start and commit were there, now log start is at 100; the minutes until it reaches the commit.
+    ("stuck", moved(0, 200), {"committed_offset": 200}, 10),
+    ("slower", moved(0, 150), {"committed_offset": 200}, 20),
+    ("as fast", moved(0, 100), {"committed_offset": 200}, None),
+    ("log start rests", moved(100, 200), {"committed_offset": 200}, None),
+    ("set back", moved(0, 500), {"committed_offset": 200}, 10),
+    ("another log", moved(0, 200, topic_id="B"), {"committed_offset": 200}, None),
+    ("read further", moved(0, 150, consumed_offset=200), {"committed_offset": 150, "consumed_offset": 300}, None),
+    ("nothing unread", moved(0, 900), {"committed_offset": 900}, None),
+    ("lost already", moved(0, 50), {"committed_offset": 50, "offset_status": "deleted_unread"}, None),
+]
+
+
+@pytest.mark.parametrize(("then", "now", "left"), [case[1:] for case in LOG_STARTS], ids=[c[0] for c in LOG_STARTS])
+def test_log_start_that_gains_on_the_reader_will_delete_unread_records(
+    spark: SparkSession, scene: Scene, then: dict[str, Any], now: dict[str, Any], left: int | None
+) -> None:
+    reader = ("g", "t", 1)
+    scene.add(reader, **{"topic_id": "A", "log_start_offset": 100, "high_watermark": 900, "consumer_lag": 700, **now})
+    scene.then[reader] = then
+    found = problems(spark, scene).get(("data_loss_ahead", "g", "t"))
+    assert (found and -found["magnitude"]) == (None if left is None else left * 60_000)
+    if found and left == 10:
+        assert found["summary"].startswith(
+            "Retention may delete unread records from 2026-01-31 12:10 UTC on, in 10 minutes, first of partition 1 of "
+            "topic t; unread: 700 records"
+        )
+        assert found["evidence"]["deleted_at"] == "2026-01-31T12:10:00Z"
+
+
+def test_what_cannot_be_read_twice_in_a_row_is_one_problem_of_the_cluster(spark: SparkSession, scene: Scene) -> None:
+    scene.add(("a", "t", 0), "unknown", error="LEADER_NOT_AVAILABLE", offset_status="no_watermark")
+    scene.add(("a", "t", 1), "unknown", error="LEADER_NOT_AVAILABLE", offset_status="no_watermark")
+    scene.add(("b", None, None), "unknown", error="NOT_COORDINATOR", offset_status=None)
+    scene.add(("c", "u", 0), "unknown", error="REQUEST_TIMED_OUT")
+    scene.status["c", "u", 0]["since"] = NOW  # at this snapshot only
+    (key,) = found = problems(spark, scene)
+    assert key == ("unreadable", None, None)
+    assert found[key]["summary"] == (
+        "Lag is not known for 3 partitions of 2 groups (a, b): LEADER_NOT_AVAILABLE, NOT_COORDINATOR."
+    )
+    assert found[key]["evidence"]["groups_affected"] == 2
