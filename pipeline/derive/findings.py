@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 
 from pipeline.analytics.findings.findings import finding_history, findings, subjects
 from pipeline.analytics.findings.group_problems import group_problems
+from pipeline.analytics.findings.rates import with_rates
 from pipeline.config.status import StatusConfig
 from pipeline.derive.backlog import Backlog
 from pipeline.lake import Lake, instant_literal, of_cluster, of_snapshots
@@ -26,7 +27,8 @@ def problems_of_groups(
     ids = [s.snapshot_id for s in backlog.batch]
     lag, partitions, groups = (lake.read_snapshots(t, cluster, ids) for t in (LAG, PARTITION_STATUS, GROUP_STATUS))
     before = backlog.compared_with
-    earlier = lake.read_snapshots(LAG, cluster, sorted(set(before.values())))
+    earlier, earlier_groups = (lake.read_snapshots(t, cluster, [*set(before.values())]) for t in (LAG, GROUP_STATUS))
+    groups = with_rates(groups, earlier_groups, before)
     return group_problems(lag, partitions, groups, watermarks, earlier, before, settings.data_loss_within_ms)
 
 

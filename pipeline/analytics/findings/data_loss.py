@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from pipeline.analytics.findings.rates import compared_with
 from pipeline.analytics.keys import PARTITION_AT, READER
 from pipeline.analytics.lag.ladder import read_up_to
 from pipeline.analytics.series import read_ms
@@ -34,17 +35,12 @@ def with_time_left(
     then = earlier.select(*READER, F.col("snapshot_id").alias("then_id"), names.alias("then"))
     left_ms = F.least(_by_age(), _by_log_start())
     return (
-        rows.withColumn("then_id", _looked_up(before))
+        rows.withColumn("then_id", compared_with(before))
         .join(topics, PARTITION_AT, how="left")
         .join(then.where(F.col("topic").isNotNull()), [*READER, "then_id"], how="left")
         .withColumn("deleted_in_ms", F.when(left_ms <= within_ms, left_ms).cast("bigint"))
         .drop("then_id", "then", "cleanup_policy", "retention_ms")
     )
-
-
-def _looked_up(before: Mapping[int, int]) -> Column:
-    pairs = [F.lit(number) for pair in before.items() for number in pair]
-    return (F.element_at(F.create_map(*pairs), F.col("snapshot_id")) if pairs else F.lit(None)).cast("bigint")
 
 
 def _is_unread() -> Column:

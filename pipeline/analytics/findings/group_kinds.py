@@ -17,6 +17,7 @@ from pipeline.tables import DATA_LOSS
 
 NAMED = 20
 """How many groups, topics or errors a sentence or the evidence names."""
+_RATES = ("written_per_s", "committed_per_s")
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,12 @@ def _unread() -> Column:
     oldest = F.concat(F.lit(", the oldest "), duration(F.col("consumer_age_ms")), F.lit(" old"))
     text = sentence("; unread: ", counted(F.col("consumer_lag"), "record"), in_bytes, oldest)
     return F.when(F.col("consumer_lag").isNotNull(), text)
+
+
+def _rates() -> Column:
+    """How fast: " (12.5 records/s are written, 10 are committed)". NULL if it is not known."""
+    written, committed = (F.regexp_replace(F.format_number(name, 1), r"\.0$", "") for name in _RATES)
+    return F.concat(F.lit(" ("), written, F.lit(" records/s are written, "), committed, F.lit(" are committed)"))
 
 
 def _groups() -> Column:
@@ -111,6 +118,7 @@ KINDS: dict[str, Kind] = {
             "The group makes progress but falls behind",
             _where(),
             ": its oldest unread record keeps getting older",
+            _rates(),
             _unread(),
             ".",
         ),

@@ -36,7 +36,8 @@ def group_problems(
 ) -> DataFrame:
     """All such problems in the snapshots of `lag`.
 
-    `partitions` and `groups` are the rows of PARTITION_STATUS and GROUP_STATUS of these snapshots. The other arguments
+    `partitions` and `groups` are the rows of PARTITION_STATUS and GROUP_STATUS of these snapshots, the latter
+    `with_rates`. The other arguments
     are those of `with_time_left`.
     """
     rows = with_time_left(_with_status(lag, partitions), watermarks, earlier, before, within_ms)
@@ -48,7 +49,13 @@ def group_problems(
             "of_topic": F.when(of_topic, F.col("topic")),
         }
     )
-    whole = groups.select(*SNAPSHOT, F.col("group_id").alias("of_group"), F.col("partitions").alias("of_partitions"))
+    whole = groups.select(
+        *SNAPSHOT,
+        F.col("group_id").alias("of_group"),
+        F.col("partitions").alias("of_partitions"),
+        "written_per_s",
+        "committed_per_s",
+    )
     summed = found.groupBy(*SNAPSHOT, "kind", "of_group", "of_topic").agg(*_sums())
     return _described(summed.join(F.broadcast(whole), [*SNAPSHOT, "of_group"], how="left"))
 
@@ -129,6 +136,8 @@ def _evidence() -> dict[str, Column]:
         "consumer_lag": F.col("consumer_lag"),
         "consumer_lag_bytes": F.col("consumer_lag_bytes"),
         "consumer_age_ms": F.col("consumer_age_ms"),
+        "written_per_s": F.round("written_per_s", 1),
+        "committed_per_s": F.round("committed_per_s", 1),
         "deleted_offsets": F.when(is_loss, F.col("deleted")),
         "deleted_at": F.when(F.col("kind") == "data_loss_ahead", _iso_of(F.col("at_ms") + F.col("deleted_in_ms"))),
     }

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.analytics.findings.group_problems import group_problems
+from pipeline.analytics.findings.rates import with_rates
 from pipeline.tables import GROUP_STATUS, LAG, PARTITION_STATUS, WATERMARKS
 from tests.helpers.rows import frame
 
@@ -17,6 +18,7 @@ DAY_MS = 24 * HOUR_MS
 NOW_MS = 1_769_860_800_000
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 THEN_MS = NOW_MS - 600_000
+THEN = NOW - timedelta(minutes=10)
 SINCE = NOW - timedelta(hours=2)
 READER = "snapshot_id group_id topic partition"
 Reader = tuple[str, str | None, int | None]
@@ -52,14 +54,17 @@ def problems(spark: SparkSession, scene: Scene) -> dict[tuple[str, str | None, s
         found = [(at_ms, *reader, *(row.get(name) for name in names)) for reader, row in values.items()]
         return frame(spark, table, " ".join([READER, *names]), *found)
 
-    groups = {reader[0] for reader in scene.lag}
-    sizes = [(NOW_MS, group, sum(reader[0] == group for reader in scene.lag)) for group in sorted(groups)]
+    names = {reader[0] for reader in scene.lag}
+    sizes = [(NOW_MS, group, sum(reader[0] == group for reader in scene.lag)) for group in sorted(names)]
     known = {(topic, partition) for _, topic, partition in scene.lag if topic is not None}
     logs = [(NOW_MS, *log, *scene.topics.get(str(log[0]), ("delete", 7 * DAY_MS))) for log in sorted(known, key=str)]
+    sums = "snapshot_id group_id partitions log_ends commits ends_at captured_at"
+    groups = frame(spark, GROUP_STATUS, sums, *((*size, 7_000, 5_000, NOW, NOW) for size in sizes))
+    then = [(THEN_MS, group, partitions, 1_000, 2_000, THEN, THEN) for _, group, partitions in sizes]
     found = group_problems(
         rows(LAG, scene.lag),
         rows(PARTITION_STATUS, scene.status),
-        frame(spark, GROUP_STATUS, "snapshot_id group_id partitions", *sizes),
+        with_rates(groups, frame(spark, GROUP_STATUS, sums, *then), {NOW_MS: THEN_MS}),
         frame(spark, WATERMARKS, "snapshot_id topic partition cleanup_policy retention_ms", *logs),
         rows(LAG, scene.then, THEN_MS),
         {NOW_MS: THEN_MS},
@@ -106,6 +111,8 @@ def test_partitions_of_one_group_that_wait_are_one_problem(spark: SparkSession, 
         "consumer_lag": 1_500,
         "consumer_lag_bytes": 1_500_000,
         "consumer_age_ms": 2 * HOUR_MS,
+        "written_per_s": 10.0,
+        "committed_per_s": 5.0,
     }
     assert "delete it" in row["advice"]
 
@@ -129,6 +136,10 @@ def test_each_status_that_needs_someone_is_a_kind_of_its_own(spark: SparkSession
         "falling_behind": ("slow", "warning"),
         "rewound": ("back", "warning"),
     }
+    assert found["falling_behind", "slow", "t"]["summary"] == (
+        "The group makes progress but falls behind: its oldest unread record keeps getting older (10 records/s are "
+        "written, 5 are committed); unread: 10 records (10 kB), the oldest 2 hours old."
+    )
 
 
 def test_an_open_transaction_is_one_problem_of_its_topic_and_names_who_waits(spark: SparkSession, scene: Scene) -> None:
@@ -203,14 +214,13 @@ def test_neither_compaction_nor_an_unlimited_retention_nor_an_arrival_time_delet
 
 
 def moved(start: int, commit: int, **more: Any) -> dict[str, Any]:
-    then = datetime.fromtimestamp(THEN_MS / 1000, UTC)
     return {
         "topic_id": "A",
         "log_start_offset": start,
         "committed_offset": commit,
         "high_watermark": 900,
-        "captured_at": then,
-        "committed_captured_at": then,
+        "captured_at": THEN,
+        "committed_captured_at": THEN,
     } | more
 
 
@@ -257,3 +267,24 @@ def test_what_cannot_be_read_twice_in_a_row_is_one_problem_of_the_cluster(spark:
         "Lag is not known for 3 partitions of 2 groups (a, b): LEADER_NOT_AVAILABLE, NOT_COORDINATOR."
     )
     assert found[key]["evidence"]["groups_affected"] == 2
+
+
+RATES = [
+    ("as many partitions", (2, 7_000, 5_000), (10.0, 5.0)),
+    ("more partitions", (3, 7_000, 5_000), (None, None)),
+    ("commits went back", (2, 7_000, 1_999), (10.0, None)),
+    ("nothing moved", (2, 1_000, 2_000), (0.0, 0.0)),
+    ("an end that is not known", (2, None, 5_000), (None, 5.0)),
+]
+
+
+@pytest.mark.parametrize(("now", "rates"), [case[1:] for case in RATES], ids=[case[0] for case in RATES])
+def test_rates_compare_the_same_partitions(
+    spark: SparkSession, now: tuple[int, int | None, int], rates: tuple[float | None, float | None]
+) -> None:
+    names = "snapshot_id group_id partitions log_ends commits ends_at captured_at"
+    groups = frame(spark, GROUP_STATUS, names, (NOW_MS, "g", *now, NOW, NOW), (THEN_MS, "g", 2, 0, 0, THEN, THEN))
+    earlier = frame(spark, GROUP_STATUS, names, (THEN_MS, "g", 2, 1_000, 2_000, THEN, THEN))
+    found = {r.snapshot_id: r for r in with_rates(groups, earlier, {NOW_MS: THEN_MS}).collect()}
+    assert (found[NOW_MS].written_per_s, found[NOW_MS].committed_per_s) == rates
+    assert (found[THEN_MS].written_per_s, found[THEN_MS].committed_per_s) == (None, None)
