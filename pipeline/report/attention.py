@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from pipeline.common.words import counted
-from pipeline.report.details_model import Finding, Loss
-from pipeline.report.model import Cluster, Group, Report
-from pipeline.report.progress import Level, judged, set_back
-from pipeline.report.trends import Trend, trends
-from pipeline.report.units import at, duration
-from pipeline.tables import DATA_LOSS
+from pipeline.report.details_model import Finding
+from pipeline.report.model import Cluster, Report
+from pipeline.report.units import at
 
-GROUPS_NAMED = 10
+Level = Literal["bad", "warn"]
 FINDINGS_NAMED = 20
 
 
@@ -36,59 +33,14 @@ class AttentionItem(NamedTuple):
 def needs_attention(report: Report) -> list[AttentionItem]:
     """All items: lost data first, then other problems, then notes."""
     items = [item for rule in _RULES for item in rule(report)]
-    return sorted(items, key=lambda item: item.level)
-
-
-def _lost_data(report: Report) -> Iterator[AttentionItem]:
-    lost = [g for g in report.groups if g.has_lost_data]
-    first: dict[tuple[str, str], int] = {}
-    for point in sorted(report.points, key=lambda p: p.snapshot_id):
-        if point.deleted:
-            first.setdefault((point.cluster, point.group_id), point.ends_ms)
-        else:
-            first.pop((point.cluster, point.group_id), None)
-    for group in lost[:GROUPS_NAMED]:
-        since_ms = first.get(group.key)
-        sentence = _loss(group, since_ms)
-        yield AttentionItem("bad", group.group_id, sentence, "groups", is_loss=True, group=group.key, since_ms=since_ms)
-    if more := sum(t.groups_with_loss for t in report.totals.values()) - len(lost[:GROUPS_NAMED]):
-        yield AttentionItem("bad", "", f"{counted(more, 'more group')} lost data.", "groups", is_loss=True)
-
-
-def _loss(group: Group, since_ms: int | None) -> str:
-    partitions = counted(group.statuses[DATA_LOSS], "partition")
-    unread = "" if group.unread_offsets is None else f", {counted(group.unread_offsets, 'offset')} in all"
-    left = "" if group.readable_offsets is None else f"; {counted(group.readable_offsets, 'offset')} can still be read"
-    since = "" if since_ms is None else f"; log start has been past its commits since at least {at(since_ms)}"
-    return f"records of {partitions} on cluster {group.cluster} were deleted unread{unread}{left}{since}."
-
-
-def _lost_before(report: Report) -> Iterator[AttentionItem]:
-    """Data lost within the time shown, in partitions where the group has continued reading since."""
-    for loss in report.losses[:GROUPS_NAMED]:
-        group = loss.cluster, loss.group_id
-        yield AttentionItem(
-            "bad", loss.group_id, _past(loss), "groups", is_loss=True, group=group, since_ms=loss.first_ms
-        )
-    if more := len(report.losses[GROUPS_NAMED:]):
-        yield AttentionItem("bad", "", f"{counted(more, 'more group')} lost data before.", "groups", is_loss=True)
-
-
-def _past(loss: Loss) -> str:
-    seen = f"at {at(loss.first_ms)}"
-    if loss.last_ms > loss.first_ms:
-        seen = f"from {at(loss.first_ms)} to {at(loss.last_ms)}"
-    unread = "" if loss.unread_offsets is None else f", {counted(loss.unread_offsets, 'offset')} in all"
-    return (
-        f"records of {counted(loss.partitions, 'partition')} on cluster {loss.cluster} were deleted "
-        f"unread{unread}. Snapshots {seen} show this, the newest no longer does."
-    )
+    return sorted(items, key=lambda item: (item.level, not item.is_loss))
 
 
 def _findings(report: Report) -> Iterator[AttentionItem]:
     still_there = [f for f in report.findings if f.is_open]
+    lost_before = [f for f in report.findings if not f.is_open and f.is_loss]
     shown = {c.cluster: c.lag_snapshot_id for c in report.clusters}
-    for finding in still_there[:FINDINGS_NAMED]:
+    for finding in (*still_there[:FINDINGS_NAMED], *lost_before[:FINDINGS_NAMED]):
         yield _of_finding(finding, shown.get(finding.cluster))
     if (more := report.findings_open - len(still_there[:FINDINGS_NAMED])) > 0:
         yield AttentionItem("warn", "", f"{counted(more, 'more finding')} {_is(more)} open.", "findings")
@@ -96,44 +48,31 @@ def _findings(report: Report) -> Iterator[AttentionItem]:
 
 def _of_finding(finding: Finding, newest_ms: int | None) -> AttentionItem:
     # The times of a finding are snapshot ids, that is, the instants that snapshots were scheduled for.
-    since = f" Since the snapshot of {at(finding.first_seen_ms)}"
-    if finding.worst_ms is not None and finding.worst_ms < finding.last_seen_ms:
-        since += f", at its worst in that of {at(finding.worst_ms)}"
-    if newest_ms is not None and finding.last_seen_ms < newest_ms:  # its client may have ended
-        since += f", last seen in that of {at(finding.last_seen_ms)}"
+    times = f" Found in the snapshot of {at(finding.first_seen_ms)}"
+    if finding.worst_ms is not None and finding.first_seen_ms < finding.worst_ms < finding.last_seen_ms:
+        times += f", at its worst in that of {at(finding.worst_ms)}"
+    if finding.resolved_ms is not None:
+        times += f", resolved in that of {at(finding.resolved_ms)}"
+    elif newest_ms is not None and finding.last_seen_ms < newest_ms:  # its client may have ended
+        times += f", last seen in that of {at(finding.last_seen_ms)}"
     return AttentionItem(
         "bad" if finding.severity == "critical" else "warn",
-        finding.group_id or finding.client_id or finding.cluster,
-        f"{finding.summary}{since}.",
+        finding.group_id or finding.client_id or finding.topic or finding.cluster,
+        f"{finding.summary}{times}.",
         "findings",
+        is_loss=finding.is_loss,
         group=None if finding.group_id is None else (finding.cluster, finding.group_id),
         since_ms=finding.first_seen_ms,
-        advice=finding.advice,
+        advice=finding.advice if finding.is_open else None,
     )
 
 
-def _progress(report: Report) -> Iterator[AttentionItem]:
-    found = trends(report.instants, report.points)
-    for rule in (judged, set_back):
-        said = [(g, one) for g in report.groups if (one := rule(g, found.get(g.key, Trend())))]
-        for group, (level, sentence, since_ms) in said[:GROUPS_NAMED]:
-            yield AttentionItem(level, group.group_id, sentence, "groups", group=group.key, since_ms=since_ms)
-        if more := len(said[GROUPS_NAMED:]):
-            yield AttentionItem(said[0][1].level, "", f"the same is true of {counted(more, 'more group')}.", "groups")
-
-
-def _deleted_soon(report: Report) -> Iterator[AttentionItem]:
-    dangers = sorted(report.dangers, key=lambda d: d.deleted_in_ms)
-    for danger in dangers[:GROUPS_NAMED]:
-        sentence = (
-            f"at the present rate, records of partition {danger.partition} of topic {danger.topic} will be deleted "
-            f"unread in about {duration(danger.deleted_in_ms)}: the log's start is "
-            f"{counted(danger.headroom, 'offset')} away from the first unread record, and moves faster than the group "
-            "reads."
-        )
-        yield AttentionItem("bad", danger.group_id, sentence, "groups", group=(danger.cluster, danger.group_id))
-    if (more := len(dangers) - GROUPS_NAMED) > 0:
-        yield AttentionItem("bad", "", f"the same is true of {counted(more, 'more group')}.", "groups")
+def _lost_data(report: Report) -> Iterator[AttentionItem]:
+    """Groups that lost data before there were findings, or whose findings are not listed."""
+    named = {(f.cluster, f.group_id) for f in report.findings if f.is_open and f.is_loss}
+    if (others := sum(t.groups_with_loss for t in report.totals.values()) - len(named)) > 0:
+        what = counted(others, "more group" if named else "group")
+        yield AttentionItem("bad", "", f"{what} lost data: records were deleted unread.", "groups", is_loss=True)
 
 
 def _newest_snapshot(report: Report) -> Iterator[AttentionItem]:
@@ -207,18 +146,10 @@ def _not_committed(report: Report) -> Iterator[AttentionItem]:
         yield AttentionItem("warn", "", sentence, "groups")
 
 
-def _odd_offsets(report: Report) -> Iterator[AttentionItem]:
-    for status, what in (
-        ("truncated", "committed in a log that was truncated below the commit and has other records there now"),
-        ("beyond_end", "committed beyond the log's end: the topic was truncated or recreated"),
-        ("recreated", "not committed since the topic was recreated"),
-        (
-            "deleted_uncommitted",
-            "read past log start, but committed before it: a restart could not use its commit",
-        ),
-    ):
-        if count := sum(getattr(t, f"groups_{status}") for t in report.totals.values()):
-            yield AttentionItem("warn", "", f"{counted(count, 'group')} {_has(count)} {what}.", "groups")
+def _not_restartable(report: Report) -> Iterator[AttentionItem]:
+    if count := sum(t.groups_deleted_uncommitted for t in report.totals.values()):
+        what = "read past log start, but committed before it: a restart could not use its commit"
+        yield AttentionItem("warn", "", f"{counted(count, 'group')} {_has(count)} {what}.", "groups")
 
 
 def _is(number: int) -> str:
@@ -230,11 +161,8 @@ def _has(number: int) -> str:
 
 
 _RULES: tuple[Callable[[Report], Iterator[AttentionItem]], ...] = (
-    _lost_data,
-    _lost_before,
-    _deleted_soon,
     _findings,
-    _progress,
+    _lost_data,
     _newest_snapshot,
     _old_lag,
     _older_snapshots,
@@ -242,5 +170,5 @@ _RULES: tuple[Callable[[Report], Iterator[AttentionItem]], ...] = (
     _refused,
     _unknown_lag,
     _not_committed,
-    _odd_offsets,
+    _not_restartable,
 )

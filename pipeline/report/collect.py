@@ -14,13 +14,11 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipeline.common.epoch import DAY_MS
 from pipeline.lake.few_rows import expect_rows
 from pipeline.report import data, details, values
-from pipeline.report.details_model import Finding, Gauge, Loss, Partition, RetentionRisk
+from pipeline.report.details_model import Finding, Gauge, Partition
 from pipeline.report.frames import Frames
 from pipeline.report.model import Cluster, Group, Instant, Point, Report, Totals
-from pipeline.report.trends import FEWEST, RECENT
 
 SNAPSHOTS_LISTED = 100
 GROUPS_LISTED = 1_000
@@ -29,8 +27,8 @@ PARTITIONS_LISTED = 8
 CLIENTS_CHARTED = 20
 FINDINGS_LISTED = 200
 INSTANTS_CHARTED = 300
-DELETED_WITHIN_MS = 7 * DAY_MS
-"""A loss that is further away is not shown yet."""
+RECENT = 10
+"""The newest snapshots of a cluster, which are always shown."""
 CELLS = 35_000
 """How many groups times instants fit onto a page: if there are many groups, fewer instants are shown."""
 
@@ -38,7 +36,7 @@ CELLS = 35_000
 def collect(frames: Frames, generated_at: datetime, title: str) -> Report:
     """The report on everything in the frames, by three queries, each of which needs the results of the one before.
 
-    A fourth query reads `lag` for snapshots in which records were deleted unread, or without rows in `group_status`.
+    A fourth query reads `lag` for snapshots without rows in `group_status`, which an older laglake has computed.
     """
     ledger = _ledger(frames)
     first = _of_ledger(frames, ledger)
@@ -51,9 +49,7 @@ def collect(frames: Frames, generated_at: datetime, title: str) -> Report:
     worst = tuple(Group(**r) for r in second["groups"])
     instants = _thinned([Instant(**r) for r in second["instants"]], _most_instants(len(worst)))
     third = _over_time(frames, newest, worst, instants)
-    fourth = _from_lag(frames, newest, worst, instants, third["covered"])
-    worst = values.with_readable(worst, fourth["readable"])
-    points = tuple(Point(**r) for r in (*third["points"], *fourth["points"]))
+    points = tuple(Point(**r) for r in (*third["points"], *_from_lag(frames, worst, instants, third["covered"])))
     (counted,) = first["counted"] or [{"open": 0, "total": 0}]
     return Report(
         title,
@@ -66,8 +62,6 @@ def collect(frames: Frames, generated_at: datetime, title: str) -> Report:
         points=points,
         charted=worst[:GROUPS_CHARTED],
         partitions=tuple(Partition(**r) for r in third["partitions"]),
-        dangers=tuple(RetentionRisk(**r) for r in third["dangers"]),
-        losses=tuple(Loss(**r) for r in fourth["losses"]),
         findings=findings,
         findings_open=counted["open"],
         findings_total=counted["total"],
@@ -126,35 +120,20 @@ def _over_time(
     return _asked(
         points=data.as_points(groups, {g.group_id for g in worst}) if worst else None,
         covered=data.covered(groups),
-        dangers=details.dangers(frames.at("lag", _ends_of_trends(instants)), DELETED_WITHIN_MS),
         partitions=details.partitions(frames.at("lag", newest), charted, PARTITIONS_LISTED),
         gauges=frames.divergence and details.gauges(frames.at("divergence", drawn), CLIENTS_CHARTED),
     )
 
 
 def _from_lag(
-    frames: Frames,
-    newest: dict[str, list[int]],
-    worst: Sequence[Group],
-    instants: Sequence[Instant],
-    covered: Sequence[dict[str, Any]],
-) -> dict[str, list[dict[str, Any]]]:
-    """The fourth query, if it is needed: what was lost, and the groups at instants that are not `covered`."""
-    have = {(row["cluster"], row["snapshot_id"]): row["lossy"] for row in covered}
-    uncovered = {(i.cluster, i.snapshot_id) for i in instants} - have.keys() if frames.has_groups else set()
-    lossy = {at for at, groups in have.items() if groups}
-    if not uncovered | lossy:
-        return {"points": [], "losses": [], "readable": []}
-    lag = frames.at("lag", _by_cluster(uncovered | lossy))
-    if not uncovered:
-        lag = lag.where(F.col("group_id").isin(sorted({group for groups in have.values() for group in groups})))
-    last = {cluster: max(ids) for cluster, ids in newest.items()}
-    names = {g.group_id for g in worst}
-    return _asked(
-        points=data.as_points(frames.groups_from_lag(_by_cluster(uncovered)), names) if uncovered else None,
-        losses=data.losses(lag, last, GROUPS_LISTED),
-        readable=data.readable(lag, last, names),
-    )
+    frames: Frames, worst: Sequence[Group], instants: Sequence[Instant], covered: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """The fourth query, if it is needed: the groups at instants that are not `covered` by `group_status`."""
+    have = {(row["cluster"], row["snapshot_id"]) for row in covered}
+    missing = {(i.cluster, i.snapshot_id) for i in instants} - have if frames.has_groups else set()
+    if not missing:
+        return []
+    return _rows(data.as_points(frames.groups_from_lag(_by_cluster(missing)), {g.group_id for g in worst}))
 
 
 def _by_cluster(snapshots: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
@@ -255,14 +234,3 @@ def _when_read(instants: Iterable[Instant], points: Iterable[Point]) -> tuple[In
         if point.captured_ms is not None:
             read[of] = max(point.captured_ms, read.get(of, point.captured_ms))
     return tuple(replace(i, captured_ms=read.get((i.cluster, i.snapshot_id))) for i in instants)
-
-
-def _ends_of_trends(instants: Sequence[Instant]) -> dict[str, list[int]]:
-    """Each cluster's newest snapshot, and the first of the recent ones without a gap in between."""
-    ends: dict[str, list[int]] = {}
-    for cluster in {i.cluster for i in instants}:
-        times = [i for i in instants if i.cluster == cluster][-RECENT:]
-        alike = [i.snapshot_id for i in times if i.segment == times[-1].segment]
-        if len(alike) >= FEWEST:
-            ends[cluster] = [alike[0], alike[-1]]
-    return ends

@@ -13,10 +13,8 @@ from operator import or_
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from pipeline.analytics.keys import GROUP, READER, SNAPSHOT
-from pipeline.analytics.lag.group_sums import is_loss
-from pipeline.analytics.lag.ladder import deleted_unread_offsets
-from pipeline.analytics.series import change, read_ms, run_number
+from pipeline.analytics.keys import SNAPSHOT
+from pipeline.analytics.series import change, run_number
 from pipeline.lake.ledger import rows_of_snapshot
 from pipeline.report.model import NO_PROGRESS, Group, Point, names_of
 from pipeline.tables import DATA_LOSS, LAG, READABLE
@@ -165,9 +163,8 @@ def as_points(rows: DataFrame, group_ids: Collection[str]) -> DataFrame:
 
 
 def covered(rows: DataFrame) -> DataFrame:
-    """The snapshots that rows of GROUP_STATUS are of, and the groups of each whose records were deleted unread."""
-    is_lost = F.coalesce(F.col("offset_statuses")[DATA_LOSS], F.lit(0)) > 0
-    return rows.groupBy(*SNAPSHOT).agg(F.collect_set(F.when(is_lost, F.col("group_id"))).alias("lossy"))
+    """The snapshots that rows of GROUP_STATUS are of."""
+    return rows.select(*SNAPSHOT).distinct()
 
 
 def worst_first(groups: DataFrame, limit: int, found: Collection[str] = ()) -> DataFrame:
@@ -191,47 +188,11 @@ def totals(groups: DataFrame) -> DataFrame:
             F.count("*").alias("groups"),
             F.count_if(F.col("partitions_unknown") > 0).alias("groups_unknown"),
             F.count_if(F.col("statuses")[DATA_LOSS] > 0).alias("groups_with_loss"),
-            F.count_if(F.col("statuses")["truncated"] > 0).alias("groups_truncated"),
-            F.count_if(F.col("statuses")["beyond_end"] > 0).alias("groups_beyond_end"),
-            F.count_if(F.col("statuses")["recreated"] > 0).alias("groups_recreated"),
             F.count_if(F.col("statuses")["deleted_uncommitted"] > 0).alias("groups_deleted_uncommitted"),
             F.count_if(is_not_committed).alias("groups_not_committed"),
             F.when(F.count_if(is_not_committed & most.isNull()) == 0, F.try_sum(most)).alias("not_committed_offsets"),
         )
         .orderBy("cluster")
-    )
-
-
-def readable(lag: DataFrame, shown: Mapping[str, int], group_ids: Collection[str]) -> DataFrame:
-    """`readable_offsets` of those named groups whose records were deleted unread, as of the snapshots `shown`."""
-    return (
-        lag.where(is_loss() & _is_at("snapshot_id", shown) & F.col("group_id").isin(sorted(group_ids)))
-        .groupBy(*GROUP)
-        .agg(F.try_sum(F.col("high_watermark") - F.col("log_start_offset")).alias("readable_offsets"))
-    )
-
-
-def losses(lag: DataFrame, shown: Mapping[str, int], limit: int) -> DataFrame:
-    """`details_model.Loss` of each group that has one, the greatest first; not those that are still in `shown`."""
-    return (
-        lag.where(is_loss())
-        .groupBy(*READER)
-        .agg(
-            F.max(deleted_unread_offsets()).alias("unread_offsets"),
-            F.min(read_ms()).alias("first_ms"),
-            F.max(read_ms()).alias("last_ms"),
-            F.max("snapshot_id").alias("last_id"),
-        )
-        .where(~_is_at("last_id", shown))
-        .groupBy(*GROUP)
-        .agg(
-            F.count("*").alias("partitions"),
-            F.try_sum("unread_offsets").alias("unread_offsets"),
-            F.min("first_ms").alias("first_ms"),
-            F.max("last_ms").alias("last_ms"),
-        )
-        .orderBy(F.desc_nulls_first("unread_offsets"), "cluster", "group_id")
-        .limit(limit)
     )
 
 

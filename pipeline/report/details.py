@@ -11,8 +11,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from pipeline.analytics.histograms.quantiles import of_brokers
-from pipeline.analytics.keys import GROUP, MEMBER, READER
-from pipeline.analytics.series import read_ms
+from pipeline.analytics.keys import GROUP, MEMBER
 from pipeline.report.details_model import Gauge, Partition
 from pipeline.report.model import names_of
 
@@ -43,53 +42,6 @@ def worst_partitions(lag: DataFrame) -> DataFrame:
     """All partitions of all groups as `details_model.Partition`, in the same order."""
     rows = lag.where(F.col("topic").isNotNull())
     return rows.orderBy(*_worst_first(), "group_id", "cluster").select(*names_of(Partition))
-
-
-def dangers(lag: DataFrame, within_ms: int) -> DataFrame:
-    """RetentionRisk of each group that has one, from the changes between the two snapshots per cluster in `lag`.
-
-    Log start moves by whole segments, so the two snapshots should be some time apart. Log start must have moved, and
-    faster than the group. If a commit went back, the speed of the group is taken as 0, because this does not show how
-    fast it reads. Headroom that lasts longer than `within_ms` is not a danger yet; records that are already deleted
-    are not a danger, but a loss.
-    """
-    names = ("topic_id", "log_start_offset", "committed_offset", "consumed_offset", "high_watermark", "offset_status")
-    state = F.struct(*names, read_ms().alias("ends_ms"), read_ms("committed_captured_at").alias("commits_ms"))
-    first, last = F.col("first"), F.col("last")
-    # Offsets per ms.
-    deleted = (last["log_start_offset"] - first["log_start_offset"]) / _passed("ends_ms")
-    gained = (_read_up_to(last) - _read_up_to(first)) / _passed("commits_ms")
-    nearer = deleted - F.when(gained > 0, gained).when(gained <= 0, 0)
-    headroom = _read_up_to(last) - last["log_start_offset"]
-    left_ms = headroom / F.when(nearer > 0, nearer)
-    is_unread = (_read_up_to(last) < last["high_watermark"]) & (headroom >= 0)
-    is_same_log = last["offset_status"].isin("ok", "deleted_uncommitted")
-    is_same_log &= first["topic_id"].eqNullSafe(last["topic_id"])
-    return (
-        lag.where(F.col("topic").isNotNull())
-        .groupBy(*READER)
-        .agg(F.min_by(state, "snapshot_id").alias("first"), F.max_by(state, "snapshot_id").alias("last"))
-        .where(is_unread & is_same_log & (deleted > 0) & (left_ms <= within_ms))
-        .withColumns({"headroom": headroom, "deleted_in_ms": F.round(left_ms).cast("bigint")})
-        .groupBy(*GROUP)
-        .agg(
-            F.min_by(F.struct("topic", "partition", "headroom"), "deleted_in_ms").alias("worst"),
-            F.min("deleted_in_ms").alias("deleted_in_ms"),
-        )
-        .select(*GROUP, "worst.*", "deleted_in_ms")
-    )
-
-
-def _passed(read_at: str) -> Column:
-    """The ms between the two reads; NULL if the later snapshot was not read later."""
-    passed = F.col("last")[read_at] - F.col("first")[read_at]
-    return F.when(passed > 0, passed)
-
-
-def _read_up_to(state: Column) -> Column:
-    """The offset up to which the group has certainly read: its commit, or more if clients report in both snapshots."""
-    is_reported = F.col("first")["consumed_offset"].isNotNull() & F.col("last")["consumed_offset"].isNotNull()
-    return F.greatest(state["committed_offset"], F.when(is_reported, state["consumed_offset"]))
 
 
 def findings(findings: DataFrame, limit: int) -> DataFrame:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from pipeline.tables import DATA_LOSS
+
 
 @dataclass(frozen=True)
 class PassedOver:
@@ -18,22 +20,6 @@ class PassedOver:
     last_id: int
     reason: str
     has_other_reasons: bool
-
-
-@dataclass(frozen=True)
-class Loss:
-    """Records of a group that were deleted unread, in partitions where it has continued past log start since.
-
-    `unread_offsets` is the sum, over the `partitions`, of the most that was seen in each; None if it overflows. The
-    loss was seen from `first_ms` to `last_ms`.
-    """
-
-    cluster: str
-    group_id: str
-    partitions: int
-    unread_offsets: int | None
-    first_ms: int
-    last_ms: int
 
 
 @dataclass(frozen=True)
@@ -73,21 +59,6 @@ class Partition:
 
 
 @dataclass(frozen=True)
-class RetentionRisk:
-    """The partition of a group whose unread records will be deleted first, if log start and group continue as before.
-
-    `headroom` is the distance from log start to the first record that the group may not have read.
-    """
-
-    cluster: str
-    group_id: str
-    topic: str
-    partition: int
-    headroom: int
-    deleted_in_ms: int
-
-
-@dataclass(frozen=True)
 class Finding:
     """A row of `findings`, with parsed `evidence`.
 
@@ -114,6 +85,11 @@ class Finding:
     def is_open(self) -> bool:
         """Whether the problem still lasts."""
         return self.resolved_ms is None
+
+    @property
+    def is_loss(self) -> bool:
+        """Whether records were deleted unread."""
+        return self.kind == DATA_LOSS
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 
-from pipeline.report.details_model import Distribution, Finding, Gauge, Loss, Partition, PassedOver, RetentionRisk
+from pipeline.report.details_model import Distribution, Finding, Gauge, Partition, PassedOver
 from pipeline.report.selection import Selection
 from pipeline.tables import DATA_LOSS, OFFSET_STATUSES, UNKNOWN_OFFSET
 
@@ -79,8 +79,7 @@ class Group:
     `consumer_lag` and similar values are sums over the partitions where the lag is known; None if it is known for none.
     `partitions_unknown` is the number of partitions whose lag is not known. A partition without a commit has no lag,
     but does not count as unknown: it is counted in `statuses`. Like lags, sums may be negative.
-    `unread_offsets` is how many offsets were deleted before the group had read them; `readable_offsets`, which only a
-    page has, is how many are still there in the same partitions, from log start to high watermark.
+    `unread_offsets` is how many offsets were deleted before the group had read them.
     `not_committed_offsets` is how many the group may still read in its partitions without a commit, at most: all of
     them if it begins at the earliest offset; None if there is no such partition, or its log is not known. `client_id`
     is one of `clients`.
@@ -125,7 +124,6 @@ class Group:
     status_since_ms: int | None = None
     status_reason: str | None = None
     status_partitions: int | None = None
-    readable_offsets: int | None = None
 
     @property
     def key(self) -> tuple[str, str]:
@@ -165,9 +163,6 @@ class Totals:
     groups: int
     groups_unknown: int
     groups_with_loss: int
-    groups_truncated: int = 0
-    groups_beyond_end: int = 0
-    groups_recreated: int = 0
     groups_deleted_uncommitted: int = 0
     groups_not_committed: int = 0
     not_committed_offsets: int | None = None
@@ -247,8 +242,6 @@ class Report:
     points: tuple[Point, ...] = ()
     charted: tuple[Group, ...] = ()
     partitions: tuple[Partition, ...] = ()
-    dangers: tuple[RetentionRisk, ...] = ()
-    losses: tuple[Loss, ...] = ()
     findings: tuple[Finding, ...] = ()
     findings_open: int = 0
     findings_total: int = 0

@@ -12,7 +12,6 @@ from pipeline.report.charts import charts, colour
 from pipeline.report.details_model import Gauge, Partition
 from pipeline.report.model import Group, Instant, Point, Report
 from pipeline.report.names import visible
-from pipeline.report.trends import per_s
 from pipeline.report.units import duration, size
 
 _UNITS = {
@@ -89,8 +88,10 @@ def _per_s(before: Point | None, after: Point | None, at: str, name: str) -> flo
     if before is None or after is None or before.partitions != after.partitions:
         return None
     first, last = ((getattr(point, at), getattr(point, name)) for point in (before, after))
-    rate = None if first[1] is None or last[1] is None else per_s(first, last)
-    return None if rate is None else float(f"{rate:.4g}")
+    passed_ms = last[0] - first[0]
+    if first[1] is None or last[1] is None or passed_ms <= 0:
+        return None
+    return float(f"{(last[1] - first[1]) * 1000 / passed_ms:.4g}")
 
 
 def _partition(partition: Partition) -> dict[str, Any]:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import Row
 
 from pipeline.analytics.histograms.buckets import UPPER_BOUNDS
 from pipeline.report.details_model import Distribution, Finding, PassedOver
-from pipeline.report.model import Cluster, Group, Snapshot, SnapshotError
+from pipeline.report.model import Cluster, Snapshot, SnapshotError
 
 
 def cluster(row: dict[str, Any]) -> Cluster:
@@ -24,12 +22,6 @@ def cluster(row: dict[str, Any]) -> Cluster:
             "passed_over": None if passed is None else PassedOver(**passed.asDict()),
         }
     )
-
-
-def with_readable(groups: Iterable[Group], rows: Iterable[dict[str, Any]]) -> tuple[Group, ...]:
-    """The groups with `readable_offsets` from rows of `data.readable`."""
-    readable = {(row["cluster"], row["group_id"]): row["readable_offsets"] for row in rows}
-    return tuple(replace(g, readable_offsets=readable.get(g.key)) for g in groups)
 
 
 def snapshot(row: dict[str, Any]) -> Snapshot:

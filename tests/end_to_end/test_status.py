@@ -163,4 +163,4 @@ def test_the_report_names_these_groups_and_no_others(lake: Lake) -> None:
     named = {item.subject: item.sentence for item in needs_attention(found)}
     assert named.keys() == {"judged-stops", "judged-half", "judged-back"}
     assert "the group has no members" in named["judged-stops"]
-    assert named["judged-half"].startswith("in 1 of its 2 partitions nothing has been committed since")
+    assert "in 1 of 2 partitions" in named["judged-half"]

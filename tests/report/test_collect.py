@@ -11,11 +11,9 @@ from pyspark.sql import functions as F
 from pipeline.analytics.status.group_status import group_status
 from pipeline.report import Frames, groups_table
 from pipeline.report.attention import needs_attention
-from pipeline.report.collect import CELLS, INSTANTS_CHARTED, collect
-from pipeline.report.details_model import Loss
+from pipeline.report.collect import CELLS, INSTANTS_CHARTED, RECENT, collect
 from pipeline.report.payload import payload
 from pipeline.report.selection import Selection
-from pipeline.report.trends import RECENT, trends
 from pipeline.tables import COMPUTED, LAG, PARTITION_STATUS, SNAPSHOTS
 from tests.helpers.reports import MINUTE, NOON, NOW, at, frame, known, lag_row, snapshot
 
@@ -59,7 +57,6 @@ class TestCollect:
             for number in range(3)
         ]
         rows += [lag_row(1, group, 0, **most | unread) for group in ("one", "another")]
-        rows += [lag_row(m, "before", n, **most | ({} if m else deleted)) for m in range(2) for n in range(3)]
         found = collect(Frames(frame(spark, SNAPSHOTS, snapshot(0), snapshot(1)), frame(spark, LAG, *rows)), NOW, "t")
         groups = {g.group_id: g for g in found.groups}
         assert (groups["absurd"].consumer_lag, groups["absurd"].max_consumer_lag) == (None, lag)
@@ -68,8 +65,6 @@ class TestCollect:
         assert groups["one"].not_committed_offsets == 2**62
         assert found.totals["east"].not_committed_offsets is None
         assert {p.consumer_lag_bytes for p in found.points if p.group_id == "absurd"} == {None}
-        sentences = {(item.subject, item.is_loss): item.sentence for item in needs_attention(found)}
-        assert sentences["before", True].startswith("records of 3 partitions on cluster east were deleted unread. ")
 
     def test_rates_do_not_depend_on_how_late_a_snapshot_was_read(self, spark: SparkSession) -> None:
         """Per second, 60 records are written and 30 read. The first snapshot is 88 s late; commits are read first."""
@@ -91,8 +86,6 @@ class TestCollect:
         (of_group,) = drawn["groups"]
         assert of_group["produced"] == [None, 60, 60, 60, 60]
         assert of_group["consumed"] == [None, 30, 30, 30, 30]
-        trend = trends(found.instants, found.points)["east", "g"]
-        assert (trend.produced_per_s, trend.consumed_per_s) == (60, 30)
 
     def test_many_groups_are_shown_at_fewer_instants_and_at_all_of_the_newest(self, spark: SparkSession) -> None:
         minutes, groups = 60, 1_000
@@ -116,42 +109,6 @@ class TestCollect:
         assert INSTANTS_CHARTED - RECENT <= len(shown) <= INSTANTS_CHARTED
         assert max(b - a for a, b in pairwise(shown)) <= 4
         assert shown[-RECENT:] == list(range(minutes - RECENT, minutes))
-
-    def test_past_losses_are_shown_beside_current_ones(self, spark: SparkSession) -> None:
-        def row(minute: int, partition: int, committed: int, status: str) -> dict[str, Any]:
-            rungs = {"log_start_offset": 100, "committed_offset": committed, "consumer_lag": 1}
-            return lag_row(minute, "g", partition, offset_status=status, **rungs)
-
-        lag = frame(
-            spark,
-            LAG,
-            row(0, 0, 40, "deleted_unread"),
-            row(1, 0, 200, "ok"),
-            *(row(minute, 1, 90, "deleted_unread") for minute in (0, 1)),
-        )
-        found = collect(Frames(frame(spark, SNAPSHOTS, snapshot(0), snapshot(1)), lag), NOW, "title")
-        assert found.losses == (Loss("east", "g", 1, 60, NOON, NOON),)
-        assert found.groups[0].unread_offsets == 10
-
-    def test_readable_offsets_are_those_of_partitions_with_a_current_loss(self, spark: SparkSession) -> None:
-        """Its clients have read more than is committed, so that it does not follow from the lag of the group."""
-
-        def row(minute: int, group_id: str, partition: int, status: str, end: int) -> dict[str, Any]:
-            rungs = {"log_start_offset": 100, "committed_offset": 40, "consumed_offset": 60, "high_watermark": end}
-            return lag_row(minute, group_id, partition, offset_status=status, consumer_lag=end - 40, **rungs)
-
-        lag = frame(
-            spark,
-            LAG,
-            *(row(minute, "g", 0, "deleted_unread", 130 + minute) for minute in (0, 1)),
-            row(1, "g", 1, "deleted_unread", 100),
-            row(1, "g", 2, "deleted_uncommitted", 1_000),
-            row(0, "went on", 0, "deleted_unread", 500),
-            row(1, "went on", 0, "ok", 500),
-        )
-        found = collect(Frames(frame(spark, SNAPSHOTS, snapshot(0), snapshot(1)), lag), NOW, "title")
-        assert {g.group_id: g.readable_offsets for g in found.groups} == {"g": 31, "went on": None}
-        assert found.charted == found.groups
 
     def test_a_snapshot_that_was_passed_over_is_shown_with_its_reason(self, spark: SparkSession) -> None:
         gone = ("lag", None, "some of the rows in watermarks are gone", 1)
@@ -179,7 +136,7 @@ class TestCollect:
         has_status = F.col("snapshot_id").isin([NOON + m * MINUTE for m in minutes])
         groups = group_status(lag.where(has_status))
         expected = collect(Frames(snapshots, lag), NOW, "title")
-        assert (len(expected.points), len(expected.losses), len(expected.groups)) == (15, 2, 4)
+        assert (len(expected.points), len(expected.groups)) == (15, 4)
         found = collect(Frames(snapshots, lag, groups=groups), NOW, "title")
         assert {*found.points} == {*expected.points}
         assert found.points

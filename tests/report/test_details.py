@@ -10,7 +10,7 @@ from demo.incident import moments, write_incident
 from pipeline.analytics.histograms.lag_histograms import histograms
 from pipeline.report import Frames, details
 from pipeline.report.collect import collect
-from pipeline.report.details_model import Partition, RetentionRisk
+from pipeline.report.details_model import Partition
 from pipeline.report.selection import Selection
 from pipeline.tables import CLIENT_DIVERGENCE, CLIENT_POSITIONS, COMPUTED, FINDING_HISTORY, FINDINGS, LAG, SNAPSHOTS
 from tests.helpers.reports import MINUTE, NOON, NOW, at, frame, known, lag_row, snapshot
@@ -77,58 +77,6 @@ class TestDetails:
         found = [Partition(**r.asDict()) for r in details.partitions(lag, {"g", "h"}, 3).collect()]
         # Without a commit there is no lag, and nothing unusual.
         assert [(p.group_id, p.partition) for p in found] == [("g", 5), ("g", 1), ("g", 2), ("h", 0)]
-
-    def test_the_risk_of_a_group_is_the_partition_whose_records_are_deleted_first(self, spark: SparkSession) -> None:
-        def twice(group: str, partition: int, first: dict[str, Any], last: dict[str, Any]) -> list[dict[str, Any]]:
-            ends = {"high_watermark": 9_000}
-            return [lag_row(0, group, partition, **ends | first), lag_row(10, group, partition, **ends | last)]
-
-        def rungs(start: int, committed: int | None, consumed: int | None = None, **more: Any) -> dict[str, Any]:
-            return {"log_start_offset": start, "committed_offset": committed, "consumed_offset": consumed, **more}
-
-        topic_was, topic_is = {"topic_id": "A"}, {"topic_id": "B"}
-        rows = [
-            *twice("g", 0, rungs(0, 400), rungs(100, 400)),
-            *twice("g", 1, rungs(0, 400), rungs(400, 500)),
-            *twice("has read all", 0, rungs(0, 8_000), rungs(8_500, 9_000)),
-            *twice("is too late", 0, rungs(0, 5), rungs(6, 5, offset_status="deleted_unread")),
-            *twice("commit stands, as does log start", 0, rungs(10, 15), rungs(10, 15)),
-            *twice("commit unknown before", 0, rungs(0, None), rungs(10, 11)),
-            # Log start has not moved, so nothing is being deleted.
-            *twice("set back to the beginning", 0, rungs(0, 5_000), rungs(0, 0)),
-            # 10 per minute are deleted; the commit will not go back by 4,000 again.
-            *twice("set back while the start moves", 0, rungs(0, 5_000), rungs(100, 1_000)),
-            *twice("reads as fast as records are deleted", 0, rungs(0, 10), rungs(500, 510)),
-            *twice("later", 0, rungs(0, 1_000_000), rungs(1, 1_000_000)),
-            *twice("recreated", 0, rungs(0, 50, **topic_was), rungs(40, 50, **topic_is, offset_status="recreated")),
-            *twice("began anew", 0, rungs(0, 50, **topic_was), rungs(40, 50, **topic_is)),
-            # It reads but never commits, so its records would be deleted uncommitted.
-            *twice("has consumed all", 0, rungs(0, 300, 7_000), rungs(200, 300, 9_000)),
-            *twice("has consumed more", 0, rungs(0, 300, 300), rungs(200, 300, 400)),
-            lag_row(10, "new", 0, **rungs(5, 6), high_watermark=9_000),
-        ]
-        found = [RetentionRisk(**r.asDict()) for r in details.dangers(frame(spark, LAG, *rows), 5_400_000).collect()]
-        assert sorted(found, key=lambda d: d.group_id) == [
-            # 400 are deleted and 100 read in 10 minutes, and 100 are left.
-            RetentionRisk("east", "g", "t", 1, 100, 200_000),
-            # 200 are deleted and 100 consumed, and 200 are left.
-            RetentionRisk("east", "has consumed more", "t", 0, 200, 1_200_000),
-            # 100 are deleted in 10 minutes, and 900 are left.
-            RetentionRisk("east", "set back while the start moves", "t", 0, 900, 5_400_000),
-        ]
-
-    def test_the_time_until_deletion_depends_on_when_logs_and_commits_were_read(self, spark: SparkSession) -> None:
-        """In 8 minutes, 480 are deleted, one per second; in 5 minutes, 150 are read, one every two seconds."""
-        first = {"captured_at": at(2), "committed_captured_at": at(1)}
-        last = {"captured_at": at(10), "committed_captured_at": at(6)}
-        lag = frame(
-            spark,
-            LAG,
-            lag_row(0, "g", 0, log_start_offset=0, committed_offset=430, high_watermark=9_000, **first),
-            lag_row(10, "g", 0, log_start_offset=480, committed_offset=580, high_watermark=9_000, **last),
-        )
-        (found,) = details.dangers(lag, 3_600_000).collect()
-        assert (found["headroom"], found["deleted_in_ms"]) == (100, 200_000)
 
     def test_open_findings_come_first_then_the_gravest_then_the_newest(self, spark: SparkSession) -> None:
         def found(number: int, severity: str, minute: int, resolved: int | None = None) -> dict[str, Any]:

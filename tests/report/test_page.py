@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pipeline.report import Frames, write_report
 from pipeline.report.attention import needs_attention
 from pipeline.report.collect import CELLS, GROUPS_CHARTED, PARTITIONS_LISTED
-from pipeline.report.details_model import Finding, Gauge, Loss
+from pipeline.report.details_model import Finding, Gauge
 from pipeline.report.model import Instant, Point, Report, Snapshot, SnapshotError, Totals
 from pipeline.report.names import visible
 from pipeline.report.page import render
@@ -182,27 +182,12 @@ class TestPage:
 
     def test_a_failed_cluster_lost_data_and_old_lag_are_said_first(self) -> None:
         lost = group("payments", statuses={"deleted_unread": 2, "ok": 1}, unread_offsets=1_500, min_headroom=-900)
-        lost = replace(lost, readable_offsets=3_000)
         west = cluster("west", "failed", error="not Kafka: speaks HTTP", lag_snapshot_id=None)
         old = cluster("east", "partial", snapshot_id=NOON + MINUTE, error="NOT_COORDINATOR", complete=1, snapshots=2)
-        points = tuple(
-            Point("east", NOON + m * MINUTE, "payments", 5, 0, deleted=d) for m, d in enumerate((2, 0, 1, 2))
-        )
-        instants = tuple(Instant("east", p.snapshot_id, 0, 3) for p in points)
-        shown = report(
-            lost, clusters=(old, west), totals={"east": Totals("east", 1, 1, 1)}, points=points, instants=instants
-        )
+        shown = report(lost, clusters=(old, west), totals={"east": Totals("east", 1, 1, 1)})
         sentences = [(i.level, i.subject, i.sentence) for i in needs_attention(shown)]
         assert sentences == [
-            (
-                "bad",
-                "payments",
-                (
-                    "records of 2 partitions on cluster east were deleted unread, 1,500 offsets in all; 3,000 "
-                    "offsets can still be read; log start has been past its commits since at least 2026-03-01 12:02:00 "
-                    "UTC."
-                ),
-            ),
+            ("bad", "", "1 group lost data: records were deleted unread."),
             ("bad", "west", "the newest snapshot failed: not Kafka: speaks HTTP."),
             ("warn", "east", "the newest snapshot is partial: NOT_COORDINATOR."),
             ("warn", "east", "the lag shown is from the snapshot of 2026-03-01 12:00:00 UTC, not from the newest one."),
@@ -216,30 +201,17 @@ class TestPage:
         assert "1,500 offsets deleted unread" in text
         assert "\N{MINUS SIGN}900" in text
 
-    def test_open_findings_and_trends_come_with_their_group_and_its_picture(self) -> None:
-        late = {"consumer_lag_ms": 0, "consumer_age_ms": 90_000, "age_error_ms": 500}
-        stopped = {"status": "stopped", "status_since_ms": NOON, "status_reason": "no_members", "status_partitions": 1}
-        behind = group("payments", 400, consumer_lag_bytes=1_500, bytes_error=20, **late, **stopped)
-        shown = report(behind, findings=three_findings(), findings_open=9, **four_instants())
+    def test_open_findings_come_with_their_group_and_its_picture(self) -> None:
+        shown = report(group("payments", 400), findings=three_findings(), findings_open=9, **four_instants())
         reported = [(i.level, i.subject, i.sentence, i.group) for i in needs_attention(shown)]
         key = ("east", "payments")
         assert reported == [
-            ("bad", "payments", "blocked_connector is so. Since the snapshot of 2026-03-01 12:00:00 UTC.", key),
-            (
-                "bad",
-                "payments",
-                (
-                    "nothing has been committed since at least 2026-03-01 12:00:00 UTC, while records were written, "
-                    "and the group has no members; it is behind by 400 offsets, 1.5 kB ± 20 B, and its oldest "
-                    "record that is not committed is 1.5 min ± 600 ms old."
-                ),
-                key,
-            ),
+            ("bad", "payments", "blocked_connector is so. Found in the snapshot of 2026-03-01 12:00:00 UTC.", key),
             (
                 "warn",
                 "c1",
                 (
-                    "blind_gauge is so. Since the snapshot of 2026-03-01 12:00:00 UTC, at its worst in that of "
+                    "blind_gauge is so. Found in the snapshot of 2026-03-01 12:00:00 UTC, at its worst in that of "
                     "2026-03-01 12:00:30 UTC."
                 ),
                 None,
@@ -254,49 +226,18 @@ class TestPage:
         assert "paused_partition is so." in text
         assert "worst 2026-03-01 12:00:30" in text
 
-    def test_the_number_of_set_backs_of_a_group_is_shown(self) -> None:
-        commits = (50, 10, 20, 60, 20, 30, 70, 45)
-        instants = tuple(Instant("east", NOON + i * MINUTE, 0, 8) for i in range(8))
-        points = tuple(
-            Point("east", at.snapshot_id, "payments", 100 - commit, 0, log_ends=100, commits=commit)
-            for at, commit in zip(instants, commits, strict=True)
-        )
-        (item,) = needs_attention(report(group("payments", 55), instants=instants, points=points))
-        assert item.sentence == (
-            "its commits went back 3 times, the last time by 25 offsets before 2026-03-01 12:07:00 UTC: a reset, or a "
-            "consumer that started again."
-        )
-
     def test_a_finding_of_which_nothing_was_kept_has_neither_severity_nor_advice(self) -> None:
         unknown = Finding("k", "east", None, "c1", None, (), None, NOON, NOON, None, "Nothing was kept.", {}, None)
         text = text_of(render(report(findings=(unknown,), findings_open=1)))
-        assert "Nothing was kept. Since the snapshot of 2026-03-01 12:00:00 UTC." in text
+        assert "Nothing was kept. Found in the snapshot of 2026-03-01 12:00:00 UTC." in text
         assert "None" not in text
 
     def test_what_was_lost_before_is_data_loss_too(self) -> None:
-        losses = (Loss("east", "payments", 2, 1_500, NOON, NOON + MINUTE), Loss("east", "gone", 1, 1, NOON, NOON))
-        shown = report(group("payments"), losses=losses)
-        assert [(i.level, i.is_loss, i.subject, i.sentence) for i in needs_attention(shown)] == [
-            (
-                "bad",
-                True,
-                "payments",
-                (
-                    "records of 2 partitions on cluster east were deleted unread, 1,500 offsets in all. Snapshots "
-                    "from 2026-03-01 12:00:00 UTC to 2026-03-01 12:01:00 UTC show this, the newest no longer does."
-                ),
-            ),
-            (
-                "bad",
-                True,
-                "gone",
-                (
-                    "records of 1 partition on cluster east were deleted unread, 1 offset in all. Snapshots at "
-                    "2026-03-01 12:00:00 UTC show this, the newest no longer does."
-                ),
-            ),
-        ]
-        assert "no records are known to have been deleted" not in text_of(render(shown))
+        (finding, *_) = three_findings()
+        lost = replace(finding, kind="deleted_unread", resolved_ms=NOON + MINUTE)
+        text = text_of(render(report(group("payments"), findings=(lost,))))
+        assert "Data loss payments" in text
+        assert "no records are known to have been deleted" not in text
 
     def test_records_read_before_they_were_deleted_are_not_lost(self) -> None:
         went_on = group("payments", statuses={"deleted_uncommitted": 1}, min_headroom=-900)
@@ -339,9 +280,10 @@ class TestPage:
         assert "lag: some of the rows in watermarks are gone" in text_of(render(report(group(), snapshots=(listed,))))
 
     def test_no_line_break_cuts_an_instant_in_a_sentence_in_two(self) -> None:
-        judged = {"status": "stalled", "status_since_ms": NOON, "status_partitions": 1}
-        page = render(report(group("<time>2026-03-01 12:00:00", **judged)))
-        assert "made no progress since at least <time>2026-03-01 12:00:00</time> UTC" in page
+        (finding, *_) = three_findings()
+        named = replace(finding, group_id="<time>2026-03-01 12:00:00")
+        page = render(report(group("payments"), findings=(named,), findings_open=1))
+        assert "Found in the snapshot of <time>2026-03-01 12:00:00</time> UTC" in page
         assert "<bdi>&lt;time&gt;2026-03-01 12:00:00</bdi>" in page
 
     def test_what_open_transactions_hide_is_below_the_stable_lag_if_there_is_any(self) -> None:
@@ -353,7 +295,7 @@ class TestPage:
         shown = report(group("a"), totals={"east": Totals("east", 2_500, 0, 12)})
         text = text_of(render(shown))
         assert "The worst 1 of 2,500 groups" in text
-        assert "12 more groups lost data." in text
+        assert "12 groups lost data: records were deleted unread." in text
 
     def test_the_page_says_how_many_snapshots_are_drawn(self) -> None:
         text = text_of(render(report(group(), instants=(Instant("east", NOON, 0, 900),))))

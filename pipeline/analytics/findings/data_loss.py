@@ -54,8 +54,9 @@ def _by_age() -> Column:
     has_limit = F.col("cleanup_policy").contains("delete") & (F.col("retention_ms") >= 0)
     does_not_keep_up = F.col("status").isin(*WAITS, FALLING_BEHIND)
     is_known = ~F.col("time_method").eqNullSafe("arrival")
-    left_ms = F.greatest(F.col("retention_ms") - F.col("consumer_age_ms"), F.lit(0))
-    return F.when(_is_unread() & has_limit & does_not_keep_up & is_known, left_ms)
+    left_ms = F.try_subtract("retention_ms", "consumer_age_ms")
+    not_before_now = F.when(left_ms < 0, 0).otherwise(left_ms)  # NULL if the age is not known
+    return F.when(_is_unread() & has_limit & does_not_keep_up & is_known, not_before_now)
 
 
 def _by_log_start() -> Column:

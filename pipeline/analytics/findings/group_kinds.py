@@ -152,7 +152,8 @@ KINDS: dict[str, Kind] = {
             "Deleted before the group had read them: ",
             counted(F.col("deleted"), "offset"),
             _where(),
-            ". Log start is past its commits.",
+            F.concat(F.lit("; "), counted(F.col("readable"), "offset"), F.lit(" can still be read there")),
+            ".",
         ),
         _as_text(
             "These records are lost for the group, unless another system still has them. Raise the topic's retention "

@@ -89,6 +89,7 @@ def _sums() -> list[Column]:
         F.try_sum("consumer_lag_bytes").alias("consumer_lag_bytes"),
         F.max("consumer_age_ms").alias("consumer_age_ms"),
         F.try_sum(deleted_unread_offsets()).alias("deleted"),
+        F.try_sum(F.col("high_watermark") - F.col("log_start_offset")).alias("readable"),
         F.min("deleted_in_ms").alias("deleted_in_ms"),
         # The partition that is lost first, or else the one with the most lag; the hash decides between equal ones.
         F.max_by(F.struct("topic", "partition"), F.struct(-first_lost, unread, F.xxhash64("topic", "partition"))).alias(
@@ -139,6 +140,7 @@ def _evidence() -> dict[str, Column]:
         "written_per_s": F.round("written_per_s", 1),
         "committed_per_s": F.round("committed_per_s", 1),
         "deleted_offsets": F.when(is_loss, F.col("deleted")),
+        "readable_offsets": F.when(is_loss, F.col("readable")),
         "deleted_at": F.when(F.col("kind") == "data_loss_ahead", _iso_of(F.col("at_ms") + F.col("deleted_in_ms"))),
     }
 

@@ -40,7 +40,7 @@ def with_rates(groups: DataFrame, earlier: DataFrame, before: Mapping[int, int])
 
 def _per_s(value: str, read_at: str) -> Column:
     then = F.col("then")
-    moved = F.col(value) - then[value]
+    moved = F.col(value).cast("double") - then[value]  # a sum times 1,000 may exceed a bigint
     passed_ms = F.unix_millis(read_at) - F.unix_millis(then[read_at])
     is_alike = (F.col("partitions") == then["partitions"]) & (passed_ms > 0) & (moved >= 0)
     return F.when(is_alike, moved * 1000 / passed_ms)

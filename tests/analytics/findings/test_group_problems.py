@@ -178,14 +178,16 @@ def test_deleted_records_are_counted_from_what_the_group_has_read(spark: SparkSe
     scene.add(("g", "t", 1), "ok", **lost, consumed_offset=130)
     (key,) = found = problems(spark, scene)
     assert key == ("deleted_unread", "g", "t")
-    assert (found[key]["magnitude"], found[key]["evidence"]["deleted_offsets"]) == (70.0, 70)
+    evidence = found[key]["evidence"]
+    assert (found[key]["magnitude"], evidence["deleted_offsets"], evidence["readable_offsets"]) == (70.0, 70, 100)
     assert found[key]["summary"] == (
-        "Deleted before the group had read them: 70 offsets. Log start is past its commits."
+        "Deleted before the group had read them: 70 offsets; 100 offsets can still be read there."
     )
 
 
 AGES = [
     # Hours that the topic keeps records, hours of age, status, and the hours that are left.
+    (1, None, "stopped", None),
     (26, 2, "stopped", 24),
     (26.01, 2, "stopped", None),
     (3, 2, "warning", 1),
@@ -196,10 +198,10 @@ AGES = [
 
 @pytest.mark.parametrize(("kept", "age", "status", "left"), AGES)
 def test_records_that_reach_the_age_of_retention_will_be_deleted(
-    spark: SparkSession, scene: Scene, kept: float, age: int, status: str, left: int | None
+    spark: SparkSession, scene: Scene, kept: float, age: int | None, status: str, left: int | None
 ) -> None:
     scene.topics["old"] = ("delete", int(kept * HOUR_MS))
-    scene.waiting(("g", "old", 0), 10, status=status, consumer_age_ms=age * HOUR_MS)
+    scene.waiting(("g", "old", 0), 10, status=status, consumer_age_ms=None if age is None else age * HOUR_MS)
     found = problems(spark, scene).get(("data_loss_ahead", "g", "old"))
     assert (found and -found["magnitude"]) == (None if left is None else left * HOUR_MS)
 
@@ -288,3 +290,21 @@ def test_rates_compare_the_same_partitions(
     found = {r.snapshot_id: r for r in with_rates(groups, earlier, {NOW_MS: THEN_MS}).collect()}
     assert (found[NOW_MS].written_per_s, found[NOW_MS].committed_per_s) == rates
     assert (found[THEN_MS].written_per_s, found[THEN_MS].committed_per_s) == (None, None)
+
+
+def test_no_number_that_a_broker_or_client_may_report_ends_the_job(spark: SparkSession, scene: Scene) -> None:
+    """Anyone who may commit can commit 2^63 − 1, in all partitions; logs end at 2^62 at most."""
+    commit, end = 2**63 - 1, 2**62
+    scene.topics["t"] = ("delete", 2**63 - 1)
+    for number in range(3):
+        absurd = {"committed_offset": commit, "high_watermark": end, "consumer_lag": end - commit, "topic_id": "A"}
+        scene.add(("absurd", "t", number), "unknown", "beyond_end", offset_status="beyond_end", **absurd)
+        lost = {"log_start_offset": end, "committed_offset": 0, "high_watermark": end, "consumer_lag": end}
+        scene.add(("lost", "t", number), "stopped", offset_status="deleted_unread", consumer_age_ms=-end, **lost)
+        scene.waiting(("waits", "t", number), 5, consumer_lag=end, consumer_lag_bytes=end, consumer_age_ms=-end)
+        scene.then["absurd", "t", number] = moved(0, 0)
+        scene.then["waits", "t", number] = moved(0, commit)
+    found = problems(spark, scene)
+    assert {kind for kind, *_ in found} == {"truncated_log", "deleted_unread", "no_progress"}
+    assert found["deleted_unread", "lost", "t"]["summary"].startswith("Deleted before the group had read them")
+    assert "consumer_lag" not in found["no_progress", "waits", "t"]["evidence"]
