@@ -10,11 +10,11 @@ from pathlib import Path
 
 from pipeline.client_positions.endpoints import files_in
 from pipeline.client_positions.metrics_source import ClientMetricsSource, Locations, PositionsReader, StatisticsSource
-from pipeline.client_positions.reasons import why_unreadable
 from pipeline.common.check import Check, write_into
 from pipeline.common.epoch import now_ms
 from pipeline.common.errors import ConfigError
 from pipeline.common.files import FAILURES, NotAFileError, is_uri, open_filesystem, open_unpacked, redacted
+from pipeline.common.reasons import why_unreadable
 from pipeline.common.words import counted
 
 LOCATIONS_CHECKED = 16

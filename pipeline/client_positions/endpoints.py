@@ -24,10 +24,10 @@ from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import HTTPError
 
-from pipeline.client_positions.reasons import why_unreadable
 from pipeline.common.epoch import now_ms, to_epoch_ms
 from pipeline.common.errors import ConfigError
 from pipeline.common.files import NotAFileError, is_uri, open_filesystem, open_unpacked, redacted
+from pipeline.common.reasons import why_unreadable
 
 CHUNK_BYTES = 256 * 1024
 JOLOKIA = re.compile(r"/jolokia/?$")

@@ -1,6 +1,15 @@
-"""How numbers are written in sentences."""
+"""How numbers and names are written in sentences."""
 
 
 def counted(number: int, noun: str) -> str:
     """A number with its noun: 1 group, 2,000 groups."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def visible(name: str) -> str:
+    r"""The name, in which every character that is invisible or changes the direction of text is escaped.
+
+    >>> visible("a\nb")
+    'a\\nb'
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)

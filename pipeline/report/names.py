@@ -5,14 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from unicodedata import combining, east_asian_width
 
+from pipeline.common.words import visible
 
-def visible(name: str) -> str:
-    r"""The name, in which every character that is invisible or changes the direction of text is escaped.
-
-    >>> visible("a\nb")
-    'a\\nb'
-    """
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
+__all__ = ["columns", "cut", "padded", "visible"]
 
 
 def columns(text: str) -> int:
