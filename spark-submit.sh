@@ -9,6 +9,7 @@
 #   lag        compute the lag of every snapshot that does not have it yet
 #   show       print the partitions with the most lag from a local lake, without Spark
 #   report     write the report
+#   notify     send messages about findings; with --test, without Spark
 #   maintain   remove old rows and compact small files
 #   replay     analyse a recording made elsewhere
 #   doctor     check the clusters and the lake, without Spark
@@ -45,8 +46,8 @@ if [[ $name == -h || $name == --help ]]; then
   usage
   exit 0
 fi
-[[ $name =~ ^(snapshot|lag|show|report|run|replay|maintain|doctor)$ ]] ||
-  fail 2 "the job must be snapshot, lag, show, report, run, replay, maintain or doctor; options of spark-submit go before --"
+[[ $name =~ ^(snapshot|lag|show|report|run|notify|replay|maintain|doctor)$ ]] ||
+  fail 2 "the job must be snapshot, lag, show, report, run, notify, replay, maintain or doctor; options of spark-submit go before --"
 script=$root/jobs/$name.py
 set -- "${job[@]:1}"
 
@@ -86,7 +87,7 @@ has_option() { # has_option REGEX ARGUMENTS
   done
   return 1
 }
-if [[ $name == doctor || $name == show ]] || has_option '(-h|--help|--check)' "$@"; then
+if [[ $name == doctor || $name == show ]] || has_option '(-h|--help|--check|--test)' "$@"; then
   without_spark "$@"
   exit
 fi

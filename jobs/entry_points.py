@@ -14,6 +14,7 @@ JOBS = {
     "lag": "compute the lag of all snapshots without it; --show prints it",
     "show": "print the partitions with the most lag from a local lake, without Spark",
     "report": "write the report: HTML, JSON or CSV",
+    "notify": "send new and resolved findings to the channels of their owners",
     "replay": "analyse a recording that was made elsewhere",
     "maintain": "remove old rows, compact small files",
     "doctor": "check brokers, rights and lake, without Spark",
@@ -47,4 +48,4 @@ def _exit(status: int) -> None:
         sys.exit(status)
 
 
-run, snapshot, lag, show, report, replay, maintain, doctor = map(_command, JOBS)
+run, snapshot, lag, show, report, notify, replay, maintain, doctor = map(_command, JOBS)

@@ -1,9 +1,12 @@
-"""Take a snapshot of each cluster, compute the lag and write the report, in one Spark session."""
+"""Take a snapshot of each cluster, compute the lag and write the report, in one Spark session.
+
+If the config has channels, new and resolved findings are then sent to them.
+"""
 
 import sys
 from collections.abc import Sequence
 
-from jobs import cli, lag, maintain, report, snapshot
+from jobs import cli, lag, maintain, notify, report, snapshot
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -14,7 +17,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         action="store_true",
         help="also do what the job maintain does, after the report; with --every only once a day (UTC)",
     )
-    return cli.run(command, argv, snapshot.step, lag.step, report.step, maintain.Daily(), load=snapshot.SLOW)
+    steps = (snapshot.step, lag.step, report.step, notify.step, maintain.Daily())
+    return cli.run(command, argv, *steps, load=snapshot.SLOW)
 
 
 if __name__ == "__main__":

@@ -707,6 +707,28 @@ FINDING_HISTORY = Table(
     partitioned_by=("cluster", "snapshot_date"),
 )
 
+NOTIFICATIONS = Table(
+    "notifications",
+    "Which findings were sent to which channels. A finding that a channel has never seen has no row here.",
+    _schema(
+        _CLUSTER,
+        _FINDING_ID,
+        ("channel", STRING, "name of the channel in the configuration"),
+        ("event", STRING, "opened | resolved"),
+        (
+            "status",
+            STRING,
+            "sent | failed = the next run tries again | held = silenced, or not severe enough for the channel",
+        ),
+        ("attempts", INT, "how often it was sent, or tried"),
+        ("first_tried_at", TIMESTAMP, "when it was first tried; NULL = not yet"),
+        ("last_tried_at", TIMESTAMP, "when it was last tried; NULL = not yet"),
+        ("error", STRING, "why it was not sent; NULL = it was sent"),
+    ),
+    key=("cluster", "finding_id", "channel", "event"),
+    partitioned_by=("cluster",),
+)
+
 OFFSET_STATUSES = (
     *("deleted_unread", "truncated", "beyond_end", "recreated", "no_watermark"),
     *("deleted_uncommitted", "no_commit", "ok"),
@@ -730,6 +752,7 @@ TABLES = (
     CLIENT_DIVERGENCE,
     FINDINGS,
     FINDING_HISTORY,
+    NOTIFICATIONS,
     COMPUTED,
     SNAPSHOTS,
 )

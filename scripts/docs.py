@@ -49,6 +49,7 @@ This is the output of `./spark-submit.sh JOB --help`. With the wheel, the comman
 KINDS = {
     value_types.DurationMs: 'a duration: `"500ms"`, `"30s"`, `"5m"`, `"2h"`, `"1d"`',
     KeptMs: 'a duration, such as `"14d"`, or `"forever"`',
+    value_types.Instant: "a date and time with `Z` or an offset: `2026-01-31T12:00:00Z`",
     value_types.Regex: "a regular expression, found anywhere in the name",
     value_types.HostPort: "`host:port`",
     value_types.Count: "a number above 0",

@@ -24,9 +24,10 @@ MAY_IMPORT = {
     "snapshot": "analytics common config derive kafka lake quality tables",
     "replay": "client_positions common config derive lake tables",
     "maintain": "analytics common config derive lake tables",
+    "notify": "common config lake tables",
     "report": "analytics common lake tables",
-    "jobs": "client_positions common config derive kafka lake log_segments maintain replay report session snapshot "
-    "tables",
+    "jobs": "client_positions common config derive kafka lake log_segments maintain notify replay report session "
+    "snapshot tables",
     "laglake": "analytics common config lake report session tables",
     "demo": "common config jobs laglake lake report session tables",
 }

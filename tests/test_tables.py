@@ -13,6 +13,7 @@ NOT_OF_ONE_SNAPSHOT = {
     "lag_histograms": ("window_start",),
     "lag_rollup": ("window_start", "first_captured_at", "last_captured_at"),
     "log_index": ("seen_at",),
+    "notifications": ("first_tried_at", "last_tried_at"),
 }
 """The tables whose rows are not of one snapshot, but of several or of a time, and the columns that say so."""
 

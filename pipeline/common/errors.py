@@ -2,6 +2,7 @@
 
     LaglakeError
     ├── ConfigError       exit status 2
+    ├── ChannelError
     ├── ClusterError
     │   ├── TooLateError
     │   └── WrongClusterError
@@ -27,6 +28,10 @@ class ConfigError(LaglakeError):
     """The configuration or the command line cannot be used; one line for each mistake."""
 
     exit_status: ClassVar[int] = 2
+
+
+class ChannelError(LaglakeError):
+    """A channel did not accept a message."""
 
 
 class ClusterError(LaglakeError):

@@ -18,6 +18,14 @@ from pipeline.common.errors import ConfigError
 from pipeline.config.consumers import ConsumerSettings, PositionsConfig
 from pipeline.config.kafka_client import ClientConfig
 from pipeline.config.lake import LakeConfig, lake_at
+from pipeline.config.notify import (
+    ChannelConfig,
+    ChannelName,
+    NotificationsConfig,
+    OwnerRule,
+    Silence,
+    unknown_channel,
+)
 from pipeline.config.retention import RetentionConfig
 from pipeline.config.status import StatusConfig
 from pipeline.config.toml_file import MISSING, ConfigMistake, Int, Key, Section, merged, mistakes_of, read_toml
@@ -167,6 +175,20 @@ class Config(Section):
     """The clusters, each a table `[clusters.X]`."""
     clients: dict[str, ConsumerSettings] = Field(default_factory=dict)
     """How clients are set up, each a table `[clients."ID"]`."""
+    owners: tuple[OwnerRule, ...] = ()
+    """Who owns which groups and topics, in order, each a table `[[owners]]`."""
+    silences: tuple[Silence, ...] = ()
+    """Which findings are not sent, each a table `[[silences]]`."""
+    channels: dict[ChannelName, ChannelConfig] = Field(default_factory=dict)
+    """Where messages about findings go, each a table `[channels.X]`."""
+    notifications: NotificationsConfig = NotificationsConfig()
+    """Which findings are sent."""
+
+    @model_validator(mode="after")
+    def _names_channels_that_exist(self) -> Self:
+        if key := unknown_channel(self.owners, self.notifications, self.channels):
+            raise ValueError(f"{key} must be the name of a table [channels.X]")
+        return self
 
     @model_validator(mode="after")
     def _keeps_what_a_late_snapshot_is_counted_with(self) -> Self:

@@ -24,8 +24,8 @@ KeptMs = Annotated[int | None, BeforeValidator(kept_ms)]
 class RetentionConfig(Section):
     """How long the job `maintain` keeps rows, by the day of their snapshot. Without that job nothing is removed.
 
-    The tables `snapshots`, `computed`, `log_index` and `findings`, and histograms and roll-ups of days, are
-    always kept.
+    The tables `snapshots`, `computed`, `log_index`, `findings` and `notifications`, and histograms and roll-ups of
+    days, are always kept.
     """
 
     bronze_ms: KeptMs = Field(default=14 * DAY_MS, alias="bronze")

@@ -5,6 +5,7 @@ A check raises ValueError. Its message is shown after the key, and never contain
 
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -24,6 +25,17 @@ def duration_ms(text: object, most_ms: int = _YEAR_MS) -> int:
     if not 0 < value_ms <= most_ms:
         raise ValueError('must be a duration such as "500ms", "30s", "5m", "2h" or "1d"')
     return value_ms
+
+
+def instant(value: object) -> datetime:
+    """An instant in UTC: a date and time of TOML, or ISO 8601 as text, with Z or an offset. Raises ValueError."""
+    try:
+        parsed = datetime.fromisoformat(value) if isinstance(value, str) else value
+        if isinstance(parsed, datetime) and parsed.tzinfo is not None:
+            return parsed.astimezone(UTC)
+    except (ValueError, OverflowError):
+        pass
+    raise ValueError("must be an instant with Z or an offset, such as 2026-01-31T12:00:00Z")
 
 
 def _regex(text: str) -> str:
@@ -95,6 +107,7 @@ def _scoped(pattern: str) -> str:
 
 
 DurationMs = Annotated[int, BeforeValidator(duration_ms)]
+Instant = Annotated[datetime, BeforeValidator(instant)]
 Regex = Annotated[str, AfterValidator(_regex)]
 HostPort = Annotated[str, AfterValidator(_host_and_port)]
 ClusterName = Annotated[str, AfterValidator(cluster_name)]

@@ -11,10 +11,10 @@ from pipeline.analytics.findings.findings import ids_in_cluster
 from pipeline.common.errors import LakeError, first_line
 from pipeline.lake import FAILURES, Lake, of_cluster
 from pipeline.lake.few_rows import MANY_ROWS, expect_rows
-from pipeline.tables import FINDING_HISTORY, FINDINGS, LAG_HISTOGRAMS, SNAPSHOTS, TABLES, Table
+from pipeline.tables import FINDING_HISTORY, FINDINGS, LAG_HISTOGRAMS, NOTIFICATIONS, SNAPSHOTS, TABLES, Table
 
 LAST = (FINDINGS, SNAPSHOTS)
-"""The tables that are renamed last: the history of findings needs the old ids in `findings`, and the new name in the
+"""The tables that are renamed last: other tables of findings need the old ids in `findings`, and the new name in the
 ledger means that all tables are done."""
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ def _has(lake: Lake, table: Table, cluster: str) -> bool:
 
 def _renamed(lake: Lake, table: Table, old: str, new: str) -> DataFrame:
     rows = lake.read(table).where(of_cluster(old)).withColumn("cluster", F.lit(new))
-    if table in (FINDINGS, FINDING_HISTORY):
+    if table in (FINDINGS, FINDING_HISTORY, NOTIFICATIONS):
         ids = ids_in_cluster(lake.read(FINDINGS).where(of_cluster(old)), new)
         named = rows.join(F.broadcast(ids), "finding_id", how="left")
         return named.withColumn("finding_id", F.coalesce("new_id", "finding_id")).drop("new_id")

@@ -24,7 +24,7 @@ def served(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
     """The URL of a web server on this machine that answers each request with `handler`."""
     with ThreadingHTTPServer((HOST, 0), handler) as httpd:
         httpd.daemon_threads = True
-        threading.Thread(target=httpd.serve_forever, daemon=True).start()
+        threading.Thread(target=httpd.serve_forever, args=(0.05,), daemon=True).start()
         yield f"http://{HOST}:{httpd.server_port}"
         httpd.shutdown()
 

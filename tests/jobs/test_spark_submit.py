@@ -98,7 +98,7 @@ def only_path_without_java(folder: Path) -> str:
     return str(folder)
 
 
-@pytest.mark.parametrize("job", ["snapshot", "lag", "show", "report", "run", "replay", "maintain", "doctor"])
+@pytest.mark.parametrize("job", ["snapshot", "lag", "show", "report", "run", "notify", "replay", "maintain", "doctor"])
 def test_the_help_of_a_job_does_not_start_java(submit: Submit, tools: Path, job: str) -> None:
     write_program(tools / "java", "echo started >&2; exit 1")
     shown = submit(job, "--help", JAVA_HOME=None)
@@ -162,8 +162,8 @@ def test_without_a_job_the_script_lists_the_jobs(submit: Submit, line: list[str]
     ended = submit(*line)
     assert ended.returncode == 2
     assert ended.stderr == (
-        "spark-submit.sh: the job must be snapshot, lag, show, report, run, replay, maintain or doctor; options of "
-        "spark-submit go before --\n"
+        "spark-submit.sh: the job must be snapshot, lag, show, report, run, notify, replay, maintain or doctor; "
+        "options of spark-submit go before --\n"
     )
 
 

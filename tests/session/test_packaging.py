@@ -61,7 +61,7 @@ def test_the_commands_of_the_wheel_run_the_jobs(wheel: zipfile.ZipFile) -> None:
     (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/entry_points.txt"))
     points = configparser.ConfigParser()
     points.read_string(wheel.read(name).decode())
-    jobs = ("doctor", "lag", "maintain", "replay", "report", "run", "show", "snapshot")
+    jobs = ("doctor", "lag", "maintain", "notify", "replay", "report", "run", "show", "snapshot")
     of_jobs = {f"laglake-{job}": f"jobs.entry_points:{job}" for job in jobs}
     assert dict(points["console_scripts"]) == {"laglake": "jobs.entry_points:laglake"} | of_jobs
 

@@ -1,0 +1,180 @@
+"""The settings of owners, silences and notifications."""
+
+import re
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from functools import lru_cache
+from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field, SecretStr, model_validator
+
+from pipeline.common.epoch import DAY_MS
+from pipeline.config.toml_file import Section
+from pipeline.config.value_types import DurationMs, Instant, NotEmpty, Regex
+
+Severity = Literal["info", "warning", "critical"]
+SEVERITIES: tuple[Severity, ...] = ("info", "warning", "critical")
+"""The severities of findings, the least first."""
+PAGERDUTY_URL = "https://events.pagerduty.com/v2/enqueue"
+_MATCHED = 1024
+"""Expressions are searched for in this many characters of a name, as those of `[clusters.X.groups]` are."""
+
+
+def _channel_name(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", text):
+        raise ValueError("the name of a channel is 1 to 64 letters, digits, dots, dashes or underscores")
+    return text
+
+
+def is_web_url(text: str) -> bool:
+    """Whether a text is a URL with http or https and a host, and can be requested as it is."""
+    try:
+        url = urlsplit(text)
+        is_complete = url.scheme in ("http", "https") and bool(url.hostname) and (url.port is None or url.port > 0)
+    except ValueError:
+        return False
+    return is_complete and text.isascii() and not re.search(r"[\s\x00-\x1f\x7f]", text)
+
+
+def _web_url(text: str) -> str:
+    if not is_web_url(text):
+        raise ValueError("must be a URL with http or https")
+    return text
+
+
+ChannelName = Annotated[str, AfterValidator(_channel_name)]
+
+
+class OwnerRule(Section):
+    """Who owns a group or topic. The first rule that matches a finding counts.
+
+    An expression may match anywhere in the first 1,024 characters of a name. A finding without a group matches no rule
+    that has `group`; the same is true of topics.
+    """
+
+    group: Regex | None = None
+    """The group that a finding is about. If a rule has both `group` and `topic`, both must match."""
+    topic: Regex | None = None
+    """The topic that is the cause of a finding."""
+    owner: Annotated[str, NotEmpty]
+    """The owner, as messages name them."""
+    tier: Annotated[str, NotEmpty] | None = None
+    """How important the group or topic is, in your own words; messages repeat it."""
+    channel: str | None = None
+    """The `[channels.X]` that the owner's messages go to; if unset, that of `[notifications]`."""
+
+    @model_validator(mode="after")
+    def _matches_something(self) -> Self:
+        if self.group is None and self.topic is None:
+            raise ValueError("must have group or topic")
+        return self
+
+
+def owner_of(rules: Iterable[OwnerRule], group_id: str | None, topic: str | None) -> OwnerRule | None:
+    """The first rule that matches a group and a topic, of which either may be unknown."""
+    return next((rule for rule in rules if _matches(rule.group, group_id) and _matches(rule.topic, topic)), None)
+
+
+class Silence(Section):
+    """Findings that are known, or expected for some time: a silenced finding is kept and shown, but not sent.
+
+    A silence is an acknowledgement or a maintenance window. If a finding is still open when its silence ends, it is
+    sent then. At least one of the expressions is required, and all that are given must match.
+    """
+
+    cluster: Regex | None = None
+    """The cluster of a finding."""
+    group: Regex | None = None
+    """Its group."""
+    topic: Regex | None = None
+    """Its topic."""
+    kind: Regex | None = None
+    """Its kind, such as `slow_consumer`."""
+    since: Instant | None = Field(default=None, alias="from")
+    """When the silence begins; if unset, it has always begun."""
+    until: Instant | None = None
+    """When the silence ends; if unset, it ends when you remove it."""
+    reason: Annotated[str, NotEmpty]
+    """Why, for those who wonder later; the table `notifications` repeats it."""
+
+    @model_validator(mode="after")
+    def _is_about_something(self) -> Self:
+        if (self.cluster, self.group, self.topic, self.kind) == (None,) * 4:
+            raise ValueError("must have cluster, group, topic or kind")
+        if self.since and self.until and self.since >= self.until:
+            raise ValueError("from must be before until")
+        return self
+
+    def covers(self, cluster: str, group_id: str | None, topic: str | None, kind: str, at: datetime) -> bool:
+        """Whether a finding is silenced at an instant."""
+        is_on = (self.since is None or self.since <= at) and (self.until is None or at < self.until)
+        named = ((self.cluster, cluster), (self.group, group_id), (self.topic, topic), (self.kind, kind))
+        return is_on and all(_matches(pattern, name) for pattern, name in named)
+
+
+def _matches(pattern: str | None, name: str | None) -> bool:
+    return pattern is None or (name is not None and _compiled(pattern).search(name[:_MATCHED]) is not None)
+
+
+@lru_cache(10_000)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
+
+
+class ChannelConfig(Section):
+    """Where messages go. Use `${env:NAME}` or `${secret:SCOPE/KEY}` for URLs and keys that are secret."""
+
+    type: Literal["pagerduty", "alertmanager", "webhook", "apprise"]
+    """What receives the messages. `apprise` stands for chat, mail and many others: it needs the Python package of that
+    name, which `pip install 'laglake[notify]'` installs."""
+    url: SecretStr | None = None
+    """The receiver: for `alertmanager` the address of its start page, for `webhook` any URL, for `apprise` one of its
+    own URLs. Required, but for `pagerduty`: its default is `https://events.pagerduty.com/v2/enqueue`."""
+    routing_key: SecretStr | None = None
+    """The integration key of PagerDuty's Events API v2; required for `pagerduty`."""
+    severity: Severity = "warning"
+    """The least severity that is sent."""
+    timeout_ms: DurationMs = Field(default=10_000, alias="timeout")
+    """How long the receiver may take to answer one message."""
+    ca_file: Annotated[str, NotEmpty] | None = None
+    """A file with the CA certificates for the receiver, if the system does not have them; not for `apprise`."""
+
+    @model_validator(mode="after")
+    def _has_what_its_type_needs(self) -> Self:
+        needed = {"pagerduty": "routing_key"}.get(self.type, "url")
+        for name, others in (("routing_key", self.type != "pagerduty"), ("ca_file", self.type == "apprise")):
+            if others and getattr(self, name):
+                raise ValueError(f"{self.type} has no {name}")
+        value = getattr(self, needed)
+        if value is None or not value.get_secret_value():
+            raise ValueError(f"{self.type} needs {needed}")
+        if self.type != "apprise" and not is_web_url(self.address):
+            raise ValueError("url must be a URL with http or https")
+        return self
+
+    @property
+    def address(self) -> str:
+        """The URL, revealed: never log it."""
+        return self.url.get_secret_value() if self.url else PAGERDUTY_URL
+
+
+class NotificationsConfig(Section):
+    """Which findings are sent, and where, if their owner has no channel."""
+
+    channel: str | None = None
+    """The `[channels.X]` for findings whose owner is unknown or has no channel. If unset, they are not sent."""
+    report_url: Annotated[str, AfterValidator(_web_url)] | None = None
+    """Where people find the report; messages have this link."""
+    max_age_ms: DurationMs = Field(default=DAY_MS, alias="max_age")
+    """Findings that began longer ago than this when their channel first sees them are not sent. So the first run with a
+    new channel does not send the whole history."""
+
+
+def unknown_channel(
+    owners: Iterable[OwnerRule], notifications: NotificationsConfig, channels: Mapping[str, ChannelConfig]
+) -> str | None:
+    """The key of the first setting that names a channel which does not exist; None if all of them exist."""
+    named = {f"owners[{n}].channel": rule.channel for n, rule in enumerate(owners)}
+    named["notifications.channel"] = notifications.channel
+    return next((key for key, name in named.items() if name is not None and name not in channels), None)

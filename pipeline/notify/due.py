@@ -1,0 +1,214 @@
+"""Decides which findings are to be sent to which channels, from rows of `findings` and `notifications`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from pipeline.config import Config
+from pipeline.config.notify import SEVERITIES, owner_of
+
+OPENED, RESOLVED = "opened", "resolved"
+SENT, FAILED, HELD = "sent", "failed", "held"
+_TIMES = ("first_seen", "last_seen", "resolved_at", "worst_at")
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A row of `findings`, with its owner and the channel of that owner.
+
+    A finding about a whole cluster has no group, client, instance or topic.
+    """
+
+    finding_id: str
+    cluster: str
+    kind: str
+    group_id: str | None = None
+    client_id: str | None = None
+    instance: str | None = None
+    topic: str | None = None
+    owner: str | None = None
+    first_seen: datetime | None = None
+    last_seen: datetime | None = None
+    resolved_at: datetime | None = None
+    worst_at: datetime | None = None
+    partitions: tuple[int, ...] = ()
+    severity: str | None = None
+    magnitude: float | None = None
+    summary: str | None = None
+    evidence: str | None = None
+    advice: str | None = None
+    tier: str | None = None
+    channel: str | None = None
+
+    @property
+    def gravity(self) -> int:
+        """The severity as a number: the graver, the greater. An unknown severity counts as the least."""
+        return gravity(self.severity)
+
+
+def gravity(severity: str | None) -> int:
+    """A severity as a number."""
+    return SEVERITIES.index(severity) if severity in SEVERITIES else 0
+
+
+def finding_of(row: Row, config: Config) -> Finding:
+    """The finding of a row, with what the configuration says of it."""
+    names = Finding.__dataclass_fields__.keys() & row.keys()
+    values = {name: row[name] for name in names}
+    values |= {name: _in_utc(row.get(name)) for name in _TIMES}
+    values["partitions"] = tuple(row.get("partitions") or ())
+    rule = owner_of(config.owners, row.get("group_id"), row.get("topic"))
+    values["channel"] = (rule and rule.channel) or config.notifications.channel
+    if rule:
+        values |= {"owner": rule.owner, "tier": rule.tier}
+    return Finding(**values)
+
+
+def _in_utc(instant: datetime | None) -> datetime | None:
+    # Spark returns instants without a zone, in the time zone of the process; the driver returns them with one.
+    return None if instant is None else instant.astimezone(UTC)
+
+
+class Notification(NamedTuple):
+    """A row of `notifications`."""
+
+    cluster: str
+    finding_id: str
+    channel: str
+    event: str
+    status: str
+    attempts: int
+    first_tried_at: datetime | None
+    last_tried_at: datetime | None
+    error: str | None
+
+
+def notification_of(row: Row) -> Notification:
+    """The same row, from its columns by name."""
+    times = {name: _in_utc(row[name]) for name in ("first_tried_at", "last_tried_at")}
+    return Notification(**{name: row[name] for name in Notification._fields} | times)
+
+
+class Due(NamedTuple):
+    """A finding whose beginning or end is to be sent to a channel; `before` is its row of earlier runs."""
+
+    finding: Finding
+    channel: str
+    event: str
+    before: Notification | None = None
+
+    @property
+    def attempts(self) -> int:
+        """How often it was tried in earlier runs."""
+        return self.before.attempts if self.before else 0
+
+    def outcome(self, now: datetime, error: str | None) -> Notification:
+        """The row after a try that succeeded, or failed with an error."""
+        first = (self.before and self.before.first_tried_at) or now
+        status = FAILED if error else SENT
+        return self._row(status, self.attempts + 1, first, now, error)
+
+    def untried(self, status: str, why: str) -> Notification | None:
+        """The row of a finding that is not tried in this run; None if the row is there already.
+
+        Without a row, a finding that waits for long would later count as one that the channel has never seen.
+        """
+        if self.before and (self.before.status, self.before.error) == (status, why):
+            return None
+        first, last = (self.before.first_tried_at, self.before.last_tried_at) if self.before else (None, None)
+        return self._row(status, self.attempts, first, last, why)
+
+    def _row(
+        self, status: str, attempts: int, first: datetime | None, last: datetime | None, error: str | None
+    ) -> Notification:
+        key = (self.finding.cluster, self.finding.finding_id, self.channel, self.event)
+        return Notification(*key, status, attempts, first, last, error)
+
+
+@dataclass
+class Plan:
+    """What a run has to do: what it sends to each channel, and which open findings it repeats to Alertmanager."""
+
+    due: dict[str, list[Due]] = field(default_factory=dict)
+    standing: dict[str, list[Finding]] = field(default_factory=dict)
+    held: list[Notification] = field(default_factory=list)
+    """Rows of findings that are not sent now, but may be later."""
+
+
+def plan(findings: Iterable[Row], notifications: Iterable[Row], config: Config, now: datetime) -> Plan:
+    """What is to be sent: findings that have begun to their channel, and their end wherever the beginning was sent.
+
+    A finding that ended before its beginning was sent is not sent at all. The end is sent even if the finding is
+    silenced, because it closes what the beginning has opened.
+    """
+    known: dict[tuple[str, str], dict[tuple[str, str], Notification]] = {}
+    for row in map(notification_of, notifications):
+        known.setdefault((row.cluster, row.finding_id), {})[row.channel, row.event] = row
+    result = Plan()
+    for finding in (finding_of(row, config) for row in findings):
+        rows = known.get((finding.cluster, finding.finding_id), {})
+        if finding.resolved_at is None:
+            _open(finding, rows, config, now, result)
+        else:
+            for due in _ended(finding, rows, config):
+                result.due.setdefault(due.channel, []).append(due)
+    for several in result.due.values():
+        several.sort(key=_order)
+    return result
+
+
+def _open(
+    finding: Finding,
+    rows: Mapping[tuple[str, str], Notification],
+    config: Config,
+    now: datetime,
+    result: Plan,
+) -> None:
+    channel = finding.channel
+    if channel is None or channel not in config.channels:
+        return
+    before = rows.get((channel, OPENED))
+    due = Due(finding, channel, OPENED, before)
+    if before and before.status == SENT:
+        if config.channels[channel].type == "alertmanager" and not _why_held(finding, config, now):
+            result.standing.setdefault(channel, []).append(finding)
+        return
+    if before is None and _is_old(finding, config, now):
+        return
+    if why := _why_held(finding, config, now):
+        if row := due.untried(HELD, why):
+            result.held.append(row)
+        return
+    result.due.setdefault(channel, []).append(due)
+
+
+def _is_old(finding: Finding, config: Config, now: datetime) -> bool:
+    oldest = now - timedelta(milliseconds=config.notifications.max_age_ms)
+    return finding.first_seen is not None and finding.first_seen < oldest
+
+
+def _why_held(finding: Finding, config: Config, now: datetime) -> str | None:
+    """Why an open finding is not sent now; None if it is."""
+    for silence in config.silences:
+        if silence.covers(finding.cluster, finding.group_id, finding.topic, finding.kind, now):
+            return f"silenced: {silence.reason}"
+    least = config.channels[finding.channel or ""].severity
+    return f"less severe than {least}" if finding.gravity < gravity(least) else None
+
+
+def _ended(finding: Finding, rows: Mapping[tuple[str, str], Notification], config: Config) -> Iterator[Due]:
+    for (channel, event), row in rows.items():
+        end = rows.get((channel, RESOLVED))
+        is_sent = end is not None and end.status == SENT
+        if event == OPENED and row.status == SENT and not is_sent and channel in config.channels:
+            yield Due(finding, channel, RESOLVED, end)
+
+
+def _order(due: Due) -> tuple[int, bool, int, str, str]:
+    """What was tried least often comes first, so that a message that always fails does not hold up the others."""
+    finding = due.finding
+    return due.attempts, due.event == RESOLVED, -finding.gravity, f"{finding.first_seen}", finding.finding_id
