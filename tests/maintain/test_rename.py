@@ -15,7 +15,7 @@ from pipeline.derive import compute_cluster
 from pipeline.lake import Lake, of_cluster
 from pipeline.lake.few_rows import for_few_rows
 from pipeline.maintain import rename_cluster
-from pipeline.tables import COMPUTED, FINDING_HISTORY, FINDINGS, LAG, LAG_HISTOGRAMS, SNAPSHOTS, TABLES
+from pipeline.tables import COMPUTED, FINDING_HISTORY, FINDINGS, LAG, LAG_HISTOGRAMS, NOTIFICATIONS, SNAPSHOTS, TABLES
 from tests.conftest import ROOT
 
 OLD, NEW = "demo", "production"
@@ -65,6 +65,17 @@ def test_all_tables_continue_under_the_new_name(lake: Lake, tmp_path: Path) -> N
         assert compute_cluster(lake, NEW, lambda: datetime.now(UTC)) == 1
     # A finding that lasts is the same row as before, by its id.
     assert len(contents(lake, NEW)[FINDINGS.name]) == len(before[FINDINGS.name])
+
+
+def test_messages_belong_to_the_same_findings_as_before(lake: Lake) -> None:
+    old_ids = {row["finding_id"] for row in lake.read_cluster(FINDINGS, OLD, "finding_id").collect()}
+    sent_at = datetime(2026, 1, 31, 12, tzinfo=UTC)
+    sent = (OLD, min(old_ids), "chat", "opened", "sent", 1, sent_at, sent_at, None)
+    lake.merge(NOTIFICATIONS, [sent], OLD)
+    rename_cluster(lake, OLD, NEW)
+    new_ids = {row["finding_id"] for row in lake.read_cluster(FINDINGS, NEW, "finding_id").collect()}
+    (message,) = lake.read_cluster(NOTIFICATIONS, NEW).collect()
+    assert message["finding_id"] in new_ids - old_ids
 
 
 def test_a_killed_job_can_be_repeated(lake: Lake) -> None:

@@ -173,7 +173,7 @@ def test_what_ended_more_than_a_week_ago_is_not_read(
         assert run(lake, config, long_ago) == 1
         ended = {"resolved_at": NOW - resolved, "resolution_confirmed_at": confirmed and NOW - confirmed}
         keep(lake, finding(first_seen=long_ago, **ended))
-        assert run(lake, config) == int(is_sent)
+        assert run(lake, config, NOW.replace(microsecond=123_456)) == int(is_sent)
 
 
 def test_a_job_that_fails_does_not_undo_what_another_has_sent(
