@@ -38,7 +38,7 @@ def step(spark: "SparkSession", job: Job) -> int:
     except FAILURES as error:
         log.error("messages about findings may be missing or sent again: %s", first_line(error))
         return 1
-    log.info("notify: %d messages about findings sent", sent)
+    log.info("notify: %d findings sent", sent)
     return 0
 
 

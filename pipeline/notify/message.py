@@ -50,7 +50,7 @@ def messages(due: Sequence[Due], report_url: str | None, *, single_ends: bool = 
     With `single_ends`, each end of a finding has a message of its own, because it closes something at the receiver.
     """
     alone = [one for one in due if single_ends and one.event == RESOLVED]
-    others = [one for one in due if one not in alone] if alone else list(due)
+    others = [one for one in due if not (single_ends and one.event == RESOLVED)]
     first, rest = others[:MOST_MESSAGES], others[MOST_MESSAGES:]
     found = [message_of(one, report_url) for one in (*first, *alone)]
     return [*found, _summary(rest, report_url)] if rest else found

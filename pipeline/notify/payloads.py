@@ -59,7 +59,7 @@ def pagerduty(message: Message, routing_key: str, report_url: str | None) -> Jso
 
 
 def alerts(
-    due: Sequence[Due], standing: Iterable[Finding], report_url: str | None, lasts_until: datetime
+    due: Sequence[Due], standing: Iterable[Finding], report_url: str | None, now: datetime, lasts_until: datetime
 ) -> list[Json]:
     """Alerts for Alertmanager: those that begin and end, and those that last.
 
@@ -67,10 +67,10 @@ def alerts(
     themselves at `lasts_until` if no later run repeats them.
     """
     lasting = [Due(finding, finding.channel or "", OPENED) for finding in standing]
-    return [_alert(one, report_url, lasts_until) for one in (*due, *lasting)]
+    return [_alert(one, report_url, now, lasts_until) for one in (*due, *lasting)]
 
 
-def _alert(due: Due, report_url: str | None, lasts_until: datetime) -> Json:
+def _alert(due: Due, report_url: str | None, now: datetime, lasts_until: datetime) -> Json:
     finding = due.finding
     labels = {
         "alertname": finding.kind,
@@ -92,9 +92,10 @@ def _alert(due: Due, report_url: str | None, lasts_until: datetime) -> Json:
     alert: Json = {
         "labels": {name: _name(value) for name, value in labels.items() if value},
         "annotations": {name: value for name, value in annotations.items() if value},
+        "startsAt": _iso(finding.first_seen or now),
         "endsAt": _iso((due.event == RESOLVED and finding.resolved_at) or lasts_until),
     }
-    return alert | _given({"startsAt": _iso(finding.first_seen), "generatorURL": report_url})
+    return alert | _given({"generatorURL": report_url})
 
 
 def test_alert(message: Message, now: datetime) -> Json:

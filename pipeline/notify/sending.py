@@ -23,8 +23,8 @@ from pipeline.notify.message import Message, messages, test_message
 
 LONGEST_MS = 60_000
 """How long the messages of one channel may take in a run; the others wait for the next run."""
-_LASTS_RUNS = 4
-"""How many runs may be late or fail before Alertmanager takes an open finding for resolved."""
+_LASTS_RUNS, _LASTS_MS = 4, 2 * HOUR_MS
+"""How many runs may fail before Alertmanager takes an open finding for resolved, and how long it waits at least."""
 _NO_ANSWER = "no answer in time"
 _LATE = "the receiver is slow"
 _TALKATIVE = ("apprise", "urllib3", "requests", "oauthlib", "requests_oauthlib")
@@ -86,8 +86,8 @@ def _alerts(
     channel: ChannelConfig, due: Sequence[Due], standing: Sequence[Finding], config: Config, now: datetime
 ) -> Iterator[tuple[Sequence[Due], Send]]:
     """Requests with MOST_ALERTS alerts each, the new ones first. Alertmanager groups alerts itself."""
-    lasts_ms = max(_LASTS_RUNS * config.snapshot.schedule_ms, HOUR_MS)
-    found = payloads.alerts(due, standing, config.notifications.report_url, now + timedelta(milliseconds=lasts_ms))
+    lasts = timedelta(milliseconds=max(_LASTS_RUNS * config.snapshot.schedule_ms, _LASTS_MS))
+    found = payloads.alerts(due, standing, config.notifications.report_url, now, now + lasts)
     for start in range(0, len(found), payloads.MOST_ALERTS):
         end = start + payloads.MOST_ALERTS
         yield due[start:end], partial(_send_alerts, channel, found[start:end])

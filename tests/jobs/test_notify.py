@@ -115,7 +115,7 @@ def test_the_step_says_how_many_findings_were_sent(
     monkeypatch.setattr(announce, "announce", sends)
     with caplog.at_level(logging.INFO):
         assert notify.step(NO_SESSION, job(config_of(load))) == 0
-    assert [record.getMessage() for record in caplog.records] == ["notify: 3 messages about findings sent"]
+    assert [record.getMessage() for record in caplog.records] == ["notify: 3 findings sent"]
 
 
 @pytest.mark.usefixtures("no_lake")

@@ -121,7 +121,7 @@ def test_summaries_and_tests_are_events_of_pagerduty_too(load: Load) -> None:
 @pytest.mark.parametrize("event", ["opened", "resolved"])
 def test_an_alert_is_one_that_alertmanager_accepts(load: Load, row: dict[str, Any], event: str) -> None:
     lasts = NOW + HOUR
-    (alert,) = payloads.alerts([due(load, row, event)], [], REPORT, lasts)
+    (alert,) = payloads.alerts([due(load, row, event)], [], REPORT, NOW - HOUR, lasts)
     assert {*alert} <= {"labels", "annotations", "startsAt", "endsAt", "generatorURL"}
     for name, value in (*alert["labels"].items(), *alert["annotations"].items()):
         assert re.fullmatch("[a-zA-Z_][a-zA-Z0-9_]*", name)
@@ -130,9 +130,8 @@ def test_an_alert_is_one_that_alertmanager_accepts(load: Load, row: dict[str, An
         value.encode()
     assert alert["labels"]["alertname"] == "slow_consumer"
     assert is_instant(alert["endsAt"])
-    if "startsAt" in alert:
-        assert is_instant(alert["startsAt"])
-        assert alert["startsAt"] < alert["endsAt"]
+    assert is_instant(alert["startsAt"])
+    assert alert["startsAt"] < alert["endsAt"]
     assert datetime.fromisoformat(alert["endsAt"]) == (NOW if event == "resolved" else lasts)
     assert len(encoded(alert)) < 100_000
 
@@ -140,7 +139,7 @@ def test_an_alert_is_one_that_alertmanager_accepts(load: Load, row: dict[str, An
 def test_an_alert_by_example(load: Load) -> None:
     owners = '[[owners]]\ngroup = "orders"\nowner = "payments"\ntier = "1"\n'
     one = Due(finding_of(finding(), config_of(load, owners)), "chat", "opened")
-    (alert,) = payloads.alerts([one], [], REPORT, NOW + HOUR)
+    (alert,) = payloads.alerts([one], [], REPORT, NOW, NOW + HOUR)
     assert alert["labels"] == {
         "alertname": "slow_consumer",
         "cluster": "east",
@@ -158,9 +157,9 @@ def test_an_alert_by_example(load: Load) -> None:
 
 def test_an_open_finding_is_repeated_with_the_same_labels(load: Load) -> None:
     one = due(load, finding())
-    (first,) = payloads.alerts([one], [], None, NOW + HOUR)
-    (again,) = payloads.alerts([], [one.finding], None, NOW + 2 * HOUR)
-    (end,) = payloads.alerts([due(load, finding(), "resolved")], [], None, NOW + 3 * HOUR)
+    (first,) = payloads.alerts([one], [], None, NOW, NOW + HOUR)
+    (again,) = payloads.alerts([], [one.finding], None, NOW, NOW + 2 * HOUR)
+    (end,) = payloads.alerts([due(load, finding(), "resolved")], [], None, NOW, NOW + 3 * HOUR)
     assert first["labels"] == again["labels"] == end["labels"]
     assert (again["startsAt"], again["endsAt"]) == (first["startsAt"], "2026-01-31T14:00:00Z")
 
