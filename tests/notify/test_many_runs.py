@@ -49,8 +49,8 @@ def rows_at(run: int, all_lives: list[Life]) -> list[dict[str, Any]]:
     return found
 
 
-def played(config: Config, all_lives: list[Life], accepts: list[list[bool]]) -> list[tuple[str, str]]:
-    """What the receiver has got after all runs, in the last of which it accepts everything."""
+def played(config: Config, all_lives: list[Life], accepts: list[int]) -> list[tuple[str, str]]:
+    """What the receiver has got after all runs. In each it accepts some messages and then fails; in the last, all."""
     known: dict[tuple[str, ...], dict[str, Any]] = {}
     got: list[tuple[str, str]] = []
     for run in range(RUNS + 1):
@@ -60,7 +60,7 @@ def played(config: Config, all_lives: list[Life], accepts: list[list[bool]]) -> 
         for number, due in enumerate(found.due.get("chat", [])):
             if sent.why:
                 sent.untried.append(due)
-            elif run == RUNS or accepts[run][number % 6]:
+            elif run == RUNS or number < accepts[run]:
                 sent.tried.append(([due], None))
                 got.append((due.finding.finding_id, due.event))
             else:
@@ -90,11 +90,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @settings(deadline=None)
 @given(
     all_lives=st.lists(lives(), max_size=6),
-    accepts=st.lists(st.lists(st.booleans(), min_size=6, max_size=6), min_size=RUNS, max_size=RUNS),
+    accepts=st.lists(st.sampled_from([0, 0, 0, 1, 6]), min_size=RUNS, max_size=RUNS),
     silence=st.tuples(st.integers(0, RUNS), st.integers(1, RUNS)),
 )
 def test_whatever_happens_the_receiver_gets_each_beginning_and_end_once(
-    folder: Path, all_lives: list[Life], accepts: list[list[bool]], silence: tuple[int, int]
+    folder: Path, all_lives: list[Life], accepts: list[int], silence: tuple[int, int]
 ) -> None:
     first, last = (NOW + run * HOUR for run in (silence[0], sum(silence)))
     times = f'from = "{first.isoformat()}"\nuntil = "{last.isoformat()}"\n'
