@@ -77,9 +77,9 @@ def _write(lake: Lake, rows: Iterable[Notification]) -> None:
 def _warn(channel: str, sent: Sent) -> None:
     failures = [failure for _, failure in sent.tried if failure]
     if failures:
-        log.warning(
-            "channel %s: %s not sent, the next run tries again: %s",
-            channel,
-            counted(len(failures), "message"),
-            failures[0].reason,
-        )
+        what, why = counted(len(failures), "message"), failures[0].reason
+    elif sent.untried:
+        what, why = f"messages about {counted(len(sent.untried), 'finding')}", sent.why
+    else:
+        return
+    log.warning("channel %s: %s not sent, the next run tries again: %s", channel, what, why)

@@ -85,7 +85,7 @@ def _facts(finding: Finding, event: str, report_url: str | None) -> Iterator[tup
     yield "Process", shown(finding.instance or "", LONGEST_NAME)
     yield "Topic", shown(finding.topic or "", LONGEST_NAME)
     yield "Partitions", _listed([str(number) for number in finding.partitions])
-    tier = f" ({shown(finding.tier, LONGEST_NAME)})" if finding.tier else ""
+    tier = f" (tier {shown(finding.tier, LONGEST_NAME)})" if finding.tier else ""
     yield "Owner", f"{shown(finding.owner, LONGEST_NAME)}{tier}" if finding.owner else ""
     yield "Why", shown(evidence_in_words(finding.evidence), LONGEST_TEXT)
     yield "What to do", "" if is_over else shown(finding.advice or "", LONGEST_TEXT)

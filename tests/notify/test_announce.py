@@ -14,6 +14,7 @@ from pipeline.common.errors import LakeError
 from pipeline.config import Config, LakeConfig
 from pipeline.lake import Lake
 from pipeline.lake.driver_tables import DriverTables
+from pipeline.notify import sending
 from pipeline.notify.announce import announce
 from pipeline.tables import FINDINGS, NOTIFICATIONS, Table
 from tests.helpers.findings import NOW, Receiver, Row, config_of, finding
@@ -116,6 +117,19 @@ def test_a_message_that_is_refused_does_not_hold_up_others(
     assert [record.getMessage() for record in caplog.records] == [
         f"channel chat: 1 message not sent, the next run tries again: HTTP status {status}" for status in (400, 500)
     ]
+
+
+def test_a_slow_receiver_is_a_warning(
+    lake: Lake, load: Load, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    keep(lake, finding(), finding("f2", severity="warning"))
+    with chat(load) as (config, receiver), caplog.at_level(logging.WARNING):
+        monkeypatch.setattr(sending, "LONGEST_MS", -1)
+        assert run(lake, config) == 0
+    said = "channel chat: messages about 2 findings not sent, the next run tries again: the receiver is slow"
+    assert [record.getMessage() for record in caplog.records] == [said]
+    assert receiver.requests == []
+    assert {row[:2] for row in kept(lake, "status", "attempts")} == {("failed", 0)}
 
 
 def test_a_silenced_finding_is_sent_when_the_silence_ends(lake: Lake, load: Load) -> None:

@@ -41,7 +41,7 @@ def test_a_message_says_what_since_when_how_bad_why_and_what_to_do(config: Confi
         "Process: 10.0.0.1",
         "Topic: invoices",
         "Partitions: 0, 1",
-        "Owner: payments (gold)",
+        "Owner: payments (tier gold)",
         "Why: records waiting: 1,567; hosts: 10.0.0.1",
         "What to do: Hand records to workers.",
         f"Report: {REPORT}",
