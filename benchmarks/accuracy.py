@@ -19,7 +19,7 @@ from typing import Any
 
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 
-from benchmarks import busy, positions
+from benchmarks import alerts, busy, positions
 from demo.embedded_kafka.broker import EmbeddedKafka
 from demo.embedded_kafka.topics import create_topics
 from demo.workload.seeding import commit_offsets
@@ -33,6 +33,7 @@ from pipeline.tables import LAG
 
 DIRECTORY = Path("build/accuracy")
 DOCUMENT = Path("docs/accuracy.md")
+SETTINGS = {"spark.master": "local[2]", "spark.driver.memory": "4g"}
 BETWEEN_REPORTS = """\
 librdkafka reports every `statistics.interval.ms`, here 2 s, and its offsets were true at the report (`as_of`). Compared
 with the application's position at an instant between two reports, 7 of 343 are behind, by 1 to 6 records: those that
@@ -103,9 +104,11 @@ class Log:
 
 
 def main() -> int:
-    """Measures, prints, and writes docs/accuracy.md; with `busy` on the command line only that section."""
+    """Measures, prints, and writes docs/accuracy.md; with `busy` or `alerts` on the command line only that section."""
     if sys.argv[1:2] == ["busy"]:
         return busy.main(sys.argv[2:], DIRECTORY, DOCUMENT)
+    if sys.argv[1:2] == ["alerts"]:
+        return alerts.main(spark_session("accuracy", SETTINGS), DIRECTORY.absolute(), DOCUMENT)
     DIRECTORY.mkdir(parents=True, exist_ok=True)
     # Kafka's smallest segment size, and frequent retention checks, so that files are deleted meanwhile.
     properties = {"log.segment.bytes": str(1024 * 1024), "log.retention.check.interval.ms": "2000"}

@@ -24,6 +24,7 @@ from pipeline.common.epoch import utc_date, utc_text
 from pipeline.common.errors import LagError, data_exception, first_line, is_data_exception, unexpected
 from pipeline.config import Config
 from pipeline.config.consumers import ConsumerSettings
+from pipeline.config.notify import OwnerRule
 from pipeline.config.status import StatusConfig
 from pipeline.derive.backlog import JOB, PASSED_OVER, Backlog, Snapshot, read_backlog
 from pipeline.derive.clients import keep_clients
@@ -63,11 +64,12 @@ class Settings:
     log_dirs: Sequence[str] = ()
     clients: Mapping[str, ConsumerSettings] = field(default_factory=dict)
     status: StatusConfig = field(default_factory=StatusConfig)
+    owners: Sequence[OwnerRule] = ()
 
     @classmethod
     def of(cls, config: Config, cluster: str) -> Settings:
         """The settings for a cluster, from the configuration."""
-        return cls(config.clusters[cluster].log_dirs, config.clients, config.status)
+        return cls(config.clusters[cluster].log_dirs, config.clients, config.status, config.owners)
 
 
 def compute_lag(spark: SparkSession, config: Config, clusters: Sequence[str], clock: Clock) -> int:
@@ -245,7 +247,7 @@ def _keep_problems(lake: Lake, cluster: str, backlog: Backlog, watermarks: DataF
     has_positions = any(s.positions for s in backlog.batch)
     if has_positions:
         problems = problems.unionByName(keep_clients(lake, cluster, backlog, settings.clients))
-    keep_findings(lake, cluster, backlog, problems, has_positions)
+    keep_findings(lake, cluster, backlog, problems, has_positions, settings.owners)
 
 
 def _counted(bronze: Mapping[Table, DataFrame], moved: DataFrame) -> tuple[dict[tuple[str, int], int], bool]:

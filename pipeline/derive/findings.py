@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from pipeline.analytics.findings.findings import finding_history, findings, subjects
 from pipeline.analytics.findings.group_problems import group_problems
 from pipeline.analytics.findings.rates import with_rates
+from pipeline.config.notify import OwnerRule, owner_of
 from pipeline.config.status import StatusConfig
 from pipeline.derive.backlog import Backlog
 from pipeline.lake import Lake, instant_literal, of_cluster, of_snapshots
@@ -32,7 +34,14 @@ def problems_of_groups(
     return group_problems(lag, partitions, groups, watermarks, earlier, before, settings.data_loss_within_ms)
 
 
-def keep_findings(lake: Lake, cluster: str, backlog: Backlog, problems: DataFrame, has_clients: bool) -> None:
+def keep_findings(
+    lake: Lake,
+    cluster: str,
+    backlog: Backlog,
+    problems: DataFrame,
+    has_clients: bool,
+    owners: Sequence[OwnerRule] = (),
+) -> None:
     """Writes the findings of a batch from its problems. `has_clients`: whether clients have reported anything."""
     ids = [s.snapshot_id for s in backlog.batch]
     of_batch = of_snapshots(cluster, ids)
@@ -49,7 +58,14 @@ def keep_findings(lake: Lake, cluster: str, backlog: Backlog, problems: DataFram
     # A few rows for each group or client at most. They are collected because a MERGE would compute them a second time.
     rows = findings(lake.read_snapshots(FINDING_HISTORY, cluster, ids), reported, earlier, complete).collect()
     if rows:
-        lake.merge(FINDINGS, rows, cluster, IF_NOT_OLDER)
+        lake.merge(FINDINGS, [_owned(row, owners) for row in rows], cluster, IF_NOT_OLDER)
+
+
+def _owned(row: Row, owners: Sequence[OwnerRule]) -> tuple[Any, ...]:
+    """The row with the owner that the configuration names; if it names none, with the owner that it has."""
+    rule = owner_of(owners, row["group_id"], row["topic"])
+    values = row.asDict() | ({"owner": rule.owner} if rule else {})
+    return tuple(values[name] for name in FINDINGS.columns)
 
 
 def _reported(lake: Lake, cluster: str, partial: Sequence[int], with_clients: Sequence[int]) -> DataFrame:

@@ -56,7 +56,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def lake(spark: SparkSession, kafka: EmbeddedKafka, folder: Path) -> Lake:
     file = write_config(folder, "judged", {"c": kafka.bootstrap_servers})
-    file.write_text('[status]\nwindow = "10m"\ntolerance = "1s"\n' + file.read_text())
+    owners = '[[owners]]\ngroup = "half|back"\nowner = "those"\n[[owners]]\ntopic = "judged"\nowner = "others"\n'
+    file.write_text(f'[status]\nwindow = "10m"\ntolerance = "1s"\n{owners}{file.read_text()}')
     config = load_config(file, {})
     with KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers) as admin, for_few_rows(spark):
         create_topics(admin, {ORDERS: 2, QUIET: 1})
@@ -140,14 +141,17 @@ def test_a_group_that_goes_back_is_rewound(statuses: dict[str, list[Row]]) -> No
 def test_each_problem_is_one_finding_and_healthy_groups_have_none(lake: Lake, statuses: dict[str, list[Row]]) -> None:
     at = [row.snapshot_at for row in statuses["well"]]
     found = {
-        row.group_id.removeprefix("judged-"): (row.kind, row.topic, row.partitions, row.first_seen, row.resolved_at)
+        row.group_id.removeprefix("judged-"): (
+            *(row.kind, row.topic, row.partitions, row.owner),
+            *(row.first_seen, row.resolved_at),
+        )
         for row in lake.read(FINDINGS).collect()
     }
     assert found == {
-        "stops": ("no_progress", ORDERS, [0], at[6], None),
-        "half": ("no_progress", ORDERS, [1], at[6], None),
-        "heals": ("no_progress", ORDERS, [0], at[6], at[8]),
-        "back": ("rewound", ORDERS, [0], at[5], None),
+        "stops": ("no_progress", ORDERS, [0], "others", at[6], None),
+        "half": ("no_progress", ORDERS, [1], "those", at[6], None),
+        "heals": ("no_progress", ORDERS, [0], "others", at[6], at[8]),
+        "back": ("rewound", ORDERS, [0], "those", at[5], None),
     }
 
 

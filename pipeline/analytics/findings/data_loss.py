@@ -24,11 +24,12 @@ def with_time_left(
     It is the shorter of two times. The first is what is left of `retention.ms` for the oldest unread record, for a
     reader that waits or falls behind. Kafka deletes whole segments, and therefore later than that, but not before. The
     second is what is left of the headroom while log start moves faster than the group reads, whatever the reason for
-    which it moves. Records that are already deleted are not a danger, but a loss.
+    which it moves. It moves by whole segments, so its speed counts at most as that at which records are written: a
+    segment that is deleted at once says nothing about the next ones. Records that are already deleted are not a danger,
+    but a loss.
 
     `rows` have the columns of `lag` and `status`. `watermarks` are those of the same snapshots. `earlier` are rows of
-    `lag`; `before` maps a snapshot to the one among them with which it is compared. Log start moves by whole segments,
-    so these two should be some time apart.
+    `lag`; `before` maps a snapshot to the one among them with which it is compared.
     """
     topics = watermarks.select(*PARTITION_AT, "cleanup_policy", "retention_ms").where(F.col("topic").isNotNull())
     names = F.struct(*_STATE, read_ms().alias("ends_ms"), read_ms("committed_captured_at").alias("commits_ms"))
@@ -70,9 +71,10 @@ def _by_log_start() -> Column:
     now_at = F.greatest("committed_offset", F.when(is_reported, F.col("consumed_offset")))
     then_at = F.greatest(then["committed_offset"], F.when(is_reported, then["consumed_offset"]))
     # Offsets per ms.
-    deleted = (F.col("log_start_offset") - then["log_start_offset"]) / _passed(read_ms(), then["ends_ms"])
+    passed = _passed(read_ms(), then["ends_ms"])
+    deleted, written = ((F.col(of) - then[of]) / passed for of in ("log_start_offset", "high_watermark"))
     read = (now_at - then_at) / _passed(read_ms("committed_captured_at"), then["commits_ms"])
-    nearer = deleted - F.when(read > 0, read).when(read <= 0, 0)
+    nearer = F.least(deleted, written) - F.when(read > 0, read).when(read <= 0, 0)
     headroom = now_at - F.col("log_start_offset")
     is_near = _is_unread() & is_same_log & (headroom >= 0) & (deleted > 0) & (nearer > 0)
     return F.when(is_near, F.round(headroom / nearer))

@@ -115,10 +115,18 @@ def _remembered(known: pa.Table, readers: Ints, count: int) -> _State:
     """The state from which the judgement continues; if a reader has several rows, the last one."""
     state = _State.empty(count)
     if len(known):
-        memory = known["memory"].combine_chunks().flatten().to_numpy().reshape(len(known), -1)
         numbers = (_numbers(known, name) for name in ("since_ms", "snapshot_id"))
-        state.put(readers, _State(memory, _codes(known["status"]), *numbers))
+        state.put(readers, _State(_memories(known["memory"]), _codes(known["status"]), *numbers))
     return state
+
+
+def _memories(column: pa.ChunkedArray) -> Ints:
+    """A row of numbers for each list. Numbers that are missing at the end, as an older laglake kept fewer, are NONE."""
+    lists = column.combine_chunks()
+    lengths = np.diff(lists.offsets.to_numpy())
+    found = np.full((len(lists), Memory.width()), NONE)
+    found[np.arange(Memory.width()) < lengths[:, None]] = lists.flatten().to_numpy()
+    return found
 
 
 def _codes(names: pa.ChunkedArray) -> Ints:

@@ -46,7 +46,7 @@ class Observation:
         return np.asarray((self.committed != NONE) & (self.end != NONE) & (self.lag != NONE))
 
 
-_WIDTHS = {"floor_ms": FLOORS, "floor_age": FLOORS}
+_WIDTHS = {"floor_ms": FLOORS, "floor_age": FLOORS, "floor_lag": FLOORS}
 
 
 @dataclass
@@ -59,8 +59,8 @@ class Memory:
     longest_ms, second_ms: the two longest waits that have ended, halved for each week that has passed, as of waits_ms.
     set_back_from: the offset that was committed before the commit went back at set_back_ms; NONE if it did not go back,
     or has reached this offset again. set_back_snapshots: how many snapshots since then show this.
-    floor_ms, floor_age: FLOORS columns, the newest last: when a third of the window began, and the least age in it. The
-    age of a waiting reader is that at the first snapshot of its wait.
+    floor_ms, floor_age, floor_lag: FLOORS columns, the newest last: when a third of the window began, and the least age
+    and the least lag in it. The age of a waiting reader is that at the first snapshot of its wait.
     """
 
     seen_ms: Ints
@@ -77,6 +77,7 @@ class Memory:
     set_back_snapshots: Ints
     floor_ms: Ints
     floor_age: Ints
+    floor_lag: Ints
 
     @classmethod
     def empty(cls, readers: int) -> Memory:
@@ -115,7 +116,7 @@ def after(before: Memory, seen: Observation, window_ms: int) -> Memory:
         **waiting,
         **_waits(old, seen, first),
         **_set_back(old, seen, first, window_ms),
-        **_floors(old, seen.at_ms, _age_at_commit(seen, waiting["waiting_ms"]), window_ms),
+        **_floors(old, seen, _age_at_commit(seen, waiting["waiting_ms"]), window_ms),
     )
     return _chosen(seen.is_known & (seen.at_ms > old.seen_ms), found, old)
 
@@ -176,15 +177,23 @@ def _age_at_commit(seen: Observation, waiting_ms: Ints) -> Ints:
     return np.where(is_waiting, seen.age_ms - np.where(is_waiting, seen.at_ms - waiting_ms, 0), seen.age_ms)
 
 
-def _floors(old: Memory, at_ms: Ints, age_ms: Ints, window_ms: int) -> dict[str, Ints]:
-    """The least age in each third of the window. Thirds without a snapshot are left out, as with a rare schedule.
+def _floors(old: Memory, seen: Observation, age_ms: Ints, window_ms: int) -> dict[str, Ints]:
+    """The least age and lag in each third of the window. Thirds without a snapshot are left out.
 
     If an age was not known at one snapshot of a third, the least age of the third is not known: NONE is below any age.
     """
-    begins = at_ms - at_ms % (window_ms // 3)
-    newest_ms, newest = old.floor_ms[:, -1], old.floor_age[:, -1]
+    begins = seen.at_ms - seen.at_ms % (window_ms // 3)
+    newest_ms = old.floor_ms[:, -1]
     goes_on = (newest_ms != NONE) & (begins <= newest_ms)
+
+    def lowered(floors: Ints, values: Ints) -> Ints:
+        moved = np.column_stack([floors[:, 1:], values])
+        lower = np.column_stack([floors[:, :-1], np.minimum(floors[:, -1], values)])
+        return _where(goes_on, lower, moved)
+
     moved_ms = np.column_stack([old.floor_ms[:, 1:], begins])
-    moved = np.column_stack([old.floor_age[:, 1:], age_ms])
-    lower = np.column_stack([old.floor_age[:, :-1], np.minimum(newest, age_ms)])
-    return {"floor_ms": _where(goes_on, old.floor_ms, moved_ms), "floor_age": _where(goes_on, lower, moved)}
+    return {
+        "floor_ms": _where(goes_on, old.floor_ms, moved_ms),
+        "floor_age": lowered(old.floor_age, age_ms),
+        "floor_lag": lowered(old.floor_lag, seen.lag),
+    }

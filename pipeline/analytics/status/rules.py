@@ -98,13 +98,18 @@ def is_rewound(judged: Judged) -> Bools:
 
 
 def is_falling_behind(judged: Judged) -> Bools:
-    """The commit moves, but the least age has risen in each third of the window, in total by the tolerance or more."""
+    """The commit moves, but the least age has risen in each third of the window, in total by the tolerance or more.
+
+    A group whose least lag falls works off a burst: its oldest unread record gets older until the burst is read.
+    """
     is_known = np.all(judged.memory.floor_age != NONE, axis=1)
     floors = np.where(is_known[:, None], judged.memory.floor_age, 0)
     rises = np.all(np.diff(floors, axis=1) >= judged.settings.tolerance_ms // 3, axis=1)  # a smaller rise may be random
     goes_on = judged.waited_ms < judged.settings.window_ms // 3
     matters = floors[:, -1] >= np.maximum(floors[:, 0], 0) + judged.settings.tolerance_ms
-    return np.asarray(judged.seen.is_known & is_known & rises & goes_on & matters)
+    before, now = judged.memory.floor_lag[:, -2], judged.memory.floor_lag[:, -1]
+    catches_up = (before > 0) & (now < before - before // 20)  # a smaller fall may be random
+    return np.asarray(judged.seen.is_known & is_known & rises & goes_on & matters & ~catches_up)
 
 
 def is_not_committed(judged: Judged) -> Bools:

@@ -220,16 +220,19 @@ def moved(start: int, commit: int, **more: Any) -> dict[str, Any]:
         "topic_id": "A",
         "log_start_offset": start,
         "committed_offset": commit,
-        "high_watermark": 900,
+        "high_watermark": 800,
         "captured_at": THEN,
         "committed_captured_at": THEN,
     } | more
 
 
 LOG_STARTS = [
-    # Ten minutes ago log start and commit were there, now log start is at 100; the minutes until it reaches the commit.
+    # Ten minutes ago log start and commit were there, and the log's end was at 800. Now log start is at 100 and the end
+    # at 900. The minutes until log start reaches the commit.
     ("stuck", moved(0, 200), {"committed_offset": 200}, 10),
     ("slower", moved(0, 150), {"committed_offset": 200}, 20),
+    ("less is written", moved(0, 200, high_watermark=890), {"committed_offset": 200}, 100),
+    ("nothing is written", moved(0, 200, high_watermark=900), {"committed_offset": 200}, None),
     ("as fast", moved(0, 100), {"committed_offset": 200}, None),
     ("log start rests", moved(100, 200), {"committed_offset": 200}, None),
     ("set back", moved(0, 500), {"committed_offset": 200}, 10),

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.analytics.status.judge import JUDGEMENT, judging
-from pipeline.analytics.status.memory import NONE
+from pipeline.analytics.status.judge import JUDGEMENT, _memories, judging
+from pipeline.analytics.status.memory import NONE, Memory
 from pipeline.common.epoch import MINUTE_MS
 from pipeline.config.status import StatusConfig
 from tests.analytics.status.test_rules import RATE, T0, Step, judged
@@ -172,6 +172,15 @@ def test_impossible_numbers_affect_no_other_reader() -> None:
     found = judged_together(rows)
     assert len(found) == len(rows)
     assert {row["status"] for row in found if row["partition"] == 0} == {"ok"}
+
+
+def test_the_shorter_memory_of_an_older_laglake_is_read_beside_a_newer_one() -> None:
+    lists = pa.chunked_array([pa.array([[1, 2], list(range(Memory.width())), []], pa.list_(pa.int64()))])
+    found = _memories(lists)
+    assert found.shape == (3, Memory.width())
+    assert found[0].tolist() == [1, 2, *[NONE] * (Memory.width() - 2)]
+    assert found[1].tolist() == [*range(Memory.width())]
+    assert set(found[2].tolist()) == {NONE}
 
 
 def test_known_rows_alone_give_no_rows() -> None:

@@ -34,6 +34,7 @@ def judged(
     is_new: Iterable[int] = (),
     at_ms: Sequence[int] | None = None,
     topics: Sequence[int | None] = (),
+    ages_ms: Sequence[int] = (),
 ) -> list[str]:
     """The status after each step of one reader."""
     memory, found = Memory.empty(1), []
@@ -43,6 +44,7 @@ def judged(
         topic = topics[number] if topics else None
         new = np.array([number in set(is_new)])
         age_ms = None if lag is None or not has_age else max(lag, 0) * every_ms // RATE
+        age_ms = ages_ms[number] if ages_ms else age_ms
         seen = Observation(array(at), array(topic), array(committed), array(end), array(lag), array(age_ms), new)
         memory = after(memory, seen, SETTINGS.window_ms)
         seen = Judged(
@@ -226,6 +228,24 @@ def test_growing_lag_is_a_warning_after_the_window(jitter: int) -> None:
 def test_an_age_that_rises_by_less_than_the_tolerance_is_ok(by: int, status: str) -> None:
     """Three records a minute are 54 s in the half hour from the oldest floor to the newest, four are 72 s."""
     assert judged(growing(60, by=by))[-1] == status
+
+
+def after_a_burst(read_a_minute: int) -> list[str]:
+    """A hundred records a minute, but 2,000 in each of three minutes, and a reader with this speed."""
+    written = np.cumsum([100] * 40 + [2_000] * 3 + [100] * 60)
+    read, steps, ages_ms = 0, [], []
+    for minute, end in enumerate(written.tolist()):
+        read = min(read + read_a_minute, end)
+        steps.append((read, end))
+        ages_ms.append((minute - int(np.searchsorted(written, read, side="right"))) * MINUTE_MS if read < end else 0)
+    assert max(ages_ms) > 20 * MINUTE_MS
+    return judged(steps, ages_ms=ages_ms)
+
+
+def test_a_group_that_works_off_a_burst_does_not_fall_behind() -> None:
+    """Its oldest unread record gets older for longer than half an hour, but its lag shrinks."""
+    assert set(after_a_burst(220)) == {"ok"}
+    assert "warning" in after_a_burst(95)
 
 
 def test_lag_without_an_age_gives_no_warning() -> None:

@@ -1,0 +1,295 @@
+"""`make accuracy ARGS=alerts`: how many alerts a day gives, by findings, by Burrow's rules, and by a threshold.
+
+The day is generated (`benchmarks.day`). Its snapshots are written to a lake and judged by the same functions as in a
+run, in batches. Burrow's rules are those of its caching evaluator, on each reader's ten newest commits.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from pyspark.sql import SparkSession
+
+from benchmarks import burrow
+from benchmarks.day import (
+    FAULTS,
+    GROUPS,
+    KEPT_S,
+    LOSSES,
+    MIDNIGHT_MS,
+    MINUTES,
+    OUTAGE,
+    PARTITIONS,
+    TICK_S,
+    WARM_UP,
+    Day,
+    Fault,
+    expected,
+    generated,
+)
+from pipeline.common.columns import aligned
+from pipeline.common.epoch import utc_date
+from pipeline.config import LakeConfig, StatusConfig
+from pipeline.derive.backlog import MAX_LOOKBACK, Backlog, Snapshot
+from pipeline.derive.findings import keep_findings, problems_of_groups
+from pipeline.derive.log_index import Index
+from pipeline.derive.status import keep_status
+from pipeline.lake import Lake, of_snapshots
+from pipeline.lake.few_rows import for_few_rows
+from pipeline.tables import FINDINGS, LAG, WATERMARKS
+
+HEADING = "## Alerts of a generated day"
+CLUSTER = "day"
+BATCH = 60
+MINUTE_MS = 60_000
+DAY_MS = 86_400_000
+RESOLVED_WITHIN = 60
+"""Minutes after the end of a fault within which a finding still belongs to it: a group first has to catch up."""
+Alert = tuple[str, int, int]
+"""What was found, of which group, and in which minute."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """How a set of alerts compares with the faults."""
+
+    alerts: int
+    true: int
+    found: int
+    faults: int
+    delays: dict[str, list[int]]
+
+    @property
+    def precision(self) -> float:
+        """The share of alerts that are about a fault that no other alert was about."""
+        return self.true / max(self.alerts, 1)
+
+    @property
+    def recall(self) -> float:
+        """The share of faults that were found."""
+        return self.found / self.faults
+
+
+def scored(alerts: Sequence[Alert], wanted: Sequence[tuple[str, int, Fault]], by_kind: bool = True) -> Score:
+    """Compares alerts with the faults. A second alert about the same fault is a false one."""
+    left, true = list(wanted), 0
+    delays: dict[str, list[int]] = defaultdict(list)
+    for kind, group, minute in sorted(alerts, key=lambda alert: alert[2]):
+        for one in left:
+            is_it = one[1] == group and (not by_kind or one[0] == kind)
+            if is_it and one[2].begins <= minute < one[2].ends + RESOLVED_WITHIN:
+                left.remove(one)
+                true += 1
+                delays[one[0]].append(minute - one[2].begins)
+                break
+    return Score(len(alerts), true, len(wanted) - len(left), len(wanted), delays)
+
+
+def findings_of(spark: SparkSession, day: Day, folder: Path) -> list[Alert]:
+    """The findings that a run of each minute writes, one alert each."""
+    lake = Lake(spark, LakeConfig(root=str(folder)))
+    lake.prepare()
+    done: list[Snapshot] = []
+    for first in range(0, MINUTES, BATCH):
+        batch = [_snapshot(minute) for minute in range(first, first + BATCH)]
+        ids = [s.snapshot_id for s in batch]
+        where = of_snapshots(CLUSTER, ids)
+        lag, logs = _rows(day, range(first, first + BATCH))
+        for table, rows in ((LAG, lag), (WATERMARKS, logs)):
+            lake.replace(table, aligned(spark.createDataFrame(rows), table.schema), where)
+        backlog = Backlog(batch, done[: -MAX_LOOKBACK - 1 : -1], Index(lake, CLUSTER, (), None), has_more=False)
+        keep_status(lake, CLUSTER, backlog, StatusConfig())
+        watermarks = lake.read_snapshots(WATERMARKS, CLUSTER, ids)
+        found = problems_of_groups(lake, CLUSTER, backlog, watermarks, StatusConfig())
+        keep_findings(lake, CLUSTER, backlog, found, has_clients=False)
+        done += batch
+        print(f"minute {first + BATCH} of {MINUTES}", flush=True)
+    return [
+        (row.kind, -1 if row.group_id is None else int(row.group_id[1:]), _minute(row.first_seen))
+        for row in lake.read(FINDINGS).collect()
+    ]
+
+
+def _minute(instant: datetime) -> int:
+    return (int(instant.astimezone(UTC).timestamp() * 1000) - MIDNIGHT_MS) // MINUTE_MS
+
+
+def _snapshot(minute: int) -> Snapshot:
+    is_out = OUTAGE.begins <= minute < OUTAGE.ends
+    readers = GROUPS * PARTITIONS
+    return Snapshot(_id(minute), "r", "partial" if is_out else "complete", readers, readers, 0, 0, 3 * readers, GROUPS)
+
+
+def _id(minute: int) -> int:
+    return MIDNIGHT_MS + minute * MINUTE_MS
+
+
+def _rows(day: Day, minutes: range) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The rows of `lag` and `watermarks` for some minutes."""
+    readers = GROUPS * PARTITIONS
+    count = len(minutes)
+    minute = np.repeat(np.array(minutes), readers)
+    reader = np.tile(np.arange(readers), count)
+    flat = {name: getattr(day, name)[minutes.start : minutes.stop].ravel() for name in ("committed", "end", "start")}
+    ages = day.age_ms[minutes.start : minutes.stop].ravel()
+    is_out = (minute >= OUTAGE.begins) & (minute < OUTAGE.ends) & (reader % PARTITIONS == 1)
+    at = pd.to_datetime(_id(0) + minute * MINUTE_MS + 59_999, unit="ms", utc=True)
+    members = day.has_members[minute, reader // PARTITIONS]
+    status = np.where(flat["committed"] < flat["start"], "deleted_unread", "ok").astype(object)
+    known = pd.DataFrame(
+        {
+            "cluster": CLUSTER,
+            "snapshot_id": _id(0) + minute * MINUTE_MS,
+            "snapshot_date": utc_date(_id(0)),
+            "captured_at": at,
+            "topic": [f"t{group:02}" for group in reader // PARTITIONS],
+            "partition": reader % PARTITIONS,
+            "topic_id": "A",
+        }
+    )
+    lag = known.assign(
+        committed_captured_at=at,
+        group_id=[f"g{group:02}" for group in reader // PARTITIONS],
+        group_state=np.where(members, "Stable", "Empty"),
+        committed_offset=flat["committed"],
+        log_start_offset=_unless(is_out, flat["start"]),
+        high_watermark=_unless(is_out, flat["end"]),
+        consumer_lag=_unless(is_out, flat["end"] - flat["committed"]),
+        consumer_lag_stable=_unless(is_out, flat["end"] - flat["committed"]),
+        consumer_age_ms=_unless(is_out, ages),
+        offset_status=np.where(is_out, "no_watermark", status),
+        error=np.where(is_out, "REQUEST_TIMED_OUT", np.array(None, dtype=object)),
+    )
+    kept = np.where(reader // PARTITIONS == LOSSES[0].group, KEPT_S * 1_000, 7 * DAY_MS)
+    return lag, known.assign(cleanup_policy="delete", retention_ms=kept)
+
+
+def _unless(is_out: Any, values: Any) -> Any:
+    """The values, NULL for readers that cannot be read."""
+    return pd.array(values, dtype="Int64").copy() if not is_out.any() else pd.arrays.IntegerArray(values, is_out)
+
+
+def rising(is_bad: Callable[[int], Iterable[bool]]) -> list[Alert]:
+    """An alert each time a group becomes bad, from a function that says for each minute which groups are bad."""
+    before = [False] * GROUPS
+    found: list[Alert] = []
+    for minute in range(MINUTES):
+        now = list(is_bad(minute))
+        found += [("", group, minute) for group in range(GROUPS) if now[group] and not before[group]]
+        before = now
+    return found
+
+
+def _of_day(alerts: Iterable[Alert]) -> list[Alert]:
+    return [alert for alert in alerts if alert[2] >= WARM_UP]
+
+
+def by_threshold(day: Day, records: int) -> list[Alert]:
+    """The alerts of a fixed threshold for the lag of a group."""
+    lag = day.lag.reshape(MINUTES, GROUPS, PARTITIONS).sum(axis=2)
+    return rising(lambda minute: (lag[minute] > records).tolist())
+
+
+def by_burrow(day: Day) -> list[Alert]:
+    """The alerts of Burrow: a group is bad if one of its partitions is not OK."""
+    positions = [0] * (GROUPS * PARTITIONS)
+
+    def is_bad(minute: int) -> list[bool]:
+        at_s = 60 * minute + 59
+        found = [_is_bad(day, reader, at_s, positions) for reader in range(GROUPS * PARTITIONS)]
+        return [any(found[group * PARTITIONS : (group + 1) * PARTITIONS]) for group in range(GROUPS)]
+
+    return rising(is_bad)
+
+
+def _is_bad(day: Day, reader: int, at_s: int, positions: list[int]) -> bool:
+    """Burrow's judgement, by the newest commits and the ends that a poll every 10 s has seen."""
+    commits = day.commits[reader]
+    while positions[reader] + 1 < len(commits) and commits[positions[reader] + 1][0] <= at_s:
+        positions[reader] += 1
+    window = commits[max(positions[reader] - burrow.COMMITS + 1, 0) : positions[reader] + 1]
+    times, offsets = [c[0] for c in window], [c[1] for c in window]
+    lags = [max(int(day.ends[max(int(at) // TICK_S, 0), reader]) - offset, 0) for at, offset in window]
+    tick = at_s // TICK_S
+    polled = day.ends[max(tick - 2 * burrow.COMMITS + 2, 0) : tick + 1 : 2, reader].tolist()
+    return burrow.is_bad(times, offsets, lags, polled, at_s)
+
+
+def main(spark: SparkSession, directory: Path, document: Path) -> int:
+    """Measures, prints, and writes the section of the page."""
+    day = generated()
+    wanted = list(expected())
+    groups = [one for one in _by_group(wanted) if one[1] >= 0]
+    with for_few_rows(spark):
+        ours = findings_of(spark, day, directory / f"day-{time.time_ns()}")
+    print(*sorted(ours, key=lambda alert: alert[2]), sep="\n")
+    learned = sum(minute < WARM_UP for *_, minute in ours)
+    found = scored(_of_day(ours), wanted)
+    by_rules = scored(_of_day(by_burrow(day)), groups, by_kind=False)
+    thresholds = {
+        records: scored(_of_day(by_threshold(day, records)), groups, by_kind=False) for records in _THRESHOLDS
+    }
+    text = _section(found, by_rules, thresholds, learned)
+    before, _, _ = document.read_text().partition(f"\n{HEADING}\n")
+    document.write_text(before.rstrip() + "\n" + text)
+    print(text)
+    return 0
+
+
+_THRESHOLDS = (100, 1_000, 10_000, 100_000, 1_000_000)
+
+
+def _by_group(wanted: Sequence[tuple[str, int, Fault]]) -> list[tuple[str, int, Fault]]:
+    """The faults of groups, once each, whatever kinds of findings they have."""
+    return list({(group, fault.begins): (kind, group, fault) for kind, group, fault in reversed(wanted)}.values())
+
+
+_ABOUT = """
+{heading}
+
+`make accuracy ARGS=alerts` writes this section: a day of {groups} groups with {partitions} partitions each,
+{minutes:,} snapshots, and {faults} faults. Besides groups that keep up, some commit every five minutes or run once an
+hour. Some read idle topics, topics with bursts, or topics on which a transaction leaves a marker. Each group is
+deployed every hour. In the {hours} hours before that day, laglake learns how long each group usually waits; it has
+{learned} findings then, which are not counted.
+
+| alerts by | alerts | about a fault | precision | faults found |
+|---|---|---|---|---|
+{alerts}
+
+Burrow's rules and thresholds are counted by group: each time a group becomes bad. A second alert about the same fault
+is not about a fault, and neither is one that comes more than an hour after its end. Each kind of finding counts as a
+fault of its own.
+
+| finding | found | minutes after the fault began: least, most |
+|---|---|---|
+{delays}
+"""
+
+
+def _section(found: Score, by_rules: Score, thresholds: dict[int, Score], learned: int) -> str:
+    names = {f"a lag of more than {records:,} records": score for records, score in thresholds.items()}
+    delays = (f"| `{kind}` | {len(of)} | {min(of)}, {max(of)} |" for kind, of in sorted(found.delays.items()))
+    return _ABOUT.format(
+        heading=HEADING,
+        groups=GROUPS,
+        partitions=PARTITIONS,
+        minutes=MINUTES - WARM_UP,
+        learned=learned,
+        hours=WARM_UP // 60,
+        faults=len(FAULTS),
+        alerts="\n".join(_line(*one) for one in ({"findings": found, "Burrow's rules": by_rules} | names).items()),
+        delays="\n".join(delays),
+    )
+
+
+def _line(name: str, score: Score) -> str:
+    return f"| {name} | {score.alerts:,} | {score.true} | {score.precision:.1%} | {score.found} of {score.faults} |"
