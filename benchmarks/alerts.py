@@ -35,6 +35,7 @@ from benchmarks.day import (
     expected,
     generated,
 )
+from benchmarks.page import write_section
 from pipeline.common.columns import aligned
 from pipeline.common.epoch import utc_date
 from pipeline.config import LakeConfig, StatusConfig
@@ -148,7 +149,7 @@ def _rows(day: Day, minutes: range) -> tuple[pd.DataFrame, pd.DataFrame]:
         {
             "cluster": CLUSTER,
             "snapshot_id": _id(0) + minute * MINUTE_MS,
-            "snapshot_date": utc_date(_id(0)),
+            "snapshot_date": [utc_date(_id(number)) for number in minute.tolist()],
             "captured_at": at,
             "topic": [f"t{group:02}" for group in reader // PARTITIONS],
             "partition": reader % PARTITIONS,
@@ -238,8 +239,7 @@ def main(spark: SparkSession, directory: Path, document: Path) -> int:
         records: scored(_of_day(by_threshold(day, records)), groups, by_kind=False) for records in _THRESHOLDS
     }
     text = _section(found, by_rules, thresholds, learned)
-    before, _, _ = document.read_text().partition(f"\n{HEADING}\n")
-    document.write_text(before.rstrip() + "\n" + text)
+    write_section(document, HEADING, text)
     print(text)
     return 0
 

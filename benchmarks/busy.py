@@ -24,6 +24,7 @@ from pyspark.sql import functions as F
 
 from benchmarks.busy_applications import Applications, Load
 from benchmarks.busy_truth import Span, Truth
+from benchmarks.page import write_section
 from demo.embedded_kafka.broker import EmbeddedKafka
 from demo.embedded_kafka.readiness import wait_until
 from demo.embedded_kafka.topics import create_topics
@@ -84,8 +85,7 @@ def main(arguments: Sequence[str], directory: Path, document: Path) -> int:
     options = parser.parse_args(arguments)
     figures = measure(directory.absolute() / "busy", options.idle, options.snapshots)
     section = _section(figures, options.idle, options.snapshots)
-    head, _, _ = document.read_text().partition(f"\n{HEADING}\n")
-    document.write_text(f"{head}\n{section}")
+    write_section(document, HEADING, section)
     print(section)
     return 0
 

@@ -7,6 +7,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 DOCUMENT = Path("docs/benchmarks.md")
+
+
+def write_section(document: Path, heading: str, section: str) -> None:
+    """Replaces the section of this second-level heading; a new one is added at the end."""
+    text = document.read_text()
+    before, _, rest = text.partition(f"\n{heading}\n")
+    _, next_heading, after = rest.partition("\n## ")
+    document.write_text(f"{before.rstrip()}\n\n{section.strip()}\n{next_heading}{after}")
+
+
 _HEAD = """\
 # Benchmarks
 

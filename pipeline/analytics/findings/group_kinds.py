@@ -85,6 +85,16 @@ def _unreadable() -> Column:
     return sentence("Lag is not known for ", partitions, " of ", _groups(), ": ", errors, ".")
 
 
+def _command(words: str, *names: Column) -> Column:
+    """A sentence with a command to run; each %s is replaced by a name."""
+    return F.format_string(words, *names)
+
+
+def _in_shell(name: str, instead: str) -> Column:
+    """A name as a word of a command; a name that a shell would not take as one word is replaced by `instead`."""
+    return F.when(F.col(name).rlike(r"\A[A-Za-z0-9][A-Za-z0-9._-]*\z"), F.col(name)).otherwise(instead)
+
+
 def _as_text(words: str) -> Callable[[], Column]:
     return lambda: F.lit(words)
 
@@ -103,8 +113,11 @@ KINDS: dict[str, Kind] = {
         _no_progress,
         lambda: F.when(
             F.col("reason") == "no_members",
-            "Start the group's consumers. If nobody needs the group any more, delete it: "
-            "kafka-consumer-groups --delete --group GROUP.",
+            _command(
+                "Start the group's consumers. If nobody needs the group any more, delete it: "
+                "kafka-consumer-groups --delete --group %s.",
+                _in_shell("of_group", "GROUP"),
+            ),
         ).otherwise(
             "Look at the member that owns the worst partition: a record that it cannot process, a call that hangs, "
             "or an offset that it never commits. Restart it if it does not recover."
@@ -165,9 +178,10 @@ KINDS: dict[str, Kind] = {
         "critical",
         lambda: -F.col("deleted_in_ms"),
         _data_loss_ahead,
-        _as_text(
-            "Raise retention.ms or retention.bytes of the topic now, for example kafka-configs --alter --topic TOPIC "
-            "--add-config retention.ms=…, and lower it when the group has caught up."
+        lambda: _command(
+            "Raise retention.ms or retention.bytes of the topic now, for example kafka-configs --alter --topic %s "
+            "--add-config retention.ms=…, and lower it when the group has caught up.",
+            _in_shell("worst.topic", "TOPIC"),
         ),
     ),
     "open_transaction": Kind(
@@ -183,9 +197,11 @@ KINDS: dict[str, Kind] = {
             _groups(),
             ".",
         ),
-        _as_text(
-            "Find the producer: kafka-transactions find-hanging --topic TOPIC --partition PARTITION. If it is gone, "
-            "abort its transaction: kafka-transactions abort."
+        lambda: _command(
+            "Find the producer: kafka-transactions find-hanging --topic %s --partition %s. If it is gone, abort its "
+            "transaction: kafka-transactions abort.",
+            _in_shell("of_topic", "TOPIC"),
+            F.col("worst.partition").cast("string"),
         ),
     ),
     "recreated_topic": Kind(

@@ -114,7 +114,14 @@ def test_partitions_of_one_group_that_wait_are_one_problem(spark: SparkSession, 
         "written_per_s": 10.0,
         "committed_per_s": 5.0,
     }
-    assert "delete it" in row["advice"]
+    assert row["advice"].endswith("delete it: kafka-consumer-groups --delete --group g.")
+
+
+def test_a_name_that_a_shell_would_split_is_in_no_command(spark: SparkSession, scene: Scene) -> None:
+    scene.waiting(("g; rm -rf /\n", "t", 0), 300, reason="no_members")
+    ((key, row),) = problems(spark, scene).items()
+    assert key == ("no_progress", "g; rm -rf /\n", "t")
+    assert row["advice"].endswith("kafka-consumer-groups --delete --group GROUP.")
 
 
 def test_a_wait_in_several_topics_names_no_single_topic(spark: SparkSession, scene: Scene) -> None:
