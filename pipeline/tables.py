@@ -551,6 +551,46 @@ GROUP_STATUS = Table(
     partitioned_by=("cluster", "snapshot_date"),
 )
 
+CHANGES = (
+    *("appeared", "vanished", "state", "type", "assignor", "epoch", "joined", "left", "restarted"),
+    *("moved", "assigned", "unassigned", "commits_removed"),
+)
+"""`group_changes.change`: what can happen to a group, to its members, and to its partitions."""
+
+GROUP_CHANGES = Table(
+    "group_changes",
+    "What has changed in each group since an earlier snapshot: the group itself, its members, who has which "
+    "partitions, and which commits are gone. There is no row if nothing has changed, or if this is not known.",
+    _schema(
+        *_SNAPSHOT,
+        ("captured_at", TIMESTAMP, "when the group was described; NULL if it has vanished"),
+        (
+            "earlier_snapshot_id",
+            LONG,
+            "the snapshot that it was compared with: the newest before it in which this is known, at most ten back",
+        ),
+        _GROUP,
+        ("change", STRING, " | ".join(CHANGES)),
+        (
+            "before",
+            STRING,
+            (
+                "what it was: the state, type, assignor or group epoch; for members and partitions the member id; "
+                "NULL = nothing, or not known"
+            ),
+        ),
+        ("after", STRING, "what it is now"),
+        ("member_id", STRING, "member that the change is about: the one in after, or else in before"),
+        ("client_id", STRING, "its client.id"),
+        ("host", STRING, "its address"),
+        ("topic", STRING, "topic of the partitions"),
+        ("partitions", ArrayType(INT), "partitions of the topic that have moved or whose commits are gone, ascending"),
+    ),
+    key=("cluster", "snapshot_id", "group_id", "change", "member_id", "topic", "before"),
+    partitioned_by=("cluster", "snapshot_date"),
+    series=("group_id",),
+)
+
 LAG_HISTOGRAMS = Table(
     "lag_histograms",
     "Histograms of columns of `lag` in OpenTelemetry's exponential buckets, by snapshot, hour and day.",
@@ -747,6 +787,7 @@ TABLES = (
     LAG,
     PARTITION_STATUS,
     GROUP_STATUS,
+    GROUP_CHANGES,
     LAG_HISTOGRAMS,
     LAG_ROLLUP,
     CLIENT_DIVERGENCE,

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.tables import FINDINGS, GROUP_STATUS, LAG, SNAPSHOTS
+from pipeline.tables import FINDINGS, GROUP_CHANGES, GROUP_STATUS, LAG, SNAPSHOTS
 from tests.conftest import ROOT
 from tests.helpers.both_engines import with_views
 from tests.helpers.reports import MINUTE, NOON, at, lag_row, snapshot
@@ -39,6 +39,26 @@ def groups(minute: int) -> list[dict[str, Any]]:
     return rows if minute == last else [*rows, group(minute, "west-dead", "stalled", "west", commits=1)]
 
 
+def change(minute: int, group_id: str, kind: str, after: str | None = None, cluster: str = "east") -> dict[str, Any]:
+    named = {"cluster": cluster, "group_id": group_id, "snapshot_id": NOON + minute * MINUTE}
+    return {**named, "change": kind, "after": after}
+
+
+def changes() -> list[dict[str, Any]]:
+    """`slow` and `again` rebalance all the time; `fine` once, `half` only seems to."""
+    return [
+        *(
+            change(minute, "slow", kind)
+            for minute, kind in ((0, "joined"), (1, "left"), (1, "moved"), (4, "restarted"))
+        ),
+        *(change(minute, "again", "state", state) for minute, state in ((1, "PreparingRebalance"), (2, "Stable"))),
+        *(change(minute, "again", "state", "CompletingRebalance") for minute in (3, 4)),
+        *(change(2, "fine", kind) for kind in ("left", "left", "moved", "epoch")),
+        *(change(minute, "half", "commits_removed") for minute in range(MINUTES)),
+        *(change(minute, "west-dead", "left", cluster="west") for minute in (0, 1)),
+    ]
+
+
 def rows() -> dict[str, Any]:
     now = datetime.now(UTC)
     lost = {"offset_status": "deleted_unread", "headroom": -15, "consumer_lag": 9}
@@ -46,6 +66,7 @@ def rows() -> dict[str, Any]:
     finding = {"cluster": "east", "client_id": "c", "kind": "slow_consumer", "first_seen": at(1)}
     return {
         "group_status": (GROUP_STATUS, [row for minute in range(MINUTES) for row in groups(minute)]),
+        "group_changes": (GROUP_CHANGES, changes()),
         "lag": (
             LAG,
             [
@@ -103,6 +124,10 @@ FOUND: dict[str, tuple[list[str], list[tuple[Any, ...]]]] = {
     ),
     "promise": (["group_id", "kept", "unknown"], [("dead", 0, 0), ("half", 0, 4)]),
     "wrong": (["kind", "severity"], [("slow_consumer", "critical")]),
+    "rebalancing": (
+        ["group_id", "snapshots", "with_rebalance", "members_joined", "members_left", "members_restarted"],
+        [("slow", 5, 3, 1, 1, 1), ("again", 5, 3, 0, 0, 0)],
+    ),
     "silent": (["cluster", "last_status"], [("dead", "failed"), ("never", "failed")]),
 }
 

@@ -29,6 +29,7 @@ from pipeline.config.status import StatusConfig
 from pipeline.derive.backlog import JOB, PASSED_OVER, Backlog, Snapshot, read_backlog
 from pipeline.derive.clients import keep_clients
 from pipeline.derive.findings import keep_findings, problems_of_groups
+from pipeline.derive.group_changes import keep_group_changes
 from pipeline.derive.histograms import keep_histograms
 from pipeline.derive.log_index import with_the_index
 from pipeline.derive.status import keep_status
@@ -236,6 +237,7 @@ def _derive(
     )
     lake.replace(LAG, rows, of_snapshots(cluster, ids))
     keep_status(lake, cluster, backlog, settings.status)
+    keep_group_changes(lake, cluster, backlog)
     keep_histograms(lake, cluster, batch, earlier, clock())
     _keep_problems(lake, cluster, backlog, watermarks, settings)
     return {}
