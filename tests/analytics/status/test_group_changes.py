@@ -150,7 +150,6 @@ COMMITTED = look(commits={("t", 0): True, ("t", 1): True, ("u", 0): True}, state
 # What happens → the snapshots, the minute that the last one is compared with, and its changes.
 CASES: dict[str, tuple[Shots, int, list[Row]]] = {
     "nothing": (("cc", [BOTH, BOTH]), 0, []),
-    "the first snapshot": (("c", [BOTH]), 0, []),
     "a group appears": (("cc", [None, look()]), 0, [Row("appeared", None, "Stable")]),
     "a group appears with members": (
         ("cc", [None, ALONE]),
@@ -275,7 +274,7 @@ CASES: dict[str, tuple[Shots, int, list[Row]]] = {
         [member_row("joined", B, None, "b-1"), member_row("moved", B, "a-1", "b-1", "t", (1,))],
     ),
     "a partial snapshot does not have it": (("cp", [BOTH, None]), 0, []),
-    "it vanished in a partial snapshot": (("cpc", [look(), None, None]), 0, [Row("vanished", "Stable")]),
+    "it vanished in a partial snapshot": (("cppc", [look(), None, None, None]), 0, [Row("vanished", "Stable")]),
     "it was there in a partial snapshot": (("pc", [None, BOTH]), 0, []),
     "it comes back": (
         ("ccc", [ALONE, None, look(state="Empty")]),
@@ -284,7 +283,7 @@ CASES: dict[str, tuple[Shots, int, list[Row]]] = {
     ),
     "it cannot be read when it appears": (("cp", [None, UNREAD]), 0, [Row("appeared", None, None)]),
     "its members are read after it has appeared": (
-        ("cpc", [None, UNREAD, ALONE]),
+        ("cppc", [None, UNREAD, UNREAD, ALONE]),
         0,
         [member_row("joined", A, None, "a-1"), member_row("assigned", A, None, "a-1", "t", (0, 1))],
     ),
@@ -306,8 +305,8 @@ CASES: dict[str, tuple[Shots, int, list[Row]]] = {
     ),
     "eleven snapshots ago": (("c" + "p" * 11, [ALONE, *[UNREAD] * 10, BOTH]), 0, []),
     "ten snapshots ago": (
-        ("c" + "p" * 10, [ALONE, *[UNREAD] * 9, BOTH]),
-        0,
+        ("c" + "p" * 11, [ALONE, ALONE, *[UNREAD] * 9, BOTH]),
+        1,
         [member_row("joined", B, None, "b-1"), member_row("moved", B, "a-1", "b-1", "t", (1,))],
     ),
 }
@@ -340,6 +339,11 @@ def test_the_last_snapshot_of_a_case_shows(rows_of_cases: Found, name: str) -> N
     assert rows == Counter(
         (name, "g", last, instant(COMPARED_WITH.get((name, row.change), compared_with)), row) for row in changes
     )
+
+
+def test_the_first_snapshot_shows_no_changes(rows_of_cases: Found) -> None:
+    assert rows_of_cases
+    assert not [row for row in rows_of_cases if row[2] == instant(0)]
 
 
 @pytest.mark.parametrize("name", CASES)
