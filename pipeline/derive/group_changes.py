@@ -23,14 +23,12 @@ def keep_group_changes(lake: Lake, cluster: str, backlog: Backlog) -> None:
     snapshots = [s for s in (*backlog.before, *backlog.batch) if s.snapshot_id >= oldest]
     read = [s.snapshot_id for s in snapshots]
     complete = [s.snapshot_id for s in snapshots if s.status == COMPLETE]
-    members, commits, ends = (
-        lake.read_snapshots(table, cluster, read) for table in (GROUP_MEMBERS, COMMITTED_OFFSETS, WATERMARKS)
-    )
+    members, commits = (lake.read_snapshots(table, cluster, read) for table in (GROUP_MEMBERS, COMMITTED_OFFSETS))
     changed = lake.computed(changed_groups(members, commits, complete, reach))
-    if changed.isEmpty():
+    if not changed.limit(1).collect():
         lake.replace_rows(GROUP_CHANGES, (), of_snapshots(cluster, ids))
         return
-    changes = group_changes(changed, members, commits, ends)
+    changes = group_changes(changed, members, commits, lake.read_snapshots(WATERMARKS, cluster, read))
     lake.replace(GROUP_CHANGES, changes, of_snapshots(cluster, ids), sum(map(_most, snapshots)))
 
 

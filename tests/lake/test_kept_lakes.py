@@ -15,7 +15,17 @@ from pipeline.config import LakeConfig
 from pipeline.derive import compute_cluster
 from pipeline.lake import Lake, of_cluster
 from pipeline.lake.few_rows import for_few_rows
-from pipeline.tables import COMPUTED, GROUP_STATUS, LAG, LAG_HISTOGRAMS, PARTITION_STATUS, SCHEMA_VERSION, TABLES, Table
+from pipeline.tables import (
+    COMPUTED,
+    GROUP_CHANGES,
+    GROUP_STATUS,
+    LAG,
+    LAG_HISTOGRAMS,
+    PARTITION_STATUS,
+    SCHEMA_VERSION,
+    TABLES,
+    Table,
+)
 from tests.conftest import ROOT
 from tests.helpers.quiet import expected_lag, lag_rows, seed, write_config
 
@@ -94,6 +104,7 @@ def again(lake: Lake, found: dict[str, int]) -> None:
     assert set(added) <= {
         PARTITION_STATUS.name,
         GROUP_STATUS.name,
+        GROUP_CHANGES.name,
         LAG_HISTOGRAMS.name,
         "findings",
         "finding_history",

@@ -19,8 +19,8 @@ from pipeline.derive.backlog import JOB, REMOVED, read_backlog
 from pipeline.derive.log_index import LONGEST_TAIL
 from pipeline.lake import Lake, lake_tables
 from pipeline.maintain import Done, maintain
-from pipeline.maintain.maintain import first_days
-from pipeline.tables import COMPUTED, FINDINGS, LAG, LAG_HISTOGRAMS, SNAPSHOTS, WATERMARKS, Table
+from pipeline.maintain.maintain import first_days, rules
+from pipeline.tables import COMPUTED, FINDINGS, LAG, LAG_HISTOGRAMS, SNAPSHOTS, TABLES, WATERMARKS, Table
 from tests.helpers.rows import frame
 
 NOW = datetime(2026, 6, 30, 12, tzinfo=UTC)
@@ -207,6 +207,11 @@ def test_the_oldest_snapshot_that_is_needed(old_lake: Lake) -> None:
     found = oldest_needed(old_lake, [*CLUSTERS, "of no snapshot"])
     # The next snapshot looks back over LONGEST_TAIL; if some snapshots lack lag, the first of them does.
     assert found == {"east": at((LONGEST_TAIL - 1) / A_DAY), "behind": at(PENDING_DAY + LONGEST_TAIL / A_DAY)}
+
+
+def test_each_table_that_grows_with_every_snapshot_has_a_retention() -> None:
+    growing = {table.name for table in TABLES if "snapshot_date" in table.partitioned_by}
+    assert {rule.table.name for rule in rules(RetentionConfig())} == growing
 
 
 def test_a_retention_may_be_ten_years_or_forever(load: Callable[..., Config]) -> None:
