@@ -26,7 +26,7 @@ def keep_group_changes(lake: Lake, cluster: str, backlog: Backlog) -> None:
     members, commits = (lake.read_snapshots(table, cluster, read) for table in (GROUP_MEMBERS, COMMITTED_OFFSETS))
     changed = lake.computed(changed_groups(members, commits, complete, reach))
     if not changed.limit(1).collect():
-        lake.replace_rows(GROUP_CHANGES, (), of_snapshots(cluster, ids))
+        lake.delete(GROUP_CHANGES, of_snapshots(cluster, ids))  # rows of the same batch, if bronze was different then
         return
     changes = group_changes(changed, members, commits, lake.read_snapshots(WATERMARKS, cluster, read))
     lake.replace(GROUP_CHANGES, changes, of_snapshots(cluster, ids), sum(map(_most, snapshots)))

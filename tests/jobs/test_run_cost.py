@@ -14,7 +14,7 @@ from jobs import schedule
 from tests.helpers.quiet import seed, write_config
 
 PREFIX = "cost"
-EXECUTIONS, JOBS, COMMITS = 24, 32, 12
+EXECUTIONS, JOBS, COMMITS = 24, 32, 11
 """The cost of a later run with two groups. If it becomes less, write the new number here."""
 SPARE = 4
 """A margin, because Delta reads its log again now and then."""
