@@ -198,7 +198,8 @@ def print_results(lake: Lake) -> None:
     from pipeline.tables import CLIENT_POSITIONS, FINDINGS, LAG
 
     print(f"\n{format_groups(groups_table(Frames.of(lake, Selection())))}\n")
-    for finding in lake.read(FINDINGS).where("resolved_at IS NULL").orderBy("severity", "group_id", "kind").limit(20).collect():
+    still_there = lake.read(FINDINGS).where("resolved_at IS NULL").orderBy("severity", "group_id", "kind")
+    for finding in still_there.limit(20).collect():
         about = finding.group_id or finding.client_id or finding.topic or finding.cluster
         print(f"{finding.severity}: {about}: {finding.kind}: {finding.summary}")
     picture = write_incident(lake.read(LAG), lake.read(CLIENT_POSITIONS), INCIDENT)
