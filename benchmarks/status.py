@@ -9,19 +9,24 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from benchmarks.timing import computed
+from pipeline.analytics.findings.group_problems import group_problems
+from pipeline.analytics.findings.rates import with_rates
+from pipeline.analytics.lag.group_sums import group_sums
 from pipeline.analytics.status.group_status import group_status
 from pipeline.analytics.status.partition_status import partition_status
 from pipeline.common.columns import aligned
+from pipeline.common.epoch import DAY_MS
 from pipeline.config import StatusConfig
-from pipeline.tables import LAG, PARTITION_STATUS
+from pipeline.tables import GROUP_STATUS, LAG, PARTITION_STATUS, WATERMARKS
 
 READERS, GROUPS = 1_000_000, 2_500
+STOPPED_LAG = 100
 NOON_MS = 1_769_860_800_000
 MINUTE_MS = 60_000
 
 
-def seconds(spark: SparkSession, folder: Path, runs: int) -> tuple[list[float], list[float]]:
-    """The seconds of each run of `partition_status`, and of `group_status` for as many rows."""
+def seconds(spark: SparkSession, folder: Path, runs: int) -> tuple[list[float], list[float], list[float]]:
+    """The seconds of each run of `partition_status`, of `group_status` and of `group_problems` for as many rows."""
     for minute in (0, 1):
         _lag(spark, minute).repartition(8).write.mode("overwrite").parquet(str(folder / f"status-lag-{minute}"))
     lag = [spark.read.schema(LAG.schema).parquet(str(folder / f"status-lag-{minute}")) for minute in (0, 1)]
@@ -29,7 +34,24 @@ def seconds(spark: SparkSession, folder: Path, runs: int) -> tuple[list[float], 
     judged = _judged(lag[0], nothing)
     judged.write.mode("overwrite").parquet(str(folder / "status-known"))
     known = spark.read.schema(PARTITION_STATUS.schema).parquet(str(folder / "status-known"))
-    return computed(partial(_judged, lag[1], known), runs), computed(partial(group_status, lag[0], known), runs)
+    return (
+        computed(partial(_judged, lag[1], known), runs),
+        computed(partial(group_status, lag[0], known), runs),
+        computed(partial(_problems, lag[1], lag[0], known), runs),
+    )
+
+
+def _problems(lag: DataFrame, earlier: DataFrame, known: DataFrame) -> DataFrame:
+    """The problems of the second snapshot, with the statuses of the first; one in ten readers has stopped."""
+    spark, minute_ms = lag.sparkSession, NOON_MS + MINUTE_MS
+    is_stopped = F.col("consumer_lag") > STOPPED_LAG
+    statuses = known.withColumns(
+        {"snapshot_id": F.lit(minute_ms), "status": F.when(is_stopped, "stopped").otherwise("ok")}
+    )
+    nothing = spark.createDataFrame([], GROUP_STATUS.schema)
+    groups = with_rates(aligned(group_sums(lag), GROUP_STATUS.schema), nothing, {})
+    topics = aligned(lag.select("cluster", "snapshot_id", "topic", "partition").distinct(), WATERMARKS.schema)
+    return group_problems(lag, statuses, groups, topics, earlier, {minute_ms: NOON_MS}, DAY_MS)
 
 
 def _judged(lag: DataFrame, known: DataFrame) -> DataFrame:

@@ -28,8 +28,9 @@ def with_time_left(
     segment that is deleted at once says nothing about the next ones. Records that are already deleted are not a danger,
     but a loss.
 
-    `rows` have the columns of `lag` and `status`. `watermarks` are those of the same snapshots. `earlier` are rows of
-    `lag`; `before` maps a snapshot to the one among them with which it is compared.
+    `rows` have the columns of `lag` and `status`; those of readers that keep up may be missing. `watermarks` are those
+    of the same snapshots. `earlier` are rows of `lag`; `before` maps a snapshot to the one among them with which it is
+    compared.
     """
     topics = watermarks.select(*PARTITION_AT, "cleanup_policy", "retention_ms").where(F.col("topic").isNotNull())
     names = F.struct(*_STATE, read_ms().alias("ends_ms"), read_ms("committed_captured_at").alias("commits_ms"))

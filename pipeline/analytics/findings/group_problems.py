@@ -20,7 +20,7 @@ from pipeline.analytics.findings.problem import problem
 from pipeline.analytics.keys import READER_AT, SNAPSHOT
 from pipeline.analytics.lag.ladder import deleted_unread_offsets
 from pipeline.analytics.series import read_ms
-from pipeline.analytics.status.rules import STATUSES
+from pipeline.analytics.status.rules import NOT_COMMITTED, OK, STATUSES
 
 _JUDGED = ("status", "reason", "since", "captured_at")
 
@@ -40,7 +40,8 @@ def group_problems(
     `with_rates`. The other arguments
     are those of `with_time_left`.
     """
-    rows = with_time_left(_with_status(lag, partitions), watermarks, earlier, before, within_ms)
+    suspects = _with_status(lag, partitions).where(_is_suspect())
+    rows = with_time_left(suspects, watermarks, earlier, before, within_ms)
     kinds = (F.when(kind.holds(), F.lit(name)) for name, kind in KINDS.items())
     of_topic = F.col("kind").isin(*OF_A_TOPIC)
     found = rows.withColumn("kind", F.explode(F.array_compact(F.array(*kinds)))).withColumns(
@@ -58,6 +59,12 @@ def group_problems(
     )
     summed = found.groupBy(*SNAPSHOT, "kind", "of_group", "of_topic").agg(*_sums())
     return _described(summed.join(F.broadcast(whole), [*SNAPSHOT, "of_group"], how="left"))
+
+
+def _is_suspect() -> Column:
+    """Whether a reader may have a problem. Usually nearly none may, so that the rest of the work is small."""
+    is_well = F.col("status").isin(OK, NOT_COMMITTED) & F.col("offset_status").isin("ok", "no_commit")
+    return ~F.coalesce(is_well & F.col("error").isNull(), F.lit(False))
 
 
 def _with_status(lag: DataFrame, partitions: DataFrame) -> DataFrame:

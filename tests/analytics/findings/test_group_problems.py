@@ -255,7 +255,11 @@ def test_log_start_that_gains_on_the_reader_will_delete_unread_records(
     spark: SparkSession, scene: Scene, then: dict[str, Any], now: dict[str, Any], left: int | None
 ) -> None:
     reader = ("g", "t", 1)
-    scene.add(reader, **{"topic_id": "A", "log_start_offset": 100, "high_watermark": 900, "consumer_lag": 700, **now})
+    scene.add(
+        reader,
+        "unknown",
+        **{"topic_id": "A", "log_start_offset": 100, "high_watermark": 900, "consumer_lag": 700, **now},
+    )
     scene.then[reader] = then
     found = problems(spark, scene).get(("data_loss_ahead", "g", "t"))
     assert (found and -found["magnitude"]) == (None if left is None else left * 60_000)
