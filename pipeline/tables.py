@@ -723,7 +723,7 @@ FINDINGS = Table(
         _CLIENT,
         _INSTANCE,
         _CAUSE,
-        ("owner", STRING, "who should know, by `[[owners]]`; NULL if no rule matches"),
+        ("owner", STRING, "who should know, by [[owners]]; NULL if no rule matches"),
         ("first_seen", TIMESTAMP, "the first snapshot with the problem"),
         ("last_seen", TIMESTAMP, "the newest snapshot with the problem"),
         ("resolved_at", TIMESTAMP, "the first snapshot without the problem; NULL = still open"),
