@@ -29,7 +29,7 @@ from pipeline.tables import (
 from tests.conftest import ROOT
 from tests.helpers.quiet import expected_lag, lag_rows, seed, write_config
 
-KEPT = sorted((ROOT / "tests" / "data" / "lakes").glob("*.tar.xz"))
+KEPT = sorted((ROOT / "tests" / "data" / "lakes").glob("*.tar.xz"), key=lambda path: int(path.name.split(".")[0]))
 OLD, NEW, PREFIX = "demo", "new", "kept"
 """The cluster in the lakes, and one that is added."""
 

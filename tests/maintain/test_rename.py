@@ -20,7 +20,7 @@ from tests.conftest import ROOT
 
 OLD, NEW = "demo", "production"
 pytestmark = pytest.mark.thorough
-KEPT = max((ROOT / "tests" / "data" / "lakes").glob("*.tar.xz"))
+KEPT = max((ROOT / "tests" / "data" / "lakes").glob("*.tar.xz"), key=lambda path: int(path.name.split(".")[0]))
 
 
 @pytest.fixture
