@@ -46,14 +46,16 @@ def keep_findings(
     ids = [s.snapshot_id for s in backlog.batch]
     of_batch = of_snapshots(cluster, ids)
     found = lake.computed(problems)
-    earlier = lake.computed(_earlier(lake, cluster, min(ids)))
-    if found.isEmpty() and earlier.isEmpty():
+    earlier = _earlier(lake, cluster, min(ids))
+    if found.select("cluster").union(earlier.select("cluster")).isEmpty():
         lake.delete(FINDING_HISTORY, of_batch)  # rows of the same batch, if it was computed with other settings
         return
     known = [*backlog.before, *backlog.batch]
     complete = [s.snapshot_id for s in known if s.status == COMPLETE]
     partial = [s.snapshot_id for s in known if s.status != COMPLETE]
-    reported = lake.computed(_reported(lake, cluster, partial, [s.snapshot_id for s in known] if has_clients else []))
+    reported = _reported(lake, cluster, partial, [s.snapshot_id for s in known] if has_clients else [])
+    if partial or has_clients:
+        reported = lake.computed(reported)
     lake.replace(FINDING_HISTORY, finding_history(found, reported, earlier, complete), of_batch)
     # A few rows for each group or client at most. They are collected because a MERGE would compute them a second time.
     rows = findings(lake.read_snapshots(FINDING_HISTORY, cluster, ids), reported, earlier, complete).collect()
