@@ -126,7 +126,9 @@ def _minute(instant: datetime) -> int:
 def _snapshot(minute: int) -> Snapshot:
     is_out = OUTAGE.begins <= minute < OUTAGE.ends
     readers = GROUPS * PARTITIONS
-    return Snapshot(_id(minute), "r", "partial" if is_out else "complete", readers, readers, 0, 0, 3 * readers, GROUPS)
+    unread = ("watermarks",) if is_out else ()
+    status = "partial" if is_out else "complete"
+    return Snapshot(_id(minute), "r", status, readers, readers, 0, 0, 3 * readers, GROUPS, unread)
 
 
 def _id(minute: int) -> int:

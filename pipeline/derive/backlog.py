@@ -42,7 +42,8 @@ class Snapshot(NamedTuple):
     """A snapshot that readers may see, as the ledger describes it.
 
     `commits`, `ends`, `members` and `positions` are the rows in committed_offsets, watermarks, group_members and
-    client_positions; `rows` those in all tables. `groups`: how many groups were found.
+    client_positions; `rows` those in all tables. `groups`: how many groups were found. `unread`: what could not be
+    read, as in `snapshots.errors`.
     """
 
     snapshot_id: int
@@ -54,6 +55,17 @@ class Snapshot(NamedTuple):
     positions: int
     rows: int
     groups: int
+    unread: Sequence[str] = ()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every group and every log was read."""
+        return {*self.unread} <= {CLIENT_POSITIONS.name, "lag"}
+
+    @property
+    def lists_all_groups(self) -> bool:
+        """Whether a group that is not in the snapshot does not exist."""
+        return {*self.unread} <= {CLIENT_POSITIONS.name, "lag", WATERMARKS.name}
 
     def expected(self) -> dict[str, int]:
         """How many rows each table that `lag` is computed from must have, by its name.
@@ -106,6 +118,12 @@ class Backlog:
         first = len(self.before)
         numbers = {number: max(number - MAX_LOOKBACK, 0) for number in range(first, len(ids))}
         return {ids[number]: ids[then] for number, then in numbers.items() if number - then >= FEWEST_APART}
+
+    @property
+    def previous(self) -> dict[int, int]:
+        """For each snapshot of the batch, the one just before it; the first snapshot of all is left out."""
+        ids = [s.snapshot_id for s in (*self.before[:1], *self.batch)]
+        return {after: before for before, after in pairwise(ids)}
 
     @property
     def up_to_complete(self) -> list[int]:
@@ -222,6 +240,7 @@ def _described(lake: Lake, cluster: str, snapshot_ids: Sequence[int]) -> dict[in
         "positions": rows_of(CLIENT_POSITIONS),
         "rows": rows_of_snapshot(),
         "groups": F.coalesce(F.element_at("expected", "groups"), "groups", F.lit(0)),
+        "unread": F.array_distinct(F.coalesce(F.transform("errors", lambda error: error["what"]), F.array())),
     }
     rows = lake.read_snapshots(SNAPSHOTS, cluster, snapshot_ids).where(F.col("status").isin(*READABLE))
     found = rows.withColumns(columns).select(*Snapshot._fields).collect()

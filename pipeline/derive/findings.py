@@ -11,12 +11,20 @@ from pyspark.sql import functions as F
 from pipeline.analytics.findings.findings import finding_history, findings, subjects
 from pipeline.analytics.findings.group_problems import group_problems
 from pipeline.analytics.findings.rates import with_rates
+from pipeline.analytics.findings.unreadable import errors_of, repeated_errors, unreadable
 from pipeline.config.notify import OwnerRule, owner_of
 from pipeline.config.status import StatusConfig
 from pipeline.derive.backlog import Backlog
 from pipeline.lake import Lake, instant_literal, of_cluster, of_snapshots
-from pipeline.lake.ledger import COMPLETE
-from pipeline.tables import CLIENT_DIVERGENCE, FINDING_HISTORY, FINDINGS, GROUP_STATUS, LAG, PARTITION_STATUS
+from pipeline.tables import (
+    CLIENT_DIVERGENCE,
+    COMMITTED_OFFSETS,
+    FINDING_HISTORY,
+    FINDINGS,
+    GROUP_STATUS,
+    LAG,
+    PARTITION_STATUS,
+)
 
 IF_NOT_OLDER = "greatest(s.last_seen, s.resolved_at) >= greatest(t.last_seen, t.resolved_at)"
 """A finding is only updated if another job has not continued it since it was read."""
@@ -28,10 +36,23 @@ def problems_of_groups(
     """The problems of groups, topics and the cluster in a batch whose `lag` and status are written."""
     ids = [s.snapshot_id for s in backlog.batch]
     lag, partitions, groups = (lake.read_snapshots(t, cluster, ids) for t in (LAG, PARTITION_STATUS, GROUP_STATUS))
-    before = backlog.compared_with
-    earlier, earlier_groups = (lake.read_snapshots(t, cluster, [*set(before.values())]) for t in (LAG, GROUP_STATUS))
+    before, previous = backlog.compared_with, backlog.previous
+    older = {*before.values(), *previous.values()} - {*ids}
+    earlier, earlier_groups = (
+        lake.read_snapshots(table, cluster, sorted(some))
+        for table, some in ((LAG, older), (GROUP_STATUS, set(before.values())))
+    )
+    readers = lag if not older else lag.unionByName(earlier)
     groups = with_rates(groups, earlier_groups, before)
-    return group_problems(lag, partitions, groups, watermarks, earlier, before, settings.data_loss_within_ms)
+    errors = repeated_errors(errors_of(readers, _unread_groups(lake, cluster, [*older, *ids])), previous)
+    found = group_problems(lag, partitions, groups, watermarks, readers, before, settings.data_loss_within_ms)
+    return found.unionByName(unreadable(errors))
+
+
+def _unread_groups(lake: Lake, cluster: str, snapshot_ids: Sequence[int]) -> DataFrame:
+    """The groups whose commits could not be read at all."""
+    where = f"{of_snapshots(cluster, snapshot_ids)} AND topic IS NULL AND error IS NOT NULL"
+    return lake.read_where(COMMITTED_OFFSETS, where)
 
 
 def keep_findings(
@@ -51,14 +72,16 @@ def keep_findings(
         lake.delete(FINDING_HISTORY, of_batch)  # rows of the same batch, if it was computed with other settings
         return
     known = [*backlog.before, *backlog.batch]
-    complete = [s.snapshot_id for s in known if s.status == COMPLETE]
-    partial = [s.snapshot_id for s in known if s.status != COMPLETE]
-    reported = _reported(lake, cluster, partial, [s.snapshot_id for s in known] if has_clients else [])
-    if partial or has_clients:
-        reported = lake.computed(reported)
-    lake.replace(FINDING_HISTORY, finding_history(found, reported, earlier, complete), of_batch)
+    every = [s.snapshot_id for s in known]
+    judged = {
+        "group": [s.snapshot_id for s in known if s.lists_all_groups],
+        "topic": [s.snapshot_id for s in known if s.is_whole],
+        "cluster": every,
+    }
+    reported = lake.computed(_reported(lake, cluster, every, judged["group"], has_clients=has_clients))
+    lake.replace(FINDING_HISTORY, finding_history(found, reported, earlier, judged), of_batch)
     # A few rows for each group or client at most. They are collected because a MERGE would compute them a second time.
-    rows = findings(lake.read_snapshots(FINDING_HISTORY, cluster, ids), reported, earlier, complete).collect()
+    rows = findings(lake.read_snapshots(FINDING_HISTORY, cluster, ids), reported, earlier, judged).collect()
     if rows:
         lake.merge(FINDINGS, [_owned(row, owners) for row in rows], cluster, IF_NOT_OLDER)
 
@@ -70,21 +93,17 @@ def _owned(row: Row, owners: Sequence[OwnerRule]) -> tuple[Any, ...]:
     return tuple(values[name] for name in FINDINGS.columns)
 
 
-def _reported(lake: Lake, cluster: str, partial: Sequence[int], with_clients: Sequence[int]) -> DataFrame:
-    """The subjects that were judged in some snapshots: clients; and of partial snapshots, what was read without error.
-
-    The cluster as a whole is judged in each snapshot.
-    """
-    clients = subjects(lake.read_snapshots(CLIENT_DIVERGENCE, cluster, with_clients), "client", "client_id")
+def _reported(
+    lake: Lake, cluster: str, every: Sequence[int], with_all_groups: Sequence[int], *, has_clients: bool
+) -> DataFrame:
+    """Clients that reported; groups that were read although others were not; and groups that were not read."""
     is_read = (F.col("rows_with_error") == 0) & (F.col("partitions_unknown") == 0)
-    groups = lake.read_snapshots(GROUP_STATUS, cluster, partial)
-    topics = lake.read_snapshots(LAG, cluster, partial).where(F.col("topic").isNotNull())
-    by_topic = topics.groupBy("cluster", "snapshot_id", "topic").agg(F.count("error").alias("errors"))
-    whole = groups.select("cluster", "snapshot_id", F.lit("cluster").alias("subject")).distinct()
-    read = subjects(groups.where(is_read), "group", "group_id").union(
-        subjects(by_topic.where("errors = 0"), "topic", "topic")
-    )
-    return clients.union(read).union(whole)
+    has_all = F.col("snapshot_id").isin([*with_all_groups])
+    groups = lake.read_snapshots(GROUP_STATUS, cluster, every).where(is_read != has_all)
+    found = subjects(groups, "group", "group_id", is_read)
+    if not has_clients:
+        return found
+    return found.union(subjects(lake.read_snapshots(CLIENT_DIVERGENCE, cluster, every), "client", "client_id"))
 
 
 def _earlier(lake: Lake, cluster: str, first: int) -> DataFrame:

@@ -204,7 +204,11 @@ def _ended(finding: Finding, rows: Mapping[tuple[str, str], Notification], confi
     for (channel, event), row in rows.items():
         end = rows.get((channel, RESOLVED))
         is_sent = end is not None and end.status == SENT
-        if event == OPENED and row.status == SENT and not is_sent and channel in config.channels:
+        if channel not in config.channels or event != OPENED or is_sent:
+            continue
+        # A receiver that did not answer in time may have opened an alert, and may be told about the end of any alert.
+        may_be_open = config.channels[channel].type == "pagerduty" and row.status == FAILED and row.attempts > 0
+        if row.status == SENT or may_be_open:
             yield Due(finding, channel, RESOLVED, end)
 
 

@@ -192,6 +192,17 @@ def test_instants_may_be_local_as_those_of_spark(load: Load) -> None:
         assert notification_of(known).first_tried_at == NOW - HOUR
 
 
+@pytest.mark.parametrize(
+    ("type_", "attempts", "is_due"), [("pagerduty", 1, True), ("pagerduty", 0, False), ("webhook", 1, False)]
+)
+def test_the_end_of_what_pagerduty_may_have_opened_is_sent(load: Load, type_: str, attempts: int, is_due: bool) -> None:
+    """It may have taken the event without an answer in time. An end that opened nothing does no harm there."""
+    key = 'routing_key = "k"' if type_ == "pagerduty" else 'url = "http://h"'
+    config = config_of(load, f'[channels.chat]\ntype = "{type_}"\n{key}\n')
+    found = once(config, finding(resolved_at=NOW), known=[notified(status="failed", attempts=attempts)])
+    assert due(found) == ([("chat", "resolved", "f1")] if is_due else [])
+
+
 NULLABLE = [name for name in FINDINGS.columns if name not in ("finding_id", "cluster", "kind", "resolved_at")]
 
 

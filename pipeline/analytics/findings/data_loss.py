@@ -22,15 +22,15 @@ def with_time_left(
     """Adds `deleted_in_ms` to readers: how long until unread records are deleted, if less than `within_ms`; else NULL.
 
     It is the shorter of two times. The first is what is left of `retention.ms` for the oldest unread record, for a
-    reader that waits or falls behind. Kafka deletes whole segments, and therefore later than that, but not before. The
-    second is what is left of the headroom while log start moves faster than the group reads, whatever the reason for
-    which it moves. It moves by whole segments, so its speed counts at most as that at which records are written: a
-    segment that is deleted at once says nothing about the next ones. Records that are already deleted are not a danger,
-    but a loss.
+    reader that has waited too long, falls behind, or whose group has no members. Kafka deletes whole segments, and
+    therefore later than that, but not before. The second is what is left of the headroom while log start moves faster
+    than the group reads, whatever the reason for which it moves. It moves by whole segments, so its speed counts at
+    most as that at which records are written: a segment that is deleted at once says nothing about the next ones.
+    Records that are already deleted are not a danger, but a loss.
 
-    `rows` have the columns of `lag` and `status`; those of readers that keep up may be missing. `watermarks` are those
-    of the same snapshots. `earlier` are rows of `lag`; `before` maps a snapshot to the one among them with which it is
-    compared.
+    `rows` have the columns of `lag`, status and reason; those of readers that have read everything may be missing.
+    `watermarks` are those of the same snapshots. `earlier` are rows of `lag`; `before` maps a snapshot to the one among
+    them with which it is compared.
     """
     topics = watermarks.select(*PARTITION_AT, "cleanup_policy", "retention_ms").where(F.col("topic").isNotNull())
     names = F.struct(*_STATE, read_ms().alias("ends_ms"), read_ms("committed_captured_at").alias("commits_ms"))
@@ -54,7 +54,7 @@ def _is_unread() -> Column:
 def _by_age() -> Column:
     """By the age of the oldest unread record. Timestamps in the future, which are set aside, say nothing about it."""
     has_limit = F.col("cleanup_policy").contains("delete") & (F.col("retention_ms") >= 0)
-    does_not_keep_up = F.col("status").isin(*WAITS, FALLING_BEHIND)
+    does_not_keep_up = F.col("status").isin(*WAITS, FALLING_BEHIND) | F.col("reason").eqNullSafe("no_members")
     is_known = ~F.col("time_method").eqNullSafe("arrival")
     left_ms = F.try_subtract("retention_ms", "consumer_age_ms")
     not_before_now = F.when(left_ms < 0, 0).otherwise(left_ms)  # NULL if the age is not known

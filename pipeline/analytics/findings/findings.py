@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
@@ -25,32 +26,38 @@ poll from time to time."""
 _KEY = ["kind", "cluster", "group_id", "client_id", "instance", "of_topic"]
 _OF_SNAPSHOT = ["snapshot_id", "topic", "partitions", "severity", "magnitude", "summary", "evidence", "advice"]
 _AT_WORST = ["worst_at", *_OF_SNAPSHOT[2:]]
+_NONE: Mapping[str, Collection[int]] = MappingProxyType({})
 _SEVERITIES = ("info", "warning", "critical")
 
 
-def subjects(rows: DataFrame, of: str, name: str) -> DataFrame:
-    """The subjects in a column of some snapshots, once each: SNAPSHOT, subject.
+Judged = Mapping[str, Collection[int]]
+"""The snapshots in which every group, every topic, or the cluster could be judged, by "group", "topic", "cluster"."""
+
+
+def subjects(rows: DataFrame, of: str, name: str, is_judged: Column | None = None) -> DataFrame:
+    """The subjects in a column of some snapshots, once each: SNAPSHOT, subject, is_judged.
 
     A subject is what a finding is about: a client, else a group, else a topic (`of`), else the whole "cluster".
     """
-    return rows.select(*SNAPSHOT, F.concat(F.lit(f"{of} "), name).alias("subject")).distinct()
+    judged = F.lit(True) if is_judged is None else is_judged
+    return rows.select(
+        *SNAPSHOT, F.concat(F.lit(f"{of} "), name).alias("subject"), judged.alias("is_judged")
+    ).distinct()
 
 
-def finding_history(
-    problems: DataFrame, reported: DataFrame, before: DataFrame, complete: Collection[int] = ()
-) -> DataFrame:
+def finding_history(problems: DataFrame, reported: DataFrame, before: DataFrame, judged: Judged = _NONE) -> DataFrame:
     """The rows of `finding_history` for some snapshots.
 
-    `problems` are the problems in these snapshots. `reported` has a row (`subjects`) for each subject that could be
-    judged in one of them, or in one of the SLOW_RESOLVED_AFTER snapshots just before: a client that reported anything,
-    a group or topic that was read. In the snapshots in `complete`, every group and topic was read. `before` are the
-    rows of `findings` that are open, or were last seen after the first of the snapshots.
+    `problems` are the problems in these snapshots. `reported` has rows (`subjects`) of these snapshots, and of some
+    just before: clients that reported anything, and groups for which `judged` is not true. `judged` are the snapshots
+    in which all groups or topics were read. `before` are the rows of `findings` that are open, or were last seen after
+    the first of the snapshots.
 
     A problem in a snapshot older than last_seen of a finding belongs to that finding if the finding had begun by then,
-    and never begins a new one. A problem that comes back after its finding was resolved, or whose cause is another
-    topic, is a new finding.
+    and never begins a new one. A problem that comes back after its finding was resolved is a new finding. So is a
+    problem of a client whose cause is another topic.
     """
-    rows = _with_first_seen(_by_key(problems, before), reported, complete)
+    rows = _with_first_seen(_by_key(problems, before), reported, judged)
     named: DataFrame = rows.withColumns({"finding_id": _finding_id(), "snapshot_date": date_of("snapshot_id")})
     return named.select(*columns_of(FINDING_HISTORY.schema))
 
@@ -85,13 +92,14 @@ def _by_key(problems: DataFrame, before: DataFrame) -> DataFrame:
     )
 
 
-def _with_first_seen(by_key: DataFrame, reported: DataFrame, complete: Collection[int]) -> DataFrame:
+def _with_first_seen(by_key: DataFrame, reported: DataFrame, judged: Judged) -> DataFrame:
     """A row for each problem: _KEY, first_seen (when its finding began, epoch ms), _OF_SNAPSHOT."""
     # A lambda, because PySpark would take a function with type hints for a pandas or Arrow UDF.
     first_seen = F.udf(lambda *values: _first_seen(*values), ArrayType(LONG)).asNondeterministic()  # noqa: PLW0108
-    begun = first_seen("seen.snapshot_id", "seen.topic", "known", "reported_at", _patience())
+    topics = F.when(F.col("client_id").isNotNull(), F.col("seen.topic"))
+    begun = first_seen("seen.snapshot_id", topics, "known", "reported_at", _patience())
     return (
-        _with_reported_at(by_key, reported, complete)
+        _with_reported_at(by_key, reported, judged)
         .withColumn("first_seen", begun)
         .select(*_KEY, F.inline(F.arrays_zip("seen", "first_seen")))
         .where(F.col("first_seen").isNotNull())
@@ -101,27 +109,29 @@ def _with_first_seen(by_key: DataFrame, reported: DataFrame, complete: Collectio
 
 def _first_seen(
     seen: Sequence[int],
-    topics: Sequence[str | None],
+    topics: Sequence[str | None] | None,
     known: Sequence[Row],
     reported_at: Sequence[int] | None,
     patience: int,
 ) -> list[int | None]:
-    spans = assigned(list(zip(seen, topics, strict=True)), [_span(row) for row in known], reported_at or (), patience)
+    """When the finding of each problem began. `topics` are None if another topic is not another finding."""
+    named = list(zip(seen, topics or [None] * len(seen), strict=True))
+    spans = assigned(named, [_span(row, of_topic=topics is not None) for row in known], reported_at or (), patience)
     return [None if span is None else span.first_ms for span in spans]
 
 
-def _span(row: Row) -> Span:
-    return Span(row["first_seen"], row["last_seen"], row["topic"], row["resolved_at"])
+def _span(row: Row, *, of_topic: bool) -> Span:
+    return Span(row["first_seen"], row["last_seen"], row["topic"] if of_topic else None, row["resolved_at"])
 
 
-def findings(history: DataFrame, reported: DataFrame, before: DataFrame, complete: Collection[int] = ()) -> DataFrame:
+def findings(history: DataFrame, reported: DataFrame, before: DataFrame, judged: Judged = _NONE) -> DataFrame:
     """The rows of `findings` that some snapshots add or change.
 
     `history` are the rows of `finding_history` for the snapshots; the other arguments are as for `finding_history`. A
     finding is resolved after RESOLVED_AFTER snapshots in which its subject could be judged and did not have the
     problem; resolved_at is the first of them. While a client reports nothing, or a group cannot be read, it stays open.
     """
-    rows = _with_reported_at(_merged(history, before).withColumn("of_topic", _of_topic()), reported, complete)
+    rows = _with_reported_at(_merged(history, before).withColumn("of_topic", _of_topic()), reported, judged)
     return _with_end(rows).select("*", "worst.*").select(*columns_of(FINDINGS.schema))
 
 
@@ -169,7 +179,8 @@ def findings_as_known(findings: DataFrame, history: DataFrame, at_ms: int) -> Da
     )
     is_current = F.col("last_seen") <= at
     is_resolved = is_current & (F.coalesce("resolution_confirmed_at", "resolved_at") <= at)
-    unknown = F.format_string("%s of %s: nothing was kept from that time.", "kind", "client_id")
+    about = F.coalesce("client_id", "group_id", "topic", "cluster")
+    unknown = F.format_string("%s of %s: nothing was kept from that time.", "kind", about)
     instead = {"last_seen": at, "summary": unknown}
     values = {
         name: F.when(is_current, F.col(name)).otherwise(F.coalesce(F.col("then")[name], instead.get(name, F.lit(None))))
@@ -183,37 +194,47 @@ def findings_as_known(findings: DataFrame, history: DataFrame, at_ms: int) -> Da
 def _so_far() -> list[Column]:
     """Aggregates over snapshots: first_seen, last_seen, topic, worst (_AT_WORST).
 
-    The worst snapshot has the highest severity, then known partitions, then the greatest magnitude, then the earliest
-    time.
+    The worst snapshot has the highest severity, then (of a client) known partitions, then the greatest magnitude, then
+    the earliest time.
     """
     gravity = F.array_position(F.array(*map(F.lit, _SEVERITIES)), F.col("severity"))
-    names_partitions = F.col("partitions").isNotNull()
+    is_client = F.col("client_id").isNotNull()
+    names_partitions = is_client & F.col("partitions").isNotNull()
     badness = F.struct(gravity, names_partitions, "magnitude", -F.unix_millis("worst_at"))
+    newest = F.max_by("topic", F.when(F.col("topic").isNotNull(), F.col("last_seen")))
     return [
         F.min("first_seen").alias("first_seen"),
         F.max("last_seen").alias("last_seen"),
-        F.max_by("topic", F.when(F.col("topic").isNotNull(), F.col("last_seen"))).alias("topic"),
+        # Of a client, its newest known cause. A group may have several topics at its worst, and then names none.
+        F.when(F.some(is_client), newest).otherwise(F.max_by("topic", badness)).alias("topic"),
         F.max_by(F.struct(*_AT_WORST), badness).alias("worst"),
     ]
 
 
-def _with_reported_at(rows: DataFrame, reported: DataFrame, complete: Collection[int]) -> DataFrame:
+def _with_reported_at(rows: DataFrame, reported: DataFrame, judged: Judged) -> DataFrame:
     """Adds `reported_at`, the snapshots in order in which the subject of each row could be judged. Rows have _KEY."""
-    by_subject = reported.groupBy("cluster", "subject").agg(F.collect_set("snapshot_id").alias("reported_at"))
-    always = F.array(*map(F.lit, sorted(complete))).cast(ArrayType(LONG))
-    none = F.array().cast(ArrayType(LONG))
-    read = F.when(F.col("client_id").isNull(), always).otherwise(none)
-    every = F.array_union(F.coalesce("reported_at", none), read)
-    subject = F.coalesce(
-        F.concat(F.lit("client "), "client_id"),
-        F.concat(F.lit("group "), "group_id"),
-        F.concat(F.lit("topic "), "of_topic"),
-        F.lit("cluster"),
+
+    def these(of: str) -> Column:
+        return F.array(*map(F.lit, sorted(judged.get(of, ())))).cast(ArrayType(LONG))
+
+    by_subject = reported.groupBy("cluster", "subject").agg(
+        F.collect_set(F.when(F.col("is_judged"), F.col("snapshot_id"))).alias("in_these"),
+        F.collect_set(F.when(~F.col("is_judged"), F.col("snapshot_id"))).alias("not_in_these"),
     )
+    none = F.array().cast(ArrayType(LONG))
+    is_client, is_group, is_topic = (F.col(name).isNotNull() for name in ("client_id", "group_id", "of_topic"))
+    subject = (
+        F.when(is_client, F.concat(F.lit("client "), "client_id"))
+        .when(is_group, F.concat(F.lit("group "), "group_id"))
+        .when(is_topic, F.concat(F.lit("topic "), "of_topic"))
+        .otherwise("cluster")
+    )
+    whole = F.when(is_client, none).when(is_group, these("group")).when(is_topic, these("topic"))
+    every = F.array_union(F.coalesce("in_these", none), whole.otherwise(these("cluster")))
     return (
         rows.withColumn("subject", subject)
         .join(by_subject, ["cluster", "subject"], how="left")
-        .withColumn("reported_at", F.sort_array(every))
+        .withColumn("reported_at", F.sort_array(F.array_except(every, F.coalesce("not_in_these", none))))
     )
 
 

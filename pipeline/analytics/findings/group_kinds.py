@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from pipeline.analytics.findings.problem import counted, duration, instant, number, sentence, size
 from pipeline.analytics.status.rules import FALLING_BEHIND, WAITS
+from pipeline.common.epoch import MINUTE_MS
 from pipeline.tables import DATA_LOSS
 
 NAMED = 20
@@ -51,7 +52,7 @@ def _rates() -> Column:
     return F.concat(F.lit(" ("), written, F.lit(" records/s are written, "), committed, F.lit(" are committed)"))
 
 
-def _groups() -> Column:
+def groups_named() -> Column:
     """The groups, by number and name: "2 groups (a, b)"."""
     more = F.when(F.size("groups") > NAMED, F.lit(", …"))
     names = F.array_join(F.slice("groups", 1, NAMED), ", ")
@@ -59,7 +60,9 @@ def _groups() -> Column:
 
 
 def _no_progress() -> Column:
-    since = instant(F.col("since_ms"))
+    latest = instant(F.col("latest_ms"))
+    some_since = F.concat(latest, F.lit(", in some partitions since "), instant(F.col("since_ms")))
+    since = F.when(F.col("since_ms") + MINUTE_MS < F.col("latest_ms"), some_since).otherwise(instant(F.col("since_ms")))
     what = (
         F.when(F.col("status") == "stopped", F.concat(F.lit("Nothing has been committed since "), since))
         .when(F.col("status") == "stalled", F.concat(F.lit("Commits are made, but have not moved since "), since))
@@ -77,12 +80,6 @@ def _data_loss_ahead() -> Column:
     partition = F.col("worst.partition").cast("string")
     first = F.concat(F.lit(", first of partition "), partition, F.lit(" of topic "), F.col("worst.topic"))
     return sentence("Retention may delete unread records ", soon, _where(), first, _unread(), ".")
-
-
-def _unreadable() -> Column:
-    errors = F.array_join(F.slice("errors", 1, NAMED), ", ")
-    partitions = counted(F.col("rows"), "partition")
-    return sentence("Lag is not known for ", partitions, " of ", _groups(), ": ", errors, ".")
 
 
 def _command(words: str, *names: Column) -> Column:
@@ -103,8 +100,6 @@ def _of(name: str) -> Callable[[], Column]:
     return lambda: F.col(name)
 
 
-OF_CLUSTER = "unreadable"
-"""The kind of problem that has neither a group nor a topic."""
 KINDS: dict[str, Kind] = {
     "no_progress": Kind(
         lambda: F.col("status").isin(*WAITS) & ~F.col("reason").eqNullSafe("open_transaction"),
@@ -194,7 +189,7 @@ KINDS: dict[str, Kind] = {
             " from read_committed readers since ",
             instant(F.col("since_ms")),
             "; waiting: ",
-            _groups(),
+            groups_named(),
             ".",
         ),
         lambda: _command(
@@ -208,7 +203,7 @@ KINDS: dict[str, Kind] = {
         lambda: F.col("offset_status") == "recreated",
         "warning",
         lambda: F.size("groups"),
-        lambda: sentence("The topic was recreated; not committed since: ", _groups(), "."),
+        lambda: sentence("The topic was recreated; not committed since: ", groups_named(), "."),
         _as_text(
             "The commits belong to the deleted topic. Check where the groups read now; reset their offsets if they "
             "skip records of the new topic."
@@ -222,20 +217,12 @@ KINDS: dict[str, Kind] = {
             "The log of ",
             counted(F.size("partitions"), "partition"),
             " ends or was cut off before commits of ",
-            _groups(),
+            groups_named(),
             ": other records may have these offsets now.",
         ),
         _as_text(
             "Look for an unclean leader election, or a topic that was recreated. Reset the groups to the offset from "
             "which they must read again."
         ),
-    ),
-    OF_CLUSTER: Kind(
-        # Not at the first snapshot: a single error, as during a restart of a broker, is usual.
-        lambda: F.col("error").isNotNull() & (F.col("since") < F.col("judged_at")),
-        "warning",
-        _of("rows"),
-        _unreadable,
-        _as_text("docs/troubleshooting.md explains each error; `laglake doctor` checks brokers and permissions."),
     ),
 }

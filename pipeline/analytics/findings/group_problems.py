@@ -7,22 +7,18 @@ the problem has no group, and its evidence names the groups; if partitions canno
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import reduce
-from operator import and_
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipeline.analytics.findings.data_loss import with_time_left
 from pipeline.analytics.findings.findings import OF_A_TOPIC
-from pipeline.analytics.findings.group_kinds import KINDS, NAMED, OF_CLUSTER, Kind
+from pipeline.analytics.findings.group_kinds import KINDS, NAMED, Kind
 from pipeline.analytics.findings.problem import problem
 from pipeline.analytics.keys import READER_AT, SNAPSHOT
 from pipeline.analytics.lag.ladder import deleted_unread_offsets
 from pipeline.analytics.series import read_ms
 from pipeline.analytics.status.rules import NOT_COMMITTED, OK, STATUSES
-
-_JUDGED = ("status", "reason", "since", "captured_at")
 
 
 def group_problems(
@@ -40,13 +36,15 @@ def group_problems(
     `with_rates`. The other arguments
     are those of `with_time_left`.
     """
-    suspects = _with_status(lag, partitions).where(_is_suspect())
+    status = partitions.select(*READER_AT, "status", "reason", "since", "has_members")
+    read = lag.where(F.col("topic").isNotNull()).join(status, READER_AT, how="left")
+    suspects = read.where(_is_suspect())
     rows = with_time_left(suspects, watermarks, earlier, before, within_ms)
     kinds = (F.when(kind.holds(), F.lit(name)) for name, kind in KINDS.items())
     of_topic = F.col("kind").isin(*OF_A_TOPIC)
     found = rows.withColumn("kind", F.explode(F.array_compact(F.array(*kinds)))).withColumns(
         {
-            "of_group": F.when(~of_topic & (F.col("kind") != OF_CLUSTER), F.col("group_id")),
+            "of_group": F.when(~of_topic, F.col("group_id")),
             "of_topic": F.when(of_topic, F.col("topic")),
         }
     )
@@ -62,19 +60,10 @@ def group_problems(
 
 
 def _is_suspect() -> Column:
-    """Whether a reader may have a problem. Usually nearly none may, so that the rest of the work is small."""
+    """Whether a reader may have a problem. In a large cluster most have read everything, and the rest is less work."""
     is_well = F.col("status").isin(OK, NOT_COMMITTED) & F.col("offset_status").isin("ok", "no_commit")
-    return ~F.coalesce(is_well & F.col("error").isNull(), F.lit(False))
-
-
-def _with_status(lag: DataFrame, partitions: DataFrame) -> DataFrame:
-    """The rows of `lag` with status, reason, since and judged_at; also those without a topic, which were not read."""
-    names = {name: f"judged_{name}" for name in (*READER_AT, *_JUDGED)}
-    status = partitions.select(*(F.col(name).alias(new) for name, new in names.items()))
-    # A group that cannot be read has a row without a topic.
-    same = reduce(and_, (F.col(name).eqNullSafe(F.col(names[name])) for name in READER_AT))
-    joined = lag.join(status, same, how="left").drop(*(names[name] for name in READER_AT))
-    return joined.withColumnsRenamed({names[name]: name for name in _JUDGED[:-1]} | {names["captured_at"]: "judged_at"})
+    has_read_all = F.col("offset_status").eqNullSafe("no_commit") | (F.col("consumer_lag") <= 0)
+    return ~F.coalesce(is_well & has_read_all, F.lit(False))
 
 
 def _sums() -> list[Column]:
@@ -87,10 +76,10 @@ def _sums() -> list[Column]:
         F.sort_array(F.collect_set("topic")).alias("topics"),
         F.sort_array(F.collect_set("partition")).alias("partitions"),
         F.sort_array(F.collect_set("group_id")).alias("groups"),
-        F.sort_array(F.collect_set("error")).alias("errors"),
         F.min_by("status", rank).alias("status"),
-        F.max_by("reason", unread).alias("reason"),
+        F.max_by("reason", F.struct(unread, F.xxhash64("group_id", "topic", "partition"))).alias("reason"),
         F.min(F.unix_millis("since")).alias("since_ms"),
+        F.max(F.unix_millis("since")).alias("latest_ms"),
         F.max(read_ms()).alias("at_ms"),
         F.try_sum("consumer_lag").alias("consumer_lag"),
         F.try_sum("consumer_lag_bytes").alias("consumer_lag_bytes"),
@@ -115,8 +104,8 @@ def _described(rows: DataFrame) -> DataFrame:
         rows,
         kind=F.col("kind"),
         group=F.col("of_group"),
-        topic=F.when(F.col("kind") != OF_CLUSTER, topic),
-        partitions=F.when(F.col("kind") != OF_CLUSTER, F.when(topic.isNotNull(), F.col("partitions"))),
+        topic=topic,
+        partitions=F.when(topic.isNotNull(), F.col("partitions")),
         severity=of_kind(lambda kind: F.lit(kind.severity)),
         magnitude=of_kind(lambda kind: kind.magnitude().cast("double")),
         summary=of_kind(lambda kind: kind.summary()),
@@ -138,7 +127,6 @@ def _evidence() -> dict[str, Column]:
         "topics": F.slice("topics", 1, NAMED),
         "groups": F.when(several, F.slice("groups", 1, NAMED)),
         "groups_affected": F.when(several, F.size("groups")),
-        "errors": F.when(F.size("errors") > 0, F.slice("errors", 1, NAMED)),
         "worst_topic": F.col("worst.topic"),
         "worst_partition": F.col("worst.partition"),
         "consumer_lag": F.col("consumer_lag"),

@@ -319,3 +319,70 @@ def test_each_process_with_a_client_id_has_findings_of_its_own(spark: SparkSessi
         ("pod-2", "pod-2", 1, 3, 4),
     }
     assert len({r.finding_id for r in found}) == 2
+
+
+GROUP_PROBLEMS = [
+    # Minute, topic (None: several), partitions, magnitude.
+    (1, "a", [0], 5.0),
+    (2, None, None, 1e7),
+    (3, "b", [0], 9.0),
+]
+
+
+def group_problems_in(spark: SparkSession, minutes: Iterable[int]) -> DataFrame:
+    rows = [
+        (
+            m * MINUTE_MS,
+            "no_progress",
+            "east",
+            "g",
+            None,
+            None,
+            topic,
+            of,
+            "critical",
+            magnitude,
+            f"as of {m}",
+            "{}",
+            "-",
+        )
+        for m, topic, of, magnitude in GROUP_PROBLEMS
+        if m in minutes
+    ]
+    return spark.createDataFrame(rows, PROBLEMS)
+
+
+@pytest.mark.parametrize("batches", [[[1, 2, 3]], [[1], [2], [3]], [[1, 2], [3]]], ids=str)
+def test_a_group_has_one_finding_whichever_of_its_topics_is_concerned(
+    spark: SparkSession, batches: list[list[int]]
+) -> None:
+    nobody, known = reported_in(spark, []), frame(spark, FINDINGS, "kind")
+    judged = {"group": [m * MINUTE_MS for m in (1, 2, 3)]}
+    for batch in batches:
+        history = finding_history(group_problems_in(spark, batch), nobody, known, judged)
+        known = spark.createDataFrame(findings(history, nobody, known, judged).collect(), FINDINGS.schema)
+    (found,) = known.collect()
+    times = [minute(found[name]) for name in ("first_seen", "last_seen", "worst_at", "resolved_at")]
+    assert (times, found.topic, found.partitions, found.magnitude) == ([1, 3, 2, None], None, None, 1e7)
+
+
+ENDS = [
+    # What is judged after minute 1, and the minute in which the finding is resolved.
+    ("always", range(1, 7), [], 2),
+    ("not read", [1], [], None),
+    ("read in partial snapshots", [1], [(m, True) for m in (3, 4, 5)], 3),
+    ("with errors in complete ones", range(1, 7), [(m, False) for m in (2, 3, 4)], None),
+    ("two are not enough", [1, 2, 3], [], None),
+]
+
+
+@pytest.mark.parametrize(("judged", "rows", "end"), [case[1:] for case in ENDS], ids=[case[0] for case in ENDS])
+def test_a_finding_of_a_group_ends_where_the_group_was_read(
+    spark: SparkSession, judged: Iterable[int], rows: list[tuple[int, bool]], end: int | None
+) -> None:
+    seen = [("east", m * MINUTE_MS, "group g", is_judged) for m, is_judged in rows]
+    reported = spark.createDataFrame(seen, "cluster string, snapshot_id long, subject string, is_judged boolean")
+    known, all_groups = frame(spark, FINDINGS, "kind"), {"group": [m * MINUTE_MS for m in judged]}
+    history = finding_history(group_problems_in(spark, [1]), reported, known, all_groups)
+    (found,) = findings(history, reported, known, all_groups).collect()
+    assert minute(found.resolved_at) == end

@@ -21,7 +21,7 @@ THEN_MS = NOW_MS - 600_000
 THEN = NOW - timedelta(minutes=10)
 SINCE = NOW - timedelta(hours=2)
 READER = "snapshot_id group_id topic partition"
-Reader = tuple[str, str | None, int | None]
+Reader = tuple[str, str, int]
 OK: Reader = ("fine", "t", 0)
 
 
@@ -124,6 +124,16 @@ def test_a_name_that_a_shell_would_split_is_in_no_command(spark: SparkSession, s
     assert row["advice"].endswith("kafka-consumer-groups --delete --group GROUP.")
 
 
+def test_partitions_that_wait_since_different_times_are_distinguished(spark: SparkSession, scene: Scene) -> None:
+    scene.waiting(("g", "t", 0), 300)
+    scene.waiting(("g", "t", 1), 300)
+    scene.status["g", "t", 1]["since"] = NOW - timedelta(hours=1)
+    ((_, row),) = problems(spark, scene).items()
+    assert row["summary"].startswith(
+        "Nothing has been committed since 2026-01-31 11:00 UTC, in some partitions since 2026-01-31 10:00 UTC; unread"
+    )
+
+
 def test_a_wait_in_several_topics_names_no_single_topic(spark: SparkSession, scene: Scene) -> None:
     scene.waiting(("g", "a", 0), 10, status="not_progressing")
     scene.waiting(("g", "b", 0), 20, status="not_progressing")
@@ -199,6 +209,7 @@ AGES = [
     (26.01, 2, "stopped", None),
     (3, 2, "warning", 1),
     (3, 2, "ok", None),
+    (3, 2, "no_members", 1),
     (1, 2, "stopped", 0),
 ]
 
@@ -208,7 +219,10 @@ def test_records_that_reach_the_age_of_retention_will_be_deleted(
     spark: SparkSession, scene: Scene, kept: float, age: int | None, status: str, left: int | None
 ) -> None:
     scene.topics["old"] = ("delete", int(kept * HOUR_MS))
-    scene.waiting(("g", "old", 0), 10, status=status, consumer_age_ms=None if age is None else age * HOUR_MS)
+    reason, status = ("no_members", "ok") if status == "no_members" else (None, status)
+    scene.waiting(
+        ("g", "old", 0), 10, status=status, reason=reason, consumer_age_ms=None if age is None else age * HOUR_MS
+    )
     found = problems(spark, scene).get(("data_loss_ahead", "g", "old"))
     assert (found and -found["magnitude"]) == (None if left is None else left * HOUR_MS)
 
@@ -269,20 +283,6 @@ def test_log_start_that_gains_on_the_reader_will_delete_unread_records(
             "topic t; unread: 700 records"
         )
         assert found["evidence"]["deleted_at"] == "2026-01-31T12:10:00Z"
-
-
-def test_what_cannot_be_read_twice_in_a_row_is_one_problem_of_the_cluster(spark: SparkSession, scene: Scene) -> None:
-    scene.add(("a", "t", 0), "unknown", error="LEADER_NOT_AVAILABLE", offset_status="no_watermark")
-    scene.add(("a", "t", 1), "unknown", error="LEADER_NOT_AVAILABLE", offset_status="no_watermark")
-    scene.add(("b", None, None), "unknown", error="NOT_COORDINATOR", offset_status=None)
-    scene.add(("c", "u", 0), "unknown", error="REQUEST_TIMED_OUT")
-    scene.status["c", "u", 0]["since"] = NOW  # at this snapshot only
-    (key,) = found = problems(spark, scene)
-    assert key == ("unreadable", None, None)
-    assert found[key]["summary"] == (
-        "Lag is not known for 3 partitions of 2 groups (a, b): LEADER_NOT_AVAILABLE, NOT_COORDINATOR."
-    )
-    assert found[key]["evidence"]["groups_affected"] == 2
 
 
 RATES = [

@@ -1,0 +1,72 @@
+"""The problem `unreadable`: brokers do not say how far groups are behind, in two successive snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+from operator import and_
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pipeline.analytics.findings.group_kinds import NAMED, groups_named
+from pipeline.analytics.findings.problem import counted, problem, sentence
+from pipeline.analytics.findings.rates import compared_with
+from pipeline.analytics.keys import READER, READER_AT, SNAPSHOT
+
+
+def errors_of(lag: DataFrame, unread_groups: DataFrame) -> DataFrame:
+    """READER_AT and error of readers whose lag is not known because of an error.
+
+    `unread_groups` are the rows of `committed_offsets` of groups that could not be read at all. They have no topic; and
+    no group where not even the names of the groups are known.
+    """
+    unknown = lag.where(F.col("error").isNotNull() & F.col("consumer_lag").isNull())
+    return unknown.select(*READER_AT, "error").unionByName(unread_groups.select(*READER_AT, "error"))
+
+
+def repeated_errors(errors: DataFrame, previous: Mapping[int, int]) -> DataFrame:
+    """The errors of readers that also had one in the snapshot just before, which `previous` names.
+
+    A single error is usual, for example while a broker restarts.
+    """
+    names = (*READER, "snapshot_id")
+    before = errors.select(*(F.col(name).alias(f"then_{name}") for name in names)).distinct()
+    now = errors.withColumn("previous_id", compared_with(previous))
+    same = [F.col(name).eqNullSafe(F.col(f"then_{name}")) for name in READER]
+    at_once = F.col("previous_id") == F.col("then_snapshot_id")
+    return now.join(before, reduce(and_, same, at_once), how="left_semi").drop("previous_id")
+
+
+def unreadable(errors: DataFrame) -> DataFrame:
+    """One problem for each snapshot with such errors, with the columns of `problem`."""
+    place = F.struct("topic", "partition")
+    rows = errors.groupBy(*SNAPSHOT).agg(
+        F.count_distinct(F.when(F.col("partition").isNotNull(), place)).alias("partitions"),
+        F.count_if(F.col("topic").isNull()).alias("whole_groups"),
+        F.sort_array(F.collect_set("group_id")).alias("groups"),
+        F.sort_array(F.collect_set("topic")).alias("topics"),
+        F.sort_array(F.collect_set("error")).alias("errors"),
+        F.count(F.lit(1)).alias("rows"),
+    )
+    some = counted(F.col("partitions"), "partition")
+    what = F.when(F.col("whole_groups") == 0, some).otherwise(
+        F.when(F.col("partitions") == 0, "all partitions").otherwise(F.concat(some, F.lit(" or more")))
+    )
+    names = F.when(F.size("groups") > 0, groups_named()).otherwise("groups whose names are not known")
+    errors_named = F.array_join(F.slice("errors", 1, NAMED), ", ")
+    return problem(
+        rows,
+        kind=F.lit("unreadable"),
+        severity=F.lit("warning"),
+        magnitude=F.col("rows"),
+        summary=sentence("Lag is not known for ", what, " of ", names, ": ", errors_named, "."),
+        evidence={
+            "partitions": F.col("partitions"),
+            "topics": F.slice("topics", 1, NAMED),
+            "groups": F.slice("groups", 1, NAMED),
+            "groups_affected": F.size("groups"),
+            "errors": F.slice("errors", 1, NAMED),
+        },
+        advice=F.lit("docs/troubleshooting.md explains each error; `laglake doctor` checks brokers and permissions."),
+    )

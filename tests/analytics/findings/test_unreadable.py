@@ -1,0 +1,71 @@
+"""What cannot be read in two successive snapshots is one problem of the cluster."""
+
+import json
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from pipeline.analytics.findings.unreadable import errors_of, repeated_errors, unreadable
+from pipeline.tables import COMMITTED_OFFSETS, LAG
+from tests.helpers.rows import frame
+
+NO_LEADER, NO_COORDINATOR = "LEADER_NOT_AVAILABLE", "NOT_COORDINATOR"
+
+
+def found(spark: SparkSession, lag: list[tuple[Any, ...]], groups: list[tuple[Any, ...]] = ()) -> list[dict[str, Any]]:  # type: ignore[assignment]
+    """The problems of snapshots 2 and 3, from (snapshot, group, topic, partition, error, lag) and from whole groups."""
+    rows = frame(spark, LAG, "snapshot_id group_id topic partition error consumer_lag", *lag)
+    unread = frame(spark, COMMITTED_OFFSETS, "snapshot_id group_id error", *groups)
+    problems: DataFrame = unreadable(repeated_errors(errors_of(rows, unread), {2: 1, 3: 2}))
+    return [row.asDict() | {"evidence": json.loads(row.evidence)} for row in problems.orderBy("snapshot_id").collect()]
+
+
+def test_a_single_error_is_no_problem(spark: SparkSession) -> None:
+    rows = [(1, "a", "t", 0, None, 5), (2, "a", "t", 0, NO_LEADER, None), (3, "a", "t", 0, None, 5)]
+    assert found(spark, rows, [(2, "b", NO_COORDINATOR)]) == []
+
+
+def test_errors_of_other_readers_do_not_make_it_two(spark: SparkSession) -> None:
+    assert found(spark, [(1, "a", "t", 0, NO_LEADER, None), (2, "a", "t", 1, NO_LEADER, None)]) == []
+
+
+def test_a_row_whose_lag_is_known_despite_an_error_does_not_count(spark: SparkSession) -> None:
+    assert found(spark, [(n, "a", "t", 0, NO_LEADER, 7) for n in (1, 2, 3)]) == []
+
+
+def test_partitions_are_counted_once_however_many_groups_read_them(spark: SparkSession) -> None:
+    rows = [(n, group, "t", p, NO_LEADER, None) for n in (1, 2) for group in ("a", "b") for p in (0, 1)]
+    (problem,) = found(spark, rows)
+    assert problem["summary"] == f"Lag is not known for 2 partitions of 2 groups (a, b): {NO_LEADER}."
+    assert (problem["kind"], problem["group_id"], problem["topic"], problem["snapshot_id"]) == (
+        "unreadable",
+        None,
+        None,
+        2,
+    )
+    assert problem["evidence"] == {
+        "partitions": 2,
+        "topics": ["t"],
+        "groups": ["a", "b"],
+        "groups_affected": 2,
+        "errors": [NO_LEADER],
+    }
+
+
+@pytest.mark.parametrize(
+    ("lag", "what"),
+    [([], "all partitions"), ([(n, "b", "t", 0, NO_LEADER, None) for n in (1, 2)], "1 partition or more")],
+)
+def test_a_group_that_cannot_be_read_at_all_has_no_row_in_lag(
+    spark: SparkSession, lag: list[tuple[Any, ...]], what: str
+) -> None:
+    (problem,) = found(spark, lag, [(n, "a", NO_COORDINATOR) for n in (1, 2)])
+    assert problem["summary"].startswith(f"Lag is not known for {what} of ")
+
+
+def test_groups_whose_names_are_not_known_are_said_so(spark: SparkSession) -> None:
+    (problem,) = found(spark, [], [(n, None, NO_COORDINATOR) for n in (1, 2)])
+    assert problem["summary"] == (
+        f"Lag is not known for all partitions of groups whose names are not known: {NO_COORDINATOR}."
+    )
