@@ -11,7 +11,7 @@ from pipeline.common.epoch import utc_date
 from pipeline.config import LakeConfig
 from pipeline.derive import backlog
 from pipeline.derive import log_index as index
-from pipeline.derive.backlog import JOB, PASSED_OVER, Backlog, read_backlog
+from pipeline.derive.backlog import JOB, PASSED_OVER, Backlog, Snapshot, read_backlog
 from pipeline.lake import Lake, of_snapshots, predicates
 from pipeline.lake import ledger as the_ledger
 from pipeline.tables import COMPUTED, LOG_INDEX, SNAPSHOTS, Table
@@ -100,8 +100,36 @@ def test_a_batch_has_the_oldest_snapshots_without_lag_up_to_one_with_lag(lake: L
 
 def test_a_snapshot_has_the_numbers_of_the_ledger(lake: Lake) -> None:
     first, second = known(lake, "two").batch
-    assert first == (2, "run-2", "complete", 0, 2, 0, 0, 2, 3)
-    assert second == (3, "run-3", "partial", 0, 2, 0, 1, 3, 4)
+    assert first == (2, "run-2", "complete", 0, 2, 0, 0, 2, 3, [])
+    assert second == (3, "run-3", "partial", 0, 2, 0, 1, 3, 4, [])
+
+
+@pytest.mark.parametrize(
+    ("unread", "is_whole", "lists_all_groups"),
+    [
+        ([], True, True),
+        (["client_positions", "lag"], True, True),
+        (["watermarks"], False, True),
+        (["committed_offsets"], False, False),
+        (["client_positions", "group_members"], False, False),
+        (["broker"], False, False),
+        (["quarantine"], False, False),
+    ],
+)
+def test_what_could_not_be_read_says_who_can_be_judged(
+    unread: list[str], is_whole: bool, lists_all_groups: bool
+) -> None:
+    snapshot = Snapshot(1, "r", "partial", 0, 0, 0, 0, 0, 0, unread)
+    assert (snapshot.is_whole, snapshot.lists_all_groups) == (is_whole, lists_all_groups)
+
+
+def test_what_could_not_be_read_is_in_the_ledger(lake: Lake) -> None:
+    errors = [("watermarks", "t-0", "E", 1), ("client_positions", "a", "E", 2), ("watermarks", "t-1", "F", 1)]
+    names = "cluster snapshot_id snapshot_date status errors"
+    of_errors = frame(lake.spark, SNAPSHOTS, names, ("errors", 1, utc_date(1), "partial", errors))
+    lake.merge(SNAPSHOTS, [tuple(row) for row in of_errors.collect()], "errors")
+    (snapshot,) = read_backlog(lake, "errors", MOST).batch
+    assert snapshot.unread == ["watermarks", "client_positions"]
 
 
 def test_behind_a_partial_snapshot_the_newest_complete_one_is_used_too(lake: Lake) -> None:
