@@ -75,6 +75,8 @@ def outage(kafka3: EmbeddedKafka, admin3: Any) -> Outage:
     offsets = TopicPartition("__consumer_offsets", offsets_partition(GROUPS[0]))
     replicas = partitions_of(admin3, offsets.topic)[offsets]["replica_nodes"]
     reassign(admin3, offsets, [2])
+    # A broker that has just become a coordinator lists a group only once it has read the group's partition.
+    wait_for(lambda: set(GROUPS) <= {group["group_id"] for group in admin3.list_groups()})
     seen = Outage({group for group in GROUPS if offsets_partition(group) == offsets.partition})
     try:
         shut_down_and_read(kafka3, admin3, seen)
