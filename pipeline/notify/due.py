@@ -206,7 +206,7 @@ def _ended(finding: Finding, rows: Mapping[tuple[str, str], Notification], confi
         is_sent = end is not None and end.status == SENT
         if channel not in config.channels or event != OPENED or is_sent:
             continue
-        # A receiver that did not answer in time may have opened an alert, and may be told about the end of any alert.
+        # PagerDuty may have opened an alert without an answer in time. It ignores the end of an alert that it lacks.
         may_be_open = config.channels[channel].type == "pagerduty" and row.status == FAILED and row.attempts > 0
         if row.status == SENT or may_be_open:
             yield Due(finding, channel, RESOLVED, end)

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pipeline.analytics.findings.data_loss import with_time_left
 from pipeline.analytics.findings.findings import OF_A_TOPIC
 from pipeline.analytics.findings.group_kinds import KINDS, NAMED, Kind
-from pipeline.analytics.findings.problem import problem
+from pipeline.analytics.findings.problem import in_utc, problem
 from pipeline.analytics.keys import READER_AT, SNAPSHOT
 from pipeline.analytics.lag.ladder import deleted_unread_offsets
 from pipeline.analytics.series import read_ms
@@ -33,10 +33,9 @@ def group_problems(
     """All such problems in the snapshots of `lag`.
 
     `partitions` and `groups` are the rows of PARTITION_STATUS and GROUP_STATUS of these snapshots, the latter
-    `with_rates`. The other arguments
-    are those of `with_time_left`.
+    `with_rates`. The other arguments are those of `with_time_left`.
     """
-    status = partitions.select(*READER_AT, "status", "reason", "since", "has_members")
+    status = partitions.select(*READER_AT, "status", "reason", "since")
     read = lag.where(F.col("topic").isNotNull()).join(status, READER_AT, how="left")
     suspects = read.where(_is_suspect())
     rows = with_time_left(suspects, watermarks, earlier, before, within_ms)
@@ -121,7 +120,7 @@ def _evidence() -> dict[str, Column]:
     return {
         "status": F.col("status"),
         "reason": F.col("reason"),
-        "since": _iso("since_ms"),
+        "since": _iso(F.col("since_ms")),
         "partitions": F.col("rows"),
         "partitions_of_group": F.col("of_partitions"),
         "topics": F.slice("topics", 1, NAMED),
@@ -136,14 +135,9 @@ def _evidence() -> dict[str, Column]:
         "committed_per_s": F.round("committed_per_s", 1),
         "deleted_offsets": F.when(is_loss, F.col("deleted")),
         "readable_offsets": F.when(is_loss, F.col("readable")),
-        "deleted_at": F.when(F.col("kind") == "data_loss_ahead", _iso_of(F.col("at_ms") + F.col("deleted_in_ms"))),
+        "deleted_at": F.when(F.col("kind") == "data_loss_ahead", _iso(F.col("at_ms") + F.col("deleted_in_ms"))),
     }
 
 
-def _iso(name: str) -> Column:
-    return _iso_of(F.col(name))
-
-
-def _iso_of(epoch_ms: Column) -> Column:
-    in_utc = F.to_utc_timestamp(F.timestamp_millis(epoch_ms), F.current_timezone())
-    return F.date_format(in_utc, "yyyy-MM-dd'T'HH:mm:ss'Z'")
+def _iso(epoch_ms: Column) -> Column:
+    return in_utc(epoch_ms, "yyyy-MM-dd'T'HH:mm:ss'Z'")

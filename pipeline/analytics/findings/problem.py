@@ -87,6 +87,10 @@ def _scaled(value: Column, units: tuple[tuple[str, int], ...], least: str) -> Co
 
 
 def instant(epoch_ms: Column) -> Column:
-    """An instant in UTC, to the minute, whatever the session's time zone is: 2026-01-31 12:05 UTC."""
-    in_utc = F.to_utc_timestamp(F.timestamp_millis(epoch_ms), F.current_timezone())
-    return F.concat(F.date_format(in_utc, "yyyy-MM-dd HH:mm"), F.lit(" UTC"))
+    """An instant in UTC, to the minute: 2026-01-31 12:05 UTC."""
+    return F.concat(in_utc(epoch_ms, "yyyy-MM-dd HH:mm"), F.lit(" UTC"))
+
+
+def in_utc(epoch_ms: Column, pattern: str) -> Column:
+    """An instant in UTC as text, whatever the session's time zone is."""
+    return F.date_format(F.to_utc_timestamp(F.timestamp_millis(epoch_ms), F.current_timezone()), pattern)

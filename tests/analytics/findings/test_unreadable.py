@@ -1,6 +1,7 @@
 """What cannot be read in two successive snapshots is one problem of the cluster."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -13,7 +14,9 @@ from tests.helpers.rows import frame
 NO_LEADER, NO_COORDINATOR = "LEADER_NOT_AVAILABLE", "NOT_COORDINATOR"
 
 
-def found(spark: SparkSession, lag: list[tuple[Any, ...]], groups: list[tuple[Any, ...]] = ()) -> list[dict[str, Any]]:  # type: ignore[assignment]
+def found(
+    spark: SparkSession, lag: list[tuple[Any, ...]], groups: Sequence[tuple[Any, ...]] = ()
+) -> list[dict[str, Any]]:
     """The problems of snapshots 2 and 3, from (snapshot, group, topic, partition, error, lag) and from whole groups."""
     rows = frame(spark, LAG, "snapshot_id group_id topic partition error consumer_lag", *lag)
     unread = frame(spark, COMMITTED_OFFSETS, "snapshot_id group_id error", *groups)
