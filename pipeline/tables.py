@@ -26,7 +26,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-SCHEMA_VERSION = 11
+SCHEMA_VERSION = 12
 """Raised whenever a table, or a column of one, is added or renamed. A newer lake is refused, an older one upgraded."""
 
 INT, LONG, STRING, BINARY, BOOLEAN = IntegerType(), LongType(), StringType(), BinaryType(), BooleanType()
