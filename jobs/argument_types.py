@@ -67,6 +67,17 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def finding_id(text: str) -> str:
+    """The first digits of a finding_id, from an argument.
+
+    Raises:
+        argparse.ArgumentTypeError: it is not one.
+    """
+    if not re.fullmatch(r"[0-9a-f]{6,64}", text):
+        raise argparse.ArgumentTypeError(f"{text!a} is not a finding_id: 6 to 64 digits of 0-9 and a-f")
+    return text
+
+
 def regex(text: str) -> str:
     """A regular expression, from an argument.
 

@@ -10,21 +10,19 @@ from pathlib import Path
 from threading import Thread
 from typing import NoReturn
 
-from jobs.argument_types import begin, duration, end, instant, regex
+from jobs.argument_types import duration, instant
+from jobs.selection import DEFAULT_OUTPUT, add_selection, output_of, selection_of
 from jobs.session import Job, Step, in_session
 from jobs.terminal import log_to_stderr
-from pipeline.common.epoch import to_epoch_ms
 from pipeline.common.errors import ConfigError, LaglakeError
 from pipeline.config import Config, load_config
 from pipeline.config.value_types import cluster_name
 from pipeline.report.names import visible
-from pipeline.report.selection import Selection
 
 log = logging.getLogger(__name__)
 
 CONFIG_VARIABLE = "LAGLAKE_CONFIG"
 DEFAULT_CONFIG = "conf/local.toml"
-DEFAULT_OUTPUT = Path("build/report.html")
 
 DUE = (
     "when the snapshot was due: ISO 8601 with Z or an offset, or epoch milliseconds (default: now). It is rounded down "
@@ -94,7 +92,7 @@ def parser(
     if recording:
         _add_recording(result)
     if selection:
-        _add_selection(result)
+        add_selection(result)
     _add_cluster(result, recording=recording, selection=selection)
     result.add_argument(
         "--fail-on",
@@ -152,33 +150,6 @@ def _add_every(command: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_selection(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--format",
-        dest="kind",
-        choices=("html", "json", "csv"),
-        default="html",
-        help="html: the page (the default); json: everything on the page; csv: every partition at the newest snapshot",
-    )
-    command.add_argument(
-        "--from",
-        dest="since",
-        type=begin,
-        metavar="INSTANT",
-        help="only snapshots from this instant or UTC day on (default: the last seven days of each cluster)",
-    )
-    command.add_argument(
-        "--to",
-        dest="until",
-        type=end,
-        metavar="INSTANT",
-        help="only snapshots up to this instant or UTC day (default: --at, else the newest)",
-    )
-    names = "a regular expression of Java matches, anywhere in the name (default: all)"
-    command.add_argument("--group", type=regex, metavar="REGEX", help=f"only groups that {names}")
-    command.add_argument("--topic", type=regex, metavar="REGEX", help=f"only topics that {names}")
-
-
 _EXAMPLE_AT = " --at 2026-01-31T12:05:00Z"
 _EXAMPLE_RECORDING = " --recording recordings/7"
 _SEE_FAIL_ON = ", see --fail-on"
@@ -207,10 +178,11 @@ def run(command: argparse.ArgumentParser, argv: Sequence[str] | None, *steps: St
             clusters=clusters,
             at=arguments.at,
             fail_on=arguments.fail_on,
-            output=_output(arguments),
+            output=output_of(arguments),
             recording=getattr(arguments, "recording", Path()),
-            selection=_selection(arguments, clusters),
+            selection=selection_of(arguments, clusters),
             kind=getattr(arguments, "kind", "html"),
+            incident=getattr(arguments, "incident", None),
             show=getattr(arguments, "show", 0),
             renamed=getattr(arguments, "rename_cluster", None),
             is_maintained=getattr(arguments, "maintain", False),
@@ -279,22 +251,3 @@ def _clusters(config: Config, arguments: argparse.Namespace) -> tuple[str, ...]:
         return (cluster_name(name),)
     except ValueError as error:
         raise ConfigError(f"--cluster {name!a}: {error}") from None
-
-
-def _output(arguments: argparse.Namespace) -> Path:
-    output: Path | None = getattr(arguments, "output", None)
-    return output or DEFAULT_OUTPUT.with_suffix(f".{getattr(arguments, 'kind', 'html')}")
-
-
-def _selection(arguments: argparse.Namespace, clusters: tuple[str, ...]) -> Selection:
-    if "since" not in arguments:
-        shown = arguments.at if "show" in arguments else None
-        if shown and not arguments.show:
-            raise ConfigError("--at needs --show: without it, the lag of every snapshot is computed and none is shown")
-        return Selection(clusters, to_ms=None if shown is None else to_epoch_ms(shown))
-    until = arguments.until or arguments.at
-    from_ms, to_ms = (None if at is None else to_epoch_ms(at) for at in (arguments.since, until))
-    if from_ms is not None and to_ms is not None and from_ms > to_ms:
-        begins, ends = (f"{at:%Y-%m-%dT%H:%M:%SZ}" for at in (arguments.since, until))
-        raise ConfigError(f"--from {begins} is after --to {ends}")
-    return Selection(clusters or None, from_ms, to_ms, arguments.group, arguments.topic)

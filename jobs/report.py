@@ -1,4 +1,4 @@
-"""Write the report from the tables: one HTML page that needs no network, or JSON, or CSV."""
+"""Write the report from the tables: one HTML page that needs no network, or JSON, CSV or Markdown."""
 
 import logging
 import sys
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 def step(spark: "SparkSession", job: Job) -> int:
     """Writes the report."""
     from pipeline.lake import Lake  # see jobs.session
-    from pipeline.report import Frames, write_report
+    from pipeline.report import Frames, selection_of, write_incident, write_report
     from pipeline.tables import SNAPSHOTS
 
     lake = Lake(spark, job.config.lake)
@@ -27,6 +27,11 @@ def step(spark: "SparkSession", job: Job) -> int:
         known = sorted(r["cluster"] for r in lake.query("SELECT DISTINCT cluster FROM {snapshots}", SNAPSHOTS))
         if absent := sorted(unknown - set(known)):
             raise ConfigError(f"--cluster {absent[0]}: the lake has {', '.join(known) or 'no cluster yet'}")
+    if job.incident is not None:
+        frames = Frames.of(lake, selection_of(lake, job.incident))
+        for file in write_incident(frames, job.output, schedule.utc_now()):
+            log.info("incident: %s", file.absolute())
+        return 0
     page = write_report(Frames.of(lake, job.selection), job.output, schedule.utc_now(), kind=job.kind)
     log.info("report: %s", page.absolute())
     return 0

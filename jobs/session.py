@@ -33,7 +33,9 @@ class Job:
     output: Path
     recording: Path = Path()
     selection: Selection = field(default_factory=Selection)
-    kind: Literal["html", "json", "csv"] = "html"
+    kind: Literal["html", "json", "csv", "markdown"] = "html"
+    incident: str | None = None
+    """The first digits of the finding_id that the report is about."""
     show: int = 0
     renamed: tuple[str, str] | None = None
     """The old and the new name of a cluster to rename."""

@@ -517,6 +517,7 @@ GROUP_STATUS = Table(
         _MEMBERS,
         ("group_state", STRING, "group_state, as in the table lag"),
         ("group_type", STRING, "group_type, as in the table lag"),
+        ("owner", STRING, "who owns the group, by [[owners]]; NULL = no rule matches the group without a topic"),
         ("members", LONG, "number of members to which partitions are assigned"),
         ("clients", LONG, "number of their client ids"),
         ("client_id", STRING, "one of these"),

@@ -1,4 +1,6 @@
-"""How numbers and names are written in sentences."""
+"""How numbers and names are written in sentences and addresses."""
+
+from urllib.parse import quote
 
 
 def counted(number: int, noun: str) -> str:
@@ -13,3 +15,12 @@ def visible(name: str) -> str:
     'a\\nb'
     """
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
+
+
+def group_address(cluster: str, group_id: str) -> str:
+    """The part of a report's address that names a group, from # on.
+
+    >>> group_address("east", "a/b c")
+    '#group/east/a%2Fb%20c'
+    """
+    return f"#group/{quote(visible(cluster), safe='')}/{quote(visible(group_id), safe='')}"

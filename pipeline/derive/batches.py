@@ -236,7 +236,7 @@ def _derive(
         backlog.reach,
     )
     lake.replace(LAG, rows, of_snapshots(cluster, ids))
-    keep_status(lake, cluster, backlog, settings.status)
+    keep_status(lake, cluster, backlog, settings.status, settings.owners)
     keep_group_changes(lake, cluster, backlog)
     keep_histograms(lake, cluster, batch, earlier, clock())
     _keep_problems(lake, cluster, backlog, watermarks, settings)

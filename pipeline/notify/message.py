@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from pipeline.common.words import counted, visible
+from pipeline.common.words import counted, group_address, visible
 from pipeline.notify.due import OPENED, RESOLVED, Due, Finding
 
 SUMMARY, TEST = "summary", "test"
@@ -89,7 +89,17 @@ def _facts(finding: Finding, event: str, report_url: str | None) -> Iterator[tup
     yield "Owner", f"{shown(finding.owner, LONGEST_NAME)}{tier}" if finding.owner else ""
     yield "Why", shown(evidence_in_words(finding.evidence), LONGEST_TEXT)
     yield "What to do", "" if is_over else shown(finding.advice or "", LONGEST_TEXT)
-    yield "Report", report_url or ""
+    yield "Report", report_link(report_url, finding) or ""
+    yield "Finding", finding.finding_id
+
+
+def report_link(report_url: str | None, finding: Finding | None) -> str | None:
+    """The address of the report, at the finding's group if it has one whose name is not too long."""
+    if report_url is None or finding is None or finding.group_id is None or "#" in report_url:
+        return report_url
+    if len(finding.group_id) > LONGEST_NAME:
+        return report_url
+    return report_url + group_address(finding.cluster, finding.group_id)
 
 
 def _summary(rest: Sequence[Due], report_url: str | None) -> Message:

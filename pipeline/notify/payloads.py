@@ -16,6 +16,7 @@ from pipeline.notify.message import (
     evidence_in_words,
     in_words,
     message_of,
+    report_link,
     shortened,
     shown,
 )
@@ -53,8 +54,8 @@ def pagerduty(message: Message, routing_key: str, report_url: str | None) -> Jso
         payload["class"] = finding.kind
         payload |= _given({"timestamp": _iso(finding.first_seen), "component": _name(finding.group_id)})
     event |= {"payload": payload, "client": "laglake"}
-    if report_url:
-        event |= {"client_url": report_url, "links": [{"href": report_url, "text": "Report"}]}
+    if link := report_link(report_url, message.finding):
+        event |= {"client_url": link, "links": [{"href": link, "text": "Report"}]}
     return event
 
 
@@ -87,7 +88,7 @@ def _alert(due: Due, report_url: str | None, now: datetime, lasts_until: datetim
         "summary": shown(finding.summary or "", LONGEST_TEXT) or in_words(finding.kind),
         "description": message_of(due, report_url).body,
         "advice": shown(finding.advice or "", LONGEST_TEXT),
-        "report": report_url,
+        "report": report_link(report_url, due.finding),
     }
     alert: Json = {
         "labels": {name: _name(value) for name, value in labels.items() if value},
@@ -95,7 +96,7 @@ def _alert(due: Due, report_url: str | None, now: datetime, lasts_until: datetim
         "startsAt": _iso(finding.first_seen or now),
         "endsAt": _iso((due.event == RESOLVED and finding.resolved_at) or lasts_until),
     }
-    return alert | _given({"generatorURL": report_url})
+    return alert | _given({"generatorURL": report_link(report_url, due.finding)})
 
 
 def test_alert(message: Message, now: datetime) -> Json:
@@ -116,7 +117,7 @@ def webhook(message: Message, report_url: str | None) -> Json:
         "severity": message.severity,
         "title": message.title,
         "text": message.text,
-        "report_url": report_url,
+        "report_url": report_link(report_url, message.finding),
         "finding": _values(finding) if finding else None,
         "findings": several,
         "findings_total": len(message.of),

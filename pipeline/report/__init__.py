@@ -13,13 +13,24 @@ from pipeline.report.charts import runtime
 from pipeline.report.collect import all_partitions, collect, collect_groups, collect_partitions
 from pipeline.report.export import as_csv, as_json
 from pipeline.report.frames import Frames
+from pipeline.report.incident import selection_of
+from pipeline.report.markdown import as_markdown
 from pipeline.report.model import Group, by_lag
 from pipeline.report.page import render
 from pipeline.report.terminal import format_groups, format_partitions
 
-__all__ = ["Frames", "Group", "format_groups", "groups_table", "partitions_table", "write_report"]
+__all__ = [
+    "Frames",
+    "Group",
+    "format_groups",
+    "groups_table",
+    "partitions_table",
+    "selection_of",
+    "write_incident",
+    "write_report",
+]
 
-Kind = Literal["html", "json", "csv"]
+Kind = Literal["html", "json", "csv", "markdown"]
 
 
 def write_report(
@@ -32,16 +43,32 @@ def write_report(
 ) -> Path:
     """Writes the report on `frames` to `output`, and returns `output`. Its folder is created if necessary.
 
-    `html` is the page, `json` what it shows, `csv` all partitions at the newest snapshots. `generated_at` must have a
-    time zone. A reader of `output` never sees an incomplete file.
+    `html` is the page, `json` what it shows, `csv` all partitions at the newest snapshots, `markdown` a text for a
+    post-mortem. `generated_at` must have a time zone. A reader of `output` never sees an incomplete file.
 
     Raises: OSError, if the file cannot be written.
     """
+    return _write(output, _content(frames, generated_at, title, kind))
+
+
+def write_incident(frames: Frames, output: Path, generated_at: datetime) -> tuple[Path, Path]:
+    """Writes the page about one finding to `output`, and beside it the text for a post-mortem, with the suffix `.md`.
+
+    The selection of `frames` is one of `selection_of`. Returns both paths. Raises: OSError, as `write_report`.
+    """
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(runtime)
+        report = collect(frames, generated_at, "Incident")
+    text = _write(output.with_suffix(".md"), iter([as_markdown(report)]))
+    return _write(output, iter([render(report)])), text
+
+
+def _write(output: Path, content: Iterator[str]) -> Path:
     output.parent.mkdir(parents=True, exist_ok=True)
     unfinished = output.with_name(f".{output.name}.{os.getpid()}")
     try:
         with unfinished.open("w", encoding="utf-8", newline="\n") as file:
-            file.writelines(_content(frames, generated_at, title, kind))
+            file.writelines(content)
         unfinished.replace(output)
     finally:
         unfinished.unlink(missing_ok=True)
@@ -53,6 +80,8 @@ def _content(frames: Frames, generated_at: datetime, title: str, kind: Kind) -> 
         yield from as_csv(all_partitions(frames))
     elif kind == "json":
         yield as_json(collect(frames, generated_at, title))
+    elif kind == "markdown":
+        yield as_markdown(collect(frames, generated_at, title))
     else:
         with ThreadPoolExecutor(1) as pool:
             pool.submit(runtime)  # takes seconds to make; the result is cached

@@ -64,6 +64,18 @@ if (page) {
   for (const element of document.querySelectorAll(".spark")) drawSpark(element);
 }
 
+/** The address of a group on this page, as pipeline/common/words.py writes it. */
+function addressOf({ cluster, name }) {
+  const quoted = (text) => encodeURIComponent(text).replace(/[!'()*]/g, (c) => `%${c.charCodeAt(0).toString(16).toUpperCase()}`);
+  return `#group/${quoted(cluster)}/${quoted(name)}`;
+}
+
+/** The group that an address of this page names. */
+function groupAt(address) {
+  const found = address.startsWith("#group/") ? page.groups.findIndex((group) => addressOf(group) === address) : -1;
+  return found < 0 ? null : found;
+}
+
 function drawLag() {
   const FEW = 60; // Up to this many instants, every point is a dot; with more, only those that a line would hide.
   const redrawStrips = keepStrips();
@@ -111,7 +123,10 @@ function drawLag() {
     for (const button of document.querySelectorAll(".pick")) {
       button.setAttribute("aria-pressed", String(Number(button.dataset.g) === picked));
     }
-    showGroup(picked);
+    // Without an entry in the browser's history: going back leaves the page.
+    const address = picked === null ? location.hash : addressOf(page.groups[picked]);
+    if (location.hash !== address) location.replace(address);
+    showGroup(picked, unit);
   }
 
   const choice = document.getElementById("pick");
@@ -122,6 +137,7 @@ function drawLag() {
     unit = event.target.value;
     redrawStrips(unit);
     draw();
+    if (picked !== null) showHistory(page.groups[picked], unit);
   });
   document.getElementById("log").addEventListener("change", draw);
   for (const button of document.querySelectorAll(".pick")) {
@@ -132,25 +148,39 @@ function drawLag() {
     });
   }
   for (const link of document.querySelectorAll('a[data-g]')) {
-    link.addEventListener("click", () => pick(Number(link.dataset.g)));
+    link.addEventListener("click", (event) => {
+      event.preventDefault();
+      pick(Number(link.dataset.g));
+      document.getElementById("group").scrollIntoView();
+    });
   }
   draw();
+  const follow = () => {
+    const number = groupAt(location.hash);
+    if (number === null || number === picked) return;
+    pick(number);
+    document.getElementById("group").scrollIntoView();
+  };
+  addEventListener("hashchange", follow);
+  follow();
+  if (picked === null && page.picked !== null) pick(page.picked);
 }
 
 /** Shows one group: its ladders, its rates and its values. If `number` is null, hides them. */
-function showGroup(number) {
+function showGroup(number, unit) {
   const section = document.getElementById("group");
   section.hidden = number === null;
   if (number === null) return;
   const group = page.groups[number];
   const instants = page.instants[group.cluster];
   document.getElementById("group-title").textContent = group.name;
-  const facts = [`Cluster ${group.cluster}.`];
+  const facts = [`Cluster ${group.cluster}.`, ...(group.owner ? [`Owner: ${group.owner}.`] : [])];
   const of = group.partitions.length;
   if (of && group.left_out > 0) facts.push(`The worst ${of} of its ${count(of + group.left_out)} partitions:`);
   else if (!of && group.colour === null) facts.push("This page has the partitions of the worst groups only.");
   document.getElementById("group-facts").textContent = facts.join(" ");
   document.getElementById("ladders").replaceChildren(...group.partitions.map(ladderOf));
+  showHistory(group, unit);
   showRates(group, instants);
 
   const table = document.querySelector("#values table");
@@ -192,6 +222,41 @@ function ladderOf(partition) {
   return figure;
 }
 
+/** The bands behind a group's charts: how long its findings last, and a narrow one at each other event. */
+function bandsOf(group, instants) {
+  const [first, last] = [instants[0][2], instants.at(-1)[2]];
+  const read = new Map(instants.map(([id, , at]) => [id, at]));
+  const at = (id) => Math.min(Math.max(read.get(id) ?? id, first), last);
+  const narrow = Math.max((last - first) / 300, 1);
+  const spans = group.spans.filter(([begin, end]) => end >= instants[0][0] && begin <= instants.at(-1)[0])
+    .map(([begin, end, severity]) => ({
+      t_ms: at(begin), end_ms: Math.max(at(end), at(begin) + narrow), colour: severity === "critical" ? "var(--bad)" : "var(--warn)" }));
+  const changes = group.events.filter(([id, level]) => level === "plain" && id >= instants[0][0])
+    .map(([id]) => ({ t_ms: at(id), end_ms: at(id) + narrow, colour: "var(--series-2)" }));
+  return [...spans, ...changes];
+}
+
+/** The group's lag over what happened to it, and a table of what happened, newest first. */
+function showHistory(group, unit) {
+  const part = document.getElementById("happened");
+  part.hidden = !group.events;
+  if (part.hidden) return;
+  const instants = page.instants[group.cluster];
+  const name = { records: "lag in offsets", bytes: "lag in bytes", ms: "lag in time", age: "age" }[unit];
+  const points = lines(instants, group[unit]).map((point) => ({ ...point, colour: "var(--series-1)" }));
+  const describe = shows(({ t_ms, value }) => value === undefined ? [] : [`${utc(t_ms)} UTC`, `${name} ${inUnit(value, unit)}`]);
+  const span = { first: instants[0][2], last: Math.max(instants.at(-1)[2], instants[0][2] + 1) };
+  embed("#history", page.charts.series, { points, bands: bandsOf(group, instants) }, { unit: unit === "age" ? "ms" : unit, ...span }, describe);
+  const table = document.getElementById("events");
+  table.tBodies[0].replaceChildren();
+  for (const [at, level, sentence] of [...group.events].reverse()) {
+    const row = table.tBodies[0].insertRow();
+    row.className = level;
+    cells(row, [utc(at), sentence], ["nowrap", ""]);
+  }
+  table.closest(".scroll").hidden = group.events.length === 0;
+}
+
 function showRates(group, instants) {
   const part = document.getElementById("rates-part");
   part.hidden = !group.produced?.some((value) => value !== null);
@@ -199,7 +264,8 @@ function showRates(group, instants) {
   const named = [["written", group.produced, "var(--series-2)"], ["committed", group.consumed, "var(--series-4)"]];
   const points = named.flatMap(([name, values, colour]) => lines(instants, values).map((point) => ({ ...point, name, colour, line: name + point.line })));
   const describe = shows(({ t_ms, value, name }) => [`${utc(t_ms)} UTC`, `${count(value)} offsets ${name} a second`]);
-  embed("#rates", page.charts.series, { points, bands: [] }, {}, describe);
+  const span = { first: instants[0][2], last: Math.max(instants.at(-1)[2], instants[0][2] + 1) };
+  embed("#rates", page.charts.series, { points, bands: bandsOf(group, instants) }, span, describe);
 }
 
 function drawGauges() {

@@ -26,6 +26,8 @@ GROUPS_CHARTED = 50
 PARTITIONS_LISTED = 8
 CLIENTS_CHARTED = 20
 FINDINGS_LISTED = 200
+CHANGES_LISTED = 60
+"""The snapshots of a group for which the page says what has changed in it."""
 INSTANTS_CHARTED = 300
 RECENT = 10
 """The newest snapshots of a cluster, which are always shown."""
@@ -65,11 +67,13 @@ def collect(frames: Frames, generated_at: datetime, title: str) -> Report:
         findings=findings,
         findings_open=counted["open"],
         findings_total=counted["total"],
+        changes=tuple(map(values.change, third["changes"])),
         gauges=tuple(Gauge(**r) for r in third["gauges"]),
         distributions=tuple(map(values.distribution, second["distributions"])),
         refused=sum(r["rows"] for r in first["refused"]),
         selection=frames.selection,
         days=frames.days,
+        incident=next((f for f in findings if f.finding_id == frames.selection.finding_id), None),
     )
 
 
@@ -78,7 +82,7 @@ def _of_ledger(frames: Frames, ledger: DataFrame) -> dict[str, list[dict[str, An
     return _asked(
         clusters=data.clusters(ledger),
         snapshots=data.newest_snapshots(frames.snapshots, SNAPSHOTS_LISTED),
-        findings=frames.findings and details.findings(frames.findings, FINDINGS_LISTED),
+        findings=frames.findings and details.findings(frames.findings, FINDINGS_LISTED, frames.selection.finding_id),
         counted=frames.findings and details.findings_counted(frames.findings),
         refused=frames.quarantine and frames.quarantine.agg(F.count("*").alias("rows")),
     )
@@ -121,6 +125,7 @@ def _over_time(
         points=data.as_points(groups, {g.group_id for g in worst}) if worst else None,
         covered=data.covered(groups),
         partitions=details.partitions(frames.at("lag", newest), charted, PARTITIONS_LISTED),
+        changes=frames.changes and details.changes(frames.changes, charted, CHANGES_LISTED),
         gauges=frames.divergence and details.gauges(frames.at("divergence", drawn), CLIENTS_CHARTED),
     )
 

@@ -12,11 +12,13 @@ from pyspark.sql import functions as F
 
 from pipeline.analytics.histograms.quantiles import of_brokers
 from pipeline.analytics.keys import GROUP, MEMBER
-from pipeline.report.details_model import Gauge, Partition
+from pipeline.report.details_model import Change, Gauge, Partition
 from pipeline.report.model import names_of
 
 MEASURES = ("kip532_bytes", "kip532_ms", "reuse_bytes")
 """The measures that are shown by broker."""
+CLIENTS_NAMED = 3
+"""How many client ids a change of a group names."""
 _SEVERITIES = ("critical", "warning", "info")
 
 
@@ -44,12 +46,16 @@ def worst_partitions(lag: DataFrame) -> DataFrame:
     return rows.orderBy(*_worst_first(), "group_id", "cluster").select(*names_of(Partition))
 
 
-def findings(findings: DataFrame, limit: int) -> DataFrame:
-    """The `limit` most important findings: open ones first, then by severity, then the newest."""
+def findings(findings: DataFrame, limit: int, first: str | None = None) -> DataFrame:
+    """The `limit` most important findings: that with the id `first`, open ones, then by severity, then the newest."""
     gravity = F.array_position(F.array(*map(F.lit, _SEVERITIES)), F.col("severity"))
     return (
         findings.orderBy(
-            F.col("resolved_at").isNotNull(), F.asc_nulls_last(gravity), F.desc("first_seen"), "finding_id"
+            F.desc(F.col("finding_id").eqNullSafe(F.lit(first))),
+            F.col("resolved_at").isNotNull(),
+            F.asc_nulls_last(gravity),
+            F.desc("first_seen"),
+            "finding_id",
         )
         .limit(limit)
         .select(
@@ -67,6 +73,9 @@ def findings(findings: DataFrame, limit: int) -> DataFrame:
             "evidence",
             "advice",
             F.unix_millis("worst_at").alias("worst_ms"),
+            "owner",
+            "finding_id",
+            "instance",
         )
     )
 
@@ -74,6 +83,25 @@ def findings(findings: DataFrame, limit: int) -> DataFrame:
 def findings_counted(findings: DataFrame) -> DataFrame:
     """One row: how many findings are `open`, and how many there are in `total`."""
     return findings.agg(F.count_if(F.col("resolved_at").isNull()).alias("open"), F.count("*").alias("total"))
+
+
+def changes(group_changes: DataFrame, group_ids: Collection[str], limit: int) -> DataFrame:
+    """What has changed in the named groups, at the `limit` newest snapshots of each with a change, as `Change`."""
+    newest = Window.partitionBy(*GROUP).orderBy(F.desc("snapshot_id"))
+    summed = group_changes.groupBy(*GROUP, "snapshot_id", "change").agg(
+        F.count(F.lit(1)).alias("rows"),
+        F.coalesce(F.sum(F.size("partitions")), F.lit(0)).alias("partitions"),
+        F.max("before").alias("before"),
+        F.max("after").alias("after"),
+        F.slice(F.sort_array(F.collect_set("client_id")), 1, CLIENTS_NAMED).alias("clients"),
+    )
+    return (
+        summed.where(F.col("group_id").isin(sorted(group_ids)))
+        .withColumn("nth", F.dense_rank().over(newest))
+        .where(F.col("nth") <= limit)
+        .orderBy(*GROUP, "snapshot_id", "change")
+        .select(*names_of(Change))
+    )
 
 
 def gauges(divergence: DataFrame, clients: int) -> DataFrame:

@@ -80,6 +80,9 @@ class Finding:
     evidence: dict[str, Any]
     advice: str | None
     worst_ms: int | None = None
+    owner: str | None = None
+    finding_id: str = ""
+    instance: str | None = None
 
     @property
     def is_open(self) -> bool:
@@ -90,6 +93,37 @@ class Finding:
     def is_loss(self) -> bool:
         """Whether records were deleted unread."""
         return self.kind == DATA_LOSS
+
+    @property
+    def subject(self) -> str:
+        """What the problem is one of: a group, a client, a topic or a cluster."""
+        about = (("group", self.group_id), ("client", self.client_id), ("topic", self.topic))
+        return next((f"{what} {name}" for what, name in about if name is not None), f"cluster {self.cluster}")
+
+    def concerns(self, cluster: str, group_id: str) -> bool:
+        """Whether the problem is one of the group, or of a topic that the group reads."""
+        return self.cluster == cluster and (
+            self.group_id == group_id or (self.group_id is None and group_id in (self.evidence.get("groups") or ()))
+        )
+
+
+@dataclass(frozen=True)
+class Change:
+    """What has changed in a group at one snapshot: the rows of `group_changes` with the same `change`, summed up.
+
+    `rows` is their number, `partitions` how many partitions they name. `before` and `after` are those of one of them;
+    `clients` are the first of their client ids.
+    """
+
+    cluster: str
+    snapshot_id: int
+    group_id: str
+    change: str
+    rows: int
+    partitions: int
+    before: str | None
+    after: str | None
+    clients: tuple[str, ...]
 
 
 @dataclass(frozen=True)

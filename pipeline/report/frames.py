@@ -23,6 +23,7 @@ from pipeline.tables import (
     COMPUTED,
     FINDING_HISTORY,
     FINDINGS,
+    GROUP_CHANGES,
     GROUP_STATUS,
     LAG,
     LAG_HISTOGRAMS,
@@ -40,6 +41,7 @@ _DAYS_OF = {
     COMPUTED: "snapshot_date",
     QUARANTINE: "snapshot_date",
     FINDINGS: "CAST(last_seen AS DATE)",
+    GROUP_CHANGES: "snapshot_date",
 }
 """The tables that are read once for the whole report, with the expression for the day of a row. Others are read by
 snapshot."""
@@ -62,6 +64,7 @@ class Frames:
     histograms: DataFrame | None = field(default=None, metadata={"table": LAG_HISTOGRAMS})
     groups: DataFrame | None = field(default=None, metadata={"table": GROUP_STATUS})
     partitions: DataFrame | None = field(default=None, metadata={"table": PARTITION_STATUS})
+    changes: DataFrame | None = field(default=None, metadata={"table": GROUP_CHANGES})
     quarantine: DataFrame | None = field(default=None, metadata={"table": QUARANTINE})
     selection: Selection = field(default_factory=Selection)
     days: int | None = None
@@ -166,6 +169,9 @@ def _is_in(table: Table, selection: Selection) -> Column:
     if table is FINDINGS:  # those that lasted at some time in between
         conditions += _between(F.unix_millis("last_seen"), from_ms, None)
         conditions += _between(F.unix_millis("first_seen"), None, to_ms)
+    if selection.group_id is not None and "group_id" in table.columns:
+        is_of_all = F.lit(table is FINDINGS) & F.col("group_id").isNull()
+        conditions.append((F.col("group_id") == selection.group_id) | is_of_all)  # a topic or broker may be the cause
     for name, pattern in (("group_id", selection.group), ("topic", selection.topic)):
         if pattern is not None and name in table.columns:
             is_found = F.substring(name, 1, MOST_SEARCHED).rlike(pattern)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 
-from pipeline.report.details_model import Distribution, Finding, Gauge, Partition, PassedOver
+from pipeline.report.details_model import Change, Distribution, Finding, Gauge, Partition, PassedOver
 from pipeline.report.selection import Selection
 from pipeline.tables import DATA_LOSS, OFFSET_STATUSES, UNKNOWN_OFFSET
 
@@ -124,6 +124,7 @@ class Group:
     status_since_ms: int | None = None
     status_reason: str | None = None
     status_partitions: int | None = None
+    owner: str | None = None
 
     @property
     def key(self) -> tuple[str, str]:
@@ -245,12 +246,15 @@ class Report:
     findings: tuple[Finding, ...] = ()
     findings_open: int = 0
     findings_total: int = 0
+    changes: tuple[Change, ...] = ()
     gauges: tuple[Gauge, ...] = ()
     distributions: tuple[Distribution, ...] = ()
     refused: int = 0
     selection: Selection = field(default_factory=Selection)
     days: int | None = None
     """How many days, up to each cluster's newest snapshot, are shown; None if a beginning was given."""
+    incident: Finding | None = None
+    """The finding that the page is about; None if it is about everything that is selected."""
 
     @property
     def snapshots_total(self) -> int:

@@ -29,6 +29,12 @@ _SCRIPTS = ("tables.js", "pictures.js", "charts.js")
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 
 
+def title_of(report: Report) -> str:
+    """The title of the page: that of the report, or what the incident is."""
+    finding = report.incident
+    return report.title if finding is None else f"Incident: {finding.kind.replace('_', ' ')}, {finding.subject}"
+
+
 def render(report: Report) -> str:
     """The whole page."""
     groups = by_lag(report.groups)
@@ -40,6 +46,7 @@ def render(report: Report) -> str:
         .get_template("template.html")
         .render(
             report=report,
+            title=title_of(report),
             attention=needs_attention(report),
             groups=groups,
             # Names alone do not identify a group.

@@ -12,6 +12,7 @@ from pipeline.report.charts import charts, colour
 from pipeline.report.details_model import Gauge, Partition
 from pipeline.report.model import Group, Instant, Point, Report
 from pipeline.report.names import visible
+from pipeline.report.timeline import events
 from pipeline.report.units import duration, size
 
 _UNITS = {
@@ -28,7 +29,7 @@ def payload(report: Report, groups: Sequence[Group]) -> dict[str, Any] | None:
     """All data that is drawn; None if there is no snapshot with lag. `groups` are in the order of the page's table.
 
     A series has a value for each instant of its cluster; None if it is unknown, or if the group did not exist. An
-    instant is (snapshot_id, segment, when it was read).
+    instant is (snapshot_id, segment, when it was read). `picked` is the number of the group that the page shows first.
     """
     if not report.instants:
         return None
@@ -52,16 +53,34 @@ def payload(report: Report, groups: Sequence[Group]) -> dict[str, Any] | None:
                 "cluster": visible(g.cluster),
                 "colour": colour(charted[g.key]) if g.key in charted else None,
                 **_series(times[g.cluster], points[g.key], has_rates=g.key in charted),
+                **(_history(report, g) if g.key in charted else {}),
                 "partitions": [_partition(p) for p in partitions[g.key]],
                 "left_out": g.partitions - len(partitions[g.key]),
             }
             for g in groups
         ],
+        "picked": 0 if len(groups) == 1 else None,
         "clients": list(_clients(report.gauges)),
         "brokers": [
             {**asdict(d), "cluster": visible(d.cluster), "broker": str(d.broker)} for d in report.distributions
         ],
         "charts": charts(report.instants),
+    }
+
+
+def _history(report: Report, group: Group) -> dict[str, Any]:
+    """What happened to a group: `events` are (snapshot_id, level, sentence); `spans` its findings, with when they end.
+
+    A span is (first_seen, end, severity, kind). A finding that is open ends with its newest snapshot.
+    """
+    found = [f for f in report.findings if f.concerns(*group.key)]
+    return {
+        "events": [(e.at_ms, e.level, visible(e.sentence)) for e in events(report, *group.key)],
+        "spans": [
+            (f.first_seen_ms, f.last_seen_ms if f.resolved_ms is None else f.resolved_ms, f.severity, f.kind)
+            for f in found
+        ],
+        "owner": None if group.owner is None else visible(group.owner),
     }
 
 

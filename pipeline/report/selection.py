@@ -12,8 +12,9 @@ from pipeline.report.units import at
 class Selection:
     """The part of the tables that is asked for; None means all.
 
-    `from_ms` and `to_ms` are epoch ms, both inclusive; `group` and `topic` are regular expressions that may match
-    anywhere in the first MOST_SEARCHED characters of the name.
+    `from_ms` and `to_ms` are epoch ms, both inclusive; `group_id` is the name of one group; `group` and `topic` are
+    regular expressions that may match anywhere in the first MOST_SEARCHED characters of the name. `finding_id` is the
+    finding that the report is about; others are shown, too.
     """
 
     clusters: Collection[str] | None = None
@@ -21,10 +22,13 @@ class Selection:
     to_ms: int | None = None
     group: str | None = None
     topic: str | None = None
+    group_id: str | None = None
+    finding_id: str | None = None
 
     def __str__(self) -> str:
         """The selection in words; empty if it is everything. Clusters are left out, because a report names them."""
-        words = [f"groups with {self.group}"] if self.group is not None else []
+        words = [f"group {self.group_id}"] if self.group_id is not None else []
+        words += [f"groups with {self.group}"] if self.group is not None else []
         words += [f"topics with {self.topic}"] if self.topic is not None else []
         words += [f"from {at(self.from_ms)}"] if self.from_ms is not None else []
         words += [f"to {at(self.to_ms)}"] if self.to_ms is not None else []

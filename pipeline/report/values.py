@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import Row
 
 from pipeline.analytics.histograms.buckets import UPPER_BOUNDS
-from pipeline.report.details_model import Distribution, Finding, PassedOver
+from pipeline.report.details_model import Change, Distribution, Finding, PassedOver
 from pipeline.report.model import Cluster, Snapshot, SnapshotError
 
 
@@ -41,6 +41,11 @@ def finding(row: dict[str, Any]) -> Finding:
     """A row of `details.findings`."""
     evidence = json.loads(row["evidence"] or "{}")
     return Finding(**{**row, "partitions": tuple(row["partitions"] or ()), "evidence": evidence})
+
+
+def change(row: dict[str, Any]) -> Change:
+    """A row of `details.changes`."""
+    return Change(**{**row, "clients": tuple(row["clients"] or ())})
 
 
 def distribution(row: dict[str, Any]) -> Distribution:

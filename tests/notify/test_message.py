@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pipeline.config import Config
 from pipeline.notify import message as module
 from pipeline.notify.due import Due, finding_of, plan
-from pipeline.notify.message import LONGEST_NAME, Message, evidence_in_words, message_of, messages, shown
+from pipeline.notify.message import LONGEST_NAME, Message, evidence_in_words, message_of, messages, report_link, shown
 from tests.helpers.findings import HOUR, NOW, config_of, finding
 
 Load = Callable[..., Config]
@@ -44,8 +44,25 @@ def test_a_message_says_what_since_when_how_bad_why_and_what_to_do(config: Confi
         "Owner: payments (tier gold)",
         "Why: records waiting: 1,567; hosts: 10.0.0.1",
         "What to do: Hand records to workers.",
-        f"Report: {REPORT}",
+        f"Report: {REPORT}#group/east/orders",
+        "Finding: f1",
     ]
+
+
+@pytest.mark.parametrize(
+    ("url", "values", "link"),
+    [
+        (None, {}, None),
+        (REPORT, {"group_id": "a/b c"}, f"{REPORT}#group/east/a%2Fb%20c"),
+        (REPORT, {"group_id": "@here\n"}, f"{REPORT}#group/east/%40here%5Cn"),
+        (REPORT, {"group_id": "x" * 200}, f"{REPORT}#group/east/{'x' * 200}"),
+        (REPORT, {"group_id": "x" * 201}, REPORT),
+        (REPORT, {"group_id": None}, REPORT),
+        (f"{REPORT}#findings", {}, f"{REPORT}#findings"),
+    ],
+)
+def test_the_link_leads_to_the_group(config: Config, url: str | None, values: dict[str, Any], link: str | None) -> None:
+    assert report_link(url, due(config, **values).finding) == link
 
 
 def test_the_message_of_an_end_says_when_and_asks_for_nothing(config: Config) -> None:
@@ -76,7 +93,7 @@ def test_a_finding_of_which_nothing_is_known_has_a_message(config: Config) -> No
     known = {"finding_id": "f", "cluster": "east", "kind": "odd_kind"}
     message = message_of(Due(finding_of(known, config), "chat", "opened"), None)
     assert message.title == "Info: odd kind, cluster east"
-    assert message.body == "odd kind\n\nHow bad: unknown\nCluster: east"
+    assert message.body == "odd kind\n\nHow bad: unknown\nCluster: east\nFinding: f"
 
 
 HOSTILE = [
@@ -103,7 +120,7 @@ def test_a_name_stays_on_its_line_is_short_and_notifies_nobody(config: Config, n
     assert len(message.body) < 10_000
     lines = [line.partition(": ")[0] for line in message.body.split("\n")[2:]]
     expected = ["Since", "How bad", "Cluster", "Group", "Client", "Process", "Topic", "Partitions"]
-    assert [line for line in lines if line != "Owner"] == [*expected, "Why", "What to do", "Report"]
+    assert [line for line in lines if line != "Owner"] == [*expected, "Why", "What to do", "Report", "Finding"]
     for text in (message.title, message.body):
         assert all(character.isprintable() or character in "\n\u200b" for character in text)
         assert not any(mention in text.lower() for mention in ("@here", "@everyone", "<!channel", "<@u", "<#c"))

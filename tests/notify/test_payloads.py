@@ -65,7 +65,8 @@ def test_an_event_of_pagerduty_has_the_required_keys_and_sizes(load: Load, row: 
         "links",
         "images",
     }
-    assert event["links"] == [{"href": REPORT, "text": "Report"}]
+    is_short = row["group_id"] == "orders"
+    assert event["links"] == [{"href": f"{REPORT}#group/east/orders" if is_short else REPORT, "text": "Report"}]
     assert all(value is not None for value in payload.values())
     assert "timestamp" not in payload or is_instant(payload["timestamp"])
     assert len(encoded(event)) < 512_000
@@ -152,7 +153,7 @@ def test_an_alert_by_example(load: Load) -> None:
         "finding_id": "f1",
     }
     assert alert["annotations"]["summary"] == "Client orders-1 polls slowly."
-    assert alert["annotations"]["report"] == alert["generatorURL"] == REPORT
+    assert alert["annotations"]["report"] == alert["generatorURL"] == f"{REPORT}#group/east/orders"
 
 
 def test_an_open_finding_is_repeated_with_the_same_labels(load: Load) -> None:

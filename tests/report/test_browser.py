@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.report.details_model import Distribution, Finding, Gauge, Partition
+from pipeline.common.words import group_address
+from pipeline.report.details_model import Change, Distribution, Finding, Gauge, Partition
 from pipeline.report.model import Group, Instant, Point, Report
 from pipeline.report.names import visible
 from pipeline.report.page import render
@@ -21,20 +22,23 @@ from tests.helpers.tools import tool
 CHROMIUM = "chromium", "chromium-browser", "google-chrome"
 STATUSES = ("stopped", "stalled", "not_progressing", "rewound", "warning", "unknown", "not_committed", "ok")
 
-Browse = Callable[[str], tuple[str, str]]
+Browse = Callable[..., tuple[str, str]]
 
 
 @pytest.fixture
 def browse(tmp_path: Path) -> Browse:
-    """Opens a page from a file in headless Chromium; returns the final document and the output of the console."""
+    """Opens a page from a file in headless Chromium; returns the final document and the output of the console.
 
-    def browse(page: str) -> tuple[str, str]:
+    A second argument is the part of the address from # on.
+    """
+
+    def browse(page: str, at: str = "") -> tuple[str, str]:
         path = tmp_path / "report.html"
         path.write_text(page, encoding="utf-8")
         options = ["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr"]
         options += ["--window-size=1400,1000", "--virtual-time-budget=10000"]
         done = subprocess.run(
-            [tool(*CHROMIUM), *options, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", path.as_uri()],
+            [tool(*CHROMIUM), *options, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", path.as_uri() + at],
             capture_output=True,
             encoding="utf-8",
             timeout=120,
@@ -150,6 +154,7 @@ class TestInChromium:
                 instants=instants,
                 points=points(groups, instants),
                 partitions=(ladder(),),
+                changes=(Change("east", NOON + 3 * MINUTE, HOSTILE[1], "left", 1, 0, "m", None, (HOSTILE[1],)),),
                 gauges=gauges(instants),
                 distributions=(
                     Distribution("east", 1, "kip532_bytes", 4, 1, ((0, 1), (1_000, 4))),
@@ -283,10 +288,51 @@ class TestInChromium:
         # In the legend and in the table.
         assert len(re.findall(r'<button [^>]*aria-pressed="true"', document)) == 2
 
+    def test_a_group_shows_what_happened_to_it_newest_first(self, browse: Browse) -> None:
+        document, console = browse(with_script(self.page(), "document.querySelectorAll('.legend .pick')[1].click();"))
+        assert console == ""
+        table = document[document.index('<table id="events"') :]
+        rows = re.findall(r'<tr class="(\w+)">(.*?)</tr>', table[: table.index("</table>")])
+        texts = [
+            [level, *(html.unescape(cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", row))] for level, row in rows
+        ]
+        name = visible(HOSTILE[1])
+        assert texts == [
+            ["plain", "2026-03-01 12:03:00", f"1 member left ({name})"],
+            ["warn", "2026-03-01 12:00:00", f"blind gauge at its worst: {name}"],
+            ["warn", "2026-03-01 12:00:00", "blind gauge begins"],
+        ]
+        assert '<div id="happened">' in document
+        drawing = document[document.index('<div id="history"') : document.index('<div class="scroll events"')]
+        assert drawing.count("<path") > 10
+        assert "--warn" in drawing, "the band of the finding"
+
+    @pytest.mark.parametrize("number", range(len(HOSTILE)))
+    def test_a_group_has_an_address(self, browse: Browse, number: int) -> None:
+        name = HOSTILE[number]
+        document, console = browse(self.page(), group_address("east", name))
+        assert console == ""
+        title = re.search(r'<h3 id="group-title">(.*?)</h3>', document)
+        assert title is not None
+        assert html.unescape(title[1]) == visible(name)
+
+    def test_choosing_a_group_writes_its_address(self, browse: Browse) -> None:
+        show = "document.title = location.hash"
+        click = f"document.querySelectorAll('.legend .pick')[0].click(); {show}"
+        document, console = browse(with_script(self.page(), click))
+        assert console == ""
+        assert f"<title>{group_address('east', HOSTILE[0])}</title>" in document
+
+    def test_a_page_about_one_group_shows_it_at_once(self, browse: Browse) -> None:
+        document, console = browse(render(report(group("alone", 5))))
+        assert console == ""
+        assert '<h3 id="group-title">alone</h3>' in document
+        assert '<section id="group" aria-labelledby="group-title">' in document
+
     def test_a_group_shows_its_ladder_with_the_gaps_named(self, browse: Browse) -> None:
         document, console = browse(with_script(self.page(), "document.querySelectorAll('.legend .pick')[1].click();"))
         assert console == ""
-        shown = document[document.index('<div id="ladders"') : document.index('<div id="rates-part"')]
+        shown = document[document.index('<div id="ladders"') : document.index('<details id="values"')]
         texts = [html.unescape(text) for text in re.findall(r"<text[^>]*>(.*?)</text>", shown)]
         assert texts == [
             "the whole log: 200 offsets",

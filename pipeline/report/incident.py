@@ -1,0 +1,44 @@
+"""The part of a lake that a page about one finding shows."""
+
+from __future__ import annotations
+
+from pipeline.common.epoch import HOUR_MS, MINUTE_MS, to_epoch_ms
+from pipeline.common.errors import LakeError
+from pipeline.lake import Lake
+from pipeline.report.selection import Selection
+from pipeline.tables import FINDINGS
+
+FEWEST_DIGITS = 6
+"""The fewest digits of a finding_id by which a finding is found."""
+_AFTER_MS = 30 * MINUTE_MS
+_BEFORE_MS = (30 * MINUTE_MS, 6 * HOUR_MS)
+
+
+def selection_of(lake: Lake, finding_id: str) -> Selection:
+    """What to show about a finding, which the first digits of its finding_id name.
+
+    This is its group, or if the problem is not one of a group, its whole cluster; from some time before it began (as
+    long as it lasted, but at least half an hour and at most six hours) until half an hour after it was resolved.
+
+    Raises LakeError if there is no such finding, or if there are several.
+    """
+    columns = "cluster, finding_id, group_id, first_seen, last_seen, resolved_at, resolution_confirmed_at"
+    rows = lake.query(f"SELECT {columns} FROM {{findings}} WHERE finding_id LIKE '{finding_id}%' LIMIT 2", FINDINGS)
+    if not rows:
+        raise LakeError(
+            f"--incident {finding_id}: there is no such finding; the table findings and the report have their ids"
+        )
+    if len(rows) > 1:
+        raise LakeError(f"--incident {finding_id}: several findings begin with this; write more of the id")
+    (row,) = rows
+    begin_ms, last_ms = to_epoch_ms(row["first_seen"]), to_epoch_ms(row["last_seen"])
+    ends = [to_epoch_ms(row[name]) for name in ("resolved_at", "resolution_confirmed_at") if row[name] is not None]
+    least, most = _BEFORE_MS
+    before_ms = min(max(max([last_ms, *ends]) - begin_ms, least), most)
+    return Selection(
+        (row["cluster"],),
+        from_ms=begin_ms - before_ms,
+        to_ms=max(ends) + _AFTER_MS if ends else None,
+        group_id=row["group_id"],
+        finding_id=row["finding_id"],
+    )
