@@ -11,6 +11,7 @@ from pyspark.sql import Row, SparkSession
 from demo.embedded_kafka.broker import EmbeddedKafka
 from demo.embedded_kafka.topics import create_topics
 from demo.workload.seeding import commit_offsets
+from jobs import report
 from pipeline.config import load_config
 from pipeline.derive import compute_lag
 from pipeline.lake import Lake
@@ -153,6 +154,30 @@ def test_each_problem_is_one_finding_and_healthy_groups_have_none(lake: Lake, st
         "heals": ("no_progress", ORDERS, [0], "others", at[6], at[8]),
         "back": ("rewound", ORDERS, [0], "those", at[5], None),
     }
+
+
+def test_a_group_has_the_owner_of_a_rule_for_groups(statuses: dict[str, list[Row]]) -> None:
+    owned = {group: {row.owner for row in rows} for group, rows in statuses.items()}
+    assert {group for group, owners in owned.items() if owners == {"those"}} == {"half", "back"}
+    assert {owner for group in owned.keys() - {"half", "back"} for owner in owned[group]} == {None}
+
+
+def test_a_finding_has_a_page_and_a_text_of_its_own(lake: Lake, folder: Path) -> None:
+    (found,) = lake.query("SELECT * FROM {findings} WHERE group_id = 'judged-heals'", FINDINGS)
+    page, config = folder / "incident.html", folder / "laglake.toml"
+    arguments = ["--config", str(config), "--incident", found["finding_id"][:8], "--output", str(page)]
+    assert report.main(arguments) == 0
+    lines = page.with_suffix(".md").read_text().splitlines()
+    assert lines[0] == "# Incident: no progress, group judged-heals"
+    assert f"| Resolved | {found['resolved_at']:%Y-%m-%d %H:%M:%S} UTC |" in lines
+    assert "| Owner | others |" in lines
+    assert f"- {found['first_seen']:%Y-%m-%d %H:%M:%S} UTC: no progress begins" in lines
+    lags = [line for line in lines if line.startswith(f"| {found['first_seen']:%Y-}")]
+    assert len(lags) == STEPS, "the lag at each snapshot: half an hour before and after are shown"
+    html = page.read_text()
+    assert "<title>Incident: no progress, group judged-heals</title>" in html
+    assert "judged-stops" not in html
+    assert html.count('<th scope="row" class="name">') == 2, "one cluster and one group"
 
 
 def test_show_reads_the_same_partitions_without_spark(lake: Lake, folder: Path) -> None:

@@ -12,7 +12,16 @@ from pipeline.report import Frames, details
 from pipeline.report.collect import collect
 from pipeline.report.details_model import Partition
 from pipeline.report.selection import Selection
-from pipeline.tables import CLIENT_DIVERGENCE, CLIENT_POSITIONS, COMPUTED, FINDING_HISTORY, FINDINGS, LAG, SNAPSHOTS
+from pipeline.tables import (
+    CLIENT_DIVERGENCE,
+    CLIENT_POSITIONS,
+    COMPUTED,
+    FINDING_HISTORY,
+    FINDINGS,
+    GROUP_CHANGES,
+    LAG,
+    SNAPSHOTS,
+)
 from tests.helpers.reports import MINUTE, NOON, NOW, at, frame, known, lag_row, snapshot
 
 
@@ -250,3 +259,26 @@ class TestIncident:
         output = tmp_path / "incident.svg"
         assert write_incident(frame(spark, LAG, known(0, "g", 5)), frame(spark, CLIENT_POSITIONS), output) is None
         assert not output.exists()
+
+    def test_changes_are_summed_up_by_snapshot(self, spark: SparkSession) -> None:
+        def change(minute: int, what: str, group_id: str = "g", **more: Any) -> dict[str, Any]:
+            return {**lag_row(minute, group_id, 0), "topic": None, "change": what, **more}
+
+        rows = frame(
+            spark,
+            GROUP_CHANGES,
+            change(0, "joined", client_id="oldest"),
+            *(change(1, "joined", client_id=f"c{n}", after=f"m{n}") for n in (3, 1, 4, 2)),
+            change(1, "moved", partitions=[0, 1]),
+            change(1, "moved", partitions=[5]),
+            change(2, "state", before="Stable", after="Empty"),
+            change(2, "state", "other", before="a", after="b"),
+            change(0, "vanished", "h", cluster="west"),
+        )
+        found = details.changes(rows, {"g", "h"}, 2).collect()
+        assert [tuple(row) for row in found] == [
+            ("east", NOON + MINUTE, "g", "joined", 4, 0, None, "m4", ["c1", "c2", "c3"]),
+            ("east", NOON + MINUTE, "g", "moved", 2, 3, None, None, []),
+            ("east", NOON + 2 * MINUTE, "g", "state", 1, 0, "Stable", "Empty", []),
+            ("west", NOON, "h", "vanished", 1, 0, None, None, []),
+        ]
