@@ -242,6 +242,24 @@ WATERMARKS = Table(
         ("timestamp_type", STRING, "the topic's message.timestamp.type"),
         ("retention_ms", LONG, "the topic's retention.ms; -1 = no limit, NULL = not known"),
         ("retention_bytes", LONG, "the topic's retention.bytes, for each partition; -1 = no limit, NULL = not known"),
+        (
+            "transaction_producer_id",
+            LONG,
+            (
+                "producer id of the transaction that holds back last_stable_offset: the oldest one that is open "
+                "(DescribeProducers, KIP-664); NULL = none, or not known"
+            ),
+        ),
+        ("transaction_start_offset", LONG, "first offset of this transaction"),
+        ("transaction_timestamp_ms", LONG, "newest record timestamp of its producer in this partition"),
+        (
+            "transactional_id",
+            STRING,
+            (
+                "its producer's transactional.id (ListTransactions); only asked for if the producer has written "
+                "nothing for a minute; NULL = not known, such as that of a transaction without a coordinator"
+            ),
+        ),
         _ERROR,
     ),
     key=("cluster", "snapshot_id", "topic", "partition"),

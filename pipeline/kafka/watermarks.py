@@ -36,6 +36,7 @@ from pipeline.kafka.log_ends import (
 )
 from pipeline.kafka.partitions import Placement, TopicPartition, all_placements, by_topic, current_leaders
 from pipeline.kafka.source import Chunk, Columns, KafkaReader, KafkaSource, known
+from pipeline.kafka.transactions import read_transactions
 from pipeline.tables import WATERMARKS
 
 PARTITIONS_AT_ONCE = 2_000
@@ -234,7 +235,8 @@ def read_partitions(
     answers = read_ends(client, placements, whole=True)
     read = {p: row for p, row in answers.items() if not isinstance(row, Failure)}
     rest = read_rest(client, placements, read) if read else {}
-    return answers | {p: row | rest[p] for p, row in read.items()}
+    transactions = read_transactions(client, placements, read)
+    return answers | {p: row | rest[p] | transactions.get(p, {}) for p, row in read.items()}
 
 
 class WatermarksReader(KafkaReader):

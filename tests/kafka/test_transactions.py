@@ -1,0 +1,116 @@
+"""Which transaction holds back the last stable offset, on a real leader."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
+from kafka.admin import ACLOperation, ResourceType
+
+from demo.embedded_kafka.broker import EmbeddedKafka
+from demo.embedded_kafka.topics import create_topics
+from pipeline.kafka import transactions
+from pipeline.kafka.transactions import MOST_PARTITIONS, _most_of_each_leader, _oldest
+from pipeline.kafka.watermarks import WatermarksSource
+from tests.helpers.kafka import Row, denied, login, read
+
+HOUR_AGO_MS = int(time.time() * 1000) - 3_600_000
+NAMES = ("transaction_producer_id", "transaction_start_offset", "transaction_timestamp_ms", "transactional_id")
+
+
+@pytest.fixture(scope="module")
+def admin(kafka: EmbeddedKafka) -> Iterator[Any]:
+    with KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers) as client:
+        yield client
+
+
+@contextmanager
+def open_transaction(kafka: EmbeddedKafka, name: str) -> Iterator[Any]:
+    """A producer with an open transaction, which is committed at the end."""
+    producer = KafkaProducer(bootstrap_servers=kafka.bootstrap_servers, transactional_id=name)
+    producer.init_transactions()
+    producer.begin_transaction()
+    yield producer
+    producer.commit_transaction()
+    producer.close(timeout=5)
+
+
+def write(producer: Any, topic: str, *timestamps_ms: int | None, partition: int = 0) -> None:
+    for timestamp_ms in timestamps_ms:
+        producer.send(topic, b"x", partition=partition, timestamp_ms=timestamp_ms).get(timeout=10)
+
+
+def found(kafka: EmbeddedKafka, topic: str, servers: str | None = None, **options: str) -> dict[int, Row]:
+    rows = read(WatermarksSource, servers or kafka.bootstrap_servers, topics_allow=f"^{topic}$", **options)
+    assert all(row["error"] is None for row in rows)
+    return {row["partition"]: {name: row[name] for name in NAMES} for row in rows}
+
+
+def producer_id(admin: Any, name: str) -> int:
+    """The producer id that the coordinator of transactions has given to a transactional id."""
+    listed = [found for of_broker in admin.list_transactions().values() for found in of_broker]
+    return int(next(found.producer_id for found in listed if found.transactional_id == name))
+
+
+def test_the_oldest_of_several_transactions_is_named(kafka: EmbeddedKafka, admin: Any) -> None:
+    create_topics(admin, {"tx-two": 2})
+    with open_transaction(kafka, "tx-first") as first, open_transaction(kafka, "tx-second") as second:
+        write(first, "tx-two", HOUR_AGO_MS, HOUR_AGO_MS + 5)
+        write(second, "tx-two", HOUR_AGO_MS + 7)
+        write(second, "tx-two", HOUR_AGO_MS + 9, partition=1)
+        rows = found(kafka, "tx-two")
+        assert [tuple(rows[0].values()), tuple(rows[1].values())] == [
+            (producer_id(admin, "tx-first"), 0, HOUR_AGO_MS + 5, "tx-first"),
+            (producer_id(admin, "tx-second"), 0, HOUR_AGO_MS + 9, "tx-second"),
+        ]
+    assert {*found(kafka, "tx-two")[0].values()} == {None}, "no transaction is open any more"
+
+
+def test_the_name_of_a_transaction_that_writes_is_not_asked_for(kafka: EmbeddedKafka, admin: Any) -> None:
+    create_topics(admin, {"tx-busy": 1})
+    with open_transaction(kafka, "tx-busy") as busy:
+        write(busy, "tx-busy", HOUR_AGO_MS, int(time.time() * 1000))
+        row = found(kafka, "tx-busy")[0]
+        assert (row["transaction_producer_id"], row["transactional_id"]) == (producer_id(admin, "tx-busy"), None)
+
+
+def test_without_the_right_to_read_the_topic_only_these_columns_are_unknown(kafka: EmbeddedKafka, admin: Any) -> None:
+    create_topics(admin, {"tx-denied": 1})
+    with (
+        open_transaction(kafka, "tx-denied") as one,
+        denied(kafka, ResourceType.TOPIC, "tx-denied", ACLOperation.READ),
+    ):
+        write(one, "tx-denied", HOUR_AGO_MS)
+        rows = found(kafka, "tx-denied", kafka.sasl_bootstrap_servers, **login(kafka))
+        assert {*rows[0].values()} == {None}
+
+
+def test_a_transaction_is_only_asked_for_if_one_is_open(
+    kafka: EmbeddedKafka, admin: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_topics(admin, {"tx-none": 1})
+    monkeypatch.setattr(transactions, "_producers", lambda *_: pytest.fail("asked"))
+    assert {*found(kafka, "tx-none")[0].values()} == {None}
+
+
+def test_a_producer_without_an_open_transaction_is_not_the_oldest() -> None:
+    def producer(number: int, start: int) -> Any:
+        return SimpleNamespace(producer_id=number, current_txn_start_offset=start, last_timestamp=-1)
+
+    assert _oldest([producer(1, -1), producer(2, -1)]) is None
+    named = _oldest([producer(1, -1), producer(2, 7), producer(3, 5), producer(4, 6)])
+    assert named == {
+        "transaction_producer_id": 3,
+        "transaction_start_offset": 5,
+        "transaction_timestamp_ms": None,
+    }
+
+
+def test_a_leader_is_asked_about_the_partitions_with_the_most_in_transactions() -> None:
+    waiting = {TopicPartition("t", n): n for n in range(1, 200)}
+    leaders: Any = {p: SimpleNamespace(leader=p.partition % 2) for p in waiting}
+    asked = _most_of_each_leader(waiting, leaders)
+    assert sorted(p.partition for p in asked) == [*range(200 - 2 * MOST_PARTITIONS, 200)]
