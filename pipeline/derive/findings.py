@@ -12,15 +12,18 @@ from pipeline.analytics.findings.findings import finding_history, findings, subj
 from pipeline.analytics.findings.group_problems import group_problems
 from pipeline.analytics.findings.rates import with_rates
 from pipeline.analytics.findings.unreadable import errors_of, repeated_errors, unreadable
+from pipeline.analytics.status.group_looks import REBALANCING
 from pipeline.config.notify import OwnerRule, owner_of
 from pipeline.config.status import StatusConfig
 from pipeline.derive.backlog import Backlog
+from pipeline.derive.member_problems import problems_of_members
 from pipeline.lake import Lake, instant_literal, of_cluster, of_snapshots
 from pipeline.tables import (
     CLIENT_DIVERGENCE,
     COMMITTED_OFFSETS,
     FINDING_HISTORY,
     FINDINGS,
+    GROUP_MEMBERS,
     GROUP_STATUS,
     LAG,
     PARTITION_STATUS,
@@ -46,7 +49,9 @@ def problems_of_groups(
     groups = with_rates(groups, earlier_groups, before)
     errors = repeated_errors(errors_of(readers, _unread_groups(lake, cluster, [*older, *ids])), previous)
     found = group_problems(lag, partitions, groups, watermarks, readers, before, settings.data_loss_within_ms)
-    return found.unionByName(unreadable(errors))
+    found = found.unionByName(unreadable(errors))
+    of_members = problems_of_members(lake, cluster, backlog)
+    return found if of_members is None else found.unionByName(of_members)
 
 
 def _unread_groups(lake: Lake, cluster: str, snapshot_ids: Sequence[int]) -> DataFrame:
@@ -96,11 +101,20 @@ def _owned(row: Row, owners: Sequence[OwnerRule]) -> tuple[Any, ...]:
 def _reported(
     lake: Lake, cluster: str, every: Sequence[int], with_all_groups: Sequence[int], *, has_clients: bool
 ) -> DataFrame:
-    """Clients that reported; groups that were read although others were not; and groups that were not read."""
-    is_read = (F.col("rows_with_error") == 0) & (F.col("partitions_unknown") == 0)
+    """Clients that reported; groups that were read although others were not; and groups that were not read.
+
+    The same for the members of groups: these are known if the group was described and did not rebalance.
+    """
     has_all = F.col("snapshot_id").isin([*with_all_groups])
-    groups = lake.read_snapshots(GROUP_STATUS, cluster, every).where(is_read != has_all)
-    found = subjects(groups, "group", "group_id", is_read)
+    groups = lake.read_snapshots(GROUP_STATUS, cluster, every)
+    is_read = (F.col("rows_with_error") == 0) & (F.col("partitions_unknown") == 0)
+    is_settled = F.coalesce(~F.col("group_state").isin(*REBALANCING), F.lit(False))
+    found = subjects(groups.where(is_read != has_all), "group", "group_id", is_read).union(
+        subjects(groups.where(is_settled != has_all), "members", "group_id", is_settled)
+    )
+    if incomplete := [*{*every} - {*with_all_groups}]:
+        unread = f"{of_snapshots(cluster, incomplete)} AND member_id IS NULL AND error IS NOT NULL"
+        found = found.union(subjects(lake.read_where(GROUP_MEMBERS, unread), "members", "group_id", F.lit(False)))
     if not has_clients:
         return found
     return found.union(subjects(lake.read_snapshots(CLIENT_DIVERGENCE, cluster, every), "client", "client_id"))

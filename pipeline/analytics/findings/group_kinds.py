@@ -11,7 +11,16 @@ from dataclasses import dataclass
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from pipeline.analytics.findings.problem import counted, duration, instant, number, sentence, size
+from pipeline.analytics.findings.problem import (
+    command,
+    counted,
+    duration,
+    in_shell,
+    instant,
+    number,
+    sentence,
+    size,
+)
 from pipeline.analytics.status.rules import FALLING_BEHIND, WAITS
 from pipeline.common.epoch import MINUTE_MS
 from pipeline.tables import DATA_LOSS
@@ -82,16 +91,6 @@ def _data_loss_ahead() -> Column:
     return sentence("Retention may delete unread records ", soon, _where(), first, _unread(), ".")
 
 
-def _command(words: str, *names: Column) -> Column:
-    """A sentence with a command to run; each %s is replaced by a name."""
-    return F.format_string(words, *names)
-
-
-def _in_shell(name: str, instead: str) -> Column:
-    """A name as a word of a command; a name that a shell would not take as one word is replaced by `instead`."""
-    return F.when(F.col(name).rlike(r"\A[A-Za-z0-9][A-Za-z0-9._-]*\z"), F.col(name)).otherwise(instead)
-
-
 def _as_text(words: str) -> Callable[[], Column]:
     return lambda: F.lit(words)
 
@@ -108,10 +107,10 @@ KINDS: dict[str, Kind] = {
         _no_progress,
         lambda: F.when(
             F.col("reason") == "no_members",
-            _command(
+            command(
                 "Start the group's consumers. If nobody needs the group any more, delete it: "
                 "kafka-consumer-groups --delete --group %s.",
-                _in_shell("of_group", "GROUP"),
+                in_shell("of_group", "GROUP"),
             ),
         ).otherwise(
             "Look at the member that owns the worst partition: a record that it cannot process, a call that hangs, "
@@ -173,10 +172,10 @@ KINDS: dict[str, Kind] = {
         "critical",
         lambda: -F.col("deleted_in_ms"),
         _data_loss_ahead,
-        lambda: _command(
+        lambda: command(
             "Raise retention.ms or retention.bytes of the topic now, for example kafka-configs --alter --topic %s "
             "--add-config retention.ms=…, and lower it when the group has caught up.",
-            _in_shell("worst.topic", "TOPIC"),
+            in_shell("worst.topic", "TOPIC"),
         ),
     ),
     "open_transaction": Kind(
@@ -192,10 +191,10 @@ KINDS: dict[str, Kind] = {
             groups_named(),
             ".",
         ),
-        lambda: _command(
+        lambda: command(
             "Find the producer: kafka-transactions find-hanging --topic %s --partition %s. If it is gone, abort its "
             "transaction: kafka-transactions abort.",
-            _in_shell("of_topic", "TOPIC"),
+            in_shell("of_topic", "TOPIC"),
             F.col("worst.partition").cast("string"),
         ),
     ),

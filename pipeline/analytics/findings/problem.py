@@ -94,3 +94,13 @@ def instant(epoch_ms: Column) -> Column:
 def in_utc(epoch_ms: Column, pattern: str) -> Column:
     """An instant in UTC as text, whatever the session's time zone is."""
     return F.date_format(F.to_utc_timestamp(F.timestamp_millis(epoch_ms), F.current_timezone()), pattern)
+
+
+def command(words: str, *names: Column) -> Column:
+    """A sentence with a command to run; each %s is replaced by a name."""
+    return F.format_string(words, *names)
+
+
+def in_shell(name: str, instead: str) -> Column:
+    """A name as a word of a command; a name that a shell would not take as one word is replaced by `instead`."""
+    return F.when(F.col(name).rlike(r"\A[A-Za-z0-9][A-Za-z0-9._-]*\z"), F.col(name)).otherwise(instead)

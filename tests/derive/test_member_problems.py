@@ -1,0 +1,99 @@
+"""The findings about members of groups: the same however many snapshots are computed together, through an outage."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipeline.common.epoch import MINUTE_MS, utc, utc_date
+from pipeline.config import LakeConfig
+from pipeline.derive import compute_cluster
+from pipeline.lake import Lake, of_snapshots
+from pipeline.lake.few_rows import for_few_rows
+from pipeline.tables import (
+    COMMITTED_OFFSETS,
+    FINDING_HISTORY,
+    FINDINGS,
+    GROUP_MEMBERS,
+    SNAPSHOTS,
+    WATERMARKS,
+    Table,
+)
+from tests.helpers.reports import frame
+
+T0 = 1_769_860_800_000
+QUARTER_MS = 15 * MINUTE_MS
+RESTARTS = (1, 2, 3, 4)
+UNREAD = (7, 8, 9)
+"""The snapshots in which a broker did not describe the group, though its commits were read."""
+IDS = [T0 + number * QUARTER_MS for number in range(13)]
+Rows = list[dict[str, Any]]
+
+
+def bronze(number: int) -> dict[Table, Rows]:
+    at = {"cluster": "east", "snapshot_id": IDS[number], "snapshot_date": utc_date(IDS[number])}
+    at |= {"captured_at": utc(IDS[number])}
+    orders = at | {"group_id": "orders", "group_type": "classic", "state": "Stable"}
+    restarted = sum(number >= restart for restart in RESTARTS)
+    members = [("a-0", "a", 0), (f"b-{restarted}", "b", 1)]
+    described: Rows = [
+        orders | {"member_id": name, "client_id": client, "host": "/h", "topic": "t", "partition": partition}
+        for name, client, partition in members
+    ]
+    if number in UNREAD:
+        described = [orders | {"error": "COORDINATOR_NOT_AVAILABLE"}]
+    commit = at | {"group_id": "orders", "topic": "t", "committed_offset": 9}
+    ends = {"log_start_offset": 0, "last_stable_offset": 9, "high_watermark": 9, "log_end_offset": 9}
+    return {
+        GROUP_MEMBERS: described,
+        COMMITTED_OFFSETS: [commit | {"partition": partition} for partition in (0, 1)],
+        WATERMARKS: [at | ends | {"topic": "t", "topic_id": "id", "partition": partition} for partition in (0, 1)],
+    }
+
+
+def land(lake: Lake, numbers: Sequence[int]) -> None:
+    landed: dict[Table, Rows] = {}
+    for number in numbers:
+        rows = bronze(number)
+        for table, some in rows.items():
+            landed.setdefault(table, []).extend(some)
+        errors = [("group_members", "orders", "COORDINATOR_NOT_AVAILABLE", 1)] if number in UNREAD else []
+        landed.setdefault(SNAPSHOTS, []).append(
+            {
+                "cluster": "east",
+                "snapshot_id": IDS[number],
+                "snapshot_date": utc_date(IDS[number]),
+                "run_id": "r",
+                "status": "partial" if errors else "complete",
+                "errors": errors,
+                "groups": 1,
+                "rows": {table.name: len(some) for table, some in rows.items()},
+            }
+        )
+    for table, found in landed.items():
+        lake.replace(table, frame(lake.spark, table, *found), of_snapshots("east", [IDS[n] for n in numbers]))
+
+
+def numbered(instant: datetime) -> int:
+    return (int(instant.timestamp() * 1000) - T0) // QUARTER_MS
+
+
+@pytest.mark.parametrize("most", [None, pytest.param(4, marks=pytest.mark.thorough)])
+def test_a_member_that_flaps_is_one_finding_until_snapshots_show_that_it_stays(
+    spark: SparkSession, tmp_path: Path, most: int | None
+) -> None:
+    lake = Lake(spark, LakeConfig(root=str(tmp_path / "lake")))
+    with for_few_rows(spark):
+        lake.prepare()
+        land(lake, range(len(IDS)))
+        compute_cluster(lake, "east", lambda: utc(IDS[-1]), most=most)
+        (row,) = lake.read(FINDINGS).collect()
+        history = lake.read(FINDING_HISTORY).collect()
+    assert (row.kind, row.group_id, row.client_id) == ("flapping_member", "orders", None)
+    times = (row.first_seen, row.last_seen, row.resolved_at, row.resolution_confirmed_at)
+    assert [numbered(instant) for instant in times] == [4, 6, 10, 12]
+    assert sorted((r.snapshot_id - T0) // QUARTER_MS for r in history) == [4, 5, 6]
+    assert row.summary.startswith("Client b at /h joins and leaves the group again and again: 3 times within 2 hours;")
