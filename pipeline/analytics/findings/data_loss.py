@@ -21,11 +21,14 @@ def with_time_left(
 ) -> DataFrame:
     """Adds `deleted_in_ms` to readers: how long until unread records are deleted, if less than `within_ms`; else NULL.
 
-    It is the shorter of two times. The first is what is left of `retention.ms` for the oldest unread record, for a
-    reader that has waited too long, falls behind, or whose group has no members. Kafka deletes whole segments, and
-    therefore later than that, but not before. The second is what is left of the headroom while log start moves faster
-    than the group reads, whatever the reason for which it moves. It moves by whole segments, so its speed counts at
-    most as that at which records are written: a segment that is deleted at once says nothing about the next ones.
+    Also adds `records_per_s`, the speed at which records are written to the partition; NULL if it is not known.
+
+    `deleted_in_ms` is the shorter of two times. The first is what is left of `retention.ms` for the oldest unread
+    record, for a reader that has waited too long, falls behind, or whose group has no members. Kafka deletes whole
+    segments, and therefore later than that, but not before. The second is what is left of the headroom while log start
+    moves faster than the group reads, whatever the reason for which it moves. It moves by whole segments, so its speed
+    counts at most as that at which records are written: a segment that is deleted at once says nothing about the next
+    ones.
     Records that are already deleted are not a danger, but a loss.
 
     `rows` have the columns of `lag`, status and reason; those of readers that have read everything may be missing.
@@ -40,7 +43,12 @@ def with_time_left(
         rows.withColumn("then_id", compared_with(before))
         .join(topics, PARTITION_AT, how="left")
         .join(then.where(F.col("topic").isNotNull()), [*READER, "then_id"], how="left")
-        .withColumn("deleted_in_ms", F.when(left_ms <= within_ms, left_ms).cast("bigint"))
+        .withColumns(
+            {
+                "deleted_in_ms": F.when(left_ms <= within_ms, left_ms).cast("bigint"),
+                "records_per_s": _records_per_s(),
+            }
+        )
         .drop("then_id", "then", "cleanup_policy", "retention_ms")
     )
 
@@ -79,6 +87,13 @@ def _by_log_start() -> Column:
     headroom = now_at - F.col("log_start_offset")
     is_near = _is_unread() & is_same_log & (headroom >= 0) & (deleted > 0) & (nearer > 0)
     return F.when(is_near, F.round(headroom / nearer))
+
+
+def _records_per_s() -> Column:
+    then = F.col("then")
+    written = F.col("high_watermark").cast("double") - then["high_watermark"]
+    is_same_log = then["topic_id"].eqNullSafe(F.col("topic_id"))
+    return F.when(is_same_log & (written >= 0), written * 1_000 / _passed(read_ms(), then["ends_ms"]))
 
 
 def _passed(now_ms: Column, then_ms: Column) -> Column:

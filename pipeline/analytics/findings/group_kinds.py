@@ -30,6 +30,10 @@ NAMED = 20
 _RATES = ("written_per_s", "committed_per_s")
 
 
+HOT_LAG, HOT_WRITES = 0.8, 0.5
+"""From which share of the group's lag on its worst partition is hot, and which share of the records is most of them."""
+
+
 @dataclass(frozen=True)
 class Kind:
     """A kind of problem: for which readers it `holds`, and its words, from the columns of `_sums`."""
@@ -59,6 +63,43 @@ def _rates() -> Column:
     """How fast: " (12.5 records/s are written, 10 are committed)". NULL if it is not known."""
     written, committed = (F.regexp_replace(F.format_number(name, 1), r"\.0$", "") for name in _RATES)
     return F.concat(F.lit(" ("), written, F.lit(" records/s are written, "), committed, F.lit(" are committed)"))
+
+
+def hot_partition() -> dict[str, Column]:
+    """Columns for a group that falls behind because of one of its partitions; else NULL.
+
+    hot_share is the partition's share of the group's lag, and hot_writes its share of the records that are written.
+    """
+    worst = F.col("worst")
+    share = worst["consumer_lag"] / F.when(F.col("group_lag") > 0, F.col("group_lag"))
+    is_hot = (F.col("kind") == "falling_behind") & (F.col("of_partitions") > 1) & (share >= HOT_LAG)
+    writes = worst["records_per_s"] / F.when(F.col("written_per_s") > 0, F.col("written_per_s"))
+    return {"hot_share": F.when(is_hot, share), "hot_writes": F.when(is_hot, F.when(writes > 1, 1.0).otherwise(writes))}
+
+
+def _hot() -> Column:
+    """Which partition has most of the lag; NULL if none has."""
+
+    def percent(share: str) -> Column:
+        return F.concat(F.format_number(100 * F.col(share), 0), F.lit(" % of "))
+
+    partition = sentence("; partition ", F.col("worst.partition").cast("string"), " of topic ", F.col("worst.topic"))
+    writes = F.concat(F.lit(", and gets "), percent("hot_writes"), F.lit("the records that are written"))
+    text = sentence(partition, " has ", percent("hot_share"), "the lag", writes)
+    return F.when(F.col("hot_share").isNotNull(), text)
+
+
+def _falling_behind_advice() -> Column:
+    faster = "Add consumers, up to one for each partition, or make the processing of a record faster."
+    keys = (
+        "More consumers do not help, because one partition gets most of the records. Look at their keys: spread the "
+        "most frequent one over several keys, or over all partitions if the order of its records does not matter."
+    )
+    look = "More consumers do not help, because one partition has most of the lag. Look at the member that owns it"
+    owner = F.concat(F.lit(": client "), F.col("worst.client_id"), F.concat(F.lit(" at "), F.col("worst.host")))
+    member = sentence(look, owner, ". Its host may be slower, or the records of this partition take longer.")
+    is_hot, gets_most = F.col("hot_share").isNotNull(), F.col("hot_writes") >= HOT_WRITES
+    return F.when(~is_hot, faster).when(gets_most, keys).otherwise(member)
 
 
 def groups_named() -> Column:
@@ -127,12 +168,10 @@ KINDS: dict[str, Kind] = {
             ": its oldest unread record keeps getting older",
             _rates(),
             _unread(),
+            _hot(),
             ".",
         ),
-        _as_text(
-            "Add consumers, up to one for each partition, or make the processing of a record faster; if one partition "
-            "has most of the lag, look at the keys of its records."
-        ),
+        _falling_behind_advice,
     ),
     "rewound": Kind(
         lambda: F.col("status") == "rewound",

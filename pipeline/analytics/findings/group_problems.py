@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from pipeline.analytics.findings.data_loss import with_time_left
 from pipeline.analytics.findings.findings import OF_A_TOPIC
-from pipeline.analytics.findings.group_kinds import KINDS, NAMED, Kind
+from pipeline.analytics.findings.group_kinds import KINDS, NAMED, Kind, hot_partition
 from pipeline.analytics.findings.problem import in_utc, problem
 from pipeline.analytics.keys import READER_AT, SNAPSHOT
 from pipeline.analytics.lag.ladder import deleted_unread_offsets
@@ -51,11 +51,12 @@ def group_problems(
         *SNAPSHOT,
         F.col("group_id").alias("of_group"),
         F.col("partitions").alias("of_partitions"),
+        F.col("consumer_lag").alias("group_lag"),
         "written_per_s",
         "committed_per_s",
     )
     summed = found.groupBy(*SNAPSHOT, "kind", "of_group", "of_topic").agg(*_sums())
-    return _described(summed.join(F.broadcast(whole), [*SNAPSHOT, "of_group"], how="left"))
+    return _described(summed.join(F.broadcast(whole), [*SNAPSHOT, "of_group"], how="left").withColumns(hot_partition()))
 
 
 def _is_suspect() -> Column:
@@ -87,9 +88,10 @@ def _sums() -> list[Column]:
         F.try_sum(F.col("high_watermark") - F.col("log_start_offset")).alias("readable"),
         F.min("deleted_in_ms").alias("deleted_in_ms"),
         # The partition that is lost first, or else the one with the most lag; the hash decides between equal ones.
-        F.max_by(F.struct("topic", "partition"), F.struct(-first_lost, unread, F.xxhash64("topic", "partition"))).alias(
-            "worst"
-        ),
+        F.max_by(
+            F.struct("topic", "partition", "consumer_lag", "records_per_s", "client_id", "host"),
+            F.struct(-first_lost, unread, F.xxhash64("topic", "partition")),
+        ).alias("worst"),
     ]
 
 
@@ -128,6 +130,8 @@ def _evidence() -> dict[str, Column]:
         "groups_affected": F.when(several, F.size("groups")),
         "worst_topic": F.col("worst.topic"),
         "worst_partition": F.col("worst.partition"),
+        "worst_partition_lag_share": F.round("hot_share", 2),
+        "worst_partition_write_share": F.round("hot_writes", 2),
         "consumer_lag": F.col("consumer_lag"),
         "consumer_lag_bytes": F.col("consumer_lag_bytes"),
         "consumer_age_ms": F.col("consumer_age_ms"),

@@ -33,6 +33,7 @@ class Scene:
         self.status: dict[Reader, dict[str, Any]] = {}
         self.then: dict[Reader, dict[str, Any]] = {}
         self.topics: dict[str, tuple[str, int]] = {}
+        self.group_lag: dict[str, int] = {}
         self.add(OK)
 
     def add(self, reader: Reader, status: str = "ok", reason: str | None = None, **lag: Any) -> None:
@@ -59,7 +60,8 @@ def problems(spark: SparkSession, scene: Scene) -> dict[tuple[str, str | None, s
     known = {(topic, partition) for _, topic, partition in scene.lag if topic is not None}
     logs = [(NOW_MS, *log, *scene.topics.get(str(log[0]), ("delete", 7 * DAY_MS))) for log in sorted(known, key=str)]
     sums = "snapshot_id group_id partitions log_ends commits ends_at captured_at"
-    groups = frame(spark, GROUP_STATUS, sums, *((*size, 7_000, 5_000, NOW, NOW) for size in sizes))
+    now = ((*size, 7_000, 5_000, NOW, NOW, scene.group_lag.get(size[1])) for size in sizes)
+    groups = frame(spark, GROUP_STATUS, f"{sums} consumer_lag", *now)
     then = [(THEN_MS, group, partitions, 1_000, 2_000, THEN, THEN) for _, group, partitions in sizes]
     found = group_problems(
         rows(LAG, scene.lag),
@@ -157,6 +159,52 @@ def test_each_status_that_needs_someone_is_a_kind_of_its_own(spark: SparkSession
         "The group makes progress but falls behind: its oldest unread record keeps getting older (10 records/s are "
         "written, 5 are committed); unread: 10 records (10 kB), the oldest 2 hours old."
     )
+
+
+HOT = [
+    # The lag of partition 1, that of the group, its records in ten minutes of the 6,000 of the group, and the shares.
+    (800, 1_000, 3_000, (0.8, 0.5)),
+    (800, 1_000, 2_999, (0.8, 0.5)),
+    (800, 1_000, None, (0.8, None)),
+    (799, 1_000, 6_000, (None, None)),
+    (1_000, 1_000, 9_000, (1.0, 1.0)),
+]
+
+
+@pytest.mark.parametrize(("lag", "of", "written", "shares"), HOT)
+def test_a_partition_with_most_of_the_lag_is_named_in_the_finding_of_its_group(
+    spark: SparkSession, scene: Scene, lag: int, of: int, written: int | None, shares: tuple[float | None, float | None]
+) -> None:
+    reader = ("g", "t", 1)
+    scene.waiting(reader, lag, "warning", topic_id="A", client_id="slow-1", host="/10.0.0.1")
+    scene.add(("g", "t", 0))
+    scene.group_lag["g"] = of
+    if written is not None:
+        scene.then[reader] = moved(0, 50, high_watermark=100 + lag - written)
+    ((key, row),) = problems(spark, scene).items()
+    evidence = row["evidence"]
+    names = ("worst_partition_lag_share", "worst_partition_write_share")
+    assert (key, *(evidence.get(name) for name in names)) == (("falling_behind", "g", "t"), *shares)
+    said = {
+        3_000: "; partition 1 of topic t has 80 % of the lag, and gets 50 % of the records that are written.",
+        None: "; partition 1 of topic t has 80 % of the lag.",
+    }
+    if shares[0] == 0.8 and written in said:
+        assert row["summary"].endswith(said[written])
+    if shares[0] is None:
+        assert row["advice"].startswith("Add consumers")
+    elif written in (3_000, 9_000):
+        assert "Look at their keys" in row["advice"]
+    else:
+        assert "Look at the member that owns it: client slow-1 at /10.0.0.1." in row["advice"]
+
+
+def test_the_only_partition_of_a_group_is_not_hot(spark: SparkSession, scene: Scene) -> None:
+    scene.waiting(("g", "t", 1), 10, "warning")
+    scene.group_lag["g"] = 10
+    ((_, row),) = problems(spark, scene).items()
+    assert "worst_partition_lag_share" not in row["evidence"]
+    assert row["summary"].endswith("the oldest 2 hours old.")
 
 
 def test_an_open_transaction_is_one_problem_of_its_topic_and_names_who_waits(spark: SparkSession, scene: Scene) -> None:
