@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 from pyspark.sql import DataFrame, Row
@@ -49,9 +50,8 @@ def problems_of_groups(
     groups = with_rates(groups, earlier_groups, before)
     errors = repeated_errors(errors_of(readers, _unread_groups(lake, cluster, [*older, *ids])), previous)
     found = group_problems(lag, partitions, groups, watermarks, readers, before, settings.data_loss_within_ms)
-    found = found.unionByName(unreadable(errors))
-    of_members = problems_of_members(lake, cluster, backlog)
-    return found if of_members is None else found.unionByName(of_members)
+    of_members = problems_of_members(lake, cluster, backlog, lag, groups, watermarks)
+    return reduce(DataFrame.unionByName, (unreadable(errors), *of_members), found)
 
 
 def _unread_groups(lake: Lake, cluster: str, snapshot_ids: Sequence[int]) -> DataFrame:
@@ -108,7 +108,7 @@ def _reported(
     has_all = F.col("snapshot_id").isin([*with_all_groups])
     groups = lake.read_snapshots(GROUP_STATUS, cluster, every)
     is_read = (F.col("rows_with_error") == 0) & (F.col("partitions_unknown") == 0)
-    is_settled = F.coalesce(~F.col("group_state").isin(*REBALANCING), F.lit(False))
+    is_settled = is_read & F.coalesce(~F.col("group_state").isin(*REBALANCING), F.lit(False))
     found = subjects(groups.where(is_read != has_all), "group", "group_id", is_read).union(
         subjects(groups.where(is_settled != has_all), "members", "group_id", is_settled)
     )

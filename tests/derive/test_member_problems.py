@@ -45,11 +45,20 @@ def bronze(number: int) -> dict[Table, Rows]:
     ]
     if number in UNREAD:
         described = [orders | {"error": "COORDINATOR_NOT_AVAILABLE"}]
-    commit = at | {"group_id": "orders", "topic": "t", "committed_offset": 9}
+    standby = orders | {"group_id": "standby", "protocol": "consumer", "subscribed_topics": ["t"]}
+    described += [
+        standby | {"member_id": f"s-{n}", "client_id": f"s-{n}"} | ({"topic": "t", "partition": n} if n < 2 else {})
+        for n in range(3)
+    ]
+    commit = at | {"topic": "t", "committed_offset": 9}
     ends = {"log_start_offset": 0, "last_stable_offset": 9, "high_watermark": 9, "log_end_offset": 9}
     return {
         GROUP_MEMBERS: described,
-        COMMITTED_OFFSETS: [commit | {"partition": partition} for partition in (0, 1)],
+        COMMITTED_OFFSETS: [
+            commit | {"group_id": group, "partition": partition}
+            for group in ("orders", "standby")
+            for partition in (0, 1)
+        ],
         WATERMARKS: [at | ends | {"topic": "t", "topic_id": "id", "partition": partition} for partition in (0, 1)],
     }
 
@@ -90,10 +99,13 @@ def test_a_member_that_flaps_is_one_finding_until_snapshots_show_that_it_stays(
         lake.prepare()
         land(lake, range(len(IDS)))
         compute_cluster(lake, "east", lambda: utc(IDS[-1]), most=most)
-        (row,) = lake.read(FINDINGS).collect()
-        history = lake.read(FINDING_HISTORY).collect()
+        idle, row = sorted(lake.read(FINDINGS).collect(), key=lambda found: str(found.group_id), reverse=True)
+        history = lake.read(FINDING_HISTORY).where("kind = 'flapping_member'").collect()
     assert (row.kind, row.group_id, row.client_id) == ("flapping_member", "orders", None)
     times = (row.first_seen, row.last_seen, row.resolved_at, row.resolution_confirmed_at)
     assert [numbered(instant) for instant in times] == [4, 6, 10, 12]
     assert sorted((r.snapshot_id - T0) // QUARTER_MS for r in history) == [4, 5, 6]
     assert row.summary.startswith("Client b at /h joins and leaves the group again and again: 3 times within 2 hours;")
+    # It is judged as soon as there are three snapshots before.
+    assert (idle.kind, idle.group_id, idle.topic, idle.resolved_at) == ("idle_member", "standby", "t", None)
+    assert (numbered(idle.first_seen), numbered(idle.last_seen)) == (3, 12)

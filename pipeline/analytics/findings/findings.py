@@ -19,7 +19,7 @@ from pipeline.tables import FINDING_HISTORY, FINDINGS, LONG
 
 OF_A_TOPIC = ("paused_partition", "open_transaction", "recreated_topic", "truncated_log")
 """The kinds of problems that may exist for several topics at once. For other kinds, the topic is the cause."""
-OF_MEMBERS = ("rebalance_storm", "flapping_member")
+OF_MEMBERS = ("rebalance_storm", "flapping_member", "idle_member", "uneven_assignment")
 """The kinds of problems of groups that follow from their members, which may be unknown although their lag is known."""
 RESOLVED_AFTER = 3
 SLOW_RESOLVED_AFTER = 5
