@@ -610,6 +610,56 @@ GROUP_CHANGES = Table(
     series=("group_id",),
 )
 
+
+def _of_time(prefix: str, what: str) -> tuple[Column, ...]:
+    """The columns of `slo` for a time that ends with the snapshot."""
+    return (
+        (f"{prefix}_from", TIMESTAMP, f"where {what} begins: the newest snapshot so long ago, or else begun_at"),
+        (f"{prefix}_met_ms", LONG, f"time in {what} in which the objective was met"),
+        (f"{prefix}_missed_ms", LONG, f"time in {what} in which it was missed"),
+    )
+
+
+SLO = Table(
+    "slo",
+    "Each service-level objective of the configuration, for each group that matches, at each snapshot: whether it is "
+    "met, and how much of its error budget is left.",
+    _schema(
+        *_SNAPSHOT,
+        ("slo", STRING, "name of the objective in the configuration"),
+        _GROUP,
+        ("objective", STRING, "what each partition must meet: a column of lag and its limit"),
+        ("topics", STRING, "expression for the topics that count; NULL = all"),
+        ("target", DoubleType(), "share of the time in which it must be met"),
+        ("window_ms", LONG, "length of the window over which the target must be reached"),
+        ("partitions", LONG, "number of partitions that count: those with a commit, or whose commit is not known"),
+        ("partitions_missed", LONG, "number of these that miss the objective"),
+        ("partitions_unknown", LONG, "number of these whose value is not known"),
+        ("worst", LONG, "the greatest value of these partitions in the column of the objective"),
+        ("topic", STRING, "topic of the partitions that miss it; NULL = none, or several topics"),
+        ("is_met", BOOLEAN, "whether all of them meet it; NULL = some are not known, and no other one misses it"),
+        ("earlier_snapshot_id", LONG, "the snapshot of the cluster just before; NULL = there was none"),
+        ("counted_ms", LONG, "for how much of the time since then is_met counts; the rest is unknown"),
+        ("begun_at", TIMESTAMP, "first snapshot of the sums"),
+        ("met_ms", LONG, "time since begun_at in which the objective was met"),
+        ("missed_ms", LONG, "time since begun_at in which it was missed"),
+        *_of_time("window", "the window"),
+        ("window_unknown_ms", LONG, "time in the window in which neither is known"),
+        ("attainment", DoubleType(), "share of the known time in the window in which it was met; NULL = none is known"),
+        ("budget_left", DoubleType(), "share of the error budget that is left; negative = more was used than there is"),
+        *_of_time("hour", "the last hour"),
+        (
+            "burn_rate_1h",
+            DoubleType(),
+            "how fast the error budget was used in the last hour; 1 = as fast as it lasts; NULL = begun_at is too new",
+        ),
+        *_of_time("six_hours", "the last six hours"),
+        ("burn_rate_6h", DoubleType(), "the same for the last six hours"),
+    ),
+    key=("cluster", "snapshot_id", "slo", "group_id"),
+    partitioned_by=("cluster", "snapshot_date"),
+)
+
 LAG_HISTOGRAMS = Table(
     "lag_histograms",
     "Histograms of columns of `lag` in OpenTelemetry's exponential buckets, by snapshot, hour and day.",
@@ -711,7 +761,7 @@ _KIND: Column = (
         "no_progress | falling_behind | rewound | deleted_unread | data_loss_ahead | open_transaction | "
         "recreated_topic | truncated_log | rebalance_storm | flapping_member | uneven_assignment | idle_member | "
         "unreadable | blocked_connector | slow_consumer | paused_partition | blind_gauge | too_large_message | "
-        "buffer_too_large"
+        "buffer_too_large | budget_burn"
     ),
 )
 _CONCERNED: Column = ("group_id", STRING, "consumer group; NULL = the cause is a topic, or the whole cluster")
@@ -808,6 +858,7 @@ TABLES = (
     PARTITION_STATUS,
     GROUP_STATUS,
     GROUP_CHANGES,
+    SLO,
     LAG_HISTOGRAMS,
     LAG_ROLLUP,
     CLIENT_DIVERGENCE,

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from jobs import entry_points
-from pipeline.config import Config, value_types
+from pipeline.config import Config, slo, value_types
 from pipeline.config.kafka_client import CLIENT_OPTIONS, ClientConfig
 from pipeline.config.retention import KeptMs
 from pipeline.config.toml_file import Section
@@ -48,6 +48,8 @@ This page is made from the code by `make docs`.
 This is the output of `./spark-submit.sh JOB --help`. With the wheel, the command is `laglake JOB` or `laglake-JOB`."""
 KINDS = {
     value_types.DurationMs: 'a duration: `"500ms"`, `"30s"`, `"5m"`, `"2h"`, `"1d"`',
+    slo.ObjectiveText: "`COLUMN < NUMBER` or `COLUMN <= NUMBER`",
+    slo.Share: "a number between 0 and 1",
     KeptMs: 'a duration, such as `"14d"`, or `"forever"`',
     value_types.Instant: "a date and time with `Z` or an offset: `2026-01-31T12:00:00Z`",
     value_types.Regex: "a regular expression, found anywhere in the name",

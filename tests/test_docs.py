@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from pipeline.config import ClusterConfig, Config, GroupFilter, LakeConfig, LimitsConfig, SnapshotConfig, TopicFilter
 from pipeline.config.consumers import ConsumerSettings, PositionsConfig
 from pipeline.config.notify import ChannelConfig, NotificationsConfig, OwnerRule, Silence
+from pipeline.config.slo import SloConfig
 from pipeline.tables import TABLES
 from scripts.docs import pages
 from tests.conftest import ROOT
@@ -30,6 +31,7 @@ MODELS: dict[str, type[BaseModel]] = {
     "[clusters.X.limits]": LimitsConfig,
     "[[clusters.X.positions]]": PositionsConfig,
     '[clients."ID"]': ConsumerSettings,
+    "[slo.X]": SloConfig,
     "[[owners]]": OwnerRule,
     "[[silences]]": Silence,
     "[channels.X]": ChannelConfig,

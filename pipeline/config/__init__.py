@@ -1,11 +1,11 @@
 """The configuration: a TOML file, checked completely before anything starts. No module of Spark is imported here."""
 
 from pipeline.config.lake import LakeConfig, lake_at
+from pipeline.config.limits import LimitsConfig
 from pipeline.config.model import (
     ClusterConfig,
     Config,
     GroupFilter,
-    LimitsConfig,
     SnapshotConfig,
     TopicFilter,
     load_config,

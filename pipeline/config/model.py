@@ -18,6 +18,7 @@ from pipeline.common.errors import ConfigError
 from pipeline.config.consumers import ConsumerSettings, PositionsConfig
 from pipeline.config.kafka_client import ClientConfig
 from pipeline.config.lake import LakeConfig, lake_at
+from pipeline.config.limits import LimitsConfig
 from pipeline.config.notify import (
     ChannelConfig,
     ChannelName,
@@ -27,11 +28,11 @@ from pipeline.config.notify import (
     unknown_channel,
 )
 from pipeline.config.retention import RetentionConfig
+from pipeline.config.slo import SloConfig, SloName, too_long_a_window
 from pipeline.config.status import StatusConfig
 from pipeline.config.toml_file import MISSING, ConfigMistake, Int, Key, Section, merged, mistakes_of, read_toml
 from pipeline.config.value_types import (
     ClusterName,
-    Count,
     DurationMs,
     HostPort,
     NotEmpty,
@@ -82,27 +83,6 @@ class TopicFilter(GroupFilter):
 
     deny: tuple[Regex, ...] = ("^__",)
     """Names that are not read even if `allow` matches."""
-
-
-class LimitsConfig(Section):
-    """Bounds on what executors do, so that a broker that hangs cannot hang a run."""
-
-    connect_timeout_ms: DurationMs = Field(default=5_000, alias="connect_timeout")
-    """How long a broker may take to accept a connection, TLS and log-in included."""
-    request_timeout_ms: DurationMs = Field(default=30_000, alias="request_timeout")
-    """How long a broker may take to answer. A request that timed out is not sent to the same broker again."""
-    task_timeout_ms: DurationMs = Field(default=300_000, alias="task_timeout")
-    """How long one task may take in all. For what it has not read by then, it writes error rows."""
-    read_timeout_ms: DurationMs = Field(default=600_000, alias="read_timeout")
-    """How long reading may take, positions included. After that the snapshot is `partial`. Less than `max_duration`."""
-    retries: Annotated[Int, Field(ge=0, le=100)] = 5
-    """How often a request is repeated if a group or partition has moved or its broker is busy."""
-    retry_backoff_ms: DurationMs = Field(default=100, alias="retry_backoff")
-    """How long to wait before the first repeat; each further wait is twice as long, up to 5 s."""
-    groups_per_task: Count = 100
-    """The most groups in a task: fewer groups spread the work wider, more groups need fewer requests."""
-    partitions_per_task: Count = 5_000
-    """The most partitions in a task."""
 
 
 class ClusterConfig(Section):
@@ -175,6 +155,8 @@ class Config(Section):
     """The clusters, each a table `[clusters.X]`."""
     clients: dict[str, ConsumerSettings] = Field(default_factory=dict)
     """How clients are set up, each a table `[clients."ID"]`."""
+    slo: dict[SloName, SloConfig] = Field(default_factory=dict)
+    """Service-level objectives, each a table `[slo.X]`."""
     owners: tuple[OwnerRule, ...] = ()
     """Who owns which groups and topics, in order, each a table `[[owners]]`."""
     silences: tuple[Silence, ...] = ()
@@ -198,6 +180,12 @@ class Config(Section):
                 raise ValueError(
                     f"retention.{name} must be a day more than snapshot.max_delay and snapshot.max_duration together"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _keeps_the_windows_of_objectives(self) -> Self:
+        if name := too_long_a_window(self.slo, self.retention.lag_ms):
+            raise ValueError(f"retention.lag must be a day more than slo.{name}.window")
         return self
 
     @model_validator(mode="after")

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from functools import lru_cache
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
@@ -11,14 +10,12 @@ from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from pipeline.common.epoch import DAY_MS
 from pipeline.config.toml_file import Section
-from pipeline.config.value_types import DurationMs, Instant, NotEmpty, Regex
+from pipeline.config.value_types import DurationMs, Instant, NotEmpty, Regex, matches
 
 Severity = Literal["info", "warning", "critical"]
 SEVERITIES: tuple[Severity, ...] = ("info", "warning", "critical")
 """The severities of findings, the least first."""
 PAGERDUTY_URL = "https://events.pagerduty.com/v2/enqueue"
-_MATCHED = 1024
-"""Expressions are searched for in this many characters of a name, as those of `[clusters.X.groups]` are."""
 
 
 def _channel_name(text: str) -> str:
@@ -73,7 +70,7 @@ class OwnerRule(Section):
 
 def owner_of(rules: Iterable[OwnerRule], group_id: str | None, topic: str | None) -> OwnerRule | None:
     """The first rule that matches a group and a topic, of which either may be unknown."""
-    return next((rule for rule in rules if _matches(rule.group, group_id) and _matches(rule.topic, topic)), None)
+    return next((rule for rule in rules if matches(rule.group, group_id) and matches(rule.topic, topic)), None)
 
 
 class Silence(Section):
@@ -110,16 +107,7 @@ class Silence(Section):
         """Whether a finding is silenced at an instant."""
         is_on = (self.since is None or self.since <= at) and (self.until is None or at < self.until)
         named = ((self.cluster, cluster), (self.group, group_id), (self.topic, topic), (self.kind, kind))
-        return is_on and all(_matches(pattern, name) for pattern, name in named)
-
-
-def _matches(pattern: str | None, name: str | None) -> bool:
-    return pattern is None or (name is not None and _compiled(pattern).search(name[:_MATCHED]) is not None)
-
-
-@lru_cache(10_000)
-def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern)
+        return is_on and all(matches(pattern, name) for pattern, name in named)
 
 
 class ChannelConfig(Section):

@@ -156,6 +156,7 @@ _IN_WORDS = {
     "missing": MISSING,
     "string_type": "must be text",
     "int_type": "must be a whole number",
+    "float_type": "must be a number",
     "bool_type": "must be true or false",
     "tuple_type": "must be a list",
     "dict_type": "must be a table",

@@ -43,7 +43,7 @@ class Snapshot(NamedTuple):
 
     `commits`, `ends`, `members` and `positions` are the rows in committed_offsets, watermarks, group_members and
     client_positions; `rows` those in all tables. `groups`: how many groups were found. `unread`: what could not be
-    read, as in `snapshots.errors`.
+    read, as in `snapshots.errors`. `schedule_ms`: the interval at which snapshots were due then.
     """
 
     snapshot_id: int
@@ -56,6 +56,7 @@ class Snapshot(NamedTuple):
     rows: int
     groups: int
     unread: Sequence[str] = ()
+    schedule_ms: int | None = None
 
     @property
     def is_whole(self) -> bool:
@@ -86,12 +87,14 @@ class Backlog:
 
     `batch` are the oldest snapshots without lag, up to the next one with lag. `before` are the snapshots with lag just
     before them, the newest first, at most MAX_LOOKBACK. `has_more`: whether there are more snapshots without lag.
+    `newest` is the newest snapshot with lag: if it is newer than the batch, the batch is late, or is computed again.
     """
 
     batch: list[Snapshot]
     before: list[Snapshot]
     index: Index
     has_more: bool
+    newest: int | None = None
 
     @property
     def reach(self) -> dict[int, int]:
@@ -167,7 +170,8 @@ def read_backlog(lake: Lake, cluster: str, most: int) -> Backlog:
     before = [snapshot for snapshot, has_lag in found[: len(found) - len(due)] if has_lag]
     earlier, ids = ([s.snapshot_id for s in snapshots] for snapshots in (before, batch))
     index = Index.of(lake, cluster, earlier, ids, through=through)
-    return Backlog(batch, before[::-1][:MAX_LOOKBACK], index, has_more=bool(around) and around[0]["due"] > len(batch))
+    due_in_all, newest = (around[0]["due"], around[0]["newest"]) if around else (0, None)
+    return Backlog(batch, before[::-1][:MAX_LOOKBACK], index, due_in_all > len(batch), newest)
 
 
 _AROUND_THE_FIRST_DUE = """
@@ -179,14 +183,17 @@ _AROUND_THE_FIRST_DUE = """
         FROM (SELECT * FROM {{snapshots}} WHERE {of_cluster} AND {is_readable} AND {is_new}) s
         LEFT JOIN marks ON s.snapshot_id = marks.snapshot_id
     ), due AS (
-        SELECT min(number) AS first, count(*) AS due FROM known WHERE has_lag IS NULL
+        SELECT min(CASE WHEN has_lag IS NULL THEN number END) AS first, count(*) - count(has_lag) AS due,
+               max(CASE WHEN has_lag THEN snapshot_id END) AS newest
+        FROM known
     )
-    SELECT snapshot_id, has_lag, number, first, due FROM known CROSS JOIN due
+    SELECT snapshot_id, has_lag, number, first, due, newest FROM known CROSS JOIN due
     WHERE number BETWEEN first - {before} AND first + {most} ORDER BY snapshot_id
 """
 """The snapshots around the oldest one without lag, from LONGEST_TAIL before it; no rows if all have lag.
 
-`has_lag` is NULL for a snapshot without a mark. `due` is how many have none, `first` the number of the oldest of them.
+`has_lag` is NULL for a snapshot without a mark. `due` is how many have none, `first` the number of the oldest of them,
+`newest` the newest snapshot with lag.
 It is SQL because the driver may run it without Spark.
 """
 

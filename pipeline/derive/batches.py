@@ -25,6 +25,7 @@ from pipeline.common.errors import LagError, data_exception, first_line, is_data
 from pipeline.config import Config
 from pipeline.config.consumers import ConsumerSettings
 from pipeline.config.notify import OwnerRule
+from pipeline.config.slo import SloConfig
 from pipeline.config.status import StatusConfig
 from pipeline.derive.backlog import JOB, PASSED_OVER, Backlog, Snapshot, read_backlog
 from pipeline.derive.clients import keep_clients
@@ -32,6 +33,7 @@ from pipeline.derive.findings import keep_findings, problems_of_groups
 from pipeline.derive.group_changes import keep_group_changes
 from pipeline.derive.histograms import keep_histograms
 from pipeline.derive.log_index import with_the_index
+from pipeline.derive.slo import keep_slo
 from pipeline.derive.status import keep_status
 from pipeline.lake import FAILURES, SPARK_ERRORS, Clock, Lake, of_snapshots
 from pipeline.lake.few_rows import MANY_ROWS, expect_rows
@@ -66,11 +68,12 @@ class Settings:
     clients: Mapping[str, ConsumerSettings] = field(default_factory=dict)
     status: StatusConfig = field(default_factory=StatusConfig)
     owners: Sequence[OwnerRule] = ()
+    slo: Mapping[str, SloConfig] = field(default_factory=dict)
 
     @classmethod
     def of(cls, config: Config, cluster: str) -> Settings:
         """The settings for a cluster, from the configuration."""
-        return cls(config.clusters[cluster].log_dirs, config.clients, config.status, config.owners)
+        return cls(config.clusters[cluster].log_dirs, config.clients, config.status, config.owners, config.slo)
 
 
 def compute_lag(spark: SparkSession, config: Config, clusters: Sequence[str], clock: Clock) -> int:
@@ -247,6 +250,8 @@ def _keep_problems(lake: Lake, cluster: str, backlog: Backlog, watermarks: DataF
     """Writes what is wrong with groups, topics and clients in a batch whose `lag` and statuses are written."""
     problems = problems_of_groups(lake, cluster, backlog, watermarks, settings.status)
     has_positions = any(s.positions for s in backlog.batch)
+    if settings.slo:
+        problems = problems.unionByName(keep_slo(lake, cluster, backlog, settings.slo))
     if has_positions:
         problems = problems.unionByName(keep_clients(lake, cluster, backlog, settings.clients))
     keep_findings(lake, cluster, backlog, problems, has_positions, settings.owners)

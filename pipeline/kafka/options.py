@@ -11,7 +11,7 @@ from pipeline.common.data_source import NameFilter, several
 from pipeline.common.epoch import now_ms
 from pipeline.common.errors import ConfigError, TooLateError
 from pipeline.config.kafka_client import CLIENT_OPTIONS
-from pipeline.config.model import LimitsConfig
+from pipeline.config.limits import LimitsConfig
 
 _MAY_BE_ZERO = {"retries", "retry_backoff_ms"}
 _LIMITS = LimitsConfig()

@@ -98,10 +98,17 @@ def test_a_batch_has_the_oldest_snapshots_without_lag_up_to_one_with_lag(lake: L
     assert found.has_more == has_more
 
 
+@pytest.mark.parametrize(
+    ("case", "newest"), [("a late one", 6), ("a late one and a new one", 5), ("more than that", 2), ("all", None)]
+)
+def test_the_newest_snapshot_with_lag_shows_whether_a_batch_is_late(lake: Lake, case: str, newest: int | None) -> None:
+    assert known(lake, case).newest == newest
+
+
 def test_a_snapshot_has_the_numbers_of_the_ledger(lake: Lake) -> None:
     first, second = known(lake, "two").batch
-    assert first == (2, "run-2", "complete", 0, 2, 0, 0, 2, 3, [])
-    assert second == (3, "run-3", "partial", 0, 2, 0, 1, 3, 4, [])
+    assert first == (2, "run-2", "complete", 0, 2, 0, 0, 2, 3, [], None)
+    assert second == (3, "run-3", "partial", 0, 2, 0, 1, 3, 4, [], None)
 
 
 @pytest.mark.parametrize(

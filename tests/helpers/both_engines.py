@@ -6,6 +6,7 @@ from typing import Any
 import duckdb
 from pyspark.sql import SparkSession
 
+from pipeline.lake.lake_tables import stored_columns
 from pipeline.tables import Table
 from tests.helpers.reports import frame
 
@@ -17,7 +18,7 @@ def with_views(
     duck = duckdb.connect()
     duck.execute("SET TimeZone = 'UTC'")
     for name, (table, some) in rows.items():
-        of_table = frame(spark, table, *some)
+        of_table = frame(spark, table, *some).select(*stored_columns(table))
         of_table.createOrReplaceTempView(name)
         duck.register(name, of_table.toArrow())
     return duck

@@ -8,14 +8,14 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipeline.analytics.keys import GROUP
+from pipeline.analytics.series import by_snapshot
 
 _STATE = ("partitions", "log_ends", "commits", "ends_at", "captured_at")
 
 
 def compared_with(before: Mapping[int, int]) -> Column:
     """The snapshot that each row's snapshot is compared with: `before` maps one to the other. NULL if there is none."""
-    pairs = [F.lit(number) for pair in before.items() for number in pair]
-    return (F.element_at(F.create_map(*pairs), F.col("snapshot_id")) if pairs else F.lit(None)).cast("bigint")
+    return by_snapshot(before)
 
 
 def with_rates(groups: DataFrame, earlier: DataFrame, before: Mapping[int, int]) -> DataFrame:

@@ -1,0 +1,79 @@
+"""Writes `slo` for the snapshots that were just computed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import timedelta
+
+from pyspark.sql import DataFrame
+
+from pipeline.analytics.findings.budget_burn import budget_burn
+from pipeline.analytics.slo.budgets import SHORT_MS, Timeline, budgets
+from pipeline.analytics.slo.objectives import objectives_met
+from pipeline.common.epoch import utc_date
+from pipeline.config.slo import SloConfig
+from pipeline.derive.backlog import Backlog
+from pipeline.lake import Lake, of_cluster, of_dates, of_snapshots, one_of
+from pipeline.tables import LAG, PARTITION_STATUS, SLO
+
+SPEAKS_FOR = 3
+"""A snapshot speaks for this many intervals of the schedule at most. The rest of a longer gap is unknown."""
+
+
+def keep_slo(lake: Lake, cluster: str, backlog: Backlog, slos: Mapping[str, SloConfig]) -> DataFrame:
+    """Writes the rows of a batch whose `lag` and statuses are written; returns its problems."""
+    ids = [s.snapshot_id for s in backlog.batch]
+    lag, partitions = (lake.read_snapshots(table, cluster, ids) for table in (LAG, PARTITION_STATUS))
+    known = lake.read_where(SLO, continued_rows(cluster, backlog, slos))
+    timeline = timeline_of(backlog, _late(lake, cluster, backlog))
+    rows = budgets(objectives_met(lag, partitions, slos), known, slos, timeline)
+    most = len(slos) * sum(s.groups for s in backlog.batch)
+    lake.replace(SLO, rows, of_snapshots(cluster, ids), most)
+    return budget_burn(lake.read_snapshots(SLO, cluster, ids))
+
+
+def continued_rows(cluster: str, backlog: Backlog, slos: Mapping[str, SloConfig]) -> str:
+    """The predicate for the rows of SLO that a batch continues, and for those at which its windows may begin.
+
+    Each row says where its own windows begin. So only rows are read at which a window has begun since the snapshots
+    before the batch: for each window as many snapshots as the batch has, however long the window is.
+    """
+    before, ids = backlog.up_to_complete, [s.snapshot_id for s in backlog.batch]
+    if not before:
+        return "false"
+    windows = {*SHORT_MS.values(), *(slo.window_ms for slo in slos.values())}
+    spans = [(min(before) - ms, min(ids[-1] - ms, ids[0] - 1)) for ms in sorted(windows)]
+    dates = {utc_date(i) for i in before}
+    for after, until in spans:
+        days = (utc_date(until) - utc_date(after)).days
+        dates |= {utc_date(after) + timedelta(days=number) for number in range(days + 1)}
+    ranges = (f"(snapshot_id > {after} AND snapshot_id <= {until})" for after, until in spans)
+    return f"{of_dates(cluster, dates)} AND ({' OR '.join([one_of('snapshot_id', before), *ranges])})"
+
+
+def timeline_of(backlog: Backlog, late: Collection[int] = ()) -> Timeline:
+    """The snapshots of a batch. `late` are those whose successor already speaks for their time."""
+    earlier = backlog.previous
+    counted_ms = {
+        s.snapshot_id: min(s.snapshot_id - earlier[s.snapshot_id], SPEAKS_FOR * (s.schedule_ms or 0))
+        if s.snapshot_id in earlier and s.snapshot_id not in late
+        else 0
+        for s in backlog.batch
+    }
+    return Timeline(earlier, counted_ms, backlog.reach, backlog.up_to_complete)
+
+
+def _late(lake: Lake, cluster: str, backlog: Backlog) -> set[int]:
+    """The snapshots whose successor was computed without them. It already speaks for their time, so they add nothing.
+
+    The successor of a snapshot that is only computed again was computed from it.
+    """
+    ids = [s.snapshot_id for s in backlog.batch]
+    if backlog.newest is None or backlog.newest < ids[-1]:
+        return set()
+    successor = (
+        f"SELECT earlier_snapshot_id AS earlier FROM {{slo}} WHERE {of_cluster(cluster)} "
+        f"AND snapshot_id > {ids[-1]} ORDER BY snapshot_id LIMIT 1"
+    )
+    found = lake.query(successor, SLO)
+    return {i for i in ids if i > (found[0]["earlier"] or 0)} if found else set()

@@ -1,0 +1,129 @@
+"""Whether a group meets an objective: every partition counts, and what is not known is not met."""
+
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipeline.analytics.slo.objectives import objectives_met
+from pipeline.config.slo import SloConfig
+from pipeline.tables import LAG, PARTITION_STATUS
+from tests.helpers.rows import frame
+
+NAMES = "snapshot_id group_id topic partition offset_status consumer_age_ms consumer_lag"
+Reader = tuple[str, str, int, str | None, int | None]
+"""A group, topic and partition, the offset_status and the age."""
+
+
+def slo(objective: str = "consumer_age_ms < 60000", **more: Any) -> SloConfig:
+    return SloConfig.model_validate({"groups": ".", "objective": objective, "target": 0.99} | more)
+
+
+def met(
+    spark: SparkSession, slos: dict[str, SloConfig], *readers: Reader, marker: tuple[str, str, int] | None = None
+) -> dict[tuple[str, str], dict[str, Any]]:
+    """The rows by objective and group. The lag in records of each reader is its age in seconds."""
+    lag = [(7, *reader, None if reader[-1] is None else reader[-1] // 1000) for reader in readers]
+    reasons = [(7, *reader[:3], "transaction_marker" if reader[:3] == marker else "no_members") for reader in readers]
+    partitions = frame(spark, PARTITION_STATUS, "snapshot_id group_id topic partition reason", *reasons)
+    rows = objectives_met(frame(spark, LAG, NAMES, *lag), partitions, slos).collect()
+    found = {(row["slo"], row["group_id"]): row.asDict() for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("objective", "value", "expected"),
+    [
+        ("consumer_age_ms < 60000", 59_999, True),
+        ("consumer_age_ms < 60000", 60_000, False),
+        ("consumer_age_ms <= 60000", 60_000, True),
+        ("consumer_age_ms <= 60000", 60_001, False),
+        ("consumer_lag < 60", 59_999, True),
+        ("consumer_lag < 60", 60_000, False),
+        ("consumer_age_ms < 60000", None, None),
+        ("consumer_lag_bytes < 60000", 0, None),
+    ],
+)
+def test_a_limit_has_two_sides(spark: SparkSession, objective: str, value: int | None, expected: bool | None) -> None:
+    row = met(spark, {"x": slo(objective)}, ("g", "t", 0, "ok", value))["x", "g"]
+    assert row["is_met"] is expected
+
+
+@pytest.mark.parametrize(
+    ("ages", "is_met", "counts", "worst"),
+    [
+        ([1, 2, 59_999], True, (3, 0, 0), 59_999),
+        ([1, 60_000, 70_000], False, (3, 2, 0), 70_000),
+        ([1, None], None, (2, 0, 1), 1),
+        ([60_000, None], False, (2, 1, 1), 60_000),
+        ([None, None], None, (2, 0, 2), None),
+    ],
+)
+def test_the_worst_partition_decides(
+    spark: SparkSession, ages: list[int | None], is_met: bool | None, counts: tuple[int, ...], worst: int | None
+) -> None:
+    row = met(spark, {"x": slo()}, *(("g", "t", number, "ok", age) for number, age in enumerate(ages)))["x", "g"]
+    assert row["is_met"] is is_met
+    assert (row["partitions"], row["partitions_missed"], row["partitions_unknown"], row["worst"]) == (*counts, worst)
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        ("ok", True),
+        ("deleted_unread", True),
+        ("deleted_uncommitted", True),
+        ("beyond_end", None),
+        ("recreated", None),
+        ("truncated", None),
+        ("no_watermark", None),
+        (None, None),
+    ],
+)
+def test_a_lag_counts_only_if_the_commit_fits_the_log(
+    spark: SparkSession, status: str | None, expected: bool | None
+) -> None:
+    rows = met(spark, {"x": slo("consumer_lag < 5")}, ("g", "t", 0, "ok", 0), ("g", "t", 1, status, -2_000))
+    assert rows["x", "g"]["is_met"] is expected
+
+
+def test_a_partition_without_a_commit_does_not_count(spark: SparkSession) -> None:
+    found = met(
+        spark, {"x": slo()}, ("g", "t", 0, "ok", 5), ("g", "t", 1, "no_commit", None), ("h", "t", 0, "no_commit", 5)
+    )
+    assert [(key, row["is_met"], row["partitions"]) for key, row in found.items()] == [(("x", "g"), True, 1)]
+
+
+def test_a_transaction_marker_at_the_end_of_a_log_meets_every_objective(spark: SparkSession) -> None:
+    old = ("g", "t", 0, "ok", 90_000_000)
+    assert met(spark, {"x": slo()}, old, marker=("g", "t", 0))["x", "g"]["is_met"] is True
+    assert met(spark, {"x": slo()}, old, marker=("g", "t", 1))["x", "g"]["is_met"] is False
+
+
+def test_the_topic_is_named_if_it_is_the_only_one(spark: SparkSession) -> None:
+    late, fine = 60_000, 1
+    both = [("g", "t", 0, "ok", late), ("g", "t", 1, "ok", late), ("g", "u", 0, "ok", fine)]
+    assert met(spark, {"x": slo()}, *both)["x", "g"]["topic"] == "t"
+    assert met(spark, {"x": slo()}, *both, ("g", "v", 0, "ok", late))["x", "g"]["topic"] is None
+    assert met(spark, {"x": slo()}, both[2])["x", "g"]["topic"] is None
+
+
+def test_expressions_are_those_of_python(spark: SparkSession) -> None:
+    slos = {
+        "named": slo(groups="^(?P<word>[a-z]+)-(?P=word)$"),
+        "unicode": slo(groups=r"^\w+$"),
+        "orders": slo(groups="-", topics="^orders"),
+        "long": slo(groups="end"),
+    }
+    groups = ["pay-pay", "pay-bill", "größe", "x" * 1_100 + "end"]
+    found = met(spark, slos, *((g, t, 0, "ok", 5) for g in groups for t in ("orders-1", "old-orders")))
+    by_slo = {name: sorted(group for slo, group in found if slo == name) for name in slos}
+    assert by_slo == {
+        "named": ["pay-pay"],
+        "unicode": ["größe", groups[3]],
+        "orders": ["pay-bill", "pay-pay"],
+        "long": [],
+    }
+    assert {row["partitions"] for (name, _), row in found.items() if name == "orders"} == {1}
+    assert found["unicode", "größe"]["partitions"] == 2

@@ -1,0 +1,103 @@
+"""The queries of docs/slo.md, on the same rows in Spark and in DuckDB."""
+
+import re
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import pandas as pd
+import pytest
+from pyspark.sql import SparkSession
+
+from pipeline.tables import SLO
+from tests.conftest import ROOT
+from tests.helpers.both_engines import with_views
+from tests.helpers.reports import MINUTE, NOON, at
+
+QUERIES = dict(re.findall(r"```sql\n-- (\w+)\n(.*?)```", (ROOT / "docs" / "slo.md").read_text("utf-8"), re.DOTALL))
+STATES = {
+    "slow": [True, False, False, None, False, True],
+    "fine": [True] * 6,
+    "dark": [None] * 6,
+}
+BUDGETS = {"slow": (0.6, 0.4), "fine": (1.0, 1.0), "dark": (None, 0.9)}
+"""Attainment, and the budget that is left."""
+
+
+def rows(cluster: str, day: date, minutes: int, last: int) -> list[dict[str, Any]]:
+    """The rows of the first snapshots, up to `last`: one every `minutes`, the first of which counts for nothing."""
+    return [
+        {
+            "cluster": cluster,
+            "snapshot_id": NOON + (day - date(2026, 3, 1)).days * 24 * 60 * MINUTE + number * minutes * MINUTE,
+            "snapshot_date": day,
+            "slo": "prompt",
+            "group_id": group,
+            "target": 0.99,
+            "is_met": states[number],
+            "worst": 100 * number,
+            "counted_ms": minutes * MINUTE if number else 0,
+            "window_unknown_ms": 3 * MINUTE,
+            "attainment": BUDGETS[group][0],
+            "budget_left": BUDGETS[group][1],
+            "burn_rate_6h": 2.5,
+        }
+        for group, states in STATES.items()
+        for number in range(last + 1)
+    ]
+
+
+@pytest.fixture(scope="module")
+def answers(spark: SparkSession) -> dict[str, list[pd.DataFrame]]:
+    """What Spark and DuckDB answer to each query."""
+    day = date(2026, 3, 1)
+    every = [*rows("east", day, 20, 5), *rows("east", day + timedelta(days=1), 10, 0), *rows("west", day, 5, 2)]
+    duck = with_views(spark, {"slo": (SLO, every)})
+    return {name: [spark.sql(query).toPandas(), duck.sql(query).df()] for name, query in QUERIES.items()}
+
+
+FOUND: dict[str, tuple[list[str], list[tuple[Any, ...]]]] = {
+    "at_risk": (
+        ["cluster", "slo", "group_id", "attainment", "budget_left", "burn_rate_6h", "unknown_minutes"],
+        [("east", "prompt", "slow", 0.6, 0.4, 2.5, 3), ("west", "prompt", "slow", 0.6, 0.4, 2.5, 3)],
+    ),
+    "by_day": (
+        ["cluster", "snapshot_date", "met_minutes", "missed_minutes", "attainment"],
+        [
+            # `slow` has met it for 20 minutes, `fine` for 100.
+            ("east", datetime(2026, 3, 1, tzinfo=UTC), 120, 60, 120 / 180),
+            ("east", datetime(2026, 3, 2, tzinfo=UTC), 0, 0, None),
+            ("west", datetime(2026, 3, 1, tzinfo=UTC), 10, 10, 0.5),
+        ],
+    ),
+    "missed": (
+        ["cluster", "group_id", "first_missed", "last_missed", "minutes", "worst"],
+        [
+            ("east", "slow", at(80), at(80), 20, 400),
+            ("east", "slow", at(20), at(40), 40, 200),
+            ("west", "slow", at(5), at(10), 10, 200),
+        ],
+    ),
+}
+
+
+def test_each_query_of_the_page_is_tested() -> None:
+    assert QUERIES.keys() == FOUND.keys()
+
+
+def value(found: Any) -> Any:
+    """A value as it is written in FOUND, whatever type pandas has for it."""
+    if pd.isna(found):
+        return None
+    if isinstance(found, date):  # a timestamp is one, too
+        instant = pd.Timestamp(found)
+        return (instant if instant.tzinfo else instant.tz_localize("UTC")).to_pydatetime()
+    return found
+
+
+@pytest.mark.parametrize("name", FOUND)
+@pytest.mark.parametrize("engine", [0, 1], ids=["spark", "duckdb"])
+def test_a_query_finds_what_it_should(answers: dict[str, list[pd.DataFrame]], name: str, engine: int) -> None:
+    columns, expected = FOUND[name]
+    found = answers[name][engine][columns].astype(object)
+    values = [tuple(map(value, row)) for row in found.itertuples(index=False)]
+    assert sorted(values, key=str) == sorted(expected, key=str)
