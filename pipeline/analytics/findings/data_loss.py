@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from pipeline.analytics.findings.open_transaction import TRANSACTION
 from pipeline.analytics.findings.rates import compared_with
 from pipeline.analytics.keys import PARTITION_AT, READER
 from pipeline.analytics.lag.ladder import read_up_to
@@ -28,16 +29,17 @@ def with_time_left(
     segments, and therefore later than that, but not before. The second is what is left of the headroom while log start
     moves faster than the group reads, whatever the reason for which it moves. It moves by whole segments, so its speed
     counts at most as that at which records are written: a segment that is deleted at once says nothing about the next
-    ones.
-    Records that are already deleted are not a danger, but a loss.
+    ones. Records that are already deleted are not a danger, but a loss. The columns TRANSACTION of `watermarks` are
+    added, too.
 
     `rows` have the columns of `lag`, status and reason; those of readers that have read everything may be missing.
     `watermarks` are those of the same snapshots. `earlier` are rows of `lag`; `before` maps a snapshot to the one among
     them with which it is compared.
     """
-    topics = watermarks.select(*PARTITION_AT, "cleanup_policy", "retention_ms").where(F.col("topic").isNotNull())
-    names = F.struct(*_STATE, read_ms().alias("ends_ms"), read_ms("committed_captured_at").alias("commits_ms"))
-    then = earlier.select(*READER, F.col("snapshot_id").alias("then_id"), names.alias("then"))
+    names = ("cleanup_policy", "retention_ms", *TRANSACTION)
+    topics = watermarks.select(*PARTITION_AT, *names).where(F.col("topic").isNotNull())
+    state = F.struct(*_STATE, read_ms().alias("ends_ms"), read_ms("committed_captured_at").alias("commits_ms"))
+    then = earlier.select(*READER, F.col("snapshot_id").alias("then_id"), state.alias("then"))
     left_ms = F.least(_by_age(), _by_log_start())
     return (
         rows.withColumn("then_id", compared_with(before))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from pipeline.analytics.findings import open_transaction
 from pipeline.analytics.findings.problem import (
     command,
     counted,
@@ -222,7 +223,9 @@ KINDS: dict[str, Kind] = {
         "warning",
         _of("consumer_lag"),
         lambda: sentence(
-            "An open transaction hides all unread records of ",
+            "An open transaction",
+            open_transaction.producer(),
+            " hides all unread records of ",
             counted(F.size("partitions"), "partition"),
             " from read_committed readers since ",
             instant(F.col("since_ms")),
@@ -230,12 +233,7 @@ KINDS: dict[str, Kind] = {
             groups_named(),
             ".",
         ),
-        lambda: command(
-            "Find the producer: kafka-transactions find-hanging --topic %s --partition %s. If it is gone, abort its "
-            "transaction: kafka-transactions abort.",
-            in_shell("of_topic", "TOPIC"),
-            F.col("worst.partition").cast("string"),
-        ),
+        open_transaction.advice,
     ),
     "recreated_topic": Kind(
         lambda: F.col("offset_status") == "recreated",

@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from pipeline.analytics.findings import open_transaction
 from pipeline.analytics.findings.data_loss import with_time_left
 from pipeline.analytics.findings.findings import OF_A_TOPIC
 from pipeline.analytics.findings.group_kinds import KINDS, NAMED, Kind, hot_partition
-from pipeline.analytics.findings.problem import in_utc, problem
+from pipeline.analytics.findings.problem import iso, problem
 from pipeline.analytics.keys import READER_AT, SNAPSHOT
 from pipeline.analytics.lag.ladder import deleted_unread_offsets
 from pipeline.analytics.series import read_ms
@@ -89,7 +90,15 @@ def _sums() -> list[Column]:
         F.min("deleted_in_ms").alias("deleted_in_ms"),
         # The partition that is lost first, or else the one with the most lag; the hash decides between equal ones.
         F.max_by(
-            F.struct("topic", "partition", "consumer_lag", "records_per_s", "client_id", "host"),
+            F.struct(
+                "topic",
+                "partition",
+                "consumer_lag",
+                "records_per_s",
+                "client_id",
+                "host",
+                *open_transaction.TRANSACTION,
+            ),
             F.struct(-first_lost, unread, F.xxhash64("topic", "partition")),
         ).alias("worst"),
     ]
@@ -118,11 +127,12 @@ def _described(rows: DataFrame) -> DataFrame:
 def _evidence() -> dict[str, Column]:
     """The figures; what is not known, or does not concern this kind, is left out."""
     is_loss = F.col("kind") == "deleted_unread"
+    is_held = F.col("kind") == "open_transaction"
     several = F.col("of_group").isNull()
     return {
         "status": F.col("status"),
         "reason": F.col("reason"),
-        "since": _iso(F.col("since_ms")),
+        "since": iso(F.col("since_ms")),
         "partitions": F.col("rows"),
         "partitions_of_group": F.col("of_partitions"),
         "topics": F.slice("topics", 1, NAMED),
@@ -139,9 +149,6 @@ def _evidence() -> dict[str, Column]:
         "committed_per_s": F.round("committed_per_s", 1),
         "deleted_offsets": F.when(is_loss, F.col("deleted")),
         "readable_offsets": F.when(is_loss, F.col("readable")),
-        "deleted_at": F.when(F.col("kind") == "data_loss_ahead", _iso(F.col("at_ms") + F.col("deleted_in_ms"))),
+        **{name: F.when(is_held, value) for name, value in open_transaction.evidence().items()},
+        "deleted_at": F.when(F.col("kind") == "data_loss_ahead", iso(F.col("at_ms") + F.col("deleted_in_ms"))),
     }
-
-
-def _iso(epoch_ms: Column) -> Column:
-    return in_utc(epoch_ms, "yyyy-MM-dd'T'HH:mm:ss'Z'")

@@ -91,6 +91,11 @@ def instant(epoch_ms: Column) -> Column:
     return F.concat(in_utc(epoch_ms, "yyyy-MM-dd HH:mm"), F.lit(" UTC"))
 
 
+def iso(epoch_ms: Column) -> Column:
+    """An instant in UTC, for programs: 2026-01-31T12:05:00Z."""
+    return in_utc(epoch_ms, "yyyy-MM-dd'T'HH:mm:ss'Z'")
+
+
 def in_utc(epoch_ms: Column, pattern: str) -> Column:
     """An instant in UTC as text, whatever the session's time zone is."""
     return F.date_format(F.to_utc_timestamp(F.timestamp_millis(epoch_ms), F.current_timezone()), pattern)

@@ -20,6 +20,7 @@ NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 THEN_MS = NOW_MS - 600_000
 THEN = NOW - timedelta(minutes=10)
 SINCE = NOW - timedelta(hours=2)
+TRANSACTION = "transaction_producer_id transaction_start_offset transaction_timestamp_ms transactional_id"
 READER = "snapshot_id group_id topic partition"
 Reader = tuple[str, str, int]
 OK: Reader = ("fine", "t", 0)
@@ -34,6 +35,7 @@ class Scene:
         self.then: dict[Reader, dict[str, Any]] = {}
         self.topics: dict[str, tuple[str, int]] = {}
         self.group_lag: dict[str, int] = {}
+        self.held: dict[tuple[str, int], tuple[Any, ...]] = {}
         self.add(OK)
 
     def add(self, reader: Reader, status: str = "ok", reason: str | None = None, **lag: Any) -> None:
@@ -58,7 +60,11 @@ def problems(spark: SparkSession, scene: Scene) -> dict[tuple[str, str | None, s
     names = {reader[0] for reader in scene.lag}
     sizes = [(NOW_MS, group, sum(reader[0] == group for reader in scene.lag)) for group in sorted(names)]
     known = {(topic, partition) for _, topic, partition in scene.lag if topic is not None}
-    logs = [(NOW_MS, *log, *scene.topics.get(str(log[0]), ("delete", 7 * DAY_MS))) for log in sorted(known, key=str)]
+    unknown = (None,) * len(TRANSACTION.split())
+    logs = [
+        (NOW_MS, *log, *scene.topics.get(str(log[0]), ("delete", 7 * DAY_MS)), *scene.held.get(log, unknown))
+        for log in sorted(known, key=str)
+    ]
     sums = "snapshot_id group_id partitions log_ends commits ends_at captured_at"
     now = ((*size, 7_000, 5_000, NOW, NOW, scene.group_lag.get(size[1])) for size in sizes)
     groups = frame(spark, GROUP_STATUS, f"{sums} consumer_lag", *now)
@@ -67,7 +73,7 @@ def problems(spark: SparkSession, scene: Scene) -> dict[tuple[str, str | None, s
         rows(LAG, scene.lag),
         rows(PARTITION_STATUS, scene.status),
         with_rates(groups, frame(spark, GROUP_STATUS, sums, *then), {NOW_MS: THEN_MS}),
-        frame(spark, WATERMARKS, "snapshot_id topic partition cleanup_policy retention_ms", *logs),
+        frame(spark, WATERMARKS, f"snapshot_id topic partition cleanup_policy retention_ms {TRANSACTION}", *logs),
         rows(LAG, scene.then, THEN_MS),
         {NOW_MS: THEN_MS},
         DAY_MS,
@@ -218,6 +224,43 @@ def test_an_open_transaction_is_one_problem_of_its_topic_and_names_who_waits(spa
     )
     evidence = found[key]["evidence"]
     assert (evidence["groups"], evidence["groups_affected"], found[key]["partitions"]) == (["a", "b"], 2, [3])
+
+
+ABORT = (
+    "If the producer is gone, end its transaction: kafka-transactions abort --topic t --partition 3 --start-offset 93."
+)
+LOOK = (
+    "Look at this producer: it neither commits nor aborts. kafka-transactions describe --transactional-id {} shows "
+    "what its coordinator knows. "
+)
+FIND = (
+    "Find the producer: kafka-transactions find-hanging --topic t --partition 3. If it is gone, abort its transaction: "
+    "kafka-transactions abort."
+)
+HELD = [
+    (
+        (7, 93, NOW_MS - 90_000, "pay-tx"),
+        " of producer pay-tx (producer id 7), which last wrote at 2026-01-31 11:58 UTC,",
+        LOOK.format("pay-tx") + ABORT,
+    ),
+    ((7, 93, None, None), " of producer 7", ABORT),
+    ((7, 93, 2**62, "a b; rm"), " of producer a b; rm (producer id 7)", LOOK.format("ID") + ABORT),
+    ((None, None, None, None), "", FIND),
+]
+
+
+@pytest.mark.parametrize(("held", "whose", "advice"), HELD)
+def test_the_producer_of_an_open_transaction_is_named(
+    spark: SparkSession, scene: Scene, held: tuple[Any, ...], whose: str, advice: str
+) -> None:
+    scene.waiting(("a", "t", 3), 7, status="not_progressing", reason="open_transaction")
+    scene.held["t", 3] = held
+    ((_, row),) = problems(spark, scene).items()
+    assert row["summary"].startswith(f"An open transaction{whose} hides all unread records of 1 partition")
+    assert row["advice"] == advice
+    names = ("transaction_producer_id", "transaction_start_offset", "transactional_id")
+    found = tuple(row["evidence"].get(name) for name in names)
+    assert found == (held[0], held[1], held[3])
 
 
 def test_a_topic_that_was_recreated_and_a_log_that_was_cut_are_problems_of_the_topic(
