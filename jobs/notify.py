@@ -8,10 +8,14 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs import cli, schedule
+from jobs.argument_types import duration
 from jobs.session import Job
+from pipeline.common.epoch import DAY_MS
 from pipeline.common.errors import ChannelError, ConfigError, LaglakeError, first_line
 from pipeline.config import load_config
 
@@ -19,6 +23,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
+
+DIGEST_PAGE = Path("build/digest.html")
+AS_OF_DIGEST = "the end of the time that --digest is about: ISO 8601 or epoch milliseconds (default: now)"
 
 
 def step(spark: "SparkSession", job: Job) -> int:
@@ -42,15 +49,57 @@ def step(spark: "SparkSession", job: Job) -> int:
     return 0
 
 
+def digest_step(spark: "SparkSession", job: Job, length_ms: int, page: Path) -> int:
+    """Writes the digest and sends it. The status is 1 if a channel has not accepted it."""
+    from pipeline.lake import Lake  # see jobs.session
+    from pipeline.notify.digest import as_html
+    from pipeline.notify.send_digest import read_digest, send_digest
+
+    lake = Lake(spark, job.config.lake)
+    lake.prepare()
+    digest = read_digest(lake, job.config, job.clusters, job.at or schedule.utc_now(), length_ms)
+    page.parent.mkdir(parents=True, exist_ok=True)
+    page.write_text(as_html(digest, job.config.notifications.report_url), encoding="utf-8")
+    log.info("digest: %s", page.absolute())
+    failed = False
+    for name, failure in send_digest(digest, job.config).items():
+        if failure:
+            failed = True
+            log.error("channel %s did not accept the digest: %s", name, failure.reason)
+        else:
+            log.info("channel %s has accepted the digest", name)
+    return int(failed)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the job and returns the exit status."""
-    command = cli.parser("notify", __doc__)
+    command = cli.parser("notify", __doc__, at=AS_OF_DIGEST)
     command.add_argument(
         "--test",
         metavar="CHANNEL",
         help="send one test message to this channel of the config, and do nothing else; needs neither a lake nor Spark",
     )
+    command.add_argument(
+        "--digest",
+        type=duration,
+        nargs="?",
+        const=7 * DAY_MS,
+        metavar="DURATION",
+        help="instead of single findings, write what happened in this time (without a duration: 7d) as a page, and "
+        "send it as one message to each channel of the types apprise and webhook",
+    )
+    command.add_argument(
+        "--output", type=Path, metavar="PATH", help=f"the page to write with --digest (default: {DIGEST_PAGE})"
+    )
     arguments = command.parse_args(argv)
+    if arguments.digest is None:
+        if given := [name for name in ("at", "output") if getattr(arguments, name) is not None]:
+            return cli.refused(ConfigError(f"--{given[0]} needs --digest"))
+    elif arguments.test is not None:
+        return cli.refused(ConfigError("--test and --digest cannot be combined"))
+    if arguments.digest is not None:
+        page = arguments.output or DIGEST_PAGE
+        return cli.run(command, argv, partial(digest_step, length_ms=arguments.digest, page=page))
     if arguments.test is None or arguments.check:
         return cli.run(command, argv, step)
     try:

@@ -62,11 +62,12 @@ def message_of(due: Due, report_url: str | None) -> Message:
     lines = (f"{name}: {value}" for name, value in _facts(finding, due.event, report_url) if value)
     summary = shown(finding.summary or "", LONGEST_TEXT) or in_words(finding.kind)
     body = "\n".join([summary, "", *lines])
-    title = _title(finding, due.event)
+    title = title_of(finding, due.event)
     return Message(due.event, finding.severity or "info", finding.finding_id, title, body, (due,))
 
 
-def _title(finding: Finding, event: str) -> str:
+def title_of(finding: Finding, event: str = OPENED) -> str:
+    """What happened to a finding, in one line."""
     subject = [("group", finding.group_id), ("client", finding.client_id), ("topic", finding.topic)]
     about = next((f"{what} {shown(name, LONGEST_NAME)}, " for what, name in subject if name), "")
     what = "Resolved" if event == RESOLVED else shown(finding.severity or "info", LONGEST_NAME).capitalize()
@@ -107,7 +108,7 @@ def _summary(rest: Sequence[Due], report_url: str | None) -> Message:
     begun = sum(due.event == OPENED for due in rest)
     numbers = [(begun, "opened"), (len(rest) - begun, "resolved")]
     said = " and ".join(f"{number:,} {what}" for number, what in numbers if number)
-    lines = [_title(due.finding, due.event) for due in rest[:_LISTED]]
+    lines = [title_of(due.finding, due.event) for due in rest[:_LISTED]]
     if more := len(rest) - len(lines):
         lines.append(f"and {more:,} more")
     lines += ["", f"Report: {report_url}"] if report_url else []

@@ -11,7 +11,7 @@ from typing import Any
 from pipeline.notify.due import OPENED, RESOLVED, Due, Finding
 from pipeline.notify.message import (
     LONGEST_TEXT,
-    TEST,
+    SUMMARY,
     Message,
     evidence_in_words,
     in_words,
@@ -109,7 +109,7 @@ def test_alert(message: Message, now: datetime) -> Json:
 def webhook(message: Message, report_url: str | None) -> Json:
     """What a webhook gets: the message in words, and all that is known of its finding."""
     finding = message.finding
-    several = [_line(due) for due in message.of[:_MOST_LISTED]] if not finding and message.event != TEST else None
+    several = [_line(due) for due in message.of[:_MOST_LISTED]] if message.event == SUMMARY else None
     return {
         "version": VERSION,
         "event": message.event,

@@ -60,12 +60,19 @@ def send(plan: Plan, config: Config, now: datetime) -> dict[str, Sent]:
 
 def send_test(name: str, config: Config, now: datetime) -> Failure | None:
     """Sends a test message to one channel."""
-    channel, report_url = config.channels[name], config.notifications.report_url
-    message = test_message(name, report_url)
-    call = partial(_send_one, channel, message, report_url)
-    if channel.type == "alertmanager":
-        call = partial(_send_alerts, channel, [payloads.test_alert(message, now)])
+    channel = config.channels[name]
+    message = test_message(name, config.notifications.report_url)
+    if channel.type != "alertmanager":
+        return send_message(name, config, message)
     with _no_logs():
+        return _within(_timeout_s(channel), partial(_send_alerts, channel, [payloads.test_alert(message, now)]))
+
+
+def send_message(name: str, config: Config, message: Message) -> Failure | None:
+    """Sends one message to one channel, which is not an Alertmanager."""
+    channel = config.channels[name]
+    with _no_logs():
+        call = partial(_send_one, channel, message, config.notifications.report_url)
         return _within(_timeout_s(channel), call)
 
 
