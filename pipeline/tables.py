@@ -760,8 +760,8 @@ _KIND: Column = (
     (
         "no_progress | falling_behind | rewound | deleted_unread | data_loss_ahead | open_transaction | "
         "recreated_topic | truncated_log | rebalance_storm | flapping_member | uneven_assignment | idle_member | "
-        "unreadable | blocked_connector | slow_consumer | paused_partition | blind_gauge | too_large_message | "
-        "buffer_too_large | budget_burn"
+        "under_replicated | clock_ahead | snapshots_missing | unreadable | blocked_connector | slow_consumer | "
+        "paused_partition | blind_gauge | too_large_message | buffer_too_large | budget_burn"
     ),
 )
 _CONCERNED: Column = ("group_id", STRING, "consumer group; NULL = the cause is a topic, or the whole cluster")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -17,7 +17,7 @@ from pipeline.analytics.status.group_looks import REBALANCING
 from pipeline.config.notify import OwnerRule, owner_of
 from pipeline.config.status import StatusConfig
 from pipeline.derive.backlog import Backlog
-from pipeline.derive.member_problems import problems_of_members
+from pipeline.derive.rare_problems import rare_problems
 from pipeline.lake import Lake, instant_literal, of_cluster, of_snapshots
 from pipeline.tables import (
     CLIENT_DIVERGENCE,
@@ -28,6 +28,7 @@ from pipeline.tables import (
     GROUP_STATUS,
     LAG,
     PARTITION_STATUS,
+    WATERMARKS,
 )
 
 IF_NOT_OLDER = "greatest(s.last_seen, s.resolved_at) >= greatest(t.last_seen, t.resolved_at)"
@@ -50,8 +51,8 @@ def problems_of_groups(
     groups = with_rates(groups, earlier_groups, before)
     errors = repeated_errors(errors_of(readers, _unread_groups(lake, cluster, [*older, *ids])), previous)
     found = group_problems(lag, partitions, groups, watermarks, readers, before, settings.data_loss_within_ms)
-    of_members = problems_of_members(lake, cluster, backlog, lag, groups, watermarks)
-    return reduce(DataFrame.unionByName, (unreadable(errors), *of_members), found)
+    others = (unreadable(errors), *rare_problems(lake, cluster, backlog, lag, groups, watermarks))
+    return reduce(DataFrame.unionByName, others, found)
 
 
 def _unread_groups(lake: Lake, cluster: str, snapshot_ids: Sequence[int]) -> DataFrame:
@@ -83,7 +84,7 @@ def keep_findings(
         "topic": [s.snapshot_id for s in known if s.is_whole],
         "cluster": every,
     }
-    reported = lake.computed(_reported(lake, cluster, every, judged["group"], has_clients=has_clients))
+    reported = lake.computed(_reported(lake, cluster, judged, has_clients=has_clients))
     lake.replace(FINDING_HISTORY, finding_history(found, reported, earlier, judged), of_batch)
     # A few rows for each group or client at most. They are collected because a MERGE would compute them a second time.
     rows = findings(lake.read_snapshots(FINDING_HISTORY, cluster, ids), reported, earlier, judged).collect()
@@ -98,13 +99,13 @@ def _owned(row: Row, owners: Sequence[OwnerRule]) -> tuple[Any, ...]:
     return tuple(values[name] for name in FINDINGS.columns)
 
 
-def _reported(
-    lake: Lake, cluster: str, every: Sequence[int], with_all_groups: Sequence[int], *, has_clients: bool
-) -> DataFrame:
+def _reported(lake: Lake, cluster: str, judged: Mapping[str, list[int]], *, has_clients: bool) -> DataFrame:
     """Clients that reported; groups that were read although others were not; and groups that were not read.
 
-    The same for the members of groups: these are known if the group was described and did not rebalance.
+    The same for the members of groups, which are known if the group was also described and did not rebalance. And the
+    cluster, where its metadata could not be read.
     """
+    every, with_all_groups = judged["cluster"], judged["group"]
     has_all = F.col("snapshot_id").isin([*with_all_groups])
     groups = lake.read_snapshots(GROUP_STATUS, cluster, every)
     is_read = (F.col("rows_with_error") == 0) & (F.col("partitions_unknown") == 0)
@@ -112,9 +113,14 @@ def _reported(
     found = subjects(groups.where(is_read != has_all), "group", "group_id", is_read).union(
         subjects(groups.where(is_settled != has_all), "members", "group_id", is_settled)
     )
-    if incomplete := [*{*every} - {*with_all_groups}]:
-        unread = f"{of_snapshots(cluster, incomplete)} AND member_id IS NULL AND error IS NOT NULL"
-        found = found.union(subjects(lake.read_where(GROUP_MEMBERS, unread), "members", "group_id", F.lit(False)))
+    unread = {
+        "members": (GROUP_MEMBERS, "group_id", "member_id IS NULL", {*every} - {*with_all_groups}),
+        "replicas": (WATERMARKS, "cluster", "topic IS NULL", {*every} - {*judged["topic"]}),
+    }
+    for of, (table, name, is_whole, ids) in unread.items():
+        if ids:
+            rows = lake.read_where(table, f"{of_snapshots(cluster, ids)} AND {is_whole} AND error IS NOT NULL")
+            found = found.union(subjects(rows.where(F.col(name).isNotNull()), of, name, F.lit(False)))
     if not has_clients:
         return found
     return found.union(subjects(lake.read_snapshots(CLIENT_DIVERGENCE, cluster, every), "client", "client_id"))

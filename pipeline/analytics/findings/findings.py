@@ -17,7 +17,7 @@ from pipeline.analytics.keys import FINDING, SNAPSHOT
 from pipeline.common.columns import columns_of, date_of
 from pipeline.tables import FINDING_HISTORY, FINDINGS, LONG
 
-OF_A_TOPIC = ("paused_partition", "open_transaction", "recreated_topic", "truncated_log")
+OF_A_TOPIC = ("paused_partition", "open_transaction", "recreated_topic", "truncated_log", "clock_ahead")
 """The kinds of problems that may exist for several topics at once. For other kinds, the topic is the cause."""
 OF_MEMBERS = ("rebalance_storm", "flapping_member", "idle_member", "uneven_assignment")
 """The kinds of problems of groups that follow from their members, which may be unknown although their lag is known."""
@@ -40,7 +40,7 @@ def subjects(rows: DataFrame, of: str, name: str, is_judged: Column | None = Non
     """The subjects in a column of some snapshots, once each: SNAPSHOT, subject, is_judged.
 
     A subject is what a finding is about (`of`): a client, else the members of a group, else a group, else a topic, else
-    the whole "cluster".
+    the "replicas" of the cluster, or the whole "cluster".
     """
     judged = F.lit(True) if is_judged is None else is_judged
     return rows.select(
@@ -231,6 +231,7 @@ def _with_reported_at(rows: DataFrame, reported: DataFrame, judged: Judged) -> D
         .when(is_group & F.col("kind").isin(*OF_MEMBERS), F.concat(F.lit("members "), "group_id"))
         .when(is_group, F.concat(F.lit("group "), "group_id"))
         .when(is_topic, F.concat(F.lit("topic "), "of_topic"))
+        .when(F.col("kind") == "under_replicated", F.concat(F.lit("replicas "), "cluster"))
         .otherwise("cluster")
     )
     whole = F.when(is_client, none).when(is_group, these("group")).when(is_topic, these("topic"))

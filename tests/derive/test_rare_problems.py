@@ -1,4 +1,4 @@
-"""The findings about members of groups: the same however many snapshots are computed together, through an outage."""
+"""Findings about members, brokers, clocks and the history: the same however many snapshots are computed together."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 
 from pipeline.common.epoch import MINUTE_MS, utc, utc_date
 from pipeline.config import LakeConfig
@@ -29,6 +29,9 @@ QUARTER_MS = 15 * MINUTE_MS
 RESTARTS = (1, 2, 3, 4)
 UNREAD = (7, 8, 9)
 """The snapshots in which a broker did not describe the group, though its commits were read."""
+UNDER_REPLICATED, WITHOUT_METADATA, AHEAD = (1, 2, 3, 4), 5, (10, 11, 12)
+"""The snapshots in which broker 2 was not in sync, in which some metadata was not read, with a record of the future."""
+FAILED = [T0 + 11 * QUARTER_MS + minute * MINUTE_MS for minute in (1, 2, 3)]
 IDS = [T0 + number * QUARTER_MS for number in range(13)]
 Rows = list[dict[str, Any]]
 
@@ -52,6 +55,12 @@ def bronze(number: int) -> dict[Table, Rows]:
     ]
     commit = at | {"topic": "t", "committed_offset": 9}
     ends = {"log_start_offset": 0, "last_stable_offset": 9, "high_watermark": 9, "log_end_offset": 9}
+    isr = [1] if number in UNDER_REPLICATED else [1, 2]
+    log = at | ends | {"topic": "t", "topic_id": "id", "leader": 1, "replicas": [1, 2], "isr": isr}
+    log |= {"max_timestamp_ms": IDS[number] + (10 * MINUTE_MS if number in AHEAD else 0)}
+    logs = [log | {"partition": partition} for partition in (0, 1)]
+    if number == WITHOUT_METADATA:
+        logs.append(at | {"error": "REQUEST_TIMED_OUT"})
     return {
         GROUP_MEMBERS: described,
         COMMITTED_OFFSETS: [
@@ -59,7 +68,7 @@ def bronze(number: int) -> dict[Table, Rows]:
             for group in ("orders", "standby")
             for partition in (0, 1)
         ],
-        WATERMARKS: [at | ends | {"topic": "t", "topic_id": "id", "partition": partition} for partition in (0, 1)],
+        WATERMARKS: logs,
     }
 
 
@@ -70,6 +79,7 @@ def land(lake: Lake, numbers: Sequence[int]) -> None:
         for table, some in rows.items():
             landed.setdefault(table, []).extend(some)
         errors = [("group_members", "orders", "COORDINATOR_NOT_AVAILABLE", 1)] if number in UNREAD else []
+        errors += [("watermarks", "", "REQUEST_TIMED_OUT", 1)] if number == WITHOUT_METADATA else []
         landed.setdefault(SNAPSHOTS, []).append(
             {
                 "cluster": "east",
@@ -82,16 +92,28 @@ def land(lake: Lake, numbers: Sequence[int]) -> None:
                 "rows": {table.name: len(some) for table, some in rows.items()},
             }
         )
+    at = [{"cluster": "east", "snapshot_id": i, "snapshot_date": utc_date(i)} for i in FAILED]
+    landed[SNAPSHOTS] += [failed | {"run_id": "r", "status": "failed"} for failed in at]
     for table, found in landed.items():
-        lake.replace(table, frame(lake.spark, table, *found), of_snapshots("east", [IDS[n] for n in numbers]))
+        lake.replace(
+            table, frame(lake.spark, table, *found), of_snapshots("east", [*(IDS[n] for n in numbers), *FAILED])
+        )
 
 
 def numbered(instant: datetime) -> int:
     return (int(instant.timestamp() * 1000) - T0) // QUARTER_MS
 
 
-@pytest.mark.parametrize("most", [None, pytest.param(4, marks=pytest.mark.thorough)])
-def test_a_member_that_flaps_is_one_finding_until_snapshots_show_that_it_stays(
+def times_of(row: Row) -> list[int | None]:
+    """When a finding was first seen, last seen, resolved, and confirmed to be resolved."""
+    times = (row.first_seen, row.last_seen, row.resolved_at, row.resolution_confirmed_at)
+    return [None if instant is None else numbered(instant) for instant in times]
+
+
+@pytest.mark.parametrize(
+    "most", [pytest.param(None, marks=pytest.mark.thorough), pytest.param(4, marks=pytest.mark.thorough)]
+)
+def test_each_problem_is_one_finding_until_snapshots_show_that_it_has_ended(
     spark: SparkSession, tmp_path: Path, most: int | None
 ) -> None:
     lake = Lake(spark, LakeConfig(root=str(tmp_path / "lake")))
@@ -99,13 +121,16 @@ def test_a_member_that_flaps_is_one_finding_until_snapshots_show_that_it_stays(
         lake.prepare()
         land(lake, range(len(IDS)))
         compute_cluster(lake, "east", lambda: utc(IDS[-1]), most=most)
-        idle, row = sorted(lake.read(FINDINGS).collect(), key=lambda found: str(found.group_id), reverse=True)
+        rows = lake.read(FINDINGS).collect()
         history = lake.read(FINDING_HISTORY).where("kind = 'flapping_member'").collect()
-    assert (row.kind, row.group_id, row.client_id) == ("flapping_member", "orders", None)
-    times = (row.first_seen, row.last_seen, row.resolved_at, row.resolution_confirmed_at)
-    assert [numbered(instant) for instant in times] == [4, 6, 10, 12]
+    found = {row.kind: row for row in rows}
+    assert {kind: (row.group_id, row.client_id, row.topic, *times_of(row)) for kind, row in found.items()} == {
+        "flapping_member": ("orders", None, None, 4, 6, 10, 12),
+        # It is judged as soon as there are three snapshots before.
+        "idle_member": ("standby", None, "t", 3, 12, None, None),
+        "under_replicated": (None, None, None, 2, 4, 6, 8),
+        "clock_ahead": (None, None, "t", 10, 12, None, None),
+        "snapshots_missing": (None, None, None, 12, 12, None, None),
+    }
+    assert len(rows) == len(found)
     assert sorted((r.snapshot_id - T0) // QUARTER_MS for r in history) == [4, 5, 6]
-    assert row.summary.startswith("Client b at /h joins and leaves the group again and again: 3 times within 2 hours;")
-    # It is judged as soon as there are three snapshots before.
-    assert (idle.kind, idle.group_id, idle.topic, idle.resolved_at) == ("idle_member", "standby", "t", None)
-    assert (numbered(idle.first_seen), numbered(idle.last_seen)) == (3, 12)

@@ -1,0 +1,112 @@
+"""The problem `under_replicated`: partitions whose replicas have not all been in sync for some time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from pipeline.analytics.findings.group_kinds import NAMED
+from pipeline.analytics.findings.problem import counted, number, problem, sentence
+from pipeline.analytics.findings.rates import compared_with
+from pipeline.analytics.keys import PARTITION, SNAPSHOT
+from pipeline.common.epoch import MINUTE_MS
+
+LASTS_MS = 5 * MINUTE_MS
+"""How long a broker must be missing: longer than a restart usually takes."""
+
+
+def seen_before(snapshot_ids: Sequence[int], batch: Sequence[int], most: int) -> dict[int, int]:
+    """For each snapshot of a batch, the newest one that is LASTS_MS older, or else the one `most` before it.
+
+    `snapshot_ids` are those of the batch and at least `most` before it, ascending. A snapshot without such a one is
+    left out.
+    """
+    found: dict[int, int] = {}
+    for snapshot_id in batch:
+        before = [i for i in snapshot_ids if i < snapshot_id][-most:]
+        older = [i for i in before if i <= snapshot_id - LASTS_MS]
+        if older or len(before) == most:
+            found[snapshot_id] = older[-1] if older else before[0]
+    return found
+
+
+def under_replicated(watermarks: DataFrame, before: Mapping[int, int]) -> DataFrame:
+    """One problem for each snapshot in `before` with such partitions, with the columns of `problem`.
+
+    `watermarks` are the rows of these snapshots and of those that `before` maps them to (`seen_before`). A replica
+    counts if its broker was missing from the partition in both.
+    """
+    missing = watermarks.where(F.col("topic").isNotNull()).select(
+        *PARTITION, "snapshot_id", F.explode(_missing()).alias("broker"), _is_critical().alias("is_critical"),
+        F.col("leader").isNull().alias("has_no_leader"),
+    )  # fmt: skip
+    then = missing.select(*PARTITION, "broker", F.col("snapshot_id").alias("then_id"))
+    now = missing.withColumn("then_id", compared_with(before))
+    lasting = now.join(then, [*PARTITION, "broker", "then_id"], how="left_semi")
+    place = F.struct("topic", "partition")
+    by_broker = lasting.groupBy(*SNAPSHOT, "broker").agg(
+        F.count(F.lit(1)).alias("partitions"), F.collect_set(place).alias("places"),
+        F.collect_set(F.when(F.col("is_critical"), place)).alias("critical"),
+        F.collect_set(F.when(F.col("has_no_leader"), place)).alias("without_leader"),
+    )  # fmt: skip
+    return _described(_summed(by_broker))
+
+
+def _missing() -> Column:
+    """The brokers that are missing: those out of sync; without a leader, those that could lead."""
+    out = F.array_except("replicas", "isr")
+    return F.when(F.col("leader").isNull() & (F.size(out) == 0), F.col("replicas")).otherwise(out)
+
+
+def _is_critical() -> Column:
+    return F.col("leader").isNull() | (2 * F.size("isr") < F.size("replicas"))
+
+
+def _summed(by_broker: DataFrame) -> DataFrame:
+    """One row for each snapshot, with the broker that is missing from most partitions."""
+
+    def all_of(name: str) -> Column:
+        return F.array_distinct(F.flatten(F.collect_list(name)))
+
+    return by_broker.groupBy(*SNAPSHOT).agg(
+        F.size(all_of("places")).alias("partitions"),
+        F.array_sort(F.array_distinct(F.flatten(F.collect_list("places.topic")))).alias("topics"),
+        F.size(all_of("critical")).alias("critical"),
+        F.size(all_of("without_leader")).alias("without_leader"),
+        F.max(F.struct("partitions", (-F.col("broker")).alias("negative"))).alias("worst"),
+        F.sort_array(F.collect_set("broker")).alias("brokers"),
+    )
+
+
+def _described(rows: DataFrame) -> DataFrame:
+    broker = (-F.col("worst.negative")).cast("string")
+    without = F.col("without_leader")
+    have = F.when(without == 1, " has no leader.").otherwise(" have no leader.")
+    leaderless = F.when(without > 0, sentence(" ", counted(without, "partition"), have))
+    what = sentence(counted(F.col("partitions"), "partition"), " of ", counted(F.size("topics"), "topic"))
+    missing = sentence("broker ", broker, " is missing from ", number(F.col("worst.partitions")))
+    return problem(
+        rows,
+        kind=F.lit("under_replicated"),
+        severity=F.when(F.col("critical") > 0, "critical").otherwise("warning"),
+        magnitude=F.col("partitions"),
+        summary=sentence("Replicas of ", what, " are not in sync; ", missing, ".", leaderless),
+        evidence={
+            "partitions": F.col("partitions"),
+            "topics": F.slice("topics", 1, NAMED),
+            "topics_affected": F.size("topics"),
+            "broker": broker.cast("int"),
+            "partitions_of_broker": F.col("worst.partitions"),
+            "brokers": F.slice("brokers", 1, NAMED),
+            "partitions_without_leader": F.when(without > 0, without),
+            "critical_partitions": F.when(F.col("critical") > 0, F.col("critical")),
+        },
+        advice=sentence(
+            "Look at broker ",
+            broker,
+            ": whether it runs, its log, its disks. Partitions that are being reassigned look the same: "
+            "kafka-reassign-partitions --list. See all of them: kafka-topics --describe --under-replicated-partitions.",
+        ),
+    )

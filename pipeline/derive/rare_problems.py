@@ -1,0 +1,97 @@
+"""The problems that most batches do not have: those of members, of brokers, of clocks and of the history itself.
+
+One query finds out which of them a batch may have, so that the plan of most batches has none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+
+from pipeline.analytics.findings import missing_snapshots
+from pipeline.analytics.findings.assignments import STABLE_MS, assignment_problems
+from pipeline.analytics.findings.clocks import AHEAD_MS, clock_ahead
+from pipeline.analytics.findings.member_stays import ENDINGS, ROUNDS, WINDOW_MS
+from pipeline.analytics.findings.rebalances import restless_groups
+from pipeline.analytics.findings.replicas import seen_before, under_replicated
+from pipeline.analytics.status.rules import FALLING_BEHIND, WAITS
+from pipeline.common.epoch import utc_date
+from pipeline.derive.backlog import MAX_LOOKBACK, Backlog
+from pipeline.lake import Lake, of_cluster, of_snapshots, one_of
+from pipeline.tables import GROUP_CHANGES, GROUP_MEMBERS, GROUP_STATUS, SNAPSHOTS, WATERMARKS
+
+_MAY_BE = """
+    SELECT 'restless' AS kind FROM (
+        SELECT group_id FROM {{group_changes}} WHERE {changes} AND {is_ending}
+        GROUP BY group_id HAVING count(DISTINCT snapshot_id) >= {rounds} LIMIT 1
+    ) UNION ALL SELECT 'shared' AS kind FROM (
+        SELECT group_id FROM {{group_members}} WHERE {batch} AND protocol = 'consumer'
+        AND member_id IS NOT NULL AND topic IS NULL AND error IS NULL LIMIT 1
+    ) UNION ALL SELECT 'shared' AS kind FROM (
+        SELECT group_id FROM {{group_status}} WHERE {batch} AND {may_fall_behind} LIMIT 1
+    ) UNION ALL SELECT 'replicas' AS kind FROM (
+        SELECT topic FROM {{watermarks}} WHERE {batch} AND topic IS NOT NULL
+        AND (cardinality(isr) < cardinality(replicas) OR leader IS NULL) LIMIT 1
+    ) UNION ALL SELECT 'clocks' AS kind FROM (
+        SELECT topic FROM {{watermarks}} WHERE {batch} AND max_timestamp_ms > snapshot_id + {ahead_ms} LIMIT 1
+    ) UNION ALL SELECT 'ledger' AS kind FROM (
+        SELECT snapshot_id FROM {{snapshots}} WHERE {ledger}
+        AND (status = 'failed' OR cardinality(map_keys(warnings)) > 0) LIMIT 1
+    )
+"""
+"""Which problems a batch may have. Whether it has them, the analytics decide.
+
+A snapshot is not read before its instant, so a timestamp that is not ahead of the instant by so much is not ahead.
+"""
+
+
+def rare_problems(
+    lake: Lake, cluster: str, backlog: Backlog, lag: DataFrame, groups: DataFrame, watermarks: DataFrame
+) -> list[DataFrame]:
+    """The problems in a batch whose other tables are written: DataFrames with the columns of `problem`."""
+    ids = [s.snapshot_id for s in backlog.batch]
+    may_be = _may_be(lake, cluster, ids)
+    found = []
+    if "restless" in may_be:
+        changes = lake.read_where(GROUP_CHANGES, _since(cluster, ids, WINDOW_MS))
+        found.append(restless_groups(changes, lake.read_snapshots(GROUP_MEMBERS, cluster, ids), ids))
+    judged = [*backlog.compared_with]  # not the first snapshots of a cluster, before which changes are not known
+    if "shared" in may_be and judged:
+        changes = lake.read_where(GROUP_CHANGES, _since(cluster, judged, STABLE_MS))
+        members = lake.read_snapshots(GROUP_MEMBERS, cluster, judged)
+        found.append(assignment_problems(members, groups, lag, watermarks, changes))
+    every = [s.snapshot_id for s in (*backlog.before[::-1], *backlog.batch)]
+    before = seen_before(every, ids, MAX_LOOKBACK)
+    if "replicas" in may_be and before:
+        older = lake.read_snapshots(WATERMARKS, cluster, sorted({*before.values()} - {*ids}))
+        found.append(under_replicated(watermarks.unionByName(older), before))
+    if "clocks" in may_be:
+        found.append(clock_ahead(watermarks))
+    if "ledger" in may_be:
+        ledger = lake.read_where(SNAPSHOTS, _since(cluster, ids, missing_snapshots.WINDOW_MS))
+        found.append(missing_snapshots.snapshots_missing(ledger, ids))
+    return found
+
+
+def _may_be(lake: Lake, cluster: str, ids: Sequence[int]) -> set[str]:
+    statement = _MAY_BE.format(
+        changes=_since(cluster, ids, WINDOW_MS),
+        is_ending=one_of("change", ENDINGS),
+        rounds=ROUNDS,
+        batch=of_snapshots(cluster, ids),
+        may_fall_behind=one_of("status", (*WAITS, FALLING_BEHIND, "rewound")),
+        ahead_ms=AHEAD_MS,
+        ledger=_since(cluster, ids, missing_snapshots.WINDOW_MS),
+    )
+    rows = lake.query(statement, GROUP_CHANGES, GROUP_MEMBERS, GROUP_STATUS, WATERMARKS, SNAPSHOTS)
+    return {row["kind"] for row in rows}
+
+
+def _since(cluster: str, ids: Sequence[int], before_ms: int) -> str:
+    """The predicate for some snapshots, and for this time before them."""
+    after = min(ids) - before_ms
+    return (
+        f"{of_cluster(cluster)} AND snapshot_date >= DATE'{utc_date(after)}' "
+        f"AND snapshot_id > {after} AND snapshot_id <= {max(ids)}"
+    )

@@ -1,0 +1,47 @@
+"""Records with timestamps in the future: one problem for each topic."""
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipeline.analytics.findings.clocks import clock_ahead
+from pipeline.tables import WATERMARKS
+from tests.helpers.rows import frame
+
+NOW_MS = 1_769_860_800_000
+NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
+MINUTE_MS, DAY_MS = 60_000, 86_400_000
+CASES = {
+    "past": (-DAY_MS, None),
+    "five": (5 * MINUTE_MS, None),
+    "more": (5 * MINUTE_MS + 1, "info"),
+    "less-than-a-day": (DAY_MS - 1, "info"),
+    "a-day": (DAY_MS, "warning"),
+    "nanoseconds": (1_769_860_800_000_000_000, "warning"),
+    "greatest": (2**63 - 1 - NOW_MS, "warning"),
+}
+
+
+def test_a_topic_with_timestamps_that_are_ahead_is_a_problem(spark: SparkSession) -> None:
+    names = "snapshot_id topic partition captured_at max_timestamp_ms max_timestamp_offset"
+    rows = [(NOW_MS, topic, 0, NOW, NOW_MS + ahead, 7) for topic, (ahead, _) in CASES.items()]
+    rows += [(NOW_MS, "empty", 0, NOW, None, None), (NOW_MS, "a-day", 3, NOW, NOW_MS + 6 * MINUTE_MS, 9)]
+    rows += [(NOW_MS, "a-day", 4, NOW, NOW_MS, 9), (NOW_MS, None, None, NOW, None, None)]
+    found = {row.topic: row for row in clock_ahead(frame(spark, WATERMARKS, names, *rows)).collect()}
+    assert {topic: row.severity for topic, row in found.items()} == {t: s for t, (_, s) in CASES.items() if s}
+    row = found["a-day"]
+    assert row.summary == (
+        "Timestamps of records in 2 partitions are in the future, by up to 1 days: times of lag are not exact there, "
+        "and retention keeps these records longer."
+    )
+    assert (row.kind, row.group_id, row.partitions, row.magnitude) == ("clock_ahead", None, [0, 3], float(DAY_MS))
+    assert json.loads(row.evidence) == {
+        "ahead_ms": DAY_MS,
+        "newest_timestamp_ms": NOW_MS + DAY_MS,
+        "newest_offset": 7,
+        "newest_partition": 0,
+    }
+    assert "kafka-configs --alter --topic a-day --add-config message.timestamp.after.max.ms=3600000." in row.advice
+    assert found["greatest"].magnitude == pytest.approx(2**63 - 1 - NOW_MS)

@@ -1,0 +1,91 @@
+"""Partitions whose replicas are not in sync: one problem of the cluster, if this lasts."""
+
+import json
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipeline.analytics.findings.replicas import seen_before, under_replicated
+from pipeline.tables import WATERMARKS
+from tests.helpers.rows import frame
+
+MINUTE_MS = 60_000
+THEN, NOW = 0, 5 * MINUTE_MS
+Log = tuple[int | None, list[int], list[int]]
+"""Leader, replicas, replicas in sync."""
+WELL: Log = (1, [1, 2, 3], [1, 2, 3])
+WITHOUT_3: Log = (1, [1, 2, 3], [1, 2])
+WITHOUT_2: Log = (1, [1, 2, 3], [3, 1])
+ONLY_1: Log = (1, [1, 2, 3], [1])
+NO_LEADER: Log = (None, [4], [4])
+
+
+def problem(spark: SparkSession, then: list[Log], now: list[Log]) -> dict[str, Any] | None:
+    """The problem, where partition n of topic t{n} was like this five minutes ago, and is like that now."""
+    rows = [(at, f"t{n}", n, *log) for at, logs in ((THEN, then), (NOW, now)) for n, log in enumerate(logs)]
+    watermarks = frame(spark, WATERMARKS, "snapshot_id topic partition leader replicas isr", *rows)
+    found = under_replicated(watermarks, {NOW: THEN}).collect()
+    assert len(found) <= 1
+    return next((row.asDict() | {"evidence": json.loads(row.evidence)} for row in found), None)
+
+
+CASES = [
+    ("all in sync", [WELL], [WELL], None),
+    ("just now", [WELL], [WITHOUT_3], None),
+    ("no longer", [WITHOUT_3], [WELL], None),
+    ("another broker, as while one after the other restarts", [WITHOUT_2], [WITHOUT_3], None),
+    ("a new topic", [], [WITHOUT_3], None),
+    ("for five minutes", [WITHOUT_3], [WITHOUT_3], ("warning", 3, 1)),
+    ("half in sync", [(1, [1, 2], [1])], [(1, [1, 2], [1])], ("warning", 2, 1)),
+    ("fewer than half", [ONLY_1], [ONLY_1], ("critical", 2, 1)),
+    ("one of two brokers is back", [ONLY_1], [WITHOUT_3], ("warning", 3, 1)),
+    ("no leader", [NO_LEADER], [NO_LEADER], ("critical", 4, 1)),
+    ("the worst broker", [WITHOUT_2, WITHOUT_3, WITHOUT_3], [WITHOUT_2, WITHOUT_3, WITHOUT_3], ("warning", 3, 3)),
+]
+
+
+@pytest.mark.parametrize(("then", "now", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_a_broker_that_stays_away_is_a_problem(
+    spark: SparkSession, then: list[Log], now: list[Log], expected: tuple[str, int, int] | None
+) -> None:
+    row = problem(spark, then, now)
+    assert (row and (row["severity"], row["evidence"]["broker"], row["magnitude"])) == expected
+
+
+def test_the_words_name_the_broker(spark: SparkSession) -> None:
+    logs = [WITHOUT_3, WITHOUT_3, ONLY_1, NO_LEADER, WELL]
+    row = problem(spark, logs, logs)
+    assert row
+    assert row["summary"] == (
+        "Replicas of 4 partitions of 4 topics are not in sync; broker 3 is missing from 3. 1 partition has no leader."
+    )
+    assert row["advice"].startswith("Look at broker 3: whether it runs")
+    assert row["evidence"] == {
+        "partitions": 4,
+        "topics": ["t0", "t1", "t2", "t3"],
+        "topics_affected": 4,
+        "broker": 3,
+        "partitions_of_broker": 3,
+        "brokers": [2, 3, 4],
+        "partitions_without_leader": 1,
+        "critical_partitions": 2,
+    }
+    assert (row["kind"], row["group_id"], row["topic"]) == ("under_replicated", None, None)
+
+
+@pytest.mark.parametrize(
+    ("minutes", "expected"),
+    [
+        (range(8), {5: 0, 6: 1, 7: 2}),
+        (range(0, 60, 15), {15: 0, 30: 15, 45: 30}),
+        ([0, 4, 5, 20], {5: 0, 20: 5}),
+        # Every ten seconds; at most three back.
+        ([n / 6 for n in range(5)], {3 / 6: 0, 4 / 6: 1 / 6}),
+    ],
+)
+def test_snapshots_are_compared_with_those_five_minutes_older(minutes: Any, expected: dict[float, float]) -> None:
+    ids = [round(minute * MINUTE_MS) for minute in minutes]
+    most = 3 if ids[1] < MINUTE_MS else 10
+    found = seen_before(ids, ids, most)
+    assert found == {round(at * MINUTE_MS): round(then * MINUTE_MS) for at, then in expected.items()}
