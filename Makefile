@@ -59,7 +59,7 @@ format: venv ## let ruff correct and format what it can
 bench: check-java jars ## measure how long things take; writes docs/benchmarks.md
 	$(PY) -m benchmarks $(ARGS)
 
-accuracy: check-java jars ## measure how far lag is from the truth (ARGS=busy: on a busy cluster); writes docs/accuracy.md
+accuracy: check-java jars ## measure how far lag is from the truth (ARGS=busy, alerts or forecasts: only that); writes docs/accuracy.md
 	$(PY) -m benchmarks.accuracy $(ARGS)
 
 wheel: jars ## build the package for a cluster that has its own Spark, into dist/

@@ -19,7 +19,7 @@ from typing import Any
 
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 
-from benchmarks import alerts, busy, positions
+from benchmarks import alerts, busy, forecasts, positions
 from demo.embedded_kafka.broker import EmbeddedKafka
 from demo.embedded_kafka.topics import create_topics
 from demo.workload.seeding import commit_offsets
@@ -104,9 +104,11 @@ class Log:
 
 
 def main() -> int:
-    """Measures, prints, and writes docs/accuracy.md; with `busy` or `alerts` on the command line only that section."""
+    """Measures, prints, and writes docs/accuracy.md; with `busy`, `alerts` or `forecasts` only that section."""
     if sys.argv[1:2] == ["busy"]:
         return busy.main(sys.argv[2:], DIRECTORY, DOCUMENT)
+    if sys.argv[1:2] == ["forecasts"]:
+        return forecasts.main(DOCUMENT)
     if sys.argv[1:2] == ["alerts"]:
         return alerts.main(spark_session("accuracy", SETTINGS), DIRECTORY.absolute(), DOCUMENT)
     DIRECTORY.mkdir(parents=True, exist_ok=True)

@@ -48,6 +48,7 @@ PHASES: dict[str, tuple[Any, str]] = {
     "find what is pending": (derive, "read_backlog"),
     "lag": (derive, "lag_table"),
     "status": (derive, "keep_status"),
+    "forecasts": (derive, "keep_forecasts"),
     "changes of groups": (derive, "keep_group_changes"),
     "histograms": (derive, "keep_histograms"),
     "clients": (derive, "keep_clients"),

@@ -1,4 +1,4 @@
-"""The queries of docs/alerts.md, on the same rows in Spark and in DuckDB: both find what is wrong, and nothing else."""
+"""The queries of docs/alerts.md and docs/forecasts.md in Spark and in DuckDB: both find what is wrong, and only it."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -8,12 +8,13 @@ import pandas as pd
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.tables import FINDINGS, GROUP_CHANGES, GROUP_STATUS, LAG, SNAPSHOTS
+from pipeline.tables import FINDINGS, FORECASTS, GROUP_CHANGES, GROUP_STATUS, LAG, SNAPSHOTS
 from tests.conftest import ROOT
 from tests.helpers.both_engines import with_views
 from tests.helpers.reports import MINUTE, NOON, at, lag_row, snapshot
 
-QUERIES = dict(re.findall(r"```sql\n-- (\w+)\n(.*?)```", (ROOT / "docs" / "alerts.md").read_text("utf-8"), re.DOTALL))
+PAGES = "".join((ROOT / "docs" / name).read_text("utf-8") for name in ("alerts.md", "forecasts.md"))
+QUERIES = dict(re.findall(r"```sql\n-- (\w+)\n(.*?)```", PAGES, re.DOTALL))
 MINUTES = 5
 
 
@@ -59,6 +60,42 @@ def changes() -> list[dict[str, Any]]:
     ]
 
 
+def forecasts() -> list[dict[str, Any]]:
+    """Of the forecasts of the first snapshot, that of `soon` came true, `early` was too early, `open` is not known yet.
+
+    `slow` and `stuck` do not catch up; west has no newer snapshots.
+    """
+
+    def of(
+        minute: int, group_id: str, *in_minutes: int | None, reason: str | None = None, **more: Any
+    ) -> dict[str, Any]:
+        names = ("caught_up_in_ms", "caught_up_in_low_ms", "caught_up_in_high_ms")
+        times = (None if value is None else value * MINUTE for value in in_minutes)
+        lag = 0 if in_minutes[0] == 0 else 600
+        named = {"cluster": "east", "group_id": group_id, "snapshot_id": NOON + minute * MINUTE, "consumer_lag": lag}
+        rates = {"written_per_s_5m": 100.0, "committed_per_s_5m": 150.0, "reason": reason}
+        return named | dict(zip(names, times, strict=True)) | rates | more
+
+    never = {"reason": "never_at_this_rate"}
+    return [
+        of(0, "soon", 3, 2, 5),
+        of(0, "early", 1, 1, 1),
+        of(0, "open", 9, 2, 20),
+        of(2, "early", 1, 1, 1),
+        of(3, "soon", 0, 0, 0),
+        of(4, "early", 3, 2, 5),
+        of(4, "open", 9, 2, None),
+        of(4, "open", 99, 90, None, topic="t"),
+        of(4, "soon", 0, 0, 0),
+        of(4, "slow", None, 300, None, **never),
+        of(4, "stuck", None, None, None, **never),
+        of(4, "stuck", None, None, None, **never, topic="t"),
+        of(4, "new", None, None, None, reason="too_little_history"),
+        of(4, "long", 90, 61, 200),
+        of(3, "west-slow", None, 70, None, **never, cluster="west"),
+    ]
+
+
 def rows() -> dict[str, Any]:
     now = datetime.now(UTC)
     lost = {"offset_status": "deleted_unread", "headroom": -15, "consumer_lag": 9}
@@ -67,6 +104,7 @@ def rows() -> dict[str, Any]:
     return {
         "group_status": (GROUP_STATUS, [row for minute in range(MINUTES) for row in groups(minute)]),
         "group_changes": (GROUP_CHANGES, changes()),
+        "forecasts": (FORECASTS, forecasts()),
         "lag": (
             LAG,
             [
@@ -114,13 +152,29 @@ FOUND: dict[str, tuple[list[str], list[tuple[Any, ...]]]] = {
     ),
     "losing": (["group_id", "offset_status", "headroom"], [("lost", "deleted_unread", -15), ("soon", "ok", 7)]),
     "catching_up": (
-        ["group_id", "written_a_minute", "committed_a_minute", "catches_up_in_minutes"],
+        ["group_id", "written_per_s_5m", "in_minutes", "at_the_latest", "reason"],
         [
-            ("again", 100, 0, None),
-            ("dead", 100, 0, None),
-            ("slow", 100, 150, 6),
-            ("west-dead", 100, 0, None),
+            ("early", 100, 3, 5, None),
+            ("open", 100, 9, None, None),
+            ("slow", 100, None, None, "never_at_this_rate"),
+            ("stuck", 100, None, None, "never_at_this_rate"),
+            ("new", 100, None, None, "too_little_history"),
+            ("long", 100, 90, 200, None),
+            ("west-slow", 100, None, None, "never_at_this_rate"),
         ],
+    ),
+    "too_late": (
+        ["cluster", "group_id", "at_the_earliest", "reason"],
+        [
+            ("east", "slow", 300, "never_at_this_rate"),
+            ("east", "stuck", None, "never_at_this_rate"),
+            ("east", "long", 61, None),
+            ("west", "west-slow", 70, "never_at_this_rate"),
+        ],
+    ),
+    "came_true": (
+        ["group_id", "came_ms", "held"],
+        [("soon", 3 * MINUTE, True), ("early", None, False), ("open", None, None)],
     ),
     "promise": (["group_id", "kept", "unknown"], [("dead", 0, 0), ("half", 0, 4)]),
     "wrong": (["kind", "severity"], [("slow_consumer", "critical")]),

@@ -31,8 +31,8 @@ class RetentionConfig(Section):
     bronze_ms: KeptMs = Field(default=14 * DAY_MS, alias="bronze")
     """Tables of what was read, such as `committed_offsets`, `watermarks` and `client_positions`, and `quarantine`."""
     lag_ms: KeptMs = Field(default=90 * DAY_MS, alias="lag")
-    """`lag`, `partition_status`, `group_status`, `group_changes`, `slo`, `client_divergence`, `finding_history`, and
-    the histograms of single snapshots in `lag_histograms`."""
+    """`lag`, `partition_status`, `group_status`, `forecasts`, `group_changes`, `slo`, `client_divergence`,
+    `finding_history`, and the histograms of single snapshots in `lag_histograms`."""
     hours_ms: KeptMs = Field(default=366 * DAY_MS, alias="hours")
     """The histograms of hours in `lag_histograms`, and the hours in `lag_rollup`."""
     rollup: bool = False

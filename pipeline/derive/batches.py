@@ -30,6 +30,7 @@ from pipeline.config.status import StatusConfig
 from pipeline.derive.backlog import JOB, PASSED_OVER, Backlog, Snapshot, read_backlog
 from pipeline.derive.clients import keep_clients
 from pipeline.derive.findings import keep_findings, problems_of_groups
+from pipeline.derive.forecasts import keep_forecasts
 from pipeline.derive.group_changes import keep_group_changes
 from pipeline.derive.histograms import keep_histograms
 from pipeline.derive.log_index import with_the_index
@@ -239,11 +240,17 @@ def _derive(
         backlog.reach,
     )
     lake.replace(LAG, rows, of_snapshots(cluster, ids))
-    keep_status(lake, cluster, backlog, settings.status, settings.owners)
-    keep_group_changes(lake, cluster, backlog)
+    _keep_groups(lake, cluster, backlog, settings)
     keep_histograms(lake, cluster, batch, earlier, clock())
     _keep_problems(lake, cluster, backlog, watermarks, settings)
     return {}
+
+
+def _keep_groups(lake: Lake, cluster: str, backlog: Backlog, settings: Settings) -> None:
+    """Writes how the groups of a batch are doing whose `lag` is written."""
+    keep_status(lake, cluster, backlog, settings.status, settings.owners)
+    keep_forecasts(lake, cluster, backlog, settings.status)
+    keep_group_changes(lake, cluster, backlog)
 
 
 def _keep_problems(lake: Lake, cluster: str, backlog: Backlog, watermarks: DataFrame, settings: Settings) -> None:

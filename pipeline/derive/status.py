@@ -25,7 +25,7 @@ def keep_status(
     ids, earlier = [s.snapshot_id for s in backlog.batch], backlog.up_to_complete
     known = lake.read_snapshots(PARTITION_STATUS, cluster, earlier)
     if len(earlier) > 1:
-        known = _newest(known)
+        known = newest_rows(known, READER)
     rows = lake.read_snapshots(LAG, cluster, ids)
     most = sum(s.rows for s in (*backlog.before[:1], *backlog.batch))
     judged = partition_status(rows, known, settings, most, backlog.reach)
@@ -37,7 +37,7 @@ def keep_status(
     lake.replace(GROUP_STATUS, owned, of_snapshots(cluster, ids), groups)
 
 
-def _newest(known: DataFrame) -> DataFrame:
-    """The newest row of each reader. Only these are sent to Python."""
-    newest = known.groupBy(*READER).agg(F.max_by(F.struct(*known.columns), "snapshot_id").alias("newest"))
+def newest_rows(known: DataFrame, series: Sequence[str]) -> DataFrame:
+    """The newest row of each series. Only these are sent to Python."""
+    newest = known.groupBy(*series).agg(F.max_by(F.struct(*known.columns), "snapshot_id").alias("newest"))
     return newest.select("newest.*")

@@ -16,6 +16,7 @@ from pipeline.lake.few_rows import for_few_rows
 from pipeline.tables import (
     CLIENT_POSITIONS,
     COMMITTED_OFFSETS,
+    FORECASTS,
     GROUP_CHANGES,
     GROUP_MEMBERS,
     GROUP_STATUS,
@@ -159,7 +160,7 @@ def test_a_snapshot_has_the_same_rows_in_a_batch_and_alone(spark: SparkSession, 
         lakes = [lake_of(spark, tmp_path / name, history, partial) for name in ("together", "singly")]
         for lake, most in zip(lakes, (None, 2), strict=True):
             compute_cluster(lake, "c", lambda: utc(T0 + 10 * MINUTE_MS), most=most)
-    for table in (LAG, PARTITION_STATUS, GROUP_STATUS, GROUP_CHANGES, LAG_HISTOGRAMS):
+    for table in (LAG, PARTITION_STATUS, GROUP_STATUS, FORECASTS, GROUP_CHANGES, LAG_HISTOGRAMS):
         together, singly = (rows_of(lake, table) for lake in lakes)
         assert together.keys() == singly.keys()
         different = {

@@ -8,6 +8,15 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from pipeline.analytics.arrow_series import (
+    lists_as_rows,
+    looked_up,
+    numbers,
+    or_null,
+    rows_as_lists,
+    series_numbers,
+)
+from pipeline.analytics.keys import READER
 from pipeline.analytics.status.memory import NONE, Bools, Ints, Memory, Observation, after
 from pipeline.analytics.status.rules import REASONS, STATUSES, Judged, begins, reasons, statuses
 from pipeline.config.status import StatusConfig
@@ -65,18 +74,18 @@ def judging(
 
 
 def _judged(rows: pa.Table, settings: StatusConfig, kept: Sequence[str], reach: Mapping[int, int]) -> pa.Table:
-    readers = _readers(rows)
+    readers = series_numbers(rows, READER)
     is_observation = rows["is_observation"].to_numpy()
     # In the order of snapshots. `memory.after` ignores an observation that was read before its predecessor.
-    order = np.lexsort((_numbers(rows, "snapshot_id"), readers))
+    order = np.lexsort((numbers(rows, "snapshot_id"), readers))
     observed, known = order[is_observation[order]], order[~is_observation[order]]
     state = _remembered(rows.take(known), readers[known], int(readers.max()) + 1)
     rows, readers = rows.take(observed), readers[observed]
     step = np.arange(len(readers)) - np.searchsorted(readers, readers)
-    columns = {name: _numbers(rows, name) for name in (*NUMBERS, *TIMES)}
+    columns = {name: numbers(rows, name) for name in (*NUMBERS, *TIMES)}
     columns |= {name: rows[name].fill_null(False).to_numpy() for name in FLAGS}
-    ids = _numbers(rows, "snapshot_id")
-    reaches = _looked_up(ids, reach)
+    ids = numbers(rows, "snapshot_id")
+    reaches = looked_up(ids, reach)
     found, why, waiting_ms = _State.empty(len(ids)), np.zeros(len(ids), np.int64), np.full(len(ids), NONE)
     for number in range(step.max(initial=-1) + 1):
         at = np.flatnonzero(step == number)
@@ -96,37 +105,14 @@ def _since(judged: Judged, status: Ints, before: _State) -> Ints:
     return np.where(began != NONE, began, np.where(goes_on, before.since_ms, judged.seen.at_ms))
 
 
-def _looked_up(ids: Ints, reach: Mapping[int, int]) -> Ints:
-    distinct, numbers = np.unique(ids, return_inverse=True)
-    return np.array([reach.get(int(one), NONE) for one in distinct], np.int64)[numbers]
-
-
-def _readers(rows: pa.Table) -> Ints:
-    """A number for the reader of each row; equal readers have equal numbers."""
-    found = np.zeros(len(rows), np.int64)
-    for name in ("cluster", "group_id", "topic", "partition"):
-        codes = rows[name].combine_chunks().dictionary_encode(null_encoding="encode").indices.to_numpy()
-        # Renumbered after each column, so that the product stays small.
-        found = np.unique(found * (int(codes.max(initial=0)) + 1) + codes, return_inverse=True)[1]
-    return found
-
-
 def _remembered(known: pa.Table, readers: Ints, count: int) -> _State:
     """The state from which the judgement continues; if a reader has several rows, the last one."""
     state = _State.empty(count)
     if len(known):
-        numbers = (_numbers(known, name) for name in ("since_ms", "snapshot_id"))
-        state.put(readers, _State(_memories(known["memory"]), _codes(known["status"]), *numbers))
+        values = (numbers(known, name) for name in ("since_ms", "snapshot_id"))
+        memory = lists_as_rows(known["memory"], Memory.width())
+        state.put(readers, _State(memory, _codes(known["status"]), *values))
     return state
-
-
-def _memories(column: pa.ChunkedArray) -> Ints:
-    """A row of numbers for each list. Numbers that are missing at the end, as an older laglake kept fewer, are NONE."""
-    lists = column.combine_chunks()
-    lengths = np.diff(lists.offsets.to_numpy())
-    found = np.full((len(lists), Memory.width()), NONE)
-    found[np.arange(Memory.width()) < lengths[:, None]] = lists.flatten().to_numpy()
-    return found
 
 
 def _codes(names: pa.ChunkedArray) -> Ints:
@@ -150,24 +136,14 @@ def _with_memory(columns: dict[str, Ints], memory: Ints, settings: StatusConfig)
     )
 
 
-def _numbers(rows: pa.Table, name: str) -> Ints:
-    return np.asarray(rows[name].cast(pa.int64()).fill_null(NONE).to_numpy())
-
-
 def _table(rows: pa.Table, found: _State, why: Ints, waiting_ms: Ints) -> pa.Table:
-    width = Memory.width()
-    ends = pa.array(np.arange(len(rows) + 1, dtype=np.int32) * width)
     columns = {
         "status": pa.array(STATUSES).take(pa.array(found.status)),
         "reason": pa.array(REASONS, pa.string()).take(pa.array(why)),
-        "since_ms": _or_null(found.since_ms),
-        "waiting_since_ms": _or_null(waiting_ms),
-        "memory": pa.ListArray.from_arrays(ends, pa.array(found.memory.ravel())),
+        "since_ms": or_null(found.since_ms),
+        "waiting_since_ms": or_null(waiting_ms),
+        "memory": rows_as_lists(found.memory, np.full(len(rows), Memory.width())),
     }
     for name in JUDGEMENT:
         rows = rows.append_column(name, columns[name])
     return rows
-
-
-def _or_null(values: Ints) -> pa.Array:
-    return pa.array(values, mask=values == NONE)

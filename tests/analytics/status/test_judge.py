@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.analytics.status.judge import JUDGEMENT, _memories, judging
+from pipeline.analytics.arrow_series import lists_as_rows
+from pipeline.analytics.status.judge import JUDGEMENT, judging
 from pipeline.analytics.status.memory import NONE, Memory
 from pipeline.common.epoch import MINUTE_MS
 from pipeline.config.status import StatusConfig
@@ -176,7 +177,7 @@ def test_impossible_numbers_affect_no_other_reader() -> None:
 
 def test_the_shorter_memory_of_an_older_laglake_is_read_beside_a_newer_one() -> None:
     lists = pa.chunked_array([pa.array([[1, 2], list(range(Memory.width())), []], pa.list_(pa.int64()))])
-    found = _memories(lists)
+    found = lists_as_rows(lists, Memory.width())
     assert found.shape == (3, Memory.width())
     assert found[0].tolist() == [1, 2, *[NONE] * (Memory.width() - 2)]
     assert found[1].tolist() == [*range(Memory.width())]

@@ -1,0 +1,105 @@
+"""Follows series from snapshot to snapshot in Arrow columns: their memory after each, and the forecasts from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.analytics.arrow_series import (
+    lists_as_rows,
+    looked_up,
+    numbers,
+    or_null,
+    rows_as_lists,
+    series_numbers,
+)
+from pipeline.analytics.forecasts.band import REASONS, SPANS_MS, Forecast, forecast, rate_per_s
+from pipeline.analytics.forecasts.memory import NONE, Floats, Ints, Memory, Sums, after
+from pipeline.config.status import StatusConfig
+
+SERIES = ("cluster", "group_id", "topic")
+SUMS = ("ends_ms", "log_ends", "commits_ms", "commits", "worst_lag", "consumer_lag", "identity")
+"""The columns of an observation, in the order of `Sums`."""
+RATES = {
+    f"{name}_per_s_{span}": (of, read_ms, span_ms)
+    for name, of, read_ms in (("written", "log_ends", "ends_ms"), ("committed", "commits", "commits_ms"))
+    for span, span_ms in SPANS_MS.items()
+}
+"""The columns with rates: the value whose growth each is, when it was read, and over which time."""
+NET_RATES = ("net_per_s", "net_error_per_s")
+TIMES = ("caught_up_in_ms", "caught_up_in_low_ms", "caught_up_in_high_ms", "observed_ms")
+
+
+def following(
+    settings: StatusConfig, kept: Sequence[str], reach: Mapping[int, int]
+) -> Callable[[tuple[pa.Scalar, ...], pa.Table], pa.Table]:
+    """A function for `applyInArrow` that returns all observations of some series with their forecasts.
+
+    Its input are observations (`is_observation`), which have SUMS, and earlier rows with `memory`, from which the
+    series continue. `kept` are the columns that are returned, among them `snapshot_id`; RATES, NET_RATES, TIMES, reason
+    and memory are added. `reach` maps a snapshot to the oldest one that it may continue from.
+    """
+
+    # A plain function, because PySpark inspects its signature.
+    def follow(_: tuple[pa.Scalar, ...], rows: pa.Table) -> pa.Table:
+        return _followed(rows, settings, kept, reach)
+
+    return follow
+
+
+def _followed(rows: pa.Table, settings: StatusConfig, kept: Sequence[str], reach: Mapping[int, int]) -> pa.Table:
+    series = series_numbers(rows, SERIES)
+    is_observation = rows["is_observation"].to_numpy()
+    order = np.lexsort((numbers(rows, "snapshot_id"), series))
+    observed, known = order[is_observation[order]], order[~is_observation[order]]
+    state, seen_at = np.full((int(series.max()) + 1, Memory.width()), NONE), np.full(int(series.max()) + 1, NONE)
+    if len(known):  # if a series has several rows, the last one counts
+        before = rows.take(known)
+        state[series[known]] = lists_as_rows(before["memory"], Memory.width())
+        seen_at[series[known]] = numbers(before, "snapshot_id")
+    rows, series = rows.take(observed), series[observed]
+    sums, ids = [numbers(rows, name) for name in SUMS], numbers(rows, "snapshot_id")
+    reaches = looked_up(ids, reach)
+    step = np.arange(len(series)) - np.searchsorted(series, series)
+    found = np.full((len(rows), Memory.width()), NONE)
+    for number in range(step.max(initial=-1) + 1):
+        at = np.flatnonzero(step == number)
+        of = series[at]
+        memory = np.where((seen_at[of] < reaches[at])[:, None], NONE, state[of])
+        found[at] = after(Memory.of_rows(memory), Sums(*(values[at] for values in sums))).rows()
+        state[of], seen_at[of] = found[at], ids[at]
+    return _table(rows.select(kept), found, sums, settings)
+
+
+def _table(rows: pa.Table, memories: Ints, sums: Sequence[Ints], settings: StatusConfig) -> pa.Table:
+    memory, seen = Memory.of_rows(memories), Sums(*sums)
+    lag = np.where(seen.is_known, seen.lag, NONE)
+    found = forecast(memory, lag, settings.tolerance_ms, settings.window_ms)
+    for name, column in _columns(memory, found, seen).items():
+        rows = rows.append_column(name, column)
+    lengths = np.where(memories != NONE, np.arange(memories.shape[1]) + 1, 0).max(axis=1, initial=0)
+    return rows.append_column("memory", rows_as_lists(memories, lengths))
+
+
+def _columns(memory: Memory, found: Forecast, seen: Sums) -> dict[str, pa.Array]:
+    columns = {}
+    for name, (of, read_ms, span_ms) in RATES.items():
+        rate = rate_per_s(getattr(memory, of), getattr(memory, read_ms), span_ms)
+        columns[name] = _known(np.where(seen.is_known, rate, np.nan))
+    columns |= {name: _known(getattr(found, name)) for name in NET_RATES}
+    times = (found.in_s, found.low_s, found.high_s, found.observed_s)
+    columns |= {name: or_null(_ms(values)) for name, values in zip(TIMES, times, strict=True)}
+    columns["reason"] = pa.array(REASONS, pa.string()).take(pa.array(found.reason))
+    return columns
+
+
+def _known(values: Floats) -> pa.Array:
+    return pa.array(values, mask=np.isnan(values))
+
+
+def _ms(seconds: Floats) -> Ints:
+    """Whole milliseconds; NONE for never, and if it is not known."""
+    is_known = np.isfinite(seconds)
+    return np.where(is_known, np.round(np.where(is_known, seconds, 0) * 1000), NONE).astype(np.int64)

@@ -1,0 +1,113 @@
+"""The table `forecasts`: how fast each group reads each of its topics, and when it will have caught up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
+
+from pipeline.analytics.forecasts.follow import NET_RATES, RATES, SERIES, SUMS, TIMES, following
+from pipeline.analytics.keys import GROUP, GROUP_AT
+from pipeline.analytics.series import read_ms
+from pipeline.common.columns import aligned, date_of
+from pipeline.config.status import StatusConfig
+from pipeline.tables import FORECASTS
+
+ROWS_A_BUCKET = 20_000
+"""Rows that are followed together. More rows need more memory, fewer rows need more calls."""
+_NAMED = [*GROUP_AT, "topic"]
+_KEPT = [*_NAMED, "partitions", *SUMS]
+_GIVEN = StructType(
+    [
+        *(StructField(name, StringType()) for name in SERIES),
+        *(StructField(name, LongType()) for name in ("snapshot_id", "partitions", *SUMS)),
+        StructField("is_observation", BooleanType()),
+        FORECASTS.schema["memory"],
+    ]
+)
+_FOLLOWED = StructType(
+    [
+        *(_GIVEN[name] for name in _KEPT),
+        *(FORECASTS.schema[name] for name in (*RATES, *NET_RATES, *TIMES, "reason", "memory")),
+    ]
+)
+
+
+def forecasts(
+    lag: DataFrame,
+    known: DataFrame,
+    settings: StatusConfig,
+    most: int,
+    reach: Mapping[int, int] = MappingProxyType({}),
+) -> DataFrame:
+    """The rows of FORECASTS for the snapshots of `lag`; `most` is about how many these are.
+
+    `known` are rows of FORECASTS of earlier snapshots; each series continues from its newest row. `reach` maps a
+    snapshot to the newest complete one before it: a group in no snapshot since then counts as new.
+    """
+    before = known.select(*_NAMED, F.lit(False).alias("is_observation"), "memory")
+    seen = sums(lag).withColumn("is_observation", F.lit(True))
+    rows = aligned(seen, _GIVEN).unionByName(aligned(before, _GIVEN))
+    bucket = F.pmod(F.xxhash64(*GROUP), F.lit(1 + most // ROWS_A_BUCKET)).alias("bucket")
+    followed = rows.groupBy(bucket).applyInArrow(following(settings, _KEPT, dict(reach)), _FOLLOWED)
+    columns = {
+        "snapshot_date": date_of("snapshot_id"),
+        "captured_at": F.timestamp_millis("commits_ms"),
+        "ends_at": F.timestamp_millis("ends_ms"),
+    }
+    return followed.withColumns(columns).select(*FORECASTS.columns)
+
+
+def sums(lag: DataFrame) -> DataFrame:
+    """A row for each snapshot, group and topic in `lag`, and one with topic NULL for the group: `partitions` and SUMS.
+
+    Partitions without a commit are left out, because they have no lag. A sum is NULL if one of its values is not known,
+    or belongs to another log than the commit, and if there is no partition.
+    """
+    is_counted = ~F.col("offset_status").eqNullSafe("no_commit")
+    is_same_log = ~F.coalesce(F.col("offset_status").isin("recreated", "truncated", "beyond_end"), F.lit(False))
+    parts = {"log_ends": "high_watermark", "commits": "committed_offset", "consumer_lag": "consumer_lag"}
+    is_known = is_same_log & F.col("partition").isNotNull()
+    for name in parts.values():
+        is_known &= F.col(name).isNotNull()
+    late = {"ends_ms": read_ms(), "commits_ms": read_ms("committed_captured_at")}
+    by_topic = (
+        lag.where(is_counted | F.col("topic").isNotNull())
+        .groupBy(*_NAMED)
+        .agg(
+            F.count_if(is_counted).alias("partitions"),
+            F.count_if(is_counted & ~is_known).alias("unknown"),
+            *(F.try_sum(F.when(is_counted, F.col(of))).alias(name) for name, of in parts.items()),
+            *(F.sum(F.when(is_counted, at - F.col("snapshot_id"))).alias(name) for name, at in late.items()),
+            F.max(F.when(is_counted, F.col("consumer_lag"))).alias("worst_lag"),
+            F.bit_xor(F.when(is_counted, F.xxhash64("topic", "topic_id", "partition"))).alias("identity"),
+        )
+    )
+    # A sum may be NULL although all of its values are known, if it is too large.
+    unknown = F.col("unknown") + F.when((F.col("partitions") > 0) & _is_lacking(parts), 1).otherwise(0)
+    both = F.explode(F.array_distinct(F.array("topic", F.lit(None).cast("string"))))
+    summed = (
+        by_topic.withColumn("unknown", unknown)
+        .withColumn("topic", both)
+        .groupBy(*_NAMED)
+        .agg(
+            *(F.sum(name).alias(name) for name in ("partitions", "unknown", *late)),
+            *(F.try_sum(name).alias(name) for name in parts),
+            F.max("worst_lag").alias("worst_lag"),
+            F.bit_xor("identity").alias("identity"),
+        )
+    )
+    is_whole = (F.col("partitions") > 0) & (F.col("unknown") == 0)
+    mean = {n: F.col("snapshot_id") + F.round(F.col(n) / F.col("partitions")).cast("bigint") for n in late}
+    values = mean | {name: F.col(name) for name in (*parts, "worst_lag")}
+    return summed.withColumns({name: F.when(is_whole, value) for name, value in values.items()}).drop("unknown")
+
+
+def _is_lacking(names: Mapping[str, str]) -> Column:
+    found = F.lit(False)
+    for name in names:
+        found |= F.col(name).isNull()
+    return found

@@ -1,0 +1,157 @@
+"""What is remembered about the log ends and commits of groups from one snapshot to the next.
+
+A series is a group at a topic, or a whole group. All arrays are numpy arrays with one row for each series; unknown
+integers are NONE. Only the previous snapshot's memory is read, so a forecast costs the same after a year.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.common.epoch import DAY_MS, HOUR_MS, MINUTE_MS
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+NONE = np.iinfo(np.int64).min
+TIERS = ((10 * MINUTE_MS, MINUTE_MS), (70 * MINUTE_MS, 5 * MINUTE_MS), (27 * HOUR_MS, 3 * HOUR_MS))
+"""Which samples are kept: up to each age, the first one in each cell of this length. Older ones are forgotten."""
+SAMPLES = 40
+"""The most samples that are kept: one in each cell, one more where a tier begins within a cell, and the newest."""
+HALF_LIFE_MS = 7 * DAY_MS
+"""After a week, the length of a wait counts half, because a group's usual waits may have changed."""
+READINGS = ("ends_ms", "log_ends", "commits_ms", "commits", "worst_lag")
+"""What a sample consists of."""
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What one snapshot shows: sums over the partitions of each series. All but `identity` may be NONE = not known.
+
+    ends_ms, commits_ms: when the ends of the logs and the commits were read. worst_lag: the greatest lag of a
+    partition. identity: a hash of the partitions.
+    """
+
+    ends_ms: Ints
+    log_ends: Ints
+    commits_ms: Ints
+    commits: Ints
+    worst_lag: Ints
+    lag: Ints
+    identity: Ints
+
+    @property
+    def is_known(self) -> Bools:
+        """Whether all sums are known."""
+        return np.asarray(np.logical_and.reduce([getattr(self, name) != NONE for name in (*READINGS, "lag")]))
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What is known about series after a snapshot. All is NONE for a series that was never seen.
+
+    identity: a hash of the partitions whose sums these are. waiting_ms: since when records are unread and the commits
+    are the same; NONE if nothing is unread. longest_ms, second_ms: the two longest waits that have ended, halved for
+    each week, as of waits_ms. The READINGS are the samples: SAMPLES columns, the newest last.
+    """
+
+    identity: Ints
+    waiting_ms: Ints
+    longest_ms: Ints
+    second_ms: Ints
+    waits_ms: Ints
+    ends_ms: Ints
+    log_ends: Ints
+    commits_ms: Ints
+    commits: Ints
+    worst_lag: Ints
+
+    @classmethod
+    def empty(cls, series: int) -> Memory:
+        """The memory of series that were never seen."""
+        return cls.of_rows(np.full((series, cls.width()), NONE))
+
+    @classmethod
+    def width(cls) -> int:
+        """How many numbers are kept for each series at most."""
+        return len(fields(cls)) - len(READINGS) + len(READINGS) * SAMPLES
+
+    @classmethod
+    def of_rows(cls, rows: Ints) -> Memory:
+        """The memory from an array with a row for each series, as `rows` returns it."""
+        heads = [f.name for f in fields(cls) if f.name not in READINGS]
+        samples = rows[:, len(heads) :].reshape(len(rows), SAMPLES, len(READINGS))[:, ::-1]
+        return cls(
+            **{name: rows[:, number] for number, name in enumerate(heads)},
+            **{name: samples[:, :, number] for number, name in enumerate(READINGS)},
+        )
+
+    def rows(self) -> Ints:
+        """The memory as an array with a row for each series. The newest sample comes first, so NONE is at the end."""
+        heads = [getattr(self, f.name) for f in fields(self) if f.name not in READINGS]
+        samples = np.stack([getattr(self, name)[:, ::-1] for name in READINGS], axis=2)
+        return np.column_stack([*heads, samples.reshape(len(samples), -1)])
+
+    def where(self, condition: Bools, other: Memory) -> Memory:
+        """This memory where `condition` holds, else the other."""
+        found = {}
+        for name in (f.name for f in fields(self)):
+            yes, no = getattr(self, name), getattr(other, name)
+            found[name] = np.where(condition[:, None] if yes.ndim > 1 else condition, yes, no)
+        return Memory(**found)
+
+
+def after(before: Memory, seen: Sums) -> Memory:
+    """The memory after one more snapshot; unchanged if a sum is not known, or was read before the newest sample.
+
+    It begins anew with other partitions, as after a topic was recreated. If offsets went back, as after a reset, only
+    the samples begin anew, because they say nothing about the speed.
+    """
+    is_other = (before.identity != NONE) & (before.identity != seen.identity)
+    old = Memory.empty(len(seen.identity)).where(is_other, before)
+    went_back = (seen.log_ends < old.log_ends[:, -1]) | (seen.commits < old.commits[:, -1])
+    kept = {name: np.where(went_back[:, None], NONE, getattr(old, name)) for name in READINGS}
+    longer = {name: np.column_stack([kept[name], getattr(seen, name)]) for name in READINGS}
+    found = replace(old, identity=seen.identity, **_waits(old, seen), **_thinned(longer))
+    is_new = seen.is_known & (seen.ends_ms > old.ends_ms[:, -1]) & (seen.commits_ms > old.commits_ms[:, -1])
+    return found.where(is_new, before)
+
+
+def _waits(old: Memory, seen: Sums) -> dict[str, Ints]:
+    """The wait so far, and the two longest ones, with the one that ends if a commit has moved."""
+    at_ms, has_moved = seen.ends_ms, seen.commits != old.commits[:, -1]
+    goes_on = ~has_moved & (old.waiting_ms != NONE)
+    waiting_ms = np.where(seen.lag > 0, np.where(goes_on, old.waiting_ms, at_ms), NONE)
+    ended = has_moved & (old.commits[:, -1] != NONE)
+    lasted = np.where(old.waiting_ms != NONE, np.maximum(at_ms - old.waiting_ms, 0), 0)
+    passed = np.where(old.waits_ms != NONE, np.maximum(at_ms - old.waits_ms, 0), 0)
+    share = 0.5 ** (passed / HALF_LIFE_MS)
+    longest, second = (
+        np.where(wait != NONE, (np.maximum(wait, 0) * share).astype(np.int64), 0)
+        for wait in (old.longest_ms, old.second_ms)
+    )
+    return {
+        "waiting_ms": waiting_ms,
+        "longest_ms": np.where(ended, np.maximum(longest, lasted), old.longest_ms),
+        "second_ms": np.where(ended, np.maximum(second, np.minimum(longest, lasted)), old.second_ms),
+        "waits_ms": np.where(ended, at_ms, old.waits_ms),
+    }
+
+
+def _thinned(samples: dict[str, Ints]) -> dict[str, Ints]:
+    """The first sample in each cell, and the newest; at most SAMPLES of them."""
+    ends_ms = samples["ends_ms"]
+    ages_ms = ends_ms[:, -1:] - ends_ms
+    cell_ms = np.select([ages_ms < age_ms for age_ms, _ in TIERS], [each_ms for _, each_ms in TIERS], 0)
+    is_kept = (ends_ms != NONE) & (cell_ms > 0)
+    cell_ms = np.maximum(cell_ms, 1)
+    before = np.column_stack([np.full(len(ends_ms), NONE), ends_ms[:, :-1]])
+    is_kept &= (before == NONE) | (before // cell_ms != ends_ms // cell_ms)
+    is_kept[:, -1] = True
+    order = np.argsort(is_kept, axis=1, kind="stable")[:, -SAMPLES:]
+    stays = np.take_along_axis(is_kept, order, axis=1)
+    return {name: np.where(stays, np.take_along_axis(some, order, axis=1), NONE) for name, some in samples.items()}

@@ -1,0 +1,84 @@
+"""Many series at once, by numpy, give the same as each series alone in plain Python, whatever happens to them."""
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from pipeline.analytics.forecasts.band import REASONS, forecast
+from pipeline.analytics.forecasts.memory import NONE, SAMPLES, Memory, Sums, after
+from pipeline.common.epoch import DAY_MS, HOUR_MS, MINUTE_MS
+from tests.helpers import forecast_model as model
+
+T0 = 1_769_860_800_000
+SERIES, SNAPSHOTS = 40, 250
+
+
+def a_series(chance: random.Random) -> Iterator[model.Seen]:
+    """A group that reads, stops, commits rarely, is reset, has other partitions, or cannot be read."""
+    at_ms, end, commits, read = T0 + chance.randint(0, 50_000), 1_000_000, 1_000_000, 1_000_000.0
+    identity, mood, rate = 1, "steady", chance.choice([0, 0.01, 5, 300])
+    every_ms, batch = chance.choice([10_000, MINUTE_MS, 5 * MINUTE_MS]), chance.choice([1, 1, 4])
+    for number in range(SNAPSHOTS):
+        odd = chance.random()
+        if odd < 0.04:
+            mood = chance.choice(["steady", "fast", "slow", "stopped", "quiet"])
+        gap_ms = every_ms if odd < 0.97 else chance.choice([HOUR_MS, DAY_MS, 3 * DAY_MS])
+        at_ms += gap_ms + chance.randint(-2_000, 2_000)
+        written = 0 if mood == "quiet" else rate * chance.uniform(0.7, 1.3) * gap_ms / 1000
+        end += int(written)
+        read = min(end, read + {"fast": 2.5, "slow": 0.6, "stopped": 0}.get(mood, 1.1) * rate * gap_ms / 1000)
+        commits = int(read) if number % batch == 0 else commits
+        if chance.random() < 0.01:
+            read = commits = max(0, commits - 100_000)
+        if chance.random() < 0.005:
+            identity, end, commits, read = identity + 1, 50, 0, 0.0
+        lag = max(end - commits, 0)
+        late = -20 * MINUTE_MS if chance.random() < 0.02 else 0
+        worst = int(lag * chance.uniform(0.3, 1))
+        values = [at_ms + late, end, at_ms + late + chance.randint(0, 50), commits, worst, lag]
+        if chance.random() < 0.03:
+            values[chance.randrange(6)] = None  # type: ignore[call-overload]
+        yield model.Seen(*values, identity)
+
+
+def numbers(values: list[int | None]) -> np.ndarray:
+    return np.array([NONE if value is None else value for value in values], np.int64)
+
+
+def remembered(memory: Memory, number: int) -> model.Known:
+    """One series of a memory as the model has it."""
+    heads = (
+        getattr(memory, name)[number] for name in ("identity", "waiting_ms", "longest_ms", "second_ms", "waits_ms")
+    )
+    names = ("ends_ms", "log_ends", "commits_ms", "commits", "worst_lag")
+    there = memory.ends_ms[number] != NONE
+    samples = zip(*(getattr(memory, name)[number][there].tolist() for name in names), strict=True)
+    return model.Known(*(None if v == NONE else int(v) for v in heads), [model.Sample(*s) for s in samples])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_each_series_is_remembered_and_forecast_as_by_the_model(seed: int) -> None:
+    chance = random.Random(seed)
+    series = [list(a_series(chance)) for _ in range(SERIES)]
+    memory, known = Memory.empty(SERIES), [model.Known()] * SERIES
+    reasons: Counter[str | None] = Counter()
+    for number in range(SNAPSHOTS):
+        seen = [one[number] for one in series]
+        memory = after(memory, Sums(*(numbers(list(values)) for values in zip(*seen, strict=True))))
+        assert np.array_equal(Memory.of_rows(memory.rows()).rows(), memory.rows())
+        known = [was.after(one) for was, one in zip(known, seen, strict=True)]
+        assert [remembered(memory, which) for which in range(SERIES)] == known
+        lags = [None if None in one else one.lag for one in seen]
+        found = forecast(memory, numbers(lags), MINUTE_MS, 30 * MINUTE_MS)
+        for which, lag in enumerate(lags):
+            reason, *times = model.forecast(known[which], lag)
+            assert REASONS[found.reason[which]] == reason, (which, number)
+            assert [found.in_s[which], found.low_s[which], found.high_s[which]] == pytest.approx(
+                times, rel=1e-6, abs=1e-6
+            )
+            reasons[reason if lag is None or times[0] else "caught up"] += 1
+    assert {*reasons} == {*REASONS, "caught up"}, reasons
+    assert max(len(one.samples) for one in known) < SAMPLES
