@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from pipeline.lake.few_rows import expect_rows
 from pipeline.report import data, details, values
-from pipeline.report.details_model import Finding, Gauge, Partition
+from pipeline.report.details_model import Finding, Forecast, Gauge, Objective, Partition
 from pipeline.report.frames import Frames
 from pipeline.report.model import Cluster, Group, Instant, Point, Report, Totals
 
@@ -28,6 +28,7 @@ CLIENTS_CHARTED = 20
 FINDINGS_LISTED = 200
 CHANGES_LISTED = 60
 """The snapshots of a group for which the page says what has changed in it."""
+OBJECTIVES_LISTED = 200
 INSTANTS_CHARTED = 300
 RECENT = 10
 """The newest snapshots of a cluster, which are always shown."""
@@ -68,6 +69,8 @@ def collect(frames: Frames, generated_at: datetime, title: str) -> Report:
         findings_open=counted["open"],
         findings_total=counted["total"],
         changes=tuple(map(values.change, third["changes"])),
+        forecasts=tuple(Forecast(**r) for r in third["forecasts"]),
+        objectives=tuple(Objective(**r) for r in third["objectives"]),
         gauges=tuple(Gauge(**r) for r in third["gauges"]),
         distributions=tuple(map(values.distribution, second["distributions"])),
         refused=sum(r["rows"] for r in first["refused"]),
@@ -126,6 +129,8 @@ def _over_time(
         covered=data.covered(groups),
         partitions=details.partitions(frames.at("lag", newest), charted, PARTITIONS_LISTED),
         changes=frames.changes and details.changes(frames.changes, charted, CHANGES_LISTED),
+        forecasts=frames.forecasts and details.forecasts(frames.at("forecasts", newest), {g.group_id for g in worst}),
+        objectives=frames.slo and details.objectives(frames.at("slo", newest), OBJECTIVES_LISTED),
         gauges=frames.divergence and details.gauges(frames.at("divergence", drawn), CLIENTS_CHARTED),
     )
 

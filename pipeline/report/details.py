@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from pipeline.analytics.histograms.quantiles import of_brokers
 from pipeline.analytics.keys import GROUP, MEMBER
-from pipeline.report.details_model import Change, Gauge, Partition
+from pipeline.report.details_model import Change, Forecast, Gauge, Objective, Partition
 from pipeline.report.model import names_of
 
 MEASURES = ("kip532_bytes", "kip532_ms", "reuse_bytes")
@@ -102,6 +102,19 @@ def changes(group_changes: DataFrame, group_ids: Collection[str], limit: int) ->
         .orderBy(*GROUP, "snapshot_id", "change")
         .select(*names_of(Change))
     )
+
+
+def forecasts(forecasts: DataFrame, group_ids: Collection[str]) -> DataFrame:
+    """The forecasts of the named groups for all of their topics together, as `Forecast`."""
+    of_groups = F.col("group_id").isin(sorted(group_ids)) & F.col("topic").isNull()
+    rows = forecasts.where(of_groups).withColumn("ends_ms", F.unix_millis("ends_at"))
+    return rows.select(*names_of(Forecast))
+
+
+def objectives(slo: DataFrame, limit: int) -> DataFrame:
+    """The `limit` objectives with the least error budget left, as `Objective`; unknown ones come last."""
+    worst = slo.orderBy(F.asc_nulls_last("budget_left"), "cluster", "slo", "group_id").limit(limit)
+    return worst.select(*names_of(Objective))
 
 
 def gauges(divergence: DataFrame, clients: int) -> DataFrame:

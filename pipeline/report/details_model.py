@@ -127,6 +127,45 @@ class Change:
 
 
 @dataclass(frozen=True)
+class Forecast:
+    """When a group will have caught up, seen from `ends_ms`: a row of `forecasts` about all topics of the group."""
+
+    cluster: str
+    group_id: str
+    ends_ms: int | None
+    caught_up_in_ms: int | None
+    caught_up_in_low_ms: int | None
+    caught_up_in_high_ms: int | None
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A service-level objective of a group at the snapshot shown: a row of `slo`.
+
+    `is_missed` says whether its attainment is below its target.
+    """
+
+    cluster: str
+    slo: str
+    group_id: str
+    objective: str
+    target: float
+    window_ms: int
+    is_met: bool | None
+    attainment: float | None
+    window_unknown_ms: int | None
+    budget_left: float | None
+    burn_rate_1h: float | None
+    burn_rate_6h: float | None
+
+    @property
+    def is_missed(self) -> bool:
+        """Whether the target was not reached in the window; False if nothing is known of it."""
+        return self.attainment is not None and self.attainment < self.target
+
+
+@dataclass(frozen=True)
 class Gauge:
     """A client's own lag gauge at one instant, beside the true values: a row of `client_divergence`."""
 

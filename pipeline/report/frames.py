@@ -23,6 +23,7 @@ from pipeline.tables import (
     COMPUTED,
     FINDING_HISTORY,
     FINDINGS,
+    FORECASTS,
     GROUP_CHANGES,
     GROUP_STATUS,
     LAG,
@@ -30,6 +31,7 @@ from pipeline.tables import (
     PARTITION_STATUS,
     QUARANTINE,
     READABLE,
+    SLO,
     SNAPSHOTS,
     Table,
 )
@@ -65,6 +67,8 @@ class Frames:
     groups: DataFrame | None = field(default=None, metadata={"table": GROUP_STATUS})
     partitions: DataFrame | None = field(default=None, metadata={"table": PARTITION_STATUS})
     changes: DataFrame | None = field(default=None, metadata={"table": GROUP_CHANGES})
+    forecasts: DataFrame | None = field(default=None, metadata={"table": FORECASTS})
+    slo: DataFrame | None = field(default=None, metadata={"table": SLO})
     quarantine: DataFrame | None = field(default=None, metadata={"table": QUARANTINE})
     selection: Selection = field(default_factory=Selection)
     days: int | None = None

@@ -11,6 +11,7 @@ from pipeline.common.words import counted, visible
 from pipeline.report.attention import needs_attention
 from pipeline.report.details_model import Finding, Partition
 from pipeline.report.model import Group, Point, Report
+from pipeline.report.outlook import caught_up, forecast_of, objectives_in_words, objectives_of
 from pipeline.report.timeline import Event, events, finding_events
 from pipeline.report.units import at, duration, instant, size
 
@@ -117,6 +118,10 @@ def _group(report: Report, group: Group, *, is_alone: bool) -> Iterator[str]:
         level = 3
     if group.owner:
         yield from (f"Owner: {escaped(group.owner)}", "")
+    if outlook := caught_up(forecast_of(report, group)):
+        yield from (escaped(f"Seen from {at(group.snapshot_id)}, the group will have caught up: {outlook}."), "")
+    for sentence in objectives_in_words(objectives_of(report, group)):
+        yield from (escaped(sentence), "")
     yield from _section("Timeline", _events(events(report, *group.key)), level)
     rows = [_lag(point) for point in _some(points)]
     yield f"{'#' * level} Lag"

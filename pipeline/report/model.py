@@ -9,7 +9,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 
-from pipeline.report.details_model import Change, Distribution, Finding, Gauge, Partition, PassedOver
+from pipeline.report.details_model import (
+    Change,
+    Distribution,
+    Finding,
+    Forecast,
+    Gauge,
+    Objective,
+    Partition,
+    PassedOver,
+)
 from pipeline.report.selection import Selection
 from pipeline.tables import DATA_LOSS, OFFSET_STATUSES, UNKNOWN_OFFSET
 
@@ -247,6 +256,8 @@ class Report:
     findings_open: int = 0
     findings_total: int = 0
     changes: tuple[Change, ...] = ()
+    forecasts: tuple[Forecast, ...] = ()
+    objectives: tuple[Objective, ...] = ()
     gauges: tuple[Gauge, ...] = ()
     distributions: tuple[Distribution, ...] = ()
     refused: int = 0

@@ -22,6 +22,7 @@ from pipeline.report import charts
 from pipeline.report.attention import needs_attention
 from pipeline.report.model import Report, by_lag
 from pipeline.report.names import visible
+from pipeline.report.outlook import caught_up, share
 from pipeline.report.payload import payload
 from pipeline.report.units import duration, instant, size
 
@@ -50,6 +51,7 @@ def render(report: Report) -> str:
             attention=needs_attention(report),
             groups=groups,
             # Names alone do not identify a group.
+            outlook={(f.cluster, f.group_id): caught_up(f) for f in report.forecasts},
             numbers={g.key: number for number, g in enumerate(groups)},
             charted={g.key: number for number, g in enumerate(report.charted)},
             colours=charts.COLOURS,
@@ -96,6 +98,7 @@ def _environment() -> Environment:
         "colour": charts.colour,
         "size": size,
         "duration": duration,
+        "share": share,
         "aware": lambda at: f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}",
     }
     return environment

@@ -1,0 +1,67 @@
+"""What is said about the future of a group: when it will have caught up, and whether it meets its objectives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import floor
+
+from pipeline.report.details_model import Forecast, Objective
+from pipeline.report.model import Group, Report
+from pipeline.report.units import duration
+
+_REASONS = {
+    "never_at_this_rate": "never at this rate",
+    "too_uncertain": "its rate varies too much to say when",
+}
+"""The reasons that say something about the group, and not about what laglake knows."""
+
+
+def forecast_of(report: Report, group: Group) -> Forecast | None:
+    """When the group will have caught up; None if there is no forecast."""
+    return next((f for f in report.forecasts if (f.cluster, f.group_id) == group.key), None)
+
+
+def objectives_of(report: Report, group: Group) -> list[Objective]:
+    """The objectives of a group, as far as they are listed."""
+    return [o for o in report.objectives if (o.cluster, o.group_id) == group.key]
+
+
+def caught_up(forecast: Forecast | None) -> str | None:
+    """When the group will have caught up: "in 20 min (18 min to 23 min)". None if it has, or if it is not known."""
+    if forecast is None:
+        return None
+    if forecast.caught_up_in_ms is None:
+        return _REASONS.get(forecast.reason or "")
+    if forecast.caught_up_in_ms == 0:
+        return None
+    low, high = forecast.caught_up_in_low_ms, forecast.caught_up_in_high_ms
+    least = "now" if not low else duration(low)
+    most = "never" if high is None else duration(high)
+    return f"in {duration(forecast.caught_up_in_ms)} ({least} to {most})"
+
+
+def attainment(objective: Objective) -> str:
+    """How well an objective was met: "95.2 % of 99 %, −380 % of the error budget left"."""
+    reached = "not known" if objective.attainment is None else share(objective.attainment)
+    left = "" if objective.budget_left is None else f", {share(objective.budget_left)} of the error budget left"
+    return f"{reached} of {share(objective.target)}{left}"
+
+
+def objectives_in_words(objectives: Iterable[Objective]) -> list[str]:
+    """A sentence for each objective."""
+    return [
+        f"Objective {o.slo} ({o.objective}): {attainment(o)} over {duration(o.window_ms)}"
+        f"{', missed now' if o.is_met is False else ''}."
+        for o in objectives
+    ]
+
+
+def share(value: float) -> str:
+    """A share in per cent. What is less than all is never rounded up to 100 %.
+
+    >>> share(0.9995), share(0.5), share(-3.8), share(0.9999999)
+    ('99.95 %', '50 %', '\N{MINUS SIGN}380 %', '99.9999 %')
+    """
+    shown = floor(value * 1_000_000) / 10_000 if 0.99 < value < 1 else 100 * value
+    digits = f"{shown:,.{4 if 0.99 < value < 1 else 2}f}".rstrip("0").rstrip(".")
+    return f"{digits} %".replace("-", "\N{MINUS SIGN}")
