@@ -252,14 +252,6 @@ WATERMARKS = Table(
         ),
         ("transaction_start_offset", LONG, "first offset of this transaction"),
         ("transaction_timestamp_ms", LONG, "newest record timestamp of its producer in this partition"),
-        (
-            "transactional_id",
-            STRING,
-            (
-                "its producer's transactional.id (ListTransactions); only asked for if the producer has written "
-                "nothing for a minute; NULL = not known, such as that of a transaction without a coordinator"
-            ),
-        ),
         _ERROR,
     ),
     key=("cluster", "snapshot_id", "topic", "partition"),

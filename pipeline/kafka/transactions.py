@@ -1,9 +1,7 @@
 """The open transactions that hold back the last stable offset of partitions (KIP-664).
 
 A leader knows the producers that have written to its logs, with the first offset of each one's open transaction. The
-transaction that began first is the one for which read_committed readers wait. Its `transactional.id`, by which people
-know the producer, is known to the coordinator of transactions; this is asked only about transactions that have been
-silent for a while, because a busy cluster always has open ones.
+transaction that begins at the last stable offset is the one for which read_committed readers wait.
 """
 
 from __future__ import annotations
@@ -12,20 +10,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from kafka.protocol.admin import DescribeProducersRequest, ListTransactionsRequest
+from kafka.protocol.admin import DescribeProducersRequest
 
-from pipeline.common.epoch import now_ms
-from pipeline.kafka.client import Asked, KafkaClient
+from pipeline.kafka.client import Asked, KafkaClient, in_chunks
 from pipeline.kafka.connections import Reply
 from pipeline.kafka.failures import Failure
 from pipeline.kafka.partitions import Placement, TopicPartition
 from pipeline.kafka.source import known
 
-MOST_PARTITIONS = 50
-"""The most partitions that a leader is asked about, because its answer has all producers of each: those with the most
-offsets in open transactions."""
-SILENT_MS = 60_000
-"""The `transactional.id` is looked up if the producer has written nothing for this long, by its own timestamps."""
+MOST_PARTITIONS = 1_000
+"""The most partitions that a leader is asked about: those with the most offsets in open transactions."""
+PARTITIONS_AT_ONCE = 100
+"""How many of them are in one request, because an answer has all producers of each."""
 
 Read = dict[str, Any]
 
@@ -42,9 +38,8 @@ def read_transactions(
     if not waiting:
         return {}
     found = _producers(client, placements, _most_of_each_leader(waiting, placements))
-    silent = {row["transaction_producer_id"] for row in found.values() if _is_silent(row)}
-    names = _transactional_ids(client, silent) if silent else {}
-    return {p: row | {"transactional_id": names.get(row["transaction_producer_id"])} for p, row in found.items()}
+    # The last stable offset was read before: if that transaction has ended, a newer one is not the one that held it.
+    return {p: row for p, row in found.items() if row["transaction_start_offset"] <= rows[p]["last_stable_offset"]}
 
 
 def _in_transactions(row: Read) -> int:
@@ -69,9 +64,9 @@ def _producers(
             return [], lambda _: dict.fromkeys(items, Failure("UNSUPPORTED_VERSION"))
 
         def parse(replies: Sequence[Reply]) -> dict[TopicPartition, Any]:
-            return _parse(replies[0].answer)
+            return {p: found for reply in replies for p, found in _parse(reply.answer).items()}
 
-        return [describe_producers(items)], parse
+        return [describe_producers(some) for some in in_chunks(items, PARTITIONS_AT_ONCE)], parse
 
     leaders = {p: placements[p].leader_or_failure() for p in partitions}
     answers = client.ask_all(leaders, ask, lambda again: {p: leaders[p] for p in again}, retries=0)
@@ -111,20 +106,3 @@ def _oldest(producers: Iterable[Any]) -> Read | None:
         "transaction_start_offset": first.current_txn_start_offset,
         "transaction_timestamp_ms": known(first.last_timestamp),
     }
-
-
-def _is_silent(row: Read) -> bool:
-    newest_ms = row["transaction_timestamp_ms"]
-    return newest_ms is not None and newest_ms <= now_ms() - SILENT_MS
-
-
-def _transactional_ids(client: KafkaClient, producer_ids: Iterable[int]) -> dict[int, str]:
-    """The `transactional.id` of producers, from whichever broker coordinates their transactions.
-
-    A producer whose coordinator does not know it is left out: its transaction will never end by itself.
-    """
-    wanted = sorted(producer_ids)
-    asked = [b for b in client.brokers() if client.version(ListTransactionsRequest, b) is not None]
-    answers = client.ask_each(asked, lambda: ListTransactionsRequest(state_filters=[], producer_id_filters=wanted))
-    answered = [answer for answer in answers.values() if not isinstance(answer, Failure)]
-    return {state.producer_id: state.transactional_id for answer in answered for state in answer.transaction_states}

@@ -13,12 +13,14 @@ from kafka.admin import ACLOperation, ResourceType
 from demo.embedded_kafka.broker import EmbeddedKafka
 from demo.embedded_kafka.topics import create_topics
 from pipeline.kafka import transactions
-from pipeline.kafka.transactions import MOST_PARTITIONS, _most_of_each_leader, _oldest
+from pipeline.kafka.client import KafkaClient
+from pipeline.kafka.partitions import all_placements
+from pipeline.kafka.transactions import MOST_PARTITIONS, _most_of_each_leader, _oldest, read_transactions
 from pipeline.kafka.watermarks import WatermarksSource
-from tests.helpers.kafka import Row, denied, login, read
+from tests.helpers.kafka import Row, denied, login, parsed, read
 
 HOUR_AGO_MS = int(time.time() * 1000) - 3_600_000
-NAMES = ("transaction_producer_id", "transaction_start_offset", "transaction_timestamp_ms", "transactional_id")
+NAMES = ("transaction_producer_id", "transaction_start_offset", "transaction_timestamp_ms")
 
 
 @pytest.fixture(scope="module")
@@ -63,18 +65,27 @@ def test_the_oldest_of_several_transactions_is_named(kafka: EmbeddedKafka, admin
         write(second, "tx-two", HOUR_AGO_MS + 9, partition=1)
         rows = found(kafka, "tx-two")
         assert [tuple(rows[0].values()), tuple(rows[1].values())] == [
-            (producer_id(admin, "tx-first"), 0, HOUR_AGO_MS + 5, "tx-first"),
-            (producer_id(admin, "tx-second"), 0, HOUR_AGO_MS + 9, "tx-second"),
+            (producer_id(admin, "tx-first"), 0, HOUR_AGO_MS + 5),
+            (producer_id(admin, "tx-second"), 0, HOUR_AGO_MS + 9),
         ]
     assert {*found(kafka, "tx-two")[0].values()} == {None}, "no transaction is open any more"
 
 
-def test_the_name_of_a_transaction_that_writes_is_not_asked_for(kafka: EmbeddedKafka, admin: Any) -> None:
-    create_topics(admin, {"tx-busy": 1})
-    with open_transaction(kafka, "tx-busy") as busy:
-        write(busy, "tx-busy", HOUR_AGO_MS, int(time.time() * 1000))
-        row = found(kafka, "tx-busy")[0]
-        assert (row["transaction_producer_id"], row["transactional_id"]) == (producer_id(admin, "tx-busy"), None)
+def test_a_transaction_that_begins_later_is_not_the_one_that_holds_the_last_stable_offset(
+    kafka: EmbeddedKafka, admin: Any
+) -> None:
+    create_topics(admin, {"tx-later": 1})
+    log = TopicPartition("tx-later", 0)
+    with open_transaction(kafka, "tx-later") as one:
+        write(one, "tx-later", HOUR_AGO_MS, HOUR_AGO_MS)
+        with KafkaClient(parsed(kafka.bootstrap_servers, topics_allow="^tx-later$")) as client:
+            placements = all_placements(client)
+
+            def start(stable: int) -> object:
+                row = {"last_stable_offset": stable, "high_watermark": 2}
+                return read_transactions(client, placements, {log: row}).get(log, {}).get("transaction_start_offset")
+
+            assert (start(0), start(-1), start(1)) == (0, None, 0)
 
 
 def test_without_the_right_to_read_the_topic_only_these_columns_are_unknown(kafka: EmbeddedKafka, admin: Any) -> None:
@@ -110,7 +121,7 @@ def test_a_producer_without_an_open_transaction_is_not_the_oldest() -> None:
 
 
 def test_a_leader_is_asked_about_the_partitions_with_the_most_in_transactions() -> None:
-    waiting = {TopicPartition("t", n): n for n in range(1, 200)}
+    waiting = {TopicPartition("t", n): n for n in range(1, 3_000)}
     leaders: Any = {p: SimpleNamespace(leader=p.partition % 2) for p in waiting}
     asked = _most_of_each_leader(waiting, leaders)
-    assert sorted(p.partition for p in asked) == [*range(200 - 2 * MOST_PARTITIONS, 200)]
+    assert sorted(p.partition for p in asked) == [*range(3_000 - 2 * MOST_PARTITIONS, 3_000)]

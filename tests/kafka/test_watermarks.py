@@ -97,7 +97,6 @@ def test_a_row_has_all_columns_of_a_log(kafka: EmbeddedKafka, admin: Any, produc
         "retention_ms": 7 * 86_400_000,
         "retention_bytes": -1,
         **dict.fromkeys(("transaction_producer_id", "transaction_start_offset", "transaction_timestamp_ms")),
-        "transactional_id": None,
         "error": None,
     }
     written = {"max_timestamp_ms": HOUR_AGO_MS + 5_000, "max_timestamp_offset": 1, "log_bytes": size_of_logs(folder)}

@@ -7,12 +7,7 @@ from pyspark.sql import functions as F
 
 from pipeline.analytics.findings.problem import command, in_shell, instant, iso, sentence
 
-TRANSACTION = (
-    "transaction_producer_id",
-    "transaction_start_offset",
-    "transaction_timestamp_ms",
-    "transactional_id",
-)
+TRANSACTION = ("transaction_producer_id", "transaction_start_offset", "transaction_timestamp_ms")
 """The columns of WATERMARKS about the transaction that holds back a partition's last stable offset."""
 
 
@@ -31,26 +26,23 @@ def _written_ms() -> Column:
 
 
 def producer() -> Column:
-    """Whose transaction it is: " of producer payments-1 (producer id 7), which last wrote at …". NULL if not known."""
+    """Whose transaction it is: " of the producer with id 7, which last wrote at …". NULL if it is not known."""
     number = _of("transaction_producer_id").cast("string")
-    named = F.concat(_of("transactional_id"), F.lit(" (producer id "), number, F.lit(")"))
     last = F.concat(F.lit(", which last wrote at "), instant(_written_ms()), F.lit(","))
-    text = sentence(" of producer ", F.coalesce(named, number), last)
-    return F.when(_of("transaction_producer_id").isNotNull(), text)
+    return F.when(number.isNotNull(), sentence(" of the producer with id ", number, last))
 
 
 def advice() -> Column:
     """What to do: the command that ends this transaction, or that finds it if the producer is not known."""
     topic, partition = in_shell("of_topic", "TOPIC"), _of("partition").cast("string")
     start = _of("transaction_start_offset").cast("string")
-    abort = command("kafka-transactions abort --topic %s --partition %s --start-offset %s.", topic, partition, start)
-    look = command(
-        "Look at this producer: it neither commits nor aborts. kafka-transactions describe --transactional-id %s "
-        "shows what its coordinator knows. ",
-        in_shell("worst.transactional_id", "ID"),
-    )
-    known = sentence(
-        F.when(_of("transactional_id").isNotNull(), look), "If the producer is gone, end its transaction: ", abort
+    known = command(
+        "kafka-transactions list shows the transactional.id of producer %s. If this producer is gone, end its "
+        "transaction: kafka-transactions abort --topic %s --partition %s --start-offset %s.",
+        _of("transaction_producer_id").cast("string"),
+        topic,
+        partition,
+        start,
     )
     find = command(
         "Find the producer: kafka-transactions find-hanging --topic %s --partition %s. If it is gone, abort its "
@@ -65,7 +57,6 @@ def evidence() -> dict[str, Column]:
     """The figures about the transaction."""
     return {
         "transaction_producer_id": _of("transaction_producer_id"),
-        "transactional_id": _of("transactional_id"),
         "transaction_start_offset": _of("transaction_start_offset"),
         "transaction_last_written": iso(_written_ms()),
     }
