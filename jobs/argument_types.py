@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 from pipeline.common.epoch import utc
 from pipeline.config.value_types import duration_ms
+from pipeline.report.selection import FINDING_ID
 
 # 1973 in milliseconds. A smaller number was probably meant as seconds.
 _SMALLEST_MS = 100_000_000_000
@@ -73,7 +74,7 @@ def finding_id(text: str) -> str:
     Raises:
         argparse.ArgumentTypeError: it is not one.
     """
-    if not re.fullmatch(r"[0-9a-f]{6,64}", text):
+    if not FINDING_ID.fullmatch(text):
         raise argparse.ArgumentTypeError(f"{text!a} is not a finding_id: 6 to 64 digits of 0-9 and a-f")
     return text
 

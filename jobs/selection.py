@@ -50,8 +50,10 @@ def add_selection(command: argparse.ArgumentParser) -> None:
 def output_of(arguments: argparse.Namespace) -> Path:
     """The file to write."""
     output: Path | None = getattr(arguments, "output", None)
-    if output is None and (incident := getattr(arguments, "incident", None)):
-        return DEFAULT_OUTPUT.with_name(f"incident-{incident[:12]}.html")
+    if incident := getattr(arguments, "incident", None):
+        if output is not None and output.suffix == ".md":
+            raise ConfigError(f"--output {output}: with --incident this is the page; its text is beside it, with .md")
+        return output or DEFAULT_OUTPUT.with_name(f"incident-{incident[:12]}.html")
     suffix = {"markdown": "md"}.get(kind := getattr(arguments, "kind", "html"), kind)
     return output or DEFAULT_OUTPUT.with_suffix(f".{suffix}")
 

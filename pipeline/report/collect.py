@@ -44,16 +44,18 @@ def collect(frames: Frames, generated_at: datetime, title: str) -> Report:
     ledger = _ledger(frames)
     first = _of_ledger(frames, ledger)
     clusters = _clusters(first["clusters"], frames.lag.sparkSession)
-    if not clusters:
-        return Report(title, generated_at, selection=frames.selection)
     findings = tuple(map(values.finding, first["findings"]))
-    newest = _newest_with_lag(clusters)
+    incident = next((f for f in findings if f.finding_id == frames.selection.finding_id), None)
+    if not clusters:
+        return Report(title, generated_at, selection=frames.selection, incident=incident)
+    # The groups of an incident are shown as they were then; by now they may be deleted.
+    newest = {incident.cluster: [incident.last_seen_ms]} if incident else _newest_with_lag(clusters)
     second = _at_newest(frames, ledger, newest, findings)
     worst = tuple(Group(**r) for r in second["groups"])
     instants = _thinned([Instant(**r) for r in second["instants"]], _most_instants(len(worst)))
     third = _over_time(frames, newest, worst, instants)
     points = tuple(Point(**r) for r in (*third["points"], *_from_lag(frames, worst, instants, third["covered"])))
-    (counted,) = first["counted"] or [{"open": 0, "total": 0}]
+    counted = (first["counted"] or [{"open": 0, "total": 0}])[0]
     return Report(
         title,
         generated_at,
@@ -76,7 +78,7 @@ def collect(frames: Frames, generated_at: datetime, title: str) -> Report:
         refused=sum(r["rows"] for r in first["refused"]),
         selection=frames.selection,
         days=frames.days,
-        incident=next((f for f in findings if f.finding_id == frames.selection.finding_id), None),
+        incident=incident,
     )
 
 

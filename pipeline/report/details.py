@@ -14,11 +14,12 @@ from pipeline.analytics.histograms.quantiles import of_brokers
 from pipeline.analytics.keys import GROUP, MEMBER
 from pipeline.report.details_model import Change, Forecast, Gauge, Objective, Partition
 from pipeline.report.model import names_of
+from pipeline.report.timeline import CLIENTS_NAMED
 
 MEASURES = ("kip532_bytes", "kip532_ms", "reuse_bytes")
 """The measures that are shown by broker."""
-CLIENTS_NAMED = 3
-"""How many client ids a change of a group names."""
+CLIENTS_READ = CLIENTS_NAMED + 1
+"""One more than is named, to know whether there are others."""
 _SEVERITIES = ("critical", "warning", "info")
 
 
@@ -93,7 +94,7 @@ def changes(group_changes: DataFrame, group_ids: Collection[str], limit: int) ->
         F.coalesce(F.sum(F.size("partitions")), F.lit(0)).alias("partitions"),
         F.max("before").alias("before"),
         F.max("after").alias("after"),
-        F.slice(F.sort_array(F.collect_set("client_id")), 1, CLIENTS_NAMED).alias("clients"),
+        F.slice(F.sort_array(F.collect_set("client_id")), 1, CLIENTS_READ).alias("clients"),
     )
     return (
         summed.where(F.col("group_id").isin(sorted(group_ids)))

@@ -173,9 +173,9 @@ def _is_in(table: Table, selection: Selection) -> Column:
     if table is FINDINGS:  # those that lasted at some time in between
         conditions += _between(F.unix_millis("last_seen"), from_ms, None)
         conditions += _between(F.unix_millis("first_seen"), None, to_ms)
-    if selection.group_id is not None and "group_id" in table.columns:
+    if selection.group_ids is not None and "group_id" in table.columns:
         is_of_all = F.lit(table is FINDINGS) & F.col("group_id").isNull()
-        conditions.append((F.col("group_id") == selection.group_id) | is_of_all)  # a topic or broker may be the cause
+        conditions.append(F.col("group_id").isin(*selection.group_ids) | is_of_all)  # or a topic is the cause
     for name, pattern in (("group_id", selection.group), ("topic", selection.topic)):
         if pattern is not None and name in table.columns:
             is_found = F.substring(name, 1, MOST_SEARCHED).rlike(pattern)

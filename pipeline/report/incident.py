@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 from pipeline.common.epoch import HOUR_MS, MINUTE_MS, to_epoch_ms
 from pipeline.common.errors import LakeError
 from pipeline.lake import Lake
-from pipeline.report.selection import Selection
+from pipeline.report.selection import FINDING_ID, Selection
 from pipeline.tables import FINDINGS
 
-FEWEST_DIGITS = 6
-"""The fewest digits of a finding_id by which a finding is found."""
 _AFTER_MS = 30 * MINUTE_MS
 _BEFORE_MS = (30 * MINUTE_MS, 6 * HOUR_MS)
 
@@ -17,12 +18,15 @@ _BEFORE_MS = (30 * MINUTE_MS, 6 * HOUR_MS)
 def selection_of(lake: Lake, finding_id: str) -> Selection:
     """What to show about a finding, which the first digits of its finding_id name.
 
-    This is its group, or if the problem is not one of a group, its whole cluster; from some time before it began (as
-    long as it lasted, but at least half an hour and at most six hours) until half an hour after it was resolved.
+    This is its group; if the cause is a topic, the groups that its evidence names; else its whole cluster. The time is
+    from some time before it began (as long as it lasted, but at least half an hour and at most six hours) until half an
+    hour after it was resolved.
 
     Raises LakeError if there is no such finding, or if there are several.
     """
-    columns = "cluster, finding_id, group_id, first_seen, last_seen, resolved_at, resolution_confirmed_at"
+    if not FINDING_ID.fullmatch(finding_id):
+        raise LakeError(f"--incident {finding_id!a}: not a finding_id: 6 to 64 digits of 0-9 and a-f")
+    columns = "cluster, finding_id, group_id, first_seen, last_seen, resolved_at, resolution_confirmed_at, evidence"
     rows = lake.query(f"SELECT {columns} FROM {{findings}} WHERE finding_id LIKE '{finding_id}%' LIMIT 2", FINDINGS)
     if not rows:
         raise LakeError(
@@ -39,6 +43,13 @@ def selection_of(lake: Lake, finding_id: str) -> Selection:
         (row["cluster"],),
         from_ms=begin_ms - before_ms,
         to_ms=max(ends) + _AFTER_MS if ends else None,
-        group_id=row["group_id"],
+        group_ids=_groups(row),
         finding_id=row["finding_id"],
     )
+
+
+def _groups(row: dict[str, Any]) -> tuple[str, ...] | None:
+    """The groups that a finding concerns; None if it does not say."""
+    if row["group_id"] is not None:
+        return (row["group_id"],)
+    return tuple(json.loads(row["evidence"] or "{}").get("groups") or ()) or None

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC
+from itertools import pairwise
 
 from pipeline.common.words import counted, visible
 from pipeline.report.attention import needs_attention
@@ -19,9 +20,11 @@ MOST_GROUPS = 10
 """The groups with the most lag, which have a section of their own."""
 MOST_POINTS = 25
 MOST_EVENTS = 200
-_SPECIAL = re.compile(r"[\\`*\[\]]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|^\s*[#+-]|^\s*\d+[.)](?=\s|$)")
+_SPECIAL = re.compile(r"[\\`*\[\]]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|^\s*[+-]|^\s*\d+[.)](?=\s|$)")
 """What Markdown would take for markup. It takes no underscore within a word for it."""
-_AS_ENTITIES = {character: f"&#{ord(character)};" for character in "&<>|~"}
+_AS_ENTITIES = {character: f"&#{ord(character)};" for character in "&<>|~#"}
+_LINK = re.compile(r":(?=//)|(?<=www)\.")
+"""Where a text would become a link."""
 _MENTION = re.compile(r"(?<!\w)@(?=\w)")
 
 
@@ -99,7 +102,7 @@ def _incident(report: Report, finding: Finding) -> Iterator[str]:
     yield from _section("Evidence at its worst", seen)
     others = [f for f in report.findings if f.finding_id != finding.finding_id]
     yield from _section("Other findings in this time", [_other(other) for other in others])
-    if not report.groups:
+    if not any(finding.concerns(*group.key) for group in report.groups):
         yield from _section("Timeline", _events(list(finding_events(finding))))
 
 
@@ -183,10 +186,21 @@ def _snapshots(report: Report) -> Iterator[str]:
         said = ", ".join(f"{number:,} {word}" for number, word in bad if number) or "all complete"
         span = f"{at(cluster.first_snapshot_id)} to {at(cluster.last_snapshot_id)}"
         lines.append(f"- {escaped(cluster.cluster)}: {counted(cluster.snapshots, 'snapshot')}, {span}; {said}")
+        lines += _gaps(report, cluster.cluster)
     errors = Counter((s.cluster, error.error or "no reason") for s in report.snapshots for error in s.errors)
     for (cluster_name, error), number in sorted(errors.items()):
         lines.append(f"- {escaped(cluster_name)}: {escaped(error)}, {counted(number, 'time')}")
     yield from _section("What this is based on", lines)
+
+
+def _gaps(report: Report, cluster: str) -> list[str]:
+    """The times without lag between two snapshots: instants that were missed, and snapshots that failed."""
+    times = sorted((i for i in report.instants if i.cluster == cluster), key=lambda i: i.snapshot_id)
+    return [
+        f"- {escaped(cluster)}: there is a gap between {at(before.snapshot_id)} and {at(after.snapshot_id)}"
+        for before, after in pairwise(times)
+        if before.segment != after.segment
+    ]
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[str | None]]) -> Iterator[str]:
@@ -215,4 +229,5 @@ def escaped(text: str) -> str:
     """The text on one line, as Markdown that shows it unchanged, and that mentions nobody where it is pasted."""
     marked = _SPECIAL.sub(lambda found: f"{found[0][:-1]}\\{found[0][-1]}", visible(text))
     quiet = _MENTION.sub("@\N{ZERO WIDTH SPACE}", marked)
-    return "".join(_AS_ENTITIES.get(character, character) for character in quiet)
+    plain = "".join(_AS_ENTITIES.get(character, character) for character in quiet)
+    return _LINK.sub(lambda found: f"&#{ord(found[0])};", plain)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
 from pipeline.report.units import at
+
+FINDING_ID = re.compile("[0-9a-f]{6,64}")
+"""The first digits of a finding_id, by which a finding is found."""
 
 
 @dataclass(frozen=True)
 class Selection:
     """The part of the tables that is asked for; None means all.
 
-    `from_ms` and `to_ms` are epoch ms, both inclusive; `group_id` is the name of one group; `group` and `topic` are
-    regular expressions that may match anywhere in the first MOST_SEARCHED characters of the name. `finding_id` is the
-    finding that the report is about; others are shown, too.
+    `from_ms` and `to_ms` are epoch ms, both inclusive. `group_ids` are the names of some groups; `group` and `topic`
+    are regular expressions that may match anywhere in the first MOST_SEARCHED characters of the name. `finding_id` is
+    the finding that the report is about; others are shown, too.
     """
 
     clusters: Collection[str] | None = None
@@ -22,12 +26,13 @@ class Selection:
     to_ms: int | None = None
     group: str | None = None
     topic: str | None = None
-    group_id: str | None = None
+    group_ids: tuple[str, ...] | None = None
     finding_id: str | None = None
 
     def __str__(self) -> str:
         """The selection in words; empty if it is everything. Clusters are left out, because a report names them."""
-        words = [f"group {self.group_id}"] if self.group_id is not None else []
+        names = self.group_ids or ()
+        words = [f"{'group' if len(names) == 1 else 'groups'} {', '.join(names)}"] if names else []
         words += [f"groups with {self.group}"] if self.group is not None else []
         words += [f"topics with {self.topic}"] if self.topic is not None else []
         words += [f"from {at(self.from_ms)}"] if self.from_ms is not None else []

@@ -11,6 +11,8 @@ from pipeline.common.words import counted, visible
 from pipeline.report.details_model import Change, Finding
 from pipeline.report.model import Report
 
+CLIENTS_NAMED = 3
+"""How many client ids a sentence names."""
 Level = Literal["bad", "warn", "good", "plain"]
 
 
@@ -61,8 +63,8 @@ def change_words(changes: Sequence[Change]) -> str:
 
 
 def _members(verb: str, change: Change) -> str:
-    more = "" if change.rows <= len(change.clients) or not change.clients else ", …"
-    names = f" ({', '.join(map(visible, change.clients))}{more})" if change.clients else ""
+    named = [*map(visible, change.clients[:CLIENTS_NAMED]), *["…"] * (len(change.clients) > CLIENTS_NAMED)]
+    names = f" ({', '.join(named)})" if named else ""
     return f"{counted(change.rows, 'member')} {verb}{names}"
 
 

@@ -180,6 +180,11 @@ def test_a_finding_has_a_page_and_a_text_of_its_own(lake: Lake, folder: Path) ->
     assert html.count('<th scope="row" class="name">') == 2, "one cluster and one group"
 
 
+def test_a_page_about_a_finding_is_not_overwritten_by_its_text(folder: Path) -> None:
+    arguments = ["--config", str(folder / "laglake.toml"), "--incident", "abcdef", "--output", str(folder / "x.md")]
+    assert report.main(arguments) == 2
+
+
 def test_show_reads_the_same_partitions_without_spark(lake: Lake, folder: Path) -> None:
     expected, total = collect_partitions(Frames.of(lake, Selection()), 5)
     found = read_newest(folder / "lake", Selection(), 5)

@@ -277,7 +277,7 @@ class TestIncident:
         )
         found = details.changes(rows, {"g", "h"}, 2).collect()
         assert [tuple(row) for row in found] == [
-            ("east", NOON + MINUTE, "g", "joined", 4, 0, None, "m4", ["c1", "c2", "c3"]),
+            ("east", NOON + MINUTE, "g", "joined", 4, 0, None, "m4", ["c1", "c2", "c3", "c4"]),
             ("east", NOON + MINUTE, "g", "moved", 2, 3, None, None, []),
             ("east", NOON + 2 * MINUTE, "g", "state", 1, 0, "Stable", "Empty", []),
             ("west", NOON, "h", "vanished", 1, 0, None, None, []),

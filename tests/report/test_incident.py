@@ -55,14 +55,19 @@ def test_it_shows_the_group_from_before_the_finding_until_after_it(
 ) -> None:
     lake = with_findings(row, finding("cd" * 32))
     from_ms = to_epoch_ms(row["first_seen"]) - before_ms
-    expected = Selection(("east",), from_ms, to_ms, group_id="orders", finding_id=ID)
+    expected = Selection(("east",), from_ms, to_ms, group_ids=("orders",), finding_id=ID)
     for digits in (6, 64):
         assert selection_of(lake, ID[:digits]) == expected
 
 
 def test_a_finding_without_a_group_shows_its_cluster(with_findings: Any) -> None:
     found = selection_of(with_findings(lasting(5, group_id=None)), ID)
-    assert (found.clusters, found.group_id) == (("east",), None)
+    assert (found.clusters, found.group_ids) == (("east",), None)
+
+
+def test_a_finding_of_a_topic_shows_the_groups_that_it_concerns(with_findings: Any) -> None:
+    found = selection_of(with_findings(lasting(5, group_id=None, evidence='{"groups": ["a", "b\'c"]}')), ID)
+    assert found.group_ids == ("a", "b'c")
 
 
 def test_an_id_that_names_no_or_several_findings_is_refused(with_findings: Any) -> None:
@@ -71,3 +76,5 @@ def test_an_id_that_names_no_or_several_findings_is_refused(with_findings: Any) 
         selection_of(lake, "000000")
     with pytest.raises(LakeError, match="--incident abababab: several findings begin with this"):
         selection_of(lake, "abababab")
+    with pytest.raises(LakeError, match="not a finding_id"):
+        selection_of(lake, "' OR true --")

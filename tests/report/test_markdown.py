@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.report.details_model import Change, Finding
 from pipeline.report.markdown import MOST_POINTS, as_markdown, escaped
-from pipeline.report.model import Point, Report
+from pipeline.report.model import Instant, Point, Report
 from pipeline.report.names import visible
 from pipeline.report.selection import Selection
 from tests.helpers.reports import HOSTILE, MINUTE, NOON, cluster, group, partition, report
@@ -18,7 +18,19 @@ from tests.helpers.reports import HOSTILE, MINUTE, NOON, cluster, group, partiti
 MARKUP = (
     *HOSTILE,
     *("*a*", "_a_", "__a__", "a_b_c", "`a`", "[a](http://b)", "![a](b)", "# a", "- a", "+ a", "1. a", "1) a"),
-    *("a | b", "~~a~~", "<b>a</b>", "&lt;", "a\\*b", "\\", "a_", "_"),
+    *(
+        "a | b",
+        "https://evil.example.com",
+        "www.example.com",
+        "a#12",
+        "~~a~~",
+        "<b>a</b>",
+        "&lt;",
+        "a\\*b",
+        "\\",
+        "a_",
+        "_",
+    ),
 )
 
 
@@ -140,6 +152,18 @@ def test_a_long_time_is_thinned_but_keeps_its_ends_and_its_worst_moment() -> Non
     assert rows[0].startswith("| 2026-03-01 12:00:00 ")
     assert rows[-1].startswith("| 2026-03-02 04:39:00 ")
     assert sum("5,000" in row for row in rows) == 1
+
+
+def test_a_gap_in_the_history_is_named() -> None:
+    instants = tuple(Instant("east", NOON + n * MINUTE, int(n > 3), 4) for n in (0, 1, 5, 6))
+    lines = as_markdown(incident(instants=instants)).splitlines()
+    gaps = [line for line in lines if "gap" in line]
+    assert gaps == ["- east: there is a gap between 2026-03-01 12:01:00 UTC and 2026-03-01 12:05:00 UTC"]
+
+
+def test_a_link_is_only_text() -> None:
+    assert "://" not in escaped("https://evil.example.com")
+    assert escaped("www.a.b") == "www&#46;a.b"
 
 
 def test_without_an_incident_it_is_about_what_is_selected() -> None:
