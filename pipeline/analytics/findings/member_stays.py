@@ -18,11 +18,10 @@ from pipeline.common.epoch import HOUR_MS, MINUTE_MS
 
 WINDOW_MS = 2 * HOUR_MS
 """The time over which stays are counted, up to a snapshot."""
-ROUNDS = 3
-"""The fewest rounds that are a problem. A member that was there before the window has then left four times."""
+ROUNDS, GROUP_ROUNDS = 3, 5
+"""The fewest rounds that are a problem: of one member beyond those of the others, and of a group."""
 STILL_MS = 40 * MINUTE_MS
-"""A problem lasts as long as a short stay has ended this recently: the longest regular stay of which the window has
-enough."""
+"""A problem lasts as long as it goes on within this time: this is the longest regular stay that gives ROUNDS."""
 JOINED, LEFT, RESTARTED, EPOCH = "joined", "left", "restarted", "epoch"
 ENDINGS = (LEFT, RESTARTED, EPOCH)
 """A group without one of these changes in ROUNDS snapshots of the window has no problem."""
@@ -95,7 +94,7 @@ def who() -> Column:
 
 
 def rounds(events: DataFrame, by: Collection[str]) -> DataFrame:
-    """The short stays of each key `by`: stays, their number; last_ms, when the last one ended; rounds; and span.
+    """The short stays of each key `by`: stays, their number; rounds; recent, the rounds that ended lately; and span.
 
     A round is as many stays as members come and go: the most of those that are gone now, those that have come and are
     still there, and those that were there beyond the fewest at a time (span). So neither several deployments of many
@@ -116,27 +115,35 @@ def rounds(events: DataFrame, by: Collection[str]) -> DataFrame:
             F.sum("begun").alias("begun"),
             F.sum("ended").alias("ended"),
             (F.greatest(F.max("there"), F.lit(0)) - F.least(F.min("there"), F.lit(0))).alias("span"),
-            F.max(F.when(F.col("short") > 0, F.col("changed_id"))).alias("last_ms"),
+            F.sum(F.when(F.col("changed_id") > F.col("snapshot_id") - STILL_MS, F.col("ended"))).alias("lately"),
         )
     )
     stays = F.col("stays")
     members = F.greatest(F.col("begun") - stays, F.col("ended") - stays, "span", F.lit(1))
-    return sums.select(*by, "stays", "span", "last_ms", (stays / members).alias("rounds"))
+    lately = F.coalesce("lately", F.lit(0))
+    return sums.select(*by, "stays", "span", (stays / members).alias("rounds"), (lately / members).alias("recent"))
+
+
+def lower_quartile(ascending: str, zeros: Column) -> Column:
+    """The lower quartile of an array and of so many zeros: what most members have in common, such as a deployment."""
+    number = F.floor((zeros + F.size(ascending) - 1) / 4)
+    return F.when(number < zeros, 0.0).otherwise(F.get(ascending, (number - zeros).cast("int")))
 
 
 def facts(changes: DataFrame) -> DataFrame:
     """What else the changes of `in_windows` show of each group.
 
     GROUP_AT; empty, in how many snapshots it had lost all of its members; epochs, by how much its epoch has risen;
-    epoch_ms, when it last did; new_now, the members that are new in this snapshot.
+    recent_epochs, the same lately; new_now, the members that are new in this snapshot.
     """
     change, is_epoch = F.col("change"), F.col("change") == EPOCH
     is_empty = (change == "vanished") | ((change == "state") & F.col("after").isin(*_WITHOUT_MEMBERS))
     risen = F.greatest(F.col("after").try_cast("bigint") - F.col("before").try_cast("bigint"), F.lit(0))
+    is_recent = F.col("changed_id") > F.col("snapshot_id") - STILL_MS
     is_new = change.isin(JOINED, RESTARTED) & (F.col("changed_id") == F.col("snapshot_id"))
     return changes.groupBy(*GROUP_AT).agg(
         F.count_distinct(F.when(is_empty, F.col("changed_id"))).alias("empty"),
         F.coalesce(F.sum(F.when(is_epoch, risen)), F.lit(0)).alias("epochs"),
-        F.max(F.when(is_epoch, F.col("changed_id"))).alias("epoch_ms"),
+        F.coalesce(F.sum(F.when(is_epoch & is_recent, risen)), F.lit(0)).alias("recent_epochs"),
         F.count_if(is_new).alias("new_now"),
     )

@@ -9,13 +9,14 @@ from pyspark.sql import functions as F
 
 from pipeline.analytics.findings.group_kinds import NAMED
 from pipeline.analytics.findings.member_stays import (
+    GROUP_ROUNDS,
     ROUNDS,
-    STILL_MS,
     WINDOW_MS,
     candidates,
     ends_and_beginnings,
     facts,
     in_windows,
+    lower_quartile,
     rounds,
     who,
 )
@@ -24,6 +25,7 @@ from pipeline.analytics.keys import GROUP, GROUP_AT
 from pipeline.common.epoch import HOUR_MS
 
 STORM, FLAPPING = "rebalance_storm", "flapping_member"
+_MEMBER = [*GROUP_AT, "who"]
 
 
 def restless_groups(changes: DataFrame, group_members: DataFrame, snapshot_ids: Collection[int]) -> DataFrame:
@@ -38,59 +40,76 @@ def restless_groups(changes: DataFrame, group_members: DataFrame, snapshot_ids: 
     groups = F.broadcast(candidates(changes))
     windows = in_windows(changes.join(groups, GROUP, how="left_semi"), snapshot_ids)
     events, known = ends_and_beginnings(windows), facts(windows)
-    each = rounds(events, [*GROUP_AT, "who"]).join(known.select(*GROUP_AT, "empty"), GROUP_AT)
-    flapping = each.where(_goes_on("rounds", "last_ms"))
-    others = rounds(events.join(flapping, [*GROUP_AT, "who"], how="left_anti"), GROUP_AT)
-    found = known.join(_summed(flapping), GROUP_AT, how="left").join(others, GROUP_AT, how="left")
-    counts = _counts(group_members.join(groups, GROUP, how="left_semi"), flapping)
-    return _described(_with_kind(found.join(counts, GROUP_AT)))
+    members = _members(group_members.join(groups, GROUP, how="left_semi"))
+    restless = _restless(rounds(events, _MEMBER), members, known)
+    others = rounds(events.join(restless, _MEMBER, how="left_anti"), GROUP_AT)
+    found = known.join(_summed(restless), GROUP_AT, how="left").join(others, GROUP_AT, how="left")
+    return _described(_with_kind(found.join(_counts(members, restless), GROUP_AT)))
 
 
-def _goes_on(name: str, last_ms: str) -> Column:
-    """Whether there were enough rounds, not counting those after which the group was empty, and until now."""
-    is_recent = F.col(last_ms) > F.col("snapshot_id") - STILL_MS
-    return F.coalesce((F.col(name) >= ROUNDS + F.col("empty")) & is_recent, F.lit(False))
+def _members(group_members: DataFrame) -> DataFrame:
+    """Who is a member in each snapshot: _MEMBER."""
+    members = group_members.where(F.col("member_id").isNotNull()).groupBy(*GROUP_AT, "member_id")
+    named = members.agg(F.max("client_id").alias("client_id"), F.max("host").alias("host"))
+    return named.select(*GROUP_AT, who().alias("who"))
 
 
-def _summed(flapping: DataFrame) -> DataFrame:
-    """The flapping members of each group: GROUP_AT, flapping (their number), worst, their stays, clients."""
-    worst = F.max(F.struct("stays", "who"))
+def _restless(each: DataFrame, members: DataFrame, known: DataFrame) -> DataFrame:
+    """The members that come and go more often than most: _MEMBER, stays, is_flapping (often enough, and until now).
+
+    Rounds after which the group was empty do not count. What most members do at once, such as a deployment, does not
+    make one of them restless.
+    """
+    quiet = members.join(each, _MEMBER, how="left_anti").groupBy(*GROUP_AT).agg(F.count(F.lit(1)).alias("quiet"))
+    lists = (F.sort_array(F.collect_list(name)).alias(f"all_{name}") for name in ("rounds", "recent"))
+    zeros = F.coalesce("quiet", F.lit(0))
+    usual = each.groupBy(*GROUP_AT).agg(*lists).join(quiet, GROUP_AT, how="left")
+    usual = usual.select(
+        *GROUP_AT,
+        lower_quartile("all_rounds", zeros).alias("usual"),
+        lower_quartile("all_recent", zeros).alias("usual_recent"),
+    )
+    rows = each.join(usual, GROUP_AT).join(known.select(*GROUP_AT, "empty"), GROUP_AT)
+    beyond = F.col("rounds") - F.col("usual") - F.col("empty")
+    goes_on = F.col("recent") >= F.col("usual_recent") + 1
+    is_flapping = (beyond >= ROUNDS) & goes_on
+    # One round fewer: members that begin together do not reach a number of rounds in the same snapshot.
+    return rows.where(beyond >= ROUNDS - 1).select(*_MEMBER, "stays", is_flapping.alias("is_flapping"))
+
+
+def _summed(restless: DataFrame) -> DataFrame:
+    """The restless members of each group: GROUP_AT, restless and flapping (numbers), worst, their stays, clients."""
     names = F.array_sort(F.collect_set(F.get_json_object("who", "$.client_id")))
-    return flapping.groupBy(*GROUP_AT).agg(
-        F.count(F.lit(1)).alias("flapping"),
-        worst.alias("worst"),
-        F.sum("stays").alias("flapping_stays"),
+    return restless.groupBy(*GROUP_AT).agg(
+        F.count(F.lit(1)).alias("restless"),
+        F.count_if("is_flapping").alias("flapping"),
+        F.max(F.struct("stays", "who")).alias("worst"),
+        F.sum("stays").alias("restless_stays"),
         F.slice(names, 1, NAMED).alias("clients"),
     )
 
 
-def _counts(group_members: DataFrame, flapping: DataFrame) -> DataFrame:
-    """The members of each group in each snapshot: GROUP_AT, members, and steady, those that are not flapping."""
-    members = (
-        group_members.where(F.col("member_id").isNotNull())
-        .groupBy(*GROUP_AT, "member_id")
-        .agg(F.max("client_id").alias("client_id"), F.max("host").alias("host"))
-        .withColumn("who", who())
-    )
-    flapping = flapping.select(*GROUP_AT, "who", F.lit(True).alias("flaps"))
+def _counts(members: DataFrame, restless: DataFrame) -> DataFrame:
+    """The members of each group in each snapshot: GROUP_AT, members, and steady, those that are not restless."""
+    flagged = restless.select(*_MEMBER, F.lit(True).alias("is_restless"))
     return (
-        members.join(F.broadcast(flapping), [*GROUP_AT, "who"], how="left")
+        members.join(flagged, _MEMBER, how="left")
         .groupBy(*GROUP_AT)
-        .agg(F.count(F.lit(1)).alias("members"), F.count_if(F.col("flaps").isNull()).alias("steady"))
+        .agg(F.count(F.lit(1)).alias("members"), F.count_if(F.col("is_restless").isNull()).alias("steady"))
     )
 
 
 def _with_kind(rows: DataFrame) -> DataFrame:
     """The rows with a problem, with its kind and `all_stays`."""
-    flapping, members = F.coalesce("flapping", F.lit(0)), F.col("members")
+    restless, flapping = (F.coalesce(name, F.lit(0)) for name in ("restless", "flapping"))
+    members, empty = F.col("members"), F.col("empty")
     # With KIP-848, each member that joins or leaves raises the epoch, also between two snapshots.
     each_round = 2 * (members + F.coalesce("span", F.lit(0)))
-    is_recent = F.col("epoch_ms") > F.col("snapshot_id") - STILL_MS
-    rises = (F.col("epochs") >= each_round * (ROUNDS + 1 + F.col("empty"))) & is_recent
-    others = _goes_on("rounds", "last_ms") | ((flapping == 0) & F.coalesce(rises, F.lit(False)))
-    is_storm = (flapping > 1) | ((members > 1) & others)
-    is_member = (flapping == 1) & (F.col("steady") > 0)
-    stays = F.coalesce("flapping_stays", F.lit(0)) + F.coalesce("stays", F.lit(0))
+    rises = (F.col("epochs") >= each_round * (GROUP_ROUNDS + 1 + empty)) & (F.col("recent_epochs") >= 2 * each_round)
+    others = F.coalesce((F.col("rounds") >= GROUP_ROUNDS + empty) & (F.col("recent") >= 2), F.lit(False))
+    is_storm = ((flapping > 0) & (restless > 1)) | ((members > 1) & (others | ((restless == 0) & rises)))
+    is_member = (flapping == 1) & (restless == 1) & (F.col("steady") > 0)
+    stays = F.coalesce("restless_stays", F.lit(0)) + F.coalesce("stays", F.lit(0))
     found = rows.where(members > F.col("new_now")).withColumns(
         {"kind": F.when(is_storm, STORM).when(is_member, FLAPPING), "all_stays": stays}
     )
@@ -150,7 +169,7 @@ def _evidence() -> dict[str, Column]:
         "short_stays": F.col("all_stays"),
         "window_ms": F.lit(WINDOW_MS),
         "members": F.col("members"),
-        "flapping_members": F.col("flapping"),
+        "flapping_members": F.col("restless"),
         "clients": F.col("clients"),
         "client_id": _of_worst("client_id"),
         "host": _of_worst("host"),

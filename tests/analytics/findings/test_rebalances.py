@@ -5,7 +5,7 @@ what has changed from snapshot to snapshot.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 from uuid import UUID
 
@@ -54,10 +54,10 @@ def scaled_once(minute: int, *, alike: bool) -> Iterator[Member]:
 
 
 def autoscaler(minute: int) -> Iterator[Member]:
-    """For half of each 30 minutes, five more pods."""
+    """For half of each 15 minutes, five more pods."""
     yield from steady(2)
-    for pod in range(5 if minute % 30 < 15 else 0):
-        yield member("app", 100 * (minute // 30) + pod, f"/10.{minute // 30}.2.{pod}")
+    for pod in range(5 if minute % 15 < 8 else 0):
+        yield member("app", 100 * (minute // 15) + pod, f"/10.{minute // 15}.2.{pod}")
 
 
 def job(minute: int) -> Iterator[Member]:
@@ -70,13 +70,26 @@ def flapping(minute: int, every: int = 15, client: str = "bad", since: int = 0, 
     return member(client, (min(max(minute, since), until) - since) // every, "/10.0.9.9")
 
 
+def twice_more(minute: int) -> Iterator[Member]:
+    """A member of the group that is deployed each hour, which also restarts at minutes 150 and 200."""
+    starts = (minute + 53) // 60 + (minute >= 150) + (minute >= 200)
+    yield member("once-more", starts, "/10.0.0.11")
+
+
+def then_deployed(minute: int) -> Iterator[Member]:
+    """A member that restarts four times, and an hour later a deployment of all."""
+    for pod in range(3):
+        yield member("app", int(minute >= 235), f"/10.0.0.{pod}")
+    yield member("bad", (min(max(minute, 120), 180) - 120) // 15 + (minute >= 235), "/10.0.0.9")
+
+
 def leaving(minute: int, every: int = 30) -> list[Member]:
     """A member of KIP-848 that leaves for half of the time and joins with the same id."""
     return [Member("AAAA", "bad", "/10.0.9.9")] if minute % every < every // 2 else []
 
 
 def all_flapping(minute: int) -> Iterator[Member]:
-    return (flapping(minute + 7 * n, 20, f"bad-{n}") for n in range(3))
+    return (flapping(minute + 5 * n, 15, f"bad-{n}") for n in range(3))
 
 
 def static(minute: int) -> Member:
@@ -95,8 +108,10 @@ HEALTHY: dict[str, Callable[[int], Members]] = {
     "scaled up and down once, alike": lambda m: scaled_once(m, alike=True),
     "a job": job,
     "alone": lambda m: [flapping(m)],
+    "hourly deployments and two restarts": lambda m: [*hourly(m, keeps_host=True), *twice_more(m)],
     "three restarts": lambda m: [*steady(3), flapping(m, 20, since=130, until=190)],
 }
+EARLIER = {"a deployment afterwards": then_deployed}
 FLAPPING: dict[str, Callable[[int], Members]] = {
     "four restarts": lambda m: [*steady(3), flapping(m, 15, since=120, until=180)],
     "one of twelve": lambda m: [*steady(11), flapping(m)],
@@ -110,12 +125,14 @@ STORM: dict[str, Callable[[int], Members]] = {
 }
 OFTEN: dict[str, Callable[[int], Members]] = {"all of them": all_flapping}
 """A storm that snapshots show only if they are taken often enough."""
-GROUPS = HEALTHY | FLAPPING | STORM | OFTEN
+GROUPS = HEALTHY | FLAPPING | STORM | OFTEN | EARLIER
 JUDGED = range(120, MINUTES, 15)
 
 
-def found(spark: SparkSession, every: int, groups: dict[str, Callable[[int], Members]]) -> Found:
-    """The problems of each group in each of the minutes JUDGED, where a snapshot is taken so often."""
+def found(
+    spark: SparkSession, every: int, groups: dict[str, Callable[[int], Members]], judged: Collection[int] = JUDGED
+) -> Found:
+    """The problems of each group in each of the minutes `judged`, where a snapshot is taken so often."""
     changes, described = [], []
     for group, members_at in groups.items():
         for minute in range(every, MINUTES, every):
@@ -125,10 +142,10 @@ def found(spark: SparkSession, every: int, groups: dict[str, Callable[[int], Mem
             if bool(before) != bool(after):
                 states = ("Stable", "Empty") if before else ("Empty", "Stable")
                 changes.append((*at, "state", *states, None, None, None))
-            if minute in JUDGED:
+            if minute in judged:
                 described += [(at[0], group, *m[:3], m.instance_id) for m in after]
     columns = "snapshot_id earlier_snapshot_id group_id change before after member_id client_id host"
-    ids = [T0 + m * MINUTE_MS for m in JUDGED]
+    ids = [T0 + m * MINUTE_MS for m in judged]
     rows = restless_groups(
         frame(spark, GROUP_CHANGES, columns, *changes),
         frame(spark, GROUP_MEMBERS, "snapshot_id group_id member_id client_id host instance_id", *described),
@@ -190,6 +207,27 @@ def test_a_problem_begins_with_the_fourth_restart_and_ends_40_minutes_after_the_
     assert kinds(each_minute, "four restarts") == kinds(each_quarter, "four restarts") == expected
 
 
+def test_a_deployment_does_not_make_an_earlier_problem_a_new_one(each_minute: Found, each_quarter: Found) -> None:
+    expected = dict.fromkeys((180, 195, 210), "flapping_member")
+    assert kinds(each_minute, "a deployment afterwards") == kinds(each_quarter, "a deployment afterwards") == expected
+
+
+def test_members_that_begin_together_are_a_storm_from_the_beginning(spark: SparkSession) -> None:
+    """Three of four members restart every six minutes, one after the other: as in a real storm."""
+
+    def members(minute: int) -> Iterator[Member]:
+        passed = min(max(minute, 140), 200) - 140
+        yield from steady(1)
+        for n in range(3):
+            yield member(f"bad-{n}", (passed + 2 * n) // 6, "/10.0.0.9")
+
+    rows = found(spark, 1, {"g": members}, range(140, MINUTES))
+    assert {*kinds(rows, "g").values()} == {"rebalance_storm"}
+    first, last = min(rows["g"]), max(rows["g"])
+    assert (first, last) == (140 + 24 - 4, 239)
+    assert len(rows["g"]) == last - first + 1
+
+
 def test_the_words_name_the_member_and_what_to_do(each_minute: Found) -> None:
     row = each_minute["one of twelve"][240]
     assert row["summary"] == (
@@ -218,15 +256,15 @@ def test_the_words_of_a_storm_name_the_worst_member(each_minute: Found) -> None:
         "client worse at /10.0.9.9 (7 times)."
     )
     assert each_minute["an autoscaler"][240]["summary"] == (
-        "The group rebalances again and again: members that had joined left again 15 times within 2 hours."
+        "The group rebalances again and again: members that had joined left again 35 times within 2 hours."
     )
 
 
 EPOCHS = [
     # Members, by how much the epoch rises in each quarter of an hour of the last hour, and whether it is a storm: if it
-    # rises by two for each member, four times or more.
-    (3, 6, True),
-    (3, 5, False),
+    # rises by two for each member, six times or more.
+    (3, 9, True),
+    (3, 8, False),
     (1, 50, False),
 ]
 
@@ -248,8 +286,8 @@ def test_an_epoch_that_rises_shows_rebalances_between_snapshots(
     problems = {row.snapshot_id: row for row in restless_groups(changes, described, ids).collect()}
     assert [*problems] == ([ids[-1]] if is_storm else [])
     if is_storm:
-        assert problems[ids[-1]].summary == "The group rebalances again and again: its epoch rose by 24 within 2 hours."
-        assert (problems[ids[-1]].kind, problems[ids[-1]].magnitude) == ("rebalance_storm", 12.0)
+        assert problems[ids[-1]].summary == "The group rebalances again and again: its epoch rose by 36 within 2 hours."
+        assert (problems[ids[-1]].kind, problems[ids[-1]].magnitude) == ("rebalance_storm", 18.0)
 
 
 def test_a_group_whose_members_could_not_be_read_is_not_judged(spark: SparkSession) -> None:
