@@ -53,6 +53,7 @@ PHASES: dict[str, tuple[Any, str]] = {
     "histograms": (derive, "keep_histograms"),
     "clients": (derive, "keep_clients"),
     "problems": (derive, "problems_of_groups"),
+    "objectives": (derive, "keep_slo"),
     "findings": (derive, "keep_findings"),
     "keep the index": (index.Index, "keep"),
     "report": (report, "write_report"),

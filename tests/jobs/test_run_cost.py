@@ -19,6 +19,8 @@ EXECUTIONS, JOBS, COMMITS = 31, 43, 14
 
 If it becomes less, write the new number here.
 """
+OBJECTIVE = f'[slo.x]\ngroups = "^{PREFIX}"\nobjective = "consumer_lag < 5"\ntarget = 0.99\n'
+"""What an objective costs in addition is one query and one commit."""
 SPARE = 4
 """A margin, because Delta reads its log again now and then."""
 
@@ -41,3 +43,9 @@ def test_a_later_run_of_a_small_cluster_needs_no_more_queries_than_an_earlier_on
     assert cost.executions <= EXECUTIONS + SPARE, str(waterfall)
     assert cost.jobs <= JOBS + SPARE, str(waterfall)
     assert cost.commits == COMMITS, str(waterfall)
+    with config.open("a") as file:
+        file.write(OBJECTIVE)
+    one_run(config, tmp_path / "report.html")
+    waterfall.run(lambda: one_run(config, tmp_path / "report.html"))
+    added = waterfall.phases["objectives"] + waterfall.phases["  replace slo"]
+    assert (added.executions, added.commits) == (1, 1), str(waterfall)
