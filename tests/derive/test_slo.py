@@ -166,6 +166,7 @@ def test_smaller_batches_have_the_same_rows(spark: SparkSession, computed: Lake,
     assert burning(lake) == burning(computed)
 
 
+@pytest.mark.thorough
 def test_spark_computes_the_same_rows_as_the_driver(spark: SparkSession, computed: Lake, tmp_path: Path) -> None:
     lake = make(spark, tmp_path / "lake", range(8))
     compute(lake, most=5)
@@ -184,7 +185,8 @@ def test_snapshots_that_are_computed_again_have_the_same_rows(spark: SparkSessio
     assert contents(lake) == before
 
 
-@pytest.mark.parametrize("most", [None, pytest.param(1, marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("most", [None, 1])
 def test_a_late_snapshot_adds_nothing_to_the_sums(spark: SparkSession, tmp_path: Path, most: int | None) -> None:
     with for_few_rows(spark):
         lake = make(spark, tmp_path / "lake", [0, 1, 2, 3, 6, 7])
