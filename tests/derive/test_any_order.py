@@ -22,6 +22,7 @@ from pipeline.lake.few_rows import for_few_rows
 from pipeline.tables import (
     COMMITTED_OFFSETS,
     COMPUTED,
+    FORECASTS,
     GROUP_STATUS,
     LAG,
     LAG_HISTOGRAMS,
@@ -123,6 +124,8 @@ def check(lake: Lake, landed: Sequence[int]) -> None:
         judged = lake.read(table).collect()
         assert Counter(row.snapshot_id for row in judged) == Counter(landed)
         assert {row.status for row in judged} <= {"ok", "unknown"}  # unknown while it has just been seen first
+    forecasts = Counter((row.snapshot_id, row.topic) for row in lake.read(FORECASTS).collect())
+    assert forecasts == Counter((snapshot_id, topic) for snapshot_id in landed for topic in ("t", None))
     marks = lake.read(COMPUTED).collect()
     assert Counter(mark.snapshot_id for mark in marks) == Counter(landed)
     counted = lake.read(LAG_HISTOGRAMS).where("window_ms = 0 AND measure = 'consumer_lag' AND scope = 'cluster'")
