@@ -87,7 +87,8 @@ def _forecasts(days: Days) -> Iterator[Outcomes]:
             continue
         at = slice(minute + 1 - CHUNK, minute + 1)
         memories = Memory.of_rows(np.concatenate(rows))
-        found = forecast(memories, lag[at].ravel(), settings.tolerance_ms, settings.window_ms)
+        markers = np.full(CHUNK * count, settings.markers * PARTITIONS)
+        found = forecast(memories, lag[at].ravel(), markers, settings.tolerance_ms, settings.window_ms)
         rows = []
         if at.start < WARM_UP:
             continue

@@ -178,13 +178,13 @@ def times(p: Pace, limit: float, written: float) -> tuple[float, float, float]:
     return max(middle - p.age_s, 0) + p.gap_s / 2, low, high + p.longest_gap_s
 
 
-def forecast(known: Known, lag: int | None) -> tuple[str | None, float, float, float]:
+def forecast(known: Known, lag: int | None, markers: int) -> tuple[str | None, float, float, float]:
     """The reason, and the three times; inf for never, or not known."""
     never = (math.inf, math.inf, math.inf)
     if lag is None:
         return "not_known", *never
     samples = known.samples
-    limit = growth(samples, 5 * MINUTE_MS) * 60
+    limit = max(growth(samples, 5 * MINUTE_MS) * 60, markers)
     if lag <= limit:
         return None, 0, 0, 0
     age = [(samples[-1].ends_ms - s.ends_ms) / 1000 for s in samples]

@@ -86,9 +86,12 @@ def caught_up_at(memory: Memory, tolerance_ms: int) -> Floats:
     return _growth(memory.log_ends, memory.ends_ms, SPANS_MS["5m"])[1] * tolerance_ms / 1000
 
 
-def forecast(memory: Memory, lag: Ints, tolerance_ms: int, window_ms: int) -> Forecast:
-    """The forecasts for series after a snapshot in which their lag is `lag`; NONE if it is not known."""
-    limit = caught_up_at(memory, tolerance_ms)
+def forecast(memory: Memory, lag: Ints, markers: Ints, tolerance_ms: int, window_ms: int) -> Forecast:
+    """The forecasts for series after a snapshot in which their lag is `lag`; NONE if it is not known.
+
+    So many unread offsets may be transaction `markers`, which no reader ever gets.
+    """
+    limit = np.maximum(caught_up_at(memory, tolerance_ms), markers)
     found = _nothing(len(lag))
     found.reason[lag == NONE] = REASONS.index("not_known")
     for values in (found.in_s, found.low_s, found.high_s):

@@ -38,7 +38,7 @@ def following(
     """A function for `applyInArrow` that returns all observations of some series with their forecasts.
 
     Its input are observations (`is_observation`), which have SUMS, and earlier rows with `memory`, from which the
-    series continue. `kept` are the columns that are returned, among them `snapshot_id`; RATES, NET_RATES, TIMES, reason
+    series continue. `kept` are the columns that are returned, among them `partitions`; RATES, NET_RATES, TIMES, reason
     and memory are added. `reach` maps a snapshot to the oldest one that it may continue from.
     """
 
@@ -76,7 +76,8 @@ def _followed(rows: pa.Table, settings: StatusConfig, kept: Sequence[str], reach
 def _table(rows: pa.Table, memories: Ints, sums: Sequence[Ints], settings: StatusConfig) -> pa.Table:
     memory, seen = Memory.of_rows(memories), Sums(*sums)
     lag = np.where(seen.is_known, seen.lag, NONE)
-    found = forecast(memory, lag, settings.tolerance_ms, settings.window_ms)
+    markers = settings.markers * numbers(rows, "partitions")
+    found = forecast(memory, lag, markers, settings.tolerance_ms, settings.window_ms)
     for name, column in _columns(memory, found, seen).items():
         rows = rows.append_column(name, column)
     lengths = np.where(memories != NONE, np.arange(memories.shape[1]) + 1, 0).max(axis=1, initial=0)

@@ -35,9 +35,9 @@ def remembered(steps: Sequence[tuple[float, float, float]], worst: float = 1.0) 
     return memory
 
 
-def forecast_of(memory: Memory) -> Found:
+def forecast_of(memory: Memory, markers: int = 0) -> Found:
     lag = memory.log_ends[:, -1] - memory.commits[:, -1]
-    found = forecast(memory, lag, MINUTE_MS, 30 * MINUTE_MS)
+    found = forecast(memory, lag, np.array([markers]), MINUTE_MS, 30 * MINUTE_MS)
     values = (found.in_s[0], found.low_s[0], found.high_s[0], found.net_per_s[0])
     return Found(REASONS[found.reason[0]], *(float(v) if np.isfinite(v) else None for v in values))
 
@@ -72,6 +72,12 @@ def test_a_group_has_caught_up_if_no_more_is_unread_than_is_written_in_a_minute(
 ) -> None:
     found = forecast_of(by_minute(20, lambda at: WRITTEN * at, behind=unread))
     assert (found == expected) is (expected is not None)
+
+
+@pytest.mark.parametrize(("markers", "reason"), [(3, None), (2, "never_at_this_rate")])
+def test_transaction_markers_at_the_end_of_quiet_logs_are_not_unread(markers: int, reason: str | None) -> None:
+    memory = remembered([(at, 1_000, 997) for at in range(0, 3_601, 60)])
+    assert forecast_of(memory, markers).reason == reason
 
 
 def test_a_group_that_reads_more_slowly_than_is_written_never_catches_up_at_this_rate() -> None:

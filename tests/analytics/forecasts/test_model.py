@@ -64,6 +64,7 @@ def test_each_series_is_remembered_and_forecast_as_by_the_model(seed: int) -> No
     chance = random.Random(seed)
     series = [list(a_series(chance)) for _ in range(SERIES)]
     memory, known = Memory.empty(SERIES), [model.Known()] * SERIES
+    markers: list[int | None] = [chance.choice([0, 1, 12]) for _ in series]
     reasons: Counter[str | None] = Counter()
     for number in range(SNAPSHOTS):
         seen = [one[number] for one in series]
@@ -72,9 +73,9 @@ def test_each_series_is_remembered_and_forecast_as_by_the_model(seed: int) -> No
         known = [was.after(one) for was, one in zip(known, seen, strict=True)]
         assert [remembered(memory, which) for which in range(SERIES)] == known
         lags = [None if None in one else one.lag for one in seen]
-        found = forecast(memory, numbers(lags), MINUTE_MS, 30 * MINUTE_MS)
+        found = forecast(memory, numbers(lags), numbers(markers), MINUTE_MS, 30 * MINUTE_MS)
         for which, lag in enumerate(lags):
-            reason, *times = model.forecast(known[which], lag)
+            reason, *times = model.forecast(known[which], lag, markers[which])
             assert REASONS[found.reason[which]] == reason, (which, number)
             assert [found.in_s[which], found.low_s[which], found.high_s[which]] == pytest.approx(
                 times, rel=1e-6, abs=1e-6
