@@ -17,6 +17,7 @@ from pipeline.lake import Lake, of_cluster
 from pipeline.lake.few_rows import for_few_rows
 from pipeline.tables import (
     COMPUTED,
+    FORECASTS,
     GROUP_CHANGES,
     GROUP_STATUS,
     LAG,
@@ -105,6 +106,7 @@ def again(lake: Lake, found: dict[str, int]) -> None:
         PARTITION_STATUS.name,
         GROUP_STATUS.name,
         GROUP_CHANGES.name,
+        FORECASTS.name,
         LAG_HISTOGRAMS.name,
         "findings",
         "finding_history",
