@@ -47,9 +47,11 @@ LOSSES = _faults(260, ("no_progress", "data_loss_ahead", "deleted_unread"), (10,
 HANGS = _faults(90, ("no_progress",), (2, 200), (3, 820), (21, 1_000))
 SLOW = _faults(180, ("falling_behind",), (4, 150), (5, 700), (6, 1_100))
 REWINDS = _faults(30, ("rewound",), (7, 250), (8, 500), (9, 1_200))
+STORMS = _faults(70, ("rebalance_storm",), (11, 350), (13, 950))
+FLAPPING = _faults(90, ("flapping_member",), (14, 450), (22, 1_150))
 (OUTAGE,) = _faults(12, ("unreadable",), (-1, 700))
 """A broker that leads every fourth partition does not answer."""
-FAULTS = (*STOPS, *LOSSES, *HANGS, *SLOW, *REWINDS, OUTAGE)
+FAULTS = (*STOPS, *LOSSES, *HANGS, *SLOW, *REWINDS, *STORMS, *FLAPPING, OUTAGE)
 GROUPS = 50
 KINDS = {
     "steady": range(20),
@@ -78,6 +80,8 @@ class Day:
     """The commits of each reader: second of the day, offset."""
     ends: Ints = field(default_factory=lambda: np.zeros((0, 0), np.int64))
     """The end of each reader's log at each tick."""
+    deployed_at: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    """The minute of each hour in which a group is deployed."""
 
     @property
     def lag(self) -> Ints:
@@ -125,7 +129,7 @@ class _Simulation:
                     seen[name].append(values.copy())
         found = {name: np.array(values) for name, values in seen.items()}
         members_ = found.pop("members").astype(bool)
-        return Day(**found, has_members=members_, commits=self.commits, ends=self.ends)
+        return Day(**found, has_members=members_, commits=self.commits, ends=self.ends, deployed_at=self.deployed_at)
 
     def _write(self, at_s: int) -> None:
         daily = 1 + 0.5 * np.sin(2 * np.pi * (at_s / 86_400 - 0.3))
