@@ -122,7 +122,7 @@ def _group(report: Report, group: Group, *, is_alone: bool) -> Iterator[str]:
     if group.owner:
         yield from (f"Owner: {escaped(group.owner)}", "")
     if outlook := caught_up(forecast_of(report, group)):
-        yield from (escaped(f"Seen from {at(group.snapshot_id)}, the group will have caught up: {outlook}."), "")
+        yield from (escaped(f"Forecast of {at(group.snapshot_id)}: {outlook}."), "")
     for sentence in objectives_in_words(objectives_of(report, group)):
         yield from (escaped(sentence), "")
     yield from _section("Timeline", _events(events(report, *group.key)), level)

@@ -10,8 +10,8 @@ from pipeline.report.model import Group, Report
 from pipeline.report.units import duration
 
 _REASONS = {
-    "never_at_this_rate": "never at this rate",
-    "too_uncertain": "its rate varies too much to say when",
+    "never_at_this_rate": "never caught up at this rate",
+    "too_uncertain": "its rate varies too much for a forecast",
 }
 """The reasons that say something about the group, and not about what laglake knows."""
 
@@ -27,7 +27,7 @@ def objectives_of(report: Report, group: Group) -> list[Objective]:
 
 
 def caught_up(forecast: Forecast | None) -> str | None:
-    """When the group will have caught up: "in 20 min (18 min to 23 min)". None if it has, or if it is not known."""
+    """When the group will have caught up: "caught up in 20 min (18 min to 23 min)". None if it has, or if it is not known."""
     if forecast is None:
         return None
     if forecast.caught_up_in_ms is None:
@@ -37,7 +37,7 @@ def caught_up(forecast: Forecast | None) -> str | None:
     low, high = forecast.caught_up_in_low_ms, forecast.caught_up_in_high_ms
     least = "now" if not low else duration(low)
     most = "never" if high is None else duration(high)
-    return f"in {duration(forecast.caught_up_in_ms)} ({least} to {most})"
+    return f"caught up in {duration(forecast.caught_up_in_ms)} ({least} to {most})"
 
 
 def attainment(objective: Objective) -> str:

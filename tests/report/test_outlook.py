@@ -48,12 +48,12 @@ def objective(**more: Any) -> Objective:
 @pytest.mark.parametrize(
     ("found", "words"),
     [
-        (forecast(), "in 20 min (18 min to 23 min)"),
-        (forecast(caught_up_in_high_ms=None), "in 20 min (18 min to never)"),
-        (forecast(caught_up_in_low_ms=0), "in 20 min (now to 23 min)"),
+        (forecast(), "caught up in 20 min (18 min to 23 min)"),
+        (forecast(caught_up_in_high_ms=None), "caught up in 20 min (18 min to never)"),
+        (forecast(caught_up_in_low_ms=0), "caught up in 20 min (now to 23 min)"),
         (forecast(caught_up_in_ms=0, caught_up_in_low_ms=0, caught_up_in_high_ms=0), None),
-        (forecast(caught_up_in_ms=None, reason="never_at_this_rate"), "never at this rate"),
-        (forecast(caught_up_in_ms=None, reason="too_uncertain"), "its rate varies too much to say when"),
+        (forecast(caught_up_in_ms=None, reason="never_at_this_rate"), "never caught up at this rate"),
+        (forecast(caught_up_in_ms=None, reason="too_uncertain"), "its rate varies too much for a forecast"),
         (forecast(caught_up_in_ms=None, reason="too_little_history"), None),
         (forecast(caught_up_in_ms=None, reason="not_known"), None),
         (None, None),
