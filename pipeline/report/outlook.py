@@ -27,7 +27,7 @@ def objectives_of(report: Report, group: Group) -> list[Objective]:
 
 
 def caught_up(forecast: Forecast | None) -> str | None:
-    """When the group will have caught up: "caught up in 20 min (18 min to 23 min)". None if it has, or if it is not known."""
+    """When the group will have caught up, or that it will not. None if it has, or if it is not known."""
     if forecast is None:
         return None
     if forecast.caught_up_in_ms is None:
