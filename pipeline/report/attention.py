@@ -37,12 +37,14 @@ def needs_attention(report: Report) -> list[AttentionItem]:
 
 
 def _findings(report: Report) -> Iterator[AttentionItem]:
-    still_there = [f for f in report.findings if f.is_open]
+    # What is only information needs nobody; it is in the list of findings.
+    still_there = [f for f in report.findings if f.is_open and f.severity != "info"]
     lost_before = [f for f in report.findings if not f.is_open and f.is_loss]
     shown = {c.cluster: c.lag_snapshot_id for c in report.clusters}
     for finding in (*still_there[:FINDINGS_NAMED], *lost_before[:FINDINGS_NAMED]):
         yield _of_finding(finding, shown.get(finding.cluster))
-    if (more := report.findings_open - len(still_there[:FINDINGS_NAMED])) > 0:
+    information = sum(f.is_open and f.severity == "info" for f in report.findings)
+    if (more := report.findings_open - information - len(still_there[:FINDINGS_NAMED])) > 0:
         yield AttentionItem("warn", "", f"{counted(more, 'more finding')} {_is(more)} open.", "findings")
 
 

@@ -15,7 +15,7 @@ from pipeline.lake import Lake, lake_tables, of_snapshots
 from pipeline.lake.sorted_rows import WITHOUT_DICTIONARY, settings
 from pipeline.maintain import Done
 from pipeline.maintain.files import ROWS_OF_A_FILE, Day, batches, is_sorted, tidy
-from pipeline.tables import LAG, PARTITION_STATUS, TABLES, Table
+from pipeline.tables import FORECASTS, LAG, PARTITION_STATUS, TABLES, Table
 from tests.helpers.rows import frame
 
 TODAY = date(2026, 2, 1)
@@ -205,7 +205,7 @@ def test_each_table_has_an_order_of_series_and_time(table: Table) -> None:
 def test_the_settings_of_the_writer_name_columns_of_the_table(table: Table) -> None:
     found = {name.partition("#")[2] for name in settings(table) if "#" in name}
     assert {name.removesuffix(".list.element") for name in found} <= set(table.stored.names)
-    assert ("memory.list.element" in found) is (table is PARTITION_STATUS)
+    assert ("memory.list.element" in found) is (table in (FORECASTS, PARTITION_STATUS))
 
 
 def test_every_column_without_a_dictionary_is_in_a_table() -> None:

@@ -88,6 +88,11 @@ def test_data_loss_comes_first_and_also_if_it_is_over() -> None:
     assert items[0].sentence == f"So it is. Found in the snapshot of {AT}, resolved in that of {LATER}."
 
 
+def test_information_needs_nobody() -> None:
+    assert shown(finding(severity="info")) == []
+    assert len(shown(finding(severity="info"), finding())) == 1
+
+
 def test_many_findings_are_counted() -> None:
     items = shown(*(finding(group_id=f"g{number}") for number in range(FINDINGS_NAMED)), findings_open=33)
     assert len(items) == FINDINGS_NAMED + 1
