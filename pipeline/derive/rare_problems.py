@@ -54,11 +54,11 @@ def rare_problems(
     may_be = _may_be(lake, cluster, ids)
     found = []
     if "restless" in may_be:
-        changes = lake.read_where(GROUP_CHANGES, _since(cluster, ids, WINDOW_MS))
+        changes = lake.read_where(GROUP_CHANGES, since(cluster, ids, WINDOW_MS))
         found.append(restless_groups(changes, lake.read_snapshots(GROUP_MEMBERS, cluster, ids), ids))
     judged = [*backlog.compared_with]  # not the first snapshots of a cluster, before which changes are not known
     if "shared" in may_be and judged:
-        changes = lake.read_where(GROUP_CHANGES, _since(cluster, judged, STABLE_MS))
+        changes = lake.read_where(GROUP_CHANGES, since(cluster, judged, STABLE_MS))
         members = lake.read_snapshots(GROUP_MEMBERS, cluster, judged)
         found.append(assignment_problems(members, groups, lag, watermarks, changes))
     every = [s.snapshot_id for s in (*backlog.before[::-1], *backlog.batch)]
@@ -69,26 +69,26 @@ def rare_problems(
     if "clocks" in may_be:
         found.append(clock_ahead(watermarks))
     if "ledger" in may_be:
-        ledger = lake.read_where(SNAPSHOTS, _since(cluster, ids, missing_snapshots.WINDOW_MS))
+        ledger = lake.read_where(SNAPSHOTS, since(cluster, ids, missing_snapshots.WINDOW_MS))
         found.append(missing_snapshots.snapshots_missing(ledger, ids))
     return found
 
 
 def _may_be(lake: Lake, cluster: str, ids: Sequence[int]) -> set[str]:
     statement = _MAY_BE.format(
-        changes=_since(cluster, ids, WINDOW_MS),
+        changes=since(cluster, ids, WINDOW_MS),
         is_ending=one_of("change", ENDINGS),
         rounds=ROUNDS,
         batch=of_snapshots(cluster, ids),
         may_fall_behind=one_of("status", (*WAITS, FALLING_BEHIND, "rewound")),
         ahead_ms=AHEAD_MS,
-        ledger=_since(cluster, ids, missing_snapshots.WINDOW_MS),
+        ledger=since(cluster, ids, missing_snapshots.WINDOW_MS),
     )
     rows = lake.query(statement, GROUP_CHANGES, GROUP_MEMBERS, GROUP_STATUS, WATERMARKS, SNAPSHOTS)
     return {row["kind"] for row in rows}
 
 
-def _since(cluster: str, ids: Sequence[int], before_ms: int) -> str:
+def since(cluster: str, ids: Sequence[int], before_ms: int) -> str:
     """The predicate for some snapshots, and for this time before them."""
     after = min(ids) - before_ms
     return (

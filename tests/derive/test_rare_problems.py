@@ -27,6 +27,8 @@ from tests.helpers.reports import frame
 T0 = 1_769_860_800_000
 QUARTER_MS = 15 * MINUTE_MS
 RESTARTS = (1, 2, 3, 4)
+DEPLOYMENTS = (5, 6)
+"""The snapshots in which the group with a standby has new members."""
 UNREAD = (7, 8, 9)
 """The snapshots in which a broker did not describe the group, though its commits were read."""
 UNDER_REPLICATED, WITHOUT_METADATA, AHEAD = (1, 2, 3, 4), 5, (10, 11, 12)
@@ -41,6 +43,7 @@ def bronze(number: int) -> dict[Table, Rows]:
     at |= {"captured_at": utc(IDS[number])}
     orders = at | {"group_id": "orders", "group_type": "classic", "state": "Stable"}
     restarted = sum(number >= restart for restart in RESTARTS)
+    deployed = sum(number >= deployment for deployment in DEPLOYMENTS)
     members = [("a-0", "a", 0), (f"b-{restarted}", "b", 1)]
     described: Rows = [
         orders | {"member_id": name, "client_id": client, "host": "/h", "topic": "t", "partition": partition}
@@ -50,7 +53,9 @@ def bronze(number: int) -> dict[Table, Rows]:
         described = [orders | {"error": "COORDINATOR_NOT_AVAILABLE"}]
     standby = orders | {"group_id": "standby", "protocol": "consumer", "subscribed_topics": ["t"]}
     described += [
-        standby | {"member_id": f"s-{n}", "client_id": f"s-{n}"} | ({"topic": "t", "partition": n} if n < 2 else {})
+        standby
+        | {"member_id": f"s-{n}-{deployed}", "client_id": f"s-{n}"}
+        | ({"topic": "t", "partition": n} if n < 2 else {})
         for n in range(3)
     ]
     commit = at | {"topic": "t", "committed_offset": 9}
@@ -126,7 +131,7 @@ def test_each_problem_is_one_finding_until_snapshots_show_that_it_has_ended(
     found = {row.kind: row for row in rows}
     assert {kind: (row.group_id, row.client_id, row.topic, *times_of(row)) for kind, row in found.items()} == {
         "flapping_member": ("orders", None, None, 4, 6, 10, 12),
-        # It is judged as soon as there are three snapshots before.
+        # It is judged as soon as there are three snapshots before. The three after a deployment do not resolve it.
         "idle_member": ("standby", None, "t", 3, 12, None, None),
         "under_replicated": (None, None, None, 2, 4, 6, 8),
         "clock_ahead": (None, None, "t", 10, 12, None, None),

@@ -18,7 +18,10 @@ MOST_LAG = 0.5
 """An uneven assignment matters if the members with more than their share have more than this share of the lag."""
 IDLE, UNEVEN = "idle_member", "uneven_assignment"
 _BALANCED_OTHERWISE = "stream"
-"""The assignor of Kafka Streams, which spreads tasks and their state."""
+"""The assignor of Kafka Streams, which spreads tasks and their state. A member without a partition may have standby
+tasks."""
+_EVEN = ("uniform", "cooperative-sticky")
+"""The assignors that the advice recommends."""
 
 
 def assignment_problems(
@@ -37,15 +40,17 @@ def assignment_problems(
     members = _members(rows.join(suspects, GROUP_AT, how="left_semi"), lag.join(suspects, GROUP_AT, how="left_semi"))
     shared = _shared(members, watermarks)
     known = falling.select(*GROUP_AT, F.col("consumer_lag").alias("group_lag"))
-    return _described(_unchanged(shared, changes).join(known, GROUP_AT, how="left"))
+    unchanged = shared.join(just_changed(shared, changes), GROUP_AT, how="left_anti")
+    return _described(unchanged.join(known, GROUP_AT, how="left"))
 
 
 def _members(rows: DataFrame, lag: DataFrame) -> DataFrame:
-    """A row for each member: GROUP_AT, member_id, client, assignor, topics, errors, partitions, and its lag."""
+    """A row for each member: GROUP_AT, member_id, client, and what is known of it; topics, partitions, and its lag."""
     of_client = sentence(F.col("client_id"), F.concat(F.lit(" at "), F.col("host")))
     members = rows.groupBy(*GROUP_AT, "member_id").agg(
         F.max(of_client).alias("client"),
         F.max("assignor").alias("assignor"),
+        F.max("group_type").alias("group_type"),
         F.max(F.when(F.col("subscribed_regex").isNull(), F.array_sort("subscribed_topics"))).alias("topics"),
         F.count("error").alias("errors"),
         F.count("topic").alias("partitions"),
@@ -62,6 +67,7 @@ def _shared(members: DataFrame, watermarks: DataFrame) -> DataFrame:
     groups = members.groupBy(*GROUP_AT).agg(
         F.count(F.lit(1)).alias("members"),
         F.max("assignor").alias("assignor"),
+        F.max("group_type").alias("group_type"),
         F.min("topics").alias("topics"),
         (F.count("topics") == F.count(F.lit(1))).alias("are_known"),
         (F.count_distinct("topics") == 1).alias("are_alike"),
@@ -80,14 +86,16 @@ def _shared(members: DataFrame, watermarks: DataFrame) -> DataFrame:
     return alike.join(complete, GROUP_AT).withColumn("fair", fair)
 
 
-def _unchanged(rows: DataFrame, changes: DataFrame) -> DataFrame:
-    """The groups that have had the same members and assignments for STABLE_MS."""
+def just_changed(groups: DataFrame, changes: DataFrame) -> DataFrame:
+    """Those of some groups (GROUP_AT) whose members or assignments have changed within STABLE_MS before the snapshot.
+
+    `changes` are the rows of GROUP_CHANGES from STABLE_MS before the first of the snapshots on.
+    """
     moves = changes.where(F.col("change") != "commits_removed")
     changed = moves.select(*GROUP, F.col("snapshot_id").alias("changed_id")).distinct()
     at = F.col("snapshot_id")
     is_recent = (F.col("changed_id") <= at) & (F.col("changed_id") > at - STABLE_MS)
-    recent = rows.select(*GROUP_AT).join(changed, GROUP).where(is_recent).select(*GROUP_AT).distinct()
-    return rows.join(recent, GROUP_AT, how="left_anti")
+    return groups.select(*GROUP_AT).join(changed, GROUP).where(is_recent).select(*GROUP_AT).distinct()
 
 
 def _described(rows: DataFrame) -> DataFrame:
@@ -105,9 +113,10 @@ def _described(rows: DataFrame) -> DataFrame:
     )
     has_enough = F.col("of_partitions") >= F.col("members")
     is_uneven = (F.col("idle") > 0) | (F.col("most.partitions") >= 2 * F.col("fair"))
-    matters = (F.col("lag_share") > MOST_LAG) & ~F.col("assignor").eqNullSafe(_BALANCED_OTHERWISE)
+    matters = F.col("lag_share") > MOST_LAG
     kind = F.when(~has_enough & (F.col("idle") > 0), IDLE).when(has_enough & is_uneven & matters, UNEVEN)
-    return _as_problems(counts.withColumn("kind", kind).where(F.col("kind").isNotNull()))
+    is_judged = ~F.col("assignor").eqNullSafe(_BALANCED_OTHERWISE)
+    return _as_problems(counts.withColumn("kind", kind).where(is_judged & F.col("kind").isNotNull()))
 
 
 def _as_problems(rows: DataFrame) -> DataFrame:
@@ -171,9 +180,16 @@ def _uneven_advice() -> Column:
         "The RangeAssignor shares each topic by itself and begins with the same members, which therefore have most of "
         "the partitions if there are many topics. "
     )
-    words = (
-        "Set partition.assignment.strategy to the CooperativeStickyAssignor (KIP-429), which shares the partitions of "
-        "all topics evenly. See the members: kafka-consumer-groups --describe --members --group %s."
+    even = ", which shares the partitions of all topics evenly"
+    # With KIP-848, the broker assigns the partitions, and consumers refuse partition.assignment.strategy.
+    remote = f"Set group.remote.assignor to uniform{even}. "
+    local = (
+        f"Set partition.assignment.strategy to the CooperativeStickyAssignor (KIP-429){even}. If it is not in the list "
+        "yet, this takes two rolling restarts: the first adds it to the list, the second removes the others. "
     )
+    is_remote = F.col("group_type").eqNullSafe("consumer")
+    has_it = F.coalesce(F.col("assignor").isin(*_EVEN), F.lit(False))
+    change = F.when(~has_it, F.when(is_remote, remote).otherwise(local))
+    members = "See the members: kafka-consumer-groups --describe --members --group %s."
     cause = F.when(F.col("assignor") == "range", by_range)
-    return sentence(cause, command(words, in_shell("group_id", "GROUP")))
+    return sentence(cause, change, command(members, in_shell("group_id", "GROUP")))

@@ -19,8 +19,10 @@ from pipeline.tables import FINDING_HISTORY, FINDINGS, LONG
 
 OF_A_TOPIC = ("paused_partition", "open_transaction", "recreated_topic", "truncated_log", "clock_ahead")
 """The kinds of problems that may exist for several topics at once. For other kinds, the topic is the cause."""
-OF_MEMBERS = ("rebalance_storm", "flapping_member", "idle_member", "uneven_assignment")
+OF_MEMBERS = ("rebalance_storm", "flapping_member")
 """The kinds of problems of groups that follow from their members, which may be unknown although their lag is known."""
+OF_ASSIGNMENTS = ("idle_member", "uneven_assignment")
+"""The kinds of problems of groups that are only judged if their members and assignments have not just changed."""
 RESOLVED_AFTER = 3
 SLOW_RESOLVED_AFTER = 5
 """A finding is resolved after this many snapshots without its problem. Slow poll loops need more, because they still
@@ -39,8 +41,8 @@ Judged = Mapping[str, Collection[int]]
 def subjects(rows: DataFrame, of: str, name: str, is_judged: Column | None = None) -> DataFrame:
     """The subjects in a column of some snapshots, once each: SNAPSHOT, subject, is_judged.
 
-    A subject is what a finding is about (`of`): a client, else the members of a group, else a group, else a topic, else
-    the "replicas" of the cluster, or the whole "cluster".
+    A subject is what a finding is about (`of`): a client, else the members or the assignments of a group, else a group,
+    else a topic, else the "replicas" of the cluster, or the whole "cluster".
     """
     judged = F.lit(True) if is_judged is None else is_judged
     return rows.select(
@@ -52,9 +54,9 @@ def finding_history(problems: DataFrame, reported: DataFrame, before: DataFrame,
     """The rows of `finding_history` for some snapshots.
 
     `problems` are the problems in these snapshots. `reported` has rows (`subjects`) of these snapshots, and of some
-    just before: clients that reported anything, and groups and members for which `judged` is not true. `judged` are the
-    snapshots in which all groups or topics were read. `before` are the rows of `findings` that are open, or were last
-    seen after the first of the snapshots.
+    just before: clients that reported anything, and groups, their members and assignments for which `judged` is not
+    true. `judged` are the snapshots in which all groups or topics were read. `before` are the rows of `findings` that
+    are open, or were last seen after the first of the snapshots.
 
     A problem in a snapshot older than last_seen of a finding belongs to that finding if the finding had begun by then,
     and never begins a new one. A problem that comes back after its finding was resolved is a new finding. So is a
@@ -229,6 +231,7 @@ def _with_reported_at(rows: DataFrame, reported: DataFrame, judged: Judged) -> D
     subject = (
         F.when(is_client, F.concat(F.lit("client "), "client_id"))
         .when(is_group & F.col("kind").isin(*OF_MEMBERS), F.concat(F.lit("members "), "group_id"))
+        .when(is_group & F.col("kind").isin(*OF_ASSIGNMENTS), F.concat(F.lit("assignments "), "group_id"))
         .when(is_group, F.concat(F.lit("group "), "group_id"))
         .when(is_topic, F.concat(F.lit("topic "), "of_topic"))
         .when(F.col("kind") == "under_replicated", F.concat(F.lit("replicas "), "cluster"))

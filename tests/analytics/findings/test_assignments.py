@@ -27,6 +27,7 @@ class Group:
         self.topics: list[str] | None = ["t"]
         self.of_last: list[str] | None = self.topics
         self.state, self.assignor, self.protocol, self.error = "Stable", "range", "consumer", None
+        self.group_type = "classic"
         self.changed: tuple[str, int] | None = None
         for name, value in more.items():
             assert hasattr(self, name)
@@ -38,7 +39,16 @@ class Group:
         places = iter([(topic, p) for topic in self.topics or ["t"] for p in range(TOPICS.get(topic, 6))])
         for number, count in enumerate(self.has):
             topics = self.of_last if number == len(self.has) - 1 else self.topics
-            who = (f"m-{number}", f"c-{number}", "10.0.0.1", self.state, self.assignor, self.protocol, topics)
+            who = (
+                f"m-{number}",
+                f"c-{number}",
+                "10.0.0.1",
+                self.state,
+                self.assignor,
+                self.protocol,
+                self.group_type,
+                topics,
+            )
             yield from ((*who, *next(places), None) for _ in range(count))
             if not count:
                 yield (*who, None, None, self.error)
@@ -52,6 +62,7 @@ GROUPS = {
     "as many partitions as members": Group(1, 1, 1, 1, 1, 0),
     "idle, but rebalancing": Group(1, 1, 1, 1, 1, 1, 0, state="PreparingRebalance"),
     "idle, other subscription": Group(1, 1, 1, 1, 1, 1, 0, of_last=["other"]),
+    "idle, streams": Group(1, 1, 1, 1, 1, 1, 0, assignor="stream"),
     "idle, unknown subscription": Group(1, 1, 1, 1, 1, 1, 0, of_last=None),
     "idle, topic not read": Group(1, 1, 1, 1, 1, 1, 0, topics=["t", "filtered"]),
     "idle, unknown assignment": Group(1, 1, 1, 1, 1, 1, 0, error="INCONSISTENT_GROUP_PROTOCOL"),
@@ -69,20 +80,24 @@ GROUPS = {
     "streams": Group(4, 1, 1, lag=(100, 0, 0), assignor="stream"),
     "just moved": Group(4, 1, 1, lag=(100, 0, 0), changed=("moved", 5)),
     "sticky": Group(4, 1, 1, lag=(100, 0, 0), assignor="sticky"),
+    "by the broker": Group(4, 1, 1, lag=(100, 0, 0), group_type="consumer"),
+    "by the broker, uniform": Group(4, 1, 1, lag=(100, 0, 0), group_type="consumer", assignor="uniform"),
 }
 EXPECTED = {
     **dict.fromkeys(
         ("idle", "idle, several topics", "idle, joined before", "idle, commits removed"),
         "idle_member",
     ),
-    **dict.fromkeys(("first has all", "twice the share", "sticky"), "uneven_assignment"),
+    **dict.fromkeys(
+        ("first has all", "twice the share", "sticky", "by the broker", "by the broker, uniform"), "uneven_assignment"
+    ),
 }
 
 
 @pytest.fixture(scope="module")
 def found(spark: SparkSession) -> dict[str, dict[str, Any]]:
     members = [(NOW_MS, name, *row) for name, group in GROUPS.items() for row in group.members()]
-    columns = "snapshot_id group_id member_id client_id host state assignor protocol subscribed_topics topic partition"
+    columns = "snapshot_id group_id member_id client_id host state assignor protocol group_type subscribed_topics"
     lags = [
         (NOW_MS, name, "t", number, f"m-{number}", lag)
         for name, group in GROUPS.items()
@@ -96,7 +111,7 @@ def found(spark: SparkSession) -> dict[str, dict[str, Any]]:
         if group.changed
     ]
     rows = assignment_problems(
-        frame(spark, GROUP_MEMBERS, f"{columns} error", *members),
+        frame(spark, GROUP_MEMBERS, f"{columns} topic partition error", *members),
         frame(spark, GROUP_STATUS, "snapshot_id group_id statuses consumer_lag", *groups),
         frame(spark, LAG, "snapshot_id group_id topic partition member_id consumer_lag", *lags),
         frame(spark, WATERMARKS, "snapshot_id topic partition", *logs),
@@ -141,3 +156,12 @@ def test_the_words_for_an_uneven_assignment(found: dict[str, Any]) -> None:
         "The assignment is uneven: one member (client c-0 at 10.0.0.1) has 4 of 6 partitions; members with more than 2 "
         "have 51 % of the lag."
     )
+
+
+def test_the_advice_names_settings_that_the_members_accept(found: dict[str, Any]) -> None:
+    """With KIP-848, consumers refuse partition.assignment.strategy."""
+    classic, remote, uniform = (found[name]["advice"] for name in ("sticky", "by the broker", "by the broker, uniform"))
+    assert "two rolling restarts" in classic
+    assert "Set group.remote.assignor to uniform" in remote
+    assert "partition.assignment.strategy" not in remote
+    assert uniform == "See the members: kafka-consumer-groups --describe --members --group GROUP."
