@@ -642,6 +642,7 @@ GROUP_CHANGES = Table(
         ("member_id", STRING, "member that the change is about: the one in after, or else in before"),
         ("client_id", STRING, "its client.id"),
         ("host", STRING, "its address"),
+        ("instance_id", STRING, "its group.instance.id, if it is a static member"),
         ("topic", STRING, "topic of the partitions"),
         ("partitions", ArrayType(INT), "partitions of the topic that have moved or whose commits are gone, ascending"),
     ),

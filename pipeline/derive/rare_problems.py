@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pipeline.analytics.findings import missing_snapshots
 from pipeline.analytics.findings.assignments import STABLE_MS, assignment_problems
 from pipeline.analytics.findings.clocks import AHEAD_MS, clock_ahead
-from pipeline.analytics.findings.member_stays import ENDINGS, ROUNDS, WINDOW_MS
+from pipeline.analytics.findings.member_stays import ENDINGS, READ_MS, ROUNDS
 from pipeline.analytics.findings.rebalances import restless_groups
 from pipeline.analytics.findings.replicas import seen_before, under_replicated
 from pipeline.analytics.status.rules import FALLING_BEHIND, WAITS
@@ -54,7 +54,7 @@ def rare_problems(
     may_be = _may_be(lake, cluster, ids)
     found = []
     if "restless" in may_be:
-        changes = lake.read_where(GROUP_CHANGES, since(cluster, ids, WINDOW_MS))
+        changes = lake.read_where(GROUP_CHANGES, since(cluster, ids, READ_MS))
         found.append(restless_groups(changes, lake.read_snapshots(GROUP_MEMBERS, cluster, ids), ids))
     judged = [*backlog.compared_with]  # not the first snapshots of a cluster, before which changes are not known
     if "shared" in may_be and judged:
@@ -76,7 +76,7 @@ def rare_problems(
 
 def _may_be(lake: Lake, cluster: str, ids: Sequence[int]) -> set[str]:
     statement = _MAY_BE.format(
-        changes=since(cluster, ids, WINDOW_MS),
+        changes=since(cluster, ids, READ_MS),
         is_ending=one_of("change", ENDINGS),
         rounds=ROUNDS,
         batch=of_snapshots(cluster, ids),

@@ -36,6 +36,7 @@ class Row(NamedTuple):
     member_id: str | None = None
     client_id: str | None = None
     host: str | None = None
+    instance_id: str | None = None
     topic: str | None = None
     partitions: tuple[int, ...] | None = None
 
@@ -84,7 +85,7 @@ def member_changes(before: Assigned, after: Assigned) -> Iterator[Row]:
 
 
 def _of(member: Member, change: str, before: str | None, after: str | None, *where: Any) -> Row:
-    return Row(change, before, after, member.member_id, member.client_id, member.host, *where)
+    return Row(change, before, after, *member, *where)
 
 
 def assignment_changes(before: Assigned, after: Assigned) -> Iterator[Row]:

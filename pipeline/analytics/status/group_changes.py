@@ -22,7 +22,7 @@ from pipeline.tables import GROUP_CHANGES
 
 _CHANGE = [*GROUP_AT, "earlier_snapshot_id", "captured_at"]
 """The keys of a change: the group, the two snapshots, and when the group was described."""
-_WHO = ("member_id", "client_id", "host")
+_WHO = ("member_id", "client_id", "host", "instance_id")
 
 
 def group_changes(
@@ -87,7 +87,7 @@ def _of_members(rows: DataFrame) -> DataFrame:
         .agg(
             F.some("is_now").alias("is_now"),
             F.some(~F.col("is_now")).alias("was_there"),
-            F.max_by(F.struct("client_id", "host", _identity().alias("identity")), "is_now").alias("of"),
+            F.max_by(F.struct(*_WHO[1:], _identity().alias("identity")), "is_now").alias("of"),
         )
         .where(F.col("is_now") != F.col("was_there"))
         .select(*_CHANGE, "is_now", "member_id", "of.*")

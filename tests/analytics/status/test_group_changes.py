@@ -137,7 +137,7 @@ def look(*members: tuple[Member, frozenset[Place]], **values: Any) -> Look:
 
 
 def member_row(change: str, member: Member, before: str | None, after: str | None, *where: Any) -> Row:
-    return Row(change, before, after, member.member_id, member.client_id, member.host, *where)
+    return Row(change, before, after, *member, *where)
 
 
 Shots = tuple[str, list[Look | None]]
