@@ -258,7 +258,7 @@ def _keep_problems(lake: Lake, cluster: str, backlog: Backlog, watermarks: DataF
     problems = problems_of_groups(lake, cluster, backlog, watermarks, settings.status)
     has_positions = any(s.positions for s in backlog.batch)
     if settings.slo:
-        problems = problems.unionByName(keep_slo(lake, cluster, backlog, settings.slo))
+        problems = problems.unionByName(keep_slo(lake, cluster, backlog, settings.slo, settings.status.markers))
     if has_positions:
         problems = problems.unionByName(keep_clients(lake, cluster, backlog, settings.clients))
     keep_findings(lake, cluster, backlog, problems, has_positions, settings.owners)

@@ -14,19 +14,19 @@ from pipeline.common.epoch import utc_date
 from pipeline.config.slo import SloConfig
 from pipeline.derive.backlog import Backlog
 from pipeline.lake import Lake, of_cluster, of_dates, of_snapshots, one_of
-from pipeline.tables import LAG, PARTITION_STATUS, SLO
+from pipeline.tables import LAG, SLO
 
 SPEAKS_FOR = 3
 """A snapshot speaks for this many intervals of the schedule at most. The rest of a longer gap is unknown."""
 
 
-def keep_slo(lake: Lake, cluster: str, backlog: Backlog, slos: Mapping[str, SloConfig]) -> DataFrame:
-    """Writes the rows of a batch whose `lag` and statuses are written; returns its problems."""
+def keep_slo(lake: Lake, cluster: str, backlog: Backlog, slos: Mapping[str, SloConfig], markers: int) -> DataFrame:
+    """Writes the rows of a batch whose `lag` is written; returns its problems. `markers` are those of `[status]`."""
     ids = [s.snapshot_id for s in backlog.batch]
-    lag, partitions = (lake.read_snapshots(table, cluster, ids) for table in (LAG, PARTITION_STATUS))
     known = lake.read_where(SLO, continued_rows(cluster, backlog, slos))
     timeline = timeline_of(backlog, _late(lake, cluster, backlog))
-    rows = budgets(objectives_met(lag, partitions, slos), known, slos, timeline)
+    met = objectives_met(lake.read_snapshots(LAG, cluster, ids), slos, markers)
+    rows = budgets(met, known, slos, timeline)
     most = len(slos) * sum(s.groups for s in backlog.batch)
     lake.replace(SLO, rows, of_snapshots(cluster, ids), most)
     return budget_burn(lake.read_snapshots(SLO, cluster, ids))

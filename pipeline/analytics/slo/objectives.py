@@ -9,7 +9,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, StringType
 
-from pipeline.analytics.keys import READER_AT
 from pipeline.analytics.lag.group_sums import GROUP_ROW
 from pipeline.common.arrow_udf import with_arrow_column
 from pipeline.config.slo import SloConfig
@@ -24,23 +23,21 @@ def of_slo(slos: Mapping[str, SloConfig], value: Callable[[SloConfig], Column]) 
     return F.coalesce(*(F.when(F.col("slo") == name, value(slo)) for name, slo in slos.items()))
 
 
-def objectives_met(lag: DataFrame, partitions: DataFrame, slos: Mapping[str, SloConfig]) -> DataFrame:
+def objectives_met(lag: DataFrame, slos: Mapping[str, SloConfig], markers: int) -> DataFrame:
     """A row for each objective and group that matches: GROUP_ROW, slo, and from partitions to is_met of SLO.
 
-    `partitions` are the rows of PARTITION_STATUS for the rows of `lag`. A partition without a commit does not count,
-    because it has no lag: many groups never commit in an empty partition. A partition whose only unread offset is a
-    transaction marker meets every objective, because no reader ever gets the marker, however old it is.
+    A partition without a commit does not count, because it has no lag: many groups never commit in an empty partition.
+    If no more than `markers` offsets are unread, all of them may be transaction markers, which no reader ever gets. So
+    it is not known whether such a partition misses its objective: no source says what an offset holds.
     """
     readers = lag.where(F.col("topic").isNotNull() & ~F.col("offset_status").eqNullSafe("no_commit"))
-    is_marker = F.col("reason") == "transaction_marker"
-    markers = partitions.where(is_marker).select(*READER_AT, F.lit(True).alias("is_marker"))
     value = F.when(F.col("offset_status").isin(*KNOWN), of_slo(slos, lambda slo: F.col(slo.limit.column)))
-    is_met = F.col("is_marker").isNotNull() | (F.col("value") <= of_slo(slos, lambda slo: F.lit(slo.limit.most)))
+    is_low = F.col("value") <= of_slo(slos, lambda slo: F.lit(slo.limit.most))
+    has_records = F.coalesce(F.col("consumer_lag") > markers, F.lit(True))
     rows = (
         readers.join(_matching(readers, slos), ["group_id", "topic"])
-        .join(markers, READER_AT, how="left")
         .withColumn("value", value)
-        .withColumn("is_met", is_met)
+        .withColumn("is_met", F.when(is_low | has_records, is_low))
     )
     return rows.groupBy(*GROUP_ROW, "slo").agg(*_counts()).withColumn("is_met", _all_met())
 
@@ -51,7 +48,7 @@ def _counts() -> list[Column]:
         F.count(F.lit(1)).alias("partitions"),
         F.count_if(~F.col("is_met")).alias("partitions_missed"),
         F.count_if(F.col("is_met").isNull()).alias("partitions_unknown"),
-        F.max("value").alias("worst"),
+        F.max(F.when(F.col("is_met").isNotNull(), F.col("value"))).alias("worst"),
         F.when(F.min(missing) == F.max(missing), F.min(missing)).alias("topic"),
     ]
 

@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 from pipeline.analytics.slo.objectives import objectives_met
 from pipeline.config.slo import SloConfig
-from pipeline.tables import LAG, PARTITION_STATUS
+from pipeline.tables import LAG
 from tests.helpers.rows import frame
 
 NAMES = "snapshot_id group_id topic partition offset_status consumer_age_ms consumer_lag"
@@ -20,13 +20,12 @@ def slo(objective: str = "consumer_age_ms < 60000", **more: Any) -> SloConfig:
 
 
 def met(
-    spark: SparkSession, slos: dict[str, SloConfig], *readers: Reader, marker: tuple[str, str, int] | None = None
+    spark: SparkSession, slos: dict[str, SloConfig], *readers: Reader, lags: tuple[int, ...] = (), markers: int = 1
 ) -> dict[tuple[str, str], dict[str, Any]]:
-    """The rows by objective and group. The lag in records of each reader is its age in seconds."""
-    lag = [(7, *reader, None if reader[-1] is None else reader[-1] // 1000) for reader in readers]
-    reasons = [(7, *reader[:3], "transaction_marker" if reader[:3] == marker else "no_members") for reader in readers]
-    partitions = frame(spark, PARTITION_STATUS, "snapshot_id group_id topic partition reason", *reasons)
-    rows = objectives_met(frame(spark, LAG, NAMES, *lag), partitions, slos).collect()
+    """The rows by objective and group. A reader's lag in records is its age in seconds, unless `lags` has it."""
+    of = [*lags, *(None if reader[-1] is None else reader[-1] // 1000 for reader in readers[len(lags) :])]
+    lag = [(7, *reader, records) for reader, records in zip(readers, of, strict=True)]
+    rows = objectives_met(frame(spark, LAG, NAMES, *lag), slos, markers).collect()
     found = {(row["slo"], row["group_id"]): row.asDict() for row in rows}
     assert len(found) == len(rows)
     return found
@@ -95,10 +94,44 @@ def test_a_partition_without_a_commit_does_not_count(spark: SparkSession) -> Non
     assert [(key, row["is_met"], row["partitions"]) for key, row in found.items()] == [(("x", "g"), True, 1)]
 
 
-def test_a_transaction_marker_at_the_end_of_a_log_meets_every_objective(spark: SparkSession) -> None:
-    old = ("g", "t", 0, "ok", 90_000_000)
-    assert met(spark, {"x": slo()}, old, marker=("g", "t", 0))["x", "g"]["is_met"] is True
-    assert met(spark, {"x": slo()}, old, marker=("g", "t", 1))["x", "g"]["is_met"] is False
+@pytest.mark.parametrize(
+    ("lag", "age", "markers", "expected"),
+    [
+        (0, 0, 1, True),
+        (1, 59_999, 1, True),
+        (1, 60_000, 1, None),
+        (1, 90_000_000, 1, None),
+        (2, 60_000, 1, False),
+        (1, 60_000, 0, False),
+        (3, 60_000, 3, None),
+        (4, 60_000, 3, False),
+    ],
+)
+def test_it_is_not_known_whether_the_last_offsets_are_records_or_transaction_markers(
+    spark: SparkSession, lag: int, age: int, markers: int, expected: bool | None
+) -> None:
+    row = met(spark, {"x": slo()}, ("g", "t", 0, "ok", age), lags=(lag,), markers=markers)["x", "g"]
+    assert row["is_met"] is expected
+    assert (row["partitions_missed"], row["partitions_unknown"]) == (int(expected is False), int(expected is None))
+    assert row["worst"] == (None if expected is None else age)
+
+
+def test_what_may_be_a_marker_hides_no_other_partition(spark: SparkSession) -> None:
+    old, fine, late = (("g", "t", number, "ok", age) for number, age in enumerate((90_000_000, 5, 60_000)))
+    found = met(spark, {"x": slo()}, old, fine, late, lags=(1, 1, 2))["x", "g"]
+    assert (found["is_met"], found["partitions_missed"], found["worst"]) == (False, 1, 60_000)
+    found = met(spark, {"x": slo()}, old, fine, lags=(1, 1))["x", "g"]
+    assert (found["is_met"], found["partitions_missed"], found["worst"]) == (None, 0, 5)
+
+
+def test_an_objective_for_records_has_the_same_limit_of_what_is_known(spark: SparkSession) -> None:
+    def of(objective: str, lag: int) -> bool | None:
+        found = met(spark, {"x": slo(objective)}, ("g", "t", 0, "ok", 5), lags=(lag,))["x", "g"]["is_met"]
+        assert found is None or isinstance(found, bool)
+        return found
+
+    assert [of("consumer_lag <= 0", lag) for lag in (0, 1, 2)] == [True, None, False]
+    assert [of("consumer_lag <= 1", lag) for lag in (0, 1, 2)] == [True, True, False]
 
 
 def test_the_topic_is_named_if_it_is_the_only_one(spark: SparkSession) -> None:
