@@ -16,7 +16,9 @@ OBJECTIVE_COLUMNS = (
 )
 """The columns of `lag` that an objective may limit."""
 LEAST_WINDOW_MS = 5 * DAY_MS
-"""In a shorter window, 5 % of the budget in six hours would be less than a group may use in every six hours."""
+"""In a shorter window, 5 % of the budget in six hours would be less than a group may use in every six hours. For the
+same reason, a window must not be longer than this divided by the error budget's share: else six hours without any
+success would use less than 5 %."""
 _OBJECTIVE = re.compile(r"([a-z_]+) *(<=?) *(\d[\d_]{0,23})", re.ASCII)
 
 
@@ -85,12 +87,16 @@ class SloConfig(Section):
     target: Share
     """The share of the time in which the objective must be met. The rest is the error budget."""
     window_ms: DurationMs = Field(default=7 * DAY_MS, alias="window")
-    """The time over which the target must be reached, always up to the newest snapshot; at least 5 days."""
+    """The time over which the target must be reached, always up to the newest snapshot: from 5 days to 5 days / (1 −
+    `target`)."""
 
     @model_validator(mode="after")
-    def _is_long_enough_for_its_rules(self) -> Self:
+    def _is_as_long_as_its_rules_need(self) -> Self:
         if self.window_ms < LEAST_WINDOW_MS:
             raise ValueError("window must be at least 5 days")
+        # Rounded, because 1 - 0.99 is more than 0.01.
+        if round(self.window_ms * (1 - self.target)) > LEAST_WINDOW_MS:
+            raise ValueError("window must be at most 5 days / (1 - target), or no finding could ever begin")
         return self
 
     @property

@@ -61,6 +61,13 @@ NOT_AN_OBJECTIVE = 'slo.x.objective: must be a column and a limit, such as "cons
         ),
         (f'{GROUPS}{AGE}target = "99 %"', "slo.x.target: must be a number"),
         (f'{GROUPS}{AGE}{TARGET}window = "119h"', "slo.x: window must be at least 5 days"),
+        *(
+            (
+                f'{GROUPS}{AGE}target = {target}\nwindow = "{window}"',
+                "slo.x: window must be at most 5 days / (1 - target), or no finding could ever begin",
+            )
+            for target, window in (("0.8", "601h"), ("0.9", "90d"), ("0.5", "11d"), ("0.1", "6d"))
+        ),
         (
             f'{GROUPS}{AGE}{TARGET}window = "week"',
             'slo.x.window: must be a duration such as "500ms", "30s", "5m", "2h" or "1d"',
@@ -88,6 +95,16 @@ def test_a_mistake_is_one_line_with_file_and_key(load: Load, tmp_path: Path, tex
     with pytest.raises(ConfigError) as caught:
         load(f"{SMALLEST}[slo.x]\n{text}")
     assert str(caught.value) == f"{tmp_path}/c.toml: {line}"
+
+
+@pytest.mark.parametrize(
+    ("target", "window"), [("0.8", "25d"), ("0.9", "50d"), ("0.5", "10d"), ("0.99", "366d"), ("0.0001", "5d")]
+)
+def test_a_window_may_be_as_long_as_a_group_that_never_meets_the_objective_has_a_finding(
+    load: Load, target: str, window: str
+) -> None:
+    text = f'[slo.x]\n{GROUPS}{AGE}target = {target}\nwindow = "{window}"\n[retention]\nlag = "forever"'
+    assert load(SMALLEST + text).slo["x"].window_ms == int(window[:-1]) * 86_400_000
 
 
 @pytest.mark.parametrize(
