@@ -652,10 +652,14 @@ GROUP_CHANGES = Table(
 )
 
 
-def _of_time(prefix: str, what: str) -> tuple[Column, ...]:
+def _of_time(prefix: str, what: str, begin: str = "begins") -> tuple[Column, ...]:
     """The columns of `slo` for a time that ends with the snapshot."""
     return (
-        (f"{prefix}_from", TIMESTAMP, f"where {what} begins: the newest snapshot so long ago, or else begun_at"),
+        (
+            f"{prefix}_from",
+            TIMESTAMP,
+            f"where {what} {begin}: the newest snapshot that is at least this old, or else begun_at",
+        ),
         (f"{prefix}_met_ms", LONG, f"time in {what} in which the objective was met"),
         (f"{prefix}_missed_ms", LONG, f"time in {what} in which it was missed"),
     )
@@ -684,17 +688,30 @@ SLO = Table(
         ("begun_at", TIMESTAMP, "first snapshot of the sums"),
         ("met_ms", LONG, "time since begun_at in which the objective was met"),
         ("missed_ms", LONG, "time since begun_at in which it was missed"),
+        ("last_missed_at", TIMESTAMP, "the newest snapshot since begun_at that misses the objective; NULL = none"),
+        ("last_missed_ms", LONG, "counted_ms of that snapshot"),
+        ("last_known_is_met", BOOLEAN, "the newest is_met since begun_at that is known; NULL = none is"),
         *_of_time("window", "the window"),
         ("window_unknown_ms", LONG, "time in the window in which neither is known"),
         ("attainment", DoubleType(), "share of the known time in the window in which it was met; NULL = none is known"),
-        ("budget_left", DoubleType(), "share of the error budget that is left; negative = more was used than there is"),
+        (
+            "budget_left",
+            DoubleType(),
+            (
+                "share of the error budget of a whole window that is left; negative = more was used than there is; "
+                "NULL = nothing is known of the window"
+            ),
+        ),
         *_of_time("hour", "the last hour"),
         (
             "burn_rate_1h",
             DoubleType(),
-            "how fast the error budget was used in the last hour; 1 = as fast as it lasts; NULL = begun_at is too new",
+            (
+                "how fast the error budget was used in the last hour; 1 = the budget lasts exactly for the window; "
+                "NULL = begun_at is too new"
+            ),
         ),
-        *_of_time("six_hours", "the last six hours"),
+        *_of_time("six_hours", "the last six hours", "begin"),
         ("burn_rate_6h", DoubleType(), "the same for the last six hours"),
     ),
     key=("cluster", "snapshot_id", "slo", "group_id"),

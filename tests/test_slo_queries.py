@@ -19,8 +19,8 @@ STATES = {
     "fine": [True] * 6,
     "dark": [None] * 6,
 }
-BUDGETS = {"slow": (0.6, 0.4), "fine": (1.0, 1.0), "dark": (None, 0.9)}
-"""Attainment, and the budget that is left."""
+BUDGETS = {"slow": (0.6, 0.4, 3, 2), "fine": (1.0, 1.0, 3, 0), "dark": (None, None, 0, 0)}
+"""Attainment, the budget that is left, and the minutes of the window that were met and missed; 3 are unknown."""
 
 
 def rows(cluster: str, day: date, minutes: int, last: int) -> list[dict[str, Any]]:
@@ -39,6 +39,8 @@ def rows(cluster: str, day: date, minutes: int, last: int) -> list[dict[str, Any
             "window_unknown_ms": 3 * MINUTE,
             "attainment": BUDGETS[group][0],
             "budget_left": BUDGETS[group][1],
+            "window_met_ms": BUDGETS[group][2] * MINUTE,
+            "window_missed_ms": BUDGETS[group][3] * MINUTE,
             "burn_rate_6h": 2.5,
         }
         for group, states in STATES.items()
@@ -58,7 +60,10 @@ def answers(spark: SparkSession) -> dict[str, list[pd.DataFrame]]:
 FOUND: dict[str, tuple[list[str], list[tuple[Any, ...]]]] = {
     "at_risk": (
         ["cluster", "slo", "group_id", "attainment", "budget_left", "burn_rate_6h", "unknown_minutes"],
-        [("east", "prompt", "slow", 0.6, 0.4, 2.5, 3), ("west", "prompt", "slow", 0.6, 0.4, 2.5, 3)],
+        [
+            *((cluster, "prompt", "dark", None, None, 2.5, 3) for cluster in ("east", "west")),
+            *((cluster, "prompt", "slow", 0.6, 0.4, 2.5, 3) for cluster in ("east", "west")),
+        ],
     ),
     "by_day": (
         ["cluster", "snapshot_date", "met_minutes", "missed_minutes", "attainment"],

@@ -41,6 +41,9 @@ class Budget:
     window: Figures
     hour: Figures
     six_hours: Figures
+    last_missed: tuple[int, int] | None
+    """The newest snapshot that missed the objective, and for how much time it counts."""
+    last_known: bool | None
 
 
 class _Counted(NamedTuple):
@@ -69,7 +72,10 @@ def model(taken: Sequence[Taken], windows_ms: Mapping[str, int]) -> dict[tuple[i
 def _budget(chain: Sequence[_Counted], window_ms: int) -> Budget:
     now = chain[-1]
     lengths = (now.snapshot_id, window_ms, HOUR, 6 * HOUR)
-    return Budget(chain[0].snapshot_id, now.counted_ms, *(_figures(chain, length) for length in lengths))
+    missed = [(row.snapshot_id, row.counted_ms) for row in chain if row.is_met is False]
+    known = [row.is_met for row in chain if row.is_met is not None]
+    figures = [_figures(chain, length) for length in lengths]
+    return Budget(chain[0].snapshot_id, now.counted_ms, *figures, [None, *missed][-1], [None, *known][-1])
 
 
 def _figures(chain: Sequence[_Counted], length_ms: int) -> Figures:

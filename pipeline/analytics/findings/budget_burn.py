@@ -1,7 +1,7 @@
 """The problem `budget_burn`: a group uses the error budget of a service-level objective too fast.
 
 The rules are those of Google's Site Reliability Workbook (chapter "Alerting on SLOs"): 2 % of the budget in an hour, or
-5 % in six hours, and it goes on.
+5 % in six hours, and it goes on: the last twelfth of this time must miss the objective, too.
 """
 
 from __future__ import annotations
@@ -16,21 +16,27 @@ from pipeline.common.epoch import HOUR_MS
 
 FAST, SLOW = 0.02, 0.05
 """The share of the budget that is too much in an hour, which is critical, and in six hours, which is a warning."""
+SHORT = 12
+"""The Workbook's short window is this part of the long one: 5 minutes of an hour, 30 minutes of six."""
 
 
 def budget_burn(slo: DataFrame) -> DataFrame:
     """One problem for each snapshot and group in rows of SLO: of the objective whose budget is used fastest.
 
-    The snapshot itself must not meet the objective, so that the problem ends soon after the cause. It must not be the
-    only one that misses it. Time that is unknown is not missed, but an unknown snapshot does not end the problem.
+    A snapshot that misses the objective begins the problem; it must not be the only one. The problem goes on until no
+    snapshot of the last twelfth of the time misses the objective, so that it ends soon after the cause, but not at each
+    snapshot at which the group is well. Unknown snapshots do not begin it, and do not end it.
     """
     fast = _uses("hour", "burn_rate_1h", FAST, HOUR_MS)
     slow = _uses("six_hours", "burn_rate_6h", SLOW, 6 * HOUR_MS)
-    burning = slo.where(~F.col("is_met").eqNullSafe(F.lit(True)) & (fast | slow)).withColumn("is_fast", fast)
+    burning = slo.where(fast | slow).withColumn("is_fast", fast)
+    span_ms = F.when(F.col("is_fast"), HOUR_MS).otherwise(6 * HOUR_MS)
+    missed_ms = F.when(F.col("is_fast"), F.col("hour_missed_ms")).otherwise(F.col("six_hours_missed_ms"))
     of = {
-        "span_ms": F.when(F.col("is_fast"), HOUR_MS).otherwise(6 * HOUR_MS),
+        "span_ms": span_ms,
         "burn_rate": F.when(F.col("is_fast"), F.col("burn_rate_1h")).otherwise(F.col("burn_rate_6h")),
-        "used_ms": F.when(F.col("is_fast"), F.col("hour_missed_ms")).otherwise(F.col("six_hours_missed_ms")),
+        # Like the burn rate: the snapshots since `hour_from` may speak for more than an hour.
+        "used_ms": F.least(missed_ms, span_ms),
         "allowed_ms": (1 - F.col("target")) * F.col("window_ms"),
     }
     rows = burning.withColumns(of)
@@ -43,11 +49,18 @@ def budget_burn(slo: DataFrame) -> DataFrame:
 
 
 def _uses(prefix: str, burn_rate: str, share: float, length_ms: int) -> Column:
-    """Whether at least this share of the budget was used, in more than this snapshot. NULL counts as no."""
+    """Whether at least this share of the budget was used, by more than one snapshot, and it goes on. NULL means no.
+
+    After the last snapshot that misses the objective, the missed time of a window only becomes less. So what holds at a
+    later one, with enough history before the last one that misses it, has held at that one.
+    """
+    at_ms, last_ms = F.col("snapshot_id"), F.unix_millis("last_missed_at")
+    goes_on = (last_ms >= at_ms - length_ms // SHORT) | (F.col("is_met").isNull() & ~F.col("last_known_is_met"))
+    was_known = last_ms - F.unix_millis("begun_at") >= length_ms
+    is_repeated = F.col(f"{prefix}_missed_ms") > F.col("last_missed_ms")
     # Rounded, because 1 - 0.99 is more than 0.01.
     used = F.round(F.col(burn_rate) * length_ms / F.col("window_ms"), 9)
-    lasts = F.col(f"{prefix}_missed_ms") > F.col("counted_ms")
-    return F.coalesce((used >= share) & lasts, F.lit(False))
+    return F.coalesce((used >= share) & is_repeated & goes_on & was_known, F.lit(False))
 
 
 def _described(rows: DataFrame) -> DataFrame:
@@ -71,6 +84,7 @@ def _described(rows: DataFrame) -> DataFrame:
 
 def _summary() -> Column:
     span = F.when(F.col("is_fast"), "hour").otherwise("6 hours")
+    part = F.concat(F.lit(" was missed for "), duration(F.col("used_ms")), F.lit(" of the last "))
     left = F.concat(
         _percent(F.col("budget_left"), 1),
         F.lit(" of the error budget is left, and at this rate it lasts for "),
@@ -82,9 +96,7 @@ def _summary() -> Column:
         F.col("slo"),
         ": ",
         F.col("objective"),
-        " was missed for ",
-        duration(F.col("used_ms")),
-        " of the last ",
+        F.when(F.col("used_ms") >= F.col("span_ms"), " was missed during all of the last ").otherwise(part),
         span,
         ", and must be met for ",
         _percent(F.col("target"), 4),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
 from pipeline.analytics.keys import GROUP
@@ -29,6 +29,8 @@ _BUDGET = [*GROUP, "slo"]
 _CHAIN = [*_BUDGET, "begun_ms"]
 """Rows whose sums continue each other."""
 _SUMS = ["snapshot_id", "met_ms", "missed_ms"]
+_LAST = ["last_missed_at", "last_missed_ms", "last_known_is_met"]
+"""What each row knows of the newest rows of its chain, up to itself."""
 
 
 @dataclass(frozen=True)
@@ -91,17 +93,17 @@ def _definition(slos: Mapping[str, SloConfig]) -> dict[str, Column]:
 
 
 def _summed(met: DataFrame, stored: DataFrame, timeline: Timeline) -> DataFrame:
-    """Stored rows and new ones (`is_new`) with _CHAIN and _SUMS; new ones continue the newest row within their reach.
+    """Stored rows and new ones (`is_new`) with _CHAIN, _SUMS, _LAST; new ones continue the newest row in their reach.
 
     The first row of a chain has sums of 0, because it is not known since when its state lasts.
     """
-    old = stored.select(*_CHAIN, *_SUMS, F.lit(False).alias("is_new"))
+    old = stored.select(*_CHAIN, *_SUMS, *_LAST, F.lit(False).alias("is_new"))
     new = met.withColumn("is_new", F.lit(True))
     series = Window.partitionBy(*_BUDGET).orderBy("snapshot_id")
     last_id = F.lag("snapshot_id").over(series)
     is_first = F.col("is_new") & (last_id.isNull() | (last_id < by_snapshot(timeline.reach)))
     by_run = Window.partitionBy(*_BUDGET, "run").orderBy("snapshot_id")
-    continued = carried_forward(F.struct("begun_ms", "met_ms", "missed_ms"), ~F.col("is_new"), by_run)
+    continued = carried_forward(F.struct("begun_ms", "met_ms", "missed_ms", *_LAST), ~F.col("is_new"), by_run)
     counted = F.when(F.col("is_new"), F.when(F.col("is_first"), 0).otherwise(by_snapshot(timeline.counted_ms)))
 
     def total(name: str, of: Column) -> Column:
@@ -118,10 +120,19 @@ def _summed(met: DataFrame, stored: DataFrame, timeline: Timeline) -> DataFrame:
                 "begun_ms": F.coalesce(F.col("continued")["begun_ms"], F.first("snapshot_id").over(by_run)),
                 "met_ms": total("met_ms", F.col("is_met")),
                 "missed_ms": total("missed_ms", ~F.col("is_met")),
+                **_last(by_run),
             }
         )
         .drop("continued", "run", "is_first")
     )
+
+
+def _last(by_run: WindowSpec) -> dict[str, Column]:
+    """_LAST, from the new rows of a run and from the stored row that it continues. `is_met` is NULL at stored rows."""
+    this = F.struct(F.timestamp_millis("snapshot_id").alias("at"), F.col("counted_ms").alias("ms"))
+    missed = F.last(F.when(~F.col("is_met"), this), ignorenulls=True).over(by_run)
+    values = (missed["at"], missed["ms"], F.last("is_met", ignorenulls=True).over(by_run))
+    return {name: F.coalesce(value, F.col("continued")[name]) for name, value in zip(_LAST, values, strict=True)}
 
 
 def _starts(stored: DataFrame) -> DataFrame:
@@ -164,7 +175,7 @@ def _window_figures() -> dict[str, Column]:
     return {
         "window_unknown_ms": F.greatest(passed - met - missed, F.lit(0)),
         "attainment": F.when(met + missed > 0, met / (met + missed)),
-        "budget_left": 1 - F.least(missed, length) / ((1 - F.col("target")) * length),
+        "budget_left": F.when(met + missed > 0, 1 - F.least(missed, length) / ((1 - F.col("target")) * length)),
     }
 
 

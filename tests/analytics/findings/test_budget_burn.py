@@ -1,7 +1,7 @@
 """When a group uses its error budget too fast, and what the finding says."""
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -13,11 +13,19 @@ from tests.helpers.reports import frame
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 NOON = int(datetime(2026, 1, 31, 12, tzinfo=UTC).timestamp() * 1000)
+BEGUN = datetime(2026, 1, 31, 10, 55, tzinfo=UTC)
+"""An hour before the fifth minute before noon."""
 
 
-def budget(missed_1h: float, missed_6h: float, is_met: bool | None = False, **more: Any) -> dict[str, Any]:
-    """A row of `slo` with the minutes missed; the budget is 100.8 minutes: 1 % of a week."""
+def budget(
+    missed_1h: float, missed_6h: float, is_met: bool | None = False, minutes_ago: int = 0, **more: Any
+) -> dict[str, Any]:
+    """A row of `slo` with the minutes missed; the budget is 100.8 minutes: 1 % of a week.
+
+    `minutes_ago`: when it was last missed. It has been met since then if it is met now, or if `more` says so.
+    """
     allowed = 0.01 * 7 * 24 * 60
+    now = datetime.fromtimestamp((more.get("snapshot_id", NOON)) / 1000, UTC)
     row = {
         "cluster": "east",
         "snapshot_id": NOON,
@@ -28,6 +36,10 @@ def budget(missed_1h: float, missed_6h: float, is_met: bool | None = False, **mo
         "window_ms": 7 * DAY,
         "is_met": is_met,
         "counted_ms": MINUTE,
+        "begun_at": now - timedelta(days=3),
+        "last_missed_at": now - timedelta(minutes=minutes_ago),
+        "last_missed_ms": MINUTE,
+        "last_known_is_met": is_met is True,
         "partitions": 3,
         "partitions_missed": 1,
         "worst": 90_000,
@@ -56,17 +68,33 @@ def problems(spark: SparkSession, *rows: dict[str, Any]) -> list[dict[str, Any]]
         (budget(2.015, 5.04), "warning"),
         (budget(2.015, 5.03), None),
         (budget(2.016, 5.04), "critical"),
-        # The newest snapshot must not meet the objective.
-        (budget(30, 30, is_met=True), None),
-        (budget(30, 30, is_met=None), "critical"),
-        # It must not be the only one.
-        (budget(5, 5, counted_ms=5 * MINUTE), None),
-        (budget(10, 10, counted_ms=5 * MINUTE), "critical"),
-        (budget(5, 10, counted_ms=5 * MINUTE), "warning"),
+        # A snapshot of the last 5 minutes, or of the last 30, must miss it.
+        (budget(2, 30, True, 30), "warning"),
+        (budget(2, 30, True, 31), None),
+        (budget(30, 30, True, 5, burn_rate_6h=None), "critical"),
+        (budget(30, 30, True, 6, burn_rate_6h=None), None),
+        (budget(30, 30, True, 6), "warning"),
+        # Unknown snapshots end nothing, if it was missed before them. If it was met before them, they begin nothing.
+        (budget(30, 30, None, 50), "critical"),
+        (budget(0, 30, None, 350), "warning"),
+        (budget(30, 30, None, 50, last_known_is_met=True), None),
+        (budget(30, 30, None, 30, last_known_is_met=True), "warning"),
+        # The last one that misses it must not be the only one, whatever the newest one counts for.
+        (budget(5, 5, last_missed_ms=5 * MINUTE), None),
+        (budget(10, 10, last_missed_ms=5 * MINUTE), "critical"),
+        (budget(5, 10, last_missed_ms=5 * MINUTE), "warning"),
+        (budget(45, 45, None, 15, last_missed_ms=45 * MINUTE), None),
+        (budget(45, 45, True, 1, last_missed_ms=45 * MINUTE), None),
         # The history is shorter than an hour, or than six.
         (budget(30, 30, burn_rate_1h=None, burn_rate_6h=None), None),
         (budget(2, 30, burn_rate_6h=None), None),
         (budget(30, 30, burn_rate_6h=None), "critical"),
+        # It was not long enough when the objective was last missed, so nothing has begun.
+        (budget(30, 30, None, 5, burn_rate_6h=None, begun_at=BEGUN), "critical"),
+        (budget(30, 30, None, 6, burn_rate_6h=None, begun_at=BEGUN), None),
+        # Nothing was ever missed.
+        (budget(0, 0, True, last_missed_at=None, last_missed_ms=None), None),
+        (budget(0, 0, None, last_missed_at=None, last_missed_ms=None, last_known_is_met=None), None),
     ],
 )
 def test_a_budget_burns_if_too_much_of_it_was_used(
@@ -109,6 +137,15 @@ def test_the_words_of_a_fast_one(spark: SparkSession) -> None:
         "budget_left": 0.75,
         "used_up_at": "2026-01-31T18:18:00Z",
     }
+
+
+def test_no_more_of_an_hour_is_missed_than_there_is(spark: SparkSession) -> None:
+    """Every 15 minutes, with a gap before: the four snapshots of the hour speak for 45 + 15 + 15 + 15 minutes."""
+    (problem,) = problems(spark, budget(90, 90, burn_rate_1h=100.0, budget_left=10.8 / 100.8))
+    assert " was missed during all of the last hour, and must be met for " in problem["summary"]
+    # 10.8 minutes are left, and 60 are used in an hour: 10.8 minutes.
+    assert problem["summary"].endswith(" and at this rate it lasts for 10.8 minutes.")
+    assert problem["evidence"]["used_up_at"] == "2026-01-31T12:10:48Z"
 
 
 def test_the_words_of_a_slow_one_whose_budget_is_used_up(spark: SparkSession) -> None:

@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from pipeline.analytics.findings.budget_burn import budget_burn
 from pipeline.analytics.slo.budgets import budgets
 from pipeline.common.epoch import DAY_MS, HOUR_MS, MINUTE_MS, to_epoch_ms, utc_date
 from pipeline.config.slo import SloConfig
@@ -90,7 +91,9 @@ def ms(instant: Any) -> int:
 def budget(row: dict[str, Any]) -> Budget:
     begun = ms(row["begun_at"])
     total = Figures(begun, row["met_ms"], row["missed_ms"])
-    return Budget(begun, row["counted_ms"], total, *(figures(row, p) for p in ("window", "hour", "six_hours")))
+    missed = None if row["last_missed_at"] is None else (ms(row["last_missed_at"]), row["last_missed_ms"])
+    spans = [figures(row, prefix) for prefix in ("window", "hour", "six_hours")]
+    return Budget(begun, row["counted_ms"], total, *spans, missed, row["last_known_is_met"])
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.thorough)])
@@ -119,7 +122,8 @@ def check_shares(rows: Rows) -> None:
         passed = min(at - ms(row["window_from"]), slo.window_ms)
         assert row["window_unknown_ms"] == max(0, passed - met - missed)
         assert row["attainment"] == (pytest.approx(met / (met + missed)) if met + missed else None)
-        assert row["budget_left"] == pytest.approx(1 - min(missed, slo.window_ms) / allowed)
+        left = pytest.approx(1 - min(missed, slo.window_ms) / allowed)
+        assert row["budget_left"] == (left if met + missed else None)
         for rate, prefix, length in (("burn_rate_1h", "hour", HOUR_MS), ("burn_rate_6h", "six_hours", 6 * HOUR_MS)):
             used = min(row[f"{prefix}_missed_ms"], length) / length / (1 - slo.target)
             is_known = at - ms(row["begun_at"]) >= length
@@ -172,6 +176,18 @@ def test_sums_begin_again_if_they_would_mean_something_else(
     assert row["target"] == change.get("target", 0.99)
 
 
+def test_nothing_is_left_or_attained_if_nothing_is_known(spark: SparkSession) -> None:
+    snapshots = [Snapshot(FIRST_MS + n * SCHEDULE, "r", "complete", 0, 0, 0, 0, 0, 1, (), SCHEDULE) for n in range(3)]
+    history: list[Any] = [(s, {("x", "a"): None, ("x", "b"): None}) for s in snapshots[:2]]
+    history.append((snapshots[2], {("x", "a"): None, ("x", "b"): True}))
+    rows, _ = computed(spark, history, iter([1, 2]), {"x": objective()})
+    found = {(row["group_id"], row["snapshot_id"]): row for row in rows}
+    names = ("window_unknown_ms", "attainment", "budget_left", "burn_rate_1h", "last_missed_at", "last_known_is_met")
+    dark, known = (tuple(found[group, snapshots[2].snapshot_id][name] for name in names) for group in ("a", "b"))
+    assert dark == (2 * SCHEDULE, None, None, None, None, None)
+    assert known == (SCHEDULE, 1, 1, None, None, True)
+
+
 def test_a_late_snapshot_adds_nothing(spark: SparkSession) -> None:
     ids = [FIRST_MS + n * SCHEDULE for n in range(3)]
     snapshots = [Snapshot(i, "r", "complete", 0, 0, 0, 0, 0, 1, (), SCHEDULE) for i in ids]
@@ -201,3 +217,45 @@ def test_what_is_read_does_not_depend_on_the_length_of_the_history_or_window(spa
     rows = frame(spark, SLO, *({"cluster": "east", "snapshot_id": i, "snapshot_date": utc_date(i)} for i in every))
     read = sorted(row["snapshot_id"] for row in rows.where(continued_rows("east", backlog, SLOS)).collect())
     assert [every[-1] - i for i in read] == [6 * DAY_MS, 5 * DAY_MS, 6 * HOUR_MS, HOUR_MS, 5 * MINUTE_MS]
+
+
+def burns(spark: SparkSession, states: Sequence[bool | None], minutes: int, gaps: Sequence[int] = ()) -> str:
+    """A letter for each snapshot: c or w if it has a critical problem or a warning, else a dot.
+
+    Snapshots are `minutes` apart, and three times that before each number in `gaps`. All meet the objective at first,
+    for as long as a burn rate needs.
+    """
+    well = 6 * 60 // minutes + 1
+    every, at = [], FIRST_MS
+    for number, is_met in enumerate([*[True] * well, *states]):
+        at += (3 if number - well in gaps else 1) * minutes * MINUTE_MS
+        every.append(
+            (
+                Snapshot(at, "r", "complete", 0, 0, 0, 0, 0, 1, (), minutes * MINUTE_MS),
+                {("x", "a"): is_met},
+            )
+        )
+    rows, _ = computed(spark, every, iter([60] * len(every)), {"x": objective()})
+    found = {p["snapshot_id"]: p["severity"][0] for p in budget_burn(frame(spark, SLO, *rows)).collect()}
+    return "".join(found.get(s.snapshot_id, ".") for s, _ in every[well:])
+
+
+def test_an_unknown_snapshot_begins_no_problem_after_one_has_ended(spark: SparkSession) -> None:
+    states = [*[False] * 3, True, True, True, None, True, True, None]
+    assert burns(spark, states, 15) == ".ccww....."
+    states = [*[False] * 3, None, None, True, None, True, True, True]
+    assert burns(spark, states, 15) == ".cccc....."
+
+
+def test_one_missed_snapshot_is_not_two_because_an_unknown_one_follows(spark: SparkSession) -> None:
+    assert burns(spark, [False, None, True, None], 15, gaps=[0]) == "...."
+    assert burns(spark, [False, None, False, None], 15, gaps=[0]) == "..cc"
+
+
+def test_a_group_that_misses_a_few_minutes_of_every_ten_has_one_problem(spark: SparkSession) -> None:
+    """After the first miss, there are never three successive snapshots without the problem, until half an hour after
+    the last one.
+    """
+    states = ([False] * 3 + [True] * 7) * 4 + [True] * 40
+    first, others = ".." + "c" * 6 + "..", "c" * 8 + "ww"
+    assert burns(spark, states, 1) == first + others * 2 + "c" * 8 + "w" * 25 + "." * 17
