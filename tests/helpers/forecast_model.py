@@ -56,10 +56,11 @@ class Known:
 
     def after(self, seen: Seen) -> Known:
         """What is remembered after one more snapshot."""
-        if None in seen:
+        known = [value for value in seen if value is not None]
+        if len(known) < len(seen):
             return self
         old = Known() if self.identity not in (None, seen.identity) else self
-        new, last = Sample(*seen[:5]), old.samples[-1] if old.samples else None  # type: ignore[arg-type]
+        new, last = Sample(*known[:5]), old.samples[-1] if old.samples else None
         if last and (new.ends_ms <= last.ends_ms or new.commits_ms <= last.commits_ms):
             return self
         longest, second, waits = old.longest_ms, old.second_ms, old.waits_ms

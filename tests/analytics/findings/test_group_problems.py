@@ -1,86 +1,16 @@
 """The problems of groups, topics and the cluster, from rows of `lag` and statuses: one row for each cause."""
 
-import json
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.analytics.findings.group_problems import group_problems
 from pipeline.analytics.findings.rates import with_rates
-from pipeline.tables import GROUP_STATUS, LAG, PARTITION_STATUS, WATERMARKS
+from pipeline.tables import GROUP_STATUS
 from tests.helpers.rows import frame
-
-HOUR_MS = 3_600_000
-DAY_MS = 24 * HOUR_MS
-NOW_MS = 1_769_860_800_000
-NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
-THEN_MS = NOW_MS - 600_000
-THEN = NOW - timedelta(minutes=10)
-SINCE = NOW - timedelta(hours=2)
-TRANSACTION = "transaction_producer_id transaction_start_offset transaction_timestamp_ms"
-READER = "snapshot_id group_id topic partition"
-Reader = tuple[str, str, int]
-OK: Reader = ("fine", "t", 0)
-
-
-class Scene:
-    """Readers at one snapshot: each is `ok`, keeps up and has read all, unless said otherwise."""
-
-    def __init__(self) -> None:
-        self.lag: dict[Reader, dict[str, Any]] = {}
-        self.status: dict[Reader, dict[str, Any]] = {}
-        self.then: dict[Reader, dict[str, Any]] = {}
-        self.topics: dict[str, tuple[str, int]] = {}
-        self.group_lag: dict[str, int] = {}
-        self.held: dict[tuple[str, int], tuple[Any, ...]] = {}
-        self.add(OK)
-
-    def add(self, reader: Reader, status: str = "ok", reason: str | None = None, **lag: Any) -> None:
-        rungs = {"log_start_offset": 0, "committed_offset": 100, "high_watermark": 100, "consumer_lag": 0}
-        times = {"captured_at": NOW, "committed_captured_at": NOW, "offset_status": "ok"}
-        self.lag[reader] = rungs | times | lag
-        self.status[reader] = {"status": status, "reason": reason, "since": SINCE, "captured_at": NOW}
-
-    def waiting(self, reader: Reader, unread: int, status: str = "stopped", **more: Any) -> None:
-        end = {"high_watermark": 100 + unread, "consumer_lag": unread, "consumer_lag_bytes": 1_000 * unread}
-        self.add(reader, status, **{**end, "consumer_age_ms": 2 * HOUR_MS, **more})
-
-
-def problems(spark: SparkSession, scene: Scene) -> dict[tuple[str, str | None, str | None], dict[str, Any]]:
-    """The problems by kind, group and topic."""
-
-    def rows(table: Any, values: dict[Reader, dict[str, Any]], at_ms: int = NOW_MS) -> Any:
-        names = sorted({name for row in values.values() for name in row})
-        found = [(at_ms, *reader, *(row.get(name) for name in names)) for reader, row in values.items()]
-        return frame(spark, table, " ".join([READER, *names]), *found)
-
-    names = {reader[0] for reader in scene.lag}
-    sizes = [(NOW_MS, group, sum(reader[0] == group for reader in scene.lag)) for group in sorted(names)]
-    known = {(topic, partition) for _, topic, partition in scene.lag if topic is not None}
-    unknown = (None,) * len(TRANSACTION.split())
-    logs = [
-        (NOW_MS, *log, *scene.topics.get(str(log[0]), ("delete", 7 * DAY_MS)), *scene.held.get(log, unknown))
-        for log in sorted(known, key=str)
-    ]
-    sums = "snapshot_id group_id partitions log_ends commits ends_at captured_at"
-    now = ((*size, 7_000, 5_000, NOW, NOW, scene.group_lag.get(size[1])) for size in sizes)
-    groups = frame(spark, GROUP_STATUS, f"{sums} consumer_lag", *now)
-    then = [(THEN_MS, group, partitions, 1_000, 2_000, THEN, THEN) for _, group, partitions in sizes]
-    found = group_problems(
-        rows(LAG, scene.lag),
-        rows(PARTITION_STATUS, scene.status),
-        with_rates(groups, frame(spark, GROUP_STATUS, sums, *then), {NOW_MS: THEN_MS}),
-        frame(spark, WATERMARKS, f"snapshot_id topic partition cleanup_policy retention_ms {TRANSACTION}", *logs),
-        rows(LAG, scene.then, THEN_MS),
-        {NOW_MS: THEN_MS},
-        DAY_MS,
-    ).collect()
-    assert len({(r.kind, r.group_id, r.topic) for r in found}) == len(found)
-    assert {(r.cluster, r.snapshot_id, r.client_id, r.instance) for r in found} <= {("east", NOW_MS, None, None)}
-    return {(r.kind, r.group_id, r.topic): r.asDict() | {"evidence": json.loads(r.evidence)} for r in found}
+from tests.helpers.scene import HOUR_MS, NOW, NOW_MS, THEN, THEN_MS, Scene, moved, problems
 
 
 @pytest.fixture
@@ -284,89 +214,6 @@ def test_deleted_records_are_counted_from_what_the_group_has_read(spark: SparkSe
     assert found[key]["summary"] == (
         "Deleted before the group had read them: 70 offsets; 100 offsets can still be read there."
     )
-
-
-AGES = [
-    # Hours that the topic keeps records, hours of age, status, and the hours that are left.
-    (1, None, "stopped", None),
-    (26, 2, "stopped", 24),
-    (26.01, 2, "stopped", None),
-    (3, 2, "warning", 1),
-    (3, 2, "ok", None),
-    (3, 2, "no_members", 1),
-    (1, 2, "stopped", 0),
-]
-
-
-@pytest.mark.parametrize(("kept", "age", "status", "left"), AGES)
-def test_records_that_reach_the_age_of_retention_will_be_deleted(
-    spark: SparkSession, scene: Scene, kept: float, age: int | None, status: str, left: int | None
-) -> None:
-    scene.topics["old"] = ("delete", int(kept * HOUR_MS))
-    reason, status = ("no_members", "ok") if status == "no_members" else (None, status)
-    scene.waiting(
-        ("g", "old", 0), 10, status=status, reason=reason, consumer_age_ms=None if age is None else age * HOUR_MS
-    )
-    found = problems(spark, scene).get(("data_loss_ahead", "g", "old"))
-    assert (found and -found["magnitude"]) == (None if left is None else left * HOUR_MS)
-
-
-def test_neither_compaction_nor_an_unlimited_retention_nor_an_arrival_time_deletes_by_age(
-    spark: SparkSession, scene: Scene
-) -> None:
-    scene.topics |= {"compacted": ("compact", HOUR_MS), "unlimited": ("delete", -1), "future": ("delete", HOUR_MS)}
-    for topic in ("compacted", "unlimited", "future"):
-        scene.waiting(("g", topic, 0), 10, consumer_age_ms=DAY_MS, time_method="arrival" if topic == "future" else None)
-    assert set(problems(spark, scene)) == {("no_progress", "g", None)}
-
-
-def moved(start: int, commit: int, **more: Any) -> dict[str, Any]:
-    return {
-        "topic_id": "A",
-        "log_start_offset": start,
-        "committed_offset": commit,
-        "high_watermark": 800,
-        "captured_at": THEN,
-        "committed_captured_at": THEN,
-    } | more
-
-
-LOG_STARTS = [
-    # Ten minutes ago log start and commit were there, and the log's end was at 800. Now log start is at 100 and the end
-    # at 900. The minutes until log start reaches the commit.
-    ("stuck", moved(0, 200), {"committed_offset": 200}, 10),
-    ("slower", moved(0, 150), {"committed_offset": 200}, 20),
-    ("less is written", moved(0, 200, high_watermark=890), {"committed_offset": 200}, 100),
-    ("nothing is written", moved(0, 200, high_watermark=900), {"committed_offset": 200}, None),
-    ("as fast", moved(0, 100), {"committed_offset": 200}, None),
-    ("log start rests", moved(100, 200), {"committed_offset": 200}, None),
-    ("set back", moved(0, 500), {"committed_offset": 200}, 10),
-    ("another log", moved(0, 200, topic_id="B"), {"committed_offset": 200}, None),
-    ("read further", moved(0, 150, consumed_offset=200), {"committed_offset": 150, "consumed_offset": 300}, None),
-    ("nothing unread", moved(0, 900), {"committed_offset": 900}, None),
-    ("lost already", moved(0, 50), {"committed_offset": 50, "offset_status": "deleted_unread"}, None),
-]
-
-
-@pytest.mark.parametrize(("then", "now", "left"), [case[1:] for case in LOG_STARTS], ids=[c[0] for c in LOG_STARTS])
-def test_log_start_that_gains_on_the_reader_will_delete_unread_records(
-    spark: SparkSession, scene: Scene, then: dict[str, Any], now: dict[str, Any], left: int | None
-) -> None:
-    reader = ("g", "t", 1)
-    scene.add(
-        reader,
-        "unknown",
-        **{"topic_id": "A", "log_start_offset": 100, "high_watermark": 900, "consumer_lag": 700, **now},
-    )
-    scene.then[reader] = then
-    found = problems(spark, scene).get(("data_loss_ahead", "g", "t"))
-    assert (found and -found["magnitude"]) == (None if left is None else left * 60_000)
-    if found and left == 10:
-        assert found["summary"].startswith(
-            "Retention may delete unread records from 2026-01-31 12:10 UTC on, in 10 minutes, first of partition 1 of "
-            "topic t; unread: 700 records"
-        )
-        assert found["evidence"]["deleted_at"] == "2026-01-31T12:10:00Z"
 
 
 RATES = [

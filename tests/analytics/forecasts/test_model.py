@@ -38,9 +38,9 @@ def a_series(chance: random.Random) -> Iterator[model.Seen]:
         lag = max(end - commits, 0)
         late = -20 * MINUTE_MS if chance.random() < 0.02 else 0
         worst = int(lag * chance.uniform(0.3, 1))
-        values = [at_ms + late, end, at_ms + late + chance.randint(0, 50), commits, worst, lag]
+        values: list[int | None] = [at_ms + late, end, at_ms + late + chance.randint(0, 50), commits, worst, lag]
         if chance.random() < 0.03:
-            values[chance.randrange(6)] = None  # type: ignore[call-overload]
+            values[chance.randrange(6)] = None
         yield model.Seen(*values, identity)
 
 

@@ -1,0 +1,86 @@
+"""When retention will delete records that a group has not read."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.helpers.scene import DAY_MS, HOUR_MS, Scene, moved, problems
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    return Scene()
+
+
+AGES = [
+    # Hours that the topic keeps records, hours of age, status, and the hours that are left.
+    (1, None, "stopped", None),
+    (26, 2, "stopped", 24),
+    (26.01, 2, "stopped", None),
+    (3, 2, "warning", 1),
+    (3, 2, "ok", None),
+    (3, 2, "no_members", 1),
+    (1, 2, "stopped", 0),
+]
+
+
+@pytest.mark.parametrize(("kept", "age", "status", "left"), AGES)
+def test_records_that_reach_the_age_of_retention_will_be_deleted(
+    spark: SparkSession, scene: Scene, kept: float, age: int | None, status: str, left: int | None
+) -> None:
+    scene.topics["old"] = ("delete", int(kept * HOUR_MS))
+    reason, status = ("no_members", "ok") if status == "no_members" else (None, status)
+    scene.waiting(
+        ("g", "old", 0), 10, status=status, reason=reason, consumer_age_ms=None if age is None else age * HOUR_MS
+    )
+    found = problems(spark, scene).get(("data_loss_ahead", "g", "old"))
+    assert (found and -found["magnitude"]) == (None if left is None else left * HOUR_MS)
+
+
+def test_neither_compaction_nor_an_unlimited_retention_nor_an_arrival_time_deletes_by_age(
+    spark: SparkSession, scene: Scene
+) -> None:
+    scene.topics |= {"compacted": ("compact", HOUR_MS), "unlimited": ("delete", -1), "future": ("delete", HOUR_MS)}
+    for topic in ("compacted", "unlimited", "future"):
+        scene.waiting(("g", topic, 0), 10, consumer_age_ms=DAY_MS, time_method="arrival" if topic == "future" else None)
+    assert set(problems(spark, scene)) == {("no_progress", "g", None)}
+
+
+LOG_STARTS = [
+    # Ten minutes ago log start and commit were there, and the log's end was at 800. Now log start is at 100 and the end
+    # at 900. The minutes until log start reaches the commit.
+    ("stuck", moved(0, 200), {"committed_offset": 200}, 10),
+    ("slower", moved(0, 150), {"committed_offset": 200}, 20),
+    ("less is written", moved(0, 200, high_watermark=890), {"committed_offset": 200}, 100),
+    ("nothing is written", moved(0, 200, high_watermark=900), {"committed_offset": 200}, None),
+    ("as fast", moved(0, 100), {"committed_offset": 200}, None),
+    ("log start rests", moved(100, 200), {"committed_offset": 200}, None),
+    ("set back", moved(0, 500), {"committed_offset": 200}, 10),
+    ("another log", moved(0, 200, topic_id="B"), {"committed_offset": 200}, None),
+    ("read further", moved(0, 150, consumed_offset=200), {"committed_offset": 150, "consumed_offset": 300}, None),
+    ("nothing unread", moved(0, 900), {"committed_offset": 900}, None),
+    ("lost already", moved(0, 50), {"committed_offset": 50, "offset_status": "deleted_unread"}, None),
+]
+
+
+@pytest.mark.parametrize(("then", "now", "left"), [case[1:] for case in LOG_STARTS], ids=[c[0] for c in LOG_STARTS])
+def test_log_start_that_gains_on_the_reader_will_delete_unread_records(
+    spark: SparkSession, scene: Scene, then: dict[str, Any], now: dict[str, Any], left: int | None
+) -> None:
+    reader = ("g", "t", 1)
+    scene.add(
+        reader,
+        "unknown",
+        **{"topic_id": "A", "log_start_offset": 100, "high_watermark": 900, "consumer_lag": 700, **now},
+    )
+    scene.then[reader] = then
+    found = problems(spark, scene).get(("data_loss_ahead", "g", "t"))
+    assert (found and -found["magnitude"]) == (None if left is None else left * 60_000)
+    if found and left == 10:
+        assert found["summary"].startswith(
+            "Retention may delete unread records from 2026-01-31 12:10 UTC on, in 10 minutes, first of partition 1 of "
+            "topic t; unread: 700 records"
+        )
+        assert found["evidence"]["deleted_at"] == "2026-01-31T12:10:00Z"

@@ -1,0 +1,92 @@
+"""Readers at one snapshot, and the problems that are found in them."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from pipeline.analytics.findings.group_problems import group_problems
+from pipeline.analytics.findings.rates import with_rates
+from pipeline.tables import GROUP_STATUS, LAG, PARTITION_STATUS, WATERMARKS
+from tests.helpers.rows import frame
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+NOW_MS = 1_769_860_800_000
+NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
+THEN_MS = NOW_MS - 600_000
+THEN = NOW - timedelta(minutes=10)
+SINCE = NOW - timedelta(hours=2)
+TRANSACTION = "transaction_producer_id transaction_start_offset transaction_timestamp_ms"
+READER = "snapshot_id group_id topic partition"
+Reader = tuple[str, str, int]
+OK: Reader = ("fine", "t", 0)
+
+
+class Scene:
+    """Readers at one snapshot: each is `ok`, keeps up and has read all, unless said otherwise."""
+
+    def __init__(self) -> None:
+        self.lag: dict[Reader, dict[str, Any]] = {}
+        self.status: dict[Reader, dict[str, Any]] = {}
+        self.then: dict[Reader, dict[str, Any]] = {}
+        self.topics: dict[str, tuple[str, int]] = {}
+        self.group_lag: dict[str, int] = {}
+        self.held: dict[tuple[str, int], tuple[Any, ...]] = {}
+        self.add(OK)
+
+    def add(self, reader: Reader, status: str = "ok", reason: str | None = None, **lag: Any) -> None:
+        rungs = {"log_start_offset": 0, "committed_offset": 100, "high_watermark": 100, "consumer_lag": 0}
+        times = {"captured_at": NOW, "committed_captured_at": NOW, "offset_status": "ok"}
+        self.lag[reader] = rungs | times | lag
+        self.status[reader] = {"status": status, "reason": reason, "since": SINCE, "captured_at": NOW}
+
+    def waiting(self, reader: Reader, unread: int, status: str = "stopped", **more: Any) -> None:
+        end = {"high_watermark": 100 + unread, "consumer_lag": unread, "consumer_lag_bytes": 1_000 * unread}
+        self.add(reader, status, **{**end, "consumer_age_ms": 2 * HOUR_MS, **more})
+
+
+def problems(spark: SparkSession, scene: Scene) -> dict[tuple[str, str | None, str | None], dict[str, Any]]:
+    """The problems by kind, group and topic."""
+
+    def rows(table: Any, values: dict[Reader, dict[str, Any]], at_ms: int = NOW_MS) -> Any:
+        names = sorted({name for row in values.values() for name in row})
+        found = [(at_ms, *reader, *(row.get(name) for name in names)) for reader, row in values.items()]
+        return frame(spark, table, " ".join([READER, *names]), *found)
+
+    names = {reader[0] for reader in scene.lag}
+    sizes = [(NOW_MS, group, sum(reader[0] == group for reader in scene.lag)) for group in sorted(names)]
+    known = {(topic, partition) for _, topic, partition in scene.lag if topic is not None}
+    unknown = (None,) * len(TRANSACTION.split())
+    logs = [
+        (NOW_MS, *log, *scene.topics.get(str(log[0]), ("delete", 7 * DAY_MS)), *scene.held.get(log, unknown))
+        for log in sorted(known, key=str)
+    ]
+    sums = "snapshot_id group_id partitions log_ends commits ends_at captured_at"
+    now = ((*size, 7_000, 5_000, NOW, NOW, scene.group_lag.get(size[1])) for size in sizes)
+    groups = frame(spark, GROUP_STATUS, f"{sums} consumer_lag", *now)
+    then = [(THEN_MS, group, partitions, 1_000, 2_000, THEN, THEN) for _, group, partitions in sizes]
+    found = group_problems(
+        rows(LAG, scene.lag),
+        rows(PARTITION_STATUS, scene.status),
+        with_rates(groups, frame(spark, GROUP_STATUS, sums, *then), {NOW_MS: THEN_MS}),
+        frame(spark, WATERMARKS, f"snapshot_id topic partition cleanup_policy retention_ms {TRANSACTION}", *logs),
+        rows(LAG, scene.then, THEN_MS),
+        {NOW_MS: THEN_MS},
+        DAY_MS,
+    ).collect()
+    assert len({(r.kind, r.group_id, r.topic) for r in found}) == len(found)
+    assert {(r.cluster, r.snapshot_id, r.client_id, r.instance) for r in found} <= {("east", NOW_MS, None, None)}
+    return {(r.kind, r.group_id, r.topic): r.asDict() | {"evidence": json.loads(r.evidence)} for r in found}
+
+
+def moved(start: int, commit: int, **more: Any) -> dict[str, Any]:
+    return {
+        "topic_id": "A",
+        "log_start_offset": start,
+        "committed_offset": commit,
+        "high_watermark": 800,
+        "captured_at": THEN,
+        "committed_captured_at": THEN,
+    } | more
