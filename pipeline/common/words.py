@@ -8,6 +8,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def spaced(name: str) -> str:
+    """A name such as slow_consumer, with blanks in place of underscores."""
+    return name.replace("_", " ")
+
+
 def visible(name: str) -> str:
     r"""The name, in which every character that is invisible or changes the direction of text is escaped.
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from pipeline.common.words import counted, group_address, visible
+from pipeline.common.words import counted, group_address, spaced, visible
 from pipeline.notify.due import OPENED, RESOLVED, Due, Finding
 
 SUMMARY, TEST = "summary", "test"
@@ -161,7 +161,7 @@ def _at(instant: datetime | None) -> str:
 
 def in_words(name: str) -> str:
     """A name such as slow_consumer as words."""
-    return shown(name.replace("_", " "), LONGEST_NAME)
+    return shown(spaced(name), LONGEST_NAME)
 
 
 def shown(text: str, most: int) -> str:

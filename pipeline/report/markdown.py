@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC
 from itertools import pairwise
 
-from pipeline.common.words import counted, visible
+from pipeline.common.words import counted, spaced, visible
 from pipeline.report.attention import needs_attention
 from pipeline.report.details_model import Finding, Partition
 from pipeline.report.model import Group, Point, Report
@@ -61,7 +61,7 @@ def _title(report: Report) -> str:
     if incident is None:
         selected = str(report.selection)
         return escaped(f"{report.title}: {selected}" if selected else report.title)
-    return escaped(f"Incident: {_words(incident.kind)}, {incident.subject}")
+    return escaped(f"Incident: {spaced(incident.kind)}, {incident.subject}")
 
 
 def _section(title: str, lines: Sequence[str], level: int = 2) -> list[str]:
@@ -97,7 +97,7 @@ def _incident(report: Report, finding: Finding) -> Iterator[str]:
     yield from _table(("", ""), [(name, value) for name, value in facts if value])
     yield from _section("What to do", [escaped(finding.advice)] if finding.advice else [])
     seen = [
-        f"- {_words(name)}: {escaped(_shown(value))}" for name, value in finding.evidence.items() if _is_said(value)
+        f"- {spaced(name)}: {escaped(_shown(value))}" for name, value in finding.evidence.items() if _is_said(value)
     ]
     yield from _section("Evidence at its worst", seen)
     others = [f for f in report.findings if f.finding_id != finding.finding_id]
@@ -109,7 +109,7 @@ def _incident(report: Report, finding: Finding) -> Iterator[str]:
 def _other(finding: Finding) -> str:
     subject = finding.group_id or finding.client_id or finding.topic or finding.cluster
     until = "still open" if finding.resolved_ms is None else f"until {at(finding.resolved_ms)}"
-    about = escaped(f"{_words(finding.kind)} of {subject}")
+    about = escaped(f"{spaced(finding.kind)} of {subject}")
     return f"- {about}, since {at(finding.first_seen_ms)}, {until}: {escaped(finding.summary)}"
 
 
@@ -219,10 +219,6 @@ def _shown(value: object) -> str:
     if isinstance(value, list):
         return ", ".join(map(_shown, value))
     return f"{value:,}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
-
-
-def _words(name: str) -> str:
-    return name.replace("_", " ")
 
 
 def escaped(text: str) -> str:

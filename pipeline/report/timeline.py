@@ -7,7 +7,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Literal, NamedTuple
 
-from pipeline.common.words import counted, visible
+from pipeline.common.words import counted, spaced, visible
 from pipeline.report.details_model import Change, Finding
 from pipeline.report.model import Report
 
@@ -35,7 +35,7 @@ def events(report: Report, cluster: str, group_id: str) -> list[Event]:
 
 def finding_events(finding: Finding, of: str | None = None) -> Iterator[Event]:
     """The beginning, the worst moment and the end of a finding. It is named by its cause if this is not the group."""
-    kind = finding.kind.replace("_", " ")
+    kind = spaced(finding.kind)
     if of is not None and finding.group_id is None:
         kind += f" (topic {finding.topic})" if finding.topic is not None else " (cluster)"
     level: Level = "bad" if finding.severity == "critical" else "warn"
