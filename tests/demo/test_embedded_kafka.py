@@ -187,6 +187,8 @@ def test_a_folder_in_use_is_refused_with_the_owners_pid(tmp_path: Path) -> None:
 
 def test_leftovers_are_killed_only_if_they_are_provably_ours(tmp_path: Path) -> None:
     ours, strangers = (subprocess.Popen(sleeper(mark)) for mark in (f"-Dlaglake.home={tmp_path}", "other"))
+    for process in (ours, strangers):  # the kernel shows a command line only some time after Popen has returned
+        wait_for(Path(f"/proc/{process.pid}/cmdline").read_bytes)
     (tmp_path / "pids").mkdir()
     for process in (ours, strangers):
         (tmp_path / "pids" / str(process.pid)).touch()
@@ -195,9 +197,9 @@ def test_leftovers_are_killed_only_if_they_are_provably_ours(tmp_path: Path) -> 
         assert not is_alive(ours.pid)
         assert is_alive(strangers.pid)
     finally:
-        strangers.kill()
-        ours.wait()
-        strangers.wait()
+        for process in (ours, strangers):
+            process.kill()
+            process.wait()
 
 
 @contextmanager
