@@ -25,7 +25,7 @@ from pipeline.common.files import redacted
 from pipeline.lake.few_rows import own_setting
 from pipeline.log_segments.log_dirs import PartitionDir, PartitionLog, list_partitions, open_log
 from pipeline.log_segments.segment_files import Batch, Segment
-from pipeline.tables import INT, LONG, STRING
+from pipeline.tables.columns import INT, LONG, STRING
 
 BOOLEAN = BooleanType()
 

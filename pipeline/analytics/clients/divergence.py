@@ -25,7 +25,8 @@ from pipeline.analytics.lag.group_sums import whole_sum
 from pipeline.analytics.series import change, holds_twice, read_ms, runs_of
 from pipeline.common.columns import columns_of
 from pipeline.config.consumers import KAFKA_NAMES, ConsumerSettings
-from pipeline.tables import CLIENT_DIVERGENCE, LONG
+from pipeline.tables import CLIENT_DIVERGENCE
+from pipeline.tables.columns import LONG
 
 COMMIT_MS = 60_000
 """auto.commit.interval.ms of the old consumer, by default. Commits may be this late without a gauge being wrong."""

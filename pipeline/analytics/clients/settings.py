@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from pipeline.config.consumers import ConsumerSettings
-from pipeline.tables import LONG, STRING
+from pipeline.tables.columns import LONG, STRING
 
 _STRINGS = ("group_id", "isolation_level")
 SETTINGS = StructType(

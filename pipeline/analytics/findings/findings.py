@@ -15,7 +15,8 @@ from pyspark.sql.types import ArrayType
 from pipeline.analytics.findings.spans import Span, assigned
 from pipeline.analytics.keys import FINDING, SNAPSHOT
 from pipeline.common.columns import columns_of, date_of
-from pipeline.tables import FINDING_HISTORY, FINDINGS, LONG
+from pipeline.tables import FINDING_HISTORY, FINDINGS
+from pipeline.tables.columns import LONG
 
 OF_A_TOPIC = ("paused_partition", "open_transaction", "recreated_topic", "truncated_log", "clock_ahead")
 """The kinds of problems that may exist for several topics at once. For other kinds, the topic is the cause."""

@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType
 
-from pipeline.tables import INT
+from pipeline.tables.columns import INT
 
 _BYTES = (("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
 _TIMES = (("days", 86_400_000), ("hours", 3_600_000), ("minutes", 60_000), ("s", 1_000))

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from pipeline.common.arrow_udf import with_arrow_column
 from pipeline.common.data_source import MOST_SEARCHED
-from pipeline.tables import STRING
+from pipeline.tables.columns import STRING
 
 Rules = Sequence[tuple[str, str]]
 """Regular expressions (`re.search`) for names of groups, each with the owner. The first that matches counts."""

@@ -1,0 +1,97 @@
+"""What is wrong, and to whom it was sent."""
+
+from pyspark.sql.types import ArrayType, DoubleType
+
+from pipeline.tables.columns import CLUSTER, INT, SNAPSHOT, STRING, TIMESTAMP, Column, Table, schema
+
+_FINDING_ID: Column = ("finding_id", STRING, "hash of kind, identity and first_seen")
+
+_KIND: Column = (
+    "kind",
+    STRING,
+    (
+        "no_progress | falling_behind | rewound | deleted_unread | data_loss_ahead | open_transaction | "
+        "recreated_topic | truncated_log | rebalance_storm | flapping_member | uneven_assignment | idle_member | "
+        "under_replicated | clock_ahead | snapshots_missing | unreadable | blocked_connector | slow_consumer | "
+        "paused_partition | blind_gauge | too_large_message | buffer_too_large | budget_burn"
+    ),
+)
+
+_CONCERNED: Column = ("group_id", STRING, "consumer group; NULL = the cause is a topic, or the whole cluster")
+
+_CLIENT: Column = ("client_id", STRING, "client.id; NULL = not the problem of a client")
+
+_INSTANCE: Column = ("instance", STRING, "process with that client.id: its endpoint, file or address")
+
+_CAUSE: Column = ("topic", STRING, "the topic that is the cause; NULL = not a single topic, or not known")
+
+_PROBLEM: tuple[Column, ...] = (
+    ("partitions", ArrayType(INT), "affected partitions of the topic"),
+    ("severity", STRING, "critical | warning | info"),
+    (
+        "magnitude",
+        DoubleType(),
+        "how bad it is compared with others of its kind, see findings.md; for most kinds unread records",
+    ),
+    ("summary", STRING, "one sentence"),
+    ("evidence", STRING, "the observations behind it, as JSON"),
+    ("advice", STRING, "what to do"),
+)
+
+FINDINGS = Table(
+    "findings",
+    "What is wrong: one row for each problem, from its beginning to its end. It describes the problem at its "
+    "worst moment, `worst_at`; `finding_history` has a row for every snapshot.",
+    schema(
+        _FINDING_ID,
+        _KIND,
+        CLUSTER,
+        _CONCERNED,
+        _CLIENT,
+        _INSTANCE,
+        _CAUSE,
+        ("owner", STRING, "who should know, by [[owners]]; NULL if no rule matches"),
+        ("first_seen", TIMESTAMP, "the first snapshot with the problem"),
+        ("last_seen", TIMESTAMP, "the newest snapshot with the problem"),
+        ("resolved_at", TIMESTAMP, "the first snapshot without the problem; NULL = still open"),
+        (
+            "resolution_confirmed_at",
+            TIMESTAMP,
+            "the third snapshot without the problem (slow_consumer: the fifth), which confirms resolved_at",
+        ),
+        ("worst_at", TIMESTAMP, "the snapshot in which it was worst, which the following columns describe"),
+        *_PROBLEM,
+    ),
+    key=("cluster", "finding_id"),
+    partitioned_by=("cluster",),
+)
+
+FINDING_HISTORY = Table(
+    "finding_history",
+    "Each finding at each snapshot with the problem, as it was then.",
+    schema(*SNAPSHOT, _FINDING_ID, _KIND, _CONCERNED, _CLIENT, _INSTANCE, _CAUSE, *_PROBLEM),
+    key=("cluster", "snapshot_id", "finding_id"),
+    partitioned_by=("cluster", "snapshot_date"),
+)
+
+NOTIFICATIONS = Table(
+    "notifications",
+    "Which findings were sent to which channels. A finding that a channel has never seen has no row here.",
+    schema(
+        CLUSTER,
+        _FINDING_ID,
+        ("channel", STRING, "name of the channel in the configuration"),
+        ("event", STRING, "opened | resolved"),
+        (
+            "status",
+            STRING,
+            "sent | failed = the next run tries again | held = silenced, or not severe enough for the channel",
+        ),
+        ("attempts", INT, "how often it was sent, or tried"),
+        ("first_tried_at", TIMESTAMP, "when it was first tried; NULL = not yet"),
+        ("last_tried_at", TIMESTAMP, "when it was last tried; NULL = not yet"),
+        ("error", STRING, "why it was not sent; NULL = it was sent"),
+    ),
+    key=("cluster", "finding_id", "channel", "event"),
+    partitioned_by=("cluster",),
+)
