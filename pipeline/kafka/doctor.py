@@ -77,6 +77,12 @@ def _check_rights(client: KafkaClient, rights: _Rights) -> Generator[Check, None
         "DESCRIBE on the cluster: sizes of logs, all groups, hidden topics" + _not_given(may_describe),
         rights.give("Describe", "--cluster") if may_describe is False else None,
     )
+    may_read_configs = _is_authorized(operations, ACLOperation.DESCRIBE_CONFIGS)
+    yield Check(
+        may_read_configs or None,
+        "DESCRIBE_CONFIGS on the cluster: how long brokers keep commits" + _not_given(may_read_configs),
+        rights.give("DescribeConfigs", "--cluster") if may_read_configs is False else None,
+    )
     answer = client.ask_any(
         MetadataRequest(topics=None, allow_auto_topic_creation=False, include_topic_authorized_operations=True)
     )

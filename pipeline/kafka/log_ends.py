@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
 from kafka.protocol.admin import DescribeConfigsRequest, DescribeLogDirsRequest
 from kafka.protocol.consumer import ListOffsetsRequest
 
+from pipeline.common.epoch import MINUTE_MS
 from pipeline.kafka.failures import Failure
 from pipeline.kafka.partitions import TopicPartition
 
@@ -23,10 +24,11 @@ LEADER_AND_ISR = 4
 """An API between brokers, which Kafka lists if it runs with ZooKeeper."""
 
 LARGEST = 2**63 - 1
-_TOPIC_RESOURCE = 2
+_TOPIC_RESOURCE, _BROKER_RESOURCE = 2, 4
 _TEXTS = {"cleanup.policy": "cleanup_policy", "message.timestamp.type": "timestamp_type"}
 _NUMBERS = {"retention.ms": "retention_ms", "retention.bytes": "retention_bytes"}
 _CONFIGS = _TEXTS | _NUMBERS
+_OFFSETS_RETENTION = "offsets.retention.minutes"
 
 
 class Question(NamedTuple):
@@ -82,13 +84,15 @@ def describe_log_dirs(topics: Mapping[str, Sequence[int]]) -> Any:
     return DescribeLogDirsRequest(topics=[topic(topic=name, partitions=list(ps)) for name, ps in topics.items()])
 
 
-def describe_configs(topics: Mapping[str, Sequence[int]]) -> Any:
-    """DescribeConfigs for the settings of many topics that `watermarks` keeps."""
+def describe_configs(topics: Mapping[str, Sequence[int]], broker: int | None) -> Any:
+    """DescribeConfigs for the settings that `watermarks` keeps: of many topics, and of the broker that is asked."""
     resource = DescribeConfigsRequest.DescribeConfigsResource
+    asked = [(_TOPIC_RESOURCE, name, [*_CONFIGS]) for name in topics]
+    if broker is not None:
+        asked.append((_BROKER_RESOURCE, str(broker), [_OFFSETS_RETENTION]))
     return DescribeConfigsRequest(
         resources=[
-            resource(resource_type=_TOPIC_RESOURCE, resource_name=name, configuration_keys=[*_CONFIGS])
-            for name in topics
+            resource(resource_type=kind, resource_name=name, configuration_keys=keys) for kind, name, keys in asked
         ]
     )
 
@@ -117,15 +121,24 @@ def parse_sizes(answer: Any) -> dict[TopicPartition, int]:
     }
 
 
-def parse_configs(answer: Any) -> dict[str, dict[str, str | int | None]]:
-    """DescribeConfigsResponse → topic → column → value. Empty if the broker refuses."""
-    if isinstance(answer, Failure):
-        return {}
-    return {
+def parse_configs(answer: Any, topics: Iterable[str]) -> dict[str, dict[str, str | int | None]]:
+    """DescribeConfigsResponse → topic → column → value. What the broker refuses is left out."""
+    given = [] if isinstance(answer, Failure) else [r for r in answer.results if r.error_code == 0]
+    of_topics = {
         r.resource_name: {_CONFIGS[c.name]: _value(c) for c in r.configs if c.name in _CONFIGS}
-        for r in answer.results
-        if r.error_code == 0
+        for r in given
+        if r.resource_type == _TOPIC_RESOURCE
     }
+    minutes = (
+        c.value
+        for r in given
+        if r.resource_type == _BROKER_RESOURCE
+        for c in r.configs
+        if c.name == _OFFSETS_RETENTION and re.fullmatch(r"[0-9]{1,10}", c.value or "", re.ASCII)
+    )
+    found = next(minutes, None)
+    of_broker: dict[str, str | int | None] = {"offsets_retention_ms": None if found is None else int(found) * MINUTE_MS}
+    return {topic: of_topics.get(topic, {}) | of_broker for topic in topics}
 
 
 def _value(config: Any) -> str | int | None:

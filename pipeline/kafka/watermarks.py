@@ -101,7 +101,7 @@ def read_rest(
         version = client.version(ListOffsetsRequest, leader) or 0
         asked = {
             **({"high_watermark_after": list_offsets(AFTER["high_watermark_after"], behind)} if behind else {}),
-            "configs": describe_configs(by_topic([*its])),
+            "configs": describe_configs(by_topic([*its]), leader),
         }
         # Kafka reads the newest records from their batches, which may be on a cold disk: last, and few at a time.
         knows_newest = version >= NEWEST.since
@@ -131,8 +131,8 @@ def _parse_rest(
     """The newest record of each partition, its settings, and its later high watermark if that was asked for."""
     newest = {p: row for answer in newest_answers for p, row in parse_offsets(answer).items()}
     after = parse_offsets(answers.get("high_watermark_after"))
-    configs = parse_configs(answers["configs"])
-    return {p: _newest(newest.get(p)) | _still_later(after.get(p)) | configs.get(p.topic, {}) for p in partitions}
+    configs = parse_configs(answers["configs"], {p.topic for p in partitions})
+    return {p: _newest(newest.get(p)) | _still_later(after.get(p)) | configs[p.topic] for p in partitions}
 
 
 def _requests(

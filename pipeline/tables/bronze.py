@@ -89,6 +89,11 @@ WATERMARKS = Table(
         ("retention_ms", LONG, "the topic's retention.ms; -1 = no limit, NULL = not known"),
         ("retention_bytes", LONG, "the topic's retention.bytes, for each partition; -1 = no limit, NULL = not known"),
         (
+            "offsets_retention_ms",
+            LONG,
+            "the leader's offsets.retention.minutes: how long a group without members keeps commits; NULL = unknown",
+        ),
+        (
             "transaction_producer_id",
             LONG,
             (

@@ -29,6 +29,12 @@ _MEMBERS: Column = (
     "whether the group has members (if not, it may still be ok); NULL = not known",
 )
 
+_MEMBERS_SEEN: Column = (
+    "members_seen_at",
+    TIMESTAMP,
+    "the newest time at which the group is known to have had members; NULL = no snapshot has seen any",
+)
+
 PARTITION_STATUS = Table(
     "partition_status",
     "The status of each group at each partition, at each snapshot. It also depends on earlier snapshots.",
@@ -54,6 +60,7 @@ PARTITION_STATUS = Table(
             "first snapshot with this commit and with unread records; NULL = no record is unread",
         ),
         _MEMBERS,
+        _MEMBERS_SEEN,
         ("consumer_lag", LONG, "consumer_lag, as in the table lag"),
         ("consumer_age_ms", LONG, "consumer_age_ms, as in the table lag"),
         ("memory", ArrayType(LONG), "what laglake remembers for the next snapshot; for its own use"),
@@ -79,6 +86,7 @@ GROUP_STATUS = Table(
         ("statuses", MapType(STRING, LONG), "number of these partitions with each status"),
         ("offset_statuses", MapType(STRING, LONG), "the same for lag.offset_status; unknown stands for NULL"),
         _MEMBERS,
+        _MEMBERS_SEEN,
         ("group_state", STRING, "group_state, as in the table lag"),
         ("group_type", STRING, "group_type, as in the table lag"),
         ("owner", STRING, "who owns the group, by [[owners]]; NULL = no rule matches the group without a topic"),

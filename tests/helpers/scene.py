@@ -34,6 +34,7 @@ class Scene:
         self.topics: dict[str, tuple[str, int]] = {}
         self.group_lag: dict[str, int] = {}
         self.held: dict[tuple[str, int], tuple[Any, ...]] = {}
+        self.offsets_retention_ms: int | None = 7 * DAY_MS
         self.add(OK)
 
     def add(self, reader: Reader, status: str = "ok", reason: str | None = None, **lag: Any) -> None:
@@ -41,6 +42,9 @@ class Scene:
         times = {"captured_at": NOW, "committed_captured_at": NOW, "offset_status": "ok"}
         self.lag[reader] = rungs | times | lag
         self.status[reader] = {"status": status, "reason": reason, "since": SINCE, "captured_at": NOW}
+
+    def without_members(self, reader: Reader, seen: datetime | None, waiting: datetime | None = None) -> None:
+        self.status[reader] |= {"has_members": False, "members_seen_at": seen, "waiting_since": waiting}
 
     def waiting(self, reader: Reader, unread: int, status: str = "stopped", **more: Any) -> None:
         end = {"high_watermark": 100 + unread, "consumer_lag": unread, "consumer_lag_bytes": 1_000 * unread}
@@ -60,9 +64,14 @@ def problems(spark: SparkSession, scene: Scene) -> dict[tuple[str, str | None, s
     known = {(topic, partition) for _, topic, partition in scene.lag if topic is not None}
     unknown = (None,) * len(TRANSACTION.split())
     logs = [
-        (NOW_MS, *log, *scene.topics.get(str(log[0]), ("delete", 7 * DAY_MS)), *scene.held.get(log, unknown))
+        (
+            *(NOW_MS, *log, scene.offsets_retention_ms),
+            *scene.topics.get(str(log[0]), ("delete", 7 * DAY_MS)),
+            *scene.held.get(log, unknown),
+        )
         for log in sorted(known, key=str)
     ]
+    settings = "offsets_retention_ms cleanup_policy retention_ms"
     sums = "snapshot_id group_id partitions log_ends commits ends_at captured_at"
     now = ((*size, 7_000, 5_000, NOW, NOW, scene.group_lag.get(size[1])) for size in sizes)
     groups = frame(spark, GROUP_STATUS, f"{sums} consumer_lag", *now)
@@ -71,7 +80,7 @@ def problems(spark: SparkSession, scene: Scene) -> dict[tuple[str, str | None, s
         rows(LAG, scene.lag),
         rows(PARTITION_STATUS, scene.status),
         with_rates(groups, frame(spark, GROUP_STATUS, sums, *then), {NOW_MS: THEN_MS}),
-        frame(spark, WATERMARKS, f"snapshot_id topic partition cleanup_policy retention_ms {TRANSACTION}", *logs),
+        frame(spark, WATERMARKS, f"snapshot_id topic partition {settings} {TRANSACTION}", *logs),
         rows(LAG, scene.then, THEN_MS),
         {NOW_MS: THEN_MS},
         DAY_MS,

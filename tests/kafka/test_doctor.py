@@ -71,6 +71,7 @@ def test_a_cluster_that_grants_all_rights_passes_every_check(kafka: EmbeddedKafk
     ("kind", "name", "operation", "mark", "what", "given"),
     [
         (ResourceType.CLUSTER, "kafka-cluster", "DESCRIBE", "?", "on the cluster", "Describe --cluster"),
+        (ResourceType.CLUSTER, "kafka-cluster", "DESCRIBE_CONFIGS", "?", "brokers keep", "DescribeConfigs --cluster"),
         (ResourceType.TOPIC, "doctored", "DESCRIBE_CONFIGS", "?", "of 1 topic, such as doctored", "Configs --topic"),
         (ResourceType.GROUP, "doctored-group", "DESCRIBE", "WRONG", "of 1 group, such as doc", "Describe --group"),
     ],
@@ -92,9 +93,12 @@ def test_a_missing_right_is_named_with_the_command_that_grants_it(
     odd = [(at, line) for at, line in enumerate(lines) if line.startswith(("WRONG", "?"))]
     # Only with the right on the cluster can it find out whether any topic is hidden.
     known = "whether topics are hidden", "plain text"
-    ((at, line),) = [(at, line) for at, line in odd if not any(words in line for words in known)]
+    ((at, line), *others) = [(at, line) for at, line in odd if not any(words in line for words in known)]
     assert line.startswith(mark)
     assert what in line
+    # Without DESCRIBE, Kafka does not say which other rights on the cluster are given.
+    assert [what for _, line in others for what in ("brokers keep",) if what in line] == ["brokers keep"] * len(others)
+    assert len(others) == (operation == "DESCRIBE" and kind == ResourceType.CLUSTER)
     assert given in lines[at + 1]
     (user,) = kafka.users
     arguments = shlex.split(lines[at + 1])

@@ -24,9 +24,11 @@ LONG_TOPIC = "wm-" + 246 * "t"
 LADDER = ("log_start_offset", "local_log_start_offset", "last_stable_offset", "high_watermark", "log_end_offset")
 REST = (
     *("max_timestamp_ms", "max_timestamp_offset", "log_bytes", "log_bytes_error"),
-    *("cleanup_policy", "timestamp_type", "retention_ms", "retention_bytes"),
+    *("offsets_retention_ms", "cleanup_policy", "timestamp_type", "retention_ms", "retention_bytes"),
 )
-SETTINGS = ("delete", "CreateTime", 7 * 86_400_000, -1)
+WEEK_MS = 7 * 86_400_000
+SETTINGS = (WEEK_MS, "delete", "CreateTime", WEEK_MS, -1)
+"""Of the broker, and of the topic."""
 HOUR_AGO_MS = int(time.time() * 1000) - 3_600_000
 """Not older, because the broker deletes records after a week."""
 
@@ -94,7 +96,8 @@ def test_a_row_has_all_columns_of_a_log(kafka: EmbeddedKafka, admin: Any, produc
         "log_bytes_error": 0,
         "cleanup_policy": "delete",
         "timestamp_type": "CreateTime",
-        "retention_ms": 7 * 86_400_000,
+        "offsets_retention_ms": WEEK_MS,
+        "retention_ms": WEEK_MS,
         "retention_bytes": -1,
         **dict.fromkeys(("transaction_producer_id", "transaction_start_offset", "transaction_timestamp_ms")),
         "error": None,
@@ -290,8 +293,19 @@ def test_if_topic_configs_are_refused_only_their_columns_are_null(
     with denied(kafka, ResourceType.TOPIC, "wm-configless", ACLOperation.DESCRIBE_CONFIGS):
         (row,) = read(WatermarksSource, kafka.sasl_bootstrap_servers, topics_allow="^wm-configless$", **login(kafka))
     assert (row["error"], ladder(row)) == (None, (0, 0, 1, 1, 1))
-    assert [row[name] for name in REST[-4:]] == [None] * 4
+    assert [row[name] for name in REST[-5:]] == [WEEK_MS, *[None] * 4]
     assert row["log_bytes"] > 0
+
+
+def test_if_broker_configs_are_refused_only_their_column_is_null(
+    kafka: EmbeddedKafka, admin: Any, producer: Any
+) -> None:
+    create_topics(admin, {"wm-brokerless": 1})
+    write(producer, "wm-brokerless")
+    with denied(kafka, ResourceType.CLUSTER, "kafka-cluster", ACLOperation.DESCRIBE_CONFIGS):
+        (row,) = read(WatermarksSource, kafka.sasl_bootstrap_servers, topics_allow="^wm-brokerless$", **login(kafka))
+    assert (row["error"], ladder(row)) == (None, (0, 0, 1, 1, 1))
+    assert [row[name] for name in REST[-5:]] == [None, *SETTINGS[1:]]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""When retention will delete records that a group has not read: by their age, and by how fast log start moves."""
+"""When retention will delete what a group needs: records that it has not read, and its committed offsets."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from pipeline.analytics.findings.commits_expire import expires_in_ms
 from pipeline.analytics.findings.open_transaction import TRANSACTION
 from pipeline.analytics.findings.rates import compared_with
 from pipeline.analytics.keys import PARTITION_AT, READER
@@ -22,7 +23,8 @@ def with_time_left(
 ) -> DataFrame:
     """Adds `deleted_in_ms` to readers: how long until unread records are deleted, if less than `within_ms`; else NULL.
 
-    Also adds `records_per_s`, the speed at which records are written to the partition; NULL if it is not known.
+    Also adds `expires_in_ms`, the same for their commits, and `records_per_s`, the speed at which records are written
+    to the partition; NULL if it is not known.
 
     `deleted_in_ms` is the shorter of two times. The first is what is left of `retention.ms` for the oldest unread
     record, for a reader that has waited too long, falls behind, or whose group has no members. Kafka deletes whole
@@ -32,11 +34,12 @@ def with_time_left(
     ones. Records that are already deleted are not a danger, but a loss. The columns TRANSACTION of `watermarks` are
     added, too.
 
-    `rows` have the columns of `lag`, status and reason; those of readers that have read everything may be missing.
+    `rows` have the columns of `lag`, and those of PARTITION_STATUS about the status, the wait and the members. Rows of
+    readers that have read everything may be missing.
     `watermarks` are those of the same snapshots. `earlier` are rows of `lag`; `before` maps a snapshot to the one among
     them with which it is compared.
     """
-    names = ("cleanup_policy", "retention_ms", *TRANSACTION)
+    names = ("cleanup_policy", "retention_ms", "offsets_retention_ms", *TRANSACTION)
     topics = watermarks.select(*PARTITION_AT, *names).where(F.col("topic").isNotNull())
     state = F.struct(*_STATE, read_ms().alias("ends_ms"), read_ms("committed_captured_at").alias("commits_ms"))
     then = earlier.select(*READER, F.col("snapshot_id").alias("then_id"), state.alias("then"))
@@ -48,10 +51,11 @@ def with_time_left(
         .withColumns(
             {
                 "deleted_in_ms": F.when(left_ms <= within_ms, left_ms).cast("bigint"),
+                "expires_in_ms": expires_in_ms(within_ms),
                 "records_per_s": _records_per_s(),
             }
         )
-        .drop("then_id", "then", "cleanup_policy", "retention_ms")
+        .drop("then_id", "then", "cleanup_policy", "retention_ms", "offsets_retention_ms")
     )
 
 

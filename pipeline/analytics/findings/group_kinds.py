@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from pipeline.analytics.findings import open_transaction
+from pipeline.analytics.findings import commits_expire, open_transaction
 from pipeline.analytics.findings.problem import (
     command,
     counted,
@@ -119,7 +119,8 @@ def _no_progress() -> Column:
         .when(F.col("status") == "stalled", F.concat(F.lit("Commits are made, but have not moved since "), since))
         .otherwise(F.concat(F.lit("Commits have not moved since "), since))
     )
-    members = F.when(F.col("reason") == "no_members", F.lit(", and the group has no members"))
+    had = F.concat(F.lit(" (it last had some at "), instant(F.col("members_seen_ms")), F.lit(")"))
+    members = F.when(F.col("reason") == "no_members", sentence(", and the group has no members", had))
     return sentence(what, _where(), members, _unread(), ".")
 
 
@@ -217,6 +218,13 @@ KINDS: dict[str, Kind] = {
             "--add-config retention.ms=…, and lower it when the group has caught up.",
             in_shell("worst.topic", "TOPIC"),
         ),
+    ),
+    "commits_expire": Kind(
+        lambda: F.col("expires_in_ms").isNotNull(),
+        "warning",
+        lambda: -F.col("expires_in_ms"),
+        commits_expire.summary,
+        commits_expire.advice,
     ),
     "open_transaction": Kind(
         lambda: F.col("status").isin(*WAITS) & (F.col("reason") == "open_transaction"),

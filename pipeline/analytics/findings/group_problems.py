@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipeline.analytics.findings import open_transaction
+from pipeline.analytics.findings import commits_expire, open_transaction
 from pipeline.analytics.findings.data_loss import with_time_left
 from pipeline.analytics.findings.findings import OF_A_TOPIC
 from pipeline.analytics.findings.group_kinds import KINDS, NAMED, Kind, hot_partition
@@ -20,6 +20,8 @@ from pipeline.analytics.keys import READER_AT, SNAPSHOT
 from pipeline.analytics.lag.ladder import deleted_unread_offsets
 from pipeline.analytics.series import read_ms
 from pipeline.analytics.status.rules import NOT_COMMITTED, OK, STATUSES
+
+_MEMBERS = ("has_members", "members_seen_at")
 
 
 def group_problems(
@@ -36,7 +38,7 @@ def group_problems(
     `partitions` and `groups` are the rows of PARTITION_STATUS and GROUP_STATUS of these snapshots, the latter
     `with_rates`. The other arguments are those of `with_time_left`.
     """
-    status = partitions.select(*READER_AT, "status", "reason", "since")
+    status = partitions.select(*READER_AT, "status", "reason", "since", "waiting_since", *_MEMBERS)
     read = lag.where(F.col("topic").isNotNull()).join(status, READER_AT, how="left")
     suspects = read.where(_is_suspect())
     rows = with_time_left(suspects, watermarks, earlier, before, within_ms)
@@ -88,6 +90,8 @@ def _sums() -> list[Column]:
         F.try_sum(deleted_unread_offsets()).alias("deleted"),
         F.try_sum(F.col("high_watermark") - F.col("log_start_offset")).alias("readable"),
         F.min("deleted_in_ms").alias("deleted_in_ms"),
+        F.min("expires_in_ms").alias("expires_in_ms"),
+        F.max(F.unix_millis("members_seen_at")).alias("members_seen_ms"),
         # The partition that is lost first, or else the one with the most lag; the hash decides between equal ones.
         F.max_by(
             F.struct(
@@ -151,4 +155,5 @@ def _evidence() -> dict[str, Column]:
         "readable_offsets": F.when(is_loss, F.col("readable")),
         **{name: F.when(is_held, value) for name, value in open_transaction.evidence().items()},
         "deleted_at": F.when(F.col("kind") == "data_loss_ahead", iso(F.col("at_ms") + F.col("deleted_in_ms"))),
+        **{name: F.when(F.col("kind") == "commits_expire", value) for name, value in commits_expire.evidence().items()},
     }

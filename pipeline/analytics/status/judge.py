@@ -24,21 +24,25 @@ from pipeline.config.status import StatusConfig
 NUMBERS = ("at_ms", "topic_hash", "committed", "end", "consumer_lag", "has_members", "consumer_age_ms", "stable_lag")
 TIMES = ("committed_at_ms",)
 FLAGS = ("is_new", "is_not_committed")
-JUDGEMENT = ("status", "reason", "since_ms", "waiting_since_ms", "memory")
+JUDGEMENT = ("status", "reason", "since_ms", "waiting_since_ms", "members_seen_ms", "memory")
 """The columns that are added to a row when it is judged."""
 
 
 class _State(NamedTuple):
-    """For each reader: its memory, its last status (NONE if it has none), when that began, and its last snapshot."""
+    """For each reader: its memory, its last status (NONE if it has none), when that began, and its last snapshot.
+
+    members_seen_ms is when its group was last seen with members.
+    """
 
     memory: Ints
     status: Ints
     since_ms: Ints
+    members_seen_ms: Ints
     snapshot_id: Ints
 
     @classmethod
     def empty(cls, count: int) -> _State:
-        return cls(np.full((count, Memory.width()), NONE), *np.full((3, count), NONE))
+        return cls(np.full((count, Memory.width()), NONE), *np.full((4, count), NONE))
 
     def of(self, readers: Ints, reach: Ints) -> _State:
         """The state of some readers; empty for those whose last snapshot is before `reach`."""
@@ -92,7 +96,8 @@ def _judged(rows: pa.Table, settings: StatusConfig, kept: Sequence[str], reach: 
         before = state.of(readers[at], reaches[at])
         judged = _with_memory({name: values[at] for name, values in columns.items()}, before.memory, settings)
         status = statuses(judged)
-        new = _State(judged.memory.rows(), status, _since(judged, status, before), ids[at])
+        members_ms = np.where(judged.has_members == 1, judged.seen.at_ms, before.members_seen_ms)
+        new = _State(judged.memory.rows(), status, _since(judged, status, before), members_ms, ids[at])
         state.put(readers[at], new)
         found.put(at, new)
         why[at], waiting_ms[at] = reasons(judged, status), judged.memory.waiting_ms
@@ -109,7 +114,7 @@ def _remembered(known: pa.Table, readers: Ints, count: int) -> _State:
     """The state from which the judgement continues; if a reader has several rows, the last one."""
     state = _State.empty(count)
     if len(known):
-        values = (numbers(known, name) for name in ("since_ms", "snapshot_id"))
+        values = (numbers(known, name) for name in ("since_ms", "members_seen_ms", "snapshot_id"))
         memory = lists_as_rows(known["memory"], Memory.width())
         state.put(readers, _State(memory, _codes(known["status"]), *values))
     return state
@@ -142,6 +147,7 @@ def _table(rows: pa.Table, found: _State, why: Ints, waiting_ms: Ints) -> pa.Tab
         "reason": pa.array(REASONS, pa.string()).take(pa.array(why)),
         "since_ms": or_null(found.since_ms),
         "waiting_since_ms": or_null(waiting_ms),
+        "members_seen_ms": or_null(found.members_seen_ms),
         "memory": rows_as_lists(found.memory, np.full(len(rows), Memory.width())),
     }
     for name in JUDGEMENT:

@@ -26,7 +26,7 @@ _JUDGED = StructType(
         *(LAG.schema[name] for name in _NAMED),
         *(StructField(name, LongType()) for name in _NUMBERS),
         *(StructField(name, StringType()) for name in ("why", "status", "reason")),
-        *(StructField(name, LongType()) for name in ("since_ms", "waiting_since_ms")),
+        *(StructField(name, LongType()) for name in ("since_ms", "waiting_since_ms", "members_seen_ms")),
         StructField("memory", ArrayType(LongType())),
     ]
 )
@@ -54,6 +54,7 @@ def partition_status(
             "reason": F.coalesce("reason", F.when(F.col("status") == "unknown", F.col("why"))),
             "since": F.timestamp_millis("since_ms"),
             "waiting_since": F.timestamp_millis("waiting_since_ms"),
+            "members_seen_at": F.timestamp_millis("members_seen_ms"),
         }
     ).select(*PARTITION_STATUS.columns)
 
@@ -86,6 +87,7 @@ def _judged_before(known: DataFrame) -> DataFrame:
         F.col("snapshot_id").alias("at_ms"),
         "status",
         F.unix_millis("since").alias("since_ms"),
+        F.unix_millis("members_seen_at").alias("members_seen_ms"),
         "memory",
     )
 

@@ -24,7 +24,7 @@ LOOKS = pa.schema(
         ("partition", pa.int32()),
         ("snapshot_id", pa.int64()),
         ("is_observation", pa.bool_()),
-        *((name, pa.int64()) for name in (*INTS, "committed_at_ms", "since_ms")),
+        *((name, pa.int64()) for name in (*INTS, "committed_at_ms", "since_ms", "members_seen_ms")),
         *((name, pa.bool_()) for name in ("is_new", "is_not_committed")),
         ("status", pa.string()),
         ("memory", pa.list_(pa.int64())),

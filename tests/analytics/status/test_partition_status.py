@@ -19,6 +19,8 @@ NAMES = (
     "snapshot_id group_id topic topic_id partition captured_at committed_captured_at group_state committed_offset "
     "high_watermark consumer_lag consumer_lag_stable offset_status error"
 )
+LEFT_AT = 2
+"""The newest minute at which the group `half` has members."""
 LATE_MS = 2_000
 """How long after its scheduled instant a snapshot was read."""
 
@@ -27,6 +29,7 @@ def lag_rows(minute: int) -> list[tuple[Any, ...]]:
     """Groups that are ok, have stopped at minute 5, are not known, or have committed nothing, in one minute."""
     end, at = 100 * minute, T0 + minute * MINUTE_MS
     stopped = 100 * min(minute, 5)
+    left = "Stable" if minute <= LEFT_AT else "Empty"
     read_at = datetime.fromtimestamp((at + LATE_MS) / 1000, UTC)
 
     def row(group: str, topic: str, committed: int | None, state: str | None, **odd: Any) -> tuple[Any, ...]:
@@ -52,9 +55,9 @@ def lag_rows(minute: int) -> list[tuple[Any, ...]]:
     return [
         row("well", "a", end, "Stable"),
         row("well", "b", end, "Stable"),
-        row("half", "a", end, "Empty"),
-        row("half", "b", stopped, "Empty"),
-        row("half", "c", 100 * min(minute, 6), "Empty"),
+        row("half", "a", end, left),
+        row("half", "b", stopped, left),
+        row("half", "c", 100 * min(minute, 6), left),
         row("hidden", "a", stopped, "Stable", consumer_lag_stable=0),
         row("unread", "a", 0, "Stable", consumer_lag=None, offset_status=None, error="NOT_COORDINATOR"),
         row("no-commit", "a", None, None, offset_status="no_commit"),
@@ -107,6 +110,18 @@ def test_a_wait_began_when_the_first_snapshot_that_shows_it_was_read(
     assert row.captured_at.astimezone(UTC).timestamp() * 1000 == T0 + (MINUTES - 1) * MINUTE_MS + LATE_MS
 
 
+def test_it_is_known_when_a_group_without_members_last_had_some(statuses: dict[tuple[str, str, int], Row]) -> None:
+    seen = {
+        (group, minute): row.members_seen_at and row.members_seen_at.astimezone(UTC).timestamp() * 1000 - T0 - LATE_MS
+        for (group, topic, minute), row in statuses.items()
+        if topic == "a"
+    }
+    last = MINUTES - 1
+    assert [seen["well", minute] for minute in (0, last)] == [0, last * MINUTE_MS]
+    assert [seen["half", minute] for minute in (1, LEFT_AT, last)] == [MINUTE_MS, *2 * [LEFT_AT * MINUTE_MS]]
+    assert seen["no-commit", last] is None
+
+
 @pytest.mark.parametrize("most", [1, 10_000_000])
 def test_judging_snapshot_by_snapshot_gives_the_same(
     spark: SparkSession,
@@ -138,6 +153,7 @@ def test_the_status_of_a_group_is_that_of_its_worst_partition(
         "no-commit": ("not_committed", None, "a", 1),
     }
     half = newest["half"]
+    assert half.members_seen_at.astimezone(UTC).timestamp() * 1000 == T0 + LEFT_AT * MINUTE_MS + LATE_MS
     assert (half.statuses, half.consumer_lag, half.has_members) == ({"ok": 1, "stopped": 2}, 600 + 500, False)
     assert half.since.astimezone(UTC).timestamp() * 1000 == T0 + 6 * MINUTE_MS + LATE_MS
     assert len(rows) == 5 * MINUTES

@@ -1,0 +1,71 @@
+"""When Kafka will remove the committed offsets of a group that has no members."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.helpers.scene import DAY_MS, HOUR_MS, NOW, Scene, problems
+
+READER = ("g", "t", 0)
+
+CASES = [
+    # What is known, and the hours that are left. The brokers keep commits for two days, if nothing else is said.
+    ("within a day", {"seen": 25}, 23),
+    ("exactly a day", {"seen": 24}, 24),
+    ("in more than a day", {"seen": 24 - 1 / 3600}, None),
+    ("overdue", {"seen": 72}, 0),
+    ("never seen with members", {"seen": None, "waiting": 72}, None),
+    ("has members", {"seen": 25, "has_members": True}, None),
+    ("members not known", {"seen": 25, "has_members": None}, None),
+    ("nothing unread", {"seen": 25, "unread": 0}, None),
+    ("kept for how long is not known", {"seen": 25, "kept": None}, None),
+    ("classic, old commit", {"seen": 25, "waiting": 30, "group_type": "classic"}, 23),
+    ("consumer, old commit", {"seen": 25, "waiting": 30, "group_type": "consumer"}, 18),
+    ("consumer, new commit", {"seen": 25, "waiting": 20, "group_type": "consumer"}, 23),
+]
+
+
+@pytest.mark.parametrize(("known", "left"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_commits_expire_if_a_group_has_had_no_members_for_long(
+    spark: SparkSession, known: dict[str, Any], left: int | None
+) -> None:
+    scene = Scene()
+    scene.offsets_retention_ms = known.get("kept", 2 * DAY_MS)
+    scene.waiting(READER, known.get("unread", 10), reason="no_members", group_type=known.get("group_type"))
+    seen, waiting = (
+        None if hours is None else NOW - timedelta(hours=hours) for hours in (known["seen"], known.get("waiting"))
+    )
+    scene.without_members(READER, seen, waiting)
+    scene.status[READER]["has_members"] = known.get("has_members", False)
+    found = problems(spark, scene).get(("commits_expire", "g", "t"))
+    assert (found and -found["magnitude"]) == (None if left is None else left * HOUR_MS)
+
+
+def test_the_finding_says_when_and_how_to_keep_the_position(spark: SparkSession) -> None:
+    scene = Scene()
+    for partition, hours in ((0, 150), (1, 149)):
+        reader = ("g", "t", partition)
+        scene.waiting(reader, 700, reason="no_members")
+        scene.without_members(reader, NOW - timedelta(hours=hours))
+    found = problems(spark, scene)["commits_expire", "g", "t"]
+    assert found["severity"] == "warning"
+    assert found["summary"] == (
+        "Kafka may remove the group's committed offsets from 2026-02-01 06:00 UTC on, in 18 hours; the group last had "
+        "members at 2026-01-25 07:00 UTC, and 1,400 records are unread."
+    )
+    assert found["evidence"]["commits_expire_at"] == "2026-02-01T06:00:00Z"
+    assert found["evidence"]["members_seen_at"] == "2026-01-25T07:00:00Z"
+    assert "kafka-consumer-groups --group g --reset-offsets --to-current --all-topics" in found["advice"]
+    assert found["advice"].endswith("the group starts where auto.offset.reset says.")
+
+
+def test_a_hostile_name_is_no_part_of_the_command(spark: SparkSession) -> None:
+    scene = Scene()
+    reader = ("g; rm -rf /", "t", 0)
+    scene.waiting(reader, 1, reason="no_members")
+    scene.without_members(reader, NOW - timedelta(hours=150))
+    advice = problems(spark, scene)["commits_expire", "g; rm -rf /", "t"]["advice"]
+    assert "rm -rf" not in advice
+    assert "--group GROUP --reset-offsets" in advice
