@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -35,7 +36,7 @@ def objectives_met(lag: DataFrame, slos: Mapping[str, SloConfig], markers: int) 
     is_low = F.col("value") <= of_slo(slos, lambda slo: F.lit(slo.limit.most))
     has_records = F.coalesce(F.col("consumer_lag") > markers, F.lit(True))
     rows = (
-        readers.join(_matching(readers, slos), ["group_id", "topic"])
+        _of_objectives(readers, slos)
         .withColumn("value", value)
         .withColumn("is_met", F.when(is_low | has_records, is_low))
     )
@@ -58,23 +59,30 @@ def _all_met() -> Column:
     return F.when(F.col("partitions_missed") > 0, False).when(F.col("partitions_unknown") == 0, True)
 
 
-def _matching(readers: DataFrame, slos: Mapping[str, SloConfig]) -> DataFrame:
-    """The objectives that concern each group in each topic: group_id, topic, slo.
+def _of_objectives(readers: DataFrame, slos: Mapping[str, SloConfig]) -> DataFrame:
+    """The readers, once for each objective that concerns the group at the topic: its name is the column `slo`.
 
     The expressions are Python's, as everywhere in the configuration; Java's are different. So Python searches for them,
-    once for each pair of names.
+    once for each pair of names that Spark sends it together. The names are sent with all rows, because finding the
+    pairs first would mean to read the rows twice.
     """
-    names = readers.select("group_id", "topic").distinct()
+    read = {"offset_status", "consumer_lag", *(slo.limit.column for slo in slos.values())}
+    names = readers.select(*GROUP_ROW, "topic", *sorted(read))
     found = with_arrow_column(names, "slos", _search(slos), ArrayType(StringType()), F.col("group_id"), F.col("topic"))
-    return found.select("group_id", "topic", F.explode("slos").alias("slo"))
+    return found.withColumn("slo", F.explode("slos")).drop("slos")
 
 
 def _search(slos: Mapping[str, SloConfig]) -> Callable[[pa.Array, pa.Array], pa.Array]:
     rules = [(name, slo.groups, slo.topics) for name, slo in slos.items()]
 
     def found(groups: pa.Array, topics: pa.Array) -> pa.Array:
-        pairs = zip(groups.to_pylist(), topics.to_pylist(), strict=True)
-        rows = [[name for name, of, at in rules if matches(of, group) and matches(at, topic)] for group, topic in pairs]
-        return pa.array(rows, pa.list_(pa.string()))
+        of, at = groups.dictionary_encode(), topics.dictionary_encode()
+        names = of.dictionary.to_pylist(), at.dictionary.to_pylist()
+        width = len(at.dictionary)
+        codes = of.indices.to_numpy().astype("int64") * width + at.indices.to_numpy()
+        pairs, rows = np.unique(codes, return_inverse=True)
+        each = ((names[0][pair // width], names[1][pair % width]) for pair in pairs.tolist())
+        slos_of = [[n for n, g, t in rules if matches(g, group) and matches(t, topic)] for group, topic in each]
+        return pa.array(slos_of, pa.list_(pa.string())).take(pa.array(rows))
 
     return found
