@@ -157,7 +157,7 @@ def test_a_budget_that_burns_is_a_finding_until_the_group_is_well(computed: Lake
     assert sorted(IDS.index(row["snapshot_id"]) for row in burning(computed, FINDING_HISTORY)) == [5, 6, 7]
 
 
-@pytest.mark.parametrize("most", [pytest.param(1, marks=pytest.mark.thorough), 7])
+@pytest.mark.parametrize("most", [pytest.param(1, marks=pytest.mark.lengthy), 7])
 def test_smaller_batches_have_the_same_rows(spark: SparkSession, computed: Lake, tmp_path: Path, most: int) -> None:
     with for_few_rows(spark):
         lake = make(spark, tmp_path / "lake", range(13))

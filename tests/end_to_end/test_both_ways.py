@@ -34,6 +34,7 @@ VARYING = WHO_AND_WHEN | {
     "ruler",
     "since",
     "waiting_since",
+    "members_seen_at",
     "memory",
 }
 

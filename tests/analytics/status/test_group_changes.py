@@ -498,7 +498,7 @@ def test_the_rows_are_those_of_the_model(spark: SparkSession) -> None:
 
 
 @pytest.mark.thorough
-@settings(max_examples=8)
+@settings(max_examples=3)
 @given(seed=st.integers(0, 10**6))
 def test_the_rows_are_those_of_the_model_in_any_history(spark: SparkSession, few_rows: None, seed: int) -> None:
     check(spark, seed)
