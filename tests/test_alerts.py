@@ -1,6 +1,5 @@
 """The queries of docs/alerts.md and docs/forecasts.md in Spark and in DuckDB: both find what is wrong, and only it."""
 
-import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,12 +8,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.tables import FINDINGS, FORECASTS, GROUP_CHANGES, GROUP_STATUS, LAG, SNAPSHOTS
-from tests.conftest import ROOT
-from tests.helpers.both_engines import with_views
+from tests.helpers.both_engines import Found, ask_both, queries_of, values
 from tests.helpers.reports import MINUTE, NOON, at, lag_row, snapshot
 
-PAGES = "".join((ROOT / "docs" / name).read_text("utf-8") for name in ("alerts.md", "forecasts.md"))
-QUERIES = dict(re.findall(r"```sql\n-- (\w+)\n(.*?)```", PAGES, re.DOTALL))
+QUERIES = queries_of("alerts.md", "forecasts.md")
 MINUTES = 5
 
 
@@ -137,11 +134,10 @@ def rows() -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def answers(spark: SparkSession) -> dict[str, list[pd.DataFrame]]:
     """What Spark and DuckDB answer to each query."""
-    duck = with_views(spark, rows())
-    return {name: [spark.sql(query).toPandas(), duck.sql(query).df()] for name, query in QUERIES.items()}
+    return ask_both(spark, rows(), QUERIES)
 
 
-FOUND: dict[str, tuple[list[str], list[tuple[Any, ...]]]] = {
+FOUND: Found = {
     "stuck": (
         ["cluster", "group_id", "status"],
         [("east", "again", "stopped"), ("east", "dead", "stopped"), ("west", "west-dead", "stalled")],
@@ -194,6 +190,4 @@ def test_each_query_of_the_page_is_tested() -> None:
 @pytest.mark.parametrize("engine", [0, 1], ids=["spark", "duckdb"])
 def test_a_query_finds_only_what_it_should(answers: dict[str, list[pd.DataFrame]], name: str, engine: int) -> None:
     columns, expected = FOUND[name]
-    found = answers[name][engine][columns].astype(object)
-    values = [tuple(None if pd.isna(v) else v for v in row) for row in found.itertuples(index=False)]
-    assert sorted(values, key=str) == sorted(expected, key=str)
+    assert values(answers[name][engine], columns) == sorted(expected, key=str)

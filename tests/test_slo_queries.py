@@ -1,6 +1,5 @@
 """The queries of docs/slo.md, on the same rows in Spark and in DuckDB."""
 
-import re
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -9,11 +8,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.tables import SLO
-from tests.conftest import ROOT
-from tests.helpers.both_engines import with_views
+from tests.helpers.both_engines import Found, ask_both, queries_of, values
 from tests.helpers.reports import MINUTE, NOON, at
 
-QUERIES = dict(re.findall(r"```sql\n-- (\w+)\n(.*?)```", (ROOT / "docs" / "slo.md").read_text("utf-8"), re.DOTALL))
+QUERIES = queries_of("slo.md")
 STATES = {
     "slow": [True, False, False, None, False, True],
     "fine": [True] * 6,
@@ -53,11 +51,10 @@ def answers(spark: SparkSession) -> dict[str, list[pd.DataFrame]]:
     """What Spark and DuckDB answer to each query."""
     day = date(2026, 3, 1)
     every = [*rows("east", day, 20, 5), *rows("east", day + timedelta(days=1), 10, 0), *rows("west", day, 5, 2)]
-    duck = with_views(spark, {"slo": (SLO, every)})
-    return {name: [spark.sql(query).toPandas(), duck.sql(query).df()] for name, query in QUERIES.items()}
+    return ask_both(spark, {"slo": (SLO, every)}, QUERIES)
 
 
-FOUND: dict[str, tuple[list[str], list[tuple[Any, ...]]]] = {
+FOUND: Found = {
     "at_risk": (
         ["cluster", "slo", "group_id", "attainment", "budget_left", "burn_rate_6h", "unknown_minutes"],
         [
@@ -89,20 +86,8 @@ def test_each_query_of_the_page_is_tested() -> None:
     assert QUERIES.keys() == FOUND.keys()
 
 
-def value(found: Any) -> Any:
-    """A value as it is written in FOUND, whatever type pandas has for it."""
-    if pd.isna(found):
-        return None
-    if isinstance(found, date):  # a timestamp is one, too
-        instant = pd.Timestamp(found)
-        return (instant if instant.tzinfo else instant.tz_localize("UTC")).to_pydatetime()
-    return found
-
-
 @pytest.mark.parametrize("name", FOUND)
 @pytest.mark.parametrize("engine", [0, 1], ids=["spark", "duckdb"])
 def test_a_query_finds_what_it_should(answers: dict[str, list[pd.DataFrame]], name: str, engine: int) -> None:
     columns, expected = FOUND[name]
-    found = answers[name][engine][columns].astype(object)
-    values = [tuple(map(value, row)) for row in found.itertuples(index=False)]
-    assert sorted(values, key=str) == sorted(expected, key=str)
+    assert values(answers[name][engine], columns) == sorted(expected, key=str)
