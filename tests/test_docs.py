@@ -11,6 +11,7 @@ from pathlib import Path
 
 import kafka.errors
 import pytest
+from markdown.extensions.toc import slugify
 from pydantic import BaseModel
 
 from pipeline.config import ClusterConfig, Config, GroupFilter, LakeConfig, LimitsConfig, SnapshotConfig, TopicFilter
@@ -87,6 +88,24 @@ def test_every_key_is_explained_on_the_page_of_the_configuration(site: Path, hea
 def test_no_page_loads_anything_from_the_network(site: Path) -> None:
     for page in site.rglob("*.html"):
         assert re.findall(r"<(?:script|link|img)[^>]+(?:src|href)=\"(?:https?:)?//[^\"]*", page.read_text()) == []
+
+
+def test_every_page_is_in_the_menu_and_on_the_first_page() -> None:
+    names = {page.name for page in (ROOT / "docs").glob("*.md")}
+    menu = (ROOT / "mkdocs.yml").read_text().split("\nnav:")[1]
+    assert set(re.findall(r"- ([\w-]+\.md)", menu)) == names
+    first = (ROOT / "docs" / "index.md").read_text()
+    assert set(re.findall(r"\]\(([\w-]+\.md)\)", first)) == names - {"index.md"}
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_links_of_pages_outside_of_the_site_lead_somewhere(page: str) -> None:
+    links = re.findall(r"\]\(([^)\s]+)\)", (ROOT / page).read_text())
+    for path, _, anchor in (link.partition("#") for link in links if "://" not in link):
+        assert (ROOT / path).exists(), path
+        if anchor:
+            titles = re.findall(r"^#+ (.+)$", (ROOT / path).read_text(), re.MULTILINE)
+            assert anchor in {slugify(title, "-") for title in titles}, f"{path}#{anchor}"
 
 
 def constants(node: ast.AST) -> list[str]:

@@ -5,6 +5,7 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pandas as pd
 import pytest
 from deltalake import write_deltalake
@@ -221,6 +222,16 @@ def test_each_query_of_the_page_is_tested() -> None:
 def test_a_query_finds_what_it_should(answers: dict[str, list[pd.DataFrame]], name: str, engine: int) -> None:
     columns, expected = FOUND[name]
     assert values(answers[name][engine], columns) == sorted(expected, key=str)
+
+
+def test_the_topics_in_the_evidence_can_be_taken_out(spark: SparkSession) -> None:
+    in_spark, in_duckdb = "get_json_object(evidence, '$.victim_topics')", "evidence ->> '$.victim_topics'"
+    page = (ROOT / "docs" / "queries.md").read_text("utf-8")
+    assert in_spark in page
+    assert in_duckdb in page
+    of_one = f"SELECT '{JSON}' AS evidence"
+    assert spark.sql(f"SELECT {in_spark} FROM ({of_one})").collect()[0][0] == '["a","b"]'
+    assert duckdb.sql(f"SELECT {in_duckdb} FROM ({of_one})").fetchall() == [('["a","b"]',)]
 
 
 @pytest.mark.thorough
