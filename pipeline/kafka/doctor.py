@@ -202,9 +202,11 @@ class _Rights:
         self._config = "" if protocol == "PLAINTEXT" else "--command-config admin.properties "
 
     def give(self, operation: str, resource: str) -> str:
-        """One call of Kafka's own tool; with IAM, what the policy must allow."""
+        """One call of Kafka's own tool; with IAM of Amazon MSK, the action that the policy must allow."""
         if self._is_iam:
-            return f"the IAM policy must allow {operation} ({resource.removeprefix('--')})"
+            kind, *_ = resource.removeprefix("--").split()
+            suffix = "DynamicConfiguration" if operation == "DescribeConfigs" else ""
+            return f"the IAM policy must allow kafka-cluster:Describe{kind.capitalize()}{suffix}, see docs/connect.md"
         return (
             f"kafka-acls.sh --bootstrap-server {self._server} {self._config}--add "
             f"--allow-principal {shlex.quote(self._principal)} --operation {operation} {resource}"

@@ -173,10 +173,21 @@ def test_the_command_that_grants_a_right_names_the_user_if_known(
     assert arguments == ["kafka-acls.sh", "--bootstrap-server", server, *config, "--add", *right]
 
 
-def test_with_iam_the_policy_must_grant_the_right() -> None:
+@pytest.mark.parametrize(
+    ("operation", "resource", "action"),
+    [
+        ("Describe", "--cluster", "DescribeCluster"),
+        ("Describe", "--topic '*'", "DescribeTopic"),
+        ("Describe", "--topic orders", "DescribeTopic"),
+        ("DescribeConfigs", "--topic '*'", "DescribeTopicDynamicConfiguration"),
+        ("Describe", "--group '*'", "DescribeGroup"),
+    ],
+)
+def test_with_iam_the_policy_must_allow_the_action(operation: str, resource: str, action: str) -> None:
     client = {"security_protocol": "SASL_SSL", "sasl_mechanism": "AWS_MSK_IAM"}
     cluster = ClusterConfig.model_validate({"bootstrap_servers": ("b:1",), "client": client})
-    assert _Rights(cluster).give("Describe", "--cluster") == "the IAM policy must allow Describe (cluster)"
+    expected = f"the IAM policy must allow kafka-cluster:{action}, see docs/connect.md"
+    assert _Rights(cluster).give(operation, resource) == expected
 
 
 def test_a_lake_that_cannot_be_written_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
