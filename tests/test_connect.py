@@ -49,7 +49,7 @@ def granted(kafka: EmbeddedKafka) -> Iterator[Any]:
             arguments[arguments.index("User:laglake")] = f"User:{user}"
             ran = kafka.run_tool(ACL_TOOL, *arguments)
             assert ran.returncode == 0, ran.stderr
-        wait_for(lambda: len(admin.describe_acls(every_acl(user))[0]) == 4)
+        wait_for(lambda: len(admin.describe_acls(every_acl(user))[0]) == 5)
         yield admin
         admin.delete_acls([every_acl(user)])
         wait_for(lambda: not admin.describe_acls(every_acl(user))[0])
@@ -69,12 +69,12 @@ def test_the_commands_grant_exactly_what_laglake_needs(
     assert doctor.main(["--config", str(tmp_path / "c.toml")]) == 0
     lines = capsys.readouterr().out.splitlines()
     rights = [line for line in lines if "DESCRIBE" in line]
-    assert len(rights) == 4
+    assert len(rights) == 5
     assert all(line.startswith("ok") for line in rights)
     with KafkaAdminClient(bootstrap_servers=kafka.sasl_bootstrap_servers, **login(kafka)) as laglake:
         (topic,) = laglake.describe_topics(["granted"])
         assert allowed(topic) == {"DESCRIBE", "DESCRIBE_CONFIGS"}
-        assert allowed(laglake.describe_cluster()) == {"DESCRIBE"}
+        assert allowed(laglake.describe_cluster()) == {"DESCRIBE", "DESCRIBE_CONFIGS"}
         groups = laglake.describe_groups(["granted-group"], include_authorized_operations=True)
         assert allowed(groups["granted-group"]) == {"DESCRIBE"}
 
@@ -93,7 +93,11 @@ def test_the_policy_has_one_action_for_each_right() -> None:
         given = statement["Action"]
         actions[kind] = [given] if isinstance(given, str) else given
     assert actions == {
-        "cluster": ["kafka-cluster:Connect", "kafka-cluster:DescribeCluster"],
+        "cluster": [
+            "kafka-cluster:Connect",
+            "kafka-cluster:DescribeCluster",
+            "kafka-cluster:DescribeClusterDynamicConfiguration",
+        ],
         "topic": ["kafka-cluster:DescribeTopic", "kafka-cluster:DescribeTopicDynamicConfiguration"],
         "group": ["kafka-cluster:DescribeGroup"],
     }

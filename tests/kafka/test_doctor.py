@@ -177,6 +177,7 @@ def test_the_command_that_grants_a_right_names_the_user_if_known(
     ("operation", "resource", "action"),
     [
         ("Describe", "--cluster", "DescribeCluster"),
+        ("DescribeConfigs", "--cluster", "DescribeClusterDynamicConfiguration"),
         ("Describe", "--topic '*'", "DescribeTopic"),
         ("Describe", "--topic orders", "DescribeTopic"),
         ("DescribeConfigs", "--topic '*'", "DescribeTopicDynamicConfiguration"),
