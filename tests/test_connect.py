@@ -23,7 +23,8 @@ from tests.helpers.kafka import commit, delete_groups, login, wait_for
 from tests.helpers.tools import tool
 
 PAGE = (ROOT / "docs" / "connect.md").read_text("utf-8")
-COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
+BLOCKS = [block.replace("\\\n", " ") for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)]
+COMMANDS = [line for block in BLOCKS for line in block.splitlines()]
 ACL_COMMANDS = [shlex.split(line) for line in COMMANDS if line.startswith("kafka-acls.sh")]
 STORE_COMMANDS = [line for line in COMMANDS if not line.startswith("kafka-acls.sh")]
 ACL_TOOL = "org.apache.kafka.tools.AclCommand"
