@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from pipeline.common.subject import subject_of
 from pipeline.common.words import counted
 from pipeline.config import Config
 from pipeline.config.notify import owner_of
@@ -78,7 +79,7 @@ class Digest:
 
     def by_subject(self) -> list[Trouble]:
         """The groups, clients, topics and clusters with findings that are more than information, the longest first."""
-        return self._troubles((subject_of(f), f) for f in self.findings if f.gravity > 0)
+        return self._troubles((subject_of(f).with_cluster, f) for f in self.findings if f.gravity > 0)
 
     def _troubles(self, named: Iterable[tuple[str, Finding]]) -> list[Trouble]:
         number: Counter[str] = Counter()
@@ -96,13 +97,6 @@ class Digest:
             findings=tuple(f for f in self.findings if f.channel == channel),
             missed=tuple(missed for missed in self.missed if missed.channel == channel),
         )
-
-
-def subject_of(finding: Finding) -> str:
-    """What a finding is about, with its cluster."""
-    about = (("group", finding.group_id), ("client", finding.client_id), ("topic", finding.topic))
-    named = (f"{what} {name}, cluster {finding.cluster}" for what, name in about if name is not None)
-    return next(named, f"cluster {finding.cluster}")
 
 
 def digest_of(

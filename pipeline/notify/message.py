@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from pipeline.common.subject import Subject, subject_of
 from pipeline.common.words import counted, group_address, spaced, visible
 from pipeline.notify.due import OPENED, RESOLVED, Due, Finding
 
@@ -68,10 +69,10 @@ def message_of(due: Due, report_url: str | None) -> Message:
 
 def title_of(finding: Finding, event: str = OPENED) -> str:
     """What happened to a finding, in one line."""
-    subject = [("group", finding.group_id), ("client", finding.client_id), ("topic", finding.topic)]
-    about = next((f"{what} {shown(name, LONGEST_NAME)}, " for what, name in subject if name), "")
-    what = "Resolved" if event == RESOLVED else shown(finding.severity or "info", LONGEST_NAME).capitalize()
-    return f"{what}: {in_words(finding.kind)}, {about}cluster {shown(finding.cluster, LONGEST_NAME)}"
+    what, *names = subject_of(finding)
+    about = Subject(what, *(shown(name, LONGEST_NAME) for name in names)).with_cluster
+    happened = "Resolved" if event == RESOLVED else shown(finding.severity or "info", LONGEST_NAME).capitalize()
+    return f"{happened}: {in_words(finding.kind)}, {about}"
 
 
 def _facts(finding: Finding, event: str, report_url: str | None) -> Iterator[tuple[str, str]]:

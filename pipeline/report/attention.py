@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
+from pipeline.common.subject import subject_of
 from pipeline.common.words import counted
 from pipeline.report.details_model import Finding
 from pipeline.report.model import Cluster, Report
@@ -59,7 +60,7 @@ def _of_finding(finding: Finding, newest_ms: int | None) -> AttentionItem:
         times += f", last seen in that of {at(finding.last_seen_ms)}"
     return AttentionItem(
         "bad" if finding.severity == "critical" else "warn",
-        finding.group_id or finding.client_id or finding.topic or finding.cluster,
+        subject_of(finding).name,
         f"{finding.summary}{times}.",
         "findings",
         is_loss=finding.is_loss,

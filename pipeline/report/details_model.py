@@ -94,12 +94,6 @@ class Finding:
         """Whether records were deleted unread."""
         return self.kind == DATA_LOSS
 
-    @property
-    def subject(self) -> str:
-        """What the problem is one of: a group, a client, a topic or a cluster."""
-        about = (("group", self.group_id), ("client", self.client_id), ("topic", self.topic))
-        return next((f"{what} {name}" for what, name in about if name is not None), f"cluster {self.cluster}")
-
     def concerns(self, cluster: str, group_id: str) -> bool:
         """Whether the problem is one of the group, or of a topic that the group reads."""
         return self.cluster == cluster and (

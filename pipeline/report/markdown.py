@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC
 from itertools import pairwise
 
+from pipeline.common.subject import subject_of
 from pipeline.common.words import counted, spaced, visible
 from pipeline.report.attention import needs_attention
 from pipeline.report.details_model import Finding, Partition
@@ -61,7 +62,7 @@ def _title(report: Report) -> str:
     if incident is None:
         selected = str(report.selection)
         return escaped(f"{report.title}: {selected}" if selected else report.title)
-    return escaped(f"Incident: {spaced(incident.kind)}, {incident.subject}")
+    return escaped(f"Incident: {spaced(incident.kind)}, {subject_of(incident)}")
 
 
 def _section(title: str, lines: Sequence[str], level: int = 2) -> list[str]:
@@ -107,9 +108,8 @@ def _incident(report: Report, finding: Finding) -> Iterator[str]:
 
 
 def _other(finding: Finding) -> str:
-    subject = finding.group_id or finding.client_id or finding.topic or finding.cluster
     until = "still open" if finding.resolved_ms is None else f"until {at(finding.resolved_ms)}"
-    about = escaped(f"{spaced(finding.kind)} of {subject}")
+    about = escaped(f"{spaced(finding.kind)} of {subject_of(finding)}")
     return f"- {about}, since {at(finding.first_seen_ms)}, {until}: {escaped(finding.summary)}"
 
 

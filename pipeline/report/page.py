@@ -18,6 +18,7 @@ from typing import NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from pipeline.common.subject import subject_of
 from pipeline.common.words import spaced
 from pipeline.report import charts
 from pipeline.report.attention import needs_attention
@@ -34,7 +35,7 @@ _INSTANT = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 def title_of(report: Report) -> str:
     """The title of the page: that of the report, or what the incident is."""
     finding = report.incident
-    return report.title if finding is None else f"Incident: {spaced(finding.kind)}, {finding.subject}"
+    return report.title if finding is None else f"Incident: {spaced(finding.kind)}, {subject_of(finding)}"
 
 
 def render(report: Report) -> str:

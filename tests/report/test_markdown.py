@@ -141,7 +141,7 @@ def test_other_findings_of_the_time_are_named() -> None:
     other = replace(whole.incident, kind="open_transaction", group_id=None, finding_id="cd", summary="It hides *all*.")
     lines = as_markdown(replace(whole, findings=(whole.incident, other))).splitlines()
     since = "since 2026-03-01 12:02:00 UTC, until 2026-03-01 12:06:00 UTC"
-    assert f"- open transaction of orders, {since}: It hides \\*all\\*." in lines
+    assert f"- open transaction of topic orders, {since}: It hides \\*all\\*." in lines
 
 
 def test_a_long_time_is_thinned_but_keeps_its_ends_and_its_worst_moment() -> None:
