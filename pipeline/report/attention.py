@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 
 from pipeline.common.subject import subject_of
 from pipeline.common.words import counted
+from pipeline.report.cards import findings_without_card
 from pipeline.report.details_model import Finding
 from pipeline.report.model import Cluster, Report
 from pipeline.report.units import at
@@ -37,6 +38,14 @@ def needs_attention(report: Report) -> list[AttentionItem]:
     return sorted(items, key=lambda item: (item.level, not item.is_loss))
 
 
+def notes(report: Report) -> list[AttentionItem]:
+    """The same without findings, which the page shows as cards; and how many findings have none."""
+    more = findings_without_card(report)
+    found = [_more_findings(more)] if more > 0 else []
+    found += [item for rule in _RULES if rule is not _findings for item in rule(report)]
+    return sorted(found, key=lambda item: (item.level, not item.is_loss))
+
+
 def _findings(report: Report) -> Iterator[AttentionItem]:
     # What is only information needs nobody; it is in the list of findings.
     still_there = [f for f in report.findings if f.is_open and f.severity != "info"]
@@ -46,7 +55,11 @@ def _findings(report: Report) -> Iterator[AttentionItem]:
         yield _of_finding(finding, shown.get(finding.cluster))
     information = sum(f.is_open and f.severity == "info" for f in report.findings)
     if (more := report.findings_open - information - len(still_there[:FINDINGS_NAMED])) > 0:
-        yield AttentionItem("warn", "", f"{counted(more, 'more finding')} {_is(more)} open.", "findings")
+        yield _more_findings(more)
+
+
+def _more_findings(number: int) -> AttentionItem:
+    return AttentionItem("warn", "", f"{counted(number, 'more finding')} {_is(number)} open.", "findings")
 
 
 def _of_finding(finding: Finding, newest_ms: int | None) -> AttentionItem:

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from pipeline.lake.few_rows import expect_rows
 from pipeline.report import data, details, values
-from pipeline.report.details_model import Finding, Forecast, Gauge, Objective, Partition
+from pipeline.report.details_model import Finding, Forecast, Gauge, Objective, Partition, Verdict
 from pipeline.report.frames import Frames
 from pipeline.report.model import Cluster, Group, Instant, Point, Report, Totals
 
@@ -35,6 +35,15 @@ RECENT = 10
 CELLS = 35_000
 """How many groups times instants fit onto a page: if there are many groups, fewer instants are shown."""
 
+_OVER_TIME: dict[str, type[Any]] = {
+    "partitions": Partition,
+    "forecasts": Forecast,
+    "objectives": Objective,
+    "gauges": Gauge,
+    "verdicts": Verdict,
+}
+"""Parts of the report whose rows, in the third query, have the columns of a class."""
+
 
 def collect(frames: Frames, generated_at: datetime, title: str) -> Report:
     """The report on everything in the frames, by three queries, each of which needs the results of the one before.
@@ -45,12 +54,13 @@ def collect(frames: Frames, generated_at: datetime, title: str) -> Report:
     first = _of_ledger(frames, ledger)
     clusters = _clusters(first["clusters"], frames.lag.sparkSession)
     findings = tuple(map(values.finding, first["findings"]))
-    incident = next((f for f in findings if f.finding_id == frames.selection.finding_id), None)
+    incident = _incident(findings, frames)
     if not clusters:
         return Report(title, generated_at, selection=frames.selection, incident=incident)
     # The groups of an incident are shown as they were then; by now they may be deleted.
     newest = {incident.cluster: [incident.last_seen_ms]} if incident else _newest_with_lag(clusters)
     second = _at_newest(frames, ledger, newest, findings)
+    findings = values.with_now(findings, second["now"])
     worst = tuple(Group(**r) for r in second["groups"])
     instants = _thinned([Instant(**r) for r in second["instants"]], _most_instants(len(worst)))
     third = _over_time(frames, newest, worst, instants)
@@ -66,20 +76,22 @@ def collect(frames: Frames, generated_at: datetime, title: str) -> Report:
         instants=_when_read(instants, points),
         points=points,
         charted=worst[:GROUPS_CHARTED],
-        partitions=tuple(Partition(**r) for r in third["partitions"]),
         findings=findings,
         findings_open=counted["open"],
         findings_total=counted["total"],
         changes=tuple(map(values.change, third["changes"])),
-        forecasts=tuple(Forecast(**r) for r in third["forecasts"]),
-        objectives=tuple(Objective(**r) for r in third["objectives"]),
-        gauges=tuple(Gauge(**r) for r in third["gauges"]),
         distributions=tuple(map(values.distribution, second["distributions"])),
         refused=sum(r["rows"] for r in first["refused"]),
         selection=frames.selection,
         days=frames.days,
-        incident=incident,
+        incident=_incident(findings, frames),
+        **{name: tuple(row(**r) for r in third[name]) for name, row in _OVER_TIME.items()},
     )
+
+
+def _incident(findings: Iterable[Finding], frames: Frames) -> Finding | None:
+    """The finding that the report is about, if it is about one."""
+    return next((f for f in findings if f.finding_id == frames.selection.finding_id), None)
 
 
 def _of_ledger(frames: Frames, ledger: DataFrame) -> dict[str, list[dict[str, Any]]]:
@@ -94,15 +106,18 @@ def _of_ledger(frames: Frames, ledger: DataFrame) -> dict[str, list[dict[str, An
 
 
 def _at_newest(
-    frames: Frames, ledger: DataFrame, newest: dict[str, list[int]], findings: Iterable[Finding]
+    frames: Frames, ledger: DataFrame, newest: dict[str, list[int]], findings: Sequence[Finding]
 ) -> dict[str, list[dict[str, Any]]]:
-    """The second query: groups and distributions at the newest snapshots, and the instants that charts may show."""
+    """The second query: groups, findings and distributions at the newest snapshots, and the instants of the charts."""
     found = {f.group_id for f in findings if f.is_open and f.group_id is not None}
+    lasting = {f.finding_id for f in findings if f.is_open}
+    history = frames.at("finding_history", newest) if frames.finding_history and lasting else None
 
     def asked(groups: DataFrame) -> dict[str, list[dict[str, Any]]]:
         return _asked(
             groups=data.worst_first(groups, GROUPS_LISTED, found),
             totals=data.totals(groups),
+            now=history and details.findings_now(history, lasting),
             distributions=frames.histograms and details.distributions(frames.at("histograms", newest)),
             instants=data.instants(ledger, INSTANTS_CHARTED - RECENT, newest=RECENT),
         )
@@ -134,6 +149,7 @@ def _over_time(
         forecasts=frames.forecasts and details.forecasts(frames.at("forecasts", newest), {g.group_id for g in worst}),
         objectives=frames.slo and details.objectives(frames.at("slo", newest), OBJECTIVES_LISTED),
         gauges=frames.divergence and details.gauges(frames.at("divergence", drawn), CLIENTS_CHARTED),
+        verdicts=frames.divergence and details.verdicts(frames.at("divergence", newest), {g.group_id for g in worst}),
     )
 
 

@@ -81,6 +81,11 @@ def findings(findings: DataFrame, limit: int, first: str | None = None) -> DataF
     )
 
 
+def findings_now(history: DataFrame, finding_ids: Collection[str]) -> DataFrame:
+    """The evidence of the named findings in rows of `finding_history`."""
+    return history.where(F.col("finding_id").isin(sorted(finding_ids))).select("cluster", "finding_id", "evidence")
+
+
 def findings_counted(findings: DataFrame) -> DataFrame:
     """One row: how many findings are `open`, and how many there are in `total`."""
     return findings.agg(F.count_if(F.col("resolved_at").isNull()).alias("open"), F.count("*").alias("total"))
@@ -133,6 +138,16 @@ def gauges(divergence: DataFrame, clients: int) -> DataFrame:
         .orderBy("snapshot_id")
         .select(*(F.col(f"d.{name}") for name in names_of(Gauge)))
     )
+
+
+def verdicts(divergence: DataFrame, group_ids: Collection[str]) -> DataFrame:
+    """What the gauges of the clients of the named groups show, as `Verdict`: a row for each group with such clients."""
+    is_misleading = F.coalesce(F.col("verdict").isin("blind", "stale"), F.lit(False))
+    hidden = F.struct(is_misleading, F.coalesce("hidden_lag", F.lit(-1)), F.col("verdict").isNotNull(), "client_id")
+    shown = F.max_by(F.struct("client_id", "max_lag", "max_consumer_lag", "verdict"), hidden)
+    counts = F.count(F.lit(1)).alias("clients"), F.count_if(is_misleading).alias("misleading")
+    rows = divergence.where(F.col("group_id").isin(sorted(group_ids))).groupBy(*GROUP)
+    return rows.agg(*counts, shown.alias("shown")).select(*GROUP, "clients", "misleading", "shown.*").orderBy(*GROUP)
 
 
 def distributions(histograms: DataFrame) -> DataFrame:

@@ -63,7 +63,8 @@ class Finding:
     """A row of `findings`, with parsed `evidence`.
 
     `partitions`, `severity`, `summary`, `evidence` and `advice` are as of `worst_ms`, its worst moment, which is None
-    if not known. `severity` and `advice` are None if nothing was kept from the time asked for.
+    if not known. `severity` and `advice` are None if nothing was kept from the time asked for. `now` is the
+    evidence at the snapshot shown, from `finding_history`; None if that snapshot is not known to show the problem.
     """
 
     kind: str
@@ -83,6 +84,12 @@ class Finding:
     owner: str | None = None
     finding_id: str = ""
     instance: str | None = None
+    now: dict[str, Any] | None = None
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The newest evidence that is known: at the snapshot shown, else at its worst."""
+        return self.evidence if self.now is None else self.now
 
     @property
     def is_open(self) -> bool:
@@ -173,6 +180,24 @@ class Gauge:
     max_divergence: int | None
     verdict: str | None
     instance: str | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The gauges of a group's clients at the snapshot shown: rows of `client_divergence`, summed up.
+
+    `clients` is the number of client processes that report, `misleading` of them are blind or stale. The other values
+    are those of the client whose gauge hides the most.
+    """
+
+    cluster: str
+    group_id: str
+    clients: int
+    misleading: int
+    client_id: str
+    max_lag: int | None
+    max_consumer_lag: int | None
+    verdict: str | None
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from io import StringIO
 
 from pipeline.common.epoch import utc
 from pipeline.report.attention import needs_attention
+from pipeline.report.cards import Card, cards
 from pipeline.report.details_model import Partition
 from pipeline.report.model import Report, names_of
 from pipeline.report.names import visible
@@ -20,17 +21,25 @@ _UNSEEN = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
 def as_json(report: Report) -> str:
-    """What the page shows, named as in `model` and `details_model`; and `attention`, its sentences, the worst first.
+    """What the page shows, named as in `model`, `details_model` and `cards`; `attention` has sentences, worst first.
 
+    Cards name their findings by `finding_id`.
     Offsets and bytes are numbers, instants are epoch ms, unknown values are null.
     """
     reported = asdict(report) | {
         "selection": str(report.selection),
         "generated_at": report.generated_at.isoformat(),
         "totals": [asdict(t) for t in report.totals.values()],
+        "cards": [_card(card) for card in cards(report)],
         "attention": [item._asdict() for item in needs_attention(report)],
     }
     return _json(reported)
+
+
+def _card(card: Card) -> dict[str, object]:
+    causes = [cause._asdict() for cause in card.causes]
+    named = {"subject": card.subject._asdict(), "findings": [f.finding_id for f in card.findings]}
+    return asdict(card) | named | {"causes": causes, "commands": [command._asdict() for command in card.commands]}
 
 
 def partitions_as_json(partitions: Iterable[Partition]) -> str:

@@ -18,6 +18,7 @@ from pipeline.report.details_model import (
     Objective,
     Partition,
     PassedOver,
+    Verdict,
 )
 from pipeline.report.selection import Selection
 from pipeline.tables import DATA_LOSS, OFFSET_STATUSES, UNKNOWN_OFFSET
@@ -259,6 +260,7 @@ class Report:
     forecasts: tuple[Forecast, ...] = ()
     objectives: tuple[Objective, ...] = ()
     gauges: tuple[Gauge, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
     distributions: tuple[Distribution, ...] = ()
     refused: int = 0
     selection: Selection = field(default_factory=Selection)

@@ -21,7 +21,8 @@ from markupsafe import Markup, escape
 from pipeline.common.subject import subject_of
 from pipeline.common.words import spaced
 from pipeline.report import charts
-from pipeline.report.attention import needs_attention
+from pipeline.report.attention import notes
+from pipeline.report.cards import cards
 from pipeline.report.model import Report, by_lag
 from pipeline.report.names import visible
 from pipeline.report.outlook import caught_up, share
@@ -50,7 +51,8 @@ def render(report: Report) -> str:
         .render(
             report=report,
             title=title_of(report),
-            attention=needs_attention(report),
+            cards=cards(report),
+            notes=notes(report),
             groups=groups,
             # Names alone do not identify a group.
             outlook={(f.cluster, f.group_id): caught_up(f) for f in report.forecasts},

@@ -91,3 +91,15 @@ def instant(epoch_ms: int) -> str:
 def at(epoch_ms: int) -> str:
     """An instant in a sentence: 2026-01-31 12:00:05 UTC."""
     return f"{instant(epoch_ms)} UTC"
+
+
+def clock(epoch_ms: int, today_ms: int) -> str:
+    """An instant in UTC, to the minute: the time of day if it is on the same day as `today_ms`, else with the date.
+
+    >>> clock(1_772_366_459_000, 1_772_366_400_000)
+    '12:00'
+    >>> clock(1_772_366_459_000 + 86_400_000, 1_772_366_400_000)
+    '2026-03-02 12:00'
+    """
+    at_, today = utc(epoch_ms), utc(today_ms)
+    return f"{at_:%H:%M}" if at_.date() == today.date() else f"{at_:%Y-%m-%d %H:%M}"

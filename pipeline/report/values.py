@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import Row
@@ -41,6 +43,12 @@ def finding(row: dict[str, Any]) -> Finding:
     """A row of `details.findings`."""
     evidence = json.loads(row["evidence"] or "{}")
     return Finding(**{**row, "partitions": tuple(row["partitions"] or ()), "evidence": evidence})
+
+
+def with_now(findings: Iterable[Finding], rows: Iterable[dict[str, Any]]) -> tuple[Finding, ...]:
+    """The findings with what `details.findings_now` has of them."""
+    now = {(row["cluster"], row["finding_id"]): json.loads(row["evidence"] or "{}") for row in rows}
+    return tuple(replace(f, now=now.get((f.cluster, f.finding_id))) for f in findings)
 
 
 def change(row: dict[str, Any]) -> Change:

@@ -148,3 +148,22 @@ def text_of(page: str) -> str:
     body = re.sub(r"<script.*?</script>", "", page[page.index("<body>") :], flags=re.DOTALL)
     body = re.sub(r"</?(bdi|b|wbr)>", "", body)
     return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", body)).split())
+
+
+def cards_of(page: str) -> dict[str, dict[str, str]]:
+    """The cards of a page by their title: the answer to each question, the causes and the commands, as text."""
+    found = {}
+    for card in re.findall(r'<article class="card.*?</article>', page, re.DOTALL):
+        answers = dict(re.findall(r"<dt>([^<]*)</dt><dd>(.*?)</dd>", card, re.DOTALL))
+        answers["causes"] = " | ".join(re.findall(r"<li><span class=\"pill [a-z]+\">(.*?)</li>", card))
+        answers["commands"] = "\n".join(re.findall(r"<pre><code>(.*?)</code></pre>", card))
+        (title,) = re.findall(r"<h3[^>]*>(.*?)</h3>\s*<small>", card)
+        (of,) = re.findall(r"</h3>\s*<small>(.*?)</small>", card)
+        plain = {html.unescape(question): _plain(answer) for question, answer in {**answers, "of": of}.items()}
+        found[_plain(title)] = {**plain, "commands": html.unescape(answers["commands"])}
+    return found
+
+
+def _plain(text: str) -> str:
+    """The text without tags, with single blanks."""
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", "", text)).split())

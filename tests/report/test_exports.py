@@ -36,6 +36,7 @@ class TestExport:
         assert (of_group["group_id"], of_group["consumer_lag"], of_group["consumer_lag_ms"]) == (HOSTILE[0], 7, None)
         assert reported["points"][0]["consumer_lag_bytes"] == 70
         assert reported["attention"] == []
+        assert reported["cards"] == []
 
     def test_csv_has_every_partition_and_no_formula(self, spark: SparkSession, tmp_path: Path) -> None:
         names = ["=1+1", "@x", *HOSTILE]

@@ -229,14 +229,14 @@ class TestPage:
     def test_a_finding_of_which_nothing_was_kept_has_neither_severity_nor_advice(self) -> None:
         unknown = Finding("k", "east", None, "c1", None, (), None, NOON, NOON, None, "Nothing was kept.", {}, None)
         text = text_of(render(report(findings=(unknown,), findings_open=1)))
-        assert "Nothing was kept. Found in the snapshot of 2026-03-01 12:00:00 UTC." in text
+        assert "Nothing was kept. Found in the snapshot of 2026-03-01 12:00:00" in text
         assert "None" not in text
 
     def test_what_was_lost_before_is_data_loss_too(self) -> None:
         (finding, *_) = three_findings()
         lost = replace(finding, kind="deleted_unread", resolved_ms=NOON + MINUTE)
         text = text_of(render(report(group("payments"), findings=(lost,))))
-        assert "Data loss payments" in text
+        assert "data lost some records deleted unread, seen since 12:00; resolved at 12:01" in text
         assert "no records are known to have been deleted" not in text
 
     def test_records_read_before_they_were_deleted_are_not_lost(self) -> None:
@@ -281,9 +281,9 @@ class TestPage:
 
     def test_no_line_break_cuts_an_instant_in_a_sentence_in_two(self) -> None:
         (finding, *_) = three_findings()
-        named = replace(finding, group_id="<time>2026-03-01 12:00:00")
+        named = replace(finding, group_id="<time>2026-03-01 12:00:00", summary="Since 2026-03-01 12:00:00 UTC.")
         page = render(report(group("payments"), findings=(named,), findings_open=1))
-        assert "Found in the snapshot of <time>2026-03-01 12:00:00</time> UTC" in page
+        assert "Since <time>2026-03-01 12:00:00</time> UTC." in page
         assert "<bdi>&lt;time&gt;2026-03-01 12:00:00</bdi>" in page
 
     def test_what_open_transactions_hide_is_below_the_stable_lag_if_there_is_any(self) -> None:

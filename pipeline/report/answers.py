@@ -1,0 +1,163 @@
+"""What a card says about a group: by how much it is behind, data loss, when it will have caught up, gauges, members.
+
+Each answer is a text that repeats what the tables say. What they do not say is "not known", with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pipeline.common.words import counted
+from pipeline.report.causes import Clock, instant_ms, number
+from pipeline.report.details_model import Finding, Forecast, Partition, Verdict
+from pipeline.report.model import Group
+from pipeline.report.units import duration, size
+
+MEMBERS_NAMED = 3
+_NO_FORECAST = {
+    "not_known": "not known: the lag of a partition is not known, or nothing was committed",
+    "paused": "not known: the group has paused, as it has before",
+    "too_little_history": "not known: too few snapshots show how fast the group reads",
+    "too_uncertain": "not known: the rate of the group varies too much",
+    "never_at_this_rate": "never at this rate",
+}
+"""`forecasts.reason` in words."""
+
+
+def behind(group: Group | None, findings: Sequence[Finding]) -> str:
+    """The lag of a group in records, bytes and time; if the group is not listed, the sums of a finding."""
+    if group is None:
+        return next((known for f in findings if (known := of_evidence(f.facts))), "not known")
+    if group.consumer_lag is None:
+        return "not known" if group.partitions_unknown else "not known: nothing was committed"
+    parts = [counted(group.consumer_lag, "record")]
+    parts += ["bytes not known"]
+    if group.consumer_lag_bytes is not None:
+        parts[1] = size(group.consumer_lag_bytes, group.bytes_error)
+    parts += ["age not known"]
+    if group.consumer_age_ms is not None:
+        parts[2] = f"the oldest {duration(group.consumer_age_ms, group.age_error_ms)} old"
+    unknown = f"; {counted(group.partitions_unknown, 'partition')} not known" if group.partitions_unknown else ""
+    return ", ".join(parts) + unknown
+
+
+def of_evidence(facts: Mapping[str, Any]) -> str | None:
+    """The lag that a finding is about; None if its evidence has none."""
+    records, in_bytes, age_ms = (facts.get(f"consumer_{name}") for name in ("lag", "lag_bytes", "age_ms"))
+    if records is None:
+        waiting = facts.get("records_waiting")
+        return None if waiting is None else f"{number(waiting)} records wait"
+    parts = [counted(records, "record")]
+    parts += [] if in_bytes is None else [size(in_bytes)]
+    parts += [] if age_ms is None else [f"the oldest {duration(age_ms)} old"]
+    return ", ".join(parts)
+
+
+def loss(group: Group | None, findings: Iterable[Finding], clock: Clock) -> str:
+    """Whether records were deleted unread, or will be, and when."""
+    said = [_lost(f, clock) for f in findings if f.is_loss]
+    said += [_ahead(f, clock) for f in findings if f.kind == "data_loss_ahead" and f.is_open]
+    if said:
+        return "; ".join(said)
+    if group is None:
+        return "not known"
+    if group.has_lost_data:
+        return "yes: records were deleted unread"
+    if group.partitions_unknown:
+        return f"not known for {counted(group.partitions_unknown, 'partition')}"
+    left = "" if group.min_headroom is None else f"; headroom {counted(group.min_headroom, 'record')}"
+    return f"none, and none is forecast{left}"
+
+
+def _lost(finding: Finding, clock: Clock) -> str:
+    facts = finding.facts
+    deleted, readable = facts.get("deleted_offsets"), facts.get("readable_offsets")
+    how_many = "records" if deleted is None else counted(deleted, "record")
+    left = "" if readable is None else f", {number(readable)} can still be read there"
+    over = "" if finding.resolved_ms is None else f", until {clock(finding.resolved_ms)}"
+    return f"yes: {how_many} deleted unread, seen since {clock(finding.first_seen_ms)}{over}{left}"
+
+
+def _ahead(finding: Finding, clock: Clock) -> str:
+    facts = finding.facts
+    deleted_ms = instant_ms(facts.get("deleted_at"))
+    # What was forecast at another snapshot than the one shown may have changed since.
+    seen_ms = (
+        None if finding.now is not None else finding.last_seen_ms if finding.worst_ms is None else finding.worst_ms
+    )
+    made = "" if seen_ms is None else f" (forecast of {clock(seen_ms)})"
+    first = (
+        f", first of {facts['worst_topic']} {number(facts.get('worst_partition'))}" if "worst_topic" in facts else ""
+    )
+    when = "soon" if deleted_ms is None else f"from {clock(deleted_ms)} on"
+    return f"ahead: retention may delete unread records {when}{first}{made}"
+
+
+def caught_up_at(forecast: Forecast | None, clock: Clock) -> str:
+    """When a group will have caught up, as a time of day with its band; or why that is not known."""
+    ends_ms = None if forecast is None else forecast.ends_ms
+    if forecast is None or ends_ms is None:
+        return "not known: there is no forecast"
+
+    def at(in_ms: int) -> str:
+        return clock(ends_ms + in_ms)
+
+    in_ms, low, high = forecast.caught_up_in_ms, forecast.caught_up_in_low_ms, forecast.caught_up_in_high_ms
+    if in_ms is None:
+        least = f", but not before {at(low)}" if low else ""
+        return _NO_FORECAST.get(forecast.reason or "", "not known") + least
+    if in_ms == 0:
+        return "it has caught up"
+    most = "never" if high is None else at(high)
+    return f"at {at(in_ms)} ({at(low or 0)} to {most})"
+
+
+def gauge(verdict: Verdict | None, findings: Iterable[Finding], clock: Clock) -> str:
+    """Whether the lag gauges of a group's clients are right, with the one that hides the most."""
+    if verdict is None:
+        was = next((f for f in findings if f.kind == "blind_gauge" and f.is_open), None)
+        if was is not None:
+            return f"wrong when it was last reported, at {clock(was.last_seen_ms)}"
+        return "not known: no client of the group reports it"
+    reads = "nothing" if verdict.max_lag is None else number(verdict.max_lag)
+    lag = "not known" if verdict.max_consumer_lag is None else number(verdict.max_consumer_lag)
+    which = f"that of {verdict.client_id} reads {reads}, its lag is {lag}"
+    if verdict.misleading:
+        all_of = f"; {verdict.misleading:,} of {verdict.clients:,} are wrong" if verdict.clients > 1 else ""
+        return f"wrong: {which} ({verdict.verdict}){all_of}"
+    return f"{'cannot be judged' if verdict.verdict is None else 'right'}: {which}"
+
+
+def members(group: Group | None, findings: Iterable[Finding], partitions: Iterable[Partition]) -> str:
+    """The members with the partitions that are behind, with their hosts; and what a finding names as the place."""
+    owned: dict[tuple[str, str], list[str]] = {}
+    for p in partitions:
+        if p.client_id is not None and (p.consumer_lag is None or p.consumer_lag > 0):
+            owned.setdefault((p.client_id, (p.host or "").removeprefix("/")), []).append(f"{p.topic} {p.partition}")
+    found = [name for f in findings if f.is_open and f.client_id not in {c for c, _ in owned} for name in _process(f)]
+    for (client, host), of in [*owned.items()][:MEMBERS_NAMED]:
+        more = ", …" * (len(of) > MEMBERS_NAMED)
+        found.append(f"{client}{f' at {host}' if host else ''} ({', '.join(of[:MEMBERS_NAMED])}{more})")
+    if (others := len(owned) - MEMBERS_NAMED) > 0:
+        found.append(f"{others} more")
+    if found:
+        return "; ".join(dict.fromkeys(found))
+    return "none: the group has no members" if group is not None and not group.members else "not known"
+
+
+def _process(finding: Finding) -> list[str]:
+    """The process or member that a finding names."""
+    facts = finding.facts
+    if finding.client_id is not None:
+        hosts = ", ".join(str(host).removeprefix("/") for host in facts.get("hosts") or ())
+        where = finding.instance or hosts
+        return [f"{finding.client_id} at {where}" if where else finding.client_id]
+    if finding.kind == "flapping_member" and (who := facts.get("group_instance_id") or facts.get("client_id")):
+        host = str(facts.get("host") or "").removeprefix("/")
+        return [f"{who} at {host}" if host else str(who)]
+    if finding.kind == "under_replicated":
+        return [f"broker {broker}" for broker in facts.get("brokers") or ()]
+    if finding.kind == "open_transaction" and (producer := facts.get("transaction_producer_id")) is not None:
+        return [f"producer {producer}"]
+    return []

@@ -1,0 +1,176 @@
+"""The cards of the page: one for each group with a problem, and one for each topic, client or cluster that is a cause.
+
+A card answers the questions of an incident from the tables `findings`, `group_status`, `forecasts` and
+`client_divergence`. It judges nothing by itself.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from pipeline.common.epoch import to_epoch_ms
+from pipeline.common.subject import Subject, subject_of
+from pipeline.report import answers
+from pipeline.report.causes import Cause, Clock, cause, rank
+from pipeline.report.commands import Command, commands
+from pipeline.report.details_model import Finding, Forecast, Partition, Verdict
+from pipeline.report.model import Group, Report
+from pipeline.report.units import clock
+
+CARDS = 20
+"""The most cards on a page."""
+VICTIMS_NAMED = 10
+COMMANDS_SHOWN = 3
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Victim:
+    """A group that suffers from a cause which is not its own, with its lag and when it will have caught up."""
+
+    key: Key
+    behind: str
+    caught_up: str
+    owner: str | None
+
+
+@dataclass(frozen=True)
+class Card:
+    """What is known about one cause. Answers are texts; None where the question makes no sense for the cause.
+
+    `findings` are the findings of it, the worst first, and `causes` the same in few words. `since_ms` is when the worst
+    of them began. `group` is the key of the group if it is the cause. `victims_total` also counts those that are not
+    named.
+    """
+
+    subject: Subject
+    is_critical: bool
+    is_loss: bool
+    since_ms: int
+    causes: tuple[Cause, ...]
+    behind: str | None
+    loss: str | None
+    caught_up: str | None
+    gauge: str | None
+    members: str | None
+    owner: str | None
+    advice: tuple[str, ...]
+    commands: tuple[Command, ...]
+    victims: tuple[Victim, ...]
+    victims_total: int
+    findings: tuple[Finding, ...]
+    group: Key | None
+
+
+def cards(report: Report) -> list[Card]:
+    """The cards, the worst first: at most CARDS."""
+    return _all_cards(report)[:CARDS]
+
+
+def findings_without_card(report: Report) -> int:
+    """How many open findings that are more than information no card shows."""
+    information = sum(f.is_open and f.severity == "info" for f in report.findings)
+    shown = sum(f.is_open and f.severity != "info" for card in cards(report) for f in card.findings)
+    return report.findings_open - information - shown
+
+
+def _all_cards(report: Report) -> list[Card]:
+    of: dict[Subject, list[Finding]] = defaultdict(list)
+    for finding in report.findings:
+        if finding.is_open or finding.is_loss:
+            of[subject_of(finding)].append(finding)
+    facts = _Facts(report)
+    # What is only information needs nobody; it is shown on the card of a group that has another problem.
+    needed = {s: found for s, found in of.items() if any(f.severity != "info" for f in found)}
+    found = [facts.card(subject, sorted(needed[subject], key=_gravity)) for subject in needed]
+    return sorted(found, key=lambda card: (not card.is_loss, not card.is_critical))
+
+
+def _gravity(finding: Finding) -> tuple[bool, bool, int, int]:
+    """The sort key of a subject's findings: open ones, losses, grave ones, and causes before their symptoms."""
+    severities = ("critical", "warning", None, "info")
+    gravity = severities.index(finding.severity) if finding.severity in severities else len(severities)
+    return (not finding.is_open, not finding.is_loss, gravity, rank(finding))
+
+
+class _Facts:
+    """The report by group."""
+
+    def __init__(self, report: Report) -> None:
+        self.report = report
+        self.groups: Mapping[Key, Group] = {g.key: g for g in report.groups}
+        self.forecasts: Mapping[Key, Forecast] = {(f.cluster, f.group_id): f for f in report.forecasts}
+        self.verdicts: Mapping[Key, Verdict] = {(v.cluster, v.group_id): v for v in report.verdicts}
+        self.partitions: dict[Key, list[Partition]] = defaultdict(list)
+        for p in report.partitions:
+            self.partitions[p.cluster, p.group_id].append(p)
+        self.clock: Clock = partial(clock, today_ms=to_epoch_ms(report.generated_at))
+
+    def card(self, subject: Subject, findings: Sequence[Finding]) -> Card:
+        """The card about a subject with these findings."""
+        key = (subject.cluster, subject.name) if subject.what == "group" else None
+        causes = tuple(cause(f, self.clock) for f in findings)
+        lasting = [f for f in findings if f.is_open]
+        partitions = self.partitions[key] if key else []
+        offered = dict.fromkeys(c for f in lasting for c in commands(f, partitions))
+        affected = list(dict.fromkeys(name for f in lasting for name in f.facts.get("groups") or ()))
+        victims = [] if key else [(subject.cluster, str(name)) for name in affected]
+        total = max((f.facts.get("groups_affected") or 0 for f in lasting), default=0)
+        group = self.groups.get(key) if key else None
+        return Card(
+            subject,
+            is_critical=any(f.severity == "critical" for f in findings),
+            is_loss=any(f.is_loss for f in findings),
+            since_ms=causes[0].since_ms,
+            causes=causes,
+            behind=answers.behind(group, findings) if key else self._behind(findings),
+            loss=answers.loss(group, findings, self.clock) if key else self._loss_of(victims),
+            caught_up=answers.caught_up_at(self.forecasts.get(key), self.clock) if key else None,
+            gauge=answers.gauge(self.verdicts.get(key), findings, self.clock) if key else None,
+            members=self._members(group, findings, partitions, is_group=key is not None),
+            owner=self._owner(group, findings),
+            advice=tuple(dict.fromkeys(f.advice for f in lasting if f.advice)),
+            commands=tuple(offered)[:COMMANDS_SHOWN],
+            victims=tuple(map(self._victim, victims[:VICTIMS_NAMED])),
+            victims_total=max(total, len(victims)) if not key else 0,
+            findings=tuple(findings),
+            group=key,
+        )
+
+    @staticmethod
+    def _owner(group: Group | None, findings: Iterable[Finding]) -> str | None:
+        of_findings = next((f.owner for f in findings if f.owner), None)
+        return of_findings or (None if group is None else group.owner)
+
+    @staticmethod
+    def _behind(findings: Iterable[Finding]) -> str | None:
+        return next((known for f in findings if (known := answers.of_evidence(f.facts))), None)
+
+    def _members(
+        self, group: Group | None, findings: Sequence[Finding], partitions: Sequence[Partition], *, is_group: bool
+    ) -> str | None:
+        found = answers.members(group, findings, partitions)
+        return found if is_group or found != "not known" else None
+
+    def _loss_of(self, victims: Sequence[Key]) -> str | None:
+        """What the groups that suffer have lost; None if there are no such groups."""
+        if not victims:
+            return None
+        kinds = ("deleted_unread", "data_loss_ahead")
+        endangered = {(f.cluster, f.group_id) for f in self.report.findings if f.is_open and f.kind in kinds}
+        named = [name for cluster, name in victims if (cluster, name) in endangered]
+        if named:
+            return f"yes, or ahead, for {', '.join(named)}: see the card of the group"
+        return "no finding says so for these groups"
+
+    def _victim(self, key: Key) -> Victim:
+        group = self.groups.get(key)
+        return Victim(
+            key,
+            "not listed" if group is None else answers.behind(group, ()),
+            answers.caught_up_at(self.forecasts.get(key), self.clock),
+            None if group is None else group.owner,
+        )
