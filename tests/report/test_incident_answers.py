@@ -1,0 +1,219 @@
+"""The eight questions of an incident, answered by the page that is made from the rows of a scripted cluster.
+
+At 12:03, the newest snapshot, `payments` falls behind in one of its two partitions, and retention will soon delete what
+it has not read. An open transaction holds back `ledger-reader`, and `search` has lost records and stands still.
+"""
+
+import json
+from datetime import date
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipeline.report import Frames
+from pipeline.report.collect import collect
+from pipeline.report.page import render
+from pipeline.tables import CLIENT_DIVERGENCE, FINDING_HISTORY, FINDINGS, FORECASTS, GROUP_STATUS, LAG, SNAPSHOTS
+from tests.helpers.reports import MINUTE, NOON, NOW, at, cards_of, frame, lag_row, snapshot
+
+NEWEST = 3
+AT = {"cluster": "east", "snapshot_id": NOON + NEWEST * MINUTE, "snapshot_date": date(2026, 3, 1)}
+TO_BROKER = " --bootstrap-server $BOOTSTRAP"
+UNLIMITED = "retention.ms=-1,retention.bytes=-1"
+Answers = dict[str, str]
+
+
+def group_row(group_id: str, status: str, lag: int, **more: Any) -> dict[str, Any]:
+    named = {**AT, "group_id": group_id, "since": at(-49)}
+    counts = {"partitions": 2, "members": 1, "clients": 1, "client_id": f"{group_id}-1", "min_headroom": 700}
+    none = dict.fromkeys(("partitions_unknown", "stable_unknown", "bytes_unknown", "ms_unknown", "age_unknown"), 0)
+    lags = {"consumer_lag": lag, "max_consumer_lag": lag, "consumer_lag_stable": lag, "rows_with_error": 0}
+    judged = {"status": status, "statuses": {status: 1, "ok": 1}, "offset_statuses": {"ok": 2}}
+    return {**named, **counts, **none, **lags, **judged, **more}
+
+
+def findings(spark: SparkSession) -> dict[str, Any]:
+    """Rows of FINDINGS, and of FINDING_HISTORY at the newest snapshot."""
+    rows, history = [], []
+
+    def found(
+        kind: str, severity: str, first: int, evidence: dict[str, Any], now: dict[str, Any], **about: Any
+    ) -> None:
+        named = {"cluster": "east", "finding_id": kind + str(len(rows)), "kind": kind, "severity": severity, **about}
+        times = {"first_seen": at(first), "last_seen": at(NEWEST), "worst_at": at(NEWEST - 1)}
+        words = {"summary": f"{kind} it is.", "advice": f"Advice about {kind}."}
+        rows.append({**named, **times, **words, "evidence": json.dumps(evidence)})
+        history.append({**named, **AT, "evidence": json.dumps(evidence | now)})
+
+    payments = {"group_id": "payments", "topic": "orders", "owner": "team-pay"}
+    part = {"partitions": 1, "partitions_of_group": 2, "worst_topic": "orders", "worst_partition": 1}
+    rates = {"written_per_s": 100.5, "committed_per_s": 80.0, "since": "2026-03-01T11:11:00Z"}
+    found("falling_behind", "warning", -40, {**part, **rates}, {}, **payments)
+    # At its worst, the records would have been deleted at 13:10.
+    ahead = {**part, "deleted_at": "2026-03-01T13:10:00Z"}
+    found("data_loss_ahead", "critical", 1, ahead, {"deleted_at": "2026-03-01T14:30:00Z"}, **payments)
+    gauge = {"verdict": "blind", "max_lag": 10, "max_consumer_lag": 12_000}
+    found("blind_gauge", "warning", -30, gauge, {}, group_id="payments", client_id="payments-1")
+    held = {"partitions": 2, "groups": ["ledger-reader"], "groups_affected": 1, "since": "2026-03-01T11:50:00Z"}
+    held |= {"transaction_producer_id": 77, "transaction_start_offset": 1_234, "worst_topic": "ledger"}
+    held |= {"worst_partition": 0, "consumer_lag": 1_858, "consumer_lag_bytes": 554_319, "consumer_age_ms": 780_000}
+    found("open_transaction", "warning", 0, held, {}, topic="ledger")
+    stopped = {"status": "stopped", "reason": "no_members", "partitions": 2, "partitions_of_group": 2}
+    stopped |= {"since": "2026-02-28T19:11:00Z"}
+    found("no_progress", "critical", 0, stopped, {}, group_id="search", topic="my topic")
+    lost = {"deleted_offsets": 1_966, "readable_offsets": 202, "partitions": 2, "partitions_of_group": 2}
+    found("deleted_unread", "critical", 2, lost, {}, group_id="search", topic="my topic")
+    return {"findings": frame(spark, FINDINGS, *rows), "finding_history": frame(spark, FINDING_HISTORY, *history)}
+
+
+def forecasts_and_gauges(spark: SparkSession) -> dict[str, Any]:
+    forecast = {**AT, "ends_at": at(NEWEST)}
+    rates = {"caught_up_in_ms": 42 * MINUTE, "caught_up_in_low_ms": 37 * MINUTE, "caught_up_in_high_ms": 57 * MINUTE}
+    forecasts = (
+        {**forecast, "group_id": "payments", **rates},
+        {**forecast, "group_id": "search", "reason": "never_at_this_rate"},
+    )
+    reported = {**AT, "group_id": "payments", "verdict": "truthful"}
+    divergence = (
+        {**reported, "client_id": "payments-1", "max_lag": 10, "max_consumer_lag": 12_000, "verdict": "blind"},
+        {**reported, "client_id": "payments-2", "max_lag": 345, "max_consumer_lag": 345},
+    )
+    return {
+        "forecasts": frame(spark, FORECASTS, *forecasts),
+        "divergence": frame(spark, CLIENT_DIVERGENCE, *divergence),
+    }
+
+
+def scripted(spark: SparkSession) -> Frames:
+    behind = {
+        "consumer_lag_bytes": 6_170_000,
+        "bytes_error": 40_000,
+        "consumer_age_ms": 7_200_000,
+        "age_error_ms": 60_000,
+    }
+    lost = {
+        "offset_statuses": {"deleted_unread": 2},
+        "members": 0,
+        "clients": 0,
+        "client_id": None,
+        "unread_offsets": 1_966,
+    }
+    groups = (
+        group_row("payments", "warning", 12_345, owner="team-pay", **behind),
+        group_row("ledger-reader", "not_progressing", 1_858, consumer_lag_bytes=554_319, consumer_age_ms=780_000),
+        group_row("search", "stopped", 2_168, **lost),
+        group_row("healthy", "ok", 0),
+    )
+    member = {"client_id": "payments-1", "host": "/10.0.0.7"}
+    lag = (
+        lag_row(NEWEST, "payments", 1, topic="orders", consumer_lag=12_000, committed_offset=5_000, **member),
+        lag_row(NEWEST, "payments", 0, topic="orders", consumer_lag=345, client_id="payments-2", host="/10.0.0.8"),
+        lag_row(NEWEST, "payments", 2, topic="orders", consumer_lag=0, client_id="payments-3", host="/10.0.0.9"),
+    )
+    return Frames(
+        frame(spark, SNAPSHOTS, *(snapshot(minute) for minute in range(NEWEST + 1))),
+        frame(spark, LAG, *lag),
+        groups=frame(spark, GROUP_STATUS, *groups),
+        **forecasts_and_gauges(spark),
+        **findings(spark),
+    )
+
+
+@pytest.fixture(scope="module")
+def cards(spark: SparkSession) -> dict[str, Answers]:
+    return cards_of(render(collect(scripted(spark), NOW, "title")))
+
+
+def test_who_is_behind(cards: dict[str, Answers]) -> None:
+    """Lost data comes first, then what is critical."""
+    assert [(name, card["of"]) for name, card in cards.items()] == [
+        ("search", "group of cluster east"),
+        ("payments", "group of cluster east"),
+        ("ledger", "topic of cluster east"),
+    ]
+    assert cards["payments"]["Owner"] == "team-pay"
+    assert cards["search"]["Owner"] == "none is configured"
+    assert cards["ledger"]["Groups"].startswith("1 affected ledger-reader: 1,858 records")
+
+
+def test_since_when(cards: dict[str, Answers]) -> None:
+    """The gravest finding began at this time; the causes have that of each."""
+    assert [card["Since"] for card in cards.values()] == [
+        "2026-03-01 12:02:00",
+        "2026-03-01 12:01:00",
+        "2026-03-01 11:50:00",
+    ]
+
+
+def test_by_how_much_in_records_bytes_and_time(cards: dict[str, Answers]) -> None:
+    assert [card["Behind by"] for card in cards.values()] == [
+        "2,168 records, bytes not known, age not known",
+        "12,345 records, 6.17 MB ± 40 kB, the oldest 2 h ± 1.2 min old",
+        "1,858 records, 554 kB, the oldest 13 min old",
+    ]
+
+
+def test_why(cards: dict[str, Answers]) -> None:
+    assert [card["causes"].split(" | ") for card in cards.values()] == [
+        [
+            "data lost 1,966 records deleted unread, seen since 12:02",
+            "stopped no members, nothing committed since 2026-02-28 19:11",
+        ],
+        [
+            "loss ahead retention may delete unread records from 14:30 on in 1 of 2 partitions",
+            "falling behind 100.5 records/s are written, 80.0 committed, since 11:11 in 1 of 2 partitions",
+            "gauge wrong that of payments-1 reads 10, the lag is 12,000; seen since 11:30",
+        ],
+        ["open transaction producer 77 holds back 2 partitions since 11:50"],
+    ]
+
+
+def test_whether_data_is_lost_or_will_be_and_at_what_time(cards: dict[str, Answers]) -> None:
+    """The forecast is that of the newest snapshot: 14:30, and not 13:10 as it was at its worst."""
+    assert [card["Data loss"] for card in cards.values()] == [
+        "yes: 1,966 records deleted unread, seen since 12:02, 202 can still be read there",
+        "ahead: retention may delete unread records from 14:30 on, first of orders 1",
+        "no finding says so for these groups",
+    ]
+
+
+def test_when_it_will_have_caught_up(cards: dict[str, Answers]) -> None:
+    assert cards["payments"]["Caught up"] == "at 12:45 (12:40 to 13:00)"
+    assert cards["search"]["Caught up"] == "never at this rate"
+
+
+def test_whether_the_clients_gauge_is_right(cards: dict[str, Answers]) -> None:
+    assert cards["payments"]["Client's gauge"] == (
+        "wrong: that of payments-1 reads 10, its lag is 12,000 (blind); 1 of 2 are wrong"
+    )
+    assert cards["search"]["Client's gauge"] == "not known: no client of the group reports it"
+
+
+def test_which_member_or_host(cards: dict[str, Answers]) -> None:
+    """The third member has read everything."""
+    assert cards["payments"]["Members"] == "payments-1 at 10.0.0.7 (orders 1); payments-2 at 10.0.0.8 (orders 0)"
+    assert cards["search"]["Members"] == "none: the group has no members"
+    assert cards["ledger"]["Where"] == "producer 77"
+
+
+def test_what_to_do_now(cards: dict[str, Answers]) -> None:
+    lines = [line for card in cards.values() for line in card["commands"].splitlines()]
+    assert len(lines) == 8
+    assert all(TO_BROKER in line for line in lines)
+    assert {name: card["commands"].replace(TO_BROKER, "").splitlines() for name, card in cards.items()} == {
+        "search": [
+            "kafka-consumer-groups --reset-offsets --group search --topic 'my topic' --to-earliest --dry-run",
+            "kafka-consumer-groups --describe --group search --state",
+            "kafka-consumer-groups --reset-offsets --group search --topic 'my topic' --to-latest --dry-run",
+        ],
+        "payments": [
+            "kafka-configs --describe --entity-type topics --entity-name orders",
+            "kafka-configs --alter --entity-type topics --entity-name orders --add-config " + UNLIMITED,
+            "kafka-consumer-groups --describe --group payments --members --verbose",
+        ],
+        "ledger": [
+            "kafka-transactions describe-producers --topic ledger --partition 0",
+            "kafka-transactions abort --topic ledger --partition 0 --start-offset 1234",
+        ],
+    }
