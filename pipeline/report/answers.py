@@ -57,7 +57,7 @@ def of_evidence(facts: Mapping[str, Any]) -> str | None:
 def loss(group: Group | None, findings: Iterable[Finding], clock: Clock) -> str:
     """Whether records were deleted unread, or will be, and when."""
     said = [_lost(f, clock) for f in findings if f.is_loss]
-    said += [_ahead(f, clock) for f in findings if f.kind == "data_loss_ahead" and f.is_open]
+    said += [_ahead(f, clock) for f in findings if f.kind in ("data_loss_ahead", "commits_expire") and f.is_open]
     if said:
         return "; ".join(said)
     if group is None:
@@ -73,7 +73,7 @@ def loss(group: Group | None, findings: Iterable[Finding], clock: Clock) -> str:
 def _lost(finding: Finding, clock: Clock) -> str:
     facts = finding.facts
     deleted, readable = facts.get("deleted_offsets"), facts.get("readable_offsets")
-    how_many = "records" if deleted is None else counted(deleted, "record")
+    how_many = "records" if deleted is None else counted(deleted, "offset")
     left = "" if readable is None else f", {number(readable)} can still be read there"
     over = "" if finding.resolved_ms is None else f", until {clock(finding.resolved_ms)}"
     return f"yes: {how_many} deleted unread, seen since {clock(finding.first_seen_ms)}{over}{left}"
@@ -81,17 +81,21 @@ def _lost(finding: Finding, clock: Clock) -> str:
 
 def _ahead(finding: Finding, clock: Clock) -> str:
     facts = finding.facts
-    deleted_ms = instant_ms(facts.get("deleted_at"))
     # What was forecast at another snapshot than the one shown may have changed since.
-    seen_ms = (
-        None if finding.now is not None else finding.last_seen_ms if finding.worst_ms is None else finding.worst_ms
-    )
-    made = "" if seen_ms is None else f" (forecast of {clock(seen_ms)})"
-    first = (
+    seen_ms = finding.last_seen_ms if finding.worst_ms is None else finding.worst_ms
+    made = "" if finding.now is not None else f" (forecast of {clock(seen_ms)})"
+    if finding.kind == "commits_expire":
+        when = _from(facts.get("commits_expire_at"), clock)
+        return f"ahead: Kafka may remove the commits {when}; the group then starts where auto.offset.reset says{made}"
+    place = (
         f", first of {facts['worst_topic']} {number(facts.get('worst_partition'))}" if "worst_topic" in facts else ""
     )
-    when = "soon" if deleted_ms is None else f"from {clock(deleted_ms)} on"
-    return f"ahead: retention may delete unread records {when}{first}{made}"
+    return f"ahead: retention may delete unread records {_from(facts.get('deleted_at'), clock)}{place}{made}"
+
+
+def _from(instant: object, clock: Clock) -> str:
+    ms = instant_ms(instant)
+    return "soon" if ms is None else f"from {clock(ms)} on"
 
 
 def caught_up_at(forecast: Forecast | None, clock: Clock) -> str:
@@ -129,7 +133,7 @@ def gauge(verdict: Verdict | None, findings: Iterable[Finding], clock: Clock) ->
     return f"{'cannot be judged' if verdict.verdict is None else 'right'}: {which}"
 
 
-def members(group: Group | None, findings: Iterable[Finding], partitions: Iterable[Partition]) -> str:
+def members(group: Group | None, findings: Iterable[Finding], partitions: Iterable[Partition], clock: Clock) -> str:
     """The members with the partitions that are behind, with their hosts; and what a finding names as the place."""
     owned: dict[tuple[str, str], list[str]] = {}
     for p in partitions:
@@ -143,7 +147,10 @@ def members(group: Group | None, findings: Iterable[Finding], partitions: Iterab
         found.append(f"{others} more")
     if found:
         return "; ".join(dict.fromkeys(found))
-    return "none: the group has no members" if group is not None and not group.members else "not known"
+    if group is None or group.members:
+        return "not known"
+    had = "" if group.members_seen_ms is None else f"; it last had some at {clock(group.members_seen_ms)}"
+    return f"none: the group has no members{had}"
 
 
 def _process(finding: Finding) -> list[str]:

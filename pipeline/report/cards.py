@@ -152,7 +152,7 @@ class _Facts:
     def _members(
         self, group: Group | None, findings: Sequence[Finding], partitions: Sequence[Partition], *, is_group: bool
     ) -> str | None:
-        found = answers.members(group, findings, partitions)
+        found = answers.members(group, findings, partitions, self.clock)
         return found if is_group or found != "not known" else None
 
     def _loss_of(self, victims: Sequence[Key]) -> str | None:

@@ -107,7 +107,7 @@ def _rewound(finding: Finding, clock: Clock) -> tuple[str, str]:
 
 
 def _deleted_unread(finding: Finding, clock: Clock) -> tuple[str, str]:
-    deleted = _how_many(finding.facts.get("deleted_offsets"), "record")
+    deleted = _how_many(finding.facts.get("deleted_offsets"), "offset")
     return "data lost", f"{deleted} deleted unread{_where(finding.facts)}, seen since {clock(finding.first_seen_ms)}"
 
 
@@ -115,6 +115,12 @@ def _data_loss_ahead(finding: Finding, clock: Clock) -> tuple[str, str]:
     deleted_ms = instant_ms(finding.facts.get("deleted_at"))
     when = "soon" if deleted_ms is None else f"from {clock(deleted_ms)} on"
     return "loss ahead", f"retention may delete unread records {when}{_where(finding.facts)}"
+
+
+def _commits_expire(finding: Finding, clock: Clock) -> tuple[str, str]:
+    expire_ms = instant_ms(finding.facts.get("commits_expire_at"))
+    when = "soon" if expire_ms is None else f"from {clock(expire_ms)} on"
+    return "commits expire", f"Kafka may remove the commits {when}{_where(finding.facts)}"
 
 
 def _budget_burn(finding: Finding, _: Clock) -> tuple[str, str]:
@@ -218,6 +224,7 @@ _OF_KIND: Mapping[str, Callable[[Finding, Clock], tuple[str, str]]] = {
     "no_progress": _no_progress,
     "falling_behind": _falling_behind,
     "rewound": _rewound,
+    "commits_expire": _commits_expire,
     "budget_burn": _budget_burn,
     "open_transaction": _open_transaction,
     "recreated_topic": _recreated,

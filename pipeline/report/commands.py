@@ -102,6 +102,13 @@ def _data_loss_ahead(finding: Finding, _: object) -> Commands:
     yield Command("Keeps all records until the group has caught up: watch the brokers' disks, then set it back", keep)
 
 
+def _commits_expire(finding: Finding, _: object) -> Commands:
+    words = (_group(finding), "--reset-offsets --to-current --all-topics --dry-run --export > offsets.csv")
+    yield Command(
+        "Keeps the commits in a file; --from-file offsets.csv restores them", _tool("consumer-groups", *words)
+    )
+
+
 def _open_transaction(finding: Finding, _: object) -> Commands:
     start = finding.facts.get("transaction_start_offset")
     if not isinstance(start, int):
@@ -152,6 +159,7 @@ _OF_KIND: Mapping[str, Callable[[Finding, Sequence[Partition]], Commands]] = {
     "data_loss_ahead": _data_loss_ahead,
     "no_progress": _no_progress,
     "deleted_unread": _deleted_unread,
+    "commits_expire": _commits_expire,
     "falling_behind": _members,
     "rewound": _describe,
     "budget_burn": _describe,

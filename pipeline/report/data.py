@@ -146,6 +146,7 @@ def as_groups(rows: DataFrame) -> DataFrame:
         F.col("offset_statuses").alias("statuses"),
         "status",
         F.unix_millis("since").alias("status_since_ms"),
+        F.unix_millis("members_seen_at").alias("members_seen_ms"),
         F.col("reason").alias("status_reason"),
         F.col("statuses")[F.col("status")].alias("status_partitions"),
     )

@@ -97,7 +97,7 @@ class Group:
     `consumer_lag_ms` is that of the partition which is furthest behind in time, with its error `time_error_ms`;
     `ms_unknown` is like `bytes_unknown`. `status` is that of `group_status`, None if it was not judged;
     `status_partitions` is the number of partitions with this status. `consumer_age_ms` is the age of the oldest record
-    that is not committed, with `age_error_ms` and `age_unknown`.
+    that is not committed, with `age_error_ms` and `age_unknown`. `members_seen_ms` is when the group last had members.
     """
 
     cluster: str
@@ -135,6 +135,7 @@ class Group:
     status_reason: str | None = None
     status_partitions: int | None = None
     owner: str | None = None
+    members_seen_ms: int | None = None
 
     @property
     def key(self) -> tuple[str, str]:

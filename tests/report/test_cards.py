@@ -114,7 +114,7 @@ def test_information_alone_needs_nobody() -> None:
 def test_a_loss_that_is_over_has_a_card_without_anything_to_do() -> None:
     over = finding("deleted_unread", resolved_ms=NOON + 5 * MINUTE, evidence={"deleted_offsets": 7})
     (card,) = shown(over, finding("rewound", group_id="other", resolved_ms=NOON))
-    assert card.causes[0].text == "7 records deleted unread, seen since 12:00; resolved at 12:05"
+    assert card.causes[0].text == "7 offsets deleted unread, seen since 12:00; resolved at 12:05"
     assert (card.is_loss, card.advice, card.commands) == (True, (), ())
 
 
@@ -179,6 +179,13 @@ def test_data_loss_is_known_to_be_none_only_if_every_partition_is_known() -> Non
     assert loss(None, (), at) == "not known"
 
 
+def test_commits_that_expire_are_a_loss_ahead() -> None:
+    expire = finding("commits_expire", "warning", now={"commits_expire_at": "2026-03-01T12:30:00Z"})
+    words = "Kafka may remove the commits from 12:30 on"
+    assert loss(group(), [expire], at) == f"ahead: {words}; the group then starts where auto.offset.reset says"
+    assert cause(expire, at)[:2] == ("commits expire", words)
+
+
 def test_a_forecast_of_loss_that_is_not_of_the_newest_snapshot_says_so() -> None:
     ahead = finding("data_loss_ahead", worst_ms=NOON - HOUR, evidence={"deleted_at": "2026-03-02T01:30:00Z"})
     words = "ahead: retention may delete unread records from 2026-03-02 01:30 on"
@@ -234,11 +241,15 @@ def test_a_gauge_that_is_not_reported_any_more_was_wrong() -> None:
 
 def test_members_are_those_with_partitions_that_are_behind() -> None:
     owners = [partition("t", n, client_id=f"c{n}", host=f"/10.0.0.{n}", consumer_lag=n) for n in range(6)]
-    assert members(group(), (), owners) == ("c1 at 10.0.0.1 (t 1); c2 at 10.0.0.2 (t 2); c3 at 10.0.0.3 (t 3); 2 more")
+    assert members(group(), (), owners, at) == (
+        "c1 at 10.0.0.1 (t 1); c2 at 10.0.0.2 (t 2); c3 at 10.0.0.3 (t 3); 2 more"
+    )
     same = [partition("t", n, client_id="c", consumer_lag=None) for n in range(4)]
-    assert members(group(), (), same) == "c (t 0, t 1, t 2, …)"
-    assert members(group(members=0), (), ()) == "none: the group has no members"
-    assert members(group(), (), [partition("t", 0, consumer_lag=1)]) == "not known"
+    assert members(group(), (), same, at) == "c (t 0, t 1, t 2, …)"
+    assert members(group(members=0), (), (), at) == "none: the group has no members"
+    left = group(members=0, members_seen_ms=NOON - HOUR)
+    assert members(left, (), (), at) == "none: the group has no members; it last had some at 11:00"
+    assert members(group(), (), [partition("t", 0, consumer_lag=1)], at) == "not known"
 
 
 @pytest.mark.parametrize(
@@ -252,7 +263,7 @@ def test_members_are_those_with_partitions_that_are_behind() -> None:
     ],
 )
 def test_a_finding_may_name_the_place(found: Finding, words: str) -> None:
-    assert members(group(), [found], ()) == words
+    assert members(group(), [found], (), at) == words
 
 
 def test_a_stuck_partition_comes_with_the_record_to_look_at() -> None:

@@ -98,6 +98,7 @@ def scripted(spark: SparkSession) -> Frames:
         "clients": 0,
         "client_id": None,
         "unread_offsets": 1_966,
+        "members_seen_at": at(-9),
     }
     groups = (
         group_row("payments", "warning", 12_345, owner="team-pay", **behind),
@@ -157,7 +158,7 @@ def test_by_how_much_in_records_bytes_and_time(cards: dict[str, Answers]) -> Non
 def test_why(cards: dict[str, Answers]) -> None:
     assert [card["causes"].split(" | ") for card in cards.values()] == [
         [
-            "data lost 1,966 records deleted unread, seen since 12:02",
+            "data lost 1,966 offsets deleted unread, seen since 12:02",
             "stopped no members, nothing committed since 2026-02-28 19:11",
         ],
         [
@@ -172,7 +173,7 @@ def test_why(cards: dict[str, Answers]) -> None:
 def test_whether_data_is_lost_or_will_be_and_at_what_time(cards: dict[str, Answers]) -> None:
     """The forecast is that of the newest snapshot: 14:30, and not 13:10 as it was at its worst."""
     assert [card["Data loss"] for card in cards.values()] == [
-        "yes: 1,966 records deleted unread, seen since 12:02, 202 can still be read there",
+        "yes: 1,966 offsets deleted unread, seen since 12:02, 202 can still be read there",
         "ahead: retention may delete unread records from 14:30 on, first of orders 1",
         "no finding says so for these groups",
     ]
@@ -193,7 +194,7 @@ def test_whether_the_clients_gauge_is_right(cards: dict[str, Answers]) -> None:
 def test_which_member_or_host(cards: dict[str, Answers]) -> None:
     """The third member has read everything."""
     assert cards["payments"]["Members"] == "payments-1 at 10.0.0.7 (orders 1); payments-2 at 10.0.0.8 (orders 0)"
-    assert cards["search"]["Members"] == "none: the group has no members"
+    assert cards["search"]["Members"] == "none: the group has no members; it last had some at 11:51"
     assert cards["ledger"]["Where"] == "producer 77"
 
 
