@@ -9,7 +9,8 @@ from pipeline.common.subject import subject_of
 from pipeline.common.words import counted
 from pipeline.report.cards import findings_without_card
 from pipeline.report.details_model import Finding
-from pipeline.report.model import Cluster, Report
+from pipeline.report.ledger_model import Cluster
+from pipeline.report.model import Report
 from pipeline.report.units import at
 
 Level = Literal["bad", "warn"]

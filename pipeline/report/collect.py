@@ -18,7 +18,8 @@ from pipeline.lake.few_rows import expect_rows
 from pipeline.report import data, details, values
 from pipeline.report.details_model import Finding, Forecast, Gauge, Objective, Partition, Verdict
 from pipeline.report.frames import Frames
-from pipeline.report.model import Cluster, Group, Instant, Point, Report, Totals
+from pipeline.report.ledger_model import Cluster
+from pipeline.report.model import Group, Instant, Point, Report, Totals
 
 SNAPSHOTS_LISTED = 100
 GROUPS_LISTED = 1_000

@@ -9,20 +9,6 @@ from pipeline.tables import DATA_LOSS
 
 
 @dataclass(frozen=True)
-class PassedOver:
-    """The snapshots of a cluster that were read, but whose lag can never be computed: how many, the first and the last.
-
-    `reason` is that of the last; `has_other_reasons` says whether there are others. The ids are epoch ms.
-    """
-
-    snapshots: int
-    first_id: int
-    last_id: int
-    reason: str
-    has_other_reasons: bool
-
-
-@dataclass(frozen=True)
 class Partition:
     """One partition of a group at the snapshot shown: the columns of `lag` of the same names."""
 

@@ -17,69 +17,15 @@ from pipeline.report.details_model import (
     Gauge,
     Objective,
     Partition,
-    PassedOver,
     Verdict,
 )
+from pipeline.report.ledger_model import Cluster, Snapshot
 from pipeline.report.selection import Selection
 from pipeline.tables import DATA_LOSS, OFFSET_STATUSES, UNKNOWN_OFFSET
 
 NO_PROGRESS = ("stopped", "stalled", "not_progressing")
 """The values of `group_status.status` for groups that make no progress although records are waiting."""
 _BY_SEVERITY = (*OFFSET_STATUSES[:5], UNKNOWN_OFFSET, *OFFSET_STATUSES[5:])
-
-
-@dataclass(frozen=True)
-class SnapshotError:
-    """An entry of `snapshots.errors`: what could not be read, where, why, and how often."""
-
-    what: str | None
-    where: str | None
-    error: str | None
-    count: int | None
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """A row of the ledger. `errors` has only the first of `errors_total` entries."""
-
-    cluster: str
-    snapshot_id: int
-    status: str
-    started_ms: int | None
-    finished_ms: int | None
-    groups: int | None
-    partitions: int | None
-    expected: dict[str, int | None]
-    warnings: dict[str, int | None]
-    errors: tuple[SnapshotError, ...]
-    errors_total: int
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """The ledger of one cluster in numbers.
-
-    `snapshot_id`, `status`, `error` and the numbers of what was read are those of the newest ended snapshot, or of the
-    newest running one if none has ended. `last_snapshot_id` is the newest of all, `lag_snapshot_id` the newest with lag
-    (None if there is none yet). `passed_over` is None if there is no such snapshot.
-    """
-
-    cluster: str
-    snapshot_id: int
-    status: str
-    error: str | None
-    groups: int | None
-    partitions: int | None
-    expected: dict[str, int | None]
-    first_snapshot_id: int
-    last_snapshot_id: int
-    lag_snapshot_id: int | None
-    snapshots: int
-    complete: int
-    partial: int
-    failed: int
-    running: int
-    passed_over: PassedOver | None = None
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from typing import Any
 from pyspark.sql import Row
 
 from pipeline.analytics.histograms.buckets import UPPER_BOUNDS
-from pipeline.report.details_model import Change, Distribution, Finding, PassedOver
-from pipeline.report.model import Cluster, Snapshot, SnapshotError
+from pipeline.report.details_model import Change, Distribution, Finding
+from pipeline.report.ledger_model import Cluster, PassedOver, Snapshot, SnapshotError
 
 
 def cluster(row: dict[str, Any]) -> Cluster:

@@ -11,7 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.report.collect import GROUPS_CHARTED
 from pipeline.report.details_model import Partition
-from pipeline.report.model import Cluster, Group, Instant, Point, Report, Totals, names_of
+from pipeline.report.ledger_model import Cluster
+from pipeline.report.model import Group, Instant, Point, Report, Totals, names_of
 from pipeline.tables import Table
 
 NOON = 1_772_366_400_000  # 2026-03-01T12:00:00Z

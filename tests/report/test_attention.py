@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from pipeline.report.attention import FINDINGS_NAMED, AttentionItem, needs_attention
-from pipeline.report.details_model import Finding, PassedOver
+from pipeline.report.details_model import Finding
+from pipeline.report.ledger_model import PassedOver
 from pipeline.report.model import Totals
 from tests.helpers.reports import MINUTE, NOON, cluster, group, report
 

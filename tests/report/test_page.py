@@ -14,7 +14,8 @@ from pipeline.report import Frames, write_report
 from pipeline.report.attention import needs_attention
 from pipeline.report.collect import CELLS, GROUPS_CHARTED, PARTITIONS_LISTED
 from pipeline.report.details_model import Finding, Gauge
-from pipeline.report.model import Instant, Point, Report, Snapshot, SnapshotError, Totals
+from pipeline.report.ledger_model import Snapshot, SnapshotError
+from pipeline.report.model import Instant, Point, Report, Totals
 from pipeline.report.names import visible
 from pipeline.report.page import render
 from pipeline.report.payload import payload
