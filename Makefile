@@ -16,35 +16,42 @@ WORKERS := 2
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo notebooks notebook-outputs test test-thorough test-all test-fast lint format bench accuracy wheel docs \
+.PHONY: help try demo example notebooks notebook-outputs test test-thorough test-all test-fast lint format bench accuracy wheel docs \
 	venv jars check-java clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+# In an environment that has Spark already, nothing is installed.
+try: $(VENV)/.$(if $(wildcard $(VENV)/.installed),installed,light) ## show a recorded example and its report, without Kafka, Spark and Java
+	$(PY) -m jobs.try_out $(ARGS)
+
 demo: check-java jars ## run the whole pipeline on an embedded Kafka; KEEP=1 leaves Kafka and its workload running
 	KEEP=$(KEEP) $(PY) -m demo
+
+example: check-java jars ## pack the lake of `make demo` as the example of `make try`, after a change of the tables or the report
+	$(PY) -m scripts.pack_example
 
 RECORDING := legacy-a2-blocked
 
 notebooks: check-java jars $(VENV)/.notebooks build/recording/.replayed ## open the notebooks in a browser
 	PYTHONPATH=$(CURDIR) $(PY) -m jupyterlab notebooks $(ARGS)
 
-notebook-outputs: check-java jars build/recording/.replayed ## run the notebooks and store their outputs; call KEEP=1 make demo first
+notebook-outputs: check-java venv jars build/recording/.replayed ## run the notebooks and store their outputs; call KEEP=1 make demo first
 	PYTHONPATH=$(CURDIR) $(PY) scripts/run_notebooks.py
 
 PYTEST := $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-test: check-java jars ## run the tests before each commit; WORKERS=2 at a time, ARGS="-k name" for some
+test: check-java venv jars ## run the tests before each commit; WORKERS=2 at a time, ARGS="-k name" for some
 	$(PYTEST) -m "not thorough and not lengthy and not tool" $(ARGS)
 
-test-thorough: check-java jars ## run what CI also tests: several jobs at the same time, killed jobs, recordings, Spark Connect
+test-thorough: check-java venv jars ## run what CI also tests: several jobs at the same time, killed jobs, recordings, Spark Connect
 	$(PYTEST) -m "thorough and not lengthy and not tool" $(ARGS)
 
-test-all: check-java jars ## run all tests, also with other runtimes, killed jobs, Airflow; needs Chromium and systemd-analyze
+test-all: check-java venv jars ## run all tests, also with other runtimes, killed jobs, Airflow; needs Chromium and systemd-analyze
 	HYPOTHESIS_PROFILE=thorough $(PYTEST) $(ARGS)
 
-test-fast: check-java jars ## run the quick tests: no broker, no lake, no Spark Connect
+test-fast: check-java venv jars ## run the quick tests: no broker, no lake, no Spark Connect
 	$(PY) -m pytest -m "not kafka and not connect and not slow and not thorough and not lengthy and not tool" $(ARGS)
 
 lint: venv ## check with ruff and mypy, as CI does
@@ -56,13 +63,13 @@ format: venv ## let ruff correct and format what it can
 	$(PY) -m ruff check --fix
 	$(PY) -m ruff format
 
-bench: check-java jars ## measure how long things take; writes docs/benchmarks.md
+bench: check-java venv jars ## measure how long things take; writes docs/benchmarks.md
 	$(PY) -m benchmarks $(ARGS)
 
-accuracy: check-java jars ## measure how far lag is from the truth (ARGS=busy, alerts or forecasts: only that); writes docs/accuracy.md
+accuracy: check-java venv jars ## measure how far lag is from the truth (ARGS=busy, alerts or forecasts: only that); writes docs/accuracy.md
 	$(PY) -m benchmarks.accuracy $(ARGS)
 
-wheel: jars ## build the package for a cluster that has its own Spark, into dist/
+wheel: venv jars ## build the package for a cluster that has its own Spark, into dist/
 	rm -rf build/lib dist
 	cp build/laglake-log-stores.jar pipeline/lake/
 	$(PY) -m build --wheel --no-isolation
@@ -71,7 +78,7 @@ docs: venv ## write the pages that come from the code, and build all of docs/ in
 	$(PY) -m scripts.docs
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
 
-venv: $(VENV)/.installed ## install the dependencies, but not the project, into build/venv
+venv: $(VENV)/.dev ## install the dependencies and the tools for development, but not the project, into build/venv
 
 jars: $(VENV)/.jars ## install Delta's jars into the Spark of build/venv
 
@@ -82,17 +89,35 @@ clean: ## remove everything that was built, including the demo's data in build/
 	rm -rf build dist laglake.egg-info .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(VENV)/.installed: setup.cfg constraints.txt scripts/requirements.py
+# One environment: `.light` has what `make try` needs, `.installed` has Spark, `.dev` and `.notebooks` add to that.
+INSTALL = $(PY) scripts/install.py
+REQUIREMENTS := setup.cfg constraints.txt scripts/requirements.py scripts/install.py
+
+$(PY):
 	@test -n "$(PYTHON)" || { echo "laglake needs Python 3.11 or newer, and there is none on PATH. Install one, \
 	or name it: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(PY) scripts/requirements.py spark dev > build/requirements.txt
-	$(PY) -m pip install --quiet --disable-pip-version-check -r build/requirements.txt -c constraints.txt
+
+$(VENV)/.light: $(REQUIREMENTS) | $(PY)
+	@$(PY) scripts/requirements.py --light > build/requirements-light.txt
+	@$(INSTALL) "what make try needs" build/requirements-light.txt
+	@touch $@
+
+# PySpark's client and PySpark have the same modules, so the one must be gone before the other comes.
+$(VENV)/.installed: $(REQUIREMENTS) | $(PY)
+	@if [ -e $(VENV)/.light ]; then $(PY) -m pip uninstall --quiet --yes pyspark-client && rm $(VENV)/.light; fi
+	@$(PY) scripts/requirements.py spark > build/requirements.txt
+	@$(INSTALL) "Spark and what laglake needs" build/requirements.txt
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.installed
+	@$(PY) scripts/requirements.py spark dev > build/requirements-dev.txt
+	@$(INSTALL) "the tools for development" build/requirements-dev.txt
 	@touch $@
 
 $(VENV)/.notebooks: $(VENV)/.installed
-	$(PY) scripts/requirements.py notebooks > build/requirements-notebooks.txt
-	$(PY) -m pip install --quiet --disable-pip-version-check -r build/requirements-notebooks.txt -c constraints.txt
+	@$(PY) scripts/requirements.py spark notebooks > build/requirements-notebooks.txt
+	@$(INSTALL) "JupyterLab" build/requirements-notebooks.txt
 	@touch $@
 
 # The recording that notebook 03 explains.

@@ -1,4 +1,4 @@
-"""`make demo`: laglake on a real Kafka, end to end.
+"""Run laglake on a real Kafka, end to end: `make demo` or `laglake demo`.
 
 A Kafka with a workload is started in another process. Then the job `snapshot` is called several times, as a scheduler
 would do, and at last the job `run`, all in one Spark session. Everything is under build/demo. All processes are stopped
@@ -13,12 +13,13 @@ import signal
 import subprocess
 import sys
 import time
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pipeline.lake import Lake
 
@@ -71,8 +72,9 @@ class Progress:
         print(f"[{time.monotonic() - self._started:5.1f} s] {text}", flush=True)
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit status."""
+    ArgumentParser("laglake demo", description=__doc__, formatter_class=RawDescriptionHelpFormatter).parse_args(argv)
     keep = bool(os.environ.get("KEEP"))
     say = Progress()
     # In the lake of an earlier demo, the topics of a new Kafka would look recreated.

@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 
 CONFIG_VARIABLE = "LAGLAKE_CONFIG"
 DEFAULT_CONFIG = "conf/local.toml"
+IN_CHECKOUT = (Path(__file__).parents[1] / "spark-submit.sh").exists()
+"""Whether this is a checkout, in which spark-submit.sh calls the jobs, and not an installed package."""
 
 DUE = (
     "when the snapshot was due: ISO 8601 with Z or an offset, or epoch milliseconds (default: now). It is rounded down "
@@ -45,7 +47,7 @@ def plain_parser(job: str, description: str | None, epilog: str) -> argparse.Arg
     result = _Parser(
         prog=f"laglake {job}",
         description=description,
-        epilog=epilog.format(job=job),
+        epilog=_as_called(epilog.format(job=job)),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -62,6 +64,14 @@ def plain_parser(job: str, description: str | None, epilog: str) -> argparse.Arg
         help="where the tables are, instead of the config's: a path, a URI, or CATALOG.SCHEMA",
     )
     return result
+
+
+def _as_called(examples: str) -> str:
+    """The examples with the command that is there: in an installed package it is laglake, not spark-submit.sh."""
+    if IN_CHECKOUT:
+        return examples
+    lines = [line for line in examples.splitlines(keepends=True) if "spark-submit.sh --" not in line]
+    return "".join(lines).replace("./spark-submit.sh", "laglake")
 
 
 def parser(

@@ -45,7 +45,8 @@ ABOUT_COMMANDS = """\
 
 This page is made from the code by `make docs`.
 
-This is the output of `./spark-submit.sh JOB --help`. With the wheel, the command is `laglake JOB` or `laglake-JOB`."""
+This is the output of `laglake JOB --help`, the command of the wheel. In a checkout, `make try` and `make demo` are the
+first two, and `./spark-submit.sh JOB` the others. Databricks calls them as `laglake-JOB`."""
 KINDS = {
     value_types.DurationMs: 'a duration: `"500ms"`, `"30s"`, `"5m"`, `"2h"`, `"1d"`',
     slo.ObjectiveText: "`COLUMN < NUMBER` or `COLUMN <= NUMBER`",
@@ -88,8 +89,8 @@ def commands() -> str:
     """The `--help` of each job."""
     env = {name: value for name, value in os.environ.items() if name != "LAGLAKE_CONFIG"} | {"COLUMNS": "100"}
     parts = [ABOUT_COMMANDS]
-    for job in entry_points.JOBS:
-        command = [sys.executable, "-m", f"jobs.{job}", "--help"]
+    for job in entry_points.TO_LOOK | entry_points.JOBS:
+        command = [sys.executable, "-m", entry_points.module_of(job), "--help"]
         shown = subprocess.run(command, cwd=ROOT, env=env, check=True, capture_output=True, text=True)
         parts.append(f"## {job}\n\n```text\n{shown.stdout}```")
     return "\n\n".join(parts)

@@ -1,14 +1,25 @@
 """Prints the dependencies of the project, one on each line, without installing it: `requirements.py EXTRA...`.
 
 pip reads the dependencies only of a project that it installs. The project itself must not be installed, so that Spark's
-workers find it only in what spark-submit ships.
+workers find it only in what spark-submit ships. `requirements.py --light` prints those of `make try`, which are for
+the commands that do not start Spark.
 """
 
 import configparser
+import re
 import sys
 from pathlib import Path
 
 SETUP = Path(__file__).resolve().parents[1] / "setup.cfg"
+
+
+NEED_SPARK = {"great-expectations"}
+"""The dependencies that only jobs in Spark import. With what it depends on, this one takes 170 MB."""
+
+
+def light() -> list[str]:
+    """The requirements of the commands that do not start Spark, with PySpark's client, which has no jars."""
+    return [line for line in requirements(["connect"]) if re.match("[A-Za-z0-9_.-]+", line)[0] not in NEED_SPARK]
 
 
 def requirements(extras: list[str]) -> list[str]:
@@ -21,4 +32,4 @@ def requirements(extras: list[str]) -> list[str]:
 
 
 if __name__ == "__main__":
-    print("\n".join(requirements(sys.argv[1:])))
+    print("\n".join(light() if sys.argv[1:] == ["--light"] else requirements(sys.argv[1:])))

@@ -25,7 +25,8 @@ FETCH_TIMEOUT_S = 900
 def kafka_jars(directory: Path | None = None) -> Path:
     """The folder with Kafka's jars, which are fetched if necessary. Several processes may call this at once.
 
-    Without `directory` it is `build/jars/kafka-<version>` of this checkout.
+    Without `directory` it is `build/jars/kafka-<version>` of this checkout; in an installed package, of the working
+    directory.
 
     Raises:
         JarsError: no Java, no pyspark with Ivy in it, or the repository cannot be reached.
@@ -56,7 +57,8 @@ def java() -> str:
 
 def _default_directory() -> Path:
     checkout = Path(__file__).resolve().parents[2]
-    return checkout / "build" / "jars" / f"kafka-{KAFKA_VERSION}"
+    home = checkout if (checkout / "Makefile").exists() else Path()
+    return home / "build" / "jars" / f"kafka-{KAFKA_VERSION}"
 
 
 def _fingerprint() -> str:

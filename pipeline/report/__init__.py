@@ -15,7 +15,7 @@ from pipeline.report.export import as_csv, as_json
 from pipeline.report.frames import Frames
 from pipeline.report.incident import selection_of
 from pipeline.report.markdown import as_markdown
-from pipeline.report.model import Group, by_lag
+from pipeline.report.model import Group, Report, by_lag
 from pipeline.report.page import render
 from pipeline.report.terminal import format_groups, format_partitions
 
@@ -27,6 +27,7 @@ __all__ = [
     "partitions_table",
     "selection_of",
     "write_incident",
+    "write_page",
     "write_report",
 ]
 
@@ -61,6 +62,11 @@ def write_incident(frames: Frames, output: Path, generated_at: datetime) -> tupl
         report = collect(frames, generated_at, "Incident")
     text = _write(output.with_suffix(".md"), iter([as_markdown(report)]))
     return _write(output, iter([render(report)])), text
+
+
+def write_page(report: Report, output: Path) -> Path:
+    """Writes the page of values that were collected before, and returns `output`. Raises: OSError."""
+    return _write(output, iter([render(report)]))
 
 
 def _write(output: Path, content: Iterator[str]) -> Path:

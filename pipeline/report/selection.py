@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipeline.report.units import at
@@ -21,7 +21,7 @@ class Selection:
     the finding that the report is about; others are shown, too.
     """
 
-    clusters: Collection[str] | None = None
+    clusters: Sequence[str] | None = None
     from_ms: int | None = None
     to_ms: int | None = None
     group: str | None = None

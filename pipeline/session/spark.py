@@ -12,16 +12,18 @@ from pathlib import Path
 from weakref import WeakSet
 
 import pyspark
-from py4j.java_gateway import java_import
 from pyspark.sql import SparkSession
 
 from pipeline import client_positions, kafka, log_segments
 from pipeline.config.databricks import is_databricks
 from pipeline.session.package_zip import zip_packages
 
-CONF = Path(__file__).resolve().parents[2] / "conf"
-"""The folder with the Spark settings and log configuration that laglake needs. spark-submit.sh uses the same files. It
-does not exist in an installed package."""
+log = logging.getLogger(__name__)
+
+CONF = Path(__file__).resolve().parent
+"""The folder with the Spark settings and log configuration that laglake needs. In a checkout they are links to the
+files in conf/, which spark-submit.sh uses."""
+LOG_STORES = "laglake-log-stores.jar"
 
 PRIVATE = {
     "spark.driver.host": "127.0.0.1",
@@ -78,8 +80,11 @@ def classic_session(app_name: str, settings: Mapping[str, str]) -> SparkSession:
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # otherwise spark-submit has already set all of this
         defaults = read_defaults(CONF / "spark-defaults.conf")
         packages = defaults.pop("spark.jars.packages", "")
-        if not has_delta(Path(pyspark.__file__).parent):
+        home = Path(pyspark.__file__).parent
+        if not has_delta(home):
+            log.info("Delta's jars are not in %s: Spark fetches them from Maven Central, and keeps them", home)
             defaults["spark.jars.packages"] = delta_for(pyspark.__version__, packages)
+        defaults |= _log_stores(home)
         settings = defaults | log_settings(CONF / "log4j2.properties") | dict(settings)
     settings = _private(settings) | dict(settings)
     for name, value in settings.items():
@@ -95,6 +100,8 @@ def _name_classes(spark: SparkSession) -> None:
     They are in packages that PySpark has imported as a whole, so py4j asks the JVM for the name in one package after
     the other, and the JVM does not remember which classes do not exist.
     """
+    from py4j.java_gateway import java_import  # pyspark-client does not have it
+
     for name in CLASSES:
         java_import(spark.sparkContext._jvm, name)  # noqa: SLF001
 
@@ -130,6 +137,12 @@ def connect_session() -> SparkSession:
 def has_delta(spark_home: Path) -> bool:
     """Whether Delta's jar is among Spark's own (`make jars` puts it there), so that a session need not resolve it."""
     return any((spark_home / "jars").glob("*delta-spark*.jar"))
+
+
+def _log_stores(spark_home: Path) -> dict[str, str]:
+    """The setting that adds the jar with the log stores; none if Spark has it, or the package does not (a checkout)."""
+    jar = Path(__file__).resolve().parents[1] / "lake" / LOG_STORES
+    return {"spark.jars": str(jar)} if jar.exists() and not (spark_home / "jars" / LOG_STORES).exists() else {}
 
 
 def delta_for(spark_version: str, packages: str) -> str:

@@ -144,11 +144,11 @@ def test_make_notebooks_installs_jupyter(tmp_path: Path) -> None:
     would = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=True).stdout
     steps = [
         "-m venv build/venv",
-        "scripts/requirements.py spark dev > build/requirements.txt",
-        "-m pip install .* -r build/requirements.txt -c constraints.txt",
+        "scripts/requirements.py spark > build/requirements.txt",
+        "scripts/install.py .* build/requirements.txt",
         "scripts/install-delta.sh",
-        "scripts/requirements.py notebooks > build/requirements-notebooks.txt",
-        "-m pip install .* -r build/requirements-notebooks.txt -c constraints.txt",
+        "scripts/requirements.py spark notebooks > build/requirements-notebooks.txt",
+        "scripts/install.py .* build/requirements-notebooks.txt",
         "spark-submit.sh replay .* --recording build/recording/",
         "build/venv/bin/python -m jupyterlab notebooks",
     ]

@@ -18,9 +18,11 @@ from tests.conftest import ROOT
 from tests.helpers.wheel import built_wheel
 
 
-def package_files() -> set[str]:
-    """Every file of the import packages, Python or data."""
-    files = (path for package in shipping.PACKAGES for path in (ROOT / package).rglob("*") if path.is_file())
+def package_files(*others: str) -> set[str]:
+    """Every file of the packages that are sent to workers, and of `others`, Python or data."""
+    files = (
+        path for package in (*shipping.PACKAGES, *others) for path in (ROOT / package).rglob("*") if path.is_file()
+    )
     return {path.relative_to(ROOT).as_posix() for path in files if "__pycache__" not in path.parts}
 
 
@@ -45,7 +47,13 @@ def metadata(wheel: zipfile.ZipFile) -> Message:
 
 def test_the_wheel_has_every_file_of_the_packages_and_nothing_else(wheel: zipfile.ZipFile) -> None:
     shipped = {name for name in wheel.namelist() if ".dist-info/" not in name}
-    assert shipped == package_files()
+    assert shipped == package_files("demo")
+
+
+def test_the_wheel_has_the_settings_of_spark_and_the_example(wheel: zipfile.ZipFile) -> None:
+    for name in ("spark-defaults.conf", "log4j2.properties"):
+        assert wheel.read(f"pipeline/session/{name}") == (ROOT / "conf" / name).read_bytes()
+    assert wheel.read("jobs/example.tar.xz") == (ROOT / "jobs" / "example.tar.xz").read_bytes()
 
 
 def test_the_wheel_leaves_spark_to_the_runtime(metadata: Message) -> None:
@@ -66,9 +74,16 @@ def test_the_commands_of_the_wheel_run_the_jobs(wheel: zipfile.ZipFile) -> None:
     assert dict(points["console_scripts"]) == {"laglake": "jobs.entry_points:laglake"} | of_jobs
 
 
-def test_the_wheel_does_not_contain_the_demo(wheel: zipfile.ZipFile) -> None:
+def test_the_demo_is_in_the_wheel_and_is_not_sent_to_workers(wheel: zipfile.ZipFile) -> None:
     packages = {name.split("/")[0] for name in wheel.namelist()}
-    assert {name for name in packages if not name.endswith(".dist-info")} == {"jobs", "laglake", "pipeline"}
+    assert {name for name in packages if not name.endswith(".dist-info")} == {"demo", "jobs", "laglake", "pipeline"}
+    assert shipping.PACKAGES == ("jobs", "laglake", "pipeline")
+
+
+def test_spark_or_its_client_is_an_extra_and_the_two_have_one_version() -> None:
+    versions = {r.name: str(r.specifier) for extra in ("spark", "connect") for r in requirements(extra)}
+    assert versions["pyspark"] == versions["pyspark-client"]
+    assert {r.name for r in requirements("connect")} - {r.name for r in requirements()} == {"pyspark-client"}
 
 
 @pytest.mark.parametrize(
@@ -77,7 +92,9 @@ def test_the_wheel_does_not_contain_the_demo(wheel: zipfile.ZipFile) -> None:
         (["--help"], 0, "usage: laglake JOB [OPTIONS OF THE JOB]"),
         (["lag", "--help"], 0, "usage: laglake lag"),
         ([], 2, "the following arguments are required: JOB"),
-        (["lagg"], 2, "argument JOB: invalid choice: 'lagg' (choose from 'run', 'snapshot', 'lag'"),
+        (["lagg"], 2, "argument JOB: invalid choice: 'lagg' (choose from 'try', 'demo', 'run', 'snapshot'"),
+        (["try", "--help"], 0, "usage: laglake try"),
+        (["demo", "--help"], 0, "usage: laglake demo"),
         (["doctor", "--config", "nowhere.toml"], 2, "nowhere.toml"),
     ],
 )
@@ -89,6 +106,19 @@ def test_one_command_runs_all_jobs(
         entry_points.laglake()
     assert ended.value.code == status
     assert said in "".join(capsys.readouterr())
+
+
+def test_the_help_has_one_line_for_each_command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["laglake", "--help"])
+    with pytest.raises(SystemExit):
+        entry_points.laglake()
+    listed = re.findall(r"^  ([a-z]+)  +(\S.*)$", capsys.readouterr().out.partition("jobs:")[2], re.MULTILINE)
+    assert [name for name, _ in listed] == [
+        *("try", "demo", "run", "snapshot", "lag", "show", "report", "notify", "replay", "maintain", "doctor")
+    ]
+    assert all(len(about) < 90 for _, about in listed)
 
 
 def test_the_zip_has_every_file_and_the_same_bytes_each_time(tmp_path: Path) -> None:
@@ -116,5 +146,5 @@ def test_every_requirement_has_a_tested_version() -> None:
     pinned = {
         canonicalize_name(name): version for name, _, version in (line.partition("==") for line in lines) if version
     }
-    for requirement in requirements("spark", "dev"):
+    for requirement in requirements("spark", "connect", "dev"):
         assert requirement.specifier.contains(pinned[canonicalize_name(requirement.name)]), requirement
