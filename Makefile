@@ -29,8 +29,8 @@ try: $(VENV)/.$(if $(wildcard $(VENV)/.installed),installed,light) ## show a rec
 demo: check-java jars ## run the whole pipeline on an embedded Kafka; KEEP=1 leaves Kafka and its workload running
 	KEEP=$(KEEP) $(PY) -m demo
 
-example: check-java jars ## pack the lake of `make demo` as the example of `make try`, after a change of the tables or the report
-	$(PY) -m scripts.pack_example
+example: check-java jars ## pack the example of `make try` anew, after a change of the tables or the report
+	$(PY) -m scripts.pack_example $(ARGS)
 
 RECORDING := legacy-a2-blocked
 

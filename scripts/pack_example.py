@@ -1,14 +1,15 @@
-"""Packs the lake of `make demo` as the example that `laglake try` shows: `make example`.
+"""Packs the example that `laglake try` shows: `make example` after a change of the tables or of the report.
 
-Call it when the tables or the report have changed. Each table is written anew as one file, and the paths of this
-machine are taken out of it. Beside the tables, the archive has the values of the report that Spark makes from them.
+It reads the tables of the present example, or of a lake of `make demo`: `make example ARGS=build/demo/lake`. Each table
+is written anew as one file with the columns that it has now, without paths of this machine. Beside the tables, the
+archive has the values of the report that Spark makes from them.
 """
 
-import os
 import re
 import sys
 import tarfile
 import tempfile
+from collections.abc import Sequence
 from datetime import UTC
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,11 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from demo.__main__ import CONFIG, DIRECTORY
-from jobs.example import ARCHIVE, LAKE, REPORT
-from pipeline.config import load_config
+from jobs.example import ARCHIVE, LAKE, REPORT, unpacked
+from pipeline.config import LakeConfig
 from pipeline.lake import Lake
 from pipeline.lake.driver_tables import DriverTables
+from pipeline.lake.upgrade import PROPERTIES
 from pipeline.report import Frames
 from pipeline.report.collect import collect
 from pipeline.report.saved import saved
@@ -33,17 +34,13 @@ _HERE = re.compile(r"/[\w./-]*/build/demo\b")
 TITLE = "Kafka consumer lag: a recorded example"
 
 
-def main() -> int:
+def main(argv: Sequence[str]) -> int:
     """Returns the exit status."""
-    recorded = DIRECTORY / "lake"
-    if not recorded.exists():
-        print(f"{recorded} is not there: call make demo first", file=sys.stderr)
-        return 1
     with tempfile.TemporaryDirectory() as folder:
+        recorded = Path(argv[0]) if argv else unpacked(Path(folder, "present")).lake
         rewrite(recorded, Path(folder, LAKE))
-        config = load_config(CONFIG, os.environ, str(Path(folder, LAKE)))
         spark = spark_session("laglake example")
-        frames = Frames.of(Lake(spark, config.lake), Selection())
+        frames = Frames.of(Lake(spark, LakeConfig(root=str(Path(folder, LAKE)))), Selection())
         newest = DriverTables(recorded).query("SELECT max(finished_at) AS at FROM snapshots", [SNAPSHOTS])
         report = collect(frames, newest[0]["at"].astimezone(UTC), TITLE)
         Path(folder, REPORT).write_bytes(saved(report))
@@ -55,9 +52,9 @@ def main() -> int:
 
 def rewrite(recorded: Path, target: Path) -> None:
     """Writes each table of the recorded lake to `target`, in a single commit."""
-    source, copy = DriverTables(recorded), DriverTables(target)
+    copy = DriverTables(target)
     for table in TABLES:
-        copy.create(table, source.properties(table) or {})
+        copy.create(table, PROPERTIES)
         rows = DeltaTable(recorded / table.name).to_pyarrow_table()
         if rows.num_rows:
             copy.overwrite(table, pa.Table.from_pylist(_anonymous(rows.to_pylist()), rows.schema), "cluster = 'demo'")
@@ -90,4 +87,4 @@ def pack(folder: Path, archive: Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

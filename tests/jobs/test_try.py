@@ -10,6 +10,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from jobs import try_out
 from jobs.example import ARCHIVE, LAKE, REPORT, unpacked
@@ -96,6 +97,8 @@ def test_the_tables_can_be_read(printed: str, folder: Path) -> None:
         properties = tables.properties(table)
         assert properties is not None, table.name
         assert properties[VERSION_PROPERTY] == str(SCHEMA_VERSION), "make example packs the example anew"
+        columns = DeltaTable(folder / LAKE / table.name).schema().fields
+        assert [c.name for c in columns] == table.stored.names, "make example packs the example anew"
     newest = read_newest(folder / LAKE, Selection(), None)
     assert {p.group_id for p in newest.partitions} == GROUPS
     assert newest.snapshots.keys() == {"demo"}
