@@ -13,6 +13,7 @@ from pathlib import Path
 from jobs import cli
 from jobs.example import unpacked
 from pipeline.common.errors import ConfigError, LaglakeError, LakeError, first_line
+from pipeline.common.subject import subject_of
 from pipeline.report import write_page
 from pipeline.report.model import Report
 from pipeline.report.names import visible
@@ -87,7 +88,7 @@ def _attention(report: Report) -> Iterator[str]:
     found.sort(key=lambda f: not f.is_loss)
     yield f"\nWhat needed attention then, {min(NAMED, len(found))} of {len(found)} findings:"
     for finding in found[:NAMED]:
-        yield f"- {visible(finding.subject)}: {visible(finding.summary)}"
+        yield f"- {visible(str(subject_of(finding)))}: {visible(finding.summary)}"
 
 
 def _next(config: Path, page: Path, lake: Path) -> Iterator[str]:
