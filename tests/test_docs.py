@@ -85,6 +85,13 @@ def test_every_key_is_explained_on_the_page_of_the_configuration(site: Path, hea
         assert field.description.replace("`", "").replace("\n", " ") in reported
 
 
+def test_the_site_has_a_report_of_the_recorded_example_and_a_link_to_it(site: Path) -> None:
+    report = (site / "example-report.html").read_text()
+    assert "<h2>" in report or "<h2 " in report
+    assert "billing-slow" in report
+    assert '<a href="example-report.html"' in (site / "index.html").read_text()
+
+
 def test_no_page_loads_anything_from_the_network(site: Path) -> None:
     for page in site.rglob("*.html"):
         assert re.findall(r"<(?:script|link|img)[^>]+(?:src|href)=\"(?:https?:)?//[^\"]*", page.read_text()) == []
