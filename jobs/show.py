@@ -8,12 +8,14 @@ import sys
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
+from pathlib import Path
 
 from jobs import cli
 from jobs.argument_types import duration, instant, positive, regex
 from pipeline.common.epoch import now_ms, to_epoch_ms
 from pipeline.common.errors import ConfigError, LaglakeError
-from pipeline.config import load_config
+from pipeline.config import LakeConfig, load_config
+from pipeline.config.lake import lake_at
 from pipeline.report.export import as_csv, partitions_as_json
 from pipeline.report.names import visible
 from pipeline.report.newest import Newest, read_newest
@@ -41,8 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _add_options(command)
     arguments = command.parse_args(argv)
     try:
-        config = load_config(arguments.config, os.environ, arguments.lake)
-        folder = config.lake.local_folder
+        folder = _lake(arguments).local_folder
         if folder is None:
             raise ConfigError("the lake is not in a folder of this machine: use lag --show, which starts Spark")
         if arguments.watch and arguments.kind != "table":
@@ -62,6 +63,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+def _lake(arguments: Namespace) -> LakeConfig:
+    """The lake to read. `--lake` alone is enough if the default config does not exist, as in an installed package."""
+    if arguments.lake and arguments.config == Path(cli.DEFAULT_CONFIG) and not arguments.config.exists():
+        return lake_at(arguments.lake)
+    return load_config(arguments.config, os.environ, arguments.lake).lake
 
 
 def _add_options(command: ArgumentParser) -> None:

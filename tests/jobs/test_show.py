@@ -99,6 +99,20 @@ def test_the_newest_snapshot_with_lag_of_each_cluster_is_shown_the_worst_first(s
     ]
 
 
+def test_the_location_alone_is_enough_where_there_is_no_config(
+    lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("LAGLAKE_CONFIG", raising=False)
+    assert show.main(["--lake", str(lake), "--group", "^small$"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].startswith("small ")
+
+
+def test_a_config_that_is_named_must_exist(lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert show.main(["--lake", str(lake), "--config", str(tmp_path / "no.toml")]) == 2
+    assert "no.toml: cannot be read" in capsys.readouterr().err
+
+
 def test_an_earlier_instant_shows_the_snapshot_before_it(shown: Show) -> None:
     lines = shown("--at", "2026-01-31T12:00:30Z").splitlines()
     assert [line.split()[0] for line in lines[1:]] == ["old", "east:"]
