@@ -30,6 +30,8 @@ FINDINGS_LISTED = 200
 CHANGES_LISTED = 60
 """The snapshots of a group for which the page says what has changed in it."""
 OBJECTIVES_LISTED = 200
+NAMES_SEARCHED = 50
+"""The topics, clients and hosts of a group by which it is found."""
 INSTANTS_CHARTED = 300
 RECENT = 10
 """The newest snapshots of a cluster, which are always shown."""
@@ -81,6 +83,7 @@ def collect(frames: Frames, generated_at: datetime, title: str) -> Report:
         findings_open=counted["open"],
         findings_total=counted["total"],
         changes=tuple(map(values.change, third["changes"])),
+        names=tuple(map(values.names, third["names"])),
         distributions=tuple(map(values.distribution, second["distributions"])),
         refused=sum(r["rows"] for r in first["refused"]),
         selection=frames.selection,
@@ -149,6 +152,7 @@ def _over_time(
         changes=frames.changes and details.changes(frames.changes, charted, CHANGES_LISTED),
         forecasts=frames.forecasts and details.forecasts(frames.at("forecasts", newest), {g.group_id for g in worst}),
         objectives=frames.slo and details.objectives(frames.at("slo", newest), OBJECTIVES_LISTED),
+        names=details.names(frames.at("lag", newest), {g.group_id for g in worst}, NAMES_SEARCHED),
         gauges=frames.divergence and details.gauges(frames.at("divergence", drawn), CLIENTS_CHARTED),
         verdicts=frames.divergence and details.verdicts(frames.at("divergence", newest), {g.group_id for g in worst}),
     )

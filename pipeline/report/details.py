@@ -140,6 +140,15 @@ def gauges(divergence: DataFrame, clients: int) -> DataFrame:
     )
 
 
+def names(lag: DataFrame, group_ids: Collection[str], limit: int) -> DataFrame:
+    """The first `limit` topics, clients and hosts of each of the named groups, as `Names`."""
+    columns = {"topics": "topic", "clients": "client_id", "hosts": "host"}
+    found = lag.where(F.col("group_id").isin(sorted(group_ids))).groupBy(*GROUP)
+    sets = found.agg(*(F.sort_array(F.collect_set(column)).alias(name) for name, column in columns.items()))
+    is_cut = F.greatest(*(F.size(name) for name in columns)) > limit
+    return sets.select(*GROUP, *(F.slice(name, 1, limit).alias(name) for name in columns), is_cut.alias("is_cut"))
+
+
 def verdicts(divergence: DataFrame, group_ids: Collection[str]) -> DataFrame:
     """What the gauges of the clients of the named groups show, as `Verdict`: a row for each group with such clients."""
     is_misleading = F.coalesce(F.col("verdict").isin("blind", "stale"), F.lit(False))

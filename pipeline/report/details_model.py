@@ -187,6 +187,18 @@ class Verdict:
 
 
 @dataclass(frozen=True)
+class Names:
+    """The topics, clients and hosts of a group at the snapshot shown; `is_cut` says that some are left out."""
+
+    cluster: str
+    group_id: str
+    topics: tuple[str, ...]
+    clients: tuple[str, ...]
+    hosts: tuple[str, ...]
+    is_cut: bool
+
+
+@dataclass(frozen=True)
 class Distribution:
     """The distribution of a measure among the readers of a broker's partitions, at the snapshot shown.
 

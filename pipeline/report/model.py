@@ -15,6 +15,7 @@ from pipeline.report.details_model import (
     Finding,
     Forecast,
     Gauge,
+    Names,
     Objective,
     Partition,
     Verdict,
@@ -208,6 +209,7 @@ class Report:
     objectives: tuple[Objective, ...] = ()
     gauges: tuple[Gauge, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
+    names: tuple[Names, ...] = ()
     distributions: tuple[Distribution, ...] = ()
     refused: int = 0
     selection: Selection = field(default_factory=Selection)

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from pipeline.common.epoch import to_epoch_ms
 from pipeline.common.subject import subject_of
 from pipeline.common.words import spaced
 from pipeline.report import charts
@@ -27,9 +28,10 @@ from pipeline.report.model import Report, by_lag
 from pipeline.report.names import visible
 from pipeline.report.outlook import caught_up, share
 from pipeline.report.payload import payload
+from pipeline.report.search import searched
 from pipeline.report.units import duration, instant, size
 
-_SCRIPTS = ("tables.js", "pictures.js", "charts.js")
+_SCRIPTS = ("tables.js", "search.js", "pictures.js", "page.js", "charts.js")
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 
 
@@ -53,6 +55,8 @@ def render(report: Report) -> str:
             title=title_of(report),
             cards=cards(report),
             notes=notes(report),
+            searched=searched(report),
+            ages=list(_ages(report)),
             groups=groups,
             # Names alone do not identify a group.
             outlook={(f.cluster, f.group_id): caught_up(f) for f in report.forecasts},
@@ -68,6 +72,14 @@ def render(report: Report) -> str:
             policy=_policy(script for script in (runtime, own_script) if script),
         )
     )
+
+
+def _ages(report: Report) -> Iterator[tuple[str, int]]:
+    """How old the newest lag of each cluster was when the page was made, in milliseconds."""
+    made_ms = to_epoch_ms(report.generated_at)
+    for cluster in report.clusters:
+        if cluster.lag_snapshot_id is not None:
+            yield cluster.cluster, max(made_ms - cluster.lag_snapshot_id, 0)
 
 
 class Thinned(NamedTuple):
@@ -103,6 +115,7 @@ def _environment() -> Environment:
         "size": size,
         "duration": duration,
         "share": share,
+        "iso": lambda at: f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}",
         "aware": lambda at: f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}",
     }
     return environment

@@ -18,14 +18,3 @@ for (const table of document.querySelectorAll("table.sortable")) {
     table.tBodies[0].append(...rows);
   }));
 }
-
-// Searching: shows only the groups whose name, cluster or client contains the text.
-const find = document.getElementById("find");
-find?.addEventListener("input", () => {
-  const wanted = find.value.toLowerCase();
-  const rows = [...document.querySelector("#groups-table tbody").rows];
-  const names = (row) => `${row.cells[0].textContent}\n${row.querySelector(".clients").textContent}`.toLowerCase();
-  for (const row of rows) row.hidden = !names(row).includes(wanted);
-  const found = rows.filter((row) => !row.hidden).length;
-  document.getElementById("found").textContent = wanted ? `${found.toLocaleString("en")} found` : "";
-});

@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import Row
 
 from pipeline.analytics.histograms.buckets import UPPER_BOUNDS
-from pipeline.report.details_model import Change, Distribution, Finding
+from pipeline.report.details_model import Change, Distribution, Finding, Names
 from pipeline.report.ledger_model import Cluster, PassedOver, Snapshot, SnapshotError
 
 
@@ -54,6 +54,11 @@ def with_now(findings: Iterable[Finding], rows: Iterable[dict[str, Any]]) -> tup
 def change(row: dict[str, Any]) -> Change:
     """A row of `details.changes`."""
     return Change(**{**row, "clients": tuple(row["clients"] or ())})
+
+
+def names(row: dict[str, Any]) -> Names:
+    """A row of `details.names`."""
+    return Names(**{**row, **{name: tuple(row[name]) for name in ("topics", "clients", "hosts")}})
 
 
 def distribution(row: dict[str, Any]) -> Distribution:

@@ -154,7 +154,7 @@ def text_of(page: str) -> str:
 def cards_of(page: str) -> dict[str, dict[str, str]]:
     """The cards of a page by their title: the answer to each question, the causes and the commands, as text."""
     found = {}
-    for card in re.findall(r'<article class="card.*?</article>', page, re.DOTALL):
+    for card in re.findall(r'<article[^>]* class="card.*?</article>', page, re.DOTALL):
         answers = dict(re.findall(r"<dt>([^<]*)</dt><dd>(.*?)</dd>", card, re.DOTALL))
         answers["causes"] = " | ".join(re.findall(r"<li><span class=\"pill [a-z]+\">(.*?)</li>", card))
         answers["commands"] = "\n".join(re.findall(r"<pre><code>(.*?)</code></pre>", card))

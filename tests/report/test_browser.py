@@ -1,60 +1,20 @@
 """How the page looks and acts in a real browser."""
 
 import html
-import json
 import re
-import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pipeline.common.words import group_address
 from pipeline.report.details_model import Change, Distribution, Finding, Gauge, Partition
-from pipeline.report.model import Group, Instant, Point, Report
+from pipeline.report.model import Instant, Point, Report
 from pipeline.report.names import visible
 from pipeline.report.page import render
-from pipeline.tables import OFFSET_STATUSES, UNKNOWN_OFFSET
+from tests.helpers.browser import Browse, framed, with_script
+from tests.helpers.crowded import STATUSES, crowded, points
 from tests.helpers.reports import HOSTILE, MINUTE, NOON, NOW, group, partition, report
-from tests.helpers.tools import tool
-
-CHROMIUM = "chromium", "chromium-browser", "google-chrome"
-STATUSES = ("stopped", "stalled", "not_progressing", "rewound", "warning", "unknown", "not_committed", "ok")
-
-Browse = Callable[..., tuple[str, str]]
-
-
-@pytest.fixture
-def browse(tmp_path: Path) -> Browse:
-    """Opens a page from a file in headless Chromium; returns the final document and the output of the console.
-
-    A second argument is the part of the address from # on.
-    """
-
-    def browse(page: str, at: str = "") -> tuple[str, str]:
-        path = tmp_path / "report.html"
-        path.write_text(page, encoding="utf-8")
-        options = ["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr"]
-        options += ["--window-size=1400,1000", "--virtual-time-budget=10000"]
-        done = subprocess.run(
-            [tool(*CHROMIUM), *options, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", path.as_uri() + at],
-            capture_output=True,
-            encoding="utf-8",
-            timeout=120,
-            check=True,
-        )
-        return done.stdout, "\n".join(line for line in done.stderr.splitlines() if "CONSOLE" in line)
-
-    return browse
-
-
-def with_script(page: str, script: str) -> str:
-    """The page with a script that acts like a reader; the page's own policy would forbid it."""
-    page = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page)
-    end = page.rindex("</body>")
-    act = f"addEventListener('load', () => setTimeout(() => {{ {script} }}, 1000))"
-    return f"{page[:end]}<script>{act}</script>{page[end:]}"
 
 
 def names_in_order(document: str) -> list[str]:
@@ -62,26 +22,6 @@ def names_in_order(document: str) -> list[str]:
     table = document[document.index('<table id="groups-table"') :]
     table = table[: table.index("</table>")]
     return [html.unescape(name) for name in re.findall(r'<th scope="row".*?<bdi>(.*?)</bdi>', table, re.DOTALL)]
-
-
-def points(groups: Sequence[Group], instants: Sequence[Instant]) -> tuple[Point, ...]:
-    return tuple(
-        Point(
-            "east",
-            at.snapshot_id,
-            g.group_id,
-            n * 100 + i,
-            int(i == 2),
-            2_000 * i,
-            int(i == 3),
-            90_000,
-            log_ends=60 * i,
-            commits=30 * i,
-            consumer_age_ms=120_000,
-        )
-        for n, g in enumerate(groups)
-        for i, at in enumerate(instants)
-    )
 
 
 def ladder() -> Partition:
@@ -109,38 +49,6 @@ def gauges(instants: Sequence[Instant]) -> tuple[Gauge, ...]:
         for i, at in enumerate(instants)
         for name in HOSTILE
     )
-
-
-def crowded() -> str:
-    """A page with all that makes the table of groups wide: long names, lags of ten digits, errors, every status."""
-    long_name = "payments-service-europe-west-" + "x" * 100
-    known: dict[str, Any] = {
-        "max_consumer_lag": 1_234_567_890,
-        "consumer_lag_stable": 1_234_567_890,
-        "min_headroom": 1_234_567_890,
-        "partitions": 1_234,
-        "consumer_lag_bytes": 1_200_000_000,
-        "bytes_error": 3_000_000,
-        "consumer_lag_ms": 90_000,
-        "time_error_ms": 100,
-        "consumer_age_ms": 7_200_000,
-        "age_error_ms": 60_000,
-        "clients": 12,
-        "members": 12,
-        "client_id": long_name,
-        "group_state": "CompletingRebalance",
-        "status_since_ms": NOON,
-        "status_partitions": 1,
-    }
-    lost = {"statuses": {"deleted_unread": 3, "ok": 9}, "unread_offsets": 1_234_567_890, "status": "stopped"}
-    odd = dict.fromkeys((*OFFSET_STATUSES, UNKNOWN_OFFSET), 12)
-    unknown = dict.fromkeys(("partitions_unknown", "stable_unknown", "bytes_unknown", "ms_unknown", "age_unknown"), 12)
-    error = {"error": "LEADER_NOT_AVAILABLE", "rows_with_error": 12, "transaction_lag": 1_234_567_890}
-    groups = [group(f"{status} {long_name}", 1_234_567_890, status=status, **known) for status in STATUSES]
-    groups.append(group("lost", 1_234_567_890, **{**known, **lost, "min_headroom": -1_234_567_890}))
-    groups.append(group("odd", 1_234_567_890, **{**known, **unknown, **error, "statuses": odd}))
-    instants = tuple(Instant("east", NOON + i * MINUTE, 1, 3) for i in range(3))
-    return render(report(*groups, instants=instants, points=points(groups, instants)))
 
 
 @pytest.mark.tool
@@ -242,13 +150,7 @@ class TestInChromium:
               page_scrolls: page.scrollWidth > page.clientWidth,
             }), "*");
         """
-        (tmp_path / "inner.html").write_text(with_script(crowded(), measure), encoding="utf-8")
-        listen = 'addEventListener("message", (message) => { document.body.dataset.seen = message.data; });'
-        frame = f'<iframe src="inner.html" width="{width}" height="900" style="border: 0"></iframe>'
-        document, _ = browse(f"<!doctype html><body style='margin: 0'><script>{listen}</script>{frame}</body>")
-        found = re.search('data-seen="([^"]*)"', document)
-        assert found
-        measured = json.loads(html.unescape(found[1]))
+        measured = framed(browse, tmp_path, with_script(crowded(), measure), width)
         assert measured["rows"] == 1 + len(STATUSES) + 2
         assert [column for column in seen if column not in measured["whole"]] == []
         assert not measured["page_scrolls"]
@@ -262,16 +164,6 @@ class TestInChromium:
         ascending = sorted(range(len(HOSTILE)), key=lambda i: i * 7 % 5)
         assert console == ""
         assert names_in_order(document) == [visible(HOSTILE[i]) for i in ascending]
-
-    def test_a_search_shows_only_matching_groups(self, browse: Browse) -> None:
-        search = "const f = document.querySelector('#find'); f.value = 'QUOTES'; f.dispatchEvent(new Event('input'));"
-        document, console = browse(with_script(self.page(), search))
-        assert console == ""
-        assert '<span id="found" role="status">1 found</span>' in document
-        rows = re.findall(
-            r"<tr( hidden=\"\")?>\s*<th scope=\"row\"", document[document.index('<table id="groups-table"') :]
-        )
-        assert [not hidden for hidden in rows[: len(HOSTILE)]] == ["quotes" in name for name in HOSTILE]
 
     def test_highlighting_a_group_lists_its_values_with_the_gap(self, browse: Browse) -> None:
         pick = "document.querySelector('#log').click(); document.querySelectorAll('.legend .pick')[1].click();"
