@@ -1,5 +1,14 @@
 """Spark sessions and their settings: new sessions, those of notebooks and Databricks, and Connect sessions."""
 
-from pipeline.session.spark import CONF, has_delta, is_local, log_settings, read_defaults, register, spark_session
+from pipeline.session.spark import (
+    CONF,
+    has_delta,
+    is_local,
+    log_settings,
+    log_stores,
+    read_defaults,
+    register,
+    spark_session,
+)
 
-__all__ = ["CONF", "has_delta", "is_local", "log_settings", "read_defaults", "register", "spark_session"]
+__all__ = ["CONF", "has_delta", "is_local", "log_settings", "log_stores", "read_defaults", "register", "spark_session"]

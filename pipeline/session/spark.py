@@ -84,7 +84,7 @@ def classic_session(app_name: str, settings: Mapping[str, str]) -> SparkSession:
         if not has_delta(home):
             log.info("Delta's jars are not in %s: Spark fetches them from Maven Central, and keeps them", home)
             defaults["spark.jars.packages"] = delta_for(pyspark.__version__, packages)
-        defaults |= _log_stores(home)
+        defaults |= log_stores(home)
         settings = defaults | log_settings(CONF / "log4j2.properties") | dict(settings)
     settings = _private(settings) | dict(settings)
     for name, value in settings.items():
@@ -139,9 +139,9 @@ def has_delta(spark_home: Path) -> bool:
     return any((spark_home / "jars").glob("*delta-spark*.jar"))
 
 
-def _log_stores(spark_home: Path) -> dict[str, str]:
+def log_stores(spark_home: Path, folder: Path = CONF.parent / "lake") -> dict[str, str]:
     """The setting that adds the jar with the log stores; none if Spark has it, or the package does not (a checkout)."""
-    jar = Path(__file__).resolve().parents[1] / "lake" / LOG_STORES
+    jar = folder / LOG_STORES
     return {"spark.jars": str(jar)} if jar.exists() and not (spark_home / "jars" / LOG_STORES).exists() else {}
 
 

@@ -312,6 +312,23 @@ def test_without_spark_the_virtual_environment_is_made_first(
     assert again.stdout.startswith(f"{checkout}/conf/local.toml: arguments and config are right")
 
 
+def test_what_make_try_has_installed_is_enough_for_jobs_without_spark(
+    submit: Submit, checkout: Path, tools: Path
+) -> None:
+    write_program(tools / "make", 'echo "make $*"')
+    made = checkout / "build" / "venv"
+    (made / "bin").mkdir(parents=True, exist_ok=True)
+    for mark in (".installed", ".light"):
+        (made / mark).unlink(missing_ok=True)
+    write_program(made / "bin" / "python", f'exec "{sys.executable}" "$@"')
+    (made / ".light").touch()
+    try:
+        assert "making the virtual environment" not in submit("show", "--help", SPARK_HOME=None).stderr
+        assert "making the virtual environment" in submit("run", "--check", SPARK_HOME=None).stderr
+    finally:
+        shutil.rmtree(made)
+
+
 def test_the_default_config_is_that_of_the_project_in_any_working_directory(submit: Submit, checkout: Path) -> None:
     (checkout / "conf" / "local.toml").rename(checkout / "conf" / "moved.toml")
     try:

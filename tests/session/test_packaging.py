@@ -13,6 +13,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from jobs import entry_points
+from pipeline.session import CONF, log_stores
 from pipeline.session import package_zip as shipping
 from tests.conftest import ROOT
 from tests.helpers.wheel import built_wheel
@@ -127,6 +128,22 @@ def test_the_zip_has_every_file_and_the_same_bytes_each_time(tmp_path: Path) -> 
     assert set(zipfile.ZipFile(first).namelist()) == package_files()
     assert first.read_bytes() == second.read_bytes()
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["a", "one.zip", "two.zip"]
+
+
+def test_the_log_stores_of_the_package_are_given_to_a_spark_that_does_not_have_them(tmp_path: Path) -> None:
+    spark, package = tmp_path / "spark", tmp_path / "package"
+    (spark / "jars").mkdir(parents=True)
+    package.mkdir()
+    assert log_stores(spark, package) == {}
+    (package / "laglake-log-stores.jar").touch()
+    assert log_stores(spark, package) == {"spark.jars": f"{package}/laglake-log-stores.jar"}
+    (spark / "jars" / "laglake-log-stores.jar").touch()
+    assert log_stores(spark, package) == {}
+
+
+def test_the_settings_of_a_session_are_those_of_spark_submit() -> None:
+    for name in ("spark-defaults.conf", "log4j2.properties"):
+        assert (CONF / name).resolve() == (ROOT / "conf" / name).resolve()
 
 
 def test_the_jar_of_delta_is_of_the_version_and_spark_that_are_pinned() -> None:
