@@ -81,7 +81,7 @@ def _forecasts(days: Days) -> Iterator[Outcomes]:
     for minute in range(minutes):
         at_ms = np.full(count, MIDNIGHT_MS + (minute + 1) * MINUTE_MS)
         sums = (days.ends[minute], at_ms + 20, days.commits[minute], days.worst_lag[minute], lag[minute])
-        memory = after(memory, Sums(at_ms, *sums, identity=np.arange(count)))
+        memory = after(memory, Sums.in_records(at_ms, *sums, np.arange(count)))
         rows.append(memory.rows())
         if len(rows) < CHUNK:
             continue

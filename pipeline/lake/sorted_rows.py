@@ -24,7 +24,7 @@ WITHOUT_DICTIONARY = {
     *("committed_offset", "earlier_offset", "consumed_offset", "fetched_offset", "max_timestamp_offset", "offset"),
     *("log_start_offset", "last_stable_offset", "high_watermark", "high_watermark_after", "log_end_offset"),
     *("headroom", "headroom_bytes", "min_headroom", "log_bytes", "reuse_bytes", "reuse_error_bytes"),
-    *("consumer_lag_ms", "consumer_age_ms", "kip532_ms", "log_ends", "commits"),
+    *("high_watermark_bytes", "consumer_lag_ms", "consumer_age_ms", "kip532_ms", "log_ends", "commits"),
     *("max_timestamp_ms", "asked_ms", "timestamp_ms", "requests_total", "bytes_total"),
     "memory",
 }

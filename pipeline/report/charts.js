@@ -267,6 +267,11 @@ function showRates(group, instants) {
   const describe = shows(({ t_ms, value, name }) => [`${utc(t_ms)} UTC`, `${count(value)} offsets ${name} a second`]);
   const span = { first: instants[0][2], last: Math.max(instants.at(-1)[2], instants[0][2] + 1) };
   embed("#rates", page.charts.series, { points, bands: bandsOf(group, instants) }, span, describe);
+  const table = document.getElementById("rates-table");
+  table.hidden = !group.rates?.length;
+  table.tBodies[0].replaceChildren();
+  for (const texts of group.rates ?? []) cells(table.tBodies[0].insertRow(), texts, ["", "n", "n"]);
+  document.getElementById("rates-bytes").textContent = group.why_no_bytes ?? "";
 }
 
 function drawGauges() {

@@ -115,7 +115,10 @@ class Change:
 
 @dataclass(frozen=True)
 class Forecast:
-    """When a group will have caught up, seen from `ends_ms`: a row of `forecasts` about all topics of the group."""
+    """How fast a group reads, and when it will have caught up: a row of `forecasts` about all of its topics.
+
+    `ends_ms` is the instant that it is seen from. Rates are per second; None if they are not known.
+    """
 
     cluster: str
     group_id: str
@@ -124,6 +127,19 @@ class Forecast:
     caught_up_in_low_ms: int | None
     caught_up_in_high_ms: int | None
     reason: str | None
+    written_per_s_5m: float | None = None
+    written_per_s_1h: float | None = None
+    written_per_s_1d: float | None = None
+    committed_per_s_5m: float | None = None
+    committed_per_s_1h: float | None = None
+    committed_per_s_1d: float | None = None
+    written_bytes_per_s_5m: float | None = None
+    written_bytes_per_s_1h: float | None = None
+    written_bytes_per_s_1d: float | None = None
+    committed_bytes_per_s_5m: float | None = None
+    committed_bytes_per_s_1h: float | None = None
+    committed_bytes_per_s_1d: float | None = None
+    bytes_reason: str | None = None
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from math import floor
 
 from pipeline.report.details_model import Forecast, Objective
 from pipeline.report.model import Group, Report
-from pipeline.report.units import duration
+from pipeline.report.units import duration, size
 
 _REASONS = {
     "never_at_this_rate": "never caught up at this rate",
@@ -38,6 +38,42 @@ def caught_up(forecast: Forecast | None) -> str | None:
     least = "now" if not low else duration(low)
     most = "never" if high is None else duration(high)
     return f"caught up in {duration(forecast.caught_up_in_ms)} ({least} to {most})"
+
+
+_SPANS = {"5m": "5 min", "1h": "1 h", "1d": "1 d"}
+_WHY_NO_BYTES = {
+    "not_known": "Where there are no bytes, the size or the place of the commit in a log is not known.",
+    "too_little_history": "Where there are no bytes, the sizes of the logs were not yet known at that time.",
+    "too_uncertain": "Where there are no bytes, they are not known to within a quarter.",
+}
+
+
+def rates(forecast: Forecast | None) -> list[tuple[str, str, str]]:
+    """How fast the logs grew and the group committed: over which time, and both as text. Only what is known."""
+    found = []
+    for span, name in _SPANS.items():
+        both = [_rate(forecast, of, span) for of in ("written", "committed")] if forecast else [None, None]
+        if any(both):
+            found.append((name, both[0] or "–", both[1] or "–"))
+    return found
+
+
+def why_no_bytes(forecast: Forecast | None) -> str | None:
+    """Why a rate is not shown in bytes, as a sentence; None if all are, or if there is no rate."""
+    return _WHY_NO_BYTES.get(forecast.bytes_reason or "") if forecast and rates(forecast) else None
+
+
+def _rate(forecast: Forecast, of: str, span: str) -> str | None:
+    records = getattr(forecast, f"{of}_per_s_{span}")
+    in_bytes = getattr(forecast, f"{of}_bytes_per_s_{span}")
+    if records is None:
+        return None
+    return f"{_per_s(records)} offsets" + ("" if in_bytes is None else f" · {size(round(in_bytes))}")
+
+
+def _per_s(value: float) -> str:
+    """A rate with at most three digits: 0.02, 1.5, 123, 12,345."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def attainment(objective: Objective) -> str:

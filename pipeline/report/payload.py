@@ -12,7 +12,7 @@ from pipeline.report.charts import charts, colour
 from pipeline.report.details_model import Gauge, Partition
 from pipeline.report.model import Group, Instant, Point, Report
 from pipeline.report.names import visible
-from pipeline.report.outlook import caught_up, forecast_of, objectives_in_words, objectives_of
+from pipeline.report.outlook import caught_up, forecast_of, objectives_in_words, objectives_of, rates, why_no_bytes
 from pipeline.report.timeline import events
 from pipeline.report.units import duration, size
 
@@ -72,9 +72,11 @@ def payload(report: Report, groups: Sequence[Group]) -> dict[str, Any] | None:
 def _history(report: Report, group: Group) -> dict[str, Any]:
     """What happened to a group: `events` are (snapshot_id, level, sentence); `spans` its findings, with when they end.
 
-    A span is (first_seen, end, severity, kind). A finding that is open ends with its newest snapshot.
+    A span is (first_seen, end, severity, kind). A finding that is open ends with its newest snapshot. `rates` are
+    (over which time, written, committed), as text.
     """
     found = [f for f in report.findings if f.concerns(*group.key)]
+    forecast = forecast_of(report, group)
     return {
         "events": [(e.at_ms, e.level, visible(e.sentence)) for e in events(report, *group.key)],
         "spans": [
@@ -82,7 +84,9 @@ def _history(report: Report, group: Group) -> dict[str, Any]:
             for f in found
         ],
         "owner": None if group.owner is None else visible(group.owner),
-        "caught_up": caught_up(forecast_of(report, group)),
+        "caught_up": caught_up(forecast),
+        "rates": rates(forecast),
+        "why_no_bytes": why_no_bytes(forecast),
         "objectives": [visible(text) for text in objectives_in_words(objectives_of(report, group))],
     }
 

@@ -113,6 +113,19 @@ LAG = Table(
         ("kip532_from", STRING, "the rung that these two count from: fetched | committed"),
         ("bytes_method", STRING, "how bytes were found: exact | interpolated | extrapolated | local_only"),
         ("bytes_error", LONG, "stated error of consumer_lag_bytes"),
+        (
+            "high_watermark_bytes",
+            LONG,
+            (
+                "position of high_watermark in bytes, counted from where the partition's ruler begins, so that its "
+                "growth is what was written; NULL if not known, or if the log is compacted"
+            ),
+        ),
+        (
+            "high_watermark_error_bytes",
+            LONG,
+            "error of high_watermark_bytes from growth that was estimated; between two snapshots, its growth counts",
+        ),
         ("time_method", STRING, "how times were found: exact | interpolated | arrival"),
         ("time_error_ms", LONG, "stated error of consumer_lag_ms"),
         (

@@ -27,6 +27,10 @@ class Seen(NamedTuple):
     worst_lag: int | None
     lag: int | None
     identity: int
+    log_end_bytes: int | None
+    log_end_error_bytes: int | None
+    commit_bytes: int | None
+    commit_error_bytes: int | None
 
 
 class Sample(NamedTuple):
@@ -37,6 +41,10 @@ class Sample(NamedTuple):
     commits_ms: int
     commits: int
     worst_lag: int
+    log_end_bytes: int | None
+    log_end_error_bytes: int | None
+    commit_bytes: int | None
+    commit_error_bytes: int | None
 
     @property
     def lag(self) -> int:
@@ -56,11 +64,11 @@ class Known:
 
     def after(self, seen: Seen) -> Known:
         """What is remembered after one more snapshot."""
-        known = [value for value in seen if value is not None]
-        if len(known) < len(seen):
+        known = [value for value in seen[:7] if value is not None]
+        if len(known) < 7 or seen.lag is None:
             return self
         old = Known() if self.identity not in (None, seen.identity) else self
-        new, last = Sample(*known[:5]), old.samples[-1] if old.samples else None
+        new, last = Sample(*known[:5], *seen[7:]), old.samples[-1] if old.samples else None
         if last and (new.ends_ms <= last.ends_ms or new.commits_ms <= last.commits_ms):
             return self
         longest, second, waits = old.longest_ms, old.second_ms, old.waits_ms
@@ -71,7 +79,7 @@ class Known:
             second, longest = sorted([*faded, lasted])[1:]
             waits = new.ends_ms
         goes_on = last is not None and new.commits == last.commits and old.waiting_ms is not None
-        waiting = None if not seen.lag or seen.lag < 0 else old.waiting_ms if goes_on else new.ends_ms
+        waiting = None if seen.lag <= 0 else old.waiting_ms if goes_on else new.ends_ms
         went_back = last and (new.log_ends < last.log_ends or new.commits < last.commits)
         samples = thinned([*([] if went_back else old.samples), new])
         return Known(seen.identity, waiting, longest, second, waits, samples)
@@ -88,6 +96,31 @@ def thinned(samples: Sequence[Sample]) -> list[Sample]:
         if is_first or sample is samples[-1]:
             kept.append(sample)
     return kept
+
+
+def byte_rate(samples: Sequence[Sample], span_ms: int, of: str) -> float | str | None:
+    """The rate in bytes of what was `written` or `committed`; a reason; or None if there is no rate in records."""
+    now, is_written = samples[-1], of == "written"
+    old = [s for s in samples if read_at(now, of) - read_at(s, of) >= span_ms]
+    if not old or read_at(now, of) - read_at(old[-1], of) >= 2 * span_ms:
+        return None
+    then, passed_s = old[-1], (read_at(now, of) - read_at(old[-1], of)) / 1000
+    if (now.log_ends == then.log_ends) if is_written else (now.commits == then.commits):
+        return 0.0
+    last, first = (s.log_end_bytes if is_written else s.commit_bytes for s in (now, then))
+    if last is None:
+        return "not_known"
+    if first is None:
+        return "too_little_history"
+    error = max((now.log_end_error_bytes or 0) - (then.log_end_error_bytes or 0), 0)
+    if not is_written:
+        error += (now.commit_error_bytes or 0) + (then.commit_error_bytes or 0)
+    grown = last - first
+    return "too_uncertain" if grown < 0 or 4 * error > grown else grown / passed_s
+
+
+def read_at(sample: Sample, of: str) -> int:
+    return sample.ends_ms if of == "written" else sample.commits_ms
 
 
 class Pace(NamedTuple):

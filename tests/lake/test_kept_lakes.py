@@ -49,9 +49,9 @@ def newest(rows: DataFrame) -> int:
     return max(row["snapshot_id"] for row in rows.select("snapshot_id").distinct().collect())
 
 
-BY_INDEX = {"reuse_bytes", "reuse_error_bytes", "reuse_method"}
+MAY_CHANGE = {"reuse_bytes", "reuse_error_bytes", "reuse_method", "high_watermark_bytes", "high_watermark_error_bytes"}
 """Columns that may change when a snapshot is computed again, because the log index may by now know more about other
-logs."""
+logs, or because the version that has computed it did not have them."""
 
 
 def of_snapshot(lake: Lake, table: Table, snapshot_id: int) -> dict[tuple[str, str, int], dict[str, Any]]:
@@ -101,7 +101,7 @@ def again(lake: Lake, found: dict[str, int]) -> None:
     anew = of_snapshot(lake, LAG, last)
     assert anew.keys() == rows.keys()
     different = {
-        key: [n for n, v in row.items() if v != anew[key][n] and n not in BY_INDEX] for key, row in rows.items()
+        key: [n for n, v in row.items() if v != anew[key][n] and n not in MAY_CHANGE] for key, row in rows.items()
     }
     assert {key: values for key, values in different.items() if values} == {}
     now = counted(lake, OLD)

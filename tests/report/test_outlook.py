@@ -7,7 +7,16 @@ from pyspark.sql import SparkSession
 
 from pipeline.report import details
 from pipeline.report.details_model import Forecast, Objective
-from pipeline.report.outlook import attainment, caught_up, forecast_of, objectives_in_words, objectives_of, share
+from pipeline.report.outlook import (
+    attainment,
+    caught_up,
+    forecast_of,
+    objectives_in_words,
+    objectives_of,
+    rates,
+    share,
+    why_no_bytes,
+)
 from pipeline.tables import FORECASTS, SLO
 from tests.helpers.reports import NOON, at, frame, group, lag_row, report
 
@@ -78,6 +87,21 @@ def test_a_forecast_is_said_with_its_band(found: Forecast | None, words: str | N
 )
 def test_what_is_less_than_all_is_not_rounded_up_to_all(value: float, text: str) -> None:
     assert share(value) == text
+
+
+def test_rates_are_in_offsets_and_where_they_are_known_in_bytes() -> None:
+    known = {
+        "written_per_s_5m": 1_234.6,
+        "written_bytes_per_s_5m": 1_234_567.8,
+        "committed_per_s_5m": 0.01234,
+        "committed_bytes_per_s_5m": 0.0,
+        "committed_per_s_1h": 99.96,
+    }
+    found = forecast(bytes_reason="too_uncertain", **known)
+    assert rates(found) == [("5 min", "1,235 offsets · 1.23 MB", "0.0123 offsets · 0 B"), ("1 h", "–", "100 offsets")]
+    assert why_no_bytes(found) == "Where there are no bytes, they are not known to within a quarter."
+    assert (rates(forecast()), rates(None)) == ([], [])
+    assert [why_no_bytes(f) for f in (forecast(bytes_reason="not_known"), forecast(**known), None)] == [None] * 3
 
 
 def test_an_objective_is_a_sentence() -> None:

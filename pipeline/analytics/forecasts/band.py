@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pipeline.analytics.forecasts.memory import NONE, SAMPLES, Bools, Floats, Ints, Memory
+from pipeline.analytics.forecasts.memory import NONE, Bools, Floats, Ints, Memory
 from pipeline.analytics.forecasts.pace import LOOKED_BACK_S, Pace, Samples, pace_of
-from pipeline.common.epoch import DAY_MS, HOUR_MS, MINUTE_MS
+from pipeline.analytics.forecasts.rates import SPANS_MS, growth_per_s
 
 DRIFT = 0.2
 """By how much traffic changes within an hour, as a part of itself: a standard deviation, chosen by the back-test."""
@@ -43,7 +43,6 @@ T_QUANTILES = (
 """The quantiles of Student's t for 1, 2, … 30 degrees of freedom that 5 % of its values exceed."""
 REASONS = (None, "not_known", "paused", "too_little_history", "never_at_this_rate", "too_uncertain")
 """Why there is no forecast; where several hold, the first."""
-SPANS_MS = {"5m": 5 * MINUTE_MS, "1h": HOUR_MS, "1d": DAY_MS}
 
 
 @dataclass(frozen=True)
@@ -63,27 +62,9 @@ class Forecast:
     observed_s: Floats
 
 
-def rate_per_s(values: Ints, read_ms: Ints, span_ms: int) -> Floats:
-    """How fast a value grows, since the newest sample that is at least `span_ms` old; nan if it is twice as old."""
-    newest, rate = _growth(values, read_ms, span_ms)
-    return np.where((newest >= span_ms) & (newest < 2 * span_ms), rate, np.nan)
-
-
-def _growth(values: Ints, read_ms: Ints, span_ms: int) -> tuple[Ints, Floats]:
-    """The age of the newest sample that is at least `span_ms` old, else of the oldest, and the growth since then."""
-    ages = np.where(read_ms != NONE, read_ms[:, -1:] - read_ms, -1)
-    is_old = ages >= span_ms
-    newest_old = SAMPLES - 1 - np.argmax(is_old[:, ::-1], axis=1)
-    at = np.where(is_old.any(axis=1), newest_old, np.argmax(ages > 0, axis=1))
-    every = np.arange(len(values))
-    age = np.maximum(ages[every, at], 0)
-    grown = np.where(age > 0, values[:, -1] - np.where(age > 0, values[every, at], 0), 0)
-    return age, np.where(age > 0, grown * 1000.0 / np.maximum(age, 1), 0.0)
-
-
 def caught_up_at(memory: Memory, tolerance_ms: int) -> Floats:
     """The lag of a group that has caught up: at most what is written within the tolerance."""
-    return _growth(memory.log_ends, memory.ends_ms, SPANS_MS["5m"])[1] * tolerance_ms / 1000
+    return growth_per_s(memory.log_ends, memory.ends_ms, SPANS_MS["5m"]) * tolerance_ms / 1000
 
 
 def forecast(memory: Memory, lag: Ints, markers: Ints, tolerance_ms: int, window_ms: int) -> Forecast:
@@ -121,7 +102,7 @@ def _of_backlogs(memory: Memory, limit: Floats, tolerance_ms: int, window_ms: in
     shows = samples.shows.copy()
     shows[:, -1] |= has_stopped  # that nothing is committed is all that is to be seen
     samples = replace(samples, shows=shows)
-    written = _growth(memory.log_ends, memory.ends_ms, SPANS_MS["1h"])[1]
+    written = growth_per_s(memory.log_ends, memory.ends_ms, SPANS_MS["1h"])
     whole = _best_pace(samples, samples.lag, written)
     in_s, low_s, high_s = _times(whole, limit, written)
     share = samples.worst_lag[:, -1] / np.maximum(samples.lag[:, -1], 1)

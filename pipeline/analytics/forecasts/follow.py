@@ -15,12 +15,20 @@ from pipeline.analytics.arrow_series import (
     rows_as_lists,
     series_numbers,
 )
-from pipeline.analytics.forecasts.band import REASONS, SPANS_MS, Forecast, forecast, rate_per_s
-from pipeline.analytics.forecasts.memory import NONE, Floats, Ints, Memory, Sums, after
+from pipeline.analytics.forecasts.band import REASONS, Forecast, forecast
+from pipeline.analytics.forecasts.memory import IN_BYTES, NEEDED, NONE, Floats, Ints, Memory, Sums, after
+from pipeline.analytics.forecasts.rates import (
+    BYTES_REASONS,
+    SPANS_MS,
+    committed_bytes_per_s,
+    first_reason,
+    rate_per_s,
+    written_bytes_per_s,
+)
 from pipeline.config.status import StatusConfig
 
 SERIES = ("cluster", "group_id", "topic")
-SUMS = ("ends_ms", "log_ends", "commits_ms", "commits", "worst_lag", "consumer_lag", "identity")
+SUMS = (*NEEDED, "consumer_lag", "identity", *IN_BYTES)
 """The columns of an observation, in the order of `Sums`."""
 RATES = {
     f"{name}_per_s_{span}": (of, read_ms, span_ms)
@@ -28,6 +36,12 @@ RATES = {
     for span, span_ms in SPANS_MS.items()
 }
 """The columns with rates: the value whose growth each is, when it was read, and over which time."""
+BYTE_RATES = {
+    f"{name}_bytes_per_s_{span}": (of, span_ms)
+    for name, of in (("written", written_bytes_per_s), ("committed", committed_bytes_per_s))
+    for span, span_ms in SPANS_MS.items()
+}
+"""The same in bytes."""
 NET_RATES = ("net_per_s", "net_error_per_s")
 TIMES = ("caught_up_in_ms", "caught_up_in_low_ms", "caught_up_in_high_ms", "observed_ms")
 
@@ -38,8 +52,8 @@ def following(
     """A function for `applyInArrow` that returns all observations of some series with their forecasts.
 
     Its input are observations (`is_observation`), which have SUMS, and earlier rows with `memory`, from which the
-    series continue. `kept` are the columns that are returned, among them `partitions`; RATES, NET_RATES, TIMES, reason
-    and memory are added. `reach` maps a snapshot to the oldest one that it may continue from.
+    series continue. `kept` are the columns that are returned, among them `partitions`; RATES, BYTE_RATES, bytes_reason,
+    NET_RATES, TIMES, reason and memory are added. `reach` maps a snapshot to the oldest one that it may continue from.
     """
 
     # A plain function, because PySpark inspects its signature.
@@ -89,11 +103,19 @@ def _columns(memory: Memory, found: Forecast, seen: Sums) -> dict[str, pa.Array]
     for name, (of, read_ms, span_ms) in RATES.items():
         rate = rate_per_s(getattr(memory, of), getattr(memory, read_ms), span_ms)
         columns[name] = _known(np.where(seen.is_known, rate, np.nan))
+    columns |= _in_bytes(memory, seen)
     columns |= {name: _known(getattr(found, name)) for name in NET_RATES}
     times = (found.in_s, found.low_s, found.high_s, found.observed_s)
     columns |= {name: or_null(_ms(values)) for name, values in zip(TIMES, times, strict=True)}
     columns["reason"] = pa.array(REASONS, pa.string()).take(pa.array(found.reason))
     return columns
+
+
+def _in_bytes(memory: Memory, seen: Sums) -> dict[str, pa.Array]:
+    found = {name: of(memory, span_ms) for name, (of, span_ms) in BYTE_RATES.items()}
+    columns = {name: _known(np.where(seen.is_known, rate, np.nan)) for name, (rate, _) in found.items()}
+    reason = np.where(seen.is_known, first_reason([reason for _, reason in found.values()]), 0)
+    return columns | {"bytes_reason": pa.array(BYTES_REASONS, pa.string()).take(pa.array(reason))}
 
 
 def _known(values: Floats) -> pa.Array:

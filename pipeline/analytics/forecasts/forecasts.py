@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
 
-from pipeline.analytics.forecasts.follow import NET_RATES, RATES, SERIES, SUMS, TIMES, following
+from pipeline.analytics.forecasts.follow import BYTE_RATES, NET_RATES, RATES, SERIES, SUMS, TIMES, following
+from pipeline.analytics.forecasts.memory import IN_BYTES
 from pipeline.analytics.keys import GROUP, GROUP_AT
 from pipeline.analytics.series import read_ms
 from pipeline.common.columns import aligned, date_of
@@ -20,6 +21,7 @@ ROWS_A_BUCKET = 20_000
 """Rows that are followed together. More rows need more memory, fewer rows need more calls."""
 _NAMED = [*GROUP_AT, "topic"]
 _KEPT = [*_NAMED, "partitions", *SUMS]
+_ADDED = [*RATES, *BYTE_RATES, "bytes_reason", *NET_RATES, *TIMES, "reason", "memory"]
 _GIVEN = StructType(
     [
         *(StructField(name, StringType()) for name in SERIES),
@@ -31,7 +33,7 @@ _GIVEN = StructType(
 _FOLLOWED = StructType(
     [
         *(_GIVEN[name] for name in _KEPT),
-        *(FORECASTS.schema[name] for name in (*RATES, *NET_RATES, *TIMES, "reason", "memory")),
+        *(FORECASTS.schema[name] for name in _ADDED),
     ]
 )
 
@@ -69,44 +71,68 @@ def sums(lag: DataFrame) -> DataFrame:
     """
     is_counted = ~F.col("offset_status").eqNullSafe("no_commit")
     is_same_log = ~F.coalesce(F.col("offset_status").isin("recreated", "truncated", "beyond_end"), F.lit(False))
-    parts = {"log_ends": "high_watermark", "commits": "committed_offset", "consumer_lag": "consumer_lag"}
     is_known = is_same_log & F.col("partition").isNotNull()
-    for name in parts.values():
+    for name in _IN_RECORDS.values():
         is_known &= F.col(name).isNotNull()
     late = {"ends_ms": read_ms(), "commits_ms": read_ms("committed_captured_at")}
+    in_bytes = _in_bytes()
     by_topic = (
         lag.where(is_counted | F.col("topic").isNotNull())
         .groupBy(*_NAMED)
         .agg(
             F.count_if(is_counted).alias("partitions"),
             F.count_if(is_counted & ~is_known).alias("unknown"),
-            *(F.try_sum(F.when(is_counted, F.col(of))).alias(name) for name, of in parts.items()),
+            *(F.try_sum(F.when(is_counted, F.col(of))).alias(name) for name, of in _IN_RECORDS.items()),
+            *(F.try_sum(F.when(is_counted, of)).alias(name) for name, of in in_bytes.items()),
+            *(F.count_if(is_counted & of.isNull()).alias(f"unknown_{name}") for name, of in in_bytes.items()),
             *(F.sum(F.when(is_counted, at - F.col("snapshot_id"))).alias(name) for name, at in late.items()),
             F.max(F.when(is_counted, F.col("consumer_lag"))).alias("worst_lag"),
             F.bit_xor(F.when(is_counted, F.xxhash64("topic", "topic_id", "partition"))).alias("identity"),
         )
     )
+    return _of_topics_and_groups(by_topic, [*late])
+
+
+_IN_RECORDS = {"log_ends": "high_watermark", "commits": "committed_offset", "consumer_lag": "consumer_lag"}
+
+
+def _in_bytes() -> dict[str, Column]:
+    """The values in bytes of a row of `lag`. Below log start, the position of a commit is not known."""
+    is_in_log = F.coalesce(F.col("committed_offset") >= F.col("log_start_offset"), F.lit(False))
+    commit_bytes = F.when(is_in_log, F.col("high_watermark_bytes") - F.col("consumer_lag_bytes"))
+    return {
+        "log_end_bytes": F.col("high_watermark_bytes"),
+        "log_end_error_bytes": F.col("high_watermark_error_bytes"),
+        "commit_bytes": commit_bytes,
+        "commit_error_bytes": F.when(commit_bytes.isNotNull(), F.col("bytes_error")),
+    }
+
+
+def _of_topics_and_groups(by_topic: DataFrame, late: Sequence[str]) -> DataFrame:
+    """The rows of topics and, with topic NULL, of groups. `late` are sums of the ms from the snapshot to its reads."""
     # A sum may be NULL although all of its values are known, if it is too large.
-    unknown = F.col("unknown") + F.when((F.col("partitions") > 0) & _is_lacking(parts), 1).otherwise(0)
+    unknown = F.col("unknown") + F.when((F.col("partitions") > 0) & _is_lacking(_IN_RECORDS), 1).otherwise(0)
     both = F.explode(F.array_distinct(F.array("topic", F.lit(None).cast("string"))))
+    counts = ("partitions", "unknown", *(f"unknown_{name}" for name in IN_BYTES))
     summed = (
         by_topic.withColumn("unknown", unknown)
         .withColumn("topic", both)
         .groupBy(*_NAMED)
         .agg(
-            *(F.sum(name).alias(name) for name in ("partitions", "unknown", *late)),
-            *(F.try_sum(name).alias(name) for name in parts),
+            *(F.sum(name).alias(name) for name in (*counts, *late)),
+            *(F.try_sum(name).alias(name) for name in (*_IN_RECORDS, *IN_BYTES)),
             F.max("worst_lag").alias("worst_lag"),
             F.bit_xor("identity").alias("identity"),
         )
     )
     is_whole = (F.col("partitions") > 0) & (F.col("unknown") == 0)
     mean = {n: F.col("snapshot_id") + F.round(F.col(n) / F.col("partitions")).cast("bigint") for n in late}
-    values = mean | {name: F.col(name) for name in (*parts, "worst_lag")}
-    return summed.withColumns({name: F.when(is_whole, value) for name, value in values.items()}).drop("unknown")
+    values = mean | {name: F.col(name) for name in (*_IN_RECORDS, "worst_lag")}
+    values |= {name: F.when(F.col(f"unknown_{name}") == 0, F.col(name)) for name in IN_BYTES}
+    return summed.withColumns({name: F.when(is_whole, value) for name, value in values.items()})
 
 
-def _is_lacking(names: Mapping[str, str]) -> Column:
+def _is_lacking(names: Iterable[str]) -> Column:
     found = F.lit(False)
     for name in names:
         found |= F.col(name).isNull()

@@ -24,8 +24,10 @@ SAMPLES = 40
 """The most samples that are kept: one in each cell, one more where a tier begins within a cell, and the newest."""
 HALF_LIFE_MS = 7 * DAY_MS
 """After a week, the length of a wait counts half, because a group's usual waits may have changed."""
-READINGS = ("ends_ms", "log_ends", "commits_ms", "commits", "worst_lag")
-"""What a sample consists of."""
+NEEDED = ("ends_ms", "log_ends", "commits_ms", "commits", "worst_lag")
+IN_BYTES = ("log_end_bytes", "log_end_error_bytes", "commit_bytes", "commit_error_bytes")
+READINGS = (*NEEDED, *IN_BYTES)
+"""What a sample consists of. There is no sample of a snapshot in which one of NEEDED is not known."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,9 @@ class Sums:
     """What one snapshot shows: sums over the partitions of each series. All but `identity` may be NONE = not known.
 
     ends_ms, commits_ms: when the ends of the logs and the commits were read. worst_lag: the greatest lag of a
-    partition. identity: a hash of the partitions.
+    partition. identity: a hash of the partitions. log_end_bytes, commit_bytes: the ends and the commits as positions in
+    bytes. log_end_error_bytes: the error of log_end_bytes, which only grows, because growth was estimated now and then.
+    commit_error_bytes: the error of the bytes between the two.
     """
 
     ends_ms: Ints
@@ -43,11 +47,21 @@ class Sums:
     worst_lag: Ints
     lag: Ints
     identity: Ints
+    log_end_bytes: Ints
+    log_end_error_bytes: Ints
+    commit_bytes: Ints
+    commit_error_bytes: Ints
+
+    @classmethod
+    def in_records(cls, *known: Ints) -> Sums:
+        """The sums of which only those in records are known, in the order of the fields."""
+        nothing = np.full(len(known[0]), NONE)
+        return cls(*known, *(nothing for _ in fields(cls)[len(known) :]))
 
     @property
     def is_known(self) -> Bools:
-        """Whether all sums are known."""
-        return np.asarray(np.logical_and.reduce([getattr(self, name) != NONE for name in (*READINGS, "lag")]))
+        """Whether all sums in records are known."""
+        return np.asarray(np.logical_and.reduce([getattr(self, name) != NONE for name in (*NEEDED, "lag")]))
 
 
 @dataclass(frozen=True)
@@ -56,7 +70,7 @@ class Memory:
 
     identity: a hash of the partitions whose sums these are. waiting_ms: since when records are unread and the commits
     are the same; NONE if nothing is unread. longest_ms, second_ms: the two longest waits that have ended, halved for
-    each week, as of waits_ms. The READINGS are the samples: SAMPLES columns, the newest last.
+    each week, as of waits_ms. The READINGS are the samples, as in `Sums`: SAMPLES columns, the newest last.
     """
 
     identity: Ints
@@ -69,6 +83,10 @@ class Memory:
     commits_ms: Ints
     commits: Ints
     worst_lag: Ints
+    log_end_bytes: Ints
+    log_end_error_bytes: Ints
+    commit_bytes: Ints
+    commit_error_bytes: Ints
 
     @classmethod
     def empty(cls, series: int) -> Memory:

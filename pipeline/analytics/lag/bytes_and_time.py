@@ -126,8 +126,18 @@ def unit_columns(rungs: dict[str, Rung], captured_ms: Column) -> dict[str, Colum
         "consumer_age_ms": age_ms(*consumer, captured_ms),
         "bytes_method": F.when(beyond_bytes.isNotNull(), bytes_method(*consumer)),
         "bytes_error": bytes_error(*consumer) + _moved(bytes_between, bytes_error, *moved) + beyond_bytes,
+        **_position(F.col("high_watermark_on_ruler"), beyond_bytes),
         "time_method": time_method(*consumer),
         "time_error_ms": ms_error(*consumer) + _moved(ms_between, ms_error, *moved) + F.col("beyond_ms"),
+    }
+
+
+def _position(end: Column, beyond_bytes: Column) -> dict[str, Column]:
+    """Where the high watermark is on the ruler. The ruler of a compacted log counts from another start each time."""
+    counts_on = ~F.col("is_compacted")
+    return {
+        "high_watermark_bytes": F.when(counts_on, end["position_bytes"] + beyond_bytes),
+        "high_watermark_error_bytes": F.when(counts_on, end["drift_after_bytes"]),
     }
 
 

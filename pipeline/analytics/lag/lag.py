@@ -84,6 +84,7 @@ def _with_own_ends(rows: DataFrame) -> DataFrame:
                 F.col("log_end")
             ),
             "high_watermark_reading": F.coalesce("end_reading", "high_watermark_reading"),
+            "high_watermark_on_ruler": F.coalesce("end_on_ruler", "high_watermark_on_ruler"),
         }
     )
 
@@ -148,6 +149,7 @@ def _rungs(watermarks: DataFrame) -> DataFrame:
         "log_end_offset",
         "high_watermark_after",
         F.try_divide("log_bytes", known_end() - F.col("log_start_offset")).alias("record_bytes"),
+        F.coalesce(F.col("cleanup_policy").contains("compact"), F.lit(False)).alias("is_compacted"),
         F.col("error").alias("watermark_error"),
         F.lit(True).alias("is_listed"),
     )

@@ -32,10 +32,10 @@ def with_readings(partitions: DataFrame, locate: Locate | None = None) -> DataFr
     """A row for each of a partition's `readers`, with the READING of every rung: `<rung>_reading`.
 
     `partitions` have readers, ruler and the rungs of SHARED_RUNGS. If `locate` is given, the exact values that it finds
-    replace those of the ruler.
+    replace those of the ruler. What the ruler says of the ends of the log stays: high_watermark_on_ruler, end_on_ruler.
     """
     keep = [c for c in partitions.columns if c not in ("readers", "ruler")]
-    read = with_readings_at(partitions, "all_readings", _offsets())
+    read = with_readings_at(partitions, "all_readings", _offsets()).withColumn("on_ruler", F.col("all_readings"))
     if locate is not None:
         pairs = F.arrays_zip(_offsets().alias("offset"), F.col("all_readings").alias("reading"))
         located = read.join(_in_files(partitions, locate), ["topic", "partition"], how="left")
@@ -44,13 +44,17 @@ def with_readings(partitions: DataFrame, locate: Locate | None = None) -> DataFr
         known = located.withColumn("in_files", F.when(~is_another, F.col("in_files")))
         read = known.withColumn("all_readings", F.transform(pairs, _surest))
     own_names = (*READER_RUNGS, *MOVED_RUNGS)
-    own = F.arrays_zip("readers", *(_own(i).alias(f"{name}_reading") for i, name in enumerate(own_names)))
-    rows = read.select(*keep, "all_readings", F.explode(own).alias("own"))
+    readings = [_own(i).alias(f"{name}_reading") for i, name in enumerate(own_names)]
+    end_on_ruler = _own(own_names.index("end"), "on_ruler").alias("end_on_ruler")
+    own = F.arrays_zip("readers", *readings, end_on_ruler)
+    rows = read.select(*keep, "all_readings", "on_ruler", F.explode(own).alias("own"))
     return rows.select(
         *keep,
         *(F.col("all_readings")[i].alias(f"{name}_reading") for i, name in enumerate(SHARED_RUNGS)),
         *(F.col("own")[f"{name}_reading"].alias(f"{name}_reading") for name in own_names),
         F.coalesce("own.fetched_reading", "own.committed_reading").alias("kip532_reading"),
+        F.col("on_ruler")[[*SHARED_RUNGS].index("high_watermark")].alias("high_watermark_on_ruler"),
+        "own.end_on_ruler",
         "own.readers.*",
     )
 
@@ -72,10 +76,10 @@ def _unless_shared(end: Column) -> Column:
     return F.when(reached != F.col("high_watermark"), reached)
 
 
-def _own(number: int) -> Column:
+def _own(number: int, of: str = "all_readings") -> Column:
     """The readings of one rung (its number) for all readers."""
     first = F.lit(len(SHARED_RUNGS) + 1) + F.lit(number) * F.size("readers")
-    return F.slice("all_readings", first, F.size("readers"))
+    return F.slice(of, first, F.size("readers"))
 
 
 def _in_files(partitions: DataFrame, locate: Locate) -> DataFrame:

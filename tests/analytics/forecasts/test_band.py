@@ -6,8 +6,9 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from pipeline.analytics.forecasts.band import PAUSE_S, REASONS, forecast, rate_per_s
+from pipeline.analytics.forecasts.band import PAUSE_S, REASONS, forecast
 from pipeline.analytics.forecasts.memory import NONE, SAMPLES, Memory, Sums, after
+from pipeline.analytics.forecasts.rates import rate_per_s
 from pipeline.common.epoch import DAY_MS, HOUR_MS, MINUTE_MS
 
 T0 = 1_769_860_800_000
@@ -31,7 +32,7 @@ def remembered(steps: Sequence[tuple[float, float, float]], worst: float = 1.0) 
     for at_s, end, commits in steps:
         at_ms, lag = T0 + int(at_s * 1000), int(end) - int(commits)
         values = (at_ms, int(end), at_ms, int(commits), int(lag * worst), lag, 1)
-        memory = after(memory, Sums(*(np.array([value]) for value in values)))
+        memory = after(memory, Sums.in_records(*(np.array([value]) for value in values)))
     return memory
 
 

@@ -195,6 +195,82 @@ def test_a_steady_group_by_hand(spark: SparkSession) -> None:
         assert row.captured_at.astimezone(UTC) == utc(T0 + 20 * MINUTE_MS + 2_000)
 
 
+IN_BYTES = f"{NAMES} log_start_offset high_watermark_bytes high_watermark_error_bytes consumer_lag_bytes bytes_error"
+
+
+def in_bytes(number: int, partition: int = 0, **odd: Any) -> tuple[Any, ...]:
+    """After so many minutes: 6,000 records of 100 bytes were written each minute, 3,000 of 50 bytes were committed."""
+    end, commit = 6_000 * number, 3_000 * number
+    values = {
+        "log_start_offset": 0,
+        "high_watermark_bytes": 7_000 + 100 * end,
+        "high_watermark_error_bytes": 0,
+        "consumer_lag_bytes": 100 * end - 50 * commit,
+        "bytes_error": 10,
+    } | odd
+    row = lag_row(T0 + number * MINUTE_MS, "g", "t", partition, commit, end)
+    return (*row, *(values[name] for name in IN_BYTES.removeprefix(NAMES).split()))
+
+
+Case = tuple[list[tuple[Any, ...]], tuple[float | None, float | None, str | None]]
+BYTES_KNOWN: dict[str, Case] = {
+    "known": ([in_bytes(0), in_bytes(5)], (10_000.0, 2_500.0, None)),
+    "of two partitions": (
+        [in_bytes(0), in_bytes(0, 1), in_bytes(5), in_bytes(5, 1)],
+        (20_000.0, 5_000.0, None),
+    ),
+    "not known in one partition": (
+        [in_bytes(0), in_bytes(0, 1), in_bytes(5), in_bytes(5, 1, high_watermark_bytes=None)],
+        (None, None, "not_known"),
+    ),
+    "not known before": ([in_bytes(0, high_watermark_bytes=None), in_bytes(5)], (None, None, "too_little_history")),
+    "where the commit is, is not known": (
+        [in_bytes(0), in_bytes(5, consumer_lag_bytes=None)],
+        (10_000.0, None, "not_known"),
+    ),
+    "the commit is below log start": (
+        [in_bytes(0), in_bytes(5, log_start_offset=15_001)],
+        (10_000.0, None, "not_known"),
+    ),
+    "at log start": ([in_bytes(0), in_bytes(5, log_start_offset=15_000)], (10_000.0, 2_500.0, None)),
+    # 3,000,000 bytes were written, and 750,000 committed.
+    "a quarter was estimated": (
+        [in_bytes(0, high_watermark_error_bytes=9), in_bytes(5, high_watermark_error_bytes=750_009)],
+        (10_000.0, None, "too_uncertain"),
+    ),
+    "more was estimated": (
+        [in_bytes(0), in_bytes(5, high_watermark_error_bytes=750_001)],
+        (None, None, "too_uncertain"),
+    ),
+    "the lag is uncertain by a quarter": ([in_bytes(0), in_bytes(5, bytes_error=187_490)], (10_000.0, 2_500.0, None)),
+    "by more": ([in_bytes(0), in_bytes(5, bytes_error=187_491)], (10_000.0, None, "too_uncertain")),
+    "the position goes back": (
+        [in_bytes(0), in_bytes(5, high_watermark_bytes=6_999, consumer_lag_bytes=0)],
+        (None, None, "too_uncertain"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BYTES_KNOWN)
+def test_rates_in_bytes_are_given_where_they_are_known_well_enough(spark: SparkSession, case: str) -> None:
+    rows, expected = BYTES_KNOWN[case]
+    nothing = spark.createDataFrame([], FORECASTS.schema)
+    found = followed(spark, frame(spark, LAG, IN_BYTES, *rows), nothing, {})
+    newest = [row for row in found if row.snapshot_id == T0 + 5 * MINUTE_MS]
+    assert {row.topic for row in newest} == {"t", None}
+    for row in newest:
+        assert (row.written_bytes_per_s_5m, row.committed_bytes_per_s_5m, row.bytes_reason) == expected
+        assert row.written_per_s_5m is not None
+        assert (row.written_bytes_per_s_1h, row.committed_bytes_per_s_1d) == (None, None)
+
+
+def test_without_records_no_bytes_are_written_even_if_their_sizes_are_not_known(spark: SparkSession) -> None:
+    rows = [(*lag_row(T0 + n * MINUTE_MS, "g", "t", 0, 5, 10), *[None] * 5) for n in range(6)]
+    nothing = spark.createDataFrame([], FORECASTS.schema)
+    row = followed(spark, frame(spark, LAG, IN_BYTES, *rows), nothing, {})[-1]
+    assert (row.written_bytes_per_s_5m, row.committed_bytes_per_s_5m, row.bytes_reason) == (0, 0, None)
+
+
 def test_without_rows_there_is_no_forecast(spark: SparkSession) -> None:
     nothing = spark.createDataFrame([], FORECASTS.schema)
     assert forecasts(spark.createDataFrame([], LAG.schema), nothing, StatusConfig(), 1).collect() == []

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from pipeline.analytics.forecasts.band import REASONS, forecast
-from pipeline.analytics.forecasts.memory import NONE, SAMPLES, Memory, Sums, after
+from pipeline.analytics.forecasts.memory import IN_BYTES, NONE, SAMPLES, Memory, Sums, after
+from pipeline.analytics.forecasts.rates import BYTES_REASONS, SPANS_MS, committed_bytes_per_s, written_bytes_per_s
 from pipeline.common.epoch import DAY_MS, HOUR_MS, MINUTE_MS
 from tests.helpers import forecast_model as model
 
@@ -41,7 +42,14 @@ def a_series(chance: random.Random) -> Iterator[model.Seen]:
         values: list[int | None] = [at_ms + late, end, at_ms + late + chance.randint(0, 50), commits, worst, lag]
         if chance.random() < 0.03:
             values[chance.randrange(6)] = None
-        yield model.Seen(*values, identity)
+        size = chance.choice([100, 100, 103])
+        sizes: list[int | None] = [end * size, None, commits * size, chance.choice([0, 0, end * 4])]
+        sizes[1] = chance.choice([0, number * int(rate), end * 30])
+        if chance.random() < 0.1:
+            sizes[0] = sizes[1] = None
+        if sizes[0] is None or chance.random() < 0.1:
+            sizes[2] = sizes[3] = None
+        yield model.Seen(*values, identity, *sizes)
 
 
 def numbers(values: list[int | None]) -> np.ndarray:
@@ -53,9 +61,10 @@ def remembered(memory: Memory, number: int) -> model.Known:
     heads = (
         getattr(memory, name)[number] for name in ("identity", "waiting_ms", "longest_ms", "second_ms", "waits_ms")
     )
-    names = ("ends_ms", "log_ends", "commits_ms", "commits", "worst_lag")
+    names = ("ends_ms", "log_ends", "commits_ms", "commits", "worst_lag", *IN_BYTES)
     there = memory.ends_ms[number] != NONE
-    samples = zip(*(getattr(memory, name)[number][there].tolist() for name in names), strict=True)
+    columns = [[None if v == NONE else v for v in getattr(memory, name)[number][there].tolist()] for name in names]
+    samples = zip(*columns, strict=True)
     return model.Known(*(None if v == NONE else int(v) for v in heads), [model.Sample(*s) for s in samples])
 
 
@@ -72,7 +81,7 @@ def test_each_series_is_remembered_and_forecast_as_by_the_model(seed: int) -> No
         assert np.array_equal(Memory.of_rows(memory.rows()).rows(), memory.rows())
         known = [was.after(one) for was, one in zip(known, seen, strict=True)]
         assert [remembered(memory, which) for which in range(SERIES)] == known
-        lags = [None if None in one else one.lag for one in seen]
+        lags = [None if None in one[:6] else one.lag for one in seen]
         found = forecast(memory, numbers(lags), numbers(markers), MINUTE_MS, 30 * MINUTE_MS)
         for which, lag in enumerate(lags):
             reason, *times = model.forecast(known[which], lag, markers[which])
@@ -83,3 +92,27 @@ def test_each_series_is_remembered_and_forecast_as_by_the_model(seed: int) -> No
             reasons[reason if lag is None or times[0] else "caught up"] += 1
     assert {*reasons} == {*REASONS, "caught up"}, reasons
     assert max(len(one.samples) for one in known) < SAMPLES
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rates_in_bytes_are_those_of_the_model(seed: int) -> None:
+    chance = random.Random(seed)
+    series = [list(a_series(chance)) for _ in range(SERIES)]
+    memory, known = Memory.empty(SERIES), [model.Known()] * SERIES
+    found: Counter[str] = Counter()
+    for number in range(SNAPSHOTS):
+        seen = [one[number] for one in series]
+        memory = after(memory, Sums(*(numbers(list(values)) for values in zip(*seen, strict=True))))
+        known = [was.after(one) for was, one in zip(known, seen, strict=True)]
+        for of, rates in (("written", written_bytes_per_s), ("committed", committed_bytes_per_s)):
+            for span_ms in SPANS_MS.values():
+                values, reasons = rates(memory, span_ms)
+                for which, one in enumerate(known):
+                    expected = model.byte_rate(one.samples, span_ms, of) if one.samples else None
+                    assert BYTES_REASONS[reasons[which]] == (expected if isinstance(expected, str) else None)
+                    if isinstance(expected, float):
+                        assert values[which] == pytest.approx(expected)
+                    else:
+                        assert np.isnan(values[which])
+                    found[expected if isinstance(expected, str) else str(type(expected))] += 1
+    assert len(found) == 5, found

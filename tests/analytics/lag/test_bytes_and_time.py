@@ -145,3 +145,33 @@ def test_lag_of_a_commit_before_log_start_counts_only_existing_records(spark: Sp
     same = ("consumer_lag_bytes", "bytes_error", "bytes_method", "consumer_lag_ms", "consumer_age_ms", "time_error_ms")
     assert [lost[name] for name in same] == [at_start[name] for name in same]
     assert (lost.headroom_bytes, lost.kip532_bytes) == (None, None)
+
+
+def test_the_position_of_the_end_grows_by_what_is_written_even_while_retention_deletes(spark: SparkSession) -> None:
+    """From minute 1 to 2, 2,000 bytes are written. From 2 to 3, 500 are written and 1,000 deleted."""
+    logs = frame(spark, WATERMARKS, RULED, ruled(1, 0, 100, 1_000), ruled(2, 0, 200, 3_000), ruled(3, 100, 250, 2_500))
+    rows = [(n, "g", "t", 0, 100, None) for n in (1, 2, 3)]
+    found = lag_table(
+        frame(spark, COMMITTED_OFFSETS, COMMITTED, *rows),
+        logs,
+        frame(spark, GROUP_MEMBERS, MEMBER),
+        frame(spark, LAG, PREVIOUS),
+        rulers_of(spark, logs),
+    )
+    ends = {row.snapshot_id: (row.high_watermark_bytes, row.high_watermark_error_bytes) for row in found.collect()}
+    assert [ends[n] for n in (1, 2)] == [(1_000, 0), (3_000, 0)]
+    # The 50 records are taken to have 15 bytes each, as the 200 before them, and may have none or twice as many.
+    assert ends[3] == (3_750, 750)
+
+
+def test_the_ruler_of_a_compacted_log_says_nothing_about_what_was_written(spark: SparkSession) -> None:
+    logs = frame(spark, WATERMARKS, f"{RULED} cleanup_policy", (*ruled(1, 0, 100, 1_000), "compact,delete"))
+    found = lag_table(
+        frame(spark, COMMITTED_OFFSETS, COMMITTED, (1, "g", "t", 0, 50, None)),
+        logs,
+        frame(spark, GROUP_MEMBERS, MEMBER),
+        frame(spark, LAG, PREVIOUS),
+        rulers_of(spark, logs),
+    )
+    (row,) = found.collect()
+    assert (row.consumer_lag_bytes, row.high_watermark_bytes, row.high_watermark_error_bytes) == (500, None, None)
