@@ -19,7 +19,7 @@ from typing import Any
 
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 
-from benchmarks import alerts, busy, forecasts, positions
+from benchmarks import alerts, busy, forecasts, loss_forecasts, positions
 from demo.embedded_kafka.broker import EmbeddedKafka
 from demo.embedded_kafka.topics import create_topics
 from demo.workload.seeding import commit_offsets
@@ -108,7 +108,7 @@ def main() -> int:
     if sys.argv[1:2] == ["busy"]:
         return busy.main(sys.argv[2:], DIRECTORY, DOCUMENT)
     if sys.argv[1:2] == ["forecasts"]:
-        return forecasts.main(DOCUMENT)
+        return forecasts.main(DOCUMENT) or loss_forecasts.main(DOCUMENT)
     if sys.argv[1:2] == ["alerts"]:
         return alerts.main(spark_session("accuracy", SETTINGS), DIRECTORY.absolute(), DOCUMENT)
     DIRECTORY.mkdir(parents=True, exist_ok=True)

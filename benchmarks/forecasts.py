@@ -76,7 +76,7 @@ def _forecasts(days: Days) -> Iterator[Outcomes]:
     lag, settings, kind = days.ends - days.commits, StatusConfig(), np.array(days.kind)
     nothing = np.zeros((1, count), bool)
     # An event in a minute is in the snapshot at its end, at least in part. The next minute's is still to come.
-    caught_up_s, undisturbed_s = _next(days.has_caught_up), _next(np.concatenate([days.events[1:], nothing]))
+    caught_up_s, undisturbed_s = following(days.has_caught_up), following(np.concatenate([days.events[1:], nothing]))
     memory, rows = Memory.empty(count), []
     for minute in range(minutes):
         at_ms = np.full(count, MIDNIGHT_MS + (minute + 1) * MINUTE_MS)
@@ -109,7 +109,7 @@ def _forecasts(days: Days) -> Iterator[Outcomes]:
         yield every.where((found.in_s != 0) | (found.low_s != 0) | (found.high_s != 0))
 
 
-def _next(happens: Bools) -> Floats:
+def following(happens: Bools) -> Floats:
     """For each minute and group, in how many seconds something happens; inf for never."""
     found = np.full((len(happens) + 1, happens.shape[1]), np.inf)
     for minute in range(len(happens) - 1, -1, -1):

@@ -175,7 +175,7 @@ function showGroup(number, unit) {
   const instants = page.instants[group.cluster];
   document.getElementById("group-title").textContent = group.name;
   const facts = [`Cluster ${group.cluster}.`, ...(group.owner ? [`Owner: ${group.owner}.`] : []),
-    ...(group.caught_up ? [`Forecast: ${group.caught_up}.`] : []), ...(group.objectives ?? [])];
+    ...(group.outlook ? [`Forecast: ${group.outlook}.`] : []), ...(group.objectives ?? [])];
   const of = group.partitions.length;
   if (of && group.left_out > 0) facts.push(`The worst ${of} of its ${count(of + group.left_out)} partitions:`);
   else if (!of && group.colour === null) facts.push("This page has the partitions of the worst groups only.");

@@ -140,6 +140,9 @@ class Forecast:
     committed_bytes_per_s_1h: float | None = None
     committed_bytes_per_s_1d: float | None = None
     bytes_reason: str | None = None
+    deleted_in_ms: int | None = None
+    deleted_in_low_ms: int | None = None
+    deleted_in_high_ms: int | None = None
 
 
 @dataclass(frozen=True)

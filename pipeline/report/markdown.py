@@ -13,7 +13,7 @@ from pipeline.common.words import counted, spaced, visible
 from pipeline.report.attention import needs_attention
 from pipeline.report.details_model import Finding, Partition
 from pipeline.report.model import Group, Point, Report
-from pipeline.report.outlook import caught_up, forecast_of, objectives_in_words, objectives_of
+from pipeline.report.outlook import forecast_of, objectives_in_words, objectives_of, outlook
 from pipeline.report.timeline import Event, events, finding_events
 from pipeline.report.units import at, duration, instant, size
 
@@ -121,8 +121,8 @@ def _group(report: Report, group: Group, *, is_alone: bool) -> Iterator[str]:
         level = 3
     if group.owner:
         yield from (f"Owner: {escaped(group.owner)}", "")
-    if outlook := caught_up(forecast_of(report, group)):
-        yield from (escaped(f"Forecast of {at(group.snapshot_id)}: {outlook}."), "")
+    if said := outlook(forecast_of(report, group)):
+        yield from (escaped(f"Forecast of {at(group.snapshot_id)}: {'; '.join(said)}."), "")
     for sentence in objectives_in_words(objectives_of(report, group)):
         yield from (escaped(sentence), "")
     yield from _section("Timeline", _events(events(report, *group.key)), level)

@@ -34,10 +34,27 @@ def caught_up(forecast: Forecast | None) -> str | None:
         return _REASONS.get(forecast.reason or "")
     if forecast.caught_up_in_ms == 0:
         return None
-    low, high = forecast.caught_up_in_low_ms, forecast.caught_up_in_high_ms
+    band = _band(forecast.caught_up_in_low_ms, forecast.caught_up_in_high_ms)
+    return f"caught up in {duration(forecast.caught_up_in_ms)} ({band})"
+
+
+def deleted(forecast: Forecast | None) -> str | None:
+    """When retention deletes unread records; None if it does not, or if that is not known."""
+    if forecast is None or forecast.deleted_in_ms is None:
+        return None
+    band = _band(forecast.deleted_in_low_ms, forecast.deleted_in_high_ms)
+    return f"retention deletes unread records in {duration(forecast.deleted_in_ms)} ({band})"
+
+
+def outlook(forecast: Forecast | None) -> list[str]:
+    """What is said about the future of a group, as clauses."""
+    return [said for said in (caught_up(forecast), deleted(forecast)) if said is not None]
+
+
+def _band(low: int | None, high: int | None) -> str:
     least = "now" if not low else duration(low)
     most = "never" if high is None else duration(high)
-    return f"caught up in {duration(forecast.caught_up_in_ms)} ({least} to {most})"
+    return f"{least} to {most}"
 
 
 _SPANS = {"5m": "5 min", "1h": "1 h", "1d": "1 d"}

@@ -12,7 +12,7 @@ from pipeline.report.charts import charts, colour
 from pipeline.report.details_model import Gauge, Partition
 from pipeline.report.model import Group, Instant, Point, Report
 from pipeline.report.names import visible
-from pipeline.report.outlook import caught_up, forecast_of, objectives_in_words, objectives_of, rates, why_no_bytes
+from pipeline.report.outlook import forecast_of, objectives_in_words, objectives_of, outlook, rates, why_no_bytes
 from pipeline.report.timeline import events
 from pipeline.report.units import duration, size
 
@@ -84,7 +84,7 @@ def _history(report: Report, group: Group) -> dict[str, Any]:
             for f in found
         ],
         "owner": None if group.owner is None else visible(group.owner),
-        "caught_up": caught_up(forecast),
+        "outlook": "; ".join(outlook(forecast)) or None,
         "rates": rates(forecast),
         "why_no_bytes": why_no_bytes(forecast),
         "objectives": [visible(text) for text in objectives_in_words(objectives_of(report, group))],

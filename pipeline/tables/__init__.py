@@ -15,7 +15,8 @@ from pipeline.tables.bronze import (
 )
 from pipeline.tables.columns import SNAPSHOT_AT, Table
 from pipeline.tables.findings import FINDING_HISTORY, FINDINGS, NOTIFICATIONS
-from pipeline.tables.groups import CHANGES, FORECASTS, GROUP_CHANGES, GROUP_STATUS, PARTITION_STATUS, SLO
+from pipeline.tables.forecasts import FORECASTS
+from pipeline.tables.groups import CHANGES, GROUP_CHANGES, GROUP_STATUS, PARTITION_STATUS, SLO
 from pipeline.tables.lag import (
     CLIENT_DIVERGENCE,
     DATA_LOSS,

@@ -31,6 +31,9 @@ class Seen(NamedTuple):
     log_end_error_bytes: int | None
     commit_bytes: int | None
     commit_error_bytes: int | None
+    oldest_ms: int | None
+    log_starts: int | None
+    start_ms: int | None
 
 
 class Sample(NamedTuple):
@@ -45,6 +48,7 @@ class Sample(NamedTuple):
     log_end_error_bytes: int | None
     commit_bytes: int | None
     commit_error_bytes: int | None
+    oldest_ms: int | None
 
     @property
     def lag(self) -> int:
@@ -60,6 +64,9 @@ class Known:
     longest_ms: int | None = None
     second_ms: int | None = None
     waits_ms: int | None = None
+    log_starts: int | None = None
+    start_ms: int | None = None
+    deleted: list[list[tuple[int, int, int]]] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
 
     def after(self, seen: Seen) -> Known:
@@ -68,7 +75,7 @@ class Known:
         if len(known) < 7 or seen.lag is None:
             return self
         old = Known() if self.identity not in (None, seen.identity) else self
-        new, last = Sample(*known[:5], *seen[7:]), old.samples[-1] if old.samples else None
+        new, last = Sample(*known[:5], *seen[7:12]), old.samples[-1] if old.samples else None
         if last and (new.ends_ms <= last.ends_ms or new.commits_ms <= last.commits_ms):
             return self
         longest, second, waits = old.longest_ms, old.second_ms, old.waits_ms
@@ -82,7 +89,28 @@ class Known:
         waiting = None if seen.lag <= 0 else old.waiting_ms if goes_on else new.ends_ms
         went_back = last and (new.log_ends < last.log_ends or new.commits < last.commits)
         samples = thinned([*([] if went_back else old.samples), new])
-        return Known(seen.identity, waiting, longest, second, waits, samples)
+        retention = old.retention_after(seen)
+        return Known(seen.identity, waiting, longest, second, waits, *retention, samples)
+
+    def retention_after(self, seen: Seen) -> tuple[int | None, int | None, list[list[tuple[int, int, int]]]]:
+        """The log starts, and the days on which records were deleted: when, and the least and the greatest age."""
+        assert seen.ends_ms is not None
+        if seen.log_starts is None or seen.start_ms is None:
+            return self.log_starts, self.start_ms, self.deleted
+        days = [list(day) for day in self.deleted]
+        has_written = self.samples and (seen.log_ends or 0) > self.samples[-1].log_ends
+        if has_written and self.start_ms is not None and seen.log_starts > (self.log_starts or 0):
+            if not days or seen.ends_ms - days[-1][0][0] >= DAY_MS:
+                days.append([])
+            days[-1].append((seen.ends_ms, seen.ends_ms - seen.start_ms, seen.ends_ms - self.start_ms))
+        return seen.log_starts, seen.start_ms, days[-2:]
+
+    @property
+    def deleted_ages(self) -> list[int | None]:
+        """Since when the newest day is counted, its least and greatest age, and those of the day before."""
+        days = [(day[0][0], min(d[1] for d in day), max(d[2] for d in day)) for day in self.deleted]
+        before, now = [(None, None, None), (None, None, None), *days][-2:]
+        return [now[0], now[1], now[2], before[1], before[2]]
 
 
 def thinned(samples: Sequence[Sample]) -> list[Sample]:

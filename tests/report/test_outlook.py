@@ -10,9 +10,11 @@ from pipeline.report.details_model import Forecast, Objective
 from pipeline.report.outlook import (
     attainment,
     caught_up,
+    deleted,
     forecast_of,
     objectives_in_words,
     objectives_of,
+    outlook,
     rates,
     share,
     why_no_bytes,
@@ -87,6 +89,23 @@ def test_a_forecast_is_said_with_its_band(found: Forecast | None, words: str | N
 )
 def test_what_is_less_than_all_is_not_rounded_up_to_all(value: float, text: str) -> None:
     assert share(value) == text
+
+
+@pytest.mark.parametrize(
+    ("band", "words"),
+    [
+        ((300, 240, 420), "retention deletes unread records in 5 h (4 h to 7 h)"),
+        ((300, 0, None), "retention deletes unread records in 5 h (now to never)"),
+        ((None, 240, None), None),
+    ],
+)
+def test_when_records_are_deleted_is_said_with_its_band(band: tuple[int | None, ...], words: str | None) -> None:
+    names = ("deleted_in_ms", "deleted_in_low_ms", "deleted_in_high_ms")
+    times = {name: None if minutes is None else minutes * MINUTE for name, minutes in zip(names, band, strict=True)}
+    found = forecast(**times)
+    assert deleted(found) == words
+    assert outlook(found) == ["caught up in 20 min (18 min to 23 min)", *([words] if words else [])]
+    assert (deleted(None), outlook(None)) == (None, [])
 
 
 def test_rates_are_in_offsets_and_where_they_are_known_in_bytes() -> None:

@@ -25,7 +25,8 @@ DRIFT = 0.2
 """By how much traffic changes within an hour, as a part of itself: a standard deviation, chosen by the back-test."""
 LONGEST_S = 30 * 86_400
 """A forecast that is further away is not made."""
-_HORIZONS_S = np.geomspace(10, LONGEST_S, 160)
+HORIZONS_S = np.geomspace(10, LONGEST_S, 160)
+"""The times at which bands are looked at."""
 NEVER_S = 3_600
 """A group that does not catch up at the observed rate may still do so soon by chance. If that is possible within this
 time, the rate is too uncertain to say "never"."""
@@ -98,7 +99,7 @@ def _of_backlogs(memory: Memory, limit: Floats, tolerance_ms: int, window_ms: in
     """The forecasts of series that have not caught up."""
     samples = Samples.of(memory, limit)
     has_paused = samples.has_paused(PAUSE_S)
-    has_stopped = has_paused & _waits_long(memory, tolerance_ms, window_ms)
+    has_stopped = has_paused & waits_long(memory, tolerance_ms, window_ms)
     shows = samples.shows.copy()
     shows[:, -1] |= has_stopped  # that nothing is committed is all that is to be seen
     samples = replace(samples, shows=shows)
@@ -117,7 +118,7 @@ def _of_backlogs(memory: Memory, limit: Floats, tolerance_ms: int, window_ms: in
     has_rate = whole.intervals >= FEWEST_INTERVALS
     reason = _reasons(in_s, low_s, has_rate | has_stopped, has_paused & ~has_stopped)
     is_known, has_low = reason == 0, reason >= REASONS.index("never_at_this_rate")
-    error = _t_quantile(whole) * np.sqrt(whole.variance / whole.observed_s)
+    error = t_quantile(whole) * np.sqrt(whole.variance / whole.observed_s)
     return Forecast(
         in_s=np.where(is_known, in_s, np.inf),
         low_s=np.where(is_known | has_low, low_s, np.inf),
@@ -134,7 +135,7 @@ def _best_pace(samples: Samples, lag: Floats, written: Floats) -> Pace:
     long, short = (pace_of(samples, lag, looked_back_s) for looked_back_s in LOOKED_BACK_S)
 
     def uncertainty(pace: Pace) -> Floats:
-        walk = _t_quantile(pace) ** 2 * pace.variance / pace.observed_s
+        walk = t_quantile(pace) ** 2 * pace.variance / pace.observed_s
         return np.asarray(walk + T_QUANTILES[-1] ** 2 * (DRIFT * written) ** 2 / 3600 * pace.observed_s / 3)
 
     is_better = (short.intervals >= FEWEST_OF_SHORT) & (uncertainty(short) < uncertainty(long))
@@ -143,7 +144,7 @@ def _best_pace(samples: Samples, lag: Floats, written: Floats) -> Pace:
     return Pace(*(np.where(is_better, vars(short)[name], vars(long)[name]) for name in vars(long)))
 
 
-def _waits_long(memory: Memory, tolerance_ms: int, window_ms: int) -> Bools:
+def waits_long(memory: Memory, tolerance_ms: int, window_ms: int) -> Bools:
     """Whether a wait is longer than is usual for the group: the rule of the statuses, for all partitions together."""
     waited = np.where(memory.waiting_ms != NONE, memory.ends_ms[:, -1] - memory.waiting_ms, 0)
     usual = np.where(memory.second_ms != NONE, 2 * np.maximum(memory.second_ms, 0), window_ms)
@@ -155,13 +156,13 @@ def _times(pace: Pace, limit: Floats, written: Floats) -> tuple[Floats, Floats, 
 
     The forecast begins at the last commit. Progress is seen only when the group commits again.
     """
-    span = _HORIZONS_S[None, :]
+    span = HORIZONS_S[None, :]
     over = np.maximum(pace.unread - limit, 0)[:, None]
     drift = ((DRIFT * written) ** 2 / 3600)[:, None]
     observed = pace.observed_s[:, None]
     varies = pace.variance[:, None] * (span + span**2 / observed) + drift * (span**3 + span**2 * observed) / 3
-    middle, off = over - pace.net_per_s[:, None] * span, _t_quantile(pace)[:, None] * np.sqrt(varies)
-    low, high = (np.maximum(_first_reached(some) - pace.age_s, 0) for some in (middle - off, middle + off))
+    middle, off = over - pace.net_per_s[:, None] * span, t_quantile(pace)[:, None] * np.sqrt(varies)
+    low, high = (np.maximum(first_reached(some) - pace.age_s, 0) for some in (middle - off, middle + off))
     does_catch_up = pace.net_per_s > 0
     in_s = np.where(does_catch_up, over[:, 0] / np.where(does_catch_up, pace.net_per_s, 1), np.inf)
     in_s = np.maximum(np.where(in_s > LONGEST_S, np.inf, in_s) - pace.age_s, 0) + pace.gap_s / 2
@@ -176,18 +177,19 @@ def _times(pace: Pace, limit: Floats, written: Floats) -> tuple[Floats, Floats, 
     )
 
 
-def _first_reached(values: Floats) -> Floats:
+def first_reached(values: Floats) -> Floats:
     """The first horizon at which a value is not above 0, between two horizons by a straight line; inf if none is."""
     is_reached = values <= 0
     at = np.argmax(is_reached, axis=1)
     every, before = np.arange(len(values)), np.maximum(at - 1, 0)
     above, below = values[every, before], values[every, at]
     share = np.where(at > 0, above / np.where(above > below, above - below, 1), 0)
-    reached = _HORIZONS_S[before] + (_HORIZONS_S[at] - _HORIZONS_S[before]) * np.clip(share, 0, 1)
+    reached = HORIZONS_S[before] + (HORIZONS_S[at] - HORIZONS_S[before]) * np.clip(share, 0, 1)
     return np.where(is_reached.any(axis=1), reached, np.inf)
 
 
-def _t_quantile(pace: Pace) -> Floats:
+def t_quantile(pace: Pace) -> Floats:
+    """How many standard deviations a band is wide to each side, by the number of steps that its pace is known from."""
     return np.asarray(np.array(T_QUANTILES)[np.clip(pace.intervals - 2, 0, len(T_QUANTILES) - 1)])
 
 

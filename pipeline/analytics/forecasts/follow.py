@@ -16,7 +16,8 @@ from pipeline.analytics.arrow_series import (
     series_numbers,
 )
 from pipeline.analytics.forecasts.band import REASONS, Forecast, forecast
-from pipeline.analytics.forecasts.memory import IN_BYTES, NEEDED, NONE, Floats, Ints, Memory, Sums, after
+from pipeline.analytics.forecasts.deletion import DELETED_REASONS, Deletion, deletion
+from pipeline.analytics.forecasts.memory import IN_BYTES, NEEDED, NONE, OF_RETENTION, Floats, Ints, Memory, Sums, after
 from pipeline.analytics.forecasts.rates import (
     BYTES_REASONS,
     SPANS_MS,
@@ -28,7 +29,7 @@ from pipeline.analytics.forecasts.rates import (
 from pipeline.config.status import StatusConfig
 
 SERIES = ("cluster", "group_id", "topic")
-SUMS = (*NEEDED, "consumer_lag", "identity", *IN_BYTES)
+SUMS = (*NEEDED, "consumer_lag", "identity", *IN_BYTES, *OF_RETENTION)
 """The columns of an observation, in the order of `Sums`."""
 RATES = {
     f"{name}_per_s_{span}": (of, read_ms, span_ms)
@@ -43,6 +44,7 @@ BYTE_RATES = {
 }
 """The same in bytes."""
 NET_RATES = ("net_per_s", "net_error_per_s")
+DELETED = ("deleted_in_ms", "deleted_in_low_ms", "deleted_in_high_ms")
 TIMES = ("caught_up_in_ms", "caught_up_in_low_ms", "caught_up_in_high_ms", "observed_ms")
 
 
@@ -53,7 +55,8 @@ def following(
 
     Its input are observations (`is_observation`), which have SUMS, and earlier rows with `memory`, from which the
     series continue. `kept` are the columns that are returned, among them `partitions`; RATES, BYTE_RATES, bytes_reason,
-    NET_RATES, TIMES, reason and memory are added. `reach` maps a snapshot to the oldest one that it may continue from.
+    NET_RATES, TIMES, reason, DELETED, deleted_reason and memory are added. `reach` maps a snapshot to the oldest one
+    that it may continue from.
     """
 
     # A plain function, because PySpark inspects its signature.
@@ -92,7 +95,8 @@ def _table(rows: pa.Table, memories: Ints, sums: Sequence[Ints], settings: Statu
     lag = np.where(seen.is_known, seen.lag, NONE)
     markers = settings.markers * numbers(rows, "partitions")
     found = forecast(memory, lag, markers, settings.tolerance_ms, settings.window_ms)
-    for name, column in _columns(memory, found, seen).items():
+    lost = deletion(memory, lag, seen.oldest_ms, markers, settings.tolerance_ms, settings.window_ms)
+    for name, column in (_columns(memory, found, seen) | _deleted(_with_groups(rows, lost))).items():
         rows = rows.append_column(name, column)
     lengths = np.where(memories != NONE, np.arange(memories.shape[1]) + 1, 0).max(axis=1, initial=0)
     return rows.append_column("memory", rows_as_lists(memories, lengths))
@@ -116,6 +120,23 @@ def _in_bytes(memory: Memory, seen: Sums) -> dict[str, pa.Array]:
     columns = {name: _known(np.where(seen.is_known, rate, np.nan)) for name, (rate, _) in found.items()}
     reason = np.where(seen.is_known, first_reason([reason for _, reason in found.values()]), 0)
     return columns | {"bytes_reason": pa.array(BYTES_REASONS, pa.string()).take(pa.array(reason))}
+
+
+def _with_groups(rows: pa.Table, found: Deletion) -> Deletion:
+    """The same with each group as its topic from which records are deleted first."""
+    is_group = rows["topic"].is_null().to_numpy()
+    group_at = series_numbers(rows, (*SERIES[:2], "snapshot_id"))
+    order = np.lexsort((found.reason, found.low_s, found.in_s, is_group, group_at))
+    # The first of its topics comes first; a group has at least one.
+    first = order[np.searchsorted(group_at[order], group_at)]
+    at = np.where(is_group, first, np.arange(len(group_at)))
+    return Deletion(*(values[at] for values in vars(found).values()))
+
+
+def _deleted(found: Deletion) -> dict[str, pa.Array]:
+    times = zip(DELETED, (found.in_s, found.low_s, found.high_s), strict=True)
+    columns = {name: or_null(_ms(values)) for name, values in times}
+    return columns | {"deleted_reason": pa.array(DELETED_REASONS, pa.string()).take(pa.array(found.reason))}
 
 
 def _known(values: Floats) -> pa.Array:

@@ -9,8 +9,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
 
-from pipeline.analytics.forecasts.follow import BYTE_RATES, NET_RATES, RATES, SERIES, SUMS, TIMES, following
-from pipeline.analytics.forecasts.memory import IN_BYTES
+from pipeline.analytics.forecasts.follow import BYTE_RATES, DELETED, NET_RATES, RATES, SERIES, SUMS, TIMES, following
+from pipeline.analytics.forecasts.memory import IN_BYTES, OF_RETENTION
 from pipeline.analytics.keys import GROUP, GROUP_AT
 from pipeline.analytics.series import read_ms
 from pipeline.common.columns import aligned, date_of
@@ -21,7 +21,7 @@ ROWS_A_BUCKET = 20_000
 """Rows that are followed together. More rows need more memory, fewer rows need more calls."""
 _NAMED = [*GROUP_AT, "topic"]
 _KEPT = [*_NAMED, "partitions", *SUMS]
-_ADDED = [*RATES, *BYTE_RATES, "bytes_reason", *NET_RATES, *TIMES, "reason", "memory"]
+_ADDED = [*RATES, *BYTE_RATES, "bytes_reason", *NET_RATES, *TIMES, "reason", *DELETED, "deleted_reason", "memory"]
 _GIVEN = StructType(
     [
         *(StructField(name, StringType()) for name in SERIES),
@@ -87,6 +87,7 @@ def sums(lag: DataFrame) -> DataFrame:
             *(F.count_if(is_counted & of.isNull()).alias(f"unknown_{name}") for name, of in in_bytes.items()),
             *(F.sum(F.when(is_counted, at - F.col("snapshot_id"))).alias(name) for name, at in late.items()),
             F.max(F.when(is_counted, F.col("consumer_lag"))).alias("worst_lag"),
+            *(column.alias(name) for name, column in _of_retention(is_counted).items()),
             F.bit_xor(F.when(is_counted, F.xxhash64("topic", "topic_id", "partition"))).alias("identity"),
         )
     )
@@ -108,6 +109,28 @@ def _in_bytes() -> dict[str, Column]:
     }
 
 
+def _of_retention(is_counted: Column) -> dict[str, Column]:
+    """OF_RETENTION of one topic: of the partition in which retention is nearest to the commit, in time.
+
+    A partition with unread records comes before one without. NULL if this is not known for all that have unread ones.
+    """
+    is_unread = F.col("consumer_lag") > 0
+    is_in_log = F.coalesce(F.col("committed_offset") >= F.col("log_start_offset"), F.lit(False))
+    is_known = F.col("headroom_ms").isNotNull() & F.col("consumer_age_ms").isNotNull() & is_in_log
+    is_known &= ~F.col("time_method").eqNullSafe("arrival")
+    start_ms = F.unix_millis("captured_at") - F.col("consumer_age_ms") - F.col("headroom_ms")
+    names = {"is_read": ~is_unread, "headroom_ms": F.col("headroom_ms"), "oldest_ms": F.col("consumer_age_ms")}
+    nearest = F.struct(*(value.alias(name) for name, value in (names | {"start_ms": start_ms}).items()))
+    is_whole = F.count_if(is_counted & F.coalesce(is_unread, F.lit(True)) & ~is_known) == 0
+    found = F.min(F.when(is_counted & is_known, nearest))
+    has_starts = F.count_if(is_counted & F.col("log_start_offset").isNull()) == 0
+    return {
+        "oldest_ms": F.when(is_whole, found["oldest_ms"]),
+        "log_starts": F.when(has_starts, F.try_sum(F.when(is_counted, F.col("log_start_offset")))),
+        "start_ms": F.when(is_whole, found["start_ms"]),
+    }
+
+
 def _of_topics_and_groups(by_topic: DataFrame, late: Sequence[str]) -> DataFrame:
     """The rows of topics and, with topic NULL, of groups. `late` are sums of the ms from the snapshot to its reads."""
     # A sum may be NULL although all of its values are known, if it is too large.
@@ -122,12 +145,14 @@ def _of_topics_and_groups(by_topic: DataFrame, late: Sequence[str]) -> DataFrame
             *(F.sum(name).alias(name) for name in (*counts, *late)),
             *(F.try_sum(name).alias(name) for name in (*_IN_RECORDS, *IN_BYTES)),
             F.max("worst_lag").alias("worst_lag"),
+            # For a group, the forecasts of its topics are compared instead.
+            *(F.when(F.col("topic").isNotNull(), F.max(name)).alias(name) for name in OF_RETENTION),
             F.bit_xor("identity").alias("identity"),
         )
     )
     is_whole = (F.col("partitions") > 0) & (F.col("unknown") == 0)
     mean = {n: F.col("snapshot_id") + F.round(F.col(n) / F.col("partitions")).cast("bigint") for n in late}
-    values = mean | {name: F.col(name) for name in (*_IN_RECORDS, "worst_lag")}
+    values = mean | {name: F.col(name) for name in (*_IN_RECORDS, "worst_lag", *OF_RETENTION)}
     values |= {name: F.when(F.col(f"unknown_{name}") == 0, F.col(name)) for name in IN_BYTES}
     return summed.withColumns({name: F.when(is_whole, value) for name, value in values.items()})
 

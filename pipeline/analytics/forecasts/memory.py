@@ -26,7 +26,8 @@ HALF_LIFE_MS = 7 * DAY_MS
 """After a week, the length of a wait counts half, because a group's usual waits may have changed."""
 NEEDED = ("ends_ms", "log_ends", "commits_ms", "commits", "worst_lag")
 IN_BYTES = ("log_end_bytes", "log_end_error_bytes", "commit_bytes", "commit_error_bytes")
-READINGS = (*NEEDED, *IN_BYTES)
+OF_RETENTION = ("oldest_ms", "log_starts", "start_ms")
+READINGS = (*NEEDED, *IN_BYTES, "oldest_ms")
 """What a sample consists of. There is no sample of a snapshot in which one of NEEDED is not known."""
 
 
@@ -37,7 +38,9 @@ class Sums:
     ends_ms, commits_ms: when the ends of the logs and the commits were read. worst_lag: the greatest lag of a
     partition. identity: a hash of the partitions. log_end_bytes, commit_bytes: the ends and the commits as positions in
     bytes. log_end_error_bytes: the error of log_end_bytes, which only grows, because growth was estimated now and then.
-    commit_error_bytes: the error of the bytes between the two.
+    commit_error_bytes: the error of the bytes between the two. log_starts: the sum of the log starts. oldest_ms: the
+    age of the oldest unread record, start_ms: when the first record of its log was written; both of the partition in
+    which retention is nearest to the commit.
     """
 
     ends_ms: Ints
@@ -51,6 +54,9 @@ class Sums:
     log_end_error_bytes: Ints
     commit_bytes: Ints
     commit_error_bytes: Ints
+    oldest_ms: Ints
+    log_starts: Ints
+    start_ms: Ints
 
     @classmethod
     def in_records(cls, *known: Ints) -> Sums:
@@ -70,7 +76,9 @@ class Memory:
 
     identity: a hash of the partitions whose sums these are. waiting_ms: since when records are unread and the commits
     are the same; NONE if nothing is unread. longest_ms, second_ms: the two longest waits that have ended, halved for
-    each week, as of waits_ms. The READINGS are the samples, as in `Sums`: SAMPLES columns, the newest last.
+    each week, as of waits_ms. log_starts, start_ms: as in `Sums`, when they were last known. least_age_ms, most_age_ms:
+    the least and the greatest age at which records were deleted since since_ms, and in the time before that; see
+    `_deleted_ages`. The READINGS are the samples, as in `Sums`: SAMPLES columns, the newest last.
     """
 
     identity: Ints
@@ -78,6 +86,13 @@ class Memory:
     longest_ms: Ints
     second_ms: Ints
     waits_ms: Ints
+    log_starts: Ints
+    start_ms: Ints
+    since_ms: Ints
+    least_age_ms: Ints
+    most_age_ms: Ints
+    least_age_before_ms: Ints
+    most_age_before_ms: Ints
     ends_ms: Ints
     log_ends: Ints
     commits_ms: Ints
@@ -87,6 +102,7 @@ class Memory:
     log_end_error_bytes: Ints
     commit_bytes: Ints
     commit_error_bytes: Ints
+    oldest_ms: Ints
 
     @classmethod
     def empty(cls, series: int) -> Memory:
@@ -134,7 +150,7 @@ def after(before: Memory, seen: Sums) -> Memory:
     went_back = (seen.log_ends < old.log_ends[:, -1]) | (seen.commits < old.commits[:, -1])
     kept = {name: np.where(went_back[:, None], NONE, getattr(old, name)) for name in READINGS}
     longer = {name: np.column_stack([kept[name], getattr(seen, name)]) for name in READINGS}
-    found = replace(old, identity=seen.identity, **_waits(old, seen), **_thinned(longer))
+    found = replace(old, identity=seen.identity, **_waits(old, seen), **_deleted_ages(old, seen), **_thinned(longer))
     is_new = seen.is_known & (seen.ends_ms > old.ends_ms[:, -1]) & (seen.commits_ms > old.commits_ms[:, -1])
     return found.where(is_new, before)
 
@@ -158,6 +174,31 @@ def _waits(old: Memory, seen: Sums) -> dict[str, Ints]:
         "second_ms": np.where(ended, np.maximum(second, np.minimum(longest, lasted)), old.second_ms),
         "waits_ms": np.where(ended, at_ms, old.waits_ms),
     }
+
+
+def _deleted_ages(old: Memory, seen: Sums) -> dict[str, Ints]:
+    """How old records were when they were deleted: log start has moved, and the records before it are gone.
+
+    The oldest of them was the first record before, and the youngest is as old as the first record now. The ages of a
+    day, and those of the last day before it on which something was deleted, are kept. Nothing is learnt from a log to
+    which nothing was written, because the age of its first record is not known if nothing is unread.
+    """
+    is_known = (seen.log_starts != NONE) & (seen.start_ms != NONE)
+    has_written = (old.ends_ms[:, -1] != NONE) & (seen.log_ends > old.log_ends[:, -1])
+    has_deleted = is_known & has_written & (old.log_starts != NONE) & (seen.log_starts > old.log_starts)
+    is_new_day = has_deleted & ((old.since_ms == NONE) | (seen.ends_ms - np.maximum(old.since_ms, 0) >= DAY_MS))
+    found = {
+        "log_starts": np.where(is_known, seen.log_starts, old.log_starts),
+        "start_ms": np.where(is_known, seen.start_ms, old.start_ms),
+        "since_ms": np.where(is_new_day, seen.ends_ms, old.since_ms),
+    }
+    youngest, oldest = (seen.ends_ms - np.where(has_deleted, of.start_ms, 0) for of in (seen, old))
+    for name, age, choose in (("least", youngest, np.minimum), ("most", oldest, np.maximum)):
+        now, before = getattr(old, f"{name}_age_ms"), getattr(old, f"{name}_age_before_ms")
+        chosen = np.where(is_new_day | (now == NONE), age, choose(now, age))
+        found[f"{name}_age_ms"] = np.where(has_deleted, chosen, now)
+        found[f"{name}_age_before_ms"] = np.where(is_new_day, now, before)
+    return found
 
 
 def _thinned(samples: dict[str, Ints]) -> dict[str, Ints]:
