@@ -35,6 +35,7 @@ VARYING = WHO_AND_WHEN | {
     "since",
     "waiting_since",
     "members_seen_at",
+    "commit_since",
     "memory",
 }
 

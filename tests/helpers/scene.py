@@ -4,7 +4,7 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.analytics.findings.group_problems import group_problems
 from pipeline.analytics.findings.rates import with_rates
@@ -43,12 +43,36 @@ class Scene:
         self.lag[reader] = rungs | times | lag
         self.status[reader] = {"status": status, "reason": reason, "since": SINCE, "captured_at": NOW}
 
-    def without_members(self, reader: Reader, seen: datetime | None, waiting: datetime | None = None) -> None:
-        self.status[reader] |= {"has_members": False, "members_seen_at": seen, "waiting_since": waiting}
+    def without_members(self, reader: Reader, seen: datetime | None, commit: datetime | None = None) -> None:
+        self.status[reader] |= {"has_members": False, "members_seen_at": seen, "commit_since": commit}
+
+    def newest(self, group: str, name: str) -> Any:
+        """The newest of a group's times, as GROUP_STATUS has it."""
+        values = (row.get(name) for reader, row in self.status.items() if reader[0] == group)
+        return max((value for value in values if value is not None), default=None)
 
     def waiting(self, reader: Reader, unread: int, status: str = "stopped", **more: Any) -> None:
         end = {"high_watermark": 100 + unread, "consumer_lag": unread, "consumer_lag_bytes": 1_000 * unread}
         self.add(reader, status, **{**end, "consumer_age_ms": 2 * HOUR_MS, **more})
+
+
+def groups_of(spark: SparkSession, scene: Scene) -> DataFrame:
+    """The groups now, with their rates since ten minutes ago."""
+    names = {reader[0] for reader in scene.lag}
+    sizes = [(NOW_MS, group, sum(reader[0] == group for reader in scene.lag)) for group in sorted(names)]
+    sums = "snapshot_id group_id partitions log_ends commits ends_at captured_at"
+    types = {reader[0]: row.get("group_type") for reader, row in scene.lag.items()}
+    of_members = ("members_seen_at", "commit_since")
+    now = (
+        (
+            *(*size, 7_000, 5_000, NOW, NOW, scene.group_lag.get(size[1]), types[size[1]]),
+            *(scene.newest(size[1], name) for name in of_members),
+        )
+        for size in sizes
+    )
+    groups = frame(spark, GROUP_STATUS, f"{sums} consumer_lag group_type {' '.join(of_members)}", *now)
+    then = [(THEN_MS, group, partitions, 1_000, 2_000, THEN, THEN) for _, group, partitions in sizes]
+    return with_rates(groups, frame(spark, GROUP_STATUS, sums, *then), {NOW_MS: THEN_MS})
 
 
 def problems(spark: SparkSession, scene: Scene) -> dict[tuple[str, str | None, str | None], dict[str, Any]]:
@@ -59,8 +83,6 @@ def problems(spark: SparkSession, scene: Scene) -> dict[tuple[str, str | None, s
         found = [(at_ms, *reader, *(row.get(name) for name in names)) for reader, row in values.items()]
         return frame(spark, table, " ".join([READER, *names]), *found)
 
-    names = {reader[0] for reader in scene.lag}
-    sizes = [(NOW_MS, group, sum(reader[0] == group for reader in scene.lag)) for group in sorted(names)]
     known = {(topic, partition) for _, topic, partition in scene.lag if topic is not None}
     unknown = (None,) * len(TRANSACTION.split())
     logs = [
@@ -72,14 +94,10 @@ def problems(spark: SparkSession, scene: Scene) -> dict[tuple[str, str | None, s
         for log in sorted(known, key=str)
     ]
     settings = "offsets_retention_ms cleanup_policy retention_ms"
-    sums = "snapshot_id group_id partitions log_ends commits ends_at captured_at"
-    now = ((*size, 7_000, 5_000, NOW, NOW, scene.group_lag.get(size[1])) for size in sizes)
-    groups = frame(spark, GROUP_STATUS, f"{sums} consumer_lag", *now)
-    then = [(THEN_MS, group, partitions, 1_000, 2_000, THEN, THEN) for _, group, partitions in sizes]
     found = group_problems(
         rows(LAG, scene.lag),
         rows(PARTITION_STATUS, scene.status),
-        with_rates(groups, frame(spark, GROUP_STATUS, sums, *then), {NOW_MS: THEN_MS}),
+        groups_of(spark, scene),
         frame(spark, WATERMARKS, f"snapshot_id topic partition {settings} {TRANSACTION}", *logs),
         rows(LAG, scene.then, THEN_MS),
         {NOW_MS: THEN_MS},

@@ -7,26 +7,45 @@ from pyspark.sql import functions as F
 
 from pipeline.analytics.findings.problem import command, counted, duration, in_shell, instant, iso, sentence
 from pipeline.analytics.series import read_ms
+from pipeline.common.epoch import HOUR_MS
+
+OVERDUE_MS = HOUR_MS
+"""A commit that is still there so long after its time is not removed: the group had members that no snapshot saw."""
 
 
-def expires_in_ms(within_ms: int) -> Column:
-    """How long until the commit of a reader may be removed, if less than `within_ms`; else NULL. At least 0.
+def commit_expires_in_ms(within_ms: int) -> Column:
+    """How long until the commit of a reader may be removed, if less than `within_ms`; else NULL.
 
-    Kafka removes the commits of a classic group `offsets.retention.minutes` after its last member has left (KIP-211,
-    ClassicGroup.offsetExpirationCondition). In a group of another type, this time begins with each commit
-    (ConsumerGroup.offsetExpirationCondition), so it is also compared with the first snapshot that shows this commit.
-    A group that was never seen with members may commit without being one, and its commits may be older than the
-    first snapshot, so nothing is known about it. If nothing is unread, the group loses nothing.
+    In a classic group, `offsets.retention.minutes` begin when the last member leaves (KIP-211,
+    ClassicGroup.offsetExpirationCondition). Here they begin when the group was last seen with members, or when the
+    commit was first seen if that is later, because a member may come and go between two snapshots; `group_expires`
+    looks at all commits of the group. In a group of another type, they begin with each commit
+    (ConsumerGroup.offsetExpirationCondition). A group that was never seen with members may commit without any, so
+    nothing is known about it. If nothing is unread, the group loses nothing.
 
-    Columns: has_members, members_seen_at, waiting_since, group_type, consumer_lag, offsets_retention_ms and those of
+    Columns: has_members, members_seen_at, commit_since, group_type, consumer_lag, offsets_retention_ms and those of
     `read_ms`.
     """
-    left_ms = F.unix_millis("members_seen_at")
-    is_classic = F.coalesce("group_type", F.lit("classic")) == "classic"
-    begun_ms = F.when(is_classic, left_ms).otherwise(F.least(left_ms, F.unix_millis("waiting_since")))
+    left_ms, moved_ms = F.unix_millis("members_seen_at"), F.unix_millis("commit_since")
+    begun_ms = F.when(_is_classic(), F.greatest(left_ms, moved_ms)).otherwise(moved_ms)
     rest_ms = begun_ms + F.col("offsets_retention_ms") - read_ms("committed_captured_at")
-    may_expire = ~F.col("has_members") & left_ms.isNotNull() & (F.col("consumer_lag") > 0) & (rest_ms <= within_ms)
-    return F.when(may_expire, F.greatest(rest_ms, F.lit(0)))
+    is_near = (rest_ms <= within_ms) & (_is_classic() | (rest_ms >= -OVERDUE_MS))
+    return F.when(~F.col("has_members") & left_ms.isNotNull() & (F.col("consumer_lag") > 0) & is_near, rest_ms)
+
+
+def group_expires_in_ms(within_ms: int) -> Column:
+    """The same for a group, from the least of its partitions (`expires_in_ms`), and at least 0.
+
+    Columns: group_type, at_ms, expires_in_ms, offsets_retention_ms, and active_ms, the newest `members_seen_at` or
+    `commit_since` of the whole group.
+    """
+    of_all = F.col("active_ms") + F.col("offsets_retention_ms") - F.col("at_ms")
+    rest_ms = F.when(_is_classic(), of_all).otherwise(F.col("expires_in_ms"))
+    return F.when(rest_ms.between(-OVERDUE_MS, within_ms), F.greatest(rest_ms, F.lit(0)))
+
+
+def _is_classic() -> Column:
+    return F.coalesce("group_type", F.lit("classic")) == "classic"
 
 
 def evidence() -> dict[str, Column]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipeline.analytics.findings.commits_expire import expires_in_ms
+from pipeline.analytics.findings.commits_expire import commit_expires_in_ms
 from pipeline.analytics.findings.open_transaction import TRANSACTION
 from pipeline.analytics.findings.rates import compared_with
 from pipeline.analytics.keys import PARTITION_AT, READER
@@ -23,8 +23,8 @@ def with_time_left(
 ) -> DataFrame:
     """Adds `deleted_in_ms` to readers: how long until unread records are deleted, if less than `within_ms`; else NULL.
 
-    Also adds `expires_in_ms`, the same for their commits, and `records_per_s`, the speed at which records are written
-    to the partition; NULL if it is not known.
+    Also adds `expires_in_ms`, the same for their commits, with `offsets_retention_ms`; and `records_per_s`, the speed
+    at which records are written to the partition, NULL if it is not known.
 
     `deleted_in_ms` is the shorter of two times. The first is what is left of `retention.ms` for the oldest unread
     record, for a reader that has waited too long, falls behind, or whose group has no members. Kafka deletes whole
@@ -51,11 +51,11 @@ def with_time_left(
         .withColumns(
             {
                 "deleted_in_ms": F.when(left_ms <= within_ms, left_ms).cast("bigint"),
-                "expires_in_ms": expires_in_ms(within_ms),
+                "expires_in_ms": commit_expires_in_ms(within_ms),
                 "records_per_s": _records_per_s(),
             }
         )
-        .drop("then_id", "then", "cleanup_policy", "retention_ms", "offsets_retention_ms")
+        .drop("then_id", "then", "cleanup_policy", "retention_ms")
     )
 
 

@@ -21,7 +21,7 @@ from pipeline.analytics.lag.ladder import deleted_unread_offsets
 from pipeline.analytics.series import read_ms
 from pipeline.analytics.status.rules import NOT_COMMITTED, OK, STATUSES
 
-_MEMBERS = ("has_members", "members_seen_at")
+_MEMBERS = ("has_members", "members_seen_at", "commit_since")
 
 
 def group_problems(
@@ -38,7 +38,7 @@ def group_problems(
     `partitions` and `groups` are the rows of PARTITION_STATUS and GROUP_STATUS of these snapshots, the latter
     `with_rates`. The other arguments are those of `with_time_left`.
     """
-    status = partitions.select(*READER_AT, "status", "reason", "since", "waiting_since", *_MEMBERS)
+    status = partitions.select(*READER_AT, "status", "reason", "since", *_MEMBERS)
     read = lag.where(F.col("topic").isNotNull()).join(status, READER_AT, how="left")
     suspects = read.where(_is_suspect())
     rows = with_time_left(suspects, watermarks, earlier, before, within_ms)
@@ -55,11 +55,16 @@ def group_problems(
         F.col("group_id").alias("of_group"),
         F.col("partitions").alias("of_partitions"),
         F.col("consumer_lag").alias("group_lag"),
+        "group_type",
+        F.greatest(F.unix_millis("members_seen_at"), F.unix_millis("commit_since")).alias("active_ms"),
         "written_per_s",
         "committed_per_s",
     )
     summed = found.groupBy(*SNAPSHOT, "kind", "of_group", "of_topic").agg(*_sums())
-    return _described(summed.join(F.broadcast(whole), [*SNAPSHOT, "of_group"], how="left").withColumns(hot_partition()))
+    joined = summed.join(F.broadcast(whole), [*SNAPSHOT, "of_group"], how="left").withColumns(
+        {**hot_partition(), "expires_in_ms": commits_expire.group_expires_in_ms(within_ms)}
+    )
+    return _described(joined.where((F.col("kind") != "commits_expire") | F.col("expires_in_ms").isNotNull()))
 
 
 def _is_suspect() -> Column:
@@ -91,6 +96,7 @@ def _sums() -> list[Column]:
         F.try_sum(F.col("high_watermark") - F.col("log_start_offset")).alias("readable"),
         F.min("deleted_in_ms").alias("deleted_in_ms"),
         F.min("expires_in_ms").alias("expires_in_ms"),
+        F.min("offsets_retention_ms").alias("offsets_retention_ms"),
         F.max(F.unix_millis("members_seen_at")).alias("members_seen_ms"),
         # The partition that is lost first, or else the one with the most lag; the hash decides between equal ones.
         F.max_by(

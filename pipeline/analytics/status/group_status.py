@@ -29,7 +29,7 @@ def _worst(partitions: DataFrame) -> DataFrame:
     by_status = partitions.groupBy(*GROUP_ROW, "status").agg(
         F.count(F.lit(1)).alias("partitions"),
         F.some("has_members").alias("has_members"),
-        F.max("members_seen_at").alias("members_seen_at"),
+        *(F.max(name).alias(name) for name in ("members_seen_at", "commit_since")),
         F.min("since").alias("earliest"),
         F.max("since").alias("latest"),
         F.max_by(
@@ -46,7 +46,7 @@ def _worst(partitions: DataFrame) -> DataFrame:
         F.min_by(F.struct("status", "earliest", "latest", "worst"), _rank()).alias("of"),
         F.map_from_entries(F.array_sort(F.collect_list(F.struct("status", "partitions")))).alias("statuses"),
         F.some("has_members").alias("has_members"),
-        F.max("members_seen_at").alias("members_seen_at"),
+        *(F.max(name).alias(name) for name in ("members_seen_at", "commit_since")),
     )
     # A group has been ok since its last partition became ok. It has another status since its first partition got it.
     since = F.when(F.col("of.status") == OK, F.col("of.latest")).otherwise(F.col("of.earliest"))

@@ -24,7 +24,7 @@ from pipeline.config.status import StatusConfig
 NUMBERS = ("at_ms", "topic_hash", "committed", "end", "consumer_lag", "has_members", "consumer_age_ms", "stable_lag")
 TIMES = ("committed_at_ms",)
 FLAGS = ("is_new", "is_not_committed")
-JUDGEMENT = ("status", "reason", "since_ms", "waiting_since_ms", "members_seen_ms", "memory")
+JUDGEMENT = ("status", "reason", "since_ms", "waiting_since_ms", "commit_since_ms", "members_seen_ms", "memory")
 """The columns that are added to a row when it is judged."""
 
 
@@ -90,7 +90,8 @@ def _judged(rows: pa.Table, settings: StatusConfig, kept: Sequence[str], reach: 
     columns |= {name: rows[name].fill_null(False).to_numpy() for name in FLAGS}
     ids = numbers(rows, "snapshot_id")
     reaches = looked_up(ids, reach)
-    found, why, waiting_ms = _State.empty(len(ids)), np.zeros(len(ids), np.int64), np.full(len(ids), NONE)
+    found, why = _State.empty(len(ids)), np.zeros(len(ids), np.int64)
+    waiting_ms, moved_ms = np.full((2, len(ids)), NONE)
     for number in range(step.max(initial=-1) + 1):
         at = np.flatnonzero(step == number)
         before = state.of(readers[at], reaches[at])
@@ -101,7 +102,9 @@ def _judged(rows: pa.Table, settings: StatusConfig, kept: Sequence[str], reach: 
         state.put(readers[at], new)
         found.put(at, new)
         why[at], waiting_ms[at] = reasons(judged, status), judged.memory.waiting_ms
-    return _table(rows.select(kept), found, why, waiting_ms)
+        moved_ms[at] = judged.memory.moved_ms
+    times = {"waiting_since_ms": waiting_ms, "commit_since_ms": moved_ms, "members_seen_ms": found.members_seen_ms}
+    return _table(rows.select(kept), found, why, times)
 
 
 def _since(judged: Judged, status: Ints, before: _State) -> Ints:
@@ -141,13 +144,12 @@ def _with_memory(columns: dict[str, Ints], memory: Ints, settings: StatusConfig)
     )
 
 
-def _table(rows: pa.Table, found: _State, why: Ints, waiting_ms: Ints) -> pa.Table:
+def _table(rows: pa.Table, found: _State, why: Ints, times: Mapping[str, Ints]) -> pa.Table:
     columns = {
         "status": pa.array(STATUSES).take(pa.array(found.status)),
         "reason": pa.array(REASONS, pa.string()).take(pa.array(why)),
         "since_ms": or_null(found.since_ms),
-        "waiting_since_ms": or_null(waiting_ms),
-        "members_seen_ms": or_null(found.members_seen_ms),
+        **{name: or_null(values) for name, values in times.items()},
         "memory": rows_as_lists(found.memory, np.full(len(rows), Memory.width())),
     }
     for name in JUDGEMENT:

@@ -59,6 +59,7 @@ class Memory:
     longest_ms, second_ms: the two longest waits that have ended, halved for each week that has passed, as of waits_ms.
     set_back_from: the offset that was committed before the commit went back at set_back_ms; NONE if it did not go back,
     or has reached this offset again. set_back_snapshots: how many snapshots since then show this.
+    moved_ms: when the newest known commit was first seen.
     floor_ms, floor_age, floor_lag: FLOORS columns, the newest last: when a third of the window began, and the least age
     and the least lag in it. The age of a waiting reader is that at the first snapshot of its wait.
     """
@@ -78,6 +79,8 @@ class Memory:
     floor_ms: Ints
     floor_age: Ints
     floor_lag: Ints
+    moved_ms: Ints
+    """At the end, because lakes have rows of an earlier version that end before it."""
 
     @classmethod
     def empty(cls, readers: int) -> Memory:
@@ -117,6 +120,7 @@ def after(before: Memory, seen: Observation, window_ms: int) -> Memory:
         **_waits(old, seen, first),
         **_set_back(old, seen, first, window_ms),
         **_floors(old, seen, _age_at_commit(seen, waiting["waiting_ms"]), window_ms),
+        moved_ms=np.where((seen.committed == old.committed) & (old.moved_ms != NONE), old.moved_ms, seen.at_ms),
     )
     return _chosen(seen.is_known & (seen.at_ms > old.seen_ms), found, old)
 

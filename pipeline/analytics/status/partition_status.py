@@ -19,6 +19,7 @@ ROWS_A_BUCKET = 50_000
 """Rows that are judged together. More rows need more memory, fewer rows need more calls."""
 WITHOUT_MEMBERS = ("Empty", "Dead")
 _NAMED = [*READER, "snapshot_id", "snapshot_date"]
+_TIMES = ("since", "waiting_since", "commit_since")
 _NUMBERS = ("at_ms", "has_members", "consumer_lag", "consumer_age_ms")
 _KEPT = [*_NAMED, *_NUMBERS, "why"]
 _JUDGED = StructType(
@@ -26,7 +27,7 @@ _JUDGED = StructType(
         *(LAG.schema[name] for name in _NAMED),
         *(StructField(name, LongType()) for name in _NUMBERS),
         *(StructField(name, StringType()) for name in ("why", "status", "reason")),
-        *(StructField(name, LongType()) for name in ("since_ms", "waiting_since_ms", "members_seen_ms")),
+        *(StructField(name, LongType()) for name in (*(f"{of}_ms" for of in _TIMES), "members_seen_ms")),
         StructField("memory", ArrayType(LongType())),
     ]
 )
@@ -52,8 +53,7 @@ def partition_status(
             "captured_at": F.timestamp_millis("at_ms"),
             "has_members": F.col("has_members") == 1,
             "reason": F.coalesce("reason", F.when(F.col("status") == "unknown", F.col("why"))),
-            "since": F.timestamp_millis("since_ms"),
-            "waiting_since": F.timestamp_millis("waiting_since_ms"),
+            **{name: F.timestamp_millis(f"{name}_ms") for name in _TIMES},
             "members_seen_at": F.timestamp_millis("members_seen_ms"),
         }
     ).select(*PARTITION_STATUS.columns)

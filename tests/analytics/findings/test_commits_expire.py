@@ -15,15 +15,22 @@ CASES = [
     ("within a day", {"seen": 25}, 23),
     ("exactly a day", {"seen": 24}, 24),
     ("in more than a day", {"seen": 24 - 1 / 3600}, None),
-    ("overdue", {"seen": 72}, 0),
-    ("never seen with members", {"seen": None, "waiting": 72}, None),
+    ("due", {"seen": 48}, 0),
+    ("overdue for an hour", {"seen": 49}, 0),
+    ("not removed in time, so it was not due", {"seen": 49 + 1 / 3600}, None),
+    ("never seen with members", {"seen": None, "commit": 47}, None),
     ("has members", {"seen": 25, "has_members": True}, None),
     ("members not known", {"seen": 25, "has_members": None}, None),
     ("nothing unread", {"seen": 25, "unread": 0}, None),
     ("kept for how long is not known", {"seen": 25, "kept": None}, None),
-    ("classic, old commit", {"seen": 25, "waiting": 30, "group_type": "classic"}, 23),
-    ("consumer, old commit", {"seen": 25, "waiting": 30, "group_type": "consumer"}, 18),
-    ("consumer, new commit", {"seen": 25, "waiting": 20, "group_type": "consumer"}, 23),
+    ("classic, old commit", {"seen": 25, "commit": 30, "group_type": "classic"}, 23),
+    ("classic, committed since", {"seen": 60, "commit": 26, "group_type": "classic"}, 22),
+    ("classic, committed elsewhere since", {"seen": 60, "commit": 50, "other": 30, "group_type": "classic"}, 18),
+    ("classic, committed elsewhere today", {"seen": 60, "commit": 47, "other": 1, "group_type": "classic"}, None),
+    ("consumer, old commit", {"seen": 25, "commit": 30, "group_type": "consumer"}, 18),
+    ("consumer, new commit", {"seen": 25, "commit": 20, "group_type": "consumer"}, None),
+    ("consumer, committed elsewhere today", {"seen": 25, "commit": 30, "other": 1, "group_type": "consumer"}, 18),
+    ("consumer, not removed in time", {"seen": 25, "commit": 50, "group_type": "consumer"}, None),
 ]
 
 
@@ -34,29 +41,32 @@ def test_commits_expire_if_a_group_has_had_no_members_for_long(
     scene = Scene()
     scene.offsets_retention_ms = known.get("kept", 2 * DAY_MS)
     scene.waiting(READER, known.get("unread", 10), reason="no_members", group_type=known.get("group_type"))
-    seen, waiting = (
-        None if hours is None else NOW - timedelta(hours=hours) for hours in (known["seen"], known.get("waiting"))
+    seen, commit, other = (
+        None if hours is None else NOW - timedelta(hours=hours)
+        for hours in (known["seen"], known.get("commit"), known.get("other"))
     )
-    scene.without_members(READER, seen, waiting)
+    scene.without_members(READER, seen, commit)
     scene.status[READER]["has_members"] = known.get("has_members", False)
+    scene.add(("g", "t", 1), group_type=known.get("group_type"))
+    scene.without_members(("g", "t", 1), seen, other)
     found = problems(spark, scene).get(("commits_expire", "g", "t"))
     assert (found and -found["magnitude"]) == (None if left is None else left * HOUR_MS)
 
 
 def test_the_finding_says_when_and_how_to_keep_the_position(spark: SparkSession) -> None:
     scene = Scene()
-    for partition, hours in ((0, 150), (1, 149)):
+    for partition in (0, 1):
         reader = ("g", "t", partition)
         scene.waiting(reader, 700, reason="no_members")
-        scene.without_members(reader, NOW - timedelta(hours=hours))
+        scene.without_members(reader, NOW - timedelta(hours=150))
     found = problems(spark, scene)["commits_expire", "g", "t"]
     assert found["severity"] == "warning"
     assert found["summary"] == (
         "Kafka may remove the group's committed offsets from 2026-02-01 06:00 UTC on, in 18 hours; the group last had "
-        "members at 2026-01-25 07:00 UTC, and 1,400 records are unread."
+        "members at 2026-01-25 06:00 UTC, and 1,400 records are unread."
     )
     assert found["evidence"]["commits_expire_at"] == "2026-02-01T06:00:00Z"
-    assert found["evidence"]["members_seen_at"] == "2026-01-25T07:00:00Z"
+    assert found["evidence"]["members_seen_at"] == "2026-01-25T06:00:00Z"
     assert "kafka-consumer-groups --group g --reset-offsets --to-current --all-topics" in found["advice"]
     assert found["advice"].endswith("the group starts where auto.offset.reset says.")
 

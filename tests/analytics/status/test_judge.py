@@ -134,6 +134,8 @@ def test_a_status_keeps_the_time_at_which_it_began() -> None:
     }
     # Since the first snapshot of the wait, not since the one from which it counts as a wait.
     assert minutes == {("ok", 0), ("not_progressing", 10), ("ok", 18)}
+    times = sorted((row["snapshot_id"], (row["commit_since_ms"] - T0) // MINUTE_MS) for row in rows)
+    assert [minute for _, minute in times] == [*range(10), *[9] * 8, *[18] * 3]
     waiting = {row["waiting_since_ms"] for row in rows}
     assert waiting == {None, T0 + 10 * MINUTE_MS}
 
