@@ -26,9 +26,10 @@ PAGE = (ROOT / "docs" / "connect.md").read_text("utf-8")
 BLOCKS = [block.replace("\\\n", " ") for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)]
 COMMANDS = [line for block in BLOCKS for line in block.splitlines()]
 ACL_COMMANDS = [shlex.split(line) for line in COMMANDS if line.startswith("kafka-acls.sh")]
-STORE_COMMANDS = [line for line in COMMANDS if not line.startswith("kafka-acls.sh")]
+(OTHER_PASSWORD_COMMAND,) = [line for line in COMMANDS if "-srckeypass" in line]
+STORE_COMMANDS = [line for line in COMMANDS if not line.startswith("kafka-acls.sh") and line != OTHER_PASSWORD_COMMAND]
 ACL_TOOL = "org.apache.kafka.tools.AclCommand"
-PASSWORDS = {"STORE_PASSWORD": "store-secret", "KEY_PASSWORD": "key-secret"}
+PASSWORDS = {"STORE_PASSWORD": "store-secret", "KEY_PASSWORD": "key-secret", "OLD_KEY_PASSWORD": "old-secret"}
 
 
 def every_acl(user: str) -> ACLFilter:
@@ -109,15 +110,25 @@ def keytool(folder: Path, *arguments: str) -> None:
     subprocess.run(command, cwd=folder, env=PASSWORDS, check=True, capture_output=True)
 
 
+def commands_for(password: str) -> list[str]:
+    """The page's commands, for a key with the password of the store or with one of its own."""
+    if password == "STORE_PASSWORD":
+        return STORE_COMMANDS
+    other = OTHER_PASSWORD_COMMAND.replace("-srcalias NAME", "-srcalias client")
+    return [other if "-importkeystore" in command else command for command in STORE_COMMANDS]
+
+
 @pytest.mark.tool
-@pytest.mark.parametrize("kind", ["JKS", "PKCS12"])
-def test_keystores_are_converted_to_files_that_the_client_reads(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "password"), [("JKS", "STORE_PASSWORD"), ("PKCS12", "STORE_PASSWORD"), ("JKS", "OLD_KEY_PASSWORD")]
+)
+def test_keystores_are_converted_to_files_that_the_client_reads(tmp_path: Path, kind: str, password: str) -> None:
     """An authority signs the certificate of a client. Its own certificate is in the truststore, and in the chain."""
     of = {name: ("-keystore", f"{name}.jks", "-storetype", kind) for name in ("authority", "keystore", "truststore")}
-    key = ("-keyalg", "RSA", "-keypass:env", "STORE_PASSWORD")
+    key, own = ("-keyalg", "RSA", "-keypass:env", "STORE_PASSWORD"), ("-keypass:env", password)
     keytool(tmp_path, "-genkeypair", *key, *of["authority"], "-alias", "ca", "-dname", "CN=Authority", "-ext", "bc:c")
-    keytool(tmp_path, "-genkeypair", *key, *of["keystore"], "-alias", "client", "-dname", "CN=laglake")
-    keytool(tmp_path, "-certreq", *of["keystore"], "-alias", "client", "-file", "client.csr")
+    keytool(tmp_path, "-genkeypair", *key[:2], *own, *of["keystore"], "-alias", "client", "-dname", "CN=laglake")
+    keytool(tmp_path, "-certreq", *own, *of["keystore"], "-alias", "client", "-file", "client.csr")
     keytool(tmp_path, "-gencert", *of["authority"], "-alias", "ca", "-infile", "client.csr", "-outfile", "client.crt")
     keytool(tmp_path, "-exportcert", *of["authority"], "-alias", "ca", "-file", "ca.crt")
     for store, alias, file in (
@@ -125,8 +136,9 @@ def test_keystores_are_converted_to_files_that_the_client_reads(tmp_path: Path, 
         ("keystore", "ca", "ca.crt"),
         ("keystore", "client", "client.crt"),
     ):
-        keytool(tmp_path, "-importcert", *of[store], "-alias", alias, "-file", file)
-    for command in STORE_COMMANDS:  # the keystore also has the authority as an entry of its own
+        password_of = own if alias == "client" else ()
+        keytool(tmp_path, "-importcert", *password_of, *of[store], "-alias", alias, "-file", file)
+    for command in commands_for(password):  # the keystore also has the authority as an entry of its own
         path = {"PATH": ":".join({str(Path(tool(name)).parent) for name in ("keytool", "openssl")})}
         subprocess.run(["/bin/sh", "-ec", command], cwd=tmp_path, env=PASSWORDS | path, check=True)
     files = {"ssl_cafile": "ca.pem", "ssl_certfile": "client.pem", "ssl_keyfile": "client.key"}

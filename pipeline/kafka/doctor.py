@@ -7,7 +7,7 @@ need Spark.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Generator, Iterator, Sequence, Set
+from collections.abc import Generator, Iterable, Iterator, Sequence, Set
 
 from kafka.admin import ACLOperation
 from kafka.protocol.admin import DescribeClusterRequest, DescribeLogDirsRequest
@@ -35,10 +35,37 @@ _TODO = {
     "one without TLS": "correct the port in bootstrap_servers, or set security_protocol to PLAINTEXT or SASL_PLAINTEXT",
 }
 """What to do about a cluster that cannot be reached, by words in the reason."""
+_ACL_TOOL = "kafka-acls.sh"
+_FIRST_ACL = Check(
+    None,
+    "the first ACL on a resource locks out all users without one, if the brokers have "
+    "allow.everyone.if.no.acl.found=true (Amazon MSK's default)",
+    "before you execute a command below, see docs/connect.md: the other users may need their ACLs first",
+)
 
 
 def check_cluster(cluster: ClusterConfig) -> Iterator[Check]:
     """Connects and logs in, then tries the requests of a snapshot."""
+    checks = _checks(cluster)
+    return checks if _is_confluent(cluster) else _with_warning(checks)
+
+
+def _is_confluent(cluster: ClusterConfig) -> bool:
+    """Whether this is Confluent Cloud. There, a user without ACLs has no rights."""
+    return ".confluent.cloud:" in cluster.bootstrap_servers[0]
+
+
+def _with_warning(checks: Iterable[Check]) -> Iterator[Check]:
+    """The checks, with a warning before the first one that names a command for ACLs."""
+    is_warned = False
+    for check in checks:
+        if not is_warned and (check.todo or "").startswith(_ACL_TOOL):
+            is_warned = True
+            yield _FIRST_ACL
+        yield check
+
+
+def _checks(cluster: ClusterConfig) -> Iterator[Check]:
     options = SourceOptions.parse(cluster.source_options())
     try:
         with KafkaClient(options) as client:
@@ -194,21 +221,27 @@ class _Rights:
         options = cluster.client.options()
         protocol, mechanism = options.get("security_protocol", "PLAINTEXT"), options.get("sasl_mechanism", "")
         self._is_iam = protocol == "SASL_SSL" and mechanism == "AWS_MSK_IAM"
+        self._is_confluent = _is_confluent(cluster)
         self._server = cluster.bootstrap_servers[0]
         # Otherwise the principal is not the name of the login, but comes from a certificate, ticket or account.
         has_name = protocol.startswith("SASL") and mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-        user = options.get("sasl_plain_username") if has_name and ".confluent.cloud:" not in self._server else None
+        user = options.get("sasl_plain_username") if has_name and not self._is_confluent else None
         self._principal = f"User:{user or 'NAME'}"
         self._config = "" if protocol == "PLAINTEXT" else "--command-config admin.properties "
 
     def give(self, operation: str, resource: str) -> str:
-        """One call of Kafka's own tool; with IAM of Amazon MSK, the action that the policy must allow."""
+        """One call of Kafka's own tool; with IAM of Amazon MSK, the action that the policy must allow.
+
+        In Confluent Cloud, one right cannot be given.
+        """
         if self._is_iam:
             kind, *_ = resource.removeprefix("--").split()
             suffix = "DynamicConfiguration" if operation == "DescribeConfigs" else ""
             return f"the IAM policy must allow kafka-cluster:Describe{kind.capitalize()}{suffix}, see docs/connect.md"
+        if self._is_confluent and (operation, resource) == ("DescribeConfigs", "--cluster"):
+            return "nothing to do: Confluent Cloud has no ACL for this right"
         return (
-            f"kafka-acls.sh --bootstrap-server {self._server} {self._config}--add "
+            f"{_ACL_TOOL} --bootstrap-server {self._server} {self._config}--add "
             f"--allow-principal {shlex.quote(self._principal)} --operation {operation} {resource}"
         )
 

@@ -92,7 +92,7 @@ def test_a_missing_right_is_named_with_the_command_that_grants_it(
     assert status == (mark == "WRONG")
     odd = [(at, line) for at, line in enumerate(lines) if line.startswith(("WRONG", "?"))]
     # Only with the right on the cluster can it find out whether any topic is hidden.
-    known = "whether topics are hidden", "plain text"
+    known = "whether topics are hidden", "plain text", "the first ACL on a resource locks out"
     ((at, line), *others) = [(at, line) for at, line in odd if not any(words in line for words in known)]
     assert line.startswith(mark)
     assert what in line
@@ -100,6 +100,9 @@ def test_a_missing_right_is_named_with_the_command_that_grants_it(
     assert [what for _, line in others for what in ("brokers keep",) if what in line] == ["brokers keep"] * len(others)
     assert len(others) == (operation == "DESCRIBE" and kind == ResourceType.CLUSTER)
     assert given in lines[at + 1]
+    warned = [number for number, line in enumerate(lines) if "the first ACL on a resource locks out" in line]
+    assert len(warned) == 1
+    assert warned[0] < at
     (user,) = kafka.users
     arguments = shlex.split(lines[at + 1])
     assert arguments[arguments.index("--allow-principal") + 1] == f"User:{user}"
@@ -171,6 +174,15 @@ def test_the_command_that_grants_a_right_names_the_user_if_known(
     config = ["--command-config", "admin.properties"] if client else []
     right = ["--allow-principal", principal, "--operation", "Describe", "--topic", "*"]
     assert arguments == ["kafka-acls.sh", "--bootstrap-server", server, *config, "--add", *right]
+
+
+def test_confluent_cloud_is_not_asked_for_a_right_that_it_cannot_give() -> None:
+    client = SASL | USER
+    cluster = ClusterConfig.model_validate({"bootstrap_servers": ("pkc-1.confluent.cloud:9092",), "client": client})
+    rights = _Rights(cluster)
+    assert rights.give("DescribeConfigs", "--cluster") == "nothing to do: Confluent Cloud has no ACL for this right"
+    for operation, resource in (("Describe", "--cluster"), ("DescribeConfigs", "--topic '*'")):
+        assert rights.give(operation, resource).endswith(f"--operation {operation} {resource}")
 
 
 @pytest.mark.parametrize(
