@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.tables import FINDINGS, FORECASTS, GROUP_CHANGES, GROUP_STATUS, LAG, SNAPSHOTS
+from pipeline.tables import FINDINGS, FORECASTS, GROUP_CHANGES, GROUP_STATUS, SNAPSHOTS
 from tests.helpers.both_engines import Found, ask_both, queries_of, values
-from tests.helpers.reports import MINUTE, NOON, at, lag_row, snapshot
+from tests.helpers.reports import MINUTE, NOON, at, snapshot
 
 QUERIES = queries_of("alerts.md", "forecasts.md")
 MINUTES = 5
@@ -93,31 +93,31 @@ def forecasts() -> list[dict[str, Any]]:
     ]
 
 
+def losing(group_id: str, kind: str, magnitude: float) -> dict[str, Any]:
+    """A finding of a group."""
+    return {"finding_id": group_id, "group_id": group_id, "kind": kind, "magnitude": magnitude, "first_seen": at(1)}
+
+
 def rows() -> dict[str, Any]:
     now = datetime.now(UTC)
-    lost = {"offset_status": "deleted_unread", "headroom": -15, "consumer_lag": 9}
     ended = [("east", 2, 1), ("east", 1, 90), ("dead", 1, 60)]
     finding = {"cluster": "east", "client_id": "c", "kind": "slow_consumer", "first_seen": at(1)}
+    of_group = {"cluster": "east", "severity": "critical", "resolved_at": None}
     return {
         "group_status": (GROUP_STATUS, [row for minute in range(MINUTES) for row in groups(minute)]),
         "group_changes": (GROUP_CHANGES, changes()),
         "forecasts": (FORECASTS, forecasts()),
-        "lag": (
-            LAG,
-            [
-                lag_row(0, "past", 0, **lost),
-                lag_row(1, "lost", 0, **lost),
-                lag_row(1, "soon", 0, consumer_lag=5, headroom=7, headroom_ms=60_000),
-                lag_row(1, "later", 0, consumer_lag=5, headroom=700, headroom_ms=7_200_000),
-                lag_row(1, "idle", 0, consumer_lag=0, headroom=7, headroom_ms=60_000),
-            ],
-        ),
         "findings": (
             FINDINGS,
             [
                 finding | {"finding_id": "1", "severity": "critical", "resolved_at": None},
                 finding | {"finding_id": "2", "severity": "critical", "resolved_at": at(2)},
                 finding | {"finding_id": "3", "severity": "info", "resolved_at": None},
+                of_group | losing("lost", "deleted_unread", 15.0),
+                of_group | losing("past", "deleted_unread", 15.0) | {"resolved_at": at(2)},
+                of_group | losing("soon", "data_loss_ahead", -90.0 * MINUTE),
+                of_group | losing("without_members", "commits_expire", -60.0 * MINUTE) | {"severity": "warning"},
+                of_group | losing("stuck", "no_progress", 15.0),
             ],
         ),
         "snapshots": (
@@ -146,7 +146,14 @@ FOUND: Found = {
         ["cluster", "group_id", "status"],
         [("east", "dead", "stopped"), ("west", "west-dead", "stalled")],
     ),
-    "losing": (["group_id", "offset_status", "headroom"], [("lost", "deleted_unread", -15), ("soon", "ok", 7)]),
+    "losing": (
+        ["group_id", "kind", "records_lost", "minutes_left"],
+        [
+            ("lost", "deleted_unread", 15, None),
+            ("soon", "data_loss_ahead", None, 90),
+            ("without_members", "commits_expire", None, 60),
+        ],
+    ),
     "catching_up": (
         ["group_id", "written_per_s_5m", "in_minutes", "at_the_latest", "reason"],
         [
@@ -173,7 +180,16 @@ FOUND: Found = {
         [("soon", 3 * MINUTE, True), ("early", None, False), ("open", None, None)],
     ),
     "promise": (["group_id", "kept", "unknown"], [("dead", 0, 0), ("half", 0, 4)]),
-    "wrong": (["kind", "severity"], [("slow_consumer", "critical")]),
+    "wrong": (
+        ["kind", "severity", "group_id"],
+        [
+            ("slow_consumer", "critical", None),
+            ("deleted_unread", "critical", "lost"),
+            ("data_loss_ahead", "critical", "soon"),
+            ("commits_expire", "warning", "without_members"),
+            ("no_progress", "critical", "stuck"),
+        ],
+    ),
     "rebalancing": (
         ["group_id", "snapshots", "with_rebalance", "members_joined", "members_left", "members_restarted"],
         [("slow", 5, 3, 1, 1, 1), ("again", 5, 3, 0, 0, 0)],
