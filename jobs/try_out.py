@@ -1,8 +1,9 @@
 """Show a recorded example: its groups, what needed attention, and its report.
 
-Neither Kafka nor Spark is started, and nothing is downloaded. The example is a lake that the demo has recorded: a Kafka
-with eight groups that lag in different ways. Its tables are unpacked into a folder, where you can query them. Spark
-computed the values of the groups and of the report when the example was recorded; the page is made from them now.
+Neither Kafka nor Spark is started. The example comes with laglake; `make try` installs the packages for it once. It is
+a lake that the demo has recorded: a Kafka with eight groups that lag in different ways. Its tables are unpacked into a
+folder, where you can query them. Spark computed the values of the groups and of the report when the example was
+recorded; the page is made from them now.
 """
 
 import sys
