@@ -74,7 +74,7 @@ function labelStrip(canvas, unit) {
   canvas.title = canvas.getAttribute("aria-label");
 }
 
-/** Draw each strip when it comes into view, and draw these again when the unit or the colours change. */
+/** Draw each strip when it comes into view or is printed, and draw these again when the unit or the colours change. */
 function keepStrips() {
   const most = {};
   for (const unit of ["records", "bytes", "ms", "age"]) {
@@ -96,6 +96,10 @@ function keepStrips() {
   };
   strips.forEach((canvas) => watch.observe(canvas));
   again();
+  addEventListener("beforeprint", () => {
+    strips.forEach((canvas) => seen.add(canvas));
+    again();
+  });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
   return (changed) => { unit = changed; again(); };
 }

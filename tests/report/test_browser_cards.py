@@ -150,15 +150,18 @@ class TestInChromium:
           }
           dispatchEvent(new Event("beforeprint"));
           const cut = (one) => one.scrollWidth > one.clientWidth || one.scrollHeight > one.clientHeight + 1;
+          const isDrawn = (canvas) => canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height)
+            .data.some(Boolean);
           parent.postMessage(JSON.stringify({
             width: document.documentElement.scrollWidth <= innerWidth,
             cut: [...document.querySelectorAll(".scroll, figure, .card")].filter(cut).map((one) => one.className),
             hidden: document.querySelectorAll("details:not([open])").length,
+            strips: [...document.querySelectorAll("canvas.strip")].filter((one) => !isDrawn(one)).length,
             search: getComputedStyle(document.querySelector("#find").parentElement).display,
           }), "*");
         """
         seen = framed(browse, tmp_path, with_script(crowded(), script), A4_LANDSCAPE)
-        assert seen == {"width": True, "cut": [], "hidden": 0, "search": "none"}
+        assert seen == {"width": True, "cut": [], "hidden": 0, "strips": 0, "search": "none"}
 
     @pytest.mark.parametrize("width", [400, 1400])
     def test_cards_are_not_cut(self, browse: Browse, tmp_path: Path, width: int) -> None:
