@@ -19,7 +19,7 @@ from pipeline.report import data, details, values
 from pipeline.report.details_model import Finding, Forecast, Gauge, Objective, Partition, Verdict
 from pipeline.report.frames import Frames
 from pipeline.report.ledger_model import Cluster
-from pipeline.report.model import Group, Instant, Point, Report, Totals
+from pipeline.report.model import ClusterPoint, Group, Instant, Point, Report, Totals
 
 SNAPSHOTS_LISTED = 100
 GROUPS_LISTED = 1_000
@@ -39,6 +39,7 @@ CELLS = 35_000
 """How many groups times instants fit onto a page: if there are many groups, fewer instants are shown."""
 
 _OVER_TIME: dict[str, type[Any]] = {
+    "cluster_points": ClusterPoint,
     "partitions": Partition,
     "forecasts": Forecast,
     "objectives": Objective,
@@ -66,8 +67,8 @@ def collect(frames: Frames, generated_at: datetime, title: str) -> Report:
     findings = values.with_now(findings, second["now"])
     worst = tuple(Group(**r) for r in second["groups"])
     instants = _thinned([Instant(**r) for r in second["instants"]], _most_instants(len(worst)))
-    third = _over_time(frames, newest, worst, instants)
-    points = tuple(Point(**r) for r in (*third["points"], *_from_lag(frames, worst, instants, third["covered"])))
+    third = _with_older(frames, worst, instants, _over_time(frames, newest, worst, instants))
+    points = tuple(Point(**r) for r in third["points"])
     counted = (first["counted"] or [{"open": 0, "total": 0}])[0]
     return Report(
         title,
@@ -147,7 +148,7 @@ def _over_time(
     charted = {g.group_id for g in worst[:GROUPS_CHARTED]}
     return _asked(
         points=data.as_points(groups, {g.group_id for g in worst}) if worst else None,
-        covered=data.covered(groups),
+        cluster_points=data.all_groups(groups),
         partitions=details.partitions(frames.at("lag", newest), charted, PARTITIONS_LISTED),
         changes=frames.changes and details.changes(frames.changes, charted, CHANGES_LISTED),
         forecasts=frames.forecasts and details.forecasts(frames.at("forecasts", newest), {g.group_id for g in worst}),
@@ -158,15 +159,19 @@ def _over_time(
     )
 
 
-def _from_lag(
-    frames: Frames, worst: Sequence[Group], instants: Sequence[Instant], covered: Sequence[dict[str, Any]]
-) -> list[dict[str, Any]]:
-    """The fourth query, if it is needed: the groups at instants that are not `covered` by `group_status`."""
-    have = {(row["cluster"], row["snapshot_id"]) for row in covered}
+def _with_older(
+    frames: Frames, worst: Sequence[Group], instants: Sequence[Instant], found: dict[str, list[dict[str, Any]]]
+) -> dict[str, list[dict[str, Any]]]:
+    """The fourth query, if it is needed: adds the groups at instants that `found` does not have from `group_status`."""
+    have = {(row["cluster"], row["snapshot_id"]) for row in found["cluster_points"]}
     missing = {(i.cluster, i.snapshot_id) for i in instants} - have if frames.has_groups else set()
-    if not missing:
-        return []
-    return _rows(data.as_points(frames.groups_from_lag(_by_cluster(missing)), {g.group_id for g in worst}))
+    if missing:
+        groups = frames.groups_from_lag(_by_cluster(missing))
+        points = data.as_points(groups, {g.group_id for g in worst})
+        for name, rows in _asked(points=points, cluster_points=data.all_groups(groups)).items():
+            found[name] += rows
+    found["cluster_points"].sort(key=itemgetter("cluster", "snapshot_id"))
+    return found
 
 
 def _by_cluster(snapshots: Iterable[tuple[str, int]]) -> dict[str, list[int]]:

@@ -163,9 +163,17 @@ def as_points(rows: DataFrame, group_ids: Collection[str]) -> DataFrame:
     )
 
 
-def covered(rows: DataFrame) -> DataFrame:
-    """The snapshots that rows of GROUP_STATUS are of."""
-    return rows.select(*SNAPSHOT).distinct()
+def all_groups(rows: DataFrame) -> DataFrame:
+    """Rows of GROUP_STATUS, summed up by cluster and snapshot as `model.ClusterPoint`. Unknown lags are left out."""
+    return rows.groupBy(*SNAPSHOT).agg(
+        F.count("*").alias("groups"),
+        F.count_if(F.col("partitions_unknown") > 0).alias("groups_unknown"),
+        F.try_sum("consumer_lag").alias("consumer_lag"),
+        F.try_sum("consumer_lag_bytes").alias("consumer_lag_bytes"),
+        F.count_if(F.col("partitions_unknown") + F.col("bytes_unknown") > 0).alias("bytes_unknown"),
+        F.max("consumer_age_ms").alias("consumer_age_ms"),
+        F.count_if(F.col("partitions_unknown") + F.col("age_unknown") > 0).alias("age_unknown"),
+    )
 
 
 def worst_first(groups: DataFrame, limit: int, found: Collection[str] = ()) -> DataFrame:

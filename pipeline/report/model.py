@@ -188,6 +188,25 @@ class Point:
 
 
 @dataclass(frozen=True)
+class ClusterPoint:
+    """All groups of a cluster at one instant: the sums of their lags, and the age of the oldest uncommitted record.
+
+    Each value leaves out what is not known. `groups_unknown`, `bytes_unknown` and `age_unknown` count the groups of
+    which a part is left out.
+    """
+
+    cluster: str
+    snapshot_id: int
+    groups: int
+    groups_unknown: int
+    consumer_lag: int | None
+    consumer_lag_bytes: int | None
+    bytes_unknown: int
+    consumer_age_ms: int | None
+    age_unknown: int
+
+
+@dataclass(frozen=True)
 class Report:
     """Everything on the page. `groups` are in order, the worst first; `charted` are the first of them."""
 
@@ -200,6 +219,7 @@ class Report:
     instants: tuple[Instant, ...] = ()
     points: tuple[Point, ...] = ()
     charted: tuple[Group, ...] = ()
+    cluster_points: tuple[ClusterPoint, ...] = ()
     partitions: tuple[Partition, ...] = ()
     findings: tuple[Finding, ...] = ()
     findings_open: int = 0

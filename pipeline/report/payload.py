@@ -61,6 +61,7 @@ def payload(report: Report, groups: Sequence[Group]) -> dict[str, Any] | None:
             for g in groups
         ],
         "picked": 0 if len(groups) == 1 else None,
+        "all_groups": [_all_groups(report, cluster, of_cluster) for cluster, of_cluster in times.items()],
         "clients": list(_clients(report.gauges)),
         "brokers": [
             {**asdict(d), "cluster": visible(d.cluster), "broker": str(d.broker)} for d in report.distributions
@@ -88,6 +89,19 @@ def _history(report: Report, group: Group) -> dict[str, Any]:
         "rates": rates(forecast),
         "why_no_bytes": why_no_bytes(forecast),
         "objectives": [visible(text) for text in objectives_in_words(objectives_of(report, group))],
+    }
+
+
+def _all_groups(report: Report, cluster: str, instants: Sequence[Instant]) -> dict[str, Any]:
+    """All groups of a cluster together: their values by instant, and of how many groups a part is not known."""
+    points = {p.snapshot_id: p for p in report.cluster_points if p.cluster == cluster}
+    found = [points.get(i.snapshot_id) for i in instants]
+    units = {"records": "groups_unknown", "bytes": "bytes_unknown", "age": "age_unknown"}
+    return {
+        "cluster": visible(cluster),
+        "groups": [p and p.groups for p in found],
+        **{unit: [p and getattr(p, _UNITS[unit]) for p in found] for unit in units},
+        "unknown": {unit: [p and getattr(p, name) for p in found] for unit, name in units.items()},
     }
 
 
