@@ -54,10 +54,11 @@ def of_evidence(facts: Mapping[str, Any]) -> str | None:
     return ", ".join(parts)
 
 
-def loss(group: Group | None, findings: Iterable[Finding], clock: Clock) -> str:
-    """Whether records were deleted unread, or will be, and when."""
+def loss(group: Group | None, findings: Sequence[Finding], forecast: Forecast | None, clock: Clock) -> str:
+    """Whether records were deleted unread, or will be, and when: at the earliest (findings) and probably (forecast)."""
     said = [_lost(f, clock) for f in findings if f.is_loss]
     said += [_ahead(f, clock) for f in findings if f.kind in ("data_loss_ahead", "commits_expire") and f.is_open]
+    said += _deleted_at(forecast, clock)
     if said:
         return "; ".join(said)
     if group is None:
@@ -96,6 +97,18 @@ def _ahead(finding: Finding, clock: Clock) -> str:
 def _from(instant: object, clock: Clock) -> str:
     ms = instant_ms(instant)
     return "soon" if ms is None else f"from {clock(ms)} on"
+
+
+def _deleted_at(forecast: Forecast | None, clock: Clock) -> list[str]:
+    """When retention will delete unread records, with the band of the forecast; nothing if it has none."""
+    if forecast is None or forecast.ends_ms is None or forecast.deleted_in_ms is None:
+        return []
+    low, high = forecast.deleted_in_low_ms, forecast.deleted_in_high_ms
+    most = "never" if high is None else clock(forecast.ends_ms + high)
+    band = f"{clock(forecast.ends_ms + (low or 0))} to {most}"
+    return [
+        f"forecast: retention deletes unread records at {clock(forecast.ends_ms + forecast.deleted_in_ms)} ({band})"
+    ]
 
 
 def caught_up_at(forecast: Forecast | None, clock: Clock) -> str:

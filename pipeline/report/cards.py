@@ -119,7 +119,7 @@ class _Facts:
         affected = list(dict.fromkeys(name for f in lasting for name in f.facts.get("groups") or ()))
         victims = [] if key else [(subject.cluster, str(name)) for name in affected]
         total = max((f.facts.get("groups_affected") or 0 for f in lasting), default=0)
-        group = self.groups.get(key) if key else None
+        group, forecast = (self.groups.get(key), self.forecasts.get(key)) if key else (None, None)
         return Card(
             subject,
             is_critical=any(f.severity == "critical" for f in findings),
@@ -127,8 +127,8 @@ class _Facts:
             since_ms=causes[0].since_ms,
             causes=causes,
             behind=answers.behind(group, findings) if key else self._behind(findings),
-            loss=answers.loss(group, findings, self.clock) if key else self._loss_of(victims),
-            caught_up=answers.caught_up_at(self.forecasts.get(key), self.clock) if key else None,
+            loss=answers.loss(group, findings, forecast, self.clock) if key else self._loss_of(victims),
+            caught_up=answers.caught_up_at(forecast, self.clock) if key else None,
             gauge=answers.gauge(self.verdicts.get(key), findings, self.clock) if key else None,
             members=self._members(group, findings, partitions, is_group=key is not None),
             owner=self._owner(group, findings),

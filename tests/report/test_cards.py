@@ -172,26 +172,40 @@ def test_a_group_that_is_not_listed_has_the_lag_of_its_finding() -> None:
 
 
 def test_data_loss_is_known_to_be_none_only_if_every_partition_is_known() -> None:
-    assert loss(group(), (), at) == "none, and none is forecast; headroom 100 records"
-    assert loss(group(min_headroom=None), (), at) == "none, and none is forecast"
-    assert loss(group(partitions_unknown=1), (), at) == "not known for 1 partition"
-    assert loss(group(statuses={"deleted_unread": 1}), (), at) == "yes: records were deleted unread"
-    assert loss(None, (), at) == "not known"
+    assert loss(group(), (), None, at) == "none, and none is forecast; headroom 100 records"
+    assert loss(group(min_headroom=None), (), None, at) == "none, and none is forecast"
+    assert loss(group(partitions_unknown=1), (), None, at) == "not known for 1 partition"
+    assert loss(group(statuses={"deleted_unread": 1}), (), None, at) == "yes: records were deleted unread"
+    assert loss(None, (), None, at) == "not known"
+
+
+def test_a_forecast_of_loss_has_a_time_of_day_with_its_band() -> None:
+    times = {"deleted_in_ms": 150 * MINUTE, "deleted_in_low_ms": 110 * MINUTE, "deleted_in_high_ms": 13 * HOUR}
+    forecast = replace(Forecast("east", "g", NOON, None, None, None, "never_at_this_rate"), **times)
+    words = "forecast: retention deletes unread records at 14:30"
+    assert loss(group(), (), forecast, at) == f"{words} (13:50 to 2026-03-02 01:00)"
+    open_end = replace(forecast, deleted_in_low_ms=None, deleted_in_high_ms=None)
+    assert loss(group(), (), open_end, at) == f"{words} (12:00 to never)"
+    assert loss(group(), (), replace(forecast, deleted_in_ms=None), at).startswith("none, and none is forecast")
+    lost = finding("deleted_unread", evidence={"deleted_offsets": 7})
+    assert loss(group(), [lost], forecast, at) == (
+        f"yes: 7 offsets deleted unread, seen since 12:00; {words} (13:50 to 2026-03-02 01:00)"
+    )
 
 
 def test_commits_that_expire_are_a_loss_ahead() -> None:
     expire = finding("commits_expire", "warning", now={"commits_expire_at": "2026-03-01T12:30:00Z"})
     words = "Kafka may remove the commits from 12:30 on"
-    assert loss(group(), [expire], at) == f"ahead: {words}; the group then starts where auto.offset.reset says"
+    assert loss(group(), [expire], None, at) == f"ahead: {words}; the group then starts where auto.offset.reset says"
     assert cause(expire, at)[:2] == ("commits expire", words)
 
 
 def test_a_forecast_of_loss_that_is_not_of_the_newest_snapshot_says_so() -> None:
     ahead = finding("data_loss_ahead", worst_ms=NOON - HOUR, evidence={"deleted_at": "2026-03-02T01:30:00Z"})
     words = "ahead: retention may delete unread records from 2026-03-02 01:30 on"
-    assert loss(group(), [ahead], at) == f"{words} (forecast of 11:00)"
-    assert loss(group(), [replace(ahead, now=ahead.evidence)], at) == words
-    assert loss(group(), [replace(ahead, now={})], at) == "ahead: retention may delete unread records soon"
+    assert loss(group(), [ahead], None, at) == f"{words} (forecast of 11:00)"
+    assert loss(group(), [replace(ahead, now=ahead.evidence)], None, at) == words
+    assert loss(group(), [replace(ahead, now={})], None, at) == "ahead: retention may delete unread records soon"
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,7 @@ def findings(spark: SparkSession) -> dict[str, Any]:
 def forecasts_and_gauges(spark: SparkSession) -> dict[str, Any]:
     forecast = {**AT, "ends_at": at(NEWEST)}
     rates = {"caught_up_in_ms": 42 * MINUTE, "caught_up_in_low_ms": 37 * MINUTE, "caught_up_in_high_ms": 57 * MINUTE}
+    rates |= {"deleted_in_ms": 165 * MINUTE, "deleted_in_low_ms": 150 * MINUTE, "deleted_in_high_ms": 180 * MINUTE}
     forecasts = (
         {**forecast, "group_id": "payments", **rates},
         {**forecast, "group_id": "search", "reason": "never_at_this_rate"},
@@ -174,7 +175,10 @@ def test_whether_data_is_lost_or_will_be_and_at_what_time(cards: dict[str, Answe
     """The forecast is that of the newest snapshot: 14:30, and not 13:10 as it was at its worst."""
     assert [card["Data loss"] for card in cards.values()] == [
         "yes: 1,966 offsets deleted unread, seen since 12:02, 202 can still be read there",
-        "ahead: retention may delete unread records from 14:30 on, first of orders 1",
+        (
+            "ahead: retention may delete unread records from 14:30 on, first of orders 1; "
+            "forecast: retention deletes unread records at 14:48 (14:33 to 15:03)"
+        ),
         "no finding says so for these groups",
     ]
 
