@@ -33,8 +33,9 @@ Values below 1 have no unit prefix, because 800m looks like millions, not like 0
 def charts(instants: tuple[Instant, ...]) -> dict[str, Any]:
     """The specifications by name: `lag` and `log_lag`, lines of groups; `series`, named lines; `steps`, distributions.
 
-    The script fills the data sets `points` and, for series, `bands`. It sets the signals `unit` (records | bytes | ms),
-    `picked` (the number of a group, or null), `ticks`, and the ends of the axes: `low`, `high`, `first`, `last`.
+    The script fills the data sets `points` and, for series, `bands` and `ahead` (a forecast). It sets the signals
+    `unit` (records | bytes | ms), `picked` (the number of a group, or null), `ticks`, and the ends of the axes: `low`,
+    `high`, `first`, `last`.
     """
     span = _span(instants)
     return {
@@ -86,12 +87,12 @@ def _own_time() -> alt.X:
     return alt.X("t_ms:T").scale(alt.Scale(type="utc")).axis(axis)
 
 
-def _value(kind: Literal["linear", "symlog"]) -> alt.Y:
+def _value(kind: Literal["linear", "symlog"], field: str = "value") -> alt.Y:
     axis = alt.Axis(labelExpr=_NUMBER, title=None, tickCount=6)
     if kind == "symlog":
         axis.values = alt.ExprRef("ticks")
     reach = [alt.ExprRef("low"), alt.ExprRef("high")]
-    return alt.Y("value:Q").scale(alt.Scale(type=kind, domain=reach, nice=True)).axis(axis)
+    return alt.Y(f"{field}:Q").scale(alt.Scale(type=kind, domain=reach, nice=True)).axis(axis)
 
 
 def _lag(span_ms: list[int], kind: Literal["linear", "symlog"]) -> alt.LayerChart | alt.FacetChart:
@@ -124,7 +125,7 @@ def _lag(span_ms: list[int], kind: Literal["linear", "symlog"]) -> alt.LayerChar
 
 
 def _series() -> alt.LayerChart | alt.FacetChart:
-    """A few named lines, with time bands behind them."""
+    """A few named lines, with time bands behind them; beyond their end, a forecast: a band and its middle."""
     bands = (
         alt.Chart(alt.NamedData("bands"))
         .mark_rect(opacity=0.16)
@@ -142,7 +143,16 @@ def _series() -> alt.LayerChart | alt.FacetChart:
             tooltip="t_ms:T",
         )
     )
-    return alt.layer(bands, lines)
+    ahead = alt.Chart(alt.NamedData("ahead")).encode(
+        x=_own_time(), color=alt.Color("colour:N").scale(None).legend(None)
+    )
+    band = ahead.mark_area(clip=True, opacity=0.18).encode(
+        y=_value("linear", "low"), y2="high", fill=alt.Fill("colour:N").scale(None).legend(None)
+    )
+    middle = ahead.mark_line(clip=True, strokeWidth=2, strokeDash=[6, 4]).encode(
+        y=_value("linear", "middle"), order="t_ms:T"
+    )
+    return alt.layer(bands, band, middle, lines)
 
 
 def _steps() -> alt.Chart:

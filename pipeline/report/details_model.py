@@ -143,6 +143,8 @@ class Forecast:
     deleted_in_ms: int | None = None
     deleted_in_low_ms: int | None = None
     deleted_in_high_ms: int | None = None
+    net_per_s: float | None = None
+    net_error_per_s: float | None = None
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from pipeline.report.payload import payload
 from pipeline.report.search import searched
 from pipeline.report.units import duration, instant, size
 
-_SCRIPTS = ("tables.js", "search.js", "pictures.js", "page.js", "charts.js", "all_groups.js")
+_SCRIPTS = ("tables.js", "search.js", "pictures.js", "page.js", "group.js", "charts.js", "all_groups.js")
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 
 

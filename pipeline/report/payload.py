@@ -8,6 +8,7 @@ from dataclasses import asdict
 from itertools import groupby, pairwise
 from typing import Any
 
+from pipeline.report.ahead import Ahead, ahead
 from pipeline.report.charts import charts, colour
 from pipeline.report.details_model import Gauge, Partition
 from pipeline.report.model import Group, Instant, Point, Report
@@ -54,7 +55,7 @@ def payload(report: Report, groups: Sequence[Group]) -> dict[str, Any] | None:
                 "cluster": visible(g.cluster),
                 "colour": colour(charted[g.key]) if g.key in charted else None,
                 **_series(times[g.cluster], points[g.key], has_rates=g.key in charted),
-                **(_history(report, g) if g.key in charted else {}),
+                **(_history(report, g, times[g.cluster]) if g.key in charted else {}),
                 "partitions": [_partition(p) for p in partitions[g.key]],
                 "left_out": g.partitions - len(partitions[g.key]),
             }
@@ -70,11 +71,11 @@ def payload(report: Report, groups: Sequence[Group]) -> dict[str, Any] | None:
     }
 
 
-def _history(report: Report, group: Group) -> dict[str, Any]:
+def _history(report: Report, group: Group, instants: Sequence[Instant]) -> dict[str, Any]:
     """What happened to a group: `events` are (snapshot_id, level, sentence); `spans` its findings, with when they end.
 
     A span is (first_seen, end, severity, kind). A finding that is open ends with its newest snapshot. `rates` are
-    (over which time, written, committed), as text.
+    (over which time, written, committed), as text; `ahead` are the points of the forecast.
     """
     found = [f for f in report.findings if f.concerns(*group.key)]
     forecast = forecast_of(report, group)
@@ -88,6 +89,7 @@ def _history(report: Report, group: Group) -> dict[str, Any]:
         "outlook": "; ".join(outlook(forecast)) or None,
         "rates": rates(forecast),
         "why_no_bytes": why_no_bytes(forecast),
+        "ahead": [_short(point) for point in ahead(forecast, group, instants)],
         "objectives": [visible(text) for text in objectives_in_words(objectives_of(report, group))],
     }
 
@@ -103,6 +105,11 @@ def _all_groups(report: Report, cluster: str, instants: Sequence[Instant]) -> di
         **{unit: [p and getattr(p, _UNITS[unit]) for p in found] for unit in units},
         "unknown": {unit: [p and getattr(p, name) for p in found] for unit, name in units.items()},
     }
+
+
+def _short(point: Ahead) -> tuple[float, ...]:
+    """A point of a forecast with few digits."""
+    return point.t_ms, *(float(f"{value:.6g}") for value in point[1:])
 
 
 def _series(instants: Sequence[Instant], points: dict[int, Point], *, has_rates: bool) -> dict[str, Any]:
