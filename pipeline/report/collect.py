@@ -90,6 +90,7 @@ def collect(frames: Frames, generated_at: datetime, title: str) -> Report:
         selection=frames.selection,
         days=frames.days,
         incident=_incident(findings, frames),
+        is_recorded=False,
         **{name: tuple(row(**r) for r in third[name]) for name, row in _OVER_TIME.items()},
     )
 

@@ -237,6 +237,8 @@ class Report:
     """How many days, up to each cluster's newest snapshot, are shown; None if a beginning was given."""
     incident: Finding | None = None
     """The finding that the page is about; None if it is about everything that is selected."""
+    is_recorded: bool = False
+    """Whether the values were saved long before the page is made, so that it does not say how old it is."""
 
     @property
     def snapshots_total(self) -> int:

@@ -13,8 +13,10 @@
     age.textContent = inWords(ms);
     age.classList.toggle("old", ms >= 36e5);
   };
-  show();
-  setInterval(show, 6e4);
+  if (age) { // a recorded report is always old
+    show();
+    setInterval(show, 6e4);
+  }
 
   let opened = [];
   addEventListener("beforeprint", () => {

@@ -5,6 +5,7 @@ Unlike the report as JSON for other programs (`export`), it has the values of th
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 from pydantic import TypeAdapter
@@ -18,8 +19,8 @@ def saved(report: Report) -> bytes:
 
 
 def loaded(text: bytes) -> Report:
-    """The report of `saved`. Raises ValueError if the text is none of this version of laglake."""
-    return _adapter().validate_json(text)
+    """The report of `saved`, as a recorded one. Raises ValueError if the text is none of this version of laglake."""
+    return replace(_adapter().validate_json(text), is_recorded=True)
 
 
 @cache
