@@ -24,7 +24,7 @@ help: ## print this list
 
 # In an environment that has Spark already, nothing is installed.
 try: $(VENV)/.$(if $(wildcard $(VENV)/.installed),installed,light) ## show a recorded example and its report, without Kafka, Spark and Java
-	$(PY) -m jobs.try_out $(ARGS)
+	$(PY) -m jobs try $(ARGS)
 
 demo: check-java jars ## run the whole pipeline on an embedded Kafka; KEEP=1 leaves Kafka and its workload running
 	KEEP=$(KEEP) $(PY) -m demo
@@ -103,11 +103,11 @@ $(VENV)/.light: $(REQUIREMENTS) | $(PY)
 	@$(INSTALL) "what make try needs" build/requirements-light.txt
 	@touch $@
 
-# PySpark's client and PySpark have the same modules, so the one must be gone before the other comes.
+# PySpark's client and PySpark have the same modules, so the one must be gone before the other comes. It goes only when
+# everything has been fetched: without a network, the jobs without Spark still work.
 $(VENV)/.installed: $(REQUIREMENTS) | $(PY)
-	@if [ -e $(VENV)/.light ]; then $(PY) -m pip uninstall --quiet --yes pyspark-client && rm $(VENV)/.light; fi
 	@$(PY) scripts/requirements.py spark > build/requirements.txt
-	@$(INSTALL) "Spark and what laglake needs" build/requirements.txt
+	@$(INSTALL) "Spark and what laglake needs" build/requirements.txt $(VENV)/.light
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.installed

@@ -13,9 +13,11 @@
 #   maintain   remove old rows and compact small files
 #   replay     analyse a recording made elsewhere
 #   doctor     check the clusters and the lake, without Spark
+#   try        show a recorded example and its report, without Kafka and Spark, as `make try` does
 #
 # `./spark-submit.sh JOB --help` lists the options of a job. Spark is that of SPARK_HOME. If SPARK_HOME is not set, it is
-# that of the virtual environment build/venv, else of .venv. If there is neither, the first call creates build/venv.
+# that of the virtual environment build/venv, else of .venv. If there is none, the first job that needs Spark installs it
+# into build/venv; a job without Spark installs only what it needs.
 set -euo pipefail
 shopt -s extglob
 
@@ -46,17 +48,36 @@ if [[ $name == -h || $name == --help ]]; then
   usage
   exit 0
 fi
-[[ $name =~ ^(snapshot|lag|show|report|run|notify|replay|maintain|doctor)$ ]] ||
-  fail 2 "the job must be snapshot, lag, show, report, run, notify, replay, maintain or doctor; options of spark-submit go before --"
+[[ $name =~ ^(snapshot|lag|show|report|run|notify|replay|maintain|doctor|try)$ ]] ||
+  fail 2 "the job must be snapshot, lag, show, report, run, notify, replay, maintain, doctor or try; \
+options of spark-submit go before --; --help explains the jobs; for the demo call make demo"
 script=$root/jobs/$name.py
 set -- "${job[@]:1}"
+
+has_option() { # has_option REGEX ARGUMENTS
+  local argument
+  for argument in "${@:2}"; do
+    [[ ! $argument =~ ^$1(=|$) ]] || return 0
+  done
+  return 1
+}
+needs_spark=1
+if [[ $name =~ ^(doctor|show|try)$ ]] || has_option '(-h|--help|--check|--test)' "$@"; then
+  needs_spark=
+fi
+export LAGLAKE_CONFIG=${LAGLAKE_CONFIG:-$root/conf/local.toml}
+without_spark() {
+  PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH} "$python" -P -m jobs "$name" "$@"
+}
 
 # The python that drives the job: with SPARK_HOME the caller's, else the virtual environment's.
 has_packages() {
   "$1" -P -c 'import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, ("kafka", "pydantic"))))' 2>/dev/null
 }
 if [[ -n ${SPARK_HOME:-} ]]; then
-  for python in "${PYSPARK_DRIVER_PYTHON:-}" "${PYSPARK_PYTHON:-}" python3 ""; do
+  own=
+  [[ -n $needs_spark ]] || own=$root/build/venv/bin/python
+  for python in "${PYSPARK_DRIVER_PYTHON:-}" "${PYSPARK_PYTHON:-}" python3 "$own" ""; do
     [[ -n $python ]] && has_packages "$python" && break
   done
   [[ -n $python ]] || fail 1 "SPARK_HOME is set, so PYSPARK_PYTHON must name a python that has laglake's packages, \
@@ -65,31 +86,25 @@ else
   venv=$root/build/venv
   if [[ ! -e $venv/.installed && -x $root/.venv/bin/spark-submit ]]; then
     venv=$root/.venv
-  elif [[ -e $venv/.light && $name =~ ^(doctor|show)$ ]]; then
-    : # what make try has installed is enough
-  elif [[ ! -e $venv/.installed ]]; then
-    echo "spark-submit.sh: making the virtual environment build/venv, which takes minutes, once" >&2
-    make --silent --no-print-directory -C "$root" check-java jars >&2
   fi
   python=$venv/bin/python
+  if [[ $venv == "$root/build/venv" && ! -e $venv/.installed ]]; then
+    if [[ -n $needs_spark ]]; then
+      [[ ! -e $venv/.light ]] || without_spark --check "$@" >/dev/null
+      echo "spark-submit.sh: installing Spark into build/venv, which takes minutes, once" >&2
+      make --silent --no-print-directory -C "$root" check-java jars >&2
+    elif [[ ! -e $venv/.light ]]; then
+      echo "spark-submit.sh: installing what jobs without Spark need into build/venv, once" >&2
+      make --silent --no-print-directory -C "$root" build/venv/.light >&2
+    fi
+  fi
   export PYSPARK_PYTHON=$python PYSPARK_DRIVER_PYTHON=$python
   SPARK_HOME=$("$python" -c 'import importlib.util as u; print(u.find_spec("pyspark").submodule_search_locations[0])')
   export SPARK_HOME
 fi
 
 # What is wrong with the arguments or the config is said now, in a second; --help and --check end here.
-export LAGLAKE_CONFIG=${LAGLAKE_CONFIG:-$root/conf/local.toml}
-without_spark() {
-  PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH} "$python" "$script" "$@"
-}
-has_option() { # has_option REGEX ARGUMENTS
-  local argument
-  for argument in "${@:2}"; do
-    [[ ! $argument =~ ^$1(=|$) ]] || return 0
-  done
-  return 1
-}
-if [[ $name == doctor || $name == show ]] || has_option '(-h|--help|--check|--test)' "$@"; then
+if [[ -z $needs_spark ]]; then
   without_spark "$@"
   exit
 fi

@@ -4,9 +4,11 @@ Databricks ignores the return value of a function, so an exit status other than 
 """
 
 import argparse
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
+from threading import current_thread, main_thread
 
 TO_LOOK = {
     "try": "show a recorded example and its report, without Kafka and Spark",
@@ -24,6 +26,8 @@ JOBS = {
     "maintain": "remove old rows, compact small files",
     "doctor": "check brokers, rights and lake, without Spark",
 }
+INTERRUPTED = 130
+"""The exit status after Ctrl-C, as shells have it."""
 _MODULES = {"try": "jobs.try_out", "demo": "demo.__main__"}
 
 
@@ -34,9 +38,25 @@ def module_of(command: str) -> str:
 
 def _command(job: str) -> Callable[[], None]:
     def command() -> None:
-        _exit(import_module(module_of(job)).main())
+        _run(job, None)
 
     return command
+
+
+def _run(job: str, argv: Sequence[str] | None) -> None:
+    """Runs the job. Ctrl-C ends it without a traceback, also while its modules are imported, which takes seconds."""
+    is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler and current_thread() is main_thread()
+    if is_default:  # an exception in the middle of an import could be reported as an ImportError
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    main = import_module(module_of(job)).main
+    if is_default:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        status = main(argv)
+    except KeyboardInterrupt:
+        status = INTERRUPTED
+    if status:
+        sys.exit(status)
 
 
 def laglake() -> None:
@@ -52,12 +72,7 @@ def laglake() -> None:
     )
     parser.add_argument("job", choices=commands, metavar="JOB", help="one of the jobs below")
     job = parser.parse_args(sys.argv[1:2]).job
-    _exit(import_module(module_of(job)).main(sys.argv[2:]))
-
-
-def _exit(status: int) -> None:
-    if status:
-        sys.exit(status)
+    _run(job, sys.argv[2:])
 
 
 run, snapshot, lag, show, report, notify, replay, maintain, doctor = map(_command, JOBS)

@@ -1,10 +1,11 @@
-"""Installs packages with pip, and says in a few lines what it does: `install.py WHAT REQUIREMENTS.txt`.
+"""Installs packages with pip, and says in a few lines what it does: `install.py WHAT REQUIREMENTS.txt [MARK]`.
 
 pip itself prints some hundred lines. Here, each package that takes time has a line with its size, and in a terminal one
 line at the bottom counts the others. pip's own output is in build/pip.log; if it fails, its errors are printed.
 """
 
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -12,6 +13,8 @@ from pathlib import Path
 
 LOG = Path("build/pip.log")
 LARGE_MB = 10.0
+CLIENT = "pyspark-client"
+WHEELS = "build/wheels"
 _FETCHED = re.compile(
     r"\s*(?:Downloading|Using cached) (\S+)-(\d[\w.!+]*?)[-.](?:tar|zip|py|cp).* \(([\d.]+) ([kM]?)B\)"
 )
@@ -60,28 +63,44 @@ class Progress:
         return f"[{time.monotonic() - self._started:5.1f} s]"
 
 
-def main(what: str, requirements: str) -> int:
-    """Returns the exit status of pip."""
-    command = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--progress-bar", "off"]
+def main(what: str, requirements: str, replaced: str = "") -> int:
+    """Returns the exit status of pip.
+
+    `replaced` is the mark of an environment with PySpark's client. If it exists, everything is fetched before the
+    client is removed, so that a failure of the network leaves the client there.
+    """
+    if not replaced or not Path(replaced).exists():
+        return pip(["install"], requirements, f"installing {what}, once", "installed")
+    status = pip(["wheel", "--wheel-dir", WHEELS], requirements, f"fetching {what}, once", "fetched")
+    if status:
+        return status
+    Path(replaced).unlink()
+    subprocess.run([sys.executable, "-m", "pip", "uninstall", "--quiet", "--yes", CLIENT], check=True)
+    local = ["install", "--no-index", "--find-links", WHEELS]
+    status = pip(local, requirements, "PySpark's client makes room for PySpark", "installed")
+    shutil.rmtree(WHEELS, ignore_errors=True)
+    return status
+
+
+def pip(subcommand: list[str], requirements: str, before: str, after: str) -> int:
+    """Calls pip, and says what it does; returns its exit status."""
+    command = [sys.executable, "-m", "pip", *subcommand, "--disable-pip-version-check", "--progress-bar", "off"]
     command += ["-r", requirements, "-c", "constraints.txt"]
-    progress = Progress(what, sys.stdout.isatty())
-    progress.say(f"installing {what}, once; {LOG} has the details")
+    progress = Progress(before.removesuffix(", once"), sys.stdout.isatty())
+    progress.say(f"{before}; {LOG} has the details")
     errors = []
     LOG.parent.mkdir(exist_ok=True)
     with (
         LOG.open("w") as log,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as pip,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process,
     ):
-        for line in pip.stdout or ():
+        for line in process.stdout or ():
             log.write(line)
             progress.see(line)
             if re.match("ERROR|error:|  ×", line):
                 errors.append(line)
-    if pip.returncode:
-        progress.say(f"pip failed:\n{''.join(errors)}")
-    else:
-        progress.say("installed")
-    return pip.returncode
+    progress.say(f"pip failed:\n{''.join(errors)}" if process.returncode else after)
+    return process.returncode
 
 
 if __name__ == "__main__":

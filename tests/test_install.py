@@ -86,12 +86,44 @@ def test_try_installs_nothing_where_spark_is_installed(checkout: Path) -> None:
         (folder.parent / made).touch()
     would = would_do(checkout, "try")
     assert "install.py" not in would
-    assert "-m jobs.try_out" in would
+    assert "-m jobs try" in would
 
 
-def test_spark_replaces_its_client(checkout: Path) -> None:
-    would = would_do(checkout, "demo")
-    assert would.index("pip uninstall --quiet --yes pyspark-client") < would.index("scripts/install.py")
+STUB_OF_PIP = """\
+import os, sys
+with open("calls", "a") as calls:
+    calls.write(" ".join(a for a in sys.argv[1:] if a not in ("--disable-pip-version-check", "--progress-bar", "off")))
+    calls.write(f" {os.path.exists('.light')}\\n")
+sys.exit("FAILING" in os.environ and sys.argv[1] == "wheel")
+"""
+
+
+def installed_after_try(folder: Path, **env: str) -> tuple[int, list[str]]:
+    """Installs Spark where `make try` has been; returns the status, and pip's calls with whether its mark was there."""
+    (folder / "pip.py").write_text(STUB_OF_PIP)
+    (folder / ".light").touch()
+    command = [sys.executable, str(ROOT / "scripts" / "install.py"), "Spark", "list.txt", ".light"]
+    ended = subprocess.run(command, cwd=folder, env=os.environ | env, capture_output=True, check=False)
+    return ended.returncode, (folder / "calls").read_text().splitlines()
+
+
+def test_spark_is_fetched_before_it_replaces_its_client(tmp_path: Path, checkout: Path) -> None:
+    assert re.search(r"scripts/install\.py .* build/requirements\.txt build/venv/\.light\n", would_do(checkout, "demo"))
+    assert installed_after_try(tmp_path) == (
+        0,
+        [
+            "wheel --wheel-dir build/wheels -r list.txt -c constraints.txt True",
+            "uninstall --quiet --yes pyspark-client False",
+            "install --no-index --find-links build/wheels -r list.txt -c constraints.txt False",
+        ],
+    )
+
+
+def test_if_spark_cannot_be_fetched_its_client_stays(tmp_path: Path) -> None:
+    status, calls = installed_after_try(tmp_path, FAILING="1")
+    assert status == 1
+    assert [call.split()[0] for call in calls] == ["wheel"]
+    assert (tmp_path / ".light").exists()
 
 
 def test_each_kind_of_environment_has_only_its_own_packages() -> None:

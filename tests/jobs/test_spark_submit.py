@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,77 +18,10 @@ from pipeline.session import read_defaults
 from pipeline.session.spark import delta_for
 from tests.conftest import ROOT
 from tests.helpers.kafka import wait_for
+from tests.helpers.programs import write_program
 
-SHIPPED = ("spark-submit.sh", "scripts", "conf", "jobs", "laglake", "pipeline")
 STUB_STATUS = 7
-
 Submit = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
-@pytest.fixture(scope="module")
-def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the files that the script needs, in a folder with a blank in its name."""
-    copy = tmp_path_factory.mktemp("a folder") / "lag lake"
-    for name in SHIPPED:
-        source = ROOT / name
-        copier = shutil.copytree if source.is_dir() else shutil.copy2
-        copy.mkdir(exist_ok=True)
-        copier(source, copy / name)
-    return copy
-
-
-@pytest.fixture
-def tools(tmp_path: Path) -> Path:
-    """A folder of programs that comes first on PATH."""
-    folder = tmp_path / "tools"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
-def spark_home(tmp_path: Path) -> Path:
-    """A Spark whose spark-submit prints its arguments, one per line, and ends with a special exit status."""
-    home = tmp_path / "spark home"
-    (home / "jars").mkdir(parents=True)
-    write_program(home / "bin" / "spark-submit", f'printf "%s\\n" "$@"\nexit {STUB_STATUS}')
-    return home
-
-
-@pytest.fixture
-def submit(checkout: Path, spark_home: Path, tools: Path, tmp_path: Path) -> Iterator[Submit]:
-    """Runs the script from a folder of the user, which has a config.toml."""
-    work = tmp_path / "work"
-    work.mkdir()
-    (work / "config.toml").write_text('[lake]\nroot = "lake"\n[clusters.c]\nbootstrap_servers = ["127.0.0.1:1"]\n')
-
-    def submit(*line: str, **env: str | None) -> "subprocess.CompletedProcess[str]":
-        inherited = {
-            k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_", "LAGLAKE_", "PYTHON"))
-        }
-        settings = {
-            **inherited,
-            "PATH": f"{tools}:{os.environ['PATH']}",
-            "SPARK_HOME": str(spark_home),
-            "PYSPARK_PYTHON": sys.executable,
-            **env,
-        }
-        return subprocess.run(
-            [str(checkout / "spark-submit.sh"), *line],
-            cwd=work,
-            env={name: value for name, value in settings.items() if value is not None},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=180,
-        )
-
-    return submit
-
-
-def write_program(path: Path, body: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"#!/usr/bin/env bash\n{body}\n")
-    path.chmod(0o755)
 
 
 def only_path_without_java(folder: Path) -> str:
@@ -98,7 +31,9 @@ def only_path_without_java(folder: Path) -> str:
     return str(folder)
 
 
-@pytest.mark.parametrize("job", ["snapshot", "lag", "show", "report", "run", "notify", "replay", "maintain", "doctor"])
+@pytest.mark.parametrize(
+    "job", ["snapshot", "lag", "show", "report", "run", "notify", "replay", "maintain", "doctor", "try"]
+)
 def test_the_help_of_a_job_does_not_start_java(submit: Submit, tools: Path, job: str) -> None:
     write_program(tools / "java", "echo started >&2; exit 1")
     shown = submit(job, "--help", JAVA_HOME=None)
@@ -157,13 +92,13 @@ def test_sigterm_before_the_job_has_begun_ends_it_at_once(
         os.kill(int((tmp_path / "spark").read_text()), 0)
 
 
-@pytest.mark.parametrize("line", [[], ["snapshots"], ["--master", "local", "run"], ["--master", "local", "--"]])
+@pytest.mark.parametrize("line", [[], ["demo"], ["--master", "local", "run"], ["--master", "local", "--"]])
 def test_without_a_job_the_script_lists_the_jobs(submit: Submit, line: list[str]) -> None:
     ended = submit(*line)
     assert ended.returncode == 2
     assert ended.stderr == (
-        "spark-submit.sh: the job must be snapshot, lag, show, report, run, notify, replay, maintain or doctor; "
-        "options of spark-submit go before --\n"
+        "spark-submit.sh: the job must be snapshot, lag, show, report, run, notify, replay, maintain, doctor or try; "
+        "options of spark-submit go before --; --help explains the jobs; for the demo call make demo\n"
     )
 
 
@@ -292,41 +227,6 @@ def test_a_python_without_the_dependencies_is_refused(submit: Submit, tools: Pat
     ended = submit("run", "--config", "config.toml", PYSPARK_PYTHON=None)
     assert ended.returncode == 1
     assert ended.stderr.startswith("spark-submit.sh: SPARK_HOME is set, so PYSPARK_PYTHON must name a python")
-
-
-def test_without_spark_the_virtual_environment_is_made_first(
-    submit: Submit, checkout: Path, tools: Path, tmp_path: Path
-) -> None:
-    # A stub of make: the real one takes a minute, and is what these tests run in.
-    made = checkout / "build" / "venv"
-    write_program(tmp_path / "python", f'exec "{sys.executable}" "$@"')
-    write_program(
-        tools / "make",
-        f'echo "make $*"; mkdir -p "{made}/bin"; cp "{tmp_path}/python" "{made}/bin"; >"{made}/.installed"',
-    )
-    notice, *rest = submit("run", "--check", SPARK_HOME=None).stderr.splitlines()
-    assert notice.startswith("spark-submit.sh: making the virtual environment build/venv")
-    assert rest == [f"make --silent --no-print-directory -C {checkout} check-java jars"]
-    again = submit("run", "--check", SPARK_HOME=None)
-    assert (again.returncode, again.stderr) == (0, "")
-    assert again.stdout.startswith(f"{checkout}/conf/local.toml: arguments and config are right")
-
-
-def test_what_make_try_has_installed_is_enough_for_jobs_without_spark(
-    submit: Submit, checkout: Path, tools: Path
-) -> None:
-    write_program(tools / "make", 'echo "make $*"')
-    made = checkout / "build" / "venv"
-    (made / "bin").mkdir(parents=True, exist_ok=True)
-    for mark in (".installed", ".light"):
-        (made / mark).unlink(missing_ok=True)
-    write_program(made / "bin" / "python", f'exec "{sys.executable}" "$@"')
-    (made / ".light").touch()
-    try:
-        assert "making the virtual environment" not in submit("show", "--help", SPARK_HOME=None).stderr
-        assert "making the virtual environment" in submit("run", "--check", SPARK_HOME=None).stderr
-    finally:
-        shutil.rmtree(made)
 
 
 def test_the_default_config_is_that_of_the_project_in_any_working_directory(submit: Submit, checkout: Path) -> None:
