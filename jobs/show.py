@@ -12,8 +12,9 @@ from pathlib import Path
 
 from jobs import cli
 from jobs.argument_types import duration, instant, positive, regex
+from jobs.example import CONFIG, DEFAULT_FOLDER
 from pipeline.common.epoch import now_ms, to_epoch_ms
-from pipeline.common.errors import ConfigError, LaglakeError
+from pipeline.common.errors import ConfigError, LaglakeError, NoLakeError
 from pipeline.config import LakeConfig, load_config
 from pipeline.config.lake import lake_at
 from pipeline.report.export import as_csv, partitions_as_json
@@ -30,10 +31,11 @@ examples:
   ./spark-submit.sh {job} --config conf/production.toml --group '^orders-' --at 2026-01-31T12:05:00Z
   ./spark-submit.sh {job} --config conf/production.toml --watch 30s
 
-exit status: 0 shown, even if there is no lag yet; 1 the lake cannot be read; 2 wrong arguments or config
+exit status: 0 shown, even if nothing matches; 1 the lake cannot be read; 2 wrong arguments or config
 """
 SHOWN = 50
 WATCHED_MS = 10_000
+ROOT = Path(__file__).parents[1]
 _CLEAR = "\x1b[H\x1b[2J"
 
 
@@ -43,9 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _add_options(command)
     arguments = command.parse_args(argv)
     try:
-        folder = _lake(arguments).local_folder
-        if folder is None:
-            raise ConfigError("the lake is not in a folder of this machine: use lag --show, which starts Spark")
+        folder = _folder(arguments)
         if arguments.watch and arguments.kind != "table":
             raise ConfigError("--watch and --format cannot be combined: only a table is repeated")
         to_ms = None if arguments.at is None else to_epoch_ms(arguments.at)
@@ -56,6 +56,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             if not arguments.watch:
                 return 0
             time.sleep(arguments.watch / 1000)
+    except NoLakeError as error:
+        is_default = not arguments.lake and arguments.config == command.get_default("config")
+        return cli.refused(NoLakeError(f"{error}{_elsewhere() if is_default else ''}"))
     except LaglakeError as error:
         return cli.refused(error)
     except KeyboardInterrupt:  # the end of --watch
@@ -63,6 +66,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+def _folder(arguments: Namespace) -> Path:
+    """The folder of the lake to read. Raises ConfigError if it is elsewhere."""
+    lake = _lake(arguments)
+    folder = lake.local_folder
+    if folder is None and arguments.lake and lake.catalog:
+        raise ConfigError(
+            f"--lake {arguments.lake}: is read as schema {lake.schema_name} of catalog {lake.catalog}, which needs "
+            f"Spark: use lag --show; for a folder write ./{arguments.lake}"
+        )
+    if folder is None:
+        raise ConfigError("the lake is not in a folder of this machine: use lag --show, which starts Spark")
+    return folder
+
+
+def _elsewhere() -> str:
+    """What to do if there is no lake where the default config has it."""
+    tried = DEFAULT_FOLDER / CONFIG
+    found = next((file for file in (tried, ROOT / tried) if file.exists()), None)
+    example = "" if found is None else f" (that of make try is {found})"
+    return f"; name another config with --config{example}, or another lake with --lake"
 
 
 def _lake(arguments: Namespace) -> LakeConfig:
@@ -114,6 +139,8 @@ def _add_options(command: ArgumentParser) -> None:
 
 def _print(newest: Newest, arguments: Namespace) -> None:
     out = sys.stdout
+    if arguments.kind != "table" and not newest.partitions:
+        sys.stderr.write(f"{newest.nothing}\n")
     if arguments.kind == "csv":
         out.writelines(as_csv(newest.partitions))
     elif arguments.kind == "json":
@@ -121,7 +148,9 @@ def _print(newest: Newest, arguments: Namespace) -> None:
     else:
         is_terminal = out.isatty()
         coloured = is_terminal and "NO_COLOR" not in os.environ
-        table = format_partitions(newest.partitions, left_out=newest.left_out, coloured=coloured)
+        table = format_partitions(
+            newest.partitions, left_out=newest.left_out, coloured=coloured, nothing=newest.nothing
+        )
         out.write(_CLEAR if arguments.watch and is_terminal else "")
         out.write("\n".join([table, *_ages(newest)]) + "\n")
     out.flush()

@@ -9,6 +9,7 @@
     └── LakeError
         ├── ClaimedError
         ├── LagError
+        ├── NoLakeError
         └── SchemaError
 
 Messages are written for the person who runs a job: they are shown without a traceback.
@@ -62,6 +63,10 @@ class ClaimedError(LakeError):
 
 class LagError(LakeError):
     """The lag of some clusters could not be computed; that of the others was."""
+
+
+class NoLakeError(LakeError):
+    """There is no lake where it should be."""
 
 
 class SchemaError(LakeError):

@@ -43,8 +43,12 @@ def _card(card: Card) -> dict[str, object]:
 
 
 def partitions_as_json(partitions: Iterable[Partition]) -> str:
-    """A list of objects with the columns of `Partition`; unknown values are null."""
-    return _json([asdict(partition) for partition in partitions])
+    """A list of objects with the columns of `as_csv`; unknown values are null."""
+    return _json([{"snapshot_at": _snapshot_at(p)} | asdict(p) for p in partitions])
+
+
+def _snapshot_at(partition: Partition) -> str:
+    return utc(partition.snapshot_id).isoformat()
 
 
 def _json(value: object) -> str:
@@ -63,7 +67,7 @@ def as_csv(partitions: Iterable[Partition]) -> Iterator[str]:
     writer.writerow(["snapshot_at", *names_of(Partition)])
     for partition in partitions:
         values = map(_harmless, asdict(partition).values())
-        writer.writerow([utc(partition.snapshot_id).isoformat(), *values])
+        writer.writerow([_snapshot_at(partition), *values])
         yield text.getvalue()
         text.seek(0)
         text.truncate()

@@ -11,6 +11,7 @@ from pipeline.report.units import duration, size
 from pipeline.tables import DATA_LOSS
 
 NAME_COLUMNS = 44
+NO_LAG = "No consumer group has lag yet."
 _HEADINGS = (
     "GROUP",
     "CLUSTER",
@@ -24,6 +25,23 @@ _HEADINGS = (
     "TYPE",
     "OFFSETS",
 )
+GROUPS_LEGEND = (
+    "LAG with +?: some partitions are unknown, and not in the sum. "
+    "HEADROOM: what retention may delete before it deletes unread records."
+)
+"""The line below `format_groups` for those who see it for the first time."""
+GROUP_COLUMNS = """\
+  LAG         from the committed offset to the high watermark, the sum over the partitions; `+?` means that some
+              partitions are unknown, and not in the sum
+  MAX         the largest lag of one partition
+  STABLE      the lag up to the last stable offset, where a consumer with read_committed stops; again a sum
+  IN-TXN      from the last stable offset to the high watermark: what open transactions hold back
+  HEADROOM    how many records retention may delete in some partition before it deletes unread ones; negative: after
+              the commit, so many were already deleted
+  PARTITIONS  the number of partitions that the group reads
+  STATE, TYPE as Kafka names them: Stable, Empty; classic, consumer
+  OFFSETS     how many partitions have which offset_status, the worst first (docs/tables.md, table lag)"""
+"""What the columns of `format_groups` mean."""
 _NUMBERS = {"LAG", "MAX", "STABLE", "IN-TXN", "HEADROOM", "PARTITIONS"}
 SHORT_NAME_COLUMNS = 28
 _PARTITION_HEADINGS = (
@@ -53,17 +71,20 @@ def format_groups(groups: Sequence[Group]) -> str:
     smallest. OFFSETS counts partitions; beside no_commit is how many offsets may still be read there, at most.
     """
     if not groups:
-        return "No consumer group has lag yet."
+        return NO_LAG
     return "\n".join(_aligned([_HEADINGS, *map(_cells, by_lag(groups))], _NUMBERS))
 
 
-def format_partitions(partitions: Sequence[Partition], *, left_out: int = 0, coloured: bool = False) -> str:
+def format_partitions(
+    partitions: Sequence[Partition], *, left_out: int = 0, coloured: bool = False, nothing: str = NO_LAG
+) -> str:
     """A line per partition, with the columns of kafka-consumer-groups first. `-` means unknown or absent.
 
-    LAG-BYTES, LAG-TIME and AGE have their error beside them. With `coloured`, unusual values have terminal colours.
+    LAG-BYTES, LAG-TIME and AGE have their error beside them. Without a partition, the text is `nothing`. With
+    `coloured`, unusual values have terminal colours.
     """
     if not partitions:
-        return "No consumer group has lag yet."
+        return nothing
     lines = _aligned([_PARTITION_HEADINGS, *map(_partition_cells, partitions)], _PARTITION_NUMBERS)
     if coloured:
         lines[1:] = [_coloured(line, p) for line, p in zip(lines[1:], partitions, strict=True)]

@@ -141,8 +141,37 @@ def test_a_cluster_that_the_lake_does_not_have_is_refused_with_those_that_it_has
     assert capsys.readouterr().err == "--cluster no'rth: the lake has no lag of it, only that of east, west\n"
 
 
-def test_nothing_that_matches_is_said(shown: Show) -> None:
-    assert shown("--group", "nobody").startswith("No consumer group has lag yet.")
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--group", "smal+x"], r"No group matches --group smal+x; the snapshot has small, =cmd'\\x1b[31m, large, "),
+        (["--topic", "nope"], "No topic matches --topic nope; the snapshot has t, u."),
+        (["--group", "^small$", "--topic", "^u$"], "No partition is of both: a group that --group matches, and a "),
+        (
+            ["--at", "2026-01-31T11:59:59Z"],
+            "No snapshot up to 2026-01-31 11:59:59 UTC has lag; the oldest that has is ",
+        ),
+    ],
+)
+def test_why_nothing_is_shown(shown: Show, options: list[str], said: str) -> None:
+    assert shown(*options).startswith(said)
+
+
+def test_of_many_names_those_that_are_alike_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    create(tmp_path, PROPERTIES)
+    write(tmp_path, SNAPSHOTS, snapshot("east", T0_MS))
+    write(tmp_path, COMPUTED, mark("east", T0_MS))
+    groups = ["billing-slow", *(f"a{n}" for n in range(9))]
+    write(tmp_path, LAG, *(reader("east", T0_MS, name, "t", 1) for name in groups))
+    assert show.main(["--lake", str(tmp_path), "--config", str(ROOT / "conf/local.toml"), "--group", "bilings"]) == 0
+    said = "No group matches --group bilings; the snapshot has billing-slow, a0, a1, a2, a3 and 5 more."
+    assert capsys.readouterr().out.splitlines()[0] == said
+
+
+def test_a_program_gets_an_empty_list_and_a_person_the_reason(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--lake", str(lake), "--config", str(ROOT / "conf/local.toml"), "--topic", "nope", "--format", "json"]
+    assert show.main(options) == 0
+    assert capsys.readouterr() == ("[]\n", "No topic matches --topic nope; the snapshot has t, u.\n")
 
 
 def test_what_is_left_out_is_counted(shown: Show) -> None:
@@ -156,6 +185,13 @@ def test_json_has_every_partition_with_unknown_values_as_null(shown: Show) -> No
     assert [row["group_id"] for row in rows] == ["lost", "large", "small", "=cmd'\\\x1b[31m", "unknown"]
     assert rows[1]["consumer_lag"] == 900
     assert rows[4]["consumer_lag"] is None
+
+
+def test_json_and_csv_have_the_same_columns(shown: Show) -> None:
+    of_json = json.loads(shown("--format", "json"))[0]
+    of_csv = next(csv.DictReader(StringIO(shown("--format", "csv"))))
+    assert [*of_json] == [*of_csv]
+    assert of_json["snapshot_at"] == of_csv["snapshot_at"] == "2026-01-31T12:01:00+00:00"
 
 
 def test_csv_has_every_partition_and_no_formula(shown: Show) -> None:
@@ -197,6 +233,48 @@ def test_what_cannot_be_shown_is_one_line(
     error = capsys.readouterr().err
     assert error.startswith(said.format(root=root))
     assert len(error.splitlines()) == 1
+
+
+def test_a_place_without_a_lake_is_named_with_what_is_there(
+    lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    for where, said in (
+        (lake.parent, f"{lake.parent}: there is no lake, but {lake} is one"),
+        (lake / "lag", f"{lake}/lag: there is no lake, but {lake} is one"),
+        (tmp_path / "file", f"{tmp_path}/file: is a file, and not the folder of a lake"),
+        (tmp_path, f"{tmp_path}: there is no lake; run makes one with its first snapshot"),
+    ):
+        assert show.main(["--config", str(ROOT / "conf/local.toml"), "--lake", str(where)]) == 1
+        assert capsys.readouterr().err == f"{said}\n"
+
+
+def test_where_the_default_config_has_no_lake_another_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.toml").write_text(CONFIG.format(root="none"))
+    monkeypatch.setenv("LAGLAKE_CONFIG", "config.toml")
+    without = f"{tmp_path}/none: there is no lake; run makes one with its first snapshot"
+    monkeypatch.setattr(show, "ROOT", tmp_path)
+    assert show.main([]) == 1
+    assert capsys.readouterr().err == f"{without}; name another config with --config, or another lake with --lake\n"
+    tried = tmp_path / "build" / "try" / "config.toml"
+    tried.parent.mkdir(parents=True)
+    tried.touch()
+    assert show.main([]) == 1
+    assert capsys.readouterr().err == (
+        f"{without}; name another config with --config (that of make try is build/try/config.toml), or another lake "
+        "with --lake\n"
+    )
+
+
+def test_a_name_with_a_dot_is_not_a_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    assert show.main(["--config", str(ROOT / "conf/local.toml"), "--lake", "README.md"]) == 2
+    assert capsys.readouterr().err == (
+        "--lake README.md: is read as schema md of catalog README, which needs Spark: use lag --show; "
+        "for a folder write ./README.md\n"
+    )
 
 
 def test_it_works_without_java(lake: Path, tmp_path: Path) -> None:
