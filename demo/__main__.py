@@ -35,11 +35,7 @@ KAFKA_STOP_S = 15.0
 _CONFIG_TEXT = """\
 [lake]
 root = "{lake}"
-[snapshot]
-schedule = "1s"
-[status]
-window = "30s"
-tolerance = "1s"
+{settings}
 [clusters.demo]
 bootstrap_servers = ["{servers}"]
 [[clusters.demo.positions]]
@@ -164,11 +160,13 @@ def run_jobs(servers: str, say: Callable[[str], None]) -> int:
 def write_config(servers: str) -> None:
     """Writes the pipeline's config for the running Kafka."""
     from demo.workload.workload import endpoint_file, positions_folder
+    from jobs.example import SETTINGS
 
     kafka = (DIRECTORY / "kafka").absolute()
     CONFIG.write_text(
         _CONFIG_TEXT.format(
             lake=DIRECTORY / "lake",
+            settings=SETTINGS.rstrip(),
             servers=servers,
             endpoint=endpoint_file(kafka).read_text(),
             positions=positions_folder(kafka),
@@ -197,9 +195,10 @@ def print_results(lake: Lake) -> None:
     from demo.incident import write_incident
     from pipeline.report import Frames, format_groups, groups_table
     from pipeline.report.selection import Selection
+    from pipeline.report.terminal import GROUPS_LEGEND
     from pipeline.tables import CLIENT_POSITIONS, FINDINGS, LAG
 
-    print(f"\n{format_groups(groups_table(Frames.of(lake, Selection())))}\n")
+    print(f"\n{format_groups(groups_table(Frames.of(lake, Selection())))}\n{GROUPS_LEGEND}\n")
     still_there = lake.read(FINDINGS).where("resolved_at IS NULL").orderBy("severity", "group_id", "kind")
     for finding in still_there.limit(20).collect():
         about = finding.group_id or finding.client_id or finding.topic or finding.cluster

@@ -4,6 +4,7 @@
 """
 
 import hashlib
+import os
 import shutil
 import tarfile
 import tempfile
@@ -17,6 +18,26 @@ LAKE, REPORT = "lake", "report.json"
 """The names in the archive: the folder with the tables, and the values of the report."""
 _MARKER = ".example"
 """A file beside the unpacked lake, with the digest of the archive that the lake is from."""
+DEFAULT_FOLDER = Path("build/try")
+CONFIG, PAGE = "config.toml", "report.html"
+"""What is written beside the lake."""
+SETTINGS = """\
+# The demo takes a snapshot every few seconds for a minute, so a group must be judged within seconds, not an hour.
+[snapshot]
+schedule = "1s"
+[status]
+window = "30s"
+tolerance = "1s"
+# Findings have these owners. The group audit-rewound has none: no rule matches.
+[[owners]]
+group = "^(billing|ledger|payments)-"
+owner = "finance"
+tier = "1"
+[[owners]]
+topic = "^(archive|searches|ledger)$"
+owner = "platform"
+"""
+"""The settings with which the demo records, as TOML: those beside the lake and the cluster."""
 
 
 @dataclass(frozen=True)
@@ -31,15 +52,15 @@ def unpacked(folder: Path) -> Example:
     """The example in `folder`, which is created if necessary; an earlier example there is replaced.
 
     Raises:
-        ConfigError: `folder` has a lake that is not an example, which stays as it is, or something cannot be written.
+        ConfigError: `folder` cannot be written, or has files of something else, which stay as they are.
         LakeError: the archive is absent or damaged.
     """
     try:
         content = ARCHIVE.read_bytes()
         digest = hashlib.sha256(content).hexdigest()
         lake, marker = folder / LAKE, folder / _MARKER
-        if lake.exists() and not marker.exists():
-            raise ConfigError(f"{folder}: has a lake that is not an example; name another with --output")
+        if not marker.exists():
+            _refuse_others(folder)
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=".unpacking-") as unfinished:
             with tarfile.open(ARCHIVE) as archive:
@@ -56,4 +77,15 @@ def unpacked(folder: Path) -> Example:
     except (tarfile.TarError, EOFError) as error:
         raise LakeError(f"{ARCHIVE}: is damaged: {first_line(error)}") from error
     except OSError as error:
-        raise ConfigError(f"{folder}: the example cannot be unpacked there: {first_line(error)}") from error
+        reason = error.strerror or first_line(error)
+        raise ConfigError(f"{folder}: the example cannot be unpacked there: {reason}") from error
+
+
+def _refuse_others(folder: Path) -> None:
+    """Raises ConfigError if there is a file instead of the folder, or if it has something that would be overwritten."""
+    for path in (folder, *folder.parents):
+        if path.exists() and not path.is_dir():
+            raise ConfigError(f"{path}: is a file; name a new or empty folder with --output")
+    if found := [name for name in (LAKE, CONFIG, PAGE) if os.path.lexists(folder / name)]:
+        names = " and ".join(found)
+        raise ConfigError(f"{folder}: has {names} of something else; name a new or empty folder with --output")

@@ -6,36 +6,43 @@ folder, where you can query them. Spark computed the values of the groups and of
 recorded; the page is made from them now.
 """
 
+import json
+import shlex
 import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from jobs import cli
-from jobs.example import unpacked
+from jobs.example import CONFIG, DEFAULT_FOLDER, PAGE, SETTINGS, unpacked
 from pipeline.common.errors import ConfigError, LaglakeError, LakeError, first_line
 from pipeline.common.subject import subject_of
 from pipeline.report import write_page
+from pipeline.report.details_model import Finding
 from pipeline.report.model import Report
 from pipeline.report.names import visible
 from pipeline.report.saved import loaded
-from pipeline.report.terminal import format_groups
+from pipeline.report.terminal import GROUP_COLUMNS, GROUPS_LEGEND, format_groups
 from pipeline.report.units import at
 
-DEFAULT_FOLDER = Path("build/try")
 NAMED = 5
-_EPILOG = """\
+_EPILOG = f"""\
+columns of the table (numbers of offsets, except for PARTITIONS and OFFSETS):
+{GROUP_COLUMNS}
+
 examples:
   laglake try
   laglake try --output /tmp/example
 
 exit status: 0 shown; 1 the example cannot be read; 2 wrong arguments, or a folder that cannot be written
 """
+_JOB = "./spark-submit.sh" if cli.IN_CHECKOUT else "laglake"
 _CONFIG = """\
-# The recorded example of `laglake try`. Its Kafka is gone: `show` and `report` work, `run` has nothing to read.
+# The recorded example of `laglake try`. `show` works now; `report` {report}.
+# Its Kafka is gone, so `run` has nothing to read.
 [lake]
-root = "{lake}"
-[clusters.demo]
+root = {lake}
+{settings}[clusters.demo]
 bootstrap_servers = ["127.0.0.1:9092"]
 """
 
@@ -68,13 +75,15 @@ def _shown(folder: Path) -> Iterator[str]:
         report = loaded(example.report)
     except ValueError as error:
         raise LakeError(f"the example is of another version of laglake: {first_line(error)}") from error
-    config, page = folder / "config.toml", folder / "report.html"
+    config, page = folder / CONFIG, folder / PAGE
     try:
-        config.write_text(_CONFIG.format(lake=example.lake.absolute()), encoding="utf-8")
+        config.write_text(_config_of(example.lake), encoding="utf-8")
         write_page(report, page)
-    except OSError as error:
+    except (OSError, UnicodeEncodeError) as error:
         raise ConfigError(f"{folder}: the report cannot be written there: {first_line(error)}") from error
     yield format_groups(report.groups)
+    yield GROUPS_LEGEND
+    yield f"{_JOB} try --help explains each column."
     yield ""
     for cluster in report.clusters:
         name, newest = visible(cluster.cluster), at(cluster.last_snapshot_id)
@@ -83,23 +92,38 @@ def _shown(folder: Path) -> Iterator[str]:
     yield from _next(config, page, example.lake)
 
 
+def _config_of(lake: Path) -> str:
+    """The config for the jobs that read this lake."""
+    # A text of JSON is one of TOML, too, but for this character.
+    root = json.dumps(str(lake.absolute()), ensure_ascii=False).replace("\x7f", "\\u007F")
+    report = "installs Spark first, and needs Java" if cli.IN_CHECKOUT else "starts Spark, and needs Java"
+    return _CONFIG.format(lake=root, settings=SETTINGS, report=report)
+
+
 def _attention(report: Report) -> Iterator[str]:
-    """The problems that were open when the example was recorded, data loss first."""
-    found = [f for f in report.findings if f.is_open and f.severity != "info"]
-    found.sort(key=lambda f: not f.is_loss)
+    """The problems that were open when the example was recorded, the gravest first."""
+    found = sorted((f for f in report.findings if f.is_open and f.severity != "info"), key=_gravest_first)
     yield f"\nWhat needed attention then, {min(NAMED, len(found))} of {len(found)} findings:"
     for finding in found[:NAMED]:
         yield f"- {visible(str(subject_of(finding)))}: {visible(finding.summary)}"
+    if (left_out := len(found) - NAMED) > 0:
+        yield f"{left_out} more {'is' if left_out == 1 else 'are'} in the report."
+
+
+def _gravest_first(finding: Finding) -> tuple[bool, bool, bool]:
+    """The key of an order: what is lost, what will be lost, what is critical, then the others."""
+    return not finding.is_loss, finding.kind != "data_loss_ahead", finding.severity != "critical"
 
 
 def _next(config: Path, page: Path, lake: Path) -> Iterator[str]:
     """What is where, and what to do next."""
-    job, demo = ("./spark-submit.sh", "make demo") if cli.IN_CHECKOUT else ("laglake", "laglake demo")
+    demo = "make demo" if cli.IN_CHECKOUT else "laglake demo"
+    named = shlex.quote(str(config))
     yield f"\nThe report: {page} (open it in a browser). The tables: {lake}, as Delta."
     yield "What next:"
-    yield f"  {job} show --config {config} --group billing    # partitions, a second without Spark"
+    yield f"  {_JOB} show --config {named} --group billing    # its partitions; takes a second, needs no Spark"
     yield f"  {demo}    # the same on a real Kafka, which starts on this machine"
-    yield f"  {job} doctor --config my.toml    # your own clusters; README says how to write my.toml"
+    yield f"  {_JOB} doctor --config my.toml    # your own clusters; README says how to write my.toml"
 
 
 if __name__ == "__main__":

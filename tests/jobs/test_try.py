@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tarfile
@@ -13,9 +14,10 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from jobs import try_out
+from jobs import entry_points, show, try_out
 from jobs.example import ARCHIVE, LAKE, REPORT, unpacked
 from pipeline.common.errors import ConfigError
+from pipeline.config import load_config
 from pipeline.lake.driver_tables import DriverTables
 from pipeline.lake.upgrade import VERSION_PROPERTY
 from pipeline.report.newest import read_newest
@@ -40,8 +42,8 @@ def refuse(name, *arguments, **named):
     return imported(name, *arguments, **named)
 builtins.__import__ = refuse
 socket.socket.connect = None
-sys.argv = ["try", *sys.argv[1:]]
-runpy.run_module("jobs.try_out", run_name="__main__")
+sys.argv = ["laglake", "try", *sys.argv[1:]]
+runpy.run_module("jobs", run_name="__main__")
 """
 
 
@@ -61,7 +63,7 @@ def printed(folder: Path) -> str:
 
 
 def test_all_groups_are_printed_the_most_lag_first(printed: str) -> None:
-    heading, *lines = printed.partition("\n\n")[0].splitlines()
+    heading, *lines = printed.partition("\nLAG with ")[0].splitlines()
     assert heading.split()[:3] == ["GROUP", "CLUSTER", "LAG"]
     assert {line.split()[0] for line in lines} == GROUPS
     lags = [int(line.split()[2].replace(",", "")) for line in lines]
@@ -78,7 +80,12 @@ def test_the_time_is_that_of_the_recording(printed: str, folder: Path) -> None:
 
 
 def test_what_needed_attention_and_what_to_do_next_are_named(printed: str, folder: Path) -> None:
-    assert "- group archive-truncated: Deleted before the group had read them: " in printed
+    shown, found = map(int, re.findall(r"What needed attention then, (\d+) of (\d+) findings:", printed)[0])
+    first, second, *others = re.findall(r"^- .*", printed, re.MULTILINE)
+    assert first.startswith("- group archive-truncated: Deleted before the group had read them: ")
+    assert second.startswith("- group billing-slow: Retention may delete unread records from ")
+    assert len(others) == shown - 2
+    assert f"\n{found - shown} more are in the report.\n" in printed
     assert f"The report: {folder}/report.html" in printed
     assert f"The tables: {folder}/lake, as Delta." in printed
     assert f"./spark-submit.sh show --config {folder}/config.toml" in printed
@@ -146,19 +153,112 @@ def test_an_example_of_another_version_is_replaced(tmp_path: Path) -> None:
     assert (example.lake / "lag").is_dir()
 
 
-def test_a_lake_that_is_not_an_example_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    mine = tmp_path / LAKE / "lag"
-    mine.mkdir(parents=True)
+@pytest.mark.parametrize(
+    ("mine", "named"),
+    [
+        (["lake/lag"], "lake"),
+        (["config.toml"], "config.toml"),
+        (["report.html"], "report.html"),
+        (["report.html", "lake/lag", "notes"], "lake and report.html"),
+    ],
+)
+def test_files_of_something_else_are_left_alone(
+    mine: list[str], named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in mine:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("mine")
     assert try_out.main(["--output", str(tmp_path)]) == 2
-    assert capsys.readouterr().err == f"{tmp_path}: has a lake that is not an example; name another with --output\n"
-    assert mine.is_dir()
-    assert [path.name for path in tmp_path.iterdir()] == [LAKE]
+    assert capsys.readouterr().err == (
+        f"{tmp_path}: has {named} of something else; name a new or empty folder with --output\n"
+    )
+    assert {str(p.relative_to(tmp_path)): p.read_text() for p in tmp_path.rglob("*") if p.is_file()} == dict.fromkeys(
+        mine, "mine"
+    )
 
 
-def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+def test_other_files_in_the_folder_do_no_harm(tmp_path: Path) -> None:
+    (tmp_path / "notes").write_text("mine")
+    assert try_out.main(["--output", str(tmp_path)]) == 0
+    assert (tmp_path / "notes").read_text() == "mine"
+
+
+@pytest.mark.parametrize("folder", ["file", "file/below"])
+def test_a_file_is_not_a_folder(folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match="the example cannot be unpacked there"):
-        unpacked(tmp_path / "file")
+    assert try_out.main(["--output", str(tmp_path / folder)]) == 2
+    said = f"{tmp_path}/file: is a file; name a new or empty folder with --output\n"
+    assert capsys.readouterr() == ("", said)
+
+
+def test_a_folder_that_cannot_be_written_is_refused_without_the_number_of_the_error() -> None:
+    with pytest.raises(
+        ConfigError, match=r"^/proc/try: the example cannot be unpacked there: No such file or directory$"
+    ):
+        unpacked(Path("/proc/try"))
+
+
+def test_the_config_is_toml_whatever_the_name_of_the_folder_and_has_the_settings_of_the_recording(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / 'a "b" é'
+    assert try_out.main(["--output", str(folder)]) == 0
+    config = load_config(folder / "config.toml", {})
+    assert config.lake.root == str(folder / LAKE)
+    assert (config.snapshot.schedule_ms, config.status.window_ms, config.status.tolerance_ms) == (1_000, 30_000, 1_000)
+    assert [rule.owner for rule in config.owners] == ["finance", "platform"]
+    assert show.main(["--config", str(folder / "config.toml"), "--group", "billing"]) == 0
+
+
+def test_findings_and_groups_have_the_owners_of_the_config() -> None:
+    with tarfile.open(ARCHIVE) as archive:
+        text = archive.extractfile(REPORT)
+        assert text is not None
+        values = loaded(text.read())
+    owners = {f.group_id or f.topic: f.owner for f in values.findings}
+    assert {name: owners[name] for name in ("billing-slow", "archive-truncated", "search-stopped", "ledger")} == {
+        "billing-slow": "finance",
+        "archive-truncated": "platform",
+        "search-stopped": "platform",
+        "ledger": "platform",
+    }
+    assert owners["audit-rewound"] is None
+
+
+def test_each_column_of_the_table_is_explained(printed: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        try_out.main(["--help"])
+    explained = re.findall(r"^  ([A-Z-]+)(?:, ([A-Z]+))? +\S", capsys.readouterr().out, re.MULTILINE)
+    headings = printed.splitlines()[0].split()
+    assert [name for names in explained for name in names if name] == headings[2:]
+
+
+@pytest.mark.parametrize("command", ["try", "doctor"])
+def test_ctrl_c_while_modules_are_imported_ends_quietly(command: str, tmp_path: Path) -> None:
+    # Importing pyarrow takes seconds; here it takes as long as the test needs.
+    (tmp_path / "pyarrow.py").write_text("import sys, time\nprint('importing', flush=True)\ntime.sleep(60)\n")
+    env = os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    with subprocess.Popen(
+        [sys.executable, "-P", "-m", "jobs", command], cwd=tmp_path, env=env, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stdout.readline() == "importing\n"
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=30) == ("", "")
+    assert process.returncode == -signal.SIGINT  # which a shell reports as 130
+
+
+def test_ctrl_c_while_a_job_works_ends_quietly(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(try_out, "main", interrupted)
+    monkeypatch.setattr(sys, "argv", ["laglake", "try"])
+    with pytest.raises(SystemExit) as ended:
+        entry_points.laglake()
+    assert ended.value.code == 130
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_the_example_is_small_and_says_nothing_about_the_machine_that_recorded_it(tmp_path: Path) -> None:
