@@ -23,6 +23,15 @@ _NO_FORECAST = {
     "never_at_this_rate": "never at this rate",
 }
 """`forecasts.reason` in words."""
+_NO_DELETION = {
+    "caught_up": "none is forecast",
+    "never_at_this_rate": "none is forecast",
+    "no_deletion_seen": "not known for later: retention has deleted nothing yet since laglake knows the group",
+    "paused": "not known for later: the group has paused",
+    "too_little_history": "not known for later: too few snapshots show how fast the group reads",
+    "too_uncertain": "not known for later: the rate of the group varies too much",
+}
+"""`forecasts.deleted_reason` in words."""
 
 
 def behind(group: Group | None, findings: Sequence[Finding]) -> str:
@@ -31,7 +40,8 @@ def behind(group: Group | None, findings: Sequence[Finding]) -> str:
         return next((known for f in findings if (known := of_evidence(f.facts))), "not known")
     if group.consumer_lag is None:
         return "not known" if group.partitions_unknown else "not known: nothing was committed"
-    parts = [counted(group.consumer_lag, "record")]
+    gone = f", of which {number(group.unread_offsets)} were deleted unread" if group.unread_offsets else ""
+    parts = [counted(group.consumer_lag, "record") + gone]
     parts += ["bytes not known"]
     if group.consumer_lag_bytes is not None:
         parts[1] = size(group.consumer_lag_bytes, group.bytes_error)
@@ -48,8 +58,9 @@ def of_evidence(facts: Mapping[str, Any]) -> str | None:
     if records is None:
         waiting = facts.get("records_waiting")
         return None if waiting is None else f"{number(waiting)} records wait"
-    parts = [counted(records, "record")]
-    parts += [] if in_bytes is None else [size(in_bytes)]
+    gone = facts.get("deleted_offsets")
+    parts = [counted(records, "record") + (f", of which {number(gone)} were deleted unread" if gone else "")]
+    parts += [] if in_bytes is None else [size(in_bytes, facts.get("bytes_error"))]
     parts += [] if age_ms is None else [f"the oldest {duration(age_ms)} old"]
     return ", ".join(parts)
 
@@ -68,7 +79,18 @@ def loss(group: Group | None, findings: Sequence[Finding], forecast: Forecast | 
     if group.partitions_unknown:
         return f"not known for {counted(group.partitions_unknown, 'partition')}"
     left = "" if group.min_headroom is None else f"; headroom {counted(group.min_headroom, 'record')}"
-    return f"none, and none is forecast{left}"
+    return f"none so far; {_later(group, forecast)}{left}"
+
+
+def _later(group: Group, forecast: Forecast | None) -> str:
+    """Whether records will be deleted unread, if neither a finding nor the forecast has a time for it."""
+    if group.consumer_lag == 0:
+        return "nothing is unread"
+    if group.min_headroom is not None and group.min_headroom <= 0:
+        return "what retention deletes next is unread"
+    if forecast is None or forecast.ends_ms is None:
+        return "not known for later: there is no forecast"
+    return _NO_DELETION.get(forecast.deleted_reason or "", "not known for later")
 
 
 def _lost(finding: Finding, clock: Clock) -> str:
@@ -160,10 +182,18 @@ def members(group: Group | None, findings: Iterable[Finding], partitions: Iterab
         found.append(f"{others} more")
     if found:
         return "; ".join(dict.fromkeys(found))
-    if group is None or group.members:
+    return _without_partitions(group, clock)
+
+
+def _without_partitions(group: Group | None, clock: Clock) -> str:
+    """Whether a group of which no member is known to have partitions has members at all."""
+    if group is None or group.members or group.group_state is None:
         return "not known"
-    had = "" if group.members_seen_ms is None else f"; it last had some at {clock(group.members_seen_ms)}"
-    return f"none: the group has no members{had}"
+    if not group.is_without_members:
+        return f"not known: no member has partitions while the state of the group is {group.group_state}"
+    if group.members_seen_ms is None:
+        return "none, and none was ever seen: the group may commit without being a member"
+    return f"none: the group has no members; it last had some at {clock(group.members_seen_ms)}"
 
 
 def _process(finding: Finding) -> list[str]:

@@ -15,6 +15,7 @@ from pipeline.common.epoch import to_epoch_ms
 from pipeline.common.subject import Subject, subject_of
 from pipeline.report import answers
 from pipeline.report.causes import Cause, Clock, cause, rank
+from pipeline.report.command_lines import Around, brokers_of, without_shown
 from pipeline.report.commands import Command, commands
 from pipeline.report.details_model import Finding, Forecast, Partition, Verdict
 from pipeline.report.model import Group, Report
@@ -23,7 +24,7 @@ from pipeline.report.units import clock
 CARDS = 20
 """The most cards on a page."""
 VICTIMS_NAMED = 10
-COMMANDS_SHOWN = 3
+COMMANDS_SHOWN = 5
 Key = tuple[str, str]
 
 
@@ -41,9 +42,9 @@ class Victim:
 class Card:
     """What is known about one cause. Answers are texts; None where the question makes no sense for the cause.
 
-    `findings` are the findings of it, the worst first, and `causes` the same in few words. `since_ms` is when the worst
-    of them began. `group` is the key of the group if it is the cause. `victims_total` also counts those that are not
-    named.
+    `findings` are the findings of it, the worst first, and `causes` the same in few words. `since_ms` is when the first
+    of those that are open began. `group` is the key of the group if it is the cause. `victims_total` also counts those
+    that are not named. `advice` does not repeat `commands`.
     """
 
     subject: Subject
@@ -86,7 +87,27 @@ def _all_cards(report: Report) -> list[Card]:
     # What is only information needs nobody; it is shown on the card of a group that has another problem.
     needed = {s: found for s, found in of.items() if any(f.severity != "info" for f in found)}
     found = [facts.card(subject, sorted(needed[subject], key=_gravity)) for subject in needed]
-    return sorted(found, key=lambda card: (not card.is_loss, not card.is_critical))
+    return sorted(found, key=_urgency)
+
+
+def _urgency(card: Card) -> tuple[bool, bool, bool, bool, int]:
+    """The sort key of cards: what is over comes last, then open losses, losses ahead, what is critical, and the oldest.
+
+    So no number of losses that are over takes the place of an open problem.
+    """
+    lasting = [f for f in card.findings if f.is_open]
+    return (
+        not lasting,
+        not any(f.is_loss for f in lasting),
+        not any(f.kind == "data_loss_ahead" for f in lasting),
+        not any(f.severity == "critical" for f in lasting),
+        card.since_ms,
+    )
+
+
+def brokers(report: Report) -> dict[str, str]:
+    """For each cluster the variable that its commands take the address of a broker from."""
+    return brokers_of([*(c.cluster for c in report.clusters), *(f.cluster for f in report.findings)])
 
 
 def _gravity(finding: Finding) -> tuple[bool, bool, int, int]:
@@ -107,6 +128,10 @@ class _Facts:
         self.partitions: dict[Key, list[Partition]] = defaultdict(list)
         for p in report.partitions:
             self.partitions[p.cluster, p.group_id].append(p)
+        self.types: dict[str, dict[str, str | None]] = defaultdict(dict)
+        for g in report.groups:
+            self.types[g.cluster][g.group_id] = g.group_type
+        self.brokers = brokers(report)
         self.clock: Clock = partial(clock, today_ms=to_epoch_ms(report.generated_at))
 
     def card(self, subject: Subject, findings: Sequence[Finding]) -> Card:
@@ -115,7 +140,11 @@ class _Facts:
         causes = tuple(cause(f, self.clock) for f in findings)
         lasting = [f for f in findings if f.is_open]
         partitions = self.partitions[key] if key else []
-        offered = dict.fromkeys(c for f in lasting for c in commands(f, partitions))
+        broker, is_alone = self.brokers[subject.cluster], len(self.brokers) == 1
+        around = Around(partitions, self.types[subject.cluster], broker, is_alone)
+        offered = tuple(dict.fromkeys(c for f in lasting for c in commands(f, around)))[:COMMANDS_SHOWN]
+        lines = [command.line for command in offered]
+        advice = (without_shown(f.advice, lines, broker) for f in lasting if f.advice)
         affected = list(dict.fromkeys(name for f in lasting for name in f.facts.get("groups") or ()))
         victims = [] if key else [(subject.cluster, str(name)) for name in affected]
         total = max((f.facts.get("groups_affected") or 0 for f in lasting), default=0)
@@ -124,7 +153,7 @@ class _Facts:
             subject,
             is_critical=any(f.severity == "critical" for f in findings),
             is_loss=any(f.is_loss for f in findings),
-            since_ms=causes[0].since_ms,
+            since_ms=min(c.since_ms for c in [c for c in causes if c.resolved_ms is None] or causes),
             causes=causes,
             behind=answers.behind(group, findings) if key else self._behind(findings),
             loss=answers.loss(group, findings, forecast, self.clock) if key else self._loss_of(victims),
@@ -132,8 +161,8 @@ class _Facts:
             gauge=answers.gauge(self.verdicts.get(key), findings, self.clock) if key else None,
             members=self._members(group, findings, partitions, is_group=key is not None),
             owner=self._owner(group, findings),
-            advice=tuple(dict.fromkeys(f.advice for f in lasting if f.advice)),
-            commands=tuple(offered)[:COMMANDS_SHOWN],
+            advice=tuple(dict.fromkeys(text for text in advice if text)),
+            commands=offered,
             victims=tuple(map(self._victim, victims[:VICTIMS_NAMED])),
             victims_total=max(total, len(victims)) if not key else 0,
             findings=tuple(findings),

@@ -44,8 +44,9 @@ def rank(finding: Finding) -> int:
 
 def since_ms(finding: Finding) -> int:
     """When the problem began: when its status began, if this is known, else when it was first seen."""
-    began = instant_ms(finding.facts.get("since")) if finding.kind in _FROM_STATUS else None
-    return finding.first_seen_ms if began is None else min(began, finding.first_seen_ms)
+    known = (finding.evidence, finding.now or {}) if finding.kind in _FROM_STATUS else ()
+    began = [instant_ms(facts.get("since")) for facts in known]
+    return min([finding.first_seen_ms, *(ms for ms in began if ms is not None)])
 
 
 def instant_ms(text: object) -> int | None:
@@ -85,7 +86,11 @@ def _no_progress(finding: Finding, clock: Clock) -> tuple[str, str]:
         word, what = "stalled", f"commits are made, but have not moved since {since}"
     else:
         word, what = "no progress", f"commits have not moved since {since}"
-    return word, ("no members, " if facts.get("reason") == "no_members" else "") + what + _where(facts)
+    members = ""
+    if facts.get("reason") == "no_members":
+        # A group that was never seen with members may commit without being one.
+        members = "no members seen, " if facts.get("members_seen_at") is None else "no members, "
+    return word, members + what + _where(facts)
 
 
 def _falling_behind(finding: Finding, clock: Clock) -> tuple[str, str]:

@@ -1,18 +1,23 @@
 """The commands that a card offers for each kind of finding: Kafka's own tools, with the names filled in.
 
-They take the address of a broker from $BOOTSTRAP. A command that changes something is a dry run, or says what it does.
+They take the address of a broker from a variable. A command that changes something is a dry run, or says what it does.
 """
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from pipeline.report.details_model import Finding, Partition
+from pipeline.common.epoch import HOUR_MS, utc
+from pipeline.report.command_lines import Around, in_shell, offsets_file, place, topics
+from pipeline.report.details_model import Finding
 
 GROUPS_RESET = 3
 """For how many groups of a topic the commands are written."""
+TOPICS_KEPT = 2
+"""For how many topics of a group the commands that keep their records are written."""
+_STOPPED = "Stop the group's consumers first: the tool refuses a group with members, even for a dry run. "
+_EXECUTE = "; --execute in place of --dry-run sets it"
 
 
 class Command(NamedTuple):
@@ -25,36 +30,18 @@ class Command(NamedTuple):
 Commands = Iterator[Command]
 
 
-def commands(finding: Finding, partitions: Sequence[Partition] = ()) -> list[Command]:
-    """The commands for a finding. `partitions` are the worst of its group, at the snapshot shown."""
+def commands(finding: Finding, around: Around | None = None) -> list[Command]:
+    """The commands for a finding."""
     of_kind = _OF_KIND.get(finding.kind)
-    return [] if of_kind is None else list(of_kind(finding, partitions))
+    return [] if of_kind is None else list(of_kind(finding, around or Around()))
 
 
-def in_shell(name: object, instead: str) -> str:
-    r"""A name as one word of a shell's command; `instead` if it is not known, or cannot be typed.
-
-    >>> in_shell("orders", "TOPIC"), in_shell("it's; rm", "TOPIC"), in_shell("-x", "TOPIC"), in_shell(None, "TOPIC")
-    ('orders', '\'it\'"\'"\'s; rm\'', 'TOPIC', 'TOPIC')
-    """
-    is_word = isinstance(name, str) and name and name.isprintable() and not name.startswith("-")
-    return shlex.quote(str(name)) if is_word else instead
-
-
-def _tool(name: str, *words: str) -> str:
-    return " ".join((f"kafka-{name}", "--bootstrap-server", "$BOOTSTRAP", *words))
-
-
-def _group(finding: Finding) -> str:
-    return f"--group {in_shell(finding.group_id, 'GROUP')}"
+def _group(group_id: object) -> str:
+    return f"--group {in_shell(group_id, 'GROUP')}"
 
 
 def _topic(finding: Finding) -> str:
-    return f"--topic {in_shell(finding.topic or finding.facts.get('worst_topic'), 'TOPIC')}"
-
-
-def _of_topics(finding: Finding) -> str:
-    return _topic(finding) if finding.topic else "--all-topics"
+    return f"--topic {in_shell(next(iter(topics(finding)), None), 'TOPIC')}"
 
 
 def _partition(finding: Finding) -> str:
@@ -62,101 +49,135 @@ def _partition(finding: Finding) -> str:
     return f"--partition {number if isinstance(number, int) else 'PARTITION'}"
 
 
-def _reset(finding: Finding, to: str, group: str | None = None) -> str:
-    return _tool("consumer-groups", "--reset-offsets", group or _group(finding), _of_topics(finding), to, "--dry-run")
+def _of_group(finding: Finding, around: Around, what: str, *words: str) -> Commands:
+    is_streams = around.is_streams(finding.group_id)
+    if is_streams or around.is_plain(finding.group_id):
+        name = "streams-groups" if is_streams else "consumer-groups"
+        yield Command(what, around.tool(name, "--describe", _group(finding.group_id), *words))
 
 
-def _describe(finding: Finding, _: object = None) -> Commands:
-    yield Command("Shows the lag of each partition now", _tool("consumer-groups", "--describe", _group(finding)))
+def _describe(finding: Finding, around: Around) -> Commands:
+    yield from _of_group(finding, around, "Shows the lag of each partition now")
 
 
-def _members(finding: Finding, _: object = None) -> Commands:
-    words = ("--describe", _group(finding), "--members", "--verbose")
-    yield Command("Shows which member has which partitions", _tool("consumer-groups", *words))
+def _members(finding: Finding, around: Around) -> Commands:
+    yield from _of_group(finding, around, "Shows which member has which partitions", "--members", "--verbose")
 
 
-def _no_progress(finding: Finding, partitions: Sequence[Partition]) -> Commands:
-    if finding.facts.get("reason") == "no_members":
-        state = _tool("consumer-groups", "--describe", _group(finding), "--state")
-        yield Command("Shows whether the group has members again", state)
-        skip = "Only if the unread records are not needed: shows how to skip them; --execute in place of --dry-run does"
-        yield Command(skip, _reset(finding, "--to-latest"))
+def _reset(finding: Finding, around: Around, group_id: object, what: str, to: str) -> Commands:
+    """Shows where the group would begin, in the partitions of the finding only."""
+    where = place(finding)
+    if where is not None and around.is_plain(group_id):
+        words = ("--reset-offsets", _group(group_id), f"--topic {where}", to, "--dry-run")
+        yield Command(what, around.tool("consumer-groups", *words))
+
+
+def _no_progress(finding: Finding, around: Around) -> Commands:
+    facts = finding.facts
+    if facts.get("reason") == "no_members":
+        yield from _of_group(finding, around, "Shows whether the group has members again", "--state")
+        # A group that was never seen with members may commit without being one, and may run.
+        if facts.get("members_seen_at") is not None:
+            what = "Only if the unread records of these partitions are not needed: shows how to skip them" + _EXECUTE
+            yield from _reset(finding, around, finding.group_id, what, "--to-latest")
         return
-    yield from _members(finding)
-    place = finding.facts.get("worst_topic"), finding.facts.get("worst_partition")
-    offset = next((p.committed_offset for p in partitions if (p.topic, p.partition) == place), None)
+    yield from _members(finding, around)
+    worst = facts.get("worst_topic"), facts.get("worst_partition")
+    offset = next((p.committed_offset for p in around.partitions if (p.topic, p.partition) == worst), None)
     if offset is not None:
         words = (_topic(finding), _partition(finding), f"--offset {offset}", "--max-messages 1")
-        yield Command("Shows the record that the group reads next", _tool("console-consumer", *words))
+        yield Command("Shows the record that the group reads next", around.tool("console-consumer", *words))
 
 
-def _deleted_unread(finding: Finding, _: object) -> Commands:
-    what = "Shows where the group begins if it reads all that is left; --execute sets it while the group has no members"
-    yield Command(what, _reset(finding, "--to-earliest"))
-
-
-def _data_loss_ahead(finding: Finding, _: object) -> Commands:
-    entity = f"--entity-type topics --entity-name {_topic(finding).removeprefix('--topic ')}"
-    yield Command("Shows the retention of the topic: note it", _tool("configs", "--describe", entity))
-    keep = _tool("configs", "--alter", entity, "--add-config retention.ms=-1,retention.bytes=-1")
-    yield Command("Keeps all records until the group has caught up: watch the brokers' disks, then set it back", keep)
-
-
-def _commits_expire(finding: Finding, _: object) -> Commands:
-    words = (_group(finding), "--reset-offsets --to-current --all-topics --dry-run --export > offsets.csv")
-    yield Command(
-        "Keeps the commits in a file; --from-file offsets.csv restores them", _tool("consumer-groups", *words)
-    )
-
-
-def _open_transaction(finding: Finding, _: object) -> Commands:
-    start = finding.facts.get("transaction_start_offset")
-    if not isinstance(start, int):
-        yield Command("Finds the producer", _tool("transactions", "find-hanging", _topic(finding)))
-        return
-    place = (_topic(finding), _partition(finding))
-    yield Command("Shows the producers with an open transaction", _tool("transactions", "describe-producers", *place))
-    abort = _tool("transactions", "abort", *place, f"--start-offset {start}")
-    yield Command("Only if the producer is gone: ends its transaction", abort)
-
-
-def _reset_groups(finding: Finding, to: str) -> Commands:
-    for group in (finding.facts.get("groups") or ())[:GROUPS_RESET]:
-        yield Command(
-            "Shows where the group would begin; --execute in place of --dry-run sets it",
-            _reset(finding, to, f"--group {in_shell(group, 'GROUP')}"),
+def _keep_records(finding: Finding, around: Around) -> Commands:
+    known = topics(finding)
+    for topic in known[:TOPICS_KEPT] or [""]:
+        entity = f"--entity-type topics --entity-name {in_shell(topic, 'TOPIC')}"
+        note = (
+            "Shows the retention of the topic: note it. If it was not set on the topic (no DYNAMIC_TOPIC_CONFIG), put "
+            "it back later with --delete-config retention.ms,retention.bytes"
         )
+        yield Command(note, around.tool("configs", "--describe --all", entity))
+        more = len(known) - TOPICS_KEPT
+        others = f" Do the same for {more} more topic{'s' * (more > 1)} of the finding" if more > 0 else ""
+        keep = f"Keeps all records until the group has caught up: watch the brokers' disks, then put it back.{others}"
+        unlimited = ("--alter", entity, "--add-config retention.ms=-1,retention.bytes=-1")
+        yield Command(keep.removesuffix("."), around.tool("configs", *unlimited))
 
 
-def _recreated_topic(finding: Finding, _: object) -> Commands:
-    yield from _reset_groups(finding, "--to-earliest")
+def _deleted_unread(finding: Finding, around: Around) -> Commands:
+    yield from _keep_records(finding, around)
+    what = f"{_STOPPED}Shows where the group begins if it reads all that is left of these partitions{_EXECUTE}"
+    yield from _reset(finding, around, finding.group_id, what, "--to-earliest")
 
 
-def _truncated_log(finding: Finding, _: object) -> Commands:
-    yield Command("Shows where the log ends", _tool("get-offsets", _topic(finding)))
-    yield from _reset_groups(finding, "--to-latest")
+def _commits_expire(finding: Finding, around: Around) -> Commands:
+    if around.is_plain(finding.group_id):
+        file = offsets_file(finding.cluster, finding.group_id, around)
+        words = (_group(finding.group_id), f"--to-current --all-topics --dry-run --export > {file}")
+        what = (
+            "Keeps the commits in a file. Look into it, because it also gets the tool's errors: it must have a line "
+            f"for each partition. Later, --from-file {file} --execute restores them"
+        )
+        yield Command(what, around.tool("consumer-groups", "--reset-offsets", *words))
 
 
-def _under_replicated(_: Finding, __: object) -> Commands:
-    yield Command("Shows these partitions now", _tool("topics", "--describe", "--under-replicated-partitions"))
+def _open_transaction(finding: Finding, around: Around) -> Commands:
+    hanging = (
+        "Lists transactions that hang: they have been open for longer than 15 minutes (--max-transaction-timeout "
+        "changes this), and their coordinator does not know them any more"
+    )
+    yield Command(hanging, around.tool("transactions", "find-hanging", _topic(finding)))
+    where = (_topic(finding), _partition(finding))
+    start = finding.facts.get("transaction_start_offset")
+    if isinstance(start, int):
+        what = (
+            "Only if it is listed, ends it in this partition; repeat it for each partition that is listed, with the "
+            "start offset from there. If it is not listed, do not abort it: the coordinator does after "
+            "transaction.timeout.ms, or the producer ends it"
+        )
+        yield Command(what, around.tool("transactions", "abort", *where, f"--start-offset {start}"))
+    shows = "Shows the producers of this partition, and which of them has an open transaction"
+    yield Command(shows, around.tool("transactions", "describe-producers", *where))
 
 
-def _clock_ahead(finding: Finding, _: object) -> Commands:
-    newest = _tool("get-offsets", _topic(finding), "--time max-timestamp")
+def _reset_groups(finding: Finding, around: Around, what: str, to: str) -> Commands:
+    for group_id in (finding.facts.get("groups") or ())[:GROUPS_RESET]:
+        yield from _reset(finding, around, group_id, f"{_STOPPED}{what}{_EXECUTE}", to)
+
+
+def _recreated_topic(finding: Finding, around: Around) -> Commands:
+    yield from _reset_groups(finding, around, "Shows where the group would begin in the new topic", "--to-earliest")
+
+
+def _truncated_log(finding: Finding, around: Around) -> Commands:
+    yield Command("Shows where the log ends", around.tool("get-offsets", _topic(finding)))
+    before = f"{utc(finding.first_seen_ms - HOUR_MS):%Y-%m-%dT%H:%M:%S}.000"
+    what = "Shows where the group would begin if it reads again what was written from an hour before the finding on"
+    yield from _reset_groups(finding, around, what, f"--to-datetime {before}")
+
+
+def _under_replicated(_: Finding, around: Around) -> Commands:
+    line = around.tool("topics", "--describe", "--under-replicated-partitions")
+    yield Command("Shows these partitions now", line)
+
+
+def _clock_ahead(finding: Finding, around: Around) -> Commands:
+    newest = around.tool("get-offsets", _topic(finding), "--time max-timestamp")
     yield Command("Shows the offsets of the records with the newest timestamps", newest)
 
 
-def _doctor(_: Finding, __: object) -> Commands:
+def _doctor(_: Finding, __: Around) -> Commands:
     yield Command("Checks brokers and rights", "./spark-submit.sh doctor --config FILE")
 
 
-def _of_client(finding: Finding, _: object) -> Commands:
+def _of_client(finding: Finding, around: Around) -> Commands:
     if finding.group_id is not None:
-        yield from _describe(finding)
+        yield from _describe(finding, around)
 
 
-_OF_KIND: Mapping[str, Callable[[Finding, Sequence[Partition]], Commands]] = {
-    "data_loss_ahead": _data_loss_ahead,
+_OF_KIND: Mapping[str, Callable[[Finding, Around], Commands]] = {
+    "data_loss_ahead": _keep_records,
     "no_progress": _no_progress,
     "deleted_unread": _deleted_unread,
     "commits_expire": _commits_expire,

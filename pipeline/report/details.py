@@ -82,8 +82,9 @@ def findings(findings: DataFrame, limit: int, first: str | None = None) -> DataF
 
 
 def findings_now(history: DataFrame, finding_ids: Collection[str]) -> DataFrame:
-    """The evidence of the named findings in rows of `finding_history`."""
-    return history.where(F.col("finding_id").isin(sorted(finding_ids))).select("cluster", "finding_id", "evidence")
+    """The evidence of the named findings in rows of `finding_history`, with the topic and partitions concerned."""
+    named = history.where(F.col("finding_id").isin(sorted(finding_ids)))
+    return named.select("cluster", "finding_id", "evidence", "topic", "partitions")
 
 
 def findings_counted(findings: DataFrame) -> DataFrame:

@@ -49,8 +49,9 @@ class Finding:
     """A row of `findings`, with parsed `evidence`.
 
     `partitions`, `severity`, `summary`, `evidence` and `advice` are as of `worst_ms`, its worst moment, which is None
-    if not known. `severity` and `advice` are None if nothing was kept from the time asked for. `now` is the
-    evidence at the snapshot shown, from `finding_history`; None if that snapshot is not known to show the problem.
+    if not known. `severity` and `advice` are None if nothing was kept from the time asked for. `now`, `now_topic` and
+    `now_partitions` are the evidence, topic and partitions at the snapshot shown, from `finding_history`; `now` is None
+    if that snapshot is not known to show the problem.
     """
 
     kind: str
@@ -71,6 +72,13 @@ class Finding:
     finding_id: str = ""
     instance: str | None = None
     now: dict[str, Any] | None = None
+    now_topic: str | None = None
+    now_partitions: tuple[int, ...] = ()
+
+    @property
+    def place(self) -> tuple[str | None, tuple[int, ...]]:
+        """The topic and the partitions that `facts` are about; without a topic if there are several."""
+        return (self.topic, self.partitions) if self.now is None else (self.now_topic, self.now_partitions)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -145,6 +153,7 @@ class Forecast:
     deleted_in_high_ms: int | None = None
     net_per_s: float | None = None
     net_error_per_s: float | None = None
+    deleted_reason: str | None = None
 
 
 @dataclass(frozen=True)

@@ -90,6 +90,11 @@ class Group:
         return self.cluster, self.group_id
 
     @property
+    def is_without_members(self) -> bool:
+        """Whether the group is known to have no members; `members` is also 0 while it assigns partitions."""
+        return not self.members and self.group_state in ("Empty", "Dead")
+
+    @property
     def has_lost_data(self) -> bool:
         """Whether records were deleted before the group had read them."""
         return DATA_LOSS in self.statuses

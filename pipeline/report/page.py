@@ -23,7 +23,7 @@ from pipeline.common.subject import subject_of
 from pipeline.common.words import spaced
 from pipeline.report import charts
 from pipeline.report.attention import notes
-from pipeline.report.cards import cards
+from pipeline.report.cards import brokers, cards
 from pipeline.report.model import Report, by_lag
 from pipeline.report.names import visible
 from pipeline.report.outlook import caught_up, share
@@ -54,6 +54,7 @@ def render(report: Report) -> str:
             report=report,
             title=title_of(report),
             cards=cards(report),
+            brokers=brokers(report),
             notes=notes(report),
             searched=searched(report),
             ages=list(_ages(report)),

@@ -47,8 +47,15 @@ def finding(row: dict[str, Any]) -> Finding:
 
 def with_now(findings: Iterable[Finding], rows: Iterable[dict[str, Any]]) -> tuple[Finding, ...]:
     """The findings with what `details.findings_now` has of them."""
-    now = {(row["cluster"], row["finding_id"]): json.loads(row["evidence"] or "{}") for row in rows}
-    return tuple(replace(f, now=now.get((f.cluster, f.finding_id))) for f in findings)
+    now = {
+        (row["cluster"], row["finding_id"]): {
+            "now": json.loads(row["evidence"] or "{}"),
+            "now_topic": row["topic"],
+            "now_partitions": tuple(row["partitions"] or ()),
+        }
+        for row in rows
+    }
+    return tuple(replace(f, **now.get((f.cluster, f.finding_id), {})) for f in findings)
 
 
 def change(row: dict[str, Any]) -> Change:

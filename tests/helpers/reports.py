@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.report.collect import GROUPS_CHARTED
-from pipeline.report.details_model import Partition
+from pipeline.report.details_model import Finding, Partition
 from pipeline.report.ledger_model import Cluster
 from pipeline.report.model import Group, Instant, Point, Report, Totals, names_of
 from pipeline.tables import Table
@@ -116,6 +116,26 @@ def cluster(name: str = "east", status: str = "complete", **more: Any) -> Cluste
         partial=int(status == "partial"),
         failed=int(status == "failed"),
         running=int(status == "running"),
+    )
+    return replace(plain, **more)
+
+
+def finding(kind: str = "no_progress", severity: str | None = "critical", **more: Any) -> Finding:
+    """An open finding of the group payments in topic orders, seen at NOON only."""
+    plain = Finding(
+        kind=kind,
+        cluster="east",
+        group_id="payments",
+        client_id=None,
+        topic="orders",
+        partitions=(0,),
+        severity=severity,
+        first_seen_ms=NOON,
+        last_seen_ms=NOON,
+        resolved_ms=None,
+        summary="So it is.",
+        evidence={},
+        advice="Do that.",
     )
     return replace(plain, **more)
 

@@ -44,7 +44,7 @@ def findings(spark: SparkSession) -> dict[str, Any]:
         times = {"first_seen": at(first), "last_seen": at(NEWEST), "worst_at": at(NEWEST - 1)}
         words = {"summary": f"{kind} it is.", "advice": f"Advice about {kind}."}
         rows.append({**named, **times, **words, "evidence": json.dumps(evidence)})
-        history.append({**named, **AT, "evidence": json.dumps(evidence | now)})
+        history.append({**named, **AT, "evidence": json.dumps(evidence | now), "partitions": [0, 1]})
 
     payments = {"group_id": "payments", "topic": "orders", "owner": "team-pay"}
     part = {"partitions": 1, "partitions_of_group": 2, "worst_topic": "orders", "worst_partition": 1}
@@ -60,7 +60,7 @@ def findings(spark: SparkSession) -> dict[str, Any]:
     held |= {"worst_partition": 0, "consumer_lag": 1_858, "consumer_lag_bytes": 554_319, "consumer_age_ms": 780_000}
     found("open_transaction", "warning", 0, held, {}, topic="ledger")
     stopped = {"status": "stopped", "reason": "no_members", "partitions": 2, "partitions_of_group": 2}
-    stopped |= {"since": "2026-02-28T19:11:00Z"}
+    stopped |= {"since": "2026-02-28T19:11:00Z", "members_seen_at": "2026-03-01T11:51:00Z"}
     found("no_progress", "critical", 0, stopped, {}, group_id="search", topic="my topic")
     lost = {"deleted_offsets": 1_966, "readable_offsets": 202, "partitions": 2, "partitions_of_group": 2}
     found("deleted_unread", "critical", 2, lost, {}, group_id="search", topic="my topic")
@@ -100,6 +100,7 @@ def scripted(spark: SparkSession) -> Frames:
         "client_id": None,
         "unread_offsets": 1_966,
         "members_seen_at": at(-9),
+        "group_state": "Empty",
     }
     groups = (
         group_row("payments", "warning", 12_345, owner="team-pay", **behind),
@@ -140,17 +141,17 @@ def test_who_is_behind(cards: dict[str, Answers]) -> None:
 
 
 def test_since_when(cards: dict[str, Answers]) -> None:
-    """The gravest finding began at this time; the causes have that of each."""
+    """The first of the causes began at this time; the causes have that of each."""
     assert [card["Since"] for card in cards.values()] == [
-        "2026-03-01 12:02:00",
-        "2026-03-01 12:01:00",
+        "2026-02-28 19:11:00",
+        "2026-03-01 11:11:00",
         "2026-03-01 11:50:00",
     ]
 
 
 def test_by_how_much_in_records_bytes_and_time(cards: dict[str, Answers]) -> None:
     assert [card["Behind by"] for card in cards.values()] == [
-        "2,168 records, bytes not known, age not known",
+        "2,168 records, of which 1,966 were deleted unread, bytes not known, age not known",
         "12,345 records, 6.17 MB ± 40 kB, the oldest 2 h ± 1.2 min old",
         "1,858 records, 554 kB, the oldest 13 min old",
     ]
@@ -204,21 +205,25 @@ def test_which_member_or_host(cards: dict[str, Answers]) -> None:
 
 def test_what_to_do_now(cards: dict[str, Answers]) -> None:
     lines = [line for card in cards.values() for line in card["commands"].splitlines()]
-    assert len(lines) == 8
+    assert len(lines) == 12
     assert all(TO_BROKER in line for line in lines)
     assert {name: card["commands"].replace(TO_BROKER, "").splitlines() for name, card in cards.items()} == {
         "search": [
-            "kafka-consumer-groups --reset-offsets --group search --topic 'my topic' --to-earliest --dry-run",
+            "kafka-configs --describe --all --entity-type topics --entity-name 'my topic'",
+            "kafka-configs --alter --entity-type topics --entity-name 'my topic' --add-config " + UNLIMITED,
+            "kafka-consumer-groups --reset-offsets --group search --topic 'my topic:0,1' --to-earliest --dry-run",
             "kafka-consumer-groups --describe --group search --state",
-            "kafka-consumer-groups --reset-offsets --group search --topic 'my topic' --to-latest --dry-run",
+            "kafka-consumer-groups --reset-offsets --group search --topic 'my topic:0,1' --to-latest --dry-run",
         ],
         "payments": [
-            "kafka-configs --describe --entity-type topics --entity-name orders",
+            "kafka-configs --describe --all --entity-type topics --entity-name orders",
             "kafka-configs --alter --entity-type topics --entity-name orders --add-config " + UNLIMITED,
             "kafka-consumer-groups --describe --group payments --members --verbose",
+            "kafka-consumer-groups --describe --group payments",
         ],
         "ledger": [
-            "kafka-transactions describe-producers --topic ledger --partition 0",
+            "kafka-transactions find-hanging --topic ledger",
             "kafka-transactions abort --topic ledger --partition 0 --start-offset 1234",
+            "kafka-transactions describe-producers --topic ledger --partition 0",
         ],
     }

@@ -10,6 +10,7 @@ from pipeline.analytics.findings.problem import command, counted, in_shell, numb
 from pipeline.analytics.keys import GROUP, GROUP_AT, TOPIC_AT
 from pipeline.analytics.status.rules import FALLING_BEHIND
 from pipeline.common.epoch import MINUTE_MS
+from pipeline.common.kafka_tools import tool
 
 STABLE_MS = 30 * MINUTE_MS
 """A group is judged if neither its members nor their partitions have changed for this long: a deployment has both
@@ -167,8 +168,8 @@ def _uneven() -> Column:
 def _idle_advice() -> Column:
     words = (
         "Such a member does nothing until another one leaves. If it is not a standby on purpose, remove it, or add "
-        "partitions, unless consumers rely on which partition a key is in: kafka-topics --alter --topic %s "
-        "--partitions %s."
+        "partitions, unless consumers rely on which partition a key is in: "
+        + tool("topics", "--alter --topic %s --partitions %s")
     )
     topic = F.when(F.size("topics") == 1, F.col("topics")[0])
     named = F.when(topic.rlike(r"\A[A-Za-z0-9._-]+\z"), topic).otherwise("TOPIC")
@@ -190,6 +191,6 @@ def _uneven_advice() -> Column:
     is_remote = F.col("group_type").eqNullSafe("consumer")
     has_it = F.coalesce(F.col("assignor").isin(*_EVEN), F.lit(False))
     change = F.when(~has_it, F.when(is_remote, remote).otherwise(local))
-    members = "See the members: kafka-consumer-groups --describe --members --group %s."
+    members = "See the members: " + tool("consumer-groups", "--describe --group %s --members --verbose")
     cause = F.when(F.col("assignor") == "range", by_range)
     return sentence(cause, change, command(members, in_shell("group_id", "GROUP")))

@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 from pipeline.analytics.findings.problem import command, counted, duration, in_shell, problem, sentence
 from pipeline.analytics.keys import TOPIC_AT
 from pipeline.common.epoch import DAY_MS, MINUTE_MS
+from pipeline.common.kafka_tools import tool
 
 AHEAD_MS = 5 * MINUTE_MS
 """Clocks that differ by less are usual."""
@@ -47,8 +48,9 @@ def clock_ahead(watermarks: DataFrame) -> DataFrame:
         },
         advice=command(
             "Look for a producer whose clock is ahead, or that sets timestamps in another unit than milliseconds. A "
-            "limit refuses such records (KIP-937): kafka-configs --alter --topic %s --add-config "
-            "message.timestamp.after.max.ms=3600000.",
+            "limit refuses such records (KIP-937): "
+            + tool("configs", "--alter --entity-type topics --entity-name %s")
+            + " --add-config message.timestamp.after.max.ms=3600000",
             in_shell("topic", "TOPIC"),
         ),
     )  # fmt: skip

@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 from pipeline.analytics.findings.problem import command, counted, duration, in_shell, instant, iso, sentence
 from pipeline.analytics.series import read_ms
 from pipeline.common.epoch import HOUR_MS
+from pipeline.common.kafka_tools import tool
 
 OVERDUE_MS = HOUR_MS
 """A commit that is still there so long after its time is not removed: the group had members that no snapshot saw."""
@@ -74,11 +75,14 @@ def summary() -> Column:
 def advice() -> Column:
     """How to keep the position."""
     group = in_shell("of_group", "GROUP")
-    return command(
-        "Start the group's consumers before then, or keep its position in a file: kafka-consumer-groups --group %s "
-        "--reset-offsets --to-current --all-topics --dry-run --export > offsets.csv. Later, kafka-consumer-groups "
-        "--group %s --reset-offsets --from-file offsets.csv --execute restores it. Without its offsets, the group "
-        "starts where auto.offset.reset says.",
+    start = "Start the group's consumers before then: without its offsets, it starts where auto.offset.reset says."
+    keep = command(
+        f"{start} Or keep its position in a file, which must have a line for each partition, and which --from-file "
+        "with --execute restores: "
+        + tool("consumer-groups", "--reset-offsets --group %s --to-current --all-topics --dry-run --export")
+        + " > %s-offsets.csv",
         group,
         group,
     )
+    # kafka-consumer-groups refuses groups of type streams, and with kafka-streams-groups --execute deletes more.
+    return F.when(F.col("group_type").eqNullSafe("streams"), start).otherwise(keep)

@@ -16,14 +16,16 @@ from pipeline.analytics.findings.problem import (
     command,
     counted,
     duration,
+    for_streams,
     in_shell,
     instant,
     number,
     sentence,
-    size,
+    size_within,
 )
 from pipeline.analytics.status.rules import FALLING_BEHIND, WAITS
 from pipeline.common.epoch import MINUTE_MS
+from pipeline.common.kafka_tools import tool
 from pipeline.tables import DATA_LOSS
 
 NAMED = 20
@@ -53,10 +55,16 @@ def _where() -> Column:
 
 
 def _unread() -> Column:
-    """What is unread: "; unread: 1,234 records (1.2 MB), the oldest 2 hours old". NULL if it is not known."""
-    in_bytes = F.concat(F.lit(" ("), size(F.col("consumer_lag_bytes")), F.lit(")"))
+    """What is unread: "; unread: 1,234 records (1.2 MB), the oldest 2 hours old". NULL if it is not known.
+
+    Bytes and age are those of the records that still exist.
+    """
+    error = F.coalesce("bytes_error", F.lit(0))
+    in_bytes = F.concat(F.lit(" ("), size_within(F.col("consumer_lag_bytes"), error), F.lit(")"))
     oldest = F.concat(F.lit(", the oldest "), duration(F.col("consumer_age_ms")), F.lit(" old"))
-    text = sentence("; unread: ", counted(F.col("consumer_lag"), "record"), in_bytes, oldest)
+    exist = F.concat(F.lit(", of which "), number(F.col("existing")), F.lit(" still exist"))
+    left = F.when(F.col("existing") < F.col("consumer_lag"), exist)
+    text = sentence("; unread: ", counted(F.col("consumer_lag"), "record"), left, in_bytes, oldest)
     return F.when(F.col("consumer_lag").isNotNull(), text)
 
 
@@ -120,8 +128,27 @@ def _no_progress() -> Column:
         .otherwise(F.concat(F.lit("Commits have not moved since "), since))
     )
     had = F.concat(F.lit(" (it last had some at "), instant(F.col("members_seen_ms")), F.lit(")"))
-    members = F.when(F.col("reason") == "no_members", sentence(", and the group has no members", had))
-    return sentence(what, _where(), members, _unread(), ".")
+    never = F.lit(" (none was ever seen)")
+    no_members = F.concat(F.lit(", and the group has no members"), F.coalesce(had, never))
+    return sentence(what, _where(), F.when(F.col("reason") == "no_members", no_members), _unread(), ".")
+
+
+def _no_progress_advice() -> Column:
+    delete = command(
+        "Start the group's consumers. If nobody needs the group any more, delete it: "
+        + tool("consumer-groups", "--delete --group %s"),
+        in_shell("of_group", "GROUP"),
+    )
+    ask = (
+        "The group may commit without being a member, as Spark and Flink may do. Ask its owner whether it runs, and "
+        "look at the application's own log."
+    )
+    look = (
+        "Look at the member that owns the worst partition: a record that it cannot process, a call that hangs, or an "
+        "offset that it never commits. Restart it if it does not recover."
+    )
+    has_none = F.col("reason").eqNullSafe("no_members")
+    return F.when(~has_none, look).when(F.col("members_seen_ms").isNull(), ask).otherwise(for_streams(delete))
 
 
 def _data_loss_ahead() -> Column:
@@ -148,17 +175,7 @@ KINDS: dict[str, Kind] = {
         "critical",
         _of("consumer_lag"),
         _no_progress,
-        lambda: F.when(
-            F.col("reason") == "no_members",
-            command(
-                "Start the group's consumers. If nobody needs the group any more, delete it: "
-                "kafka-consumer-groups --delete --group %s.",
-                in_shell("of_group", "GROUP"),
-            ),
-        ).otherwise(
-            "Look at the member that owns the worst partition: a record that it cannot process, a call that hangs, "
-            "or an offset that it never commits. Restart it if it does not recover."
-        ),
+        _no_progress_advice,
     ),
     "falling_behind": Kind(
         lambda: F.col("status") == FALLING_BEHIND,
@@ -214,8 +231,9 @@ KINDS: dict[str, Kind] = {
         lambda: -F.col("deleted_in_ms"),
         _data_loss_ahead,
         lambda: command(
-            "Raise retention.ms or retention.bytes of the topic now, for example kafka-configs --alter --topic %s "
-            "--add-config retention.ms=…, and lower it when the group has caught up.",
+            "Raise the topic's retention now, watch the brokers' disks, and put it back when the group has caught up: "
+            + tool("configs", "--alter --entity-type topics --entity-name %s")
+            + " --add-config retention.ms=-1,retention.bytes=-1",
             in_shell("worst.topic", "TOPIC"),
         ),
     ),

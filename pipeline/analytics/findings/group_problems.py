@@ -77,7 +77,8 @@ def _is_suspect() -> Column:
 def _sums() -> list[Column]:
     """What all partitions of a problem show together."""
     unread = F.coalesce("consumer_lag", F.lit(-1))
-    first_lost = F.coalesce(F.col("deleted_in_ms"), F.lit(2**62))
+    readable = F.col("high_watermark") - F.col("log_start_offset")
+    existing = F.when(F.col("consumer_lag").isNotNull(), F.least("consumer_lag", readable))
     rank = F.array_position(F.array(*map(F.lit, STATUSES)), F.col("status"))
     return [
         F.count(F.lit(1)).alias("rows"),
@@ -91,27 +92,25 @@ def _sums() -> list[Column]:
         F.max(read_ms()).alias("at_ms"),
         F.try_sum("consumer_lag").alias("consumer_lag"),
         F.try_sum("consumer_lag_bytes").alias("consumer_lag_bytes"),
+        F.try_sum("bytes_error").alias("bytes_error"),
+        F.try_sum(existing).alias("existing"),
         F.max("consumer_age_ms").alias("consumer_age_ms"),
         F.try_sum(deleted_unread_offsets()).alias("deleted"),
-        F.try_sum(F.col("high_watermark") - F.col("log_start_offset")).alias("readable"),
+        F.try_sum(readable).alias("readable"),
         F.min("deleted_in_ms").alias("deleted_in_ms"),
         F.min("expires_in_ms").alias("expires_in_ms"),
         F.min("offsets_retention_ms").alias("offsets_retention_ms"),
         F.max(F.unix_millis("members_seen_at")).alias("members_seen_ms"),
-        # The partition that is lost first, or else the one with the most lag; the hash decides between equal ones.
-        F.max_by(
-            F.struct(
-                "topic",
-                "partition",
-                "consumer_lag",
-                "records_per_s",
-                "client_id",
-                "host",
-                *open_transaction.TRANSACTION,
-            ),
-            F.struct(-first_lost, unread, F.xxhash64("topic", "partition")),
-        ).alias("worst"),
+        _worst(unread).alias("worst"),
     ]
+
+
+def _worst(unread: Column) -> Column:
+    """The partition that is lost first, or else the one with the most lag; the hash decides between equal ones."""
+    first_lost = F.coalesce(F.col("deleted_in_ms"), F.lit(2**62))
+    names = ("topic", "partition", "consumer_lag", "records_per_s", "client_id", "host")
+    of = F.struct(*names, *open_transaction.TRANSACTION)
+    return F.max_by(of, F.struct(-first_lost, unread, F.xxhash64("topic", "partition")))
 
 
 def _described(rows: DataFrame) -> DataFrame:
@@ -138,6 +137,7 @@ def _evidence() -> dict[str, Column]:
     """The figures; what is not known, or does not concern this kind, is left out."""
     is_loss = F.col("kind") == "deleted_unread"
     is_held = F.col("kind") == "open_transaction"
+    has_no_members = (F.col("kind") == "no_progress") & F.col("reason").eqNullSafe("no_members")
     several = F.col("of_group").isNull()
     return {
         "status": F.col("status"),
@@ -154,6 +154,7 @@ def _evidence() -> dict[str, Column]:
         "worst_partition_write_share": F.round("hot_writes", 2),
         "consumer_lag": F.col("consumer_lag"),
         "consumer_lag_bytes": F.col("consumer_lag_bytes"),
+        "bytes_error": F.col("bytes_error"),
         "consumer_age_ms": F.col("consumer_age_ms"),
         "written_per_s": F.round("written_per_s", 1),
         "committed_per_s": F.round("committed_per_s", 1),
@@ -162,4 +163,5 @@ def _evidence() -> dict[str, Column]:
         **{name: F.when(is_held, value) for name, value in open_transaction.evidence().items()},
         "deleted_at": F.when(F.col("kind") == "data_loss_ahead", iso(F.col("at_ms") + F.col("deleted_in_ms"))),
         **{name: F.when(F.col("kind") == "commits_expire", value) for name, value in commits_expire.evidence().items()},
+        "members_seen_at": F.when(has_no_members | (F.col("kind") == "commits_expire"), iso(F.col("members_seen_ms"))),
     }

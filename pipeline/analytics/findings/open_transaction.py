@@ -1,4 +1,4 @@
-"""The words about an open transaction: whose it is, and how to end it."""
+"""The words about an open transaction: whose it is, and how it ends."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from pipeline.analytics.findings.problem import command, in_shell, instant, iso, sentence
+from pipeline.common.kafka_tools import tool
 
 TRANSACTION = ("transaction_producer_id", "transaction_start_offset", "transaction_timestamp_ms")
 """The columns of WATERMARKS about the transaction that holds back a partition's last stable offset."""
@@ -33,24 +34,18 @@ def producer() -> Column:
 
 
 def advice() -> Column:
-    """What to do: the command that ends this transaction, or that finds it if the producer is not known."""
-    topic, partition = in_shell("of_topic", "TOPIC"), _of("partition").cast("string")
-    start = _of("transaction_start_offset").cast("string")
-    known = command(
-        "kafka-transactions list shows the transactional.id of producer %s. If this producer is gone, end its "
-        "transaction: kafka-transactions abort --topic %s --partition %s --start-offset %s.",
-        _of("transaction_producer_id").cast("string"),
-        topic,
-        partition,
-        start,
+    """What to do. The coordinator ends the transaction of a producer that is gone; only a hanging one needs an abort.
+
+    A transaction of a two-phase commit, as Flink makes them, is committed by its producer after a restart: to abort it
+    by hand may lose a part of it (KIP-664, KIP-939).
+    """
+    return command(
+        "Look at the application that writes in transactions. If its producer is gone, Kafka aborts the transaction "
+        "after the producer's transaction.timeout.ms, or the application commits it when it is back. Abort it by hand "
+        "only if it hangs (KIP-664), in each partition that is listed as hanging: "
+        + tool("transactions", "find-hanging --topic %s"),
+        in_shell("of_topic", "TOPIC"),
     )
-    find = command(
-        "Find the producer: kafka-transactions find-hanging --topic %s --partition %s. If it is gone, abort its "
-        "transaction: kafka-transactions abort.",
-        topic,
-        partition,
-    )
-    return F.when(start.isNotNull(), known).otherwise(find)
 
 
 def evidence() -> dict[str, Column]:

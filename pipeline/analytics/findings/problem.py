@@ -7,6 +7,8 @@ evidence (JSON), advice.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType
@@ -72,18 +74,40 @@ def size(value: Column) -> Column:
     return _scaled(value, _BYTES, "B")
 
 
+def size_within(value: Column, error: Column) -> Column:
+    """Bytes with their error, as the report writes them: 1.2 MB ± 100 kB; a bound if the error exceeds the value.
+
+    What is written covers the true value, because the rounding is added to the error. Without an error it is `size`.
+    """
+    bound = F.concat(F.lit("< "), _scaled(F.try_add(value, error), _BYTES, "B", _up))
+    shown = F.lit(0).cast("double") + value
+    for _, factor in reversed(_BYTES):
+        shown = F.when(value >= factor, F.round(value / factor, 1) * factor).otherwise(shown)
+    off = F.ceil(error + F.abs(value - shown))
+    within = F.concat(size(value), F.lit(" ± "), _scaled(off, _BYTES, "B", _up))
+    return F.when(error > value, bound).when(error > 0, within).otherwise(size(value))
+
+
 def duration(value: Column) -> Column:
     """Milliseconds in a readable unit: 1.5 hours."""
     return _scaled(value, _TIMES, "ms")
 
 
-def _scaled(value: Column, units: tuple[tuple[str, int], ...], least: str) -> Column:
+def _scaled(
+    value: Column, units: tuple[tuple[str, int], ...], least: str, rounded: Callable[[Column], Column] = F.round
+) -> Column:
     found = F.concat(number(value), F.lit(f" {least}"))
     for name, factor in reversed(units):
         # Without ".0", as people write it.
-        digits = F.regexp_replace(F.format_number(value / factor, 1), r"\.0$", "")
+        tenths = rounded(value / factor * 10) / 10
+        digits = F.regexp_replace(F.format_number(tenths, 1), r"\.0$", "")
         found = F.when(value >= factor, F.concat(digits, F.lit(f" {name}"))).otherwise(found)
     return found
+
+
+def _up(value: Column) -> Column:
+    """Rounded up, except for what only comes from the division."""
+    return F.ceil(value - 1e-9)
 
 
 def instant(epoch_ms: Column) -> Column:
@@ -104,6 +128,12 @@ def in_utc(epoch_ms: Column, pattern: str) -> Column:
 def command(words: str, *names: Column) -> Column:
     """A sentence with a command to run; each %s is replaced by a name."""
     return F.format_string(words, *names)
+
+
+def for_streams(advice: Column, group_type: str = "group_type") -> Column:
+    """The advice with the tool that knows the group: a group of type streams has a tool of its own (KIP-1071)."""
+    theirs = F.regexp_replace(advice, "kafka-consumer-groups", "kafka-streams-groups")
+    return F.when(F.col(group_type).eqNullSafe("streams"), theirs).otherwise(advice)
 
 
 def in_shell(name: str, instead: str) -> Column:

@@ -20,9 +20,10 @@ from pipeline.analytics.findings.member_stays import (
     rounds,
     who,
 )
-from pipeline.analytics.findings.problem import command, counted, in_shell, number, problem, sentence
+from pipeline.analytics.findings.problem import command, counted, for_streams, in_shell, number, problem, sentence
 from pipeline.analytics.keys import GROUP, GROUP_AT
 from pipeline.common.epoch import HOUR_MS
+from pipeline.common.kafka_tools import tool
 
 STORM, FLAPPING = "rebalance_storm", "flapping_member"
 MEMBERS_A_STAY = 10
@@ -214,7 +215,7 @@ def _evidence() -> dict[str, Column]:
     }
 
 
-_MEMBERS = "See the members: kafka-consumer-groups --describe --members --group %s."
+_MEMBERS = "See the members: " + tool("consumer-groups", "--describe --group %s --members --verbose")
 _POLLS = "exceeds max.poll.interval.ms, lower max.poll.records or raise the interval; "
 _QUIET_ADVICE = (
     "Read the log of this client, and find out why its process ends: a crash, too little memory, a failed health "
@@ -223,7 +224,7 @@ _QUIET_ADVICE = (
 )
 _SESSION = {
     # With KIP-848, consumers refuse session.timeout.ms.
-    True: "raise consumer.session.timeout.ms of the group (kafka-configs --alter --entity-type groups)",
+    True: "raise consumer.session.timeout.ms, a setting of the group",
     False: "raise session.timeout.ms",
 }
 _OTHER_PROTOCOL = (
@@ -254,7 +255,7 @@ def _advice() -> Column:
     is_storm = F.col("kind") == STORM
 
     def words(text: str) -> Column:
-        return command(text, in_shell("group_id", "GROUP"))
+        return for_streams(command(text, in_shell("group_id", "GROUP")))
 
     def of_group(is_kip848: bool) -> Column:
         return F.when(is_storm, words(_storm_advice(is_kip848))).otherwise(words(_flapping_advice(is_kip848)))

@@ -12,6 +12,7 @@ from pipeline.analytics.findings.problem import counted, number, problem, senten
 from pipeline.analytics.findings.rates import compared_with
 from pipeline.analytics.keys import PARTITION, SNAPSHOT
 from pipeline.common.epoch import MINUTE_MS
+from pipeline.common.kafka_tools import tool
 
 LASTS_MS = 5 * MINUTE_MS
 """How long a broker must be missing: longer than a restart usually takes."""
@@ -106,7 +107,8 @@ def _described(rows: DataFrame) -> DataFrame:
         advice=sentence(
             "Look at broker ",
             broker,
-            ": whether it runs, its log, its disks. Partitions that are being reassigned look the same: "
-            "kafka-reassign-partitions --list. See all of them: kafka-topics --describe --under-replicated-partitions.",
+            ": whether it runs, its log, its disks. Partitions that are being reassigned look the same; "
+            "kafka-reassign-partitions lists them. See all of them: ",
+            tool("topics", "--describe", "--under-replicated-partitions"),
         ),
     )

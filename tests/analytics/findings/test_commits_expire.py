@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from tests.helpers.scene import DAY_MS, HOUR_MS, NOW, Scene, problems
 
 READER = ("g", "t", 0)
+TO = " --bootstrap-server $BOOTSTRAP"
 
 CASES = [
     # What is known, and the hours that are left. The brokers keep commits for two days, if nothing else is said.
@@ -67,8 +68,8 @@ def test_the_finding_says_when_and_how_to_keep_the_position(spark: SparkSession)
     )
     assert found["evidence"]["commits_expire_at"] == "2026-02-01T06:00:00Z"
     assert found["evidence"]["members_seen_at"] == "2026-01-25T06:00:00Z"
-    assert "kafka-consumer-groups --group g --reset-offsets --to-current --all-topics" in found["advice"]
-    assert found["advice"].endswith("the group starts where auto.offset.reset says.")
+    assert f"kafka-consumer-groups{TO} --reset-offsets --group g --to-current --all-topics" in found["advice"]
+    assert found["advice"].endswith(" > g-offsets.csv")
 
 
 def test_a_hostile_name_is_no_part_of_the_command(spark: SparkSession) -> None:
@@ -78,4 +79,14 @@ def test_a_hostile_name_is_no_part_of_the_command(spark: SparkSession) -> None:
     scene.without_members(reader, NOW - timedelta(hours=150))
     advice = problems(spark, scene)["commits_expire", "g; rm -rf /", "t"]["advice"]
     assert "rm -rf" not in advice
-    assert "--group GROUP --reset-offsets" in advice
+    assert "--reset-offsets --group GROUP" in advice
+    assert advice.endswith(" > GROUP-offsets.csv")
+
+
+def test_a_group_of_kafka_streams_has_no_command(spark: SparkSession) -> None:
+    """kafka-consumer-groups refuses it, and kafka-streams-groups would also delete internal topics."""
+    scene = Scene()
+    scene.waiting(READER, 1, reason="no_members", group_type="streams")
+    scene.without_members(READER, NOW - timedelta(hours=150), NOW - timedelta(hours=150))
+    advice = problems(spark, scene)["commits_expire", "g", "t"]["advice"]
+    assert advice.endswith("it starts where auto.offset.reset says.")

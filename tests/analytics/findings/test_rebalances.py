@@ -122,7 +122,9 @@ def test_the_words_name_the_member_and_what_to_do(each_minute: Found) -> None:
         "short_stays_of_client": 8,
     }
     assert (row["severity"], row["magnitude"], row["client_id"], row["topic"]) == ("warning", 8.0, None, None)
-    assert row["advice"].endswith("kafka-consumer-groups --describe --members --group GROUP.")
+    assert row["advice"].endswith(
+        "kafka-consumer-groups --bootstrap-server $BOOTSTRAP --describe --group GROUP --members --verbose"
+    )
 
 
 def test_the_words_for_static_members_say_that_they_restart(each_minute: Found) -> None:
@@ -135,7 +137,7 @@ def test_the_words_for_static_members_say_that_they_restart(each_minute: Found) 
         "members."
     )
     assert "the group does not rebalance" in one["advice"]
-    assert one["advice"].endswith("--group static.")
+    assert one["advice"].endswith("--group static --members --verbose")
     assert leaving["summary"].startswith("Static member pod-0 joins and leaves the group again and again: ")
 
 

@@ -1,0 +1,182 @@
+"""The commands of cards: which partitions, topics, groups and clusters they name, and what they are refused for."""
+
+from typing import Any
+
+import pytest
+
+from pipeline.report.cards import cards
+from pipeline.report.command_lines import Around, place
+from pipeline.report.commands import commands
+from pipeline.report.details_model import Finding
+from pipeline.report.page import render
+from tests.helpers.reports import NOON, cluster, group, partition, report, text_of
+
+TO = " --bootstrap-server $BOOTSTRAP"
+ADVICE = f"Look at it. See the members: kafka-consumer-groups{TO} --describe --group payments --members --verbose"
+UNLIMITED = "retention.ms=-1,retention.bytes=-1"
+NO_MEMBERS = {"reason": "no_members", "members_seen_at": "2026-03-01T11:00:00Z"}
+
+
+def finding(kind: str, **more: Any) -> Finding:
+    plain: dict[str, Any] = {
+        "cluster": "east",
+        "group_id": "payments",
+        "client_id": None,
+        "topic": "orders",
+        "partitions": (0, 3),
+        "severity": "critical",
+        "first_seen_ms": NOON,
+        "last_seen_ms": NOON,
+        "resolved_ms": None,
+        "summary": "So it is.",
+        "evidence": {},
+        "advice": ADVICE,
+    }
+    return Finding(kind, **{**plain, **more})
+
+
+def lines(found: Finding, around: Around | None = None) -> list[str]:
+    return [command.line.replace(TO, "") for command in commands(found, around)]
+
+
+def resets(found: Finding, around: Around | None = None) -> list[str]:
+    return [line for line in lines(found, around) if "--reset-offsets" in line]
+
+
+RESETS = [
+    ("deleted_unread", {}, "--group payments --topic orders:0,3 --to-earliest --dry-run"),
+    ("no_progress", {"evidence": NO_MEMBERS}, "--group payments --topic orders:0,3 --to-latest --dry-run"),
+    ("recreated_topic", {"evidence": {"groups": ["g"]}}, "--group g --topic orders:0,3 --to-earliest --dry-run"),
+    (
+        "truncated_log",
+        {"evidence": {"groups": ["g"]}},
+        "--group g --topic orders:0,3 --to-datetime 2026-03-01T11:00:00.000 --dry-run",
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "about", "words"), RESETS)
+def test_a_reset_is_about_the_partitions_of_the_finding_only(kind: str, about: dict[str, Any], words: str) -> None:
+    assert resets(finding(kind, **about)) == [f"kafka-consumer-groups --reset-offsets {words}"]
+
+
+@pytest.mark.parametrize(("kind", "about"), [case[:2] for case in RESETS])
+@pytest.mark.parametrize("unknown", [{"topic": None}, {"partitions": ()}, {"partitions": tuple(range(101))}])
+def test_without_a_known_place_there_is_no_reset(kind: str, about: dict[str, Any], unknown: dict[str, Any]) -> None:
+    assert resets(finding(kind, **{**about, **unknown})) == []
+
+
+@pytest.mark.parametrize(("kind", "about"), [case[:2] for case in RESETS])
+@pytest.mark.parametrize("group_type", ["streams", "share"])
+def test_a_group_that_the_tool_refuses_has_no_reset(kind: str, about: dict[str, Any], group_type: str) -> None:
+    around = Around(types={"payments": group_type, "g": group_type})
+    assert resets(finding(kind, **about), around) == []
+
+
+@pytest.mark.parametrize("kind", ["deleted_unread", "recreated_topic", "truncated_log"])
+def test_consumers_are_stopped_before_a_reset(kind: str) -> None:
+    found = commands(finding(kind, evidence={"groups": ["g"]}))
+    assert [c.what.startswith("Stop the group's consumers first") for c in found if "--reset-offsets" in c.line] == [
+        True
+    ]
+
+
+def test_a_place_is_that_of_the_snapshot_shown() -> None:
+    moved = finding("deleted_unread", now={"worst_topic": "clicks"}, now_topic="clicks", now_partitions=(7,))
+    assert lines(moved) == [
+        "kafka-configs --describe --all --entity-type topics --entity-name clicks",
+        f"kafka-configs --alter --entity-type topics --entity-name clicks --add-config {UNLIMITED}",
+        "kafka-consumer-groups --reset-offsets --group payments --topic clicks:7 --to-earliest --dry-run",
+    ]
+    assert place(finding("x", topic="my topic")) == "'my topic:0,3'"
+    assert place(finding("x", topic="a\nb")) is None
+
+
+def test_the_topic_of_a_command_is_that_of_its_partition() -> None:
+    stuck = finding("no_progress", evidence={"worst_topic": "clicks", "worst_partition": 3})
+    around = Around([partition("clicks", 3, committed_offset=41), partition("orders", 3, committed_offset=5)])
+    assert lines(stuck, around)[1] == (
+        "kafka-console-consumer --topic clicks --partition 3 --offset 41 --max-messages 1"
+    )
+    assert len(lines(stuck, Around([partition("clicks", 4, committed_offset=41)]))) == 1
+
+
+def test_retention_is_raised_for_each_topic_that_loses_records() -> None:
+    ahead = finding("data_loss_ahead", topic=None, evidence={"worst_topic": "b", "topics": ["a", "b", "c"]})
+    assert [line.split()[-1] for line in lines(ahead) if "--describe" in line] == ["b", "a"]
+    assert [line.split()[-3] for line in lines(ahead) if "--alter" in line] == ["b", "a"]
+    note, keep, *_ = commands(ahead)
+    assert note.what.endswith("put it back later with --delete-config retention.ms,retention.bytes")
+    assert keep.what.endswith("Do the same for 1 more topic of the finding")
+    one = finding("data_loss_ahead", evidence={"topics": ["orders"]})
+    assert [line.split()[-1] for line in lines(one) if "--describe" in line] == ["orders"]
+
+
+def test_only_a_transaction_that_hangs_is_aborted() -> None:
+    where = {"worst_topic": "ledger", "worst_partition": 0}
+    held = finding("open_transaction", group_id=None, topic="ledger", evidence=where)
+    shown = "kafka-transactions describe-producers --topic ledger --partition 0"
+    hanging = "kafka-transactions find-hanging --topic ledger"
+    assert lines(held) == [hanging, shown]
+    known = finding("open_transaction", group_id=None, evidence={**where, "transaction_start_offset": 1_234})
+    abort = "kafka-transactions abort --topic ledger --partition 0 --start-offset 1234"
+    assert lines(known) == [hanging, abort, shown]
+    what = commands(known)[1].what
+    assert what.startswith("Only if it is listed")
+    assert "repeat it for each partition" in what
+
+
+def test_a_group_that_was_never_seen_with_members_is_not_skipped() -> None:
+    never = finding("no_progress", evidence={"reason": "no_members"})
+    assert lines(never) == ["kafka-consumer-groups --describe --group payments --state"]
+
+
+@pytest.mark.parametrize(
+    ("group_type", "tools"),
+    [
+        ("classic", ["kafka-consumer-groups --describe --group payments --members --verbose"]),
+        (None, ["kafka-consumer-groups --describe --group payments --members --verbose"]),
+        ("streams", ["kafka-streams-groups --describe --group payments --members --verbose"]),
+        ("share", []),
+    ],
+)
+def test_the_tool_is_that_of_the_type_of_the_group(group_type: str | None, tools: list[str]) -> None:
+    assert lines(finding("falling_behind"), Around(types={"payments": group_type})) == tools
+
+
+def test_each_group_keeps_its_commits_in_a_file_of_its_own() -> None:
+    def file(group_id: str, name: str = "east", *, is_alone: bool = True) -> str:
+        found = finding("commits_expire", group_id=group_id, cluster=name)
+        return lines(found, Around(is_alone=is_alone))[0].split(" > ")[1]
+
+    assert file("payments") == "payments-offsets.csv"
+    assert file("payments", is_alone=False) == "east-payments-offsets.csv"
+    odd = ["../etc/passwd", "a/b", "a b", "-x", "x" * 249, "$(rm)"]
+    files = [file(name) for name in odd]
+    assert len({*files}) == len(odd)
+    assert all(name.removesuffix("-offsets.csv").replace("-", "").replace(".", "").isidentifier() for name in files)
+    assert max(map(len, files)) < 200
+    assert lines(finding("commits_expire"), Around(types={"payments": "streams"})) == []
+
+
+def test_each_cluster_has_a_variable_of_its_own() -> None:
+    both = tuple(finding("falling_behind", cluster=name) for name in ("eu-east", "eu.east"))
+    clusters = tuple(map(cluster, ("eu-east", "eu.east")))
+    shown = report(clusters=clusters, findings=both, findings_open=2)
+    assert [c.commands[0].line.split()[2] for c in cards(shown)] == ["$BOOTSTRAP_EU_EAST", "$BOOTSTRAP_EU_EAST_2"]
+    explained = "from $BOOTSTRAP_EU_EAST (cluster eu-east ) and $BOOTSTRAP_EU_EAST_2 (cluster eu.east )."
+    assert explained in text_of(render(shown)).replace("eu-east)", "eu-east )").replace("eu.east)", "eu.east )")
+    alone = report(group("payments"), findings=both[:1], clusters=clusters[:1], findings_open=1)
+    assert "the address of a broker from $BOOTSTRAP . Brokers" in text_of(render(alone))
+
+
+def test_advice_does_not_repeat_a_command_of_the_card() -> None:
+    def advice(kind: str, name: str = "east") -> tuple[str, ...]:
+        clusters = tuple(map(cluster, dict.fromkeys(("east", name))))
+        found = finding(kind, cluster=name)
+        (card,) = cards(report(clusters=clusters, findings=(found,), findings_open=1))
+        return card.advice
+
+    assert advice("falling_behind") == ("Look at it.",)
+    assert advice("clock_ahead") == (ADVICE,)
+    assert advice("clock_ahead", "west") == (ADVICE.replace("$BOOTSTRAP", "$BOOTSTRAP_WEST"),)
