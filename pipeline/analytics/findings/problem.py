@@ -101,7 +101,9 @@ def _scaled(
         # Without ".0", as people write it.
         tenths = rounded(value / factor * 10) / 10
         digits = F.regexp_replace(F.format_number(tenths, 1), r"\.0$", "")
-        found = F.when(value >= factor, F.concat(digits, F.lit(f" {name}"))).otherwise(found)
+        singular = name.removesuffix("s")
+        unit = F.when(digits == "1", singular).otherwise(name) if singular not in ("", name) else F.lit(name)
+        found = F.when(value >= factor, F.concat(digits, F.lit(" "), unit)).otherwise(found)
     return found
 
 

@@ -33,7 +33,7 @@ def test_a_topic_with_timestamps_that_are_ahead_is_a_problem(spark: SparkSession
     assert {topic: row.severity for topic, row in found.items()} == {t: s for t, (_, s) in CASES.items() if s}
     row = found["a-day"]
     assert row.summary == (
-        "Timestamps of records in 2 partitions are in the future, by up to 1 days: times of lag are not exact there, "
+        "Timestamps of records in 2 partitions are in the future, by up to 1 day: times of lag are not exact there, "
         "and retention keeps these records longer."
     )
     assert (row.kind, row.group_id, row.partitions, row.magnitude) == ("clock_ahead", None, [0, 3], float(DAY_MS))
