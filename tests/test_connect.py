@@ -32,9 +32,10 @@ ACL_TOOL = "org.apache.kafka.tools.AclCommand"
 PASSWORDS = {"STORE_PASSWORD": "store-secret", "KEY_PASSWORD": "key-secret", "OLD_KEY_PASSWORD": "old-secret"}
 
 
-def every_acl(user: str) -> ACLFilter:
+def every_right(user: str) -> ACLFilter:
+    """What the user is allowed. Another test of the same broker may have denied it something."""
     anything = ResourcePatternFilter(ResourceType.ANY, None, PatternType.ANY)
-    return ACLFilter(f"User:{user}", None, ACLOperation.ANY, ACLPermissionType.ANY, anything)
+    return ACLFilter(f"User:{user}", None, ACLOperation.ANY, ACLPermissionType.ALLOW, anything)
 
 
 @pytest.fixture
@@ -51,10 +52,10 @@ def granted(kafka: EmbeddedKafka) -> Iterator[Any]:
             arguments[arguments.index("User:laglake")] = f"User:{user}"
             ran = kafka.run_tool(ACL_TOOL, *arguments)
             assert ran.returncode == 0, ran.stderr
-        wait_for(lambda: len(admin.describe_acls(every_acl(user))[0]) == 5)
+        wait_for(lambda: len(admin.describe_acls(every_right(user))[0]) == 5)
         yield admin
-        admin.delete_acls([every_acl(user)])
-        wait_for(lambda: not admin.describe_acls(every_acl(user))[0])
+        admin.delete_acls([every_right(user)])
+        wait_for(lambda: not admin.describe_acls(every_right(user))[0])
         delete_groups(admin, "granted-")
 
 
