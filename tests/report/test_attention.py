@@ -1,6 +1,5 @@
 """What the report says needs attention: findings, lost data, snapshots that were passed over."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,29 +8,10 @@ from pipeline.report.attention import FINDINGS_NAMED, AttentionItem, needs_atten
 from pipeline.report.details_model import Finding
 from pipeline.report.ledger_model import PassedOver
 from pipeline.report.model import Totals
-from tests.helpers.reports import MINUTE, NOON, cluster, group, report
+from tests.helpers.reports import MINUTE, NOON, cluster, finding, group, report
 
 AT = "2026-03-01 12:00:00 UTC"
 LATER = "2026-03-01 12:05:00 UTC"
-
-
-def finding(kind: str = "no_progress", severity: str = "critical", **more: Any) -> Finding:
-    plain = Finding(
-        kind=kind,
-        cluster="east",
-        group_id="payments",
-        client_id=None,
-        topic="orders",
-        partitions=(0,),
-        severity=severity,
-        first_seen_ms=NOON,
-        last_seen_ms=NOON,
-        resolved_ms=None,
-        summary="So it is.",
-        evidence={},
-        advice="Do that.",
-    )
-    return replace(plain, **more)
 
 
 def shown(*findings: Finding, **more: Any) -> list[AttentionItem]:

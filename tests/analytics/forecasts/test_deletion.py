@@ -47,8 +47,12 @@ def forecast_of(
     lag = memory.log_ends[:, -1] - memory.commits[:, -1]
     oldest_ms = np.array([NONE if last.oldest is None else int(last.oldest * MINUTE_MS)])
     found = deletion(memory, lag, oldest_ms, np.array([markers]), MINUTE_MS, 30 * MINUTE_MS)
-    times = (float(values[0]) / 60 for values in (found.in_s, found.low_s, found.high_s))
-    return DELETED_REASONS[found.reason[0]], *(t if np.isfinite(t) else None for t in times)  # type: ignore[return-value]
+    in_s, low_s, high_s = (float(values[0]) for values in (found.in_s, found.low_s, found.high_s))
+    return DELETED_REASONS[found.reason[0]], in_minutes(in_s), in_minutes(low_s), in_minutes(high_s)
+
+
+def in_minutes(seconds: float) -> float | None:
+    return seconds / 60 if np.isfinite(seconds) else None
 
 
 def by_minute(
