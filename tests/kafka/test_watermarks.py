@@ -285,27 +285,23 @@ def test_if_sizes_are_refused_only_their_columns_are_null(kafka: EmbeddedKafka, 
     assert [row[name] for name in REST] == [HOUR_AGO_MS, 0, None, None, *SETTINGS]
 
 
-def test_if_topic_configs_are_refused_only_their_columns_are_null(
-    kafka: EmbeddedKafka, admin: Any, producer: Any
+@pytest.mark.parametrize(
+    ("topic", "kind", "name", "settings"),
+    [
+        pytest.param("wm-configless", ResourceType.TOPIC, "wm-configless", [WEEK_MS, *[None] * 4], id="of the topic"),
+        pytest.param("wm-brokerless", ResourceType.CLUSTER, "kafka-cluster", [None, *SETTINGS[1:]], id="of the broker"),
+    ],
+)
+def test_if_configs_are_refused_only_their_columns_are_null(
+    kafka: EmbeddedKafka, admin: Any, producer: Any, topic: str, kind: ResourceType, name: str, settings: list[Any]
 ) -> None:
-    create_topics(admin, {"wm-configless": 1})
-    write(producer, "wm-configless")
-    with denied(kafka, ResourceType.TOPIC, "wm-configless", ACLOperation.DESCRIBE_CONFIGS):
-        (row,) = read(WatermarksSource, kafka.sasl_bootstrap_servers, topics_allow="^wm-configless$", **login(kafka))
+    create_topics(admin, {topic: 1})
+    write(producer, topic)
+    with denied(kafka, kind, name, ACLOperation.DESCRIBE_CONFIGS):
+        (row,) = read(WatermarksSource, kafka.sasl_bootstrap_servers, topics_allow=f"^{topic}$", **login(kafka))
     assert (row["error"], ladder(row)) == (None, (0, 0, 1, 1, 1))
-    assert [row[name] for name in REST[-5:]] == [WEEK_MS, *[None] * 4]
+    assert [row[column] for column in REST[-5:]] == settings
     assert row["log_bytes"] > 0
-
-
-def test_if_broker_configs_are_refused_only_their_column_is_null(
-    kafka: EmbeddedKafka, admin: Any, producer: Any
-) -> None:
-    create_topics(admin, {"wm-brokerless": 1})
-    write(producer, "wm-brokerless")
-    with denied(kafka, ResourceType.CLUSTER, "kafka-cluster", ACLOperation.DESCRIBE_CONFIGS):
-        (row,) = read(WatermarksSource, kafka.sasl_bootstrap_servers, topics_allow="^wm-brokerless$", **login(kafka))
-    assert (row["error"], ladder(row)) == (None, (0, 0, 1, 1, 1))
-    assert [row[name] for name in REST[-5:]] == [None, *SETTINGS[1:]]
 
 
 @pytest.mark.parametrize(
