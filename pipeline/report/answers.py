@@ -41,13 +41,12 @@ def behind(group: Group | None, findings: Sequence[Finding]) -> str:
     if group.consumer_lag is None:
         return "not known" if group.partitions_unknown else "not known: nothing was committed"
     gone = f", of which {number(group.unread_offsets)} were deleted unread" if group.unread_offsets else ""
-    parts = [counted(group.consumer_lag, "record") + gone]
-    parts += ["bytes not known"]
+    in_bytes = oldest = None
     if group.consumer_lag_bytes is not None:
-        parts[1] = size(group.consumer_lag_bytes, group.bytes_error)
-    parts += ["age not known"]
+        in_bytes = size(group.consumer_lag_bytes, group.bytes_error)
     if group.consumer_age_ms is not None:
-        parts[2] = f"the oldest {duration(group.consumer_age_ms, group.age_error_ms)} old"
+        oldest = f"the oldest {duration(group.consumer_age_ms, group.age_error_ms)} old"
+    parts = (counted(group.consumer_lag, "record") + gone, in_bytes or "bytes not known", oldest or "age not known")
     unknown = f"; {counted(group.partitions_unknown, 'partition')} not known" if group.partitions_unknown else ""
     return ", ".join(parts) + unknown
 
