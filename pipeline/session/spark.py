@@ -34,13 +34,6 @@ PRIVATE = {
 
 _ADDRESSES = {"spark.driver.host", "spark.driver.bindAddress"}
 
-CLASSES = (
-    "org.apache.spark.api.python.PythonUtils",
-    "org.apache.spark.sql.api.python.PythonSQLUtils",
-    "org.apache.spark.sql.functions",
-)
-"""The classes that PySpark uses for most columns."""
-
 _registered: WeakSet[SparkSession] = WeakSet()
 """Sessions that already have the data sources: Spark logs a warning for each one that is registered again."""
 
@@ -89,21 +82,11 @@ def classic_session(app_name: str, settings: Mapping[str, str]) -> SparkSession:
     settings = _private(settings) | dict(settings)
     for name, value in settings.items():
         builder = builder.config(name, value)
+    from pipeline.session.java_classes import keep_classes  # pyspark-client does not have py4j
+
     spark = builder.getOrCreate()
-    _name_classes(spark)
+    keep_classes(spark.sparkContext._jvm)  # noqa: SLF001
     return spark
-
-
-def _name_classes(spark: SparkSession) -> None:
-    """Names to py4j the classes that PySpark uses most: otherwise, each use searches all jars, which takes 0.5 ms.
-
-    They are in packages that PySpark has imported as a whole, so py4j asks the JVM for the name in one package after
-    the other, and the JVM does not remember which classes do not exist.
-    """
-    from py4j.java_gateway import java_import  # pyspark-client does not have it
-
-    for name in CLASSES:
-        java_import(spark.sparkContext._jvm, name)  # noqa: SLF001
 
 
 def _private(settings: Mapping[str, str]) -> dict[str, str]:

@@ -2,13 +2,17 @@
 
 import re
 from fnmatch import fnmatch
+from typing import Any
 
 import pytest
 from kafka.net.manager import KafkaConnectionManager
-from pyspark.sql import SparkSession
+from py4j.java_gateway import JVMView
+from py4j.protocol import REFLECTION_COMMAND_NAME
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
 
 from pipeline.session import is_local, read_defaults
-from pipeline.session.spark import CLASSES
+from pipeline.session.java_classes import CLASSES, FULL_NAME_ONLY
 from tests.conftest import ROOT
 
 DEFAULTS = read_defaults(ROOT / "conf" / "spark-defaults.conf")
@@ -85,7 +89,32 @@ def test_every_option_of_the_client_that_holds_a_secret_is_hidden_by_its_name() 
     assert hidden == {"proxy_url", "sasl_oauth_token_provider", "sasl_plain_password", "ssl_password"}
 
 
-def test_the_classes_that_pyspark_uses_most_are_found_by_their_short_names(spark: SparkSession) -> None:
+def test_pyspark_finds_the_classes_that_are_kept(spark: SparkSession) -> None:
     jvm = spark.sparkContext._jvm
-    found = [getattr(jvm, name.rpartition(".")[2]) for name in CLASSES]
-    assert [java_class._fqn for java_class in found] == [*CLASSES]
+    asked = JVMView(jvm._gateway_client, "another", id=jvm._id)  # has the same imports, and keeps nothing
+    for name in CLASSES:
+        assert getattr(jvm, name)._fqn == getattr(asked, name)._fqn == name
+        short = name.rpartition(".")[2]
+        if short not in FULL_NAME_ONLY:
+            assert getattr(jvm, short)._fqn == getattr(asked, short)._fqn == name
+
+
+def test_a_column_is_created_without_asking_for_classes_and_methods_again(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def column() -> Column:
+        return F.when(F.col("a") > 1, F.greatest("a", "b")).otherwise(F.lit(0))
+
+    column()
+    client = type(spark.sparkContext._jvm._gateway_client)
+    sent: list[str] = []
+    send = client.send_command
+
+    def counted(self: Any, command: str, *args: Any, **options: Any) -> Any:
+        sent.append(command)
+        return send(self, command, *args, **options)
+
+    monkeypatch.setattr(client, "send_command", counted)
+    column()
+    assert sent
+    assert [command for command in sent if command.startswith(REFLECTION_COMMAND_NAME)] == []
