@@ -6,9 +6,7 @@ timestamp would depend on the driver's time zone. NULL sums stay NULL.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from functools import reduce
-from operator import or_
+from collections.abc import Collection
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -203,9 +201,3 @@ def totals(groups: DataFrame) -> DataFrame:
         )
         .orderBy("cluster")
     )
-
-
-def _is_at(id_: str, snapshots: Mapping[str, int]) -> Column:
-    """Whether the column `id_` is the snapshot that is given for the row's cluster."""
-    each = [(F.col("cluster") == cluster) & (F.col(id_) == snapshot_id) for cluster, snapshot_id in snapshots.items()]
-    return reduce(or_, each, F.lit(False))
