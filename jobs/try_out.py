@@ -18,7 +18,7 @@ from jobs.example import CONFIG, DEFAULT_FOLDER, PAGE, SETTINGS, unpacked
 from pipeline.common.errors import ConfigError, LaglakeError, LakeError, first_line
 from pipeline.common.subject import subject_of
 from pipeline.report import write_page
-from pipeline.report.details_model import Finding
+from pipeline.report.cards import gravest_first
 from pipeline.report.model import Report
 from pipeline.report.names import visible
 from pipeline.report.saved import loaded
@@ -102,17 +102,12 @@ def _config_of(lake: Path) -> str:
 
 def _attention(report: Report) -> Iterator[str]:
     """The problems that were open when the example was recorded, the gravest first."""
-    found = sorted((f for f in report.findings if f.is_open and f.severity != "info"), key=_gravest_first)
+    found = sorted((f for f in report.findings if f.is_open and f.severity != "info"), key=gravest_first)
     yield f"\nWhat needed attention then, {min(NAMED, len(found))} of {len(found)} findings:"
     for finding in found[:NAMED]:
         yield f"- {visible(str(subject_of(finding)))}: {visible(finding.summary)}"
     if (left_out := len(found) - NAMED) > 0:
         yield f"{left_out} more {'is' if left_out == 1 else 'are'} in the report."
-
-
-def _gravest_first(finding: Finding) -> tuple[bool, bool, bool]:
-    """The key of an order: what is lost, what will be lost, what is critical, then the others."""
-    return not finding.is_loss, finding.kind != "data_loss_ahead", finding.severity != "critical"
 
 
 def _next(config: Path, page: Path, lake: Path) -> Iterator[str]:

@@ -86,7 +86,7 @@ def _all_cards(report: Report) -> list[Card]:
     facts = _Facts(report)
     # What is only information needs nobody; it is shown on the card of a group that has another problem.
     needed = {s: found for s, found in of.items() if any(f.severity != "info" for f in found)}
-    found = [facts.card(subject, sorted(needed[subject], key=_gravity)) for subject in needed]
+    found = [facts.card(subject, sorted(needed[subject], key=gravest_first)) for subject in needed]
     return sorted(found, key=_urgency)
 
 
@@ -110,11 +110,11 @@ def brokers(report: Report) -> dict[str, str]:
     return brokers_of([*(c.cluster for c in report.clusters), *(f.cluster for f in report.findings)])
 
 
-def _gravity(finding: Finding) -> tuple[bool, bool, int, int]:
-    """The sort key of a subject's findings: open ones, losses, grave ones, and causes before their symptoms."""
+def gravest_first(finding: Finding) -> tuple[bool, bool, int, int]:
+    """The sort key of findings: open ones, losses, the most severe ones, and causes before their symptoms."""
     severities = ("critical", "warning", None, "info")
-    gravity = severities.index(finding.severity) if finding.severity in severities else len(severities)
-    return (not finding.is_open, not finding.is_loss, gravity, rank(finding))
+    severity = severities.index(finding.severity) if finding.severity in severities else len(severities)
+    return (not finding.is_open, not finding.is_loss, severity, rank(finding))
 
 
 class _Facts:
