@@ -12,6 +12,7 @@ from pipeline.common.words import counted
 from pipeline.report.causes import Clock, instant_ms, number
 from pipeline.report.details_model import Finding, Forecast, Partition, Verdict
 from pipeline.report.model import Group
+from pipeline.report.outlook import band
 from pipeline.report.units import duration, size
 
 MEMBERS_NAMED = 3
@@ -124,31 +125,28 @@ def _deleted_at(forecast: Forecast | None, clock: Clock) -> list[str]:
     """When retention will delete unread records, with the band of the forecast; nothing if it has none."""
     if forecast is None or forecast.ends_ms is None or forecast.deleted_in_ms is None:
         return []
-    low, high = forecast.deleted_in_low_ms, forecast.deleted_in_high_ms
-    most = "never" if high is None else clock(forecast.ends_ms + high)
-    band = f"{clock(forecast.ends_ms + (low or 0))} to {most}"
-    return [
-        f"forecast: retention deletes unread records at {clock(forecast.ends_ms + forecast.deleted_in_ms)} ({band})"
-    ]
+    at = _after(forecast.ends_ms, clock)
+    times = band(forecast.deleted_in_low_ms, forecast.deleted_in_high_ms, at)
+    return [f"forecast: retention deletes unread records at {at(forecast.deleted_in_ms)} ({times})"]
 
 
 def caught_up_at(forecast: Forecast | None, clock: Clock) -> str:
     """When a group will have caught up, as a time of day with its band; or why that is not known."""
-    ends_ms = None if forecast is None else forecast.ends_ms
-    if forecast is None or ends_ms is None:
+    if forecast is None or forecast.ends_ms is None:
         return "not known: there is no forecast"
-
-    def at(in_ms: int) -> str:
-        return clock(ends_ms + in_ms)
-
-    in_ms, low, high = forecast.caught_up_in_ms, forecast.caught_up_in_low_ms, forecast.caught_up_in_high_ms
+    at = _after(forecast.ends_ms, clock)
+    in_ms, low = forecast.caught_up_in_ms, forecast.caught_up_in_low_ms
     if in_ms is None:
         least = f", but not before {at(low)}" if low else ""
         return _NO_FORECAST.get(forecast.reason or "", "not known") + least
     if in_ms == 0:
         return "it has caught up"
-    most = "never" if high is None else at(high)
-    return f"at {at(in_ms)} ({at(low or 0)} to {most})"
+    return f"at {at(in_ms)} ({band(low, forecast.caught_up_in_high_ms, at)})"
+
+
+def _after(ends_ms: int, clock: Clock) -> Clock:
+    """Writes a time that is counted in ms from `ends_ms` as a time of day."""
+    return lambda in_ms: clock(ends_ms + in_ms)
 
 
 def gauge(verdict: Verdict | None, findings: Iterable[Finding], clock: Clock) -> str:

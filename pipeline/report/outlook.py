@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from math import floor
 
 from pipeline.report.details_model import Forecast, Objective
@@ -34,16 +34,16 @@ def caught_up(forecast: Forecast | None) -> str | None:
         return _REASONS.get(forecast.reason or "")
     if forecast.caught_up_in_ms == 0:
         return None
-    band = _band(forecast.caught_up_in_low_ms, forecast.caught_up_in_high_ms)
-    return f"caught up in {duration(forecast.caught_up_in_ms)} ({band})"
+    times = band(forecast.caught_up_in_low_ms, forecast.caught_up_in_high_ms, _from_now)
+    return f"caught up in {duration(forecast.caught_up_in_ms)} ({times})"
 
 
 def deleted(forecast: Forecast | None) -> str | None:
     """When retention deletes unread records; None if it does not, or if that is not known."""
     if forecast is None or forecast.deleted_in_ms is None:
         return None
-    band = _band(forecast.deleted_in_low_ms, forecast.deleted_in_high_ms)
-    return f"retention deletes unread records in {duration(forecast.deleted_in_ms)} ({band})"
+    times = band(forecast.deleted_in_low_ms, forecast.deleted_in_high_ms, _from_now)
+    return f"retention deletes unread records in {duration(forecast.deleted_in_ms)} ({times})"
 
 
 def outlook(forecast: Forecast | None) -> list[str]:
@@ -51,10 +51,13 @@ def outlook(forecast: Forecast | None) -> list[str]:
     return [said for said in (caught_up(forecast), deleted(forecast)) if said is not None]
 
 
-def _band(low: int | None, high: int | None) -> str:
-    least = "now" if not low else duration(low)
-    most = "never" if high is None else duration(high)
-    return f"{least} to {most}"
+def band(low_ms: int | None, high_ms: int | None, written: Callable[[int], str]) -> str:
+    """The earliest and the latest time of a forecast, each as `written` writes it; without a latest time, "never"."""
+    return f"{written(low_ms or 0)} to {'never' if high_ms is None else written(high_ms)}"
+
+
+def _from_now(ms: int) -> str:
+    return duration(ms) if ms else "now"
 
 
 _SPANS = {"5m": "5 min", "1h": "1 h", "1d": "1 d"}
