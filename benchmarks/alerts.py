@@ -247,9 +247,7 @@ def main(spark: SparkSession, directory: Path, document: Path) -> int:
     thresholds = {
         records: scored(_of_day(by_threshold(day, records)), groups, by_kind=False) for records in _THRESHOLDS
     }
-    text = _section(found, by_rules, thresholds, learned)
-    write_section(document, HEADING, text)
-    print(text)
+    write_section(document, HEADING, _section(found, by_rules, thresholds, learned))
     return 0
 
 

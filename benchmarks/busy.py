@@ -84,9 +84,7 @@ def main(arguments: Sequence[str], directory: Path, document: Path) -> int:
     parser.add_argument("--snapshots", type=int, default=50)
     options = parser.parse_args(arguments)
     figures = measure(directory.absolute() / "busy", options.idle, options.snapshots)
-    section = _section(figures, options.idle, options.snapshots)
-    write_section(document, HEADING, section)
-    print(section)
+    write_section(document, HEADING, _section(figures, options.idle, options.snapshots))
     return 0
 
 

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from benchmarks.backlogs import GROUPS_OF_A_KIND, KINDS, PARTITIONS, Days, generated
-from benchmarks.page import write_section
 from pipeline.analytics.forecasts.band import NEVER_S, REASONS, forecast
 from pipeline.analytics.forecasts.memory import Bools, Floats, Ints, Memory, Sums, after
 from pipeline.config.status import StatusConfig
@@ -117,12 +115,9 @@ def following(happens: Bools) -> Floats:
     return found[:-1]
 
 
-def main(document: Path) -> int:
-    """Measures, prints, and writes the section of the page."""
-    text = _section(outcomes(generated(DAYS)))
-    write_section(document, HEADING, text)
-    print(text)
-    return 0
+def section() -> str:
+    """Measures, and returns the section of the page."""
+    return _section(outcomes(generated(DAYS)))
 
 
 _ABOUT = """

@@ -7,13 +7,11 @@ without Spark. When records were really deleted is known from the generator.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 
 from benchmarks.forecasts import BETWEEN_S, MIDNIGHT_MS, MINUTE_MS, Outcomes, following
 from benchmarks.losses import GROUPS_OF_A_KIND, KINDS, PARTITIONS, Losses, generated
-from benchmarks.page import write_section
 from pipeline.analytics.forecasts.deletion import DELETED_REASONS, deletion
 from pipeline.analytics.forecasts.memory import NONE, Ints, Memory, Sums, after
 from pipeline.config.status import StatusConfig
@@ -86,12 +84,9 @@ def _instant_ms(days: Losses, minute: int, partitions: Ints) -> Ints:
     return np.asarray(MIDNIGHT_MS + (days.started_at[minute][partitions] + 1) * MINUTE_MS).astype(np.int64)
 
 
-def main(document: Path) -> int:
-    """Measures, prints, and writes the section of the page."""
-    text = _section(outcomes(generated(DAYS)))
-    write_section(document, HEADING, text)
-    print(text)
-    return 0
+def section() -> str:
+    """Measures, and returns the section of the page."""
+    return _section(outcomes(generated(DAYS)))
 
 
 _ABOUT = """

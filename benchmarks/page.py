@@ -10,11 +10,12 @@ DOCUMENT = Path("docs/benchmarks.md")
 
 
 def write_section(document: Path, heading: str, section: str) -> None:
-    """Replaces the section of this second-level heading; a new one is added at the end."""
+    """Replaces the section of this second-level heading, or adds it at the end, and prints it."""
     text = document.read_text()
     before, _, rest = text.partition(f"\n{heading}\n")
     _, next_heading, after = rest.partition("\n## ")
     document.write_text(f"{before.rstrip()}\n\n{section.strip()}\n{next_heading}{after}")
+    print(section)
 
 
 _HEAD = """\
