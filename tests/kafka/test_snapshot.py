@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from kafka import KafkaAdminClient, KafkaProducer
+from kafka import KafkaAdminClient
 from kafka.admin import ACLOperation, ResourceType
 
 from demo.embedded_kafka.broker import EmbeddedKafka
@@ -26,13 +26,6 @@ def admin(kafka: EmbeddedKafka) -> Iterator[Any]:
         create_topics(client, {"ks-a": 4, "ks-b": 1, "ks-hidden": 1, "ks-unread": 2, "ks-moving": 1})
         yield client
         delete_groups(client, "ks-")
-
-
-@pytest.fixture(scope="module")
-def producer(kafka: EmbeddedKafka) -> Iterator[Any]:
-    producer = KafkaProducer(bootstrap_servers=kafka.bootstrap_servers, enable_idempotence=False)
-    yield producer
-    producer.close(timeout=5)
 
 
 def snapshot(servers: str, **options: str) -> dict[str, list[Row]]:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
+from kafka import KafkaProducer, TopicPartition
 from kafka.admin import ACLOperation, ResourceType
 
 from demo.embedded_kafka.broker import EmbeddedKafka
@@ -21,12 +21,6 @@ from tests.helpers.kafka import Row, denied, login, parsed, read
 
 HOUR_AGO_MS = int(time.time() * 1000) - 3_600_000
 NAMES = ("transaction_producer_id", "transaction_start_offset", "transaction_timestamp_ms")
-
-
-@pytest.fixture(scope="module")
-def admin(kafka: EmbeddedKafka) -> Iterator[Any]:
-    with KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers) as client:
-        yield client
 
 
 @contextmanager
