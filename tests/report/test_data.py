@@ -1,4 +1,4 @@
-"""The aggregates that the report computes from the ledger and from lag."""
+"""What the report computes from `lag`: the groups, their sums, and the points of charts."""
 
 import json
 from typing import Any
@@ -10,9 +10,9 @@ from pyspark.sql import functions as F
 from pipeline.analytics.status.group_status import group_status
 from pipeline.report import Frames, data
 from pipeline.report.model import Group, Point, names_of
-from pipeline.tables import COMPUTED, LAG, SNAPSHOTS
+from pipeline.tables import LAG, SNAPSHOTS
 from tests.conftest import ROOT
-from tests.helpers.reports import MINUTE, NOON, at, frame, known, lag_row, snapshot
+from tests.helpers.reports import NOON, at, frame, known, lag_row
 
 
 def query_of(notebook: str, text: str) -> str:
@@ -96,305 +96,198 @@ def both_known() -> list[dict[str, Any]]:
     ]
 
 
-class TestLedger:
-    def test_a_snapshot_has_lag_only_if_it_is_readable_and_was_calculated(self, spark: SparkSession) -> None:
-        statuses = ["complete", "partial", "failed", "running", "complete"]
-        snapshots = frame(spark, SNAPSHOTS, *(snapshot(i, s) for i, s in enumerate(statuses)))
-        calculated = frame(spark, COMPUTED, *(snapshot(i, job="lag") for i in range(4)), snapshot(0, job="lag"))
-        expected = [(NOON, True), (NOON + 60_000, True), (NOON + 120_000, False)]
-        expected += [(NOON + 180_000, False), (NOON + 240_000, False)]
-        assert_df_equality(
-            data.ledger(snapshots, calculated).select("snapshot_id", "has_lag"),
-            spark.createDataFrame(expected, "snapshot_id bigint, has_lag boolean"),
-            ignore_row_order=True,
-            ignore_nullable=True,
-            ignore_metadata=True,
-        )
-
-    def test_the_newest_snapshot_is_the_newest_that_has_ended(self, spark: SparkSession) -> None:
-        refused = [("cluster", "east", "no route", 1), ("group", "g", "NOT_COORDINATOR", 2)]
-        snapshots = frame(
-            spark,
-            SNAPSHOTS,
-            snapshot(0, groups=3, partitions=9, expected={"groups": 3}, rows={"watermarks": 2, "committed_offsets": 7}),
-            snapshot(1, "failed", errors=refused),
-            snapshot(2, "running"),
-            snapshot(0, "running", cluster="west"),
-        )
-        found = data.clusters(data.ledger(snapshots, frame(spark, LAG, known(0, "g", 1)))).collect()
-        east = ["east", NOON + 60_000, "failed", "no route", None, None, None, NOON, NOON + 120_000, NOON]
-        west = ["west", NOON, "running", None, None, None, None, NOON, NOON, None]
-        assert [list(row) for row in found] == [[*east, 3, 9, 1, 0, 1, 1, None], [*west, 1, 0, 0, 0, 0, 1, None]]
-
-    def test_snapshots_that_were_passed_over_are_those_with_the_problem_and_without_lag(
-        self, spark: SparkSession
-    ) -> None:
-        other = ("group", "g", "NOT_COORDINATOR", 2)
-        gone = ("lag", None, "some of the rows in watermarks are gone", 1)
-        overflow = ("lag", None, "long overflow", 1)
-        snapshots = frame(
-            spark,
-            SNAPSHOTS,
-            snapshot(0, errors=[gone]),  # computed before the rows were gone
-            snapshot(1, "partial", errors=[*[other] * 30, gone]),
-            snapshot(2, errors=[overflow]),
-            snapshot(3, "partial", errors=[other]),
-            snapshot(4, errors=[gone]),
-            snapshot(5),
-            snapshot(0, cluster="north", errors=[overflow]),
-            snapshot(1, cluster="north", errors=[overflow]),
-            snapshot(0, cluster="west", errors=[]),
-        )
-        found = data.clusters(data.ledger(snapshots, frame(spark, LAG, known(0, "g", 1), known(3, "g", 1)))).collect()
-        assert {row["cluster"]: row["passed_over"] and tuple(row["passed_over"]) for row in found} == {
-            "east": (3, NOON + MINUTE, NOON + 4 * MINUTE, "some of the rows in watermarks are gone", True),
-            "north": (2, NOON, NOON + MINUTE, "long overflow", False),
-            "west": None,
-        }
-
-    def test_lists_the_newest_snapshots_of_any_status_and_counts_the_errors_it_leaves_out(
-        self, spark: SparkSession
-    ) -> None:
-        errors = [("group", f"g{i}", "NOT_COORDINATOR", 1) for i in range(25)]
-        snapshots = frame(
-            spark, SNAPSHOTS, snapshot(0), snapshot(2, "running"), snapshot(1, "partial", errors=errors, groups=7)
-        )
-        newest = data.newest_snapshots(snapshots, 2).collect()
-        assert [(r["snapshot_id"], r["status"], r["errors_total"]) for r in newest] == [
-            (NOON + 120_000, "running", 0),
-            (NOON + 60_000, "partial", 25),
-        ]
-        assert [e["where"] for e in newest[1]["errors"]] == [f"g{i}" for i in range(20)]
-        assert (newest[1]["started_ms"], newest[1]["finished_ms"]) == (NOON + 60_000, NOON + 60_000)
-        assert newest[0]["finished_ms"] is None
+def test_a_group_sums_what_is_known_and_counts_what_is_not(spark: SparkSession) -> None:
+    (found,) = groups_of(frame(spark, LAG, *mixed())).collect()
+    assert Group(**found.asDict()) == Group(
+        cluster="east",
+        snapshot_id=NOON,
+        group_id="mixed",
+        partitions=4,
+        partitions_unknown=1,
+        consumer_lag=5,
+        max_consumer_lag=7,
+        consumer_lag_stable=4,
+        stable_unknown=2,
+        transaction_lag=4,
+        min_headroom=20,
+        unread_offsets=None,
+        statuses={"ok": 1, "beyond_end": 1, "no_commit": 1, "no_watermark": 1},
+        group_state="Stable",
+        group_type="consumer",
+        members=1,
+        clients=2,
+        client_id="c1",
+        rows_with_error=1,
+        error="LEADER_NOT_AVAILABLE",
+        consumer_lag_bytes=70,
+        bytes_error=3,
+        bytes_unknown=1,
+        consumer_lag_ms=900,
+        time_error_ms=8,
+        ms_unknown=1,
+        consumer_age_ms=4_000,
+        age_error_ms=8,
+        age_unknown=1,
+        not_committed_offsets=30,
+    )
 
 
-class TestInstants:
-    def test_a_hole_in_the_ledger_starts_a_new_segment(self, spark: SparkSession) -> None:
-        ok = "complete"
-        # Each case is a cluster: the minutes and statuses of its snapshots, and the segments expected.
-        cases: dict[str, tuple[dict[float, str], list[tuple[float, int]]]] = {
-            "nothing is missing": ({0: ok, 1: "partial"}, [(0, 0), (1, 0)]),
-            "one failed": ({0: ok, 1: "failed", 2: ok}, [(0, 0), (2, 1)]),
-            "one was killed": ({0: ok, 1: "running", 2: ok}, [(0, 0), (2, 1)]),
-            "one was missed": ({0: ok, 1: ok, 3: ok, 4: ok}, [(0, 0), (1, 0), (3, 1), (4, 1)]),
-            "called less often than scheduled": ({0: ok, 5: ok, 10: ok}, [(0, 0), (5, 0), (10, 0)]),
-            "late, but not by another step": ({0: ok, 5: ok, 14.9: ok}, [(0, 0), (5, 0), (14.9, 0)]),
-            "too hurried to miss one": ({0: ok, 0.1: ok, 0.9: ok}, [(0, 0), (0.1, 0), (0.9, 0)]),
-        }
-        rows = [
-            {**snapshot(0, status, name, schedule_ms=1_000), "snapshot_id": NOON + int(minute * MINUTE)}
-            for name, (statuses, _) in cases.items()
-            for minute, status in statuses.items()
-        ]
-        snapshots = frame(spark, SNAPSHOTS, *rows)
-        found: dict[str, list[tuple[float, int]]] = {name: [] for name in cases}
-        for row in data.instants(data.ledger(snapshots, snapshots), 10).collect():
-            found[row["cluster"]].append(((row["snapshot_id"] - NOON) / MINUTE, row["segment"]))
-        assert found == {name: expected for name, (_, expected) in cases.items()}
-
-    def test_thinning_keeps_the_newest_and_no_hole_is_lost(self, spark: SparkSession) -> None:
-        rows = [snapshot(minute, "failed" if minute == 6 else "complete", "thinned") for minute in range(8)]
-        rows += [snapshot(minute, cluster="just fits") for minute in range(3)]
-        snapshots = frame(spark, SNAPSHOTS, *rows)
-        found = data.instants(data.ledger(snapshots, snapshots), 3).collect()
-        assert [tuple(row) for row in found] == [
-            *(("just fits", NOON + m * MINUTE, 0, 3) for m in (0, 1, 2)),
-            *(("thinned", NOON + m * MINUTE, int(m > 6), 7) for m in (2, 4, 7)),
-        ]
-        newest = data.instants(data.ledger(snapshots, snapshots), 1, newest=3).where("cluster = 'thinned'").collect()
-        assert [(r["snapshot_id"] - NOON) // MINUTE for r in newest] == [4, 5, 7]
-
-
-class TestGroups:
-    def test_sums_what_is_known_and_counts_what_is_not(self, spark: SparkSession) -> None:
-        (found,) = groups_of(frame(spark, LAG, *mixed())).collect()
-        assert Group(**found.asDict()) == Group(
-            cluster="east",
-            snapshot_id=NOON,
-            group_id="mixed",
-            partitions=4,
-            partitions_unknown=1,
-            consumer_lag=5,
-            max_consumer_lag=7,
-            consumer_lag_stable=4,
-            stable_unknown=2,
-            transaction_lag=4,
-            min_headroom=20,
-            unread_offsets=None,
-            statuses={"ok": 1, "beyond_end": 1, "no_commit": 1, "no_watermark": 1},
-            group_state="Stable",
-            group_type="consumer",
-            members=1,
-            clients=2,
-            client_id="c1",
-            rows_with_error=1,
-            error="LEADER_NOT_AVAILABLE",
-            consumer_lag_bytes=70,
-            bytes_error=3,
-            bytes_unknown=1,
-            consumer_lag_ms=900,
-            time_error_ms=8,
-            ms_unknown=1,
-            consumer_age_ms=4_000,
-            age_error_ms=8,
-            age_unknown=1,
-            not_committed_offsets=30,
-        )
-
-    def test_a_group_says_why_it_has_no_lag_and_how_much_it_has_lost(self, spark: SparkSession) -> None:
-        lag = frame(
-            spark,
-            LAG,
-            lag_row(0, "unknown", 0, offset_status=None, error="NOT_COORDINATOR"),
-            lag_row(0, "uncommitted", 0, offset_status="no_commit"),
-            known(0, "lost", 90, headroom=-15, committed_offset=5, log_start_offset=20, offset_status="deleted_unread"),
-            # A client has consumed two of these five.
-            lag_row(
-                0,
-                "lost",
-                1,
-                consumer_lag=10,
-                headroom=-5,
-                committed_offset=5,
-                consumed_offset=7,
-                log_start_offset=10,
-                offset_status="deleted_unread",
-            ),
-            known(0, "went on", 9, headroom=-5, consumed_offset=12, offset_status="deleted_uncommitted"),
-            # The topic was recreated, so the old headroom does not mean a loss in the new topic.
-            known(0, "recreated", 0, headroom=-7, offset_status="recreated"),
-        )
-        found = {row["group_id"]: Group(**row.asDict()) for row in groups_of(lag).collect()}
-        assert {
-            g.group_id: (g.consumer_lag, g.partitions_unknown, g.why_no_lag, g.unread_offsets, g.statuses)
-            for g in found.values()
-        } == {
-            "unknown": (None, 1, "unknown", None, {"unknown": 1}),
-            "uncommitted": (None, 0, "no commit", None, {"no_commit": 1}),
-            "lost": (100, 0, "no commit", 18, {"deleted_unread": 2}),
-            "went on": (9, 0, "no commit", None, {"deleted_uncommitted": 1}),
-            "recreated": (0, 0, "no commit", None, {"recreated": 1}),
-        }
-        assert (found["lost"].min_headroom, found["lost"].stable_unknown) == (-15, 1)
-        assert (found["unknown"].members, found["unknown"].client_id, found["unknown"].error) == (
+def test_a_group_says_why_it_has_no_lag_and_how_much_it_has_lost(spark: SparkSession) -> None:
+    lag = frame(
+        spark,
+        LAG,
+        lag_row(0, "unknown", 0, offset_status=None, error="NOT_COORDINATOR"),
+        lag_row(0, "uncommitted", 0, offset_status="no_commit"),
+        known(0, "lost", 90, headroom=-15, committed_offset=5, log_start_offset=20, offset_status="deleted_unread"),
+        # A client has consumed two of these five.
+        lag_row(
             0,
-            None,
-            "NOT_COORDINATOR",
-        )
+            "lost",
+            1,
+            consumer_lag=10,
+            headroom=-5,
+            committed_offset=5,
+            consumed_offset=7,
+            log_start_offset=10,
+            offset_status="deleted_unread",
+        ),
+        known(0, "went on", 9, headroom=-5, consumed_offset=12, offset_status="deleted_uncommitted"),
+        # The topic was recreated, so the old headroom does not mean a loss in the new topic.
+        known(0, "recreated", 0, headroom=-7, offset_status="recreated"),
+    )
+    found = {row["group_id"]: Group(**row.asDict()) for row in groups_of(lag).collect()}
+    assert {
+        g.group_id: (g.consumer_lag, g.partitions_unknown, g.why_no_lag, g.unread_offsets, g.statuses)
+        for g in found.values()
+    } == {
+        "unknown": (None, 1, "unknown", None, {"unknown": 1}),
+        "uncommitted": (None, 0, "no commit", None, {"no_commit": 1}),
+        "lost": (100, 0, "no commit", 18, {"deleted_unread": 2}),
+        "went on": (9, 0, "no commit", None, {"deleted_uncommitted": 1}),
+        "recreated": (0, 0, "no commit", None, {"recreated": 1}),
+    }
+    assert (found["lost"].min_headroom, found["lost"].stable_unknown) == (-15, 1)
+    assert (found["unknown"].members, found["unknown"].client_id, found["unknown"].error) == (
+        0,
+        None,
+        "NOT_COORDINATOR",
+    )
 
-    def test_those_that_lost_data_come_first_and_unknown_lag_last(self, spark: SparkSession) -> None:
-        lag = frame(
-            spark,
-            LAG,
-            lag_row(0, "unknown", 0, offset_status="no_watermark"),
-            known(0, "small", 1),
-            known(0, "big", 1_000),
-            known(0, "lost", 0, offset_status="deleted_unread", headroom=-1),
-        )
-        groups = groups_of(lag)
 
-        def names(groups: DataFrame) -> list[str]:
-            return [r["group_id"] for r in data.worst_first(groups, 3).collect()]
+def test_groups_that_lost_data_come_first_and_unknown_lag_last(spark: SparkSession) -> None:
+    lag = frame(
+        spark,
+        LAG,
+        lag_row(0, "unknown", 0, offset_status="no_watermark"),
+        known(0, "small", 1),
+        known(0, "big", 1_000),
+        known(0, "lost", 0, offset_status="deleted_unread", headroom=-1),
+    )
+    groups = groups_of(lag)
 
-        assert names(groups) == ["lost", "big", "small"]
-        has_stopped = F.when(F.col("group_id") == "small", "stopped")
-        assert names(groups.withColumn("status", has_stopped)) == ["lost", "small", "big"]
-        assert_df_equality(
-            data.totals(groups),
-            spark.createDataFrame(
-                [("east", 4, 1, 1, 0, 0, None)],
-                "cluster string, groups bigint, groups_unknown bigint, groups_with_loss bigint, "
-                "groups_deleted_uncommitted bigint, "
-                "groups_not_committed bigint, not_committed_offsets bigint",
-            ),
-            ignore_nullable=True,
-            ignore_metadata=True,
-        )
+    def names(groups: DataFrame) -> list[str]:
+        return [r["group_id"] for r in data.worst_first(groups, 3).collect()]
 
-    def test_what_is_not_committed_yet_is_bounded_by_the_logs_and_by_what_was_consumed(
-        self, spark: SparkSession
-    ) -> None:
-        def not_committed(group: str, partition: int, **more: Any) -> dict[str, Any]:
-            return lag_row(0, group, partition, offset_status="no_commit", high_watermark=100, **more)
+    assert names(groups) == ["lost", "big", "small"]
+    has_stopped = F.when(F.col("group_id") == "small", "stopped")
+    assert names(groups.withColumn("status", has_stopped)) == ["lost", "small", "big"]
+    assert_df_equality(
+        data.totals(groups),
+        spark.createDataFrame(
+            [("east", 4, 1, 1, 0, 0, None)],
+            "cluster string, groups bigint, groups_unknown bigint, groups_with_loss bigint, "
+            "groups_deleted_uncommitted bigint, "
+            "groups_not_committed bigint, not_committed_offsets bigint",
+        ),
+        ignore_nullable=True,
+        ignore_metadata=True,
+    )
 
-        lag = frame(
-            spark,
-            LAG,
-            known(0, "both", 7),
-            not_committed("both", 1, log_start_offset=40),
-            not_committed("both", 2, log_start_offset=40, consumed_offset=90),
-            not_committed("seen in part", 0, log_start_offset=0),
-            not_committed("seen in part", 1, log_start_offset=None),
-            not_committed("elsewhere", 0, log_start_offset=40, cluster="west"),
-            known(0, "committed", 1, log_start_offset=0, high_watermark=100, cluster="west"),
-        )
-        groups = groups_of(lag)
-        found = {r["group_id"]: (r["consumer_lag"], r["not_committed_offsets"]) for r in groups.collect()}
-        assert found == {
-            "both": (7, 70),
-            "seen in part": (None, None),
-            "elsewhere": (None, 60),
-            "committed": (1, None),
-        }
-        totals = data.totals(groups).select("cluster", "groups_not_committed", "not_committed_offsets").collect()
-        assert [tuple(row) for row in totals] == [("east", 2, None), ("west", 1, 60)]
 
-    def test_the_notebook_counts_what_was_lost_in_each_partition(self, spark: SparkSession) -> None:
-        def lost(minute: int, group: str, partition: int, start: int, **more: Any) -> dict[str, Any]:
-            plain = {"committed_offset": 10, "offset_status": "deleted_unread", "captured_at": at(minute, seconds=30)}
-            return lag_row(minute, group, partition, log_start_offset=start, **plain | more)
+def test_what_is_not_committed_yet_is_bounded_by_the_logs_and_by_what_was_consumed(spark: SparkSession) -> None:
+    def not_committed(group: str, partition: int, **more: Any) -> dict[str, Any]:
+        return lag_row(0, group, partition, offset_status="no_commit", high_watermark=100, **more)
 
-        lag = frame(
-            spark,
-            LAG,
-            *(lost(minute, "over", 0, 20 + 10 * minute) for minute in (0, 1)),
-            lost(1, "over", 1, 15),
-            lost(2, "over", 0, 90, committed_offset=95, offset_status="ok"),
-            *(lost(minute, "lasts", 0, 20) for minute in (0, 1, 2)),
-            lost(1, "read meanwhile", 0, 20, consumed_offset=20, offset_status="deleted_uncommitted"),
-            lost(1, "gone", 0, 13),
-        )
-        lag.createOrReplaceTempView("lag")
-        counted = spark.sql(query_of("06_sql.ipynb", "offset_status = 'deleted_unread'")).collect()
-        spark.catalog.dropTempView("lag")
-        lost_by = sorted((r["group_id"], r["partition"], r["lost"]) for r in counted)
-        assert lost_by == [("gone", 0, 3), ("lasts", 0, 10), ("over", 0, 20), ("over", 1, 5)]
+    lag = frame(
+        spark,
+        LAG,
+        known(0, "both", 7),
+        not_committed("both", 1, log_start_offset=40),
+        not_committed("both", 2, log_start_offset=40, consumed_offset=90),
+        not_committed("seen in part", 0, log_start_offset=0),
+        not_committed("seen in part", 1, log_start_offset=None),
+        not_committed("elsewhere", 0, log_start_offset=40, cluster="west"),
+        known(0, "committed", 1, log_start_offset=0, high_watermark=100, cluster="west"),
+    )
+    groups = groups_of(lag)
+    found = {r["group_id"]: (r["consumer_lag"], r["not_committed_offsets"]) for r in groups.collect()}
+    assert found == {
+        "both": (7, 70),
+        "seen in part": (None, None),
+        "elsewhere": (None, 60),
+        "committed": (1, None),
+    }
+    totals = data.totals(groups).select("cluster", "groups_not_committed", "not_committed_offsets").collect()
+    assert [tuple(row) for row in totals] == [("east", 2, None), ("west", 1, 60)]
 
-    def test_points_keep_an_unknown_lag_unknown(self, spark: SparkSession) -> None:
-        lag = frame(
-            spark,
-            LAG,
-            *both_known(),
-            known(1, "g", 5, high_watermark=20),
-            lag_row(1, "g", 1, offset_status=None),
-            lag_row(2, "g", 0, offset_status="no_watermark"),
-            known(0, "other", 9),
-        )
-        expected = spark.createDataFrame(
-            [
-                ("east", NOON, "g", 11, 0, 700, 0, 90, 0, 2, 1, 40, 29, 95, 1, NOON + 85_000, NOON + 70_000),
-                ("east", NOON + 60_000, "g", 5, 1, None, 1, None, 1, 2, 0, None, None, None, 1, None, None),
-                ("east", NOON + 120_000, "g", None, 1, None, 0, None, 0, 1, 0, None, None, None, 0, None, None),
-            ],
-            "cluster string, snapshot_id bigint, group_id string, consumer_lag bigint, partitions_unknown bigint, "
-            "consumer_lag_bytes bigint, bytes_unknown bigint, consumer_lag_ms bigint, ms_unknown bigint, "
-            "partitions bigint, deleted bigint, log_ends bigint, commits bigint, consumer_age_ms bigint, "
-            "age_unknown bigint, captured_ms bigint, committed_captured_ms bigint",
-        )
-        assert {*expected.columns} == {*names_of(Point)}
-        assert_df_equality(
-            data.as_points(group_status(lag), {"g"}).select(*expected.columns),
-            expected,
-            ignore_row_order=True,
-            ignore_nullable=True,
-            ignore_metadata=True,
-        )
 
-    def test_rows_are_picked_by_cluster_and_snapshot(self, spark: SparkSession) -> None:
-        east, west = known(0, "g", 1), known(1, "g", 2, cluster="west")
-        lag = frame(spark, LAG, east, known(1, "g", 3), known(0, "g", 4, cluster="west"), west)
-        frames = Frames(frame(spark, SNAPSHOTS), lag)
-        picked = frames.at("lag", {"east": [NOON], "west": [NOON + 60_000], "none": []})
-        assert_df_equality(picked, frame(spark, LAG, east, west), ignore_row_order=True)
-        assert frames.at("lag", {}).count() == 0
+def test_the_notebook_counts_what_was_lost_in_each_partition(spark: SparkSession) -> None:
+    def lost(minute: int, group: str, partition: int, start: int, **more: Any) -> dict[str, Any]:
+        plain = {"committed_offset": 10, "offset_status": "deleted_unread", "captured_at": at(minute, seconds=30)}
+        return lag_row(minute, group, partition, log_start_offset=start, **plain | more)
+
+    lag = frame(
+        spark,
+        LAG,
+        *(lost(minute, "over", 0, 20 + 10 * minute) for minute in (0, 1)),
+        lost(1, "over", 1, 15),
+        lost(2, "over", 0, 90, committed_offset=95, offset_status="ok"),
+        *(lost(minute, "lasts", 0, 20) for minute in (0, 1, 2)),
+        lost(1, "read meanwhile", 0, 20, consumed_offset=20, offset_status="deleted_uncommitted"),
+        lost(1, "gone", 0, 13),
+    )
+    lag.createOrReplaceTempView("lag")
+    counted = spark.sql(query_of("06_sql.ipynb", "offset_status = 'deleted_unread'")).collect()
+    spark.catalog.dropTempView("lag")
+    lost_by = sorted((r["group_id"], r["partition"], r["lost"]) for r in counted)
+    assert lost_by == [("gone", 0, 3), ("lasts", 0, 10), ("over", 0, 20), ("over", 1, 5)]
+
+
+def test_points_keep_an_unknown_lag_unknown(spark: SparkSession) -> None:
+    lag = frame(
+        spark,
+        LAG,
+        *both_known(),
+        known(1, "g", 5, high_watermark=20),
+        lag_row(1, "g", 1, offset_status=None),
+        lag_row(2, "g", 0, offset_status="no_watermark"),
+        known(0, "other", 9),
+    )
+    expected = spark.createDataFrame(
+        [
+            ("east", NOON, "g", 11, 0, 700, 0, 90, 0, 2, 1, 40, 29, 95, 1, NOON + 85_000, NOON + 70_000),
+            ("east", NOON + 60_000, "g", 5, 1, None, 1, None, 1, 2, 0, None, None, None, 1, None, None),
+            ("east", NOON + 120_000, "g", None, 1, None, 0, None, 0, 1, 0, None, None, None, 0, None, None),
+        ],
+        "cluster string, snapshot_id bigint, group_id string, consumer_lag bigint, partitions_unknown bigint, "
+        "consumer_lag_bytes bigint, bytes_unknown bigint, consumer_lag_ms bigint, ms_unknown bigint, "
+        "partitions bigint, deleted bigint, log_ends bigint, commits bigint, consumer_age_ms bigint, "
+        "age_unknown bigint, captured_ms bigint, committed_captured_ms bigint",
+    )
+    assert {*expected.columns} == {*names_of(Point)}
+    assert_df_equality(
+        data.as_points(group_status(lag), {"g"}).select(*expected.columns),
+        expected,
+        ignore_row_order=True,
+        ignore_nullable=True,
+        ignore_metadata=True,
+    )
+
+
+def test_rows_are_picked_by_cluster_and_snapshot(spark: SparkSession) -> None:
+    east, west = known(0, "g", 1), known(1, "g", 2, cluster="west")
+    lag = frame(spark, LAG, east, known(1, "g", 3), known(0, "g", 4, cluster="west"), west)
+    frames = Frames(frame(spark, SNAPSHOTS), lag)
+    picked = frames.at("lag", {"east": [NOON], "west": [NOON + 60_000], "none": []})
+    assert_df_equality(picked, frame(spark, LAG, east, west), ignore_row_order=True)
+    assert frames.at("lag", {}).count() == 0

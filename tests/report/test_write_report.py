@@ -1,0 +1,56 @@
+"""The page as a file: if there is nothing to show yet, and if it cannot be written."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipeline.report import Frames, write_report
+from pipeline.report.model import Report
+from pipeline.report.page import render
+from pipeline.report.selection import Selection
+from pipeline.tables import LAG, SNAPSHOTS
+from tests.helpers.reports import NOW, frame, snapshot, text_of
+
+
+def test_an_empty_lake_gets_a_page_that_says_what_to_do(spark: SparkSession, tmp_path: Path) -> None:
+    output = tmp_path / "new" / "folder" / "report.html"
+    assert write_report(Frames(frame(spark, SNAPSHOTS), frame(spark, LAG)), output, NOW) == output
+    text = text_of(output.read_text(encoding="utf-8"))
+    assert "There are no snapshots yet" in text
+    assert "./spark-submit.sh run --config" in text
+    assert [p.name for p in output.parent.iterdir()] == ["report.html"]
+
+
+def test_a_selection_without_snapshots_is_not_taken_for_an_empty_lake() -> None:
+    text = text_of(render(Report("t", NOW, selection=Selection(group="x"))))
+    assert "The selection has no snapshots, or the lake is empty. Select more, or take a first" in text
+
+
+def test_snapshots_without_lag_get_a_page_that_says_so(spark: SparkSession, tmp_path: Path) -> None:
+    snapshots = frame(
+        spark,
+        SNAPSHOTS,
+        snapshot(0, "failed", errors=[("cluster", "east", "no route", 1)]),
+        snapshot(1, "running"),
+    )
+    page = write_report(Frames(snapshots, frame(spark, LAG)), tmp_path / "report.html", NOW).read_text("utf-8")
+    text = text_of(page)
+    assert "There is no lag yet" in text
+    assert "cluster east: no route" in text
+    assert "not finished, so not used" in text
+
+
+def test_a_page_that_cannot_be_made_leaves_the_last_one_in_place(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "report.html"
+    output.write_text("the last one")
+
+    def no_space(*_: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(Path, "replace", no_space)
+    with pytest.raises(OSError, match="no space left"):
+        write_report(Frames(frame(spark, SNAPSHOTS), frame(spark, LAG)), output, NOW)
+    assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("report.html", "the last one")]
