@@ -156,11 +156,11 @@ def gauge(verdict: Verdict | None, findings: Iterable[Finding], clock: Clock) ->
         if was is not None:
             return f"wrong when it was last reported, at {clock(was.last_seen_ms)}"
         return "not known: no client of the group reports it"
-    reads = "nothing" if verdict.max_lag is None else number(verdict.max_lag)
+    reported = "no lag" if verdict.max_lag is None else f"a lag of {number(verdict.max_lag)}"
     lag = "not known" if verdict.max_consumer_lag is None else number(verdict.max_consumer_lag)
-    which = f"that of {verdict.client_id} reads {reads}, its lag is {lag}"
+    which = f"{verdict.client_id} reports {reported}, its lag is {lag}"
     if verdict.misleading:
-        all_of = f"; {verdict.misleading:,} of {verdict.clients:,} are wrong" if verdict.clients > 1 else ""
+        all_of = f"; {verdict.misleading:,} of {verdict.clients:,} gauges are wrong" if verdict.clients > 1 else ""
         return f"wrong: {which} ({verdict.verdict}){all_of}"
     return f"{'cannot be judged' if verdict.verdict is None else 'right'}: {which}"
 

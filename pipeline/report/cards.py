@@ -193,7 +193,7 @@ class _Facts:
         named = [name for cluster, name in victims if (cluster, name) in endangered]
         if named:
             return f"yes, or ahead, for {', '.join(named)}: see the card of the group"
-        return "no finding says so for these groups"
+        return "no finding of data loss for these groups"
 
     def _victim(self, key: Key) -> Victim:
         group = self.groups.get(key)

@@ -197,7 +197,7 @@ def _missing(finding: Finding, clock: Clock) -> tuple[str, str]:
 
 
 def _unreadable(finding: Finding, clock: Clock) -> tuple[str, str]:
-    errors = ", ".join(map(str, finding.facts.get("errors") or ())) or "not known why"
+    errors = ", ".join(map(str, finding.facts.get("errors") or ())) or "the error is not known"
     return "unreadable", f"lag is not known since {clock(finding.first_seen_ms)}: {errors}"
 
 
@@ -217,10 +217,10 @@ def _of_client(word: str, what: str) -> Callable[[Finding, Clock], tuple[str, st
 
 def _gauge(finding: Finding, clock: Clock) -> tuple[str, str]:
     shown, lag = (finding.facts.get(name) for name in ("max_lag", "max_consumer_lag"))
-    reads = "nothing" if shown is None else number(shown)
+    reported = "no lag" if shown is None else f"a lag of {number(shown)}"
     true = "not known" if lag is None else number(lag)
     since = clock(finding.first_seen_ms)
-    return "gauge wrong", f"that of {_client(finding)} reads {reads}, the lag is {true}; seen since {since}"
+    return "gauge wrong", f"{_client(finding)} reports {reported}, its lag is {true}; seen since {since}"
 
 
 _OF_KIND: Mapping[str, Callable[[Finding, Clock], tuple[str, str]]] = {

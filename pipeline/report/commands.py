@@ -132,9 +132,9 @@ def _open_transaction(finding: Finding, around: Around) -> Commands:
     start = finding.facts.get("transaction_start_offset")
     if isinstance(start, int):
         what = (
-            "Only if it is listed, ends it in this partition; repeat it for each partition that is listed, with the "
-            "start offset from there. If it is not listed, do not abort it: the coordinator does after "
-            "transaction.timeout.ms, or the producer ends it"
+            "Only if the list has the transaction: ends it in this partition. Repeat it for each partition in the "
+            "list, with the start offset from there. If the list does not have it, do not abort it: its producer ends "
+            "it, or the coordinator aborts it after transaction.timeout.ms"
         )
         yield Command(what, around.tool("transactions", "abort", *where, f"--start-offset {start}"))
     shows = "Shows the producers of this partition, and which of them has an open transaction"

@@ -128,13 +128,13 @@ def test_without_a_forecast_it_is_not_known() -> None:
 @pytest.mark.parametrize(
     ("verdict", "words"),
     [
-        (Verdict("east", "g", 1, 0, "app", 5, 5, "truthful"), "right: that of app reads 5, its lag is 5"),
-        (Verdict("east", "g", 1, 1, "app", None, 5, "stale"), "wrong: that of app reads nothing, its lag is 5 (stale)"),
+        (Verdict("east", "g", 1, 0, "app", 5, 5, "truthful"), "right: app reports a lag of 5, its lag is 5"),
+        (Verdict("east", "g", 1, 1, "app", None, 5, "stale"), "wrong: app reports no lag, its lag is 5 (stale)"),
         (
             Verdict("east", "g", 3, 2, "app", 0, None, "blind"),
-            "wrong: that of app reads 0, its lag is not known (blind); 2 of 3 are wrong",
+            "wrong: app reports a lag of 0, its lag is not known (blind); 2 of 3 gauges are wrong",
         ),
-        (Verdict("east", "g", 1, 0, "app", 5, 5, None), "cannot be judged: that of app reads 5, its lag is 5"),
+        (Verdict("east", "g", 1, 0, "app", 5, 5, None), "cannot be judged: app reports a lag of 5, its lag is 5"),
     ],
 )
 def test_whether_the_gauge_is_right(verdict: Verdict, words: str) -> None:

@@ -145,7 +145,7 @@ def test_the_groups_of_a_topic_are_named_up_to_ten() -> None:
 def test_a_topic_says_which_of_its_groups_loses_records() -> None:
     held = finding("open_transaction", "warning", group_id=None, evidence={"groups": ["payments", "other"]})
     endangered = finding("data_loss_ahead")
-    assert [c.loss for c in shown(held)] == ["no finding says so for these groups"]
+    assert [c.loss for c in shown(held)] == ["no finding of data loss for these groups"]
     assert shown(held, endangered)[1].loss == "yes, or ahead, for payments: see the card of the group"
 
 

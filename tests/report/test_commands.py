@@ -122,8 +122,8 @@ def test_only_a_transaction_that_hangs_is_aborted() -> None:
     abort = "kafka-transactions abort --topic ledger --partition 0 --start-offset 1234"
     assert lines(known) == [hanging, abort, shown]
     what = commands(known)[1].what
-    assert what.startswith("Only if it is listed")
-    assert "repeat it for each partition" in what
+    assert what.startswith("Only if the list has the transaction")
+    assert "Repeat it for each partition" in what
 
 
 def test_a_group_that_was_never_seen_with_members_is_not_skipped() -> None:

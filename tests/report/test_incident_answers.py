@@ -166,7 +166,7 @@ def test_why(cards: dict[str, Answers]) -> None:
         [
             "loss ahead retention may delete unread records from 14:30 on in 1 of 2 partitions",
             "falling behind 100.5 records/s are written, 80.0 committed, since 11:11 in 1 of 2 partitions",
-            "gauge wrong that of payments-1 reads 10, the lag is 12,000; seen since 11:30",
+            "gauge wrong payments-1 reports a lag of 10, its lag is 12,000; seen since 11:30",
         ],
         ["open transaction producer 77 holds back 2 partitions since 11:50"],
     ]
@@ -180,7 +180,7 @@ def test_whether_data_is_lost_or_will_be_and_at_what_time(cards: dict[str, Answe
             "ahead: retention may delete unread records from 14:30 on, first of orders 1; "
             "forecast: retention deletes unread records at 14:48 (14:33 to 15:03)"
         ),
-        "no finding says so for these groups",
+        "no finding of data loss for these groups",
     ]
 
 
@@ -191,7 +191,7 @@ def test_when_it_will_have_caught_up(cards: dict[str, Answers]) -> None:
 
 def test_whether_the_clients_gauge_is_right(cards: dict[str, Answers]) -> None:
     assert cards["payments"]["Client's gauge"] == (
-        "wrong: that of payments-1 reads 10, its lag is 12,000 (blind); 1 of 2 are wrong"
+        "wrong: payments-1 reports a lag of 10, its lag is 12,000 (blind); 1 of 2 gauges are wrong"
     )
     assert cards["search"]["Client's gauge"] == "not known: no client of the group reports it"
 
