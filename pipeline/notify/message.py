@@ -80,7 +80,7 @@ def _facts(finding: Finding, event: str, report_url: str | None) -> Iterator[tup
     yield "Since", _at(finding.first_seen)
     yield "Resolved", _at(finding.resolved_at) if is_over else ""
     at_worst = f", at its worst at {_at(finding.worst_at)}" if finding.worst_at else ""
-    yield "How bad", f"{shown(finding.severity or 'unknown', LONGEST_NAME)}{at_worst}"
+    yield "Severity", f"{shown(finding.severity or 'unknown', LONGEST_NAME)}{at_worst}"
     yield "Cluster", shown(finding.cluster, LONGEST_NAME)
     yield "Group", shown(finding.group_id or "", LONGEST_NAME)
     yield "Client", shown(finding.client_id or "", LONGEST_NAME)
@@ -89,7 +89,7 @@ def _facts(finding: Finding, event: str, report_url: str | None) -> Iterator[tup
     yield "Partitions", _listed([str(number) for number in finding.partitions])
     tier = f" (tier {shown(finding.tier, LONGEST_NAME)})" if finding.tier else ""
     yield "Owner", f"{shown(finding.owner, LONGEST_NAME)}{tier}" if finding.owner else ""
-    yield "Why", shown(evidence_in_words(finding.evidence), LONGEST_TEXT)
+    yield "Evidence", shown(evidence_in_words(finding.evidence), LONGEST_TEXT)
     yield "What to do", "" if is_over else shown(finding.advice or "", LONGEST_TEXT)
     yield "Report", report_link(report_url, finding) or ""
     yield "Finding", finding.finding_id

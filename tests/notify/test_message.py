@@ -27,14 +27,14 @@ def due(config: Config, event: str = "opened", **values: Any) -> Due:
     return Due(finding_of(finding(**values), config), "chat", event)
 
 
-def test_a_message_says_what_since_when_how_bad_why_and_what_to_do(config: Config) -> None:
+def test_a_message_says_what_since_when_how_severe_on_what_evidence_and_what_to_do(config: Config) -> None:
     message = message_of(due(config), REPORT)
     assert message.title == "Critical: slow consumer, group orders, cluster east"
     assert message.body.split("\n") == [
         "Client orders-1 polls slowly.",
         "",
         "Since: 2026-01-31 11:00:00 UTC",
-        "How bad: critical, at its worst at 2026-01-31 12:00:00 UTC",
+        "Severity: critical, at its worst at 2026-01-31 12:00:00 UTC",
         "Cluster: east",
         "Group: orders",
         "Client: orders-1",
@@ -42,7 +42,7 @@ def test_a_message_says_what_since_when_how_bad_why_and_what_to_do(config: Confi
         "Topic: invoices",
         "Partitions: 0, 1",
         "Owner: payments (tier gold)",
-        "Why: records waiting: 1,567; hosts: 10.0.0.1",
+        "Evidence: records waiting: 1,567; hosts: 10.0.0.1",
         "What to do: Hand records to workers.",
         f"Report: {REPORT}#group/east/orders",
         "Finding: f1",
@@ -93,7 +93,7 @@ def test_a_finding_of_which_nothing_is_known_has_a_message(config: Config) -> No
     known = {"finding_id": "f", "cluster": "east", "kind": "odd_kind"}
     message = message_of(Due(finding_of(known, config), "chat", "opened"), None)
     assert message.title == "Info: odd kind, cluster east"
-    assert message.body == "odd kind\n\nHow bad: unknown\nCluster: east\nFinding: f"
+    assert message.body == "odd kind\n\nSeverity: unknown\nCluster: east\nFinding: f"
 
 
 HOSTILE = [
@@ -119,8 +119,8 @@ def test_a_name_stays_on_its_line_is_short_and_notifies_nobody(config: Config, n
     assert "\n" not in message.title
     assert len(message.body) < 10_000
     lines = [line.partition(": ")[0] for line in message.body.split("\n")[2:]]
-    expected = ["Since", "How bad", "Cluster", "Group", "Client", "Process", "Topic", "Partitions"]
-    assert [line for line in lines if line != "Owner"] == [*expected, "Why", "What to do", "Report", "Finding"]
+    expected = ["Since", "Severity", "Cluster", "Group", "Client", "Process", "Topic", "Partitions"]
+    assert [line for line in lines if line != "Owner"] == [*expected, "Evidence", "What to do", "Report", "Finding"]
     for text in (message.title, message.body):
         assert all(character.isprintable() or character in "\n\u200b" for character in text)
         assert not any(mention in text.lower() for mention in ("@here", "@everyone", "<!channel", "<@u", "<#c"))
