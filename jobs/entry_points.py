@@ -20,10 +20,10 @@ JOBS = {
     "snapshot": "take a snapshot of the clusters",
     "lag": "compute the lag of all snapshots without it; --show prints it",
     "show": "print the partitions with the most lag from a local lake, without Spark",
-    "report": "write the report: HTML, JSON or CSV",
+    "report": "write the report: HTML, JSON, CSV or Markdown",
     "notify": "send new and resolved findings to the channels of their owners",
     "replay": "analyse a recording that was made elsewhere",
-    "maintain": "remove old rows, compact small files",
+    "maintain": "remove old rows, sort past days, delete unneeded files",
     "doctor": "check brokers, rights and lake, without Spark",
 }
 INTERRUPTED = 130

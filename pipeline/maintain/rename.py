@@ -38,7 +38,7 @@ def rename_cluster(lake: Lake, old: str, new: str) -> None:
                 lake.replace(table, _renamed(lake, table, old, new), where)
                 log.info("%s: cluster %s is called %s now", table.name, old, new)
         except FAILURES as exc:
-            raise LakeError(f"{table.name} cannot be written, call it again: {first_line(exc)}") from exc
+            raise LakeError(f"{table.name} cannot be written, call the same command again: {first_line(exc)}") from exc
 
 
 def _has(lake: Lake, table: Table, cluster: str) -> bool:
