@@ -6,7 +6,7 @@ without Spark. What really happened is known from the generator.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,6 +45,11 @@ class Outcomes:
     undisturbed_s: Floats
     left_s: Floats
 
+    @classmethod
+    def joined(cls, parts: Iterable[Outcomes]) -> Outcomes:
+        """All of them together."""
+        return cls(*map(np.concatenate, zip(*(vars(part).values() for part in parts), strict=True)))
+
     def where(self, condition: Bools) -> Outcomes:
         """Some of them."""
         return Outcomes(*(values[condition] for values in vars(self).values()))
@@ -65,8 +70,7 @@ class Outcomes:
 
 def outcomes(days: Days) -> Outcomes:
     """All forecasts of the days with their outcomes."""
-    parts = list(_forecasts(days))
-    return Outcomes(*(np.concatenate([getattr(part, name) for part in parts]) for name in vars(parts[0])))
+    return Outcomes.joined(_forecasts(days))
 
 
 def _forecasts(days: Days) -> Iterator[Outcomes]:

@@ -24,8 +24,7 @@ HORIZONS_S = {"up to 2 h": 7_200, "up to 6 h": 21_600, "up to 1 d": 86_400, "lon
 
 def outcomes(days: Losses) -> Outcomes:
     """All forecasts of groups that have not caught up, and what came. caught_up_s is when unread records were lost."""
-    parts = list(_forecasts(days))
-    return Outcomes(*(np.concatenate([getattr(part, name) for part in parts]) for name in vars(parts[0])))
+    return Outcomes.joined(_forecasts(days))
 
 
 def _forecasts(days: Losses) -> Iterator[Outcomes]:
