@@ -47,8 +47,8 @@ SLOW = (3, 4, 5)
 OF_SNAPSHOT = "cluster snapshot_id snapshot_date"
 APP = "http://app:9404"
 SUMMARY = (
-    f"app at {APP} hardly asks for records any more and has {{}} unread: its application is slow with costly, "
-    "and others wait."
+    f"app at {APP} hardly asks for records any more and has {{:,}} records unread: its application is slow with "
+    "costly, and others wait."
 )
 
 

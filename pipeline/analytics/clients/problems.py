@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipeline.analytics.clients.instances import HERE
-from pipeline.analytics.findings.problem import problem
+from pipeline.analytics.findings.problem import counted, number, problem, size
 from pipeline.analytics.keys import MEMBER_AT, PROCESS_AT
 
 LARGEST_HEAP_SHARE = 0.5
@@ -97,7 +97,7 @@ def _waits_for_a_large_batch() -> Column:
     return F.format_string(
         "%s asks for records and gets none: a batch is larger than its fetch.message.max.bytes, so MaxLag stays at %s.",
         _process(),
-        "max_lag",
+        number(F.col("max_lag")),
     )
 
 
@@ -107,7 +107,7 @@ def _slow_clients(polls: DataFrame) -> DataFrame:
     summary = F.format_string(
         "%s hardly asks for records any more and has %s unread: its application is slow%s.",
         _process(),
-        "unread",
+        counted(F.col("unread"), "record"),
         F.coalesce(F.concat(F.lit(" with "), topic, F.lit(", and others wait")), F.lit("")),
     )
     return _of_client(
@@ -166,11 +166,11 @@ def _paused_partitions(polls: DataFrame) -> DataFrame:
         )
     )
     summary = F.format_string(
-        "%s reads nothing from %s, partitions %s, but asks for others: they are paused, with %s records unread.",
+        "%s reads nothing from %s, partitions %s, though it reads others: these are paused, with %s unread.",
         _process(),
         "topic",
         F.array_join(F.transform("partitions", lambda p: p.cast("string")), ", "),
-        "unread",
+        counted(F.col("unread"), "record"),
     )
     return _of_client(
         topics,
@@ -196,8 +196,8 @@ def _gauges(divergence: DataFrame) -> DataFrame:
     summary = F.format_string(
         "The lag gauge of %s reads %s while consumer lag is %s: %s.",
         _process(),
-        F.coalesce(F.col("max_lag").cast("string"), F.lit("nothing")),
-        F.coalesce(F.col("max_consumer_lag").cast("string"), F.lit("unknown")),
+        F.coalesce(number(F.col("max_lag")), F.lit("nothing")),
+        F.coalesce(number(F.col("max_consumer_lag")), F.lit("unknown")),
         why,
     )
     lags = ("max_lag", "max_fetcher_lag", "max_consumer_lag", "max_divergence", "hidden_lag")
@@ -222,9 +222,9 @@ def _gauges(divergence: DataFrame) -> DataFrame:
 def _buffers(divergence: DataFrame) -> DataFrame:
     """Clients whose heap is too small for their buffers."""
     summary = F.format_string(
-        "%s may buffer %s bytes, %s %% of its heap.",
+        "%s may buffer %s, %s %% of its heap.",
         _process(),
-        "buffer_bound_bytes",
+        size(F.col("buffer_bound_bytes")),
         F.round(F.col("heap_share") * 100).cast("bigint"),
     )
     return _of_client(

@@ -112,4 +112,4 @@ def test_a_client_that_may_buffer_more_than_half_of_its_heap_is_a_problem(spark:
     nobody, nothing = observed(frame(spark, CLIENT_POSITIONS, "client_id")), frame(spark, LAG, "group_id")
     (found,) = problems(divergence, fetchers(spark), poll_states(nothing, nobody), nothing).collect()
     assert (found.kind, found.client_id, found.severity) == ("buffer_too_large", "large", "warning")
-    assert found.summary == "large may buffer 8000000 bytes, 80 % of its heap."
+    assert found.summary == "large may buffer 8 MB, 80 % of its heap."
