@@ -50,7 +50,7 @@ def snapshots_missing(ledger: DataFrame, snapshot_ids: Collection[int]) -> DataF
         ),
         evidence={"failed": failed, "missed_instants": skipped, "errors": F.slice("errors", 1, NAMED)},
         advice=F.lit(
-            "If snapshots failed, `laglake doctor` checks brokers and permissions. If instants passed, the process was "
+            "If snapshots failed, the job `doctor` checks brokers and rights. If instants passed, the process was "
             "not running, or its runs take longer than `schedule`: make that longer."
         ),
     )

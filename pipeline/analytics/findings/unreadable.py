@@ -68,5 +68,5 @@ def unreadable(errors: DataFrame) -> DataFrame:
             "groups_affected": F.size("groups"),
             "errors": F.slice("errors", 1, NAMED),
         },
-        advice=F.lit("docs/troubleshooting.md explains each error; `laglake doctor` checks brokers and permissions."),
+        advice=F.lit("docs/troubleshooting.md explains each error; the job `doctor` checks brokers and rights."),
     )
