@@ -36,8 +36,8 @@ GROUP_COLUMNS = """\
   MAX         the largest lag of one partition
   STABLE      the lag up to the last stable offset, where a consumer with read_committed stops; again a sum
   IN-TXN      from the last stable offset to the high watermark: what open transactions hold back
-  HEADROOM    how many records retention may delete in some partition before it deletes unread ones; negative: after
-              the commit, so many were already deleted
+  HEADROOM    how many records retention may delete in some partition before it deletes unread ones; if it is
+              negative, that many records after the commit were already deleted
   PARTITIONS  the number of partitions that the group reads
   STATE, TYPE as Kafka names them: Stable, Empty; classic, consumer
   OFFSETS     how many partitions have which offset_status, the worst first (docs/tables.md, table lag)"""
