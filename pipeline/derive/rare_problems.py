@@ -1,4 +1,4 @@
-"""The problems that most batches do not have: those of members, of brokers, of clocks and of the history itself.
+"""The problems that most batches do not have: of members, resets, brokers, clocks and of the history itself.
 
 One query finds out which of them a batch may have, so that the plan of most batches has none of them.
 """
@@ -15,11 +15,20 @@ from pipeline.analytics.findings.clocks import AHEAD_MS, clock_ahead
 from pipeline.analytics.findings.member_stays import ENDINGS, READ_MS, ROUNDS
 from pipeline.analytics.findings.rebalances import restless_groups
 from pipeline.analytics.findings.replicas import seen_before, under_replicated
+from pipeline.analytics.findings.skipped import skipped
 from pipeline.analytics.status.rules import FALLING_BEHIND, WAITS
 from pipeline.common.epoch import utc_date
 from pipeline.derive.backlog import MAX_LOOKBACK, Backlog
 from pipeline.lake import Lake, of_cluster, of_snapshots, one_of
-from pipeline.tables import GROUP_CHANGES, GROUP_MEMBERS, GROUP_STATUS, SNAPSHOTS, WATERMARKS
+from pipeline.tables import (
+    FINDINGS,
+    GROUP_CHANGES,
+    GROUP_MEMBERS,
+    GROUP_STATUS,
+    PARTITION_STATUS,
+    SNAPSHOTS,
+    WATERMARKS,
+)
 
 _MAY_BE = """
     SELECT 'restless' AS kind FROM (
@@ -38,9 +47,16 @@ _MAY_BE = """
     ) UNION ALL SELECT 'ledger' AS kind FROM (
         SELECT snapshot_id FROM {{snapshots}} WHERE {ledger}
         AND (status = 'failed' OR cardinality(map_keys(warnings)) > 0) LIMIT 1
+    ) UNION ALL SELECT 'skipped' AS kind FROM (
+        SELECT group_id FROM {{group_status}} WHERE {batch} AND NOT has_members
+        AND commit_since >= snapshot_at - INTERVAL '1 minute' LIMIT 1
+    ) UNION ALL SELECT 'skipped' AS kind FROM (
+        SELECT group_id FROM {{findings}} WHERE {of_cluster} AND kind = 'skipped' AND resolved_at IS NULL LIMIT 1
     )
 """
 """Which problems a batch may have. Whether it has them, the analytics decide.
+
+Commits can only be reset in a group without members, which then has a new commit. Clocks may differ by a minute.
 
 A snapshot is not read before its instant, so a timestamp that is not ahead of the instant by so much is not ahead.
 """
@@ -61,6 +77,8 @@ def rare_problems(
         changes = lake.read_where(GROUP_CHANGES, since(cluster, judged, STABLE_MS))
         members = lake.read_snapshots(GROUP_MEMBERS, cluster, judged)
         found.append(assignment_problems(members, groups, lag, watermarks, changes))
+    if "skipped" in may_be:
+        found.append(skipped(lake.read_snapshots(PARTITION_STATUS, cluster, ids), groups))
     every = [s.snapshot_id for s in (*backlog.before[::-1], *backlog.batch)]
     before = seen_before(every, ids, MAX_LOOKBACK)
     if "replicas" in may_be and before:
@@ -83,8 +101,9 @@ def _may_be(lake: Lake, cluster: str, ids: Sequence[int]) -> set[str]:
         may_fall_behind=one_of("status", (*WAITS, FALLING_BEHIND, "rewound")),
         ahead_ms=AHEAD_MS,
         ledger=since(cluster, ids, missing_snapshots.WINDOW_MS),
+        of_cluster=of_cluster(cluster),
     )
-    rows = lake.query(statement, GROUP_CHANGES, GROUP_MEMBERS, GROUP_STATUS, WATERMARKS, SNAPSHOTS)
+    rows = lake.query(statement, GROUP_CHANGES, GROUP_MEMBERS, GROUP_STATUS, WATERMARKS, SNAPSHOTS, FINDINGS)
     return {row["kind"] for row in rows}
 
 

@@ -10,12 +10,12 @@ from pyspark.sql import functions as F
 from pipeline.analytics.keys import READER
 from pipeline.analytics.status.group_status import group_status
 from pipeline.analytics.status.owners import with_owner
-from pipeline.analytics.status.partition_status import partition_status
+from pipeline.analytics.status.partition_status import partition_status, plain_commits
 from pipeline.config.notify import OwnerRule
 from pipeline.config.status import StatusConfig
 from pipeline.derive.backlog import Backlog
 from pipeline.lake import Lake, of_snapshots
-from pipeline.tables import GROUP_STATUS, LAG, PARTITION_STATUS
+from pipeline.tables import COMMITTED_OFFSETS, GROUP_MEMBERS, GROUP_STATUS, LAG, PARTITION_STATUS
 
 
 def keep_status(
@@ -28,7 +28,8 @@ def keep_status(
         known = newest_rows(known, READER)
     rows = lake.read_snapshots(LAG, cluster, ids)
     most = sum(s.rows for s in (*backlog.before[:1], *backlog.batch))
-    judged = partition_status(rows, known, settings, most, backlog.reach)
+    bronze = (lake.read_snapshots(table, cluster, ids) for table in (COMMITTED_OFFSETS, GROUP_MEMBERS))
+    judged = partition_status(rows, known, settings, most, backlog.reach, plain_commits(*bronze))
     lake.replace(PARTITION_STATUS, judged, of_snapshots(cluster, ids))
     partitions = lake.read_snapshots(PARTITION_STATUS, cluster, ids)
     groups = sum(s.groups for s in backlog.batch)  # these are few, even if `lag` has many rows

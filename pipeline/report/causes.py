@@ -13,8 +13,8 @@ from pipeline.report.units import duration
 
 Clock = Callable[[int], str]
 """Writes an instant, epoch ms, as a time of day."""
-_FROM_STATUS = ("no_progress", "falling_behind", "rewound", "open_transaction")
-"""The kinds whose evidence says since when the status lasts. The finding is first seen later, when it is certain."""
+_FROM_STATUS = ("no_progress", "falling_behind", "rewound", "skipped", "open_transaction")
+"""The kinds whose evidence says since when it lasts. The finding is first seen later, when it is certain."""
 
 
 class Cause(NamedTuple):
@@ -108,7 +108,13 @@ def _falling_behind(finding: Finding, clock: Clock) -> tuple[str, str]:
 
 
 def _rewound(finding: Finding, clock: Clock) -> tuple[str, str]:
-    return "rewound", f"commits went back at {clock(since_ms(finding))}{_where(finding.facts)}"
+    by = ", probably by a tool" if finding.facts.get("reason") == "offsets_reset" else ""
+    return "rewound", f"commits went back at {clock(since_ms(finding))}{_where(finding.facts)}{by}"
+
+
+def _skipped(finding: Finding, clock: Clock) -> tuple[str, str]:
+    records = _how_many(finding.facts.get("skipped_offsets"), "record")
+    return "skipped", f"commits were moved over {records} at {clock(since_ms(finding))}{_where(finding.facts)}"
 
 
 def _deleted_unread(finding: Finding, clock: Clock) -> tuple[str, str]:
@@ -229,6 +235,7 @@ _OF_KIND: Mapping[str, Callable[[Finding, Clock], tuple[str, str]]] = {
     "no_progress": _no_progress,
     "falling_behind": _falling_behind,
     "rewound": _rewound,
+    "skipped": _skipped,
     "commits_expire": _commits_expire,
     "budget_burn": _budget_burn,
     "open_transaction": _open_transaction,

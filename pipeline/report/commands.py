@@ -122,6 +122,21 @@ def _commits_expire(finding: Finding, around: Around) -> Commands:
         yield Command(what, around.tool("consumer-groups", "--reset-offsets", *words))
 
 
+def _skipped(finding: Finding, around: Around) -> Commands:
+    offsets = finding.facts.get("offsets") or ()
+    if not offsets or not around.is_plain(finding.group_id):
+        yield from _describe(finding, around)
+        return
+    lines = [in_shell(f"{one['topic']},{one['partition']},{one['from']}", "TOPIC,PARTITION,OFFSET") for one in offsets]
+    file = offsets_file(finding.cluster, finding.group_id, around)
+    more = (finding.facts.get("partitions") or 0) - len(offsets)
+    left_out = f"; {more} more partitions have fewer skipped records" if more > 0 else ""
+    yield Command(f"Writes the old offsets into a file{left_out}", f"printf '%s\\n' {' '.join(lines)} > {file}")
+    words = (_group(finding.group_id), f"--from-file {file}", "--dry-run")
+    what = f"{_STOPPED}Shows where the group would begin with them{_EXECUTE}"
+    yield Command(what, around.tool("consumer-groups", "--reset-offsets", *words))
+
+
 def _open_transaction(finding: Finding, around: Around) -> Commands:
     hanging = (
         "Lists transactions that hang: they have been open for longer than 15 minutes (--max-transaction-timeout "
@@ -183,6 +198,7 @@ _OF_KIND: Mapping[str, Callable[[Finding, Around], Commands]] = {
     "commits_expire": _commits_expire,
     "falling_behind": _members,
     "rewound": _describe,
+    "skipped": _skipped,
     "budget_burn": _describe,
     "open_transaction": _open_transaction,
     "recreated_topic": _recreated_topic,

@@ -49,7 +49,7 @@ PARTITION_STATUS = Table(
             "reason",
             STRING,
             (
-                "open_transaction | no_members | transaction_marker | too_few_snapshots; for other "
+                "open_transaction | no_members | transaction_marker | too_few_snapshots | offsets_reset; for other "
                 "rows with status unknown, the error or offset_status; else NULL"
             ),
         ),

@@ -126,6 +126,41 @@ def test_only_a_transaction_that_hangs_is_aborted() -> None:
     assert "Repeat it for each partition" in what
 
 
+OLD = [
+    {"topic": "orders", "partition": 0, "from": 300, "to": 900},
+    {"topic": "clicks", "partition": 3, "from": 7, "to": 800},
+]
+
+
+def test_a_group_that_was_reset_is_set_back_to_its_old_offsets() -> None:
+    skipped = finding("skipped", evidence={"offsets": OLD, "partitions": 2, "skipped_offsets": 1_393})
+    file = "payments-offsets.csv"
+    assert lines(skipped) == [
+        f"printf '%s\\n' orders,0,300 clicks,3,7 > {file}",
+        f"kafka-consumer-groups --reset-offsets --group payments --from-file {file} --dry-run",
+    ]
+    write, reset = commands(skipped)
+    assert write.what == "Writes the old offsets into a file"
+    assert reset.what.startswith("Stop the group's consumers first")
+    assert reset.what.endswith("--execute in place of --dry-run sets it")
+
+
+def test_the_commands_say_how_many_partitions_are_left_out() -> None:
+    skipped = finding("skipped", evidence={"offsets": OLD, "partitions": 5})
+    assert commands(skipped)[0].what.endswith("a file; 3 more partitions have fewer skipped records")
+
+
+def test_the_offsets_are_those_that_are_still_skipped() -> None:
+    skipped = finding("skipped", evidence={"offsets": OLD}, now={"offsets": OLD[1:], "partitions": 1})
+    assert lines(skipped)[0] == "printf '%s\\n' clicks,3,7 > payments-offsets.csv"
+
+
+@pytest.mark.parametrize("group_type", ["streams", "share"])
+def test_a_group_that_the_tool_refuses_has_no_reset_to_its_old_offsets(group_type: str) -> None:
+    around = Around(types={"payments": group_type})
+    assert resets(finding("skipped", evidence={"offsets": OLD}), around) == []
+
+
 def test_a_group_that_was_never_seen_with_members_is_not_skipped() -> None:
     never = finding("no_progress", evidence={"reason": "no_members"})
     assert lines(never) == ["kafka-consumer-groups --describe --group payments --state"]

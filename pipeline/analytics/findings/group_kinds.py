@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from pipeline.analytics.findings import commits_expire, open_transaction
+from pipeline.analytics.findings import commits_expire, open_transaction, rewound
 from pipeline.analytics.findings.problem import (
     command,
     counted,
@@ -203,11 +203,9 @@ KINDS: dict[str, Kind] = {
             ", and are still behind where they were",
             _unread(),
             ".",
+            rewound.by_whom(),
         ),
-        _as_text(
-            "Records are processed again. If nobody has reset the offsets on purpose, look for a consumer that seeks, "
-            "or that started with auto.offset.reset=earliest."
-        ),
+        rewound.advice,
     ),
     "deleted_unread": Kind(
         lambda: F.col("offset_status") == DATA_LOSS,

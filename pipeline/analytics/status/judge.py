@@ -21,9 +21,17 @@ from pipeline.analytics.status.memory import NONE, Bools, Ints, Memory, Observat
 from pipeline.analytics.status.rules import REASONS, STATUSES, Judged, begins, reasons, statuses
 from pipeline.config.status import StatusConfig
 
-NUMBERS = ("at_ms", "topic_hash", "committed", "end", "consumer_lag", "has_members", "consumer_age_ms", "stable_lag")
+NUMBERS = (
+    *("at_ms", "topic_hash", "committed", "end", "consumer_lag", "has_members", "consumer_age_ms", "stable_lag"),
+    *("verified_epoch", "log_start", "position_bytes", "error_since", "error_until"),
+)
 TIMES = ("committed_at_ms",)
 FLAGS = ("is_new", "is_not_committed")
+_OBSERVED = (
+    *("at_ms", "topic_hash", "committed", "end", "consumer_lag", "consumer_age_ms", "is_new", "has_members"),
+    *("has_epoch", "log_start", "position_bytes", "error_since", "error_until"),
+)
+"""The fields of an observation, in their order."""
 JUDGEMENT = ("status", "reason", "since_ms", "waiting_since_ms", "commit_since_ms", "members_seen_ms", "memory")
 """The columns that are added to a row when it is judged."""
 
@@ -55,6 +63,12 @@ class _State(NamedTuple):
             whole[at] = part
 
 
+def _has_epoch(columns: Mapping[str, Ints], has_plain: Bools) -> Ints:
+    """Whether a commit has a leader epoch, 1 or 0. That it has none is only known of groups without members."""
+    is_plain = has_plain & (columns["has_members"] == 0)
+    return np.where(is_plain, 0, np.where(columns["verified_epoch"] != NONE, 1, NONE))
+
+
 def _as_wide(mask: Bools, values: Ints) -> Bools:
     return mask[:, None] if values.ndim > 1 else mask
 
@@ -64,8 +78,9 @@ def judging(
 ) -> Callable[[tuple[pa.Scalar, ...], pa.Table], pa.Table]:
     """A function for `applyInArrow` that judges all observations of some readers, and returns them with JUDGEMENT.
 
-    Its input are observations (`is_observation`), which have NUMBERS, TIMES and FLAGS, and earlier rows with `memory`,
-    from which the judgement continues. `kept` are the columns that are returned, among them `snapshot_id`. `reach` maps
+    Its input are observations (`is_observation`), which have NUMBERS, TIMES and FLAGS; earlier rows with `memory`, from
+    which the judgement continues; and rows (`is_plain`) for those observations of groups without members whose commit
+    has no leader epoch. `kept` are the columns that are returned, among them `snapshot_id`. `reach` maps
     a snapshot to the oldest earlier one that it may continue from: a reader in none of the snapshots since then counts
     as new.
     """
@@ -79,15 +94,21 @@ def judging(
 
 def _judged(rows: pa.Table, settings: StatusConfig, kept: Sequence[str], reach: Mapping[int, int]) -> pa.Table:
     readers = series_numbers(rows, READER)
+    is_plain = rows["is_plain"].fill_null(False).to_numpy()
+    snapshots = np.unique(numbers(rows, "snapshot_id"), return_inverse=True)[1]
+    pairs = readers * (int(snapshots.max(initial=0)) + 1) + snapshots
+    has_plain = np.isin(pairs, pairs[is_plain])
+    rows, readers, has_plain = rows.filter(pa.array(~is_plain)), readers[~is_plain], has_plain[~is_plain]
     is_observation = rows["is_observation"].to_numpy()
     # In the order of snapshots. `memory.after` ignores an observation that was read before its predecessor.
     order = np.lexsort((numbers(rows, "snapshot_id"), readers))
     observed, known = order[is_observation[order]], order[~is_observation[order]]
-    state = _remembered(rows.take(known), readers[known], int(readers.max()) + 1)
-    rows, readers = rows.take(observed), readers[observed]
+    state = _remembered(rows.take(known), readers[known], int(readers.max(initial=0)) + 1)
+    rows, readers, has_plain = rows.take(observed), readers[observed], has_plain[observed]
     step = np.arange(len(readers)) - np.searchsorted(readers, readers)
     columns = {name: numbers(rows, name) for name in (*NUMBERS, *TIMES)}
     columns |= {name: rows[name].fill_null(False).to_numpy() for name in FLAGS}
+    columns["has_epoch"] = _has_epoch(columns, has_plain)
     ids = numbers(rows, "snapshot_id")
     reaches = looked_up(ids, reach)
     found, why = _State.empty(len(ids)), np.zeros(len(ids), np.int64)
@@ -97,7 +118,7 @@ def _judged(rows: pa.Table, settings: StatusConfig, kept: Sequence[str], reach: 
         before = state.of(readers[at], reaches[at])
         judged = _with_memory({name: values[at] for name, values in columns.items()}, before.memory, settings)
         status = statuses(judged)
-        members_ms = np.where(judged.has_members == 1, judged.seen.at_ms, before.members_seen_ms)
+        members_ms = np.where(judged.seen.has_members == 1, judged.seen.at_ms, before.members_seen_ms)
         new = _State(judged.memory.rows(), status, _since(judged, status, before), members_ms, ids[at])
         state.put(readers[at], new)
         found.put(at, new)
@@ -131,12 +152,10 @@ def _codes(names: pa.ChunkedArray) -> Ints:
 
 
 def _with_memory(columns: dict[str, Ints], memory: Ints, settings: StatusConfig) -> Judged:
-    names = ("at_ms", "topic_hash", "committed", "end", "consumer_lag", "consumer_age_ms", "is_new")
-    seen = Observation(*(columns[name] for name in names))  # type: ignore[arg-type]
+    seen = Observation(*(columns[name] for name in _OBSERVED))  # type: ignore[arg-type]
     return Judged(
         seen=seen,
-        memory=after(Memory.of_rows(memory), seen, settings.window_ms),
-        has_members=columns["has_members"],
+        memory=after(Memory.of_rows(memory), seen, settings.window_ms, settings.markers),
         stable_lag=columns["stable_lag"],
         committed_at_ms=columns["committed_at_ms"],
         is_not_committed=columns["is_not_committed"].astype(bool),
@@ -150,8 +169,14 @@ def _table(rows: pa.Table, found: _State, why: Ints, times: Mapping[str, Ints]) 
         "reason": pa.array(REASONS, pa.string()).take(pa.array(why)),
         "since_ms": or_null(found.since_ms),
         **{name: or_null(values) for name, values in times.items()},
-        "memory": rows_as_lists(found.memory, np.full(len(rows), Memory.width())),
+        "memory": rows_as_lists(found.memory, _lengths(found.memory)),
     }
     for name in JUDGEMENT:
         rows = rows.append_column(name, columns[name])
     return rows
+
+
+def _lengths(memory: Ints) -> Ints:
+    """How many numbers of each row are stored: those before the last ones that are NONE."""
+    is_known = memory[:, ::-1] != NONE
+    return np.where(is_known.any(axis=1), memory.shape[1] - is_known.argmax(axis=1), 0)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.analytics.status.resets import commit_in_log, epochs, is_reset, read_up_to, skipped
 from pipeline.common.epoch import DAY_MS
 
 Ints = npt.NDArray[np.int64]
@@ -30,6 +31,9 @@ class Observation:
     at_ms: when the commit was read. topic: a hash of the topic's id. committed: the committed offset. end: the high
     watermark. lag: the consumer lag. age_ms: the age of the oldest record that is not committed. is_new: the topic was
     recreated, or the log was truncated below the commit, so the offsets belong to another log than before.
+    has_members: 1 or 0. has_epoch: whether a leader epoch is stored with the commit, 1 or 0. log_start: the first
+    offset of the log. position_bytes: where the commit is in the log, in bytes from where its ruler begins. How far it
+    is from one commit to a later one is off by at most error_since of the first and error_until of the second.
     """
 
     at_ms: Ints
@@ -39,6 +43,12 @@ class Observation:
     lag: Ints
     age_ms: Ints
     is_new: Bools
+    has_members: Ints
+    has_epoch: Ints
+    log_start: Ints
+    position_bytes: Ints
+    error_since: Ints
+    error_until: Ints
 
     @property
     def is_known(self) -> Bools:
@@ -62,6 +72,14 @@ class Memory:
     moved_ms: when the newest known commit was first seen.
     floor_ms, floor_age, floor_lag: FLOORS columns, the newest last: when a third of the window began, and the least age
     and the least lag in it. The age of a waiting reader is that at the first snapshot of its wait.
+    plain_ms: when the newest commit without a leader epoch that was no reset was first seen. epochs: how many different
+    commits of members with an epoch were seen since, at most as many as matter. is_empty: 1 if there were no members.
+    next_written_ms, position_bytes, position_error: of a group without members, when the first record was written that
+    is not committed, and where its commit is in the log (position_error is error_since of `Observation`).
+    reset_ms: when the commit was last reset by a tool. reset_from: what the group had committed itself before that.
+    skip_ms: when a reset skipped records. skip_from, skip_to: the offsets of those that can still be read again.
+    skip_written_ms: when the first of them was written. skip_bytes, skip_error: how many bytes they have, only in the
+    snapshot of the reset.
     """
 
     seen_ms: Ints
@@ -80,7 +98,22 @@ class Memory:
     floor_age: Ints
     floor_lag: Ints
     moved_ms: Ints
-    """At the end, because lakes have rows of an earlier version that end before it."""
+    plain_ms: Ints
+    epochs: Ints
+    is_empty: Ints
+    next_written_ms: Ints
+    position_bytes: Ints
+    position_error: Ints
+    reset_ms: Ints
+    reset_from: Ints
+    skip_ms: Ints
+    skip_from: Ints
+    skip_to: Ints
+    skip_written_ms: Ints
+    skip_bytes: Ints
+    skip_error: Ints
+    """New values come at the end, because lakes have rows of earlier versions. So do those that few readers have: what
+    is NONE at the end of a row is not stored."""
 
     @classmethod
     def empty(cls, readers: int) -> Memory:
@@ -91,6 +124,12 @@ class Memory:
     def width(cls) -> int:
         """How many numbers are kept for each reader."""
         return sum(_WIDTHS.get(f.name, 1) for f in fields(cls))
+
+    @classmethod
+    def place(cls, name: str) -> int:
+        """Where the (first) number of a field is in a row."""
+        names = [f.name for f in fields(cls)]
+        return sum(_WIDTHS.get(before, 1) for before in names[: names.index(name)])
 
     @classmethod
     def of_rows(cls, rows: Ints) -> Memory:
@@ -104,14 +143,18 @@ class Memory:
         return np.column_stack([getattr(self, f.name) for f in fields(self)])
 
 
-def after(before: Memory, seen: Observation, window_ms: int) -> Memory:
-    """The memory after one more snapshot; unchanged if the snapshot has no lag, or was read before the previous one."""
+def after(before: Memory, seen: Observation, window_ms: int, markers: int) -> Memory:
+    """The memory after one more snapshot; unchanged if the snapshot has no lag, or was read before the previous one.
+
+    `markers`: how many offsets may be transaction markers, which nobody reads.
+    """
     is_other = (seen.topic != NONE) & (before.topic != NONE) & (seen.topic != before.topic)
     # A commit that belongs to another log stays until the group commits again, but the memory is reset only once.
     is_new = seen.is_new & (seen.committed != before.committed)
     old = _chosen(is_new | is_other, Memory.empty(len(seen.at_ms)), before)
     first = old.committed == NONE
     waiting = _waiting(old, seen, first)
+    reset = is_reset(old, seen, first)
     found = Memory(
         seen_ms=seen.at_ms,
         topic=np.where(seen.topic != NONE, seen.topic, old.topic),
@@ -121,6 +164,9 @@ def after(before: Memory, seen: Observation, window_ms: int) -> Memory:
         **_set_back(old, seen, first, window_ms),
         **_floors(old, seen, _age_at_commit(seen, waiting["waiting_ms"]), window_ms),
         moved_ms=np.where((seen.committed == old.committed) & (old.moved_ms != NONE), old.moved_ms, seen.at_ms),
+        **epochs(old, seen, first, reset),
+        **commit_in_log(seen),
+        **skipped(old, seen, reset, markers),
     )
     return _chosen(seen.is_known & (seen.at_ms > old.seen_ms), found, old)
 
@@ -162,10 +208,11 @@ def _waits(old: Memory, seen: Observation, first: Bools) -> dict[str, Ints]:
 
 
 def _set_back(old: Memory, seen: Observation, first: Bools, window_ms: int) -> dict[str, Ints]:
-    went_back = ~first & (seen.committed < old.committed)
+    before = read_up_to(old, seen)  # to go back to what a reset has skipped is no rewind
+    went_back = ~first & (seen.committed < old.committed) & (seen.committed < before)
     is_new = went_back & (old.set_back_from == NONE)
     since = np.where(is_new, seen.at_ms, old.set_back_ms)
-    start = np.where(is_new, old.committed, old.set_back_from)
+    start = np.where(is_new, before, old.set_back_from)
     passed = seen.at_ms - np.where(since != NONE, since, seen.at_ms)
     lasts = (start != NONE) & (seen.committed < start) & (passed <= window_ms)
     return {

@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
-from pipeline.analytics.keys import READER
+from pipeline.analytics.keys import GROUP_AT, READER
 from pipeline.analytics.series import read_ms
 from pipeline.analytics.status.judge import judging
 from pipeline.config.status import StatusConfig
@@ -39,13 +39,18 @@ def partition_status(
     settings: StatusConfig,
     most: int,
     reach: Mapping[int, int] = MappingProxyType({}),
+    plain: DataFrame | None = None,
 ) -> DataFrame:
     """The rows of PARTITION_STATUS for the rows of `lag`; `most` is about how many these are.
 
     `known` are rows of PARTITION_STATUS of earlier snapshots; the judgement of each reader continues from its newest
     row. `reach` maps a snapshot to the newest complete one before it: a reader in no snapshot since then counts as new.
+    `plain` are the `plain_commits` of the same snapshots.
     """
     rows = _observations(lag).unionByName(_judged_before(known), allowMissingColumns=True)
+    if plain is not None:
+        flags = {"is_observation": F.lit(False), "is_plain": F.lit(True)}
+        rows = rows.unionByName(plain.withColumns(flags), allowMissingColumns=True)
     bucket = F.pmod(F.xxhash64(*READER), F.lit(1 + most // ROWS_A_BUCKET)).alias("bucket")
     judged = rows.groupBy(bucket).applyInArrow(judging(settings, _KEPT, dict(reach)), _JUDGED)
     return judged.withColumns(
@@ -59,12 +64,29 @@ def partition_status(
     ).select(*PARTITION_STATUS.columns)
 
 
+def plain_commits(committed_offsets: DataFrame, group_members: DataFrame) -> DataFrame:
+    """The commits of groups without members with which no leader epoch is stored: READER, snapshot_id.
+
+    In other groups they prove nothing, and there may be very many.
+    """
+    empty = group_members.where(F.col("state").isin(*WITHOUT_MEMBERS)).select(*GROUP_AT).distinct()
+    plain = committed_offsets.where(F.col("committed_offset").isNotNull() & F.col("leader_epoch").isNull())
+    return plain.join(F.broadcast(empty), GROUP_AT, how="left_semi").select(*READER, "snapshot_id")
+
+
 def _observations(lag: DataFrame) -> DataFrame:
     """The rows of `lag` with the columns that `judge` needs for the rules."""
     status = F.col("offset_status")
+    is_empty = F.col("group_state").isin(*WITHOUT_MEMBERS)
+
+    def if_empty(value: Column) -> Column:
+        return F.when(is_empty, value)
+
+    drift = F.col("high_watermark_error_bytes")
     return lag.select(
         *_NAMED,
         F.lit(True).alias("is_observation"),
+        F.lit(False).alias("is_plain"),
         read_ms("committed_captured_at").alias("at_ms"),
         F.when(F.col("topic_id").isNotNull(), F.xxhash64("topic_id")).alias("topic_hash"),
         F.col("committed_offset").alias("committed"),
@@ -77,6 +99,11 @@ def _observations(lag: DataFrame) -> DataFrame:
         status.isin("recreated", "truncated", "beyond_end").alias("is_new"),
         (status == "no_commit").alias("is_not_committed"),
         F.coalesce("error", "offset_status").alias("why"),
+        F.col("verified_epoch").cast("bigint").alias("verified_epoch"),
+        F.col("log_start_offset").alias("log_start"),
+        if_empty(F.col("high_watermark_bytes") - F.col("consumer_lag_bytes")).alias("position_bytes"),
+        if_empty(F.col("bytes_error") - drift).alias("error_since"),
+        if_empty(F.col("bytes_error") + drift).alias("error_until"),
     )
 
 

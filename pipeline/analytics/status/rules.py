@@ -23,13 +23,12 @@ FEWEST_SNAPSHOTS = 3
 class Judged:
     """The input of the rules, for each reader.
 
-    has_members: 1 or 0, NONE if not known. stable_lag: the lag to the last stable offset. committed_at_ms: when the
+    stable_lag: the lag to the last stable offset. committed_at_ms: when the
     commit was made, NONE if not known.
     """
 
     seen: Observation
     memory: Memory
-    has_members: Ints
     stable_lag: Ints
     committed_at_ms: Ints
     is_not_committed: Bools
@@ -77,7 +76,7 @@ def is_stopped(judged: Judged) -> Bools:
     """The log has grown since the wait began, and nothing was committed: by commit times, or because of no members."""
     no_commits = (judged.committed_at_ms != NONE) & (judged.committed_at_ms <= judged.memory.waiting_ms)
     is_unknown = judged.committed_at_ms == NONE
-    return np.asarray(judged.is_still & judged.has_grown & (no_commits | (is_unknown & (judged.has_members == 0))))
+    return np.asarray(judged.is_still & judged.has_grown & (no_commits | (is_unknown & (judged.seen.has_members == 0))))
 
 
 def is_stalled(judged: Judged) -> Bools:
@@ -89,7 +88,7 @@ def is_stalled(judged: Judged) -> Bools:
 
 def is_not_progressing(judged: Judged) -> Bools:
     """The commit does not move, and it is not known whether the group commits. The group may have members."""
-    return np.asarray(judged.is_still & (judged.committed_at_ms == NONE) & (judged.has_members != 0))
+    return np.asarray(judged.is_still & (judged.committed_at_ms == NONE) & (judged.seen.has_members != 0))
 
 
 def is_rewound(judged: Judged) -> Bools:
@@ -158,7 +157,7 @@ def begins(judged: Judged, status: Ints) -> Ints:
     return np.where(waits, judged.memory.waiting_ms, np.where(is_rewound, judged.memory.set_back_ms, NONE))
 
 
-REASONS = (None, "open_transaction", "no_members", "transaction_marker", "too_few_snapshots")
+REASONS = (None, "open_transaction", "no_members", "transaction_marker", "too_few_snapshots", "offsets_reset")
 
 
 def reasons(judged: Judged, status: Ints) -> Ints:
@@ -167,13 +166,15 @@ def reasons(judged: Judged, status: Ints) -> Ints:
     open_transaction: it hides all unread records from a read_committed reader. no_members: the group has no members;
     the status may still be ok if nothing was written since the wait began. transaction_marker: only transaction markers
     are left, which no reader ever gets. too_few_snapshots: too few snapshots have seen the reader to show whether it
-    moves.
+    moves. offsets_reset: the commit went back because a tool or an admin client has reset it.
     """
     is_ok, waits = status == len(STATUSES) - 1, np.isin(status, [0, 1, 2])
+    was_reset = (judged.memory.reset_ms != NONE) & (judged.memory.reset_ms == judged.memory.set_back_ms)
     rules = {
         "open_transaction": waits & judged.is_hidden,
-        "no_members": (waits | (is_ok & judged.is_still)) & (judged.has_members == 0),
+        "no_members": (waits | (is_ok & judged.is_still)) & (judged.seen.has_members == 0),
         "too_few_snapshots": (status == STATUSES.index("unknown")) & is_untried(judged),
+        "offsets_reset": (status == STATUSES.index("rewound")) & was_reset,
         "transaction_marker": is_ok & judged.waits_long & ~judged.exceeds_markers,
     }
     found = np.zeros(len(status), np.int64)

@@ -18,14 +18,15 @@ from tests.analytics.status.test_rules import RATE, T0, Step, judged
 READERS, SNAPSHOTS = 30, 90
 NAMES = ("cluster", "group_id", "topic", "partition", "snapshot_id")
 INTS = ("at_ms", "topic_hash", "committed", "end", "consumer_lag", "has_members", "consumer_age_ms", "stable_lag")
+IN_LOG = ("verified_epoch", "log_start", "position_bytes", "error_since", "error_until")
 LOOKS = pa.schema(
     [
         *((name, pa.string()) for name in ("cluster", "group_id", "topic")),
         ("partition", pa.int32()),
         ("snapshot_id", pa.int64()),
         ("is_observation", pa.bool_()),
-        *((name, pa.int64()) for name in (*INTS, "committed_at_ms", "since_ms", "members_seen_ms")),
-        *((name, pa.bool_()) for name in ("is_new", "is_not_committed")),
+        *((name, pa.int64()) for name in (*INTS, *IN_LOG, "committed_at_ms", "since_ms", "members_seen_ms")),
+        *((name, pa.bool_()) for name in ("is_new", "is_not_committed", "is_plain")),
         ("status", pa.string()),
         ("memory", pa.list_(pa.int64())),
     ]

@@ -45,12 +45,12 @@ def judged(
         new = np.array([number in set(is_new)])
         age_ms = None if lag is None or not has_age else max(lag, 0) * every_ms // RATE
         age_ms = ages_ms[number] if ages_ms else age_ms
-        seen = Observation(array(at), array(topic), array(committed), array(end), array(lag), array(age_ms), new)
-        memory = after(memory, seen, SETTINGS.window_ms)
+        known = (array(value) for value in (at, topic, committed, end, lag, age_ms))
+        seen = Observation(*known, new, array(members), *([array(None)] * 5))
+        memory = after(memory, seen, SETTINGS.window_ms, SETTINGS.markers)
         seen = Judged(
             seen,
             memory,
-            array(members),
             array(stable_lag),
             array(None if commit_ages_ms is None else at - commit_ages_ms),
             np.array([False]),
@@ -268,9 +268,10 @@ def steady_readers(parts: int, every_min: int, commit_s: int, behind_s: int, fal
         age_ms = np.where(end > committed, (at_s - read_to) * 1_000, 0)
         at_ms = np.full(parts, T0 + 1_000 * at_s)
         nothing = np.zeros(parts, bool)
-        seen = Observation(at_ms, np.ones(parts, np.int64), committed, end, end - committed, age_ms, nothing)
-        memory = after(memory, seen, SETTINGS.window_ms)
-        seen = Judged(seen, memory, array(1), seen.lag, array(None), nothing, SETTINGS)
+        known = (at_ms, np.ones(parts, np.int64), committed, end, end - committed, age_ms)
+        seen = Observation(*known, nothing, array(1), *([array(None)] * 5))
+        memory = after(memory, seen, SETTINGS.window_ms, SETTINGS.markers)
+        seen = Judged(seen, memory, seen.lag, array(None), nothing, SETTINGS)
         found.update(STATUSES[number] for number in statuses(seen) if due_s >= 2 * 3_600)
     return found
 

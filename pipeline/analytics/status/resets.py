@@ -1,0 +1,124 @@
+"""Commits that were reset by a tool or an admin client, as far as leader epochs show it, and what a reset skips.
+
+A consumer stores with its commit the leader epoch of the last record that it has read (KIP-320): Java's
+`SubscriptionState.allConsumed`, librdkafka from 2.1, kafka-python from 3. `kafka-consumer-groups --reset-offsets` and
+an admin client store none (`new OffsetAndMetadata(offset)`). An application that commits explicit offsets stores none
+either, so a commit without an epoch proves nothing by itself. `is_reset` says what else must be true.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pipeline.common.epoch import DAY_MS, HOUR_MS
+
+if TYPE_CHECKING:
+    from pipeline.analytics.status.memory import Bools, Ints, Memory, Observation
+
+NONE = np.iinfo(np.int64).min
+FEWEST_EPOCHS = 3
+"""How many different commits with an epoch must have been seen of the members of a group, one after the other."""
+PLAIN_MS = 7 * DAY_MS
+"""For so long after a commit without an epoch that was no reset, the application may commit so again."""
+APART_MS = 2 * HOUR_MS
+"""Between snapshots that are further apart, a group may have had members and changed its client."""
+LASTS_MS = DAY_MS
+"""For how long skipped records are remembered."""
+
+
+def is_reset(old: Memory, seen: Observation, first: Bools) -> Bools:
+    """Whether the commit of this snapshot was made by a tool or an admin client.
+
+    The reader has always stored an epoch, and this commit has another offset and none. In this snapshot and in the one
+    before it, the group had no members, which is when Kafka accepts a reset. After a reset, so is another one before
+    the group commits again: people correct themselves.
+    """
+    is_alone = (seen.has_members == 0) & (old.is_empty == 1) & (seen.at_ms - _or_now(old.seen_ms, seen) <= APART_MS)
+    is_other = ~first & (seen.committed != old.committed) & (seen.has_epoch == 0)
+    has_always = (old.epochs >= FEWEST_EPOCHS) & ~_is_within(PLAIN_MS, old.plain_ms, seen)
+    return np.asarray(is_alone & is_other & (has_always | _was_reset(old, seen)))
+
+
+def read_up_to(old: Memory, seen: Observation) -> Ints:
+    """The offset that the group had committed itself: before the resets, if its commit was reset."""
+    return np.where(_was_reset(old, seen), old.reset_from, old.committed)
+
+
+def _was_reset(old: Memory, seen: Observation) -> Bools:
+    """Whether the newest known commit is one of a tool, not long ago."""
+    return np.asarray(_is_within(LASTS_MS, old.reset_ms, seen) & (old.reset_ms == old.moved_ms))
+
+
+def epochs(old: Memory, seen: Observation, first: Bools, reset: Bools) -> dict[str, Ints]:
+    """Whether the application commits with epochs: plain_ms, epochs and is_empty.
+
+    If it is not known whether a new commit has an epoch, counting begins again. Commits of a group without members do
+    not count: those of consumers that are no members look like resets.
+    """
+    is_other = first | (seen.committed != old.committed)
+    has, is_plain = seen.has_epoch == 1, seen.has_epoch == 0
+    known = np.maximum(old.epochs, 0)
+    counts = has & (seen.has_members == 1) & (is_other | (known == 0))
+    more = np.where(counts, np.minimum(known + 1, FEWEST_EPOCHS), known)
+    is_lost = is_plain & ~reset & (is_other | (old.epochs > 0))
+    return {
+        "plain_ms": np.where(is_lost, seen.at_ms, old.plain_ms),
+        "epochs": np.where(is_plain | (is_other & ~has), 0, more),
+        "is_empty": np.where(seen.has_members == 0, 1, NONE),
+    }
+
+
+def commit_in_log(seen: Observation) -> dict[str, Ints]:
+    """Where the commit of a group without members is in its log: when the next record was written, and its bytes."""
+    is_empty = seen.has_members == 0
+    has_age = is_empty & (seen.age_ms != NONE) & (seen.lag > 0)
+    has_bytes = is_empty & (seen.position_bytes != NONE) & (seen.error_since != NONE)
+    return {
+        "next_written_ms": np.where(has_age, seen.at_ms - np.where(has_age, seen.age_ms, 0), NONE),
+        "position_bytes": np.where(has_bytes, seen.position_bytes, NONE),
+        "position_error": np.where(has_bytes, seen.error_since, NONE),
+    }
+
+
+def skipped(old: Memory, seen: Observation, reset: Bools, markers: int) -> dict[str, Ints]:
+    """The newest reset, and what it has skipped: NONE if nothing, and as soon as nothing of it can be read again.
+
+    Records that retention has deleted, and those from an offset on to which the commit goes back, are left out.
+    """
+    lasts = _is_within(LASTS_MS, old.skip_ms, seen) & (~reset | _was_reset(old, seen))
+    begins = reset & ~lasts
+    begin = np.where(reset, read_up_to(old, seen), np.where(lasts, old.skip_from, NONE))
+    end = np.where(reset, seen.committed, np.where(lasts, np.minimum(old.skip_to, seen.committed), NONE))
+    start = np.maximum(begin, seen.log_start)
+    remains = (end != NONE) & (np.where(end != NONE, end, 0) - np.where(start != NONE, start, 0) > markers)
+    is_whole = remains & (start == begin)
+    has_bytes = begins & is_whole & ~_was_reset(old, seen) & (old.position_bytes != NONE)
+    has_bytes &= (seen.position_bytes != NONE) & (seen.error_until != NONE)
+    written_ms = np.where(begins, np.where(_was_reset(old, seen), NONE, old.next_written_ms), old.skip_written_ms)
+    is_recent = _is_within(LASTS_MS, old.reset_ms, seen)
+    return {
+        "reset_ms": np.where(reset, seen.at_ms, np.where(is_recent, old.reset_ms, NONE)),
+        "reset_from": np.where(reset, begin, np.where(is_recent, old.reset_from, NONE)),
+        "skip_ms": np.where(remains, np.where(begins, seen.at_ms, old.skip_ms), NONE),
+        "skip_from": np.where(remains, start, NONE),
+        "skip_to": np.where(remains, end, NONE),
+        "skip_written_ms": np.where(is_whole, written_ms, NONE),
+        "skip_bytes": _difference(has_bytes, seen.position_bytes, old.position_bytes),
+        "skip_error": _difference(has_bytes, seen.error_until, -old.position_error),
+    }
+
+
+def _is_within(time_ms: int, instants: Ints, seen: Observation) -> Bools:
+    """Whether there is an instant, and it is no longer ago than this."""
+    return np.asarray((instants != NONE) & (seen.at_ms - _or_now(instants, seen) <= time_ms))
+
+
+def _or_now(values: Ints, seen: Observation) -> Ints:
+    """The instants; where there is none, the present one, so that differences do not overflow."""
+    return np.where(values != NONE, values, seen.at_ms)
+
+
+def _difference(is_known: Bools, one: Ints, other: Ints) -> Ints:
+    return np.where(is_known, np.where(is_known, one, 0) - np.where(is_known, other, 0), NONE)
