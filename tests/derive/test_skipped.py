@@ -96,12 +96,13 @@ def times_of(row: Row) -> list[int | None]:
     return [None if instant is None else (int(instant.timestamp() * 1000) - T0) // MINUTE_MS for instant in times]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("most", "late"),
     [
         pytest.param(None, (), id="together"),
-        pytest.param(1, (), id="one by one", marks=pytest.mark.thorough),
-        pytest.param(None, (LATE,), id="one is late", marks=pytest.mark.thorough),
+        pytest.param(1, (), id="one by one"),
+        pytest.param(None, (LATE,), id="one is late"),
     ],
 )
 def test_a_reset_is_one_finding_until_it_is_undone(
