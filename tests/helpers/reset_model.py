@@ -50,6 +50,7 @@ def resets(looks: Sequence[Look]) -> list[bool]:
         if before and look.epoch == 0 and is_other(looks, number) and (look.members, before[-1].members) == (0, 0):
             changes = [n for n in range(number) if is_other(looks, n)]
             follows = found[changes[-1]] and look.at_ms - looks[changes[-1]].at_ms <= DAY_MS
+            follows = follows and look.committed < before[-1].committed
             is_quiet = plain_at is None or look.at_ms - plain_at > 7 * DAY_MS
             is_near = look.at_ms - before[-1].at_ms <= 2 * HOUR_MS
             is_reset = is_near and (follows or (commits_with_epochs(before) >= 3 and is_quiet))
@@ -71,7 +72,9 @@ def skips(looks: Sequence[Look], markers: int = 1) -> list[Skip | None]:
             skip = Skip(skip.since_ms if skip and lasts else look.at_ms, read_to, look.committed)
             reset_ms = look.at_ms
         elif skip is not None:
-            is_over = look.at_ms - skip.since_ms > DAY_MS
+            is_copied = was_reset and look.at_ms - reset_ms <= DAY_MS and look.epoch == 0
+            is_copied = is_copied and look.committed > looks[number - 1].committed
+            is_over = is_copied or look.at_ms - skip.since_ms > DAY_MS
             skip = None if is_over else skip._replace(end=min(skip.end, look.committed))
         if skip is not None:
             skip = skip._replace(first=max(skip.first, look.log_start))

@@ -32,13 +32,15 @@ def is_reset(old: Memory, seen: Observation, first: Bools) -> Bools:
     """Whether the commit of this snapshot was made by a tool or an admin client.
 
     The reader has always stored an epoch, and this commit has another offset and none. In this snapshot and in the one
-    before it, the group had no members, which is when Kafka accepts a reset. After a reset, so is another one before
-    the group commits again: people correct themselves.
+    before it, the group had no members, which is when Kafka accepts a reset. After a reset, so is another one that goes
+    back before the group commits again: people correct themselves. One that goes further ahead is none, because tools
+    that copy offsets from another cluster, such as MirrorMaker, do so again and again.
     """
     is_alone = (seen.has_members == 0) & (old.is_empty == 1) & (seen.at_ms - _or_now(old.seen_ms, seen) <= APART_MS)
     is_other = ~first & (seen.committed != old.committed) & (seen.has_epoch == 0)
     has_always = (old.epochs >= FEWEST_EPOCHS) & ~_is_within(PLAIN_MS, old.plain_ms, seen)
-    return np.asarray(is_alone & is_other & (has_always | _was_reset(old, seen)))
+    corrects = _was_reset(old, seen) & (seen.committed < old.committed)
+    return np.asarray(is_alone & is_other & (has_always | corrects))
 
 
 def read_up_to(old: Memory, seen: Observation) -> Ints:
@@ -87,7 +89,8 @@ def skipped(old: Memory, seen: Observation, reset: Bools, markers: int) -> dict[
 
     Records that retention has deleted, and those from an offset on to which the commit goes back, are left out.
     """
-    lasts = _is_within(LASTS_MS, old.skip_ms, seen) & (~reset | _was_reset(old, seen))
+    is_copied = _was_reset(old, seen) & (seen.has_epoch == 0) & (seen.committed > old.committed)
+    lasts = _is_within(LASTS_MS, old.skip_ms, seen) & (~reset | _was_reset(old, seen)) & ~is_copied
     begins = reset & ~lasts
     begin = np.where(reset, read_up_to(old, seen), np.where(lasts, old.skip_from, NONE))
     end = np.where(reset, seen.committed, np.where(lasts, np.minimum(old.skip_to, seen.committed), NONE))

@@ -155,11 +155,12 @@ def test_a_second_reset_is_found_once_the_group_has_committed_again() -> None:
 
 
 CORRECTED = [
-    ("more is skipped", [(1_200, PLAIN, 0)], (300, 1_200)),
+    ("a tool copies offsets again and again", [(1_200, PLAIN, 0)], None),
+    ("a tool has copied offsets", [(1_200, PLAIN, 0), (1_100, PLAIN, 0)], None),
     ("less is skipped", [(500, PLAIN, 0)], (300, 500)),
     ("all is taken back", [(300, PLAIN, 0)], None),
     ("more than all is taken back", [(100, PLAIN, 0)], None),
-    ("and skipped again", [(100, PLAIN, 0), (600, PLAIN, 0)], (300, 600)),
+    ("twice", [(500, PLAIN, 0), (450, PLAIN, 0)], (300, 450)),
     ("but not what the group had read", [(100, PLAIN, 0), (300, PLAIN, 0)], None),
     ("the group goes on", [(950, E, 1), (990, E, 1)], (300, 900)),
     ("the application seeks back", [(950, E, 1), (400, E, 1)], (300, 400)),
@@ -260,4 +261,4 @@ def test_many_readers_have_what_the_model_says() -> None:
         expected = skips(looks)
         assert [skip_of(memory, number) for memory in found] == expected
         count += len({skip for skip in expected if skip})
-    assert count > 100
+    assert count > 80
