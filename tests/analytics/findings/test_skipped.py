@@ -43,6 +43,25 @@ def found_in(spark: SparkSession, *readers: tuple[Any, ...], group_type: str | N
     return {row.group_id: row for row in skipped(partitions, groups).collect()}
 
 
+EVIDENCE = {
+    "since": "2026-01-31T12:05:00Z",
+    "partitions": 2,
+    "partitions_of_group": 3,
+    "topics": ["clicks", "orders"],
+    "worst_topic": "orders",
+    "worst_partition": 3,
+    "skipped_offsets": 1_500,
+    "skipped_bytes": 80_000,
+    "bytes_error": 2_000,
+    "first_written_at": "2026-01-31T10:30:00Z",
+    "offsets": [
+        {"topic": "clicks", "partition": 0, "from": 5, "to": 505},
+        {"topic": "orders", "partition": 3, "from": 100, "to": 1_100},
+    ],
+}
+"""The evidence about the group `shop` of the next test."""
+
+
 def test_a_group_has_one_problem_with_the_old_offset_of_each_partition(spark: SparkSession) -> None:
     known = {"skip_written_ms": WRITTEN, "skip_bytes": 40_000, "skip_error": 1_000}
     found = found_in(
@@ -63,22 +82,7 @@ def test_a_group_has_one_problem_with_the_old_offset_of_each_partition(spark: Sp
     assert (shop.kind, shop.severity, shop.magnitude, shop.topic, shop.partitions) == (
         *("skipped", "warning", 1_500.0, None, None),
     )
-    assert json.loads(shop.evidence) == {
-        "since": "2026-01-31T12:05:00Z",
-        "partitions": 2,
-        "partitions_of_group": 3,
-        "topics": ["clicks", "orders"],
-        "worst_topic": "orders",
-        "worst_partition": 3,
-        "skipped_offsets": 1_500,
-        "skipped_bytes": 80_000,
-        "bytes_error": 2_000,
-        "first_written_at": "2026-01-31T10:30:00Z",
-        "offsets": [
-            {"topic": "clicks", "partition": 0, "from": 5, "to": 505},
-            {"topic": "orders", "partition": 3, "from": 100, "to": 1_100},
-        ],
-    }
+    assert json.loads(shop.evidence) == EVIDENCE
     command = f"kafka-consumer-groups{TO} --reset-offsets --group shop --topic orders:3 --to-offset 100 --dry-run"
     assert shop.advice.endswith(f"{command}. The evidence has the old offset of each partition.")
     assert one.summary == (
