@@ -81,9 +81,9 @@ class Lake(LakeTables):
         """The rows of some snapshots of one cluster."""
         return self._read(table, of_snapshots(cluster, snapshot_ids))
 
-    def read_each(self, table: Table, wanted: Mapping[str, Collection[int]]) -> DataFrame:
-        """The rows of some snapshots of each cluster; in a table of windows, the windows of single snapshots."""
-        return self._read(table, of_each(wanted, windows="window_start" in table.columns))
+    def read_each(self, table: Table, wanted: Mapping[str, Collection[int]], columns: Sequence[str] = ()) -> DataFrame:
+        """The rows, or some `columns` of them, of some snapshots; in a table of windows, the windows of single ones."""
+        return self._read(table, of_each(wanted, windows="window_start" in table.columns), columns)
 
     def read_where(self, table: Table, where: str) -> DataFrame:
         """The rows that satisfy a predicate, which Spark and DataFusion must both understand."""

@@ -22,7 +22,7 @@ if (page && document.getElementById("all-drawing")) {
         return { group, t_ms, value, unknown, of_groups: cluster.groups[i], line: `${group}.${line}`, colour, fill, is_coloured: true, is_drawn };
       });
     });
-    embed("#all-drawing", page.charts.lag, { points: all }, { picked: null, unit: unit === "age" ? "ms" : unit }, describe);
+    embed("#all-drawing", page.charts.lag, { points: all }, { picked: null, unit: unit === "age" ? "ms" : unit }, describe, times.whole());
   };
 
   document.getElementById("all-values").append(...page.all_groups.map((cluster, i) => {

@@ -1,12 +1,21 @@
 // The charts. Vega draws them from specifications that contain no data; this script adds the points.
-const embed = async (selector, specification, sets, signals = {}, tooltip = false) => {
+/** A limit is drawn if it is at most this many times the greatest value, so that it does not make the chart flat. */
+const LIMIT_REACH = 3;
+// `natural` is the time that a chart shows without a zoom; without it, the chart has no time axis. `after` runs after each drawing.
+const embed = async (selector, specification, sets, signals = {}, tooltip = false, natural = null, after = () => {}) => {
   const copy = structuredClone(specification);
+  const element = document.querySelector(selector);
   // The ends of the axes are set here, because Vega logs a warning for an empty data set.
-  const reach = (pick, ...more) => sets.points.reduce(([a, b], point) =>
-    [Math.min(a, point[pick]), Math.max(b, point[pick])], more);
-  const [low, high] = reach("value", 0, 1);
-  const [first, last] = reach("t_ms", Infinity, -Infinity);
-  signals = { low, high, first, last, ...signals };
+  const ends = () => {
+    if (!natural) return { low: 0, high: Math.max(1, ...sets.points.map(({ value }) => value)), first: 0, last: 1 };
+    const [first, last] = times.within(natural);
+    const isSeen = ({ t_ms }) => t_ms >= first && t_ms <= last;
+    const values = [...sets.points.filter(isSeen).map(({ value }) => value), ...(sets.ahead ?? []).filter(isSeen).map((one) => one.high)];
+    const most = values.reduce((a, b) => Math.max(a, b), 1);
+    const high = (sets.limits ?? []).reduce((a, { value }) => value <= LIMIT_REACH * most ? Math.max(a, value) : a, most);
+    return { low: values.reduce((a, b) => Math.min(a, b), 0), high, first, last, caption: `UTC, ${utc(first).slice(0, 16)} to ${utc(last).slice(0, 16)}` };
+  };
+  signals = { ...signals, ...ends() };
   for (const [name, values] of Object.entries(sets)) {
     copy.data.find((set) => set.name === name).values = values.map((value) => ({ ...value }));
   }
@@ -14,9 +23,30 @@ const embed = async (selector, specification, sets, signals = {}, tooltip = fals
   for (const signal of copy.signals) if (signal.name in signals) signal.value = signals[signal.name];
   // In an element of its own, because Vega replaces the role and the label of the element that it draws in.
   const inner = document.createElement("div");
-  document.querySelector(selector).replaceChildren(inner);
-  return (await vegaEmbed(inner, copy, options)).view;
+  element.replaceChildren(inner);
+  const { view } = await vegaEmbed(inner, copy, options);
+  if (!natural || !inner.isConnected) return view;
+  const draw = async () => {
+    for (const [name, value] of Object.entries(ends())) view.signal(name, value);
+    await view.runAsync();
+    after(view);
+  };
+  times.add(element, { natural, draw, box: () => {
+    const { left, top } = inner.querySelector("svg").getBoundingClientRect();
+    const [x, y] = originOf(view);
+    return { left: left + x, top: top + y, width: view.width(), height: view.height() };
+  } });
+  view.addResizeListener(() => requestAnimationFrame(() => after(view)));
+  if (String(times.within(natural)) === String([signals.first, signals.last])) after(view);
+  else await draw();
+  return view;
 };
+
+/** Where in its drawing the plot of a chart begins. */
+function originOf(view) {
+  const { left, top } = view.padding();
+  return [view.origin()[0] + left, view.origin()[1] + top];
+}
 
 /** Ticks of a logarithmic axis: 0 and the powers of ten on either side, as far as the values go. */
 function powers(values) {
@@ -32,13 +62,21 @@ const tip = document.body.appendChild(document.createElement("div"));
 tip.id = "tip";
 tip.hidden = true;
 /** A tooltip with the lines that `describe` returns for a point. */
-const shows = (describe) => (_, event, item, value) => {
-  tip.hidden = value === null || value === undefined;
+const shows = (describe) => (_, event, item, value) =>
+  tipAt(event, value === null || value === undefined ? [] : describe(item.datum));
+/** The tooltip with these lines at a place of the window; without lines, none. */
+function tipAt(event, texts) {
+  tip.hidden = texts.length === 0;
   if (tip.hidden) return;
-  tip.textContent = describe(item.datum).join("\n");
+  tip.textContent = texts.join("\n");
   tip.style.left = `${Math.max(4, Math.min(event.clientX + 14, innerWidth - tip.offsetWidth - 4))}px`;
   tip.style.top = `${Math.max(4, Math.min(event.clientY + 14, innerHeight - tip.offsetHeight - 4))}px`;
-};
+}
+
+function hovers(element, texts) {
+  element.addEventListener("pointermove", (event) => tipAt(event, texts()));
+  element.addEventListener("pointerleave", (event) => tipAt(event, []));
+}
 
 /** The known values at their instants. `line` is the same for values without a gap between them. */
 function lines(instants, values) {
@@ -71,7 +109,8 @@ function addressOf({ cluster, name }) {
 }
 
 /** The group that an address of this page names. */
-function groupAt(address) {
+function groupAt(hash) {
+  const address = hash.replace(/@[^@]*$/, "");
   const found = address.startsWith("#group/") ? page.groups.findIndex((group) => addressOf(group) === address) : -1;
   return found < 0 ? null : found;
 }
@@ -111,7 +150,7 @@ function drawLag() {
     const all = [...charted.filter(isGrey), ...charted.filter((i) => !isGrey(i))].flatMap(points);
     const specification = document.getElementById("log").checked ? page.charts.log_lag : page.charts.lag;
     const ticks = powers(all.map((point) => point.value));
-    view = await embed("#drawing", specification, { points: all }, { picked, unit: unit === "age" ? "ms" : unit, ticks }, describe);
+    view = await embed("#drawing", specification, { points: all }, { picked, unit: unit === "age" ? "ms" : unit, ticks }, describe, times.whole());
   }
 
   function pick(number) {
@@ -124,7 +163,7 @@ function drawLag() {
       button.setAttribute("aria-pressed", String(Number(button.dataset.g) === picked));
     }
     // Without an entry in the browser's history: going back leaves the page.
-    const address = picked === null ? location.hash : addressOf(page.groups[picked]);
+    const address = picked === null ? location.hash : addressOf(page.groups[picked]) + times.suffix();
     if (location.hash !== address) location.replace(address);
     showGroup(picked, unit);
   }
@@ -184,7 +223,8 @@ function drawGauges() {
       return [{ t_ms: instants[isNext ? i - 1 : i][2], end_ms: instants[i][2], colour: "var(--bad)" }];
     });
     const describe = shows(({ t_ms, value, name }) => [`${utc(t_ms)} UTC`, `${name} ${count(value)}`]);
-    embed("#gauge", page.charts.series, { points, bands }, {}, describe);
+    const [begin, end] = [0, -1].map((i) => instants.at(i)?.[2] ?? rows.at(i)[0]);
+    embed("#gauge", page.charts.series, { points, bands }, {}, describe, [begin, Math.max(end, begin + 1)]);
     const last = rows.at(-1);
     document.getElementById("gauge-verdict").textContent = last[5] === null
       ? `Whether the gauge is right is not known at ${utc(last[0])} UTC, when it was last reported.`

@@ -13,9 +13,6 @@ from typing import Any, Literal
 import altair as alt
 import vl_convert
 
-from pipeline.common.epoch import utc
-from pipeline.report.model import Instant
-
 VEGA_LITE = "6.4"
 COLOURS = 8
 """The number of groups with a colour of their own. The others are grey, because more colours look alike."""
@@ -30,25 +27,17 @@ _NUMBER = (
 Values below 1 have no unit prefix, because 800m looks like millions, not like 0.8."""
 
 
-def charts(instants: tuple[Instant, ...]) -> dict[str, Any]:
+@cache
+def charts() -> dict[str, Any]:
     """The specifications by name: `lag` and `log_lag`, lines of groups; `series`, named lines; `steps`, distributions.
 
-    The script fills the data sets `points` and, for series, `bands` and `ahead` (a forecast). It sets the signals
-    `unit` (records | bytes | ms), `picked` (the number of a group, or null), `ticks`, and the ends of the axes: `low`,
-    `high`, `first`, `last`.
+    The script fills the data sets `points` and, for series, `bands`, `ahead` (a forecast) and `limits`. It sets the
+    signals `unit` (records | bytes | ms), `picked` (the number of a group, or null), `ticks`, `caption` (the title of
+    the time axis of lags), and the ends of the axes: `low`, `high`, `first`, `last`.
     """
-    span = _span(instants)
     return {
-        "lag": _compiled(_lag(span, "linear"), "lag"),
-        "log_lag": _compiled(_lag(span, "symlog"), "lag"),
-        **_of_any_time(),
-    }
-
-
-@cache
-def _of_any_time() -> dict[str, Any]:
-    """The specifications that are the same on every page."""
-    return {
+        "lag": _with_own_time(_compiled(_lag("linear"), "lag")),
+        "log_lag": _with_own_time(_compiled(_lag("symlog"), "lag")),
         "series": _with_own_time(_compiled(_series(), "series")),
         "steps": _compiled(_steps(), "steps"),
     }
@@ -67,24 +56,13 @@ def runtime() -> str:
     return bundle.replace("</script", r"<\/script").replace("<!--", r"<\!--")
 
 
-def _span(instants: tuple[Instant, ...]) -> list[int]:
-    """The first and last instant, epoch ms; a single instant gets half a minute on each side."""
-    first, last = min(i.read_ms for i in instants), max(i.read_ms for i in instants)
-    return [first, last] if last > first else [first - 30_000, last + 30_000]
-
-
-def _time(span_ms: list[int]) -> alt.X:
-    """The time axis that is the same on the whole page."""
-    first, last = map(utc, span_ms)
-    title = f"UTC, {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M}"
+def _time(title: str | None = None) -> alt.X:
     axis = alt.Axis(title=title, tickCount=8, grid=False)
-    return alt.X("t_ms:T").scale(alt.Scale(type="utc", domain=span_ms)).axis(axis)
-
-
-def _own_time() -> alt.X:
-    """A time axis with the range of the chart's own points."""
-    axis = alt.Axis(title=None, tickCount=8, grid=False)
     return alt.X("t_ms:T").scale(alt.Scale(type="utc")).axis(axis)
+
+
+_IS_SHOWN = "datum.t_ms >= first && datum.t_ms <= last"
+_CAPTION = "caption"
 
 
 def _value(kind: Literal["linear", "symlog"], field: str = "value") -> alt.Y:
@@ -95,11 +73,11 @@ def _value(kind: Literal["linear", "symlog"], field: str = "value") -> alt.Y:
     return alt.Y(f"{field}:Q").scale(alt.Scale(type=kind, domain=reach, nice=True)).axis(axis)
 
 
-def _lag(span_ms: list[int], kind: Literal["linear", "symlog"]) -> alt.LayerChart | alt.FacetChart:
+def _lag(kind: Literal["linear", "symlog"]) -> alt.LayerChart | alt.FacetChart:
     """Lines of groups. Points of one `line` are joined; `is_drawn` are dots; `is_coloured` react to the pointer."""
     is_lit = "picked === null || datum.group === picked"
     base = alt.Chart(alt.NamedData("points")).encode(
-        x=_time(span_ms),
+        x=_time(_CAPTION),
         y=_value(kind),
         color=alt.Color("colour:N").scale(None).legend(None),
         opacity=alt.condition(is_lit, alt.value(1), alt.value(0.12)),
@@ -110,14 +88,14 @@ def _lag(span_ms: list[int], kind: Literal["linear", "symlog"]) -> alt.LayerChar
         strokeWidth=alt.condition("datum.group === picked", alt.value(3), alt.value(1.6)),
     )
     dots = (
-        base.transform_filter("datum.is_drawn")
+        base.transform_filter(f"datum.is_drawn && {_IS_SHOWN}")
         .mark_point(size=22, strokeWidth=1.5, opacity=1)
         .encode(
             fill=alt.Fill("fill:N").scale(None).legend(None),
         )
     )
     hits = (
-        base.transform_filter("datum.is_coloured || datum.group === picked")
+        base.transform_filter(f"(datum.is_coloured || datum.group === picked) && {_IS_SHOWN}")
         .mark_point(size=180, filled=True)
         .encode(opacity=alt.value(0), tooltip="t_ms:T")
     )
@@ -125,34 +103,34 @@ def _lag(span_ms: list[int], kind: Literal["linear", "symlog"]) -> alt.LayerChar
 
 
 def _series() -> alt.LayerChart | alt.FacetChart:
-    """A few named lines, with time bands behind them; beyond their end, a forecast: a band and its middle."""
+    """A few named lines, with time bands behind them; beyond their end, a forecast: a band and its middle; limits."""
     bands = (
         alt.Chart(alt.NamedData("bands"))
-        .mark_rect(opacity=0.16)
-        .encode(x=_own_time(), x2="end_ms", color=alt.Color("colour:N").scale(None).legend(None))
+        .mark_rect(opacity=0.16, clip=True)
+        .encode(x=_time(), x2="end_ms", color=alt.Color("colour:N").scale(None).legend(None))
     )
-    lines = (
-        alt.Chart(alt.NamedData("points"))
-        .mark_line(clip=True, strokeWidth=2, point=alt.OverlayMarkDef(size=18))
-        .encode(
-            x=_own_time(),
-            y=_value("linear"),
-            detail="line:N",
-            order="t_ms:T",
-            color=alt.Color("colour:N").scale(None).legend(None),
-            tooltip="t_ms:T",
-        )
+    points = alt.Chart(alt.NamedData("points")).encode(
+        x=_time(), y=_value("linear"), color=alt.Color("colour:N").scale(None).legend(None), tooltip="t_ms:T"
     )
-    ahead = alt.Chart(alt.NamedData("ahead")).encode(
-        x=_own_time(), color=alt.Color("colour:N").scale(None).legend(None)
-    )
+    lines = points.mark_line(clip=True, strokeWidth=2).encode(detail="line:N", order="t_ms:T")
+    dots = points.transform_filter(_IS_SHOWN).mark_point(size=18, filled=True, opacity=1)
+    hits = points.transform_filter(_IS_SHOWN).mark_point(size=180, filled=True).encode(opacity=alt.value(0))
+    ahead = alt.Chart(alt.NamedData("ahead")).encode(x=_time(), color=alt.Color("colour:N").scale(None).legend(None))
     band = ahead.mark_area(clip=True, opacity=0.18).encode(
         y=_value("linear", "low"), y2="high", fill=alt.Fill("colour:N").scale(None).legend(None)
     )
     middle = ahead.mark_line(clip=True, strokeWidth=2, strokeDash=[6, 4]).encode(
         y=_value("linear", "middle"), order="t_ms:T"
     )
-    return alt.layer(bands, band, middle, lines)
+    return alt.layer(bands, band, middle, *_limits(), lines, dots, hits)
+
+
+def _limits() -> tuple[alt.Chart, alt.Chart]:
+    """A line at each limit, as far as the axis of values reaches, with its name."""
+    base = alt.Chart(alt.NamedData("limits")).transform_filter("datum.value <= high").encode(y=_value("linear"))
+    rules = base.mark_rule(strokeDash=[2, 3], strokeWidth=1.5, color="var(--bad)")
+    names = base.mark_text(align="right", baseline="bottom", dx=-4, dy=-3, fontSize=12, color="var(--bad)")
+    return rules, names.encode(x=alt.value("width"), text="name:N")
 
 
 def _steps() -> alt.Chart:
@@ -175,16 +153,20 @@ def _steps() -> alt.Chart:
 
 
 def _compiled(chart: alt.Chart | alt.LayerChart | alt.FacetChart, name: str) -> dict[str, Any]:
-    signals = {"picked": None, "unit": "records", "ticks": None, "low": 0, "high": 1, "first": 0, "last": 1}
+    ends = {"low": 0, "high": 1, "first": 0, "last": 1}
+    signals = {"picked": None, "unit": "records", "ticks": None, _CAPTION: "", **ends}
     named = chart.add_params(*(alt.param(name=key, value=value) for key, value in signals.items()))
     themed = named.properties(width="container", height=HEIGHTS_PX[name]).configure(**_CONFIG)
     return vl_convert.vegalite_to_vega(themed.to_dict(), vl_version=VEGA_LITE)
 
 
 def _with_own_time(specification: dict[str, Any]) -> dict[str, Any]:
-    """Sets the domain of the time axis to signals. Vega-Lite compiles this wrongly for times, but Vega can do it."""
+    """Sets the domain and the title of the time axis to signals. Vega-Lite cannot do this for times, but Vega can."""
     x = next(scale for scale in specification["scales"] if scale["name"] == "x")
     x["domain"] = [{"signal": "first"}, {"signal": "last"}]
+    for axis in specification["axes"]:
+        if axis.get("title") == _CAPTION:
+            axis["title"] = {"signal": _CAPTION}
     return specification
 
 
@@ -217,5 +199,6 @@ _CONFIG: dict[str, Any] = {
         "titlePadding": 10,
     },
     "axisTemporal": {"format": CLOCK},
+    "axisY": {"minExtent": 58},
 }
 """Colours are names from the style sheet, so that the drawing follows light and dark mode."""

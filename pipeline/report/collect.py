@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial, reduce
@@ -14,12 +14,14 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from pipeline.lake import of_each
 from pipeline.lake.few_rows import expect_rows
-from pipeline.report import data, details, values
+from pipeline.report import data, details, heat, heat_rows, values
 from pipeline.report.details_model import Finding, Forecast, Gauge, Objective, Partition, Verdict
 from pipeline.report.frames import Frames
 from pipeline.report.ledger_model import Cluster
 from pipeline.report.model import ClusterPoint, Group, Instant, Point, Report, Totals
+from pipeline.report.timeline import CHANGES_LISTED
 
 SNAPSHOTS_LISTED = 100
 GROUPS_LISTED = 1_000
@@ -27,8 +29,6 @@ GROUPS_CHARTED = 50
 PARTITIONS_LISTED = 8
 CLIENTS_CHARTED = 20
 FINDINGS_LISTED = 200
-CHANGES_LISTED = 60
-"""The snapshots of a group for which the page says what has changed in it."""
 OBJECTIVES_LISTED = 200
 NAMES_SEARCHED = 50
 """The topics, clients and hosts of a group by which it is found."""
@@ -47,6 +47,14 @@ _OVER_TIME: dict[str, type[Any]] = {
     "verdicts": Verdict,
 }
 """Parts of the report whose rows, in the third query, have the columns of a class."""
+_MADE: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "changes": values.change,
+    "names": values.names,
+    "partition_series": values.partition_series,
+    "other_partitions": values.other_partitions,
+    "missed": values.missed,
+}
+"""Other parts of it, with the function that makes them from a row."""
 
 
 def collect(frames: Frames, generated_at: datetime, title: str) -> Report:
@@ -56,6 +64,7 @@ def collect(frames: Frames, generated_at: datetime, title: str) -> Report:
     """
     ledger = _ledger(frames)
     first = _of_ledger(frames, ledger)
+    most_rows = {row["cluster"]: row["most_rows"] for row in first["clusters"]}
     clusters = _clusters(first["clusters"], frames.lag.sparkSession)
     findings = tuple(map(values.finding, first["findings"]))
     incident = _incident(findings, frames)
@@ -67,7 +76,8 @@ def collect(frames: Frames, generated_at: datetime, title: str) -> Report:
     findings = values.with_now(findings, second["now"])
     worst = tuple(Group(**r) for r in second["groups"])
     instants = _thinned([Instant(**r) for r in second["instants"]], _most_instants(len(worst)))
-    third = _with_older(frames, worst, instants, _over_time(frames, newest, worst, instants))
+    maps = heat.plan(worst[:GROUPS_CHARTED], instants, most_rows, frames.selection)
+    third = _with_older(frames, worst, instants, _over_time(frames, newest, worst, instants, maps))
     points = tuple(Point(**r) for r in third["points"])
     counted = (first["counted"] or [{"open": 0, "total": 0}])[0]
     return Report(
@@ -83,15 +93,13 @@ def collect(frames: Frames, generated_at: datetime, title: str) -> Report:
         findings=findings,
         findings_open=counted["open"],
         findings_total=counted["total"],
-        changes=tuple(map(values.change, third["changes"])),
-        names=tuple(map(values.names, third["names"])),
         distributions=tuple(map(values.distribution, second["distributions"])),
         refused=sum(r["rows"] for r in first["refused"]),
         selection=frames.selection,
         days=frames.days,
         incident=_incident(findings, frames),
-        is_recorded=False,
         **{name: tuple(row(**r) for r in third[name]) for name, row in _OVER_TIME.items()},
+        **{name: tuple(map(made, third[name])) for name, made in _MADE.items()},
     )
 
 
@@ -141,20 +149,28 @@ def _groups(frames: Frames, newest: dict[str, list[int]], have: Collection[str])
 
 
 def _over_time(
-    frames: Frames, newest: dict[str, list[int]], worst: Sequence[Group], instants: Sequence[Instant]
+    frames: Frames, newest: dict[str, list[int]], worst: Sequence[Group], instants: Sequence[Instant], maps: heat.Plan
 ) -> dict[str, list[dict[str, Any]]]:
     """The third query: the worst groups at the instants that are shown, and all else that depends on both."""
     drawn = _by_cluster((i.cluster, i.snapshot_id) for i in instants)
     groups = frames.groups_at(drawn)
     charted = {g.group_id for g in worst[:GROUPS_CHARTED]}
+    lag = frames.at("lag", newest)
+    over_time = frames.at("lag", maps.columns, heat_rows.LAG_READ) if maps.groups else None
+    slo = frames.slo and frames.at("slo", {c: {*ids, *drawn.get(c, ())} for c, ids in newest.items()})
     return _asked(
         points=data.as_points(groups, {g.group_id for g in worst}) if worst else None,
         cluster_points=data.all_groups(groups),
-        partitions=details.partitions(frames.at("lag", newest), charted, PARTITIONS_LISTED),
+        partitions=details.partitions(lag, charted, PARTITIONS_LISTED),
         changes=frames.changes and details.changes(frames.changes, charted, CHANGES_LISTED),
         forecasts=frames.forecasts and details.forecasts(frames.at("forecasts", newest), {g.group_id for g in worst}),
-        objectives=frames.slo and details.objectives(frames.at("slo", newest), OBJECTIVES_LISTED),
-        names=details.names(frames.at("lag", newest), {g.group_id for g in worst}, NAMES_SEARCHED),
+        objectives=slo and details.objectives(slo.where(of_each(newest)), OBJECTIVES_LISTED),
+        missed=slo and heat_rows.missed(slo, charted),
+        partition_series=over_time and heat_rows.partitions(over_time, maps.groups, heat.PARTITIONS),
+        other_partitions=over_time and heat_rows.others(over_time, maps.groups, heat.PARTITIONS)
+        if maps.has_others
+        else None,
+        names=details.names(lag, {g.group_id for g in worst}, NAMES_SEARCHED),
         gauges=frames.divergence and details.gauges(frames.at("divergence", drawn), CLIENTS_CHARTED),
         verdicts=frames.divergence and details.verdicts(frames.at("divergence", newest), {g.group_id for g in worst}),
     )

@@ -160,7 +160,8 @@ class Forecast:
 class Objective:
     """A service-level objective of a group at the snapshot shown: a row of `slo`.
 
-    `is_missed` says whether its attainment is below its target.
+    `is_missed` says whether its attainment is below its target. `topics` is the expression for the topics that count;
+    None means all.
     """
 
     cluster: str
@@ -175,6 +176,7 @@ class Objective:
     budget_left: float | None
     burn_rate_1h: float | None
     burn_rate_6h: float | None
+    topics: str | None = None
 
     @property
     def is_missed(self) -> bool:

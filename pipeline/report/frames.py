@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import date
 from functools import reduce
@@ -95,11 +95,11 @@ class Frames:
         }
         return cls(**tables, days=days, lake=lake).selected(selection)
 
-    def at(self, name: str, wanted: Mapping[str, Collection[int]]) -> DataFrame:
-        """The rows of a table at the wanted snapshots of each cluster."""
+    def at(self, name: str, wanted: Mapping[str, Collection[int]], columns: Sequence[str] = ()) -> DataFrame:
+        """The rows of a table at the wanted snapshots of each cluster, with some of its columns or with all."""
         table = self._tables()[name]
         if self.lake is not None:
-            return self.lake.read_each(table, wanted).where(_is_in(table, self.selection))
+            return self.lake.read_each(table, wanted, columns).where(_is_in(table, self.selection))
         rows: DataFrame = getattr(self, name)
         return rows.where(of_each(wanted, windows="window_start" in table.columns))
 

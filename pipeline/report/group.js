@@ -80,7 +80,25 @@ function aheadOf(group, instants, unit) {
   });
 }
 
-/** The group's lag over what happened to it, and a table of what happened, newest first. */
+/** The time that a group's charts show without a zoom: its snapshots, and what is ahead. */
+function spanOf(group, unit) {
+  const instants = page.instants[group.cluster];
+  return [instants[0][2], Math.max(instants.at(-1)[2], instants[0][2] + 1, aheadOf(group, instants, unit).at(-1)?.t_ms ?? 0)];
+}
+
+/** The objectives whose limit is a line in the chart of the group's lag. */
+const limitsOf = (group, unit) => group.targets.filter((target) => target.unit === unit && !target.is_of_sum)
+  .map(({ name, limit, topics }) => ({ value: limit, name: `${name}: ${inUnit(limit, unit)}${topics ? ` (topics ${topics})` : ""}` }));
+
+/** Which objectives have no line in the chart, and why. */
+function limitFacts(group, unit, high) {
+  const texts = group.targets.filter((target) => target.unit === unit).flatMap(({ name, limit, is_of_sum, objective }) => is_of_sum
+    ? [`Objective ${name} (${objective}) limits each partition. This chart shows the sum of all partitions, so it has no line for it; the lag by partition below marks what misses it.`]
+    : limit > high ? [`The limit of objective ${name}, ${inUnit(limit, unit)}, is far above the values of this chart.`] : []);
+  document.getElementById("limit-facts").textContent = texts.join(" ");
+}
+
+/** The group's lag over what happened to it, with its changes and its partitions below, and a table of what happened. */
 function showHistory(group, unit) {
   const part = document.getElementById("happened");
   part.hidden = !group.events;
@@ -91,10 +109,14 @@ function showHistory(group, unit) {
   const describe = shows(({ t_ms, value }) => value === undefined ? [] : [`${utc(t_ms)} UTC`, `${name} ${inUnit(value, unit)}`]);
   const ahead = aheadOf(group, instants, unit);
   for (const key of document.querySelectorAll(".ahead")) key.hidden = ahead.length === 0;
-  const reach = {
-    first: instants[0][2], last: Math.max(instants.at(-1)[2], instants[0][2] + 1, ahead.at(-1)?.t_ms ?? 0),
-    high: Math.max(1, ...points.map((point) => point.value), ...ahead.map((point) => point.high)) };
-  embed("#history", page.charts.series, { points, bands: bandsOf(group, instants), ahead }, { unit: unit === "age" ? "ms" : unit, ...reach }, describe);
+  const limits = limitsOf(group, unit);
+  document.querySelector(".limit").hidden = limits.length === 0;
+  const below = (view) => {
+    limitFacts(group, unit, view.signal("high"));
+    showBelow(group, unit, view);
+  };
+  embed("#history", page.charts.series, { points, bands: bandsOf(group, instants), ahead, limits }, { unit: unit === "age" ? "ms" : unit },
+    describe, spanOf(group, unit), below);
   const table = document.getElementById("events");
   table.tBodies[0].replaceChildren();
   for (const [at, level, sentence] of [...group.events].reverse()) {
@@ -105,6 +127,38 @@ function showHistory(group, unit) {
   table.closest(".scroll").hidden = group.events.length === 0;
 }
 
+/** What is drawn below the chart of the lag, with the plot at the same place: the group's changes, and its partitions. */
+function showBelow(group, unit, view) {
+  const natural = spanOf(group, unit);
+  const span = times.within(natural);
+  const [[left], width, whole] = [originOf(view), view.width(), document.getElementById("history").clientWidth];
+  const put = (element, drawn) => times.add(element, { natural, draw: () => {}, hasCursor: drawn.cursor !== undefined, box: () => {
+    const around = element.getBoundingClientRect();
+    return { left: around.left + left, top: around.top + drawn.top, width, height: drawn.height };
+  } });
+  const strip = document.getElementById("changes");
+  const drawn = drawChanges(strip, group, span, { left, width }, whole);
+  if (!strip.hidden) put(strip, drawn);
+  const part = document.getElementById("heat-part");
+  part.hidden = !group.heat;
+  document.getElementById("no-heat").hidden = Boolean(group.heat);
+  if (part.hidden) return;
+  const map = heatOf(group, unit);
+  const element = document.getElementById("heat");
+  const heat = drawHeat(element, map, span, { left, width }, whole);
+  put(element, heat);
+  followHeat(element, map, span, { left, width }, heat.cursor);
+  const { rows, others, columns, total } = group.heat;
+  const hidden = total - rows.length;
+  const rest = !hidden ? "" : others ? ` The other ${count(hidden)} have one row together.` : ` ${plural(hidden, "partition")} that the group no longer has ${hidden === 1 ? "is" : "are"} not shown.`;
+  document.getElementById("heat-facts").textContent = `${plural(rows.length, "partition")} of ${count(total)}, the worst first in each topic, at ${plural(columns.length, "snapshot")} of ${count(map.instants.length)}.${rest}`;
+  const summary = heatSummary(map, span);
+  document.getElementById("heat-summary").textContent = summary;
+  element.setAttribute("aria-label", `Heat map of the lag by partition and time. ${summary} The table below has each row.`);
+  document.getElementById("heat-legend").replaceChildren(...heatLegend(map));
+  heatTable(document.getElementById("heat-values"), map, span);
+}
+
 function showRates(group, instants) {
   const part = document.getElementById("rates-part");
   part.hidden = !group.produced?.some((value) => value !== null);
@@ -112,8 +166,7 @@ function showRates(group, instants) {
   const named = [["written", group.produced, "var(--series-2)"], ["committed", group.consumed, "var(--series-4)"]];
   const points = named.flatMap(([name, values, colour]) => lines(instants, values).map((point) => ({ ...point, name, colour, line: name + point.line })));
   const describe = shows(({ t_ms, value, name }) => [`${utc(t_ms)} UTC`, `${count(value)} offsets ${name} a second`]);
-  const span = { first: instants[0][2], last: Math.max(instants.at(-1)[2], instants[0][2] + 1) };
-  embed("#rates", page.charts.series, { points, bands: bandsOf(group, instants) }, span, describe);
+  embed("#rates", page.charts.series, { points, bands: bandsOf(group, instants) }, {}, describe, spanOf(group, "records"));
   const table = document.getElementById("rates-table");
   table.hidden = !group.rates?.length;
   table.tBodies[0].replaceChildren();

@@ -20,6 +20,7 @@ from pipeline.report.details_model import (
     Partition,
     Verdict,
 )
+from pipeline.report.heat_model import Missed, OtherPartitions, PartitionSeries
 from pipeline.report.ledger_model import Cluster, Snapshot
 from pipeline.report.selection import Selection
 from pipeline.tables import DATA_LOSS, OFFSET_STATUSES, UNKNOWN_OFFSET
@@ -232,6 +233,9 @@ class Report:
     changes: tuple[Change, ...] = ()
     forecasts: tuple[Forecast, ...] = ()
     objectives: tuple[Objective, ...] = ()
+    missed: tuple[Missed, ...] = ()
+    partition_series: tuple[PartitionSeries, ...] = ()
+    other_partitions: tuple[OtherPartitions, ...] = ()
     gauges: tuple[Gauge, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
     names: tuple[Names, ...] = ()

@@ -31,7 +31,17 @@ from pipeline.report.payload import payload
 from pipeline.report.search import searched
 from pipeline.report.units import duration, instant, size
 
-_SCRIPTS = ("tables.js", "search.js", "pictures.js", "page.js", "group.js", "charts.js", "all_groups.js")
+_GROUP_SCRIPTS = ("changes.js", "heat.js", "group.js")
+_SCRIPTS = (
+    "tables.js",
+    "search.js",
+    "pictures.js",
+    "times.js",
+    "page.js",
+    *_GROUP_SCRIPTS,
+    "charts.js",
+    "all_groups.js",
+)
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 
 

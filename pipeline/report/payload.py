@@ -11,10 +11,12 @@ from typing import Any
 from pipeline.report.ahead import Ahead, ahead
 from pipeline.report.charts import charts, colour
 from pipeline.report.details_model import Gauge, Partition
+from pipeline.report.heat import heat_of
 from pipeline.report.model import Group, Instant, Point, Report
 from pipeline.report.names import visible
 from pipeline.report.outlook import forecast_of, objectives_in_words, objectives_of, outlook, rates, why_no_bytes
-from pipeline.report.timeline import events
+from pipeline.report.targets import targets
+from pipeline.report.timeline import counts, events
 from pipeline.report.units import duration, size
 
 _UNITS = {
@@ -67,7 +69,7 @@ def payload(report: Report, groups: Sequence[Group]) -> dict[str, Any] | None:
         "brokers": [
             {**asdict(d), "cluster": visible(d.cluster), "broker": str(d.broker)} for d in report.distributions
         ],
-        "charts": charts(report.instants),
+        "charts": charts(),
     }
 
 
@@ -75,7 +77,8 @@ def _history(report: Report, group: Group, instants: Sequence[Instant]) -> dict[
     """What happened to a group: `events` are (snapshot_id, level, sentence); `spans` its findings, with when they end.
 
     A span is (first_seen, end, severity, kind). A finding that is open ends with its newest snapshot. `rates` are
-    (over which time, written, committed), as text; `ahead` are the points of the forecast.
+    (over which time, written, committed), as text; `ahead` are the points of the forecast. `changes` are those of
+    `timeline.counts`, `targets` the objectives, `heat` the partitions over time.
     """
     found = [f for f in report.findings if f.concerns(*group.key)]
     forecast = forecast_of(report, group)
@@ -90,6 +93,9 @@ def _history(report: Report, group: Group, instants: Sequence[Instant]) -> dict[
         "rates": rates(forecast),
         "why_no_bytes": why_no_bytes(forecast),
         "ahead": [_short(point) for point in ahead(forecast, group, instants)],
+        "changes": counts(c for c in report.changes if (c.cluster, c.group_id) == group.key),
+        "targets": targets(report, group, instants),
+        "heat": heat_of(report, group),
         "objectives": [visible(text) for text in objectives_in_words(objectives_of(report, group))],
     }
 

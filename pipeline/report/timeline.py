@@ -11,6 +11,8 @@ from pipeline.common.words import counted, spaced, visible
 from pipeline.report.details_model import Change, Finding
 from pipeline.report.model import Report
 
+CHANGES_LISTED = 60
+"""The snapshots of a group for which the page says what has changed in it."""
 CLIENTS_NAMED = 3
 """How many client ids a sentence names."""
 Level = Literal["bad", "warn", "good", "plain"]
@@ -60,6 +62,23 @@ def change_words(changes: Sequence[Change]) -> str:
     of = {change.change: change for change in changes}
     said = [_WORDS[name](of[name]) for name in _WORDS if name in of]
     return "; ".join(said)
+
+
+_COUNTED = (("joined",), ("left",), ("restarted",), ("moved", "assigned", "unassigned"))
+
+
+def counts(changes: Iterable[Change]) -> list[tuple[int, int, int, int, int]]:
+    """How many members joined, left and restarted, and how many partitions were moved, assigned or unassigned.
+
+    A row for each snapshot of one group that has such changes, the oldest first: its id, then these four numbers.
+    """
+    found: dict[int, list[int]] = {}
+    for change in changes:
+        for nth, names in enumerate(_COUNTED):
+            if change.change in names:
+                of_snapshot = found.setdefault(change.snapshot_id, [0, 0, 0, 0])
+                of_snapshot[nth] += change.partitions if "moved" in names else change.rows
+    return [(id_, of[0], of[1], of[2], of[3]) for id_, of in sorted(found.items())]
 
 
 def _members(verb: str, change: Change) -> str:

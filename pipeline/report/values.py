@@ -11,6 +11,7 @@ from pyspark.sql import Row
 
 from pipeline.analytics.histograms.buckets import UPPER_BOUNDS
 from pipeline.report.details_model import Change, Distribution, Finding, Names
+from pipeline.report.heat_model import Missed, OtherPartitions, PartitionSeries
 from pipeline.report.ledger_model import Cluster, PassedOver, Snapshot, SnapshotError
 
 
@@ -61,6 +62,25 @@ def with_now(findings: Iterable[Finding], rows: Iterable[dict[str, Any]]) -> tup
 def change(row: dict[str, Any]) -> Change:
     """A row of `details.changes`."""
     return Change(**{**row, "clients": tuple(row["clients"] or ())})
+
+
+def partition_series(row: dict[str, Any]) -> PartitionSeries:
+    """A row of `heat_rows.partitions`."""
+    return PartitionSeries(**_as_tuples(row))
+
+
+def other_partitions(row: dict[str, Any]) -> OtherPartitions:
+    """A row of `heat_rows.others`."""
+    return OtherPartitions(**_as_tuples(row))
+
+
+def missed(row: dict[str, Any]) -> Missed:
+    """A row of `heat_rows.missed`."""
+    return Missed(**_as_tuples(row))
+
+
+def _as_tuples(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
 
 
 def names(row: dict[str, Any]) -> Names:

@@ -16,7 +16,7 @@ HOUR = 60 * MINUTE
 def labels_of(name: str, span_ms: int, high: float = 1) -> list[str]:
     """The labels on the axes of a chart of five snapshots."""
     instants = tuple(Instant("east", NOON + n * span_ms // 4, 0, 5) for n in range(5))
-    specification = copy.deepcopy(charts(instants)[name])
+    specification = copy.deepcopy(charts()[name])
     points = [{"t_ms": at.snapshot_id, "value": 1, "line": "a", "colour": "red"} for at in instants]
     for data in specification["data"]:
         data.update({"points": {"values": points}, "bands": {"values": []}}.get(data["name"], {}))

@@ -1,0 +1,60 @@
+"""The objectives of a group as its charts show them: a line at the limit, and when it was missed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+from pipeline.report.details_model import Objective
+from pipeline.report.model import Group, Instant, Report
+from pipeline.report.names import visible
+from pipeline.report.outlook import objectives_of
+
+_UNITS = {
+    "consumer_lag": "records",
+    "consumer_lag_bytes": "bytes",
+    "consumer_lag_ms": "ms",
+    "consumer_age_ms": "age",
+}
+
+
+def targets(report: Report, group: Group, instants: Sequence[Instant]) -> list[dict[str, Any]]:
+    """The objectives of a group, as far as the page lists them.
+
+    `unit` is that of the chart in which the limit is a line; None if no chart shows the column. `is_of_sum` says that
+    this chart shows the sum of several partitions, each of which must meet the limit. `missed` and `unknown` are ranges
+    of the positions of `instants`, from first to last.
+    """
+    found = {m.slo: m for m in report.missed if (m.cluster, m.group_id) == group.key}
+    return [_target(o, group, instants, found.get(o.slo)) for o in objectives_of(report, group)]
+
+
+def _target(objective: Objective, group: Group, instants: Sequence[Instant], missed: Any) -> dict[str, Any]:
+    column, sign, limit = objective.objective.split()
+    unit = _UNITS.get(column)
+    return {
+        "name": visible(objective.slo),
+        "objective": visible(objective.objective),
+        "topics": None if objective.topics is None else visible(objective.topics),
+        "unit": unit,
+        "limit": int(limit),
+        "most": int(limit) if sign == "<=" else int(limit) - 1,
+        "is_of_sum": unit in ("records", "bytes") and group.partitions > 1,
+        "missed": list(_ranges(instants, missed.missed_ids if missed else ())),
+        "unknown": list(_ranges(instants, missed.unknown_ids if missed else ())),
+    }
+
+
+def _ranges(instants: Sequence[Instant], ids: Collection[int]) -> Iterator[tuple[int, int]]:
+    """The positions of the snapshots with these ids, as ranges without a gap in between."""
+    wanted = set(ids)
+    first = None
+    for nth, instant in enumerate(instants):
+        is_in = instant.snapshot_id in wanted
+        if first is not None and (not is_in or instant.segment != instants[nth - 1].segment):
+            yield first, nth - 1
+            first = None
+        if is_in and first is None:
+            first = nth
+    if first is not None:
+        yield first, len(instants) - 1

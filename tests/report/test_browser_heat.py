@@ -1,0 +1,174 @@
+"""What the charts below the lag of a group show: its partitions, its changes, its objectives, in a real browser."""
+
+import pytest
+
+from tests.helpers.browser import Browse
+from tests.helpers.timed import act
+
+
+@pytest.mark.tool
+class TestInChromium:
+    def test_a_cell_says_what_it_is(self, browse: Browse) -> None:
+        script = """
+          const heat = document.getElementById("heat");
+          const top = heat.getBoundingClientRect().top;
+          const cell = (row, minute) => {
+            const y = [...heat.querySelectorAll(".heat-label")][row].getBoundingClientRect();
+            fire(heat, "pointermove", at(minute), y.top + y.height / 2);
+            return tip();
+          };
+          const seen = [cell(0, 3), cell(0, 4), cell(0, 8), cell(1, 2), cell(2, 0.1), cell(3, 5)];
+        """
+        seen = act(browse, script)
+        assert seen == [
+            ["orders 7", "2026-03-01 12:03:00 UTC", "lag 0 offsets", "read by app at 10.0.0.1"],
+            [
+                "orders 7",
+                "2026-03-01 12:04:00 UTC",
+                "lag 200 offsets",
+                "read by slow at 10.0.0.2",
+                "the member has changed here",
+            ],
+            [
+                "orders 7",
+                "2026-03-01 12:08:00 UTC",
+                "lag about 1,230,000 offsets",
+                "misses small (consumer_lag <= 500)",
+                "read by slow at 10.0.0.2",
+            ],
+            ["orders 8", "2026-03-01 12:02:00 UTC", "lag unknown", "read by app at 10.0.0.1"],
+            ["refunds 0", "2026-03-01 12:00:00 UTC", "lag 0 offsets", "read by app at 10.0.0.1"],
+            ["49 other partitions", "2026-03-01 12:05:00 UTC", "lag 5 offsets"],
+        ]
+
+    def test_zero_unknown_and_much_look_different(self, browse: Browse) -> None:
+        """The colours in the middle of cells, and how many colours a cell has: a hatched one has several."""
+        script = """
+          const canvas = document.querySelector("#heat canvas");
+          const around = canvas.getBoundingClientRect();
+          const scale = canvas.width / around.width;
+          const copy = document.createElement("canvas");
+          Object.assign(copy, { width: canvas.width, height: canvas.height });
+          copy.getContext("2d", { willReadFrequently: true }).drawImage(canvas, 0, 0);
+          const colours = (row, minute) => {
+            const y = [...document.querySelectorAll(".heat-label")][row].getBoundingClientRect();
+            const [left, top, side] = [at(minute) - around.left - 12, y.top + 3 - around.top, 9].map((n) => n * scale);
+            const { data } = copy.getContext("2d").getImageData(left, top, side, side);
+            return [...new Set(new Uint32Array(data.buffer))];
+          };
+          const seen = [colours(0, 3), colours(0, 6), colours(1, 2)];
+        """
+        zero, much, unknown = act(browse, script)
+        assert (len(zero), len(much)) == (1, 1)
+        assert zero != much
+        assert len(unknown) > 3
+
+    def test_the_legend_states_its_numbers(self, browse: Browse) -> None:
+        script = """
+          const legend = () => [...document.querySelectorAll("#heat-legend li")].map((one) => one.textContent);
+          const seen = [legend()];
+          await choose("age");
+          seen.push(legend());
+        """
+        records, age = act(browse, script)
+        more = ["unknown", "another member from here on"]
+        assert records == [
+            "0",
+            "less than 20",
+            "from 20",
+            "from 200",
+            "from 5,000",
+            "100,000 and more",
+            *more,
+            "dot: misses small (consumer_lag <= 500)",
+        ]
+        missed = "dot: misses fresh (consumer_age_ms < 200000)"
+        assert age == ["0", "less than 20 s", "from 20 s", "from 5 min", "from 1 h", "1 d and more", *more, missed]
+
+    def test_it_is_said_which_partitions_are_behind_and_who_reads_them(self, browse: Browse) -> None:
+        script = """
+          const said = () => document.getElementById("heat-summary").textContent;
+          const seen = [said()];
+          await drag("heat", 0, 2.5);
+          seen.push(said());
+          seen.push(document.getElementById("heat").getAttribute("aria-label"));
+        """
+        whole, first, label = act(browse, script)
+        assert whole == (
+            "At 2026-03-01 12:08:00 UTC, the lag was the greatest in this time: 1,230,008 offsets. "
+            "1 of 3 partitions had at least 90 % of it (orders 7). It was read by slow at 10.0.0.2."
+        )
+        assert first == (
+            "At 2026-03-01 12:00:00 UTC, the lag was the greatest in this time: 8 offsets. "
+            "It was spread over more partitions than have a row here."
+        )
+        assert first in label
+
+    def test_arrow_keys_lead_from_cell_to_cell(self, browse: Browse) -> None:
+        script = """
+          const heat = document.getElementById("heat");
+          const seen = ["ArrowLeft", "ArrowDown"].map((key) => {
+            press(key, heat);
+            return document.getElementById("heat-cell").textContent;
+          });
+          seen.push(zoomed());
+        """
+        misses = "misses small (consumer_lag <= 500)"
+        assert act(browse, script) == [
+            f"orders 7, 2026-03-01 12:08:00 UTC, lag about 1,230,000 offsets, {misses}, read by slow at 10.0.0.2",
+            "orders 8, 2026-03-01 12:08:00 UTC, lag 3 offsets, read by app at 10.0.0.1",
+            "all",
+        ]
+
+    def test_the_rows_are_also_a_table(self, browse: Browse) -> None:
+        script = """
+          const rows = [...document.querySelectorAll("#heat-values tbody tr")];
+          const seen = rows.map((row) => [...row.cells].map((cell) => cell.textContent));
+        """
+        assert act(browse, script) == [
+            ["orders 7", "1,230,000", "2026-03-01 12:08:00", "0", "0", "slow at 10.0.0.2"],
+            ["orders 8", "3", "2026-03-01 12:00:00", "3", "1", "app at 10.0.0.1"],
+            ["refunds 0", "0", "2026-03-01 12:00:00", "0", "0", "app at 10.0.0.1"],
+            ["49 other partitions", "5", "2026-03-01 12:00:00", "5", "0", "–"],
+        ]
+
+    def test_changes_and_missed_objectives_are_on_the_time_axis(self, browse: Browse) -> None:
+        script = """
+          const place = (one) => ends(one).reduce((a, b) => Math.round((a + b) * 5) / 10);
+          const marks = [...document.querySelectorAll("#changes .mark")];
+          fire(marks.at(-1), "pointermove", 10, 10);
+          const bars = [...document.querySelectorAll("#changes rect:not(.hit)")];
+          const seen = {
+            marks: marks.map((mark) => [mark.textContent, place(mark.querySelector(".hit"))]), tip: tip(),
+            bars: bars.map((bar) => [bar.getAttribute("class"), ...ends(bar).map(Math.round)]),
+            label: element("changes").getAttribute("aria-label"),
+          };
+        """
+        assert act(browse, script) == {
+            "marks": [["▼", 6], ["●100", 4], ["■12", 4]],
+            "tip": [
+                "12 partitions moved, assigned or unassigned",
+                "2026-03-01 12:04:00 UTC: 100 members restarted (app); 12 partitions moved to another member",
+            ],
+            "bars": [["missed", 3, 6], ["unknown", 7, 8]],
+            "label": "What changed in the group over time: 1 member left; 100 members restarted; 12 partitions moved, "
+            "assigned or unassigned; objective fresh was missed 1 time; objective small was not missed. "
+            "The table below has each change.",
+        }
+
+    def test_a_limit_is_a_line_with_its_name_in_its_own_unit(self, browse: Browse) -> None:
+        script = """
+          const seen = {};
+          for (const unit of ["records", "bytes", "ms", "age"]) {
+            await choose(unit);
+            const lines = document.querySelectorAll("#history .mark-rule.role-mark line").length;
+            const names = texts("#history text").filter((name) => /: /.test(name));
+            seen[unit] = [names, lines, text("limit-facts").split(".")[0]];
+          }
+        """
+        assert act(browse, script) == {
+            "records": [[], 0, "Objective small (consumer_lag <= 500) limits each partition"],
+            "bytes": [[], 0, ""],
+            "ms": [[], 0, ""],
+            "age": [["fresh: 3.33 min"], 1, ""],
+        }
