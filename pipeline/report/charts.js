@@ -61,6 +61,7 @@ function powers(values) {
 const tip = document.body.appendChild(document.createElement("div"));
 tip.id = "tip";
 tip.hidden = true;
+addEventListener("pointerdown", () => { tip.hidden = true; }, true);
 /** A tooltip with the lines that `describe` returns for a point. */
 const shows = (describe) => (_, event, item, value) =>
   tipAt(event, value === null || value === undefined ? [] : describe(item.datum));
@@ -74,8 +75,8 @@ function tipAt(event, texts) {
 }
 
 function hovers(element, texts) {
-  element.addEventListener("pointermove", (event) => tipAt(event, texts()));
-  element.addEventListener("pointerleave", (event) => tipAt(event, []));
+  for (const type of ["pointermove", "pointerdown"]) element.addEventListener(type, (event) => tipAt(event, texts()));
+  element.addEventListener("pointerleave", (event) => event.pointerType === "touch" || tipAt(event, []));
 }
 
 /** The known values at their instants. `line` is the same for values without a gap between them. */

@@ -64,7 +64,6 @@ def collect(frames: Frames, generated_at: datetime, title: str) -> Report:
     """
     ledger = _ledger(frames)
     first = _of_ledger(frames, ledger)
-    most_rows = {row["cluster"]: row["most_rows"] for row in first["clusters"]}
     clusters = _clusters(first["clusters"], frames.lag.sparkSession)
     findings = tuple(map(values.finding, first["findings"]))
     incident = _incident(findings, frames)
@@ -76,7 +75,7 @@ def collect(frames: Frames, generated_at: datetime, title: str) -> Report:
     findings = values.with_now(findings, second["now"])
     worst = tuple(Group(**r) for r in second["groups"])
     instants = _thinned([Instant(**r) for r in second["instants"]], _most_instants(len(worst)))
-    maps = heat.plan(worst[:GROUPS_CHARTED], instants, most_rows, frames.selection)
+    maps = heat.plan(worst[:GROUPS_CHARTED], instants, _most_rows(first), frames.selection)
     third = _with_older(frames, worst, instants, _over_time(frames, newest, worst, instants, maps))
     points = tuple(Point(**r) for r in third["points"])
     counted = (first["counted"] or [{"open": 0, "total": 0}])[0]
@@ -98,6 +97,7 @@ def collect(frames: Frames, generated_at: datetime, title: str) -> Report:
         selection=frames.selection,
         days=frames.days,
         incident=_incident(findings, frames),
+        is_recorded=False,
         **{name: tuple(row(**r) for r in third[name]) for name, row in _OVER_TIME.items()},
         **{name: tuple(map(made, third[name])) for name, made in _MADE.items()},
     )
@@ -257,8 +257,13 @@ def _rows(frame: DataFrame) -> list[dict[str, Any]]:
 
 def _clusters(rows: Sequence[dict[str, Any]], spark: SparkSession) -> tuple[Cluster, ...]:
     charted = [min(row["snapshots"], _most_instants(row["groups"] or 0)) for row in rows]
-    expect_rows(spark, sum(row.pop("most_rows") * of_row for row, of_row in zip(rows, charted, strict=True)))
-    return tuple(map(values.cluster, rows))
+    expect_rows(spark, sum(row["most_rows"] * of_row for row, of_row in zip(rows, charted, strict=True)))
+    return tuple(values.cluster({name: row[name] for name in row if name != "most_rows"}) for row in rows)
+
+
+def _most_rows(first: dict[str, list[dict[str, Any]]]) -> dict[str, int]:
+    """How many bronze rows the largest snapshot of each cluster has."""
+    return {row["cluster"]: row["most_rows"] for row in first["clusters"]}
 
 
 def _most_instants(groups: int) -> int:

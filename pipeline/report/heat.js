@@ -190,8 +190,9 @@ function heatSummary(map, [first, last]) {
   const owners = [...new Set(behind.map((row) => heatOwner(row, column)).filter((owner) => owner !== null && owner !== undefined))];
   const names = `${behind.slice(0, 3).map((row) => `${row.topic} ${row.partition}`).join(", ")}${behind.length > 3 ? ", …" : ""}`;
   const what = isSum ? "had at least 90 % of it" : "had at least half of that";
+  const of = `${count(behind.length)} of ${plural(map.total, "partition")}`;
   const by = !owners.length ? "" : owners.length === 1 ? ` ${behind.length === 1 ? "It was" : "All of them were"} read by ${map.clients[owners[0]]}.` : ` They were read by ${count(owners.length)} members.`;
-  return `${when} ${count(behind.length)} of ${plural(map.total, "partition")} ${what} (${names}).${by}`;
+  return isSum && map.total > 2 && 2 * behind.length > map.total ? `${when} It was spread over ${of}.${by}` : `${when} ${of} ${what} (${names}).${by}`;
 }
 
 /** What the colours mean, with the values at which they begin. */
@@ -255,7 +256,7 @@ function followHeat(element, map, span, plot, cursor) {
     cursor.setAttribute("visibility", "hidden");
     tipAt(null, []);
   };
-  element.onpointermove = (event) => {
+  element.onpointermove = element.onpointerdown = (event) => {
     const around = element.getBoundingClientRect();
     const [x, y] = [event.clientX - around.left, event.clientY - around.top];
     const found = rows.findIndex((one) => y >= one.y && y < one.y + one.high);
@@ -264,7 +265,7 @@ function followHeat(element, map, span, plot, cursor) {
     [row, column] = [found, under];
     return show(event);
   };
-  element.onpointerleave = hide;
+  element.onpointerleave = (event) => event.pointerType === "touch" || hide(); // a finger leaves at once
   element.onblur = hide;
   element.onkeydown = (event) => {
     const nth = columns.indexOf(column);

@@ -59,7 +59,8 @@ def others(lag: DataFrame, groups: Mapping[str, Collection[str]], limit: int) ->
 def _ranked(lag: DataFrame, groups: Mapping[str, Collection[str]]) -> DataFrame:
     """A row for each partition with its `cells` by time, and `nth`: 1 for the worst of its group, of `total`.
 
-    A partition is as bad as its greatest lag, or as the greatest age of its records if that is a worse rank.
+    A partition is as bad as its greatest lag, or as the greatest age of its records if that is a worse rank. Those that
+    have never had any are the last.
     """
     address = F.regexp_replace("host", "^/", "")
     client = F.when(F.col("client_id").isNotNull(), F.concat_ws(" at ", "client_id", address))
@@ -76,10 +77,11 @@ def _ranked(lag: DataFrame, groups: Mapping[str, Collection[str]]) -> DataFrame:
         )
     )
     group = Window.partitionBy(*GROUP)
-    worst = (F.rank().over(group.orderBy(F.desc_nulls_last(name))) for name in ("most", "oldest"))
-    by_rank = group.orderBy("worst", F.desc_nulls_last("most"), *_SERIES)
-    ranks = by_partition.withColumn("worst", F.least(*worst)).withColumn("total", F.count(F.lit(1)).over(group))
-    return ranks.withColumn("nth", F.row_number().over(by_rank))
+    ranks = {name: F.rank().over(group.orderBy(F.desc_nulls_last(name))) for name in ("most", "oldest")}
+    worst = (F.when(F.col(name) > 0, rank) for name, rank in ranks.items())
+    by_rank = group.orderBy(F.asc_nulls_last("worst"), F.desc_nulls_last("most"), *_SERIES)
+    ranked = by_partition.withColumn("worst", F.least(*worst)).withColumn("total", F.count(F.lit(1)).over(group))
+    return ranked.withColumn("nth", F.row_number().over(by_rank))
 
 
 def _is_one_of(groups: Mapping[str, Collection[str]]) -> Column:

@@ -2,7 +2,10 @@
 
 import pytest
 
+from pipeline.report.page import render
 from tests.helpers.browser import Browse
+from tests.helpers.maps import series
+from tests.helpers.reports import group, report
 from tests.helpers.timed import act
 
 
@@ -103,6 +106,22 @@ class TestInChromium:
             "It was spread over more partitions than have a row here."
         )
         assert first in label
+
+    def test_a_lag_of_most_partitions_is_spread_over_them(self, browse: Browse) -> None:
+        rows = tuple(series(n, (n + 10,), member=(f"m{n % 2}",), client=(f"app-{n % 2}",), total=4) for n in range(4))
+        page = render(report(group("g", 46, partitions=4), partition_series=rows))
+        script = 'const seen = [text("heat-summary")]; await choose("age"); seen.push(text("heat-summary"));'
+        at = "At 2026-03-01 12:00:00 UTC, the"
+        assert act(browse, script, page=page) == [
+            (
+                f"{at} lag was the greatest in this time: 46 offsets. It was spread over 4 of 4 partitions. "
+                "They were read by 2 members."
+            ),
+            (
+                f"{at} age was the greatest in this time: 13 s. 4 of 4 partitions had at least half of that "
+                "(orders 3, orders 2, orders 1, …). They were read by 2 members."
+            ),
+        ]
 
     def test_arrow_keys_lead_from_cell_to_cell(self, browse: Browse) -> None:
         script = """

@@ -103,6 +103,13 @@ class TestRows:
         assert (two["member"], two["client"]) == (["m2", "m1"], ["b at ::1", "app at 10.0.0.1"])
         assert two["status"] == ["ok", "ok"]
 
+    def test_partitions_without_lag_are_the_last(self, spark: SparkSession) -> None:
+        """Of 2, 1 and 4, the age is not known; 0 and 3 have none, and 5 is not known at all."""
+        lags = {0: (0, 0), 1: (5, None), 2: (9, None), 3: (0, 0), 4: (1, None), 5: (None, None)}
+        rows = (read(0, n, lag, consumer_age_ms=age) for n, (lag, age) in lags.items())
+        found = heat_rows.partitions(frame(spark, LAG, *rows), {"east": ["g"]}, 6).collect()
+        assert [r.partition for r in found] == [2, 1, 4, 0, 3, 5]
+
     def test_the_others_are_summed_up_with_what_is_unknown(self, spark: SparkSession) -> None:
         (row,) = heat_rows.others(self.rows(spark), {"east": ["g"]}, 2).collect()
         assert row.asDict() == {
