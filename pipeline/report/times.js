@@ -117,7 +117,8 @@ const times = (() => {
     if (span && span[1] - span[0] >= 1e4) span = span.map((ms) => Math.round(ms / 1e3) * 1e3);
     if (before === String(span)) return;
     bar.hidden = span === null;
-    document.getElementById("zoomed").textContent = span ? `${utc(span[0])} to ${utc(span[1])} UTC` : "";
+    const [first, last] = (span ?? []).map(utc);
+    document.getElementById("zoomed").textContent = span ? `${first} to ${last.startsWith(first.slice(0, 11)) ? last.slice(11) : last} UTC` : "";
     point(null);
     if (writes) {
       const address = location.hash.replace(/@[^@]*$/, "");
