@@ -64,7 +64,7 @@ function heatOf(group, unit) {
   const all = [...heat.rows, ...(heat.others ? [heat.others] : [])].flatMap((row) => row[unit]);
   const most = all.reduce((n, value) => Math.max(n, value ?? 0), 0);
   const isTime = unit === "ms" || unit === "age";
-  const least = isTime ? Math.min(1000, Math.max(most / 1e5, 1)) : 1;
+  const least = Math.max(most / 1e4, 1); // so that the levels tell large values apart
   const targets = group.targets.filter((target) => target.unit === unit);
   return { ...heat, unit, most, least, edges: most > least ? heatEdges(most, least, isTime) : [], targets, instants: page.instants[group.cluster],
     ...heatLayout(heat), times: heatColumns(heat, page.instants[group.cluster]) };
