@@ -19,7 +19,7 @@ from typing import Any
 
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 
-from benchmarks import alerts, busy, forecasts, loss_forecasts, positions
+from benchmarks import alerts, busy, forecasts, loss_forecasts, positions, season_forecasts
 from benchmarks.page import write_section
 from demo.embedded_kafka.broker import EmbeddedKafka
 from demo.embedded_kafka.topics import create_topics
@@ -109,7 +109,7 @@ def main() -> int:
     if sys.argv[1:2] == ["busy"]:
         return busy.main(sys.argv[2:], DIRECTORY, DOCUMENT)
     if sys.argv[1:2] == ["forecasts"]:
-        for of in (forecasts, loss_forecasts):
+        for of in (forecasts, loss_forecasts, season_forecasts):
             write_section(DOCUMENT, of.HEADING, of.section())
         return 0
     if sys.argv[1:2] == ["alerts"]:

@@ -7,6 +7,7 @@ one seed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -73,15 +74,16 @@ class Days:
 
 def generated(days: int, seed: int = 20260131) -> Days:
     """Some days of GROUPS_OF_A_KIND groups of each kind."""
-    return _Simulation(days, np.random.default_rng(seed)).run()
+    kind = [name for name in KINDS for _ in range(GROUPS_OF_A_KIND)]
+    return Simulation(days, np.random.default_rng(seed), kind, [KINDS[name] for name in kind]).run()
 
 
-class _Simulation:
-    def __init__(self, days: int, chance: np.random.Generator) -> None:
-        self.chance, self.ticks = chance, days * DAY_S // TICK_S
-        self.kind = [name for name in KINDS for _ in range(GROUPS_OF_A_KIND)]
+class Simulation:
+    """Groups with the names of their kinds, and the kinds themselves, for some days."""
+
+    def __init__(self, days: int, chance: np.random.Generator, kind: list[str], of: Sequence[Kind]) -> None:
+        self.chance, self.ticks, self.kind = chance, days * DAY_S // TICK_S, kind
         self.count = len(self.kind)
-        of = [KINDS[name] for name in self.kind]
         self.cycle, self.noise = (np.array([getattr(k, name) for k in of]) for name in ("cycle", "noise"))
         self.bursts, self.scales = (np.array([getattr(k, name) for k in of]) for name in ("bursts", "scales"))
         self.weights = np.array([k.weights for k in of])
@@ -108,6 +110,7 @@ class _Simulation:
         return runs, back, more
 
     def run(self) -> Days:
+        """What each minute shows."""
         shape = (self.count, PARTITIONS)
         end, read, committed = np.zeros(shape), np.zeros(shape), np.zeros(shape)
         ends = np.zeros((self.ticks, *shape))
@@ -116,7 +119,7 @@ class _Simulation:
         for tick in range(self.ticks):
             # Noise that forgets within ten minutes, of traffic and of the time that a record takes.
             state = state * (1 - TICK_S / 600) + self.chance.normal(0, np.sqrt(2 * TICK_S / 600), state.shape)
-            end = end + self.chance.poisson(self._traffic(tick, state[0])[:, None] * self.weights * TICK_S)
+            end = end + self.chance.poisson(self.traffic(tick, state[0])[:, None] * self.weights * TICK_S)
             ends[tick] = end
             for group, by in self.back.get(tick, ()):
                 read[group] = committed[group] = np.minimum(committed[group], ends[max(tick - by, 0), group])
@@ -141,7 +144,7 @@ class _Simulation:
             changes[tick, [group for group, _ in some]] = True
         return np.asarray(changes.reshape(-1, PER_MINUTE, self.count).any(axis=1))
 
-    def _traffic(self, tick: int, state: Floats) -> Floats:
+    def traffic(self, tick: int, state: Floats) -> Floats:
         """Records per second of each group."""
         at_s = tick * TICK_S
         daily = 1 + self.cycle * np.sin(2 * np.pi * (at_s / DAY_S + self.phase))

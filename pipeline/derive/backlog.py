@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 from pyspark.sql import Column, Window
 from pyspark.sql import functions as F
 
+from pipeline.analytics.forecasts.weeks import LATEST_MS, first_of_hours, spans_of
 from pipeline.analytics.keys import SNAPSHOT
-from pipeline.common.epoch import utc_date
+from pipeline.common.epoch import HOUR_MS, utc_date
 from pipeline.derive.log_index import LONGEST_TAIL, Index
-from pipeline.lake import Lake, further_back, of_cluster, one_of
+from pipeline.lake import Lake, further_back, of_cluster, of_snapshots, one_of
 from pipeline.lake.ledger import COMPLETE, rows_of_snapshot
 from pipeline.tables import (
     CLIENT_POSITIONS,
@@ -88,6 +89,7 @@ class Backlog:
     `batch` are the oldest snapshots without lag, up to the next one with lag. `before` are the snapshots with lag just
     before them, the newest first, at most MAX_LOOKBACK. `has_more`: whether there are more snapshots without lag.
     `newest` is the newest snapshot with lag: if it is newer than the batch, the batch is late, or is computed again.
+    `weeks` are snapshots of earlier weeks, at the ends of the hours that correspond to those after the batch.
     """
 
     batch: list[Snapshot]
@@ -95,6 +97,7 @@ class Backlog:
     index: Index
     has_more: bool
     newest: int | None = None
+    weeks: Sequence[int] = ()
 
     @property
     def reach(self) -> dict[int, int]:
@@ -162,7 +165,9 @@ def read_backlog(lake: Lake, cluster: str, most: int) -> Backlog:
     head = f"SELECT max(through_snapshot_id) AS through FROM {{log_index}} WHERE {of_cluster(cluster)}"
     through = lake.query(head, LOG_INDEX)[0]["through"]
     around = _around_the_first_due(lake, cluster, most, through)
-    described = _described(lake, cluster, [row["snapshot_id"] for row in around])
+    first_due = [row["snapshot_id"] for row in around if row["has_lag"] is None][:most]
+    spans = spans_of(first_due[0], first_due[-1]) if first_due else []
+    described = _described(lake, cluster, [row["snapshot_id"] for row in around], spans)
     found = [(described[row["snapshot_id"]], row["has_lag"]) for row in around if row["snapshot_id"] in described]
     due = list(dropwhile(lambda pair: pair[1] is not None, found))
     batch = [snapshot for snapshot, _ in takewhile(lambda pair: pair[1] is None, due[:most])]
@@ -171,7 +176,8 @@ def read_backlog(lake: Lake, cluster: str, most: int) -> Backlog:
     earlier, ids = ([s.snapshot_id for s in snapshots] for snapshots in (before, batch))
     index = Index.of(lake, cluster, earlier, ids, through=through)
     due_in_all, newest = (around[0]["due"], around[0]["newest"]) if around else (0, None)
-    return Backlog(batch, before[::-1][:MAX_LOOKBACK], index, due_in_all > len(batch), newest)
+    weeks = first_of_hours(described.keys() - {*ids}, spans)
+    return Backlog(batch, before[::-1][:MAX_LOOKBACK], index, due_in_all > len(batch), newest, weeks)
 
 
 _AROUND_THE_FIRST_DUE = """
@@ -234,8 +240,13 @@ def _is_first_of_day(rows: Sequence[Mapping[str, Any]]) -> bool:
     return len(days) == 2 and days[0] != days[1]
 
 
-def _described(lake: Lake, cluster: str, snapshot_ids: Sequence[int]) -> dict[int, Snapshot]:
-    """What the ledger says about some snapshots; those that readers may not see are left out."""
+def _described(
+    lake: Lake, cluster: str, snapshot_ids: Sequence[int], spans: Sequence[tuple[int, int]]
+) -> dict[int, Snapshot]:
+    """What the ledger says about some snapshots, and those of earlier weeks at full hours in `spans`.
+
+    Those that readers may not see are left out. All are read at once: so earlier weeks cost no query.
+    """
 
     def rows_of(table: Table) -> Column:
         return F.coalesce(F.element_at("rows", table.name), F.lit(0))
@@ -249,6 +260,9 @@ def _described(lake: Lake, cluster: str, snapshot_ids: Sequence[int]) -> dict[in
         "groups": F.coalesce(F.element_at("expected", "groups"), "groups", F.lit(0)),
         "unread": F.array_distinct(F.coalesce(F.transform("errors", lambda error: error["what"]), F.array())),
     }
-    rows = lake.read_snapshots(SNAPSHOTS, cluster, snapshot_ids).where(F.col("status").isin(*READABLE))
+    of_spans = " OR ".join(f"(snapshot_id >= {first} AND snapshot_id < {end})" for first, end in spans) or "false"
+    of_weeks = f"{of_cluster(cluster)} AND snapshot_id % {HOUR_MS} < {LATEST_MS} AND ({of_spans})"
+    where = f"({of_snapshots(cluster, snapshot_ids)}) OR ({of_weeks})"
+    rows = lake.read_where(SNAPSHOTS, where).where(F.col("status").isin(*READABLE))
     found = rows.withColumns(columns).select(*Snapshot._fields).collect()
     return {row["snapshot_id"]: Snapshot(*row) for row in found}

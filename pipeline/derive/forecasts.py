@@ -2,22 +2,67 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+
 from pipeline.analytics.forecasts.follow import SERIES
 from pipeline.analytics.forecasts.forecasts import forecasts
+from pipeline.analytics.forecasts.same_hour import FEWEST_WEEKS
+from pipeline.analytics.forecasts.weeks import WEEK_HOURS
+from pipeline.common.epoch import HOUR_MS
 from pipeline.config.status import StatusConfig
 from pipeline.derive.backlog import Backlog
 from pipeline.derive.status import newest_rows
-from pipeline.lake import Lake, of_snapshots
-from pipeline.tables import FORECASTS, LAG
+from pipeline.lake import Lake, of_snapshots, one_of
+from pipeline.tables import FORECASTS, GROUP_STATUS, LAG
+
+MOST_GROUPS = 200
+"""Of each snapshot, so many groups are compared with earlier weeks: those whose oldest unread record is oldest."""
+_FAR_BEHIND = """
+    WITH numbered AS (
+        SELECT snapshot_id, group_id, row_number() OVER (
+            PARTITION BY snapshot_id ORDER BY coalesce(consumer_age_ms, 0) DESC, consumer_lag DESC, group_id
+        ) AS number
+        FROM {{group_status}}
+        WHERE {of_batch} AND consumer_lag > 0 AND (consumer_age_ms IS NULL OR consumer_age_ms > {tolerance_ms})
+    )
+    SELECT snapshot_id, group_id FROM numbered WHERE number <= {most}
+"""
 
 
 def keep_forecasts(lake: Lake, cluster: str, backlog: Backlog, settings: StatusConfig) -> None:
-    """Forecasts the groups of a batch whose `lag` is written, continuing from the snapshots before it."""
+    """Forecasts the groups of a batch whose `lag` and status are written, continuing from the snapshots before it."""
     ids, earlier = [s.snapshot_id for s in backlog.batch], backlog.up_to_complete
     known = lake.read_snapshots(FORECASTS, cluster, earlier)
     if len(earlier) > 1:
         known = newest_rows(known, SERIES)
     lag = lake.read_snapshots(LAG, cluster, ids)
     most = sum(s.rows for s in (*backlog.before[:1], *backlog.batch))  # usually far fewer, as topics have partitions
-    rows = forecasts(lag, known, settings, most, backlog.reach)
+    groups = _far_behind(lake, cluster, ids, settings) if _has_weeks(ids, backlog.weeks) else {}
+    weeks = _weeks(lake, cluster, backlog.weeks, groups) if groups else None
+    rows = forecasts(lag, known, settings, most, backlog.reach, weeks, groups)
     lake.replace(FORECASTS, rows, of_snapshots(cluster, ids))
+
+
+def _has_weeks(snapshot_ids: Sequence[int], weeks: Sequence[int]) -> bool:
+    """Whether there may be enough earlier weeks for a snapshot. In a younger lake, nothing is read."""
+    newest = max(snapshot_ids) // HOUR_MS - (FEWEST_WEEKS - 1) * WEEK_HOURS
+    return any(one // HOUR_MS <= newest for one in weeks) and len(weeks) > FEWEST_WEEKS
+
+
+def _far_behind(lake: Lake, cluster: str, snapshot_ids: Sequence[int], settings: StatusConfig) -> dict[int, list[str]]:
+    """The groups of each snapshot whose forecasts may need what was written in earlier weeks."""
+    of_batch = of_snapshots(cluster, snapshot_ids)
+    statement = _FAR_BEHIND.format(of_batch=of_batch, tolerance_ms=settings.tolerance_ms, most=MOST_GROUPS)
+    found: dict[int, list[str]] = {}
+    for row in lake.query(statement, GROUP_STATUS):
+        found.setdefault(row["snapshot_id"], []).append(row["group_id"])
+    return found
+
+
+def _weeks(lake: Lake, cluster: str, snapshot_ids: Sequence[int], groups: dict[int, list[str]]) -> DataFrame:
+    """What was written for some groups in the hours before snapshots of earlier weeks."""
+    named = one_of("group_id", sorted({group for some in groups.values() for group in some}))
+    where = f"{of_snapshots(cluster, snapshot_ids)} AND {named}"
+    return lake.read_where(FORECASTS, where, "cluster", "snapshot_id", "group_id", "topic", "written_per_s_1h")

@@ -85,9 +85,9 @@ class Lake(LakeTables):
         """The rows, or some `columns` of them, of some snapshots; in a table of windows, the windows of single ones."""
         return self._read(table, of_each(wanted, windows="window_start" in table.columns), columns)
 
-    def read_where(self, table: Table, where: str) -> DataFrame:
-        """The rows that satisfy a predicate, which Spark and DataFusion must both understand."""
-        return self._read(table, where)
+    def read_where(self, table: Table, where: str, *columns: str) -> DataFrame:
+        """The rows that satisfy a predicate, which Spark and DataFusion must both understand; some of their columns."""
+        return self._read(table, where, columns)
 
     def query(self, statement: str, *tables: Table) -> list[dict[str, Any]]:
         """The rows of a query, as dictionaries. They must be few.

@@ -33,9 +33,11 @@ def ahead(forecast: Forecast | None, group: Group, instants: Sequence[Instant]) 
     if forecast is None or forecast.ends_ms is None or lag <= 0 or not instants:
         return []
     span_ms = max(instants[-1].read_ms - instants[0].read_ms, 60_000)
-    if forecast.caught_up_in_ms:
+    is_even = forecast.basis != "same_hour"  # else it falls faster or more slowly, or even rises first
+    if forecast.caught_up_in_ms and is_even:
         return _falling(forecast, lag, forecast.ends_ms, span_ms * SHARE)
-    if forecast.reason in ("never_at_this_rate", "too_uncertain") and forecast.net_per_s is not None:
+    has_rate = forecast.reason in ("never_at_this_rate", "too_uncertain") or bool(forecast.caught_up_in_ms)
+    if has_rate and forecast.net_per_s is not None:
         return _at_rate(forecast, lag, forecast.ends_ms, span_ms * SHARE)
     return []
 

@@ -12,7 +12,7 @@ from pipeline.common.words import counted
 from pipeline.report.causes import Clock, instant_ms, number
 from pipeline.report.details_model import Finding, Forecast, Partition, Verdict
 from pipeline.report.model import Group
-from pipeline.report.outlook import band
+from pipeline.report.outlook import BY_WEEKS, band
 from pipeline.report.units import duration, size
 
 MEMBERS_NAMED = 3
@@ -25,8 +25,8 @@ _NO_FORECAST = {
 }
 """`forecasts.reason` in words."""
 _NO_DELETION = {
-    "caught_up": "none is forecast",
-    "never_at_this_rate": "none is forecast",
+    "caught_up": "none is forecast, because the group has caught up",
+    "never_at_this_rate": "not known for later: the oldest unread record gets no older now, but traffic may change",
     "no_deletion_seen": "not known for later: retention has deleted nothing yet since laglake knows the group",
     "paused": "not known for later: the group has paused",
     "too_little_history": "not known for later: too few snapshots show how fast the group reads",
@@ -79,10 +79,10 @@ def loss(group: Group | None, findings: Sequence[Finding], forecast: Forecast | 
     if group.partitions_unknown:
         return f"not known for {counted(group.partitions_unknown, 'partition')}"
     left = "" if group.min_headroom is None else f"; headroom {counted(group.min_headroom, 'record')}"
-    return f"none so far; {_later(group, forecast)}{left}"
+    return f"none so far; {_later(group, forecast, clock)}{left}"
 
 
-def _later(group: Group, forecast: Forecast | None) -> str:
+def _later(group: Group, forecast: Forecast | None, clock: Clock) -> str:
     """Whether records will be deleted unread, if neither a finding nor the forecast has a time for it."""
     if group.consumer_lag == 0:
         return "nothing is unread"
@@ -90,7 +90,9 @@ def _later(group: Group, forecast: Forecast | None) -> str:
         return "what retention deletes next is unread"
     if forecast is None or forecast.ends_ms is None:
         return "not known for later: there is no forecast"
-    return _NO_DELETION.get(forecast.deleted_reason or "", "not known for later")
+    low = forecast.deleted_in_low_ms
+    least = f", but probably not before {clock(forecast.ends_ms + low)}" if low else ""
+    return _NO_DELETION.get(forecast.deleted_reason or "", "not known for later") + least
 
 
 def _lost(finding: Finding, clock: Clock) -> str:
@@ -135,13 +137,14 @@ def caught_up_at(forecast: Forecast | None, clock: Clock) -> str:
     if forecast is None or forecast.ends_ms is None:
         return "not known: there is no forecast"
     at = _after(forecast.ends_ms, clock)
+    by_weeks = BY_WEEKS if forecast.basis == "same_hour" else ""
     in_ms, low = forecast.caught_up_in_ms, forecast.caught_up_in_low_ms
     if in_ms is None:
         least = f", but not before {at(low)}" if low else ""
-        return _NO_FORECAST.get(forecast.reason or "", "not known") + least
+        return _NO_FORECAST.get(forecast.reason or "", "not known") + least + by_weeks
     if in_ms == 0:
         return "it has caught up"
-    return f"at {at(in_ms)} ({band(low, forecast.caught_up_in_high_ms, at)})"
+    return f"at {at(in_ms)} ({band(low, forecast.caught_up_in_high_ms, at)}){by_weeks}"
 
 
 def _after(ends_ms: int, clock: Clock) -> Clock:

@@ -154,6 +154,7 @@ class Forecast:
     net_per_s: float | None = None
     net_error_per_s: float | None = None
     deleted_reason: str | None = None
+    basis: str | None = None
 
 
 @dataclass(frozen=True)

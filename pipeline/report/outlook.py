@@ -14,6 +14,8 @@ _REASONS = {
     "too_uncertain": "its rate varies too much for a forecast",
 }
 """The reasons that say something about the group, and not about what laglake knows."""
+BY_WEEKS = ", by the traffic of earlier weeks"
+"""What is added if the forecast takes the traffic of the next hours from earlier weeks."""
 
 
 def forecast_of(report: Report, group: Group) -> Forecast | None:
@@ -30,12 +32,13 @@ def caught_up(forecast: Forecast | None) -> str | None:
     """When the group will have caught up, or that it will not. None if it has, or if it is not known."""
     if forecast is None:
         return None
+    by_weeks = BY_WEEKS if forecast.basis == "same_hour" else ""
     if forecast.caught_up_in_ms is None:
-        return _REASONS.get(forecast.reason or "")
+        return said + by_weeks if (said := _REASONS.get(forecast.reason or "")) else None
     if forecast.caught_up_in_ms == 0:
         return None
     times = band(forecast.caught_up_in_low_ms, forecast.caught_up_in_high_ms, _from_now)
-    return f"caught up in {duration(forecast.caught_up_in_ms)} ({times})"
+    return f"caught up in {duration(forecast.caught_up_in_ms)} ({times}){by_weeks}"
 
 
 def deleted(forecast: Forecast | None) -> str | None:

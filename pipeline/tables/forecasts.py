@@ -6,6 +6,8 @@ from pipeline.tables.columns import GROUP, LONG, SNAPSHOT, STRING, TIMESTAMP, Ta
 
 _REASON_OF_FORECAST = "not_known | paused | too_little_history | never_at_this_rate | too_uncertain"
 
+_BASES = "now | same_hour = the same hours of earlier weeks; NULL = the group has caught up, or nothing is forecast"
+
 _REASON_OF_DELETION = (
     "not_known | caught_up | no_deletion_seen | paused | too_little_history | never_at_this_rate | too_uncertain"
 )
@@ -61,6 +63,11 @@ FORECASTS = Table(
         ),
         ("caught_up_in_high_ms", LONG, "the latest time of the band; NULL = the group may also never catch up"),
         ("reason", STRING, f"why caught_up_in_ms is NULL: {_REASON_OF_FORECAST}"),
+        (
+            "basis",
+            STRING,
+            f"whose traffic the next hours are expected to have: {_BASES}",
+        ),
         (
             "deleted_in_ms",
             LONG,

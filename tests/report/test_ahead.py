@@ -53,6 +53,11 @@ CASES: dict[str, tuple[Forecast, list[Point]]] = {
         forecast(None, None, None, net_per_s=-0.5, net_error_per_s=9.0, reason="too_uncertain"),
         [(0, 1200, 1200, 1200), (20, 0, 1800, 3600)],
     ),
+    "it falls behind now, and catches up later, by earlier weeks": (
+        forecast(20, 40, 60, net_per_s=-0.5, net_error_per_s=0.1, basis="same_hour"),
+        [(0, 1200, 1200, 1200), (20, 1680, 1800, 1920)],
+    ),
+    "it catches up by earlier weeks, and its rate is not known": (forecast(20, 40, 60, basis="same_hour"), []),
     "it has stopped, and no rate is known": (forecast(None, None, None, **NEVER), []),
     "it has caught up": (forecast(0, 0, 0), []),
     "it has paused": (forecast(None, None, None, net_per_s=1.0, reason="paused"), []),

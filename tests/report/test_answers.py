@@ -51,14 +51,25 @@ def test_data_loss_is_known_to_be_none_only_if_every_partition_is_known() -> Non
     assert loss(None, (), None, at) == "not known"
 
 
+AGES_NOT = "not known for later: the oldest unread record gets no older now, but traffic may change"
+
+
 @pytest.mark.parametrize(
     ("more", "reason", "words"),
     [
         ({}, None, "not known for later: there is no forecast; headroom 100 records"),
-        ({}, "never_at_this_rate", "none is forecast; headroom 100 records"),
-        ({"min_headroom": None}, "caught_up", "none is forecast"),
+        (
+            {},
+            "never_at_this_rate",
+            f"{AGES_NOT}; headroom 100 records",
+        ),
+        ({"min_headroom": None}, "caught_up", "none is forecast, because the group has caught up"),
         ({}, "not_known", "not known for later; headroom 100 records"),
-        ({"min_headroom": 1}, "caught_up", "none is forecast; headroom 1 record"),
+        (
+            {"min_headroom": 1},
+            "caught_up",
+            "none is forecast, because the group has caught up; headroom 1 record",
+        ),
         (
             {"min_headroom": 0},
             "never_at_this_rate",
@@ -80,7 +91,11 @@ def test_a_forecast_of_loss_has_a_time_of_day_with_its_band() -> None:
     assert loss(group(), (), forecast, at) == f"{words} (13:50 to 2026-03-02 01:00)"
     open_end = replace(forecast, deleted_in_low_ms=None, deleted_in_high_ms=None)
     assert loss(group(), (), open_end, at) == f"{words} (12:00 to never)"
-    assert loss(group(), (), replace(forecast, deleted_in_ms=None), at).startswith("none so far; not known for later")
+    no_time = replace(forecast, deleted_in_ms=None, deleted_reason="too_uncertain")
+    assert loss(group(), (), no_time, at) == (
+        "none so far; not known for later: the rate of the group varies too much, but probably not before 13:50; "
+        "headroom 100 records"
+    )
     lost = finding("deleted_unread", evidence={"deleted_offsets": 7})
     assert loss(group(), [lost], forecast, at) == (
         f"yes: 7 offsets deleted unread, seen since 12:00; {words} (13:50 to 2026-03-02 01:00)"
@@ -118,6 +133,15 @@ def test_when_a_group_will_have_caught_up(
     in_ms: int | None, low: int | None, high: int | None, reason: str | None, words: str
 ) -> None:
     assert caught_up_at(Forecast("east", "g", NOON, in_ms, low, high, reason), at) == words
+
+
+def test_a_forecast_by_earlier_weeks_says_so() -> None:
+    forecast = Forecast("east", "g", NOON, 7 * HOUR, 6 * HOUR, None, None, basis="same_hour")
+    words = ", by the traffic of earlier weeks"
+    assert caught_up_at(forecast, at) == f"at 19:00 (18:00 to never){words}"
+    never = replace(forecast, caught_up_in_ms=None, caught_up_in_low_ms=None, reason="never_at_this_rate")
+    assert caught_up_at(never, at) == f"never at this rate{words}"
+    assert caught_up_at(replace(never, basis="now"), at) == "never at this rate"
 
 
 def test_without_a_forecast_it_is_not_known() -> None:

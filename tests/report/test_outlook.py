@@ -60,6 +60,12 @@ def objective(**more: Any) -> Objective:
     ("found", "words"),
     [
         (forecast(), "caught up in 20 min (18 min to 23 min)"),
+        (forecast(basis="now"), "caught up in 20 min (18 min to 23 min)"),
+        (forecast(basis="same_hour"), "caught up in 20 min (18 min to 23 min), by the traffic of earlier weeks"),
+        (
+            forecast(caught_up_in_ms=None, reason="never_at_this_rate", basis="same_hour"),
+            "never caught up at this rate, by the traffic of earlier weeks",
+        ),
         (forecast(caught_up_in_high_ms=None), "caught up in 20 min (18 min to never)"),
         (forecast(caught_up_in_low_ms=0), "caught up in 20 min (now to 23 min)"),
         (forecast(caught_up_in_ms=0, caught_up_in_low_ms=0, caught_up_in_high_ms=0), None),

@@ -104,10 +104,10 @@ def _of_backlogs(memory: Memory, limit: Floats, tolerance_ms: int, window_ms: in
     shows[:, -1] |= has_stopped  # that nothing is committed is all that is to be seen
     samples = replace(samples, shows=shows)
     written = growth_per_s(memory.log_ends, memory.ends_ms, SPANS_MS["1h"])
-    whole = _best_pace(samples, samples.lag, written)
+    whole = best_pace(samples, samples.lag, written)
     in_s, low_s, high_s = _times(whole, limit, written)
     share = samples.worst_lag[:, -1] / np.maximum(samples.lag[:, -1], 1)
-    worst = _best_pace(samples, samples.worst_lag, written * share)
+    worst = best_pace(samples, samples.worst_lag, written * share)
     also = _times(worst, limit * share, written * share)
     # The group has not caught up before its last partition has. But partitions that are done make room for the others.
     both = worst.intervals >= FEWEST_INTERVALS
@@ -130,7 +130,7 @@ def _of_backlogs(memory: Memory, limit: Floats, tolerance_ms: int, window_ms: in
     )
 
 
-def _best_pace(samples: Samples, lag: Floats, written: Floats) -> Pace:
+def best_pace(samples: Samples, lag: Floats, written: Floats) -> Pace:
     """The pace over the time from which it is known best: a short one if traffic changes, a long one if it is noisy."""
     long, short = (pace_of(samples, lag, looked_back_s) for looked_back_s in LOOKED_BACK_S)
 

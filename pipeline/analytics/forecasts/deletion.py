@@ -19,7 +19,6 @@ from pipeline.analytics.forecasts.band import (
     FEWEST_OF_SHORT,
     HORIZONS_S,
     LONGEST_S,
-    NEVER_S,
     PAUSE_S,
     T_QUANTILES,
     caught_up_at,
@@ -29,11 +28,14 @@ from pipeline.analytics.forecasts.band import (
 )
 from pipeline.analytics.forecasts.memory import NONE, Floats, Ints, Memory
 from pipeline.analytics.forecasts.pace import LOOKED_BACK_S, Pace, Samples, pace_of
+from pipeline.common.epoch import DAY_MS
 
 RETURNS_S = 6 * 3_600
 """In this time, most of a change of traffic has gone again."""
 SPREAD = DRIFT * (RETURNS_S / 3_600 / 2) ** 0.5
 """How far traffic is from its mean, as a part of it (a standard deviation): so far that it changes by DRIFT an hour."""
+NO_DELETION_S = DAY_MS // 1000
+"""It is said that no records are deleted at this rate only if none are within this time, even at the earliest."""
 AGES_LOOKED_BACK_S = (27 * 3_600, LOOKED_BACK_S[0])
 """How far back samples show how fast the age grows. A day shows what an hour does not, if traffic has a daily cycle."""
 DELETED_REASONS = (
@@ -98,7 +100,7 @@ def _of_backlogs(memory: Memory, limit: Floats, age_s: Floats, tolerance_ms: int
     reason = np.zeros(len(in_s), np.int64)
     rules = {
         "too_uncertain": np.isinf(in_s),
-        "never_at_this_rate": np.isinf(in_s) & (low_s > NEVER_S),
+        "never_at_this_rate": np.isinf(in_s) & (low_s > NO_DELETION_S),
         "too_little_history": ~is_enough & ~has_stopped,
         "paused": has_paused & ~has_stopped,
     }

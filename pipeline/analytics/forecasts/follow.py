@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,18 @@ from pipeline.analytics.arrow_series import (
 )
 from pipeline.analytics.forecasts.band import REASONS, Forecast, forecast
 from pipeline.analytics.forecasts.deletion import DELETED_REASONS, Deletion, deletion
-from pipeline.analytics.forecasts.memory import IN_BYTES, NEEDED, NONE, OF_RETENTION, Floats, Ints, Memory, Sums, after
+from pipeline.analytics.forecasts.memory import (
+    IN_BYTES,
+    NEEDED,
+    NONE,
+    OF_RETENTION,
+    Bools,
+    Floats,
+    Ints,
+    Memory,
+    Sums,
+    after,
+)
 from pipeline.analytics.forecasts.rates import (
     BYTES_REASONS,
     SPANS_MS,
@@ -26,6 +37,8 @@ from pipeline.analytics.forecasts.rates import (
     rate_per_s,
     written_bytes_per_s,
 )
+from pipeline.analytics.forecasts.same_hour import by_same_hours
+from pipeline.analytics.forecasts.weeks import is_far_behind, rates_of_weeks
 from pipeline.config.status import StatusConfig
 
 SERIES = ("cluster", "group_id", "topic")
@@ -45,32 +58,44 @@ BYTE_RATES = {
 """The same in bytes."""
 NET_RATES = ("net_per_s", "net_error_per_s")
 DELETED = ("deleted_in_ms", "deleted_in_low_ms", "deleted_in_high_ms")
+FORECAST_REASONS = tuple(map(REASONS.index, (None, "never_at_this_rate", "too_uncertain")))
+BASES = (None, "now", "same_hour")
+"""Which traffic the next hours are expected to have."""
 TIMES = ("caught_up_in_ms", "caught_up_in_low_ms", "caught_up_in_high_ms", "observed_ms")
 
 
 def following(
-    settings: StatusConfig, kept: Sequence[str], reach: Mapping[int, int]
+    settings: StatusConfig, kept: Sequence[str], reach: Mapping[int, int], far_behind: Mapping[int, Collection[str]]
 ) -> Callable[[tuple[pa.Scalar, ...], pa.Table], pa.Table]:
     """A function for `applyInArrow` that returns all observations of some series with their forecasts.
 
-    Its input are observations (`is_observation`), which have SUMS, and earlier rows with `memory`, from which the
-    series continue. `kept` are the columns that are returned, among them `partitions`; RATES, BYTE_RATES, bytes_reason,
-    NET_RATES, TIMES, reason, DELETED, deleted_reason and memory are added. `reach` maps a snapshot to the oldest one
-    that it may continue from.
+    Its input are observations (`is_observation`), which have SUMS; earlier rows with `memory`, from which the series
+    continue; and rows of earlier weeks with `was_written_per_s`. `kept` are the columns that are returned, among them
+    `partitions`; RATES, BYTE_RATES, bytes_reason, NET_RATES, TIMES, reason, basis, DELETED, deleted_reason and memory
+    are added. `reach` maps a snapshot to the oldest one that it may continue from, `far_behind` to the groups that are
+    compared with earlier weeks.
     """
 
     # A plain function, because PySpark inspects its signature.
     def follow(_: tuple[pa.Scalar, ...], rows: pa.Table) -> pa.Table:
-        return _followed(rows, settings, kept, reach)
+        return _followed(rows, settings, kept, reach, far_behind)
 
     return follow
 
 
-def _followed(rows: pa.Table, settings: StatusConfig, kept: Sequence[str], reach: Mapping[int, int]) -> pa.Table:
+def _followed(
+    rows: pa.Table,
+    settings: StatusConfig,
+    kept: Sequence[str],
+    reach: Mapping[int, int],
+    far_behind: Mapping[int, Collection[str]],
+) -> pa.Table:
     series = series_numbers(rows, SERIES)
-    is_observation = rows["is_observation"].to_numpy()
+    is_observation, was = rows["is_observation"].to_numpy(), rows["was_written_per_s"].is_valid().to_numpy()
     order = np.lexsort((numbers(rows, "snapshot_id"), series))
-    observed, known = order[is_observation[order]], order[~is_observation[order]]
+    observed, known = order[is_observation[order]], order[(~is_observation & ~was)[order]]
+    earlier = rows.filter(pa.array(was))
+    weeks = (series[was], numbers(earlier, "snapshot_id"), earlier["was_written_per_s"].to_numpy())
     state, seen_at = np.full((int(series.max()) + 1, Memory.width()), NONE), np.full(int(series.max()) + 1, NONE)
     if len(known):  # if a series has several rows, the last one counts
         before = rows.take(known)
@@ -87,17 +112,24 @@ def _followed(rows: pa.Table, settings: StatusConfig, kept: Sequence[str], reach
         memory = np.where((seen_at[of] < reaches[at])[:, None], NONE, state[of])
         found[at] = after(Memory.of_rows(memory), Sums(*(values[at] for values in sums))).rows()
         state[of], seen_at[of] = found[at], ids[at]
-    return _table(rows.select(kept), found, sums, settings)
+    is_far, after_all = is_far_behind(rows, far_behind), Memory.of_rows(found)
+    rates = rates_of_weeks(after_all.ends_ms[is_far, -1], series[is_far], weeks)
+    return _table(rows.select(kept), after_all, sums, settings, (np.flatnonzero(is_far), rates))
 
 
-def _table(rows: pa.Table, memories: Ints, sums: Sequence[Ints], settings: StatusConfig) -> pa.Table:
-    memory, seen = Memory.of_rows(memories), Sums(*sums)
+def _table(
+    rows: pa.Table, memory: Memory, sums: Sequence[Ints], settings: StatusConfig, weeks: tuple[Ints, Floats]
+) -> pa.Table:
+    seen = Sums(*sums)
     lag = np.where(seen.is_known, seen.lag, NONE)
     markers = settings.markers * numbers(rows, "partitions")
     found = forecast(memory, lag, markers, settings.tolerance_ms, settings.window_ms)
+    found, is_same_hour = by_same_hours(found, memory, *weeks, markers, settings.tolerance_ms, settings.window_ms)
     lost = deletion(memory, lag, seen.oldest_ms, markers, settings.tolerance_ms, settings.window_ms)
-    for name, column in (_columns(memory, found, seen) | _deleted(_with_groups(rows, lost))).items():
+    columns = _columns(memory, found, seen) | {"basis": _basis(found, is_same_hour)}
+    for name, column in (columns | _deleted(_with_groups(rows, lost))).items():
         rows = rows.append_column(name, column)
+    memories = memory.rows()
     lengths = np.where(memories != NONE, np.arange(memories.shape[1]) + 1, 0).max(axis=1, initial=0)
     return rows.append_column("memory", rows_as_lists(memories, lengths))
 
@@ -113,6 +145,13 @@ def _columns(memory: Memory, found: Forecast, seen: Sums) -> dict[str, pa.Array]
     columns |= {name: or_null(_ms(values)) for name, values in zip(TIMES, times, strict=True)}
     columns["reason"] = pa.array(REASONS, pa.string()).take(pa.array(found.reason))
     return columns
+
+
+def _basis(found: Forecast, is_same_hour: Bools) -> pa.Array:
+    has_caught_up = (found.in_s == 0) & (found.high_s == 0)
+    is_forecast = np.isin(found.reason, FORECAST_REASONS) & ~has_caught_up
+    number = np.where(is_same_hour, BASES.index("same_hour"), np.where(is_forecast, BASES.index("now"), 0))
+    return pa.array(BASES, pa.string()).take(pa.array(number))
 
 
 def _in_bytes(memory: Memory, seen: Sums) -> dict[str, pa.Array]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import BooleanType, DoubleType, LongType, StringType, StructField, StructType
 
 from pipeline.analytics.forecasts.follow import BYTE_RATES, DELETED, NET_RATES, RATES, SERIES, SUMS, TIMES, following
 from pipeline.analytics.forecasts.memory import IN_BYTES, OF_RETENTION
@@ -21,12 +21,24 @@ ROWS_A_BUCKET = 20_000
 """Rows that are followed together. More rows need more memory, fewer rows need more calls."""
 _NAMED = [*GROUP_AT, "topic"]
 _KEPT = [*_NAMED, "partitions", *SUMS]
-_ADDED = [*RATES, *BYTE_RATES, "bytes_reason", *NET_RATES, *TIMES, "reason", *DELETED, "deleted_reason", "memory"]
+_ADDED = [
+    *RATES,
+    *BYTE_RATES,
+    "bytes_reason",
+    *NET_RATES,
+    *TIMES,
+    "reason",
+    "basis",
+    *DELETED,
+    "deleted_reason",
+    "memory",
+]
 _GIVEN = StructType(
     [
         *(StructField(name, StringType()) for name in SERIES),
         *(StructField(name, LongType()) for name in ("snapshot_id", "partitions", *SUMS)),
         StructField("is_observation", BooleanType()),
+        StructField("was_written_per_s", DoubleType()),
         FORECASTS.schema["memory"],
     ]
 )
@@ -44,17 +56,24 @@ def forecasts(
     settings: StatusConfig,
     most: int,
     reach: Mapping[int, int] = MappingProxyType({}),
+    weeks: DataFrame | None = None,
+    far_behind: Mapping[int, Collection[str]] = MappingProxyType({}),
 ) -> DataFrame:
     """The rows of FORECASTS for the snapshots of `lag`; `most` is about how many these are.
 
     `known` are rows of FORECASTS of earlier snapshots; each series continues from its newest row. `reach` maps a
-    snapshot to the newest complete one before it: a group in no snapshot since then counts as new.
+    snapshot to the newest complete one before it: a group in no snapshot since then counts as new. `weeks` are rows of
+    FORECASTS of earlier weeks, and `far_behind` maps a snapshot to the groups that are compared with them.
     """
     before = known.select(*_NAMED, F.lit(False).alias("is_observation"), "memory")
     seen = sums(lag).withColumn("is_observation", F.lit(True))
     rows = aligned(seen, _GIVEN).unionByName(aligned(before, _GIVEN))
+    if weeks is not None:
+        rate = F.col("written_per_s_1h").alias("was_written_per_s")
+        was = weeks.select(*_NAMED, F.lit(False).alias("is_observation"), rate)
+        rows = rows.unionByName(aligned(was.where(F.col("was_written_per_s").isNotNull()), _GIVEN))
     bucket = F.pmod(F.xxhash64(*GROUP), F.lit(1 + most // ROWS_A_BUCKET)).alias("bucket")
-    followed = rows.groupBy(bucket).applyInArrow(following(settings, _KEPT, dict(reach)), _FOLLOWED)
+    followed = rows.groupBy(bucket).applyInArrow(following(settings, _KEPT, dict(reach), dict(far_behind)), _FOLLOWED)
     columns = {
         "snapshot_date": date_of("snapshot_id"),
         "captured_at": F.timestamp_millis("commits_ms"),

@@ -70,7 +70,8 @@ class Pace:
 
     unread: the lag at the last sample that shows something, age_s: how long ago that was. net_per_s: how fast the lag
     fell before that. variance: how much this varied, in records² per second. observed_s: over which time, and
-    intervals: in how many steps. gap_s, longest_gap_s: the time between two commits, on average and at most.
+    intervals: in how many steps. gap_s, longest_gap_s: the time between two commits, on average and at most. start: the
+    number of the first sample that counts.
     """
 
     unread: Floats
@@ -81,6 +82,7 @@ class Pace:
     intervals: Ints
     gap_s: Floats
     longest_gap_s: Floats
+    start: Ints
 
 
 def pace_of(samples: Samples, lag: Floats, looked_back_s: float = LOOKED_BACK_S[0]) -> Pace:
@@ -115,6 +117,7 @@ def pace_of(samples: Samples, lag: Floats, looked_back_s: float = LOOKED_BACK_S[
         intervals=intervals,
         gap_s=gaps.sum(axis=1) / np.maximum(intervals, 1),
         longest_gap_s=gaps.max(axis=1),
+        start=start,
     )
 
 

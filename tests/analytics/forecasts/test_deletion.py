@@ -95,6 +95,19 @@ def test_a_group_that_catches_up_loses_nothing_at_this_rate() -> None:
     assert (reason, in_minutes, high) == ("never_at_this_rate", None, None)
 
 
+@pytest.mark.parametrize(("hours", "reason"), [(6, "too_uncertain"), (20, "never_at_this_rate")])
+def test_that_nothing_is_deleted_at_this_rate_is_said_only_if_nothing_is_within_a_day(hours: int, reason: str) -> None:
+    """The oldest record is always an hour old. Others were deleted so many hours later, and traffic may change."""
+    old = -60 * (hours + 1)
+    seen = [
+        Seen(m, max(WRITTEN * (m - 60), 0), min(m, 60), *((0, old - 70) if m < 10 else (1_000, old + m)))
+        for m in range(121)
+    ]
+    found, in_minutes, low, high = forecast_of(seen)
+    assert (in_minutes, high) == (None, None)
+    assert (found, low is None or low > 24 * 60) == (reason, reason == "never_at_this_rate")
+
+
 def test_if_nothing_was_deleted_nobody_knows_when_something_will_be() -> None:
     assert forecast_of(stopped(90, moves_at=91)) == ("no_deletion_seen", None, None, None)
 
