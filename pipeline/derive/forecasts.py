@@ -17,17 +17,21 @@ from pipeline.derive.status import newest_rows
 from pipeline.lake import Lake, of_snapshots, one_of
 from pipeline.tables import FORECASTS, GROUP_STATUS, LAG
 
-MOST_GROUPS = 200
-"""Of each snapshot, so many groups are compared with earlier weeks: those whose oldest unread record is oldest."""
+MOST_GROUPS, MOST_PARTITIONS = 200, 5_000
+"""Of each snapshot, so many groups are compared with earlier weeks: those whose oldest unread record is oldest. They
+are fewer if the first of them have so many partitions together: each of their topics has a hundred earlier rows."""
 _FAR_BEHIND = """
     WITH numbered AS (
-        SELECT snapshot_id, group_id, row_number() OVER (
-            PARTITION BY snapshot_id ORDER BY coalesce(consumer_age_ms, 0) DESC, consumer_lag DESC, group_id
-        ) AS number
+        SELECT snapshot_id, group_id, partitions,
+               row_number() OVER oldest AS number, sum(partitions) OVER oldest AS summed
         FROM {{group_status}}
         WHERE {of_batch} AND consumer_lag > 0 AND (consumer_age_ms IS NULL OR consumer_age_ms > {tolerance_ms})
+        WINDOW oldest AS (
+            PARTITION BY snapshot_id ORDER BY coalesce(consumer_age_ms, 0) DESC, consumer_lag DESC, group_id
+            ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+        )
     )
-    SELECT snapshot_id, group_id FROM numbered WHERE number <= {most}
+    SELECT snapshot_id, group_id FROM numbered WHERE number <= {most} AND summed - partitions < {most_partitions}
 """
 
 
@@ -54,7 +58,9 @@ def _has_weeks(snapshot_ids: Sequence[int], weeks: Sequence[int]) -> bool:
 def _far_behind(lake: Lake, cluster: str, snapshot_ids: Sequence[int], settings: StatusConfig) -> dict[int, list[str]]:
     """The groups of each snapshot whose forecasts may need what was written in earlier weeks."""
     of_batch = of_snapshots(cluster, snapshot_ids)
-    statement = _FAR_BEHIND.format(of_batch=of_batch, tolerance_ms=settings.tolerance_ms, most=MOST_GROUPS)
+    statement = _FAR_BEHIND.format(
+        of_batch=of_batch, tolerance_ms=settings.tolerance_ms, most=MOST_GROUPS, most_partitions=MOST_PARTITIONS
+    )
     found: dict[int, list[str]] = {}
     for row in lake.query(statement, GROUP_STATUS):
         found.setdefault(row["snapshot_id"], []).append(row["group_id"])
