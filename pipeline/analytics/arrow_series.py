@@ -42,14 +42,24 @@ def looked_up(ids: Ints, values: Mapping[int, int]) -> Ints:
 def lists_as_rows(column: pa.ChunkedArray, width: int) -> Ints:
     """A row of `width` numbers for each list; numbers that are missing at its end are NONE."""
     lists = column.combine_chunks()
-    lengths = np.diff(lists.offsets.to_numpy())
+    lengths, values = np.diff(lists.offsets.to_numpy()), lists.flatten().to_numpy()
     found = np.full((len(lists), width), NONE)
-    found[np.arange(width) < lengths[:, None]] = lists.flatten().to_numpy()
+    if (length := _only(lengths)) is not None:
+        found[:, :length] = values.reshape(-1, length)
+    else:
+        found[np.arange(width) < lengths[:, None]] = values
     return found
 
 
 def rows_as_lists(rows: Ints, lengths: Ints) -> pa.ListArray:
     """A list of the first numbers of each row, as many as `lengths` says."""
     ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    is_kept = np.arange(rows.shape[1]) < lengths[:, None]
-    return pa.ListArray.from_arrays(pa.array(ends), pa.array(rows.ravel() if is_kept.all() else rows[is_kept]))
+    length = _only(lengths)
+    kept = rows[np.arange(rows.shape[1]) < lengths[:, None]] if length is None else rows[:, :length].ravel()
+    return pa.ListArray.from_arrays(pa.array(ends), pa.array(kept))
+
+
+def _only(lengths: Ints) -> int | None:
+    """The length of all lists, if they are equally long, as most are: copying them is then much quicker."""
+    length = int(lengths.max(initial=0))
+    return length if length and (lengths == length).all() else None

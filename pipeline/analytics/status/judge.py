@@ -63,6 +63,15 @@ class _State(NamedTuple):
             whole[at] = part
 
 
+def _has_plain(readers: Ints, snapshot_ids: Ints, is_plain: Bools) -> Bools:
+    """Whether the same reader has a plain row in the same snapshot."""
+    if not is_plain.any():
+        return is_plain
+    snapshots = np.unique(snapshot_ids, return_inverse=True)[1]
+    pairs = readers * (int(snapshots.max()) + 1) + snapshots
+    return np.isin(pairs, pairs[is_plain])
+
+
 def _has_epoch(columns: Mapping[str, Ints], has_plain: Bools) -> Ints:
     """Whether a commit has a leader epoch, 1 or 0. That it has none is only known of groups without members."""
     is_plain = has_plain & (columns["has_members"] == 0)
@@ -95,10 +104,9 @@ def judging(
 def _judged(rows: pa.Table, settings: StatusConfig, kept: Sequence[str], reach: Mapping[int, int]) -> pa.Table:
     readers = series_numbers(rows, READER)
     is_plain = rows["is_plain"].fill_null(False).to_numpy()
-    snapshots = np.unique(numbers(rows, "snapshot_id"), return_inverse=True)[1]
-    pairs = readers * (int(snapshots.max(initial=0)) + 1) + snapshots
-    has_plain = np.isin(pairs, pairs[is_plain])
-    rows, readers, has_plain = rows.filter(pa.array(~is_plain)), readers[~is_plain], has_plain[~is_plain]
+    has_plain = _has_plain(readers, numbers(rows, "snapshot_id"), is_plain)
+    if is_plain.any():
+        rows, readers, has_plain = rows.filter(pa.array(~is_plain)), readers[~is_plain], has_plain[~is_plain]
     is_observation = rows["is_observation"].to_numpy()
     # In the order of snapshots. `memory.after` ignores an observation that was read before its predecessor.
     order = np.lexsort((numbers(rows, "snapshot_id"), readers))

@@ -8,7 +8,8 @@ either, so a commit without an epoch proves nothing by itself. `is_reset` says w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import fields
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from pipeline.common.epoch import DAY_MS, HOUR_MS
 
 if TYPE_CHECKING:
     from pipeline.analytics.status.memory import Bools, Ints, Memory, Observation
+
+_Values = TypeVar("_Values", "Memory", "Observation")
 
 NONE = np.iinfo(np.int64).min
 FEWEST_EPOCHS = 3
@@ -89,6 +92,13 @@ def skipped(old: Memory, seen: Observation, reset: Bools, markers: int) -> dict[
 
     Records that retention has deleted, and those from an offset on to which the commit goes back, are left out.
     """
+    # Almost no reader was ever reset, so only those that were are computed.
+    at = np.flatnonzero(reset | (old.reset_ms != NONE) | (old.skip_ms != NONE))
+    found = _skipped(_taken(old, at), _taken(seen, at), reset[at], markers)
+    return {name: _put(values, at, len(reset)) for name, values in found.items()}
+
+
+def _skipped(old: Memory, seen: Observation, reset: Bools, markers: int) -> dict[str, Ints]:
     is_copied = _was_reset(old, seen) & (seen.has_epoch == 0) & (seen.committed > old.committed)
     lasts = _is_within(LASTS_MS, old.skip_ms, seen) & (~reset | _was_reset(old, seen)) & ~is_copied
     begins = reset & ~lasts
@@ -111,6 +121,18 @@ def skipped(old: Memory, seen: Observation, reset: Bools, markers: int) -> dict[
         "skip_bytes": _difference(has_bytes, seen.position_bytes, old.position_bytes),
         "skip_error": _difference(has_bytes, seen.error_until, -old.position_error),
     }
+
+
+def _taken(values: _Values, at: Ints) -> _Values:
+    """The values of some readers."""
+    return type(values)(**{f.name: getattr(values, f.name)[at] for f in fields(values)})
+
+
+def _put(values: Ints, at: Ints, readers: int) -> Ints:
+    """Values of some readers as those of all: NONE for the others."""
+    found = np.full(readers, NONE)
+    found[at] = values
+    return found
 
 
 def _is_within(time_ms: int, instants: Ints, seen: Observation) -> Bools:
