@@ -32,7 +32,6 @@ DUE = (
 )
 AS_OF = "show what was known at this instant: ISO 8601 with Z or an offset, or epoch milliseconds (default: now)"
 FAIL_ON = "exit with 1 if nothing could be read (the default), or also if a cluster was read only in part or not at all"
-FAIL_ON_ELSEWHERE = "has no effect here: only `snapshot` and `run` read clusters"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -108,7 +107,7 @@ def parser(
         "--fail-on",
         choices=("nothing", "partial"),
         default="nothing",
-        help=FAIL_ON if at == DUE else FAIL_ON_ELSEWHERE,
+        help=FAIL_ON if at == DUE else argparse.SUPPRESS,  # elsewhere it has no effect
     )
     if output:
         _add_output(result)

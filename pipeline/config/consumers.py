@@ -64,7 +64,7 @@ class PositionsConfig(Section):
         wrong = _OF_ENDPOINTS if is_log else _OF_LOGS
         named = [name for name in wrong if getattr(self, name)]
         if named:
-            raise ValueError(f"{self.source} has no {named[0].removesuffix('_ms')}")
+            raise ValueError(f"{named[0].removesuffix('_ms')} is not a setting of source {self.source}")
         if is_log and not self.state:
             raise ValueError("kafka_request_log needs state, a folder that keeps how far the log was read")
         return self

@@ -13,8 +13,6 @@ from pipeline.config.toml_file import Section
 from pipeline.config.value_types import DurationMs, Instant, NotEmpty, Regex, matches
 
 Severity = Literal["info", "warning", "critical"]
-SEVERITIES: tuple[Severity, ...] = ("info", "warning", "critical")
-"""The severities of findings, the least first."""
 PAGERDUTY_URL = "https://events.pagerduty.com/v2/enqueue"
 
 
@@ -133,7 +131,7 @@ class ChannelConfig(Section):
         needed = {"pagerduty": "routing_key"}.get(self.type, "url")
         for name, others in (("routing_key", self.type != "pagerduty"), ("ca_file", self.type == "apprise")):
             if others and getattr(self, name):
-                raise ValueError(f"{self.type} has no {name}")
+                raise ValueError(f"{name} is not a setting of type {self.type}")
         value = getattr(self, needed)
         if value is None or not value.get_secret_value():
             raise ValueError(f"{self.type} needs {needed}")

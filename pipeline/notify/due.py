@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from pipeline.config import Config
-from pipeline.config.notify import SEVERITIES, owner_of
+from pipeline.config.notify import owner_of
+from pipeline.tables import SEVERITIES
 
 OPENED, RESOLVED = "opened", "resolved"
 SENT, FAILED, HELD = "sent", "failed", "held"

@@ -15,12 +15,12 @@ from pipeline.analytics.keys import GROUP, MEMBER
 from pipeline.report.details_model import Change, Forecast, Gauge, Objective, Partition
 from pipeline.report.model import names_of
 from pipeline.report.timeline import CLIENTS_NAMED
+from pipeline.tables import SEVERITIES
 
 MEASURES = ("kip532_bytes", "kip532_ms", "reuse_bytes")
 """The measures that are shown by broker."""
 CLIENTS_READ = CLIENTS_NAMED + 1
 """One more than is named, to know whether there are others."""
-_SEVERITIES = ("critical", "warning", "info")
 
 
 def partitions(lag: DataFrame, group_ids: Collection[str], limit: int) -> DataFrame:
@@ -49,7 +49,7 @@ def worst_partitions(lag: DataFrame) -> DataFrame:
 
 def findings(findings: DataFrame, limit: int, first: str | None = None) -> DataFrame:
     """The `limit` most important findings: that with the id `first`, open ones, then by severity, then the newest."""
-    gravity = F.array_position(F.array(*map(F.lit, _SEVERITIES)), F.col("severity"))
+    gravity = F.array_position(F.array(*map(F.lit, SEVERITIES[::-1])), F.col("severity"))
     return (
         findings.orderBy(
             F.desc(F.col("finding_id").eqNullSafe(F.lit(first))),

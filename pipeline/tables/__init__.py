@@ -14,7 +14,7 @@ from pipeline.tables.bronze import (
     WATERMARKS,
 )
 from pipeline.tables.columns import SNAPSHOT_AT, Table
-from pipeline.tables.findings import FINDING_HISTORY, FINDINGS, NOTIFICATIONS
+from pipeline.tables.findings import FINDING_HISTORY, FINDINGS, NOTIFICATIONS, SEVERITIES
 from pipeline.tables.forecasts import FORECASTS
 from pipeline.tables.groups import CHANGES, GROUP_CHANGES, GROUP_STATUS, PARTITION_STATUS, SLO
 from pipeline.tables.lag import (
@@ -58,6 +58,7 @@ __all__ = (
     "ROLLED_UP",
     "ROLLED_UP_ENDS",
     "SCHEMA_VERSION",
+    "SEVERITIES",
     "SLO",
     "SNAPSHOTS",
     "SNAPSHOT_AT",

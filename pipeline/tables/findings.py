@@ -4,6 +4,9 @@ from pyspark.sql.types import ArrayType, DoubleType
 
 from pipeline.tables.columns import CLUSTER, INT, SNAPSHOT, STRING, TIMESTAMP, Column, Table, schema
 
+SEVERITIES = ("info", "warning", "critical")
+"""The severities of findings, the least first."""
+
 _FINDING_ID: Column = ("finding_id", STRING, "hash of kind, identity and first_seen")
 
 _KIND: Column = (

@@ -52,8 +52,14 @@ def test_each_snapshot_is_a_batch_of_a_request_log(load: Load) -> None:
             "no endpoint may have a user or a password in its URL; set user and password",
         ),
         ('source = "kafka_request_log"\npaths = ["/a"]', "kafka_request_log needs state"),
-        ('source = "kafka_request_log"\npaths = ["/a"]\nstate = "/s"\nuser = "u"', "kafka_request_log has no user"),
-        ('source = "kafka_client_metrics"\npaths = ["/a"]\nstate = "/s"', "kafka_client_metrics has no state"),
+        (
+            'source = "kafka_request_log"\npaths = ["/a"]\nstate = "/s"\nuser = "u"',
+            "user is not a setting of source kafka_request_log",
+        ),
+        (
+            'source = "kafka_client_metrics"\npaths = ["/a"]\nstate = "/s"',
+            "state is not a setting of source kafka_client_metrics",
+        ),
         ('source = "kafka_client_metrics"\npath = ["/a"]', "positions[0].path: unknown key; did you mean paths?"),
     ],
 )

@@ -138,11 +138,11 @@ def test_settings_have_defaults(load: Load) -> None:
         ('[channels.a]\ntype = "alertmanager"\nurl = "host:9093"', "channels.a: url must be a URL with http or https"),
         (
             '[channels.a]\ntype = "webhook"\nurl = "http://h"\nrouting_key = "hunter2"',
-            "channels.a: webhook has no routing_key",
+            "channels.a: routing_key is not a setting of type webhook",
         ),
         (
             '[channels.a]\ntype = "apprise"\nurl = "json://hunter2"\nca_file = "/f"',
-            "channels.a: apprise has no ca_file",
+            "channels.a: ca_file is not a setting of type apprise",
         ),
         (
             '[channels.a]\ntype = "webhook"\nurl = "http://h"\ntimeout = "0s"',

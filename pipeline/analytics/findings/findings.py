@@ -15,7 +15,7 @@ from pyspark.sql.types import ArrayType
 from pipeline.analytics.findings.spans import Span, assigned
 from pipeline.analytics.keys import FINDING, SNAPSHOT
 from pipeline.common.columns import columns_of, date_of
-from pipeline.tables import FINDING_HISTORY, FINDINGS
+from pipeline.tables import FINDING_HISTORY, FINDINGS, SEVERITIES
 from pipeline.tables.columns import LONG
 
 OF_A_TOPIC = ("paused_partition", "open_transaction", "recreated_topic", "truncated_log", "clock_ahead")
@@ -32,7 +32,6 @@ _KEY = ["kind", "cluster", "group_id", "client_id", "instance", "of_topic"]
 _OF_SNAPSHOT = ["snapshot_id", "topic", "partitions", "severity", "magnitude", "summary", "evidence", "advice"]
 _AT_WORST = ["worst_at", *_OF_SNAPSHOT[2:]]
 _NONE: Mapping[str, Collection[int]] = MappingProxyType({})
-_SEVERITIES = ("info", "warning", "critical")
 
 
 Judged = Mapping[str, Collection[int]]
@@ -203,7 +202,7 @@ def _so_far() -> list[Column]:
     The worst snapshot has the highest severity, then (of a client) known partitions, then the greatest magnitude, then
     the earliest time.
     """
-    gravity = F.array_position(F.array(*map(F.lit, _SEVERITIES)), F.col("severity"))
+    gravity = F.array_position(F.array(*map(F.lit, SEVERITIES)), F.col("severity"))
     is_client = F.col("client_id").isNotNull()
     names_partitions = is_client & F.col("partitions").isNotNull()
     badness = F.struct(gravity, names_partitions, "magnitude", -F.unix_millis("worst_at"))
