@@ -108,7 +108,8 @@ def _skipped(old: Memory, seen: Observation, reset: Bools, markers: int) -> dict
     remains = (end != NONE) & (np.where(end != NONE, end, 0) - np.where(start != NONE, start, 0) > markers)
     is_whole = remains & (start == begin)
     has_bytes = begins & is_whole & ~_was_reset(old, seen) & (old.position_bytes != NONE)
-    has_bytes &= (seen.position_bytes != NONE) & (seen.error_until != NONE)
+    # A ruler that began anew counts from another start. Where that shows, the bytes are not known.
+    has_bytes &= (seen.position_bytes > old.position_bytes) & (seen.error_until != NONE)
     written_ms = np.where(begins, np.where(_was_reset(old, seen), NONE, old.next_written_ms), old.skip_written_ms)
     is_recent = _is_within(LASTS_MS, old.reset_ms, seen)
     return {

@@ -200,16 +200,22 @@ def test_the_first_skipped_record_has_the_age_that_it_had_before() -> None:
     assert memories([looks])[-1].skip_written_ms[0] == NONE
 
 
-def test_bytes_are_the_distance_between_the_commits_in_the_log() -> None:
+@pytest.mark.parametrize(
+    ("now", "skipped_bytes", "error"),
+    [(9_500, 6_500, 35), (3_001, 1, 35), (3_000, NONE, NONE), (800, NONE, NONE), (None, NONE, NONE)],
+)
+def test_bytes_are_the_distance_between_the_commits_in_the_log(now: int | None, skipped_bytes: int, error: int) -> None:
+    """They are not known if the ruler has begun anew, as after an unclean election."""
     memory = Memory.empty(1)
-    for look, position in zip(looks_at(*STOPS, (900, PLAIN, 0)), (None, None, None, 3_000, 9_500), strict=True):
+    for look, position in zip(looks_at(*STOPS, (900, PLAIN, 0)), (None, None, None, 3_000, now), strict=True):
         values = vars(observed([look])) | {
             "position_bytes": array([position]),
             "error_since": array([10]),
             "error_until": array([25]),
         }
         memory = after(memory, Observation(**values), SETTINGS.window_ms, 1)
-    assert (memory.skip_bytes[0], memory.skip_error[0]) == (6_500, 35)
+    assert (memory.skip_bytes[0], memory.skip_error[0]) == (skipped_bytes, error)
+    assert (memory.skip_from[0], memory.skip_to[0]) == (300, 900)
 
 
 BACK = [
