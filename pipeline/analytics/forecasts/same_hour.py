@@ -44,6 +44,8 @@ SOON_S = 3_600
 """A forecast of less than this is left as it is: the traffic of now is known better than that of earlier weeks."""
 MOST_RATIO = 4.0
 """A week is not compared in which there was so many times more or less traffic at this time, as on a holiday."""
+AT_ONCE = 1_000
+"""How many series are computed at once: each of them needs up to 30 kB."""
 HOUR_S = HOUR_MS // 1000
 NEVER, UNCERTAIN = map(REASONS.index, ("never_at_this_rate", "too_uncertain"))
 """A group that does not catch up may still do so if traffic is lower than expected. It is said never to catch up only
@@ -74,17 +76,23 @@ def by_same_hours(
     is_replaced = np.zeros(len(found.in_s), bool)
     if not len(at):
         return found, is_replaced
-    some = Memory.of_rows(memory.rows()[at])
-    limit = np.maximum(caught_up_at(some, tolerance_ms), markers[at])
-    times, is_known = _of_backlogs(some, limit, rates, tolerance_ms, window_ms)
-    at, (in_s, low_s, high_s) = at[is_known], (values[is_known] for values in times)
-    is_replaced[at] = True
-    made = {name: values.copy() for name, values in vars(found).items()}
+    made, rows = {name: values.copy() for name, values in vars(found).items()}, memory.rows()
+    for first in range(0, len(at), AT_ONCE):
+        some = at[first : first + AT_ONCE]
+        its = Memory.of_rows(rows[some])
+        limit = np.maximum(caught_up_at(its, tolerance_ms), markers[some])
+        times, is_known = _of_backlogs(its, limit, rates[first : first + AT_ONCE], tolerance_ms, window_ms)
+        is_replaced[some] = is_known
+        _put(made, some[is_known], *(values[is_known] for values in times))
+    return Forecast(**made), is_replaced
+
+
+def _put(made: dict[str, Floats], at: Ints, in_s: Floats, low_s: Floats, high_s: Floats) -> None:
+    """Replaces the times of some series, and their reasons."""
     reason = np.where(np.isfinite(in_s), 0, np.where(low_s > HOURS * HOUR_S, NEVER, UNCERTAIN))
     values = {"in_s": in_s, "low_s": low_s, "high_s": np.where(reason == 0, high_s, np.inf), "reason": reason}
     for name, new in values.items():
         made[name][at] = new
-    return Forecast(**made), is_replaced
 
 
 def _of_backlogs(

@@ -240,3 +240,24 @@ def test_groups_are_compared_in_the_snapshots_in_which_they_are_far_behind() -> 
     rows = pa.table({"snapshot_id": [1, 1, 2, 2, 3], "group_id": ["a", "b", "a", "b", "a"]})
     assert is_far_behind(rows, {1: ["a"], 2: ["b"]}).tolist() == [True, False, False, True, False]
     assert not is_far_behind(rows, {}).any()
+
+
+def test_many_series_have_the_forecasts_that_each_has_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are computed some at a time, because each needs much memory."""
+    monkeypatch.setattr("pipeline.analytics.forecasts.same_hour.AT_ONCE", 2)
+    backlogs = [100_000, 1, 200_000, 300_000, 400_000, 500_000]
+    alone = [remembered(behind=behind) for behind in backlogs]
+    together = Memory.of_rows(np.concatenate([memory.rows() for memory in alone]))
+    at = np.array([0, 2, 3, 4, 5])
+    rates = np.full((len(at), WEEKS, HOURS + 1), np.nan)
+    rates[:, :2] = NIGHT
+    rates[2, 1] = np.nan  # of this series, one week is too few
+    limits = (np.zeros(len(alone), np.int64), MINUTE_MS, 30 * MINUTE_MS)
+    plain = forecast(together, together.log_ends[:, -1] - together.commits[:, -1], *limits)
+    made, is_made = by_same_hours(plain, together, at, rates, *limits)
+    assert is_made.tolist() == [True, False, True, False, True, True]
+    for number, memory in enumerate(alone):
+        weeks = [NIGHT, NIGHT] if is_made[number] else []
+        expected = vars(found(memory, *weeks)[0])
+        for name, values in vars(made).items():
+            assert np.array_equal(values[[number]], expected[name], equal_nan=True), (number, name)
