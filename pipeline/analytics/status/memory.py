@@ -6,7 +6,7 @@ NONE. Only the previous snapshot's memory is read, so a judgement costs the same
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -146,6 +146,8 @@ class Memory:
 def after(before: Memory, seen: Observation, window_ms: int, markers: int) -> Memory:
     """The memory after one more snapshot; unchanged if the snapshot has no lag, or was read before the previous one.
 
+    Only that the group may have had members is also remembered of a snapshot without lag.
+
     `markers`: how many offsets may be transaction markers, which nobody reads.
     """
     is_other = (seen.topic != NONE) & (before.topic != NONE) & (seen.topic != before.topic)
@@ -168,6 +170,8 @@ def after(before: Memory, seen: Observation, window_ms: int, markers: int) -> Me
         **commit_in_log(seen),
         **skipped(old, seen, reset, markers),
     )
+    may_have_members = (seen.has_members != 0) & (seen.at_ms > old.seen_ms)
+    old = replace(old, is_empty=np.where(may_have_members, NONE, old.is_empty))
     return _chosen(seen.is_known & (seen.at_ms > old.seen_ms), found, old)
 
 

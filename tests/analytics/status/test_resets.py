@@ -132,6 +132,19 @@ def test_between_distant_snapshots_anything_may_have_happened(apart_ms: int, fou
     assert (newest_skip(looks) is not None) == found
 
 
+@pytest.mark.parametrize(("members", "found"), [(0, (300, 900)), (1, None), (None, None)])
+def test_members_count_also_in_a_snapshot_without_lag(members: int | None, found: tuple[int, int] | None) -> None:
+    """As while a broker is down: its partitions have no end, but the group may have run."""
+    memory = Memory.empty(1)
+    for look in looks_at(*STOPS, (300, E, members), (900, PLAIN, 0)):
+        values = vars(observed([look]))
+        if look.at_ms == T0 + 4 * MINUTE_MS:
+            values |= {"end": array([None]), "lag": array([None])}
+        memory = after(memory, Observation(**values), SETTINGS.window_ms, 1)
+    skip = skip_of(memory)
+    assert (skip and skip[1:]) == found
+
+
 def test_a_group_may_be_away_for_days_before_its_reset() -> None:
     assert newest_skip(looks_at(*RUNS, *[(300, E, 0)] * 100, (900, PLAIN, 0), every_ms=HOUR_MS)) == (300, 900)
 
