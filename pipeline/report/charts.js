@@ -29,14 +29,15 @@ const embed = async (selector, specification, sets, signals = {}, tooltip = fals
   const draw = async () => {
     for (const [name, value] of Object.entries(ends())) view.signal(name, value);
     await view.runAsync();
-    after(view);
+    if (inner.isConnected) after(view);
   };
   times.add(element, { natural, draw, box: () => {
     const { left, top } = inner.querySelector("svg").getBoundingClientRect();
     const [x, y] = originOf(view);
     return { left: left + x, top: top + y, width: view.width(), height: view.height() };
   } });
-  view.addResizeListener(() => requestAnimationFrame(() => after(view)));
+  // A drawing that was replaced is still resized. What is below the chart is no longer about its group.
+  view.addResizeListener(() => requestAnimationFrame(() => inner.isConnected && after(view)));
   if (String(times.within(natural)) === String([signals.first, signals.last])) after(view);
   else await draw();
   return view;

@@ -111,6 +111,11 @@ const times = (() => {
     return found ? valid([Date.parse(found[1]), Date.parse(found[2])]) : null;
   };
 
+  /** The charts do not depend on the address: a page in a frame cannot change it, and browsers limit how often others do. */
+  function write(address) {
+    try { history.replaceState(null, "", address); } catch { /* the old address stays */ }
+  }
+
   function zoom(wanted, writes = true) {
     const before = String(span);
     span = valid(wanted);
@@ -124,10 +129,12 @@ const times = (() => {
       const address = location.hash.replace(/@[^@]*$/, "");
       const isOther = address && !address.startsWith("#group/");
       const found = `${isOther && span ? "" : address}${suffix()}`;
-      if (location.hash.slice(1) !== found.replace(/^#/, "")) history.replaceState(null, "", found.startsWith("#") || !found ? found || location.pathname + location.search : `#${found}`);
+      if (location.hash.slice(1) !== found.replace(/^#/, "")) write(found.startsWith("#") || !found ? found || location.pathname + location.search : `#${found}`);
     }
-    for (const [element, chart] of charts) if (element.isConnected) chart.draw();
+    drawAll();
   }
+
+  const drawAll = () => { for (const [element, chart] of charts) if (element.isConnected) chart.draw(); };
 
   if (bar) {
     document.getElementById("unzoom").addEventListener("click", () => zoom(null));
@@ -138,6 +145,7 @@ const times = (() => {
       from = null;
     });
     addEventListener("hashchange", () => { if (inAddress()) zoom(inAddress(), false); });
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll); // a canvas does not follow the style sheet
     zoom(inAddress(), false);
   }
 

@@ -112,6 +112,25 @@ class TestInChromium:
         assert [abs(place) <= 6 for place in places] == [True] * 5
         assert is_hidden
 
+    def test_a_drawing_that_was_replaced_draws_nothing_below_the_chart(self, browse: Browse) -> None:
+        """The drawing of the group before is resized with the window, too."""
+        script = """
+          document.querySelectorAll(".legend .pick")[1].click();
+          await wait();
+          dispatchEvent(new Event("resize"));
+          await wait();
+          const seen = [element("group-title").textContent, element("heat-part").hidden, element("no-heat").hidden];
+        """
+        assert act(browse, script) == ["other", True, False]
+
+    def test_a_page_that_may_not_change_its_address_shows_a_time(self, browse: Browse) -> None:
+        script = """
+          history.replaceState = () => { throw new DOMException("too often", "SecurityError"); };
+          await drag("history", 3, 6);
+          const seen = [zoomed() !== "all", location.hash, ends(document.querySelector("#changes .missed"))[0] < 3.1];
+        """
+        assert act(browse, script) == [True, GROUP, True]
+
     @pytest.mark.parametrize("width", [400, 1400])
     def test_nothing_is_cut(self, browse: Browse, tmp_path: Path, width: int) -> None:
         script = """
