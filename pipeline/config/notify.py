@@ -9,8 +9,9 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from pipeline.common.epoch import DAY_MS
+from pipeline.common.expressions import matches
 from pipeline.config.toml_file import Section
-from pipeline.config.value_types import DurationMs, Instant, NotEmpty, Regex, matches
+from pipeline.config.value_types import DurationMs, Instant, NotEmpty, Regex
 
 Severity = Literal["info", "warning", "critical"]
 PAGERDUTY_URL = "https://events.pagerduty.com/v2/enqueue"

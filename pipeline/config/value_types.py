@@ -6,7 +6,6 @@ A check raises ValueError. Its message is shown after the key, and never contain
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import lru_cache
 from pathlib import Path
 from typing import Annotated
 
@@ -17,8 +16,6 @@ from pipeline.config.toml_file import Int
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": MINUTE_MS, "h": HOUR_MS, "d": DAY_MS}
 _YEAR_MS = 366 * DAY_MS
-_MATCHED = 1024
-"""Expressions are searched for in this many characters of a name, as those of `[clusters.X.groups]` are."""
 
 
 def duration_ms(text: object, most_ms: int = _YEAR_MS) -> int:
@@ -49,16 +46,6 @@ def _regex(text: str) -> str:
     if re.search(r"(?<!\\)(\\\\)*\\[1-9]", text):
         raise ValueError("refers back by number, which changes when expressions are combined; name the group")
     return text
-
-
-def matches(pattern: str | None, name: str | None) -> bool:
-    """Whether an expression is found in a name. No expression matches everything, also what is unknown."""
-    return pattern is None or (name is not None and _compiled(pattern).search(name[:_MATCHED]) is not None)
-
-
-@lru_cache(10_000)
-def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern)
 
 
 def _host_and_port(text: str) -> str:

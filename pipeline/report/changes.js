@@ -4,11 +4,14 @@ const LANES = [["joined", "▲", "member", "joined"], ["left", "▼", "member", 
 
 const plural = (n, what) => `${count(n)} ${what}${n === 1 ? "" : "s"}`;
 
+/** A text of 12 px that fits into a width. */
+const shortened = (text, width) => text.length > width / 6.6 ? `${text.slice(0, Math.max(Math.floor(width / 6.6) - 1, 0))}…` : text;
+
 /** Where in a chart of `plot` an instant is; `span` is the time that it shows. */
 const placeIn = (plot, [first, last]) => (ms) => plot.left + plot.width * (ms - first) / (last - first);
 
-/** The changes of a lane in the span, those that would touch taken together: { x, n, texts }. */
-function marksOf(group, lane, instants, at) {
+/** The changes of a lane that are seen, those that would touch taken together: { x, n, texts }. */
+function marksOf(group, lane, instants, at, isSeen) {
   const read = new Map(instants.map(([id, , ms]) => [id, ms]));
   const said = new Map(group.events.filter(([, level]) => level === "plain").map(([id, , sentence]) => [id, sentence]));
   const marks = [];
@@ -16,6 +19,7 @@ function marksOf(group, lane, instants, at) {
     const [id, n] = [row[0], row[lane + 1]];
     if (!n) continue;
     const x = at(read.get(id) ?? id);
+    if (!isSeen(x)) continue;
     const text = `${utc(id)} UTC: ${said.get(id) ?? ""}`;
     const before = marks.at(-1);
     if (before && x - before.x < 14) {
@@ -56,7 +60,7 @@ function drawChanges(element, group, span, plot, width) {
   let y = 14;
   for (const [[name, sign], i] of lanes) {
     drawing.append(svg("path", { d: `M${plot.left},${y + 6}H${end}`, class: "lane" }), svg("text", { x: plot.left - 8, y, "text-anchor": "end" }, name));
-    const marks = marksOf(group, i, instants, at).filter(({ x }) => isSeen(x));
+    const marks = marksOf(group, i, instants, at, isSeen);
     marks.forEach(({ x, n, texts }, k) => {
       const mark = svg("g", { class: `mark ${name}` });
       const isRoomy = (marks[k + 1]?.x ?? end) - x > 14 + 7 * count(n).length && x + 14 + 7 * count(n).length < width;
@@ -69,7 +73,7 @@ function drawChanges(element, group, span, plot, width) {
     y += 20;
   }
   for (const { name, objective, missed, unknown } of targets) {
-    drawing.append(svg("text", { x: plot.left, y, class: "count" }, `objective ${name}: ${objective}`), svg("text", { x: plot.left - 8, y: y + 15, "text-anchor": "end" }, "missed"));
+    drawing.append(svg("text", { x: plot.left, y, class: "count" }, shortened(`objective ${name}: ${objective}`, plot.width)), svg("text", { x: plot.left - 8, y: y + 15, "text-anchor": "end" }, "missed"));
     drawing.append(svg("path", { d: `M${plot.left},${y + 20}H${end}`, class: "lane" }));
     for (const [ranges, kind, text] of [[missed, "missed", "missed"], [unknown, "unknown", "not known whether it was met"]]) {
       for (const [[a, b], [from, to]] of ranges.map((range, i) => [barsOf(ranges, instants, at)[i], range])) {

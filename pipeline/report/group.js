@@ -141,7 +141,7 @@ function showBelow(group, unit, view) {
   if (!strip.hidden) put(strip, drawn);
   const part = document.getElementById("heat-part");
   part.hidden = !group.heat;
-  document.getElementById("no-heat").hidden = Boolean(group.heat);
+  document.getElementById("no-heat").hidden = Boolean(group.heat) || !(group.partitions.length + group.left_out);
   if (part.hidden) return;
   const map = heatOf(group, unit);
   const element = document.getElementById("heat");
@@ -150,7 +150,7 @@ function showBelow(group, unit, view) {
   followHeat(element, map, span, { left, width }, heat.cursor);
   const { rows, others, columns, total } = group.heat;
   const hidden = total - rows.length;
-  const rest = !hidden ? "" : others ? ` The other ${count(hidden)} have one row together.` : ` ${plural(hidden, "partition")} that the group no longer has ${hidden === 1 ? "is" : "are"} not shown.`;
+  const rest = !hidden ? "" : others ? ` The other ${count(hidden)} have one row together.` : ` ${plural(hidden, "partition")} with less lag ${hidden === 1 ? "is" : "are"} not shown.`;
   document.getElementById("heat-facts").textContent = `${plural(rows.length, "partition")} of ${count(total)}, the worst first in each topic, at ${plural(columns.length, "snapshot")} of ${count(map.instants.length)}.${rest}`;
   const summary = heatSummary(map, span);
   document.getElementById("heat-summary").textContent = summary;

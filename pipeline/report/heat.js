@@ -49,12 +49,13 @@ function heatLayout({ rows, others }) {
   return { layout, height: y };
 }
 
-/** Where each column begins and ends, in time: halfway to its neighbours, or half the usual step if one is missing. */
+/** Where each column begins and ends, in time: halfway to its neighbours, or at most half the usual step if one is missing. */
 function heatColumns({ columns }, instants) {
   const at = columns.map((i) => instants[i]);
   const steps = at.slice(1).map(([, , ms], i) => ms - at[i][2]).sort((a, b) => a - b);
   const half = (steps[steps.length >> 1] ?? 6e4) / 2;
-  const edge = (a, b, sign) => a && b && a[1] === b[1] ? (a[2] + b[2]) / 2 : (sign < 0 ? b : a)[2] + sign * half;
+  const reach = (a, b) => a[1] === b[1] ? (b[2] - a[2]) / 2 : Math.min(half, (b[2] - a[2]) / 2);
+  const edge = (a, b, sign) => (sign < 0 ? b : a)[2] + sign * (a && b ? reach(a, b) : half);
   return at.map((one, i) => ({ id: one[0], ms: one[2], from: i ? edge(at[i - 1], one, -1) : one[2] - half, to: i + 1 < at.length ? edge(one, at[i + 1], 1) : one[2] + half }));
 }
 
@@ -71,7 +72,7 @@ function heatOf(group, unit) {
 }
 
 const heatLevel = ({ edges }, value) => value <= 0 ? 0 : 1 + edges.filter((edge) => value >= edge).length;
-const heatMisses = ({ targets }, row, value) => row.isRest ? [] : targets.filter(({ most }) => value > most);
+const heatMisses = ({ targets }, row, value) => row.isRest ? [] : targets.filter(({ most, of_topics }) => value > most && (of_topics?.includes(row.topic) ?? true));
 
 /** How many partitions a value of the other partitions leaves out. */
 const heatLacking = ({ unit }, row, column) => row.isRest ? row.unknown[unit][column] ?? 0 : 0;
@@ -140,8 +141,7 @@ function drawHeat(element, map, span, plot, width) {
       const { others, unit } = map;
       const kind = unit === "records" || unit === "bytes" ? "together" : "the one that is furthest behind";
       const text = heading ?? `${plural(others.partitions, "other partition")}, ${kind}`;
-      const most = Math.floor((width - 8) / 6.6);
-      names.append(svg("text", { x: 0, y: y + 13, class: "heat-topic" }, text.length > most ? `${text.slice(0, most - 1)}…` : text));
+      names.append(svg("text", { x: 0, y: y + 13, class: "heat-topic" }, shortened(text, width - 8)));
     }
   }
   names.append(cursor);
@@ -164,7 +164,7 @@ function heatDescribe(map, { row }, column) {
     kind === "k" ? known : kind === "u" ? `${name} unknown` : HEAT_KINDS[kind],
     ...(lacking ? [`${plural(lacking, "partition")} not known`] : []),
     ...heatMisses(map, row, value).map((target) => `misses ${target.name} (${target.objective})`),
-    ...(row.isRest || owner === undefined ? [] : [owner === null ? "no member has it" : `read by ${map.clients[owner]}`]),
+    ...(row.isRest || kind === "-" || owner === undefined ? [] : [owner === null ? "no member has it" : `read by ${map.clients[owner]}`]),
     ...(row.owners.some(([from]) => from && from === column) ? ["the member has changed here"] : [])];
 }
 
@@ -231,9 +231,11 @@ function heatTable(table, map, [first, last]) {
     const worst = known.reduce((a, one) => a === null || row[map.unit][one.column] > row[map.unit][a.column] ? one : a, null);
     const newest = seen.at(-1);
     const owner = worst && heatOwner(row, worst.column);
+    const kinds = seen.map(({ column }) => heatState(row, map.unit, column));
+    const lacking = ["u", "n"].find((kind) => kinds.includes(kind));
     cells(table.tBodies[0].insertRow(), [
-      row.isRest ? plural(row.partitions, "other partition") : `${row.topic} ${row.partition}`, worst ? inUnit(row[map.unit][worst.column], map.unit) : "unknown",
-      worst ? utc(worst.ms) : "–", newest ? inUnit(row[map.unit][newest.column], map.unit) : "–", count(seen.length - known.length),
+      row.isRest ? plural(row.partitions, "other partition") : `${row.topic} ${row.partition}`, worst ? inUnit(row[map.unit][worst.column], map.unit) : HEAT_KINDS[lacking] ?? "–",
+      worst ? utc(worst.ms) : "–", newest ? inUnit(row[map.unit][newest.column], map.unit) : "–", count(kinds.filter((kind) => kind === "u").length),
       owner === undefined || owner === null || row.isRest ? "–" : map.clients[owner]], ["name", "n", "nowrap", "n", "n", "name"]);
   }
 }
@@ -270,11 +272,13 @@ function followHeat(element, map, span, plot, cursor) {
   element.onkeydown = (event) => {
     const nth = columns.indexOf(column);
     const moves = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
-    if (!moves || nth < 0) return;
+    if (!moves || nth < 0 || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
     row = Math.min(Math.max(row + moves[0], 0), rows.length - 1);
     column = columns[Math.min(Math.max(nth + moves[1], 0), columns.length - 1)];
     show();
+    cursor.scrollIntoView({ block: "nearest", behavior: "instant" });
+    show(); // where the cell is now
     document.getElementById("heat-cell").textContent = heatDescribe(map, rows[row], column).join(", ");
   };
 }

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
 from pipeline.report.heat_model import OtherPartitions, PartitionSeries
-from pipeline.report.model import Group, Instant, Report
+from pipeline.report.model import Group, Instant, Point, Report
 from pipeline.report.names import visible
 from pipeline.report.selection import Selection
+from pipeline.report.targets import most_of
 
 PARTITIONS = 60
 """The partitions of a group with a row of their own. The others have one row together."""
@@ -73,12 +74,13 @@ def _picked(ids: Sequence[int], most: int) -> list[int]:
     return [id_ for nth, id_ in enumerate(ids, 1) if total <= most or nth * most % total < most]
 
 
-def heat_of(report: Report, group: Group) -> dict[str, Any] | None:
-    """The heat map of a group; None if it has none.
+def heat_of(report: Report, group: Group, points: Mapping[int, Point] | None = None) -> dict[str, Any] | None:
+    """The heat map of a group; None if it has none. `points` are those of the group, by snapshot.
 
     `columns` are the positions of its snapshots in the instants of the cluster. Each of the `rows` has a list of values
-    in each unit: a number of three digits, None if not known. `state` has a letter for each snapshot: k known, n no
-    commit, u unknown, - no such row; it is left out if all are known. `owners` are (column, number of the member) where
+    in each unit: a number of three digits, or all of them if that decides whether an objective is met; None if not
+    known. `state` has a letter for each snapshot: k known, n no commit, u unknown, - no such row; it is left out if all
+    are known. `owners` are (column, number of the member) where
     another member has the partition than before, None if nobody; `clients` has the name of each member's client.
     `others` are the partitions without a row, of `total`.
     """
@@ -88,11 +90,12 @@ def heat_of(report: Report, group: Group) -> dict[str, Any] | None:
     others = next((o for o in report.other_partitions if (o.cluster, o.group_id) == group.key), None)
     position = {i.snapshot_id: n for n, i in enumerate(_instants(report, group.cluster))}
     read = {id_ for series in named for id_ in series.snapshot_ids} | set(others.snapshot_ids if others else ())
-    ids = sorted(read & position.keys())
+    ids = sorted(read & position.keys() | _absent(list(position), read, points or {}))
+    most = {unit: most_of(report, group, unit) for unit in UNITS}
     clients: dict[tuple[str, str], int] = {}
     return {
         "columns": [position[id_] for id_ in ids],
-        "rows": [_row(series, ids, clients) for series in _by_topic(named)],
+        "rows": [_row(series, ids, clients, most) for series in _by_topic(named)],
         "clients": [visible(name) for _, name in clients],
         "others": None if others is None else _others(others, ids),
         "total": named[0].total,
@@ -103,6 +106,16 @@ def _instants(report: Report, cluster: str) -> list[Instant]:
     return sorted((i for i in report.instants if i.cluster == cluster), key=lambda i: i.snapshot_id)
 
 
+def _absent(ids: Sequence[int], read: Collection[int], points: Mapping[int, Point]) -> set[int]:
+    """The first and the last snapshot of each time in which the group had no partitions.
+
+    They are columns, too: without them, a cell would reach half into such a time.
+    """
+    there = {id_ for id_, point in points.items() if point.partitions} | set(read)
+    edges = {id_ for a, b in pairwise(ids) if (a in there) != (b in there) for id_ in (a, b)}
+    return edges - there if points else set()
+
+
 def _by_topic(named: Iterable[PartitionSeries]) -> Iterator[PartitionSeries]:
     """Topics in the order of their worst partition, and within them the worst partition first."""
     of_topic: dict[str, list[PartitionSeries]] = defaultdict(list)
@@ -111,12 +124,17 @@ def _by_topic(named: Iterable[PartitionSeries]) -> Iterator[PartitionSeries]:
     return chain.from_iterable(of_topic.values())
 
 
-def _row(series: PartitionSeries, ids: Sequence[int], clients: dict[tuple[str, str], int]) -> dict[str, Any]:
+def _row(
+    series: PartitionSeries,
+    ids: Sequence[int],
+    clients: dict[tuple[str, str], int],
+    most: Mapping[str, Collection[int]],
+) -> dict[str, Any]:
     at = {id_: n for n, id_ in enumerate(series.snapshot_ids)}
     found = [at.get(id_) for id_ in ids]
     state = "".join(_state(series, n) for n in found)
     row: dict[str, Any] = {"topic": visible(series.topic), "partition": series.partition}
-    row |= {unit: _values(getattr(series, unit), found) for unit in UNITS}
+    row |= {unit: _values(getattr(series, unit), found, most[unit]) for unit in UNITS}
     if state.strip("k"):
         row["state"] = state
     return row | {"owners": list(_owners(series, found, clients))}
@@ -154,13 +172,21 @@ def _others(others: OtherPartitions, ids: Sequence[int]) -> dict[str, Any]:
         for of in [getattr(others, f"{unit}_unknown")]
     }
     values = {unit: _values(getattr(others, unit), found) for unit in UNITS}
-    return values | {"partitions": max(others.partitions, default=0), "unknown": lacking}
+    state = "".join("-" if n is None else "k" for n in found)
+    row = values | {"partitions": max(others.partitions, default=0), "unknown": lacking}
+    return row | {"state": state} if "-" in state else row
 
 
-def _values(values: Sequence[int | None], found: Sequence[int | None]) -> list[int | None]:
-    return [None if n is None else _three_digits(values[n]) for n in found]
+def _values(values: Sequence[int | None], found: Sequence[int | None], most: Collection[int] = ()) -> list[int | None]:
+    return [None if n is None else _three_digits(values[n], most) for n in found]
 
 
-def _three_digits(value: int | None) -> int | None:
-    """The value, rounded to three digits, which is all that a colour and its label show."""
-    return None if value is None else int(float(f"{value:.3g}"))
+def _three_digits(value: int | None, most: Collection[int]) -> int | None:
+    """The value, rounded to three digits, which is all that a colour and its label show.
+
+    It is not rounded if it would then be on the other side of one of `most`.
+    """
+    if value is None:
+        return None
+    rounded = int(float(f"{value:.3g}"))
+    return value if any((value > limit) != (rounded > limit) for limit in most) else rounded

@@ -57,7 +57,7 @@ def payload(report: Report, groups: Sequence[Group]) -> dict[str, Any] | None:
                 "cluster": visible(g.cluster),
                 "colour": colour(charted[g.key]) if g.key in charted else None,
                 **_series(times[g.cluster], points[g.key], has_rates=g.key in charted),
-                **(_history(report, g, times[g.cluster]) if g.key in charted else {}),
+                **(_history(report, g, times[g.cluster], points[g.key]) if g.key in charted else {}),
                 "partitions": [_partition(p) for p in partitions[g.key]],
                 "left_out": g.partitions - len(partitions[g.key]),
             }
@@ -73,7 +73,7 @@ def payload(report: Report, groups: Sequence[Group]) -> dict[str, Any] | None:
     }
 
 
-def _history(report: Report, group: Group, instants: Sequence[Instant]) -> dict[str, Any]:
+def _history(report: Report, group: Group, instants: Sequence[Instant], points: dict[int, Point]) -> dict[str, Any]:
     """What happened to a group: `events` are (snapshot_id, level, sentence); `spans` its findings, with when they end.
 
     A span is (first_seen, end, severity, kind). A finding that is open ends with its newest snapshot. `rates` are
@@ -95,7 +95,7 @@ def _history(report: Report, group: Group, instants: Sequence[Instant]) -> dict[
         "ahead": [_short(point) for point in ahead(forecast, group, instants)],
         "changes": counts(c for c in report.changes if (c.cluster, c.group_id) == group.key),
         "targets": targets(report, group, instants),
-        "heat": heat_of(report, group),
+        "heat": heat_of(report, group, points),
         "objectives": [visible(text) for text in objectives_in_words(objectives_of(report, group))],
     }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
+from pipeline.common.expressions import matches
 from pipeline.report.details_model import Objective
 from pipeline.report.model import Group, Instant, Report
 from pipeline.report.names import visible
@@ -22,23 +23,40 @@ def targets(report: Report, group: Group, instants: Sequence[Instant]) -> list[d
     """The objectives of a group, as far as the page lists them.
 
     `unit` is that of the chart in which the limit is a line; None if no chart shows the column. `is_of_sum` says that
-    this chart shows the sum of several partitions, each of which must meet the limit. `missed` and `unknown` are ranges
-    of the positions of `instants`, from first to last.
+    this chart shows the sum of several partitions, each of which must meet the limit. `most` is the greatest value that
+    meets it. `of_topics` are the topics with rows in the heat map that the objective concerns; None means all. `missed`
+    and `unknown` are ranges of the positions of `instants`, from first to last.
     """
     found = {m.slo: m for m in report.missed if (m.cluster, m.group_id) == group.key}
-    return [_target(o, group, instants, found.get(o.slo)) for o in objectives_of(report, group)]
+    topics = sorted({s.topic for s in report.partition_series if (s.cluster, s.group_id) == group.key})
+    return [
+        _target(o, group, instants, found.get(o.slo))
+        | {"of_topics": None if o.topics is None else [visible(t) for t in topics if matches(o.topics, t)]}
+        for o in objectives_of(report, group)
+    ]
+
+
+def most_of(report: Report, group: Group, unit: str) -> list[int]:
+    """The greatest values in a unit that meet an objective of the group."""
+    parsed = (_parsed(o) for o in objectives_of(report, group))
+    return [most for of_unit, _, most in parsed if of_unit == unit]
+
+
+def _parsed(objective: Objective) -> tuple[str | None, int, int]:
+    """The unit, the limit, and the greatest value that meets it."""
+    column, sign, limit = objective.objective.split()
+    return _UNITS.get(column), int(limit), int(limit) if sign == "<=" else int(limit) - 1
 
 
 def _target(objective: Objective, group: Group, instants: Sequence[Instant], missed: Any) -> dict[str, Any]:
-    column, sign, limit = objective.objective.split()
-    unit = _UNITS.get(column)
+    unit, limit, most = _parsed(objective)
     return {
         "name": visible(objective.slo),
         "objective": visible(objective.objective),
         "topics": None if objective.topics is None else visible(objective.topics),
         "unit": unit,
-        "limit": int(limit),
-        "most": int(limit) if sign == "<=" else int(limit) - 1,
+        "limit": limit,
+        "most": most,
         "is_of_sum": unit in ("records", "bytes") and group.partitions > 1,
         "missed": list(_ranges(instants, missed.missed_ids if missed else ())),
         "unknown": list(_ranges(instants, missed.unknown_ids if missed else ())),

@@ -2,10 +2,12 @@
 
 import pytest
 
+from pipeline.report.model import Instant
 from pipeline.report.page import render
 from tests.helpers.browser import Browse
-from tests.helpers.maps import series
-from tests.helpers.reports import group, report
+from tests.helpers.crowded import points
+from tests.helpers.maps import ids, objective, series
+from tests.helpers.reports import MINUTE, NOON, group, report
 from tests.helpers.timed import act
 
 
@@ -115,6 +117,40 @@ class TestInChromium:
                 f"{at} age was the greatest in this time: 13 s. 4 of 4 partitions had at least half of that "
                 "(orders 3, orders 2, orders 1, …). They were read by 2 members."
             ),
+        ]
+
+    def test_an_objective_of_some_topics_concerns_their_rows_only(self, browse: Browse) -> None:
+        """The map of a group that was not there from minute 2 to minute 4, in which another topic is as far behind."""
+        instants = tuple(Instant("east", NOON + n * MINUTE, 0, 7) for n in range(7))
+        there = (0, 1, 5, 6)
+        rows = [series(0, (9,) * 4, topic, snapshot_ids=ids(*there), total=2) for topic in ("orders", "refunds")]
+        of = group("g", 18, partitions=2)
+        page = render(
+            report(
+                of,
+                instants=instants,
+                points=points([of], [instants[n] for n in there]),
+                partition_series=tuple(rows),
+                objectives=(objective("consumer_lag < 5", "small", topics="^orders$"),),
+            )
+        )
+        script = """
+          const heat = document.getElementById("heat");
+          const cell = (row, minute) => {
+            const y = [...heat.querySelectorAll(".heat-label")][row].getBoundingClientRect();
+            fire(heat, "pointermove", at(minute * 9 / 6), y.top + y.height / 2);
+            return tip().slice(1);
+          };
+          const seen = [cell(0, 1.4), cell(1, 1.4), cell(0, 2.4), cell(0, 2.8), texts("#heat-values td:nth-child(5)")];
+        """
+        seen = act(browse, script, page=page)
+        missed, read, gone = "misses small (consumer_lag < 5)", "read by app at 10.0.0.1", "no such partition"
+        assert seen == [
+            ["2026-03-01 12:01:00 UTC", "lag 9 offsets", missed, read],
+            ["2026-03-01 12:01:00 UTC", "lag 9 offsets", read],
+            ["2026-03-01 12:02:00 UTC", gone],
+            ["2026-03-01 12:02:00 UTC", gone],
+            ["0", "0"],
         ]
 
     def test_arrow_keys_lead_from_cell_to_cell(self, browse: Browse) -> None:

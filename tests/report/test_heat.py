@@ -11,11 +11,11 @@ from pipeline.report import Frames, heat, heat_rows
 from pipeline.report.collect import collect
 from pipeline.report.heat import CELLS, PARTITIONS, ROWS_READ, heat_of, plan
 from pipeline.report.heat_model import Missed
-from pipeline.report.model import Instant
+from pipeline.report.model import Instant, Point
 from pipeline.report.payload import payload
 from pipeline.report.selection import Selection
 from pipeline.tables import LAG, SLO, SNAPSHOTS
-from tests.helpers.maps import ids, mapped, others, series
+from tests.helpers.maps import ids, mapped, objective, others, series
 from tests.helpers.reports import MINUTE, NOON, NOW, frame, group, lag_row, report, snapshot
 
 ALL = Selection()
@@ -174,6 +174,46 @@ class TestOnThePage:
             [123_000_000],
             [1_230_000_000],
         ]
+
+    @pytest.mark.parametrize(
+        ("text", "value", "shown"),
+        [
+            ("consumer_lag <= 500000", 500_400, 500_400),
+            ("consumer_lag < 500000", 499_600, 499_600),
+            ("consumer_lag <= 500000", 499_600, 500_000),
+            ("consumer_lag <= 500000", 501_400, 501_000),
+            ("consumer_lag_bytes <= 500000", 500_400, 500_000),
+        ],
+    )
+    def test_a_value_is_not_rounded_over_a_limit(self, text: str, value: int, shown: int) -> None:
+        of = report(group(), partition_series=(series(0, (value,)),), objectives=(objective(text),))
+        found = heat_of(of, group())
+        assert found
+        assert found["rows"][0]["records"] == [shown]
+
+    def test_cells_do_not_reach_into_a_time_without_the_group(self) -> None:
+        """It is there at the minutes 2, 3 and 8, of ten. Its map has the snapshots next to these, without rows."""
+        there = (2, 3, 8)
+        of = report(
+            group(),
+            instants=tuple(instants(10)),
+            partition_series=(series(0, (5, 6, 7), snapshot_ids=ids(*there)),),
+        )
+        points = {id_: Point("east", id_, "g", 1, 0) for id_ in ids(*there)}
+        empty = Point("east", NOON + 9 * MINUTE, "g", None, 0, partitions=0)
+        found = heat_of(of, group(), points | {empty.snapshot_id: empty})
+        assert found
+        assert found["columns"] == [1, 2, 3, 4, 7, 8, 9]
+        assert found["rows"][0]["records"] == [None, 5, 6, None, None, 7, None]
+        assert found["rows"][0]["state"] == "-kk--k-"
+
+    def test_the_others_are_absent_where_all_partitions_have_rows(self) -> None:
+        rest = others((5, None), 40, records_unknown=(0, 40), snapshot_ids=ids(1, 2))
+        rows = (series(0, (1, 2, 3)),)
+        of = report(group(), partition_series=rows, other_partitions=(rest,), instants=tuple(instants(3)))
+        found = heat_of(of, group())
+        assert found
+        assert (found["others"]["records"], found["others"]["state"]) == ([None, 5, None], "-kk")
 
     def test_a_member_that_takes_a_partition_is_marked(self) -> None:
         """m1, then another process with the same name, then nobody, then a client that commits without a group."""

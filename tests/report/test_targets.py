@@ -8,7 +8,7 @@ from pipeline.report.heat_model import Missed
 from pipeline.report.model import Instant
 from pipeline.report.targets import targets
 from pipeline.report.timeline import counts
-from tests.helpers.maps import changed, ids, objective
+from tests.helpers.maps import changed, ids, objective, series
 from tests.helpers.reports import MINUTE, NOON, group, report
 
 
@@ -50,6 +50,21 @@ def test_a_limit_for_each_partition_is_none_for_their_sum(text: str, partitions:
 
 def test_the_topics_of_an_objective_are_named() -> None:
     assert shown("consumer_lag < 9", topics="^orders$")["topics"] == "^orders$"
+
+
+def test_an_objective_names_the_rows_that_it_concerns() -> None:
+    of = group()
+    rows = (series(0, (1,), "refunds"), series(0, (1,)), series(1, (1,)), series(0, (1,), "orders.x", group_id="h"))
+    some, every = targets(
+        report(
+            of,
+            partition_series=rows,
+            objectives=(objective("consumer_lag < 9", topics="^ord"), objective("consumer_lag < 9")),
+        ),
+        of,
+        [],
+    )
+    assert (some["of_topics"], every["of_topics"]) == (["orders"], None)
 
 
 def test_missed_snapshots_are_ranges_that_end_at_gaps() -> None:

@@ -12,8 +12,8 @@ from pyspark.sql.types import ArrayType, StringType
 
 from pipeline.analytics.lag.group_sums import GROUP_ROW
 from pipeline.common.arrow_udf import with_arrow_column
+from pipeline.common.expressions import matches
 from pipeline.config.slo import SloConfig
-from pipeline.config.value_types import matches
 
 KNOWN = ("ok", "deleted_unread", "deleted_uncommitted")
 """The offset_status of partitions whose lags can be compared with a limit. With others, commit and log do not fit."""
