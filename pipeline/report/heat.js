@@ -179,13 +179,14 @@ function heatSummary(map, [first, last]) {
     return isSum ? values.reduce((a, b) => a + b, 0) : Math.max(...values);
   };
   const worst = seen.reduce((a, one) => merged(one.column) > (a ? merged(a.column) : 0) ? one : a, null);
-  if (!worst) return seen.length ? "No partition is known to have had any lag in this time." : "There is no snapshot in this time.";
+  const isThinned = map.times.length < map.instants.length; // the chart above may have a greater value in between
+  if (!worst) return seen.length ? `No partition is known to have had any lag ${isThinned ? "at these snapshots" : "in this time"}.` : "There is no snapshot in this time.";
   const { column, ms } = worst;
   const all = merged(column);
   const sorted = named.filter((row) => row[map.unit][column] > 0).sort((a, b) => b[map.unit][column] - a[map.unit][column]);
   let sum = 0;
   const behind = isSum ? sorted.filter((row) => sum < 0.9 * all && (sum += row[map.unit][column])) : sorted.filter((row) => row[map.unit][column] >= all / 2);
-  const when = `At ${utc(ms)} UTC, the ${map.unit === "age" ? "age" : "lag"} was the greatest in this time: ${inUnit(all, map.unit)}${map.unit === "records" ? " offsets" : ""}.`;
+  const when = `At ${utc(ms)} UTC, the ${map.unit === "age" ? "age" : "lag"} was the greatest ${isThinned ? "of these snapshots" : "in this time"}: ${inUnit(all, map.unit)}${map.unit === "records" ? " offsets" : ""}.`;
   if (isSum && sum < 0.9 * all) return `${when} It was spread over more partitions than have a row here.`;
   const owners = [...new Set(behind.map((row) => heatOwner(row, column)).filter((owner) => owner !== null && owner !== undefined))];
   const names = `${behind.slice(0, 3).map((row) => `${row.topic} ${row.partition}`).join(", ")}${behind.length > 3 ? ", …" : ""}`;

@@ -119,6 +119,15 @@ class TestInChromium:
             ),
         ]
 
+    @pytest.mark.parametrize(("lag", "said"), [(0, "at these snapshots."), (7, "of these snapshots: 7 offsets.")])
+    def test_a_map_of_some_snapshots_says_nothing_of_the_others(self, browse: Browse, lag: int, said: str) -> None:
+        instants = tuple(Instant("east", NOON + n * MINUTE, 0, 3) for n in range(3))
+        of = group("g", 7)
+        page = render(
+            report(of, instants=instants, points=points([of], instants), partition_series=(series(0, (lag,) * 2),))
+        )
+        assert said in act(browse, 'const seen = text("heat-summary");', page=page)
+
     def test_an_objective_of_some_topics_concerns_their_rows_only(self, browse: Browse) -> None:
         """The map of a group that was not there from minute 2 to minute 4, in which another topic is as far behind."""
         instants = tuple(Instant("east", NOON + n * MINUTE, 0, 7) for n in range(7))
