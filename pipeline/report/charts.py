@@ -129,7 +129,9 @@ def _limits() -> tuple[alt.Chart, alt.Chart]:
     """A line at each limit, as far as the axis of values reaches, with its name."""
     base = alt.Chart(alt.NamedData("limits")).transform_filter("datum.value <= high").encode(y=_value("linear"))
     rules = base.mark_rule(strokeDash=[2, 3], strokeWidth=1.5, color="var(--bad)")
-    names = base.mark_text(align="right", baseline="bottom", dx=-4, dy=-3, fontSize=12, color="var(--bad)")
+    names = base.mark_text(
+        align="right", baseline="bottom", dx=-4, dy=-3, fontSize=12, limit=alt.ExprRef("width - 8"), color="var(--bad)"
+    )
     return rules, names.encode(x=alt.value("width"), text="name:N")
 
 

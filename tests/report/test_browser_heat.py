@@ -2,6 +2,7 @@
 
 import pytest
 
+from pipeline.report.heat_model import Missed
 from pipeline.report.model import Instant
 from pipeline.report.page import render
 from tests.helpers.browser import Browse
@@ -230,3 +231,28 @@ class TestInChromium:
             "ms": [[], 0, ""],
             "age": [["fresh: 3.33 min"], 1, ""],
         }
+
+    def test_long_names_of_objectives_stay_in_their_charts(self, browse: Browse) -> None:
+        instants = tuple(Instant("east", NOON + n * MINUTE, 0, 2) for n in range(2))
+        of, slo = group("g", 7), "name-of-an-objective-" * 15
+        page = render(
+            report(
+                of,
+                instants=instants,
+                points=points([of], instants),
+                partition_series=(series(0, (7, 7)),),
+                objectives=(objective("consumer_age_ms < 200000", slo),),
+                missed=(Missed("east", "g", slo, ids(1), ()),),
+            )
+        )
+        script = """
+          await choose("age");
+          const isCut = (one) => {
+            const [name, all] = [one, one.closest("svg")].map((part) => part.getBoundingClientRect());
+            return name.width && (name.left < all.left || name.right > all.right);
+          };
+          const named = [...document.querySelectorAll("#changes text, #history text")]
+            .filter((one) => one.textContent.includes("name-of"));
+          const seen = named.map((one) => [one.textContent.endsWith("…"), isCut(one)]);
+        """
+        assert act(browse, script, page=page) == [[True, False]] * 2
