@@ -47,11 +47,13 @@ LOSSES = _faults(260, ("no_progress", "data_loss_ahead", "deleted_unread"), (10,
 HANGS = _faults(90, ("no_progress",), (2, 200), (3, 820), (21, 1_000))
 SLOW = _faults(180, ("falling_behind",), (4, 150), (5, 700), (6, 1_100))
 REWINDS = _faults(30, ("rewound",), (7, 250), (8, 500), (9, 1_200))
+RESETS = _faults(3, ("skipped",), (16, 320), (17, 780), (26, 1_050))
+"""The group is stopped for three minutes, and its offsets are reset to the end of the log after the first of them."""
 STORMS = _faults(70, ("rebalance_storm",), (11, 350), (13, 950))
 FLAPPING = _faults(90, ("flapping_member",), (14, 450), (22, 1_150))
 (OUTAGE,) = _faults(12, ("unreadable",), (-1, 700))
 """A broker that leads every fourth partition does not answer."""
-FAULTS = (*STOPS, *LOSSES, *HANGS, *SLOW, *REWINDS, *STORMS, *FLAPPING, OUTAGE)
+FAULTS = (*STOPS, *LOSSES, *HANGS, *SLOW, *REWINDS, *RESETS, *STORMS, *FLAPPING, OUTAGE)
 GROUPS = 50
 KINDS = {
     "steady": range(20),
@@ -68,13 +70,15 @@ KINDS = {
 @dataclass
 class Day:
     """For each minute and reader (group × partition): committed offset, end, log start, and the age of the oldest
-    record that is not committed (ms, 0 if there is none). For each minute and group: whether it has members.
+    record that is not committed (ms, 0 if there is none), and whether a leader epoch is stored with the commit. For
+    each minute and group: whether it has members.
     """
 
     committed: Ints
     end: Ints
     start: Ints
     age_ms: Ints
+    has_epoch: npt.NDArray[np.bool_]
     has_members: npt.NDArray[np.bool_]
     commits: list[list[tuple[float, int]]] = field(default_factory=list)
     """The commits of each reader: second of the day, offset."""
@@ -109,13 +113,16 @@ class _Simulation:
         self.end = np.full(readers, 1_000_000, np.int64)
         self.read = self.end.astype(np.float64)
         self.committed = self.end.copy()
+        # Of five groups, one builds its offsets by itself, and one does so when it is closed.
+        self.stores_epochs, self.closes_with_map = self.group % 5 != 4, self.group % 5 == 3
+        self.has_epoch, self.ran = self.stores_epochs.copy(), np.ones(readers, bool)
         self.start = np.full(readers, 900_000, np.int64)
         ticks = MINUTES * PER_MINUTE
         self.ends = np.zeros((ticks, readers), np.int64)
         self.commits: list[list[tuple[float, int]]] = [[(-600.0, 1_000_000)] for _ in range(readers)]
 
     def run(self) -> Day:
-        names = ("committed", "end", "start", "age_ms", "members")
+        names = ("committed", "end", "start", "age_ms", "has_epoch", "members")
         seen: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in names}
         for tick in range(MINUTES * PER_MINUTE):
             at_s = tick * TICK_S
@@ -124,7 +131,7 @@ class _Simulation:
             members = self._consume(at_s)
             if tick % PER_MINUTE == PER_MINUTE - 1:
                 self._delete(tick)
-                shown = (self.committed, self.end, self.start, self._ages(tick), members)
+                shown = (self.committed, self.end, self.start, self._ages(tick), self.has_epoch, members)
                 for name, values in zip(names, shown, strict=True):
                     seen[name].append(values.copy())
         found = {name: np.array(values) for name, values in seen.items()}
@@ -145,12 +152,25 @@ class _Simulation:
         hourly = self.is_["runs once an hour"]
         is_deployed = np.asarray(self.deployed_at == minute % 60) & (at_s % 60 < 45)
         runs = ~is_deployed[self.group] & (~hourly | (minute % 60 < 10))
-        pace = self.speed.copy()
-        for fault in FAULTS:
-            if not fault.begins <= minute < fault.ends:
-                continue
+        runs, pace = self._with_faults(at_s, runs)
+        readable = self.end - self.is_["of a topic with rare transactions"]
+        self.read = np.where(runs, np.minimum(np.maximum(self.read, self.start) + pace * TICK_S, readable), self.read)
+        due = runs & (at_s % self.every_s == 0)
+        for reader in np.flatnonzero(due):
+            self.commits[reader].append((at_s, int(self.read[reader])))
+        self.committed = np.where(due, self.read.astype(np.int64), self.committed)
+        self.has_epoch = np.where(due, self.stores_epochs, self.has_epoch) & ~(self.ran & ~runs & self.closes_with_map)
+        self.ran = runs
+        stopped = {f.group for f in (*STOPS, *LOSSES, *RESETS) if f.begins <= minute < f.ends}
+        is_away = hourly[::PARTITIONS] & np.array(minute % 60 >= 10)
+        return np.asarray(~is_away & ~np.isin(np.arange(GROUPS), list(stopped)))
+
+    def _with_faults(self, at_s: int, runs: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.bool_], Floats]:
+        """Which readers run, and how fast, with the faults of this time."""
+        minute, pace = at_s // 60, self.speed.copy()
+        for fault in (f for f in FAULTS if f.begins <= minute < f.ends):
             its = self.group == fault.group
-            if fault in (*STOPS, *LOSSES):
+            if fault in (*STOPS, *LOSSES, *RESETS):
                 runs &= ~its
             elif fault in HANGS:
                 runs &= ~(its & (np.arange(len(its)) % PARTITIONS == 0))
@@ -158,25 +178,23 @@ class _Simulation:
                 pace = np.where(its, 0.7 * self._daily(at_s) * self.base, pace)
             elif fault in REWINDS and at_s == 60 * fault.begins:
                 self._rewind(its, at_s, hours=2)
-        readable = self.end - self.is_["of a topic with rare transactions"]
-        self.read = np.where(runs, np.minimum(np.maximum(self.read, self.start) + pace * TICK_S, readable), self.read)
-        due = runs & (at_s % self.every_s == 0)
-        for reader in np.flatnonzero(due):
-            self.commits[reader].append((at_s, int(self.read[reader])))
-        self.committed = np.where(due, self.read.astype(np.int64), self.committed)
-        stopped = {f.group for f in (*STOPS, *LOSSES) if f.begins <= minute < f.ends}
-        is_away = hourly[::PARTITIONS] & np.array(minute % 60 >= 10)
-        return np.asarray(~is_away & ~np.isin(np.arange(GROUPS), list(stopped)))
+            if fault in RESETS and at_s == 60 * (fault.begins + 1):
+                self._commit(its, self.end, at_s)
+                self.has_epoch &= ~its
+        return runs, pace
 
     def _daily(self, at_s: int) -> float:
         return float(1 + 0.5 * np.sin(2 * np.pi * (at_s / 86_400 - 0.3)))
 
     def _rewind(self, its: npt.NDArray[np.bool_], at_s: int, hours: int) -> None:
-        then = self.ends[max(at_s // TICK_S - hours * 3_600 // TICK_S, 0)]
-        self.read = np.where(its, then, self.read)
-        self.committed = np.where(its, then, self.committed)
+        self._commit(its, self.ends[max(at_s // TICK_S - hours * 3_600 // TICK_S, 0)], at_s)
+
+    def _commit(self, its: npt.NDArray[np.bool_], offsets: Ints, at_s: int) -> None:
+        """Sets some readers to other offsets, from which they go on."""
+        self.read = np.where(its, offsets, self.read)
+        self.committed = np.where(its, offsets, self.committed)
         for reader in np.flatnonzero(its):
-            self.commits[reader].append((at_s, int(then[reader])))
+            self.commits[reader].append((at_s, int(offsets[reader])))
 
     def _delete(self, tick: int) -> None:
         """Retention deletes whole segments of half an hour from the topic of the group that loses data."""
