@@ -33,17 +33,7 @@ def rows_of(day: Day, minutes: range) -> dict[Table, pd.DataFrame]:
     epochs = pd.arrays.IntegerArray(np.full(len(reader), EPOCH), ~day.has_epoch[minutes.start : minutes.stop].ravel())
     members = day.has_members[minute, reader // PARTITIONS]
     status = np.where(flat["committed"] < flat["start"], "deleted_unread", "ok").astype(object)
-    known = pd.DataFrame(
-        {
-            "cluster": CLUSTER,
-            "snapshot_id": id_of(0) + minute * MINUTE_MS,
-            "snapshot_date": [utc_date(id_of(number)) for number in minute.tolist()],
-            "captured_at": at,
-            "topic": [f"t{group:02}" for group in reader // PARTITIONS],
-            "partition": reader % PARTITIONS,
-            "topic_id": "A",
-        }
-    )
+    known = _of_partitions(minute, reader, at)
     lag = known.assign(
         committed_captured_at=at,
         verified_epoch=epochs,
@@ -65,6 +55,21 @@ def rows_of(day: Day, minutes: range) -> dict[Table, pd.DataFrame]:
         WATERMARKS: known.assign(cleanup_policy="delete", retention_ms=kept),
         COMMITTED_OFFSETS: commits.drop(columns="topic_id"),
     }
+
+
+def _of_partitions(minute: Any, reader: Any, at: pd.DatetimeIndex) -> pd.DataFrame:
+    """The columns that all three tables have."""
+    return pd.DataFrame(
+        {
+            "cluster": CLUSTER,
+            "snapshot_id": id_of(0) + minute * MINUTE_MS,
+            "snapshot_date": [utc_date(id_of(number)) for number in minute.tolist()],
+            "captured_at": at,
+            "topic": [f"t{group:02}" for group in reader // PARTITIONS],
+            "partition": reader % PARTITIONS,
+            "topic_id": "A",
+        }
+    )
 
 
 def _unless(is_out: Any, values: Any) -> Any:
