@@ -79,21 +79,9 @@ def _forecasts(days: Days) -> Iterator[Outcomes]:
     nothing = np.zeros((1, count), bool)
     # An event in a minute is in the snapshot at its end, at least in part. The next minute's is still to come.
     caught_up_s, undisturbed_s = following(days.has_caught_up), following(np.concatenate([days.events[1:], nothing]))
-    memory, rows = Memory.empty(count), []
-    for minute in range(minutes):
-        at_ms = np.full(count, MIDNIGHT_MS + (minute + 1) * MINUTE_MS)
-        sums = (days.ends[minute], at_ms + 20, days.commits[minute], days.worst_lag[minute], lag[minute])
-        memory = after(memory, Sums.in_records(at_ms, *sums, np.arange(count)))
-        rows.append(memory.rows())
-        if len(rows) < CHUNK:
-            continue
-        at = slice(minute + 1 - CHUNK, minute + 1)
-        memories = Memory.of_rows(np.concatenate(rows))
+    for at, memories in remembered(days):
         markers = np.full(CHUNK * count, settings.markers * PARTITIONS)
         found = forecast(memories, lag[at].ravel(), markers, settings.tolerance_ms, settings.window_ms)
-        rows = []
-        if at.start < WARM_UP:
-            continue
         fell = lag[at.start - 1 : at.stop - 1] - lag[at]
         naive_s = np.where(fell > 0, lag[at] / np.maximum(fell, 1) * 60, np.inf)
         left_s = np.repeat((minutes - 1.0 - np.arange(at.start, at.stop)) * 60, count)
@@ -109,6 +97,22 @@ def _forecasts(days: Days) -> Iterator[Outcomes]:
             left_s=left_s,
         )
         yield every.where((found.in_s != 0) | (found.low_s != 0) | (found.high_s != 0))
+
+
+def remembered(days: Days) -> Iterator[tuple[slice, Memory]]:
+    """What is known of all groups after each snapshot, CHUNK snapshots at a time, from WARM_UP on."""
+    minutes, count = days.ends.shape
+    memory, rows = Memory.empty(count), []
+    for minute in range(minutes):
+        at_ms = np.full(count, MIDNIGHT_MS + (minute + 1) * MINUTE_MS)
+        ends, commits = days.ends[minute], days.commits[minute]
+        sums = (ends, at_ms + 20, commits, days.worst_lag[minute], ends - commits)
+        memory = after(memory, Sums.in_records(at_ms, *sums, np.arange(count)))
+        rows.append(memory.rows())
+        if len(rows) == CHUNK:
+            at, memories, rows = slice(minute + 1 - CHUNK, minute + 1), Memory.of_rows(np.concatenate(rows)), []
+            if at.start >= WARM_UP:
+                yield at, memories
 
 
 def following(happens: Bools) -> Floats:

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.backlogs import PARTITIONS
-from benchmarks.forecasts import BETWEEN_S, CHUNK, MIDNIGHT_MS, MINUTE_MS, WARM_UP, Outcomes, following
+from benchmarks.forecasts import BETWEEN_S, CHUNK, Outcomes, following, remembered
 from benchmarks.seasons import EARLIER, GROUPS_OF_A_KIND, SEASONS, WEEK_H, Weeks, generated
 from pipeline.analytics.forecasts.band import REASONS, forecast
-from pipeline.analytics.forecasts.memory import Bools, Memory, Sums, after
+from pipeline.analytics.forecasts.memory import Bools
 from pipeline.analytics.forecasts.same_hour import HOURS, by_same_hours
 from pipeline.config.status import StatusConfig
 
@@ -42,19 +42,9 @@ def outcomes(weeks: Weeks) -> Both:
     lag, settings, kind = days.ends - days.commits, StatusConfig(), np.array(days.kind)
     caught_up_s = following(days.has_caught_up)
     undisturbed_s = following(np.concatenate([days.events[1:], np.zeros((1, count), bool)]))
-    memory, rows = Memory.empty(count), []
     parts: tuple[list[Outcomes], list[Outcomes]] = ([], [])
-    for minute in range(minutes):
-        at_ms = np.full(count, MIDNIGHT_MS + (minute + 1) * MINUTE_MS)
-        sums = (days.ends[minute], at_ms + 20, days.commits[minute], days.worst_lag[minute], lag[minute])
-        memory = after(memory, Sums.in_records(at_ms, *sums, np.arange(count)))
-        rows.append(memory.rows())
-        if len(rows) < CHUNK:
-            continue
-        at = np.arange(minute + 1 - CHUNK, minute + 1)
-        memories, rows = Memory.of_rows(np.concatenate(rows)), []
-        if at[0] < WARM_UP:
-            continue
+    for span, memories in remembered(days):
+        at = np.arange(span.start, span.stop)
         limits = (np.full(CHUNK * count, settings.markers * PARTITIONS), settings.tolerance_ms, settings.window_ms)
         found = forecast(memories, lag[at].ravel(), *limits)
         rates = np.concatenate([weeks.earlier(int(one + 1) // 60 - 1, HOURS + 1) for one in at])
@@ -72,8 +62,7 @@ def outcomes(weeks: Weeks) -> Both:
                 left_s=np.repeat((minutes - 1.0 - at) * 60, count),
             )
             part.append(every.where(is_other))
-    now, same = (Outcomes(*(np.concatenate([getattr(p, n) for p in some]) for n in vars(some[0]))) for some in parts)
-    return Both(now, same)
+    return Both(*map(Outcomes.joined, parts))
 
 
 def section() -> str:
