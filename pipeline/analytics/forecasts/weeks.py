@@ -1,4 +1,4 @@
-"""What was written in the same hours of earlier weeks, from rows of FORECASTS of then."""
+"""What was written in the same hours of earlier weeks, from the rows that FORECASTS has of these hours."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def _has_plain(readers: Ints, snapshot_ids: Ints, is_plain: Bools) -> Bools:
 
 
 def _has_epoch(columns: Mapping[str, Ints], has_plain: Bools) -> Ints:
-    """Whether a commit has a leader epoch, 1 or 0. That it has none is only known of groups without members."""
+    """Whether a commit has a leader epoch, 1 or 0. That it has no epoch is only known if the group has no members."""
     is_plain = has_plain & (columns["has_members"] == 0)
     return np.where(is_plain, 0, np.where(columns["verified_epoch"] != NONE, 1, NONE))
 

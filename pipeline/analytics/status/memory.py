@@ -212,7 +212,7 @@ def _waits(old: Memory, seen: Observation, first: Bools) -> dict[str, Ints]:
 
 
 def _set_back(old: Memory, seen: Observation, first: Bools, window_ms: int) -> dict[str, Ints]:
-    before = read_up_to(old, seen)  # to go back to what a reset has skipped is no rewind
+    before = read_up_to(old, seen)  # a commit that goes back to records that a reset has skipped is not rewound
     went_back = ~first & (seen.committed < old.committed) & (seen.committed < before)
     is_new = went_back & (old.set_back_from == NONE)
     since = np.where(is_new, seen.at_ms, old.set_back_ms)

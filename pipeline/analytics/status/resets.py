@@ -36,8 +36,8 @@ def is_reset(old: Memory, seen: Observation, first: Bools) -> Bools:
 
     The reader has always stored an epoch, and this commit has another offset and none. In this snapshot and in the one
     before it, the group had no members, which is when Kafka accepts a reset. After a reset, so is another one that goes
-    back before the group commits again: people correct themselves. One that goes further ahead is none, because tools
-    that copy offsets from another cluster, such as MirrorMaker, do so again and again.
+    back before the group commits again: people correct themselves. One that goes further ahead is not a reset, because
+    tools that copy offsets from another cluster, such as MirrorMaker, do so again and again.
     """
     is_alone = (seen.has_members == 0) & (old.is_empty == 1) & (seen.at_ms - _or_now(old.seen_ms, seen) <= APART_MS)
     is_other = ~first & (seen.committed != old.committed) & (seen.has_epoch == 0)
@@ -60,7 +60,7 @@ def epochs(old: Memory, seen: Observation, first: Bools, reset: Bools) -> dict[s
     """Whether the application commits with epochs: plain_ms, epochs and is_empty.
 
     If it is not known whether a new commit has an epoch, counting begins again. Commits of a group without members do
-    not count: those of consumers that are no members look like resets.
+    not count, because a consumer may commit without being a member, and its commits look like resets.
     """
     is_other = first | (seen.committed != old.committed)
     has, is_plain = seen.has_epoch == 1, seen.has_epoch == 0

@@ -25,7 +25,8 @@ def memory(**values: int) -> list[int]:
     found = Memory.empty(1)
     for name, value in values.items():
         getattr(found, name)[0] = value
-    return found.rows()[0].tolist()  # type: ignore[no-any-return]
+    row: list[int] = found.rows()[0].tolist()
+    return row
 
 
 def reader(group: str, topic: str, partition: int, first: int | None, end: int = 0, **more: int) -> tuple[Any, ...]:
