@@ -107,10 +107,10 @@ def _may_be(lake: Lake, cluster: str, ids: Sequence[int]) -> set[str]:
     return {row["kind"] for row in rows}
 
 
-def since(cluster: str, ids: Sequence[int], before_ms: int) -> str:
-    """The predicate for some snapshots, and for this time before them."""
+def since(cluster: str, ids: Sequence[int], before_ms: int, of: str = "") -> str:
+    """The predicate for some snapshots, and for this time before them. `of` is written before the names of columns."""
     after = min(ids) - before_ms
     return (
-        f"{of_cluster(cluster)} AND snapshot_date >= DATE'{utc_date(after)}' "
-        f"AND snapshot_id > {after} AND snapshot_id <= {max(ids)}"
+        f"{of}{of_cluster(cluster)} AND {of}snapshot_date >= DATE'{utc_date(after)}' "
+        f"AND {of}snapshot_id > {after} AND {of}snapshot_id <= {max(ids)}"
     )

@@ -105,6 +105,9 @@ class DriverTables:
 
     def overwrite(self, table: Table, rows: pa.Table, where: str) -> None:
         """Replaces the rows that satisfy `where` by `rows`, which all satisfy it. One commit."""
+        if SNAPSHOT_AT in table.stored and SNAPSHOT_AT.name not in rows.column_names:
+            at_ms = rows["snapshot_id"].cast(pa.timestamp("ms", "UTC"))
+            rows = rows.append_column(SNAPSHOT_AT.name, at_ms.cast(pa.timestamp("us", "UTC")))
         with self._committing(table) as found:
             write_deltalake(found, _fitting(rows, found), mode="overwrite", predicate=_for_datafusion(where))
             _compact(found, table, rows)

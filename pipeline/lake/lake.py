@@ -7,24 +7,26 @@ classic session and in Connect.
 from __future__ import annotations
 
 import re
-import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import date, datetime
 from functools import partial
 from typing import Any, NamedTuple
 from zlib import crc32
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from pipeline.lake.conflicts import FAILURES
 from pipeline.lake.driver_tables import NotForDriverError, arrow_rows
+from pipeline.lake.few_or_many import FewOrMany, OfRows
 from pipeline.lake.few_rows import MANY_ROWS, expects_few
 from pipeline.lake.history import KEPT_FOR_A_WEEK, keeps_too_little
 from pipeline.lake.lake_tables import LakeTables, stored_columns
-from pipeline.lake.predicates import of_cluster, of_dates, of_each, of_snapshots, one_of
+from pipeline.lake.merge import merge_statement, temporary_view
+from pipeline.lake.predicates import of_cluster, of_dates, of_each, of_snapshots
 from pipeline.lake.sorted_rows import write_sorted
 from pipeline.lake.upgrade import prepare, schema_version
 from pipeline.tables import Table
@@ -102,26 +104,34 @@ class Lake(LakeTables):
 
     def _read(self, table: Table, where: str, columns: Sequence[str] = ()) -> DataFrame:
         names = columns or table.columns
-        rows = None
-        if self._driver:
-            with suppress(NotForDriverError):
-                rows = self._driver.read(table, where, names, are_few=expects_few(self.spark))
+        rows = self._read_few(table, where, names)
         if rows is None:
             return self.read(table).where(where).select(*names)
         return self._local(rows, StructType([table.schema[name] for name in names]))
+
+    def _read_few(self, table: Table, where: str, names: Sequence[str]) -> pa.Table | None:
+        """The rows as the driver reads them; None if it cannot, or if they are many."""
+        if self._driver:
+            with suppress(NotForDriverError):
+                return self._driver.read(table, where, names, are_few=expects_few(self.spark))
+        return None
 
     def _local(self, rows: Any, schema: StructType) -> DataFrame:
         """A DataFrame of Arrow rows, which Spark keeps in its plan."""
         # Spark does not accept arrays in an empty Arrow table, but it accepts an empty list.
         return self.spark.createDataFrame(rows if rows.num_rows else [], schema)
 
-    def replace(self, table: Table, rows: DataFrame, where: str, most: int | None = None) -> None:
+    def replace(self, table: Table, rows: DataFrame | FewOrMany, where: str, most: int | None = None) -> None:
         """Replaces the rows that satisfy `where` by `rows`, which must all satisfy it. One commit.
 
         `most` is the greatest possible number of rows. If it is None, the job's own expectation decides whether the
         rows are few: see `few_rows`.
         """
-        self._replace_by_size(table, lambda: rows, where, most)
+        of = rows.rows if isinstance(rows, FewOrMany) else rows
+        if isinstance(of, DataFrame):
+            self._replace_by_size(table, lambda: of, where, most)
+        else:
+            self._replace(table, lambda: self._local(of, table.schema).select(*stored_columns(table)), where, of)
 
     def replace_observed(
         self, table: Table, rows: Callable[[Observation], DataFrame], where: str, most: int | None = None
@@ -202,6 +212,17 @@ class Lake(LakeTables):
         except FAILURES:  # serverless compute has no checkpoints
             return rows
 
+    def computed_few_or_many(self, rows: DataFrame, function: OfRows, schema: StructType) -> FewOrMany:
+        """What a function makes of rows, of some of them at a time; like the rows of `computed`, only once."""
+        if self._driver and expects_few(self.spark):
+            return FewOrMany(rows.toArrow()).mapped(function, schema)
+        return FewOrMany(self.computed(FewOrMany(rows).mapped(function, schema).rows))
+
+    def read_few_or_many(self, table: Table, where: str) -> FewOrMany:
+        """The rows that satisfy a predicate, which Spark and DataFusion must both understand."""
+        rows = self._read_few(table, where, table.columns)
+        return FewOrMany(self.read(table).where(where) if rows is None else rows)
+
     def delete(self, table: Table, where: str) -> None:
         """Removes the rows that satisfy `where`. One commit, or none if there are no such rows."""
         statement = f"DELETE FROM {self.identifier(table)} WHERE {where}"
@@ -268,30 +289,10 @@ class Lake(LakeTables):
         )
 
     def _merge_by_spark(self, table: Table, rows: Sequence[tuple[Any, ...]], cluster: str, update_if: str) -> Merged:
-        on = " AND ".join(f"t.{column} <=> s.{column}" for column in table.key)
-        if "snapshot_id" in table.key:  # as literals, so that Delta opens only the files of these snapshots
-            number = table.schema.names.index("snapshot_id")
-            on += f" AND t.{one_of('snapshot_id', sorted({row[number] for row in rows}))}"
-        names = [f"`{name}`" for name in table.stored.names]  # a user may have added others
-        assignments = ", ".join(f"t.{name} = s.{name}" for name in names)
-        matched = f"WHEN MATCHED AND ({update_if}) THEN UPDATE SET {assignments}" if update_if else ""
-        inserted = f"({', '.join(names)}) VALUES ({', '.join(f's.{name}' for name in names)})"
-        with self._view(self.rows(table, rows).select(*stored_columns(table))) as view:
-            statement = (
-                f"MERGE INTO {self.identifier(table)} t USING {view} s ON t.{of_cluster(cluster)} AND {on} "
-                f"{matched} WHEN NOT MATCHED THEN INSERT {inserted}"
-            )
+        with temporary_view(self.rows(table, rows).select(*stored_columns(table))) as view:
+            statement = merge_statement(table, self.identifier(table), view, rows, cluster, update_if)
             counts = self.spark.sql(statement).collect()[0]
         return Merged(inserted=counts["num_inserted_rows"], updated=counts["num_updated_rows"])
-
-    @contextmanager
-    def _view(self, rows: DataFrame) -> Iterator[str]:
-        name = f"laglake_{uuid.uuid4().hex}"
-        rows.createOrReplaceTempView(name)
-        try:
-            yield name
-        finally:
-            self.spark.catalog.dropTempView(name)
 
 
 def _aware(value: Any) -> Any:

@@ -7,7 +7,7 @@ import logging
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipeline.analytics.findings.findings import ids_in_cluster
+from pipeline.analytics.findings.identity import ids_in_cluster
 from pipeline.common.errors import LakeError, first_line
 from pipeline.lake import FAILURES, Lake, of_cluster
 from pipeline.lake.few_rows import MANY_ROWS, expect_rows

@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipeline.analytics.findings.findings import findings_as_known
+from pipeline.analytics.findings.as_known import findings_as_known
 from pipeline.analytics.status.group_status import group_status
 from pipeline.common.data_source import MOST_SEARCHED
 from pipeline.common.epoch import DAY_MS, now_ms, utc_date

@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 
 from pipeline.analytics.findings import commits_expire, open_transaction
 from pipeline.analytics.findings.data_loss import with_time_left
-from pipeline.analytics.findings.findings import OF_A_TOPIC
 from pipeline.analytics.findings.group_kinds import KINDS, NAMED, Kind, hot_partition
+from pipeline.analytics.findings.identity import OF_A_TOPIC
 from pipeline.analytics.findings.problem import iso, problem
 from pipeline.analytics.keys import READER_AT, SNAPSHOT
 from pipeline.analytics.lag.ladder import deleted_unread_offsets

@@ -1,25 +1,27 @@
 """Problems of clients that last: one row each, in whatever order the snapshots come. Minutes stand for snapshots."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
+from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import SparkSession
 
-from pipeline.analytics.findings.findings import finding_history, findings, findings_as_known, subjects
-from pipeline.tables import FINDING_HISTORY, FINDINGS
+from pipeline.analytics.findings.as_known import findings_as_known
+from pipeline.analytics.findings.findings import Past, as_known, finding_history, findings, findings_seen, subjects
+from pipeline.common.data_source import arrow_schema
+from pipeline.tables import FINDING_HISTORY, FINDINGS, Table
 from tests.helpers.rows import frame
 
 MINUTE_MS = 60_000
 ALWAYS = range(1, 13)
-TABLES = FINDINGS, FINDING_HISTORY
-PROBLEMS = (
-    "snapshot_id long, kind string, cluster string, group_id string, client_id string, instance string, topic string, "
-    "partitions array<int>, severity string, magnitude double, summary string, evidence string, advice string"
-)
+NOTHING = Past()
+Found = SimpleNamespace
 Seen = dict[int, str | None]
+Whose = tuple[str | None, str | None, str | None]
 
 
 def topics(minutes: Iterable[int], topic: str | None = None) -> Seen:
@@ -55,38 +57,48 @@ def minute(instant: datetime | None) -> int | None:
     return None if instant is None else int(instant.timestamp() * 1000) // MINUTE_MS
 
 
-def seen_in(spark: SparkSession, minutes: Iterable[int], cases: Any = CASES) -> DataFrame:
+def rows_of(table: Table, names: str, *rows: Sequence[Any]) -> pa.Table:
+    """Rows of a table: `names` are the given columns, the others are NULL. The cluster is `east`."""
+    found = [{"cluster": "east"} | dict(zip(names.split(), row, strict=True)) for row in rows]
+    return pa.Table.from_pylist(found, arrow_schema(table.schema))
+
+
+def problem(minute: int, kind: str, whose: Whose, topic: str | None, magnitude: float, **others: Any) -> dict[str, Any]:
+    """A problem in a minute; `whose` are the group, the client and the process."""
+    group, client, instance = whose
+    of = {"group_id": group, "client_id": client, "instance": instance, "topic": topic}
+    words = {"summary": f"as of {minute}", "evidence": "{}", "advice": "-"}
+    at_ms = {"snapshot_id": minute * MINUTE_MS, "kind": kind, "cluster": "east", "severity": "warning"}
+    return at_ms | of | {"partitions": [minute], "magnitude": magnitude} | words | others
+
+
+def seen_in(minutes: Iterable[int], cases: Any = CASES) -> pa.Table:
     """The problem gets worse from minute to minute, except in every fourth minute."""
-    rows = [
-        (
-            m * MINUTE_MS,
-            kind,
-            "east",
-            group,
-            client,
-            None,
-            seen[m],
-            [m],
-            "warning",
-            float(m % 4 and m),
-            f"as of {m}",
-            "{}",
-            "-",
-        )
-        for client, group, kind, seen, _ in cases
+    return pa.Table.from_pylist(
+        [
+            problem(m, kind, (group, client, None), seen[m], float(m % 4 and m))
+            for client, group, kind, seen, _ in cases
+            for m in minutes
+            if m in seen
+        ]
+    )
+
+
+def reported_in(minutes: Iterable[int], cases: Any = CASES) -> dict[str, dict[int, bool]]:
+    return subjects(
+        {"subject": f"client {client}", "snapshot_id": m * MINUTE_MS, "is_judged": True}
+        for client, *_, reports in cases
         for m in minutes
-        if m in seen
-    ]
-    return spark.createDataFrame(rows, PROBLEMS)
+        if m in reports
+    )
 
 
-def reported_in(spark: SparkSession, minutes: Iterable[int], cases: Any = CASES) -> DataFrame:
-    rows = {("east", m * MINUTE_MS, client) for client, *_, reports in cases for m in minutes if m in reports}
-    clients = spark.createDataFrame(sorted(rows), "cluster string, snapshot_id long, client_id string")
-    return subjects(clients, "client", "client_id")
+def found_in(history: pa.Table, past: Past = NOTHING) -> list[Found]:
+    """The rows of `findings` that a history adds or changes."""
+    return [Found(**row) for row in findings(findings_seen(history).to_pylist(), past)]
 
 
-def by_client(rows: Iterable[Row]) -> Callable[[str], Lasting]:
+def by_client(rows: Iterable[Found]) -> Callable[[str], Lasting]:
     """The findings of a client by time: group, topic, and the minutes of first_seen, last_seen and resolved_at."""
     found: dict[str, Lasting] = {}
     for r in sorted(rows, key=lambda r: (r.first_seen, r.topic or "")):
@@ -98,48 +110,48 @@ def by_client(rows: Iterable[Row]) -> Callable[[str], Lasting]:
 class Kept:
     """The two tables, written as `keep_findings` does: the same rows are read, replaced and merged."""
 
-    def __init__(self, spark: SparkSession, cases: Any = CASES) -> None:
-        self._spark = spark
+    def __init__(self, cases: Any = CASES) -> None:
         self._cases = cases
-        self.findings: dict[str, Row] = {}
-        self.history: dict[int, list[Row]] = {}
+        self.findings: dict[str, Found] = {}
+        self.history: dict[int, list[dict[str, Any]]] = {}
 
-    def add(self, batch: Iterable[int]) -> list[Row]:
+    def add(self, batch: Iterable[int]) -> list[Found]:
         """The rows of `findings` that a batch changes."""
         first, *_, last = (*batch, *batch)
-        open_or_newer = [r for r in self.findings.values() if (minute(r.resolved_at) or first) >= first]
-        before = self._spark.createDataFrame(open_or_newer, FINDINGS.schema)
-        reported = reported_in(self._spark, range(first - 5, last + 1), self._cases)
-        seen = finding_history(seen_in(self._spark, batch, self._cases), reported, before).collect()
-        self.history |= {m: [r for r in seen if r.snapshot_id == m * MINUTE_MS] for m in batch}
-        found = findings(self._spark.createDataFrame(seen, FINDING_HISTORY.schema), reported, before).collect()
+        open_or_newer = [vars(r) for r in self.findings.values() if (minute(r.resolved_at) or first) >= first]
+        past = Past(as_known(open_or_newer), others=reported_in(range(first - 5, last + 1), self._cases))
+        seen = finding_history(seen_in(batch, self._cases), past)
+        self.history |= {m: [r for r in seen.to_pylist() if r["snapshot_id"] == m * MINUTE_MS] for m in batch}
+        found = found_in(seen, past)
         self.findings |= {r.finding_id: r for r in found}
         return found
 
-    def rows(self) -> tuple[list[Row], list[Row]]:
+    def rows(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """The rows of both tables."""
-        return sorted(self.findings.values(), key=str), sorted((r for m in self.history.values() for r in m), key=str)
+        return sorted(map(vars, self.findings.values()), key=str), sorted(
+            (r for m in self.history.values() for r in m), key=str
+        )
 
 
 @pytest.fixture(scope="module")
-def at_once(spark: SparkSession) -> Kept:
+def at_once() -> Kept:
     """All cases, with all snapshots in one batch."""
-    kept = Kept(spark)
+    kept = Kept()
     kept.add(ALWAYS)
     return kept
 
 
 @pytest.fixture(scope="module")
-def together(at_once: Kept) -> list[Row]:
+def together(at_once: Kept) -> list[Found]:
     return list(at_once.findings.values())
 
 
 @pytest.fixture(scope="module")
-def lasting(together: list[Row]) -> Callable[[str], Lasting]:
+def lasting(together: list[Found]) -> Callable[[str], Lasting]:
     return by_client(together)
 
 
-def test_a_lasting_problem_is_one_finding(together: list[Row], lasting: Callable[[str], Lasting]) -> None:
+def test_a_lasting_problem_is_one_finding(together: list[Found], lasting: Callable[[str], Lasting]) -> None:
     assert lasting("lasting") == [("g", None, 1, 12, None)]
     row = next(r for r in together if r.client_id == "lasting")
     assert (row.severity, row.owner) == ("warning", None)
@@ -156,7 +168,7 @@ def test_three_snapshots_without_the_problem_end_a_finding_at_the_first(
     assert lasting("ended") == [("g", None, 1, 3, 4)]
 
 
-def test_a_problem_that_comes_back_is_another_finding(together: list[Row], lasting: Callable[[str], Lasting]) -> None:
+def test_a_problem_that_comes_back_is_another_finding(together: list[Found], lasting: Callable[[str], Lasting]) -> None:
     assert lasting("again") == [("g", None, 1, 2, 3), ("g", None, 6, 7, 8)]
     assert len({r.finding_id for r in together}) == len(together) == len(CASES) + 3
 
@@ -187,7 +199,7 @@ def test_a_problem_with_another_cause_is_another_finding(lasting: Callable[[str]
     assert lasting("blocked") == [("g", "t", 1, 3, 4), ("g", "u", 4, 5, 6)]
 
 
-def test_a_finding_describes_its_worst_moment(together: list[Row]) -> None:
+def test_a_finding_describes_its_worst_moment(together: list[Found]) -> None:
     def worst(client: str) -> list[Any]:
         of_client = sorted((r for r in together if r.client_id == client), key=lambda r: r.first_seen)
         return [(minute(r.worst_at), r.magnitude, r.summary, r.partitions) for r in of_client]
@@ -196,14 +208,11 @@ def test_a_finding_describes_its_worst_moment(together: list[Row]) -> None:
     assert worst("blocked") == [(3, 3.0, "as of 3", [3]), (5, 5.0, "as of 5", [5])]
 
 
-def test_the_worst_moment_is_by_severity_then_known_partitions_then_magnitude_then_time(
-    spark: SparkSession,
-) -> None:
+def test_the_worst_moment_is_by_severity_then_known_partitions_then_magnitude_then_time() -> None:
     def worst(*moments: tuple[str, list[int] | None, float | None]) -> int | None:
         names = "snapshot_id finding_id kind client_id severity partitions magnitude"
         rows = [(m * MINUTE_MS, "f", "k", "c", *moment) for m, moment in enumerate(moments, 1)]
-        nobody, nothing = reported_in(spark, []), frame(spark, FINDINGS, "kind")
-        (found,) = findings(frame(spark, FINDING_HISTORY, names, *rows), nobody, nothing).collect()
+        (found,) = found_in(rows_of(FINDING_HISTORY, names, *rows))
         return minute(found.worst_at)
 
     assert worst(("warning", [0], 9.0), ("critical", None, None), ("info", [0], 9.0)) == 2
@@ -213,29 +222,30 @@ def test_the_worst_moment_is_by_severity_then_known_partitions_then_magnitude_th
 
 def test_the_history_keeps_each_snapshot_with_a_problem(at_once: Kept) -> None:
     assert set(at_once.history) == set(ALWAYS)
-    of_client = {m: [r for r in rows if r.client_id == "blocked"] for m, rows in at_once.history.items()}
-    assert {m: [(r.topic, r.summary) for r in rows] for m, rows in of_client.items() if rows} == {
+    of_client = {m: [r for r in rows if r["client_id"] == "blocked"] for m, rows in at_once.history.items()}
+    assert {m: [(r["topic"], r["summary"]) for r in rows] for m, rows in of_client.items() if rows} == {
         1: [(None, "as of 1")],
         2: [("t", "as of 2")],
         3: [("t", "as of 3")],
         4: [("u", "as of 4")],
         5: [(None, "as of 5")],
     }
-    ids = [rows[0].finding_id for m, rows in of_client.items() if m <= 5]
+    ids = [rows[0]["finding_id"] for m, rows in of_client.items() if m <= 5]
     assert ids == [identity("blocked", first, "blocked_connector") for first in (1, 1, 1, 4, 4)]
-    assert {str(r.snapshot_date) for rows in at_once.history.values() for r in rows} == {"1970-01-01"}
+    assert {str(r["snapshot_date"]) for rows in at_once.history.values() for r in rows} == {"1970-01-01"}
 
 
 def test_computing_in_batches_gives_the_same_findings_and_history(spark: SparkSession, at_once: Kept) -> None:
     """Each batch is computed twice, as after a run that was killed before it had marked the batch."""
-    kept = Kept(spark)
-    everything = [spark.createDataFrame(rows, t.schema) for rows, t in zip(at_once.rows(), TABLES, strict=True)]
+    kept = Kept()
+    tables = zip(at_once.rows(), (FINDINGS, FINDING_HISTORY), strict=True)
+    everything = [spark.createDataFrame([tuple(r.values()) for r in rows], t.schema) for rows, t in tables]
     for batch in ([1, 2, 3], [4], [5, 6], [7], range(8, 13)):
         kept.add(batch)
         then = kept.rows()
         kept.add(batch)
         assert kept.rows() == then
-        known = findings_as_known(everything[0], everything[1], max(batch) * MINUTE_MS).collect()
+        known = findings_as_known(everything[0], everything[1], max(batch) * MINUTE_MS).toArrow().to_pylist()
         assert sorted(known, key=str) == then[0]
     assert kept.rows() == at_once.rows()
 
@@ -256,10 +266,10 @@ def test_history_that_an_older_lake_did_not_keep_is_unknown(spark: SparkSession)
     assert (going.summary, going.severity) == ("blind_gauge of a: nothing was kept from that time.", None)
     assert (minute(going.last_seen), minute(over.last_seen), minute(over.resolved_at)) == (6, 4, 5)
     assert (over.summary, over.severity, over.worst_at) == ("as of 4", "warning", None)
-    going_on = frame(
-        spark, FINDING_HISTORY, "snapshot_id finding_id kind client_id", (10 * MINUTE_MS, "going", "blind_gauge", "a")
+    going_on = rows_of(
+        FINDING_HISTORY, "snapshot_id finding_id kind client_id", (10 * MINUTE_MS, "going", "blind_gauge", "a")
     )
-    (found,) = findings(going_on, reported_in(spark, []), old.where("finding_id = 'going'")).collect()
+    (found,) = found_in(going_on, Past(as_known(old.where("finding_id = 'going'").toArrow().to_pylist())))
     assert (minute(found.first_seen), minute(found.last_seen), minute(found.worst_at)) == (1, 10, 9)
 
 
@@ -268,11 +278,10 @@ def identity(client: str, first: int, kind: str = "blind_gauge") -> str:
     return sha256(f"{{{of}}}".encode()).hexdigest()
 
 
-def test_only_changed_findings_are_returned_and_owners_are_kept(spark: SparkSession) -> None:
+def test_only_changed_findings_are_returned_and_owners_are_kept() -> None:
     """Minute 4 comes late, then 13. A finding seen at minute 9 must not be changed by minute 4."""
     known = [("owned", 1, 12, None), ("late", 5, 9, None), ("unseen", 5, 9, None), ("over", 1, 3, 4), ("gone", 1, 2, 3)]
-    before = frame(
-        spark,
+    before = rows_of(
         FINDINGS,
         "finding_id kind group_id client_id owner first_seen last_seen resolved_at",
         *(
@@ -287,31 +296,26 @@ def test_only_changed_findings_are_returned_and_owners_are_kept(spark: SparkSess
         ("over", "g", "blind_gauge", topics([4]), [4]),
         ("gone", "g", "blind_gauge", topics([13]), [13]),
     ]
-    reported = reported_in(spark, [3, 4, 13], cases)
-    history = finding_history(seen_in(spark, [4, 13], cases), reported, before)
-    rows = findings(history, reported, before).collect()
+    past = Past(as_known(before.to_pylist()), others=reported_in([3, 4, 13], cases))
+    history = finding_history(seen_in([4, 13], cases), past)
+    rows = found_in(history, past)
     assert {r.finding_id: (r.client_id, r.owner, minute(r.first_seen), minute(r.last_seen)) for r in rows} == {
         identity("owned", 1): ("owned", "team", 1, 13),
         identity("gone", 13): ("gone", None, 13, 13),
     }
-    assert {(r.snapshot_id // MINUTE_MS, r.client_id) for r in history.collect()} == {
+    assert {(r["snapshot_id"] // MINUTE_MS, r["client_id"]) for r in history.to_pylist()} == {
         (4, "owned"),
         (13, "owned"),
         (13, "gone"),
     }
 
 
-def test_each_process_with_a_client_id_has_findings_of_its_own(spark: SparkSession) -> None:
+def test_each_process_with_a_client_id_has_findings_of_its_own() -> None:
     """The problem on pod-1 continues. The one on pod-2 has ended: the client still reports, but without it."""
     seen = [("pod-1", m) for m in ALWAYS] + [("pod-2", m) for m in (1, 2, 3)]
-    rows = [
-        (m * MINUTE_MS, "slow_consumer", "east", "g", "shared", pod, None, [0], "warning", 1.0, pod, "{}", "-")
-        for pod, m in seen
-    ]
-    reported = reported_in(spark, ALWAYS, [("shared", "g", "slow_consumer", {}, ALWAYS)])
-    none = frame(spark, FINDINGS, "kind")
-    history = finding_history(spark.createDataFrame(rows, PROBLEMS), reported, none)
-    found = findings(history, reported, none).collect()
+    rows = [problem(m, "slow_consumer", ("g", "shared", pod), None, 1.0, summary=pod) for pod, m in seen]
+    past = Past(others=reported_in(ALWAYS, [("shared", "g", "slow_consumer", {}, ALWAYS)]))
+    found = found_in(finding_history(pa.Table.from_pylist(rows), past), past)
     assert {
         (r.instance, r.summary, minute(r.first_seen), minute(r.last_seen), minute(r.resolved_at)) for r in found
     } == {
@@ -329,40 +333,27 @@ GROUP_PROBLEMS = [
 ]
 
 
-def group_problems_in(spark: SparkSession, minutes: Iterable[int]) -> DataFrame:
-    rows = [
-        (
-            m * MINUTE_MS,
-            "no_progress",
-            "east",
-            "g",
-            None,
-            None,
-            topic,
-            of,
-            "critical",
-            magnitude,
-            f"as of {m}",
-            "{}",
-            "-",
-        )
-        for m, topic, of, magnitude in GROUP_PROBLEMS
-        if m in minutes
-    ]
-    return spark.createDataFrame(rows, PROBLEMS)
+def group_problems_in(minutes: Iterable[int]) -> pa.Table:
+    return pa.Table.from_pylist(
+        [
+            problem(m, "no_progress", ("g", None, None), topic, magnitude, partitions=of, severity="critical")
+            for m, topic, of, magnitude in GROUP_PROBLEMS
+            if m in minutes
+        ]
+    )
 
 
 @pytest.mark.parametrize("batches", [[[1, 2, 3]], [[1], [2], [3]], [[1, 2], [3]]], ids=str)
 def test_a_group_has_one_finding_whichever_of_its_topics_is_concerned(
-    spark: SparkSession, batches: list[list[int]]
+    batches: list[list[int]],
 ) -> None:
-    nobody, known = reported_in(spark, []), frame(spark, FINDINGS, "kind")
     judged = {"group": [m * MINUTE_MS for m in (1, 2, 3)]}
+    known: list[Found] = []
     for batch in batches:
-        history = finding_history(group_problems_in(spark, batch), nobody, known, judged)
-        known = spark.createDataFrame(findings(history, nobody, known, judged).collect(), FINDINGS.schema)
-    (found,) = known.collect()
-    times = [minute(found[name]) for name in ("first_seen", "last_seen", "worst_at", "resolved_at")]
+        past = Past(as_known(map(vars, known)), judged)
+        known = found_in(finding_history(group_problems_in(batch), past), past)
+    (found,) = known
+    times = [minute(getattr(found, name)) for name in ("first_seen", "last_seen", "worst_at", "resolved_at")]
     assert (times, found.topic, found.partitions, found.magnitude) == ([1, 3, 2, None], None, None, 1e7)
 
 
@@ -378,11 +369,9 @@ ENDS = [
 
 @pytest.mark.parametrize(("judged", "rows", "end"), [case[1:] for case in ENDS], ids=[case[0] for case in ENDS])
 def test_a_finding_of_a_group_ends_where_the_group_was_read(
-    spark: SparkSession, judged: Iterable[int], rows: list[tuple[int, bool]], end: int | None
+    judged: Iterable[int], rows: list[tuple[int, bool]], end: int | None
 ) -> None:
-    seen = [("east", m * MINUTE_MS, "group g", is_judged) for m, is_judged in rows]
-    reported = spark.createDataFrame(seen, "cluster string, snapshot_id long, subject string, is_judged boolean")
-    known, all_groups = frame(spark, FINDINGS, "kind"), {"group": [m * MINUTE_MS for m in judged]}
-    history = finding_history(group_problems_in(spark, [1]), reported, known, all_groups)
-    (found,) = findings(history, reported, known, all_groups).collect()
+    others = {"group g": {m * MINUTE_MS: is_judged for m, is_judged in rows}}
+    past = Past(whole={"group": [m * MINUTE_MS for m in judged]}, others=others)
+    (found,) = found_in(finding_history(group_problems_in([1]), past), past)
     assert minute(found.resolved_at) == end

@@ -1,0 +1,52 @@
+"""What makes two problems the same finding, and the finding's id."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+OF_A_TOPIC = ("paused_partition", "open_transaction", "recreated_topic", "truncated_log", "clock_ahead")
+"""The kinds of problems that may exist for several topics at once. For other kinds, the topic is the cause."""
+_ESCAPES = {code: f"\\u{code:04X}" for code in range(32)} | {
+    ord(char): f"\\{letter}" for char, letter in zip('"\\\b\t\n\f\r', '"\\btnfr', strict=True)
+}
+
+
+class Key(NamedTuple):
+    """What the problems of a finding have in common. `of_topic` is None unless the kind is one of OF_A_TOPIC."""
+
+    kind: str
+    cluster: str
+    group_id: str | None
+    client_id: str | None
+    instance: str | None
+    of_topic: str | None
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Key:
+        """The key of a problem, or of a finding."""
+        of_topic = row["topic"] if row["kind"] in OF_A_TOPIC else None
+        return cls(row["kind"], row["cluster"], row["group_id"], row["client_id"], row["instance"], of_topic)
+
+
+def finding_id(key: Key, first_ms: int) -> str:
+    """The id of the finding with this key that began at this instant: a hash of both, as Spark's to_json writes them.
+
+    Ids of older versions were made by Spark, and must stay the same.
+    """
+    values = ((name, value) for name, value in key._asdict().items() if value is not None)
+    text = ",".join(f'"{name}":"{value.translate(_ESCAPES)}"' for name, value in values)
+    return sha256(f'{{{text},"first_seen":{first_ms}}}'.encode()).hexdigest()
+
+
+def ids_in_cluster(findings: DataFrame, cluster: str) -> DataFrame:
+    """The finding_id of rows of `findings`, and new_id: the id that they would have under another cluster name."""
+    names = [name for name in Key._fields if name not in ("cluster", "of_topic")]
+    # A lambda, because PySpark would take a function with type hints for a pandas or Arrow UDF.
+    new_id = F.udf(lambda row, first_ms: finding_id(Key.of({**row.asDict(), "cluster": cluster}), first_ms))
+    of_finding = F.struct(*names, "topic")
+    return findings.select("finding_id", new_id(of_finding, F.unix_millis("first_seen")).alias("new_id"))

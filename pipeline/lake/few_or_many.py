@@ -1,0 +1,55 @@
+"""Rows for functions of Arrow tables: few rows are an Arrow table on the driver, many rows are a DataFrame."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+OfRows = Callable[[pa.Table], pa.Table]
+"""A function of some rows that returns others."""
+BUCKETS = 32
+"""How many tables `grouped` makes of many rows. A table for each key would be a call of Python for each."""
+
+
+@dataclass(frozen=True)
+class FewOrMany:
+    """Few rows need neither Spark nor a Python worker: functions are called immediately, with all of them."""
+
+    rows: pa.Table | DataFrame
+
+    def mapped(self, function: OfRows, schema: StructType) -> FewOrMany:
+        """What the function makes of the rows, of some of them at a time. `schema` has the columns that it returns."""
+
+        def of_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                yield from function(pa.Table.from_batches([batch])).to_batches()
+
+        if isinstance(self.rows, pa.Table):
+            return FewOrMany(function(self.rows))
+        return FewOrMany(self.rows.mapInArrow(of_batches, schema))
+
+    def grouped(self, key: Sequence[str], function: OfRows, schema: StructType) -> FewOrMany:
+        """The same, with all rows of the same key in the same table."""
+        if isinstance(self.rows, pa.Table):
+            return FewOrMany(function(self.rows))
+        bucket = F.pmod(F.xxhash64(*key), F.lit(BUCKETS))
+        return FewOrMany(self.rows.groupBy(bucket).applyInArrow(function, schema))
+
+    def distinct(self, column: str) -> set[Any]:
+        """The distinct values of a column."""
+        if isinstance(self.rows, pa.Table):
+            return {*self.rows[column].to_pylist()}
+        return {row[column] for row in self.rows.select(column).distinct().collect()}
+
+    def collected(self) -> list[dict[str, Any]]:
+        """All rows, on the driver."""
+        found: list[dict[str, Any]] = (
+            self.rows if isinstance(self.rows, pa.Table) else self.rows.toArrow()
+        ).to_pylist()
+        return found

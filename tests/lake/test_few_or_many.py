@@ -1,0 +1,69 @@
+"""Functions of Arrow tables give the same rows, however many there are, on the driver or in Spark."""
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from pipeline.common.data_source import arrow_schema
+from pipeline.common.epoch import utc, utc_date
+from pipeline.lake import Lake
+from pipeline.lake.few_or_many import FewOrMany
+from pipeline.tables import FINDING_HISTORY
+from pipeline.tables.columns import LONG, STRING, schema
+
+ROWS = schema(("name", STRING, ""), ("value", LONG, ""))
+VALUES = [("a", 1), ("b", 5), ("a", 3), (None, 7), (None, 9)]
+
+
+def rows_of(spark: SparkSession, are_few: bool, values: list[tuple[Any, Any]] = VALUES) -> FewOrMany:
+    if are_few:
+        found = [dict(zip(ROWS.names, value, strict=True)) for value in values]
+        return FewOrMany(pa.Table.from_pylist(found, arrow_schema(ROWS)))
+    return FewOrMany(spark.createDataFrame(values, ROWS).repartition(3))
+
+
+def doubled(rows: pa.Table) -> pa.Table:
+    found = [row | {"value": 2 * row["value"]} for row in rows.to_pylist()]
+    return pa.Table.from_pylist(found, arrow_schema(ROWS))
+
+
+def summed(rows: pa.Table) -> pa.Table:
+    sums: dict[str | None, int] = {}
+    for row in rows.to_pylist():
+        sums[row["name"]] = sums.get(row["name"], 0) + row["value"]
+    found = [{"name": name, "value": value} for name, value in sums.items()]
+    return pa.Table.from_pylist(found, arrow_schema(ROWS))
+
+
+def plain(rows: FewOrMany) -> set[tuple[Any, Any]]:
+    return {(row["name"], row["value"]) for row in rows.collected()}
+
+
+@pytest.mark.parametrize("are_few", [True, False], ids=["few", "many"])
+def test_a_function_gets_all_rows_and_all_of_a_key_together(spark: SparkSession, are_few: bool) -> None:
+    rows = rows_of(spark, are_few)
+    assert plain(rows.mapped(doubled, ROWS)) == {("a", 2), ("b", 10), ("a", 6), (None, 14), (None, 18)}
+    assert plain(rows.grouped(["name"], summed, ROWS)) == {("a", 4), ("b", 5), (None, 16)}
+    assert rows.distinct("name") == {"a", "b", None}
+
+
+@pytest.mark.parametrize("are_few", [True, False], ids=["few", "many"])
+def test_no_rows_are_no_rows(spark: SparkSession, are_few: bool) -> None:
+    rows = rows_of(spark, are_few, [])
+    assert rows.mapped(doubled, ROWS).collected() == rows.grouped(["name"], summed, ROWS).collected() == []
+    assert rows.distinct("name") == set()
+
+
+def test_the_driver_writes_few_rows_as_spark_writes_them(by_driver: Lake, by_spark: Lake) -> None:
+    """With snapshot_at, which a stored table has in addition."""
+    at_ms = 1_769_860_800_123
+    row = {"cluster": "east", "snapshot_id": at_ms, "snapshot_date": utc_date(at_ms), "finding_id": "f"}
+    few = FewOrMany(pa.Table.from_pylist([row], arrow_schema(FINDING_HISTORY.schema)))
+    for lake in (by_driver, by_spark):
+        lake.replace(FINDING_HISTORY, few, "cluster = 'east'")
+        stored = lake.spark.table(lake.identifier(FINDING_HISTORY)).toArrow().to_pylist()
+        assert [(r["finding_id"], r["snapshot_at"], r["kind"]) for r in stored] == [("f", utc(at_ms), None)]
+        assert lake.read_few_or_many(FINDING_HISTORY, "finding_id = 'f'").distinct("snapshot_id") == {at_ms}
+        assert lake.read_few_or_many(FINDING_HISTORY, "finding_id = 'g'").collected() == []
