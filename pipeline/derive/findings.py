@@ -10,8 +10,10 @@ from pyspark.sql import DataFrame
 
 from pipeline.analytics.findings.findings import SO_FAR, Past, as_known, finding_history, findings, findings_seen
 from pipeline.analytics.findings.group_problems import group_problems
+from pipeline.analytics.findings.problem import WORDED
 from pipeline.analytics.findings.rates import with_rates
 from pipeline.analytics.findings.unreadable import errors_of, repeated_errors, unreadable
+from pipeline.analytics.findings.words.kinds import with_words
 from pipeline.config.notify import OwnerRule, owner_of
 from pipeline.config.status import StatusConfig
 from pipeline.derive.backlog import Backlog
@@ -70,7 +72,7 @@ def keep_findings(
     """Writes the findings of a batch from its problems. `has_clients`: whether clients have reported anything."""
     ids = [s.snapshot_id for s in backlog.batch]
     of_batch = of_snapshots(cluster, ids)
-    found = lake.computed_few_or_many(problems, lambda rows: rows, problems.schema)
+    found = lake.computed_few_or_many(problems, with_words, WORDED)
     earlier = as_known(_earlier(lake, cluster, min(ids)))
     kinds = found.distinct("kind") | {row["kind"] for row in earlier}
     if not kinds:

@@ -15,6 +15,7 @@ from pipeline.analytics.findings.rebalances import restless_groups
 from pipeline.tables import GROUP_CHANGES, GROUP_MEMBERS
 from tests.helpers.group_model import Member, member_changes
 from tests.helpers.rows import frame
+from tests.helpers.worded import worded
 
 MINUTE_MS = 60_000
 T0 = 1_769_860_800_000
@@ -177,13 +178,13 @@ def found(
                 described += [(at[0], group, *m[:3], m.instance_id) for m in after]
     columns = "snapshot_id earlier_snapshot_id group_id change before after member_id client_id host instance_id"
     ids = [T0 + m * MINUTE_MS for m in judged]
-    rows = restless_groups(
+    problems = restless_groups(
         frame(spark, GROUP_CHANGES, columns, *changes),
         frame(spark, GROUP_MEMBERS, "snapshot_id group_id member_id client_id host instance_id", *described),
         ids,
-    ).collect()
+    )
     result: Found = {}
-    for row in rows:
+    for row in worded(problems).collect():
         values = row.asDict() | {"evidence": json.loads(row.evidence)}
         of_group = result.setdefault(row.group_id, {})
         assert of_group.setdefault((row.snapshot_id - T0) // MINUTE_MS, values) is values

@@ -10,6 +10,7 @@ from pipeline.analytics.findings.group_problems import group_problems
 from pipeline.analytics.findings.rates import with_rates
 from pipeline.tables import GROUP_STATUS, LAG, PARTITION_STATUS, WATERMARKS
 from tests.helpers.rows import frame
+from tests.helpers.worded import worded
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -94,7 +95,7 @@ def problems(spark: SparkSession, scene: Scene) -> dict[tuple[str, str | None, s
         for log in sorted(known, key=str)
     ]
     settings = "offsets_retention_ms cleanup_policy retention_ms"
-    found = group_problems(
+    problem_rows = group_problems(
         rows(LAG, scene.lag),
         rows(PARTITION_STATUS, scene.status),
         groups_of(spark, scene),
@@ -102,7 +103,8 @@ def problems(spark: SparkSession, scene: Scene) -> dict[tuple[str, str | None, s
         rows(LAG, scene.then, THEN_MS),
         {NOW_MS: THEN_MS},
         DAY_MS,
-    ).collect()
+    )
+    found = worded(problem_rows).collect()
     assert len({(r.kind, r.group_id, r.topic) for r in found}) == len(found)
     assert {(r.cluster, r.snapshot_id, r.client_id, r.instance) for r in found} <= {("east", NOW_MS, None, None)}
     return {(r.kind, r.group_id, r.topic): r.asDict() | {"evidence": json.loads(r.evidence)} for r in found}

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipeline.analytics.findings.group_kinds import NAMED
-from pipeline.analytics.findings.problem import command, counted, in_shell, number, problem, sentence
+from pipeline.analytics.findings.problem import problem, some
+from pipeline.analytics.findings.words.parts import NAMED
 from pipeline.analytics.keys import GROUP, GROUP_AT, TOPIC_AT
 from pipeline.analytics.status.rules import FALLING_BEHIND
 from pipeline.common.epoch import MINUTE_MS
-from pipeline.common.kafka_tools import tool
 
 STABLE_MS = 30 * MINUTE_MS
 """A group is judged if neither its members nor their partitions have changed for this long: a deployment has both
@@ -21,8 +20,6 @@ IDLE, UNEVEN = "idle_member", "uneven_assignment"
 _BALANCED_OTHERWISE = "stream"
 """The assignor of Kafka Streams, which spreads tasks and their state. A member without a partition may have standby
 tasks."""
-_EVEN = ("uniform", "cooperative-sticky")
-"""The assignors that the advice recommends."""
 
 
 def assignment_problems(
@@ -47,7 +44,7 @@ def assignment_problems(
 
 def _members(rows: DataFrame, lag: DataFrame) -> DataFrame:
     """A row for each member: GROUP_AT, member_id, client, and what is known of it; topics, partitions, and its lag."""
-    of_client = sentence(F.col("client_id"), F.concat(F.lit(" at "), F.col("host")))
+    of_client = F.concat_ws("", "client_id", F.concat(F.lit(" at "), F.col("host")))
     members = rows.groupBy(*GROUP_AT, "member_id").agg(
         F.max(of_client).alias("client"),
         F.max("assignor").alias("assignor"),
@@ -101,6 +98,7 @@ def just_changed(groups: DataFrame, changes: DataFrame) -> DataFrame:
 
 def _described(rows: DataFrame) -> DataFrame:
     idle = F.filter("each", lambda m: m["partitions"] == 0)
+    clients = F.transform(idle, lambda m: m["client"])
     over = F.filter("each", lambda m: m["partitions"] > F.col("fair"))
     lag_over = F.aggregate(over, F.lit(0).cast("bigint"), lambda total, m: total + m["lag"])
     counts = rows.withColumns(
@@ -108,7 +106,7 @@ def _described(rows: DataFrame) -> DataFrame:
             "idle": F.size(idle),
             "over": F.size(over),
             "most": F.array_max("each"),
-            "idle_clients": F.array_sort(F.array_distinct(F.array_compact(F.transform(idle, lambda m: m["client"])))),
+            "idle_clients": F.slice(F.array_sort(F.array_distinct(F.array_compact(clients))), 1, NAMED),
             "lag_share": lag_over / F.when(F.col("group_lag") > 0, F.col("group_lag")),
         }
     )
@@ -129,68 +127,19 @@ def _as_problems(rows: DataFrame) -> DataFrame:
         topic=F.when(F.size("topics") == 1, F.col("topics")[0]),
         severity=F.lit("info"),
         magnitude=F.when(is_idle, F.col("idle")).otherwise(F.col("most.partitions")),
-        summary=F.when(is_idle, _idle()).otherwise(_uneven()),
-        evidence={
-            "members": F.col("members"),
-            "members_without_partition": F.col("idle"),
-            "clients_without_partition": F.when(F.col("idle") > 0, F.slice("idle_clients", 1, NAMED)),
-            "partitions": F.col("of_partitions"),
-            "topics": F.slice("topics", 1, NAMED),
-            "assignor": F.col("assignor"),
-            "partitions_of_one_member": F.when(~is_idle, F.col("most.partitions")),
-            "client": F.when(~is_idle, F.col("most.client")),
-            "members_with_more_than_their_share": F.when(~is_idle, F.col("over")),
-            "their_lag_share": F.when(~is_idle, F.round("lag_share", 2)),
-        },
-        advice=F.when(is_idle, _idle_advice()).otherwise(_uneven_advice()),
+        facts=(
+            "group_id",
+            "group_type",
+            "members",
+            "idle",
+            "idle_clients",
+            "of_partitions",
+            some("topics"),
+            F.size("topics").alias("topics_affected"),
+            "assignor",
+            "most",
+            "fair",
+            "over",
+            "lag_share",
+        ),
     )
-
-
-def _idle() -> Column:
-    have = F.when(F.col("idle") == 1, " has").otherwise(" have")
-    members = sentence(number(F.col("idle")), " of ", counted(F.col("members"), "member"), have, " no partition")
-    partitions = counted(F.col("of_partitions"), "partition")
-    return sentence(members, ", because the topics of the group have ", partitions, ".")
-
-
-def _uneven() -> Column:
-    one = F.concat(F.lit(" (client "), F.col("most.client"), F.lit(")"))
-    most = sentence("one member", one, " has ", number(F.col("most.partitions")))
-    none = F.concat(F.lit(", and "), number(F.col("idle")), F.lit(" of "), counted(F.col("members"), "member"))
-    have = F.when(F.col("idle") == 1, " has none").otherwise(" have none")
-    share = sentence(F.format_number(100 * F.col("lag_share"), 0), " % of the lag")
-    over = sentence("; members with more than ", number(F.col("fair")), " have ", share)
-    idle = F.when(F.col("idle") > 0, F.concat(none, have))
-    partitions = counted(F.col("of_partitions"), "partition")
-    return sentence("The assignment is uneven: ", most, " of ", partitions, idle, over, ".")
-
-
-def _idle_advice() -> Column:
-    words = (
-        "Such a member does nothing until another one leaves. If it is not a standby on purpose, remove it, or add "
-        "partitions, unless consumers rely on which partition a key is in: "
-        + tool("topics", "--alter --topic %s --partitions %s")
-    )
-    topic = F.when(F.size("topics") == 1, F.col("topics")[0])
-    named = F.when(topic.rlike(r"\A[A-Za-z0-9._-]+\z"), topic).otherwise("TOPIC")
-    return command(words, named, F.when(topic.isNotNull(), F.col("members").cast("string")).otherwise("NUMBER"))
-
-
-def _uneven_advice() -> Column:
-    by_range = (
-        "The RangeAssignor shares each topic by itself and begins with the same members, which therefore have most of "
-        "the partitions if there are many topics. "
-    )
-    even = ", which shares the partitions of all topics evenly"
-    # With KIP-848, the broker assigns the partitions, and consumers refuse partition.assignment.strategy.
-    remote = f"Set group.remote.assignor to uniform{even}. "
-    local = (
-        f"Set partition.assignment.strategy to the CooperativeStickyAssignor (KIP-429){even}. If it is not in the list "
-        "yet, this takes two rolling restarts: the first adds it to the list, the second removes the others. "
-    )
-    is_remote = F.col("group_type").eqNullSafe("consumer")
-    has_it = F.coalesce(F.col("assignor").isin(*_EVEN), F.lit(False))
-    change = F.when(~has_it, F.when(is_remote, remote).otherwise(local))
-    members = "See the members: " + tool("consumer-groups", "--describe --group %s --members --verbose")
-    cause = F.when(F.col("assignor") == "range", by_range)
-    return sentence(cause, change, command(members, in_shell("group_id", "GROUP")))

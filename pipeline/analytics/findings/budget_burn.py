@@ -9,8 +9,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipeline.analytics.findings.group_kinds import NAMED
-from pipeline.analytics.findings.problem import duration, in_utc, problem, sentence
+from pipeline.analytics.findings.problem import problem
 from pipeline.analytics.keys import GROUP_AT
 from pipeline.common.epoch import HOUR_MS
 
@@ -18,6 +17,25 @@ FAST, SLOW = 0.02, 0.05
 """The share of the budget that is too much in an hour, which is critical, and in six hours, which is a warning."""
 SHORT = 12
 """The Workbook's short window is this part of the long one: 5 minutes of an hour, 30 minutes of six."""
+
+_FACTS = (
+    "snapshot_id",
+    "slo",
+    "slos",
+    "objective",
+    "target",
+    "window_ms",
+    "worst",
+    "partitions_missed",
+    "partitions",
+    "is_fast",
+    "span_ms",
+    "used_ms",
+    "burn_rate_1h",
+    "burn_rate_6h",
+    "attainment",
+    "budget_left",
+)
 
 
 def budget_burn(slo: DataFrame) -> DataFrame:
@@ -37,7 +55,6 @@ def budget_burn(slo: DataFrame) -> DataFrame:
         "burn_rate": F.when(F.col("is_fast"), F.col("burn_rate_1h")).otherwise(F.col("burn_rate_6h")),
         # Like the burn rate: the snapshots since `hour_from` may speak for more than an hour.
         "used_ms": F.least(missed_ms, span_ms),
-        "allowed_ms": (1 - F.col("target")) * F.col("window_ms"),
     }
     rows = burning.withColumns(of)
     rank = F.struct("is_fast", "burn_rate", "slo")
@@ -64,69 +81,12 @@ def _uses(prefix: str, burn_rate: str, share: float, length_ms: int) -> Column:
 
 
 def _described(rows: DataFrame) -> DataFrame:
-    left_ms = F.col("budget_left") * F.col("allowed_ms")
-    lasts_ms = F.when(left_ms > 0, F.round(left_ms * F.col("span_ms") / F.col("used_ms"))).cast("bigint")
     return problem(
-        rows.withColumn("lasts_ms", lasts_ms),
+        rows,
         kind=F.lit("budget_burn"),
         group=F.col("group_id"),
         topic=F.col("topic"),
         severity=F.when(F.col("is_fast"), "critical").otherwise("warning"),
         magnitude=F.col("burn_rate"),
-        summary=_summary(),
-        evidence=_evidence(),
-        advice=F.lit(
-            "The group's other findings and its lag say what is wrong. If nothing is, the objective may be stricter "
-            "than the group can be: add consumers, or change the objective."
-        ),
+        facts=_FACTS,
     )
-
-
-def _summary() -> Column:
-    span = F.when(F.col("is_fast"), "hour").otherwise("6 hours")
-    part = F.concat(F.lit(" was missed for "), duration(F.col("used_ms")), F.lit(" of the last "))
-    left = F.concat(
-        _percent(F.col("budget_left"), 1),
-        F.lit(" of the error budget is left, and at this rate it lasts for "),
-        duration(F.col("lasts_ms")),
-    )
-    others = F.array_join(F.slice(F.array_remove("slos", F.col("slo")), 1, NAMED), ", ")
-    return sentence(
-        "Objective ",
-        F.col("slo"),
-        ": ",
-        F.col("objective"),
-        F.when(F.col("used_ms") >= F.col("span_ms"), " was missed during all of the last ").otherwise(part),
-        span,
-        ", and must be met for ",
-        _percent(F.col("target"), 4),
-        " of ",
-        duration(F.col("window_ms")),
-        ". ",
-        F.coalesce(left, F.lit("The error budget is used up")),
-        ".",
-        F.when(others != "", F.concat(F.lit(" Other objectives whose budget is used too fast: "), others, F.lit("."))),
-    )
-
-
-def _percent(share: Column, digits: int) -> Column:
-    """A share in percent, without zeros at its end: 99.9 %."""
-    text = F.regexp_replace(F.format_number(100 * share, digits), r"\.?0+$", "")
-    return F.concat(text, F.lit(" %"))
-
-
-def _evidence() -> dict[str, Column]:
-    return {
-        "slos": F.slice("slos", 1, NAMED),
-        "objective": F.col("objective"),
-        "target": F.col("target"),
-        "window_ms": F.col("window_ms"),
-        "worst": F.col("worst"),
-        "partitions_missed": F.col("partitions_missed"),
-        "partitions": F.col("partitions"),
-        "burn_rate_1h": F.round("burn_rate_1h", 2),
-        "burn_rate_6h": F.round("burn_rate_6h", 2),
-        "attainment": F.round("attainment", 6),
-        "budget_left": F.round("budget_left", 4),
-        "used_up_at": in_utc(F.col("snapshot_id") + F.col("lasts_ms"), "yyyy-MM-dd'T'HH:mm:ss'Z'"),
-    }

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipeline.analytics.findings.problem import command, counted, duration, in_shell, problem, sentence
+from pipeline.analytics.findings.problem import problem
 from pipeline.analytics.keys import TOPIC_AT
 from pipeline.common.epoch import DAY_MS, MINUTE_MS
-from pipeline.common.kafka_tools import tool
 
 AHEAD_MS = 5 * MINUTE_MS
 """Clocks that differ by less are usual."""
@@ -28,7 +27,6 @@ def clock_ahead(watermarks: DataFrame) -> DataFrame:
         .agg(F.sort_array(F.collect_set("partition")).alias("partitions"), F.max(newest).alias("newest"))
     )
     ahead = F.col("newest.ahead_ms")
-    where = counted(F.size("partitions"), "partition")
     return problem(
         found,
         kind=F.lit("clock_ahead"),
@@ -36,21 +34,5 @@ def clock_ahead(watermarks: DataFrame) -> DataFrame:
         partitions=F.col("partitions"),
         severity=F.when(ahead >= DAY_MS, "warning").otherwise("info"),
         magnitude=ahead,
-        summary=sentence(
-            "Timestamps of records in ", where, " are in the future, by up to ", duration(ahead),
-            ": times of lag are not exact there, and retention keeps these records longer.",
-        ),
-        evidence={
-            "ahead_ms": ahead,
-            "newest_timestamp_ms": F.col("newest.max_timestamp_ms"),
-            "newest_offset": F.col("newest.max_timestamp_offset"),
-            "newest_partition": F.col("newest.partition"),
-        },
-        advice=command(
-            "Look for a producer whose clock is ahead, or that sets timestamps in another unit than milliseconds. A "
-            "limit refuses such records (KIP-937): "
-            + tool("configs", "--alter --entity-type topics --entity-name %s")
-            + " --add-config message.timestamp.after.max.ms=3600000",
-            in_shell("topic", "TOPIC"),
-        ),
-    )  # fmt: skip
+        facts=("topic", F.size("partitions").alias("partitions"), "newest"),
+    )

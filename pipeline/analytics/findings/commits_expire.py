@@ -5,10 +5,8 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from pipeline.analytics.findings.problem import command, counted, duration, in_shell, instant, iso, sentence
 from pipeline.analytics.series import read_ms
 from pipeline.common.epoch import HOUR_MS
-from pipeline.common.kafka_tools import tool
 
 OVERDUE_MS = HOUR_MS
 """A commit that is still there so long after its time is not removed: the group had members that no snapshot saw."""
@@ -47,42 +45,3 @@ def group_expires_in_ms(within_ms: int) -> Column:
 
 def _is_classic() -> Column:
     return F.coalesce("group_type", F.lit("classic")) == "classic"
-
-
-def evidence() -> dict[str, Column]:
-    """When the commits may be removed, and when the group last had members."""
-    return {
-        "commits_expire_at": iso(F.col("at_ms") + F.col("expires_in_ms")),
-        "members_seen_at": iso(F.col("members_seen_ms")),
-    }
-
-
-def summary() -> Column:
-    """When, and why."""
-    soon = F.when(F.col("expires_in_ms") == 0, F.lit("at any moment")).otherwise(
-        F.concat(
-            F.lit("from "),
-            instant(F.col("at_ms") + F.col("expires_in_ms")),
-            F.lit(" on, in "),
-            duration(F.col("expires_in_ms")),
-        )
-    )
-    members = F.concat(F.lit("; the group last had members at "), instant(F.col("members_seen_ms")))
-    unread = F.concat(F.lit(", and "), counted(F.col("consumer_lag"), "record"), F.lit(" are unread"))
-    return sentence("Kafka may remove the group's committed offsets ", soon, members, unread, ".")
-
-
-def advice() -> Column:
-    """How to keep the position."""
-    group = in_shell("of_group", "GROUP")
-    start = "Start the group's consumers before then: without its offsets, it starts where auto.offset.reset says."
-    keep = command(
-        f"{start} Or keep its position in a file, which must have a line for each partition, and which --from-file "
-        "with --execute restores: "
-        + tool("consumer-groups", "--reset-offsets --group %s --to-current --all-topics --dry-run --export")
-        + " > %s-offsets.csv",
-        group,
-        group,
-    )
-    # kafka-consumer-groups refuses groups of type streams, and with kafka-streams-groups --execute deletes more.
-    return F.when(F.col("group_type").eqNullSafe("streams"), start).otherwise(keep)

@@ -8,13 +8,14 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipeline.analytics.findings.commits_expire import commit_expires_in_ms
-from pipeline.analytics.findings.open_transaction import TRANSACTION
 from pipeline.analytics.findings.rates import compared_with
 from pipeline.analytics.keys import PARTITION_AT, READER
 from pipeline.analytics.lag.ladder import read_up_to
 from pipeline.analytics.series import read_ms
 from pipeline.analytics.status.rules import FALLING_BEHIND, WAITS
 
+TRANSACTION = ("transaction_producer_id", "transaction_start_offset", "transaction_timestamp_ms")
+"""The columns of WATERMARKS about the transaction that holds back a partition's last stable offset."""
 _STATE = ("topic_id", "log_start_offset", "committed_offset", "consumed_offset", "high_watermark")
 
 

@@ -6,22 +6,49 @@ the problem has no group, and its evidence names the groups; if partitions canno
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipeline.analytics.findings import commits_expire, open_transaction
-from pipeline.analytics.findings.data_loss import with_time_left
-from pipeline.analytics.findings.group_kinds import KINDS, NAMED, Kind, hot_partition
+from pipeline.analytics.findings.commits_expire import group_expires_in_ms
+from pipeline.analytics.findings.data_loss import TRANSACTION, with_time_left
+from pipeline.analytics.findings.group_kinds import KINDS, magnitude, severity
 from pipeline.analytics.findings.identity import OF_A_TOPIC
-from pipeline.analytics.findings.problem import iso, problem
+from pipeline.analytics.findings.problem import problem, some
 from pipeline.analytics.keys import READER_AT, SNAPSHOT
 from pipeline.analytics.lag.ladder import deleted_unread_offsets
 from pipeline.analytics.series import read_ms
 from pipeline.analytics.status.rules import NOT_COMMITTED, OK, STATUSES
 
 _MEMBERS = ("has_members", "members_seen_at", "commit_since")
+_FACTS = (
+    "status",
+    "reason",
+    "since_ms",
+    "latest_ms",
+    "at_ms",
+    "rows",
+    "of_group",
+    "of_topic",
+    "of_partitions",
+    "group_type",
+    "group_lag",
+    "consumer_lag",
+    "consumer_lag_bytes",
+    "bytes_error",
+    "existing",
+    "consumer_age_ms",
+    "written_per_s",
+    "committed_per_s",
+    "deleted",
+    "readable",
+    "deleted_in_ms",
+    "expires_in_ms",
+    "members_seen_ms",
+    "worst",
+)
+"""What the words say about a problem, with the names of its topics and groups."""
 
 
 def group_problems(
@@ -61,8 +88,8 @@ def group_problems(
         "committed_per_s",
     )
     summed = found.groupBy(*SNAPSHOT, "kind", "of_group", "of_topic").agg(*_sums())
-    joined = summed.join(F.broadcast(whole), [*SNAPSHOT, "of_group"], how="left").withColumns(
-        {**hot_partition(), "expires_in_ms": commits_expire.group_expires_in_ms(within_ms)}
+    joined = summed.join(F.broadcast(whole), [*SNAPSHOT, "of_group"], how="left").withColumn(
+        "expires_in_ms", group_expires_in_ms(within_ms)
     )
     return _described(joined.where((F.col("kind") != "commits_expire") | F.col("expires_in_ms").isNotNull()))
 
@@ -109,59 +136,26 @@ def _worst(unread: Column) -> Column:
     """The partition that is lost first, or else the one with the most lag; the hash decides between equal ones."""
     first_lost = F.coalesce(F.col("deleted_in_ms"), F.lit(2**62))
     names = ("topic", "partition", "consumer_lag", "records_per_s", "client_id", "host")
-    of = F.struct(*names, *open_transaction.TRANSACTION)
+    of = F.struct(*names, *TRANSACTION)
     return F.max_by(of, F.struct(-first_lost, unread, F.xxhash64("topic", "partition")))
 
 
 def _described(rows: DataFrame) -> DataFrame:
-    def of_kind(value: Callable[[Kind], Column]) -> Column:
-        cases = ((F.col("kind") == name, value(kind)) for name, kind in KINDS.items())
-        return F.coalesce(*(F.when(condition, found) for condition, found in cases))
-
     topic = F.when(F.size("topics") == 1, F.col("topics")[0])
+    facts = (
+        *_FACTS,
+        some("topics"),
+        some("groups"),
+        F.size("groups").alias("groups_affected"),
+        F.size("partitions").alias("partition_numbers"),
+    )
     return problem(
         rows,
         kind=F.col("kind"),
         group=F.col("of_group"),
         topic=topic,
         partitions=F.when(topic.isNotNull(), F.col("partitions")),
-        severity=of_kind(lambda kind: F.lit(kind.severity)),
-        magnitude=of_kind(lambda kind: kind.magnitude().cast("double")),
-        summary=of_kind(lambda kind: kind.summary()),
-        evidence=_evidence(),
-        advice=of_kind(lambda kind: kind.advice()),
+        severity=severity(),
+        magnitude=magnitude(),
+        facts=facts,
     )
-
-
-def _evidence() -> dict[str, Column]:
-    """The figures; what is not known, or does not concern this kind, is left out."""
-    is_loss = F.col("kind") == "deleted_unread"
-    is_held = F.col("kind") == "open_transaction"
-    has_no_members = (F.col("kind") == "no_progress") & F.col("reason").eqNullSafe("no_members")
-    several = F.col("of_group").isNull()
-    return {
-        "status": F.col("status"),
-        "reason": F.col("reason"),
-        "since": iso(F.col("since_ms")),
-        "partitions": F.col("rows"),
-        "partitions_of_group": F.col("of_partitions"),
-        "topics": F.slice("topics", 1, NAMED),
-        "groups": F.when(several, F.slice("groups", 1, NAMED)),
-        "groups_affected": F.when(several, F.size("groups")),
-        "worst_topic": F.col("worst.topic"),
-        "worst_partition": F.col("worst.partition"),
-        "worst_partition_lag_share": F.round("hot_share", 2),
-        "worst_partition_write_share": F.round("hot_writes", 2),
-        "consumer_lag": F.col("consumer_lag"),
-        "consumer_lag_bytes": F.col("consumer_lag_bytes"),
-        "bytes_error": F.col("bytes_error"),
-        "consumer_age_ms": F.col("consumer_age_ms"),
-        "written_per_s": F.round("written_per_s", 1),
-        "committed_per_s": F.round("committed_per_s", 1),
-        "deleted_offsets": F.when(is_loss, F.col("deleted")),
-        "readable_offsets": F.when(is_loss, F.col("readable")),
-        **{name: F.when(is_held, value) for name, value in open_transaction.evidence().items()},
-        "deleted_at": F.when(F.col("kind") == "data_loss_ahead", iso(F.col("at_ms") + F.col("deleted_in_ms"))),
-        **{name: F.when(F.col("kind") == "commits_expire", value) for name, value in commits_expire.evidence().items()},
-        "members_seen_at": F.when(has_no_members | (F.col("kind") == "commits_expire"), iso(F.col("members_seen_ms"))),
-    }

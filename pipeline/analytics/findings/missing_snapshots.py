@@ -7,8 +7,7 @@ from collections.abc import Collection
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipeline.analytics.findings.group_kinds import NAMED
-from pipeline.analytics.findings.problem import counted, instant, problem, sentence
+from pipeline.analytics.findings.problem import problem, some
 from pipeline.common.epoch import HOUR_MS
 
 WINDOW_MS = HOUR_MS
@@ -34,23 +33,10 @@ def snapshots_missing(ledger: DataFrame, snapshot_ids: Collection[int]) -> DataF
         F.sort_array(F.collect_set(error)).alias("errors"),
     )
     found = sums.where(F.col("failed") + F.col("missed") >= FEWEST)
-    failed, skipped = F.col("failed"), F.col("missed")
-    parts = F.concat_ws(
-        " and ",
-        F.when(failed > 0, sentence(counted(failed, "snapshot"), " failed")),
-        F.when(skipped > 0, sentence(counted(skipped, "instant"), " passed without a snapshot")),
-    )
     return problem(
         found,
         kind=F.lit("snapshots_missing"),
         severity=F.lit("warning"),
-        magnitude=failed + skipped,
-        summary=sentence(
-            "The history has a hole: ", parts, "; the first was noticed at ", instant(F.col("first_ms")), "."
-        ),
-        evidence={"failed": failed, "missed_instants": skipped, "errors": F.slice("errors", 1, NAMED)},
-        advice=F.lit(
-            "If snapshots failed, the job `doctor` checks brokers and rights. If instants passed, the process was "
-            "not running, or its runs take longer than `schedule`: make that longer."
-        ),
+        magnitude=F.col("failed") + F.col("missed"),
+        facts=("failed", "missed", "first_ms", some("errors")),
     )

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipeline.analytics.findings.group_kinds import NAMED
 from pipeline.analytics.findings.member_stays import (
     GROUP_ROUNDS,
     ROUNDS,
@@ -20,15 +19,28 @@ from pipeline.analytics.findings.member_stays import (
     rounds,
     who,
 )
-from pipeline.analytics.findings.problem import command, counted, for_streams, in_shell, number, problem, sentence
+from pipeline.analytics.findings.problem import problem
+from pipeline.analytics.findings.words.parts import NAMED
 from pipeline.analytics.keys import GROUP, GROUP_AT
-from pipeline.common.epoch import HOUR_MS
-from pipeline.common.kafka_tools import tool
 
 STORM, FLAPPING = "rebalance_storm", "flapping_member"
 MEMBERS_A_STAY = 10
 """A group as a whole is a storm if it has a short stay for each so many members, or more: a large group that is scaled
 by one member again and again has fewer."""
+_FACTS = (
+    "group_id",
+    "group_type",
+    "by_epochs",
+    "epochs",
+    "is_quiet",
+    "quiet",
+    "restless",
+    "worst",
+    "clients",
+    "all_stays",
+    "members",
+    "steady",
+)
 _MEMBER = [*GROUP_AT, "who"]
 
 
@@ -148,117 +160,11 @@ def _with_kind(rows: DataFrame) -> DataFrame:
 
 
 def _described(rows: DataFrame) -> DataFrame:
-    is_storm = F.col("kind") == STORM
     return problem(
         rows,
         kind=F.col("kind"),
         group=F.col("group_id"),
         severity=F.lit("warning"),
         magnitude=F.greatest("all_stays", F.floor(F.col("epochs") / 2)),
-        summary=F.when(is_storm, _storm()).otherwise(_flapping()),
-        evidence=_evidence(),
-        advice=_advice(),
+        facts=(*_FACTS, F.lit(WINDOW_MS).alias("window_ms")),
     )
-
-
-_HOURS = f" within {WINDOW_MS // HOUR_MS} hours"
-
-
-def _storm() -> Column:
-    times, worst = F.col("all_stays"), F.col("worst.stays")
-    most = sentence(", most often ", _name(), " (", counted(worst, "time"), ")")
-    named = F.when(F.col("restless") > 0, most)
-    left = sentence(counted(times, "time"), _HOURS, ", a member left soon after it had joined", named)
-    rose = sentence("its epoch rose by ", number(F.col("epochs")), _HOURS)
-    return sentence("The group rebalances again and again: ", F.when(F.col("by_epochs"), rose).otherwise(left), ".")
-
-
-def _flapping() -> Column:
-    name, times = _name(), counted(F.col("worst.stays"), "time")
-    capital = F.concat(F.upper(F.substring(name, 1, 1)), F.substr(name, F.lit(2)))
-    are = sentence(
-        number(F.col("quiet")), " static members restart again and again, most often ", _of_worst("instance")
-    )
-    restarts = F.when(F.col("quiet") > 1, are).otherwise(sentence(capital, " restarts again and again"))
-    joins = sentence(capital, " joins and leaves the group again and again")
-    others = counted(F.col("steady"), "other member")
-    what = F.when(F.col("is_quiet"), restarts).otherwise(joins)
-    return sentence(what, ": ", times, _HOURS, "; the group has ", others, ".")
-
-
-def _of_worst(name: str) -> Column:
-    return F.get_json_object("worst.who", f"$.{name}")
-
-
-def _name() -> Column:
-    """Who flaps most: "static member a", "client b at /10.0.0.1"."""
-    client = sentence("client ", _of_worst("client_id"), F.concat(F.lit(" at "), _of_worst("host")))
-    return F.coalesce(
-        F.concat(F.lit("static member "), _of_worst("instance")),
-        F.when(_of_worst("client_id").isNotNull(), client),
-        F.concat(F.lit("member "), _of_worst("member_id")),
-    )
-
-
-def _evidence() -> dict[str, Column]:
-    return {
-        "short_stays": F.col("all_stays"),
-        "window_ms": F.lit(WINDOW_MS),
-        "members": F.col("members"),
-        "flapping_members": F.when(F.col("is_quiet"), F.col("quiet")).otherwise(F.col("restless")),
-        "clients": F.col("clients"),
-        "client_id": _of_worst("client_id"),
-        "host": _of_worst("host"),
-        "group_instance_id": _of_worst("instance"),
-        "short_stays_of_client": F.col("worst.stays"),
-        "epochs": F.when(F.col("epochs") > 0, F.col("epochs")),
-    }
-
-
-_MEMBERS = "See the members: " + tool("consumer-groups", "--describe --group %s --members --verbose")
-_POLLS = "exceeds max.poll.interval.ms, lower max.poll.records or raise the interval; "
-_QUIET_ADVICE = (
-    "Read the log of this client, and find out why its process ends: a crash, too little memory, a failed health "
-    "check. Because it has a group.instance.id (KIP-345), the group does not rebalance, but nobody reads its "
-    f"partitions until it is back. {_MEMBERS}"
-)
-_SESSION = {
-    # With KIP-848, consumers refuse session.timeout.ms.
-    True: "raise consumer.session.timeout.ms, a setting of the group",
-    False: "raise session.timeout.ms",
-}
-_OTHER_PROTOCOL = (
-    "the CooperativeStickyAssignor (KIP-429; two rolling restarts if partition.assignment.strategy does not have it "
-    "yet: the first adds it, the second removes the others) or group.protocol=consumer (KIP-848)"
-)
-
-
-def _flapping_advice(is_kip848: bool) -> str:
-    return (
-        f"Read the log of this client. If it {_POLLS}if its heartbeats fail, look for pauses of its process, or "
-        f"{_SESSION[is_kip848]}; if it crashes, repair it. "
-        f"{'' if is_kip848 else f'The others suffer less with {_OTHER_PROTOCOL}. '}{_MEMBERS}"
-    )
-
-
-def _storm_advice(is_kip848: bool) -> str:
-    shorter = "" if is_kip848 else f", and {_OTHER_PROTOCOL} makes them short"
-    return (
-        f"Read the logs of the clients. If one {_POLLS}if heartbeats fail, {_SESSION[is_kip848]}; if an autoscaler "
-        f"adds and removes members, make it slower. A group.instance.id (KIP-345) avoids rebalances by "
-        f"restarts{shorter}. {_MEMBERS}"
-    )
-
-
-def _advice() -> Column:
-    is_kip848 = F.col("group_type").eqNullSafe("consumer")
-    is_storm = F.col("kind") == STORM
-
-    def words(text: str) -> Column:
-        return for_streams(command(text, in_shell("group_id", "GROUP")))
-
-    def of_group(is_kip848: bool) -> Column:
-        return F.when(is_storm, words(_storm_advice(is_kip848))).otherwise(words(_flapping_advice(is_kip848)))
-
-    protocol = F.when(is_kip848, of_group(True)).otherwise(of_group(False))
-    return F.when(F.col("is_quiet"), words(_QUIET_ADVICE)).otherwise(protocol)

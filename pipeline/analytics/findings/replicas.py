@@ -7,12 +7,10 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipeline.analytics.findings.group_kinds import NAMED
-from pipeline.analytics.findings.problem import counted, number, problem, sentence
+from pipeline.analytics.findings.problem import problem, some
 from pipeline.analytics.findings.rates import compared_with
 from pipeline.analytics.keys import PARTITION, SNAPSHOT
 from pipeline.common.epoch import MINUTE_MS
-from pipeline.common.kafka_tools import tool
 
 LASTS_MS = 5 * MINUTE_MS
 """How long a broker must be missing: longer than a restart usually takes."""
@@ -82,33 +80,18 @@ def _summed(by_broker: DataFrame) -> DataFrame:
 
 
 def _described(rows: DataFrame) -> DataFrame:
-    broker = (-F.col("worst.negative")).cast("string")
-    without = F.col("without_leader")
-    have = F.when(without == 1, " has no leader.").otherwise(" have no leader.")
-    leaderless = F.when(without > 0, sentence(" ", counted(without, "partition"), have))
-    what = sentence(counted(F.col("partitions"), "partition"), " of ", counted(F.size("topics"), "topic"))
-    missing = sentence("broker ", broker, " is missing from ", number(F.col("worst.partitions")))
     return problem(
         rows,
         kind=F.lit("under_replicated"),
         severity=F.when(F.col("critical") > 0, "critical").otherwise("warning"),
         magnitude=F.col("partitions"),
-        summary=sentence("Replicas of ", what, " are not in sync; ", missing, ".", leaderless),
-        evidence={
-            "partitions": F.col("partitions"),
-            "topics": F.slice("topics", 1, NAMED),
-            "topics_affected": F.size("topics"),
-            "broker": broker.cast("int"),
-            "partitions_of_broker": F.col("worst.partitions"),
-            "brokers": F.slice("brokers", 1, NAMED),
-            "partitions_without_leader": F.when(without > 0, without),
-            "critical_partitions": F.when(F.col("critical") > 0, F.col("critical")),
-        },
-        advice=sentence(
-            "Look at broker ",
-            broker,
-            ": whether it runs, its log, its disks. Partitions that are being reassigned look the same; "
-            "kafka-reassign-partitions lists them. See all of them: ",
-            tool("topics", "--describe", "--under-replicated-partitions"),
+        facts=(
+            "partitions",
+            some("topics"),
+            F.size("topics").alias("topics_affected"),
+            "worst",
+            some("brokers"),
+            "without_leader",
+            "critical",
         ),
     )

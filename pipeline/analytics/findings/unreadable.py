@@ -9,8 +9,7 @@ from operator import and_
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipeline.analytics.findings.group_kinds import NAMED, groups_named
-from pipeline.analytics.findings.problem import counted, problem, sentence
+from pipeline.analytics.findings.problem import problem, some
 from pipeline.analytics.findings.rates import compared_with
 from pipeline.analytics.keys import READER, READER_AT, SNAPSHOT
 
@@ -49,24 +48,17 @@ def unreadable(errors: DataFrame) -> DataFrame:
         F.sort_array(F.collect_set("error")).alias("errors"),
         F.count(F.lit(1)).alias("rows"),
     )
-    some = counted(F.col("partitions"), "partition")
-    what = F.when(F.col("whole_groups") == 0, some).otherwise(
-        F.when(F.col("partitions") == 0, "all partitions").otherwise(F.concat(some, F.lit(" or more")))
-    )
-    names = F.when(F.size("groups") > 0, groups_named()).otherwise("groups whose names are not known")
-    errors_named = F.array_join(F.slice("errors", 1, NAMED), ", ")
     return problem(
         rows,
         kind=F.lit("unreadable"),
         severity=F.lit("warning"),
         magnitude=F.col("rows"),
-        summary=sentence("Lag is not known for ", what, " of ", names, ": ", errors_named, "."),
-        evidence={
-            "partitions": F.col("partitions"),
-            "topics": F.slice("topics", 1, NAMED),
-            "groups": F.slice("groups", 1, NAMED),
-            "groups_affected": F.size("groups"),
-            "errors": F.slice("errors", 1, NAMED),
-        },
-        advice=F.lit("docs/troubleshooting.md explains each error; the job `doctor` checks brokers and rights."),
+        facts=(
+            "partitions",
+            "whole_groups",
+            some("topics"),
+            some("groups"),
+            F.size("groups").alias("groups_affected"),
+            some("errors"),
+        ),
     )

@@ -11,6 +11,7 @@ from pipeline.analytics.clients.poll_loops import poll_states
 from pipeline.analytics.clients.problems import problems
 from pipeline.tables import CLIENT_DIVERGENCE, CLIENT_POSITIONS, LAG
 from tests.helpers.rows import frame
+from tests.helpers.worded import worded
 
 MINUTE_MS = 60_000
 
@@ -33,7 +34,7 @@ def test_a_java_consumer_that_is_slow_with_one_topic_names_it_and_the_one_that_w
     names = "snapshot_id group_id client_id topic partition consumed_offset high_watermark"
     readers = with_instance(frame(spark, LAG, names, *lag), reported)
     clients = frame(spark, CLIENT_DIVERGENCE, "group_id")
-    found = problems(clients, fetchers(spark), poll_states(readers, reported), readers).collect()
+    found = worded(problems(clients, fetchers(spark), poll_states(readers, reported), readers)).collect()
     assert [(r.kind, r.snapshot_id, r.topic, r.partitions) for r in found] == [
         ("slow_consumer", 3 * MINUTE_MS, "costly", [0])
     ]
@@ -61,7 +62,7 @@ def test_only_a_long_rebalance_is_a_problem(spark: SparkSession, still: int, kin
     names = "snapshot_id group_id client_id topic partition consumed_offset high_watermark"
     readers = with_instance(frame(spark, LAG, names, *lag), reported)
     clients = frame(spark, CLIENT_DIVERGENCE, "group_id")
-    found = problems(clients, fetchers(spark), poll_states(readers, reported), readers).collect()
+    found = worded(problems(clients, fetchers(spark), poll_states(readers, reported), readers)).collect()
     assert {r.kind for r in found} == kinds
     assert {r.client_id for r in found} <= {"app-1"}
 
@@ -93,7 +94,7 @@ def test_fetchers_that_are_blocked_for_different_reasons_are_different_problems(
         *((MINUTE_MS, "g", "old", app, "big", p) for p in (1, 0)),
     )
     nobody = observed(frame(spark, CLIENT_POSITIONS, "client_id"))
-    found = problems(divergence, states, poll_states(lag, nobody), lag).collect()
+    found = worded(problems(divergence, states, poll_states(lag, nobody), lag)).collect()
     assert {(r.kind, r.group_id, r.client_id, r.topic, r.severity): r.partitions for r in found} == {
         ("too_large_message", "g", "old", None, "critical"): None,
         ("blocked_connector", "g", "old", "big", "critical"): [0, 1],
@@ -110,6 +111,6 @@ def test_a_client_that_may_buffer_more_than_half_of_its_heap_is_a_problem(spark:
     names = "snapshot_id group_id client_id buffer_bound_bytes heap_share"
     divergence = frame(spark, CLIENT_DIVERGENCE, names, *rows)
     nobody, nothing = observed(frame(spark, CLIENT_POSITIONS, "client_id")), frame(spark, LAG, "group_id")
-    (found,) = problems(divergence, fetchers(spark), poll_states(nothing, nobody), nothing).collect()
+    (found,) = worded(problems(divergence, fetchers(spark), poll_states(nothing, nobody), nothing)).collect()
     assert (found.kind, found.client_id, found.severity) == ("buffer_too_large", "large", "warning")
     assert found.summary == "large may buffer 8 MB, 80 % of its heap."

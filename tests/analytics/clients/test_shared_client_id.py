@@ -25,6 +25,7 @@ from pipeline.tables import (
     Table,
 )
 from tests.helpers.rows import frame
+from tests.helpers.worded import worded
 
 MINUTE_MS = 60_000
 METRICS, LOG = "kafka_client_metrics", "kafka_request_log"
@@ -219,7 +220,7 @@ def found(spark: SparkSession) -> Found:
     divergence = client_divergence(reported, of_process, before, SETTINGS).localCheckpoint()
     fetchers = fetcher_states(reported, ends, SETTINGS)
     wrong = problems(divergence, fetchers, poll_states(of_process, reported, SETTINGS), of_process)
-    return {"lag": lag.collect(), "divergence": divergence.collect(), "problems": wrong.collect()}
+    return {"lag": lag.collect(), "divergence": divergence.collect(), "problems": worded(wrong).collect()}
 
 
 def wrong(found: Found, group: str, *kinds: str) -> set[tuple[str, str]]:

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from pipeline.analytics.findings.assignments import assignment_problems
 from pipeline.tables import GROUP_CHANGES, GROUP_MEMBERS, GROUP_STATUS, LAG, WATERMARKS
 from tests.helpers.rows import frame
+from tests.helpers.worded import worded
 
 MINUTE_MS = 60_000
 NOW_MS = 1_769_860_800_000
@@ -110,13 +111,14 @@ def found(spark: SparkSession) -> dict[str, dict[str, Any]]:
         for name, group in GROUPS.items()
         if group.changed
     ]
-    rows = assignment_problems(
+    problems = assignment_problems(
         frame(spark, GROUP_MEMBERS, f"{columns} topic partition error", *members),
         frame(spark, GROUP_STATUS, "snapshot_id group_id statuses consumer_lag", *groups),
         frame(spark, LAG, "snapshot_id group_id topic partition member_id consumer_lag", *lags),
         frame(spark, WATERMARKS, "snapshot_id topic partition", *logs),
         frame(spark, GROUP_CHANGES, "snapshot_id group_id change", *changes),
-    ).collect()
+    )
+    rows = worded(problems).collect()
     assert len({row.group_id for row in rows}) == len(rows)
     return {row.group_id: row.asDict() | {"evidence": json.loads(row.evidence)} for row in rows}
 

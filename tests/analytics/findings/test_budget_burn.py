@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from pipeline.analytics.findings.budget_burn import budget_burn
 from pipeline.tables import SLO
 from tests.helpers.reports import frame
+from tests.helpers.worded import worded
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 NOON = int(datetime(2026, 1, 31, 12, tzinfo=UTC).timestamp() * 1000)
@@ -55,7 +56,7 @@ def budget(
 
 
 def problems(spark: SparkSession, *rows: dict[str, Any]) -> list[dict[str, Any]]:
-    found = budget_burn(frame(spark, SLO, *rows)).orderBy("snapshot_id", "group_id").collect()
+    found = worded(budget_burn(frame(spark, SLO, *rows))).orderBy("snapshot_id", "group_id").collect()
     return [row.asDict() | {"evidence": json.loads(row["evidence"])} for row in found]
 
 

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from pipeline.analytics.findings.clocks import clock_ahead
 from pipeline.tables import WATERMARKS
 from tests.helpers.rows import frame
+from tests.helpers.worded import worded
 
 NOW_MS = 1_769_860_800_000
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -29,7 +30,7 @@ def test_a_topic_with_timestamps_that_are_ahead_is_a_problem(spark: SparkSession
     rows = [(NOW_MS, topic, 0, NOW, NOW_MS + ahead, 7) for topic, (ahead, _) in CASES.items()]
     rows += [(NOW_MS, "empty", 0, NOW, None, None), (NOW_MS, "a-day", 3, NOW, NOW_MS + 6 * MINUTE_MS, 9)]
     rows += [(NOW_MS, "a-day", 4, NOW, NOW_MS, 9), (NOW_MS, None, None, NOW, None, None)]
-    found = {row.topic: row for row in clock_ahead(frame(spark, WATERMARKS, names, *rows)).collect()}
+    found = {row.topic: row for row in worded(clock_ahead(frame(spark, WATERMARKS, names, *rows))).collect()}
     assert {topic: row.severity for topic, row in found.items()} == {t: s for t, (_, s) in CASES.items() if s}
     row = found["a-day"]
     assert row.summary == (

@@ -9,6 +9,7 @@ from pyspark.sql import Row, SparkSession
 from pipeline.analytics.findings.missing_snapshots import snapshots_missing
 from pipeline.tables import SNAPSHOTS
 from tests.helpers.rows import frame
+from tests.helpers.worded import worded
 
 MINUTE_MS = 60_000
 NOON_MS = 1_769_860_800_000
@@ -24,7 +25,7 @@ def problems(spark: SparkSession, ledger: Ledger) -> list[Row]:
         for errors in [FAILURE if status == "failed" else None]
     ]
     known = frame(spark, SNAPSHOTS, "snapshot_id status warnings errors", *rows)
-    return list(snapshots_missing(known, [NOON_MS]).collect())
+    return list(worded(snapshots_missing(known, [NOON_MS])).collect())
 
 
 WELL = ("complete", 0)

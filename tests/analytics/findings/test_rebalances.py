@@ -23,6 +23,7 @@ from tests.helpers.restless import (
     steady,
 )
 from tests.helpers.rows import frame
+from tests.helpers.worded import worded
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +177,7 @@ def test_an_epoch_that_rises_shows_rebalances_between_snapshots(
         "snapshot_id group_id group_type member_id",
         *((i, "g", "consumer", f"m{n}") for i in ids for n in range(members)),
     )
-    problems = {row.snapshot_id: row for row in restless_groups(changes, described, ids).collect()}
+    problems = {row.snapshot_id: row for row in worded(restless_groups(changes, described, ids)).collect()}
     assert [*problems] == ([ids[-1]] if is_storm else [])
     if is_storm:
         assert problems[ids[-1]].summary == "The group rebalances again and again: its epoch rose by 48 within 2 hours."

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from pipeline.analytics.findings.replicas import seen_before, under_replicated
 from pipeline.tables import WATERMARKS
 from tests.helpers.rows import frame
+from tests.helpers.worded import worded
 
 MINUTE_MS = 60_000
 THEN, NOW = 0, 5 * MINUTE_MS
@@ -25,7 +26,7 @@ def problem(spark: SparkSession, then: list[Log], now: list[Log]) -> dict[str, A
     """The problem, where partition n of topic t{n} was like this five minutes ago, and is like that now."""
     rows = [(at, f"t{n}", n, *log) for at, logs in ((THEN, then), (NOW, now)) for n, log in enumerate(logs)]
     watermarks = frame(spark, WATERMARKS, "snapshot_id topic partition leader replicas isr", *rows)
-    found = under_replicated(watermarks, {NOW: THEN}).collect()
+    found = worded(under_replicated(watermarks, {NOW: THEN})).collect()
     assert len(found) <= 1
     return next((row.asDict() | {"evidence": json.loads(row.evidence)} for row in found), None)
 

@@ -14,6 +14,7 @@ from pipeline.common.epoch import MINUTE_MS
 from pipeline.config import StatusConfig
 from pipeline.tables import COMMITTED_OFFSETS, GROUP_MEMBERS, GROUP_STATUS, LAG, PARTITION_STATUS
 from tests.helpers.rows import frame
+from tests.helpers.worded import worded
 
 T0 = 1_769_860_800_000
 RESET = T0 + 5 * MINUTE_MS
@@ -41,7 +42,7 @@ def found_in(spark: SparkSession, *readers: tuple[Any, ...], group_type: str | N
     sizes = {group: sum(row[1] == group for row in readers) for group in {row[1] for row in readers}}
     of_groups = [(RESET, group, group_type, size) for group, size in sizes.items()]
     groups = frame(spark, GROUP_STATUS, "snapshot_id group_id group_type partitions", *of_groups)
-    return {row.group_id: row for row in skipped(partitions, groups).collect()}
+    return {row.group_id: row for row in worded(skipped(partitions, groups)).collect()}
 
 
 EVIDENCE = {

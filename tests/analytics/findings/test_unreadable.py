@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from pipeline.analytics.findings.unreadable import errors_of, repeated_errors, unreadable
 from pipeline.tables import COMMITTED_OFFSETS, LAG
 from tests.helpers.rows import frame
+from tests.helpers.worded import worded
 
 NO_LEADER, NO_COORDINATOR = "LEADER_NOT_AVAILABLE", "NOT_COORDINATOR"
 
@@ -20,7 +21,7 @@ def found(
     """The problems of snapshots 2 and 3, from (snapshot, group, topic, partition, error, lag) and from whole groups."""
     rows = frame(spark, LAG, "snapshot_id group_id topic partition error consumer_lag", *lag)
     unread = frame(spark, COMMITTED_OFFSETS, "snapshot_id group_id error", *groups)
-    problems: DataFrame = unreadable(repeated_errors(errors_of(rows, unread), {2: 1, 3: 2}))
+    problems = worded(unreadable(repeated_errors(errors_of(rows, unread), {2: 1, 3: 2})))
     return [row.asDict() | {"evidence": json.loads(row.evidence)} for row in problems.orderBy("snapshot_id").collect()]
 
 

@@ -1,0 +1,149 @@
+"""The parts of sentences, and how they write numbers, bytes, times and names. What is not known is None."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from decimal import ROUND_HALF_UP, Decimal
+from typing import Any, NamedTuple
+
+from pipeline.common.epoch import utc_text
+
+NAMED = 20
+"""How many groups, topics or errors a sentence or the evidence names."""
+_BYTES = (("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
+_TIMES = (("days", 86_400_000), ("hours", 3_600_000), ("minutes", 60_000), ("s", 1_000))
+_ONE_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_EXACT = 2**52
+"""From this value on, a float has no digits after the point."""
+
+
+class Facts(dict[str, Any]):
+    """What is known about a problem, by name. What is not known is None."""
+
+    def __missing__(self, name: str) -> None:
+        return None
+
+
+class Words(NamedTuple):
+    """What a finding says: one sentence or a few, the observations behind it, and what to do."""
+
+    summary: str
+    evidence: Mapping[str, Any]
+    advice: str
+
+
+def sentence(*parts: str | None) -> str:
+    """The parts joined; one that is not known is left out."""
+    return "".join(part for part in parts if part is not None)
+
+
+def part(*pieces: str | None) -> str | None:
+    """The pieces joined; not known if one of them is not."""
+    return None if None in pieces else sentence(*pieces)
+
+
+def number(value: float | None) -> str | None:
+    """A whole number with commas: 1,234."""
+    return None if value is None else f"{value:,.0f}" if isinstance(value, float) else f"{value:,}"
+
+
+def tenths(value: float | None) -> str | None:
+    """A number with at most one digit after the point: 12.5, 10."""
+    return None if value is None else f"{value:,.1f}".removesuffix(".0")
+
+
+def counted(value: int | None, noun: str) -> str | None:
+    """A number and what it counts: 1 record, 2 records."""
+    return None if value is None else f"{value:,} {noun}{'' if value == 1 else 's'}"
+
+
+def percent(share: float) -> str:
+    """A share in whole percent: 80 %."""
+    return f"{100 * share:,.0f} %"
+
+
+def rounded(value: float | None, digits: int) -> float | None:
+    """The value with so many digits after the point; halves are rounded up."""
+    if value is None or abs(value) >= _EXACT:
+        return value
+    return float(Decimal(repr(value)).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP))
+
+
+def quotient(value: float | None, of: float | None) -> float | None:
+    """The value as a part of another, which must be positive."""
+    return None if value is None or of is None or of <= 0 else value / of
+
+
+def size(value: int | None) -> str | None:
+    """Bytes in decimal units: 1.2 MB."""
+    return None if value is None else _scaled(value, _BYTES, "B")
+
+
+def size_within(value: int | None, error: int | None) -> str | None:
+    """Bytes with their error, as the report writes them: 1.2 MB ± 100 kB; a bound if the error exceeds the value.
+
+    What is written covers the true value, because the rounding is added to the error. Without an error it is `size`.
+    """
+    if value is None or error is None or error <= 0:
+        return size(value)
+    if error > value:
+        return f"< {_scaled(value + error, _BYTES, 'B', _up)}"
+    shown = float(value)
+    for _, factor in reversed(_BYTES):
+        if value >= factor:
+            shown = (rounded(value / factor, 1) or 0) * factor
+    off = math.ceil(error + abs(value - shown))
+    return f"{size(value)} ± {_scaled(off, _BYTES, 'B', _up)}"
+
+
+def duration(value: int | None) -> str | None:
+    """Milliseconds in a readable unit: 1.5 hours."""
+    return None if value is None else _scaled(value, _TIMES, "ms")
+
+
+def _nearest(value: float) -> float:
+    return rounded(value, 0) or 0
+
+
+def _up(value: float) -> float:
+    """Rounded up, except for what only comes from the division."""
+    return math.ceil(value - 1e-9)
+
+
+def _scaled(
+    value: int, units: tuple[tuple[str, int], ...], least: str, whole: Callable[[float], float] = _nearest
+) -> str:
+    for name, factor in units:
+        if value >= factor:
+            digits = tenths(whole(value / factor * 10) / 10)  # without ".0", as people write it
+            singular = name.removesuffix("s")
+            return f"{digits} {singular if digits == '1' and singular else name}"
+    return f"{value:,} {least}"
+
+
+def instant(epoch_ms: int | None) -> str | None:
+    """An instant in UTC, to the minute: 2026-01-31 12:05 UTC. Not known if it is not in the years 1 to 9999."""
+    text = iso(epoch_ms)
+    return None if text is None else f"{text[:10]} {text[11:16]} UTC"
+
+
+def iso(epoch_ms: int | None) -> str | None:
+    """An instant in UTC, for programs: 2026-01-31T12:05:00Z. Not known if it is not in the years 1 to 9999."""
+    if epoch_ms is None:
+        return None
+    try:
+        return utc_text(epoch_ms // 1_000 * 1_000)
+    except OverflowError:
+        return None
+
+
+def in_shell(name: str | None, instead: str) -> str:
+    """A name as a word of a command; a name that a shell would not take as one word is replaced by `instead`."""
+    return name if name is not None and _ONE_WORD.fullmatch(name) else instead
+
+
+def for_streams(advice: str, group_type: str | None) -> str:
+    """The advice with the tool that knows the group: a group of type streams has a tool of its own (KIP-1071)."""
+    return advice.replace("kafka-consumer-groups", "kafka-streams-groups") if group_type == "streams" else advice
