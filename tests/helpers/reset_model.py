@@ -29,6 +29,11 @@ def is_other(looks: Sequence[Look], number: int) -> bool:
     return number == 0 or looks[number].committed != looks[number - 1].committed
 
 
+def is_new(looks: Sequence[Look], number: int) -> bool:
+    """Whether the look before does not show this commit, or cannot show that it has no epoch."""
+    return is_other(looks, number) or looks[number - 1].members != 0
+
+
 def commits_with_epochs(looks: Sequence[Look]) -> int:
     """How many commits of members with an epoch were seen since one without, or of which it is not known."""
     count = 0
@@ -38,6 +43,13 @@ def commits_with_epochs(looks: Sequence[Look]) -> int:
         elif look.epoch == 1 and look.members == 1 and (is_other(looks, number) or count == 0):
             count += 1
     return count
+
+
+def is_unexplained(looks: Sequence[Look], found: Sequence[bool], number: int) -> bool:
+    """Whether the commit is new, and is not one of which `found` says that it was a reset, less than a day ago."""
+    change = max((n for n in range(number) if is_other(looks, n)), default=0)
+    was_reset = number > 0 and found[change] and looks[number].at_ms - looks[change].at_ms <= DAY_MS
+    return is_other(looks, number) or (is_new(looks, number) and not was_reset)
 
 
 def resets(looks: Sequence[Look]) -> list[bool]:
@@ -54,7 +66,7 @@ def resets(looks: Sequence[Look]) -> list[bool]:
             is_quiet = plain_at is None or look.at_ms - plain_at > 7 * DAY_MS
             is_near = look.at_ms - before[-1].at_ms <= 2 * HOUR_MS
             is_reset = is_near and (follows or (commits_with_epochs(before) >= 3 and is_quiet))
-        if look.epoch == 0 and not is_reset and (is_other(looks, number) or commits_with_epochs(before) > 0):
+        if look.epoch == 0 and not is_reset and (is_unexplained(looks, found, number) or commits_with_epochs(before)):
             plain_at = look.at_ms
         found.append(is_reset)
     return found
@@ -72,8 +84,8 @@ def skips(looks: Sequence[Look], markers: int = 1) -> list[Skip | None]:
             skip = Skip(skip.since_ms if skip and lasts else look.at_ms, read_to, look.committed)
             reset_ms = look.at_ms
         elif skip is not None:
-            is_copied = was_reset and look.at_ms - reset_ms <= DAY_MS and look.epoch == 0
-            is_copied = is_copied and look.committed > looks[number - 1].committed
+            has_run = commits_with_epochs(looks[:number]) > 0
+            is_copied = look.epoch == 0 and is_new(looks, number) and look.committed > skip.end and not has_run
             is_over = is_copied or look.at_ms - skip.since_ms > DAY_MS
             skip = None if is_over else skip._replace(end=min(skip.end, look.committed))
         if skip is not None:

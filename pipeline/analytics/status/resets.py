@@ -56,6 +56,15 @@ def _was_reset(old: Memory, seen: Observation) -> Bools:
     return np.asarray(_is_within(LASTS_MS, old.reset_ms, seen) & (old.reset_ms == old.moved_ms))
 
 
+def _is_new(old: Memory, seen: Observation) -> Bools:
+    """Whether the commit is another one, or the snapshot before could not show that it has no epoch.
+
+    That is only known while the group has no members. If it was known to be a reset, no snapshot has to show it again.
+    """
+    was_hidden = (old.is_empty != 1) & ~_was_reset(old, seen)
+    return np.asarray((seen.committed != old.committed) | was_hidden)
+
+
 def epochs(old: Memory, seen: Observation, first: Bools, reset: Bools) -> dict[str, Ints]:
     """Whether the application commits with epochs: plain_ms, epochs and is_empty.
 
@@ -67,7 +76,7 @@ def epochs(old: Memory, seen: Observation, first: Bools, reset: Bools) -> dict[s
     known = np.maximum(old.epochs, 0)
     counts = has & (seen.has_members == 1) & (is_other | (known == 0))
     more = np.where(counts, np.minimum(known + 1, FEWEST_EPOCHS), known)
-    is_lost = is_plain & ~reset & (is_other | (old.epochs > 0))
+    is_lost = is_plain & ~reset & (_is_new(old, seen) | (old.epochs > 0))
     return {
         "plain_ms": np.where(is_lost, seen.at_ms, old.plain_ms),
         "epochs": np.where(is_plain | (is_other & ~has), 0, more),
@@ -99,7 +108,8 @@ def skipped(old: Memory, seen: Observation, reset: Bools, markers: int) -> dict[
 
 
 def _skipped(old: Memory, seen: Observation, reset: Bools, markers: int) -> dict[str, Ints]:
-    is_copied = _was_reset(old, seen) & (seen.has_epoch == 0) & (seen.committed > old.committed)
+    is_further = (old.skip_to != NONE) & (seen.committed > old.skip_to) & _is_new(old, seen)
+    is_copied = is_further & (seen.has_epoch == 0) & (old.epochs <= 0)  # the group has not run since the reset
     lasts = _is_within(LASTS_MS, old.skip_ms, seen) & (~reset | _was_reset(old, seen)) & ~is_copied
     begins = reset & ~lasts
     begin = np.where(reset, read_up_to(old, seen), np.where(lasts, old.skip_from, NONE))

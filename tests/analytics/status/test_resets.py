@@ -161,6 +161,14 @@ def test_an_application_that_commits_without_epochs_now_and_then_is_not_judged_f
     assert (newest_skip(looks) is not None) == found
 
 
+@pytest.mark.parametrize("hidden", [[(640, UNKNOWN, 1)], [(640, UNKNOWN, None)]])
+def test_a_commit_without_an_epoch_counts_from_when_its_group_is_described(hidden: list[tuple[int, None, int]]) -> None:
+    """As by an application that commits an explicit map: the snapshot that first has the commit cannot show it."""
+    runs = [(700, E, 1), (800, E, 1), (900, E, 1), (900, E, 0)]
+    assert newest_skip(looks_at(*STOPS, *hidden, (640, PLAIN, 0), *runs, (2_000, PLAIN, 0))) is None
+    assert newest_skip(looks_at(*STOPS, *runs, (2_000, PLAIN, 0))) == (900, 2_000)
+
+
 def test_a_second_reset_is_found_once_the_group_has_committed_again() -> None:
     steps = [*STOPS, (900, PLAIN, 0), (910, E, 1), (920, E, 1), (930, E, 1), (930, E, 0), (2_000, PLAIN, 0)]
     assert newest_skip(looks_at(*steps)) == (930, 2_000)
@@ -170,6 +178,13 @@ def test_a_second_reset_is_found_once_the_group_has_committed_again() -> None:
 CORRECTED = [
     ("a tool copies offsets again and again", [(1_200, PLAIN, 0)], None),
     ("a tool has copied offsets", [(1_200, PLAIN, 0), (1_100, PLAIN, 0)], None),
+    ("a copy whose group could not be described", [(1_200, UNKNOWN, None), (1_300, PLAIN, 0)], None),
+    ("it is described later", [(1_200, UNKNOWN, None), (1_200, PLAIN, 0)], None),
+    ("not yet", [(1_200, UNKNOWN, None), (1_200, UNKNOWN, None)], (300, 900)),
+    ("the group could not be described, and nothing was copied", [(900, UNKNOWN, None), (900, PLAIN, 0)], (300, 900)),
+    ("the copy goes back over what was skipped", [(1_200, UNKNOWN, None), (800, PLAIN, 0)], (300, 800)),
+    ("an explicit map at close after the reset", [(950, E, 1), (960, PLAIN, 0), (960, PLAIN, 0)], (300, 900)),
+    ("copies after the group has run", [(950, E, 1), (960, PLAIN, 0), (970, PLAIN, 0)], None),
     ("less is skipped", [(500, PLAIN, 0)], (300, 500)),
     ("all is taken back", [(300, PLAIN, 0)], None),
     ("more than all is taken back", [(100, PLAIN, 0)], None),
