@@ -66,6 +66,7 @@ def resets(looks: Sequence[Look]) -> list[bool]:
             is_quiet = plain_at is None or look.at_ms - plain_at > 7 * DAY_MS
             is_near = look.at_ms - before[-1].at_ms <= 2 * HOUR_MS
             is_reset = is_near and (follows or (commits_with_epochs(before) >= 3 and is_quiet))
+            is_reset = is_reset and before[-1].committed >= look.log_start
         if look.epoch == 0 and not is_reset and (is_unexplained(looks, found, number) or commits_with_epochs(before)):
             plain_at = look.at_ms
         found.append(is_reset)

@@ -37,13 +37,16 @@ def is_reset(old: Memory, seen: Observation, first: Bools) -> Bools:
     The reader has always stored an epoch, and this commit has another offset and none. In this snapshot and in the one
     before it, the group had no members, which is when Kafka accepts a reset. After a reset, so is another one that goes
     back before the group commits again: people correct themselves. One that goes further ahead is not a reset, because
-    tools that copy offsets from another cluster, such as MirrorMaker, do so again and again.
+    tools that copy offsets from another cluster, such as MirrorMaker, do so again and again. Nor is one after which the
+    commit before is below log start: a consumer that ran in between would have begun where auto.offset.reset says, and
+    until it has read a record, it stores no epoch either.
     """
     is_alone = (seen.has_members == 0) & (old.is_empty == 1) & (seen.at_ms - _or_now(old.seen_ms, seen) <= APART_MS)
     is_other = ~first & (seen.committed != old.committed) & (seen.has_epoch == 0)
     has_always = (old.epochs >= FEWEST_EPOCHS) & ~_is_within(PLAIN_MS, old.plain_ms, seen)
     corrects = _was_reset(old, seen) & (seen.committed < old.committed)
-    return np.asarray(is_alone & is_other & (has_always | corrects))
+    is_in_log = old.committed >= seen.log_start
+    return np.asarray(is_alone & is_other & is_in_log & (has_always | corrects))
 
 
 def read_up_to(old: Memory, seen: Observation) -> Ints:

@@ -212,12 +212,27 @@ def test_what_is_skipped_is_remembered_for_a_day(passed_ms: int, left: tuple[int
 
 @pytest.mark.parametrize(("log_start", "left"), [(300, (300, 900)), (400, (400, 900)), (898, (898, 900)), (899, None)])
 def test_records_that_retention_has_deleted_are_not_skipped(log_start: int, left: tuple[int, int] | None) -> None:
-    """A reset to the log start, as of a group that has lost records, therefore skips nothing."""
-    looks = looks_at(*STOPS, (900, PLAIN, 0))
-    looks[-1] = looks[-1]._replace(log_start=log_start)
-    assert newest_skip(looks) == left
     later = [*looks_at(*STOPS, (900, PLAIN, 0)), Look(T0 + 5 * MINUTE_MS, 950, E, 1, log_start)]
     assert newest_skip(later) == left
+
+
+@pytest.mark.parametrize(("log_start", "found"), [(299, (300, 900)), (300, (300, 900)), (301, None), (900, None)])
+def test_a_consumer_whose_next_record_was_deleted_begins_elsewhere_without_a_tool(
+    log_start: int, found: tuple[int, int] | None
+) -> None:
+    """With auto.offset.reset=latest, it commits the end of the log, without an epoch: it has read nothing yet."""
+    looks = looks_at(*STOPS, (900, PLAIN, 0))
+    looks[-1] = looks[-1]._replace(log_start=log_start)
+    assert newest_skip(looks) == found
+    assert newest_skip([*looks_at(*STOPS[:-1]), Look(looks[3].at_ms, 300, E, 0, log_start), looks[-1]]) == found
+
+
+def test_a_tool_that_corrects_a_reset_is_recognised_as_long_as_the_reset_commit_is_in_the_log() -> None:
+    looks = looks_at(*STOPS, (900, PLAIN, 0))
+    at_ms = looks[-1].at_ms
+    back = [Look(at_ms + MINUTE_MS, 500, PLAIN, 0, 400), Look(at_ms + 2 * MINUTE_MS, 450, PLAIN, 0, 400)]
+    assert newest_skip([*looks, *back]) == (400, 450)
+    assert newest_skip([*looks, back[0], back[1]._replace(log_start=501)]) is None
 
 
 def test_the_first_skipped_record_has_the_age_that_it_had_before() -> None:
