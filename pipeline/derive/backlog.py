@@ -90,6 +90,7 @@ class Backlog:
     before them, the newest first, at most MAX_LOOKBACK. `has_more`: whether there are more snapshots without lag.
     `newest` is the newest snapshot with lag: if it is newer than the batch, the batch is late, or is computed again.
     `weeks` are snapshots of earlier weeks, at the ends of the hours that correspond to those after the batch.
+    `history` are the snapshots with lag before the batch, at most LONGEST_TAIL, the oldest first.
     """
 
     batch: list[Snapshot]
@@ -98,6 +99,7 @@ class Backlog:
     has_more: bool
     newest: int | None = None
     weeks: Sequence[int] = ()
+    history: Sequence[int] = ()
 
     @property
     def reach(self) -> dict[int, int]:
@@ -177,7 +179,7 @@ def read_backlog(lake: Lake, cluster: str, most: int) -> Backlog:
     index = Index.of(lake, cluster, earlier, ids, through=through)
     due_in_all, newest = (around[0]["due"], around[0]["newest"]) if around else (0, None)
     weeks = first_of_hours(described.keys() - {*ids}, spans)
-    return Backlog(batch, before[::-1][:MAX_LOOKBACK], index, due_in_all > len(batch), newest, weeks)
+    return Backlog(batch, before[::-1][:MAX_LOOKBACK], index, due_in_all > len(batch), newest, weeks, earlier)
 
 
 _AROUND_THE_FIRST_DUE = """

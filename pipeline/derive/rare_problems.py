@@ -19,6 +19,7 @@ from pipeline.analytics.findings.skipped import skipped
 from pipeline.analytics.status.rules import FALLING_BEHIND, WAITS
 from pipeline.common.epoch import utc_date
 from pipeline.derive.backlog import MAX_LOOKBACK, Backlog
+from pipeline.derive.log_index import LONGEST_TAIL
 from pipeline.lake import Lake, of_cluster, of_snapshots, one_of
 from pipeline.tables import (
     FINDINGS,
@@ -72,7 +73,7 @@ def rare_problems(
     if "restless" in may_be:
         changes = lake.read_where(GROUP_CHANGES, since(cluster, ids, READ_MS))
         found.append(restless_groups(changes, lake.read_snapshots(GROUP_MEMBERS, cluster, ids), ids))
-    judged = [*backlog.compared_with]  # not the first snapshots of a cluster, before which changes are not known
+    judged = settled_snapshots(backlog)
     if "shared" in may_be and judged:
         changes = lake.read_where(GROUP_CHANGES, since(cluster, judged, STABLE_MS))
         members = lake.read_snapshots(GROUP_MEMBERS, cluster, judged)
@@ -90,6 +91,16 @@ def rare_problems(
         ledger = lake.read_where(SNAPSHOTS, since(cluster, ids, missing_snapshots.WINDOW_MS))
         found.append(missing_snapshots.snapshots_missing(ledger, ids))
     return found
+
+
+def settled_snapshots(backlog: Backlog) -> list[int]:
+    """The snapshots of the batch before which changes are known for STABLE_MS: not the first ones of a cluster.
+
+    If as many snapshots as are looked back for are closer together, they are enough.
+    """
+    every = [*backlog.history, *(s.snapshot_id for s in backlog.batch)]
+    known = {i for number, i in enumerate(every) if every[0] <= i - STABLE_MS or number >= LONGEST_TAIL}
+    return [i for i in backlog.compared_with if i in known]
 
 
 def _may_be(lake: Lake, cluster: str, ids: Sequence[int]) -> set[str]:

@@ -148,6 +148,14 @@ def test_the_look_back_is_limited(lake: Lake, monkeypatch: pytest.MonkeyPatch) -
     assert [s.snapshot_id for s in known(lake, "one new").before] == [5, 4]
 
 
+def test_the_history_reaches_as_far_back_as_is_looked(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert list(known(lake, "one new").history) == [1, 2, 3, 4, 5]
+    assert list(known(lake, "one was passed over").history) == [1, 2, 3, 4]
+    assert list(known(lake, "all").history) == []
+    monkeypatch.setattr(backlog, "LONGEST_TAIL", 2)
+    assert list(known(lake, "one new").history) == [4, 5]
+
+
 @pytest.mark.parametrize("case", TAILS)
 def test_the_tail_begins_after_the_snapshots_that_the_index_includes(lake: Lake, case: str) -> None:
     _, _, tail, is_new = TAILS[case]

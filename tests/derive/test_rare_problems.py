@@ -11,6 +11,8 @@ from pyspark.sql import Row, SparkSession
 from pipeline.common.epoch import MINUTE_MS, utc, utc_date
 from pipeline.config import LakeConfig
 from pipeline.derive import compute_cluster
+from pipeline.derive.backlog import MAX_LOOKBACK, Backlog, Snapshot
+from pipeline.derive.rare_problems import settled_snapshots
 from pipeline.lake import Lake, of_snapshots
 from pipeline.lake.few_rows import for_few_rows
 from pipeline.tables import (
@@ -105,6 +107,37 @@ def land(lake: Lake, numbers: Sequence[int]) -> None:
         )
 
 
+def snapshot(second: int) -> Snapshot:
+    return Snapshot(T0 + 1_000 * second, "r", "complete", 0, 0, 0, 0, 0, 0)
+
+
+# Case → the seconds of the snapshots before, those of the batch, and those of the batch that are judged.
+SETTLED: dict[str, tuple[Sequence[int], Sequence[int], Sequence[int]]] = {
+    "the first minutes of a lake": (range(0, 240, 60), [240], []),
+    "just not half an hour": (range(0, 1_740, 60), [1_740], []),
+    "half an hour": (range(0, 1_800, 60), [1_800], [1_800]),
+    "a new lake in one batch": ([], range(0, 2_000, 60), range(1_800, 2_000, 60)),
+    "an hour has no snapshots": ([0, 60, 120], [3_720], [3_720]),
+    "too few snapshots for any rate": ([0, 3_600], [7_200, 10_800], [10_800]),
+    "snapshots so close that half an hour is not looked back": (range(600, 1_800, 10), [1_800], [1_800]),
+    "one fewer of them": (range(610, 1_800, 10), [1_800, 1_810], [1_810]),
+}
+
+
+@pytest.mark.parametrize("case", SETTLED)
+def test_assignments_are_judged_once_the_history_shows_half_an_hour(case: str) -> None:
+    before, batch, expected = SETTLED[case]
+    with_lag = [snapshot(second) for second in before]
+    backlog = Backlog(
+        batch=[snapshot(second) for second in batch],
+        before=with_lag[::-1][:MAX_LOOKBACK],
+        index=None,  # type: ignore[arg-type]
+        has_more=False,
+        history=[s.snapshot_id for s in with_lag],
+    )
+    assert settled_snapshots(backlog) == [T0 + 1_000 * second for second in expected]
+
+
 def numbered(instant: datetime) -> int:
     return (int(instant.timestamp() * 1000) - T0) // QUARTER_MS
 
@@ -131,7 +164,8 @@ def test_each_problem_is_one_finding_until_snapshots_show_that_it_has_ended(
     found = {row.kind: row for row in rows}
     assert {kind: (row.group_id, row.client_id, row.topic, *times_of(row)) for kind, row in found.items()} == {
         "flapping_member": ("orders", None, None, 4, 6, 10, 12),
-        # It is judged as soon as there are three snapshots before. The three after a deployment do not resolve it.
+        # It is judged as soon as there are three snapshots before, and half an hour. The three after a deployment do
+        # not resolve it.
         "idle_member": ("standby", None, "t", 3, 12, None, None),
         "under_replicated": (None, None, None, 2, 4, 6, 8),
         "clock_ahead": (None, None, "t", 10, 12, None, None),
