@@ -572,8 +572,8 @@ def test_budgets_that_burn(facts: dict[str, Any], summary: str) -> None:
             "slow_consumer",
             {"unread": 2, "culprit": "t", "instance": "/10.0.0.1"},
             (
-                "c at /10.0.0.1 hardly asks for records any more and has 2 records unread: its application is slow with "
-                "t, and others wait."
+                "c at /10.0.0.1 hardly asks for records any more and has 2 records unread: its application is slow "
+                "with t, and others wait."
             ),
         ),
         ("slow_consumer", {}, "c hardly asks for records any more: its application is slow."),
