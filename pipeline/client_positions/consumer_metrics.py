@@ -142,7 +142,7 @@ def _ours(metric: str) -> list[str]:
 
 def _parsed(parse: Callable[[str], Iterable[PrometheusMetric]], text: str, names: Names) -> list[Sample]:
     if any(len(line) > LONGEST_LINE for line in text.split("\n")):
-        raise ValueError("a line is too long")
+        raise ValueError(f"a line is longer than {LONGEST_LINE // 1024} KiB")
     try:
         return list(_prometheus_samples(parse(text), names))
     except _PARSERS_OWN as error:

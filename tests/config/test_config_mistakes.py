@@ -165,6 +165,8 @@ def refused(load: Load, tmp_path: Path) -> Refuse:
         ),
         pytest.param("x = \n" + SMALLEST, "is not TOML: Invalid value (at line 1, column 5)", id="not TOML"),
         pytest.param(SMALLEST + "x = ", "is not TOML: Invalid value (at line 5, the last)", id="not TOML at the end"),
+        pytest.param(SMALLEST + f"x = {'9' * 5_000}", "a number has too many digits", id="a long number"),
+        pytest.param(SMALLEST + f"x = {'[' * 9_000}", "tables or lists are nested too deeply", id="nested lists"),
     ],
 )
 def test_a_mistake_is_an_error_of_one_line_with_file_and_key(refused: Refuse, text: str, line: str) -> None:
