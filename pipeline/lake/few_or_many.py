@@ -36,10 +36,15 @@ class FewOrMany:
 
     def grouped(self, key: Sequence[str], function: OfRows, schema: StructType) -> FewOrMany:
         """The same, with all rows of the same key in the same table."""
+
+        # A plain function, because PySpark inspects its signature.
+        def of_bucket(rows: pa.Table) -> pa.Table:
+            return function(rows)
+
         if isinstance(self.rows, pa.Table):
             return FewOrMany(function(self.rows))
         bucket = F.pmod(F.xxhash64(*key), F.lit(BUCKETS))
-        return FewOrMany(self.rows.groupBy(bucket).applyInArrow(function, schema))
+        return FewOrMany(self.rows.groupBy(bucket).applyInArrow(of_bucket, schema))
 
     def distinct(self, column: str) -> set[Any]:
         """The distinct values of a column."""

@@ -1,5 +1,6 @@
 """Functions of Arrow tables give the same rows, however many there are, on the driver or in Spark."""
 
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -29,10 +30,10 @@ def doubled(rows: pa.Table) -> pa.Table:
     return pa.Table.from_pylist(found, arrow_schema(ROWS))
 
 
-def summed(rows: pa.Table) -> pa.Table:
+def summed(rows: pa.Table, more: int = 0) -> pa.Table:
     sums: dict[str | None, int] = {}
     for row in rows.to_pylist():
-        sums[row["name"]] = sums.get(row["name"], 0) + row["value"]
+        sums[row["name"]] = sums.get(row["name"], more) + row["value"]
     found = [{"name": name, "value": value} for name, value in sums.items()]
     return pa.Table.from_pylist(found, arrow_schema(ROWS))
 
@@ -46,6 +47,7 @@ def test_a_function_gets_all_rows_and_all_of_a_key_together(spark: SparkSession,
     rows = rows_of(spark, are_few)
     assert plain(rows.mapped(doubled, ROWS)) == {("a", 2), ("b", 10), ("a", 6), (None, 14), (None, 18)}
     assert plain(rows.grouped(["name"], summed, ROWS)) == {("a", 4), ("b", 5), (None, 16)}
+    assert plain(rows.grouped(["name"], partial(summed, more=1), ROWS)) == {("a", 5), ("b", 6), (None, 17)}
     assert rows.distinct("name") == {"a", "b", None}
 
 
