@@ -1,14 +1,30 @@
-"""Adds columns that are computed by functions of Arrow arrays."""
+"""Functions of Arrow arrays and tables, which Spark's workers call."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructField, StructType
+
+OfRows = Callable[[pa.Table], pa.Table]
+"""A function of some rows that returns others."""
+BUCKETS = 32
+"""How many tables `in_buckets` makes. A table for each key would be a call of Python for each."""
+
+
+def in_buckets(rows: DataFrame, key: Sequence[str], function: OfRows, schema: StructType) -> DataFrame:
+    """What the function makes of the rows; all rows of a key are in one table. `schema` has the columns it returns."""
+
+    # A plain function, because PySpark inspects its signature.
+    def of_bucket(rows: pa.Table) -> pa.Table:
+        return function(rows)
+
+    bucket = F.pmod(F.xxhash64(*key), F.lit(BUCKETS))
+    return rows.groupBy(bucket).applyInArrow(of_bucket, schema)
 
 
 def with_arrow_column(

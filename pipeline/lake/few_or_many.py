@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-OfRows = Callable[[pa.Table], pa.Table]
-"""A function of some rows that returns others."""
-BUCKETS = 32
-"""How many tables `grouped` makes of many rows. A table for each key would be a call of Python for each."""
+from pipeline.common.arrow_udf import OfRows, in_buckets
 
 
 @dataclass(frozen=True)
@@ -36,15 +32,9 @@ class FewOrMany:
 
     def grouped(self, key: Sequence[str], function: OfRows, schema: StructType) -> FewOrMany:
         """The same, with all rows of the same key in the same table."""
-
-        # A plain function, because PySpark inspects its signature.
-        def of_bucket(rows: pa.Table) -> pa.Table:
-            return function(rows)
-
         if isinstance(self.rows, pa.Table):
             return FewOrMany(function(self.rows))
-        bucket = F.pmod(F.xxhash64(*key), F.lit(BUCKETS))
-        return FewOrMany(self.rows.groupBy(bucket).applyInArrow(of_bucket, schema))
+        return FewOrMany(in_buckets(self.rows, key, function, schema))
 
     def distinct(self, column: str) -> set[Any]:
         """The distinct values of a column."""

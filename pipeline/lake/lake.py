@@ -1,7 +1,6 @@
 """Reads and writes the tables of a lake: many rows with Spark, and few rows on the driver, without Spark.
 
-With Spark it uses only SQL and the DataFrame writer, and neither DeltaTable nor the JVM, so the same code runs in a
-classic session and in Connect.
+With Spark it uses only SQL and the DataFrame writer, not DeltaTable or the JVM, so it also runs with Connect.
 """
 
 from __future__ import annotations
@@ -19,9 +18,10 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from pipeline.common.arrow_udf import OfRows
 from pipeline.lake.conflicts import FAILURES
 from pipeline.lake.driver_tables import NotForDriverError, arrow_rows
-from pipeline.lake.few_or_many import FewOrMany, OfRows
+from pipeline.lake.few_or_many import FewOrMany
 from pipeline.lake.few_rows import MANY_ROWS, expects_few
 from pipeline.lake.history import KEPT_FOR_A_WEEK, keeps_too_little
 from pipeline.lake.lake_tables import LakeTables, stored_columns

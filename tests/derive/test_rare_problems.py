@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from pyspark.sql import Row, SparkSession
@@ -12,6 +13,7 @@ from pipeline.common.epoch import MINUTE_MS, utc, utc_date
 from pipeline.config import LakeConfig
 from pipeline.derive import compute_cluster
 from pipeline.derive.backlog import MAX_LOOKBACK, Backlog, Snapshot
+from pipeline.derive.log_index import Index
 from pipeline.derive.rare_problems import settled_snapshots
 from pipeline.lake import Lake, of_snapshots
 from pipeline.lake.few_rows import for_few_rows
@@ -131,7 +133,7 @@ def test_assignments_are_judged_once_the_history_shows_half_an_hour(case: str) -
     backlog = Backlog(
         batch=[snapshot(second) for second in batch],
         before=with_lag[::-1][:MAX_LOOKBACK],
-        index=None,  # type: ignore[arg-type]
+        index=Mock(spec=Index),  # not used
         has_more=False,
         history=[s.snapshot_id for s in with_lag],
     )

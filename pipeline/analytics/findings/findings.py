@@ -185,7 +185,8 @@ def _absences(row: Row, past: Past) -> list[int]:
 def _stored(row: Row) -> dict[str, Any]:
     instants = (*_TIMES, "resolved_at", "resolution_confirmed_at")
     times = {name: None if row[name] is None else utc(row[name]) for name in instants}
-    return {name: {**row, **times}[name] for name in FINDINGS.columns}
+    values = {**row, **times}
+    return {name: values[name] for name in FINDINGS.columns}
 
 
 def as_known(findings: Iterable[Row]) -> list[Row]:
