@@ -7,8 +7,7 @@ run, in batches. Burrow's rules are those of its caching evaluator, on each read
 from __future__ import annotations
 
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,6 +34,7 @@ from benchmarks.day import (
 )
 from benchmarks.day_members import member_rows
 from benchmarks.day_rows import CLUSTER, id_of, rows_of
+from benchmarks.day_shown import shown
 from benchmarks.page import write_section
 from pipeline.common.columns import aligned
 from pipeline.common.epoch import MINUTE_MS
@@ -64,7 +64,8 @@ class Score:
     true: int
     found: int
     faults: int
-    delays: dict[str, list[int]]
+    minutes: list[tuple[str, Fault, int]]
+    """What was found, of which fault, and in which minute."""
 
     @property
     def precision(self) -> float:
@@ -79,17 +80,16 @@ class Score:
 
 def scored(alerts: Sequence[Alert], wanted: Sequence[tuple[str, int, Fault]], by_kind: bool = True) -> Score:
     """Compares alerts with the faults. A second alert about the same fault is a false one."""
-    left, true = list(wanted), 0
-    delays: dict[str, list[int]] = defaultdict(list)
+    left = list(wanted)
+    minutes: list[tuple[str, Fault, int]] = []
     for kind, group, minute in sorted(alerts, key=lambda alert: alert[2]):
         for one in left:
             is_it = one[1] == group and (not by_kind or one[0] == kind)
             if is_it and one[2].begins <= minute < one[2].ends + RESOLVED_WITHIN:
                 left.remove(one)
-                true += 1
-                delays[one[0]].append(minute - one[2].begins)
+                minutes.append((one[0], one[2], minute))
                 break
-    return Score(len(alerts), true, len(wanted) - len(left), len(wanted), delays)
+    return Score(len(alerts), len(minutes), len(wanted) - len(left), len(wanted), minutes)
 
 
 def findings_of(spark: SparkSession, day: Day, folder: Path) -> list[Alert]:
@@ -192,7 +192,7 @@ def main(spark: SparkSession, directory: Path, document: Path) -> int:
     thresholds = {
         records: scored(_of_day(by_threshold(day, records)), groups, by_kind=False) for records in _THRESHOLDS
     }
-    write_section(document, HEADING, _section(found, by_rules, thresholds, learned))
+    write_section(document, HEADING, _section(day, found, by_rules, thresholds, learned))
     return 0
 
 
@@ -224,15 +224,19 @@ for them: the faults of members, and offsets that are reset to the end of a log.
 is not about a fault, and neither is one that comes more than an hour after its end. Each kind of finding counts as a
 fault of its own.
 
-| finding | found | minutes after the fault began: least, most |
-|---|---|---|
+Someone who knows how the group behaved before could see a fault in the snapshot that first **shows** it
+(`benchmarks/day_shown.py` has no rule of laglake). No progress: the commit has been the same for a minute longer than
+ever before. Falling behind: the oldest unread record is a minute older than ever before. A flapping member: a client
+has restarted three times besides the deployments; a storm: two clients have.
+
+| finding | found | snapshots after it is shown: least, most | minutes after the fault began: least, most |
+|---|---|---|---|
 {delays}
 """
 
 
-def _section(found: Score, by_rules: Score, thresholds: dict[int, Score], learned: int) -> str:
+def _section(day: Day, found: Score, by_rules: Score, thresholds: dict[int, Score], learned: int) -> str:
     names = {f"a lag of more than {records:,} records": score for records, score in thresholds.items()}
-    delays = (f"| `{kind}` | {len(of)} | {min(of)}, {max(of)} |" for kind, of in sorted(found.delays.items()))
     return _ABOUT.format(
         heading=HEADING,
         groups=GROUPS,
@@ -242,8 +246,17 @@ def _section(found: Score, by_rules: Score, thresholds: dict[int, Score], learne
         hours=WARM_UP // 60,
         faults=len(FAULTS),
         alerts="\n".join(_line(*one) for one in ({"findings": found, "Burrow's rules": by_rules} | names).items()),
-        delays="\n".join(delays),
+        delays="\n".join(_delays(day, found)),
     )
+
+
+def _delays(day: Day, found: Score) -> Iterator[str]:
+    """A line for each kind of finding: how many, how long after they were shown, and how long after the fault began."""
+    for kind in sorted({kind for kind, *_ in found.minutes}):
+        its = [(fault, minute) for of, fault, minute in found.minutes if of == kind]
+        after = [minute - shown(day, kind, fault) for fault, minute in its]
+        passed = [minute - fault.begins for fault, minute in its]
+        yield f"| `{kind}` | {len(its)} | {min(after)}, {max(after)} | {min(passed)}, {max(passed)} |"
 
 
 def _line(name: str, score: Score) -> str:

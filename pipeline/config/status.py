@@ -13,10 +13,10 @@ class StatusConfig(Section):
     """How long a group may wait or fall behind before its status says so. A reader is a group at a partition."""
 
     window_ms: DurationMs = Field(default=30 * MINUTE_MS, alias="window")
-    """If the age of a reader's oldest unread record grows over all of this time, that is a `warning`. A new reader may
-    wait this long before it counts as stopped; one that has waited before, twice as long as is usual for it."""
+    """How long a new reader may wait before it counts as stopped, or get older unread records before that is a
+    `warning`. A reader that has been observed is compared with what is usual for it."""
     tolerance_ms: DurationMs = Field(default=MINUTE_MS, alias="tolerance")
-    """Waits shorter than this do not count, and an age that grows by less than this does not cause a `warning`."""
+    """Waits shorter than this do not count. Nor does an age that exceeds the usual one by less than this."""
     markers: int = Field(default=1, ge=0)
     """How many transaction markers may be at the end of a log: a reader that is no further behind there, while nothing
     is written, is `ok`. Raise it if several transactional producers write to a partition and clients do not commit

@@ -17,7 +17,16 @@ from pipeline.analytics.arrow_series import (
     series_numbers,
 )
 from pipeline.analytics.keys import READER
-from pipeline.analytics.status.memory import NONE, Bools, Ints, Memory, Observation, after
+from pipeline.analytics.status.memory import (
+    NONE,
+    STORED_WIDTH,
+    Bools,
+    Ints,
+    Memory,
+    Observation,
+    after,
+    of_stored,
+)
 from pipeline.analytics.status.rules import REASONS, STATUSES, Judged, begins, reasons, statuses
 from pipeline.config.status import StatusConfig
 
@@ -147,7 +156,7 @@ def _remembered(known: pa.Table, readers: Ints, count: int) -> _State:
     state = _State.empty(count)
     if len(known):
         values = (numbers(known, name) for name in ("since_ms", "members_seen_ms", "snapshot_id"))
-        memory = lists_as_rows(known["memory"], Memory.width())
+        memory = of_stored(lists_as_rows(known["memory"], STORED_WIDTH))
         state.put(readers, _State(memory, _codes(known["status"]), *values))
     return state
 

@@ -12,16 +12,21 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.analytics.status.resets import commit_in_log, epochs, is_reset, read_up_to, skipped
+from pipeline.analytics.status.rises import ended_rise, present_rise
 from pipeline.common.epoch import DAY_MS
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+_Floats = npt.NDArray[np.float64]
 
 NONE = np.iinfo(np.int64).min
-FLOORS = 4
-"""The thirds of the window whose least age is kept: the last three complete ones, and the current one."""
 HALF_LIFE_MS = 7 * DAY_MS
-"""After a week, the length of a wait counts half, because a reader's usual waits may have changed."""
+"""After a week, a wait and a rise count half, because what is usual for a reader may have changed."""
+LAYOUT = 2
+"""How the numbers of a row are arranged: its first number. The first number of the former layout was an instant."""
+_FORMER_FLOORS = slice(12, 24)
+_FORMER_WIDTH = 39
+"""The former layout had no number for itself, and other numbers than rises. All else is the same."""
 
 
 @dataclass(frozen=True)
@@ -56,22 +61,23 @@ class Observation:
         return np.asarray((self.committed != NONE) & (self.end != NONE) & (self.lag != NONE))
 
 
-_WIDTHS = {"floor_ms": FLOORS, "floor_age": FLOORS, "floor_lag": FLOORS}
-
-
 @dataclass
 class Memory:
     """What is known about readers after a snapshot. All values are NONE for a reader that was never seen.
 
+    layout: LAYOUT.
     seen_ms, topic, committed: the newest known commit: when it was read, the hash of its topic's id, and its offset.
     waiting_ms: since when the commit has been the same although records are unread; NONE if nothing is unread.
-    waiting_snapshots: how many later snapshots show this. waiting_end: the log's end at waiting_ms.
+    waiting_snapshots: how many snapshots show that the commit stays the same. waiting_end: the log's end at waiting_ms.
     longest_ms, second_ms: the two longest waits that have ended, halved for each week that has passed, as of waits_ms.
     set_back_from: the offset that was committed before the commit went back at set_back_ms; NONE if it did not go back,
     or has reached this offset again. set_back_snapshots: how many snapshots since then show this.
     moved_ms: when the newest known commit was first seen.
-    floor_ms, floor_age, floor_lag: FLOORS columns, the newest last: when a third of the window began, and the least age
-    and the least lag in it. The age of a waiting reader is that at the first snapshot of its wait.
+    rise_ms, rise_from: when the present rise of the age began, and from which age. rise_to_ms, rise_to, rise_to_lag:
+    when the age was highest since then, that age, and the lag. rise_snapshots: how many snapshots have shown an age
+    above all before them. rise_lag: the highest lag since then. longest_rise, second_rise: by how much the age has
+    risen in the two longest rises that have ended, halved like the waits. These ages and lags are those at the
+    beginning of waits.
     plain_ms: when the newest commit without a leader epoch that was no reset was first seen. epochs: how many different
     commits of members with an epoch were seen since, at most as many as matter. is_empty: 1 if there were no members.
     next_written_ms, position_bytes, position_error: of a group without members, when the first record was written that
@@ -82,6 +88,7 @@ class Memory:
     snapshot of the reset.
     """
 
+    layout: Ints
     seen_ms: Ints
     topic: Ints
     committed: Ints
@@ -94,9 +101,15 @@ class Memory:
     set_back_from: Ints
     set_back_ms: Ints
     set_back_snapshots: Ints
-    floor_ms: Ints
-    floor_age: Ints
-    floor_lag: Ints
+    rise_ms: Ints
+    rise_from: Ints
+    rise_to: Ints
+    rise_to_ms: Ints
+    rise_to_lag: Ints
+    rise_snapshots: Ints
+    rise_lag: Ints
+    longest_rise: Ints
+    second_rise: Ints
     moved_ms: Ints
     plain_ms: Ints
     epochs: Ints
@@ -123,24 +136,37 @@ class Memory:
     @classmethod
     def width(cls) -> int:
         """How many numbers are kept for each reader."""
-        return sum(_WIDTHS.get(f.name, 1) for f in fields(cls))
+        return len(fields(cls))
 
     @classmethod
     def place(cls, name: str) -> int:
-        """Where the (first) number of a field is in a row."""
-        names = [f.name for f in fields(cls)]
-        return sum(_WIDTHS.get(before, 1) for before in names[: names.index(name)])
+        """Where the number of a field is in a row."""
+        return [f.name for f in fields(cls)].index(name)
 
     @classmethod
     def of_rows(cls, rows: Ints) -> Memory:
         """The memory from an array with a row for each reader, as `rows` returns it."""
-        ends = np.cumsum([_WIDTHS.get(f.name, 1) for f in fields(cls)])
-        parts = zip(fields(cls), np.split(rows, ends[:-1], axis=1), strict=True)
-        return cls(**{f.name: part if f.name in _WIDTHS else part[:, 0] for f, part in parts})
+        return cls(*rows.T)
 
     def rows(self) -> Ints:
         """The memory as an array with a row for each reader."""
         return np.column_stack([getattr(self, f.name) for f in fields(self)])
+
+
+STORED_WIDTH = max(Memory.width(), _FORMER_WIDTH)
+"""The most numbers of a stored row."""
+
+
+def of_stored(rows: Ints) -> Ints:
+    """Rows of the present layout from stored ones, which have STORED_WIDTH numbers and may be of the former layout."""
+    floors, kept = _FORMER_FLOORS, Memory.width()
+    is_former = (rows[:, 0] != LAYOUT) & (rows[:, 0] != NONE)
+    if not is_former.any():
+        return rows[:, :kept]
+    same = np.full((len(rows), 1), LAYOUT), rows[:, : floors.start]
+    nothing = np.full((len(rows), kept - 1 - _FORMER_WIDTH + floors.stop - floors.start), NONE)
+    former = np.column_stack([*same, nothing, rows[:, floors.stop : _FORMER_WIDTH]])
+    return np.where(is_former[:, None], former, rows[:, :kept])
 
 
 def after(before: Memory, seen: Observation, window_ms: int, markers: int) -> Memory:
@@ -156,15 +182,17 @@ def after(before: Memory, seen: Observation, window_ms: int, markers: int) -> Me
     old = _chosen(is_new | is_other, Memory.empty(len(seen.at_ms)), before)
     first = old.committed == NONE
     waiting = _waiting(old, seen, first)
+    age_ms = _age_at_commit(seen, waiting["waiting_ms"])
     reset = is_reset(old, seen, first)
     found = Memory(
+        layout=np.full(len(seen.at_ms), LAYOUT),
         seen_ms=seen.at_ms,
         topic=np.where(seen.topic != NONE, seen.topic, old.topic),
         committed=seen.committed,
         **waiting,
-        **_waits(old, seen, first),
+        **_usual(old, seen, first, age_ms),
         **_set_back(old, seen, first, window_ms),
-        **_floors(old, seen, _age_at_commit(seen, waiting["waiting_ms"]), window_ms),
+        **present_rise(old, seen, first, age_ms, waiting["waiting_end"]),
         moved_ms=np.where((seen.committed == old.committed) & (old.moved_ms != NONE), old.moved_ms, seen.at_ms),
         **epochs(old, seen, first, reset),
         **commit_in_log(seen),
@@ -176,39 +204,47 @@ def after(before: Memory, seen: Observation, window_ms: int, markers: int) -> Me
 
 
 def _chosen(condition: Bools, yes: Memory, no: Memory) -> Memory:
-    return Memory(**{f.name: _where(condition, getattr(yes, f.name), getattr(no, f.name)) for f in fields(Memory)})
-
-
-def _where(condition: Bools, yes: Ints, no: Ints) -> Ints:
-    return np.where(condition[:, None] if yes.ndim > 1 else condition, yes, no)
+    return Memory(*(np.where(condition, getattr(yes, f.name), getattr(no, f.name)) for f in fields(Memory)))
 
 
 def _waiting(old: Memory, seen: Observation, first: Bools) -> dict[str, Ints]:
     """The waits so far: one begins at the first snapshot with unread records, and again when the commit changes."""
-    goes_on = ~first & (seen.committed == old.committed) & (old.waiting_ms != NONE)
+    is_same = ~first & (seen.committed == old.committed)
+    goes_on = is_same & (old.waiting_ms != NONE)
     is_unread = seen.lag > 0
     return {
         "waiting_ms": np.where(is_unread, np.where(goes_on, old.waiting_ms, seen.at_ms), NONE),
-        "waiting_snapshots": np.where(is_unread, np.where(goes_on, old.waiting_snapshots + 1, 0), NONE),
+        "waiting_snapshots": np.where(is_unread, is_same + np.where(goes_on, old.waiting_snapshots, 0), NONE),
         "waiting_end": np.where(is_unread, np.where(goes_on, old.waiting_end, seen.end), NONE),
     }
 
 
-def _waits(old: Memory, seen: Observation, first: Bools) -> dict[str, Ints]:
-    """The two longest waits, with the one that ends if the commit has moved. A gap between snapshots is not counted."""
+def _usual(old: Memory, seen: Observation, first: Bools, age_ms: Ints) -> dict[str, Ints]:
+    """The two longest waits and rises, with those that end if the commit has moved.
+
+    A gap between snapshots does not count as a wait.
+    """
     went_on = ~first & (seen.committed > old.committed)
     lasted = np.where(old.waiting_ms != NONE, np.maximum(old.seen_ms - old.waiting_ms, 0), 0)
     passed = np.where(old.waits_ms != NONE, np.maximum(seen.at_ms - old.waits_ms, 0), 0)
     share = 0.5 ** (passed / HALF_LIFE_MS)
-    longest, second = (
-        np.where(wait != NONE, (np.maximum(wait, 0) * share).astype(np.int64), NONE)
-        for wait in (old.longest_ms, old.second_ms)
-    )
+    longest, second = _two_longest(old.longest_ms, old.second_ms, share, lasted)
+    longest_rise, second_rise = _two_longest(old.longest_rise, old.second_rise, share, ended_rise(old, age_ms))
     return {
-        "longest_ms": np.where(went_on, np.maximum(longest, lasted), old.longest_ms),
-        "second_ms": np.where(went_on, np.maximum(second, np.minimum(longest, lasted)), old.second_ms),
+        "longest_ms": np.where(went_on, longest, old.longest_ms),
+        "second_ms": np.where(went_on, second, old.second_ms),
         "waits_ms": np.where(went_on, seen.at_ms, old.waits_ms),
+        "longest_rise": np.where(went_on, longest_rise, old.longest_rise),
+        "second_rise": np.where(went_on, second_rise, old.second_rise),
     }
+
+
+def _two_longest(longest: Ints, second: Ints, share: _Floats, another: Ints) -> tuple[Ints, Ints]:
+    """The two longest of three, after the two former ones have become shorter. NONE is shorter than all."""
+    longest, second = (
+        np.where(size != NONE, (np.maximum(size, 0) * share).astype(np.int64), NONE) for size in (longest, second)
+    )
+    return np.maximum(longest, another), np.maximum(second, np.minimum(longest, another))
 
 
 def _set_back(old: Memory, seen: Observation, first: Bools, window_ms: int) -> dict[str, Ints]:
@@ -230,25 +266,3 @@ def _age_at_commit(seen: Observation, waiting_ms: Ints) -> Ints:
     """The age at the first snapshot of the wait, because between commits the age grows only with time."""
     is_waiting = (seen.age_ms != NONE) & (waiting_ms != NONE)
     return np.where(is_waiting, seen.age_ms - np.where(is_waiting, seen.at_ms - waiting_ms, 0), seen.age_ms)
-
-
-def _floors(old: Memory, seen: Observation, age_ms: Ints, window_ms: int) -> dict[str, Ints]:
-    """The least age and lag in each third of the window. Thirds without a snapshot are left out.
-
-    If an age was not known at one snapshot of a third, the least age of the third is not known: NONE is below any age.
-    """
-    begins = seen.at_ms - seen.at_ms % (window_ms // 3)
-    newest_ms = old.floor_ms[:, -1]
-    goes_on = (newest_ms != NONE) & (begins <= newest_ms)
-
-    def lowered(floors: Ints, values: Ints) -> Ints:
-        moved = np.column_stack([floors[:, 1:], values])
-        lower = np.column_stack([floors[:, :-1], np.minimum(floors[:, -1], values)])
-        return _where(goes_on, lower, moved)
-
-    moved_ms = np.column_stack([old.floor_ms[:, 1:], begins])
-    return {
-        "floor_ms": _where(goes_on, old.floor_ms, moved_ms),
-        "floor_age": lowered(old.floor_age, age_ms),
-        "floor_lag": lowered(old.floor_lag, seen.lag),
-    }

@@ -1,8 +1,8 @@
 """The rules of `partition_status`: functions of the memory of readers and of what a snapshot shows of them.
 
 They are Burrow's rules, adapted to snapshots. Whether a wait is long depends on the reader's usual waits, not on a
-fixed window (Burrow issue 303). A group falls behind if the least age of its oldest unread record keeps rising, however
-often the group commits (Burrow issue 155). Its lag in records does not matter, because it varies with the write rate.
+fixed window (Burrow issue 303). A group falls behind if the age of its oldest unread record keeps rising, however often
+the group commits (Burrow issue 155). Its lag in records does not matter, because it varies with the write rate.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from pipeline.analytics.status.memory import NONE, Bools, Ints, Memory, Observat
 from pipeline.config.status import StatusConfig
 
 FEWEST_SNAPSHOTS = 3
-"""How many snapshots after the first must show a wait. With fewer, the reader may have moved in between."""
+"""How many snapshots must show that a commit does not move. With fewer, the reader may have moved in between."""
+FEWEST_RISES = 4
+"""In how many snapshots an age must have risen further. With fewer, it may be random."""
 
 
 @dataclass(frozen=True)
@@ -97,18 +99,39 @@ def is_rewound(judged: Judged) -> Bools:
 
 
 def is_falling_behind(judged: Judged) -> Bools:
-    """The commit moves, but the least age has risen in each third of the window, in total by the tolerance or more.
+    """The commit moves, but the age has risen by more than is usual for the reader, and still rises.
 
-    A group whose least lag falls works off a burst: its oldest unread record gets older until the burst is read.
+    It must exceed what is usual by the tolerance. What is usual is twice the second longest rise that has ended, but at
+    most the window. Until that is known, it is the tolerance, and the rise must last for the window. A group whose lag
+    falls works off a burst: its oldest unread record gets older until the burst is read.
     """
-    is_known = np.all(judged.memory.floor_age != NONE, axis=1)
-    floors = np.where(is_known[:, None], judged.memory.floor_age, 0)
-    rises = np.all(np.diff(floors, axis=1) >= judged.settings.tolerance_ms // 3, axis=1)  # a smaller rise may be random
-    goes_on = judged.waited_ms < judged.settings.window_ms // 3
-    matters = floors[:, -1] >= np.maximum(floors[:, 0], 0) + judged.settings.tolerance_ms
-    before, now = judged.memory.floor_lag[:, -2], judged.memory.floor_lag[:, -1]
-    catches_up = (before > 0) & (now < before - before // 20)  # a smaller fall may be random
-    return np.asarray(judged.seen.is_known & is_known & rises & goes_on & matters & ~catches_up)
+    memory, settings = judged.memory, judged.settings
+    is_known = judged.seen.is_known & (memory.rise_from != NONE)
+    is_new = memory.second_rise == NONE
+    rise_ms, lasted_ms, passed_ms = (
+        np.where(is_known, till - np.where(is_known, since, 0), 0)
+        for till, since in (
+            (memory.rise_to, memory.rise_from),
+            (memory.rise_to_ms, memory.rise_ms),
+            (judged.seen.at_ms, memory.rise_to_ms),
+        )
+    )
+    usual_ms = np.where(is_new, settings.tolerance_ms, np.minimum(2 * memory.second_rise, settings.window_ms))
+    is_unusual = rise_ms >= usual_ms + settings.tolerance_ms
+    is_long = lasted_ms >= np.where(is_new, settings.window_ms, settings.window_ms // 6)
+    is_seen = memory.rise_snapshots >= FEWEST_RISES
+    goes_on = np.maximum(judged.waited_ms, passed_ms) < settings.window_ms // 3
+    return np.asarray(is_known & is_unusual & is_long & is_seen & goes_on & ~_catches_up(judged))
+
+
+def _catches_up(judged: Judged) -> Bools:
+    """Whether the lag shrinks while the age still rises, or both fall by more than is random."""
+    memory = judged.memory
+    lag = np.where(memory.waiting_ms != NONE, memory.waiting_end - memory.committed, 0)
+    much = memory.rise_lag - np.maximum(memory.rise_lag, 0) // 20
+    is_known = (memory.rise_from != NONE) & (judged.seen.age_ms != NONE)
+    fell_ms = np.where(is_known, memory.rise_to - np.where(is_known, judged.seen.age_ms - judged.waited_ms, 0), 0)
+    return np.asarray((memory.rise_to_lag < much) | ((lag < much) & (fell_ms > np.maximum(memory.second_rise, 0))))
 
 
 def is_not_committed(judged: Judged) -> Bools:

@@ -121,8 +121,8 @@ def test_a_snapshot_read_after_its_successor_does_not_reset_the_memory(batch: in
         known = [row | {"is_observation": False, "at_ms": row["snapshot_id"]} for row in found[-1:]]
         new = judged_together([*known, *rows[first : first + batch]], reach)
         found += sorted(new, key=lambda row: row["snapshot_id"])
-    assert [row["status"] for row in found] == ["ok"] * 11 + ["not_progressing"] * 9
-    assert {row["since_ms"] for row in found[11:]} == {rows[8]["at_ms"]}
+    assert [row["status"] for row in found] == ["ok"] * 10 + ["not_progressing"] * 10
+    assert {row["since_ms"] for row in found[10:]} == {rows[8]["at_ms"]}
 
 
 def test_a_status_keeps_the_time_at_which_it_began() -> None:
