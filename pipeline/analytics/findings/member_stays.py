@@ -17,7 +17,7 @@ from pipeline.analytics.keys import GROUP, GROUP_AT
 from pipeline.common.epoch import HOUR_MS, MINUTE_MS
 
 WINDOW_MS = 2 * HOUR_MS
-"""The time over which stays are counted, up to the end of the last short one."""
+"""The time over which the stays in a group are counted, up to the end of its last short one."""
 STILL_MS = 40 * MINUTE_MS
 """A problem lasts as long as a short stay has ended this recently: the longest regular stay of which the window has
 enough."""
@@ -104,16 +104,18 @@ def who() -> Column:
 
 
 def rounds(events: DataFrame, by: Collection[str]) -> DataFrame:
-    """The short stays of each key `by`: stays, loud_stays, rounds, recent and span.
+    """The short stays of each key `by`, which begins with GROUP_AT: stays, loud_stays, rounds, recent, span and fewer.
 
     stays is their number, loud_stays that of those for whose end the group rebalanced, recent the rounds that ended
-    lately. They are counted over WINDOW_MS up to the end of the last one, so that a problem lasts from one regular stay
-    to the next. A round is as many stays as members come and go: the most of those that are gone now, those that have
-    come and are still there, and those that were there beyond the fewest at a time (span). So neither several
-    deployments of many members nor a group that is scaled up and down count more than once each.
+    lately. They are counted over WINDOW_MS up to the end of the group's last one, so that a problem lasts from one
+    regular stay to the next. This is the same time for all members of a group: if one had a deployment more in its time
+    than another, they could not be compared. A round is as many stays as members come and go: the most of those that
+    are gone now, those that have come and are still there, and those that were there beyond the fewest at a time
+    (span). So neither several deployments of many members nor a group that is scaled up and down count more than once
+    each. fewer is how many fewer members are there now than at another time.
     """
     is_end = F.col("begun_ms").isNotNull()
-    last = F.max(F.when(is_end, F.col("changed_id"))).over(Window.partitionBy(*by))
+    last = F.max(F.when(is_end, F.col("changed_id"))).over(Window.partitionBy(*GROUP_AT))
     begin = F.coalesce("last_ms", "snapshot_id") - WINDOW_MS
     is_short = is_end & (F.col("begun_ms") >= begin)
     is_late = F.col("changed_id") > F.col("snapshot_id") - STILL_MS
@@ -138,6 +140,7 @@ def rounds(events: DataFrame, by: Collection[str]) -> DataFrame:
             F.sum("begun").alias("begun"),
             F.sum("ended").alias("ended"),
             (F.greatest(F.max("there"), F.lit(0)) - F.least(F.min("there"), F.lit(0))).alias("span"),
+            (F.greatest(F.max("there"), F.lit(0)) - F.sum(F.col("begun") - F.col("ended"))).alias("fewer"),
             F.sum("loud").alias("loud_stays"),
             F.sum("late").alias("late"),
         )
@@ -145,7 +148,7 @@ def rounds(events: DataFrame, by: Collection[str]) -> DataFrame:
     stays = F.col("stays")
     members = F.greatest(F.col("begun") - stays, F.col("ended") - stays, "span", F.lit(1))
     shares = ((F.col(name) / members).alias(to) for name, to in (("stays", "rounds"), ("late", "recent")))
-    return sums.select(*by, "stays", "loud_stays", "span", *shares)
+    return sums.select(*by, "stays", "loud_stays", "span", "fewer", *shares)
 
 
 def lower_quartile(ascending: str, zeros: Column) -> Column:

@@ -61,8 +61,7 @@ def restless_groups(changes: DataFrame, group_members: DataFrame, snapshot_ids: 
     events, known = ends_and_beginnings(windows), facts(windows)
     members = _members(group_members.join(groups, GROUP, how="left_semi"))
     restless = _restless(rounds(events, _MEMBER), members, known)
-    others = rounds(events.where(~F.col("is_quiet")).join(restless, _MEMBER, how="left_anti"), GROUP_AT)
-    found = known.join(_summed(restless), GROUP_AT, how="left").join(others, GROUP_AT, how="left")
+    found = known.join(_summed(restless), GROUP_AT, how="left").join(_of_groups(events, restless), GROUP_AT, how="left")
     return _described(_with_kind(found.join(_counts(members, restless), GROUP_AT)))
 
 
@@ -101,6 +100,19 @@ def _restless(each: DataFrame, members: DataFrame, known: DataFrame) -> DataFram
     )
 
 
+def _of_groups(events: DataFrame, restless: DataFrame) -> DataFrame:
+    """The rounds of the members of each group that are not restless: GROUP_AT and the columns of `rounds`.
+
+    fewer is about the restless members: how many fewer of them are there now than at another time.
+    """
+    flagged = restless.select(*_MEMBER, F.when(F.col("is_quiet"), "quiet").otherwise("loud").alias("restless"))
+    each = rounds(events.where(~F.col("is_quiet")).join(flagged, _MEMBER, how="left"), [*GROUP_AT, "restless"])
+    others = F.max(F.when(F.col("restless").isNull(), F.struct("stays", "rounds", "recent", "span")))
+    fewer = F.max(F.when(F.col("restless") == "loud", F.col("fewer")))
+    sums = each.groupBy(*GROUP_AT).agg(others.alias("others"), fewer.alias("fewer"))
+    return sums.select(*GROUP_AT, "others.*", "fewer")
+
+
 def _summed(restless: DataFrame) -> DataFrame:
     """The restless members of each group: GROUP_AT, restless, flapping and quiet (numbers), worst, stays, clients."""
     is_quiet, is_flapping = F.col("is_quiet"), F.col("is_flapping")
@@ -137,7 +149,7 @@ def _counts(members: DataFrame, restless: DataFrame) -> DataFrame:
 def _with_kind(rows: DataFrame) -> DataFrame:
     """The rows with a problem, with its kind, by_epochs (only they show it), is_quiet, `all_stays` and steady."""
     none = F.lit(0).cast("bigint")
-    names = ("restless", "flapping", "quiet", "restless_stays", "quiet_stays", "stays", "span")
+    names = ("restless", "flapping", "quiet", "restless_stays", "quiet_stays", "stays", "span", "fewer")
     is_loud = F.col("restless") > 0
     rows = rows.withColumns({name: F.coalesce(name, none) for name in names})
     rows = rows.withColumn("steady", F.when(is_loud, F.col("not_loud")).otherwise(F.col("steady")))
@@ -148,9 +160,11 @@ def _with_kind(rows: DataFrame) -> DataFrame:
     rises = (F.col("epochs") >= each_round * (GROUP_ROUNDS + 1 + empty)) & (F.col("recent_epochs") >= 2 * each_round)
     goes_on = (F.col("rounds") >= GROUP_ROUNDS + empty) & (F.col("recent") >= 2)
     others = (members > 1) & F.coalesce(goes_on, F.lit(False)) & (MEMBERS_A_STAY * stays >= members)
-    by_stays = ((flapping > 0) & (restless > 1)) | others
+    # A pod whose address a deployment changes is known as two members, which are never there at the same time.
+    at_once = members - F.col("not_loud") + F.col("fewer")
+    by_stays = ((flapping > 0) & (restless > 1) & (at_once > 1)) | others
     by_epochs = ~by_stays & (members > 1) & (restless == 0) & rises
-    is_member = ((flapping == 1) & (restless == 1)) | ((restless == 0) & (F.col("quiet") > 0))
+    is_member = (flapping > 0) | ((restless == 0) & (F.col("quiet") > 0))
     kind = F.when(by_stays | by_epochs, STORM).when(is_member & (F.col("steady") > 0), FLAPPING)
     is_quiet = (restless == 0) & (kind == FLAPPING)
     all_stays = F.when(is_quiet, F.col("quiet_stays")).otherwise(F.col("restless_stays") + stays)

@@ -134,7 +134,7 @@ def test_the_words_for_static_members_say_that_they_restart(each_minute: Found) 
         "Static member pod-0 restarts again and again: 8 times within 2 hours; the group has 1 other member."
     )
     assert two["summary"] == (
-        "2 static members restart again and again, most often pod-1: 8 times within 2 hours; the group has 2 other "
+        "2 static members restart again and again, most often pod-0: 8 times within 2 hours; the group has 2 other "
         "members."
     )
     assert "the group does not rebalance" in one["advice"]
@@ -145,7 +145,7 @@ def test_the_words_for_static_members_say_that_they_restart(each_minute: Found) 
 def test_the_words_of_a_storm_name_the_worst_member(each_minute: Found) -> None:
     storm = "The group rebalances again and again: "
     assert each_minute["two of three"][240]["summary"] == (
-        f"{storm}16 times within 2 hours, a member left soon after it had joined, most often client worse at /10.0.9.9 "
+        f"{storm}15 times within 2 hours, a member left soon after it had joined, most often client bad at /10.0.9.9 "
         "(8 times)."
     )
     assert each_minute["an autoscaler"][240]["summary"] == (
