@@ -37,11 +37,14 @@ class FewOrMany:
         return FewOrMany(in_buckets(self.rows, key, function, schema))
 
     def frame(self, spark: SparkSession, schema: StructType) -> DataFrame:
-        """The rows as a DataFrame. Few rows have the columns of `schema`, and Spark keeps them in its plan."""
+        """The rows as a DataFrame. Few rows have the columns of `schema`, and Spark keeps them in its plan.
+
+        They are one partition. So Spark need not exchange them to group, join or sort them.
+        """
         if isinstance(self.rows, DataFrame):
             return self.rows
         # Spark does not accept arrays in an empty Arrow table, but it accepts an empty list.
-        return spark.createDataFrame(self.rows if self.rows.num_rows else [], schema)
+        return spark.createDataFrame(self.rows if self.rows.num_rows else [], schema).coalesce(1)
 
     def is_empty(self) -> bool:
         """Whether there are no rows."""

@@ -1,4 +1,5 @@
-"""Spark settings for queries on few rows, for which code generation and adaptive planning cost more than they save.
+"""Spark settings for queries on few rows, for which code generation, adaptive planning and broadcasts cost more than
+they save.
 
 A job begins with the settings for few rows. As soon as it finds many rows, it restores the session's own settings.
 """
@@ -21,6 +22,8 @@ log = logging.getLogger(__name__)
 FEW_ROWS = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
+    # A broadcast is a job of its own. Rows of one partition are joined by sorting them, within the job.
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
