@@ -1,5 +1,4 @@
-"""Spark settings for queries on few rows, for which code generation, adaptive planning and broadcasts cost more than
-they save.
+"""Spark settings for queries on few rows, for which code generation and adaptive planning cost more than they save.
 
 A job begins with the settings for few rows. As soon as it finds many rows, it restores the session's own settings.
 """
