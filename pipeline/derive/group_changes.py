@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from pipeline.analytics.keys import GROUP
+from pipeline.analytics.status.changed_groups import CHANGED, changed_groups
 from pipeline.analytics.status.group_changes import group_changes
-from pipeline.analytics.status.group_looks import changed_groups
+from pipeline.analytics.status.group_looks import looks, looks_of_few
 from pipeline.derive.backlog import MAX_LOOKBACK, Backlog, Snapshot
 from pipeline.lake import Lake, of_snapshots
+from pipeline.lake.few_or_many import FewOrMany
 from pipeline.lake.few_rows import MANY_ROWS
 from pipeline.lake.ledger import COMPLETE
 from pipeline.tables import COMMITTED_OFFSETS, GROUP_CHANGES, GROUP_MEMBERS, WATERMARKS
@@ -16,20 +23,32 @@ from pipeline.tables import COMMITTED_OFFSETS, GROUP_CHANGES, GROUP_MEMBERS, WAT
 def keep_group_changes(lake: Lake, cluster: str, backlog: Backlog) -> None:
     """Compares the groups of each snapshot of a batch with the snapshots before it.
 
-    Mostly nothing has changed. So one query finds out which groups have, and only for these a second one says how.
+    Mostly nothing has changed. So it first finds out which groups have, and only for these a query says how.
     """
     reach = reach_of(backlog)
     ids, oldest = [*reach], min(reach.values())
     snapshots = [s for s in (*backlog.before, *backlog.batch) if s.snapshot_id >= oldest]
-    read = [s.snapshot_id for s in snapshots]
+    read = of_snapshots(cluster, [s.snapshot_id for s in snapshots])
     complete = [s.snapshot_id for s in snapshots if s.status == COMPLETE]
-    members, commits = (lake.read_snapshots(table, cluster, read) for table in (GROUP_MEMBERS, COMMITTED_OFFSETS))
-    changed = lake.computed(changed_groups(members, commits, complete, reach))
-    if not changed.limit(1).collect():
+    members, commits = (lake.read_few_or_many(table, read) for table in (GROUP_MEMBERS, COMMITTED_OFFSETS))
+    to_changed = partial(changed_groups, complete=complete, reach=reach)
+    changed = lake.computed_once(_looks(lake, members, commits).grouped(GROUP, to_changed, CHANGED))
+    if changed.is_empty():
         lake.delete(GROUP_CHANGES, of_snapshots(cluster, ids))  # rows of the same batch, if bronze was different then
         return
-    changes = group_changes(changed, members, commits, lake.read_snapshots(WATERMARKS, cluster, read))
+    bronze = _frames(lake, members, commits)
+    changes = group_changes(changed.frame(lake.spark, CHANGED), *bronze, lake.read_where(WATERMARKS, read))
     lake.replace(GROUP_CHANGES, changes, of_snapshots(cluster, ids), sum(map(_most, snapshots)))
+
+
+def _looks(lake: Lake, members: FewOrMany, commits: FewOrMany) -> FewOrMany:
+    if isinstance(members.rows, pa.Table) and isinstance(commits.rows, pa.Table):
+        return FewOrMany(looks_of_few(members.rows, commits.rows))
+    return FewOrMany(looks(*_frames(lake, members, commits)))
+
+
+def _frames(lake: Lake, members: FewOrMany, commits: FewOrMany) -> tuple[DataFrame, DataFrame]:
+    return members.frame(lake.spark, GROUP_MEMBERS.schema), commits.frame(lake.spark, COMMITTED_OFFSETS.schema)
 
 
 def reach_of(backlog: Backlog) -> dict[int, int]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from pipeline.common.arrow_udf import OfRows, in_buckets
@@ -35,6 +35,20 @@ class FewOrMany:
         if isinstance(self.rows, pa.Table):
             return FewOrMany(function(self.rows))
         return FewOrMany(in_buckets(self.rows, key, function, schema))
+
+    def frame(self, spark: SparkSession, schema: StructType) -> DataFrame:
+        """The rows as a DataFrame. Few rows have the columns of `schema`, and Spark keeps them in its plan.
+
+        They are one partition. So Spark need not exchange them to group, join or sort them.
+        """
+        if isinstance(self.rows, DataFrame):
+            return self.rows
+        # Spark does not accept arrays in an empty Arrow table, but it accepts an empty list.
+        return spark.createDataFrame(self.rows if self.rows.num_rows else [], schema).coalesce(1)
+
+    def is_empty(self) -> bool:
+        """Whether there are no rows."""
+        return not (self.rows.num_rows if isinstance(self.rows, pa.Table) else self.rows.limit(1).collect())
 
     def distinct(self, column: str) -> set[Any]:
         """The distinct values of a column."""

@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 FEW_ROWS = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
+    # A broadcast is a job of its own. Rows of one partition are joined by sorting them, within the job.
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }

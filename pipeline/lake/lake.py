@@ -103,11 +103,8 @@ class Lake(LakeTables):
         return [row.asDict() for row in self.spark.sql(statement.format_map(names)).collect()]
 
     def _read(self, table: Table, where: str, columns: Sequence[str] = ()) -> DataFrame:
-        names = columns or table.columns
-        rows = self._read_few(table, where, names)
-        if rows is None:
-            return self.read(table).where(where).select(*names)
-        return self._local(rows, StructType([table.schema[name] for name in names]))
+        schema = StructType([table.schema[name] for name in columns or table.columns])
+        return self.read_few_or_many(table, where, *columns).frame(self.spark, schema)
 
     def _read_few(self, table: Table, where: str, names: Sequence[str]) -> pa.Table | None:
         """The rows as the driver reads them; None if it cannot, or if they are many."""
@@ -116,10 +113,8 @@ class Lake(LakeTables):
                 return self._driver.read(table, where, names, are_few=expects_few(self.spark))
         return None
 
-    def _local(self, rows: Any, schema: StructType) -> DataFrame:
-        """A DataFrame of Arrow rows, which Spark keeps in its plan."""
-        # Spark does not accept arrays in an empty Arrow table, but it accepts an empty list.
-        return self.spark.createDataFrame(rows if rows.num_rows else [], schema)
+    def _local(self, rows: pa.Table, schema: StructType) -> DataFrame:
+        return FewOrMany(rows).frame(self.spark, schema)
 
     def replace(self, table: Table, rows: DataFrame | FewOrMany, where: str, most: int | None = None) -> None:
         """Replaces the rows that satisfy `where` by `rows`, which must all satisfy it. One commit.
@@ -214,14 +209,18 @@ class Lake(LakeTables):
 
     def computed_few_or_many(self, rows: DataFrame, function: OfRows, schema: StructType) -> FewOrMany:
         """What a function makes of rows, of some of them at a time; like the rows of `computed`, only once."""
-        if self._driver and expects_few(self.spark):
-            return FewOrMany(rows.toArrow()).mapped(function, schema)
-        return FewOrMany(self.computed(FewOrMany(rows).mapped(function, schema).rows))
+        are_few = self._driver and expects_few(self.spark)
+        return self.computed_once(FewOrMany(rows.toArrow() if are_few else rows).mapped(function, schema))
 
-    def read_few_or_many(self, table: Table, where: str) -> FewOrMany:
-        """The rows that satisfy a predicate, which Spark and DataFusion must both understand."""
-        rows = self._read_few(table, where, table.columns)
-        return FewOrMany(self.read(table).where(where) if rows is None else rows)
+    def computed_once(self, rows: FewOrMany) -> FewOrMany:
+        """The same rows, computed only once for several queries, like `computed`. Few rows are already computed."""
+        return rows if isinstance(rows.rows, pa.Table) else FewOrMany(self.computed(rows.rows))
+
+    def read_few_or_many(self, table: Table, where: str, *columns: str) -> FewOrMany:
+        """The rows that satisfy a predicate, which Spark and DataFusion must both understand; some of their columns."""
+        names = columns or table.columns
+        rows = self._read_few(table, where, names)
+        return FewOrMany(self.read(table).where(where).select(*names) if rows is None else rows)
 
     def delete(self, table: Table, where: str) -> None:
         """Removes the rows that satisfy `where`. One commit, or none if there are no such rows."""

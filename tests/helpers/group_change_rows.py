@@ -2,13 +2,17 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from pipeline.analytics.keys import GROUP
+from pipeline.analytics.status.changed_groups import CHANGED, changed_groups
 from pipeline.analytics.status.group_changes import group_changes
-from pipeline.analytics.status.group_looks import changed_groups
+from pipeline.analytics.status.group_looks import looks, looks_of_few
 from pipeline.common.epoch import MINUTE_MS, utc, utc_date
+from pipeline.lake.few_or_many import FewOrMany
 from pipeline.tables import CHANGES, COMMITTED_OFFSETS, GROUP_CHANGES, GROUP_MEMBERS, WATERMARKS
 from tests.helpers.group_model import Look, Row, Taken, history_of
 from tests.helpers.reports import frame
@@ -80,7 +84,19 @@ def commit_rows(look: Look) -> Iterator[dict[str, Any]]:
         yield {"topic": topic, "partition": partition} | result
 
 
-def found(spark: SparkSession, histories: Histories, batch: Sequence[int] | None = None) -> Found:
+def changed_of(
+    members: DataFrame, commits: DataFrame, complete: Sequence[int], reach: dict[int, int], *, are_few: bool
+) -> FewOrMany:
+    """The groups that have changed, as the driver finds them if rows are few, or as Spark finds them."""
+    rows = looks_of_few(members.toArrow(), commits.toArrow()) if are_few else looks(members, commits)
+    found = FewOrMany(rows).grouped(GROUP, partial(changed_groups, complete=complete, reach=reach), CHANGED)
+    # As a lake keeps them. Arrow, because Python's instants would depend on the process's time zone.
+    return found if are_few else FewOrMany(found.rows.toArrow())
+
+
+def found(
+    spark: SparkSession, histories: Histories, batch: Sequence[int] | None = None, *, are_few: bool = True
+) -> Found:
     """The rows for a batch of snapshots, or for all, from bronze rows that are as old as needed."""
     taken = next(iter(histories.values()))
     reach = reach_of(taken)
@@ -88,8 +104,7 @@ def found(spark: SparkSession, histories: Histories, batch: Sequence[int] | None
     ids = [t.snapshot_id for t in taken if min(reach.values()) <= t.snapshot_id <= max(reach)]
     complete = [t.snapshot_id for t in taken if t.is_complete and t.snapshot_id in ids]
     members, commits, ends = bronze(spark, histories, ids)
-    changed = changed_groups(members, commits, complete, reach)
-    changed = spark.createDataFrame(changed.collect(), changed.schema)  # as `Lake.computed` keeps them
+    changed = changed_of(members, commits, complete, reach, are_few=are_few).frame(spark, CHANGED)
     rows = group_changes(changed, members, commits, ends).collect()
     keys: Counter[Any] = Counter(tuple(row[name] for name in GROUP_CHANGES.key) for row in rows)
     assert not [key for key, count in keys.items() if count > 1]

@@ -17,6 +17,8 @@ from pipeline.tables.columns import LONG, STRING, schema
 ROWS = schema(("name", STRING, ""), ("value", LONG, ""))
 VALUES = [("a", 1), ("b", 5), ("a", 3), (None, 7), (None, 9)]
 
+VALUES_WITH_NAME = [("a", 1), ("a", 3), ("b", 5)]
+
 
 def rows_of(spark: SparkSession, are_few: bool, values: list[tuple[Any, Any]] = VALUES) -> FewOrMany:
     if are_few:
@@ -49,6 +51,8 @@ def test_a_function_gets_all_rows_and_all_of_a_key_together(spark: SparkSession,
     assert plain(rows.grouped(["name"], summed, ROWS)) == {("a", 4), ("b", 5), (None, 16)}
     assert plain(rows.grouped(["name"], partial(summed, more=1), ROWS)) == {("a", 5), ("b", 6), (None, 17)}
     assert rows.distinct("name") == {"a", "b", None}
+    assert not rows.is_empty()
+    assert sorted(tuple(row) for row in rows.frame(spark, ROWS).where("name IS NOT NULL").collect()) == VALUES_WITH_NAME
 
 
 @pytest.mark.parametrize("are_few", [True, False], ids=["few", "many"])
@@ -56,6 +60,8 @@ def test_no_rows_are_no_rows(spark: SparkSession, are_few: bool) -> None:
     rows = rows_of(spark, are_few, [])
     assert rows.mapped(doubled, ROWS).collected() == rows.grouped(["name"], summed, ROWS).collected() == []
     assert rows.distinct("name") == set()
+    assert rows.is_empty()
+    assert rows.frame(spark, ROWS).collect() == []
 
 
 def test_the_driver_writes_few_rows_as_spark_writes_them(by_driver: Lake, by_spark: Lake) -> None:

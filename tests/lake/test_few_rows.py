@@ -12,6 +12,7 @@ from pipeline.lake.few_rows import FEW_ROWS, MANY_ROWS, expect_rows, for_few_row
 OWN = {
     "spark.sql.shuffle.partitions": "7",
     "spark.sql.adaptive.enabled": "true",
+    "spark.sql.autoBroadcastJoinThreshold": "1000",
     "spark.sql.codegen.wholeStage": "true",
     "spark.sql.codegen.factoryMode": "FALLBACK",
 }

@@ -8,15 +8,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from pipeline.analytics.keys import GROUP, GROUP_AT, TOPIC
-from pipeline.analytics.status.group_looks import (
-    ASSIGNMENTS,
-    COMMITS,
-    GROUP_ITSELF,
-    MEMBERS,
-    VALUES,
-    has_commit,
-    pairs_of,
-)
+from pipeline.analytics.status.changed_groups import ASSIGNMENTS, CHECKED, COMMITS, GROUP_ITSELF, MEMBERS
+from pipeline.analytics.status.group_looks import VALUES, has_commit
 from pipeline.common.columns import aligned, date_of
 from pipeline.tables import GROUP_CHANGES
 
@@ -32,7 +25,7 @@ def group_changes(
 
     The others are the bronze rows of these snapshots and of those that they are compared with.
     """
-    pairs = F.broadcast(pairs_of(changed))
+    pairs = F.broadcast(_pairs(changed))
     rows = _paired(group_members.where(F.col("member_id").isNotNull()), pairs)
     found = (_of_members(rows), _of_assignments(rows), _of_commits(_paired(committed_offsets, pairs), watermarks))
     changes = reduce(lambda some, more: some.unionByName(more, allowMissingColumns=True), found, _of_groups(changed))
@@ -56,6 +49,26 @@ def _of_groups(changed: DataFrame) -> DataFrame:
         change = F.col(f"{name}_change")
         changes.append(F.when(change.isNotNull(), entry(name, name, change["before"], change["after"])))
     return changed.select(*GROUP_AT, "captured_at", F.inline(F.array_compact(F.array(*changes))))
+
+
+def _pairs(changed: DataFrame) -> DataFrame:
+    """The pairs of snapshots between which rows are to be compared.
+
+    There are two rows for each of CHECKED (`what`) that has changed in a group: one with the snapshot itself in `at`,
+    and one with the earlier snapshot.
+    """
+
+    def look(name: str, at: Column, is_now: bool) -> Column:
+        earlier = F.col(f"{name}_change.earlier").alias("earlier_snapshot_id")
+        pair = F.struct(F.lit(name).alias("what"), earlier, at.alias("at"), F.lit(is_now).alias("is_now"))
+        return F.when(earlier.isNotNull(), pair)
+
+    both = [
+        look(name, at, is_now)
+        for name in CHECKED
+        for at, is_now in ((F.col("snapshot_id"), True), (F.col(f"{name}_change.earlier"), False))
+    ]
+    return changed.select(*GROUP_AT, "captured_at", F.inline(F.array_compact(F.array(*both))))
 
 
 def _paired(rows: DataFrame, pairs: DataFrame) -> DataFrame:

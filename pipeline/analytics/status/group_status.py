@@ -20,40 +20,39 @@ def group_status(lag: DataFrame, partitions: DataFrame | None = None) -> DataFra
     """
     rows = group_sums(lag)
     if partitions is not None:
-        rows = rows.join(_worst(partitions), GROUP_ROW, how="left")
+        # Both sides are grouped by these columns, so a join by hash sends no row anywhere.
+        rows = rows.join(_worst(partitions).hint("shuffle_hash"), GROUP_ROW, how="left")
     return aligned(rows, GROUP_STATUS.schema)
 
 
 def _worst(partitions: DataFrame) -> DataFrame:
     """The status of each group: GROUP_ROW, and the columns of GROUP_STATUS that come from its partitions' statuses."""
-    by_status = partitions.groupBy(*GROUP_ROW, "status").agg(
-        F.count(F.lit(1)).alias("partitions"),
-        F.some("has_members").alias("has_members"),
-        *(F.max(name).alias(name) for name in ("members_seen_at", "commit_since")),
-        F.min("since").alias("earliest"),
-        F.max("since").alias("latest"),
+    rank, counts = _rank(), {name: F.count_if(F.col("status") == name) for name in STATUSES}
+    groups = partitions.groupBy(*GROUP_ROW).agg(
         F.max_by(
-            F.struct("topic", "partition", "reason"),
+            F.struct("status", "topic", "partition", "reason"),
             # An open transaction does not explain why other partitions wait. The hash decides between equal lags.
             F.struct(
+                -rank,
                 ~F.col("reason").eqNullSafe("open_transaction"),
                 F.coalesce("consumer_lag", F.lit(-1)),
                 F.xxhash64("topic", "partition"),
             ),
         ).alias("worst"),
-    )
-    groups = by_status.groupBy(*GROUP_ROW).agg(
-        F.min_by(F.struct("status", "earliest", "latest", "worst"), _rank()).alias("of"),
-        F.map_from_entries(F.array_sort(F.collect_list(F.struct("status", "partitions")))).alias("statuses"),
+        F.min(F.struct(rank, F.col("since").isNull(), "since"))["since"].alias("earliest"),
+        F.max("since").alias("latest"),
         F.some("has_members").alias("has_members"),
         *(F.max(name).alias(name) for name in ("members_seen_at", "commit_since")),
+        *(count.alias(name) for name, count in counts.items()),
     )
     # A group has been ok since its last partition became ok. It has another status since its first partition got it.
-    since = F.when(F.col("of.status") == OK, F.col("of.latest")).otherwise(F.col("of.earliest"))
-    chosen = {"status": F.col("of.status"), "since": since}
-    chosen |= {name: F.col(f"of.worst.{name}") for name in ("topic", "partition", "reason")}
-    return groups.withColumns(chosen).drop("of")
+    since = F.when(F.col("worst.status") == OK, F.col("latest")).otherwise(F.col("earliest"))
+    pairs = [column for name in sorted(counts) for column in (F.lit(name), F.col(name))]
+    statuses = F.map_filter(F.create_map(*pairs), lambda _, count: count > 0)
+    chosen = {name: F.col(f"worst.{name}") for name in ("status", "topic", "partition", "reason")}
+    return groups.withColumns(chosen | {"since": since, "statuses": statuses}).drop("worst", *counts)
 
 
 def _rank() -> Column:
+    """The number of a status among STATUSES, the worst of which is 1."""
     return F.array_position(F.array(*map(F.lit, STATUSES)), F.col("status"))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from pipeline.tables import CHANGES
-from tests.helpers.group_change_rows import Found, Histories, expected, found, instant
+from tests.helpers.group_change_rows import Found, Histories, bronze, changed_of, expected, found, instant
 from tests.helpers.group_model import Look, Member, Place, Taken
 from tests.helpers.reports import HOSTILE
 
@@ -112,29 +112,45 @@ def histories_of(seed: int, clusters: int, snapshots: int) -> Histories:
     }
 
 
-def check(spark: SparkSession, seed: int) -> None:
+def check(spark: SparkSession, seed: int, *, are_few: bool) -> None:
     histories = histories_of(seed, clusters=25, snapshots=16)
-    whole = found(spark, histories)
+    whole = found(spark, histories, are_few=are_few)
     assert whole == expected(histories)
     chance, ids = random.Random(seed), [instant(minute) for minute in range(16)]
     parts: Found = Counter()
     while ids:
         size = chance.choice([1, 3, 12])
-        parts += found(spark, histories, ids[:size])
+        parts += found(spark, histories, ids[:size], are_few=are_few)
         ids = ids[size:]
     assert parts == whole
 
 
 @pytest.mark.usefixtures("few_rows")
-def test_the_rows_are_those_of_the_model(spark: SparkSession) -> None:
-    check(spark, 1)
+@pytest.mark.parametrize("are_few", [True, False], ids=["on the driver", "by Spark"])
+def test_the_rows_are_those_of_the_model(spark: SparkSession, are_few: bool) -> None:
+    check(spark, 1, are_few=are_few)
 
 
 @pytest.mark.thorough
-@settings(max_examples=3)
-@given(seed=st.integers(0, 10**6))
-def test_the_rows_are_those_of_the_model_in_any_history(spark: SparkSession, few_rows: None, seed: int) -> None:
-    check(spark, seed)
+@settings(max_examples=4)
+@given(seed=st.integers(0, 10**6), are_few=st.booleans())
+def test_the_rows_are_those_of_the_model_in_any_history(
+    spark: SparkSession, few_rows: None, seed: int, are_few: bool
+) -> None:
+    check(spark, seed, are_few=are_few)
+
+
+@pytest.mark.usefixtures("few_rows")
+def test_the_driver_finds_the_groups_that_spark_finds(spark: SparkSession) -> None:
+    """The same ones in the same snapshots, with the same values: in a batch of sixteen snapshots of 25 clusters."""
+    histories = histories_of(2, clusters=25, snapshots=16)
+    ids = [instant(minute) for minute in range(16)]
+    reach = {snapshot_id: ids[max(number - 3, 0)] for number, snapshot_id in enumerate(ids)}
+    complete = [t.snapshot_id for t in histories["c0"] if t.is_complete]
+    members, commits, _ = bronze(spark, histories, ids)
+    few, many = (changed_of(members, commits, complete, reach, are_few=few).collected() for few in (True, False))
+    assert len(few) > 100
+    assert sorted(few, key=repr) == sorted(many, key=repr)
 
 
 def test_random_histories_have_changes_of_every_kind() -> None:
