@@ -11,10 +11,9 @@ from pyspark.sql import functions as F
 from benchmarks.timing import computed
 from pipeline.analytics.findings.group_problems import group_problems
 from pipeline.analytics.findings.rates import with_rates
-from pipeline.analytics.lag.group_sums import group_sums
 from pipeline.analytics.status.group_status import group_status
 from pipeline.analytics.status.partition_status import partition_status
-from pipeline.common.columns import aligned
+from pipeline.common.columns import aligned, date_of
 from pipeline.common.epoch import DAY_MS
 from pipeline.config import StatusConfig
 from pipeline.tables import GROUP_STATUS, LAG, PARTITION_STATUS, WATERMARKS
@@ -34,24 +33,30 @@ def seconds(spark: SparkSession, folder: Path, runs: int) -> tuple[list[float], 
     judged = _judged(lag[0], nothing)
     judged.write.mode("overwrite").parquet(str(folder / "status-known"))
     known = spark.read.schema(PARTITION_STATUS.schema).parquet(str(folder / "status-known"))
+    group_status(lag[0], known).write.mode("overwrite").parquet(str(folder / "status-groups"))
+    groups = spark.read.parquet(str(folder / "status-groups"))
     return (
         computed(partial(_judged, lag[1], known), runs),
         computed(partial(group_status, lag[0], known), runs),
-        computed(partial(_problems, lag[1], lag[0], known), runs),
+        computed(partial(_problems, lag[1], lag[0], known, groups), runs),
     )
 
 
-def _problems(lag: DataFrame, earlier: DataFrame, known: DataFrame) -> DataFrame:
-    """The problems of the second snapshot, with the statuses of the first; one in ten readers has stopped."""
+def _problems(lag: DataFrame, earlier: DataFrame, known: DataFrame, groups: DataFrame) -> DataFrame:
+    """The problems of the second snapshot, with the statuses of the first; one in ten readers has stopped.
+
+    Like a run, it reads the sums of groups that `group_status` has computed.
+    """
     spark, minute_ms = lag.sparkSession, NOON_MS + MINUTE_MS
     is_stopped = F.col("consumer_lag") > STOPPED_LAG
     statuses = known.withColumns(
         {"snapshot_id": F.lit(minute_ms), "status": F.when(is_stopped, "stopped").otherwise("ok")}
     )
     nothing = spark.createDataFrame([], GROUP_STATUS.schema)
-    groups = with_rates(aligned(group_sums(lag), GROUP_STATUS.schema), nothing, {})
+    now = groups.withColumn("snapshot_id", F.lit(minute_ms)).withColumn("snapshot_date", date_of("snapshot_id"))
+    rated = with_rates(aligned(now, GROUP_STATUS.schema), nothing, {})
     topics = aligned(lag.select("cluster", "snapshot_id", "topic", "partition").distinct(), WATERMARKS.schema)
-    return group_problems(lag, statuses, groups, topics, earlier, {minute_ms: NOON_MS}, DAY_MS)
+    return group_problems(lag, statuses, rated, topics, earlier, {minute_ms: NOON_MS}, DAY_MS)
 
 
 def _judged(lag: DataFrame, known: DataFrame) -> DataFrame:
@@ -78,6 +83,7 @@ def _lag(spark: SparkSession, minute: int) -> DataFrame:
         "high_watermark": end,
         "consumer_lag": end - committed,
         "consumer_lag_stable": end - committed,
+        "consumer_age_ms": 60 * (end - committed),  # a thousand records a minute
         "offset_status": F.lit("ok"),
     }
     return aligned(spark.range(READERS).withColumns(values), LAG.schema)
