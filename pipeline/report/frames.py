@@ -84,9 +84,10 @@ class Frames:
         since = _first_days(lake, selection.to_ms, days) if days else {}
 
         def rows(table: Table) -> DataFrame:
-            if table not in _DAYS_OF:
-                return lake.read(table)
-            return lake.read_where(table, since_days(since, _DAYS_OF[table]) if since else "true")
+            if table in _DAYS_OF:
+                return lake.read_where(table, since_days(since, _DAYS_OF[table]) if since else "true")
+            is_read = table is FINDING_HISTORY and selection.to_ms is not None  # by `_findings_as_known`
+            return lake.read(table) if is_read else lake.read_where(table, "false")  # `at` reads it
 
         tables: dict[str, Any] = {
             name: rows(table)

@@ -9,7 +9,7 @@ from pipeline.lake import Lake
 from pipeline.report import Frames
 from pipeline.report.frames import DAYS
 from pipeline.report.selection import Selection
-from pipeline.tables import COMPUTED, FINDINGS, SNAPSHOTS
+from pipeline.tables import COMPUTED, FINDINGS, LAG, SNAPSHOTS
 from tests.helpers.reports import NOON, frame, snapshot
 
 LATER = 30 * DAY_MS
@@ -62,6 +62,16 @@ def test_with_a_beginning_all_since_then_are_read(long_lake: Lake) -> None:
     assert days_of(found, "east") == [*range(20)]
     assert days_of(found, "west") == [*range(3, 20)]
     assert found.days is None
+
+
+def test_a_table_that_is_read_by_snapshot_is_not_read_before(lake: Lake) -> None:
+    """Spark would open it, which takes longer than reading few rows without Spark."""
+    of_day = {"cluster": "west", "snapshot_id": NOON, "snapshot_date": utc_date(NOON)}
+    lake.replace(LAG, frame(lake.spark, LAG, of_day), "true")
+    found = Frames.of(lake, Selection())
+    assert lake.read(LAG).inputFiles()
+    assert not found.lag.inputFiles()
+    assert found.at("lag", {"west": [NOON]}).count() == 1
 
 
 def test_an_empty_lake_has_nothing_to_show(lake: Lake) -> None:
