@@ -35,6 +35,8 @@ SHORT_LIVED = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.ui.explainMode": "simple",
+    # Delta reads its logs as Spark jobs, many of them in every test that reads a table. These logs are short.
+    "spark.databricks.delta.snapshotPartitions": "1",
     # One session is used by hundreds of tests.
     "spark.driver.memory": "3g",
 }
