@@ -35,6 +35,8 @@ SHORT_LIVED = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.ui.explainMode": "simple",
+    # Delta reads its logs as Spark jobs, many of them in every test that reads a table. These logs are short.
+    "spark.databricks.delta.snapshotPartitions": "1",
     # One session is used by hundreds of tests.
     "spark.driver.memory": "3g",
 }
@@ -48,12 +50,29 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
 # How long a test with a marker takes, roughly.
 USUAL_S = {"lengthy": 40, "timeout": 30, "thorough": 20, "connect": 20, "kafka": 6, "slow": 5, "spark": 2}
+# How long the longest files take, as measured: far longer than their markers say.
+LONG_FILES_S = {
+    "derive/test_batches.py": 150,
+    "derive/test_rare_problems.py": 90,
+    "derive/test_skipped.py": 130,
+    "derive/test_slo.py": 150,
+    "end_to_end/test_status.py": 90,
+    "jobs/test_spark_submit.py": 50,
+    "lake/test_driver_tables.py": 110,
+    "lake/test_kept_lakes.py": 90,
+    "lake/test_s3.py": 50,
+    "maintain/test_files.py": 90,
+    "maintain/test_killed.py": 150,
+    "maintain/test_maintain.py": 90,
+    "maintain/test_rename.py": 90,
+}
 KAFKA_FIXTURES = {"kafka", "kafka3", "tls"}
 # Quotes and backslashes must survive JAAS and .properties; the word "secret" is what redaction tests look for.
 KAFKA_USERS = {"reader": 'se"cret\\#1'}
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
         if KAFKA_FIXTURES & fixtures:
@@ -64,12 +83,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
         if "connect_server" in fixtures:
             item.add_marker(pytest.mark.connect)
+    yield  # pytest leaves out the tests that are not selected
     # Two at a time, the longest files first, so that the longest one does not start last.
-    length_s: dict[Path, float] = {}
+    guessed_s: dict[Path, float] = {}
     for item in items:
         found = max((seconds for name, seconds in USUAL_S.items() if item.get_closest_marker(name)), default=0.1)
-        length_s[item.path] = length_s.get(item.path, 0) + found
-    items.sort(key=lambda item: -length_s[item.path])
+        guessed_s[item.path] = guessed_s.get(item.path, 0) + found
+    # The larger number, so that a file that has grown since it was measured does not start last either.
+    measured_s = {ROOT / "tests" / file: seconds for file, seconds in LONG_FILES_S.items()}
+    items.sort(key=lambda item: -max(guessed_s[item.path], measured_s.get(item.path, 0)))
 
 
 @pytest.fixture

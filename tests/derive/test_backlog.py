@@ -1,6 +1,7 @@
 """What is due, according to a ledger, its marks and the log index."""
 
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -193,18 +194,28 @@ OLD = MORNING + 5 * MINUTE
 EVERY_MINUTE = [MORNING + n * MINUTE for n in range(300)]
 
 
-@pytest.fixture(params=["by driver", "by Spark"])
-def long(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
+@pytest.fixture(scope="module")
+def history(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Snapshots each minute, all but OLD and the last with lag; the index was written from the last but five."""
-    monkeypatch.setattr(predicates, "LOOKED_BACK_MS", (120 * MINUTE, 300 * MINUTE))
-    lake = Lake(spark, LakeConfig(root=str(tmp_path / "lake")))
-    if request.param == "by Spark":
-        vars(lake)["_driver"] = None
+    root = tmp_path_factory.mktemp("history") / "lake"
+    lake = Lake(spark, LakeConfig(root=str(root)))
     lake.prepare()
     land(lake, EVERY_MINUTE)
     mark(lake, [i for i in EVERY_MINUTE[:-1] if i != OLD])
     names = "cluster topic partition through_snapshot_id"
     lake.replace(LOG_INDEX, frame(spark, LOG_INDEX, names, ("east", "t", 0, EVERY_MINUTE[-6])), "true")
+    return root
+
+
+@pytest.fixture(params=["by driver", "by Spark"])
+def long(
+    request: pytest.FixtureRequest, spark: SparkSession, history: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Lake:
+    """The history in a lake of the test's own, which the driver reads and writes, or Spark does."""
+    monkeypatch.setattr(predicates, "LOOKED_BACK_MS", (120 * MINUTE, 300 * MINUTE))
+    lake = Lake(spark, LakeConfig(root=str(shutil.copytree(history, tmp_path / "lake"))))
+    if request.param == "by Spark":
+        vars(lake)["_driver"] = None
     return lake
 
 

@@ -1,6 +1,7 @@
 """Service-level objectives over a lake: from snapshots to sums and findings, in whatever order they are computed."""
 
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from pipeline.config.slo import SloConfig
 from pipeline.derive import compute_cluster
 from pipeline.derive.batches import Settings
 from pipeline.lake import Lake, of_snapshots
-from pipeline.lake.few_rows import for_few_rows
+from pipeline.lake.few_rows import expects_few, for_few_rows
 from pipeline.tables import COMMITTED_OFFSETS, COMPUTED, FINDING_HISTORY, FINDINGS, SLO, SNAPSHOTS, WATERMARKS, Table
 from tests.helpers.reports import frame
 
@@ -91,6 +92,12 @@ def commit(end: int, lag: int | None) -> dict[str, Any]:
     return {"error": "NOT_COORDINATOR"} if lag is None else {"committed_offset": end - lag}
 
 
+def copy_of(lake: Lake, folder: Path) -> Lake:
+    """The lake again, in another folder."""
+    root = shutil.copytree(str(lake._config.root), folder / "lake")
+    return Lake(lake.spark, LakeConfig(root=str(root)))
+
+
 def compute(lake: Lake, slos: Mapping[str, SloConfig] = SLOS, most: int | None = None) -> None:
     compute_cluster(lake, "east", lambda: utc(IDS[-1]), Settings(slo=slos), most)
 
@@ -114,10 +121,11 @@ def series(lake: Lake, group: str, *names: str) -> dict[int, tuple[Any, ...]]:
 
 
 @pytest.fixture(scope="module")
-def computed(spark: SparkSession, few_rows: None, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+def computed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     """The whole history, computed at once."""
-    lake = make(spark, tmp_path_factory.mktemp("slo") / "lake")
-    compute(lake)
+    with for_few_rows(spark):
+        lake = make(spark, tmp_path_factory.mktemp("slo") / "lake")
+        compute(lake)
     return lake
 
 
@@ -168,6 +176,7 @@ def test_smaller_batches_have_the_same_rows(spark: SparkSession, computed: Lake,
 
 @pytest.mark.thorough
 def test_spark_computes_the_same_rows_as_the_driver(spark: SparkSession, computed: Lake, tmp_path: Path) -> None:
+    assert not expects_few(spark)
     lake = make(spark, tmp_path / "lake", range(8))
     compute(lake, most=5)
     expected = {key: row for key, row in contents(computed).items() if key[1] <= IDS[7]}
@@ -175,23 +184,33 @@ def test_spark_computes_the_same_rows_as_the_driver(spark: SparkSession, compute
 
 
 @pytest.mark.thorough
-def test_snapshots_that_are_computed_again_have_the_same_rows(spark: SparkSession, tmp_path: Path) -> None:
+def test_snapshots_that_are_computed_again_have_the_same_rows(
+    spark: SparkSession, computed: Lake, tmp_path: Path
+) -> None:
+    lake = copy_of(computed, tmp_path)
     with for_few_rows(spark):
-        lake = make(spark, tmp_path / "lake", range(12))
+        lake.delete(COMPUTED, of_snapshots("east", [IDS[number] for number in (0, 4, 5, *range(10, len(IDS)))]))
         compute(lake)
-        before = contents(lake)
-        lake.delete(COMPUTED, of_snapshots("east", [IDS[number] for number in (0, 4, 5, 10, 11)]))
+    assert contents(lake) == contents(computed)
+
+
+@pytest.fixture(scope="module")
+def two_absent(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """Eight snapshots without two of them, computed at once."""
+    with for_few_rows(spark):
+        lake = make(spark, tmp_path_factory.mktemp("late") / "lake", [0, 1, 2, 3, 6, 7])
         compute(lake)
-    assert contents(lake) == before
+    return lake
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("most", [None, 1])
-def test_a_late_snapshot_adds_nothing_to_the_sums(spark: SparkSession, tmp_path: Path, most: int | None) -> None:
+def test_a_late_snapshot_adds_nothing_to_the_sums(
+    spark: SparkSession, two_absent: Lake, tmp_path: Path, most: int | None
+) -> None:
+    before = contents(two_absent)
+    lake = copy_of(two_absent, tmp_path)
     with for_few_rows(spark):
-        lake = make(spark, tmp_path / "lake", [0, 1, 2, 3, 6, 7])
-        compute(lake)
-        before = contents(lake)
         land(lake, [4, 5])
         compute(lake, most=most)
         land(lake, [8, 9])

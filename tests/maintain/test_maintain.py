@@ -1,6 +1,7 @@
 """What is removed from a lake, what stays, and that a second run has nothing to do."""
 
 import os
+import shutil
 import time
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
@@ -57,9 +58,12 @@ def days_left(lake: Lake, table: Table, cluster: str, where: str = "true") -> li
     return sorted((NOW.date() - row["snapshot_date"]).days for row in rows)
 
 
-@pytest.fixture
-def old_lake(lake: Lake) -> Lake:
+@pytest.fixture(scope="module")
+def old_folder(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`east` has lag for all snapshots, `behind` has none since PENDING_DAY, and `elsewhere` is not in the config."""
+    root = tmp_path_factory.mktemp("old") / "lake"
+    lake = Lake(spark, LakeConfig(root=str(root)))
+    lake.prepare()
     snapshots, marks, ends, lags, counts = [], [], [], [], []
     for cluster in (*CLUSTERS, "elsewhere"):
         for days_ago in AGES:
@@ -78,7 +82,13 @@ def old_lake(lake: Lake) -> Lake:
     put(lake, LAG, "cluster snapshot_id group_id topic partition", *lags)
     put(lake, LAG_HISTOGRAMS, "cluster window_ms window_start measure dimension", *counts)
     put(lake, FINDINGS, "cluster finding_id kind", ("east", "f", "slow"))
-    return lake
+    return root
+
+
+@pytest.fixture
+def old_lake(spark: SparkSession, old_folder: Path, tmp_path: Path) -> Lake:
+    """The lake of `old_folder` in the test's own folder."""
+    return Lake(spark, LakeConfig(root=str(shutil.copytree(old_folder, tmp_path / "lake"))))
 
 
 def run(lake: Lake, **retention: str) -> Done:

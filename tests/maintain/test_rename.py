@@ -1,9 +1,9 @@
 """Renaming a cluster: nothing of its history is lost, and it continues under the new name."""
 
+import shutil
 import tarfile
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -23,13 +23,19 @@ pytestmark = pytest.mark.thorough
 KEPT = max((ROOT / "tests" / "data" / "lakes").glob("*.tar.xz"), key=lambda path: int(path.name.split(".")[0]))
 
 
-@pytest.fixture
-def lake(spark: SparkSession, tmp_path: Path) -> Lake:
+@pytest.fixture(scope="module")
+def upgraded(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a kept lake, upgraded once for all tests. It must not change."""
+    folder = tmp_path_factory.mktemp("upgraded")
     with tarfile.open(KEPT) as file:
-        file.extractall(tmp_path, filter="data")
-    lake = Lake(spark, LakeConfig(root=str(tmp_path / "lake")))
-    lake.prepare()
-    return lake
+        file.extractall(folder, filter="data")
+    Lake(spark, LakeConfig(root=str(folder / "lake"))).prepare()
+    return folder / "lake"
+
+
+@pytest.fixture
+def lake(spark: SparkSession, tmp_path: Path, upgraded: Path) -> Lake:
+    return Lake(spark, LakeConfig(root=str(shutil.copytree(upgraded, tmp_path / "lake"))))
 
 
 def config(tmp_path: Path) -> Path:
@@ -43,7 +49,7 @@ def contents(lake: Lake, cluster: str) -> dict[str, list[str]]:
     """All rows of a cluster, without its name and without the ids of findings, which depend on the name."""
     found = {}
     for table in TABLES:
-        rows: list[dict[str, Any]] = [row.asDict(recursive=True) for row in lake.read_cluster(table, cluster).collect()]
+        rows = lake.query(f"SELECT * FROM {{{table.name}}} WHERE {of_cluster(cluster)}", table)
         for row in rows:
             del row["cluster"]
             row.pop("finding_id", None)
