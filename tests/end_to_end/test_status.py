@@ -110,10 +110,10 @@ def test_healthy_groups_never_have_a_bad_status(statuses: dict[str, list[Row]], 
     assert {row.status for row in others} == {"ok"}
 
 
-def test_a_group_that_stops_is_found_three_snapshots_later(statuses: dict[str, list[Row]]) -> None:
+def test_a_group_that_stops_is_found_by_the_third_snapshot_with_the_same_commit(statuses: dict[str, list[Row]]) -> None:
     rows = statuses["stops"]
-    assert [row.status for row in rows] == ["ok"] * 6 + ["stopped"] * (STEPS - 6)
-    assert {(row.reason, row.since, row.has_members) for row in rows[6:]} == {
+    assert [row.status for row in rows] == ["ok"] * 5 + ["stopped"] * (STEPS - 5)
+    assert {(row.reason, row.since, row.has_members) for row in rows[5:]} == {
         ("no_members", rows[3].captured_at, False)
     }
 
@@ -130,7 +130,7 @@ def test_a_group_is_judged_by_its_worst_partition(statuses: dict[str, list[Row]]
 
 def test_a_group_that_continues_is_ok_at_the_next_snapshot(statuses: dict[str, list[Row]]) -> None:
     found = [row.status for row in statuses["heals"]]
-    assert found == ["ok"] * 6 + ["stopped"] * 2 + ["ok"] * 3
+    assert found == ["ok"] * 5 + ["stopped"] * 3 + ["ok"] * 3
 
 
 def test_a_group_that_goes_back_is_rewound(statuses: dict[str, list[Row]]) -> None:
@@ -149,9 +149,9 @@ def test_each_problem_is_one_finding_and_healthy_groups_have_none(lake: Lake, st
         for row in lake.read(FINDINGS).collect()
     }
     assert found == {
-        "stops": ("no_progress", ORDERS, [0], "others", at[6], None),
-        "half": ("no_progress", ORDERS, [1], "those", at[6], None),
-        "heals": ("no_progress", ORDERS, [0], "others", at[6], at[8]),
+        "stops": ("no_progress", ORDERS, [0], "others", at[5], None),
+        "half": ("no_progress", ORDERS, [1], "those", at[5], None),
+        "heals": ("no_progress", ORDERS, [0], "others", at[5], at[8]),
         "back": ("rewound", ORDERS, [0], "those", at[5], None),
     }
 
