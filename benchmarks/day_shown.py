@@ -14,16 +14,16 @@ import numpy.typing as npt
 
 from benchmarks.day import FLAPPING, MIDNIGHT_MS, PARTITIONS, STORMS, Day, Fault
 from benchmarks.day_members import member_rows
+from pipeline.common.epoch import MINUTE_MS
 from pipeline.tables import GROUP_MEMBERS
 
-MINUTE_MS = 60_000
 DEPLOYED_EACH = 60
 """Minutes from one deployment of a group to the next: in any hour, each client has one."""
 THIRD = 3
 """Members restart now and then. Of one that has restarted three times, a person would say that something is wrong."""
 
 
-TOLERATED_MS = 60_000
+TOLERATED_MS = MINUTE_MS
 """A wait or an age that exceeds all earlier ones by no more than this does not matter (`[status] tolerance`)."""
 
 

@@ -12,8 +12,9 @@ import numpy as np
 
 from benchmarks.forecasts import BETWEEN_S, MIDNIGHT_MS, MINUTE_MS, Outcomes, following
 from benchmarks.losses import GROUPS_OF_A_KIND, KINDS, PARTITIONS, Losses, generated
+from pipeline.analytics.arrow_series import NONE, Ints
 from pipeline.analytics.forecasts.deletion import DELETED_REASONS, deletion
-from pipeline.analytics.forecasts.memory import NONE, Ints, Memory, Sums, after
+from pipeline.analytics.forecasts.memory import Memory, Sums, after
 from pipeline.config.status import StatusConfig
 
 HEADING = "## Forecasts of deletion"

@@ -1,7 +1,6 @@
 """What is due, according to a ledger, its marks and the log index."""
 
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from pipeline.derive.backlog import JOB, PASSED_OVER, Backlog, Snapshot, read_ba
 from pipeline.lake import Lake, of_snapshots, predicates
 from pipeline.lake import ledger as the_ledger
 from pipeline.tables import COMPUTED, LOG_INDEX, SNAPSHOTS, Table
+from tests.helpers.copied import copied
 from tests.helpers.rows import frame
 
 LEDGER = "cluster snapshot_id snapshot_date run_id status rows groups expected"
@@ -213,7 +213,7 @@ def long(
 ) -> Lake:
     """The history in a lake of the test's own, which the driver reads and writes, or Spark does."""
     monkeypatch.setattr(predicates, "LOOKED_BACK_MS", (120 * MINUTE, 300 * MINUTE))
-    lake = Lake(spark, LakeConfig(root=str(shutil.copytree(history, tmp_path / "lake"))))
+    lake = copied(spark, history, tmp_path)
     if request.param == "by Spark":
         vars(lake)["_driver"] = None
     return lake

@@ -1,7 +1,6 @@
 """Service-level objectives over a lake: from snapshots to sums and findings, in whatever order they are computed."""
 
 import json
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from pipeline.derive.batches import Settings
 from pipeline.lake import Lake, of_snapshots
 from pipeline.lake.few_rows import expects_few, for_few_rows
 from pipeline.tables import COMMITTED_OFFSETS, COMPUTED, FINDING_HISTORY, FINDINGS, SLO, SNAPSHOTS, WATERMARKS, Table
+from tests.helpers.copied import copied
 from tests.helpers.reports import frame
 
 FIRST_MS = 1_769_893_200_000  # 2026-01-31T21:00:00Z: the snapshots are in two date partitions
@@ -90,12 +90,6 @@ def bronze(number: int) -> dict[Table, list[dict[str, Any]]]:
 
 def commit(end: int, lag: int | None) -> dict[str, Any]:
     return {"error": "NOT_COORDINATOR"} if lag is None else {"committed_offset": end - lag}
-
-
-def copy_of(lake: Lake, folder: Path) -> Lake:
-    """The lake again, in another folder."""
-    root = shutil.copytree(str(lake._config.root), folder / "lake")
-    return Lake(lake.spark, LakeConfig(root=str(root)))
 
 
 def compute(lake: Lake, slos: Mapping[str, SloConfig] = SLOS, most: int | None = None) -> None:
@@ -187,7 +181,7 @@ def test_spark_computes_the_same_rows_as_the_driver(spark: SparkSession, compute
 def test_snapshots_that_are_computed_again_have_the_same_rows(
     spark: SparkSession, computed: Lake, tmp_path: Path
 ) -> None:
-    lake = copy_of(computed, tmp_path)
+    lake = copied(spark, Path(str(computed._config.root)), tmp_path)
     with for_few_rows(spark):
         lake.delete(COMPUTED, of_snapshots("east", [IDS[number] for number in (0, 4, 5, *range(10, len(IDS)))]))
         compute(lake)
@@ -209,7 +203,7 @@ def test_a_late_snapshot_adds_nothing_to_the_sums(
     spark: SparkSession, two_absent: Lake, tmp_path: Path, most: int | None
 ) -> None:
     before = contents(two_absent)
-    lake = copy_of(two_absent, tmp_path)
+    lake = copied(spark, Path(str(two_absent._config.root)), tmp_path)
     with for_few_rows(spark):
         land(lake, [4, 5])
         compute(lake, most=most)

@@ -1,12 +1,24 @@
-"""Problems with their words."""
+"""Problems with their words, and the words for some facts."""
+
+import json
+from typing import Any
 
 from pyspark.sql import DataFrame
 
 from pipeline.analytics.findings.problem import WORDED
-from pipeline.analytics.findings.words.kinds import with_words
+from pipeline.analytics.findings.words.kinds import KINDS, with_words
+from pipeline.analytics.findings.words.parts import Facts, Words
+
+NOON_MS = 1_769_860_800_000  # 2026-01-31 12:00 UTC
 
 
 def worded(problems: DataFrame) -> DataFrame:
     """The rows of `problem` as `finding_history` gets them."""
     found = with_words(problems.toArrow())
     return problems.sparkSession.createDataFrame(found if found.num_rows else [], WORDED)
+
+
+def words(kind: str, **facts: Any) -> Words:
+    """The words for facts that went through JSON, as they come from Spark, without those that are None."""
+    text = json.dumps({name: value for name, value in facts.items() if value is not None})
+    return KINDS[kind](json.loads(text, object_hook=Facts))

@@ -1,7 +1,6 @@
 """What is removed from a lake, what stays, and that a second run has nothing to do."""
 
 import os
-import shutil
 import time
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
@@ -22,6 +21,7 @@ from pipeline.lake import Lake, lake_tables
 from pipeline.maintain import Done, maintain
 from pipeline.maintain.maintain import first_days, rules
 from pipeline.tables import COMPUTED, FINDINGS, LAG, LAG_HISTOGRAMS, SNAPSHOTS, TABLES, WATERMARKS, Table
+from tests.helpers.copied import copied
 from tests.helpers.rows import frame
 
 NOW = datetime(2026, 6, 30, 12, tzinfo=UTC)
@@ -88,7 +88,7 @@ def old_folder(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
 @pytest.fixture
 def old_lake(spark: SparkSession, old_folder: Path, tmp_path: Path) -> Lake:
     """The lake of `old_folder` in the test's own folder."""
-    return Lake(spark, LakeConfig(root=str(shutil.copytree(old_folder, tmp_path / "lake"))))
+    return copied(spark, old_folder, tmp_path)
 
 
 def run(lake: Lake, **retention: str) -> Done:

@@ -1,6 +1,5 @@
 """Renaming a cluster: nothing of its history is lost, and it continues under the new name."""
 
-import shutil
 import tarfile
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +16,7 @@ from pipeline.lake.few_rows import for_few_rows
 from pipeline.maintain import rename_cluster
 from pipeline.tables import COMPUTED, FINDING_HISTORY, FINDINGS, LAG, LAG_HISTOGRAMS, NOTIFICATIONS, SNAPSHOTS, TABLES
 from tests.conftest import ROOT
+from tests.helpers.copied import copied
 
 OLD, NEW = "demo", "production"
 pytestmark = pytest.mark.thorough
@@ -35,7 +35,7 @@ def upgraded(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> P
 
 @pytest.fixture
 def lake(spark: SparkSession, tmp_path: Path, upgraded: Path) -> Lake:
-    return Lake(spark, LakeConfig(root=str(shutil.copytree(upgraded, tmp_path / "lake"))))
+    return copied(spark, upgraded, tmp_path)
 
 
 def config(tmp_path: Path) -> Path:

@@ -8,6 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.analytics.arrow_series import (
+    NONE,
+    Ints,
     lists_as_rows,
     looked_up,
     numbers,
@@ -17,18 +19,7 @@ from pipeline.analytics.arrow_series import (
 )
 from pipeline.analytics.forecasts.band import REASONS, Forecast, forecast
 from pipeline.analytics.forecasts.deletion import DELETED_REASONS, Deletion, deletion
-from pipeline.analytics.forecasts.memory import (
-    IN_BYTES,
-    NEEDED,
-    NONE,
-    OF_RETENTION,
-    Bools,
-    Floats,
-    Ints,
-    Memory,
-    Sums,
-    after,
-)
+from pipeline.analytics.forecasts.memory import IN_BYTES, NEEDED, OF_RETENTION, Bools, Floats, Memory, Sums, after
 from pipeline.analytics.forecasts.rates import (
     BYTES_REASONS,
     SPANS_MS,

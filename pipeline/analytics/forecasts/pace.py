@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.analytics.forecasts.memory import NONE, SAMPLES, Bools, Floats, Ints, Memory
+from pipeline.analytics.arrow_series import NONE, Ints
+from pipeline.analytics.forecasts.memory import SAMPLES, Bools, Floats, Memory
 
 NEVER = 1e12
 """The age of a sample that is not there, in seconds: so large that it counts as long ago."""

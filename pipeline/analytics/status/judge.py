@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.analytics.arrow_series import (
+    NONE,
+    Ints,
     lists_as_rows,
     looked_up,
     numbers,
@@ -17,16 +19,7 @@ from pipeline.analytics.arrow_series import (
     series_numbers,
 )
 from pipeline.analytics.keys import READER
-from pipeline.analytics.status.memory import (
-    NONE,
-    STORED_WIDTH,
-    Bools,
-    Ints,
-    Memory,
-    Observation,
-    after,
-    of_stored,
-)
+from pipeline.analytics.status.memory import STORED_WIDTH, Bools, Memory, Observation, after, of_stored
 from pipeline.analytics.status.rules import REASONS, STATUSES, Judged, begins, reasons, statuses
 from pipeline.config.status import StatusConfig
 

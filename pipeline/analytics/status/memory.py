@@ -11,15 +11,14 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.analytics.arrow_series import NONE, Ints
 from pipeline.analytics.status.resets import commit_in_log, epochs, is_reset, read_up_to, skipped
-from pipeline.analytics.status.rises import ended_rise, present_rise
+from pipeline.analytics.status.rises import ended_rise, has_fallen, present_rise
 from pipeline.common.epoch import DAY_MS
 
-Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 _Floats = npt.NDArray[np.float64]
 
-NONE = np.iinfo(np.int64).min
 HALF_LIFE_MS = 7 * DAY_MS
 """After a week, a wait and a rise count half, because what is usual for a reader may have changed."""
 LAYOUT = 2
@@ -183,16 +182,16 @@ def after(before: Memory, seen: Observation, window_ms: int, markers: int) -> Me
     first = old.committed == NONE
     waiting = _waiting(old, seen, first)
     age_ms = _age_at_commit(seen, waiting["waiting_ms"])
-    reset = is_reset(old, seen, first)
+    fallen, reset = has_fallen(old, age_ms), is_reset(old, seen, first)
     found = Memory(
         layout=np.full(len(seen.at_ms), LAYOUT),
         seen_ms=seen.at_ms,
         topic=np.where(seen.topic != NONE, seen.topic, old.topic),
         committed=seen.committed,
         **waiting,
-        **_usual(old, seen, first, age_ms),
+        **_usual(old, seen, first, fallen),
         **_set_back(old, seen, first, window_ms),
-        **present_rise(old, seen, first, age_ms, waiting["waiting_end"]),
+        **present_rise(old, seen, first, age_ms, waiting["waiting_end"], fallen),
         moved_ms=np.where((seen.committed == old.committed) & (old.moved_ms != NONE), old.moved_ms, seen.at_ms),
         **epochs(old, seen, first, reset),
         **commit_in_log(seen),
@@ -219,7 +218,7 @@ def _waiting(old: Memory, seen: Observation, first: Bools) -> dict[str, Ints]:
     }
 
 
-def _usual(old: Memory, seen: Observation, first: Bools, age_ms: Ints) -> dict[str, Ints]:
+def _usual(old: Memory, seen: Observation, first: Bools, fallen: Bools) -> dict[str, Ints]:
     """The two longest waits and rises, with those that end if the commit has moved.
 
     A gap between snapshots does not count as a wait.
@@ -229,7 +228,7 @@ def _usual(old: Memory, seen: Observation, first: Bools, age_ms: Ints) -> dict[s
     passed = np.where(old.waits_ms != NONE, np.maximum(seen.at_ms - old.waits_ms, 0), 0)
     share = 0.5 ** (passed / HALF_LIFE_MS)
     longest, second = _two_longest(old.longest_ms, old.second_ms, share, lasted)
-    longest_rise, second_rise = _two_longest(old.longest_rise, old.second_rise, share, ended_rise(old, age_ms))
+    longest_rise, second_rise = _two_longest(old.longest_rise, old.second_rise, share, ended_rise(old, fallen))
     return {
         "longest_ms": np.where(went_on, longest, old.longest_ms),
         "second_ms": np.where(went_on, second, old.second_ms),

@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
+from pipeline.analytics.arrow_series import NONE
 from pipeline.common.epoch import DAY_MS, HOUR_MS
 
 if TYPE_CHECKING:
-    from pipeline.analytics.status.memory import Bools, Ints, Memory, Observation
+    from pipeline.analytics.arrow_series import Ints
+    from pipeline.analytics.status.memory import Bools, Memory, Observation
 
 _Values = TypeVar("_Values", "Memory", "Observation")
 
-NONE = np.iinfo(np.int64).min
 FEWEST_EPOCHS = 3
 """How many different commits with an epoch must have been seen of the members of a group, one after the other."""
 PLAIN_MS = 7 * DAY_MS

@@ -11,19 +11,23 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pipeline.analytics.arrow_series import NONE
+
 if TYPE_CHECKING:
-    from pipeline.analytics.status.memory import Bools, Ints, Memory, Observation
+    from pipeline.analytics.arrow_series import Ints
+    from pipeline.analytics.status.memory import Bools, Memory, Observation
 
-NONE = np.iinfo(np.int64).min
 
-
-def present_rise(old: Memory, seen: Observation, first: Bools, age_ms: Ints, waiting_end: Ints) -> dict[str, Ints]:
+def present_rise(
+    old: Memory, seen: Observation, first: Bools, age_ms: Ints, waiting_end: Ints, fallen: Bools
+) -> dict[str, Ints]:
     """The rise that goes on after a snapshot: the fields of `Memory` for it.
 
     age_ms: the age at the beginning of the wait. waiting_end: the log's end at that time, NONE if nothing is unread.
-    An age that is not known changes nothing.
+    fallen: `has_fallen`. An age that is not known changes nothing.
     """
-    shows, begins, rose = _steps(old, seen, first, age_ms, waiting_end)
+    shows = (age_ms != NONE) & (first | (seen.committed != old.committed) | (waiting_end == NONE))
+    begins, rose = _steps(old, seen, shows, age_ms, fallen)
     lag = np.where(waiting_end != NONE, waiting_end - seen.committed, 0)
     grows = shows & ~begins
     return {
@@ -37,29 +41,27 @@ def present_rise(old: Memory, seen: Observation, first: Bools, age_ms: Ints, wai
     }
 
 
-def ended_rise(old: Memory, age_ms: Ints) -> Ints:
+def ended_rise(old: Memory, fallen: Bools) -> Ints:
     """By how much the age has risen in the rise that ends with this commit; NONE if none does."""
-    has_ended = (age_ms != NONE) & _has_fallen(old, age_ms)
-    return np.where(has_ended, old.rise_to - np.where(has_ended, old.rise_from, 0), NONE)
+    return np.where(fallen, old.rise_to - np.where(fallen, old.rise_from, 0), NONE)
 
 
-def _steps(old: Memory, seen: Observation, first: Bools, age_ms: Ints, waiting_end: Ints) -> tuple[Bools, Bools, Bools]:
-    """Whether a snapshot shows a new age, whether a rise begins with it, and whether the present one goes further.
+def _steps(old: Memory, seen: Observation, shows: Bools, age_ms: Ints, fallen: Bools) -> tuple[Bools, Bools]:
+    """Whether a rise begins with a snapshot that shows a new age, and whether the present one goes further.
 
     While a reader reads, however slowly, its age rises by no more than the time that passes. If it has risen by more
     than twice that, the reader had stopped or was set back, and has not read slowly: a rise begins at the new age.
     """
-    shows = (age_ms != NONE) & (first | (seen.committed != old.committed) | (waiting_end == NONE))
     goes_on = shows & (old.rise_from != NONE)
     further_ms = np.where(goes_on, age_ms - np.where(goes_on, old.rise_to, 0), 0)
     has_jumped = further_ms > 2 * np.where(goes_on, seen.at_ms - old.seen_ms, 0)
-    begins = shows & (~goes_on | _has_fallen(old, age_ms) | has_jumped)
-    return shows, begins, goes_on & ~begins & (further_ms > 0)
+    begins = shows & (~goes_on | fallen | has_jumped)
+    return begins, goes_on & ~begins & (further_ms > 0)
 
 
-def _has_fallen(old: Memory, age_ms: Ints) -> Bools:
-    """Whether the rise ends: the age is back, or has fallen by half of its rise and by more than it usually rises."""
-    is_known = old.rise_from != NONE
+def has_fallen(old: Memory, age_ms: Ints) -> Bools:
+    """Whether a rise ends: the age is back, or has fallen by half of its rise and by more than it usually rises."""
+    is_known = (old.rise_from != NONE) & (age_ms != NONE)
     size = np.where(is_known, old.rise_to - np.where(is_known, old.rise_from, 0), 0)
     fell = np.where(is_known, old.rise_to - np.where(is_known, age_ms, 0), 0)
     falls = (2 * fell >= size) & (fell > np.maximum(old.second_rise, 0))

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.analytics.status.memory import NONE, Bools, Ints, Memory, Observation
+from pipeline.analytics.arrow_series import NONE, Ints
+from pipeline.analytics.status.memory import Bools, Memory, Observation
 from pipeline.config.status import StatusConfig
 
 FEWEST_SNAPSHOTS = 3

@@ -1,14 +1,10 @@
 """The parts of sentences: numbers, bytes, times and names, and what is not known."""
 
-import json
 from typing import Any
 
 import pytest
 
-from pipeline.analytics.findings.words.kinds import KINDS
 from pipeline.analytics.findings.words.parts import (
-    Facts,
-    Words,
     counted,
     duration,
     for_streams,
@@ -25,17 +21,10 @@ from pipeline.analytics.findings.words.parts import (
     size_within,
     tenths,
 )
+from pipeline.common.epoch import HOUR_MS
+from tests.helpers.worded import NOON_MS
 
-NOON_MS = 1_769_860_800_000  # 2026-01-31 12:00 UTC
-HOUR_MS = 3_600_000
 LARGEST = 2**63 - 1
-TO = "--bootstrap-server $BOOTSTRAP"
-
-
-def words(kind: str, **facts: Any) -> Words:
-    """The words for facts that went through JSON, as they come from Spark, without those that are None."""
-    text = json.dumps({name: value for name, value in facts.items() if value is not None})
-    return KINDS[kind](json.loads(text, object_hook=Facts))
 
 
 def test_a_sentence_leaves_out_what_is_not_known() -> None:

@@ -7,22 +7,10 @@ import pyarrow as pa
 import pytest
 
 from pipeline.analytics.findings.words.kinds import KINDS, with_words
-from pipeline.analytics.findings.words.parts import (
-    Facts,
-    Words,
-)
 from pipeline.tables.findings import FINDINGS
+from tests.helpers.worded import words
 
-NOON_MS = 1_769_860_800_000  # 2026-01-31 12:00 UTC
-HOUR_MS = 3_600_000
 LARGEST = 2**63 - 1
-TO = "--bootstrap-server $BOOTSTRAP"
-
-
-def words(kind: str, **facts: Any) -> Words:
-    """The words for facts that went through JSON, as they come from Spark, without those that are None."""
-    text = json.dumps({name: value for name, value in facts.items() if value is not None})
-    return KINDS[kind](json.loads(text, object_hook=Facts))
 
 
 def test_each_kind_of_finding_has_words() -> None:

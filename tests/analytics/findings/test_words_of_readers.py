@@ -1,26 +1,14 @@
 """What findings say about groups, topics and brokers, by facts on each side of each boundary."""
 
-import json
 from typing import Any
 
 import pytest
 
-from pipeline.analytics.findings.words.kinds import KINDS
-from pipeline.analytics.findings.words.parts import (
-    Facts,
-    Words,
-)
+from pipeline.common.epoch import HOUR_MS
+from tests.helpers.worded import NOON_MS, words
 
-NOON_MS = 1_769_860_800_000  # 2026-01-31 12:00 UTC
-HOUR_MS = 3_600_000
 LARGEST = 2**63 - 1
 TO = "--bootstrap-server $BOOTSTRAP"
-
-
-def words(kind: str, **facts: Any) -> Words:
-    """The words for facts that went through JSON, as they come from Spark, without those that are None."""
-    text = json.dumps({name: value for name, value in facts.items() if value is not None})
-    return KINDS[kind](json.loads(text, object_hook=Facts))
 
 
 WAITING = {

@@ -6,8 +6,9 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from pipeline.analytics.arrow_series import NONE
 from pipeline.analytics.forecasts.band import PAUSE_S, REASONS, forecast
-from pipeline.analytics.forecasts.memory import NONE, SAMPLES, Memory, Sums, after
+from pipeline.analytics.forecasts.memory import SAMPLES, Memory, Sums, after
 from pipeline.analytics.forecasts.rates import rate_per_s
 from pipeline.common.epoch import DAY_MS, HOUR_MS, MINUTE_MS
 

@@ -6,8 +6,9 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from pipeline.analytics.arrow_series import NONE
 from pipeline.analytics.forecasts.deletion import DELETED_REASONS, deletion
-from pipeline.analytics.forecasts.memory import NONE, Memory, Sums, after
+from pipeline.analytics.forecasts.memory import Memory, Sums, after
 from pipeline.common.epoch import DAY_MS, MINUTE_MS
 
 T0 = 1_769_860_800_000

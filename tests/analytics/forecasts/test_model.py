@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from pipeline.analytics.arrow_series import NONE
 from pipeline.analytics.forecasts.band import REASONS, forecast
-from pipeline.analytics.forecasts.memory import NONE, SAMPLES, Memory, Sums, after
+from pipeline.analytics.forecasts.memory import SAMPLES, Memory, Sums, after
 from pipeline.analytics.forecasts.rates import BYTES_REASONS, SPANS_MS, committed_bytes_per_s, written_bytes_per_s
 from pipeline.common.epoch import DAY_MS, HOUR_MS, MINUTE_MS
 from tests.helpers import forecast_model as model

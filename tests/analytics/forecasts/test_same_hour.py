@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from pipeline.analytics.arrow_series import NONE
 from pipeline.analytics.forecasts.band import REASONS, Forecast, forecast
-from pipeline.analytics.forecasts.memory import NONE, Memory, Sums, after
+from pipeline.analytics.forecasts.memory import Memory, Sums, after
 from pipeline.analytics.forecasts.same_hour import HOURS, MOST_RATIO, WEEKS, by_same_hours
 from pipeline.analytics.forecasts.weeks import LATEST_MS, first_of_hours, is_far_behind, rates_of_weeks, spans_of
 from pipeline.common.epoch import HOUR_MS, MINUTE_MS

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.analytics.arrow_series import lists_as_rows
+from pipeline.analytics.arrow_series import NONE, lists_as_rows
 from pipeline.analytics.status.judge import JUDGEMENT, judging
-from pipeline.analytics.status.memory import NONE, Memory
+from pipeline.analytics.status.memory import Memory
 from pipeline.common.epoch import MINUTE_MS
 from pipeline.config.status import StatusConfig
 from tests.analytics.status.test_rules import RATE, T0, Step, judged

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from pipeline.analytics.status.memory import LAYOUT, NONE, STORED_WIDTH, Memory, of_stored
+from pipeline.analytics.arrow_series import NONE
+from pipeline.analytics.status.memory import LAYOUT, STORED_WIDTH, Memory, of_stored
 
 FORMER = [1_769_860_800_000 + number for number in range(12)]
 """seen_ms to set_back_snapshots, as version 13 of the schema has them."""

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from pipeline.analytics.status.memory import NONE, Memory, Observation, after
+from pipeline.analytics.arrow_series import NONE
+from pipeline.analytics.status.memory import Memory, Observation, after
 from pipeline.analytics.status.rules import REASONS, STATUSES, Judged, reasons, statuses
 from pipeline.common.epoch import DAY_MS, HOUR_MS, MINUTE_MS
 from pipeline.config.status import StatusConfig
