@@ -12,11 +12,14 @@ from benchmarks.timing import computed
 from pipeline.analytics.findings.group_problems import group_problems
 from pipeline.analytics.findings.rates import with_rates
 from pipeline.analytics.status.group_status import group_status
-from pipeline.analytics.status.partition_status import partition_status
+from pipeline.analytics.status.observed import OF_LAG
+from pipeline.analytics.status.partition_status import OF_KNOWN
 from pipeline.common.columns import aligned, date_of
 from pipeline.common.epoch import DAY_MS
 from pipeline.config import StatusConfig
-from pipeline.tables import GROUP_STATUS, LAG, PARTITION_STATUS, WATERMARKS
+from pipeline.derive.status import OF_COMMIT, statuses
+from pipeline.lake.few_or_many import FewOrMany
+from pipeline.tables import COMMITTED_OFFSETS, GROUP_STATUS, LAG, PARTITION_STATUS, WATERMARKS
 
 READERS, GROUPS = 1_000_000, 2_500
 STOPPED_LAG = 100
@@ -60,11 +63,14 @@ def _problems(lag: DataFrame, earlier: DataFrame, known: DataFrame, groups: Data
 
 
 def _judged(lag: DataFrame, known: DataFrame) -> DataFrame:
-    return partition_status(lag, known, StatusConfig(), READERS)
+    spark = lag.sparkSession
+    commits = spark.createDataFrame([], COMMITTED_OFFSETS.schema)
+    of_lag, of_known, plain = map(FewOrMany, (lag.select(*OF_LAG), known.select(*OF_KNOWN), commits.select(*OF_COMMIT)))
+    return statuses(spark, of_lag, of_known, plain, StatusConfig(), READERS).frame(spark, PARTITION_STATUS.schema)
 
 
 def _lag(spark: SparkSession, minute: int) -> DataFrame:
-    """One snapshot in which most groups keep up, and one in ten has stopped."""
+    """One snapshot in which one in ten groups has stopped. In one topic in ten, records were deleted."""
     end = F.lit(1_000 * (minute + 1)).cast("bigint")
     committed = F.when(F.col("id") % 10 == 0, 500).otherwise(end - F.col("id") % 7)
     at = F.timestamp_millis(F.lit(NOON_MS + minute * MINUTE_MS))
@@ -79,6 +85,7 @@ def _lag(spark: SparkSession, minute: int) -> DataFrame:
         "topic_id": F.format_string("id-%03d", F.floor(F.col("id") / GROUPS) % 100),
         "partition": F.floor(F.col("id") / GROUPS).cast("int"),
         "group_state": F.lit("Stable"),
+        "log_start_offset": F.when(F.col("id") % (10 * GROUPS) < GROUPS, 10 * minute).otherwise(0).cast("bigint"),
         "committed_offset": committed,
         "high_watermark": end,
         "consumer_lag": end - committed,

@@ -38,8 +38,9 @@ def main(argv: Sequence[str]) -> int:
     """Returns the exit status."""
     with tempfile.TemporaryDirectory() as folder:
         recorded = Path(argv[0]) if argv else unpacked(Path(folder, "present")).lake
-        rewrite(recorded, Path(folder, LAKE))
         spark = spark_session("laglake example")
+        Lake(spark, LakeConfig(root=str(recorded))).prepare()  # if an older laglake has made the example
+        rewrite(recorded, Path(folder, LAKE))
         frames = Frames.of(Lake(spark, LakeConfig(root=str(Path(folder, LAKE)))), Selection())
         newest = DriverTables(recorded).query("SELECT max(finished_at) AS at FROM snapshots", [SNAPSHOTS])
         report = collect(frames, newest[0]["at"].astimezone(UTC), TITLE)
@@ -55,7 +56,7 @@ def rewrite(recorded: Path, target: Path) -> None:
     copy = DriverTables(target)
     for table in TABLES:
         copy.create(table, PROPERTIES)
-        rows = DeltaTable(recorded / table.name).to_pyarrow_table()
+        rows = DeltaTable(recorded / table.name).to_pyarrow_table(columns=table.stored.names)
         if rows.num_rows:
             copy.overwrite(table, pa.Table.from_pylist(_anonymous(rows.to_pylist()), rows.schema), "cluster = 'demo'")
     for log in target.rglob("_delta_log/*.json"):  # a commit says where the table was created

@@ -7,10 +7,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 Ints = npt.NDArray[np.int64]
 NONE = np.iinfo(np.int64).min
 """Stands for NULL."""
+_STORED = np.dtype(">i8")
+"""How bytes store a number. SQL can read it: `conv(hex(substring(remembered, 8 * place + 1, 8)), 16, -10)`."""
 
 
 def series_numbers(rows: pa.Table, key: Sequence[str]) -> Ints:
@@ -33,17 +36,38 @@ def or_null(values: Ints) -> pa.Array:
     return pa.array(values, mask=values == NONE)
 
 
+def where_part(rows: pa.Table, part: str) -> Ints:
+    """Where the rows are whose column `part` has this value."""
+    return np.flatnonzero(pc.equal(rows["part"], part).to_numpy())
+
+
 def looked_up(ids: Ints, values: Mapping[int, int]) -> Ints:
     """The value for each id; NONE if there is none."""
     distinct, positions = np.unique(ids, return_inverse=True)
     return np.array([values.get(int(one), NONE) for one in distinct], np.int64)[positions]
 
 
-def lists_as_rows(column: pa.ChunkedArray, width: int) -> Ints:
-    """A row of `width` numbers for each list; numbers that are missing at its end are NONE."""
-    lists = column.combine_chunks()
-    lengths, values = np.diff(lists.offsets.to_numpy()), lists.flatten().to_numpy()
-    found = np.full((len(lists), width), NONE)
+def instants_ms(rows: pa.Table, name: str) -> Ints:
+    """A column of timestamps as epoch ms; NONE where it is NULL."""
+    us = rows[name].cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+    return np.where(us.is_null().to_numpy(), NONE, us.fill_null(0).to_numpy() // 1_000)
+
+
+def timestamps(values_ms: Ints) -> pa.Array:
+    """The Arrow array of timestamps from epoch ms; NULL where they are NONE."""
+    is_null = values_ms == NONE
+    us = np.where(is_null, 0, values_ms) * 1_000
+    return pa.array(us, pa.int64(), mask=is_null).cast(pa.timestamp("us", "UTC"))
+
+
+def rows_of_bytes(column: pa.ChunkedArray, width: int) -> Ints:
+    """A row of `width` numbers for each value that `bytes_of_rows` has made; NONE for numbers that are not stored."""
+    stored = column.cast(pa.binary()).fill_null(b"").combine_chunks()
+    _, ends, data = stored.buffers()
+    at = np.frombuffer(ends, np.int32)[stored.offset : stored.offset + len(stored) + 1]
+    values = np.frombuffer(data or b"", np.uint8)[at[0] : at[-1]].view(_STORED)
+    lengths = np.diff(at) // _STORED.itemsize
+    found = np.full((len(stored), width), NONE)
     if (length := _only(lengths)) is not None:
         found[:, :length] = values.reshape(-1, length)
     else:
@@ -51,15 +75,20 @@ def lists_as_rows(column: pa.ChunkedArray, width: int) -> Ints:
     return found
 
 
-def rows_as_lists(rows: Ints, lengths: Ints) -> pa.ListArray:
-    """A list of the first numbers of each row, as many as `lengths` says."""
-    ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+def bytes_of_rows(rows: Ints) -> pa.Array:
+    """The numbers of each row as bytes, without those at its end that are NONE.
+
+    Spark sends arrays to Python number by number, but bytes as a whole.
+    """
+    is_known = rows[:, ::-1] != NONE
+    lengths = np.where(is_known.any(axis=1), rows.shape[1] - is_known.argmax(axis=1), 0)
     length = _only(lengths)
     kept = rows[np.arange(rows.shape[1]) < lengths[:, None]] if length is None else rows[:, :length].ravel()
-    return pa.ListArray.from_arrays(pa.array(ends), pa.array(kept))
+    ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32) * _STORED.itemsize
+    return pa.Array.from_buffers(pa.binary(), len(rows), [None, *map(pa.py_buffer, (ends, kept.astype(_STORED)))])
 
 
 def _only(lengths: Ints) -> int | None:
-    """The length of all lists, if they are equally long, as most are: copying them is then much quicker."""
+    """The length of all rows, if they are equally long, as most are: copying them is then much quicker."""
     length = int(lengths.max(initial=0))
     return length if length and (lengths == length).all() else None

@@ -16,15 +16,19 @@ BUCKETS = 32
 """How many tables `in_buckets` makes. A table for each key would be a call of Python for each."""
 
 
-def in_buckets(rows: DataFrame, key: Sequence[str], function: OfRows, schema: StructType) -> DataFrame:
-    """What the function makes of the rows; all rows of a key are in one table. `schema` has the columns it returns."""
+def in_buckets(
+    rows: DataFrame, key: Sequence[str], function: OfRows, schema: StructType, buckets: int = BUCKETS
+) -> DataFrame:
+    """What the function makes of the rows; all rows of a key are in one table. `schema` has the columns it returns.
 
-    # A plain function, because PySpark inspects its signature.
-    def of_bucket(rows: pa.Table) -> pa.Table:
-        return function(rows)
+    Each bucket is a partition, so that Spark need not sort the rows, as `applyInArrow` does.
+    """
 
-    bucket = F.pmod(F.xxhash64(*key), F.lit(BUCKETS))
-    return rows.groupBy(bucket).applyInArrow(of_bucket, schema)
+    def of_bucket(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        if bucket := [*batches]:
+            yield from function(pa.Table.from_batches(bucket)).to_batches()
+
+    return rows.repartition(buckets, *key).mapInArrow(of_bucket, schema)
 
 
 def with_arrow_column(

@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
 
-from pyspark.sql import DataFrame
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipeline.analytics.keys import READER
+from pipeline.analytics.keys import GROUP_AT, READER
 from pipeline.analytics.status.group_status import group_status
+from pipeline.analytics.status.observed import OF_LAG, WITHOUT_MEMBERS
 from pipeline.analytics.status.owners import with_owner
-from pipeline.analytics.status.partition_status import partition_status, plain_commits
+from pipeline.analytics.status.partition_status import (
+    KNOWN_ROWS,
+    LAG_ROWS,
+    OF_KNOWN,
+    PLAIN_ROWS,
+    partition_status,
+)
 from pipeline.config.notify import OwnerRule
 from pipeline.config.status import StatusConfig
 from pipeline.derive.backlog import Backlog
 from pipeline.lake import Lake, of_snapshots
+from pipeline.lake.few_or_many import FewOrMany, together
 from pipeline.tables import COMMITTED_OFFSETS, GROUP_MEMBERS, GROUP_STATUS, LAG, PARTITION_STATUS
+
+ROWS_A_BUCKET = 50_000
+"""Rows of `lag` that are judged together. More rows need more memory, fewer rows need more calls."""
+IS_PLAIN = "committed_offset IS NOT NULL AND leader_epoch IS NULL"
+"""Whether no leader epoch is stored with a commit."""
+OF_COMMIT = (*READER, "snapshot_id")
 
 
 def keep_status(
@@ -23,19 +40,55 @@ def keep_status(
 ) -> None:
     """Judges the rows of a batch whose `lag` is written, continuing from the snapshots before it."""
     ids, earlier = [s.snapshot_id for s in backlog.batch], backlog.up_to_complete
-    known = lake.read_snapshots(PARTITION_STATUS, cluster, earlier)
-    if len(earlier) > 1:
-        known = newest_rows(known, READER)
-    rows = lake.read_snapshots(LAG, cluster, ids)
-    most = sum(s.rows for s in (*backlog.before[:1], *backlog.batch))
-    bronze = (lake.read_snapshots(table, cluster, ids) for table in (COMMITTED_OFFSETS, GROUP_MEMBERS))
-    judged = partition_status(rows, known, settings, most, backlog.reach, plain_commits(*bronze))
+    known = lake.read_few_or_many(PARTITION_STATUS, of_snapshots(cluster, earlier), *OF_KNOWN)
+    if len(earlier) > 1 and isinstance(known.rows, DataFrame):
+        known = FewOrMany(newest_rows(known.rows, READER))
+    lag = lake.read_few_or_many(LAG, of_snapshots(cluster, ids), *OF_LAG)
+    most = sum(s.rows for s in backlog.batch)
+    judged = statuses(lake.spark, lag, known, plain_commits(lake, cluster, ids), settings, most, backlog.reach)
     lake.replace(PARTITION_STATUS, judged, of_snapshots(cluster, ids))
-    partitions = lake.read_snapshots(PARTITION_STATUS, cluster, ids)
+    rows, partitions = (lake.read_snapshots(table, cluster, ids) for table in (LAG, PARTITION_STATUS))
     groups = sum(s.groups for s in backlog.batch)  # these are few, even if `lag` has many rows
     of_groups = [(rule.group, rule.owner) for rule in owners if rule.group is not None and rule.topic is None]
     owned = with_owner(group_status(rows, partitions), of_groups).select(*GROUP_STATUS.columns)
     lake.replace(GROUP_STATUS, owned, of_snapshots(cluster, ids), groups)
+
+
+def statuses(
+    spark: SparkSession,
+    lag: FewOrMany,
+    known: FewOrMany,
+    plain: FewOrMany,
+    settings: StatusConfig,
+    most: int,
+    reach: Mapping[int, int] = MappingProxyType({}),
+) -> FewOrMany:
+    """The rows of PARTITION_STATUS for rows of `lag`; `most` is about how many these are.
+
+    The columns are those that `partition_status` needs of its three parts. See there for `reach`.
+    """
+    parts = {
+        LAG_ROWS: (lag, LAG.some(OF_LAG)),
+        KNOWN_ROWS: (known, PARTITION_STATUS.some(OF_KNOWN)),
+        PLAIN_ROWS: (plain, COMMITTED_OFFSETS.some(OF_COMMIT)),
+    }
+    judge = partial(partition_status, settings=settings, reach=dict(reach))
+    return together(spark, parts).grouped(READER, judge, PARTITION_STATUS.schema, 1 + most // ROWS_A_BUCKET)
+
+
+def plain_commits(lake: Lake, cluster: str, snapshot_ids: Sequence[int]) -> FewOrMany:
+    """The commits with which no leader epoch is stored. Of many ones only those of groups without members."""
+    where = f"{of_snapshots(cluster, snapshot_ids)} AND {IS_PLAIN}"
+    plain = lake.read_few_or_many(COMMITTED_OFFSETS, where, *OF_COMMIT)
+    if isinstance(plain.rows, pa.Table):
+        return plain
+    return FewOrMany(of_empty_groups(plain.rows, lake.read_snapshots(GROUP_MEMBERS, cluster, snapshot_ids)))
+
+
+def of_empty_groups(commits: DataFrame, members: DataFrame) -> DataFrame:
+    """The commits of groups without members, by rows of GROUP_MEMBERS of the same snapshots."""
+    empty = members.where(F.col("state").isin(*WITHOUT_MEMBERS)).select(*GROUP_AT).distinct()
+    return commits.join(F.broadcast(empty), GROUP_AT, how="left_semi")
 
 
 def newest_rows(known: DataFrame, series: Sequence[str]) -> DataFrame:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial, reduce
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from pipeline.common.arrow_udf import OfRows, in_buckets
+from pipeline.common.arrow_udf import BUCKETS, OfRows, in_buckets
 
 
 @dataclass(frozen=True)
@@ -30,11 +32,11 @@ class FewOrMany:
             return FewOrMany(function(self.rows))
         return FewOrMany(self.rows.mapInArrow(of_batches, schema))
 
-    def grouped(self, key: Sequence[str], function: OfRows, schema: StructType) -> FewOrMany:
-        """The same, with all rows of the same key in the same table."""
+    def grouped(self, key: Sequence[str], function: OfRows, schema: StructType, buckets: int = BUCKETS) -> FewOrMany:
+        """The same, with all rows of a key in one table. Many rows make at most as many tables as `buckets`."""
         if isinstance(self.rows, pa.Table):
             return FewOrMany(function(self.rows))
-        return FewOrMany(in_buckets(self.rows, key, function, schema))
+        return FewOrMany(in_buckets(self.rows, key, function, schema, buckets))
 
     def frame(self, spark: SparkSession, schema: StructType) -> DataFrame:
         """The rows as a DataFrame. Few rows have the columns of `schema`, and Spark keeps them in its plan.
@@ -62,3 +64,19 @@ class FewOrMany:
             self.rows if isinstance(self.rows, pa.Table) else self.rows.toArrow()
         ).to_pylist()
         return found
+
+
+def together(spark: SparkSession, parts: Mapping[str, tuple[FewOrMany, StructType]]) -> FewOrMany:
+    """The rows of several tables, each given with its schema, as rows of one; its name is in the column `part`.
+
+    A column that a table lacks is NULL.
+    """
+    tables = {name: rows.rows for name, (rows, _) in parts.items() if isinstance(rows.rows, pa.Table)}
+    if len(tables) == len(parts):
+        named = [rows.append_column("part", pa.repeat(name, len(rows))) for name, rows in tables.items()]
+        return FewOrMany(pa.concat_tables(named, promote_options="default"))
+    frames = [
+        rows.frame(spark, schema).select(*schema.names, F.lit(name).alias("part"))
+        for name, (rows, schema) in parts.items()
+    ]
+    return FewOrMany(reduce(partial(DataFrame.unionByName, allowMissingColumns=True), frames))

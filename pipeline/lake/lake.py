@@ -96,25 +96,21 @@ class Lake(LakeTables):
 
         Spark and DataFusion must both understand the statement, in which `{name}` stands for the table of that name.
         """
-        if self._driver:
-            with suppress(NotForDriverError):
+        with suppress(NotForDriverError):
+            if self._driver:
                 return self._driver.query(statement.format_map({table.name: table.name for table in tables}), tables)
         names = {table.name: self.identifier(table) for table in tables}
         return [row.asDict() for row in self.spark.sql(statement.format_map(names)).collect()]
 
     def _read(self, table: Table, where: str, columns: Sequence[str] = ()) -> DataFrame:
-        schema = StructType([table.schema[name] for name in columns or table.columns])
-        return self.read_few_or_many(table, where, *columns).frame(self.spark, schema)
+        return self.read_few_or_many(table, where, *columns).frame(self.spark, table.some(columns or table.columns))
 
     def _read_few(self, table: Table, where: str, names: Sequence[str]) -> pa.Table | None:
         """The rows as the driver reads them; None if it cannot, or if they are many."""
-        if self._driver:
-            with suppress(NotForDriverError):
+        with suppress(NotForDriverError):
+            if self._driver:
                 return self._driver.read(table, where, names, are_few=expects_few(self.spark))
         return None
-
-    def _local(self, rows: pa.Table, schema: StructType) -> DataFrame:
-        return FewOrMany(rows).frame(self.spark, schema)
 
     def replace(self, table: Table, rows: DataFrame | FewOrMany, where: str, most: int | None = None) -> None:
         """Replaces the rows that satisfy `where` by `rows`, which must all satisfy it. One commit.
@@ -126,7 +122,9 @@ class Lake(LakeTables):
         if isinstance(of, DataFrame):
             self._replace_by_size(table, lambda: of, where, most)
         else:
-            self._replace(table, lambda: self._local(of, table.schema).select(*stored_columns(table)), where, of)
+            self._replace(
+                table, lambda: FewOrMany(of).frame(self.spark, table.schema).select(*stored_columns(table)), where, of
+            )
 
     def replace_observed(
         self, table: Table, rows: Callable[[Observation], DataFrame], where: str, most: int | None = None
@@ -152,7 +150,7 @@ class Lake(LakeTables):
         are_few = expects_few(self.spark) if most is None else most < MANY_ROWS
         if self._driver and are_few:
             found = aligned().toArrow()  # only once, because a source may return other rows the second time
-            self._replace(table, lambda: self._local(found, table.stored), where, found)
+            self._replace(table, lambda: FewOrMany(found).frame(self.spark, table.stored), where, found)
         else:
             self._replace(table, aligned, where)
 
@@ -186,7 +184,7 @@ class Lake(LakeTables):
             rows.write.mode("overwrite").parquet(path)
             few = self._driver.staged(name) if self._driver else None
             if few is not None:
-                return self._local(few, rows.schema)
+                return FewOrMany(few).frame(self.spark, rows.schema)
             return self.spark.read.schema(rows.schema).parquet(path)
         # Catalogs allow only letters, digits and underscores; the checksum distinguishes names that become equal.
         plain = f"staging_{re.sub('[^A-Za-z0-9]', '_', name)}_{crc32(name.encode()):08x}"
@@ -202,15 +200,18 @@ class Lake(LakeTables):
         """
         try:
             if self._driver and expects_few(self.spark):
-                return self._local(rows.toArrow(), rows.schema)
+                return FewOrMany(rows.toArrow()).frame(self.spark, rows.schema)
             return rows.localCheckpoint()
         except FAILURES:  # serverless compute has no checkpoints
             return rows
 
+    def few_or_many(self, rows: DataFrame) -> FewOrMany:
+        """The rows, computed immediately if the job expects few."""
+        return FewOrMany(rows.toArrow() if self._driver and expects_few(self.spark) else rows)
+
     def computed_few_or_many(self, rows: DataFrame, function: OfRows, schema: StructType) -> FewOrMany:
         """What a function makes of rows, of some of them at a time; like the rows of `computed`, only once."""
-        are_few = self._driver and expects_few(self.spark)
-        return self.computed_once(FewOrMany(rows.toArrow() if are_few else rows).mapped(function, schema))
+        return self.computed_once(self.few_or_many(rows).mapped(function, schema))
 
     def computed_once(self, rows: FewOrMany) -> FewOrMany:
         """The same rows, computed only once for several queries, like `computed`. Few rows are already computed."""
@@ -219,8 +220,8 @@ class Lake(LakeTables):
     def read_few_or_many(self, table: Table, where: str, *columns: str) -> FewOrMany:
         """The rows that satisfy a predicate, which Spark and DataFusion must both understand; some of their columns."""
         names = columns or table.columns
-        rows = self._read_few(table, where, names)
-        return FewOrMany(self.read(table).where(where).select(*names) if rows is None else rows)
+        few = self._read_few(table, where, names)
+        return FewOrMany(self.read(table).where(where).select(*names) if few is None else few)
 
     def delete(self, table: Table, where: str) -> None:
         """Removes the rows that satisfy `where`. One commit, or none if there are no such rows."""

@@ -12,7 +12,6 @@ from contextlib import contextmanager, suppress
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType
 
 from pipeline.lake.conflicts import SPARK_ERRORS
 from pipeline.tables import Table
@@ -26,7 +25,7 @@ WITHOUT_DICTIONARY = {
     *("headroom", "headroom_bytes", "min_headroom", "log_bytes", "reuse_bytes", "reuse_error_bytes"),
     *("high_watermark_bytes", "consumer_lag_ms", "consumer_age_ms", "kip532_ms", "log_ends", "commits"),
     *("max_timestamp_ms", "asked_ms", "timestamp_ms", "requests_total", "bytes_total"),
-    "memory",
+    "remembered",
 }
 """Columns whose values seldom occur twice, but differ little from one snapshot to the next."""
 SETTINGS = {"parquet.writer.version": "PARQUET_2_0", "parquet.compression.codec.zstd.level": "6"}
@@ -49,11 +48,10 @@ def settings(table: Table) -> dict[str, str]:
     found = dict(SETTINGS)
     for column in table.stored:
         if column.name in WITHOUT_DICTIONARY:
-            of_elements = ".list.element" if isinstance(column.dataType, ArrayType) else ""
-            found[f"parquet.enable.dictionary#{column.name}{of_elements}"] = "false"
-    if "memory" in table.columns:
-        # Each memory has numbers of different kinds, of which most are those of the row before. As plain numbers they
-        # compress four times as well as their differences do.
+            found[f"parquet.enable.dictionary#{column.name}"] = "false"
+    if "remembered" in table.columns:
+        # Most of what is remembered is as in the row before. As plain bytes it compresses well, as differences from the
+        # row before it does not.
         found["parquet.writer.version"] = "PARQUET_1_0"
     return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 
 from pyspark.errors import AnalysisException
@@ -15,7 +16,7 @@ from pipeline.common.errors import LakeError, SchemaError, first_line
 from pipeline.config.databricks import is_databricks
 from pipeline.lake.conflicts import FAILURES
 from pipeline.lake.lake_tables import LakeTables, stored_columns
-from pipeline.lake.predicates import quoted
+from pipeline.lake.predicates import of_dates, quoted
 from pipeline.lake.stores import why_unsafe
 from pipeline.tables import SCHEMA_VERSION, SNAPSHOT_AT, SNAPSHOTS, TABLES, Table
 
@@ -99,6 +100,8 @@ def _upgrade(lake: LakeTables, table: Table) -> None:
         lake.spark.sql(f"ALTER TABLE {name} ADD COLUMN {_declared(column)}")
     if table.former_name:
         _copy_former(lake, table, replace(table, name=table.former_name))
+    if "memory" in have and "remembered" in table.columns:
+        _convert_memory(lake, name)
     if SNAPSHOT_AT in table.stored:
         lake.spark.sql(f"UPDATE {name} SET snapshot_at = timestamp_millis(snapshot_id) WHERE snapshot_at IS NULL")
     lake.spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ({_in_sql(_properties(table))})")
@@ -119,6 +122,21 @@ def _copy_former(lake: LakeTables, table: Table, former: Table) -> None:
         former.name,
         table.name,
     )
+
+
+def _convert_memory(lake: LakeTables, name: str) -> None:
+    """Writes what the newest rows of each cluster remember as bytes. Before version 15 it was an array, in `memory`.
+
+    The next snapshot continues from these rows. In older ones, both columns are left as they are.
+    """
+    newest = lake.spark.sql(f"SELECT cluster, max(snapshot_date) AS day FROM {name} GROUP BY cluster").collect()
+    for row in newest:
+        days = of_dates(row["cluster"], [row["day"], row["day"] - timedelta(days=1)])
+        numbers = "transform(memory, number -> lpad(hex(number), 16, '0'))"
+        lake.spark.sql(
+            f"UPDATE {name} SET remembered = unhex(array_join({numbers}, '')) "
+            f"WHERE {days} AND remembered IS NULL AND memory IS NOT NULL"
+        )
 
 
 def _declared(column: StructField) -> str:

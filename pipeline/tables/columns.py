@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyspark.sql.types import (
@@ -54,6 +55,10 @@ class Table:
     def columns(self) -> list[str]:
         """The column names, in the order of the table."""
         return self.schema.names
+
+    def some(self, columns: Sequence[str]) -> StructType:
+        """The schema of some columns."""
+        return StructType([self.schema[name] for name in columns])
 
     @property
     def stored(self) -> StructType:

@@ -1,8 +1,8 @@
 """Forecasts: how fast groups read, when they will have caught up, and when retention deletes unread records."""
 
-from pyspark.sql.types import ArrayType, DoubleType
+from pyspark.sql.types import DoubleType
 
-from pipeline.tables.columns import GROUP, LONG, SNAPSHOT, STRING, TIMESTAMP, Table, schema
+from pipeline.tables.columns import BINARY, GROUP, LONG, SNAPSHOT, STRING, TIMESTAMP, Table, schema
 
 _REASON_OF_FORECAST = "not_known | paused | too_little_history | never_at_this_rate | too_uncertain"
 
@@ -76,7 +76,7 @@ FORECASTS = Table(
         ("deleted_in_low_ms", LONG, "the earliest time of the band; also where there is a reason; NULL = not known"),
         ("deleted_in_high_ms", LONG, "the latest time of the band; NULL = perhaps never"),
         ("deleted_reason", STRING, f"why deleted_in_ms is NULL: {_REASON_OF_DELETION}"),
-        ("memory", ArrayType(LONG), "what laglake remembers for the next snapshot; for its own use"),
+        ("remembered", BINARY, "what laglake remembers for the next snapshot; for its own use"),
     ),
     key=("cluster", "snapshot_id", "group_id", "topic"),
     partitioned_by=("cluster", "snapshot_date"),

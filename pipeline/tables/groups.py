@@ -3,6 +3,7 @@
 from pyspark.sql.types import ArrayType, DoubleType, MapType
 
 from pipeline.tables.columns import (
+    BINARY,
     BOOLEAN,
     GROUP,
     INT,
@@ -64,7 +65,7 @@ PARTITION_STATUS = Table(
         _MEMBERS_SEEN,
         ("consumer_lag", LONG, "consumer_lag, as in the table lag"),
         ("consumer_age_ms", LONG, "consumer_age_ms, as in the table lag"),
-        ("memory", ArrayType(LONG), "what laglake remembers for the next snapshot; for its own use"),
+        ("remembered", BINARY, "what laglake remembers for the next snapshot; for its own use"),
     ),
     key=("cluster", "snapshot_id", "group_id", "topic", "partition"),
     partitioned_by=("cluster", "snapshot_date"),

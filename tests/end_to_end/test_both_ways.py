@@ -36,7 +36,7 @@ VARYING = WHO_AND_WHEN | {
     "waiting_since",
     "members_seen_at",
     "commit_since",
-    "memory",
+    "remembered",
 }
 
 

@@ -16,7 +16,8 @@ from pipeline.analytics.findings.data_loss import TRANSACTION, with_time_left
 from pipeline.analytics.findings.group_kinds import KINDS, magnitude, severity
 from pipeline.analytics.findings.identity import OF_A_TOPIC
 from pipeline.analytics.findings.problem import problem, some
-from pipeline.analytics.keys import READER_AT, SNAPSHOT
+from pipeline.analytics.findings.rates import compared_with
+from pipeline.analytics.keys import PARTITION, READER_AT, SNAPSHOT
 from pipeline.analytics.lag.ladder import deleted_unread_offsets
 from pipeline.analytics.series import read_ms
 from pipeline.analytics.status.rules import NOT_COMMITTED, OK, STATUSES
@@ -67,8 +68,7 @@ def group_problems(
     """
     status = partitions.select(*READER_AT, "status", "reason", "since", *_MEMBERS)
     read = lag.where(F.col("topic").isNotNull()).join(status, READER_AT, how="left")
-    suspects = read.where(_is_suspect())
-    rows = with_time_left(suspects, watermarks, earlier, before, within_ms)
+    rows = with_time_left(_suspects(read, earlier, before), watermarks, earlier, before, within_ms)
     kinds = (F.when(kind.holds(), F.lit(name)) for name, kind in KINDS.items())
     of_topic = F.col("kind").isin(*OF_A_TOPIC)
     found = rows.withColumn("kind", F.explode(F.array_compact(F.array(*kinds)))).withColumns(
@@ -94,11 +94,23 @@ def group_problems(
     return _described(joined.where((F.col("kind") != "commits_expire") | F.col("expires_in_ms").isNotNull()))
 
 
-def _is_suspect() -> Column:
-    """Whether a reader may have a problem. In a large cluster most have read everything, and the rest is less work."""
+def _suspects(rows: DataFrame, earlier: DataFrame, before: Mapping[int, int]) -> DataFrame:
+    """The readers that may have a problem. In a large cluster these are few, so that the rest is less work.
+
+    A reader that keeps up only has one if nothing reads on, or if what it has not read may be deleted soon, because the
+    log start has moved.
+    """
+    starts = earlier.select(*PARTITION, F.col("snapshot_id").alias("then_id"), "log_start_offset")
+    then = starts.groupBy(*PARTITION, "then_id").agg(F.min("log_start_offset").alias("start_then"))
     is_well = F.col("status").isin(OK, NOT_COMMITTED) & F.col("offset_status").isin("ok", "no_commit")
     has_read_all = F.col("offset_status").eqNullSafe("no_commit") | (F.col("consumer_lag") <= 0)
-    return ~F.coalesce(is_well & has_read_all, F.lit(False))
+    has_moved = F.coalesce(F.col("log_start_offset") > F.col("start_then"), F.lit(False))
+    return (
+        rows.withColumn("then_id", compared_with(before))
+        .join(then, [*PARTITION, "then_id"], how="left")
+        .where(~F.coalesce(is_well & (has_read_all | (F.col("has_members") & ~has_moved)), F.lit(False)))
+        .drop("then_id", "start_then")
+    )
 
 
 def _sums() -> list[Column]:

@@ -26,7 +26,8 @@ def skipped(partitions: DataFrame, groups: DataFrame) -> DataFrame:
     """
     place = Memory.place("skip_ms")
     readers = (
-        partitions.where(F.size("memory") > place)  # few are so long, because what is unknown at the end is not stored
+        # Few are so long, because what is unknown at the end is not stored.
+        partitions.where(F.octet_length("remembered") > 8 * place)
         .select(*READER_AT, *(_remembered(name).alias(name) for name in _REMEMBERED))
         .where(F.col("skip_ms").isNotNull())
     )
@@ -37,7 +38,9 @@ def skipped(partitions: DataFrame, groups: DataFrame) -> DataFrame:
 
 
 def _remembered(name: str) -> Column:
-    return F.nullif(F.get("memory", F.lit(Memory.place(name))), F.lit(NONE))
+    stored = F.substring("remembered", 8 * Memory.place(name) + 1, 8)
+    number = F.conv(F.nullif(F.hex(stored), F.lit("")), 16, -10).cast("bigint")
+    return F.nullif(number, F.lit(NONE))
 
 
 def _sums() -> list[Column]:

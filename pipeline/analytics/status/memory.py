@@ -21,11 +21,13 @@ _Floats = npt.NDArray[np.float64]
 
 HALF_LIFE_MS = 7 * DAY_MS
 """After a week, a wait and a rise count half, because what is usual for a reader may have changed."""
-LAYOUT = 2
-"""How the numbers of a row are arranged: its first number. The first number of the former layout was an instant."""
+LAYOUT = 3
+"""How the numbers of a row are arranged: its first number. Layout 2 had another hash of the topic's id. The first
+number of the one before was an instant."""
+_OTHER_HASH = 2
 _FORMER_FLOORS = slice(12, 24)
 _FORMER_WIDTH = 39
-"""The former layout had no number for itself, and other numbers than rises. All else is the same."""
+"""The first layout had no number for itself, and other numbers than rises. All else is the same."""
 
 
 @dataclass(frozen=True)
@@ -157,15 +159,19 @@ STORED_WIDTH = max(Memory.width(), _FORMER_WIDTH)
 
 
 def of_stored(rows: Ints) -> Ints:
-    """Rows of the present layout from stored ones, which have STORED_WIDTH numbers and may be of the former layout."""
+    """Rows of the present layout from stored ones, which have STORED_WIDTH numbers and may be of a former layout."""
     floors, kept = _FORMER_FLOORS, Memory.width()
     is_former = (rows[:, 0] != LAYOUT) & (rows[:, 0] != NONE)
     if not is_former.any():
         return rows[:, :kept]
     same = np.full((len(rows), 1), LAYOUT), rows[:, : floors.start]
     nothing = np.full((len(rows), kept - 1 - _FORMER_WIDTH + floors.stop - floors.start), NONE)
-    former = np.column_stack([*same, nothing, rows[:, floors.stop : _FORMER_WIDTH]])
-    return np.where(is_former[:, None], former, rows[:, :kept])
+    first = np.column_stack([*same, nothing, rows[:, floors.stop : _FORMER_WIDTH]])
+    has_layout = is_former & (rows[:, 0] == _OTHER_HASH)
+    found = np.where((is_former & ~has_layout)[:, None], first, rows[:, :kept])
+    found[has_layout, 0] = LAYOUT
+    found[is_former, Memory.place("topic")] = NONE
+    return found
 
 
 def after(before: Memory, seen: Observation, window_ms: int, markers: int) -> Memory:

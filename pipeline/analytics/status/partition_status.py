@@ -1,124 +1,181 @@
-"""The table `partition_status`: the status of each row of `lag`, from that row and the memory of earlier rows."""
+"""The table `partition_status`: the rules applied to Arrow columns, for all readers at once, snapshot by snapshot."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
+from typing import Any, NamedTuple
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from pipeline.analytics.keys import GROUP_AT, READER
-from pipeline.analytics.series import read_ms
-from pipeline.analytics.status.judge import judging
-from pipeline.config.status import StatusConfig
-from pipeline.tables import LAG, PARTITION_STATUS
-
-ROWS_A_BUCKET = 50_000
-"""Rows that are judged together. More rows need more memory, fewer rows need more calls."""
-WITHOUT_MEMBERS = ("Empty", "Dead")
-_NAMED = [*READER, "snapshot_id", "snapshot_date"]
-_TIMES = ("since", "waiting_since", "commit_since")
-_NUMBERS = ("at_ms", "has_members", "consumer_lag", "consumer_age_ms")
-_KEPT = [*_NAMED, *_NUMBERS, "why"]
-_JUDGED = StructType(
-    [
-        *(LAG.schema[name] for name in _NAMED),
-        *(StructField(name, LongType()) for name in _NUMBERS),
-        *(StructField(name, StringType()) for name in ("why", "status", "reason")),
-        *(StructField(name, LongType()) for name in (*(f"{of}_ms" for of in _TIMES), "members_seen_ms")),
-        StructField("memory", ArrayType(LongType())),
-    ]
+from pipeline.analytics.arrow_series import (
+    NONE,
+    Ints,
+    bytes_of_rows,
+    instants_ms,
+    looked_up,
+    numbers,
+    rows_of_bytes,
+    series_numbers,
+    timestamps,
+    where_part,
 )
+from pipeline.analytics.keys import READER
+from pipeline.analytics.status.memory import STORED_WIDTH, Bools, Memory, Observation, after, of_stored
+from pipeline.analytics.status.observed import OF_LAG, observed, why_unknown
+from pipeline.analytics.status.rules import REASONS, STATUSES, Judged, begins, reasons, statuses
+from pipeline.config.status import StatusConfig
+from pipeline.tables import PARTITION_STATUS
+
+LAG_ROWS, KNOWN_ROWS, PLAIN_ROWS = "lag", "known", "plain"
+"""The values of `part`, which says what a row is."""
+OF_KNOWN = (*READER, "snapshot_id", "status", "since", "members_seen_at", "remembered")
+"""The columns of `partition_status` from which a judgement continues."""
+_COPIED = (*READER, "snapshot_id", "snapshot_date", "consumer_lag", "consumer_age_ms")
 
 
-def partition_status(
-    lag: DataFrame,
-    known: DataFrame,
-    settings: StatusConfig,
-    most: int,
-    reach: Mapping[int, int] = MappingProxyType({}),
-    plain: DataFrame | None = None,
-) -> DataFrame:
-    """The rows of PARTITION_STATUS for the rows of `lag`; `most` is about how many these are.
+class _State(NamedTuple):
+    """For each reader: its memory, its last status (NONE if it has none), when that began, and its last snapshot.
 
-    `known` are rows of PARTITION_STATUS of earlier snapshots; the judgement of each reader continues from its newest
-    row. `reach` maps a snapshot to the newest complete one before it: a reader in no snapshot since then counts as new.
-    `plain` are the `plain_commits` of the same snapshots.
+    members_seen_ms is when its group was last seen with members.
     """
-    rows = _observations(lag).unionByName(_judged_before(known), allowMissingColumns=True)
-    if plain is not None:
-        flags = {"is_observation": F.lit(False), "is_plain": F.lit(True)}
-        rows = rows.unionByName(plain.withColumns(flags), allowMissingColumns=True)
-    bucket = F.pmod(F.xxhash64(*READER), F.lit(1 + most // ROWS_A_BUCKET)).alias("bucket")
-    judged = rows.groupBy(bucket).applyInArrow(judging(settings, _KEPT, dict(reach)), _JUDGED)
-    return judged.withColumns(
-        {
-            "captured_at": F.timestamp_millis("at_ms"),
-            "has_members": F.col("has_members") == 1,
-            "reason": F.coalesce("reason", F.when(F.col("status") == "unknown", F.col("why"))),
-            **{name: F.timestamp_millis(f"{name}_ms") for name in _TIMES},
-            "members_seen_at": F.timestamp_millis("members_seen_ms"),
-        }
-    ).select(*PARTITION_STATUS.columns)
+
+    memory: Ints
+    status: Ints
+    since_ms: Ints
+    members_seen_ms: Ints
+    snapshot_id: Ints
+
+    @classmethod
+    def empty(cls, count: int) -> _State:
+        return cls(np.full((count, Memory.width()), NONE), *np.full((4, count), NONE))
+
+    def of(self, readers: Ints, reach: Ints) -> _State:
+        """The state of some readers; empty for those whose last snapshot is before `reach`."""
+        is_gone = self.snapshot_id[readers] < reach
+        return _State(*(np.where(_as_wide(is_gone, all_), NONE, all_[readers]) for all_ in self))
+
+    def put(self, at: Ints, new: _State) -> None:
+        """Sets the state of some readers or rows."""
+        for whole, part in zip(self, new, strict=True):
+            whole[at] = part
 
 
-def plain_commits(committed_offsets: DataFrame, group_members: DataFrame) -> DataFrame:
-    """The commits of groups without members with which no leader epoch is stored: READER, snapshot_id.
+def _as_wide(mask: Bools, values: Ints) -> Bools:
+    return mask[:, None] if values.ndim > 1 else mask
 
-    In other groups they prove nothing, and there may be very many.
+
+def partition_status(rows: pa.Table, settings: StatusConfig, reach: Mapping[int, int]) -> pa.Table:
+    """The rows of PARTITION_STATUS for some readers, in all snapshots of a batch.
+
+    The column `part` of `rows` says what they are: LAG_ROWS are the rows to judge, with the columns OF_LAG; KNOWN_ROWS
+    are those of PARTITION_STATUS in earlier snapshots, with OF_KNOWN; PLAIN_ROWS have the key of each commit that has
+    no leader epoch, but only those of groups without members matter. The judgement of each reader continues from its
+    newest known row. `reach` maps a snapshot to the oldest earlier one that it may continue from: a reader in none of
+    the snapshots since then counts as new.
     """
-    empty = group_members.where(F.col("state").isin(*WITHOUT_MEMBERS)).select(*GROUP_AT).distinct()
-    plain = committed_offsets.where(F.col("committed_offset").isNotNull() & F.col("leader_epoch").isNull())
-    return plain.join(F.broadcast(empty), GROUP_AT, how="left_semi").select(*READER, "snapshot_id")
+    readers, ids = series_numbers(rows, READER), numbers(rows, "snapshot_id")
+    of_lag, known, plain = (where_part(rows, part) for part in (LAG_ROWS, KNOWN_ROWS, PLAIN_ROWS))
+    # In the order of snapshots. `memory.after` ignores an observation that was read before its predecessor.
+    of_lag, known = (at[np.lexsort((ids[at], readers[at]))] for at in (of_lag, known))
+    state = _remembered(rows.select(OF_KNOWN).take(known), readers[known], int(readers.max(initial=0)) + 1)
+    lag = rows.select(OF_LAG).take(of_lag)
+    seen = observed(lag)
+    has_plain = _has_plain((readers[of_lag], ids[of_lag]), (readers[plain], ids[plain]))
+    seen["has_epoch"] = _has_epoch(seen["has_members"], seen.pop("verified_epoch"), has_plain)
+    return _table(lag, seen, _followed(readers[of_lag], ids[of_lag], seen, state, settings, reach))
 
 
-def _observations(lag: DataFrame) -> DataFrame:
-    """The rows of `lag` with the columns that `judge` needs for the rules."""
-    status = F.col("offset_status")
-    is_empty = F.col("group_state").isin(*WITHOUT_MEMBERS)
-
-    def if_empty(value: Column) -> Column:
-        return F.when(is_empty, value)
-
-    drift = F.col("high_watermark_error_bytes")
-    return lag.select(
-        *_NAMED,
-        F.lit(True).alias("is_observation"),
-        F.lit(False).alias("is_plain"),
-        read_ms("committed_captured_at").alias("at_ms"),
-        F.when(F.col("topic_id").isNotNull(), F.xxhash64("topic_id")).alias("topic_hash"),
-        F.col("committed_offset").alias("committed"),
-        F.col("high_watermark").alias("end"),
-        "consumer_lag",
-        F.col("consumer_lag_stable").alias("stable_lag"),
-        "consumer_age_ms",
-        _has_members().alias("has_members"),
-        F.unix_millis("committed_at").alias("committed_at_ms"),
-        status.isin("recreated", "truncated", "beyond_end").alias("is_new"),
-        (status == "no_commit").alias("is_not_committed"),
-        F.coalesce("error", "offset_status").alias("why"),
-        F.col("verified_epoch").cast("bigint").alias("verified_epoch"),
-        F.col("log_start_offset").alias("log_start"),
-        if_empty(F.col("high_watermark_bytes") - F.col("consumer_lag_bytes")).alias("position_bytes"),
-        if_empty(F.col("bytes_error") - drift).alias("error_since"),
-        if_empty(F.col("bytes_error") + drift).alias("error_until"),
-    )
+def _has_plain(looked: tuple[Ints, Ints], plain: tuple[Ints, Ints]) -> Bools:
+    """Whether a reader in a snapshot is among the plain ones. Both are numbers of readers, and snapshots."""
+    if not len(plain[0]):
+        return np.zeros(len(looked[0]), bool)
+    distinct = np.unique(np.concatenate([looked[1], plain[1]]))
+    one, other = (of * len(distinct) + np.searchsorted(distinct, ids) for of, ids in (looked, plain))
+    return np.isin(one, other)
 
 
-def _judged_before(known: DataFrame) -> DataFrame:
-    return known.select(
-        *_NAMED,
-        F.lit(False).alias("is_observation"),
-        F.col("snapshot_id").alias("at_ms"),
-        "status",
-        F.unix_millis("since").alias("since_ms"),
-        F.unix_millis("members_seen_at").alias("members_seen_ms"),
-        "memory",
-    )
+def _has_epoch(has_members: Ints, verified_epoch: Ints, has_plain: Bools) -> Ints:
+    """Whether a commit has a leader epoch, 1 or 0. That it has no epoch is only known if the group has no members."""
+    return np.where(has_plain & (has_members == 0), 0, np.where(verified_epoch != NONE, 1, NONE))
 
 
-def _has_members() -> Column:
-    """1 or 0; NULL if the state of the group is not known."""
-    return (~F.col("group_state").isin(*WITHOUT_MEMBERS)).cast("bigint")
+class _Found(NamedTuple):
+    """What was found about each row of `lag`: the state after it, its reason, and since when its commit waits."""
+
+    state: _State
+    why: Ints
+    waiting_ms: Ints
+    moved_ms: Ints
+
+
+def _followed(
+    readers: Ints, ids: Ints, seen: Mapping[str, Ints], state: _State, settings: StatusConfig, reach: Mapping[int, int]
+) -> _Found:
+    """Judges rows that are in the order of readers and snapshots: first the first row of each reader."""
+    step = np.arange(len(readers)) - np.searchsorted(readers, readers)
+    reaches = looked_up(ids, reach)
+    found = _Found(_State.empty(len(ids)), np.zeros(len(ids), np.int64), *np.full((2, len(ids)), NONE))
+    for number in range(step.max(initial=-1) + 1):
+        at = np.flatnonzero(step == number)
+        before = state.of(readers[at], reaches[at])
+        judged = _judged({name: values[at] for name, values in seen.items()}, before.memory, settings)
+        status = statuses(judged)
+        members_ms = np.where(judged.seen.has_members == 1, judged.seen.at_ms, before.members_seen_ms)
+        new = _State(judged.memory.rows(), status, _since(judged, status, before), members_ms, ids[at])
+        state.put(readers[at], new)
+        found.state.put(at, new)
+        found.why[at], found.waiting_ms[at] = reasons(judged, status), judged.memory.waiting_ms
+        found.moved_ms[at] = judged.memory.moved_ms
+    return found
+
+
+def _judged(seen: dict[str, Any], memory: Ints, settings: StatusConfig) -> Judged:
+    others = {name: seen.pop(name) for name in ("stable_lag", "committed_at_ms", "is_not_committed")}
+    looked = Observation(**seen)
+    memory_after = after(Memory.of_rows(memory), looked, settings.window_ms, settings.markers)
+    return Judged(seen=looked, memory=memory_after, settings=settings, **others)
+
+
+def _since(judged: Judged, status: Ints, before: _State) -> Ints:
+    began = begins(judged, status)
+    goes_on = (status == before.status) & (before.since_ms != NONE)
+    return np.where(began != NONE, began, np.where(goes_on, before.since_ms, judged.seen.at_ms))
+
+
+def _remembered(known: pa.Table, readers: Ints, count: int) -> _State:
+    """The state from which the judgement continues; if a reader has several rows, the last one."""
+    state = _State.empty(count)
+    if len(known):
+        since_ms, members_ms = (instants_ms(known, name) for name in ("since", "members_seen_at"))
+        memory = of_stored(rows_of_bytes(known["remembered"], STORED_WIDTH))
+        ids = numbers(known, "snapshot_id")
+        state.put(readers, _State(memory, _codes(known["status"]), since_ms, members_ms, ids))
+    return state
+
+
+def _codes(names: pa.ChunkedArray) -> Ints:
+    encoded = names.combine_chunks().dictionary_encode()
+    numbers = {name: number for number, name in enumerate(STATUSES)}
+    values = np.array([*(numbers.get(name, NONE) for name in encoded.dictionary.to_pylist()), NONE], np.int64)
+    return np.asarray(values[encoded.indices.fill_null(-1).to_numpy()])
+
+
+def _table(lag: pa.Table, seen: Mapping[str, Ints], found: _Found) -> pa.Table:
+    status = pa.array(STATUSES).take(pa.array(found.state.status))
+    is_unknown = pc.equal(status, "unknown")
+    reason = pa.array(REASONS, pa.string()).take(pa.array(found.why))
+    why = why_unknown(lag).combine_chunks()
+    columns = {name: lag[name] for name in _COPIED} | {
+        "captured_at": timestamps(seen["at_ms"]),
+        "status": status,
+        "reason": pc.coalesce(reason, pc.if_else(is_unknown, why, pa.scalar(None, pa.string()))),
+        "since": timestamps(found.state.since_ms),
+        "waiting_since": timestamps(found.waiting_ms),
+        "commit_since": timestamps(found.moved_ms),
+        "has_members": pa.array(seen["has_members"] == 1, mask=seen["has_members"] == NONE),
+        "members_seen_at": timestamps(found.state.members_seen_ms),
+        "remembered": bytes_of_rows(found.state.memory),
+    }
+    return pa.Table.from_pydict({name: columns[name] for name in PARTITION_STATUS.columns})

@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
+from pipeline.analytics.arrow_series import bytes_of_rows
 from pipeline.analytics.findings.skipped import MOST_OFFSETS, skipped
 from pipeline.analytics.status.memory import Memory
-from pipeline.analytics.status.partition_status import partition_status, plain_commits
 from pipeline.common.epoch import MINUTE_MS
-from pipeline.config import StatusConfig
+from pipeline.derive.status import IS_PLAIN, of_empty_groups
 from pipeline.tables import COMMITTED_OFFSETS, GROUP_MEMBERS, GROUP_STATUS, LAG, PARTITION_STATUS
 from tests.helpers.rows import frame
+from tests.helpers.statuses import judged
 from tests.helpers.worded import worded
 
 T0 = 1_769_860_800_000
@@ -22,12 +23,16 @@ WRITTEN = T0 - 90 * MINUTE_MS
 TO = " --bootstrap-server $BOOTSTRAP"
 
 
-def memory(**values: int) -> list[int]:
+def memory(**values: int) -> bytes:
     found = Memory.empty(1)
     for name, value in values.items():
         getattr(found, name)[0] = value
-    row: list[int] = found.rows()[0].tolist()
-    return row
+    stored: bytes = bytes_of_rows(found.rows())[0].as_py()
+    return stored
+
+
+def remembered(stored: bytes) -> list[int]:
+    return [int.from_bytes(stored[at : at + 8], "big", signed=True) for at in range(0, len(stored), 8)]
 
 
 def reader(group: str, topic: str, partition: int, first: int | None, end: int = 0, **more: int) -> tuple[Any, ...]:
@@ -38,7 +43,7 @@ def reader(group: str, topic: str, partition: int, first: int | None, end: int =
 
 
 def found_in(spark: SparkSession, *readers: tuple[Any, ...], group_type: str | None = None) -> dict[str, Row]:
-    partitions = frame(spark, PARTITION_STATUS, "snapshot_id group_id topic partition memory", *readers)
+    partitions = frame(spark, PARTITION_STATUS, "snapshot_id group_id topic partition remembered", *readers)
     sizes = {group: sum(row[1] == group for row in readers) for group in {row[1] for row in readers}}
     of_groups = [(RESET, group, group_type, size) for group, size in sizes.items()]
     groups = frame(spark, GROUP_STATUS, "snapshot_id group_id group_type partitions", *of_groups)
@@ -145,16 +150,17 @@ def memories(spark: SparkSession) -> dict[str, list[int]]:
     ]
     commits = [(*row[:3], row[4], row[8], row[9]) for row in looks]
     members = [(*row[:2], row[7]) for row in looks]
-    plain = plain_commits(
-        frame(spark, COMMITTED_OFFSETS, "snapshot_id group_id topic partition committed_offset leader_epoch", *commits),
+    names = "snapshot_id group_id topic partition committed_offset leader_epoch"
+    plain = of_empty_groups(
+        frame(spark, COMMITTED_OFFSETS, names, *commits).where(IS_PLAIN),
         frame(spark, GROUP_MEMBERS, "snapshot_id group_id state", *members),
     )
     assert sorted((row.group_id, (row.snapshot_id - T0) // MINUTE_MS) for row in plain.collect()) == [
         *(("plain", 3), ("plain", 4), ("reset", 4)),
     ]
     nothing: DataFrame = frame(spark, PARTITION_STATUS, "snapshot_id")
-    rows = partition_status(frame(spark, LAG, LOOKED, *looks), nothing, StatusConfig(), 1, plain=plain)
-    return {row.group_id: row.memory for row in rows.where(f"snapshot_id = {T0 + 4 * MINUTE_MS}").collect()}
+    rows = judged(frame(spark, LAG, LOOKED, *looks), nothing, plain).where(f"snapshot_id = {T0 + 4 * MINUTE_MS}")
+    return {row.group_id: remembered(row.remembered) for row in rows.collect()}
 
 
 def test_a_reset_is_remembered_with_its_bytes_and_the_time_of_its_first_record(memories: dict[str, list[int]]) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.analytics.forecasts.forecasts import sums
+from pipeline.analytics.forecasts.sums import sums
 from pipeline.common.epoch import MINUTE_MS
 from pipeline.tables import FORECASTS, LAG
 from tests.helpers.forecast_rows import NAMES, T0, followed, lag_row

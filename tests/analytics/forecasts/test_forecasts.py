@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from pipeline.analytics.forecasts.forecasts import forecasts, sums
+from pipeline.analytics.forecasts.sums import sums
 from pipeline.common.epoch import DAY_MS, MINUTE_MS, utc
-from pipeline.config import StatusConfig
 from pipeline.tables import FORECASTS, LAG
 from tests.helpers.forecast_rows import NAMES, T0, followed, lag_row
 from tests.helpers.rows import frame
@@ -136,9 +135,9 @@ def test_snapshot_by_snapshot_and_together_the_rows_are_the_same(spark: SparkSes
     by_key = {(row.group_id, row.topic, ids.index(row.snapshot_id)): row for row in together}
     # Group c was away from snapshots 5 to 8, which were complete: it is new at 9, with one sample and a half memory.
     assert all(("c", "x", number) not in by_key for number in range(5, 9))
-    assert len(by_key["c", "x", 9].memory) in (0, 17)
+    assert len(by_key["c", "x", 9].remembered) in (0, 8 * 17)
     # Topic y was recreated at 15. After a day without a snapshot, rates of five minutes are not known.
-    assert len(by_key["b", "y", 15].memory) in (0, 17)
+    assert len(by_key["b", "y", 15].remembered) in (0, 8 * 17)
     assert by_key["b", "x", 20].written_per_s_5m is None
     assert by_key["b", "x", 19].written_per_s_5m is not None
     assert {row.reason for row in together} >= {None, "not_known", "too_little_history"}
@@ -169,4 +168,4 @@ def test_a_steady_group_by_hand(spark: SparkSession) -> None:
 
 def test_without_rows_there_is_no_forecast(spark: SparkSession) -> None:
     nothing = spark.createDataFrame([], FORECASTS.schema)
-    assert forecasts(spark.createDataFrame([], LAG.schema), nothing, StatusConfig(), 1).collect() == []
+    assert followed(spark, spark.createDataFrame([], LAG.schema), nothing, {}) == []

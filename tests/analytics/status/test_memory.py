@@ -1,4 +1,4 @@
-"""Rows of `partition_status.memory` that an earlier version has stored."""
+"""What earlier versions have stored of readers, in `partition_status`."""
 
 import numpy as np
 
@@ -22,7 +22,8 @@ def test_a_row_of_the_former_layout_keeps_all_but_the_thirds_of_its_window() -> 
     assert values["layout"] == LAYOUT
     names = list(values)
     start, end = names.index("rise_ms"), names.index("moved_ms")
-    assert [values[name] for name in names[1:start]] == FORMER
+    # The topic is not known, because its hash is another one.
+    assert [values[name] for name in names[1:start]] == [FORMER[0], NONE, *FORMER[2:]]
     assert {values[name] for name in names[start:end]} == {NONE}
     assert [values[name] for name in names[end:]] == LATER
 
@@ -32,5 +33,12 @@ def test_rows_of_both_layouts_and_of_readers_that_were_never_seen_are_read_toget
     rows = np.array([row(LAYOUT, *present), row(*FORMER, *FLOORS), row()])
     found = of_stored(rows)
     assert found[0].tolist() == [LAYOUT, *present]
-    assert found[1][:13].tolist() == [LAYOUT, *FORMER]
+    assert found[1][:13].tolist() == [LAYOUT, FORMER[0], NONE, *FORMER[2:]]
     assert set(found[1][13:]) == set(found[2]) == {NONE}
+
+
+def test_a_row_with_the_former_hash_of_the_topic_keeps_all_else() -> None:
+    present = list(range(1, Memory.width()))
+    found = of_stored(np.array([row(2, *present), row(LAYOUT, *present)]))
+    assert found[0].tolist() == [LAYOUT, present[0], NONE, *present[2:]]
+    assert found[1].tolist() == [LAYOUT, *present]

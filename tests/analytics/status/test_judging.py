@@ -2,35 +2,27 @@
 
 import random
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StructType
 
-from pipeline.analytics.arrow_series import NONE, lists_as_rows
-from pipeline.analytics.status.judge import JUDGEMENT, judging
+from pipeline.analytics.arrow_series import NONE, bytes_of_rows, rows_of_bytes
 from pipeline.analytics.status.memory import Memory
-from pipeline.common.epoch import MINUTE_MS
+from pipeline.analytics.status.observed import OF_LAG
+from pipeline.analytics.status.partition_status import KNOWN_ROWS, LAG_ROWS, OF_KNOWN, partition_status
+from pipeline.common.data_source import arrow_schema
+from pipeline.common.epoch import MINUTE_MS, utc
 from pipeline.config.status import StatusConfig
+from pipeline.tables import LAG, PARTITION_STATUS
 from tests.analytics.status.test_rules import RATE, T0, Step, judged
 
 READERS, SNAPSHOTS = 30, 90
-NAMES = ("cluster", "group_id", "topic", "partition", "snapshot_id")
-INTS = ("at_ms", "topic_hash", "committed", "end", "consumer_lag", "has_members", "consumer_age_ms", "stable_lag")
-IN_LOG = ("verified_epoch", "log_start", "position_bytes", "error_since", "error_until")
-LOOKS = pa.schema(
-    [
-        *((name, pa.string()) for name in ("cluster", "group_id", "topic")),
-        ("partition", pa.int32()),
-        ("snapshot_id", pa.int64()),
-        ("is_observation", pa.bool_()),
-        *((name, pa.int64()) for name in (*INTS, *IN_LOG, "committed_at_ms", "since_ms", "members_seen_ms")),
-        *((name, pa.bool_()) for name in ("is_new", "is_not_committed", "is_plain")),
-        ("status", pa.string()),
-        ("memory", pa.list_(pa.int64())),
-    ]
-)
+LOOKS = arrow_schema(StructType([*LAG.some(OF_LAG), *PARTITION_STATUS.some(("status", "since", "members_seen_at"))]))
+LOOKS = LOOKS.append(pa.field("remembered", pa.binary())).append(pa.field("part", pa.string()))
 Row = dict[str, Any]
 
 
@@ -65,22 +57,29 @@ def observation(reader: int, number: int, step: Step, topic: int) -> Row:
         "topic": f"t{reader % 3}",
         "partition": reader,
         "snapshot_id": at_ms,
-        "is_observation": True,
-        "at_ms": at_ms,
-        "topic_hash": topic,
-        "committed": committed,
-        "end": end,
+        "part": LAG_ROWS,
+        "committed_captured_at": utc(at_ms),
+        "topic_id": str(topic),
+        "committed_offset": committed,
+        "high_watermark": end,
         "consumer_lag": lag,
         "consumer_age_ms": None if lag is None else max(lag, 0) * MINUTE_MS // RATE,
-        "has_members": 1,
-        "is_new": False,
-        "is_not_committed": False,
+        "group_state": "Stable",
     }
 
 
 def judged_together(rows: list[Row], reach: dict[int, int] | None = None) -> list[Row]:
-    judge = judging(StatusConfig(), list(NAMES), reach or {})
-    return judge((pa.scalar(0),), pa.Table.from_pylist(rows, LOOKS)).to_pylist()  # type: ignore[no-any-return]
+    found = partition_status(pa.Table.from_pylist(rows, LOOKS), StatusConfig(), reach or {})
+    assert found.column_names == PARTITION_STATUS.columns
+    return found.to_pylist()  # type: ignore[no-any-return]
+
+
+def known(row: Row) -> Row:
+    return {name: row[name] for name in OF_KNOWN} | {"part": KNOWN_ROWS}
+
+
+def minute_of(at: datetime) -> float:
+    return (at.timestamp() * 1_000 - T0) / MINUTE_MS
 
 
 @pytest.mark.parametrize("batch", [1, 7, SNAPSHOTS])
@@ -92,19 +91,19 @@ def test_judging_readers_together_gives_the_same_as_judging_each_alone(batch: in
         for number, status in enumerate(judged([step for step, _ in steps], topics=[topic for _, topic in steps]))
     }
     assert {"ok", "not_progressing", "rewound", "warning", "unknown"} <= set(expected.values())
-    chance, found, known = random.Random(0), {}, []
+    chance, found, before = random.Random(0), {}, []
     for first in range(0, SNAPSHOTS, batch):
         rows = [
             observation(reader, number, *steps[number])
             for reader, steps in enumerate(readers)
             for number in range(first, min(first + batch, SNAPSHOTS))
         ]
-        rows += [row | {"is_observation": False, "at_ms": row["snapshot_id"]} for row in known]
+        rows += map(known, before)
         chance.shuffle(rows)
         new = judged_together(rows)
         found |= {(row["partition"], row["snapshot_id"]): row["status"] for row in new}
         # Of several known snapshots, the newest counts.
-        known = [row for row in new if row["snapshot_id"] >= T0 + (first + batch - 3) * MINUTE_MS]
+        before = [row for row in new if row["snapshot_id"] >= T0 + (first + batch - 3) * MINUTE_MS]
     assert found == expected
 
 
@@ -113,40 +112,35 @@ def test_a_snapshot_read_after_its_successor_does_not_reset_the_memory(batch: in
     """Each snapshot is complete, so that a reader that one of them lacks is a new one."""
     steps: list[Step] = [*((n * 100, n * 100) for n in range(8)), *((700, 700 + n * 100) for n in range(1, 13))]
     rows = [observation(0, number, step, 1) for number, step in enumerate(steps)]
-    rows[14]["at_ms"] = rows[15]["at_ms"] + 1_000
+    rows[14]["committed_captured_at"] = rows[15]["committed_captured_at"] + timedelta(seconds=1)
     ids = [row["snapshot_id"] for row in rows]
     reach = dict(zip(ids[1:], ids, strict=False))
     found: list[Row] = []
     for first in range(0, len(rows), batch):
-        known = [row | {"is_observation": False, "at_ms": row["snapshot_id"]} for row in found[-1:]]
-        new = judged_together([*known, *rows[first : first + batch]], reach)
+        new = judged_together([*map(known, found[-1:]), *rows[first : first + batch]], reach)
         found += sorted(new, key=lambda row: row["snapshot_id"])
     assert [row["status"] for row in found] == ["ok"] * 10 + ["not_progressing"] * 10
-    assert {row["since_ms"] for row in found[10:]} == {rows[8]["at_ms"]}
+    assert {row["since"] for row in found[10:]} == {rows[8]["committed_captured_at"]}
 
 
 def test_a_status_keeps_the_time_at_which_it_began() -> None:
     steps: list[Step] = [(n * 100, n * 100) for n in range(10)] + [(900, 900 + n * 100) for n in range(1, 9)]
     steps += [(9_000, 9_000)] * 3
     rows = judged_together([observation(0, number, step, 1) for number, step in enumerate(steps)])
-    assert set(rows[0]) == {*NAMES, *JUDGEMENT}
-    minutes = {
-        (row["status"], (row["since_ms"] - T0) // MINUTE_MS) for row in sorted(rows, key=lambda r: r["snapshot_id"])
-    }
+    minutes = {(row["status"], minute_of(row["since"])) for row in rows}
     # Since the first snapshot of the wait, not since the one from which it counts as a wait.
     assert minutes == {("ok", 0), ("not_progressing", 10), ("ok", 18)}
-    times = sorted((row["snapshot_id"], (row["commit_since_ms"] - T0) // MINUTE_MS) for row in rows)
+    times = sorted((row["snapshot_id"], minute_of(row["commit_since"])) for row in rows)
     assert [minute for _, minute in times] == [*range(10), *[9] * 8, *[18] * 3]
-    waiting = {row["waiting_since_ms"] for row in rows}
-    assert waiting == {None, T0 + 10 * MINUTE_MS}
+    assert {row["waiting_since"] for row in rows} == {None, utc(T0 + 10 * MINUTE_MS)}
 
 
 @pytest.mark.parametrize(
     ("values", "reason"),
     [
-        ({"stable_lag": 0}, "open_transaction"),
-        ({"has_members": 0}, "no_members"),
-        ({"has_members": 0, "stable_lag": 0}, "open_transaction"),
+        ({"consumer_lag_stable": 0}, "open_transaction"),
+        ({"group_state": "Empty"}, "no_members"),
+        ({"group_state": "Empty", "consumer_lag_stable": 0}, "open_transaction"),
         ({}, None),
     ],
 )
@@ -178,18 +172,23 @@ def test_impossible_numbers_affect_no_other_reader() -> None:
     assert {row["status"] for row in found if row["partition"] == 0} == {"ok"}
 
 
-def test_the_shorter_memory_of_an_older_laglake_is_read_beside_a_newer_one() -> None:
-    lists = pa.chunked_array([pa.array([[1, 2], list(range(Memory.width())), []], pa.list_(pa.int64()))])
-    found = lists_as_rows(lists, Memory.width())
-    assert found.shape == (3, Memory.width())
-    assert found[0].tolist() == [1, 2, *[NONE] * (Memory.width() - 2)]
-    assert found[1].tolist() == [*range(Memory.width())]
-    assert set(found[2].tolist()) == {NONE}
+def test_rows_that_remember_more_or_less_are_read_together() -> None:
+    width = Memory.width()
+    rows = np.array([[1, 2, *[NONE] * (width - 2)], [*range(width)], [NONE] * width, [NONE, 5, *[NONE] * (width - 2)]])
+    stored = bytes_of_rows(rows)
+    assert [len(one) for one in stored.to_pylist()] == [8 * 2, 8 * width, 0, 8 * 2]
+    chunks = pa.chunked_array([stored.slice(0, 2), stored.slice(2), pa.array([None], pa.binary())])
+    assert rows_of_bytes(chunks, width).tolist() == [*rows.tolist(), [NONE] * width]
+
+
+@pytest.mark.parametrize("count", [0, 3])
+def test_rows_that_remember_as_much_are_read_back(count: int) -> None:
+    rows = np.arange(count * 4).reshape(count, 4) - 5
+    assert rows_of_bytes(pa.chunked_array([bytes_of_rows(rows)]), 6)[:, :4].tolist() == rows.tolist()
 
 
 def test_known_rows_alone_give_no_rows() -> None:
-    known = judged_together([observation(0, 0, (1, 1), 1)])
-    assert judged_together([row | {"is_observation": False, "at_ms": 0} for row in known]) == []
+    assert judged_together([*map(known, judged_together([observation(0, 0, (1, 1), 1)]))]) == []
 
 
 @pytest.mark.parametrize(("reach", "minute"), [(11, 13), (10, 8), (None, 8)])
@@ -198,9 +197,9 @@ def test_a_reader_that_was_in_no_snapshot_since_a_complete_one_is_new(reach: int
     steps: list[Step] = [(n * 100, n * 100) for n in range(8)] + [(700, n * 100) for n in range(8, 14)]
     rows = [observation(0, number, step, 1) for number, step in enumerate(steps) if number not in (11, 12)]
     reaches = {T0 + 13 * MINUTE_MS: T0 + reach * MINUTE_MS} if reach else {}
-    for known in (False, True):
+    for is_known in (False, True):
         given, last = rows[:-1], rows[-1:]
-        if known:
-            given = [r | {"is_observation": False, "at_ms": 0} for r in judged_together(given)]
+        if is_known:
+            given = [*map(known, judged_together(given))]
         newest = max(judged_together([*given, *last], reaches), key=lambda row: row["snapshot_id"])
-        assert newest["waiting_since_ms"] == T0 + minute * MINUTE_MS
+        assert newest["waiting_since"] == utc(T0 + minute * MINUTE_MS)
