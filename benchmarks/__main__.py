@@ -1,7 +1,7 @@
 """`make bench`: how fast committed offsets are written to Delta, compared with Kafka's own tool, and lag is computed.
 
 One local broker, Spark local[2]. The figures are those of this machine on this day; the ratios are more general.
-`ARGS=landing`, `ARGS=analytics`, `ARGS=status`, `ARGS=clients`, `ARGS=ledger` or `ARGS=storage` runs only one part;
+`ARGS=landing`, `analytics`, `status`, `added`, `clients`, `ledger` or `storage` runs only one part;
 `ARGS=cold` compares new processes with one that only starts Spark; `ARGS=waterfall` shows what each phase of a `run`
 costs.
 """
@@ -21,7 +21,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from benchmarks import clients, ledger, status, storage
+from benchmarks import added, clients, ledger, status, storage
 from benchmarks.histograms import seconds as histogram_s
 from benchmarks.history import seconds as history_s
 from benchmarks.lag import Bronze
@@ -43,6 +43,7 @@ SMALL = Seeding(groups=500, topics=4, partitions=400)
 LARGE = Seeding(groups=2500, topics=4, partitions=400)
 RUNS = 4
 COLD_RUNS = 3
+PAIRS = 9
 HISTORY = 20
 """The number of snapshots in the smaller lake."""
 SETTINGS = {"spark.master": "local[2]", "spark.driver.memory": "4g"}
@@ -67,6 +68,7 @@ def main() -> int:
         "landing": _landing,
         "analytics": _analytics,
         "status": _status,
+        "added": _added,
         "clients": _clients,
         "ledger": _ledger,
         "storage": _storage,
@@ -121,6 +123,21 @@ def _status(note: Note) -> None:
         f"{sum(map(statistics.median, (judged_s, grouped_s, found_s))):.1f} s",
         "≤ 20 s",
     )
+    spark.stop()
+
+
+def _added(note: Note) -> None:
+    spark = spark_session("bench", SETTINGS)
+    with EmbeddedKafka(DIRECTORY / "kafka-added") as kafka:
+        seed_offsets(kafka.bootstrap_servers, TINY)
+        whole, without = (DIRECTORY / f"{name}.toml" for name in ("whole", "without"))
+        for config in (whole, without):
+            lake = DIRECTORY.absolute() / f"{config.stem}-{time.time_ns()}"
+            config.write_text(_CONFIG.format(lake=lake, servers=kafka.bootstrap_servers))
+        with_s, without_s = added.seconds(whole, without, PAIRS)
+    note("a warm `run` of 9 groups", _spread(with_s))
+    note("the same without status, forecasts, changes of groups and findings", _spread(without_s))
+    note("what these add, the median of pairs", f"{added.added_s(with_s, without_s):.1f} s", "≤ 2 s")
     spark.stop()
 
 

@@ -132,7 +132,8 @@ def _convert_memory(lake: LakeTables, name: str) -> None:
     newest = lake.spark.sql(f"SELECT cluster, max(snapshot_date) AS day FROM {name} GROUP BY cluster").collect()
     for row in newest:
         days = of_dates(row["cluster"], [row["day"], row["day"] - timedelta(days=1)])
-        numbers = "transform(memory, number -> lpad(hex(number), 16, '0'))"
+        # The least byte of each number comes first.
+        numbers = "transform(memory, n -> regexp_replace(reverse(lpad(hex(n), 16, '0')), '(.)(.)', '$2$1'))"
         lake.spark.sql(
             f"UPDATE {name} SET remembered = unhex(array_join({numbers}, '')) "
             f"WHERE {days} AND remembered IS NULL AND memory IS NOT NULL"

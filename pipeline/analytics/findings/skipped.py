@@ -38,8 +38,9 @@ def skipped(partitions: DataFrame, groups: DataFrame) -> DataFrame:
 
 
 def _remembered(name: str) -> Column:
-    stored = F.substring("remembered", 8 * Memory.place(name) + 1, 8)
-    number = F.conv(F.nullif(F.hex(stored), F.lit("")), 16, -10).cast("bigint")
+    stored = F.hex(F.substring("remembered", 8 * Memory.place(name) + 1, 8))
+    digits = F.regexp_replace(F.reverse(stored), "(.)(.)", "$2$1")  # the least byte is stored first
+    number = F.conv(F.nullif(digits, F.lit("")), 16, -10).cast("bigint")
     return F.nullif(number, F.lit(NONE))
 
 

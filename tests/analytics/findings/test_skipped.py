@@ -32,7 +32,7 @@ def memory(**values: int) -> bytes:
 
 
 def remembered(stored: bytes) -> list[int]:
-    return [int.from_bytes(stored[at : at + 8], "big", signed=True) for at in range(0, len(stored), 8)]
+    return [int.from_bytes(stored[at : at + 8], "little", signed=True) for at in range(0, len(stored), 8)]
 
 
 def reader(group: str, topic: str, partition: int, first: int | None, end: int = 0, **more: int) -> tuple[Any, ...]:
