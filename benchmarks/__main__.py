@@ -43,7 +43,7 @@ SMALL = Seeding(groups=500, topics=4, partitions=400)
 LARGE = Seeding(groups=2500, topics=4, partitions=400)
 RUNS = 4
 COLD_RUNS = 3
-PAIRS = 9
+RUNS_OF_A_SMALL_CLUSTER = 9
 HISTORY = 20
 """The number of snapshots in the smaller lake."""
 SETTINGS = {"spark.master": "local[2]", "spark.driver.memory": "4g"}
@@ -130,14 +130,11 @@ def _added(note: Note) -> None:
     spark = spark_session("bench", SETTINGS)
     with EmbeddedKafka(DIRECTORY / "kafka-added") as kafka:
         seed_offsets(kafka.bootstrap_servers, TINY)
-        whole, without = (DIRECTORY / f"{name}.toml" for name in ("whole", "without"))
-        for config in (whole, without):
-            lake = DIRECTORY.absolute() / f"{config.stem}-{time.time_ns()}"
-            config.write_text(_CONFIG.format(lake=lake, servers=kafka.bootstrap_servers))
-        with_s, without_s = added.seconds(whole, without, PAIRS)
-    note("a warm `run` of 9 groups", _spread(with_s))
-    note("the same without status, forecasts, changes of groups and findings", _spread(without_s))
-    note("what these add, the median of pairs", f"{added.added_s(with_s, without_s):.1f} s", "≤ 2 s")
+        config, lake = DIRECTORY / "added.toml", DIRECTORY.absolute() / f"added-{time.time_ns()}"
+        config.write_text(_CONFIG.format(lake=lake, servers=kafka.bootstrap_servers))
+        whole_s, added_s = added.seconds(config, RUNS_OF_A_SMALL_CLUSTER)
+    note("a warm `run` of 9 groups, with its report", _spread(whole_s))
+    note("what status, forecasts, changes of groups and findings add to it", _spread(added_s), "≤ 2 s")
     spark.stop()
 
 

@@ -1,12 +1,13 @@
-"""How much time the status of groups, forecasts and findings add to a warm `run` of a small cluster."""
+"""How much of a warm `run` of a small cluster is spent on the status of groups, forecasts and findings."""
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from functools import partial
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial, wraps
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 from benchmarks.timing import timed
@@ -14,34 +15,34 @@ from benchmarks.waterfall import one_run
 from pipeline.derive import batches
 
 STEPS = ("keep_status", "keep_forecasts", "keep_group_changes", "problems_of_groups", "keep_findings")
-"""The functions that a run calls for these tables."""
+"""The functions that a run calls for these tables. They also write them."""
 WARM_UP = 5
 
 
-def seconds(whole: Path, without: Path, pairs: int) -> tuple[list[float], list[float]]:
-    """The seconds of warm runs with these steps, and of as many without, in turn.
-
-    The arguments are their configurations, each with a lake of its own: a report also takes less time without findings.
-    """
-    with_s, without_s = [], []
-    for number in range(WARM_UP + pairs):
-        with_steps = timed(partial(one_run, whole, whole.with_suffix(".html")))
-        with _without_steps():
-            less = timed(partial(one_run, without, without.with_suffix(".html")))
+def seconds(config: Path, runs: int) -> tuple[list[float], list[float]]:
+    """The seconds of each warm run, and how many of them were spent in STEPS."""
+    whole, in_steps = [], []
+    for number in range(WARM_UP + runs):
+        spent: list[float] = []
+        with ExitStack() as stack:
+            for name in STEPS:
+                counted = _counted(getattr(batches, name), spent)
+                stack.enter_context(mock.patch.object(batches, name, counted))
+            run_s = timed(partial(one_run, config, config.with_suffix(".html")))
+        assert len(spent) == len(STEPS), "a run no longer calls each of these functions once"
         if number >= WARM_UP:
-            with_s.append(with_steps)
-            without_s.append(less)
-    return with_s, without_s
+            whole.append(run_s)
+            in_steps.append(sum(spent))
+    return whole, in_steps
 
 
-def added_s(with_steps: list[float], without: list[float]) -> float:
-    """The median of what the steps add, over the pairs of runs."""
-    return statistics.median(a - b for a, b in zip(with_steps, without, strict=True))
+def _counted(function: Callable[..., Any], spent: list[float]) -> Callable[..., Any]:
+    @wraps(function)
+    def counted(*args: Any, **options: Any) -> Any:
+        started = time.perf_counter()
+        try:
+            return function(*args, **options)
+        finally:
+            spent.append(time.perf_counter() - started)
 
-
-@contextmanager
-def _without_steps() -> Iterator[None]:
-    with ExitStack() as stack:
-        for name in STEPS:
-            stack.enter_context(mock.patch.object(batches, name))
-        yield
+    return counted

@@ -204,8 +204,8 @@ def test_each_table_has_an_order_of_series_and_time(table: Table) -> None:
 @pytest.mark.parametrize("table", [pytest.param(t, id=t.name) for t in TABLES])
 def test_the_settings_of_the_writer_name_columns_of_the_table(table: Table) -> None:
     found = {name.partition("#")[2] for name in settings(table) if "#" in name}
-    assert {name.removesuffix(".list.element") for name in found} <= set(table.stored.names)
-    assert ("memory.list.element" in found) is (table in (FORECASTS, PARTITION_STATUS))
+    assert found <= set(table.stored.names)
+    assert ("remembered" in found) is (table in (FORECASTS, PARTITION_STATUS))
 
 
 def test_every_column_without_a_dictionary_is_in_a_table() -> None:

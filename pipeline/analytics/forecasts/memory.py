@@ -127,7 +127,7 @@ class Memory:
         """The memory as an array with a row for each series. The newest sample comes first, so NONE is at the end."""
         heads = [getattr(self, f.name) for f in fields(self) if f.name not in READINGS]
         samples = np.stack([getattr(self, name)[:, ::-1] for name in READINGS], axis=2)
-        return np.column_stack([*heads, samples.reshape(len(samples), -1)])
+        return np.column_stack([*heads, samples.reshape(len(samples), SAMPLES * len(READINGS))])
 
     def where(self, condition: Bools, other: Memory) -> Memory:
         """This memory where `condition` holds, else the other."""
