@@ -66,7 +66,7 @@ format: venv ## let ruff correct and format what it can
 bench: check-java venv jars ## measure how long things take; writes docs/benchmarks.md
 	$(PY) -m benchmarks $(ARGS)
 
-accuracy: check-java venv jars ## measure how far lag is from the truth (ARGS=busy, alerts or forecasts: only that); writes docs/accuracy.md
+accuracy: check-java venv jars ## measure how far lag is from the truth (ARGS=lag, busy, alerts or forecasts: only that); writes docs/accuracy.md
 	$(PY) -m benchmarks.accuracy $(ARGS)
 
 wheel: venv jars ## build the package for a cluster that has its own Spark, into dist/

@@ -186,13 +186,12 @@ def main(spark: SparkSession, directory: Path, document: Path) -> int:
     with for_few_rows(spark):
         ours = findings_of(spark, day, directory / f"day-{time.time_ns()}")
     print(*sorted(ours, key=lambda alert: alert[2]), sep="\n")
-    learned = sum(minute < WARM_UP for *_, minute in ours)
     found = scored(_of_day(ours), wanted)
     by_rules = scored(_of_day(by_burrow(day)), groups, by_kind=False)
     thresholds = {
         records: scored(_of_day(by_threshold(day, records)), groups, by_kind=False) for records in _THRESHOLDS
     }
-    write_section(document, HEADING, _section(day, found, by_rules, thresholds, learned))
+    write_section(document, HEADING, _section(day, ours, wanted, found, by_rules, thresholds))
     return 0
 
 
@@ -229,34 +228,49 @@ Someone who knows how the group behaved before could see a fault in the snapshot
 ever before. Falling behind: the oldest unread record is a minute older than ever before. A flapping member: a client
 has restarted three times besides the deployments; a storm: two clients have.
 
-| finding | found | snapshots after it is shown: least, most | minutes after the fault began: least, most |
-|---|---|---|---|
-{delays}
+| finding | recall | precision | snapshots after it is shown: least, most | minutes after the fault began: least, most |
+|---|---|---|---|---|
+{kinds}
 """
 
 
-def _section(day: Day, found: Score, by_rules: Score, thresholds: dict[int, Score], learned: int) -> str:
+def _section(
+    day: Day,
+    ours: Sequence[Alert],
+    wanted: Sequence[tuple[str, int, Fault]],
+    found: Score,
+    by_rules: Score,
+    thresholds: dict[int, Score],
+) -> str:
     names = {f"a lag of more than {records:,} records": score for records, score in thresholds.items()}
     return _ABOUT.format(
         heading=HEADING,
         groups=GROUPS,
         partitions=PARTITIONS,
         minutes=MINUTES - WARM_UP,
-        learned=learned,
+        learned=sum(minute < WARM_UP for *_, minute in ours),
         hours=WARM_UP // 60,
         faults=len(FAULTS),
         alerts="\n".join(_line(*one) for one in ({"findings": found, "Burrow's rules": by_rules} | names).items()),
-        delays="\n".join(_delays(day, found)),
+        kinds="\n".join(_kinds(day, found, [kind for kind, *_ in _of_day(ours)], [kind for kind, *_ in wanted])),
     )
 
 
-def _delays(day: Day, found: Score) -> Iterator[str]:
-    """A line for each kind of finding: how many, how long after they were shown, and how long after the fault began."""
-    for kind in sorted({kind for kind, *_ in found.minutes}):
+def _kinds(day: Day, found: Score, alerts: Sequence[str], wanted: Sequence[str]) -> Iterator[str]:
+    """A line for each kind of finding: recall, precision, and how long after they were shown and after they began.
+
+    `alerts` and `wanted` have the kind of each finding of the day, and of each one that should be there.
+    """
+    for kind in sorted({*alerts, *wanted}):
         its = [(fault, minute) for of, fault, minute in found.minutes if of == kind]
+        counts = f"{len(its)} of {wanted.count(kind)} | {len(its)} of {alerts.count(kind)}"
         after = [minute - shown(day, kind, fault) for fault, minute in its]
         passed = [minute - fault.begins for fault, minute in its]
-        yield f"| `{kind}` | {len(its)} | {min(after)}, {max(after)} | {min(passed)}, {max(passed)} |"
+        yield f"| `{kind}` | {counts} | {_range(after)} | {_range(passed)} |"
+
+
+def _range(values: Sequence[int]) -> str:
+    return f"{min(values)}, {max(values)}" if values else "–"
 
 
 def _line(name: str, score: Score) -> str:

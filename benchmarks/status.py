@@ -66,7 +66,7 @@ def _judged(lag: DataFrame, known: DataFrame) -> DataFrame:
     spark = lag.sparkSession
     commits = spark.createDataFrame([], COMMITTED_OFFSETS.schema)
     of_lag, of_known, plain = map(FewOrMany, (lag.select(*OF_LAG), known.select(*OF_KNOWN), commits.select(*OF_COMMIT)))
-    return statuses(spark, of_lag, of_known, plain, StatusConfig(), READERS).frame(spark, PARTITION_STATUS.schema)
+    return statuses(spark, of_lag, of_known, plain, StatusConfig(), 2 * READERS).frame(spark, PARTITION_STATUS.schema)
 
 
 def _lag(spark: SparkSession, minute: int) -> DataFrame:

@@ -12,23 +12,23 @@ from pyspark.sql.types import DataType, StructField, StructType
 
 OfRows = Callable[[pa.Table], pa.Table]
 """A function of some rows that returns others."""
-BUCKETS = 32
-"""How many tables `in_buckets` makes. A table for each key would be a call of Python for each."""
 
 
 def in_buckets(
-    rows: DataFrame, key: Sequence[str], function: OfRows, schema: StructType, buckets: int = BUCKETS
+    rows: DataFrame, key: Sequence[str], function: OfRows, schema: StructType, buckets: int | None = None
 ) -> DataFrame:
     """What the function makes of the rows; all rows of a key are in one table. `schema` has the columns it returns.
 
-    Each bucket is a partition, so that Spark need not sort the rows, as `applyInArrow` does.
+    A table is a partition, so that Spark need not sort the rows, as `applyInArrow` does. If it is not given how many
+    there are, Spark decides: few rows are one.
     """
 
     def of_bucket(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if bucket := [*batches]:
             yield from function(pa.Table.from_batches(bucket)).to_batches()
 
-    return rows.repartition(buckets, *key).mapInArrow(of_bucket, schema)
+    spread = rows.repartition(*key) if buckets is None else rows.repartition(buckets, *key)
+    return spread.mapInArrow(of_bucket, schema)
 
 
 def with_arrow_column(

@@ -139,6 +139,12 @@ class Backlog:
         incomplete = list(takewhile(lambda s: s.status != COMPLETE, self.before))
         return [s.snapshot_id for s in self.before[: len(incomplete) + 1]]
 
+    @property
+    def most_rows(self) -> int:
+        """About how many rows of `lag` the batch and the snapshots have from which its readers continue."""
+        earlier = self.before[: len(self.up_to_complete)]
+        return max((s.rows for s in earlier), default=0) + sum(s.rows for s in self.batch)
+
 
 def oldest_needed(lake: Lake, clusters: Collection[str]) -> dict[str, int]:
     """For each cluster, the oldest snapshot that is still needed to compute snapshots without lag, or the next one.

@@ -34,7 +34,7 @@ from pipeline.tables import FORECASTS, GROUP_STATUS, LAG
 MOST_GROUPS, MOST_PARTITIONS = 200, 5_000
 """Of each snapshot, so many groups are compared with earlier weeks: those whose oldest unread record is oldest. They
 are fewer if the first of them have so many partitions together: each of their topics has a hundred earlier rows."""
-ROWS_A_BUCKET = 20_000
+ROWS_A_BUCKET = 40_000
 """Rows that are followed together. More rows need more memory, fewer rows need more calls."""
 _SUMS = StructType([StructField(n, LongType()) if n not in SERIES else FORECASTS.schema[n] for n in OF_SUMS])
 _FAR_BEHIND = """
@@ -61,7 +61,7 @@ def keep_forecasts(lake: Lake, cluster: str, backlog: Backlog, settings: StatusC
     summed = lake.few_or_many(sums(lake.read_snapshots(LAG, cluster, ids)).select(*OF_SUMS))
     groups = _far_behind(lake, cluster, ids, settings) if _has_weeks(ids, backlog.weeks) else {}
     weeks = _weeks(lake, cluster, backlog.weeks, groups) if groups else None
-    most = sum(s.rows for s in backlog.batch)  # usually far fewer, as topics have partitions
+    most = backlog.most_rows  # usually far fewer, as topics have partitions
     rows = forecast_rows(lake.spark, summed, known, settings, most, backlog.reach, weeks, groups)
     lake.replace(FORECASTS, rows, of_snapshots(cluster, ids))
 
@@ -76,7 +76,7 @@ def forecast_rows(
     weeks: FewOrMany | None = None,
     far_behind: Mapping[int, Collection[str]] = MappingProxyType({}),
 ) -> FewOrMany:
-    """The rows of FORECASTS from `sums` of snapshots; `most` is about how many these are.
+    """The rows of FORECASTS from `sums` of snapshots; `most` is about how many these and the known ones are.
 
     The columns are those that `forecasts` needs of its parts. See there for `reach` and `far_behind`.
     """

@@ -28,8 +28,8 @@ from pipeline.lake import Lake, of_snapshots
 from pipeline.lake.few_or_many import FewOrMany, together
 from pipeline.tables import COMMITTED_OFFSETS, GROUP_MEMBERS, GROUP_STATUS, LAG, PARTITION_STATUS
 
-ROWS_A_BUCKET = 50_000
-"""Rows of `lag` that are judged together. More rows need more memory, fewer rows need more calls."""
+ROWS_A_BUCKET = 100_000
+"""Rows that are judged together, known ones included. More rows need more memory, fewer rows need more calls."""
 IS_PLAIN = "committed_offset IS NOT NULL AND leader_epoch IS NULL"
 """Whether no leader epoch is stored with a commit."""
 OF_COMMIT = (*READER, "snapshot_id")
@@ -44,8 +44,8 @@ def keep_status(
     if len(earlier) > 1 and isinstance(known.rows, DataFrame):
         known = FewOrMany(newest_rows(known.rows, READER))
     lag = lake.read_few_or_many(LAG, of_snapshots(cluster, ids), *OF_LAG)
-    most = sum(s.rows for s in backlog.batch)
-    judged = statuses(lake.spark, lag, known, plain_commits(lake, cluster, ids), settings, most, backlog.reach)
+    plain = plain_commits(lake, cluster, ids)
+    judged = statuses(lake.spark, lag, known, plain, settings, backlog.most_rows, backlog.reach)
     lake.replace(PARTITION_STATUS, judged, of_snapshots(cluster, ids))
     rows, partitions = (lake.read_snapshots(table, cluster, ids) for table in (LAG, PARTITION_STATUS))
     groups = sum(s.groups for s in backlog.batch)  # these are few, even if `lag` has many rows
@@ -63,7 +63,7 @@ def statuses(
     most: int,
     reach: Mapping[int, int] = MappingProxyType({}),
 ) -> FewOrMany:
-    """The rows of PARTITION_STATUS for rows of `lag`; `most` is about how many these are.
+    """The rows of PARTITION_STATUS for rows of `lag`; `most` is about how many these and the known ones are.
 
     The columns are those that `partition_status` needs of its three parts. See there for `reach`.
     """

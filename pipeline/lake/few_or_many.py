@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from pipeline.common.arrow_udf import BUCKETS, OfRows, in_buckets
+from pipeline.common.arrow_udf import OfRows, in_buckets
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,10 @@ class FewOrMany:
             return FewOrMany(function(self.rows))
         return FewOrMany(self.rows.mapInArrow(of_batches, schema))
 
-    def grouped(self, key: Sequence[str], function: OfRows, schema: StructType, buckets: int = BUCKETS) -> FewOrMany:
-        """The same, with all rows of a key in one table. Many rows make at most as many tables as `buckets`."""
+    def grouped(
+        self, key: Sequence[str], function: OfRows, schema: StructType, buckets: int | None = None
+    ) -> FewOrMany:
+        """The same, with all rows of a key in one table. See `in_buckets` for many rows."""
         if isinstance(self.rows, pa.Table):
             return FewOrMany(function(self.rows))
         return FewOrMany(in_buckets(self.rows, key, function, schema, buckets))
@@ -74,7 +76,7 @@ def together(spark: SparkSession, parts: Mapping[str, tuple[FewOrMany, StructTyp
     tables = {name: rows.rows for name, (rows, _) in parts.items() if isinstance(rows.rows, pa.Table)}
     if len(tables) == len(parts):
         named = [rows.append_column("part", pa.repeat(name, len(rows))) for name, rows in tables.items()]
-        return FewOrMany(pa.concat_tables(named, promote_options="default"))
+        return FewOrMany(pa.concat_tables(named, promote_options="permissive"))
     frames = [
         rows.frame(spark, schema).select(*schema.names, F.lit(name).alias("part"))
         for name, (rows, schema) in parts.items()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import timedelta
 from functools import partial
 
 from pyspark.errors import AnalysisException
@@ -16,7 +16,7 @@ from pipeline.common.errors import LakeError, SchemaError, first_line
 from pipeline.config.databricks import is_databricks
 from pipeline.lake.conflicts import FAILURES
 from pipeline.lake.lake_tables import LakeTables, stored_columns
-from pipeline.lake.predicates import of_dates, quoted
+from pipeline.lake.predicates import of_each, quoted
 from pipeline.lake.stores import why_unsafe
 from pipeline.tables import SCHEMA_VERSION, SNAPSHOT_AT, SNAPSHOTS, TABLES, Table
 
@@ -26,6 +26,8 @@ VERSION_PROPERTY = "laglake.layout"
 """The table property with the schema version. Its name must never change: an older laglake must refuse a newer lake."""
 SKIPPING_COLUMNS = ("snapshot_id", "snapshot_at", "window_start", "group_id", "topic")
 """The columns whose minimum and maximum Delta stores for each file. For all columns, this took a third of a write."""
+CONVERTED = 20
+"""The snapshots of each cluster whose rows get what they remember in the new form: more than a run looks back for."""
 PROPERTIES = {
     # So that delta-rs, DuckDB and older readers can open every table.
     "delta.enableDeletionVectors": "false",
@@ -125,19 +127,26 @@ def _copy_former(lake: LakeTables, table: Table, former: Table) -> None:
 
 
 def _convert_memory(lake: LakeTables, name: str) -> None:
-    """Writes what the newest rows of each cluster remember as bytes. Before version 15 it was an array, in `memory`.
+    """Writes what rows remember as bytes. Before version 15 it was an array, in `memory`.
 
-    The next snapshot continues from these rows. In older ones, both columns are left as they are.
+    Only of the newest snapshots, from which the next ones continue. Older ones are left as they are: if one of them is
+    computed again, its groups count as new.
     """
-    newest = lake.spark.sql(f"SELECT cluster, max(snapshot_date) AS day FROM {name} GROUP BY cluster").collect()
-    for row in newest:
-        days = of_dates(row["cluster"], [row["day"], row["day"] - timedelta(days=1)])
-        # The least byte of each number comes first.
-        numbers = "transform(memory, n -> regexp_replace(reverse(lpad(hex(n), 16, '0')), '(.)(.)', '$2$1'))"
-        lake.spark.sql(
-            f"UPDATE {name} SET remembered = unhex(array_join({numbers}, '')) "
-            f"WHERE {days} AND remembered IS NULL AND memory IS NOT NULL"
-        )
+    newest = f"""
+        SELECT cluster, snapshot_id FROM (
+            SELECT cluster, snapshot_id, row_number() OVER (PARTITION BY cluster ORDER BY snapshot_id DESC) AS number
+            FROM {lake.identifier(SNAPSHOTS)}
+        ) WHERE number <= {CONVERTED}
+    """
+    wanted: defaultdict[str, list[int]] = defaultdict(list)
+    for row in lake.spark.sql(newest).collect():
+        wanted[row["cluster"]].append(row["snapshot_id"])
+    # The least byte of each number comes first.
+    numbers = "transform(memory, n -> regexp_replace(reverse(lpad(hex(n), 16, '0')), '(.)(.)', '$2$1'))"
+    lake.spark.sql(
+        f"UPDATE {name} SET remembered = unhex(array_join({numbers}, '')) "
+        f"WHERE ({of_each(wanted)}) AND remembered IS NULL AND memory IS NOT NULL"
+    )
 
 
 def _declared(column: StructField) -> str:

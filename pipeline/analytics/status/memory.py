@@ -20,7 +20,10 @@ Bools = npt.NDArray[np.bool_]
 _Floats = npt.NDArray[np.float64]
 
 HALF_LIFE_MS = 7 * DAY_MS
-"""After a week, a wait and a rise count half, because what is usual for a reader may have changed."""
+"""After a week, a wait counts half, because what is usual for a reader may have changed."""
+RISE_HALF_LIFE_MS = 4 * HALF_LIFE_MS
+"""A rise counts half after four weeks, so that what happens each Monday is usual from the third on. A usual rise never
+counts more than the window (`rules.is_falling_behind`), so none is remembered at the cost of a late warning."""
 LAYOUT = 3
 """How the numbers of a row are arranged: its first number. Layout 2 had another hash of the topic's id. The first
 number of the one before was an instant."""
@@ -77,7 +80,7 @@ class Memory:
     rise_ms, rise_from: when the present rise of the age began, and from which age. rise_to_ms, rise_to, rise_to_lag:
     when the age was highest since then, that age, and the lag. rise_snapshots: how many snapshots have shown an age
     above all before them. rise_lag: the highest lag since then. longest_rise, second_rise: by how much the age has
-    risen in the two longest rises that have ended, halved like the waits. These ages and lags are those at the
+    risen in the two greatest rises that have ended, halved for each four weeks. These ages and lags are those at the
     beginning of waits.
     plain_ms: when the newest commit without a leader epoch that was no reset was first seen. epochs: how many different
     commits of members with an epoch were seen since, at most as many as matter. is_empty: 1 if there were no members.
@@ -232,9 +235,9 @@ def _usual(old: Memory, seen: Observation, first: Bools, fallen: Bools) -> dict[
     went_on = ~first & (seen.committed > old.committed)
     lasted = np.where(old.waiting_ms != NONE, np.maximum(old.seen_ms - old.waiting_ms, 0), 0)
     passed = np.where(old.waits_ms != NONE, np.maximum(seen.at_ms - old.waits_ms, 0), 0)
-    share = 0.5 ** (passed / HALF_LIFE_MS)
-    longest, second = _two_longest(old.longest_ms, old.second_ms, share, lasted)
-    longest_rise, second_rise = _two_longest(old.longest_rise, old.second_rise, share, ended_rise(old, fallen))
+    longest, second = _two_longest(old.longest_ms, old.second_ms, 0.5 ** (passed / HALF_LIFE_MS), lasted)
+    rises_share, ended = 0.5 ** (passed / RISE_HALF_LIFE_MS), ended_rise(old, fallen)
+    longest_rise, second_rise = _two_longest(old.longest_rise, old.second_rise, rises_share, ended)
     return {
         "longest_ms": np.where(went_on, longest, old.longest_ms),
         "second_ms": np.where(went_on, second, old.second_ms),

@@ -246,6 +246,16 @@ def test_an_age_that_rises_by_as_much_as_it_usually_does_is_ok() -> None:
     assert "warning" in aged([*with_usual_rises(300), *with_usual_rises(720, 13)])
 
 
+def test_a_rise_of_each_monday_is_usual_from_the_third_one_on() -> None:
+    """Its oldest record gets 50 s older each minute for half an hour. From then on, the reader catches up."""
+    monday = [*range(0, 50_000 * 30, 50_000), *range(50_000 * 30, 0, -50_000)]
+    at_ms = [T0 + week * 7 * DAY_MS + minute * MINUTE_MS for week in range(5) for minute in range(len(monday))]
+    steps = [(100 * number, 100 * number + 1_000 + number) for number in range(len(at_ms))]
+    found = judged(steps, at_ms=at_ms, ages_ms=monday * 5)
+    weeks = [{*found[len(monday) * week :][: len(monday)]} for week in range(5)]
+    assert ["warning" in week for week in weeks] == [True, True, False, False, False]
+
+
 def test_a_reader_that_stopped_does_not_fall_behind_when_it_goes_on() -> None:
     """Its age jumps by more than the time that has passed, and then falls."""
     before = [1_000 * (minute % 3) for minute in range(120)]
