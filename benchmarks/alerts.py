@@ -226,7 +226,8 @@ fault of its own.
 Someone who knows how the group behaved before could see a fault in the snapshot that first **shows** it
 (`benchmarks/day_shown.py` has no rule of laglake). No progress: the commit has been the same for a minute longer than
 ever before. Falling behind: the oldest unread record is a minute older than ever before. A flapping member: a client
-has restarted three times besides the deployments; a storm: two clients have.
+has restarted three times besides the deployments; a storm: two clients have. laglake counts the restarts of all members
+of a group together, so it finds a storm earlier.
 
 | finding | recall | precision | snapshots after it is shown: least, most | minutes after the fault began: least, most |
 |---|---|---|---|---|

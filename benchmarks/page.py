@@ -24,8 +24,8 @@ _HEAD = """\
 On two cores, a warm process reads 200,000 committed offsets and lands them in 2 s, and computes the lag of a million
 rows in about 20 s. You may rely on this: the time grows with the number of rows, and hardly with the age of the lake.
 You may not rely on a quick `run` in a new process: it takes 24 s for 9 groups, nearly all of it fixed costs (starting
-Spark, loading its code, some thirty queries), and 45 to 53 s for 500 groups. `run --every` starts Spark only once; a
-warm run of 9 groups takes about 6 s. [Design](design.md#what-a-run-costs) says where the time goes and what was tried.
+Spark, loading its code, some twenty queries), and 45 to 53 s for 500 groups. `run --every` starts Spark only once; a
+warm run of 9 groups takes 6 to 9 s. [Design](design.md#what-a-run-costs) says where the time goes and what was tried.
 
 ## Targets that are missed
 
@@ -44,7 +44,7 @@ from Parquet; the results are not written. Warm: the median after two runs that 
 
 """
 _MISSED_HEAD = "| what | target | measured | missed by | why |\n|---|---|---|---|---|"
-_START = "some 24 s are fixed, as a run with 9 groups shows: starting Spark, loading its code, some thirty queries"
+_START = "some 24 s are fixed, as a run with 9 groups shows: starting Spark, loading its code, some twenty queries"
 _REASONS = {
     "first `run` of 200,000 rows by spark-submit.sh, which makes the lake": f"{_START}; the first run also creates "
     "all tables",
@@ -58,7 +58,7 @@ _REASONS = {
     "1,000,000 readers joined with what clients report of as many partitions": "of 35 s of CPU time, naming the "
     "processes takes 12, finding the groups 6, two windows over each series 10, and the last aggregation 3",
     "`run` against the process that appends one row, 9 groups, 27 rows": "a run loads more of Spark's code and sends "
-    "31 queries, which take 0.1 to 0.3 s each whatever they read; the other process writes one row",
+    "some twenty queries, which take 0.1 to 0.3 s each whatever they read; the other process writes one row",
     "`run` against ConsumerGroupCommand, 9 groups, 27 rows": "Kafka's tool only prints. A process "
     "that starts Spark and appends one row takes 6.78 s, so no Spark job can be as quick",
     "`run` against the process that appends one row, 500 groups, 200,000 rows": "a run with more than 50,000 rows "

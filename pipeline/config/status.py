@@ -14,7 +14,8 @@ class StatusConfig(Section):
 
     window_ms: DurationMs = Field(default=30 * MINUTE_MS, alias="window")
     """How long a new reader may wait before it counts as stopped, or get older unread records before that is a
-    `warning`. A reader that has been observed is compared with what is usual for it."""
+    `warning`. A reader that has been observed is compared with what is usual for it: a rise of the age by a whole
+    `window` is never usual, and shares of it say how long a rise must last. `rewound` lasts for one `window`."""
     tolerance_ms: DurationMs = Field(default=MINUTE_MS, alias="tolerance")
     """Waits shorter than this do not count. Nor does an age that exceeds the usual one by less than this."""
     markers: int = Field(default=1, ge=0)
@@ -24,7 +25,8 @@ class StatusConfig(Section):
     to 0 if no producer uses transactions."""
 
     data_loss_within_ms: DurationMs = Field(default=DAY_MS, alias="data_loss_within")
-    """How long before retention may delete unread records there is a finding `data_loss_ahead`."""
+    """How long before retention may delete unread records there is a finding `data_loss_ahead`, and how long before
+    commits may expire a finding `commits_expire`."""
 
     @model_validator(mode="after")
     def _tolerates_less_than_the_window(self) -> Self:
