@@ -92,7 +92,7 @@ GROUP_STATUS = Table(
         _MEMBERS_SEEN,
         ("group_state", STRING, "group_state, as in the table lag"),
         ("group_type", STRING, "group_type, as in the table lag"),
-        ("owner", STRING, "who owns the group, by the rules of [[owners]] that have a group and no topic; NULL = none of them matches it"),
+        ("owner", STRING, "who owns the group, by the rules in [[owners]] that name no topic; NULL = no rule matches"),
         ("members", LONG, "number of members to which partitions are assigned"),
         ("clients", LONG, "number of their client ids"),
         ("client_id", STRING, "one of these"),
