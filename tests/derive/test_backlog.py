@@ -1,6 +1,7 @@
 """What is due, according to a ledger, its marks and the log index."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,16 @@ def test_what_could_not_be_read_is_in_the_ledger(lake: Lake) -> None:
 
 def test_behind_a_partial_snapshot_the_newest_complete_one_is_used_too(lake: Lake) -> None:
     assert known(lake, "partial ones").up_to_complete == [5, 4, 3]
+
+
+def test_the_rows_that_are_read_are_those_of_the_batch_and_of_the_largest_snapshot_before_it(lake: Lake) -> None:
+    """A partial snapshot may have few rows, but its readers continue from a complete one."""
+    found = known(lake, "partial ones")
+    sizes = (7, 9, 1_000, 50_000)
+    before = [s._replace(rows=rows) for s, rows in zip(found.before, sizes, strict=False)]
+    batch = [found.batch[0]._replace(rows=rows) for rows in (5, 6)]
+    assert replace(found, batch=batch, before=before).most_rows == 5 + 6 + 1_000
+    assert replace(found, batch=batch, before=[]).most_rows == 5 + 6
 
 
 def test_the_look_back_is_limited(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

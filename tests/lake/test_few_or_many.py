@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pipeline.common.data_source import arrow_schema
 from pipeline.common.epoch import utc, utc_date
 from pipeline.lake import Lake
-from pipeline.lake.few_or_many import FewOrMany
+from pipeline.lake.few_or_many import FewOrMany, together
 from pipeline.tables import FINDING_HISTORY
 from pipeline.tables.columns import LONG, STRING, schema
 
@@ -25,6 +25,23 @@ def rows_of(spark: SparkSession, are_few: bool, values: list[tuple[Any, Any]] = 
         found = [dict(zip(ROWS.names, value, strict=True)) for value in values]
         return FewOrMany(pa.Table.from_pylist(found, arrow_schema(ROWS)))
     return FewOrMany(spark.createDataFrame(values, ROWS).repartition(3))
+
+
+OTHERS = schema(("name", STRING, ""), ("other", STRING, ""))
+
+
+@pytest.mark.parametrize("few", [(True, True), (False, False), (True, False)], ids=["few", "many", "of both kinds"])
+def test_rows_of_several_tables_are_together(spark: SparkSession, few: tuple[bool, bool]) -> None:
+    """With `useLargeVarTypes`, Spark returns other types of text than delta-rs."""
+    large = pa.Table.from_pylist([{"name": "z", "other": "o"}]).cast(
+        pa.schema([("name", pa.large_string()), ("other", pa.large_string())])
+    )
+    others = FewOrMany(large if few[1] else spark.createDataFrame([("z", "o")], OTHERS))
+    found = together(spark, {"one": (rows_of(spark, few[0]), ROWS), "other": (others, OTHERS)})
+    rows = [(row["part"], row["name"], row["value"], row["other"]) for row in found.collected()]
+    assert sorted(rows, key=str) == sorted(
+        [*(("one", *value, None) for value in VALUES), ("other", "z", None, "o")], key=str
+    )
 
 
 def doubled(rows: pa.Table) -> pa.Table:
