@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 Ints = npt.NDArray[np.int64]
 NONE = np.iinfo(np.int64).min
 """Stands for NULL."""
-_STORED = np.dtype("<i8")
+NUMBER_BYTES = 8
+_STORED = np.dtype(f"<i{NUMBER_BYTES}")
 """How bytes store a number. Its least byte comes first, because numbers differ most there: zstd finds more that is
 equal."""
 
@@ -67,7 +68,7 @@ def rows_of_bytes(column: pa.ChunkedArray, width: int) -> Ints:
     _, ends, data = stored.buffers()
     at = np.frombuffer(ends, np.int32)[stored.offset : stored.offset + len(stored) + 1]
     values = np.frombuffer(data or b"", np.uint8)[at[0] : at[-1]].view(_STORED)
-    lengths = np.diff(at) // _STORED.itemsize
+    lengths = np.diff(at) // NUMBER_BYTES
     found = np.full((len(stored), width), NONE)
     if (length := _only(lengths)) is not None:
         found[:, :length] = values.reshape(-1, length)
@@ -85,7 +86,7 @@ def bytes_of_rows(rows: Ints) -> pa.Array:
     lengths = np.where(is_known.any(axis=1), rows.shape[1] - is_known.argmax(axis=1), 0)
     length = _only(lengths)
     kept = rows[np.arange(rows.shape[1]) < lengths[:, None]] if length is None else rows[:, :length].ravel()
-    ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32) * _STORED.itemsize
+    ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32) * NUMBER_BYTES
     return pa.Array.from_buffers(pa.binary(), len(rows), [None, *map(pa.py_buffer, (ends, kept.astype(_STORED)))])
 
 

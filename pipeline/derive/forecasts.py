@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 
 from pipeline.analytics.forecasts.forecasts import (
@@ -26,7 +26,7 @@ from pipeline.analytics.keys import GROUP
 from pipeline.common.epoch import HOUR_MS
 from pipeline.config.status import StatusConfig
 from pipeline.derive.backlog import Backlog
-from pipeline.derive.status import newest_rows
+from pipeline.derive.status import known_rows
 from pipeline.lake import Lake, of_snapshots, one_of
 from pipeline.lake.few_or_many import FewOrMany, together
 from pipeline.tables import FORECASTS, GROUP_STATUS, LAG
@@ -55,9 +55,7 @@ _FAR_BEHIND = """
 def keep_forecasts(lake: Lake, cluster: str, backlog: Backlog, settings: StatusConfig) -> None:
     """Forecasts the groups of a batch whose `lag` and status are written, continuing from the snapshots before it."""
     ids, earlier = [s.snapshot_id for s in backlog.batch], backlog.up_to_complete
-    known = lake.read_few_or_many(FORECASTS, of_snapshots(cluster, earlier), *OF_KNOWN)
-    if len(earlier) > 1 and isinstance(known.rows, DataFrame):
-        known = FewOrMany(newest_rows(known.rows, SERIES))
+    known = known_rows(lake, FORECASTS, cluster, earlier, OF_KNOWN, SERIES)
     summed = lake.few_or_many(sums(lake.read_snapshots(LAG, cluster, ids)).select(*OF_SUMS))
     groups = _far_behind(lake, cluster, ids, settings) if _has_weeks(ids, backlog.weeks) else {}
     weeks = _weeks(lake, cluster, backlog.weeks, groups) if groups else None

@@ -26,7 +26,7 @@ from pipeline.config.status import StatusConfig
 from pipeline.derive.backlog import Backlog
 from pipeline.lake import Lake, of_snapshots
 from pipeline.lake.few_or_many import FewOrMany, together
-from pipeline.tables import COMMITTED_OFFSETS, GROUP_MEMBERS, GROUP_STATUS, LAG, PARTITION_STATUS
+from pipeline.tables import COMMITTED_OFFSETS, GROUP_MEMBERS, GROUP_STATUS, LAG, PARTITION_STATUS, Table
 
 ROWS_A_BUCKET = 100_000
 """Rows that are judged together, known ones included. More rows need more memory, fewer rows need more calls."""
@@ -40,9 +40,7 @@ def keep_status(
 ) -> None:
     """Judges the rows of a batch whose `lag` is written, continuing from the snapshots before it."""
     ids, earlier = [s.snapshot_id for s in backlog.batch], backlog.up_to_complete
-    known = lake.read_few_or_many(PARTITION_STATUS, of_snapshots(cluster, earlier), *OF_KNOWN)
-    if len(earlier) > 1 and isinstance(known.rows, DataFrame):
-        known = FewOrMany(newest_rows(known.rows, READER))
+    known = known_rows(lake, PARTITION_STATUS, cluster, earlier, OF_KNOWN, READER)
     lag = lake.read_few_or_many(LAG, of_snapshots(cluster, ids), *OF_LAG)
     plain = plain_commits(lake, cluster, ids)
     judged = statuses(lake.spark, lag, known, plain, settings, backlog.most_rows, backlog.reach)
@@ -91,7 +89,12 @@ def of_empty_groups(commits: DataFrame, members: DataFrame) -> DataFrame:
     return commits.join(F.broadcast(empty), GROUP_AT, how="left_semi")
 
 
-def newest_rows(known: DataFrame, series: Sequence[str]) -> DataFrame:
-    """The newest row of each series. Only these are sent to Python."""
-    newest = known.groupBy(*series).agg(F.max_by(F.struct(*known.columns), "snapshot_id").alias("newest"))
-    return newest.select("newest.*")
+def known_rows(
+    lake: Lake, table: Table, cluster: str, earlier: Sequence[int], columns: Sequence[str], series: Sequence[str]
+) -> FewOrMany:
+    """The rows of earlier snapshots from which each series continues. Of many rows only the newest of each series."""
+    known = lake.read_few_or_many(table, of_snapshots(cluster, earlier), *columns)
+    if isinstance(known.rows, pa.Table) or len(earlier) <= 1:
+        return known
+    newest = known.rows.groupBy(*series).agg(F.max_by(F.struct(*columns), "snapshot_id").alias("newest"))
+    return FewOrMany(newest.select("newest.*"))

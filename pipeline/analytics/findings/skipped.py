@@ -8,7 +8,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipeline.analytics.arrow_series import NONE
+from pipeline.analytics.arrow_series import NONE, NUMBER_BYTES
 from pipeline.analytics.findings.problem import problem, some
 from pipeline.analytics.keys import READER_AT, SNAPSHOT
 from pipeline.analytics.status.memory import Memory
@@ -27,7 +27,7 @@ def skipped(partitions: DataFrame, groups: DataFrame) -> DataFrame:
     place = Memory.place("skip_ms")
     readers = (
         # Few are so long, because what is unknown at the end is not stored.
-        partitions.where(F.octet_length("remembered") > 8 * place)
+        partitions.where(F.octet_length("remembered") > NUMBER_BYTES * place)
         .select(*READER_AT, *(_remembered(name).alias(name) for name in _REMEMBERED))
         .where(F.col("skip_ms").isNotNull())
     )
@@ -38,7 +38,7 @@ def skipped(partitions: DataFrame, groups: DataFrame) -> DataFrame:
 
 
 def _remembered(name: str) -> Column:
-    stored = F.hex(F.substring("remembered", 8 * Memory.place(name) + 1, 8))
+    stored = F.hex(F.substring("remembered", NUMBER_BYTES * Memory.place(name) + 1, NUMBER_BYTES))
     digits = F.regexp_replace(F.reverse(stored), "(.)(.)", "$2$1")  # the least byte is stored first
     number = F.conv(F.nullif(digits, F.lit("")), 16, -10).cast("bigint")
     return F.nullif(number, F.lit(NONE))

@@ -71,7 +71,8 @@ def observation(reader: int, number: int, step: Step, topic: int) -> Row:
 def judged_together(rows: list[Row], reach: dict[int, int] | None = None) -> list[Row]:
     found = partition_status(pa.Table.from_pylist(rows, LOOKS), StatusConfig(), reach or {})
     assert found.column_names == PARTITION_STATUS.columns
-    return found.to_pylist()  # type: ignore[no-any-return]
+    rows_found: list[Row] = found.to_pylist()
+    return rows_found
 
 
 def known(row: Row) -> Row:
