@@ -29,8 +29,13 @@ PRIVATE = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
+    "spark.storage.blockManagerHeartbeatTimeoutMs": "7d",
 }
-"""Settings for a session that runs on one machine: no one else can reach it, or kill its jobs in its web UI."""
+"""Settings for a session that runs on one machine: no one else can reach it, or kill its jobs in its web UI.
+
+A suspended machine sends itself no heartbeats. After two minutes without any, Spark would take its only executor for
+dead, and end the process ten minutes after the machine has woken up.
+"""
 
 _ADDRESSES = {"spark.driver.host", "spark.driver.bindAddress"}
 

@@ -68,7 +68,7 @@ __all__ = (
     "Table",
 )
 
-SCHEMA_VERSION = 15
+SCHEMA_VERSION = 16
 """Raised whenever a table, or a column of one, is added or renamed. A newer lake is refused, an older one upgraded."""
 
 TABLES = (

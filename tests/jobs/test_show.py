@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import date
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -208,7 +209,7 @@ def test_it_is_printed_again_until_it_is_interrupted(shown: Show, monkeypatch: p
         if len(slept) == 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(show.time, "sleep", sleep)
+    monkeypatch.setattr(show, "time", SimpleNamespace(sleep=sleep))  # other threads of the tests also sleep
     output = shown("--watch", "30s", "--cluster", "west")
     assert output.count("GROUP") == 2
     assert slept == [30, 30]
