@@ -15,7 +15,6 @@ from pipeline.analytics.status.group_status import group_status
 from pipeline.analytics.status.observed import OF_LAG
 from pipeline.analytics.status.partition_status import OF_KNOWN
 from pipeline.common.columns import aligned, date_of
-from pipeline.common.epoch import DAY_MS
 from pipeline.config import StatusConfig
 from pipeline.derive.status import OF_COMMIT, statuses
 from pipeline.lake.few_or_many import FewOrMany
@@ -59,7 +58,7 @@ def _problems(lag: DataFrame, earlier: DataFrame, known: DataFrame, groups: Data
     now = groups.withColumn("snapshot_id", F.lit(minute_ms)).withColumn("snapshot_date", date_of("snapshot_id"))
     rated = with_rates(aligned(now, GROUP_STATUS.schema), nothing, {})
     topics = aligned(lag.select("cluster", "snapshot_id", "topic", "partition").distinct(), WATERMARKS.schema)
-    return group_problems(lag, statuses, rated, topics, earlier, {minute_ms: NOON_MS}, DAY_MS)
+    return group_problems(lag, statuses, rated, topics, earlier, {minute_ms: NOON_MS}, StatusConfig())
 
 
 def _judged(lag: DataFrame, known: DataFrame) -> DataFrame:

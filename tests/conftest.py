@@ -193,6 +193,7 @@ def connect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connect
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),
         "spark.ui.port": str(ui_port),
+        "spark.storage.blockManagerHeartbeatTimeoutMs": "7d",  # it must survive a suspended machine
         "spark.eventLog.enabled": "true",
         "spark.eventLog.compress": "false",
         "spark.eventLog.dir": server.event_logs.as_uri(),

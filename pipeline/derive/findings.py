@@ -50,7 +50,7 @@ def problems_of_groups(
     readers = lag if not older else lag.unionByName(earlier)
     groups = with_rates(groups, earlier_groups, before)
     errors = repeated_errors(errors_of(readers, _unread_groups(lake, cluster, [*older, *ids])), previous)
-    found = group_problems(lag, partitions, groups, watermarks, readers, before, settings.data_loss_within_ms)
+    found = group_problems(lag, partitions, groups, watermarks, readers, before, settings)
     others = (unreadable(errors), *rare_problems(lake, cluster, backlog, lag, groups, watermarks))
     return reduce(DataFrame.unionByName, others, found)
 

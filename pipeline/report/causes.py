@@ -13,7 +13,7 @@ from pipeline.report.units import duration
 
 Clock = Callable[[int], str]
 """Writes an instant, epoch ms, as a time of day."""
-_FROM_STATUS = ("no_progress", "falling_behind", "rewound", "skipped", "open_transaction")
+_FROM_STATUS = ("no_progress", "stopped_together", "falling_behind", "rewound", "skipped", "open_transaction")
 """The kinds whose evidence says since when it lasts. The finding is first seen later, when it is certain."""
 
 
@@ -141,6 +141,11 @@ def _budget_burn(finding: Finding, _: Clock) -> tuple[str, str]:
     return "budget burn", f"objective {names}" + (f", burn rate {number(rate)}" if rate is not None else "")
 
 
+def _together(finding: Finding, clock: Clock) -> tuple[str, str]:
+    groups = _how_many(finding.facts.get("groups_affected"), "group")
+    return "stopped together", f"{groups} make no progress since {clock(since_ms(finding))}"
+
+
 def _open_transaction(finding: Finding, clock: Clock) -> tuple[str, str]:
     producer = finding.facts.get("transaction_producer_id")
     whose = "an unknown producer" if producer is None else f"producer {producer}"
@@ -233,6 +238,7 @@ _OF_KIND: Mapping[str, Callable[[Finding, Clock], tuple[str, str]]] = {
     "deleted_unread": _deleted_unread,
     "data_loss_ahead": _data_loss_ahead,
     "no_progress": _no_progress,
+    "stopped_together": _together,
     "falling_behind": _falling_behind,
     "rewound": _rewound,
     "skipped": _skipped,

@@ -137,6 +137,16 @@ def _skipped(finding: Finding, around: Around) -> Commands:
     yield Command(what, around.tool("consumer-groups", "--reset-offsets", *words))
 
 
+def _stopped_together(finding: Finding, around: Around) -> Commands:
+    leaders = around.tool("topics", "--describe", _topic(finding))
+    yield Command("Shows the leader and the replicas of each partition", leaders)
+    for group_id in (finding.facts.get("groups") or ())[:1]:
+        if around.is_plain(group_id):
+            words = ("--describe", _group(group_id), "--members", "--verbose")
+            what = "Shows which member of the first group has which partitions"
+            yield Command(what, around.tool("consumer-groups", *words))
+
+
 def _open_transaction(finding: Finding, around: Around) -> Commands:
     hanging = (
         "Lists transactions that hang: they have been open for longer than 15 minutes (--max-transaction-timeout "
@@ -200,6 +210,7 @@ _OF_KIND: Mapping[str, Callable[[Finding, Around], Commands]] = {
     "rewound": _describe,
     "skipped": _skipped,
     "budget_burn": _describe,
+    "stopped_together": _stopped_together,
     "open_transaction": _open_transaction,
     "recreated_topic": _recreated_topic,
     "truncated_log": _truncated_log,

@@ -1,5 +1,6 @@
 """Groups of a real broker that stop, go back and recover: `group_status` says so in time, and nothing else."""
 
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,7 +26,8 @@ from pipeline.snapshot import take_snapshots
 from pipeline.tables import FINDINGS, GROUP_STATUS, PARTITION_STATUS
 from tests.helpers.quiet import write_config
 
-ORDERS, QUIET = "judged-orders", "judged-quiet"
+ORDERS, QUIET, SHARED = "judged-orders", "judged-quiet", "judged-shared"
+TOGETHER = ("one", "two", "three")
 STEPS = 11
 RECORDS = 3
 """Records written to each partition before each snapshot."""
@@ -45,6 +47,9 @@ def committed(step: int) -> Iterator[tuple[str, dict[tuple[str, int], int]]]:
         yield "judged-heals", {(ORDERS, 0): end}
     yield "judged-back", {(ORDERS, 0): end if step < 4 else 1 + step}
     yield "judged-slips", {(ORDERS, 0): 1 if step == 5 else end}
+    if step < 3 or step > 7:
+        for name in TOGETHER:
+            yield f"judged-{name}", {(SHARED, 0): end}
     if step == 0:
         yield "judged-quiet", {(QUIET, 0): 1}  # after the only record, but before the marker of its transaction
 
@@ -61,7 +66,7 @@ def lake(spark: SparkSession, kafka: EmbeddedKafka, folder: Path) -> Lake:
     file.write_text(f'[status]\nwindow = "10m"\ntolerance = "1s"\n{owners}{file.read_text()}')
     config = load_config(file, {})
     with KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers) as admin, for_few_rows(spark):
-        create_topics(admin, {ORDERS: 2, QUIET: 1})
+        create_topics(admin, {ORDERS: 2, QUIET: 1, SHARED: 1})
         transaction = KafkaProducer(bootstrap_servers=kafka.bootstrap_servers, transactional_id="judged")
         transaction.init_transactions()
         transaction.begin_transaction()
@@ -73,6 +78,7 @@ def lake(spark: SparkSession, kafka: EmbeddedKafka, folder: Path) -> Lake:
             for _ in range(RECORDS):
                 for partition in (0, 1):
                     producer.send(ORDERS, b"x", partition=partition)
+                producer.send(SHARED, b"x", partition=0)
             producer.flush()
             for group, offsets in committed(step):
                 commit_offsets(admin, group, offsets)
@@ -95,9 +101,9 @@ def statuses(lake: Lake) -> dict[str, list[Row]]:
 
 def test_each_group_has_a_status_at_each_snapshot(lake: Lake, statuses: dict[str, list[Row]]) -> None:
     assert {group: len(rows) for group, rows in statuses.items()} == dict.fromkeys(
-        ("well", "late", "stops", "half", "heals", "back", "slips", "quiet"), STEPS
+        ("well", "late", "stops", "half", "heals", "back", "slips", "quiet", *TOGETHER), STEPS
     )
-    assert lake.read(PARTITION_STATUS).count() == STEPS * 10
+    assert lake.read(PARTITION_STATUS).count() == STEPS * 13
 
 
 @pytest.mark.parametrize("group", ["well", "late", "slips", "quiet"])
@@ -128,6 +134,18 @@ def test_a_group_is_judged_by_its_worst_partition(statuses: dict[str, list[Row]]
     )
 
 
+def test_groups_that_stop_together_are_one_finding(lake: Lake, statuses: dict[str, list[Row]]) -> None:
+    assert {row.status for name in TOGETHER for row in statuses[name][5:8]} == {"stopped"}
+    found = lake.query("SELECT * FROM {findings} WHERE topic = 'judged-shared'", FINDINGS)
+    assert [(row["kind"], row["group_id"], row["partitions"]) for row in found] == [("stopped_together", None, [0])]
+    at = [row.snapshot_at for row in statuses["well"]]
+    assert (found[0]["first_seen"], found[0]["resolved_at"]) == (at[5].astimezone(UTC), at[8].astimezone(UTC))
+    evidence = json.loads(found[0]["evidence"])
+    assert evidence["groups"] == sorted(f"judged-{name}" for name in TOGETHER)
+    # At the worst moment, five times three records had been written since each of the groups committed.
+    assert evidence["consumer_lag"] == len(TOGETHER) * 5 * RECORDS
+
+
 def test_a_group_that_continues_is_ok_at_the_next_snapshot(statuses: dict[str, list[Row]]) -> None:
     found = [row.status for row in statuses["heals"]]
     assert found == ["ok"] * 5 + ["stopped"] * 3 + ["ok"] * 3
@@ -147,6 +165,7 @@ def test_each_problem_is_one_finding_and_healthy_groups_have_none(lake: Lake, st
             *(row.first_seen, row.resolved_at),
         )
         for row in lake.read(FINDINGS).collect()
+        if row.group_id is not None
     }
     assert found == {
         "stops": ("no_progress", ORDERS, [0], "others", at[5], None),

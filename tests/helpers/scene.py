@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.analytics.findings.group_problems import group_problems
 from pipeline.analytics.findings.rates import with_rates
+from pipeline.config.status import StatusConfig
 from pipeline.tables import GROUP_STATUS, LAG, PARTITION_STATUS, WATERMARKS
 from tests.helpers.rows import frame
 from tests.helpers.worded import worded
@@ -102,7 +103,7 @@ def problems(spark: SparkSession, scene: Scene) -> dict[tuple[str, str | None, s
         frame(spark, WATERMARKS, f"snapshot_id topic partition {settings} {TRANSACTION}", *logs),
         rows(LAG, scene.then, THEN_MS),
         {NOW_MS: THEN_MS},
-        DAY_MS,
+        StatusConfig(),
     )
     found = worded(problem_rows).collect()
     assert len({(r.kind, r.group_id, r.topic) for r in found}) == len(found)

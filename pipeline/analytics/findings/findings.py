@@ -117,7 +117,9 @@ def _named(key: Key, problems: Sequence[Row], known: Sequence[Row], past: Past) 
     ordered = sorted(problems, key=lambda row: (row["snapshot_id"], row["topic"] is not None, row["topic"] or ""))
     spans = [Span(row["first_seen"], row["last_seen"], cause(row), row["resolved_at"]) for row in known]
     seen = [(row["snapshot_id"], cause(row)) for row in ordered]
-    for row, span in zip(ordered, assigned(seen, spans, past.judged_at(key), _patience(key)), strict=True):
+    may_begin = [not row["continues"] for row in ordered]
+    of = assigned(seen, spans, past.judged_at(key), _patience(key), may_begin)
+    for row, span in zip(ordered, of, strict=True):
         if span is not None:
             date = utc_date(row["snapshot_id"])
             yield {**row, "snapshot_date": date, "finding_id": finding_id(key, span.first_ms)}

@@ -2,18 +2,19 @@
 
 One cause is one problem, however many partitions it concerns. If a topic is the cause, such as one that was recreated,
 the problem has no group, and its evidence names the groups; if partitions cannot be read, the cause is the cluster.
+Groups that have stopped together have one problem, of their topic. Their own only continue what began before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from pipeline.analytics.findings.commits_expire import group_expires_in_ms
 from pipeline.analytics.findings.data_loss import TRANSACTION, with_time_left
-from pipeline.analytics.findings.group_kinds import KINDS, magnitude, severity
+from pipeline.analytics.findings.group_kinds import FEWEST_TOGETHER, KINDS, magnitude, severity
 from pipeline.analytics.findings.identity import OF_A_TOPIC
 from pipeline.analytics.findings.problem import problem, some
 from pipeline.analytics.findings.rates import compared_with
@@ -21,6 +22,7 @@ from pipeline.analytics.keys import PARTITION, READER_AT, SNAPSHOT
 from pipeline.analytics.lag.ladder import deleted_unread_offsets
 from pipeline.analytics.series import read_ms
 from pipeline.analytics.status.rules import NOT_COMMITTED, OK, STATUSES
+from pipeline.config.status import StatusConfig
 
 _MEMBERS = ("has_members", "members_seen_at", "commit_since")
 _FACTS = (
@@ -59,16 +61,18 @@ def group_problems(
     watermarks: DataFrame,
     earlier: DataFrame,
     before: Mapping[int, int],
-    within_ms: int,
+    settings: StatusConfig,
 ) -> DataFrame:
     """All such problems in the snapshots of `lag`.
 
     `partitions` and `groups` are the rows of PARTITION_STATUS and GROUP_STATUS of these snapshots, the latter
-    `with_rates`. The other arguments are those of `with_time_left`.
+    `with_rates`. `watermarks`, `earlier` and `before` are those of `with_time_left`.
     """
+    within_ms = settings.data_loss_within_ms
     status = partitions.select(*READER_AT, "status", "reason", "since", *_MEMBERS)
     read = lag.where(F.col("topic").isNotNull()).join(status, READER_AT, how="left")
-    rows = with_time_left(_suspects(read, earlier, before), watermarks, earlier, before, within_ms)
+    suspects = with_time_left(_suspects(read, earlier, before), watermarks, earlier, before, within_ms)
+    rows = suspects.withColumn("is_together", _is_together(settings.window_ms // 3))
     kinds = (F.when(kind.holds(), F.lit(name)) for name, kind in KINDS.items())
     of_topic = F.col("kind").isin(*OF_A_TOPIC)
     found = rows.withColumn("kind", F.explode(F.array_compact(F.array(*kinds)))).withColumns(
@@ -113,6 +117,14 @@ def _suspects(rows: DataFrame, earlier: DataFrame, before: Mapping[int, int]) ->
     )
 
 
+def _is_together(apart_ms: int) -> Column:
+    """Whether a reader has stopped at about the same time as those of other groups at the same partition."""
+    waits = F.coalesce(KINDS["no_progress"].holds(), F.lit(False))
+    at_once = Window.partitionBy(*SNAPSHOT, "topic", "partition", waits).orderBy(F.unix_millis("since"))
+    stopped = F.count(F.lit(1)).over(at_once.rangeBetween(-apart_ms, apart_ms))
+    return waits & (stopped >= FEWEST_TOGETHER)
+
+
 def _sums() -> list[Column]:
     """What all partitions of a problem show together."""
     unread = F.coalesce("consumer_lag", F.lit(-1))
@@ -140,6 +152,7 @@ def _sums() -> list[Column]:
         F.min("expires_in_ms").alias("expires_in_ms"),
         F.min("offsets_retention_ms").alias("offsets_retention_ms"),
         F.max(F.unix_millis("members_seen_at")).alias("members_seen_ms"),
+        F.every("is_together").alias("are_together"),
         _worst(unread).alias("worst"),
     ]
 
@@ -170,4 +183,5 @@ def _described(rows: DataFrame) -> DataFrame:
         severity=severity(),
         magnitude=magnitude(),
         facts=facts,
+        continues=(F.col("kind") == "no_progress") & F.col("are_together"),
     )

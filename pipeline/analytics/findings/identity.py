@@ -9,7 +9,14 @@ from typing import Any, NamedTuple
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-OF_A_TOPIC = ("paused_partition", "open_transaction", "recreated_topic", "truncated_log", "clock_ahead")
+OF_A_TOPIC = (
+    "paused_partition",
+    "stopped_together",
+    "open_transaction",
+    "recreated_topic",
+    "truncated_log",
+    "clock_ahead",
+)
 """The kinds of problems that may exist for several topics at once. For other kinds, the topic is the cause."""
 _ESCAPES = {code: f"\\u{code:04X}" for code in range(32)} | {
     ord(char): f"\\{letter}" for char, letter in zip('"\\\b\t\n\f\r', '"\\btnfr', strict=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 
 
 @dataclass
@@ -18,7 +19,11 @@ class Span:
 
 
 def assigned(
-    seen: Sequence[tuple[int, str | None]], known: Sequence[Span], reported_at: Sequence[int], patience: int
+    seen: Sequence[tuple[int, str | None]],
+    known: Sequence[Span],
+    reported_at: Sequence[int],
+    patience: int,
+    may_begin: Sequence[bool] | None = None,
 ) -> list[Span | None]:
     """For each snapshot with the problem, the finding that it belongs to.
 
@@ -29,14 +34,14 @@ def assigned(
 
     A snapshot that is late, or is computed again, belongs to the finding that lasted at that time. If there was none,
     it belongs to none (None), because no findings are added to the past. So a batch that is computed again gives the
-    same findings.
+    same findings. A problem that `may_begin` no finding belongs to none, if none lasts.
     """
     spans = [replace(span) for span in known]
     newest_ms = max((span.resolved_ms or span.last_ms for span in known), default=0)
     found = []
-    for at_ms, topic in seen:
+    for (at_ms, topic), begins in zip(seen, may_begin or repeat(True, len(seen)), strict=True):
         span = _span_at(spans, at_ms, topic, reported_at, patience)
-        if span is None and at_ms > newest_ms:
+        if span is None and begins and at_ms > newest_ms:
             span = Span(at_ms, at_ms, topic)
             spans.append(span)
         if span is not None:

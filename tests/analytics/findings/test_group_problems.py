@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.analytics.findings.rates import with_rates
+from pipeline.common.epoch import MINUTE_MS
 from pipeline.tables import GROUP_STATUS
 from tests.helpers.rows import frame
 from tests.helpers.scene import HOUR_MS, NOW, NOW_MS, THEN, THEN_MS, Scene, moved, problems
@@ -101,7 +102,7 @@ def test_what_is_unread_says_what_still_exists_and_the_error_of_its_bytes(
     cases = [case for case in UNREAD if case[0] == start]
     for number, (_, in_bytes, error, _) in enumerate(cases):
         known = {"consumer_lag_bytes": in_bytes, "bytes_error": error, "log_start_offset": start}
-        scene.waiting((f"g{number}", "t", 0), 1_000, **known)
+        scene.waiting((f"g{number}", "t", number), 1_000, **known)
     found = problems(spark, scene)
     said = [found["no_progress", f"g{number}", "t"]["summary"] for number in range(len(cases))]
     assert [text.split("unread: ")[1].removesuffix(", the oldest 2 hours old.") for text in said] == [
@@ -117,6 +118,49 @@ def test_partitions_that_wait_since_different_times_are_distinguished(spark: Spa
     assert row["summary"].startswith(
         "Nothing has been committed since 2026-01-31 11:00 UTC, in some partitions since 2026-01-31 10:00 UTC; unread"
     )
+
+
+APART_MS = 10 * MINUTE_MS  # a third of the default window
+
+
+@pytest.mark.parametrize(
+    ("after_ms", "together"),
+    [((0, 0, 0), 3), ((0, APART_MS, 2 * APART_MS), 1), ((0, APART_MS, 2 * APART_MS + 1), 0), ((0, 0), 0)],
+)
+def test_three_groups_that_stop_together_are_a_problem_of_their_topic(
+    spark: SparkSession, scene: Scene, after_ms: tuple[int, ...], together: int
+) -> None:
+    """A third of the window apart is together. Of three in a row, only the second may have two others that near."""
+    for number, ms in enumerate(after_ms):
+        scene.waiting((f"g{number}", "t", 0), 100)
+        scene.status[f"g{number}", "t", 0]["since"] = NOW - timedelta(hours=1, milliseconds=-ms)
+    scene.waiting(("else", "t", 1), 100)
+    scene.waiting(("held", "t", 0), 100, reason="open_transaction")
+    found = problems(spark, scene)
+    (topic,) = [row for (kind, *_), row in found.items() if kind == "stopped_together"] or [None]
+    assert (topic["evidence"]["groups_affected"] if topic else 0) == together
+    own = {group: row["continues"] for (kind, group, _), row in found.items() if kind == "no_progress"}
+    assert own.keys() == {f"g{number}" for number in range(len(after_ms))} | {"else"}
+    assert sum(own.values()) == together
+    assert not own["else"]
+
+
+def test_groups_that_stop_together_are_named_with_what_they_have_not_read(spark: SparkSession, scene: Scene) -> None:
+    for group in ("a", "b", "c"):
+        for partition in (0, 1):
+            scene.waiting((group, "t", partition), 100, status="not_progressing")
+    scene.waiting(("c", "u", 0), 7, status="not_progressing")
+    found = problems(spark, scene)
+    row = found["stopped_together", None, "t"]
+    assert row["summary"] == (
+        "3 groups (a, b, c) have stopped at about the same time in 2 partitions: commits have not moved since "
+        "2026-01-31 10:00 UTC; unread: 600 records (600 kB), the oldest 2 hours old."
+    )
+    assert (row["severity"], row["magnitude"], row["partitions"]) == ("critical", 600, [0, 1])
+    assert row["evidence"]["groups"] == ["a", "b", "c"]
+    # A group that has also stopped elsewhere has a problem of its own.
+    of_groups = {group: row["continues"] for (kind, group, _), row in found.items() if kind == "no_progress"}
+    assert of_groups == {"a": True, "b": True, "c": False}
 
 
 def test_a_wait_in_several_topics_names_no_single_topic(spark: SparkSession, scene: Scene) -> None:

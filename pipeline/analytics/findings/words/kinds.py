@@ -19,6 +19,7 @@ KINDS: Mapping[str, Callable[[Facts], Words]] = {
     "rewound": commits.rewound,
     "skipped": commits.skipped,
     "commits_expire": commits.commits_expire,
+    "stopped_together": topics.stopped_together,
     "open_transaction": topics.open_transaction,
     "recreated_topic": topics.recreated_topic,
     "truncated_log": topics.truncated_log,
