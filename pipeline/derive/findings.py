@@ -12,7 +12,7 @@ from pipeline.analytics.findings.findings import SO_FAR, Past, as_known, finding
 from pipeline.analytics.findings.group_problems import group_problems
 from pipeline.analytics.findings.problem import WORDED
 from pipeline.analytics.findings.rates import with_rates
-from pipeline.analytics.findings.unreadable import errors_of, repeated_errors, unreadable
+from pipeline.analytics.findings.unreadable import errors_of, repeated_errors
 from pipeline.analytics.findings.words.kinds import with_words
 from pipeline.config.notify import OwnerRule, owner_of
 from pipeline.config.status import StatusConfig
@@ -51,7 +51,7 @@ def problems_of_groups(
     groups = with_rates(groups, earlier_groups, before)
     errors = repeated_errors(errors_of(readers, _unread_groups(lake, cluster, [*older, *ids])), previous)
     found = group_problems(lag, partitions, groups, watermarks, readers, before, settings)
-    others = (unreadable(errors), *rare_problems(lake, cluster, backlog, lag, groups, watermarks))
+    others = rare_problems(lake, cluster, backlog, lag, groups, watermarks, errors)
     return reduce(DataFrame.unionByName, others, found)
 
 

@@ -14,13 +14,15 @@ from pipeline.analytics.findings.assignments import STABLE_MS, assignment_proble
 from pipeline.analytics.findings.clocks import AHEAD_MS, clock_ahead
 from pipeline.analytics.findings.member_stays import ENDINGS, READ_MS, ROUNDS
 from pipeline.analytics.findings.rebalances import restless_groups
-from pipeline.analytics.findings.replicas import seen_before, under_replicated
+from pipeline.analytics.findings.replicas import leaderless, seen_before, under_replicated
 from pipeline.analytics.findings.skipped import skipped
+from pipeline.analytics.findings.unreadable import unreadable
 from pipeline.analytics.status.rules import FALLING_BEHIND, WAITS
 from pipeline.common.epoch import utc_date
 from pipeline.derive.backlog import MAX_LOOKBACK, Backlog
 from pipeline.derive.log_index import LONGEST_TAIL
 from pipeline.lake import Lake, of_cluster, of_snapshots, one_of
+from pipeline.lake.ledger import COMPLETE
 from pipeline.tables import (
     FINDINGS,
     GROUP_CHANGES,
@@ -64,9 +66,18 @@ A snapshot is not read before its instant, so a timestamp that is not ahead of t
 
 
 def rare_problems(
-    lake: Lake, cluster: str, backlog: Backlog, lag: DataFrame, groups: DataFrame, watermarks: DataFrame
+    lake: Lake,
+    cluster: str,
+    backlog: Backlog,
+    lag: DataFrame,
+    groups: DataFrame,
+    watermarks: DataFrame,
+    errors: DataFrame,
 ) -> list[DataFrame]:
-    """The problems in a batch whose other tables are written: DataFrames with the columns of `problem`."""
+    """The problems in a batch whose other tables are written: DataFrames with the columns of `problem`.
+
+    `errors` are the `repeated_errors` of the batch.
+    """
     ids = [s.snapshot_id for s in backlog.batch]
     may_be = _may_be(lake, cluster, ids)
     found = []
@@ -80,11 +91,14 @@ def rare_problems(
         found.append(assignment_problems(members, groups, lag, watermarks, changes))
     if "skipped" in may_be:
         found.append(skipped(lake.read_snapshots(PARTITION_STATUS, cluster, ids), groups))
+    if any(s.status != COMPLETE for s in backlog.batch):
+        found.append(unreadable(errors, leaderless(watermarks)))
     every = [s.snapshot_id for s in (*backlog.before[::-1], *backlog.batch)]
     before = seen_before(every, ids, MAX_LOOKBACK)
-    if "replicas" in may_be and before:
-        older = lake.read_snapshots(WATERMARKS, cluster, sorted({*before.values()} - {*ids}))
-        found.append(under_replicated(watermarks.unionByName(older), before))
+    if "replicas" in may_be and backlog.previous:
+        earlier = {*before.values(), *backlog.previous.values()} - {*ids}
+        older = lake.read_snapshots(WATERMARKS, cluster, sorted(earlier))
+        found.append(under_replicated(watermarks.unionByName(older), lag, before, backlog.previous))
     if "clocks" in may_be:
         found.append(clock_ahead(watermarks))
     if "ledger" in may_be:

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from pipeline.analytics.findings.problem import problem, some
 from pipeline.analytics.findings.rates import compared_with
-from pipeline.analytics.keys import PARTITION, SNAPSHOT
+from pipeline.analytics.keys import PARTITION, PARTITION_AT, SNAPSHOT
 from pipeline.common.epoch import MINUTE_MS
 
 LASTS_MS = 5 * MINUTE_MS
@@ -31,26 +31,44 @@ def seen_before(snapshot_ids: Sequence[int], batch: Sequence[int], most: int) ->
     return found
 
 
-def under_replicated(watermarks: DataFrame, before: Mapping[int, int]) -> DataFrame:
-    """One problem for each snapshot in `before` with such partitions, with the columns of `problem`.
+def under_replicated(
+    watermarks: DataFrame, lag: DataFrame, before: Mapping[int, int], previous: Mapping[int, int]
+) -> DataFrame:
+    """One problem for each snapshot with such partitions, with the columns of `problem`.
 
-    `watermarks` are the rows of these snapshots and of those that `before` maps them to (`seen_before`). A replica
-    counts if its broker was missing from the partition in both.
+    `watermarks` are the rows of the snapshots of a batch, and of those that `before` (`seen_before`) and `previous`
+    (the snapshot just before) map them to. A replica counts if its broker was missing from the partition in both
+    snapshots; of a partition without a leader, which nobody can read, the previous snapshot is enough. `lag` has the
+    groups that read these partitions.
     """
     missing = watermarks.where(F.col("topic").isNotNull()).select(
         *PARTITION, "snapshot_id", F.explode(_missing()).alias("broker"), _is_critical().alias("is_critical"),
         F.col("leader").isNull().alias("has_no_leader"),
     )  # fmt: skip
-    then = missing.select(*PARTITION, "broker", F.col("snapshot_id").alias("then_id"))
-    now = missing.withColumn("then_id", compared_with(before))
-    lasting = now.join(then, [*PARTITION, "broker", "then_id"], how="left_semi")
+    without_leader = _lasting(missing.where("has_no_leader"), previous)
+    lasting = _lasting(missing, before).unionByName(without_leader).distinct()
     place = F.struct("topic", "partition")
     by_broker = lasting.groupBy(*SNAPSHOT, "broker").agg(
         F.count(F.lit(1)).alias("partitions"), F.collect_set(place).alias("places"),
         F.collect_set(F.when(F.col("is_critical"), place)).alias("critical"),
         F.collect_set(F.when(F.col("has_no_leader"), place)).alias("without_leader"),
     )  # fmt: skip
-    return _described(_summed(by_broker))
+    unread = lag.join(without_leader.select(*PARTITION_AT).distinct(), PARTITION_AT)
+    groups = unread.groupBy(*SNAPSHOT).agg(F.sort_array(F.collect_set("group_id")).alias("groups"))
+    return _described(_summed(by_broker).join(groups, [*SNAPSHOT], how="left"))
+
+
+def _lasting(missing: DataFrame, earlier: Mapping[int, int]) -> DataFrame:
+    """The replicas that are also missing in the snapshot that `earlier` maps theirs to."""
+    then = missing.select(*PARTITION, "broker", F.col("snapshot_id").alias("then_id"))
+    now = missing.withColumn("then_id", compared_with(earlier))
+    return now.join(then, [*PARTITION, "broker", "then_id"], how="left_semi").drop("then_id")
+
+
+def leaderless(watermarks: DataFrame) -> DataFrame:
+    """The snapshot and place of partitions without a leader."""
+    is_leaderless = F.col("leader").isNull() & (F.size("replicas") > 0)
+    return watermarks.where(is_leaderless).select(*PARTITION_AT)
 
 
 def _missing() -> Column:
@@ -93,5 +111,7 @@ def _described(rows: DataFrame) -> DataFrame:
             some("brokers"),
             "without_leader",
             "critical",
+            some("groups"),
+            F.size(F.coalesce("groups", F.array().cast("array<string>"))).alias("groups_affected"),
         ),
     )

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from pipeline.analytics.findings.problem import problem, some
 from pipeline.analytics.findings.rates import compared_with
-from pipeline.analytics.keys import READER, READER_AT, SNAPSHOT
+from pipeline.analytics.keys import PARTITION_AT, READER, READER_AT, SNAPSHOT
 
 
 def errors_of(lag: DataFrame, unread_groups: DataFrame) -> DataFrame:
@@ -37,10 +37,14 @@ def repeated_errors(errors: DataFrame, previous: Mapping[int, int]) -> DataFrame
     return now.join(before, reduce(and_, same, at_once), how="left_semi").drop("previous_id")
 
 
-def unreadable(errors: DataFrame) -> DataFrame:
-    """One problem for each snapshot with such errors, with the columns of `problem`."""
+def unreadable(errors: DataFrame, leaderless: DataFrame) -> DataFrame:
+    """One problem for each snapshot with such errors, with the columns of `problem`.
+
+    Errors of partitions without a leader do not count: `under_replicated` has the cause, and the groups.
+    """
     place = F.struct("topic", "partition")
-    rows = errors.groupBy(*SNAPSHOT).agg(
+    others = errors.join(leaderless, PARTITION_AT, how="left_anti")
+    rows = others.groupBy(*SNAPSHOT).agg(
         F.count_distinct(F.when(F.col("partition").isNotNull(), place)).alias("partitions"),
         F.count_if(F.col("topic").isNull()).alias("whole_groups"),
         F.sort_array(F.collect_set("group_id")).alias("groups"),

@@ -7,12 +7,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.analytics.findings.replicas import seen_before, under_replicated
-from pipeline.tables import WATERMARKS
+from pipeline.tables import LAG, WATERMARKS
 from tests.helpers.rows import frame
 from tests.helpers.worded import worded
 
 MINUTE_MS = 60_000
-THEN, NOW = 0, 5 * MINUTE_MS
+THEN, JUST, NOW = 0, 4 * MINUTE_MS, 5 * MINUTE_MS
 Log = tuple[int | None, list[int], list[int]]
 """Leader, replicas, replicas in sync."""
 WELL: Log = (1, [1, 2, 3], [1, 2, 3])
@@ -22,11 +22,19 @@ ONLY_1: Log = (1, [1, 2, 3], [1])
 NO_LEADER: Log = (None, [4], [4])
 
 
-def problem(spark: SparkSession, then: list[Log], now: list[Log]) -> dict[str, Any] | None:
-    """The problem, where partition n of topic t{n} was like this five minutes ago, and is like that now."""
-    rows = [(at, f"t{n}", n, *log) for at, logs in ((THEN, then), (NOW, now)) for n, log in enumerate(logs)]
+def problem(
+    spark: SparkSession, then: list[Log], now: list[Log], just: list[Log] | None = None
+) -> dict[str, Any] | None:
+    """The problem, where partition n of topic t{n} was like this five minutes ago, just so, and is like that now.
+
+    Groups a and b read each partition.
+    """
+    by_time = ((THEN, then), (JUST, then if just is None else just), (NOW, now))
+    rows = [(at, f"t{n}", n, *log) for at, logs in by_time for n, log in enumerate(logs)]
+    readers = [(NOW, group, f"t{n}", n) for group in ("a", "b") for n in range(len(now))]
     watermarks = frame(spark, WATERMARKS, "snapshot_id topic partition leader replicas isr", *rows)
-    found = worded(under_replicated(watermarks, {NOW: THEN})).collect()
+    lag = frame(spark, LAG, "snapshot_id group_id topic partition", *readers)
+    found = worded(under_replicated(watermarks, lag, {NOW: THEN}, {NOW: JUST})).collect()
     assert len(found) <= 1
     return next((row.asDict() | {"evidence": json.loads(row.evidence)} for row in found), None)
 
@@ -54,12 +62,25 @@ def test_a_broker_that_stays_away_is_a_problem(
     assert (row and (row["severity"], row["evidence"]["broker"], row["magnitude"])) == expected
 
 
+@pytest.mark.parametrize(
+    ("just", "now", "magnitude"),
+    [(NO_LEADER, NO_LEADER, 1), (WELL, NO_LEADER, None), (NO_LEADER, WELL, None), (WITHOUT_3, WITHOUT_3, None)],
+)
+def test_a_partition_without_a_leader_is_a_problem_in_two_successive_snapshots(
+    spark: SparkSession, just: Log, now: Log, magnitude: int | None
+) -> None:
+    """A replica that is only out of sync must be missing for five minutes."""
+    row = problem(spark, [WELL], [now], [just])
+    assert (row and row["magnitude"]) == magnitude
+
+
 def test_the_words_name_the_broker(spark: SparkSession) -> None:
     logs = [WITHOUT_3, WITHOUT_3, ONLY_1, NO_LEADER, WELL]
     row = problem(spark, logs, logs)
     assert row
     assert row["summary"] == (
-        "Replicas of 4 partitions of 4 topics are not in sync; broker 3 is missing from 3. 1 partition has no leader."
+        "Replicas of 4 partitions of 4 topics are not in sync; broker 3 is missing from 3. 1 partition has no leader, "
+        "so that 2 groups (a, b) cannot read there."
     )
     assert row["advice"].startswith("Look at broker 3: whether it runs")
     assert row["evidence"] == {
@@ -71,6 +92,8 @@ def test_the_words_name_the_broker(spark: SparkSession) -> None:
         "brokers": [2, 3, 4],
         "partitions_without_leader": 1,
         "critical_partitions": 2,
+        "groups": ["a", "b"],
+        "groups_affected": 2,
     }
     assert (row["kind"], row["group_id"], row["topic"]) == ("under_replicated", None, None)
 

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from pipeline.analytics.findings.replicas import leaderless
 from pipeline.analytics.findings.unreadable import errors_of, repeated_errors, unreadable
-from pipeline.tables import COMMITTED_OFFSETS, LAG
+from pipeline.tables import COMMITTED_OFFSETS, LAG, WATERMARKS
 from tests.helpers.rows import frame
 from tests.helpers.worded import worded
 
@@ -16,12 +17,17 @@ NO_LEADER, NO_COORDINATOR = "LEADER_NOT_AVAILABLE", "NOT_COORDINATOR"
 
 
 def found(
-    spark: SparkSession, lag: list[tuple[Any, ...]], groups: Sequence[tuple[Any, ...]] = ()
+    spark: SparkSession,
+    lag: list[tuple[Any, ...]],
+    groups: Sequence[tuple[Any, ...]] = (),
+    logs: Sequence[tuple[Any, ...]] = (),
 ) -> list[dict[str, Any]]:
     """The problems of snapshots 2 and 3, from (snapshot, group, topic, partition, error, lag) and from whole groups."""
     rows = frame(spark, LAG, "snapshot_id group_id topic partition error consumer_lag", *lag)
     unread = frame(spark, COMMITTED_OFFSETS, "snapshot_id group_id error", *groups)
-    problems = worded(unreadable(repeated_errors(errors_of(rows, unread), {2: 1, 3: 2})))
+    watermarks = frame(spark, WATERMARKS, "snapshot_id topic partition leader replicas", *logs)
+    errors = repeated_errors(errors_of(rows, unread), {2: 1, 3: 2})
+    problems = worded(unreadable(errors, leaderless(watermarks)))
     return [row.asDict() | {"evidence": json.loads(row.evidence)} for row in problems.orderBy("snapshot_id").collect()]
 
 
@@ -66,6 +72,18 @@ def test_a_group_that_cannot_be_read_at_all_has_no_row_in_lag(
 ) -> None:
     (problem,) = found(spark, lag, [(n, "a", NO_COORDINATOR) for n in (1, 2)])
     assert problem["summary"].startswith(f"Lag is not known for {what} of ")
+
+
+@pytest.mark.parametrize(
+    ("log", "partitions"),
+    [((None, [1, 2]), 1), ((None, []), 2), ((None, None), 2), ((1, [1, 2]), 2)],
+)
+def test_a_partition_that_is_known_to_have_no_leader_is_left_to_its_own_finding(
+    spark: SparkSession, log: tuple[Any, ...], partitions: int
+) -> None:
+    rows = [(n, "a", "t", p, NO_LEADER, None) for n in (1, 2) for p in (0, 1)]
+    (problem,) = found(spark, rows, (), [(2, "t", 0, *log)])
+    assert problem["evidence"]["partitions"] == partitions
 
 
 def test_groups_whose_names_are_not_known_are_said_so(spark: SparkSession) -> None:

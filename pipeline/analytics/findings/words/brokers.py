@@ -25,11 +25,12 @@ def under_replicated(facts: Facts) -> Words:
     broker, without = -facts["worst"]["negative"], facts["without_leader"]
     partitions, topics = counted(facts["partitions"], "partition"), counted(facts["topics_affected"], "topic")
     have = "has" if without == 1 else "have"
+    cannot = f", so that {groups_named(facts)} cannot read there" if facts["groups_affected"] else ""
     return Words(
         sentence(
             f"Replicas of {partitions} of {topics} are not in sync; broker {broker} is missing from "
             f"{facts['worst']['partitions']:,}.",
-            f" {counted(without, 'partition')} {have} no leader." if without else None,
+            f" {counted(without, 'partition')} {have} no leader{cannot}." if without else None,
         ),
         {
             "partitions": facts["partitions"],
@@ -40,6 +41,8 @@ def under_replicated(facts: Facts) -> Words:
             "brokers": facts["brokers"],
             "partitions_without_leader": without or None,
             "critical_partitions": facts["critical"] or None,
+            "groups": facts["groups"],
+            "groups_affected": facts["groups_affected"] or None,
         },
         f"Look at broker {broker}: whether it runs, its log, its disks. Partitions that are being reassigned look the "
         "same; kafka-reassign-partitions lists them. See all of them: "
