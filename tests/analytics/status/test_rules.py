@@ -92,6 +92,17 @@ def test_the_usual_wait_is_the_window_until_it_is_known(every_ms: int, snapshots
     assert found == ["unknown"] * first + ["not_progressing"] * (40 - first)
 
 
+@pytest.mark.parametrize(("every_min", "usual_s"), [(5, 2 * 210), (15, 2 * 810)])
+@pytest.mark.parametrize(("more_s", "status"), [(-5, "ok"), (0, "not_progressing")])
+def test_the_usual_wait_is_twice_the_second_longest_one(every_min: int, usual_s: int, more_s: int, status: str) -> None:
+    """It waits from the snapshot after a commit to half a minute before the next one. Waits are forgotten slowly."""
+    steps: list[Step] = [((minute - minute % every_min) * 10, minute * 10) for minute in range(61)]
+    steps += [(600, 600 + 10 * number) for number in range(1, 5)]
+    at_ms = [T0 + minute * MINUTE_MS for minute in range(64)]
+    at_ms.append(at_ms[60] + 1_000 * (usual_s + more_s))
+    assert judged(steps, at_ms=at_ms)[-1] == status
+
+
 @pytest.mark.parametrize(
     ("members", "commit_ages_ms", "status"),
     [
@@ -276,6 +287,18 @@ def test_a_reader_whose_lag_shrinks_catches_up_although_its_age_rises(shrinks_by
 def test_a_rise_that_does_not_go_on_for_a_third_of_the_window_is_over(minutes: int, status: str) -> None:
     rises = range(0, 42_000 * 12, 42_000)
     assert aged([*with_usual_rises(0), *rises, *[rises[-1]] * minutes])[-1] == status
+
+
+@pytest.mark.parametrize(("lasted_ms", "status"), [(299_999, "ok"), (300_000, "warning")])
+def test_a_rise_must_last_for_a_sixth_of_the_window(lasted_ms: int, status: str) -> None:
+    """It is seen in snapshots of 45 s, and its last one is so long after the one in which it began."""
+    before = with_usual_rises(0)
+    ages_ms = [*before, *range(60_000, 60_000 * 8, 60_000)]
+    at_ms = [T0 + minute * MINUTE_MS for minute in range(len(before))]
+    begin_ms = at_ms[-1]
+    at_ms += [*(begin_ms + 45_000 * number for number in range(1, 7)), begin_ms + lasted_ms]
+    steps = [(100 * number, 101 * number + 1_000) for number in range(len(ages_ms))]
+    assert judged(steps, ages_ms=ages_ms, at_ms=at_ms)[-2:] == ["ok", status]
 
 
 @pytest.mark.parametrize(("by", "status"), [(3, "ok"), (4, "warning")])
