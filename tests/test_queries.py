@@ -13,7 +13,16 @@ from pyspark.sql import SparkSession
 
 from pipeline.lake import Lake
 from pipeline.lake.lake_tables import stored_columns
-from pipeline.tables import CLIENT_DIVERGENCE, COMPUTED, FINDINGS, GROUP_STATUS, LAG, LAG_ROLLUP, SNAPSHOTS
+from pipeline.tables import (
+    CLIENT_DIVERGENCE,
+    COMPUTED,
+    FINDINGS,
+    GROUP_STATUS,
+    LAG,
+    LAG_ROLLUP,
+    PARTITION_STATUS,
+    SNAPSHOTS,
+)
 from tests.conftest import ROOT
 from tests.helpers.both_engines import Found, Rows, ask_both, queries_of, values
 from tests.helpers.reports import MINUTE, frame
@@ -46,6 +55,10 @@ def reader(minute: int, group_id: str, partition: int = 0, **more: Any) -> dict[
     return row(minute, **(named | more))
 
 
+def reader_status(minute: int, group_id: str, partition: int, status: str, **more: Any) -> dict[str, Any]:
+    return row(minute, group_id=group_id, topic="t", partition=partition, status=status, **more)
+
+
 def lost(minute: int, start: int, committed: int, consumed: int | None, **more: Any) -> dict[str, Any]:
     rungs = {"log_start_offset": start, "committed_offset": committed, "consumed_offset": consumed}
     return reader(minute, "late", offset_status="deleted_unread", **rungs, **more)
@@ -76,7 +89,7 @@ JSON = '{"victim_topics":["a","b"]}'
 def groups() -> list[dict[str, Any]]:
     """`late` gets later each minute and is not known at minute 5; `fine` keeps up; `dark` is never known."""
     return [
-        *(group(minute, "late", minute, 1_000 * minute) for minute in range(5)),
+        *(group(minute, "late", minute, 1_000 * minute, owner="a", tier="1") for minute in range(5)),
         group(5, "late", None),
         *(group(minute, "fine", 0, 0) for minute in range(6)),
         group(3, "dark", None),
@@ -97,6 +110,16 @@ def readers() -> list[dict[str, Any]]:
         lost(11, start=120, committed=40, consumed=None),
         lost(12, start=120, committed=40, consumed=60),
         lost(-30 * DAY, start=9, committed=1, consumed=None),
+    ]
+
+
+def partitions() -> list[dict[str, Any]]:
+    """One partition of `late` does not move, and that of a group without an owner."""
+    return [
+        reader_status(3, "late", 0, "stalled", since=at(1), consumer_lag=50),
+        reader_status(3, "late", 1, "ok"),
+        reader_status(3, "dark", 0, "stopped", consumer_lag=7),
+        reader_status(2, "late", 1, "stalled"),
     ]
 
 
@@ -142,6 +165,7 @@ def rows() -> Rows:
         "snapshots": (SNAPSHOTS, snapshots()),
         "computed": (COMPUTED, done),
         "group_status": (GROUP_STATUS, groups()),
+        "partition_status": (PARTITION_STATUS, partitions()),
         "lag": (LAG, readers()),
         "client_divergence": (CLIENT_DIVERGENCE, gauges()),
         "findings": (FINDINGS, findings()),
@@ -189,6 +213,10 @@ FOUND: Found = {
     "owners": (
         ["owner", "findings", "critical", "still_open", "groups"],
         [("a", 3, 3, 0, 1), ("b", 1, 0, 1, 0), ("no rule matches", 1, 1, 1, 0)],
+    ),
+    "partitions_of_owners": (
+        ["owner", "tier", "group_id", "topic", "partition", "status", "since", "consumer_lag"],
+        [("a", "1", "late", "t", 0, "stalled", at(1), 50), (None, None, "dark", "t", 0, "stopped", None, 7)],
     ),
     "long_ago": (
         ["group_id", "records_at_the_end", "bytes_at_the_end", "minutes", "unknown"],

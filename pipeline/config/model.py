@@ -24,6 +24,7 @@ from pipeline.config.notify import (
     ChannelName,
     NotificationsConfig,
     OwnerRule,
+    Owners,
     Silence,
     unknown_channel,
 )
@@ -165,6 +166,10 @@ class Config(Section):
     """Where messages about findings go, each a table `[channels.X]`."""
     notifications: NotificationsConfig = NotificationsConfig()
     """Which findings are sent."""
+
+    def responsible(self) -> Owners:
+        """Who owns what, and which channel their messages go to."""
+        return Owners(self.owners, self.notifications.channel)
 
     @model_validator(mode="after")
     def _names_channels_that_exist(self) -> Self:

@@ -1,7 +1,8 @@
 """The settings of owners, silences and notifications."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
@@ -70,6 +71,27 @@ class OwnerRule(Section):
 def owner_of(rules: Iterable[OwnerRule], group_id: str | None, topic: str | None) -> OwnerRule | None:
     """The first rule that matches a group and a topic, of which either may be unknown."""
     return next((rule for rule in rules if matches(rule.group, group_id) and matches(rule.topic, topic)), None)
+
+
+@dataclass(frozen=True)
+class Owners:
+    """The rules, and the channel of `[notifications]`, which counts if no rule matches or the rule has no channel."""
+
+    rules: Sequence[OwnerRule] = ()
+    channel: str | None = None
+
+    def channel_of(self, rule: OwnerRule | None) -> str | None:
+        """The channel for what a rule matches, or for what none matches; None if no messages are sent."""
+        return (rule and rule.channel) or self.channel
+
+    def values_of(self, group_id: str | None, topic: str | None) -> dict[str, str | None]:
+        """The columns `owner`, `tier` and `channel`; without owner and tier if no rule matches."""
+        rule = owner_of(self.rules, group_id, topic)
+        named = {"owner": rule.owner, "tier": rule.tier} if rule else {}
+        return {**named, "channel": self.channel_of(rule)}
+
+
+NO_OWNERS = Owners()
 
 
 class Silence(Section):

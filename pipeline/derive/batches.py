@@ -24,7 +24,7 @@ from pipeline.common.epoch import utc_date, utc_text
 from pipeline.common.errors import LagError, data_exception, first_line, is_data_exception, unexpected
 from pipeline.config import Config
 from pipeline.config.consumers import ConsumerSettings
-from pipeline.config.notify import OwnerRule
+from pipeline.config.notify import NO_OWNERS, Owners
 from pipeline.config.slo import SloConfig
 from pipeline.config.status import StatusConfig
 from pipeline.derive.backlog import JOB, PASSED_OVER, Backlog, Snapshot, read_backlog
@@ -68,13 +68,13 @@ class Settings:
     log_dirs: Sequence[str] = ()
     clients: Mapping[str, ConsumerSettings] = field(default_factory=dict)
     status: StatusConfig = field(default_factory=StatusConfig)
-    owners: Sequence[OwnerRule] = ()
+    owners: Owners = NO_OWNERS
     slo: Mapping[str, SloConfig] = field(default_factory=dict)
 
     @classmethod
     def of(cls, config: Config, cluster: str) -> Settings:
         """The settings for a cluster, from the configuration."""
-        return cls(config.clusters[cluster].log_dirs, config.clients, config.status, config.owners, config.slo)
+        return cls(config.clusters[cluster].log_dirs, config.clients, config.status, config.responsible(), config.slo)
 
 
 def compute_lag(spark: SparkSession, config: Config, clusters: Sequence[str], clock: Clock) -> int:

@@ -14,7 +14,7 @@ from pipeline.analytics.findings.problem import WORDED
 from pipeline.analytics.findings.rates import with_rates
 from pipeline.analytics.findings.unreadable import errors_of, repeated_errors
 from pipeline.analytics.findings.words.kinds import with_words
-from pipeline.config.notify import OwnerRule, owner_of
+from pipeline.config.notify import NO_OWNERS, Owners
 from pipeline.config.status import StatusConfig
 from pipeline.derive.backlog import Backlog
 from pipeline.derive.judged import snapshots_judged, subjects_judged
@@ -67,7 +67,7 @@ def keep_findings(
     backlog: Backlog,
     problems: DataFrame,
     has_clients: bool,
-    owners: Sequence[OwnerRule] = (),
+    owners: Owners = NO_OWNERS,
 ) -> None:
     """Writes the findings of a batch from its problems. `has_clients`: whether clients have reported anything."""
     ids = [s.snapshot_id for s in backlog.batch]
@@ -90,10 +90,9 @@ def keep_findings(
         lake.merge(FINDINGS, [_owned(row, owners) for row in rows], cluster, IF_NOT_OLDER)
 
 
-def _owned(row: Mapping[str, Any], owners: Sequence[OwnerRule]) -> tuple[Any, ...]:
-    """The row with the owner that the configuration names; if it names none, with the owner that it has."""
-    rule = owner_of(owners, row["group_id"], row["topic"])
-    values = {**row, "owner": rule.owner} if rule else row
+def _owned(row: Mapping[str, Any], owners: Owners) -> tuple[Any, ...]:
+    """The row with the owner and the channel of the configuration; if no rule matches, with the owner that it has."""
+    values = {**row, **owners.values_of(row["group_id"], row["topic"])}
     return tuple(values[name] for name in FINDINGS.columns)
 
 

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pipeline.analytics.keys import GROUP_AT, READER
 from pipeline.analytics.status.group_status import group_status
 from pipeline.analytics.status.observed import OF_LAG, WITHOUT_MEMBERS
-from pipeline.analytics.status.owners import with_owner
+from pipeline.analytics.status.owners import Owned, with_owner
 from pipeline.analytics.status.partition_status import (
     KNOWN_ROWS,
     LAG_ROWS,
@@ -21,7 +21,7 @@ from pipeline.analytics.status.partition_status import (
     PLAIN_ROWS,
     partition_status,
 )
-from pipeline.config.notify import OwnerRule
+from pipeline.config.notify import NO_OWNERS, Owners
 from pipeline.config.status import StatusConfig
 from pipeline.derive.backlog import Backlog
 from pipeline.lake import Lake, of_snapshots
@@ -35,9 +35,7 @@ IS_PLAIN = "committed_offset IS NOT NULL AND leader_epoch IS NULL"
 OF_COMMIT = (*READER, "snapshot_id")
 
 
-def keep_status(
-    lake: Lake, cluster: str, backlog: Backlog, settings: StatusConfig, owners: Sequence[OwnerRule] = ()
-) -> None:
+def keep_status(lake: Lake, cluster: str, backlog: Backlog, settings: StatusConfig, owners: Owners = NO_OWNERS) -> None:
     """Judges the rows of a batch whose `lag` is written, continuing from the snapshots before it."""
     ids, earlier = [s.snapshot_id for s in backlog.batch], backlog.up_to_complete
     known = known_rows(lake, PARTITION_STATUS, cluster, earlier, OF_KNOWN, READER)
@@ -47,9 +45,18 @@ def keep_status(
     lake.replace(PARTITION_STATUS, judged, of_snapshots(cluster, ids))
     rows, partitions = (lake.read_snapshots(table, cluster, ids) for table in (LAG, PARTITION_STATUS))
     groups = sum(s.groups for s in backlog.batch)  # these are few, even if `lag` has many rows
-    of_groups = [(rule.group, rule.owner) for rule in owners if rule.group is not None and rule.topic is None]
-    owned = with_owner(group_status(rows, partitions), of_groups).select(*GROUP_STATUS.columns)
+    owned = _owned(group_status(rows, partitions), owners).select(*GROUP_STATUS.columns)
     lake.replace(GROUP_STATUS, owned, of_snapshots(cluster, ids), groups)
+
+
+def _owned(groups: DataFrame, owners: Owners) -> DataFrame:
+    """The groups with whose they are, by the rules that name no topic."""
+    of_groups = [
+        (rule.group, Owned(rule.owner, rule.tier, owners.channel_of(rule)))
+        for rule in owners.rules
+        if rule.group is not None and rule.topic is None
+    ]
+    return with_owner(groups, of_groups, Owned(channel=owners.channel))
 
 
 def statuses(

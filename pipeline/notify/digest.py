@@ -13,7 +13,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from pipeline.common.subject import subject_of
 from pipeline.common.words import counted
 from pipeline.config import Config
-from pipeline.config.notify import owner_of
 from pipeline.notify.due import Finding, Row, finding_of
 from pipeline.notify.message import LONGEST_NAME, Message, in_words, shown, title_of
 
@@ -115,8 +114,7 @@ def digest_of(
 
 
 def _missed(row: Row, config: Config) -> Missed:
-    rule = owner_of(config.owners, row["group_id"], None)
-    channel = (rule and rule.channel) or config.notifications.channel
+    channel = config.responsible().values_of(row["group_id"], None)["channel"]
     values = {name: row[name] for name in Missed._fields if name != "channel"}
     return Missed(**values, channel=channel)
 

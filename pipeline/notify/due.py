@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from pipeline.config import Config
-from pipeline.config.notify import owner_of
 from pipeline.tables import SEVERITIES
 
 OPENED, RESOLVED = "opened", "resolved"
@@ -62,10 +61,8 @@ def finding_of(row: Row, config: Config) -> Finding:
     values = {name: row[name] for name in names}
     values |= {name: _in_utc(row.get(name)) for name in _TIMES}
     values["partitions"] = tuple(row.get("partitions") or ())
-    rule = owner_of(config.owners, row.get("group_id"), row.get("topic"))
-    values["channel"] = (rule and rule.channel) or config.notifications.channel
-    if rule:
-        values |= {"owner": rule.owner, "tier": rule.tier}
+    # Not as the row has them: the configuration may have changed since the row was written.
+    values |= config.responsible().values_of(row.get("group_id"), row.get("topic"))
     return Finding(**values)
 
 

@@ -36,6 +36,7 @@ class Victim:
     behind: str
     caught_up: str
     owner: str | None
+    tier: str | None
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ class Card:
     gauge: str | None
     members: str | None
     owner: str | None
+    tier: str | None
     advice: tuple[str, ...]
     commands: tuple[Command, ...]
     victims: tuple[Victim, ...]
@@ -149,6 +151,7 @@ class _Facts:
         victims = [] if key else [(subject.cluster, str(name)) for name in affected]
         total = max((f.facts.get("groups_affected") or 0 for f in lasting), default=0)
         group, forecast = (self.groups.get(key), self.forecasts.get(key)) if key else (None, None)
+        owner, tier = next(((one.owner, one.tier) for one in (*findings, group) if one and one.owner), (None, None))
         return Card(
             subject,
             is_critical=any(f.severity == "critical" for f in findings),
@@ -160,7 +163,8 @@ class _Facts:
             caught_up=answers.caught_up_at(forecast, self.clock) if key else None,
             gauge=answers.gauge(self.verdicts.get(key), findings, self.clock) if key else None,
             members=self._members(group, findings, partitions, is_group=key is not None),
-            owner=self._owner(group, findings),
+            owner=owner,
+            tier=tier,
             advice=tuple(dict.fromkeys(text for text in advice if text)),
             commands=offered,
             victims=tuple(map(self._victim, victims[:VICTIMS_NAMED])),
@@ -168,11 +172,6 @@ class _Facts:
             findings=tuple(findings),
             group=key,
         )
-
-    @staticmethod
-    def _owner(group: Group | None, findings: Iterable[Finding]) -> str | None:
-        of_findings = next((f.owner for f in findings if f.owner), None)
-        return of_findings or (None if group is None else group.owner)
 
     @staticmethod
     def _behind(findings: Iterable[Finding]) -> str | None:
@@ -202,4 +201,5 @@ class _Facts:
             "not listed" if group is None else answers.behind(group, ()),
             answers.caught_up_at(self.forecasts.get(key), self.clock),
             None if group is None else group.owner,
+            None if group is None else group.tier,
         )

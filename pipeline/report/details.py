@@ -75,6 +75,8 @@ def findings(findings: DataFrame, limit: int, first: str | None = None) -> DataF
             "advice",
             F.unix_millis("worst_at").alias("worst_ms"),
             "owner",
+            "tier",
+            "channel",
             "finding_id",
             "instance",
         )

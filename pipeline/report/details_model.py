@@ -69,6 +69,8 @@ class Finding:
     advice: str | None
     worst_ms: int | None = None
     owner: str | None = None
+    tier: str | None = None
+    channel: str | None = None
     finding_id: str = ""
     instance: str | None = None
     now: dict[str, Any] | None = None

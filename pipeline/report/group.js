@@ -8,6 +8,7 @@ function showGroup(number, unit) {
   const instants = page.instants[group.cluster];
   document.getElementById("group-title").textContent = group.name;
   const facts = [`Cluster ${group.cluster}.`, ...(group.owner ? [`Owner: ${group.owner}.`] : []),
+    ...(group.channel ? [`Messages go to channel ${group.channel}.`] : []),
     ...(group.outlook ? [`Forecast: ${group.outlook}.`] : []), ...(group.objectives ?? [])];
   const of = group.partitions.length;
   if (of && group.left_out > 0) facts.push(`The worst ${of} of its ${count(of + group.left_out)} partitions:`);

@@ -13,6 +13,7 @@ from pipeline.common.words import counted, spaced, visible
 from pipeline.report.attention import needs_attention
 from pipeline.report.details_model import Finding, Partition
 from pipeline.report.model import Group, Point, Report
+from pipeline.report.names import owner_in_words
 from pipeline.report.outlook import forecast_of, objectives_in_words, objectives_of, outlook
 from pipeline.report.timeline import Event, events, finding_events
 from pipeline.report.units import at, duration, instant, size
@@ -92,7 +93,8 @@ def _incident(report: Report, finding: Finding) -> Iterator[str]:
         ("Process", finding.instance),
         ("Topic", finding.topic),
         ("Partitions", ", ".join(map(str, finding.partitions))),
-        ("Owner", finding.owner),
+        ("Owner", owner_in_words(finding.owner, finding.tier)),
+        ("Messages go to", finding.channel and f"channel {finding.channel}"),
         ("Finding", finding.finding_id),
     ]
     yield from _table(("", ""), [(name, value) for name, value in facts if value])
@@ -119,8 +121,8 @@ def _group(report: Report, group: Group, *, is_alone: bool) -> Iterator[str]:
     if not is_alone:
         yield from (f"## {escaped(group.group_id)}, cluster {escaped(group.cluster)}", "")
         level = 3
-    if group.owner:
-        yield from (f"Owner: {escaped(group.owner)}", "")
+    if whose := _whose(group):
+        yield from (whose, "")
     if said := outlook(forecast_of(report, group)):
         yield from (escaped(f"Forecast of {at(group.snapshot_id)}: {'; '.join(said)}."), "")
     for sentence in objectives_in_words(objectives_of(report, group)):
@@ -136,6 +138,14 @@ def _group(report: Report, group: Group, *, is_alone: bool) -> Iterator[str]:
         yield ""
         columns = ("topic", "partition", "committed", "high watermark", "lag", "age", "member", "offset status")
         yield from _table(columns, map(_partition, partitions))
+
+
+def _whose(group: Group) -> str:
+    """The owner of a group, and the channel that messages about it go to; empty if neither is known."""
+    owner = owner_in_words(group.owner, group.tier)
+    sentences = [f"Owner: {owner}."] if owner else []
+    sentences += [f"Messages go to channel {group.channel}."] if group.channel else []
+    return escaped(" ".join(sentences))
 
 
 def _events(found: Sequence[Event]) -> list[str]:

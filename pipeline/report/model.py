@@ -83,6 +83,8 @@ class Group:
     status_reason: str | None = None
     status_partitions: int | None = None
     owner: str | None = None
+    tier: str | None = None
+    channel: str | None = None
     members_seen_ms: int | None = None
 
     @property

@@ -7,7 +7,12 @@ from unicodedata import combining, east_asian_width
 
 from pipeline.common.words import visible
 
-__all__ = ["columns", "cut", "padded", "visible"]
+__all__ = ["columns", "cut", "owner_in_words", "padded", "visible"]
+
+
+def owner_in_words(owner: str | None, tier: str | None) -> str | None:
+    """An owner with the tier, such as "payments, tier 1"; None if there is no owner."""
+    return owner and (f"{owner}, tier {tier}" if tier else owner)
 
 
 def columns(text: str) -> int:

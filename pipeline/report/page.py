@@ -25,7 +25,7 @@ from pipeline.report import charts
 from pipeline.report.attention import notes
 from pipeline.report.cards import brokers, cards
 from pipeline.report.model import Report, by_lag
-from pipeline.report.names import visible
+from pipeline.report.names import owner_in_words, visible
 from pipeline.report.outlook import caught_up, share
 from pipeline.report.payload import payload
 from pipeline.report.search import searched
@@ -126,6 +126,7 @@ def _environment() -> Environment:
         "size": size,
         "duration": duration,
         "share": share,
+        "with_tier": owner_in_words,
         "iso": lambda at: f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}",
         "aware": lambda at: f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}",
     }

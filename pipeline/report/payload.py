@@ -13,7 +13,7 @@ from pipeline.report.charts import charts, colour
 from pipeline.report.details_model import Gauge, Partition
 from pipeline.report.heat import heat_of
 from pipeline.report.model import Group, Instant, Point, Report
-from pipeline.report.names import visible
+from pipeline.report.names import owner_in_words, visible
 from pipeline.report.outlook import forecast_of, objectives_in_words, objectives_of, outlook, rates, why_no_bytes
 from pipeline.report.targets import targets
 from pipeline.report.timeline import counts, events
@@ -88,7 +88,8 @@ def _history(report: Report, group: Group, instants: Sequence[Instant], points: 
             (f.first_seen_ms, f.last_seen_ms if f.resolved_ms is None else f.resolved_ms, f.severity, f.kind)
             for f in found
         ],
-        "owner": None if group.owner is None else visible(group.owner),
+        "owner": _visible(owner_in_words(group.owner, group.tier)),
+        "channel": _visible(group.channel),
         "outlook": "; ".join(outlook(forecast)) or None,
         "rates": rates(forecast),
         "why_no_bytes": why_no_bytes(forecast),
@@ -98,6 +99,10 @@ def _history(report: Report, group: Group, instants: Sequence[Instant], points: 
         "heat": heat_of(report, group, points),
         "objectives": [visible(text) for text in objectives_in_words(objectives_of(report, group))],
     }
+
+
+def _visible(text: str | None) -> str | None:
+    return None if text is None else visible(text)
 
 
 def _all_groups(report: Report, cluster: str, instants: Sequence[Instant]) -> dict[str, Any]:

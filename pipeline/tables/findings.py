@@ -55,6 +55,15 @@ FINDINGS = Table(
         _INSTANCE,
         _CAUSE,
         ("owner", STRING, "who should know, by [[owners]]; NULL if no rule matches"),
+        ("tier", STRING, "how important it is, by the same rule; NULL = no rule matches, or the rule has no tier"),
+        (
+            "channel",
+            STRING,
+            (
+                "the [channels.X] that messages about it go to, as configured when the row was last written: that of "
+                "the same rule, else that of [notifications]; NULL = none are sent"
+            ),
+        ),
         ("first_seen", TIMESTAMP, "the first snapshot with the problem"),
         ("last_seen", TIMESTAMP, "the newest snapshot with the problem"),
         ("resolved_at", TIMESTAMP, "the first snapshot without the problem; NULL = still open"),

@@ -38,7 +38,8 @@ _MEMBERS_SEEN: Column = (
 
 PARTITION_STATUS = Table(
     "partition_status",
-    "The status of each group at each partition, at each snapshot. It also depends on earlier snapshots.",
+    "The status of each group at each partition, at each snapshot. It also depends on earlier snapshots. The "
+    "owner of a group is in group_status, at the same cluster, snapshot_id and group_id.",
     schema(
         *SNAPSHOT,
         ("captured_at", TIMESTAMP, "when the committed offset was read"),
@@ -93,6 +94,15 @@ GROUP_STATUS = Table(
         ("group_state", STRING, "group_state, as in the table lag"),
         ("group_type", STRING, "group_type, as in the table lag"),
         ("owner", STRING, "who owns the group, by the rules in [[owners]] that name no topic; NULL = no rule matches"),
+        ("tier", STRING, "how important it is, by the same rule; NULL = no rule matches, or the rule has no tier"),
+        (
+            "channel",
+            STRING,
+            (
+                "the [channels.X] that messages about it go to: that of the same rule, else that of [notifications]; "
+                "NULL = none are sent"
+            ),
+        ),
         ("members", LONG, "number of members to which partitions are assigned"),
         ("clients", LONG, "number of their client ids"),
         ("client_id", STRING, "one of these"),

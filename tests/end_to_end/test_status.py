@@ -31,6 +31,24 @@ TOGETHER = ("one", "two", "three")
 STEPS = 11
 RECORDS = 3
 """Records written to each partition before each snapshot."""
+OWNERS = """
+[[owners]]
+group = "half|back"
+owner = "those"
+tier = "1"
+channel = "pager"
+[[owners]]
+topic = "judged"
+owner = "others"
+[channels.pager]
+type = "webhook"
+url = "http://127.0.0.1:9"
+[channels.chat]
+type = "webhook"
+url = "http://127.0.0.1:9"
+[notifications]
+channel = "chat"
+"""
 COMPUTED_AFTER = (4, 8, STEPS - 1)
 """The steps after which the lag of all new snapshots is computed."""
 
@@ -62,8 +80,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def lake(spark: SparkSession, kafka: EmbeddedKafka, folder: Path) -> Lake:
     file = write_config(folder, "judged", {"c": kafka.bootstrap_servers})
-    owners = '[[owners]]\ngroup = "half|back"\nowner = "those"\n[[owners]]\ntopic = "judged"\nowner = "others"\n'
-    file.write_text(f'[status]\nwindow = "10m"\ntolerance = "1s"\n{owners}{file.read_text()}')
+    file.write_text(f'[status]\nwindow = "10m"\ntolerance = "1s"\n{OWNERS}{file.read_text()}')
     config = load_config(file, {})
     with KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers) as admin, for_few_rows(spark):
         create_topics(admin, {ORDERS: 2, QUIET: 1, SHARED: 1})
@@ -161,24 +178,24 @@ def test_each_problem_is_one_finding_and_healthy_groups_have_none(lake: Lake, st
     at = [row.snapshot_at for row in statuses["well"]]
     found = {
         row.group_id.removeprefix("judged-"): (
-            *(row.kind, row.topic, row.partitions, row.owner),
+            *(row.kind, row.topic, row.partitions, row.owner, row.tier, row.channel),
             *(row.first_seen, row.resolved_at),
         )
         for row in lake.read(FINDINGS).collect()
         if row.group_id is not None
     }
     assert found == {
-        "stops": ("no_progress", ORDERS, [0], "others", at[5], None),
-        "half": ("no_progress", ORDERS, [1], "those", at[5], None),
-        "heals": ("no_progress", ORDERS, [0], "others", at[5], at[8]),
-        "back": ("rewound", ORDERS, [0], "those", at[5], None),
+        "stops": ("no_progress", ORDERS, [0], "others", None, "chat", at[5], None),
+        "half": ("no_progress", ORDERS, [1], "those", "1", "pager", at[5], None),
+        "heals": ("no_progress", ORDERS, [0], "others", None, "chat", at[5], at[8]),
+        "back": ("rewound", ORDERS, [0], "those", "1", "pager", at[5], None),
     }
 
 
 def test_a_group_has_the_owner_of_a_rule_for_groups(statuses: dict[str, list[Row]]) -> None:
-    owned = {group: {row.owner for row in rows} for group, rows in statuses.items()}
-    assert {group for group, owners in owned.items() if owners == {"those"}} == {"half", "back"}
-    assert {owner for group in owned.keys() - {"half", "back"} for owner in owned[group]} == {None}
+    owned = {group: {(row.owner, row.tier, row.channel) for row in rows} for group, rows in statuses.items()}
+    assert {group for group, whose in owned.items() if whose == {("those", "1", "pager")}} == {"half", "back"}
+    assert {whose for group in owned.keys() - {"half", "back"} for whose in owned[group]} == {(None, None, "chat")}
 
 
 def test_a_finding_has_a_page_and_a_text_of_its_own(lake: Lake, folder: Path) -> None:

@@ -33,7 +33,7 @@ def after(found: Plan, error: str | None = None, now: datetime = NOW) -> list[Ro
 
 def test_rows_have_the_columns_of_their_tables() -> None:
     assert list(Notification._fields) == NOTIFICATIONS.columns
-    assert Finding.__dataclass_fields__.keys() - set(FINDINGS.columns) == {"tier", "channel"}
+    assert Finding.__dataclass_fields__.keys() <= set(FINDINGS.columns)
     assert notification_of(notified()) == Notification(
         "east", "f1", "chat", "opened", "sent", 1, NOW - HOUR, NOW - HOUR, None
     )
@@ -87,7 +87,10 @@ def test_a_finding_goes_to_the_channel_of_the_first_rule_or_to_the_default(load:
         '[[owners]]\ntopic = "^invoices$"\nowner = "A"\ntier = "1"\nchannel = "a"\n'
         '[[owners]]\ngroup = "."\nowner = "B"\n',
     )
-    found = once(config, finding(), finding("f2", topic=None), finding("f3", topic=None, group_id=None, owner="C"))
+    # What the rows have is from an earlier configuration.
+    old = {"tier": "9", "channel": "gone"}
+    unruled = finding("f3", topic=None, group_id=None, owner="C", **old)
+    found = once(config, finding(**old), finding("f2", topic=None, **old), unruled)
     assert due(found) == [("a", "opened", "f1"), ("chat", "opened", "f2"), ("chat", "opened", "f3")]
     owners = {one.finding.finding_id: one.finding.owner for several in found.due.values() for one in several}
     assert owners == {"f1": "A", "f2": "B", "f3": "C"}

@@ -174,7 +174,7 @@ def test_a_test_alert_ends_by_itself() -> None:
 @EACH
 def test_a_webhook_gets_every_column_that_describes_a_finding(load: Load, row: dict[str, Any]) -> None:
     content = payloads.webhook(message_of(due(load, row), REPORT), REPORT)
-    assert {*content["finding"]} == {*row, "tier"} - {"resolution_confirmed_at"}
+    assert {*content["finding"]} == {*row} - {"channel", "resolution_confirmed_at"}
     assert (content["event"], content["dedup_key"], content["finding"]["finding_id"]) == ("opened", "f1", "f1")
     assert (content["findings"], content["findings_total"]) == (None, 1)
     assert all(len(f"{content['finding'][name]}") <= 1024 for name in ("group_id", "client_id", "instance", "topic"))

@@ -46,7 +46,7 @@ def findings(spark: SparkSession) -> dict[str, Any]:
         rows.append({**named, **times, **words, "evidence": json.dumps(evidence)})
         history.append({**named, **AT, "evidence": json.dumps(evidence | now), "partitions": [0, 1]})
 
-    payments = {"group_id": "payments", "topic": "orders", "owner": "team-pay"}
+    payments = {"group_id": "payments", "topic": "orders", "owner": "team-pay", "tier": "1"}
     part = {"partitions": 1, "partitions_of_group": 2, "worst_topic": "orders", "worst_partition": 1}
     rates = {"written_per_s": 100.5, "committed_per_s": 80.0, "since": "2026-03-01T11:11:00Z"}
     found("falling_behind", "warning", -40, {**part, **rates}, {}, **payments)
@@ -102,9 +102,11 @@ def scripted(spark: SparkSession) -> Frames:
         "members_seen_at": at(-9),
         "group_state": "Empty",
     }
+    payments = {"owner": "team-pay", "tier": "1", "channel": "pager", **behind}
+    ledger = {"owner": "team-books", "tier": "2", "consumer_lag_bytes": 554_319, "consumer_age_ms": 780_000}
     groups = (
-        group_row("payments", "warning", 12_345, owner="team-pay", **behind),
-        group_row("ledger-reader", "not_progressing", 1_858, consumer_lag_bytes=554_319, consumer_age_ms=780_000),
+        group_row("payments", "warning", 12_345, **payments),
+        group_row("ledger-reader", "not_progressing", 1_858, **ledger),
         group_row("search", "stopped", 2_168, **lost),
         group_row("healthy", "ok", 0),
     )
@@ -135,9 +137,10 @@ def test_who_is_behind(cards: dict[str, Answers]) -> None:
         ("payments", "group of cluster east"),
         ("ledger", "topic of cluster east"),
     ]
-    assert cards["payments"]["Owner"] == "team-pay"
+    assert cards["payments"]["Owner"] == "team-pay, tier 1"
     assert cards["search"]["Owner"] == "none is configured"
     assert cards["ledger"]["Groups"].startswith("1 affected ledger-reader: 1,858 records")
+    assert cards["ledger"]["Groups"].endswith("owner team-books, tier 2")
 
 
 def test_since_when(cards: dict[str, Answers]) -> None:

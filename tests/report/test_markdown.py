@@ -76,21 +76,22 @@ def incident(**more: Any) -> Report:
         summary="Nothing has been committed.",
         evidence={"consumer_lag": 4_000, "reason": None, "groups": []},
         advice="Start it.",
-        owner="billing",
         finding_id="ab12" * 16,
+        owner="billing",
+        tier="gold",
+        channel="pager",
     )
     east = cluster(
         first_snapshot_id=NOON, last_snapshot_id=NOON + 6 * MINUTE, snapshots=8, complete=6, partial=1, failed=1
     )
     changes = (Change("east", NOON + 2 * MINUTE, "pay|ments", "left", 1, 0, "m", None, ("pay-1",)),)
-    rows = (partition("orders", 1, "pay|ments", consumer_lag=7, committed_offset=3, high_watermark=10),)
     plain = report(
-        group("pay|ments", 0, snapshot_id=NOON + 6 * MINUTE, owner="billing"),
+        group("pay|ments", 0, snapshot_id=NOON + 6 * MINUTE, owner="billing", tier="1", channel="chat"),
         clusters=(east,),
         points=points,
         findings=(found,),
         changes=changes,
-        partitions=rows,
+        partitions=(partition("orders", 1, "pay|ments", consumer_lag=7, committed_offset=3, high_watermark=10),),
         incident=found,
     )
     return replace(plain, **more)
@@ -106,7 +107,9 @@ def test_an_incident_says_what_since_when_how_bad_why_and_what_to_do() -> None:
         "| Resolved | 2026-03-01 12:06:00 UTC |",
         "| Lasted | 4 min |",
         "| At its worst | 2026-03-01 12:05:00 UTC |",
-        "| Owner | billing |",
+        "| Owner | billing, tier gold |",
+        "| Messages go to | channel pager |",
+        "Owner: billing, tier 1. Messages go to channel chat.",
         "| Partitions | 0, 1 |",
         "Start it.",
         "- consumer lag: 4,000",

@@ -189,6 +189,15 @@ def test_an_error_without_a_location_has_only_its_reason() -> None:
     assert "lag: some of the rows in watermarks are gone" in text_of(render(report(group(), snapshots=(listed,))))
 
 
+def test_the_owner_has_its_tier_wherever_it_is_shown() -> None:
+    found = replace(three_findings()[0], owner="team", tier="1", channel="pager", finding_id="ab" * 32)
+    shown = report(group("payments", owner="others", tier="2"), findings=(found,), findings_open=1, incident=found)
+    text = text_of(render(shown))
+    assert "owner others, tier 2" in text  # the table of groups
+    assert "Owner team, tier 1 Messages go to channel pager" in text  # the incident
+    assert "owner team, tier 1" in text  # the table of findings
+
+
 def test_no_line_break_cuts_an_instant_in_a_sentence_in_two() -> None:
     (finding, *_) = three_findings()
     named = replace(finding, group_id="<time>2026-03-01 12:00:00", summary="Since 2026-03-01 12:00:00 UTC.")

@@ -88,3 +88,14 @@ def test_the_client_that_its_gauge_misleads_about_most_often_comes_first() -> No
     assert drawn
     assert [c["client"] for c in drawn["clients"]] == ["stale twice", "blind once", "honest"]
     assert drawn["clients"][0]["rows"][1] == (NOON + MINUTE, 3, None, 5, None, "stale")
+
+
+def test_a_group_has_its_owner_with_the_tier_and_its_channel() -> None:
+    groups = [group("a", owner="x\ny", tier="1", channel="pager"), group("b", owner="web"), group("c", channel="chat")]
+    drawn = payload(report(*groups), groups)
+    assert drawn
+    assert [(of["owner"], of["channel"]) for of in drawn["groups"]] == [
+        ("x\\ny, tier 1", "pager"),
+        ("web", None),
+        (None, "chat"),
+    ]

@@ -32,6 +32,8 @@ SLOW_RESOLVED_AFTER = 5
 poll from time to time."""
 _TIMES = ("first_seen", "last_seen", "worst_at")
 _WORST = ("partitions", "severity", "magnitude", "summary", "evidence", "advice")
+_KEPT = ("owner", "tier", "channel", "resolved_at", "resolution_confirmed_at")
+"""What a finding keeps, although no snapshot says it."""
 _WHOSE = ("cluster", "finding_id", "kind", "group_id", "client_id", "instance")
 SO_FAR = StructType(
     [FINDING_HISTORY.schema[name] for name in (*_WHOSE, "topic", *_WORST)]
@@ -167,8 +169,7 @@ def findings(seen: Iterable[Row], past: Past) -> list[dict[str, Any]]:
     found = []
     for of in {**known, **new}:
         rows = [some[of] for some in (new, known) if of in some]
-        ends = {name: known.get(of, {}).get(name) for name in ("owner", "resolved_at", "resolution_confirmed_at")}
-        row = {**_so_far(rows), **ends}
+        row = {**_so_far(rows), **{name: known.get(of, {}).get(name) for name in _KEPT}}
         absent = [] if row["resolved_at"] is not None else _absences(row, past)
         if absent:
             row |= {"resolved_at": absent[0], "resolution_confirmed_at": absent[-1]}

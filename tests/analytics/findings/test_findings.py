@@ -278,17 +278,16 @@ def identity(client: str, first: int, kind: str = "blind_gauge") -> str:
     return sha256(f"{{{of}}}".encode()).hexdigest()
 
 
+def owned(client: str, first: int, last: int, resolved: int | None) -> tuple[Any, ...]:
+    ends = at(first), at(last), resolved and at(resolved)
+    return identity(client, first), "blind_gauge", "g", client, "team", "1", "chat", *ends
+
+
 def test_only_changed_findings_are_returned_and_owners_are_kept() -> None:
     """Minute 4 comes late, then 13. A finding seen at minute 9 must not be changed by minute 4."""
     known = [("owned", 1, 12, None), ("late", 5, 9, None), ("unseen", 5, 9, None), ("over", 1, 3, 4), ("gone", 1, 2, 3)]
-    before = rows_of(
-        FINDINGS,
-        "finding_id kind group_id client_id owner first_seen last_seen resolved_at",
-        *(
-            (identity(c, first), "blind_gauge", "g", c, "team", at(first), at(last), resolved and at(resolved))
-            for c, first, last, resolved in known
-        ),
-    )
+    columns = "finding_id kind group_id client_id owner tier channel first_seen last_seen resolved_at"
+    before = rows_of(FINDINGS, columns, *(owned(*of) for of in known))
     cases = [
         ("owned", "g", "blind_gauge", topics([4, 13]), [4, 13]),
         ("late", "g", "blind_gauge", topics([4]), [4]),
@@ -299,9 +298,13 @@ def test_only_changed_findings_are_returned_and_owners_are_kept() -> None:
     past = Past(as_known(before.to_pylist()), others=reported_in([3, 4, 13], cases))
     history = finding_history(seen_in([4, 13], cases), past)
     rows = found_in(history, past)
-    assert {r.finding_id: (r.client_id, r.owner, minute(r.first_seen), minute(r.last_seen)) for r in rows} == {
-        identity("owned", 1): ("owned", "team", 1, 13),
-        identity("gone", 13): ("gone", None, 13, 13),
+    assert {r.finding_id: (r.client_id, minute(r.first_seen), minute(r.last_seen)) for r in rows} == {
+        identity("owned", 1): ("owned", 1, 13),
+        identity("gone", 13): ("gone", 13, 13),
+    }
+    assert {(r.client_id, r.owner, r.tier, r.channel) for r in rows} == {
+        ("owned", "team", "1", "chat"),
+        ("gone", None, None, None),
     }
     assert {(r["snapshot_id"] // MINUTE_MS, r["client_id"]) for r in history.to_pylist()} == {
         (4, "owned"),
