@@ -131,6 +131,22 @@ class PartitionLog:
                 return OffsetLocation(position, end.position_bytes - position, batch.max_timestamp_ms)
         return OffsetLocation(error=f"{STORAGE}: the log was truncated while it was read")
 
+    def markers_from(self, position_bytes: int) -> list[int] | None:
+        """The offsets of the control batches from the first byte of a batch to the log's end, in order.
+
+        None if these batches cannot all be read: some are damaged, or were cut off or deleted meanwhile. Each control
+        batch has one record. Compaction may have removed it and kept the batch; no reader gets its offset either way.
+        """
+        found: list[int] = []
+        first = bisect_right(self.positions, position_bytes) - 1
+        for segment, before in zip(self.segments[first:], self.positions[first:], strict=True):
+            scan = segment.scan(max(position_bytes - before, 0))
+            found.extend(batch.base_offset for batch in scan if batch.is_control)
+            end = segment.tail.end if segment is self.segments[-1] else segment.size
+            if scan.end < end:
+                return None
+        return found
+
 
 class PartitionDir(NamedTuple):
     """A partition's directory. `log_dir` is the path or URI of its log directory, as it was given."""

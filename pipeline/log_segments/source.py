@@ -6,6 +6,7 @@ and an `error`, the values are right, and the error says what follows the intact
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ from pipeline.common.data_source import MAX_BATCH_ROWS, NameFilter, refuse_unkno
 from pipeline.common.errors import ConfigError
 from pipeline.common.files import redacted
 from pipeline.lake.few_rows import own_setting
-from pipeline.log_segments.log_dirs import PartitionDir, PartitionLog, list_partitions, open_log
+from pipeline.log_segments.log_dirs import OffsetLocation, PartitionDir, PartitionLog, list_partitions, open_log
 from pipeline.log_segments.segment_files import Batch, Segment
 from pipeline.tables.columns import INT, LONG, STRING
 
@@ -61,12 +62,16 @@ OFFSET_LOCATIONS = (
     .add("log_dir", STRING)
     .add("error", STRING)
     .add("topic_id", STRING)
+    .add("markers_to_end", LONG)
 )
 NOT_FOUND = "UNKNOWN_TOPIC_OR_PARTITION"
 
 TASK_BYTES = 256 * 1024 * 1024
 TASK_PARTITIONS = 100
 """A task reads one partition, or several small ones, up to this number and this many bytes."""
+MARKERS_WITHIN_BYTES = 1024 * 1024
+"""Transaction markers are counted only that far from the log's end, so that little is read. A marker has 78 bytes, so
+13,000 of them are counted. Where more is unread, it is hardly ever markers alone."""
 LISTING_THREADS = 16
 LOCATE_TASKS = 200
 
@@ -198,7 +203,8 @@ def locate(offsets: DataFrame, log_dirs: Sequence[str]) -> DataFrame:
     position_bytes, bytes_to_end (KIP-532's byte lag) and timestamp_ms are those of the batch that holds the offset, see
     `OffsetLocation`. They are NULL, with an error, for an offset that is not in a local segment or is in a damaged
     part, and for a partition that is in none of the directories. topic_id is read from the files, NULL before Kafka
-    2.8. newest_timestamp_ms is that of the active segment (KIP-532's time lag counts from it).
+    2.8. newest_timestamp_ms is that of the active segment (KIP-532's time lag counts from it). markers_to_end is how
+    many transaction markers there are from the offset on; it is NULL if more than MARKERS_WITHIN_BYTES follow.
 
     If a partition is in several directories, for example of two brokers, the one with the greatest log end offset is
     taken, or the first of equal ones; log_dir says which. Only executors read the files. Raises ConfigError if no
@@ -228,14 +234,32 @@ def location_rows(
     log_dir, log = _longest(topic, partition, log_dirs)
     if log is None:
         reason = f"{NOT_FOUND}: not in {', '.join(map(redacted, log_dirs))}"
-        yield from ((topic, partition, offset, *[None] * 6, reason, None) for offset in offsets)
+        yield from ((topic, partition, offset, *[None] * 6, reason, None, None) for offset in offsets)
         return
     newest, damage = log.newest
-    for offset in offsets:
-        location = log.at(offset) if offset is not None else None
-        values = (location.position_bytes, location.bytes_to_end, location.timestamp_ms) if location else (None,) * 3
-        error = (location.error if location else "no offset") or log.end.error or damage
-        yield (topic, partition, offset, *values, log.end.offset, newest, redacted(log_dir), error, log.topic_id)
+    locations = [OffsetLocation(error="no offset") if offset is None else log.at(offset) for offset in offsets]
+    counts = _markers_to_end(log, offsets, locations)
+    for offset, at, markers in zip(offsets, locations, counts, strict=True):
+        error = at.error or log.end.error or damage
+        values = (at.position_bytes, at.bytes_to_end, at.timestamp_ms, log.end.offset, newest)
+        yield (topic, partition, offset, *values, redacted(log_dir), error, log.topic_id, markers)
+
+
+def _markers_to_end(
+    log: PartitionLog, offsets: Sequence[int | None], locations: Sequence[OffsetLocation]
+) -> list[int | None]:
+    """The column markers_to_end of offsets with these locations, counted in one scan."""
+    is_near = [at.bytes_to_end is not None and at.bytes_to_end <= MARKERS_WITHIN_BYTES for at in locations]
+    starts = [
+        at.position_bytes for at, near in zip(locations, is_near, strict=True) if near and at.position_bytes is not None
+    ]
+    markers = log.markers_from(min(starts)) if starts else None
+    if markers is None:
+        return [None] * len(offsets)
+    return [
+        len(markers) - bisect_left(markers, offset) if near and offset is not None else None
+        for offset, near in zip(offsets, is_near, strict=True)
+    ]
 
 
 def _longest(

@@ -84,6 +84,14 @@ LAG = Table(
         ("log_end_offset", LONG, "rung: end of the leader's log"),
         ("consumer_lag", LONG, "committed → high_watermark; 0 if the commit is past a high watermark read just before"),
         ("consumer_lag_error", LONG, "the true consumer_lag is larger by at most this; NULL = not known"),
+        (
+            "unread_markers",
+            LONG,
+            (
+                "how many offsets of consumer_lag, from log start on, are transaction markers, which no reader gets; "
+                "NULL = not known: only log_dirs shows it, and only within 1 MiB of the log's end"
+            ),
+        ),
         ("consumer_lag_stable", LONG, "committed → last_stable_offset"),
         ("fetcher_lag", LONG, "fetched → high_watermark"),
         ("divergence", LONG, "committed → fetched"),

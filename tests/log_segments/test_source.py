@@ -82,7 +82,7 @@ def read_here(*log_dirs: Path | str, **options: str) -> list[dict[str, Any]]:
 def located(spark: SparkSession, log_dirs: Sequence[Path | str], *rungs: Row) -> dict[Row, Row]:
     """(topic, partition, offset) → (position, left, timestamp, log end, newest, directory, error)."""
     offsets = spark.createDataFrame(list(rungs), "topic string, partition int, offset bigint")
-    return {row[:3]: row[3:-1] for row in map(tuple, locate(offsets, list(map(str, log_dirs))).collect())}
+    return {row[:3]: row[3:-2] for row in map(tuple, locate(offsets, list(map(str, log_dirs))).collect())}
 
 
 def test_every_batch_is_as_kafkas_own_tool_dumps_it(spark: SparkSession, recorded: Path) -> None:
@@ -213,7 +213,7 @@ def test_a_null_topic_is_not_a_name(tmp_path: Path) -> None:
     (tmp_path / "None-0").mkdir()
     (tmp_path / "None-0" / f"{0:020}.log").touch()
     (row,) = location_rows(None, 0, [0], [str(tmp_path)])
-    assert row == (None, 0, 0, *(None,) * 6, f"UNKNOWN_TOPIC_OR_PARTITION: not in {tmp_path}", None)
+    assert row == (None, 0, 0, *(None,) * 6, f"UNKNOWN_TOPIC_OR_PARTITION: not in {tmp_path}", None, None)
 
 
 def test_locate_without_a_log_directory_is_an_error(spark: SparkSession) -> None:
@@ -227,8 +227,8 @@ def test_the_longer_of_two_brokers_logs_is_used_and_named(recorded: Path, tmp_pa
     (broken / "seg-compact-0" / f"{2397:020}.log").write_bytes(OLD_MESSAGE)
     for dirs in ([behind, recorded, broken], [broken, recorded, behind]):
         (row,) = location_rows("seg-compact", 0, [0], [str(d) for d in dirs])
-        assert row[3:-1] == (0, 79_479, 1795083185804, 2_400, 1795084362304, str(recorded), None)
-        assert f"topic_id: {row[-1]}" in (recorded / "seg-compact-0" / "partition.metadata").read_text()
+        assert row[3:-2] == (0, 79_479, 1795083185804, 2_400, 1795084362304, str(recorded), None)
+        assert f"topic_id: {row[-2]}" in (recorded / "seg-compact-0" / "partition.metadata").read_text()
     (row,) = location_rows("seg-compact", 0, [0], [str(broken), str(behind)])
     assert row[6:9] == (2_397, 1795084360804, str(behind))
     twin = copied(recorded, tmp_path / "twin", "seg-compact-0")

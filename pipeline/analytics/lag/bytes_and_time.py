@@ -96,8 +96,9 @@ def time_method(lower: Rung, upper: Rung) -> Column:
 
 
 def age_ms(lower: Rung, upper: Rung, captured_ms: Column) -> Column:
-    """How long ago the first unread record was written; 0 if nothing is unread."""
-    return F.when(lower.offset >= upper.offset, 0).otherwise(captured_ms - lower.reading["timestamp_ms"])
+    """How long ago the first unread record was written; 0 if no record is unread, as far as unread_markers shows it."""
+    records = upper.offset - lower.offset - F.coalesce("unread_markers", F.lit(0))
+    return F.when(records <= 0, 0).otherwise(captured_ms - lower.reading["timestamp_ms"])
 
 
 def _moved(

@@ -33,9 +33,11 @@ def with_readings(partitions: DataFrame, locate: Locate | None = None) -> DataFr
 
     `partitions` have readers, ruler and the rungs of SHARED_RUNGS. If `locate` is given, the exact values that it finds
     replace those of the ruler. What the ruler says of the ends of the log stays: high_watermark_on_ruler, end_on_ruler.
+    unread_markers is that of `lag`.
     """
     keep = [c for c in partitions.columns if c not in ("readers", "ruler")]
     read = with_readings_at(partitions, "all_readings", _offsets()).withColumn("on_ruler", F.col("all_readings"))
+    markers = F.array().cast("array<bigint>")
     if locate is not None:
         pairs = F.arrays_zip(_offsets().alias("offset"), F.col("all_readings").alias("reading"))
         located = read.join(_in_files(partitions, locate), ["topic", "partition"], how="left")
@@ -43,10 +45,11 @@ def with_readings(partitions: DataFrame, locate: Locate | None = None) -> DataFr
         is_another = F.coalesce(F.col("files_topic_id") != F.col("topic_id"), F.lit(False))
         known = located.withColumn("in_files", F.when(~is_another, F.col("in_files")))
         read = known.withColumn("all_readings", F.transform(pairs, _surest))
+        markers = F.transform("readers", _unread_markers)
     own_names = (*READER_RUNGS, *MOVED_RUNGS)
     readings = [_own(i).alias(f"{name}_reading") for i, name in enumerate(own_names)]
     end_on_ruler = _own(own_names.index("end"), "on_ruler").alias("end_on_ruler")
-    own = F.arrays_zip("readers", *readings, end_on_ruler)
+    own = F.arrays_zip("readers", *readings, end_on_ruler, markers.alias("unread_markers"))
     rows = read.select(*keep, "all_readings", "on_ruler", F.explode(own).alias("own"))
     return rows.select(
         *keep,
@@ -55,6 +58,7 @@ def with_readings(partitions: DataFrame, locate: Locate | None = None) -> DataFr
         F.coalesce("own.fetched_reading", "own.committed_reading").alias("kip532_reading"),
         F.col("on_ruler")[[*SHARED_RUNGS].index("high_watermark")].alias("high_watermark_on_ruler"),
         "own.end_on_ruler",
+        "own.unread_markers",
         "own.readers.*",
     )
 
@@ -82,15 +86,36 @@ def _own(number: int, of: str = "all_readings") -> Column:
     return F.slice(of, first, F.size("readers"))
 
 
+def _first_unread(reader: Column) -> Column:
+    """The commit, or the log start that was read with it, if the records in between are deleted."""
+    return F.greatest(reader["valid_offset"], F.coalesce(reader["start_offset"], F.col("log_start_offset")))
+
+
+def _end(reader: Column) -> Column:
+    """The high watermark up to which the reader's lag counts."""
+    return F.coalesce(reader["end_offset"], F.col("high_watermark"))
+
+
+def _unread_markers(reader: Column) -> Column:
+    """How many markers are unread: those up to the log's end, without those from the high watermark on.
+
+    The end of the files is later than the high watermark. NULL if one of the two numbers is not known.
+    """
+    first, end = (F.element_at("in_files", of(reader))["markers_to_end"] for of in (_first_unread, _end))
+    unread = F.when(first < end, 0).otherwise(first - end)
+    return F.when(reader["valid_offset"].isNotNull(), unread)
+
+
 def _in_files(partitions: DataFrame, locate: Locate) -> DataFrame:
     """What the log files have at each offset and at the one before it.
 
     The columns are topic, partition, in_files (a map: offset → what was found), files_topic_id.
     """
     ends = F.array(*(F.col(name) - 1 for name in ("high_watermark", "log_end_offset")))
-    asked = partitions.select("topic", "partition", F.explode(F.concat(_offsets(), ends)).alias("offset"))
+    unread = (F.transform("readers", of) for of in (_first_unread, _end))
+    asked = partitions.select("topic", "partition", F.explode(F.concat(_offsets(), ends, *unread)).alias("offset"))
     found = locate(asked.where(F.col("offset") >= 0).distinct()).where(F.col("position_bytes").isNotNull())
-    value = F.struct("position_bytes", "timestamp_ms", "log_end_offset", "newest_timestamp_ms")
+    value = F.struct("position_bytes", "timestamp_ms", "log_end_offset", "newest_timestamp_ms", "markers_to_end")
     in_files = F.map_from_entries(F.collect_list(F.struct("offset", value))).alias("in_files")
     return found.groupBy("topic", "partition", F.col("topic_id").alias("files_topic_id")).agg(in_files)
 

@@ -28,13 +28,18 @@ def objectives_met(lag: DataFrame, slos: Mapping[str, SloConfig], markers: int) 
     """A row for each objective and group that matches: GROUP_ROW, slo, and from partitions to is_met of SLO.
 
     A partition without a commit does not count, because it has no lag: many groups never commit in an empty partition.
-    If no more than `markers` offsets are unread, all of them may be transaction markers, which no reader ever gets. So
-    it is not known whether such a partition misses its objective: no source says what an offset holds.
+    Where only transaction markers are unread, which no reader ever gets, the value is 0. Where unread_markers is not
+    known, no more than `markers` unread offsets may all be markers, so it is not known whether such a partition misses
+    its objective.
     """
     readers = lag.where(F.col("topic").isNotNull() & ~F.col("offset_status").eqNullSafe("no_commit"))
-    value = F.when(F.col("offset_status").isin(*KNOWN), of_slo(slos, lambda slo: F.col(slo.limit.column)))
+    unread_markers = F.when(F.col("headroom") >= 0, F.col("unread_markers"))  # what was deleted is not known
+    lag_of = of_slo(slos, lambda slo: F.col(slo.limit.column))
+    of_records = F.when(F.col("consumer_lag") <= unread_markers, 0).otherwise(lag_of)
+    value = F.when(F.col("offset_status").isin(*KNOWN), of_records)
     is_low = F.col("value") <= of_slo(slos, lambda slo: F.lit(slo.limit.most))
-    has_records = F.coalesce(F.col("consumer_lag") > markers, F.lit(True))
+    most_markers = F.coalesce(unread_markers, F.lit(markers))
+    has_records = F.coalesce(F.col("consumer_lag") > most_markers, F.lit(True))
     rows = (
         _of_objectives(readers, slos)
         .withColumn("value", value)
@@ -66,7 +71,7 @@ def _of_objectives(readers: DataFrame, slos: Mapping[str, SloConfig]) -> DataFra
     once for each pair of names that Spark sends it together. The names are sent with all rows, because finding the
     pairs first would mean to read the rows twice.
     """
-    read = {"offset_status", "consumer_lag", *(slo.limit.column for slo in slos.values())}
+    read = {"offset_status", "consumer_lag", "headroom", "unread_markers", *(slo.limit.column for slo in slos.values())}
     names = readers.select(*GROUP_ROW, "topic", *sorted(read))
     found = with_arrow_column(names, "slos", _search(slos), ArrayType(StringType()), F.col("group_id"), F.col("topic"))
     return found.withColumn("slo", F.explode("slos")).drop("slos")

@@ -43,6 +43,7 @@ class Observation:
     has_members: 1 or 0. has_epoch: whether a leader epoch is stored with the commit, 1 or 0. log_start: the first
     offset of the log. position_bytes: where the commit is in the log, in bytes from where its ruler begins. How far it
     is from one commit to a later one is off by at most error_since of the first and error_until of the second.
+    unread_markers: how many offsets of the lag are transaction markers.
     """
 
     at_ms: Ints
@@ -58,6 +59,12 @@ class Observation:
     position_bytes: Ints
     error_since: Ints
     error_until: Ints
+    unread_markers: Ints
+
+    @property
+    def has_unread(self) -> Bools:
+        """Whether a record may be unread: there is a lag, and it is not known to be transaction markers alone."""
+        return np.asarray(self.lag > np.maximum(self.unread_markers, 0))
 
     @property
     def is_known(self) -> Bools:
@@ -219,7 +226,7 @@ def _waiting(old: Memory, seen: Observation, first: Bools) -> dict[str, Ints]:
     """The waits so far: one begins at the first snapshot with unread records, and again when the commit changes."""
     is_same = ~first & (seen.committed == old.committed)
     goes_on = is_same & (old.waiting_ms != NONE)
-    is_unread = seen.lag > 0
+    is_unread = seen.has_unread
     return {
         "waiting_ms": np.where(is_unread, np.where(goes_on, old.waiting_ms, seen.at_ms), NONE),
         "waiting_snapshots": np.where(is_unread, is_same + np.where(goes_on, old.waiting_snapshots, 0), NONE),

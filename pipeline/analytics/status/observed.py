@@ -18,7 +18,7 @@ OF_LAG = (
     *(*READER, "snapshot_id", "snapshot_date", "committed_captured_at", "topic_id", "group_state", "offset_status"),
     *("error", "committed_offset", "high_watermark", "consumer_lag", "consumer_lag_stable", "consumer_age_ms"),
     *("committed_at", "verified_epoch", "log_start_offset", "high_watermark_bytes", "high_watermark_error_bytes"),
-    *("consumer_lag_bytes", "bytes_error"),
+    *("consumer_lag_bytes", "bytes_error", "unread_markers"),
 )
 """The columns of `lag` that are needed to judge its rows."""
 _ANOTHER_LOG = ("recreated", "truncated", "beyond_end")
@@ -31,6 +31,8 @@ def observed(lag: pa.Table) -> dict[str, Any]:
     is_empty = _is_in(state, WITHOUT_MEMBERS)
     at_ms, snapshot_id = instants_ms(lag, "committed_captured_at"), numbers(lag, "snapshot_id")
     end_bytes, drift = numbers(lag, "high_watermark_bytes"), numbers(lag, "high_watermark_error_bytes")
+    # What the records were that are deleted is not known.
+    is_in_log = numbers(lag, "committed_offset") >= numbers(lag, "log_start_offset")
     unread_bytes, error = numbers(lag, "consumer_lag_bytes"), numbers(lag, "bytes_error")
     return {
         "at_ms": np.where(at_ms != NONE, at_ms, snapshot_id),
@@ -49,6 +51,7 @@ def observed(lag: pa.Table) -> dict[str, Any]:
         "position_bytes": _if_all(end_bytes - unread_bytes, is_empty, end_bytes, unread_bytes),
         "error_since": _if_all(error - drift, is_empty, error, drift),
         "error_until": _if_all(error + drift, is_empty, error, drift),
+        "unread_markers": np.where(is_in_log, numbers(lag, "unread_markers"), NONE),
     }
 
 

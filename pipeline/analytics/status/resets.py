@@ -91,7 +91,7 @@ def epochs(old: Memory, seen: Observation, first: Bools, reset: Bools) -> dict[s
 def commit_in_log(seen: Observation) -> dict[str, Ints]:
     """Where the commit of a group without members is in its log: when the next record was written, and its bytes."""
     is_empty = seen.has_members == 0
-    has_age = is_empty & (seen.age_ms != NONE) & (seen.lag > 0)
+    has_age = is_empty & (seen.age_ms != NONE) & seen.has_unread
     has_bytes = is_empty & (seen.position_bytes != NONE) & (seen.error_since != NONE)
     return {
         "next_written_ms": np.where(has_age, seen.at_ms - np.where(has_age, seen.age_ms, 0), NONE),

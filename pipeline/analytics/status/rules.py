@@ -56,8 +56,12 @@ class Judged:
 
     @property
     def exceeds_markers(self) -> Bools:
-        """Whether more is unread than the transaction markers at the end of a quiet log, which no reader ever gets."""
-        return np.asarray((self.seen.lag > self.settings.markers) | self.has_grown)
+        """Whether more is unread than transaction markers, which no reader ever gets.
+
+        If it is not known how many are unread, the last offsets of a log that has not grown may be markers.
+        """
+        may_exceed = (self.seen.lag > self.settings.markers) | self.has_grown
+        return np.where(self.seen.unread_markers != NONE, self.seen.has_unread, may_exceed)
 
     @property
     def is_still(self) -> Bools:
@@ -189,17 +193,20 @@ def reasons(judged: Judged, status: Ints) -> Ints:
 
     open_transaction: it hides all unread records from a read_committed reader. no_members: the group has no members;
     the status may still be ok if nothing was written since the wait began. transaction_marker: only transaction markers
-    are left, which no reader ever gets. too_few_snapshots: too few snapshots have seen the reader to show whether it
-    moves. offsets_reset: the commit went back because a tool or an admin client has reset it.
+    are left, which no reader ever gets. That is certain if unread_markers is known; if not, the reader has waited for
+    long, and so few offsets are unread that all may be markers. too_few_snapshots: too few snapshots have seen the
+    reader to show whether it moves. offsets_reset: the commit went back because a tool or an admin client has reset it.
     """
     is_ok, waits = status == len(STATUSES) - 1, np.isin(status, [0, 1, 2])
+    seen = judged.seen
+    is_behind_none = (seen.unread_markers != NONE) & seen.is_known & (seen.lag > 0)
     was_reset = (judged.memory.reset_ms != NONE) & (judged.memory.reset_ms == judged.memory.set_back_ms)
     rules = {
         "open_transaction": waits & judged.is_hidden,
         "no_members": (waits | (is_ok & judged.is_still)) & (judged.seen.has_members == 0),
         "too_few_snapshots": (status == STATUSES.index("unknown")) & is_untried(judged),
         "offsets_reset": (status == STATUSES.index("rewound")) & was_reset,
-        "transaction_marker": is_ok & judged.waits_long & ~judged.exceeds_markers,
+        "transaction_marker": is_ok & ~judged.exceeds_markers & (judged.waits_long | is_behind_none),
     }
     found = np.zeros(len(status), np.int64)
     for name, holds in reversed(rules.items()):

@@ -116,6 +116,34 @@ def test_it_is_not_known_whether_the_last_offsets_are_records_or_transaction_mar
     assert row["worst"] == (None if expected is None else age)
 
 
+@pytest.mark.parametrize(
+    ("lag", "headroom", "unread_markers", "expected"),
+    [
+        (1, 0, 1, True),
+        (3, 0, 3, True),
+        (1, 0, 0, False),
+        (3, 0, 2, False),
+        (1, 0, None, None),
+        (1, -1, 1, None),
+        (1, None, 1, None),
+    ],
+)
+@pytest.mark.parametrize("objective", ["consumer_age_ms < 60000", "consumer_lag <= 0"])
+def test_where_markers_are_counted_an_objective_is_met_exactly_if_only_markers_are_unread(
+    spark: SparkSession,
+    objective: str,
+    lag: int,
+    headroom: int | None,
+    unread_markers: int | None,
+    expected: bool | None,
+) -> None:
+    """What was deleted below log start is not known."""
+    names = f"{NAMES} headroom unread_markers"
+    row = (7, "g", "t", 0, "ok", 60_000, lag, headroom, unread_markers)
+    found = objectives_met(frame(spark, LAG, names, row), {"x": slo(objective)}, 1).collect()
+    assert [each["is_met"] for each in found] == [expected]
+
+
 def test_what_may_be_a_marker_hides_no_other_partition(spark: SparkSession) -> None:
     old, fine, late = (("g", "t", number, "ok", age) for number, age in enumerate((90_000_000, 5, 60_000)))
     found = met(spark, {"x": slo()}, old, fine, late, lags=(1, 1, 2))["x", "g"]

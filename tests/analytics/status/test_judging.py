@@ -160,6 +160,31 @@ def test_a_marker_at_the_end_is_named() -> None:
     assert (newest["status"], newest["reason"]) == ("ok", "transaction_marker")
 
 
+@pytest.mark.parametrize(
+    ("committed", "log_start", "end", "markers", "expected"),
+    [
+        pytest.param(900, 0, 901, 1, ("ok", "transaction_marker"), id="a marker"),
+        pytest.param(900, 900, 903, 3, ("ok", "transaction_marker"), id="three markers"),
+        pytest.param(900, 0, 901, 0, ("not_progressing", None), id="a record"),
+        pytest.param(900, 0, 903, 2, ("not_progressing", None), id="a record and two markers"),
+        pytest.param(900, 0, 900, 0, ("ok", None), id="nothing"),
+        pytest.param(900, 901, 901, 0, ("ok", "transaction_marker"), id="deleted, perhaps a marker"),
+        pytest.param(900, 901, 902, 1, ("not_progressing", None), id="deleted, more than the setting"),
+    ],
+)
+def test_counted_markers_decide_the_status_and_its_reason(
+    committed: int, log_start: int, end: int, markers: int, expected: tuple[str, str | None]
+) -> None:
+    steps: list[Step] = [(n * 100, n * 100) for n in range(10)] + [(committed, end)] * 60
+    rows = [observation(0, number, step, 1) for number, step in enumerate(steps)]
+    for row in rows[10:]:
+        row |= {"log_start_offset": log_start, "unread_markers": markers}
+    newest = max(judged_together(rows), key=lambda row: row["snapshot_id"])
+    assert (newest["status"], newest["reason"]) == expected
+    is_known = markers >= end - committed
+    assert (newest["waiting_since"] is None) == is_known
+
+
 def test_impossible_numbers_affect_no_other_reader() -> None:
     """Numbers that overflow may give their own reader any status, but do not affect other readers."""
     odd: list[Step] = [(2**63 - 1, 5), (-(2**63) + 2, 2**63 - 1), (0, 2**63 - 1)]

@@ -49,6 +49,7 @@ def observed(looks: Sequence[Look]) -> Observation:
         position_bytes=nothing,
         error_since=nothing,
         error_until=nothing,
+        unread_markers=nothing,
     )
 
 
