@@ -41,6 +41,8 @@ def behind(group: Group | None, findings: Sequence[Finding]) -> str:
         return next((known for f in findings if (known := of_evidence(f.facts))), "not known")
     if group.consumer_lag is None:
         return "not known" if group.partitions_unknown else "not known: nothing was committed"
+    if group.has_only_markers:
+        return "no record is unread: only transaction markers are left"
     gone = f", of which {number(group.unread_offsets)} were deleted unread" if group.unread_offsets else ""
     in_bytes = oldest = None
     if group.consumer_lag_bytes is not None:

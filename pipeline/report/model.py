@@ -118,6 +118,23 @@ class Group:
         """The word that is shown if the lag is None."""
         return "unknown" if self.partitions_unknown else "no commit"
 
+    @property
+    def has_only_markers(self) -> bool:
+        """Whether it is known that only transaction markers are unread: there is a lag, and no record has an age."""
+        is_whole = not self.partitions_unknown and not self.age_unknown and (self.min_headroom or 0) >= 0
+        return bool(self.consumer_lag) and self.consumer_age_ms == 0 and is_whole
+
+    @property
+    def why_status(self) -> str | None:
+        """The reason of the status in words; None if it has none."""
+        if self.status_reason != "transaction_marker":
+            return self.status_reason and self.status_reason.replace("_", " ")
+        if self.has_only_markers:
+            return "no record is unread: only transaction markers are left"
+        if self.consumer_lag == 1:
+            return "at most 1 record is unread; it may be a transaction marker"
+        return f"at most {self.consumer_lag or 0:,} records are unread; some may be transaction markers"
+
 
 @dataclass(frozen=True)
 class Totals:

@@ -40,6 +40,26 @@ def four_instants() -> dict[str, Any]:
     return {"instants": instants, "points": points}
 
 
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"consumer_lag": 1, "consumer_age_ms": 9_000}, "at most 1 record is unread; it may be a transaction marker"),
+        ({"consumer_lag": 3}, "at most 3 records are unread; some may be transaction markers"),
+        ({"consumer_lag": 1, "consumer_age_ms": 0}, "no record is unread: only transaction markers are left"),
+        ({"consumer_lag": 1, "consumer_age_ms": 0, "age_unknown": 1}, "at most 1 record is unread; it may be a "),
+        (
+            {"consumer_lag": 1, "consumer_age_ms": 0, "partitions_unknown": 1},
+            "at most 1 record is unread; it may be a ",
+        ),
+        ({"consumer_lag": 1, "consumer_age_ms": 0, "min_headroom": -1}, "at most 1 record is unread; it may be a "),
+        ({"status_reason": "no_members"}, "no members"),
+    ],
+)
+def test_the_reason_of_a_status_is_shown_as_a_fact_only_if_it_is_known(more: dict[str, Any], words: str) -> None:
+    shown = group(**{"status": "ok", "status_reason": "transaction_marker", **more})
+    assert f'<span class="pill ok" title="{words}' in render(report(shown))
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_name_is_shown_and_does_nothing(name: str) -> None:
     error = SnapshotError("group", name, name, 2)
