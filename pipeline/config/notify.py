@@ -1,10 +1,11 @@
 """The settings of owners, silences and notifications."""
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
@@ -84,11 +85,33 @@ class Owners:
         """The channel for what a rule matches, or for what none matches; None if no messages are sent."""
         return (rule and rule.channel) or self.channel
 
-    def values_of(self, group_id: str | None, topic: str | None) -> dict[str, str | None]:
-        """The columns `owner`, `tier` and `channel`; without owner and tier if no rule matches."""
+    def values_of(self, finding: Mapping[str, Any]) -> dict[str, str | None]:
+        """The columns `owner`, `tier` and `channel` of a row of `findings`; without owner and tier if no rule matches.
+
+        If no rule matches a finding without a group, but the same owner has all of the groups that its evidence names,
+        the rule for these groups counts.
+        """
+        group_id, topic = finding["group_id"], finding["topic"]
         rule = owner_of(self.rules, group_id, topic)
+        if rule is None and group_id is None:
+            rule = self._common(_all_groups(finding.get("evidence")), topic)
         named = {"owner": rule.owner, "tier": rule.tier} if rule else {}
         return {**named, "channel": self.channel_of(rule)}
+
+    def _common(self, groups: Iterable[str], topic: str | None) -> OwnerRule | None:
+        """The rule for several groups; None if they have different owners or channels, or if one has none."""
+        first, *others = [owner_of(self.rules, group_id, topic) for group_id in groups] or [None]
+        if first is None:
+            return None
+        same = (first.owner, self.channel_of(first))
+        return first if all(rule and (rule.owner, self.channel_of(rule)) == same for rule in others) else None
+
+
+def _all_groups(evidence: str | None) -> list[str]:
+    """The groups that evidence names; none if it does not name all of them."""
+    facts = json.loads(evidence or "{}")
+    groups: list[str] = facts.get("groups") or []
+    return groups if len(groups) == facts.get("groups_affected") else []
 
 
 NO_OWNERS = Owners()

@@ -92,7 +92,7 @@ def keep_findings(
 
 def _owned(row: Mapping[str, Any], owners: Owners) -> tuple[Any, ...]:
     """The row with the owner and the channel of the configuration; if no rule matches, with the owner that it has."""
-    values = {**row, **owners.values_of(row["group_id"], row["topic"])}
+    values = {**row, **owners.values_of(row)}
     return tuple(values[name] for name in FINDINGS.columns)
 
 

@@ -114,7 +114,7 @@ def digest_of(
 
 
 def _missed(row: Row, config: Config) -> Missed:
-    channel = config.responsible().values_of(row["group_id"], None)["channel"]
+    channel = config.responsible().values_of({"group_id": row["group_id"], "topic": None})["channel"]
     values = {name: row[name] for name in Missed._fields if name != "channel"}
     return Missed(**values, channel=channel)
 

@@ -62,7 +62,7 @@ def finding_of(row: Row, config: Config) -> Finding:
     values |= {name: _in_utc(row.get(name)) for name in _TIMES}
     values["partitions"] = tuple(row.get("partitions") or ())
     # Not as the row has them: the configuration may have changed since the row was written.
-    values |= config.responsible().values_of(row.get("group_id"), row.get("topic"))
+    values |= config.responsible().values_of(row)
     return Finding(**values)
 
 

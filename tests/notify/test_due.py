@@ -1,5 +1,6 @@
 """Which findings are sent, where and when."""
 
+import json
 import random
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta, timezone
@@ -65,6 +66,28 @@ def test_what_has_failed_is_due_again_with_its_number_of_tries(load: Load) -> No
 def test_a_finding_that_ended_before_it_was_sent_is_not_sent(load: Load, status: str | None) -> None:
     known = [notified(status=status)] if status else []
     assert due(once(config_of(load), finding(resolved_at=NOW), known=known)) == []
+
+
+@pytest.mark.parametrize(
+    ("evidence", "owner", "channel"),
+    [
+        ({"groups": ["pay-1", "pay-2"], "groups_affected": 2}, "pay", "other"),
+        ({"groups": ["pay-1", "web-1"], "groups_affected": 2}, None, "chat"),
+        ({"groups": ["pay-1", "else"], "groups_affected": 2}, None, "chat"),
+        ({"groups": ["else", "pay-1"], "groups_affected": 2}, None, "chat"),
+        ({"groups": ["pay-1", "pay-2"], "groups_affected": 3}, None, "chat"),
+        ({}, None, "chat"),
+    ],
+)
+def test_a_finding_about_a_topic_is_sent_to_the_owner_of_all_of_its_groups(
+    load: Load, evidence: dict[str, Any], owner: str | None, channel: str
+) -> None:
+    text = '[channels.other]\ntype = "webhook"\nurl = "http://h"\n'
+    text += (
+        '[[owners]]\ngroup = "^pay-"\nowner = "pay"\nchannel = "other"\n[[owners]]\ngroup = "^web-"\nowner = "web"\n'
+    )
+    found = once(config_of(load, text), finding(group_id=None, client_id=None, evidence=json.dumps(evidence)))
+    assert [(name, one.finding.owner) for name, several in found.due.items() for one in several] == [(channel, owner)]
 
 
 def test_an_end_goes_where_the_beginning_went_even_if_the_owner_has_changed(load: Load) -> None:
