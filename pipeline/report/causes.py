@@ -143,7 +143,7 @@ def _budget_burn(finding: Finding, _: Clock) -> tuple[str, str]:
 
 def _together(finding: Finding, clock: Clock) -> tuple[str, str]:
     groups = _how_many(finding.facts.get("groups_affected"), "group")
-    return "stopped together", f"{groups} make no progress since {clock(since_ms(finding))}"
+    return "stopped together", f"{groups} have made no progress since {clock(since_ms(finding))}"
 
 
 def _open_transaction(finding: Finding, clock: Clock) -> tuple[str, str]:
