@@ -19,10 +19,11 @@ class StatusConfig(Section):
     tolerance_ms: DurationMs = Field(default=MINUTE_MS, alias="tolerance")
     """Waits shorter than this do not count. Nor does an age that exceeds the usual one by less than this."""
     markers: int = Field(default=1, ge=0)
-    """How many transaction markers may be at the end of a log: a reader that is no further behind there, while nothing
-    is written, is `ok`. Raise it if several transactional producers write to a partition and clients do not commit
-    behind the markers. A lag of no more than this can make a service-level objective unknown, but never missed: set it
-    to 0 if no producer uses transactions."""
+    """How many transaction markers may be at the end of a log, where `log_dirs` does not show how many there are: a
+    reader that is no further behind there, while nothing is written, is `ok`, although up to this many records may be
+    unread. Raise it if several transactional producers write to a partition and clients do not commit behind the
+    markers. A lag of no more than this can make a service-level objective unknown, but never missed: set it to 0 if no
+    producer uses transactions."""
 
     data_loss_within_ms: DurationMs = Field(default=DAY_MS, alias="data_loss_within")
     """How long before retention may delete unread records there is a finding `data_loss_ahead`, and how long before
