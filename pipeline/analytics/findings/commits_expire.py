@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from pipeline.analytics.lag.ladder import has_unread
 from pipeline.analytics.series import read_ms
 from pipeline.common.epoch import HOUR_MS
 
@@ -22,14 +23,14 @@ def commit_expires_in_ms(within_ms: int) -> Column:
     (ConsumerGroup.offsetExpirationCondition). A group that was never seen with members may commit without any, so
     nothing is known about it. If nothing is unread, the group loses nothing.
 
-    Columns: has_members, members_seen_at, commit_since, group_type, consumer_lag, offsets_retention_ms and those of
+    Columns: has_members, members_seen_at, commit_since, group_type, consumer_lag, unread_markers, offsets_retention_ms and those of
     `read_ms`.
     """
     left_ms, moved_ms = F.unix_millis("members_seen_at"), F.unix_millis("commit_since")
     begun_ms = F.when(_is_classic(), F.greatest(left_ms, moved_ms)).otherwise(moved_ms)
     rest_ms = begun_ms + F.col("offsets_retention_ms") - read_ms("committed_captured_at")
     is_near = (rest_ms <= within_ms) & (_is_classic() | (rest_ms >= -OVERDUE_MS))
-    return F.when(~F.col("has_members") & left_ms.isNotNull() & (F.col("consumer_lag") > 0) & is_near, rest_ms)
+    return F.when(~F.col("has_members") & left_ms.isNotNull() & has_unread() & is_near, rest_ms)
 
 
 def group_expires_in_ms(within_ms: int) -> Column:

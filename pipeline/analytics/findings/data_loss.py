@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pipeline.analytics.findings.commits_expire import commit_expires_in_ms
 from pipeline.analytics.findings.rates import compared_with
 from pipeline.analytics.keys import PARTITION_AT, READER
-from pipeline.analytics.lag.ladder import read_up_to
+from pipeline.analytics.lag.ladder import has_unread, read_up_to
 from pipeline.analytics.series import read_ms
 from pipeline.analytics.status.rules import FALLING_BEHIND, WAITS
 
@@ -61,9 +61,10 @@ def with_time_left(
 
 
 def _is_unread() -> Column:
-    """Whether the next record to read still exists, in the log that the commit belongs to."""
+    """Whether the next record to read still exists, in the log that the commit belongs to. A marker is no record."""
     is_same_log = F.col("offset_status").isin("ok", "deleted_uncommitted")
-    return is_same_log & (read_up_to() < F.col("high_watermark")) & (read_up_to() >= F.col("log_start_offset"))
+    is_behind = F.coalesce(has_unread(), F.lit(True)) & (read_up_to() < F.col("high_watermark"))
+    return is_same_log & is_behind & (read_up_to() >= F.col("log_start_offset"))
 
 
 def _by_age() -> Column:

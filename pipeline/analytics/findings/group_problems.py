@@ -19,7 +19,7 @@ from pipeline.analytics.findings.identity import OF_A_TOPIC
 from pipeline.analytics.findings.problem import problem, some
 from pipeline.analytics.findings.rates import compared_with
 from pipeline.analytics.keys import PARTITION, READER_AT, SNAPSHOT
-from pipeline.analytics.lag.ladder import deleted_unread_offsets
+from pipeline.analytics.lag.ladder import deleted_unread_offsets, has_unread
 from pipeline.analytics.series import read_ms
 from pipeline.analytics.status.rules import NOT_COMMITTED, OK, STATUSES
 from pipeline.config.status import StatusConfig
@@ -107,7 +107,7 @@ def _suspects(rows: DataFrame, earlier: DataFrame, before: Mapping[int, int]) ->
     starts = earlier.select(*PARTITION, F.col("snapshot_id").alias("then_id"), "log_start_offset")
     then = starts.groupBy(*PARTITION, "then_id").agg(F.min("log_start_offset").alias("start_then"))
     is_well = F.col("status").isin(OK, NOT_COMMITTED) & F.col("offset_status").isin("ok", "no_commit")
-    has_read_all = F.col("offset_status").eqNullSafe("no_commit") | (F.col("consumer_lag") <= 0)
+    has_read_all = F.col("offset_status").eqNullSafe("no_commit") | ~has_unread()
     has_moved = F.coalesce(F.col("log_start_offset") > F.col("start_then"), F.lit(False))
     return (
         rows.withColumn("then_id", compared_with(before))

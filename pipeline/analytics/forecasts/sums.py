@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 
 from pipeline.analytics.forecasts.memory import IN_BYTES, OF_RETENTION
 from pipeline.analytics.keys import GROUP_AT
+from pipeline.analytics.lag.ladder import has_unread
 from pipeline.analytics.series import read_ms
 
 _NAMED = [*GROUP_AT, "topic"]
@@ -65,7 +66,7 @@ def _of_retention(is_counted: Column) -> dict[str, Column]:
 
     A partition with unread records comes before one without. NULL if this is not known for all that have unread ones.
     """
-    is_unread = F.col("consumer_lag") > F.coalesce("unread_markers", F.lit(0))
+    is_unread = has_unread()
     is_in_log = F.coalesce(F.col("committed_offset") >= F.col("log_start_offset"), F.lit(False))
     is_known = F.col("headroom_ms").isNotNull() & F.col("consumer_age_ms").isNotNull() & is_in_log
     is_known &= ~F.col("time_method").eqNullSafe("arrival")

@@ -75,6 +75,11 @@ def consumer_lag_error() -> Column:
     return F.when(moved < 0, 0).otherwise(moved).cast("bigint")
 
 
+def has_unread() -> Column:
+    """Whether a record may be unread, for a row of `lag`: not if all of its lag is known to be transaction markers."""
+    return F.col("consumer_lag") > F.coalesce("unread_markers", F.lit(0))
+
+
 def has_no_watermark() -> Column:
     """The log's end is unknown."""
     return F.col("high_watermark").isNull()

@@ -23,6 +23,8 @@ CASES = [
     ("has members", {"seen": 25, "has_members": True}, None),
     ("members not known", {"seen": 25, "has_members": None}, None),
     ("nothing unread", {"seen": 25, "unread": 0}, None),
+    ("only markers unread", {"seen": 25, "unread": 3, "markers": 3}, None),
+    ("a record and markers unread", {"seen": 25, "unread": 3, "markers": 2}, 23),
     ("kept for how long is not known", {"seen": 25, "kept": None}, None),
     ("classic, old commit", {"seen": 25, "commit": 30, "group_type": "classic"}, 23),
     ("classic, committed since", {"seen": 60, "commit": 26, "group_type": "classic"}, 22),
@@ -41,7 +43,8 @@ def test_commits_expire_if_a_group_has_had_no_members_for_long(
 ) -> None:
     scene = Scene()
     scene.offsets_retention_ms = known.get("kept", 2 * DAY_MS)
-    scene.waiting(READER, known.get("unread", 10), reason="no_members", group_type=known.get("group_type"))
+    more = {"group_type": known.get("group_type"), "unread_markers": known.get("markers")}
+    scene.waiting(READER, known.get("unread", 10), reason="no_members", **more)
     seen, commit, other = (
         None if hours is None else NOW - timedelta(hours=hours)
         for hours in (known["seen"], known.get("commit"), known.get("other"))

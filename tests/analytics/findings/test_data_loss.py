@@ -61,6 +61,8 @@ LOG_STARTS = [
     ("another log", moved(0, 200, topic_id="B"), {"committed_offset": 200}, None),
     ("read further", moved(0, 150, consumed_offset=200), {"committed_offset": 150, "consumed_offset": 300}, None),
     ("nothing unread", moved(0, 900), {"committed_offset": 900}, None),
+    ("only markers unread", moved(0, 200), {"committed_offset": 200, "unread_markers": 700}, None),
+    ("a record and markers unread", moved(0, 200), {"committed_offset": 200, "unread_markers": 699}, 10),
     ("lost already", moved(0, 50), {"committed_offset": 50, "offset_status": "deleted_unread"}, None),
 ]
 
