@@ -23,7 +23,7 @@ def commit_expires_in_ms(within_ms: int) -> Column:
     (ConsumerGroup.offsetExpirationCondition). A group that was never seen with members may commit without any, so
     nothing is known about it. If nothing is unread, the group loses nothing.
 
-    Columns: has_members, members_seen_at, commit_since, group_type, consumer_lag, unread_markers, offsets_retention_ms and those of
+    Columns: has_members, members_seen_at, commit_since, group_type, offsets_retention_ms and those of `has_unread` and
     `read_ms`.
     """
     left_ms, moved_ms = F.unix_millis("members_seen_at"), F.unix_millis("commit_since")
