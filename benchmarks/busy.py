@@ -30,6 +30,7 @@ from demo.embedded_kafka.readiness import wait_until
 from demo.embedded_kafka.topics import create_topics
 from demo.workload.seeding import Seeding, seed_offsets
 from pipeline.config import Config, LakeConfig
+from pipeline.config.toml_file import FilledIn
 from pipeline.derive import compute_lag
 from pipeline.lake import Lake
 from pipeline.session import spark_session
@@ -133,7 +134,7 @@ def logged_in(kafka: EmbeddedKafka) -> dict[str, Any]:
     servers = tuple(kafka.sasl_bootstrap_servers.split(",")[: AWAY - 1])
     return {
         "bootstrap_servers": servers,
-        "client": {**sasl, "sasl_plain_username": USER, "sasl_plain_password": PASSWORD},
+        "client": {**sasl, "sasl_plain_username": USER, "sasl_plain_password": FilledIn(PASSWORD)},
     }
 
 

@@ -198,11 +198,16 @@ def run(command: argparse.ArgumentParser, argv: Sequence[str] | None, *steps: St
             is_repeated=getattr(arguments, "every", None) is not None,
         )
         if arguments.check:
+            for warning in config.warnings():
+                print(f"{arguments.config}: warning: {warning}")
             print(f"{arguments.config}: arguments and config are right; `doctor` also checks the clusters and the lake")
             return 0
         log_to_stderr(logging.DEBUG if arguments.verbose else logging.INFO)
         if command.prog.split()[-1] in ("snapshot", "run"):  # these log in to clusters
             _warn_of_plain_text(config, clusters)
+        if command.prog.split()[-1] in ("lag", "run"):  # these judge
+            for warning in config.warnings():
+                log.warning("%s: %s", arguments.config, warning)
         if load:
             Thread(target=import_module, args=(load,), daemon=True).start()
         return in_session(command.prog, job, steps)

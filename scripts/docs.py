@@ -37,7 +37,12 @@ This page is made from the code by `make docs`.
 
 The configuration is a TOML file. Begin with a copy of `conf/production.example.toml`. Any job with `--check` says what
 is wrong with your file, without starting Spark. In any text value, `${env:NAME}` stands for an environment variable of
-the driver, and `${secret:SCOPE/KEY}` for a secret of Databricks."""
+the driver, and `${secret:SCOPE/KEY}` for a secret of Databricks.
+
+Secrets must be written in one of these two ways, so that the file can be kept with your code: `sasl_plain_password`,
+`ssl_password`, `password`, `routing_key`, the `url` of a channel of type `apprise`, and any `url` or `proxy_url` with a
+user or a password. If one of them is written into the file itself, no job starts. Other URLs may be written into it: if
+their path or query has a token, as with webhooks of Slack, use a reference, too."""
 ABOUT_CLIENT = """\
 Options of [kafka-python's client](https://kafka-python.readthedocs.io), with its names and defaults"""
 ABOUT_COMMANDS = """\

@@ -11,7 +11,7 @@ from tests.conftest import ROOT
 
 MAY_IMPORT = {
     "common": "",
-    "tables": "",
+    "tables": "common",
     "config": "common",
     "lake": "common config tables",
     "analytics": "common config tables",

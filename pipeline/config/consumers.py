@@ -7,10 +7,10 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import Field, model_validator
 
 from pipeline.config.toml_file import FilledIn, Int, Section
-from pipeline.config.value_types import Count, DurationMs
+from pipeline.config.value_types import Count, DurationMs, Secret
 
 Source = Literal["kafka_client_metrics", "librdkafka_statistics", "kafka_request_log"]
 
@@ -32,8 +32,8 @@ class PositionsConfig(Section):
     """The group of all these clients, if they are in the same group."""
     user: str | None = None
     """The user for basic authentication at the endpoints."""
-    password: SecretStr | None = None
-    """The password for basic authentication at the endpoints."""
+    password: Secret | None = None
+    """The password for basic authentication at the endpoints, as `${env:NAME}` or `${secret:SCOPE/KEY}`."""
     ca_file: str | None = None
     """The CA certificates for the endpoints, if the system does not have them; a file, or a folder for OpenSSL."""
     timeout_ms: DurationMs | None = Field(default=None, alias="timeout")

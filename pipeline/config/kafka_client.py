@@ -11,6 +11,7 @@ from typing import Annotated, Self, get_args, get_origin
 from pydantic import AfterValidator, BeforeValidator, SecretStr, model_validator
 
 from pipeline.config.toml_file import Bool, Int, Section
+from pipeline.config.value_types import Secret, SecretUrl
 
 _NEEDS_PASSWORD = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
@@ -72,16 +73,16 @@ class ClientConfig(Section):
     ssl_cafile: SecretStr | None = None
     ssl_certfile: SecretStr | None = None
     ssl_keyfile: SecretStr | None = None
-    ssl_password: SecretStr | None = None
+    ssl_password: Secret | None = None
     ssl_crlfile: Annotated[None, _CRL] = None
     sasl_mechanism: Annotated[SecretStr, _MECHANISM] | None = None
     sasl_plain_username: SecretStr | None = None
-    sasl_plain_password: SecretStr | None = None
+    sasl_plain_password: Secret | None = None
     sasl_kerberos_name: SecretStr | None = None
     sasl_kerberos_service_name: SecretStr | None = None
     sasl_kerberos_domain_name: SecretStr | None = None
     sasl_oauth_token_provider: Annotated[None, _IS_AN_OBJECT] = None
-    proxy_url: SecretStr | None = None
+    proxy_url: SecretUrl | None = None
     api_version: Annotated[SecretStr, AfterValidator(_version)] | None = None
     metrics: Annotated[None, _IS_AN_OBJECT] = None
     metric_group_prefix: SecretStr | None = None

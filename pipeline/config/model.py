@@ -28,6 +28,7 @@ from pipeline.config.notify import (
     Silence,
     unknown_channel,
 )
+from pipeline.config.rare_snapshots import too_rare
 from pipeline.config.retention import RetentionConfig
 from pipeline.config.slo import SloConfig, SloName, too_long_a_window
 from pipeline.config.status import StatusConfig
@@ -170,6 +171,10 @@ class Config(Section):
     def responsible(self) -> Owners:
         """Who owns what, and which channel their messages go to."""
         return Owners(self.owners, self.notifications.channel)
+
+    def warnings(self) -> list[str]:
+        """A sentence for each setting that has not its full effect, because snapshots are too rare."""
+        return [*too_rare(self.snapshot.schedule_ms, self.status.window_ms, self.slo)]
 
     @model_validator(mode="after")
     def _names_channels_that_exist(self) -> Self:

@@ -8,12 +8,13 @@ from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, SecretStr, model_validator
+from pydantic import AfterValidator, Field, SecretStr, ValidationInfo, field_validator, model_validator
 
 from pipeline.common.epoch import DAY_MS
 from pipeline.common.expressions import matches
+from pipeline.common.finding_kinds import KINDS
 from pipeline.config.toml_file import Section
-from pipeline.config.value_types import DurationMs, Instant, NotEmpty, Regex
+from pipeline.config.value_types import DurationMs, Instant, NotEmpty, Regex, Secret, not_literal, without_login
 
 Severity = Literal["info", "warning", "critical"]
 PAGERDUTY_URL = "https://events.pagerduty.com/v2/enqueue"
@@ -139,6 +140,13 @@ class Silence(Section):
     reason: Annotated[str, NotEmpty]
     """Why, for those who wonder later; the table `notifications` repeats it."""
 
+    @field_validator("kind")
+    @classmethod
+    def _matches_a_kind(cls, expression: str | None) -> str | None:
+        if not any(matches(expression, kind) for kind in KINDS):
+            raise ValueError(f"matches no kind of finding; the kinds are {', '.join(KINDS)}")
+        return expression
+
     @model_validator(mode="after")
     def _is_about_something(self) -> Self:
         if (self.cluster, self.group, self.topic, self.kind) == (None,) * 4:
@@ -155,15 +163,16 @@ class Silence(Section):
 
 
 class ChannelConfig(Section):
-    """Where messages go. Use `${env:NAME}` or `${secret:SCOPE/KEY}` for URLs and keys that are secret."""
+    """Where messages go. URLs and keys that are secret must be `${env:NAME}` or `${secret:SCOPE/KEY}`."""
 
     type: Literal["pagerduty", "alertmanager", "webhook", "apprise"]
     """What receives the messages. `apprise` stands for chat, mail and many others: it needs the Python package of that
     name, which `pip install 'laglake[notify]'` installs."""
     url: SecretStr | None = None
     """The receiver: for `alertmanager` the address of its start page, for `webhook` any URL, for `apprise` one of its
-    own URLs. Required, but for `pagerduty`: its default is `https://events.pagerduty.com/v2/enqueue`."""
-    routing_key: SecretStr | None = None
+    own URLs. Required, but for `pagerduty`: its default is `https://events.pagerduty.com/v2/enqueue`. A URL of
+    `apprise`, or one with a user or password, must not be written into the file itself."""
+    routing_key: Secret | None = None
     """The integration key of PagerDuty's Events API v2; required for `pagerduty`."""
     severity: Severity = "warning"
     """The least severity that is sent."""
@@ -171,6 +180,12 @@ class ChannelConfig(Section):
     """How long the receiver may take to answer one message."""
     ca_file: Annotated[str, NotEmpty] | None = None
     """A file with the CA certificates for the receiver, if the system does not have them; not for `apprise`."""
+
+    @field_validator("url", mode="before")
+    @classmethod
+    def _has_no_secret(cls, url: Any, found: ValidationInfo) -> Any:
+        # Only apprise knows which parts of its URLs are tokens.
+        return not_literal(url) if found.data.get("type") == "apprise" else without_login(url)
 
     @model_validator(mode="after")
     def _has_what_its_type_needs(self) -> Self:

@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 
 from pipeline.common.epoch import DAY_MS, HOUR_MS, MINUTE_MS
-from pipeline.config.toml_file import Int
+from pipeline.config.toml_file import FilledIn, Int
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": MINUTE_MS, "h": HOUR_MS, "d": DAY_MS}
 _YEAR_MS = 366 * DAY_MS
@@ -106,6 +106,25 @@ def _scoped(pattern: str) -> str:
     return f"(?{flags[1]}:{pattern[flags.end() :]}{end}"
 
 
+_REFERENCES = "${env:NAME} or ${secret:SCOPE/KEY}"
+
+
+def not_literal(value: object) -> object:
+    """The value, if it is not a secret that is written into the file itself. Raises ValueError if it is."""
+    if isinstance(value, str) and value and not isinstance(value, FilledIn):
+        raise ValueError(f"is secret and must not be written into the file: use {_REFERENCES}")
+    return value
+
+
+def without_login(value: object) -> object:
+    """The same for a URL: only its user and password are secret."""
+    if isinstance(value, str) and re.match(r"[^/?#]*//[^/?#]*@", value) and not isinstance(value, FilledIn):
+        raise ValueError(f"has a user or a password, which must not be written into the file: use {_REFERENCES}")
+    return value
+
+
+Secret = Annotated[SecretStr, BeforeValidator(not_literal)]
+SecretUrl = Annotated[SecretStr, BeforeValidator(without_login)]
 DurationMs = Annotated[int, BeforeValidator(duration_ms)]
 Instant = Annotated[datetime, BeforeValidator(instant)]
 Regex = Annotated[str, AfterValidator(_regex)]

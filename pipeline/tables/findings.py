@@ -2,6 +2,7 @@
 
 from pyspark.sql.types import ArrayType, DoubleType
 
+from pipeline.common.finding_kinds import KINDS
 from pipeline.tables.columns import CLUSTER, INT, SNAPSHOT, STRING, TIMESTAMP, Column, Table, schema
 
 SEVERITIES = ("info", "warning", "critical")
@@ -9,17 +10,7 @@ SEVERITIES = ("info", "warning", "critical")
 
 _FINDING_ID: Column = ("finding_id", STRING, "hash of kind, identity and first_seen")
 
-_KIND: Column = (
-    "kind",
-    STRING,
-    (
-        "no_progress | stopped_together | falling_behind | rewound | skipped | deleted_unread | data_loss_ahead | "
-        "commits_expire | open_transaction | recreated_topic | truncated_log | rebalance_storm | flapping_member | "
-        "uneven_assignment | idle_member | under_replicated | clock_ahead | snapshots_missing | unreadable | "
-        "blocked_connector | slow_consumer | paused_partition | blind_gauge | too_large_message | buffer_too_large | "
-        "budget_burn"
-    ),
-)
+_KIND: Column = ("kind", STRING, " | ".join(KINDS))
 
 _CONCERNED: Column = ("group_id", STRING, "consumer group; NULL = the cause is a topic, or the whole cluster")
 

@@ -159,7 +159,7 @@ def test_a_relative_root_is_below_the_working_directory_and_a_uri_is_unchanged(
 
 
 def test_no_secret_is_shown_by_a_config_or_its_errors(load: Load) -> None:
-    secrets = 'sasl_plain_password = "hunter2"\nssl_password = "${env:PW}"\n'
+    secrets = 'sasl_plain_password = "${env:PW}"\nssl_password = "${env:PW}"\n'
     config = load(CLIENT.replace("/lake", "/lake/${env:PW}") + secrets, PW="hunter2")
     east = config.clusters["east"]
     assert config.lake.root == "/lake/hunter2"
@@ -239,8 +239,9 @@ def test_a_password_that_is_sent_in_plain_text_is_reported(
     config = load(
         '[lake]\nroot = "/l"\n[clusters.east]\nbootstrap_servers = ["b:1"]\n[clusters.east.client]\n'
         f'security_protocol = "{client}"\nsasl_mechanism = "PLAIN"\nsasl_plain_username = "u"\n'
-        'sasl_plain_password = "hunter2"\n[[clusters.east.positions]]\nsource = "kafka_client_metrics"\n'
-        f'endpoints = ["{endpoint}"]\nuser = "u"\npassword = "hunter2"\n'
+        'sasl_plain_password = "${env:PW}"\n[[clusters.east.positions]]\nsource = "kafka_client_metrics"\n'
+        f'endpoints = ["{endpoint}"]\nuser = "u"\npassword = "${{env:PW}}"\n',
+        PW="hunter2",
     )
     found = config.clusters["east"].passwords_in_plain_text()
     assert [re.search("the password for (.*) is sent in plain text", reason)[1] for reason in found] == receivers  # type: ignore[index]

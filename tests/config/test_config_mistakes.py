@@ -11,6 +11,7 @@ from pipeline.config.lake import lake_at
 
 SMALLEST = '[lake]\nroot = "/lake"\n[clusters.east]\nbootstrap_servers = ["10.0.0.1:9092"]\n'
 CLIENT = SMALLEST + "[clusters.east.client]\n"
+SECRET = "is secret and must not be written into the file: use ${env:NAME} or ${secret:SCOPE/KEY}"
 Load = Callable[..., Config]
 Refuse = Callable[..., str]
 
@@ -110,6 +111,28 @@ def refused(load: Load, tmp_path: Path) -> Refuse:
             CLIENT + 'security_protocol = "SASL_SSL"\nsasl_mechanism = "PLAIN"\nsasl_plain_password = ""',
             "clusters.east.client: security_protocol with SASL also needs sasl_plain_username and sasl_plain_password",
             id="SASL without a password",
+        ),
+        pytest.param(
+            CLIENT + 'sasl_plain_password = "hunter2"',
+            f"clusters.east.client.sasl_plain_password: {SECRET}",
+            id="a password in the file",
+        ),
+        pytest.param(
+            CLIENT + 'ssl_password = "hunter2"',
+            f"clusters.east.client.ssl_password: {SECRET}",
+            id="the password of a key in the file",
+        ),
+        pytest.param(
+            CLIENT + 'proxy_url = "socks5://me:hunter2@h:1"',
+            "clusters.east.client.proxy_url: has a user or a password, which must not be written into the file: use "
+            "${env:NAME} or ${secret:SCOPE/KEY}",
+            id="the password of a proxy in the file",
+        ),
+        pytest.param(
+            SMALLEST + '[[clusters.east.positions]]\nsource = "kafka_client_metrics"\nendpoints = ["http://a"]\n'
+            'password = "hunter2"',
+            f"clusters.east.positions[0].password: {SECRET}",
+            id="the password of endpoints in the file",
         ),
         pytest.param(
             CLIENT + 'api_version = "latest"',

@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 
 from pipeline.common.errors import ConfigError
+from pipeline.common.finding_kinds import KINDS
 from pipeline.config import Config
 from pipeline.config.notify import PAGERDUTY_URL, OwnerRule, Silence, is_web_url, owner_of
 
 SMALLEST = '[lake]\nroot = "/lake"\n[clusters.east]\nbootstrap_servers = ["10.0.0.1:9092"]\n'
-CHAT = '[channels.chat]\ntype = "apprise"\nurl = "json://host/t0ken"\n'
+CHAT = '[channels.chat]\ntype = "webhook"\nurl = "http://host"\n'
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
+SECRET = "is secret and must not be written into the file: use ${env:NAME} or ${secret:SCOPE/KEY}"
+LOGIN = "has a user or a password, which must not be written into the file: use ${env:NAME} or ${secret:SCOPE/KEY}"
 Load = Callable[..., Config]
 
 
@@ -65,7 +68,7 @@ def test_an_expression_is_searched_only_at_the_beginning_of_a_long_name() -> Non
         ({"cluster": "east", "group": "orders"}, False),
         ({"group": "."}, False),
         ({"topic": "^invoices$", "kind": "slow"}, True),
-        ({"kind": "^slow$"}, False),
+        ({"kind": "^blind_gauge$"}, False),
         ({"cluster": "east", "from": "2026-01-31T12:00:00Z"}, True),
         ({"cluster": "east", "from": "2026-01-31T12:00:01Z"}, False),
         ({"cluster": "east", "until": "2026-01-31T13:00:01+01:00"}, True),
@@ -84,7 +87,9 @@ def test_instants_are_text_or_those_of_toml_in_any_zone(load: Load) -> None:
 
 
 def test_settings_have_defaults(load: Load) -> None:
-    config = load(f'{SMALLEST}{CHAT}[channels.pager]\ntype = "pagerduty"\nrouting_key = "k"\n[notifications]\n')
+    config = load(
+        f'{SMALLEST}{CHAT}[channels.pager]\ntype = "pagerduty"\nrouting_key = "${{env:K}}"\n[notifications]\n', K="k"
+    )
     pager = config.channels["pager"]
     assert (pager.address, pager.severity, pager.timeout_ms) == (PAGERDUTY_URL, "warning", 10_000)
     assert (config.notifications.channel, config.notifications.max_age_ms) == (None, 86_400_000)
@@ -127,7 +132,15 @@ def test_settings_have_defaults(load: Load) -> None:
             '[[silences]]\ngroup = "a"\nreason = "r"\nfrom = 2026-01-31T12:00:00Z\nuntil = 2026-01-31T13:00:00+01:00',
             "silences[0]: from must be before until",
         ),
+        (
+            '[[silences]]\nkind = "blokked"\nreason = "r"',
+            f"silences[0].kind: matches no kind of finding; the kinds are {', '.join(KINDS)}",
+        ),
         ('[channels.a]\nurl = "http://h"', "channels.a.type: is required"),
+        ('[channels.a]\ntype = "pagerduty"\nrouting_key = "hunter2"', f"channels.a.routing_key: {SECRET}"),
+        ('[channels.a]\ntype = "apprise"\nurl = "slack://hunter2"', f"channels.a.url: {SECRET}"),
+        ('[channels.a]\ntype = "webhook"\nurl = "https://u:hunter2@h/"', f"channels.a.url: {LOGIN}"),
+        ('[channels.a]\ntype = "alertmanager"\nurl = "https://hunter2@h"', f"channels.a.url: {LOGIN}"),
         (
             '[channels.a]\ntype = "slack"',
             "channels.a.type: must be 'pagerduty', 'alertmanager', 'webhook' or 'apprise'",
@@ -137,11 +150,11 @@ def test_settings_have_defaults(load: Load) -> None:
         ('[channels.a]\ntype = "apprise"\nurl = ""', "channels.a: apprise needs url"),
         ('[channels.a]\ntype = "alertmanager"\nurl = "host:9093"', "channels.a: url must be a URL with http or https"),
         (
-            '[channels.a]\ntype = "webhook"\nurl = "http://h"\nrouting_key = "hunter2"',
+            '[channels.a]\ntype = "webhook"\nurl = "http://h"\nrouting_key = "${env:HUNTER}"',
             "channels.a: routing_key is not a setting of type webhook",
         ),
         (
-            '[channels.a]\ntype = "apprise"\nurl = "json://hunter2"\nca_file = "/f"',
+            '[channels.a]\ntype = "apprise"\nurl = "json://${env:HUNTER}"\nca_file = "/f"',
             "channels.a: ca_file is not a setting of type apprise",
         ),
         (
@@ -156,7 +169,7 @@ def test_settings_have_defaults(load: Load) -> None:
 )
 def test_a_mistake_is_one_line_with_file_and_key(load: Load, tmp_path: Path, text: str, line: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        load(SMALLEST + text)
+        load(SMALLEST + text, HUNTER="hunter2")
     assert str(caught.value) == f"{tmp_path}/c.toml: {line}"
     assert "hunter2" not in str(caught.value)
 
@@ -178,6 +191,19 @@ def test_a_mistake_is_one_line_with_file_and_key(load: Load, tmp_path: Path, tex
 )
 def test_a_url_must_be_complete(url: str, expected: bool) -> None:
     assert is_web_url(url) is expected
+
+
+@pytest.mark.parametrize("kind", ["slow_consumer", "^blocked", "gauge|burn", "(?i)SLOW"])
+def test_a_silence_may_be_about_any_part_of_a_kind(load: Load, kind: str) -> None:
+    (silence,) = load(f'{SMALLEST}[[silences]]\nkind = "{kind}"\nreason = "r"\n').silences
+    assert silence.kind == kind
+
+
+@pytest.mark.parametrize("type_", ["webhook", "alertmanager"])
+@pytest.mark.parametrize("url", ["https://h/a@b", "http://h:1/?to=a@b", "http://h/#@"])
+def test_a_url_without_a_login_may_be_in_the_file(load: Load, type_: str, url: str) -> None:
+    channel = load(f'{SMALLEST}[channels.a]\ntype = "{type_}"\nurl = "{url}"\n').channels["a"]
+    assert channel.address == url
 
 
 def test_secrets_come_from_the_environment_and_are_not_shown(load: Load, caplog: pytest.LogCaptureFixture) -> None:

@@ -66,7 +66,7 @@ state = "{url("state")}"
 source = "kafka_client_metrics"
 endpoints = ["http://127.0.0.1:1/metrics?token={WRONG_PASSWORD}"]
 user = "me"
-password = "{WRONG_PASSWORD}"
+password = "{WRONG_PASSWORD}${{env:{PASSWORD_VARIABLE}}}"
 """
 
 

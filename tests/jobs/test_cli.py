@@ -257,7 +257,7 @@ def test_jobs_that_log_in_warn_of_a_password_in_plain_text(
     file.write_text(
         '[lake]\nroot = "/l"\n[clusters.east]\nbootstrap_servers = ["b:1"]\n[clusters.east.client]\n'
         'security_protocol = "SASL_PLAINTEXT"\nsasl_mechanism = "PLAIN"\nsasl_plain_username = "u"\n'
-        'sasl_plain_password = "hunter2"\n'
+        'sasl_plain_password = "${env:HOME}"\n'
     )
     monkeypatch.setattr(cli, "in_session", lambda *_: 0)
     with caplog.at_level("WARNING", cli.log.name):

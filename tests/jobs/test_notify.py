@@ -59,9 +59,10 @@ def test_a_test_message_does_not_start_spark(tmp_path: Path) -> None:
 
 
 def test_a_test_message_that_fails_is_one_line_and_exit_status_1(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = config_file(tmp_path, hook(f"http://u:hunter2@{HOST}:{free_port()}/hunter2"))
+    monkeypatch.setenv("PW", "hunter2")
+    file = config_file(tmp_path, hook(f"http://u:${{env:PW}}@{HOST}:{free_port()}/hunter2"))
     assert notify.main(["--config", file, "--test", "hook"]) == 1
     assert capsys.readouterr() == ("", "channel hook did not accept the test message: Connection refused\n")
 

@@ -18,6 +18,7 @@ from demo.embedded_kafka.topics import create_topics
 from jobs import doctor
 from pipeline.common.check import Check
 from pipeline.config import ClusterConfig, LakeConfig
+from pipeline.config.toml_file import FilledIn
 from pipeline.kafka.doctor import _Rights, check_lake
 from tests.helpers.kafka import commit, delete_groups, denied, login
 from tests.helpers.recordings import unpacked
@@ -153,7 +154,7 @@ def test_a_broker_that_is_down_is_named(kafka3: EmbeddedKafka, run: Run) -> None
 
 
 SASL = {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN"}
-USER = {"sasl_plain_username": "it's me", "sasl_plain_password": "p"}
+USER = {"sasl_plain_username": "it's me", "sasl_plain_password": FilledIn("p")}
 
 
 @pytest.mark.parametrize(

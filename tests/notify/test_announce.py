@@ -233,8 +233,8 @@ def test_without_findings_or_channels_nothing_is_written(lake: Lake, load: Load,
 
 def test_no_secret_is_in_the_table(lake: Lake, load: Load) -> None:
     keep(lake, finding())
-    text = f'[channels.chat]\ntype = "pagerduty"\nurl = "http://u:hunter2@{HOST}:{free_port()}/hunter2"\n'
-    assert run(lake, config_of(load, f'{text}routing_key = "hunter2"\n')) == 0
+    text = f'[channels.chat]\ntype = "pagerduty"\nurl = "http://u:${{env:KEY}}@{HOST}:{free_port()}/hunter2"\n'
+    assert run(lake, config_of(load, f'{text}routing_key = "${{env:KEY}}"\n', KEY="hunter2")) == 0
     assert "hunter2" not in str(lake.query("SELECT * FROM {notifications}", NOTIFICATIONS))
 
 

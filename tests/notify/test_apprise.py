@@ -17,7 +17,7 @@ SECRET = "hunter2"
 
 
 def chat(load: Load, url: str) -> Config:
-    return config_of(load, f'[channels.chat]\ntype = "apprise"\nurl = "{url}"\n')
+    return config_of(load, '[channels.chat]\ntype = "apprise"\nurl = "${env:URL}"\n', URL=url)
 
 
 def json_url(receiver: Receiver) -> str:

@@ -213,7 +213,7 @@ def test_the_job_writes_a_page_and_sends_one_message_to_each_channel_for_people(
         file.write_text(
             f'[lake]\nroot = "{lake._config.root}"\n[clusters.east]\nbootstrap_servers = ["b:1"]\n{OWNERS}'
             f'[channels.shop]\ntype = "webhook"\nurl = "{people.url}"\n'
-            f'[channels.pager]\ntype = "pagerduty"\nrouting_key = "k"\nurl = "{alarms.url}"\n'
+            f'[channels.pager]\ntype = "pagerduty"\nrouting_key = "${{env:HOME}}"\nurl = "{alarms.url}"\n'
         )
         command = ["--config", str(file), "--at", NOW.isoformat(), "--output", str(page)]
         assert notify.main([*command, "--digest"]) == 0

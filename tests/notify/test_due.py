@@ -223,8 +223,8 @@ def test_instants_may_be_local_as_those_of_spark(load: Load) -> None:
 )
 def test_the_end_of_what_pagerduty_may_have_opened_is_sent(load: Load, type_: str, attempts: int, is_due: bool) -> None:
     """It may have taken the event without an answer in time. An end that opened nothing does no harm there."""
-    key = 'routing_key = "k"' if type_ == "pagerduty" else 'url = "http://h"'
-    config = config_of(load, f'[channels.chat]\ntype = "{type_}"\n{key}\n')
+    key = 'routing_key = "${env:KEY}"' if type_ == "pagerduty" else 'url = "http://h"'
+    config = config_of(load, f'[channels.chat]\ntype = "{type_}"\n{key}\n', KEY="k")
     found = once(config, finding(resolved_at=NOW), known=[notified(status="failed", attempts=attempts)])
     assert due(found) == ([("chat", "resolved", "f1")] if is_due else [])
 

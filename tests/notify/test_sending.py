@@ -53,8 +53,8 @@ def test_a_webhook_gets_a_message_as_json(load: Load) -> None:
 
 def test_user_and_password_in_a_url_are_sent_as_basic_authentication(load: Load) -> None:
     with Receiver().serving() as receiver:
-        url = receiver.url.replace("http://", "http://me:p%40ss@")
-        assert outcomes(sent(config_of(load, channel("webhook", url)), finding())) == [None]
+        url = receiver.url.replace("http://", "http://me:${env:PW}@")
+        assert outcomes(sent(config_of(load, channel("webhook", url), PW="p%40ss"), finding())) == [None]
     ((_, headers, _),) = receiver.requests
     assert base64.b64decode(headers["authorization"].removeprefix("Basic ")) == b"me:p@ss"
     assert "@" not in headers["host"]
@@ -62,7 +62,7 @@ def test_user_and_password_in_a_url_are_sent_as_basic_authentication(load: Load)
 
 def test_pagerduty_gets_an_event_for_each_beginning_and_end(load: Load) -> None:
     with Receiver(statuses=(202,)).serving() as receiver:
-        config = config_of(load, channel("pagerduty", receiver.url, 'routing_key = "key"'))
+        config = config_of(load, channel("pagerduty", receiver.url, 'routing_key = "${env:KEY}"'), KEY="key")
         rows = [finding(), finding("f2", resolved_at=NOW)]
         assert outcomes(sent(config, *rows, known=[notified("f2")])) == [None, None]
     assert [(c["event_action"], c["dedup_key"]) for c in receiver.contents] == [("trigger", "f1"), ("resolve", "f2")]
@@ -258,9 +258,9 @@ def test_an_error_of_a_library_is_one_line_without_its_text(load: Load, monkeypa
 
 @pytest.mark.parametrize("kind", ["webhook", "alertmanager", "pagerduty"])
 def test_a_test_message_reaches_its_channel(load: Load, kind: str) -> None:
-    more = 'routing_key = "key"' if kind == "pagerduty" else ""
+    more = 'routing_key = "${env:KEY}"' if kind == "pagerduty" else ""
     with Receiver().serving() as receiver:
-        config = config_of(load, channel(kind, receiver.url, more))
+        config = config_of(load, channel(kind, receiver.url, more), KEY="key")
         assert send_test("chat", config, NOW) is None
     (content,) = receiver.contents
     assert "laglake" in str(content)
@@ -271,10 +271,10 @@ def test_no_secret_is_logged_even_if_everything_is(load: Load, caplog: pytest.Lo
     with Receiver(statuses=(500,)).serving() as receiver, caplog.at_level(logging.DEBUG):
         logging.getLogger("urllib3").setLevel(logging.NOTSET)
         address = receiver.url.removeprefix("http://")
-        text = channel("webhook", f"http://user:{SECRET}@{address}/{SECRET}?token={SECRET}")
-        text += channel("pagerduty", f"{receiver.url}/{SECRET}", f'routing_key = "{SECRET}"', name="pager")
+        text = channel("webhook", f"http://user:${{env:KEY}}@{address}/{SECRET}?token={SECRET}")
+        text += channel("pagerduty", f"{receiver.url}/{SECRET}", 'routing_key = "${env:KEY}"', name="pager")
         text += '[[owners]]\ngroup = "paged"\nowner = "o"\nchannel = "pager"\n'
-        config = config_of(load, text)
+        config = config_of(load, text, KEY=SECRET)
         found = send(plan([finding(), finding("f2", group_id="paged")], [], config, NOW), config, NOW)
         send_test("chat", config, NOW)
     assert len(receiver.requests) == 3
@@ -285,7 +285,7 @@ def test_no_secret_is_logged_even_if_everything_is(load: Load, caplog: pytest.Lo
 
 def test_without_apprise_one_line_says_how_to_install_it(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "apprise", None)
-    config = config_of(load, channel("apprise", f"json://127.0.0.1/{SECRET}"))
+    config = config_of(load, channel("apprise", "json://127.0.0.1/${env:KEY}"), KEY=SECRET)
     found = sent(config, *several(5))
     assert outcomes(found) == ["needs the Python package apprise: pip install 'laglake[notify]'"]
     assert len(found.untried) == 4
