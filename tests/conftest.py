@@ -25,21 +25,11 @@ from pipeline.config import Config, LakeConfig, load_config
 from pipeline.lake import Lake
 from pipeline.lake.few_rows import for_few_rows
 from pipeline.session import CONF, read_defaults, spark_session
+from tests.helpers.short_lived import SHORT_LIVED
 
 ROOT = Path(__file__).resolve().parents[1]
-SHORT_LIVED = {
-    # Most queries run once and for a short time, so compiling them, by Spark or the JVM, takes longer than it saves.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseParallelGC",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.shuffle.partitions": "1",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.ui.explainMode": "simple",
-    # Delta reads its logs as Spark jobs, many of them in every test that reads a table. These logs are short.
-    "spark.databricks.delta.snapshotPartitions": "1",
-    # One session is used by hundreds of tests.
-    "spark.driver.memory": "3g",
-}
+MEMORY = "3g"
+"""The memory of a session that hundreds of tests use."""
 
 # The same examples each time, so that failures can be reproduced. `make test-all` tries more of them, and
 # HYPOTHESIS_PROFILE=search looks for new ones. Tests never assert time.
@@ -131,6 +121,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One local session with Delta and laglake's data sources for the whole run, created as in a job."""
     settings = SHORT_LIVED | {
         "spark.master": "local[2]",
+        "spark.driver.memory": MEMORY,
         "spark.sql.ui.retainedExecutions": "10",
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
     }
@@ -190,6 +181,7 @@ def connect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connect
     server.event_logs.mkdir()
     settings = read_defaults(CONF / "spark-defaults.conf") | SHORT_LIVED
     settings |= {
+        "spark.driver.memory": MEMORY,
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),
         "spark.ui.port": str(ui_port),

@@ -29,6 +29,7 @@ from pipeline.quality import rules
 from pipeline.session import spark_session
 from pipeline.snapshot import take_snapshots
 from pipeline.tables import COMMITTED_OFFSETS
+from tests.helpers.short_lived import SHORT_LIVED
 
 STEPS: dict[str, tuple[Any, str]] = {
     "merge": (Lake, "merge"),
@@ -112,7 +113,7 @@ def _work(run: Run) -> None:
     now = datetime.fromisoformat(run.now)
     config = load_config(Path(run.config), os.environ)
     offset_rule().min_value = run.min_offset
-    spark = spark_session("killed job", {"spark.master": "local[1]", "spark.ui.enabled": "false"})
+    spark = spark_session("killed job", SHORT_LIVED | {"spark.master": "local[1]", "spark.ui.enabled": "false"})
     Lake(spark, config.lake).prepare()  # so that its own writes are not counted
     if run.kill:
         _arm(*run.kill.split(), root=Path(config.lake.root or ""), cluster=run.clusters[0])

@@ -14,6 +14,7 @@ from pipeline.config import LakeConfig
 from pipeline.lake import Lake
 from pipeline.session import spark_session
 from pipeline.tables import COMPUTED
+from tests.helpers.short_lived import SHORT_LIVED
 
 
 def _log_store(spark: SparkSession, root: str) -> Any:
@@ -83,7 +84,7 @@ def merges(spark: SparkSession, root: str, cluster: str, count: str, way: str = 
 
 def main(settings: str, program: str, arguments: Sequence[str]) -> None:
     """Runs the program in its own session."""
-    session = spark_session("store", {"spark.master": "local[1]", **json.loads(settings)})
+    session = spark_session("store", SHORT_LIVED | {"spark.master": "local[1]", **json.loads(settings)})
     found = {"commits": commits, "loop": loop, "merges": merges}[program](session, *arguments)
     sys.stdout.write(json.dumps(found))
 

@@ -29,9 +29,10 @@ from databricks.bundles.volumes import Volume
 
 from demo.embedded_kafka.broker import EmbeddedKafka
 from pipeline.session import CONF, has_delta, log_settings, read_defaults
-from tests.conftest import ROOT, SHORT_LIVED
+from tests.conftest import ROOT
 from tests.helpers.environments import python_with
 from tests.helpers.quiet import expected_lag, seed, write_config
+from tests.helpers.short_lived import SHORT_LIVED
 from tests.helpers.wheel import built_wheel
 
 PREFIX = "platform"
@@ -185,7 +186,7 @@ def test_the_commands_of_the_wheel_run_in_a_session_of_databricks(
     }
     env |= {"PYSPARK_PYTHON": str(installed), "PYSPARK_DRIVER_PYTHON": str(installed)}
     settings = read_defaults(CONF / "spark-defaults.conf") | {"spark.sql.warehouse.dir": str(tmp_path / "warehouse")}
-    settings |= {"spark.ui.enabled": "false"} | {k: v for k, v in SHORT_LIVED.items() if k != "spark.driver.memory"}
+    settings |= {"spark.ui.enabled": "false"} | SHORT_LIVED
     settings |= log_settings(CONF / "log4j2.properties")
     if has_delta(home):
         settings.pop("spark.jars.packages")
