@@ -21,6 +21,7 @@ from pipeline.common.errors import ConfigError
 from pipeline.config import load_config
 from pipeline.derive import compute_lag
 from pipeline.lake import Lake
+from pipeline.session import CONF, read_defaults
 from pipeline.snapshot import take_snapshots
 from pipeline.tables import CLIENT_POSITIONS, LAG, SNAPSHOTS, TABLES
 from tests.conftest import KAFKA_USERS, ConnectServer
@@ -45,6 +46,17 @@ PAGES = 150
 ASSETS = r"\.(css|js|png|svg|ico)|/static/|^https?:"
 TIMEOUT_S = 500
 pytestmark = pytest.mark.timeout(TIMEOUT_S + 100)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def hiding(spark: SparkSession) -> Iterator[None]:
+    """Spark hides passwords in texts, with the pattern that jobs have."""
+    name = "spark.sql.redaction.string.regex"
+    of_other_tests = spark.conf.get(name)
+    spark.conf.unset(name)
+    assert spark.conf.get(name) == read_defaults(CONF / "spark-defaults.conf")["spark.redaction.string.regex"]
+    yield
+    spark.conf.set(name, of_other_tests)
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +96,7 @@ def test_a_classic_session_shows_no_password(
     assert outcome.status == "complete"
     said = say_everything(spark, config.clusters["east"].source_options())
     lake = Lake(spark, config.lake)
-    said += [str(lake.read(table).collect()) for table in TABLES]
+    said += [str(lake.read_all(table).collect()) for table in TABLES]
     output = capfd.readouterr()
     assert "== Analyzed Logical Plan ==" in output.out
     assert "claimed by run" in caplog.text
@@ -110,14 +122,14 @@ def test_locations_with_passwords_in_their_urls_show_none(
     assert outcome.status == "partial"
     compute_lag(spark, config, ["east"], utc_now)
     lake = Lake(spark, config.lake)
-    reported = {row["endpoint"].split("?")[0]: row["error"] for row in lake.read(CLIENT_POSITIONS).collect()}
+    reported = {row["endpoint"].split("?")[0]: row["error"] for row in lake.read_all(CLIENT_POSITIONS).collect()}
     assert reported["http://127.0.0.1:1/metrics"] == "Connection refused"
     assert reported[f"s3://{BUCKET}/absent"].startswith("is not a file or folder that can be read")
     # They were read with the password, else this test shows nothing.
     kept = s3.client().list_objects_v2(Bucket=BUCKET, Prefix="state/")["Contents"]
     assert [object_ for object_ in kept if object_["Key"].endswith(".json.gz")]
-    assert {row["bytes_method"] for row in lake.read(LAG).collect()} >= {"exact"}
-    said = [str(lake.read(table).collect()) for table in TABLES] + say_locations(spark, config.clusters["east"])
+    assert {row["bytes_method"] for row in lake.read_all(LAG).collect()} >= {"exact"}
+    said = [str(lake.read_all(table).collect()) for table in TABLES] + say_locations(spark, config.clusters["east"])
     output = capfd.readouterr()
     assert leaks("\n".join([output.out, output.err, caplog.text, *said, repr(outcome), repr(config)])) == []
 
@@ -128,7 +140,7 @@ def test_a_wrong_password_is_a_reason_without_the_password(spark: SparkSession, 
     (outcome,) = take_snapshots(spark, config, ["east"], None, utc_now)
     assert outcome.status == "failed"
     assert "SASL user, password and mechanism" in outcome.message
-    assert leaks(str(Lake(spark, config.lake).read(SNAPSHOTS).collect()) + outcome.message) == []
+    assert leaks(str(Lake(spark, config.lake).read_all(SNAPSHOTS).collect()) + outcome.message) == []
 
 
 @pytest.fixture(scope="module")
