@@ -108,7 +108,7 @@ def through(lake: Lake) -> int:
 
 def check(lake: Lake, landed: Sequence[int]) -> None:
     """Each snapshot has one row of each kind, which is right within its stated error, and no ruler had to restart."""
-    rows = lake.read(LAG).collect()
+    rows = lake.read_all(LAG).collect()
     assert Counter(row.snapshot_id for row in rows) == Counter(landed)
     third = sorted(row.captured_at for row in rows)[2:3]
     for row in rows:
@@ -121,18 +121,18 @@ def check(lake: Lake, landed: Sequence[int]) -> None:
             assert row.bytes_error <= BYTES
             assert row.time_error_ms <= 2 * MINUTE_MS
     for table in (PARTITION_STATUS, GROUP_STATUS):
-        judged = lake.read(table).collect()
+        judged = lake.read_all(table).collect()
         assert Counter(row.snapshot_id for row in judged) == Counter(landed)
         assert {row.status for row in judged} <= {"ok", "unknown"}  # unknown while it has just been seen first
-    forecasts = Counter((row.snapshot_id, row.topic) for row in lake.read(FORECASTS).collect())
+    forecasts = Counter((row.snapshot_id, row.topic) for row in lake.read_all(FORECASTS).collect())
     assert forecasts == Counter((snapshot_id, topic) for snapshot_id in landed for topic in ("t", None))
-    marks = lake.read(COMPUTED).collect()
+    marks = lake.read_all(COMPUTED).collect()
     assert Counter(mark.snapshot_id for mark in marks) == Counter(landed)
-    counted = lake.read(LAG_HISTOGRAMS).where("window_ms = 0 AND measure = 'consumer_lag' AND scope = 'cluster'")
+    counted = lake.read_where(LAG_HISTOGRAMS, "window_ms = 0 AND measure = 'consumer_lag' AND scope = 'cluster'")
     assert [(*row,) for row in counted.agg(F.count("*"), F.sum("count"), F.sum("sum")).collect()] == [
         (len(landed), len(landed), UNREAD * len(landed))
     ]
-    assert {row.restarts for row in lake.read(LOG_INDEX).collect()} <= {0}
+    assert {row.restarts for row in lake.read_all(LOG_INDEX).collect()} <= {0}
 
 
 @pytest.mark.lengthy

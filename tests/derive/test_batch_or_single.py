@@ -147,7 +147,7 @@ def lake_of(spark: SparkSession, folder: Path, history: list[tuple[int, Rows]], 
 
 
 def rows_of(lake: Lake, table: Table) -> dict[tuple[Any, ...], dict[str, Any]]:
-    rows = [row.asDict(recursive=True) for row in lake.read(table).collect()]
+    rows = [row.asDict(recursive=True) for row in lake.read_all(table).collect()]
     found = {tuple(row[name] for name in table.key): row for row in rows}
     assert len(found) == len(rows)
     return found

@@ -90,7 +90,7 @@ def snapshot(minute: int) -> Snapshot:
 
 def rows(lake: Lake, table: Table, cluster: str) -> list[dict[str, Any]]:
     """The rows by time, with instants as minutes."""
-    of_cluster = lake.read(table).where(F.col("cluster") == cluster)
+    of_cluster = lake.read_cluster(table, cluster)
     times = {n: (F.unix_millis(n) - FIRST_MS) / MINUTE_MS for n in of_cluster.columns if n.endswith(("_at", "_seen"))}
     if table is FINDING_HISTORY:
         times["snapshot_id"] = (F.col("snapshot_id") - FIRST_MS) / MINUTE_MS

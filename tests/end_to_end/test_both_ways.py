@@ -48,7 +48,7 @@ def instants() -> Iterator[datetime]:
 def contents(lake: Lake) -> dict[str, list[str]]:
     found = {}
     for table in TABLES:
-        rows = lake.read(table)
+        rows = lake.read_all(table)
         if table.name == "lag_histograms":
             rows = rows.where("measure NOT LIKE '%_ms' AND measure <> 'reuse_bytes'")
         if table.name == "forecasts":

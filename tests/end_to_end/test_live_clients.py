@@ -181,7 +181,7 @@ def committed(servers: str, group: str) -> bool:
 
 def newest(lake: Lake, group: str, ago: int = 0) -> list[Any]:
     """The group's rows of lag in the last snapshot, or `ago` snapshots before it."""
-    lag = lake.read(LAG)
+    lag = lake.read_all(LAG)
     snapshots = sorted(row.snapshot_id for row in lag.select("snapshot_id").distinct().collect())
     of_group = (F.col("snapshot_id") == snapshots[-1 - ago]) & (F.col("group_id") == group)
     rows = lag.where(of_group).orderBy("partition").collect()
@@ -199,20 +199,20 @@ def test_a_java_consumer_s_position_is_known_under_either_agent(lake: Lake, grou
 
 
 def test_a_poll_loop_that_stands_still_is_a_slow_consumer(lake: Lake) -> None:
-    found = lake.read(FINDINGS).where("client_id = 'live-slow-1' AND kind = 'slow_consumer'").collect()
+    found = lake.read_where(FINDINGS, "client_id = 'live-slow-1' AND kind = 'slow_consumer'").collect()
     assert [(row.group_id, row.resolved_at) for row in found] == [("live-slow", None)]
     assert sum(row.stale_lag for row in newest(lake, "live-slow")) > 100
 
 
 def test_a_steady_reader_has_no_findings(lake: Lake) -> None:
-    clients = {row.client_id for row in lake.read(FINDINGS).where("client_id IS NOT NULL").collect()}
+    clients = {row.client_id for row in lake.read_where(FINDINGS, "client_id IS NOT NULL").collect()}
     assert clients.isdisjoint({"live-steady-1", "live-rdkafka"})
 
 
 def test_a_paused_partition_of_kafka_python_is_found(lake: Lake) -> None:
     paused, read = newest(lake, "live-paused")
     assert paused.consumed_offset < 2_000 < read.consumed_offset
-    found = lake.read(FINDINGS).where("client_id = 'live-python' AND kind = 'paused_partition'").collect()
+    found = lake.read_where(FINDINGS, "client_id = 'live-python' AND kind = 'paused_partition'").collect()
     assert [(row.group_id, row.topic, row.partitions) for row in found] == [("live-paused", "live-paused", [0])]
 
 
@@ -226,7 +226,7 @@ def test_librdkafka_reports_consumed_and_fetched_offsets(lake: Lake) -> None:
 
 
 def test_a_dead_endpoint_only_makes_snapshots_partial(lake: Lake) -> None:
-    ledger = lake.read(SNAPSHOTS).orderBy("snapshot_id").collect()
+    ledger = lake.read_all(SNAPSHOTS).orderBy("snapshot_id").collect()
     assert len(ledger) == SNAPSHOTS_TAKEN
     assert {row.status for row in ledger} == {"partial"}
     for row in ledger:
@@ -234,6 +234,6 @@ def test_a_dead_endpoint_only_makes_snapshots_partial(lake: Lake) -> None:
         assert (what, where, count) == ("client_positions", DEAD, 1)
         assert error == "Connection refused"
         assert row.rows["client_positions"] > 10
-    reported = lake.read(CLIENT_POSITIONS).where("error IS NULL").select("client_id").distinct().collect()
+    reported = lake.read_where(CLIENT_POSITIONS, "error IS NULL").select("client_id").distinct().collect()
     clients = {"live-slow-1", "live-steady-1", "live-python", "live-rdkafka"}
     assert {row.client_id for row in reported} == clients

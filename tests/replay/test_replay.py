@@ -46,7 +46,7 @@ def rows(lake: Lake, folder: Path) -> Rows:
             settings = config(folder, "any", {"any": "127.0.0.1:1"})
             assert replay(lake, settings, unpacked(recording, folder), recording, lambda: NOW) > 0
             replayed.add(recording)
-        return lake.read(table).where(F.col("cluster") == recording)
+        return lake.read_cluster(table, recording)
 
     return rows
 

@@ -223,4 +223,4 @@ def test_a_write_that_the_new_owner_overtook_is_not_tried_again(lake: Lake, spar
         lake.replace(COMMITTED_OFFSETS, slow_rows(spark, "new owner", 0), where)
         with pytest.raises(LakeError, match="lost the claim"):
             old.result(60)
-    assert [r["group_id"] for r in lake.read(COMMITTED_OFFSETS).where(where).collect()] == ["new owner"]
+    assert [r["group_id"] for r in lake.read_where(COMMITTED_OFFSETS, where).collect()] == ["new owner"]
