@@ -4,7 +4,7 @@ All happen side by side in one history of a cluster, in topics and groups of the
 """
 
 import json
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from kafka import KafkaAdminClient, KafkaProducer
@@ -14,36 +14,74 @@ from demo.embedded_kafka.broker import EmbeddedKafka
 from pipeline.config import load_config
 from pipeline.lake.few_rows import for_few_rows
 from pipeline.tables import FINDINGS
-from tests.helpers.faults import Broker, DeletedUnread, Expected, FallingBehind, RecreatedTopic, Scenario
+from tests.helpers import faults, faults_of_members
+from tests.helpers.faults import Broker, Expected, Scenario
 from tests.helpers.minutes import Minutes, minute_of
 from tests.helpers.quiet import write_config
+from tests.helpers.snapshots import DEAD
 
 pytestmark = pytest.mark.thorough
 
-SCENARIOS: dict[str, Scenario] = {one.name: one() for one in (FallingBehind, DeletedUnread, RecreatedTopic)}
-MINUTES = 40
-COMPUTED_AFTER = (14, MINUTES - 1)
+FAULTS = (
+    faults.FallingBehind,
+    faults.DeletedUnread,
+    faults.RecreatedTopic,
+    faults.CommitBeyondEnd,
+    faults.CommitAtTheEnd,
+    faults.OpenTransaction,
+    faults.DataLossAhead,
+    faults.Rewound,
+    faults.ClockAhead,
+    faults.BudgetBurn,
+    faults_of_members.IdleMember,
+    faults_of_members.UnevenAssignment,
+    faults_of_members.RebalanceStorm,
+    faults_of_members.FlappingMember,
+    faults_of_members.Skipped,
+)
+SCENARIOS: dict[str, Scenario] = {one.name: one() for one in FAULTS}
+MINUTES = 78
+COMPUTED_AFTER = (18, MINUTES - 1)
+FAILS, MISSED = 2, (3, 4)
+"""The minute whose snapshot fails, and those without a snapshot."""
 
 
 @pytest.fixture(scope="module")
 def findings(spark: SparkSession, kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> list[Row]:
     """All findings after the last minute."""
     file = write_config(tmp_path_factory.mktemp("faults"), "faults", {"c": kafka.bootstrap_servers}, 'schedule = "1m"')
+    file.write_text(file.read_text() + faults.BudgetBurn.slo)
     with KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers) as admin, for_few_rows(spark):
         producer = KafkaProducer(bootstrap_servers=kafka.bootstrap_servers)
         history, broker = Minutes(spark, load_config(file, {})), Broker(kafka, admin, producer)
         for scenario in SCENARIOS.values():
             scenario.begin(broker)
-        for minute in range(MINUTES):
-            for scenario in SCENARIOS.values():
-                scenario.at(minute, broker)
-            history.take()
-            if minute in COMPUTED_AFTER:
-                history.compute()
+        with_members(-1)
+        while history.minute < MINUTES:
+            next_minute(history, broker)
         for scenario in SCENARIOS.values():
             scenario.end()
         producer.close()
         return history.lake.read(FINDINGS).collect()
+
+
+def with_members(minute: int) -> None:
+    with ThreadPoolExecutor(len(SCENARIOS)) as pool:
+        list(pool.map(lambda scenario: scenario.members_at(minute), SCENARIOS.values()))
+
+
+def next_minute(history: Minutes, broker: Broker) -> None:
+    minute = history.minute
+    for scenario in SCENARIOS.values():
+        scenario.at(minute, broker)
+    with_members(minute)
+    if minute == FAILS:
+        history.fail(DEAD)
+    elif minute not in MISSED:
+        history.take(missed=len(MISSED) if minute == MISSED[-1] + 1 else 0)
+    history.minute += 1
+    if minute in COMPUTED_AFTER:
+        history.compute()
 
 
 def subject_of(row: Row) -> tuple[str, str | None, str | None]:
@@ -55,7 +93,17 @@ def subject_expected(one: Expected) -> tuple[str, str | None, str | None]:
     return one.kind, one.group, None if one.group else one.topic
 
 
-@pytest.mark.parametrize("name", [*SCENARIOS])
+KNOWN = {("rewound", "faults-undone", None)}
+IS_REWOUND = pytest.mark.xfail(
+    strict=True,
+    reason="A commit beyond the end that is set to the end is found as `rewound`, with no unread record, until the log "
+    "has reached the old commit (analytics/status/memory.py, _set_back): it was never read up to there.",
+)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=IS_REWOUND) if name == "undone" else name for name in SCENARIOS]
+)
 def test_a_fault_is_found_and_resolved_when_the_documentation_says(findings: list[Row], name: str) -> None:
     scenario = SCENARIOS[name]
     of_scenario = [row for row in findings if scenario.group in (row.group_id, row.topic)]
@@ -77,10 +125,19 @@ def check(row: Row, expected: Expected) -> None:
     assert row.topic == expected.topic
     assert row.severity == (expected.severity or row.severity)
     evidence = json.loads(row.evidence)
-    assert {name: evidence.get(name) for name in expected.evidence} == expected.evidence
+    for name, value in expected.evidence.items():
+        assert value(evidence[name]) if callable(value) else evidence.get(name) == value, (name, evidence)
+
+
+def test_snapshots_that_are_missing_are_found_for_an_hour(findings: list[Row]) -> None:
+    (row,) = (row for row in findings if row.kind == "snapshots_missing")
+    # Only the next snapshot that was taken can show it. An hour after the first of the three, two are left.
+    evidence = {"failed": 1, "missed_instants": 2}
+    check(row, Expected("snapshots_missing", MISSED[-1] + 1, FAILS + 60, evidence, severity="warning"))
 
 
 def test_nothing_else_is_found(findings: list[Row]) -> None:
     """Not in the healthy groups that read the same topics, nor in any other."""
     expected = {subject_expected(one) for scenario in SCENARIOS.values() for one in scenario.expected()}
-    assert {subject_of(row) for row in findings} - expected == set()
+    others = {subject_of(row) for row in findings} - expected - KNOWN
+    assert others == {("snapshots_missing", None, None)}

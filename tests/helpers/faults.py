@@ -7,9 +7,11 @@ in docs/findings.md.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Any, ClassVar
 
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
@@ -17,6 +19,7 @@ from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from demo.embedded_kafka.broker import EmbeddedKafka
 from demo.embedded_kafka.topics import create_topics
 from demo.workload.seeding import commit_offsets
+from tests.helpers.minutes import T0
 
 PREFIX = "faults-"
 
@@ -70,6 +73,9 @@ class Scenario:
         """What is done before the first minute."""
         create_topics(broker.admin, {f"{self.topic}{end}": count for end, count in self.topics.items()})
 
+    def members_at(self, minute: int) -> None:
+        """Which members join and leave before the snapshot of this minute. Those of all scenarios do so together."""
+
     def at(self, minute: int, broker: Broker) -> None:
         """What is done before the snapshot of this minute."""
         raise NotImplementedError
@@ -83,7 +89,7 @@ class Scenario:
 
 
 class FallingBehind(Scenario):
-    """A group that is one or two minutes late in turn, and then reads a sixth of what is written."""
+    """A group that reads everything in every other minute, and later a sixth of what is written."""
 
     name = "slow"
     begins, ends = 10, 25
@@ -95,13 +101,13 @@ class FallingBehind(Scenario):
         if self.begins <= minute < self.ends:
             self.read += 1
         else:
-            self.read = max(end - (12 if minute % 2 == 0 else 6), 0)
+            self.read = max(end - (12 if minute % 2 == 0 else 0), 0)
         broker.commit(self.group, self.topic, self.read)
 
     def expected(self) -> Iterable[Expected]:
-        # The oldest unread record was written when the rise began, in the minute before. The age then rises by 50 s in
-        # each minute, and the rise must last for five minutes, by three: twice a usual rise of one, and one more.
-        unread = 6 * self.ends - (6 * (self.begins - 1) + self.ends - self.begins)
+        # The rise begins with the last minute in which everything was read. It must last for five minutes; the age must
+        # rise by three: twice the usual rise of one, and one more.
+        unread = 6 * self.ends - (6 * self.begins + self.ends - self.begins)
         evidence = {"status": "warning", "consumer_lag": unread, "worst_topic": self.topic}
         yield Expected("falling_behind", self.begins + 4, self.ends, evidence, self.group, self.topic, "warning", 2)
 
@@ -156,3 +162,162 @@ class RecreatedTopic(Scenario):
     def expected(self) -> Iterable[Expected]:
         evidence = {"groups": [self.group], "groups_affected": 1}
         yield Expected("recreated_topic", self.begins, self.ends, evidence, topic=self.topic, severity="warning")
+
+
+class CommitBeyondEnd(Scenario):
+    """An administrator commits an offset beyond the end. Later, the log has reached it."""
+
+    name = "beyond"
+    begins, ends = 10, 20
+    catches_up = 60
+
+    def at(self, minute: int, broker: Broker) -> None:
+        end = broker.write(self.topic, 3 + (self.catches_up if minute == self.ends else 0))
+        broker.commit(self.well, self.topic, end)
+        if minute == self.begins:
+            broker.commit(self.group, self.topic, end + 50)
+        elif not self.begins <= minute < self.ends:
+            broker.commit(self.group, self.topic, end)
+
+    def expected(self) -> Iterable[Expected]:
+        evidence = {"groups": [self.group], "worst_partition": 0}
+        yield Expected("truncated_log", self.begins, self.ends, evidence, topic=self.topic, severity="critical")
+
+
+class CommitAtTheEnd(CommitBeyondEnd):
+    """The same, but the group is set to the end of the log, as the finding advises."""
+
+    name = "undone"
+    catches_up = 0
+
+
+class OpenTransaction(Scenario):
+    """A transaction stays open, so that a read_committed group cannot read what other producers write after it."""
+
+    name = "transaction"
+    begins, ends = 10, 20
+    read = 0
+
+    def at(self, minute: int, broker: Broker) -> None:
+        if minute == self.begins:
+            self._begin(broker)
+        if minute == self.ends:
+            self.producer.commit_transaction()
+            self.producer.close()
+            broker.written[self.topic, 0] += 1  # its marker
+        end = broker.write(self.topic, 3)
+        broker.commit(self.well, self.topic, end)
+        if not self.begins <= minute < self.ends:
+            self.read = end
+        broker.commit(self.group, self.topic, self.read)
+
+    def _begin(self, broker: Broker) -> None:
+        servers = broker.kafka.bootstrap_servers
+        times = {"transaction_timeout_ms": 900_000}
+        self.producer = KafkaProducer(bootstrap_servers=servers, transactional_id=self.group, **times)
+        self.producer.init_transactions()
+        self.producer.begin_transaction()
+        self.producer.send(self.topic, b"x", partition=0)
+        self.producer.flush()
+        broker.written[self.topic, 0] += 1
+        (described,) = broker.admin.describe_transactions([self.group]).values()
+        self.producer_id = described.producer_id
+
+    def expected(self) -> Iterable[Expected]:
+        evidence = {
+            "groups": [self.group],
+            "transaction_producer_id": self.producer_id,
+            "transaction_start_offset": 3 * self.begins,
+            "consumer_lag": 1 + 3 * (self.ends - self.begins),
+        }
+        # The third snapshot shows that the commit does not move.
+        yield Expected("open_transaction", self.begins + 2, self.ends, evidence, topic=self.topic, severity="warning")
+
+
+class DataLossAhead(Scenario):
+    """A group stops in a topic whose records are kept for two hours, and reads on in time."""
+
+    name = "retention"
+    begins, ends = 10, 22
+
+    def begin(self, broker: Broker) -> None:
+        create_topics(broker.admin, {self.topic: 1}, configs={"retention.ms": str(2 * 3_600_000)})
+
+    def at(self, minute: int, broker: Broker) -> None:
+        end = broker.write(self.topic, 3)
+        broker.commit(self.well, self.topic, end)
+        if not self.begins <= minute < self.ends:
+            broker.commit(self.group, self.topic, end)
+
+    def expected(self) -> Iterable[Expected]:
+        of = {"group": self.group, "topic": self.topic, "severity": "critical"}
+        unread = {"consumer_lag": 3 * (self.ends - self.begins)}
+        yield Expected("no_progress", self.begins + 2, self.ends, unread, **of)
+        # The oldest unread record was written in the minute before the first snapshot that the group missed.
+        yield Expected("data_loss_ahead", self.begins + 2, self.ends, {"deleted_at": self._is_in_time}, **of)
+
+    def _is_in_time(self, deleted_at: str) -> bool:
+        written = datetime.fromisoformat(deleted_at) - timedelta(hours=2)
+        return T0 + timedelta(minutes=self.begins - 1) <= written <= T0 + timedelta(minutes=self.begins, seconds=1)
+
+
+class Rewound(Scenario):
+    """Commits go back, and pass their old offset later."""
+
+    name = "rewound"
+    begins, ends = 10, 20
+
+    def at(self, minute: int, broker: Broker) -> None:
+        end = broker.write(self.topic, 3)
+        broker.commit(self.well, self.topic, end)
+        slowly = 15 + minute - self.begins
+        broker.commit(self.group, self.topic, slowly if self.begins <= minute < self.ends else end)
+
+    def expected(self) -> Iterable[Expected]:
+        unread = 3 * self.ends - (15 + self.ends - 1 - self.begins)
+        # The second snapshot shows that the commit is still behind.
+        of = {"group": self.group, "topic": self.topic, "severity": "warning"}
+        yield Expected("rewound", self.begins + 1, self.ends, {"consumer_lag": unread}, **of)
+
+
+class ClockAhead(Scenario):
+    """A producer's clock is ten minutes ahead, for one record. As time passes, the record is less far in the future."""
+
+    name = "clock"
+    begins = 10
+
+    def at(self, minute: int, broker: Broker) -> None:
+        ahead_ms = round(time.time() * 1_000) + 600_000 if minute == self.begins else None
+        end = broker.write(self.topic, 1, timestamp_ms=ahead_ms)
+        broker.commit(self.well, self.topic, end)
+
+    def expected(self) -> Iterable[Expected]:
+        evidence = {"newest_offset": self.begins, "newest_partition": 0, "ahead_ms": self._is_ten_minutes}
+        # Five minutes later, it is five minutes ahead, and no longer more.
+        yield Expected("clock_ahead", self.begins, self.begins + 5, evidence, topic=self.topic, severity="info")
+
+    def _is_ten_minutes(self, ahead_ms: int) -> bool:
+        return 570_000 < ahead_ms <= 600_000
+
+
+class BudgetBurn(Scenario):
+    """A group that is 30 records behind for seven minutes of an hour, when an objective allows for less than 20."""
+
+    name = "budget"
+    slo = f'[slo.prompt]\ngroups = "^{PREFIX}budget$"\nobjective = "consumer_lag < 20"\ntarget = 0.99\nwindow = "7d"\n'
+    begins, ends = 61, 68
+
+    def at(self, minute: int, broker: Broker) -> None:
+        end = broker.write(self.topic, 33 if minute == self.begins else 3)
+        broker.commit(self.group, self.topic, end - 30 if self.begins <= minute < self.ends else end)
+        broker.commit(self.well, self.topic, end)
+
+    def expected(self) -> Iterable[Expected]:
+        # 1 % of seven days are 101 minutes, of which the third missed minute exceeds 2 %. The finding ends when no
+        # minute of the last five has missed the objective.
+        missed = self.ends - self.begins
+        evidence = {"burn_rate_1h": round(missed / 60 / 0.01, 2), "slos": ["prompt"], "partitions_missed": 1}
+        of = {"group": self.group, "topic": self.topic, "severity": "critical"}
+        # The lag does not shrink. The group had read everything in the minute before, and the age has risen since.
+        yield Expected("falling_behind", self.begins + 4, self.ends, group=self.group, topic=self.topic, later=1)
+        yield Expected("budget_burn", self.begins + 2, self.ends + 5, evidence, **of)

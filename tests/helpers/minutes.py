@@ -39,14 +39,18 @@ class Minutes:
         self._config = config
         self._written: dict[int, int] = {}
         self._new: dict[int, list[Row]] = {}
+        self._missed: dict[int, int] = {}
 
     @property
     def instant(self) -> datetime:
-        """That of the next snapshot."""
+        """That of the snapshot of this minute."""
         return T0 + timedelta(minutes=self.minute)
 
-    def take(self) -> list[Row]:
-        """Takes the snapshot of this minute, and returns its rows; `compute` writes them."""
+    def take(self, missed: int = 0) -> list[Row]:
+        """Takes the snapshot of this minute, and returns its rows; `compute` writes them.
+
+        `missed` is the number of minutes just before it that had no snapshot.
+        """
         late = datetime.now(UTC) - self.instant
         cluster = self._config.clusters[CLUSTER]
         rows = read(SnapshotSource, ",".join(cluster.bootstrap_servers), **cluster.source_options())
@@ -54,7 +58,7 @@ class Minutes:
             row |= {name: row[name] - late for name in READ_AT if row[name] is not None}
             row |= {name: self._moved(row[name], late) for name in WRITTEN_MS if row[name] is not None}
         self._new[to_epoch_ms(self.instant)] = rows
-        self.minute += 1
+        self._missed[to_epoch_ms(self.instant)] = missed
         return rows
 
     def fail(self, address: str) -> None:
@@ -63,7 +67,6 @@ class Minutes:
         config = self._config.model_copy(update={"clusters": moved})
         (outcome,) = take_snapshots(self.lake.spark, config, [CLUSTER], self.instant, lambda: self.instant)
         assert outcome.status == "failed"
-        self.minute += 1
 
     def compute(self) -> None:
         """Writes the new snapshots, and computes their lag in one batch, as the job does that was away for a while."""
@@ -77,7 +80,7 @@ class Minutes:
             ]
             frame = self.lake.spark.createDataFrame(rows, table.schema)
             self.lake.replace(table, frame, of_snapshots(CLUSTER, [*snapshots]))
-        done = [(Claim(CLUSTER, i, "test", utc(i)), _summary(rows)) for i, rows in snapshots.items()]
+        done = [(Claim(CLUSTER, i, "test", utc(i)), _summary(rows, self._missed[i])) for i, rows in snapshots.items()]
         Ledger(self.lake, self._config.snapshot, lambda: self.instant).record(CLUSTER, done)
         assert compute_lag(self.lake.spark, self._config, [CLUSTER], lambda: self.instant) == len(snapshots)
 
@@ -94,7 +97,7 @@ def _of_snapshot(snapshot_id: int) -> Row:
     return {"cluster": CLUSTER, "snapshot_id": snapshot_id, "snapshot_date": utc_date(snapshot_id)}
 
 
-def _summary(rows: list[Row]) -> Summary:
+def _summary(rows: list[Row], missed: int) -> Summary:
     """What the ledger says about a snapshot with these rows."""
     counts = Counter(row[KIND] for row in rows)
     errors: Counter[tuple[Any, str]] = Counter((row[KIND], row["error"]) for row in rows if row["error"] is not None)
@@ -104,4 +107,5 @@ def _summary(rows: list[Row]) -> Summary:
         groups=len(groups),
         rows={table.name: counts[table.name] for table in BRONZE},
         errors=[(kind, None, error, count) for (kind, error), count in errors.items()],
+        warnings={"missed_instants": missed} if missed else {},
     )
