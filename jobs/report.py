@@ -28,11 +28,12 @@ def step(spark: "SparkSession", job: Job) -> int:
         if absent := sorted(unknown - set(known)):
             raise ConfigError(f"--cluster {absent[0]}: the lake has {', '.join(known) or 'no cluster yet'}")
     if job.incident is not None:
-        frames = Frames.of(lake, selection_of(lake, job.incident))
+        frames = Frames.of(lake, selection_of(lake, job.incident), job.config.silences)
         for file in write_incident(frames, job.output, schedule.utc_now()):
             log.info("incident: %s", file.absolute())
         return 0
-    page = write_report(Frames.of(lake, job.selection), job.output, schedule.utc_now(), kind=job.kind)
+    frames = Frames.of(lake, job.selection, job.config.silences)
+    page = write_report(frames, job.output, schedule.utc_now(), kind=job.kind)
     log.info("report: %s", page.absolute())
     return 0
 

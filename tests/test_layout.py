@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "replay": "client_positions common config derive lake tables",
     "maintain": "analytics common config derive lake tables",
     "notify": "common config lake tables",
-    "report": "analytics common lake tables",
+    "report": "analytics common config lake tables",
     "jobs": "client_positions common config derive kafka lake log_segments maintain notify replay report session "
     "snapshot tables",
     "laglake": "analytics common config lake report session tables",

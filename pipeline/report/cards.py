@@ -45,7 +45,8 @@ class Card:
 
     `findings` are the findings of it, the worst first, and `causes` the same in few words. `since_ms` is when the first
     of those that are open began. `group` is the key of the group if it is the cause. `victims_total` also counts those
-    that are not named. `advice` does not repeat `commands`.
+    that are not named. `silenced` is the reason if messages about all open findings are silenced. `advice` does not
+    repeat `commands`.
     """
 
     subject: Subject
@@ -60,6 +61,7 @@ class Card:
     members: str | None
     owner: str | None
     tier: str | None
+    silenced: str | None
     advice: tuple[str, ...]
     commands: tuple[Command, ...]
     victims: tuple[Victim, ...]
@@ -92,14 +94,16 @@ def _all_cards(report: Report) -> list[Card]:
     return sorted(found, key=_urgency)
 
 
-def _urgency(card: Card) -> tuple[bool, bool, bool, bool, int]:
-    """The sort key of cards: what is over comes last, then open losses, losses ahead, what is critical, and the oldest.
+def _urgency(card: Card) -> tuple[bool, bool, bool, bool, bool, int]:
+    """The sort key of cards: what is over comes last, and before it what is silenced.
 
-    So no number of losses that are over takes the place of an open problem.
+    Of the others, open losses come first, then losses ahead, what is critical, and the oldest. So no number of losses
+    that are over takes the place of an open problem.
     """
     lasting = [f for f in card.findings if f.is_open]
     return (
         not lasting,
+        card.silenced is not None,
         not any(f.is_loss for f in lasting),
         not any(f.kind == "data_loss_ahead" for f in lasting),
         not any(f.severity == "critical" for f in lasting),
@@ -165,6 +169,7 @@ class _Facts:
             members=self._members(group, findings, partitions, is_group=key is not None),
             owner=owner,
             tier=tier,
+            silenced=next((f.silenced for f in lasting), None) if all(f.silenced for f in lasting) else None,
             advice=tuple(dict.fromkeys(text for text in advice if text)),
             commands=offered,
             victims=tuple(map(self._victim, victims[:VICTIMS_NAMED])),

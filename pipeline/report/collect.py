@@ -65,7 +65,7 @@ def collect(frames: Frames, generated_at: datetime, title: str) -> Report:
     ledger = _ledger(frames)
     first = _of_ledger(frames, ledger)
     clusters = _clusters(first["clusters"], frames.lag.sparkSession)
-    findings = tuple(map(values.finding, first["findings"]))
+    findings = values.with_silences(map(values.finding, first["findings"]), frames.silences, frames.until(generated_at))
     incident = _incident(findings, frames)
     if not clusters:
         return Report(title, generated_at, selection=frames.selection, incident=incident)

@@ -51,7 +51,8 @@ class Finding:
     `partitions`, `severity`, `summary`, `evidence` and `advice` are as of `worst_ms`, its worst moment, which is None
     if not known. `severity` and `advice` are None if nothing was kept from the time asked for. `now`, `now_topic` and
     `now_partitions` are the evidence, topic and partitions at the snapshot shown, from `finding_history`; `now` is None
-    if that snapshot is not known to show the problem.
+    if that snapshot is not known to show the problem. `silenced` is why no message is sent about an open finding
+    (`[[silences]]`), None if it is not silenced.
     """
 
     kind: str
@@ -76,6 +77,7 @@ class Finding:
     now: dict[str, Any] | None = None
     now_topic: str | None = None
     now_partitions: tuple[int, ...] = ()
+    silenced: str | None = None
 
     @property
     def place(self) -> tuple[str | None, tuple[int, ...]]:

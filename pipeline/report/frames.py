@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from datetime import date
+from datetime import date, datetime
 from functools import reduce
 from operator import and_
 from typing import Any
@@ -15,7 +15,8 @@ from pyspark.sql import functions as F
 from pipeline.analytics.findings.as_known import findings_as_known
 from pipeline.analytics.status.group_status import group_status
 from pipeline.common.data_source import MOST_SEARCHED
-from pipeline.common.epoch import DAY_MS, now_ms, utc_date
+from pipeline.common.epoch import DAY_MS, now_ms, utc, utc_date
+from pipeline.config.notify import Silence
 from pipeline.lake import Lake, further_back, of_each, one_of, since_days
 from pipeline.report.selection import Selection
 from pipeline.tables import (
@@ -74,11 +75,13 @@ class Frames:
     days: int | None = None
     """The tables have only this many days up to each cluster's newest snapshot; None if they have all that is selected.
     """
+    silences: tuple[Silence, ...] = ()
+    """Those of the configuration: a finding that is silenced is shown with the reason."""
     lake: Lake | None = None
     """Where more of the tables can be read; None if the DataFrames are all there is."""
 
     @classmethod
-    def of(cls, lake: Lake, selection: Selection) -> Frames:
+    def of(cls, lake: Lake, selection: Selection, silences: tuple[Silence, ...] = ()) -> Frames:
         """The selected part of the tables of a lake."""
         days = DAYS if selection.from_ms is None else None
         since = _first_days(lake, selection.to_ms, days) if days else {}
@@ -94,7 +97,7 @@ class Frames:
             for name, table in cls._tables().items()
             if table is not PARTITION_STATUS or selection.topic is not None  # else group_status says all of it
         }
-        return cls(**tables, days=days, lake=lake).selected(selection)
+        return cls(**tables, days=days, silences=silences, lake=lake).selected(selection)
 
     def at(self, name: str, wanted: Mapping[str, Collection[int]], columns: Sequence[str] = ()) -> DataFrame:
         """The rows of a table at the wanted snapshots of each cluster, with some of its columns or with all."""
@@ -116,6 +119,11 @@ class Frames:
     def groups_from_lag(self, wanted: Mapping[str, Collection[int]]) -> DataFrame:
         """The same, computed from `lag`: for snapshots that an older laglake has computed, without a status."""
         return group_status(self.at("lag", wanted), self.partitions and self.at("partitions", wanted))
+
+    def until(self, now: datetime) -> datetime:
+        """The end of the selected time; now if it has none."""
+        to_ms = self.selection.to_ms
+        return now if to_ms is None else utc(to_ms)
 
     def selected(self, selection: Selection) -> Frames:
         """The same tables with only the selected rows; findings as they were known at the end of the selected time."""

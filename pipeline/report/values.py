@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from pyspark.sql import Row
 
 from pipeline.analytics.histograms.buckets import UPPER_BOUNDS
+from pipeline.config.notify import Silence
 from pipeline.report.details_model import Change, Distribution, Finding, Names
 from pipeline.report.heat_model import Missed, OtherPartitions, PartitionSeries
 from pipeline.report.ledger_model import Cluster, PassedOver, Snapshot, SnapshotError
@@ -57,6 +59,16 @@ def with_now(findings: Iterable[Finding], rows: Iterable[dict[str, Any]]) -> tup
         for row in rows
     }
     return tuple(replace(f, **now.get((f.cluster, f.finding_id), {})) for f in findings)
+
+
+def with_silences(findings: Iterable[Finding], silences: Iterable[Silence], at: datetime) -> tuple[Finding, ...]:
+    """The findings; those that are open and silenced at an instant have the reason of the first such silence."""
+
+    def why(f: Finding) -> str | None:
+        covering = (s.reason for s in silences if s.covers(f.cluster, f.group_id, f.topic, f.kind, at))
+        return next(covering, None) if f.is_open else None
+
+    return tuple(replace(f, silenced=why(f)) for f in findings)
 
 
 def change(row: dict[str, Any]) -> Change:

@@ -1,12 +1,14 @@
 """The cards: what they are about, which there are, and what each answer says."""
 
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from pipeline.common.subject import Subject
-from pipeline.report import causes, commands
+from pipeline.config.notify import Silence
+from pipeline.report import causes, commands, values
 from pipeline.report.attention import notes
 from pipeline.report.cards import CARDS, Card, cards
 from pipeline.report.causes import cause
@@ -16,7 +18,7 @@ from pipeline.report.names import visible
 from pipeline.report.page import render
 from pipeline.report.units import clock
 from pipeline.tables import FINDINGS
-from tests.helpers.reports import HOSTILE, MINUTE, NOON, cards_of, finding, group, report
+from tests.helpers.reports import HOSTILE, MINUTE, NOON, NOW, cards_of, finding, group, report
 
 HOUR = 60 * MINUTE
 
@@ -169,3 +171,37 @@ def test_cards_are_in_the_json_with_the_ids_of_their_findings() -> None:
     assert card["causes"][0]["word"] == "stopped"
     assert card["commands"][0]["line"].startswith("kafka-consumer-groups ")
     assert card["behind"] == "5 records, bytes not known, age not known"
+
+
+def test_what_is_silenced_comes_after_what_is_not_and_says_why() -> None:
+    """A group is silenced only if all of its open findings are."""
+    found = shown(
+        finding("deleted_unread", group_id="known", silenced="being moved"),
+        finding("falling_behind", "warning", group_id="half", silenced="being moved"),
+        finding("rewound", "warning", group_id="half"),
+        finding("deleted_unread", group_id="over", resolved_ms=NOON),
+    )
+    assert [(c.subject.name, c.silenced) for c in found] == [("half", None), ("known", "being moved"), ("over", None)]
+
+
+@pytest.mark.parametrize(
+    ("about", "silenced"),
+    [
+        ({}, "maintenance"),
+        ({"group_id": "else"}, None),
+        ({"cluster": "west"}, None),
+        ({"kind": "rewound"}, "known bug"),
+        ({"resolved_ms": NOON}, None),
+    ],
+)
+def test_an_open_finding_is_silenced_by_the_first_silence_that_covers_it(
+    about: dict[str, Any], silenced: str | None
+) -> None:
+    silences = [
+        Silence(cluster="east", group="^pay", kind="rewound", reason="known bug"),
+        Silence(cluster="east", group="^pay", reason="maintenance", **{"from": NOW, "until": NOW + timedelta(hours=1)}),
+    ]
+    (found,) = values.with_silences([finding(**about)], silences, NOW)
+    assert found.silenced == silenced
+    (later,) = values.with_silences([finding(**about)], silences, NOW + timedelta(hours=1))
+    assert later.silenced == (silenced if silenced == "known bug" else None)
