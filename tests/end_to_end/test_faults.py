@@ -14,7 +14,7 @@ from demo.embedded_kafka.broker import EmbeddedKafka
 from pipeline.config import load_config
 from pipeline.lake.few_rows import for_few_rows
 from pipeline.tables import FINDINGS
-from tests.helpers import faults, faults_of_members
+from tests.helpers import faults, faults_of_commits, faults_of_members
 from tests.helpers.faults import Broker, Expected, Scenario
 from tests.helpers.minutes import Minutes, minute_of
 from tests.helpers.quiet import write_config
@@ -26,13 +26,13 @@ FAULTS = (
     faults.FallingBehind,
     faults.DeletedUnread,
     faults.RecreatedTopic,
-    faults.CommitBeyondEnd,
-    faults.CommitAtTheEnd,
+    faults_of_commits.CommitBeyondEnd,
+    faults_of_commits.CommitAtTheEnd,
     faults.OpenTransaction,
     faults.DataLossAhead,
-    faults.Rewound,
+    faults_of_commits.Rewound,
     faults.ClockAhead,
-    faults.BudgetBurn,
+    faults_of_commits.BudgetBurn,
     faults_of_members.IdleMember,
     faults_of_members.UnevenAssignment,
     faults_of_members.RebalanceStorm,
@@ -50,7 +50,7 @@ FAILS, MISSED = 2, (3, 4)
 def findings(spark: SparkSession, kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> list[Row]:
     """All findings after the last minute."""
     file = write_config(tmp_path_factory.mktemp("faults"), "faults", {"c": kafka.bootstrap_servers}, 'schedule = "1m"')
-    file.write_text(file.read_text() + faults.BudgetBurn.slo)
+    file.write_text(file.read_text() + faults_of_commits.BudgetBurn.slo)
     with KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers) as admin, for_few_rows(spark):
         producer = KafkaProducer(bootstrap_servers=kafka.bootstrap_servers)
         history, broker = Minutes(spark, load_config(file, {})), Broker(kafka, admin, producer)
