@@ -191,7 +191,7 @@ def run(command: argparse.ArgumentParser, argv: Sequence[str] | None, *steps: St
             recording=getattr(arguments, "recording", Path()),
             selection=selection_of(arguments, clusters),
             kind=getattr(arguments, "kind", "html"),
-            incident=getattr(arguments, "incident", None),
+            incident=incident if isinstance(incident := getattr(arguments, "incident", None), str) else None,
             show=getattr(arguments, "show", 0),
             renamed=getattr(arguments, "rename_cluster", None),
             is_maintained=getattr(arguments, "maintain", False),

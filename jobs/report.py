@@ -27,8 +27,9 @@ def step(spark: "SparkSession", job: Job) -> int:
         known = sorted(r["cluster"] for r in lake.query("SELECT DISTINCT cluster FROM {snapshots}", SNAPSHOTS))
         if absent := sorted(unknown - set(known)):
             raise ConfigError(f"--cluster {absent[0]}: the lake has {', '.join(known) or 'no cluster yet'}")
-    if job.incident is not None:
-        frames = Frames.of(lake, selection_of(lake, job.incident), job.config.silences)
+    if job.incident is not None or job.selection.is_incident:
+        selection = job.selection if job.incident is None else selection_of(lake, job.incident)
+        frames = Frames.of(lake, selection, job.config.silences)
         for file in write_incident(frames, job.output, schedule.utc_now()):
             log.info("incident: %s", file.absolute())
         return 0

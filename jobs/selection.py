@@ -24,9 +24,12 @@ def add_selection(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--incident",
         type=finding_id,
+        nargs="?",
+        const=True,
         metavar="FINDING_ID",
         help="a page about one finding, and beside it a text for a post-mortem (.md): its group, what happened to it "
-        "before, during and after the finding, and what to do. The first digits of the id are enough",
+        "before, during and after the finding, and what to do. The first digits of the id are enough. Without an id: "
+        "the same about the groups and the time that --group, --from and --to name",
     )
     command.add_argument(
         "--from",
@@ -53,7 +56,9 @@ def output_of(arguments: argparse.Namespace) -> Path:
     if incident := getattr(arguments, "incident", None):
         if output is not None and output.suffix == ".md":
             raise ConfigError(f"--output {output}: with --incident this is the page; its text is beside it, with .md")
-        return output or DEFAULT_OUTPUT.with_name(f"incident-{incident[:12]}.html")
+        return output or DEFAULT_OUTPUT.with_name(
+            "incident.html" if incident is True else f"incident-{incident[:12]}.html"
+        )
     suffix = {"markdown": "md"}.get(kind := getattr(arguments, "kind", "html"), kind)
     return output or DEFAULT_OUTPUT.with_suffix(f".{suffix}")
 
@@ -69,7 +74,10 @@ def selection_of(arguments: argparse.Namespace, clusters: tuple[str, ...]) -> Se
         if shown and not arguments.show:
             raise ConfigError("--at needs --show: without it, the lag of every snapshot is computed and none is shown")
         return Selection(clusters, to_ms=None if shown is None else to_epoch_ms(shown))
-    if getattr(arguments, "incident", None):
+    is_incident = arguments.incident is True
+    if is_incident:
+        _require_group_and_time(arguments)
+    elif arguments.incident:
         others = {
             "--cluster": clusters,
             "--from": arguments.since,
@@ -87,4 +95,12 @@ def selection_of(arguments: argparse.Namespace, clusters: tuple[str, ...]) -> Se
     if from_ms is not None and to_ms is not None and from_ms > to_ms:
         begins, ends = (f"{at:%Y-%m-%dT%H:%M:%SZ}" for at in (arguments.since, until))
         raise ConfigError(f"--from {begins} is after --to {ends}")
-    return Selection(clusters or None, from_ms, to_ms, arguments.group, arguments.topic)
+    return Selection(clusters or None, from_ms, to_ms, arguments.group, arguments.topic, is_incident=is_incident)
+
+
+def _require_group_and_time(arguments: argparse.Namespace) -> None:
+    """Raises ConfigError if an incident without a finding lacks what says what it is about."""
+    if arguments.group is None or arguments.since is None:
+        raise ConfigError("--incident without a FINDING_ID needs --group and --from, which say what to show")
+    if arguments.kind != "html":
+        raise ConfigError("--incident and --format cannot be combined: it writes the page, and Markdown beside it")

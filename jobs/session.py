@@ -35,7 +35,7 @@ class Job:
     selection: Selection = field(default_factory=Selection)
     kind: Literal["html", "json", "csv", "markdown"] = "html"
     incident: str | None = None
-    """The first digits of the finding_id that the report is about."""
+    """The first digits of the finding_id that the report is about; None also if `selection` says what it is about."""
     show: int = 0
     renamed: tuple[str, str] | None = None
     """The old and the new name of a cluster to rename."""

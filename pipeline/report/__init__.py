@@ -53,9 +53,11 @@ def write_report(
 
 
 def write_incident(frames: Frames, output: Path, generated_at: datetime) -> tuple[Path, Path]:
-    """Writes the page about one finding to `output`, and beside it the text for a post-mortem, with the suffix `.md`.
+    """Writes the page about an incident to `output`, and beside it the text for a post-mortem, with the suffix `.md`.
 
-    The selection of `frames` is one of `selection_of`. Returns both paths. Raises: OSError, as `write_report`.
+    The selection of `frames` is one of `selection_of`, or has `is_incident`. Returns both paths.
+
+    Raises: OSError, as `write_report`.
     """
     with ThreadPoolExecutor(1) as pool:
         pool.submit(runtime)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC
-from itertools import pairwise
 
 from pipeline.common.subject import subject_of
 from pipeline.common.words import counted, spaced, visible
@@ -15,6 +13,7 @@ from pipeline.report.details_model import Finding, Partition
 from pipeline.report.model import Group, Point, Report
 from pipeline.report.names import owner_in_words
 from pipeline.report.outlook import forecast_of, objectives_in_words, objectives_of, outlook
+from pipeline.report.seen import finding_in_words, what_was_seen
 from pipeline.report.timeline import Event, events, finding_events
 from pipeline.report.units import at, duration, instant, size
 
@@ -43,6 +42,8 @@ def _lines(report: Report) -> Iterator[str]:
     yield ""
     if incident is not None:
         yield from _incident(report, incident)
+    elif report.selection.is_incident:
+        yield from _section("Findings in this time", _findings(report.findings))
     else:
         yield from _section("What needs attention", [f"- {_attention(item)}" for item in needs_attention(report)])
     groups = report.groups[:MOST_GROUPS]
@@ -51,8 +52,8 @@ def _lines(report: Report) -> Iterator[str]:
     if (more := report.groups_total - len(groups)) > 0:
         yield f"{counted(more, 'more group')} {'is' if more == 1 else 'are'} left out."
         yield ""
-    yield from _snapshots(report)
-    if incident is not None:
+    yield from _section("What this is based on", [f"- {escaped(line)}" for line in what_was_seen(report)])
+    if incident is not None or report.selection.is_incident:
         yield from _section("Cause", ["_To be written._"])
         yield from _section("What was done", ["_To be written._"])
         yield from _section("What will be changed", ["_To be written._"])
@@ -104,15 +105,13 @@ def _incident(report: Report, finding: Finding) -> Iterator[str]:
     ]
     yield from _section("Evidence at its worst", seen)
     others = [f for f in report.findings if f.finding_id != finding.finding_id]
-    yield from _section("Other findings in this time", [_other(other) for other in others])
+    yield from _section("Other findings in this time", _findings(others))
     if not any(finding.concerns(*group.key) for group in report.groups):
         yield from _section("Timeline", _events(list(finding_events(finding))))
 
 
-def _other(finding: Finding) -> str:
-    until = "still open" if finding.resolved_ms is None else f"until {at(finding.resolved_ms)}"
-    about = escaped(f"{spaced(finding.kind)} of {subject_of(finding)}")
-    return f"- {about}, since {at(finding.first_seen_ms)}, {until}: {escaped(finding.summary)}"
+def _findings(found: Iterable[Finding]) -> list[str]:
+    return [f"- {escaped(finding_in_words(finding))}" for finding in found]
 
 
 def _group(report: Report, group: Group, *, is_alone: bool) -> Iterator[str]:
@@ -186,31 +185,6 @@ def _partition(partition: Partition) -> tuple[str | None, ...]:
         partition.client_id,
         partition.offset_status,
     )
-
-
-def _snapshots(report: Report) -> Iterator[str]:
-    """How much of the time was seen: a gap in what was read may hide what happened."""
-    lines = []
-    for cluster in report.clusters:
-        bad = [(cluster.failed, "failed"), (cluster.partial, "partial"), (cluster.running, "not finished")]
-        said = ", ".join(f"{number:,} {word}" for number, word in bad if number) or "all complete"
-        span = f"{at(cluster.first_snapshot_id)} to {at(cluster.last_snapshot_id)}"
-        lines.append(f"- {escaped(cluster.cluster)}: {counted(cluster.snapshots, 'snapshot')}, {span}; {said}")
-        lines += _gaps(report, cluster.cluster)
-    errors = Counter((s.cluster, error.error or "no reason") for s in report.snapshots for error in s.errors)
-    for (cluster_name, error), number in sorted(errors.items()):
-        lines.append(f"- {escaped(cluster_name)}: {escaped(error)}, {counted(number, 'time')}")
-    yield from _section("What this is based on", lines)
-
-
-def _gaps(report: Report, cluster: str) -> list[str]:
-    """The times without lag between two snapshots: instants that were missed, and snapshots that failed."""
-    times = sorted((i for i in report.instants if i.cluster == cluster), key=lambda i: i.snapshot_id)
-    return [
-        f"- {escaped(cluster)}: there is a gap between {at(before.snapshot_id)} and {at(after.snapshot_id)}"
-        for before, after in pairwise(times)
-        if before.segment != after.segment
-    ]
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[str | None]]) -> Iterator[str]:

@@ -29,6 +29,7 @@ from pipeline.report.names import owner_in_words, visible
 from pipeline.report.outlook import caught_up, share
 from pipeline.report.payload import payload
 from pipeline.report.search import searched
+from pipeline.report.seen import finding_in_words, what_was_seen
 from pipeline.report.units import duration, instant, size
 
 _GROUP_SCRIPTS = ("changes.js", "heat.js", "group.js")
@@ -48,6 +49,8 @@ _INSTANT = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 def title_of(report: Report) -> str:
     """The title of the page: that of the report, or what the incident is."""
     finding = report.incident
+    if report.selection.is_incident:
+        return f"{report.title}: {report.selection}"
     return report.title if finding is None else f"Incident: {spaced(finding.kind)}, {subject_of(finding)}"
 
 
@@ -66,6 +69,7 @@ def render(report: Report) -> str:
             cards=cards(report),
             brokers=brokers(report),
             notes=notes(report),
+            seen=what_was_seen(report),
             searched=searched(report),
             ages=list(_ages(report)),
             groups=groups,
@@ -127,6 +131,7 @@ def _environment() -> Environment:
         "duration": duration,
         "share": share,
         "with_tier": owner_in_words,
+        "finding": finding_in_words,
         "iso": lambda at: f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}",
         "aware": lambda at: f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}",
     }

@@ -18,7 +18,8 @@ class Selection:
 
     `from_ms` and `to_ms` are epoch ms, both inclusive. `group_ids` are the names of some groups; `group` and `topic`
     are regular expressions that may match anywhere in the first MOST_SEARCHED characters of the name. `finding_id` is
-    the finding that the report is about; others are shown, too.
+    the finding that the report is about; others are shown, too. `is_incident` says that the report is about an
+    incident, for which no finding stands.
     """
 
     clusters: Sequence[str] | None = None
@@ -28,6 +29,7 @@ class Selection:
     topic: str | None = None
     group_ids: tuple[str, ...] | None = None
     finding_id: str | None = None
+    is_incident: bool = False
 
     def __str__(self) -> str:
         """The selection in words; empty if it is everything. Clusters are left out, because a report names them."""

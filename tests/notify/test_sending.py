@@ -173,14 +173,14 @@ def test_a_receiver_that_is_down_is_tried_once_in_a_run(
     ("url", "reason"),
     [
         ("http://{closed}/hunter2", "Connection refused"),
-        ("http://user:hunter2@{closed}", "Connection refused"),
+        ("http://user:${{env:PW}}@{closed}", "Connection refused"),
         ("http://hunter2.invalid/", "unknown host"),
         ("https://{closed}/", "Connection refused"),
         ("http://a..b/hunter2", "is not a URL with http or https"),
     ],
 )
 def test_a_receiver_that_is_not_there_is_one_line_without_its_url(load: Load, url: str, reason: str) -> None:
-    config = config_of(load, channel("webhook", url.format(closed=f"{HOST}:{free_port()}")))
+    config = config_of(load, channel("webhook", url.format(closed=f"{HOST}:{free_port()}")), PW="hunter2")
     assert outcomes(sent(config, finding())) == [reason]
     assert send_test("chat", config, NOW) == Failure(reason)
 
