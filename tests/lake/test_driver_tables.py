@@ -11,6 +11,7 @@ from pipeline.common.errors import LakeError
 from pipeline.config import LakeConfig
 from pipeline.lake import Lake, of_cluster, of_each, of_snapshots, of_windows
 from pipeline.tables import COMPUTED, FINDINGS, LAG_HISTOGRAMS, QUARANTINE, SNAPSHOTS, TABLES, WATERMARKS, Table
+from tests.helpers.deltas import delta
 from tests.helpers.full_rows import ID, NOON, empty_row, found, full_row, with_values
 
 
@@ -35,13 +36,10 @@ def test_driver_and_spark_create_equal_tables(by_driver: Lake, by_spark: Lake, t
     assert other._driver is None
     other.prepare()
     for table in TABLES:
-        made, same = (
-            lake.spark.sql(f"DESCRIBE DETAIL {lake.identifier(table)}")
-            .select("description", "partitionColumns", "properties", "minReaderVersion", "minWriterVersion")
-            .collect()
-            for lake in (by_driver, other)
-        )
-        assert made == same
+        made, same = (delta(lake, table) for lake in (by_driver, other))
+        for name in ("description", "partition_columns", "configuration"):
+            assert getattr(made.metadata(), name) == getattr(same.metadata(), name)
+        assert made.protocol() == same.protocol()
         columns = [lake.spark.table(lake.identifier(table)).schema for lake in (by_driver, other)]
         assert columns[0] == columns[1]
         assert all(field.metadata["comment"] for field in columns[0])

@@ -22,6 +22,7 @@ from pipeline.lake import VERSION_PROPERTY, Lake, conflicts, of_snapshots, retry
 from pipeline.lake.ledger import Claim, Ledger
 from pipeline.lake.upgrade import create
 from pipeline.tables import CLIENT_POSITIONS, LAG, QUARANTINE, SCHEMA_VERSION, SNAPSHOTS, TABLES, WATERMARKS, Table
+from tests.helpers.deltas import delta
 from tests.helpers.quiet import config, write_config
 from tests.helpers.rows import SNAPSHOT_DATE, frame
 
@@ -80,15 +81,13 @@ def new_lake(spark: SparkSession, folder: Path) -> Lake:
 
 def test_every_table_is_as_its_schema_says_and_open_to_other_readers(lake: Lake) -> None:
     for table in TABLES:
-        detail = lake.spark.sql(f"DESCRIBE DETAIL {lake.identifier(table)}").collect()[0]
-        assert [f.jsonValue()["type"] for f in lake.read(table).schema] == [f.jsonValue()["type"] for f in table.schema]
-        assert [f.metadata.get("comment") for f in lake.read(table).schema] == [
-            c.metadata["comment"] for c in table.schema
-        ]
-        assert lake.read(table).columns == table.columns
+        rows, stored = lake.read(table), delta(lake, table)
+        assert [f.jsonValue()["type"] for f in rows.schema] == [f.jsonValue()["type"] for f in table.schema]
+        assert [f.metadata.get("comment") for f in rows.schema] == [c.metadata["comment"] for c in table.schema]
+        assert rows.columns == table.columns
         assert lake.spark.table(lake.identifier(table)).schema.names == table.stored.names
-        assert tuple(detail["partitionColumns"]) == table.partitioned_by
-        assert detail["minReaderVersion"] == 1  # no feature that a reader must know
+        assert tuple(stored.metadata().partition_columns) == table.partitioned_by
+        assert stored.protocol().min_reader_version == 1  # no feature that a reader must know
     assert lake.schema_version() == SCHEMA_VERSION
 
 

@@ -16,6 +16,7 @@ from pipeline.lake.sorted_rows import WITHOUT_DICTIONARY, settings
 from pipeline.maintain import Done
 from pipeline.maintain.files import ROWS_OF_A_FILE, Day, batches, is_sorted, tidy
 from pipeline.tables import FORECASTS, LAG, PARTITION_STATUS, TABLES, Table
+from tests.helpers.deltas import delta
 from tests.helpers.rows import frame
 
 TODAY = date(2026, 2, 1)
@@ -68,10 +69,6 @@ def expected(hours: range) -> list[tuple[Any, ...]]:
     return sorted((MIDNIGHT_MS + h * HOUR_MS, g, "t", p, h) for h in hours for g in GROUPS for p in (0, 1))
 
 
-def last_commit(lake: Lake) -> Any:
-    return lake.spark.sql(f"DESCRIBE HISTORY {lake.identifier(LAG)} LIMIT 1").collect()[0]
-
-
 def test_a_past_day_becomes_one_file_sorted_by_series_and_then_by_time(any_lake: Lake) -> None:
     land_all(any_lake, (2, 0, 1, 24))
     before, today = found(any_lake), parquet_files(any_lake, day="2026-02-01")
@@ -87,9 +84,9 @@ def test_a_past_day_becomes_one_file_sorted_by_series_and_then_by_time(any_lake:
     assert any_lake.spark.conf.get("parquet.writer.version", "own") == "own"
     assert found(any_lake) == before
     assert parquet_files(any_lake, day="2026-02-01") == today
-    version = last_commit(any_lake)["version"]
+    version = delta(any_lake, LAG).version()
     assert run(any_lake) == Done()
-    assert last_commit(any_lake)["version"] == version
+    assert delta(any_lake, LAG).version() == version
     # A day of which all was written at once has one file as well, but is not sorted.
     any_lake.spark.sql(f"DELETE FROM {any_lake.identifier(LAG)} WHERE snapshot_date = DATE'{DAY}' AND group_id = 'b'")
     assert run(any_lake).joined[LAG.name] == (1, 1)
@@ -105,7 +102,7 @@ def test_a_late_snapshot_is_sorted_into_its_day(any_lake: Lake) -> None:
 
 def test_neither_a_stream_nor_time_travel_sees_the_rewriting(lake: Lake, tmp_path: Path) -> None:
     land_all(lake, range(3))
-    version = last_commit(lake)["version"]
+    version = delta(lake, LAG).version()
 
     def streamed() -> int:
         rows = lake.spark.readStream.format("delta").load(f"{lake._config.root}/lag").select("snapshot_id")

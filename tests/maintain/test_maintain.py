@@ -22,6 +22,7 @@ from pipeline.maintain import Done, maintain
 from pipeline.maintain.maintain import first_days, rules
 from pipeline.tables import COMPUTED, FINDINGS, LAG, LAG_HISTOGRAMS, SNAPSHOTS, TABLES, WATERMARKS, Table
 from tests.helpers.copied import copied
+from tests.helpers.deltas import delta
 from tests.helpers.rows import frame
 
 NOW = datetime(2026, 6, 30, 12, tzinfo=UTC)
@@ -103,7 +104,7 @@ def contents(lake: Lake) -> dict[str, int]:
 
 def versions(lake: Lake) -> dict[str, int]:
     tables = (WATERMARKS, LAG, LAG_HISTOGRAMS, SNAPSHOTS)
-    return {t.name: lake.spark.sql(f"DESCRIBE HISTORY {lake.identifier(t)}").count() for t in tables}
+    return {t.name: delta(lake, t).version() for t in tables}
 
 
 def test_rows_older_than_their_retention_are_removed_unless_needed(old_lake: Lake) -> None:

@@ -23,6 +23,7 @@ from pipeline.quality import is_suspect, quarantine_failing, with_marks
 from pipeline.quality.rules import EXPECTATIONS, MAX_PARTITION, label, oddities, offends, with_rows_of_key
 from pipeline.snapshot.summary import Landed, counts, summarize
 from pipeline.tables import BRONZE, COMMITTED_OFFSETS, GROUP_MEMBERS, QUARANTINE, WATERMARKS, Table
+from tests.helpers.deltas import delta
 from tests.helpers.quiet import config
 from tests.helpers.rows import frame
 
@@ -222,14 +223,10 @@ def test_a_quarantined_row_is_whole_json(lake: Lake) -> None:
 
 def test_clean_rows_are_not_written_again(lake: Lake) -> None:
     land(lake, WATERMARKS, MARK, GOOD_MARKS)
-    before = version(lake, WATERMARKS)
+    before = delta(lake, WATERMARKS).version()
     verdict = quarantine_failing(lake, WATERMARKS, "east", ID)
     assert (verdict.failed, verdict.quarantined) == ((), 0)
-    assert version(lake, WATERMARKS) == before
-
-
-def version(lake: Lake, table: Table) -> int:
-    return int(lake.spark.sql(f"DESCRIBE HISTORY {lake.identifier(table)} LIMIT 1").collect()[0]["version"])
+    assert delta(lake, WATERMARKS).version() == before
 
 
 def test_a_snapshot_with_refused_rows_is_partial_and_the_ledger_counts_them(lake: Lake) -> None:
