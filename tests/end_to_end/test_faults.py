@@ -117,11 +117,8 @@ def test_a_fault_is_found_and_resolved_when_the_documentation_says(findings: lis
 
 def check(row: Row, expected: Expected) -> None:
     assert expected.first <= minute_of(row.first_seen) <= expected.first + expected.later
-    if expected.resolved is None:
-        assert row.resolved_at is None
-    else:
-        assert row.resolved_at is not None
-        assert expected.resolved <= minute_of(row.resolved_at) <= expected.resolved + expected.later
+    assert row.resolved_at is not None
+    assert expected.resolved <= minute_of(row.resolved_at) <= expected.resolved + expected.later
     assert row.topic == expected.topic
     assert row.severity == (expected.severity or row.severity)
     evidence = json.loads(row.evidence)

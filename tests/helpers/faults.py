@@ -26,12 +26,15 @@ PREFIX = "faults-"
 
 @dataclass(frozen=True)
 class Expected:
-    """A finding: its kind, its group or topic, the minutes at which the data first shows it and first does not any
-    more, and a part of its evidence. `later`: how many snapshots later it may be found or resolved."""
+    """A finding of a group or a topic.
+
+    first, resolved: the minutes in which the data first shows it, and first shows it no more. later: how many snapshots
+    later it may be found or resolved. evidence: a part of it, values or functions that check them.
+    """
 
     kind: str
     first: int
-    resolved: int | None
+    resolved: int
     evidence: Mapping[str, Any] = field(default_factory=dict)
     group: str | None = None
     topic: str | None = None
