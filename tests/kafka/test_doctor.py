@@ -27,10 +27,13 @@ Run = Callable[..., tuple[int, list[str]]]
 
 
 @pytest.fixture
-def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
     """The exit status and the output lines of `doctor` for one cluster."""
 
     def run(servers: str, more: str = "", **client: str) -> tuple[int, list[str]]:
+        if "sasl_plain_password" in client:
+            monkeypatch.setenv("PW", client["sasl_plain_password"])
+            client["sasl_plain_password"] = "${env:PW}"
         settings = "".join(f"{name} = {json.dumps(value)}\n" for name, value in client.items())
         (tmp_path / "c.toml").write_text(
             f'[lake]\nroot = "{tmp_path}/lake"\n[clusters.east]\nbootstrap_servers = ["{servers}"]\n{more}\n'
