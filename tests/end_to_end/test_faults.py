@@ -93,17 +93,7 @@ def subject_expected(one: Expected) -> tuple[str, str | None, str | None]:
     return one.kind, one.group, None if one.group else one.topic
 
 
-KNOWN = {("rewound", "faults-undone", None)}
-IS_REWOUND = pytest.mark.xfail(
-    strict=True,
-    reason="A commit beyond the end that is set to the end is found as `rewound`, with no unread record, until the log "
-    "has reached the old commit (analytics/status/memory.py, _set_back): it was never read up to there.",
-)
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=IS_REWOUND) if name == "undone" else name for name in SCENARIOS]
-)
+@pytest.mark.parametrize("name", SCENARIOS)
 def test_a_fault_is_found_and_resolved_when_the_documentation_says(findings: list[Row], name: str) -> None:
     scenario = SCENARIOS[name]
     of_scenario = [row for row in findings if scenario.group in (row.group_id, row.topic)]
@@ -136,5 +126,5 @@ def test_snapshots_that_are_missing_are_found_for_an_hour(findings: list[Row]) -
 def test_nothing_else_is_found(findings: list[Row]) -> None:
     """Not in the healthy groups that read the same topics, nor in any other."""
     expected = {subject_expected(one) for scenario in SCENARIOS.values() for one in scenario.expected()}
-    others = {subject_of(row) for row in findings} - expected - KNOWN
+    others = {subject_of(row) for row in findings} - expected
     assert others == {("snapshots_missing", None, None)}

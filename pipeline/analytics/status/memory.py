@@ -264,7 +264,8 @@ def _two_longest(longest: Ints, second: Ints, share: _Floats, another: Ints) -> 
 
 def _set_back(old: Memory, seen: Observation, first: Bools, window_ms: int) -> dict[str, Ints]:
     before = read_up_to(old, seen)  # a commit that goes back to records that a reset has skipped is not rewound
-    went_back = ~first & (seen.committed < old.committed) & (seen.committed < before)
+    # A commit beyond the end of the log is in no record that this log has.
+    went_back = ~first & (seen.committed < old.committed) & (seen.committed < before) & (old.committed <= seen.end)
     is_new = went_back & (old.set_back_from == NONE)
     since = np.where(is_new, seen.at_ms, old.set_back_ms)
     start = np.where(is_new, before, old.set_back_from)

@@ -145,9 +145,9 @@ def is_not_committed(judged: Judged) -> Bools:
 
 
 def is_unknown(judged: Judged) -> Bools:
-    """It is not known what the lag is or whether the reader moves, or the commit is beyond the end of a new log."""
-    is_beyond = judged.seen.is_new & judged.seen.is_known & (judged.seen.lag < 0)
-    return np.asarray((~judged.seen.is_known | is_beyond | is_untried(judged)) & ~judged.is_not_committed)
+    """It is not known what the lag is or whether the reader moves, or the commit was made in another log."""
+    is_elsewhere = judged.seen.is_new & judged.seen.is_known
+    return np.asarray((~judged.seen.is_known | is_elsewhere | is_untried(judged)) & ~judged.is_not_committed)
 
 
 def is_untried(judged: Judged) -> Bools:
