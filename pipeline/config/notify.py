@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
@@ -95,7 +96,7 @@ class Owners:
         group_id, topic = finding["group_id"], finding["topic"]
         rule = owner_of(self.rules, group_id, topic)
         if rule is None and group_id is None:
-            rule = self._common(_all_groups(finding.get("evidence")), topic)
+            rule = self._common(all_groups(json.loads(finding.get("evidence") or "{}")), topic)
         named = {"owner": rule.owner, "tier": rule.tier} if rule else {}
         return {**named, "channel": self.channel_of(rule)}
 
@@ -108,9 +109,8 @@ class Owners:
         return first if all(rule and (rule.owner, self.channel_of(rule)) == same for rule in others) else None
 
 
-def _all_groups(evidence: str | None) -> list[str]:
-    """The groups that evidence names; none if it does not name all of them."""
-    facts = json.loads(evidence or "{}")
+def all_groups(facts: Mapping[str, Any]) -> list[str]:
+    """The groups that the evidence of a finding names; none if it does not name all of them."""
     groups: list[str] = facts.get("groups") or []
     return groups if len(groups) == facts.get("groups_affected") else []
 
@@ -128,7 +128,7 @@ class Silence(Section):
     cluster: Regex | None = None
     """The cluster of a finding."""
     group: Regex | None = None
-    """Its group."""
+    """Its group. A finding without a group is covered if this matches all groups that its evidence names."""
     topic: Regex | None = None
     """Its topic."""
     kind: Regex | None = None
@@ -155,10 +155,23 @@ class Silence(Section):
             raise ValueError("from must be before until")
         return self
 
-    def covers(self, cluster: str, group_id: str | None, topic: str | None, kind: str, at: datetime) -> bool:
-        """Whether a finding is silenced at an instant."""
+    def covers(
+        self,
+        cluster: str,
+        group_id: str | None,
+        topic: str | None,
+        kind: str,
+        at: datetime,
+        facts: Mapping[str, Any] = MappingProxyType({}),
+    ) -> bool:
+        """Whether a finding is silenced at an instant. `facts` are its evidence.
+
+        If it has no group, `group` must match all of the groups that it concerns.
+        """
         is_on = (self.since is None or self.since <= at) and (self.until is None or at < self.until)
-        named = ((self.cluster, cluster), (self.group, group_id), (self.topic, topic), (self.kind, kind))
+        named_in = all_groups(facts) if group_id is None else ()
+        groups: Sequence[str | None] = named_in or (group_id,)
+        named = ((self.cluster, cluster), (self.topic, topic), (self.kind, kind), *((self.group, g) for g in groups))
         return is_on and all(matches(pattern, name) for pattern, name in named)
 
 

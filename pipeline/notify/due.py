@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -191,8 +192,9 @@ def _is_old(finding: Finding, config: Config, now: datetime) -> bool:
 
 def _why_held(finding: Finding, config: Config, now: datetime) -> str | None:
     """Why an open finding is not sent now; None if it is."""
+    facts = json.loads(finding.evidence or "{}")
     for silence in config.silences:
-        if silence.covers(finding.cluster, finding.group_id, finding.topic, finding.kind, now):
+        if silence.covers(finding.cluster, finding.group_id, finding.topic, finding.kind, now, facts):
             return f"silenced: {silence.reason}"
     least = config.channels[finding.channel or ""].severity
     return f"less severe than {least}" if finding.gravity < gravity(least) else None

@@ -65,7 +65,7 @@ def with_silences(findings: Iterable[Finding], silences: Iterable[Silence], at: 
     """The findings; those that are open and silenced at an instant have the reason of the first such silence."""
 
     def why(f: Finding) -> str | None:
-        covering = (s.reason for s in silences if s.covers(f.cluster, f.group_id, f.topic, f.kind, at))
+        covering = (s.reason for s in silences if s.covers(f.cluster, f.group_id, f.topic, f.kind, at, f.evidence))
         return next(covering, None) if f.is_open else None
 
     return tuple(replace(f, silenced=why(f)) for f in findings)

@@ -192,6 +192,10 @@ def test_what_is_silenced_comes_after_what_is_not_and_says_why() -> None:
         ({"cluster": "west"}, None),
         ({"kind": "rewound"}, "known bug"),
         ({"resolved_ms": NOON}, None),
+        ({"group_id": None, "evidence": {"groups": ["pay-1", "pay-2"], "groups_affected": 2}}, "maintenance"),
+        ({"group_id": None, "evidence": {"groups": ["pay-1", "else"], "groups_affected": 2}}, None),
+        ({"group_id": None, "evidence": {"groups": ["pay-1", "pay-2"], "groups_affected": 3}}, None),
+        ({"group_id": None}, None),
     ],
 )
 def test_an_open_finding_is_silenced_by_the_first_silence_that_covers_it(
