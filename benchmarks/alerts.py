@@ -111,7 +111,7 @@ def findings_of(spark: SparkSession, day: Day, folder: Path) -> list[Alert]:
         keep_group_changes(lake, CLUSTER, backlog)
         watermarks = lake.read_snapshots(WATERMARKS, CLUSTER, ids)
         found = problems_of_groups(lake, CLUSTER, backlog, watermarks, StatusConfig())
-        keep_findings(lake, CLUSTER, backlog, found, has_clients=False)
+        keep_findings(lake, CLUSTER, backlog, found, False, StatusConfig())
         done += batch
         print(f"minute {first + BATCH} of {MINUTES}", flush=True)
     return [

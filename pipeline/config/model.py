@@ -173,8 +173,9 @@ class Config(Section):
         return Owners(self.owners, self.notifications.channel)
 
     def warnings(self) -> list[str]:
-        """A sentence for each setting that has not its full effect, because snapshots are too rare."""
-        return [*too_rare(self.snapshot.schedule_ms, self.status.window_ms, self.slo)]
+        """A sentence for each setting that has not its full effect."""
+        rare = too_rare(self.snapshot.schedule_ms, self.status.window_ms, self.slo)
+        return [*rare, *self.responsible().warnings()]
 
     @model_validator(mode="after")
     def _names_channels_that_exist(self) -> Self:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
@@ -90,15 +90,26 @@ class Owners:
     def values_of(self, finding: Mapping[str, Any]) -> dict[str, str | None]:
         """The columns `owner`, `tier` and `channel` of a row of `findings`; without owner and tier if no rule matches.
 
-        If no rule matches a finding without a group, but the same owner has all of the groups that its evidence names,
-        the rule for these groups counts.
+        If no rule matches a finding about a topic, but the same owner has all of the groups that its evidence names,
+        the rule for these groups counts. These groups may change, so such a finding does not keep an owner.
         """
         group_id, topic = finding["group_id"], finding["topic"]
         rule = owner_of(self.rules, group_id, topic)
-        if rule is None and group_id is None:
+        is_of_topic = group_id is None and topic is not None
+        if rule is None and is_of_topic:
             rule = self._common(all_groups(json.loads(finding.get("evidence") or "{}")), topic)
-        named = {"owner": rule.owner, "tier": rule.tier} if rule else {}
+        named: dict[str, str | None] = {"owner": None, "tier": None} if is_of_topic else {}
+        if rule:
+            named = {"owner": rule.owner, "tier": rule.tier}
         return {**named, "channel": self.channel_of(rule)}
+
+    def warnings(self) -> Iterator[str]:
+        """A sentence if some findings are sent to nobody although others are sent."""
+        if self.channel is None and any(rule.channel for rule in self.rules):
+            yield (
+                "notifications.channel is not set: findings that no single owner has, such as those about groups of "
+                "several owners or about a whole cluster, are sent to nobody"
+            )
 
     def _common(self, groups: Iterable[str], topic: str | None) -> OwnerRule | None:
         """The rule for several groups; None if they have different owners or channels, or if one has none."""
@@ -128,7 +139,7 @@ class Silence(Section):
     cluster: Regex | None = None
     """The cluster of a finding."""
     group: Regex | None = None
-    """Its group. A finding without a group is covered if this matches all groups that its evidence names."""
+    """Its group. A finding about a topic is covered if this matches all groups that its evidence names."""
     topic: Regex | None = None
     """Its topic."""
     kind: Regex | None = None
@@ -166,10 +177,10 @@ class Silence(Section):
     ) -> bool:
         """Whether a finding is silenced at an instant. `facts` are its evidence.
 
-        If it has no group, `group` must match all of the groups that it concerns.
+        If it is about a topic, `group` must match all of the groups that it concerns.
         """
         is_on = (self.since is None or self.since <= at) and (self.until is None or at < self.until)
-        named_in = all_groups(facts) if group_id is None else ()
+        named_in = all_groups(facts) if group_id is None and topic is not None else ()
         groups: Sequence[str | None] = named_in or (group_id,)
         named = ((self.cluster, cluster), (self.topic, topic), (self.kind, kind), *((self.group, g) for g in groups))
         return is_on and all(matches(pattern, name) for pattern, name in named)

@@ -23,11 +23,17 @@ class StatusConfig(Section):
     reader that is no further behind there, while nothing is written, is `ok`, although up to this many records may be
     unread. Raise it if several transactional producers write to a partition and clients do not commit behind the
     markers. A lag of no more than this can make a service-level objective unknown, but never missed: set it to 0 if no
-    producer uses transactions."""
+    producer uses transactions. Where the number is known, this setting does not count: the records of an aborted
+    transaction, and offsets that compaction has removed, are then unread like any other."""
 
     data_loss_within_ms: DurationMs = Field(default=DAY_MS, alias="data_loss_within")
     """How long before retention may delete unread records there is a finding `data_loss_ahead`, and how long before
     commits may expire a finding `commits_expire`."""
+
+    @property
+    def together_ms(self) -> int:
+        """How far apart groups may stop, so that they have stopped together."""
+        return self.window_ms // 3
 
     @model_validator(mode="after")
     def _tolerates_less_than_the_window(self) -> Self:

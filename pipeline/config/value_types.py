@@ -118,7 +118,7 @@ def not_literal(value: object) -> object:
 
 def without_login(value: object) -> object:
     """The same for a URL: only its user and password are secret."""
-    if isinstance(value, str) and re.match(r"[^/?#]*//[^/?#]*@", value) and not isinstance(value, FilledIn):
+    if isinstance(value, str) and re.match(r"([^/?#]*//)?[^/?#]*@", value) and not isinstance(value, FilledIn):
         raise ValueError(f"has a user or a password, which must not be written into the file: use {_REFERENCES}")
     return value
 

@@ -261,7 +261,7 @@ def _keep_problems(lake: Lake, cluster: str, backlog: Backlog, watermarks: DataF
         problems = problems.unionByName(keep_slo(lake, cluster, backlog, settings.slo, settings.status.markers))
     if has_positions:
         problems = problems.unionByName(keep_clients(lake, cluster, backlog, settings.clients))
-    keep_findings(lake, cluster, backlog, problems, has_positions, settings.owners)
+    keep_findings(lake, cluster, backlog, problems, has_positions, settings.status, settings.owners)
 
 
 def _counted(bronze: Mapping[Table, DataFrame], moved: DataFrame) -> tuple[dict[tuple[str, int], int], bool]:

@@ -67,6 +67,7 @@ def keep_findings(
     backlog: Backlog,
     problems: DataFrame,
     has_clients: bool,
+    settings: StatusConfig,
     owners: Owners = NO_OWNERS,
 ) -> None:
     """Writes the findings of a batch from its problems. `has_clients`: whether clients have reported anything."""
@@ -79,7 +80,8 @@ def keep_findings(
         lake.delete(FINDING_HISTORY, of_batch)  # rows of the same batch, if it was computed with other settings
         return
     judged = snapshots_judged(backlog)
-    past = Past(earlier, judged, subjects_judged(lake, cluster, judged, kinds, has_clients=has_clients))
+    others = subjects_judged(lake, cluster, judged, kinds, has_clients=has_clients)
+    past = Past(earlier, judged, others, settings.together_ms)
     history = found.grouped(_KEY, partial(finding_history, past=past), FINDING_HISTORY.schema)
     lake.replace(FINDING_HISTORY, history, of_batch)
     # Read again, because Spark would compute many rows a second time.

@@ -22,7 +22,6 @@ from pipeline.common.epoch import utc_date
 from pipeline.derive.backlog import MAX_LOOKBACK, Backlog
 from pipeline.derive.log_index import LONGEST_TAIL
 from pipeline.lake import Lake, of_cluster, of_snapshots, one_of
-from pipeline.lake.ledger import COMPLETE
 from pipeline.tables import (
     FINDINGS,
     GROUP_CHANGES,
@@ -80,7 +79,8 @@ def rare_problems(
     """
     ids = [s.snapshot_id for s in backlog.batch]
     may_be = _may_be(lake, cluster, ids)
-    found = []
+    # Errors are also in complete snapshots: a topic that Kafka leaves out has none of its own.
+    found = [unreadable(errors, leaderless(watermarks))]
     if "restless" in may_be:
         changes = lake.read_where(GROUP_CHANGES, since(cluster, ids, READ_MS))
         found.append(restless_groups(changes, lake.read_snapshots(GROUP_MEMBERS, cluster, ids), ids))
@@ -91,8 +91,6 @@ def rare_problems(
         found.append(assignment_problems(members, groups, lag, watermarks, changes))
     if "skipped" in may_be:
         found.append(skipped(lake.read_snapshots(PARTITION_STATUS, cluster, ids), groups))
-    if any(s.status != COMPLETE for s in backlog.batch):
-        found.append(unreadable(errors, leaderless(watermarks)))
     every = [s.snapshot_id for s in (*backlog.before[::-1], *backlog.batch)]
     before = seen_before(every, ids, MAX_LOOKBACK)
     if "replicas" in may_be and backlog.previous:

@@ -86,7 +86,7 @@ def loss(group: Group | None, findings: Sequence[Finding], forecast: Forecast | 
 
 def _later(group: Group, forecast: Forecast | None, clock: Clock) -> str:
     """Whether records will be deleted unread, if neither a finding nor the forecast has a time for it."""
-    if group.consumer_lag == 0:
+    if group.consumer_lag == 0 or group.has_only_markers:
         return "nothing is unread"
     if group.min_headroom is not None and group.min_headroom <= 0:
         return "what retention deletes next is unread"

@@ -185,12 +185,25 @@ def _is_in(table: Table, selection: Selection) -> Column:
     if selection.group_ids is not None and "group_id" in table.columns:
         is_of_all = F.lit(table is FINDINGS) & F.col("group_id").isNull()
         conditions.append(F.col("group_id").isin(*selection.group_ids) | is_of_all)  # or a topic is the cause
-    for name, pattern in (("group_id", selection.group), ("topic", selection.topic)):
-        if pattern is not None and name in table.columns:
-            is_found = F.substring(name, 1, MOST_SEARCHED).rlike(pattern)
-            is_of_all = F.lit(table is FINDINGS and name == "topic") & F.col(name).isNull()
-            conditions.append(is_found | is_of_all)  # some findings are not about one topic
+    conditions += [
+        _has_name(table, name, pattern)
+        for name, pattern in (("group_id", selection.group), ("topic", selection.topic))
+        if pattern is not None and name in table.columns
+    ]
     return reduce(and_, conditions)
+
+
+def _has_name(table: Table, name: str, pattern: str) -> Column:
+    """Whether a name matches. One about a topic or a cluster also counts if it may concern a group that matches."""
+    is_found = F.substring(name, 1, MOST_SEARCHED).rlike(pattern)
+    if table is not FINDINGS:
+        return is_found
+    if name == "topic":
+        return is_found | F.col(name).isNull()  # some findings are not about one topic
+    facts = F.from_json("evidence", "groups array<string>, groups_affected bigint")
+    names_one = F.exists(facts["groups"], lambda group: F.substring(group, 1, MOST_SEARCHED).rlike(pattern))
+    may_concern = F.coalesce(names_one | (facts["groups_affected"] > F.size(facts["groups"])), F.lit(True))
+    return is_found | (F.col(name).isNull() & F.col("client_id").isNull() & may_concern)
 
 
 def _between(value: str | Column, least: int | date | None, most: int | date | None) -> list[Column]:

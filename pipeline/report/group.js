@@ -43,7 +43,7 @@ function ladderOf(partition) {
       partition.headroom_ms !== undefined && inUnit(partition.headroom_ms, "ms")].filter(Boolean);
     parts.push(`headroom ${count(partition.headroom)} offsets${more.length ? ` (${more.join(", ")})` : ""}`);
   }
-  if (partition.consumer_age_ms !== undefined && partition.consumer_lag > 0) {
+  if (partition.consumer_age_ms > 0 && partition.consumer_lag > 0) {
     parts.push(`the oldest record that is not committed is ${inUnit(partition.consumer_age_ms, "ms")} old`);
   }
   if (partition.offset_status === "no_commit" && partition.log_start_offset !== undefined) {

@@ -120,9 +120,9 @@ class Group:
 
     @property
     def has_only_markers(self) -> bool:
-        """Whether it is known that only transaction markers are unread: there is a lag, and no record has an age."""
-        is_whole = not self.partitions_unknown and not self.age_unknown and (self.min_headroom or 0) >= 0
-        return bool(self.consumer_lag) and self.consumer_age_ms == 0 and is_whole
+        """Whether it is known that only transaction markers are unread: the oldest unread record then has the age 0."""
+        is_known = not (self.partitions_unknown or self.age_unknown or (self.min_headroom or 0) < 0)
+        return is_known and self.status_reason == "transaction_marker" and self.consumer_age_ms == 0
 
     @property
     def why_status(self) -> str | None:

@@ -10,7 +10,7 @@ import pytest
 from pipeline.common.errors import ConfigError
 from pipeline.common.finding_kinds import KINDS
 from pipeline.config import Config
-from pipeline.config.notify import PAGERDUTY_URL, OwnerRule, Silence, is_web_url, owner_of
+from pipeline.config.notify import PAGERDUTY_URL, OwnerRule, Owners, Silence, is_web_url, owner_of
 
 SMALLEST = '[lake]\nroot = "/lake"\n[clusters.east]\nbootstrap_servers = ["10.0.0.1:9092"]\n'
 CHAT = '[channels.chat]\ntype = "webhook"\nurl = "http://host"\n'
@@ -215,3 +215,13 @@ def test_secrets_come_from_the_environment_and_are_not_shown(load: Load, caplog:
     with caplog.at_level(logging.DEBUG):
         logging.getLogger("test").info("%s %r %s", channel, channel, channel.model_dump())
     assert "hunter2" not in f"{caplog.text}{channel!r}{channel}{channel.model_dump_json()}"
+
+
+@pytest.mark.parametrize(
+    ("channel", "default", "warned"), [("chat", None, True), ("chat", "chat", False), (None, None, False)]
+)
+def test_findings_that_go_to_nobody_although_others_are_sent_are_a_warning(
+    channel: str | None, default: str | None, warned: bool
+) -> None:
+    owners = Owners([OwnerRule(group="a", owner="A", channel=channel)], default)
+    assert ["notifications.channel" in warning for warning in owners.warnings()] == [True] * warned

@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 
 from pipeline.common.epoch import utc_date
 from pipeline.config import LakeConfig
+from pipeline.config.status import StatusConfig
 from pipeline.derive.backlog import Backlog, Snapshot
 from pipeline.derive.clients import keep_clients
 from pipeline.derive.findings import keep_findings
@@ -81,7 +82,7 @@ def land(lake: Lake, cluster: str) -> None:
 def keep(lake: Lake, cluster: str, batch: Sequence[int]) -> None:
     snapshots, before = ([snapshot(m) for m in minutes] for minutes in (batch, range(batch[0] - 1, 0, -1)))
     backlog = Backlog(snapshots, before, Index(lake, cluster, (), None), has_more=False)
-    keep_findings(lake, cluster, backlog, keep_clients(lake, cluster, backlog, {}), has_clients=True)
+    keep_findings(lake, cluster, backlog, keep_clients(lake, cluster, backlog, {}), True, StatusConfig())
 
 
 def snapshot(minute: int) -> Snapshot:

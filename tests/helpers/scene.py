@@ -79,6 +79,13 @@ def groups_of(spark: SparkSession, scene: Scene) -> DataFrame:
 
 def problems(spark: SparkSession, scene: Scene) -> dict[tuple[str, str | None, str | None], dict[str, Any]]:
     """The problems by kind, group and topic."""
+    rows = problem_rows(spark, scene)
+    assert len({(r["kind"], r["group_id"], r["topic"]) for r in rows}) == len(rows)
+    return {(r["kind"], r["group_id"], r["topic"]): r for r in rows}
+
+
+def problem_rows(spark: SparkSession, scene: Scene) -> list[dict[str, Any]]:
+    """The problems; a topic may have several of one kind."""
 
     def rows(table: Any, values: dict[Reader, dict[str, Any]], at_ms: int = NOW_MS) -> Any:
         names = sorted({name for row in values.values() for name in row})
@@ -96,7 +103,7 @@ def problems(spark: SparkSession, scene: Scene) -> dict[tuple[str, str | None, s
         for log in sorted(known, key=str)
     ]
     settings = "offsets_retention_ms cleanup_policy retention_ms"
-    problem_rows = group_problems(
+    found = group_problems(
         rows(LAG, scene.lag),
         rows(PARTITION_STATUS, scene.status),
         groups_of(spark, scene),
@@ -105,10 +112,9 @@ def problems(spark: SparkSession, scene: Scene) -> dict[tuple[str, str | None, s
         {NOW_MS: THEN_MS},
         StatusConfig(),
     )
-    found = worded(problem_rows).collect()
-    assert len({(r.kind, r.group_id, r.topic) for r in found}) == len(found)
-    assert {(r.cluster, r.snapshot_id, r.client_id, r.instance) for r in found} <= {("east", NOW_MS, None, None)}
-    return {(r.kind, r.group_id, r.topic): r.asDict() | {"evidence": json.loads(r.evidence)} for r in found}
+    texts = worded(found).collect()
+    assert {(r.cluster, r.snapshot_id, r.client_id, r.instance) for r in texts} <= {("east", NOW_MS, None, None)}
+    return [r.asDict() | {"evidence": json.loads(r.evidence)} for r in texts]
 
 
 def moved(start: int, commit: int, **more: Any) -> dict[str, Any]:

@@ -90,6 +90,27 @@ def test_a_finding_about_a_topic_is_sent_to_the_owner_of_all_of_its_groups(
     assert [(name, one.finding.owner) for name, several in found.due.items() for one in several] == [(channel, owner)]
 
 
+def test_a_finding_about_a_cluster_is_not_that_of_the_groups_that_it_names(load: Load) -> None:
+    """A broker that is gone concerns more than the groups whose partitions have no leader."""
+    text = '[[owners]]\ngroup = "^pay-"\nowner = "pay"\n[[silences]]\ngroup = "^pay-"\nreason = "known"\n'
+    evidence = json.dumps({"groups": ["pay-1"], "groups_affected": 1})
+    of_topic, of_cluster = (
+        finding(name, group_id=None, client_id=None, topic=topic, evidence=evidence)
+        for name, topic in (("f1", "invoices"), ("f2", None))
+    )
+    found = once(config_of(load, text), of_topic, of_cluster)
+    assert [(one.finding.finding_id, one.finding.owner) for one in found.due["chat"]] == [("f2", None)]
+    assert [row.finding_id for row in found.held] == ["f1"]
+
+
+def test_a_finding_about_a_topic_keeps_no_owner_when_other_groups_join(load: Load) -> None:
+    text = '[[owners]]\ngroup = "^pay-"\nowner = "pay"\n'
+    evidence = json.dumps({"groups": ["else", "pay-1"], "groups_affected": 2})
+    row = finding(group_id=None, client_id=None, evidence=evidence, owner="pay", tier="1")
+    ((due,),) = once(config_of(load, text), row).due.values()
+    assert (due.finding.owner, due.finding.tier) == (None, None)
+
+
 def test_an_end_goes_where_the_beginning_went_even_if_the_owner_has_changed(load: Load) -> None:
     other = '[channels.other]\ntype = "webhook"\nurl = "http://h"\n[[owners]]\ngroup = "orders"\nowner = "o"\n'
     config = config_of(load, f'{other}channel = "other"\n')

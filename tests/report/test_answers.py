@@ -28,7 +28,11 @@ def at(ms: int) -> str:
             {"consumer_lag": 3_988, "unread_offsets": 3_774},
             "3,988 records, of which 3,774 were deleted unread, bytes not known, age not known",
         ),
-        ({"consumer_lag": 2, "consumer_age_ms": 0}, "no record is unread: only transaction markers are left"),
+        (
+            {"consumer_lag": 2, "consumer_age_ms": 0, "status_reason": "transaction_marker"},
+            "no record is unread: only transaction markers are left",
+        ),
+        ({"consumer_lag": 2, "consumer_age_ms": 0}, "2 records, bytes not known, the oldest 0 ms old"),
         ({"consumer_lag": None, "partitions_unknown": 1}, "not known"),
         ({"consumer_lag": None}, "not known: nothing was committed"),
     ],

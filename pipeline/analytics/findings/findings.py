@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
+from pipeline.analytics.findings.cohorts import TOGETHER, Lasting, begun, by_cohort, lasting
 from pipeline.analytics.findings.identity import Key, finding_id
 from pipeline.analytics.findings.spans import Span, assigned
 from pipeline.common.data_source import arrow_schema
@@ -50,6 +51,7 @@ class Past:
     `findings` are the rows of `findings` that are open, or were last seen after the first of these snapshots. `whole`
     are the snapshots, some before these included, in which each "group", each "topic", or the "cluster" could be
     judged. `others` has the subjects that could be judged in other snapshots (true), or not in these (false).
+    `together_ms` is that of the settings of statuses.
 
     A subject is what a finding is about, such as "client a": a client, else the members or the assignments of a group,
     else a group, else a topic, else the replicas of the cluster, or the whole cluster.
@@ -58,6 +60,7 @@ class Past:
     findings: Sequence[Row] = ()
     whole: Mapping[str, Collection[int]] = field(default_factory=dict)
     others: Mapping[str, Mapping[int, bool]] = field(default_factory=dict)
+    together_ms: int = 0
 
     def judged_at(self, key: Key) -> list[int]:
         """The snapshots, in order, in which the subject could be judged."""
@@ -98,7 +101,13 @@ def finding_history(problems: pa.Table, past: Past) -> pa.Table:
     """
     known = _by_key(past.findings)
     seen = _by_key(problems.to_pylist())
-    rows = [row for key, some in seen.items() for row in _named(key, some, known[key], past)]
+    rows: list[dict[str, Any]] = []
+    together: list[Lasting] = []
+    for key in sorted({*known, *seen}, key=lambda key: key.kind != TOGETHER):  # those of groups depend on them
+        found = [*_named(key, seen[key], known[key], past, together)]
+        rows += found
+        if key.kind == TOGETHER:
+            together += lasting([*known[key], *found], past.judged_at(key), _patience(key))
     return pa.Table.from_pylist(rows, arrow_schema(FINDING_HISTORY.schema))
 
 
@@ -109,22 +118,33 @@ def _by_key(rows: Iterable[Row]) -> dict[Key, list[Row]]:
     return found
 
 
-def _named(key: Key, problems: Sequence[Row], known: Sequence[Row], past: Past) -> Iterator[dict[str, Any]]:
-    """The problems that belong to a finding, with its finding_id."""
-    of_client = key.client_id is not None  # only then, another topic is another finding
-
-    def cause(row: Row) -> str | None:
-        return row["topic"] if of_client else None
-
+def _named(
+    key: Key, problems: Sequence[Row], known: Sequence[Row], past: Past, together: Sequence[Lasting]
+) -> Iterator[dict[str, Any]]:
+    """The problems that belong to a finding, with its finding_id. Groups may be part of the findings `together`."""
     ordered = sorted(problems, key=lambda row: (row["snapshot_id"], row["topic"] is not None, row["topic"] or ""))
-    spans = [Span(row["first_seen"], row["last_seen"], cause(row), row["resolved_at"]) for row in known]
-    seen = [(row["snapshot_id"], cause(row)) for row in ordered]
-    may_begin = [not row["continues"] for row in ordered]
+    if key.kind == TOGETHER:
+        named = [*by_cohort(ordered, known, past.together_ms)]
+        ordered, seen = [row for row, _ in named], [(row["snapshot_id"], cause) for row, cause in named]
+        spans = [Span(row["first_seen"], row["last_seen"], begun(row), row["resolved_at"]) for row in known]
+    else:
+        seen = [(row["snapshot_id"], _cause(row)) for row in ordered]
+        spans = [Span(row["first_seen"], row["last_seen"], _cause(row), row["resolved_at"]) for row in known]
+    may_begin = [not (row["continues"] or _is_part(key, row, together, past)) for row in ordered]
     of = assigned(seen, spans, past.judged_at(key), _patience(key), may_begin)
     for row, span in zip(ordered, of, strict=True):
         if span is not None:
             date = utc_date(row["snapshot_id"])
             yield {**row, "snapshot_date": date, "finding_id": finding_id(key, span.first_ms)}
+
+
+def _cause(row: Row) -> str | None:
+    return row["topic"] if row["client_id"] is not None else None  # only of a client, another topic is another finding
+
+
+def _is_part(key: Key, row: Row, together: Iterable[Lasting], past: Past) -> bool:
+    """Whether a group still waits with others, although this snapshot does not show enough of them."""
+    return key.kind == "no_progress" and any(one.has(row, past.together_ms) for one in together)
 
 
 def _patience(key: Key) -> int:

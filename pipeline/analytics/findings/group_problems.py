@@ -12,13 +12,14 @@ from collections.abc import Mapping
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from pipeline.analytics.findings.cohorts import TOGETHER
 from pipeline.analytics.findings.commits_expire import group_expires_in_ms
 from pipeline.analytics.findings.data_loss import TRANSACTION, with_time_left
 from pipeline.analytics.findings.group_kinds import FEWEST_TOGETHER, KINDS, magnitude, severity
 from pipeline.analytics.findings.identity import OF_A_TOPIC
 from pipeline.analytics.findings.problem import problem, some
 from pipeline.analytics.findings.rates import compared_with
-from pipeline.analytics.keys import PARTITION, READER_AT, SNAPSHOT
+from pipeline.analytics.keys import PARTITION, PARTITION_AT, READER_AT, SNAPSHOT
 from pipeline.analytics.lag.ladder import deleted_unread_offsets, has_unread
 from pipeline.analytics.series import read_ms
 from pipeline.analytics.status.rules import NOT_COMMITTED, OK, STATUSES
@@ -72,13 +73,14 @@ def group_problems(
     status = partitions.select(*READER_AT, "status", "reason", "since", *_MEMBERS)
     read = lag.where(F.col("topic").isNotNull()).join(status, READER_AT, how="left")
     suspects = with_time_left(_suspects(read, earlier, before), watermarks, earlier, before, within_ms)
-    rows = suspects.withColumn("is_together", _is_together(settings.window_ms // 3))
+    rows = _with_cohorts(suspects, settings.together_ms)
     kinds = (F.when(kind.holds(), F.lit(name)) for name, kind in KINDS.items())
     of_topic = F.col("kind").isin(*OF_A_TOPIC)
     found = rows.withColumn("kind", F.explode(F.array_compact(F.array(*kinds)))).withColumns(
         {
             "of_group": F.when(~of_topic, F.col("group_id")),
             "of_topic": F.when(of_topic, F.col("topic")),
+            "of_cohort": F.when(F.col("kind") == TOGETHER, F.col("cohort")),
         }
     )
     whole = groups.select(
@@ -91,7 +93,7 @@ def group_problems(
         "written_per_s",
         "committed_per_s",
     )
-    summed = found.groupBy(*SNAPSHOT, "kind", "of_group", "of_topic").agg(*_sums())
+    summed = found.groupBy(*SNAPSHOT, "kind", "of_group", "of_topic", "of_cohort").agg(*_sums())
     joined = summed.join(F.broadcast(whole), [*SNAPSHOT, "of_group"], how="left").withColumn(
         "expires_in_ms", group_expires_in_ms(within_ms)
     )
@@ -117,12 +119,23 @@ def _suspects(rows: DataFrame, earlier: DataFrame, before: Mapping[int, int]) ->
     )
 
 
-def _is_together(apart_ms: int) -> Column:
-    """Whether a reader has stopped at about the same time as those of other groups at the same partition."""
-    waits = F.coalesce(KINDS["no_progress"].holds(), F.lit(False))
-    at_once = Window.partitionBy(*SNAPSHOT, "topic", "partition", waits).orderBy(F.unix_millis("since"))
-    stopped = F.count(F.lit(1)).over(at_once.rangeBetween(-apart_ms, apart_ms))
-    return waits & (stopped >= FEWEST_TOGETHER)
+def _with_cohorts(rows: DataFrame, apart_ms: int) -> DataFrame:
+    """Adds the columns is_together and cohort: which readers of different groups have stopped together.
+
+    Readers that wait are a cohort if their waits began one after the other, each of them at most so long after the one
+    before. A cohort is one of a topic, but it takes several groups at one partition to make it a problem.
+    """
+    of_topic = Window.partitionBy(*SNAPSHOT, "topic", "waits")
+    in_turn = of_topic.orderBy("since_ms")
+    at_partition = Window.partitionBy(*PARTITION_AT, "waits", "cohort")
+    begins = F.coalesce(F.col("since_ms") - F.lag("since_ms").over(in_turn) > apart_ms, F.lit(False))
+    waiting = rows.withColumns(
+        {"waits": F.coalesce(KINDS["no_progress"].holds(), F.lit(False)), "since_ms": F.unix_millis("since")}
+    )
+    in_cohorts = waiting.withColumn("begins", begins.cast("int")).withColumn("cohort", F.sum("begins").over(in_turn))
+    stopped = F.count(F.lit(1)).over(at_partition)
+    found = in_cohorts.withColumn("is_together", F.col("waits") & (stopped >= FEWEST_TOGETHER))
+    return found.drop("waits", "since_ms", "begins")
 
 
 def _sums() -> list[Column]:

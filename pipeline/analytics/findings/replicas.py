@@ -72,9 +72,9 @@ def leaderless(watermarks: DataFrame) -> DataFrame:
 
 
 def _missing() -> Column:
-    """The brokers that are missing: those out of sync; without a leader, those that could lead."""
-    out = F.array_except("replicas", "isr")
-    return F.when(F.col("leader").isNull() & (F.size(out) == 0), F.col("replicas")).otherwise(out)
+    """The brokers that are missing: those out of sync; without a leader, those in sync, which alone could lead."""
+    could_lead = F.when(F.size("isr") > 0, F.col("isr")).otherwise(F.col("replicas"))
+    return F.when(F.col("leader").isNull(), could_lead).otherwise(F.array_except("replicas", "isr"))
 
 
 def _is_critical() -> Column:

@@ -97,6 +97,7 @@ class Memory:
     skip_ms: when a reset skipped records. skip_from, skip_to: the offsets of those that can still be read again.
     skip_written_ms: when the first of them was written. skip_bytes, skip_error: how many bytes they have, only in the
     snapshot of the reset.
+    beyond_end: if the newest known commit is beyond the end of the log, this end.
     """
 
     layout: Ints
@@ -136,6 +137,7 @@ class Memory:
     skip_written_ms: Ints
     skip_bytes: Ints
     skip_error: Ints
+    beyond_end: Ints
     """New values come at the end, because lakes have rows of earlier versions. So do those that few readers have: what
     is NONE at the end of a row is not stored."""
 
@@ -175,8 +177,9 @@ def of_stored(rows: Ints) -> Ints:
     if not is_former.any():
         return rows[:, :kept]
     same = np.full((len(rows), 1), LAYOUT), rows[:, : floors.start]
-    nothing = np.full((len(rows), kept - 1 - _FORMER_WIDTH + floors.stop - floors.start), NONE)
-    first = np.column_stack([*same, nothing, rows[:, floors.stop : _FORMER_WIDTH]])
+    rises = np.full((len(rows), Memory.place("moved_ms") - Memory.place("rise_ms")), NONE)
+    known = np.column_stack([*same, rises, rows[:, floors.stop : _FORMER_WIDTH]])
+    first = np.column_stack([known, np.full((len(rows), kept - known.shape[1]), NONE)])
     has_layout = is_former & (rows[:, 0] == _OTHER_HASH)
     found = np.where((is_former & ~has_layout)[:, None], first, rows[:, :kept])
     found[has_layout, 0] = LAYOUT
@@ -212,6 +215,7 @@ def after(before: Memory, seen: Observation, window_ms: int, markers: int) -> Me
         **epochs(old, seen, first, reset),
         **commit_in_log(seen),
         **skipped(old, seen, reset, markers),
+        beyond_end=np.where((seen.committed != NONE) & (seen.committed > seen.end), seen.end, NONE),
     )
     may_have_members = (seen.has_members != 0) & (seen.at_ms > old.seen_ms)
     old = replace(old, is_empty=np.where(may_have_members, NONE, old.is_empty))
@@ -264,8 +268,9 @@ def _two_longest(longest: Ints, second: Ints, share: _Floats, another: Ints) -> 
 
 def _set_back(old: Memory, seen: Observation, first: Bools, window_ms: int) -> dict[str, Ints]:
     before = read_up_to(old, seen)  # a commit that goes back to records that a reset has skipped is not rewound
-    # A commit beyond the end of the log is in no record that this log has.
-    went_back = ~first & (seen.committed < old.committed) & (seen.committed < before) & (old.committed <= seen.end)
+    # A commit beyond the end was made in another log. In this one, the group has read up to the end at most.
+    before = np.where(old.beyond_end != NONE, np.minimum(before, old.beyond_end), before)
+    went_back = ~first & (seen.committed < old.committed) & (seen.committed < before)
     is_new = went_back & (old.set_back_from == NONE)
     since = np.where(is_new, seen.at_ms, old.set_back_ms)
     start = np.where(is_new, before, old.set_back_from)

@@ -146,7 +146,8 @@ def is_not_committed(judged: Judged) -> Bools:
 
 def is_unknown(judged: Judged) -> Bools:
     """It is not known what the lag is or whether the reader moves, or the commit was made in another log."""
-    is_elsewhere = judged.seen.is_new & judged.seen.is_known
+    # Before offset 0, nothing can be read in any log.
+    is_elsewhere = judged.seen.is_new & judged.seen.is_known & (judged.seen.committed != 0)
     return np.asarray((~judged.seen.is_known | is_elsewhere | is_untried(judged)) & ~judged.is_not_committed)
 
 

@@ -11,7 +11,7 @@ from pipeline.analytics.findings.rates import with_rates
 from pipeline.common.epoch import MINUTE_MS
 from pipeline.tables import GROUP_STATUS
 from tests.helpers.rows import frame
-from tests.helpers.scene import HOUR_MS, NOW, NOW_MS, THEN, THEN_MS, Scene, moved, problems
+from tests.helpers.scene import HOUR_MS, NOW, NOW_MS, THEN, THEN_MS, Scene, moved, problem_rows, problems
 
 TO = " --bootstrap-server $BOOTSTRAP"
 
@@ -125,12 +125,12 @@ APART_MS = 10 * MINUTE_MS  # a third of the default window
 
 @pytest.mark.parametrize(
     ("after_ms", "together"),
-    [((0, 0, 0), 3), ((0, APART_MS, 2 * APART_MS), 1), ((0, APART_MS, 2 * APART_MS + 1), 0), ((0, 0), 0)],
+    [((0, 0, 0), 3), ((0, APART_MS, 2 * APART_MS), 3), ((0, APART_MS, 2 * APART_MS + 1), 0), ((0, 0), 0)],
 )
 def test_three_groups_that_stop_together_are_a_problem_of_their_topic(
     spark: SparkSession, scene: Scene, after_ms: tuple[int, ...], together: int
 ) -> None:
-    """A third of the window apart is together. Of three in a row, only the second may have two others that near."""
+    """Each has stopped at most a third of the window after the one before."""
     for number, ms in enumerate(after_ms):
         scene.waiting((f"g{number}", "t", 0), 100)
         scene.status[f"g{number}", "t", 0]["since"] = NOW - timedelta(hours=1, milliseconds=-ms)
@@ -145,6 +145,23 @@ def test_three_groups_that_stop_together_are_a_problem_of_their_topic(
     assert not own["else"]
 
 
+def test_groups_that_stopped_at_another_time_are_another_problem_of_the_topic(
+    spark: SparkSession, scene: Scene
+) -> None:
+    """Two groups of the first three wait at another partition too, and one alone has stopped in between."""
+    stopped = {"a": 0, "b": 1, "c": 2, "alone": 60, "x": 120, "y": 125, "z": 130}
+    for group, minute in stopped.items():
+        for partition in (0, 1) if group in "ab" else (0,):
+            scene.waiting((group, "t", partition), 100)
+            scene.status[group, "t", partition]["since"] = NOW - timedelta(minutes=200 - minute)
+    found = [row for row in problem_rows(spark, scene) if row["kind"] == "stopped_together"]
+    facts = [row["evidence"] for row in found]
+    assert sorted((of["groups"], of["since"][11:16], of["latest_since"][11:16]) for of in facts) == [
+        (["a", "b", "c"], "08:40", "08:42"),
+        (["x", "y", "z"], "10:40", "10:50"),
+    ]
+
+
 def test_groups_that_stop_together_are_named_with_what_they_have_not_read(spark: SparkSession, scene: Scene) -> None:
     for group in ("a", "b", "c"):
         for partition in (0, 1):
@@ -154,7 +171,7 @@ def test_groups_that_stop_together_are_named_with_what_they_have_not_read(spark:
     row = found["stopped_together", None, "t"]
     assert row["summary"] == (
         "3 groups (a, b, c) have stopped at about the same time in 2 partitions: commits have not moved since "
-        "2026-01-31 10:00 UTC; unread: 600 records (600 kB), the oldest 2 hours old."
+        "2026-01-31 10:00 UTC; unread by all of them together: 600 records (600 kB), the oldest 2 hours old."
     )
     assert (row["severity"], row["magnitude"], row["partitions"]) == ("critical", 600, [0, 1])
     assert row["evidence"]["groups"] == ["a", "b", "c"]

@@ -254,10 +254,11 @@ def test_a_commit_that_went_back_is_a_rewind_if_the_next_snapshot_confirms_it() 
     assert again[-1] == "ok"
 
 
-@pytest.mark.parametrize(("end", "status"), [(949, "ok"), (950, "rewound")])
-def test_a_commit_beyond_the_end_that_is_set_to_a_record_of_the_log_is_no_rewind(end: int, status: str) -> None:
-    """Nobody has read up to there in this log."""
-    steps: list[Step] = [*steady(10), (950, 900), (900, end), (900, end), (901, end)]
+@pytest.mark.parametrize(("to", "status"), [(899, "rewound"), (900, "ok"), (901, "ok")])
+@pytest.mark.parametrize("written", [0, 3, 1_000])
+def test_a_commit_beyond_the_end_that_is_set_back_to_the_end_is_no_rewind(to: int, status: str, written: int) -> None:
+    """The group has read up to the end of that time at most, however much is written later."""
+    steps: list[Step] = [*steady(10), (950, 900), *((to, 901 + written * number) for number in (1, 2))]
     assert judged(steps)[-1] == status
 
 
@@ -269,7 +270,7 @@ def test_the_status_rewound_lasts_for_a_window() -> None:
 
 def test_a_recreated_topic_is_not_a_rewind() -> None:
     found = judged([*steady(10), *steady(10)], is_new=[10])
-    assert found == ["ok"] * 10 + ["unknown"] + ["ok"] * 9
+    assert set(found) == {"ok"}
 
 
 def growing(minutes: int, by: int = 10, jitter: int = 0) -> list[Step]:

@@ -23,7 +23,7 @@ def where(facts: Facts) -> str | None:
     return None if of is None or rows >= of else f" in {rows:,} of {counted(of, 'partition')}"
 
 
-def unread(facts: Facts) -> str | None:
+def unread(facts: Facts, what: str = "unread") -> str | None:
     """What is unread: "; unread: 1,234 records (1.2 MB), the oldest 2 hours old". None if it is not known.
 
     Bytes and age are those of the records that still exist.
@@ -32,7 +32,7 @@ def unread(facts: Facts) -> str | None:
     if lag is None:
         return None
     return sentence(
-        f"; unread: {counted(lag, 'record')}",
+        f"; {what}: {counted(lag, 'record')}",
         f", of which {number(existing)} still exist" if existing is not None and existing < lag else None,
         part(" (", size_within(facts["consumer_lag_bytes"], facts["bytes_error"]), ")"),
         part(", the oldest ", duration(facts["consumer_age_ms"]), " old"),

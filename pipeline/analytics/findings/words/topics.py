@@ -14,10 +14,10 @@ def stopped_together(facts: Facts) -> Words:
             f"{groups_named(facts)} have stopped at about the same time in ",
             counted(facts["partition_numbers"], "partition"),
             part(": commits have not moved since ", instant(facts["since_ms"])),
-            unread(facts),
+            unread(facts, "unread by all of them together"),
             ".",
         ),
-        figures(facts),
+        {**figures(facts), "latest_since": iso(facts["latest_ms"])},
         "Look for what these groups have in common: a record that none of them can process, the leader of these "
         "partitions, a right that was taken away, or a deployment.",
     )
