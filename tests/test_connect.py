@@ -61,9 +61,16 @@ def granted(kafka: EmbeddedKafka) -> Iterator[Any]:
 
 @pytest.mark.kafka
 def test_the_commands_grant_exactly_what_laglake_needs(
-    kafka: EmbeddedKafka, granted: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    kafka: EmbeddedKafka,
+    granted: Any,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    settings = "".join(f"{name} = {json.dumps(value)}\n" for name, value in login(kafka).items())
+    client = login(kafka)
+    monkeypatch.setenv("PW", client["sasl_plain_password"])
+    client |= {"sasl_plain_password": "${env:PW}"}
+    settings = "".join(f"{name} = {json.dumps(value)}\n" for name, value in client.items())
     (tmp_path / "c.toml").write_text(
         f'[lake]\nroot = "{tmp_path}/lake"\n[clusters.east]\nbootstrap_servers = ["{kafka.sasl_bootstrap_servers}"]\n'
         f'topics = {{ allow = ["^granted$"] }}\ngroups = {{ allow = ["^granted-group$"] }}\n'

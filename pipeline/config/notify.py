@@ -93,7 +93,7 @@ class Owners:
         If no rule matches a finding about a topic, but the same owner has all of the groups that its evidence names,
         the rule for these groups counts. These groups may change, so such a finding does not keep an owner.
         """
-        group_id, topic = finding["group_id"], finding["topic"]
+        group_id, topic = finding.get("group_id"), finding.get("topic")
         rule = owner_of(self.rules, group_id, topic)
         is_of_topic = group_id is None and topic is not None
         if rule is None and is_of_topic:

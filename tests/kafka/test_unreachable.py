@@ -23,10 +23,13 @@ SEE_DOCS = "docs/troubleshooting.md says more"
 
 
 @pytest.fixture
-def said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Said:
+def said(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Said:
     """What is wrong with a cluster, and what to do: two lines, and no more."""
 
     def said(server: str, **client: str) -> tuple[str, str]:
+        for name in {"ssl_password", "sasl_plain_password", "proxy_url"} & client.keys():  # a file must not have them
+            monkeypatch.setenv(f"CLIENT_{name}", client[name])
+            client[name] = f"${{env:CLIENT_{name}}}"
         settings = "".join(f"{name} = {json.dumps(value)}\n" for name, value in client.items())
         (tmp_path / "c.toml").write_text(
             f'[lake]\nroot = "{tmp_path}/lake"\n[clusters.east]\nbootstrap_servers = ["{server}"]\n'

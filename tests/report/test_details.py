@@ -1,5 +1,6 @@
 """What the report shows besides the lag of groups: partitions, findings, gauges, brokers; a selection; one incident."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -225,7 +226,21 @@ class TestSelection:
         assert shown(Selection(**window)) == {"0": until["0"]}
         assert set(shown(Selection(**window, topic="a"))) == {"0"}
         assert not shown(Selection(**window, topic="b"))
-        assert set(shown(Selection(group="g"))) == {"0", "1", "2", "4", "5"}
+        assert set(shown(Selection(group="g"))) == {"0", "1", "2", "3", "4", "5"}
+
+    def test_findings_of_topics_and_clusters_are_shown_if_they_may_concern_a_selected_group(
+        self, spark: SparkSession
+    ) -> None:
+        named = [(["pay", "web"], 2), (["web", "x"], 2), (["web", "x"], 30), (None, None)]
+        rows = [
+            lasting(number, 9, None) | {"evidence": json.dumps({"groups": groups, "groups_affected": affected})}
+            for number, (groups, affected) in enumerate(named)
+        ]
+        rows += [lasting(4, 9, None) | {"client_id": "app"}, lasting(5, 9, "web"), lasting(6, 9, "pay")]
+        frames = Frames(frame(spark, SNAPSHOTS), frame(spark, LAG), findings=frame(spark, FINDINGS, *rows))
+        found = frames.selected(Selection(group="^pay$")).findings
+        assert found
+        assert sorted(row["finding_id"] for row in found.collect()) == ["0", "2", "3", "6"]
 
 
 class TestIncident:
