@@ -49,19 +49,19 @@ def _partition(finding: Finding) -> str:
     return f"--partition {number if isinstance(number, int) else 'PARTITION'}"
 
 
-def _of_group(finding: Finding, around: Around, what: str, *words: str) -> Commands:
-    is_streams = around.is_streams(finding.group_id)
-    if is_streams or around.is_plain(finding.group_id):
+def _of_group(group_id: str | None, around: Around, what: str, *words: str) -> Commands:
+    is_streams = around.is_streams(group_id)
+    if is_streams or around.is_plain(group_id):
         name = "streams-groups" if is_streams else "consumer-groups"
-        yield Command(what, around.tool(name, "--describe", _group(finding.group_id), *words))
+        yield Command(what, around.tool(name, "--describe", _group(group_id), *words))
 
 
 def _describe(finding: Finding, around: Around) -> Commands:
-    yield from _of_group(finding, around, "Shows the lag of each partition now")
+    yield from _of_group(finding.group_id, around, "Shows the lag of each partition now")
 
 
 def _members(finding: Finding, around: Around) -> Commands:
-    yield from _of_group(finding, around, "Shows which member has which partitions", "--members", "--verbose")
+    yield from _of_group(finding.group_id, around, "Shows which member has which partitions", "--members", "--verbose")
 
 
 def _reset(finding: Finding, around: Around, group_id: object, what: str, to: str) -> Commands:
@@ -75,7 +75,7 @@ def _reset(finding: Finding, around: Around, group_id: object, what: str, to: st
 def _no_progress(finding: Finding, around: Around) -> Commands:
     facts = finding.facts
     if facts.get("reason") == "no_members":
-        yield from _of_group(finding, around, "Shows whether the group has members again", "--state")
+        yield from _of_group(finding.group_id, around, "Shows whether the group has members again", "--state")
         # A group that was never seen with members may commit without being one, and may run.
         if facts.get("members_seen_at") is not None:
             what = "Only if the unread records of these partitions are not needed: shows how to skip them" + _EXECUTE
@@ -141,10 +141,8 @@ def _stopped_together(finding: Finding, around: Around) -> Commands:
     leaders = around.tool("topics", "--describe", _topic(finding))
     yield Command("Shows the leader and the replicas of each partition", leaders)
     for group_id in (finding.facts.get("groups") or ())[:1]:
-        if around.is_plain(group_id):
-            words = ("--describe", _group(group_id), "--members", "--verbose")
-            what = "Shows which member of the first group has which partitions"
-            yield Command(what, around.tool("consumer-groups", *words))
+        what = "Shows which member of the first group has which partitions"
+        yield from _of_group(group_id, around, what, "--members", "--verbose")
 
 
 def _open_transaction(finding: Finding, around: Around) -> Commands:

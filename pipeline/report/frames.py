@@ -194,7 +194,7 @@ def _is_in(table: Table, selection: Selection) -> Column:
 
 
 def _has_name(table: Table, name: str, pattern: str) -> Column:
-    """Whether a name matches. One about a topic or a cluster also counts if it may concern a group that matches."""
+    """Whether a name matches. A finding about a topic or a cluster counts if it may concern a group that matches."""
     is_found = F.substring(name, 1, MOST_SEARCHED).rlike(pattern)
     if table is not FINDINGS:
         return is_found

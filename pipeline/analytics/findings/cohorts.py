@@ -1,7 +1,7 @@
 """Groups that have stopped together: which finding `stopped_together` they belong to. Plain Python.
 
-A topic may have several such findings at once. What tells them apart is when the waits of their groups began, because
-this stays the same for as long as a group waits: groups that stop today do not belong to those that stopped last month.
+A topic may have several such findings at once. They differ in when the waits of their groups began, which stays the
+same for as long as a group waits: groups that stop today do not belong to those that stopped last month.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
+from pipeline.analytics.findings.spans import absences
 from pipeline.common.epoch import to_epoch_ms
 
 TOGETHER = "stopped_together"
@@ -85,12 +86,11 @@ class Lasting:
 
     def has(self, row: Row, apart_ms: int) -> bool:
         """Whether a group's problem `no_progress` is a part of it, so that the group needs no finding of its own."""
-        cohort = Cohort.of(row)
         return (
             (row["cluster"], row["topic"]) == (self.cluster, self.topic)
             and self.from_ms <= row["snapshot_id"]
             and (self.to_ms is None or row["snapshot_id"] < self.to_ms)
-            and cohort is not None
+            and (cohort := Cohort.of(row)) is not None
             and self.cohort.meets(cohort, apart_ms)
         )
 
@@ -108,9 +108,8 @@ def lasting(rows: Iterable[Row], judged_at: Sequence[int], patience: int) -> Ite
         cohorts = [cohort for row in several if (cohort := Cohort.of(row))]
         if cohorts:
             seen = [at for row in several for at in _seen(row)]
-            absent = [at for at in judged_at if at > max(seen)][:patience]
             ended = [row["resolved_at"] for row in several if row.get("resolved_at") is not None]
-            ended += absent[-1:] if len(absent) == patience else []
+            ended += absences(max(seen), judged_at, patience)[-1:]
             cohort = reduce(Cohort.with_others, cohorts)
             to_ms = min(ended, default=None)
             yield Lasting(several[0]["cluster"], several[0]["topic"], cohort, min(seen), to_ms)

@@ -61,7 +61,7 @@ def with_time_left(
 
 
 def _is_unread() -> Column:
-    """Whether the next record to read still exists, in the log that the commit belongs to. A marker is no record."""
+    """Whether the next record to read still exists, in the log that the commit belongs to. A marker is not a record."""
     is_same_log = F.col("offset_status").isin("ok", "deleted_uncommitted")
     is_behind = F.coalesce(has_unread(), F.lit(True)) & (read_up_to() < F.col("high_watermark"))
     return is_same_log & is_behind & (read_up_to() >= F.col("log_start_offset"))

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructField, StructType
 
 from pipeline.analytics.findings.cohorts import TOGETHER, Lasting, begun, by_cohort, lasting
 from pipeline.analytics.findings.identity import Key, finding_id
-from pipeline.analytics.findings.spans import Span, assigned
+from pipeline.analytics.findings.spans import Span, absences, assigned
 from pipeline.common.data_source import arrow_schema
 from pipeline.common.epoch import to_epoch_ms, utc, utc_date
 from pipeline.tables import FINDING_HISTORY, FINDINGS, SEVERITIES
@@ -125,11 +125,11 @@ def _named(
     ordered = sorted(problems, key=lambda row: (row["snapshot_id"], row["topic"] is not None, row["topic"] or ""))
     if key.kind == TOGETHER:
         named = [*by_cohort(ordered, known, past.together_ms)]
-        ordered, seen = [row for row, _ in named], [(row["snapshot_id"], cause) for row, cause in named]
-        spans = [Span(row["first_seen"], row["last_seen"], begun(row), row["resolved_at"]) for row in known]
     else:
-        seen = [(row["snapshot_id"], _cause(row)) for row in ordered]
-        spans = [Span(row["first_seen"], row["last_seen"], _cause(row), row["resolved_at"]) for row in known]
+        named = [(row, _cause(row)) for row in ordered]
+    ordered, seen = [row for row, _ in named], [(row["snapshot_id"], cause) for row, cause in named]
+    cause = begun if key.kind == TOGETHER else _cause
+    spans = [Span(row["first_seen"], row["last_seen"], cause(row), row["resolved_at"]) for row in known]
     may_begin = [not (row["continues"] or _is_part(key, row, together, past)) for row in ordered]
     of = assigned(seen, spans, past.judged_at(key), _patience(key), may_begin)
     for row, span in zip(ordered, of, strict=True):
@@ -190,19 +190,14 @@ def findings(seen: Iterable[Row], past: Past) -> list[dict[str, Any]]:
     for of in {**known, **new}:
         rows = [some[of] for some in (new, known) if of in some]
         row = {**_so_far(rows), **{name: known.get(of, {}).get(name) for name in _KEPT}}
-        absent = [] if row["resolved_at"] is not None else _absences(row, past)
+        key, absent = Key.of(row), []
+        if row["resolved_at"] is None:
+            absent = absences(row["last_seen"], past.judged_at(key), _patience(key))
         if absent:
             row |= {"resolved_at": absent[0], "resolution_confirmed_at": absent[-1]}
         if absent or of in new:
             found.append(_stored(row))
     return found
-
-
-def _absences(row: Row, past: Past) -> list[int]:
-    """The snapshots without the problem that resolve the finding; none if they are too few."""
-    key = Key.of(row)
-    absent = [at_ms for at_ms in past.judged_at(key) if at_ms > row["last_seen"]][: _patience(key)]
-    return absent if len(absent) == _patience(key) else []
 
 
 def _stored(row: Row) -> dict[str, Any]:

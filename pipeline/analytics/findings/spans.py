@@ -18,6 +18,15 @@ class Span:
     resolved_ms: int | None = None
 
 
+def absences(last_ms: int, judged_at: Sequence[int], patience: int) -> list[int]:
+    """The snapshots without the problem that resolve a finding which was last seen at an instant; none if too few.
+
+    `judged_at` are the snapshots, in order, in which its subject could be judged; `patience` is how many it takes.
+    """
+    absent = [at_ms for at_ms in judged_at if at_ms > last_ms][:patience]
+    return absent if len(absent) == patience else []
+
+
 def assigned(
     seen: Sequence[tuple[int, str | None]],
     known: Sequence[Span],

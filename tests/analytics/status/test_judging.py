@@ -18,7 +18,7 @@ from pipeline.common.data_source import arrow_schema
 from pipeline.common.epoch import MINUTE_MS, utc
 from pipeline.config.status import StatusConfig
 from pipeline.tables import LAG, PARTITION_STATUS
-from tests.analytics.status.test_rules import RATE, T0, Step, judged
+from tests.helpers.judged import RATE, T0, Step, judged
 
 READERS, SNAPSHOTS = 30, 90
 LOOKS = arrow_schema(StructType([*LAG.some(OF_LAG), *PARTITION_STATUS.some(("status", "since", "members_seen_at"))]))
