@@ -19,15 +19,16 @@ def in_buckets(
 ) -> DataFrame:
     """What the function makes of the rows; all rows of a key are in one table. `schema` has the columns it returns.
 
-    A table is a partition, so that Spark need not sort the rows, as `applyInArrow` does. If it is not given how many
-    there are, Spark decides: few rows are one.
+    The key is given as SQL expressions, which may be names of columns. A table is a partition, so that Spark need not
+    sort the rows, as `applyInArrow` does. If it is not given how many there are, Spark decides: few rows are one.
     """
 
     def of_bucket(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if bucket := [*batches]:
             yield from function(pa.Table.from_batches(bucket)).to_batches()
 
-    spread = rows.repartition(*key) if buckets is None else rows.repartition(buckets, *key)
+    of = [F.expr(part) for part in key]
+    spread = rows.repartition(*of) if buckets is None else rows.repartition(buckets, *of)
     return spread.mapInArrow(of_bucket, schema)
 
 

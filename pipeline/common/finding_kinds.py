@@ -1,7 +1,16 @@
 """The kinds of findings, as the tables `findings` and `finding_history` and the configuration name them."""
 
 KINDS = (
-    *("no_progress", "falling_behind", "rewound", "skipped", "deleted_unread", "data_loss_ahead", "commits_expire"),
+    *(
+        "no_progress",
+        "falling_behind",
+        "hot_partition",
+        "rewound",
+        "skipped",
+        "deleted_unread",
+        "data_loss_ahead",
+        "commits_expire",
+    ),
     *("stopped_together", "open_transaction", "recreated_topic", "truncated_log"),
     *("rebalance_storm", "flapping_member", "uneven_assignment", "idle_member"),
     *("under_replicated", "clock_ahead", "snapshots_missing", "unreadable"),

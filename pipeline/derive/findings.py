@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial, reduce
+from operator import itemgetter
 from typing import Any
 
 from pyspark.sql import DataFrame
 
-from pipeline.analytics.findings.findings import SO_FAR, Past, as_known, finding_history, findings, findings_seen
+from pipeline.analytics.findings.findings import SO_FAR, finding_history, findings, findings_seen
 from pipeline.analytics.findings.group_problems import group_problems
+from pipeline.analytics.findings.identity import SHARED, is_shared
+from pipeline.analytics.findings.past import RESOLVED_AFTER, Past, as_known
 from pipeline.analytics.findings.problem import WORDED
 from pipeline.analytics.findings.rates import with_rates
 from pipeline.analytics.findings.unreadable import errors_of, repeated_errors
@@ -19,7 +22,7 @@ from pipeline.config.status import StatusConfig
 from pipeline.derive.backlog import Backlog
 from pipeline.derive.judged import snapshots_judged, subjects_judged
 from pipeline.derive.rare_problems import rare_problems
-from pipeline.lake import Lake, instant_literal, of_cluster, of_snapshots
+from pipeline.lake import Lake, instant_literal, of_cluster, of_snapshots, one_of
 from pipeline.tables import (
     COMMITTED_OFFSETS,
     FINDING_HISTORY,
@@ -29,8 +32,8 @@ from pipeline.tables import (
     PARTITION_STATUS,
 )
 
-_KEY = ["kind", "cluster", "group_id", "client_id", "instance"]
-"""The columns that all problems of a finding have in common."""
+_KEY = ("kind", f"IF({one_of('kind', SHARED)}, NULL, group_id)", "client_id", "instance")
+"""What all problems have in common that belong to one finding, or to findings that groups share."""
 IF_NOT_OLDER = "greatest(s.last_seen, s.resolved_at) >= greatest(t.last_seen, t.resolved_at)"
 """A finding is only updated if another job has not continued it since it was read."""
 
@@ -81,7 +84,7 @@ def keep_findings(
         return
     judged = snapshots_judged(backlog)
     others = subjects_judged(lake, cluster, judged, kinds, has_clients=has_clients)
-    past = Past(earlier, judged, others, settings.together_ms)
+    past = Past(earlier, judged, others, _shared_before(lake, cluster, earlier, judged, min(ids)), settings.together_ms)
     history = found.grouped(_KEY, partial(finding_history, past=past), FINDING_HISTORY.schema)
     lake.replace(FINDING_HISTORY, history, of_batch)
     # Read again, because Spark would compute many rows a second time.
@@ -90,6 +93,21 @@ def keep_findings(
     rows = findings(history.grouped(["finding_id"], findings_seen, SO_FAR).collected(), past)
     if rows:
         lake.merge(FINDINGS, [_owned(row, owners) for row in rows], cluster, IF_NOT_OLDER)
+
+
+def _shared_before(
+    lake: Lake, cluster: str, earlier: Sequence[Mapping[str, Any]], judged: Mapping[str, Sequence[int]], first: int
+) -> list[dict[str, Any]]:
+    """`Past.history`: what the open findings that groups share were in the last snapshots before the batch."""
+    seen = {row["last_seen"] for row in earlier if is_shared(row) and row["resolved_at"] is None}
+    if not seen:
+        return []
+    ids = sorted({*seen, *[at_ms for at_ms in judged["topic"] if at_ms < first][-RESOLVED_AFTER:]})
+    where = f"{of_snapshots(cluster, ids)} AND group_id IS NULL AND client_id IS NULL AND snapshot_id < {first}"
+    rows = lake.read_few_or_many(
+        FINDING_HISTORY, where, "finding_id", "snapshot_id", "partitions", "evidence"
+    ).collected()
+    return sorted(rows, key=itemgetter("snapshot_id"))
 
 
 def _owned(row: Mapping[str, Any], owners: Owners) -> tuple[Any, ...]:
@@ -101,5 +119,6 @@ def _owned(row: Mapping[str, Any], owners: Owners) -> tuple[Any, ...]:
 def _earlier(lake: Lake, cluster: str, first: int) -> list[dict[str, Any]]:
     """The findings that are open, or that ended after the batch began."""
     begin = instant_literal(first)
-    is_newer = f"resolved_at IS NULL OR resolved_at >= {begin} OR last_seen >= {begin}"
+    ends = "coalesce(resolution_confirmed_at, resolved_at)"
+    is_newer = f"resolved_at IS NULL OR {ends} >= {begin} OR last_seen >= {begin}"
     return lake.read_few_or_many(FINDINGS, f"{of_cluster(cluster)} AND ({is_newer})").collected()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from pipeline.analytics.findings.assignments import STABLE_MS
-from pipeline.analytics.findings.findings import OF_ASSIGNMENTS, subjects
+from pipeline.analytics.findings.past import OF_ASSIGNMENTS, subjects
 from pipeline.analytics.status.group_looks import REBALANCING
 from pipeline.derive.backlog import Backlog
 from pipeline.derive.rare_problems import since

@@ -69,10 +69,7 @@ def of_evidence(facts: Mapping[str, Any]) -> str | None:
 
 def loss(group: Group | None, findings: Sequence[Finding], forecast: Forecast | None, clock: Clock) -> str:
     """Whether records were deleted unread, or will be, and when: at the earliest (findings) and probably (forecast)."""
-    said = [_lost(f, clock) for f in findings if f.is_loss]
-    said += [_ahead(f, clock) for f in findings if f.kind in ("data_loss_ahead", "commits_expire") and f.is_open]
-    said += _deleted_at(forecast, clock)
-    if said:
+    if said := losses(findings, clock) + _deleted_at(forecast, clock):
         return "; ".join(said)
     if group is None:
         return "not known"
@@ -82,6 +79,12 @@ def loss(group: Group | None, findings: Sequence[Finding], forecast: Forecast | 
         return f"not known for {counted(group.partitions_unknown, 'partition')}"
     left = "" if group.min_headroom is None else f"; headroom {counted(group.min_headroom, 'record')}"
     return f"none so far; {_later(group, forecast, clock)}{left}"
+
+
+def losses(findings: Sequence[Finding], clock: Clock) -> list[str]:
+    """What findings say about records that were deleted unread, or will be."""
+    said = [_lost(f, clock) for f in findings if f.is_loss]
+    return said + [_ahead(f, clock) for f in findings if f.kind in ("data_loss_ahead", "commits_expire") and f.is_open]
 
 
 def _later(group: Group, forecast: Forecast | None, clock: Clock) -> str:

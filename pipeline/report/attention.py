@@ -86,8 +86,10 @@ def _of_finding(finding: Finding, newest_ms: int | None) -> AttentionItem:
 
 def _lost_data(report: Report) -> Iterator[AttentionItem]:
     """Groups that lost data before there were findings, or whose findings are not listed."""
-    named = {(f.cluster, f.group_id) for f in report.findings if f.is_open and f.is_loss}
-    if (others := sum(t.groups_with_loss for t in report.totals.values()) - len(named)) > 0:
+    losses = [f for f in report.findings if f.is_open and f.is_loss]
+    named = {(f.cluster, group_id) for f in losses for group_id in f.groups()}
+    unnamed = sum((f.facts.get("groups_affected") or 0) - len(f.groups()) for f in losses if f.group_id is None)
+    if (others := sum(t.groups_with_loss for t in report.totals.values()) - len(named) - unnamed) > 0:
         what = counted(others, "more group" if named else "group")
         yield AttentionItem("bad", "", f"{what} lost data: records were deleted unread.", "groups", is_loss=True)
 

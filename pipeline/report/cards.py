@@ -163,7 +163,7 @@ class _Facts:
             since_ms=min(c.since_ms for c in [c for c in causes if c.resolved_ms is None] or causes),
             causes=causes,
             behind=answers.behind(group, findings) if key else self._behind(findings),
-            loss=answers.loss(group, findings, forecast, self.clock) if key else self._loss_of(victims),
+            loss=answers.loss(group, findings, forecast, self.clock) if key else self._loss_of(victims, findings),
             caught_up=answers.caught_up_at(forecast, self.clock) if key else None,
             gauge=answers.gauge(self.verdicts.get(key), findings, self.clock) if key else None,
             members=self._members(group, findings, partitions, is_group=key is not None),
@@ -188,16 +188,20 @@ class _Facts:
         found = answers.members(group, findings, partitions, self.clock)
         return found if is_group or found != "not known" else None
 
-    def _loss_of(self, victims: Sequence[Key]) -> str | None:
+    def _loss_of(self, victims: Sequence[Key], findings: Sequence[Finding]) -> str | None:
         """What the groups that suffer have lost; None if there are no such groups."""
+        if known := answers.losses(findings, self.clock):
+            return "; ".join(known)
         if not victims:
             return None
-        kinds = ("deleted_unread", "data_loss_ahead")
-        endangered = {(f.cluster, f.group_id) for f in self.report.findings if f.is_open and f.kind in kinds}
-        named = [name for cluster, name in victims if (cluster, name) in endangered]
-        if named:
-            return f"yes, or ahead, for {', '.join(named)}: see the card of the group"
-        return "no finding of data loss for these groups"
+        lost = [f for f in self.report.findings if f.is_open and f.kind in ("deleted_unread", "data_loss_ahead")]
+        endangered = {(f.cluster, group_id): f for f in lost for group_id in f.groups()}
+        named = [key for key in victims if key in endangered]
+        if not named:
+            return "no finding of data loss for these groups"
+        names = ", ".join(name for _, name in named[:VICTIMS_NAMED]) + (", …" if len(named) > VICTIMS_NAMED else "")
+        where = "group" if any(endangered[key].group_id is not None for key in named) else "topic"
+        return f"yes, or ahead, for {names}: see the card of the {where}"
 
     def _victim(self, key: Key) -> Victim:
         group = self.groups.get(key)

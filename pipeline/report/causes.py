@@ -13,7 +13,10 @@ from pipeline.report.units import duration
 
 Clock = Callable[[int], str]
 """Writes an instant, epoch ms, as a time of day."""
-_FROM_STATUS = ("no_progress", "stopped_together", "falling_behind", "rewound", "skipped", "open_transaction")
+_FROM_STATUS = (
+    *("no_progress", "stopped_together", "falling_behind", "hot_partition"),
+    *("rewound", "skipped", "open_transaction"),
+)
 """The kinds whose evidence says since when it lasts. The finding is first seen later, when it is certain."""
 
 
@@ -77,6 +80,11 @@ def _where(facts: Mapping[str, Any]) -> str:
     return f" in {number(some)} of {_how_many(of, 'partition')}" if is_part else ""
 
 
+def _groups(finding: Finding) -> str:
+    """Of which groups a finding of a topic is: " for 3 groups". Nothing if it is one of a group."""
+    return "" if finding.group_id is not None else f" for {_how_many(finding.facts.get('groups_affected'), 'group')}"
+
+
 def _no_progress(finding: Finding, clock: Clock) -> tuple[str, str]:
     facts = finding.facts
     status, since = facts.get("status"), clock(since_ms(finding))
@@ -95,6 +103,9 @@ def _no_progress(finding: Finding, clock: Clock) -> tuple[str, str]:
 
 def _falling_behind(finding: Finding, clock: Clock) -> tuple[str, str]:
     facts = finding.facts
+    if finding.group_id is None:
+        groups = _how_many(facts.get("groups_affected"), "group")
+        return "falling behind", f"unread records of {groups} have become older since {clock(since_ms(finding))}"
     rates = [facts.get("written_per_s"), facts.get("committed_per_s")]
     text = f"its oldest unread record has become older since {clock(since_ms(finding))}"
     if None not in rates:
@@ -105,6 +116,15 @@ def _falling_behind(finding: Finding, clock: Clock) -> tuple[str, str]:
     if isinstance(share, float):
         text += f"; partition {facts.get('worst_partition')} of {facts.get('worst_topic')} has {share:.0%} of the lag"
     return "falling behind", text + _where(facts)
+
+
+def _hot_partition(finding: Finding, clock: Clock) -> tuple[str, str]:
+    where = ", ".join(map(str, finding.place[1])) or number(finding.facts.get("worst_partition"))
+    share = finding.facts.get("worst_partition_write_share")
+    gets = f"{share:.0%} of the records" if isinstance(share, float) else "more records than the others"
+    topic = finding.place[0] or "a topic"
+    text = f"partition {where} of {topic} gets {gets}{_groups(finding)}"
+    return "hot partition", f"{text}, since {clock(since_ms(finding))}"
 
 
 def _rewound(finding: Finding, clock: Clock) -> tuple[str, str]:
@@ -119,13 +139,14 @@ def _skipped(finding: Finding, clock: Clock) -> tuple[str, str]:
 
 def _deleted_unread(finding: Finding, clock: Clock) -> tuple[str, str]:
     deleted = _how_many(finding.facts.get("deleted_offsets"), "offset")
-    return "data lost", f"{deleted} deleted unread{_where(finding.facts)}, seen since {clock(finding.first_seen_ms)}"
+    where = f"{_where(finding.facts)}{_groups(finding)}"
+    return "data lost", f"{deleted} deleted unread{where}, seen since {clock(finding.first_seen_ms)}"
 
 
 def _data_loss_ahead(finding: Finding, clock: Clock) -> tuple[str, str]:
     deleted_ms = instant_ms(finding.facts.get("deleted_at"))
     when = "soon" if deleted_ms is None else f"from {clock(deleted_ms)} on"
-    return "loss ahead", f"retention may delete unread records {when}{_where(finding.facts)}"
+    return "loss ahead", f"retention may delete unread records {when}{_where(finding.facts)}{_groups(finding)}"
 
 
 def _commits_expire(finding: Finding, clock: Clock) -> tuple[str, str]:
@@ -239,6 +260,7 @@ _OF_KIND: Mapping[str, Callable[[Finding, Clock], tuple[str, str]]] = {
     "data_loss_ahead": _data_loss_ahead,
     "no_progress": _no_progress,
     "stopped_together": _together,
+    "hot_partition": _hot_partition,
     "falling_behind": _falling_behind,
     "rewound": _rewound,
     "skipped": _skipped,

@@ -61,6 +61,9 @@ def _describe(finding: Finding, around: Around) -> Commands:
 
 
 def _members(finding: Finding, around: Around) -> Commands:
+    if finding.group_id is None:
+        yield from _together(finding, around)
+        return
     yield from _of_group(finding.group_id, around, "Shows which member has which partitions", "--members", "--verbose")
 
 
@@ -108,7 +111,8 @@ def _keep_records(finding: Finding, around: Around) -> Commands:
 def _deleted_unread(finding: Finding, around: Around) -> Commands:
     yield from _keep_records(finding, around)
     what = f"{_STOPPED}Shows where the group begins if it reads all that is left of these partitions{_EXECUTE}"
-    yield from _reset(finding, around, finding.group_id, what, "--to-earliest")
+    for group_id in finding.groups()[:GROUPS_RESET]:
+        yield from _reset(finding, around, group_id, what, "--to-earliest")
 
 
 def _commits_expire(finding: Finding, around: Around) -> Commands:
@@ -137,12 +141,19 @@ def _skipped(finding: Finding, around: Around) -> Commands:
     yield Command(what, around.tool("consumer-groups", "--reset-offsets", *words))
 
 
-def _stopped_together(finding: Finding, around: Around) -> Commands:
+def _together(finding: Finding, around: Around) -> Commands:
     leaders = around.tool("topics", "--describe", _topic(finding))
     yield Command("Shows the leader and the replicas of each partition", leaders)
-    for group_id in (finding.facts.get("groups") or ())[:1]:
+    for group_id in finding.groups()[:1]:
         what = "Shows which member of the first group has which partitions"
         yield from _of_group(group_id, around, what, "--members", "--verbose")
+
+
+def _hot_partition(finding: Finding, around: Around) -> Commands:
+    words = (_topic(finding), _partition(finding), "--offset latest", "--max-messages 100")
+    keys = "--property print.key=true --property print.value=false"
+    what = "Shows the keys of the next 100 records of this partition: which of them is the most frequent?"
+    yield Command(what, around.tool("console-consumer", *words, keys))
 
 
 def _open_transaction(finding: Finding, around: Around) -> Commands:
@@ -165,7 +176,7 @@ def _open_transaction(finding: Finding, around: Around) -> Commands:
 
 
 def _reset_groups(finding: Finding, around: Around, what: str, to: str) -> Commands:
-    for group_id in (finding.facts.get("groups") or ())[:GROUPS_RESET]:
+    for group_id in finding.groups()[:GROUPS_RESET]:
         yield from _reset(finding, around, group_id, f"{_STOPPED}{what}{_EXECUTE}", to)
 
 
@@ -205,10 +216,11 @@ _OF_KIND: Mapping[str, Callable[[Finding, Around], Commands]] = {
     "deleted_unread": _deleted_unread,
     "commits_expire": _commits_expire,
     "falling_behind": _members,
+    "hot_partition": _hot_partition,
     "rewound": _describe,
     "skipped": _skipped,
     "budget_burn": _describe,
-    "stopped_together": _stopped_together,
+    "stopped_together": _together,
     "open_transaction": _open_transaction,
     "recreated_topic": _recreated_topic,
     "truncated_log": _truncated_log,

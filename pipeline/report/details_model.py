@@ -99,6 +99,10 @@ class Finding:
         """Whether records were deleted unread."""
         return self.kind == DATA_LOSS
 
+    def groups(self) -> list[str]:
+        """The groups that have the problem, as far as the newest evidence names them."""
+        return [self.group_id] if self.group_id is not None else [*map(str, self.facts.get("groups") or ())]
+
     def concerns(self, cluster: str, group_id: str) -> bool:
         """Whether the problem is one of the group, or of a topic that the group reads."""
         return self.cluster == cluster and (

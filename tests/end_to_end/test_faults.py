@@ -24,7 +24,9 @@ pytestmark = pytest.mark.thorough
 
 FAULTS = (
     faults.FallingBehind,
+    faults.HotPartition,
     faults.DeletedUnread,
+    faults.DeletedUnreadByAll,
     faults.RecreatedTopic,
     faults_of_commits.CommitBeyondEnd,
     faults_of_commits.CommitAtTheEnd,

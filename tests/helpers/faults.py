@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, ClassVar
 
@@ -115,6 +115,26 @@ class FallingBehind(Scenario):
         yield Expected("falling_behind", self.begins + 4, self.ends, evidence, self.group, self.topic, "warning", 2)
 
 
+class HotPartition(FallingBehind):
+    """The same group, but only in one of three partitions: that which gets six times as many records as the others."""
+
+    name = "hot"
+    topics: ClassVar[Mapping[str, int]] = {"": 3}
+
+    def at(self, minute: int, broker: Broker) -> None:
+        super().at(minute, broker)
+        for partition in (1, 2):
+            end = broker.write(self.topic, 1, partition)
+            for group in (self.group, self.well):
+                broker.commit(group, self.topic, end, partition)
+
+    def expected(self) -> Iterable[Expected]:
+        for one in super().expected():
+            evidence = {**one.evidence, "worst_partition": 0, "worst_partition_lag_share": 1.0}
+            shares = {"worst_partition_write_share": lambda share: 0.7 < share < 0.8}
+            yield replace(one, kind="hot_partition", evidence=evidence | shares)
+
+
 class DeletedUnread(Scenario):
     """A group stops, and DeleteRecords deletes what it has not read. Another group in the topic reads on."""
 
@@ -138,6 +158,28 @@ class DeletedUnread(Scenario):
         yield Expected("no_progress", self.stops + 2, self.ends, {"consumer_lag": unread}, self.group, self.topic)
         evidence = {"deleted_offsets": self.deleted}
         yield Expected("deleted_unread", self.deletes, self.ends, evidence, self.group, self.topic, "critical")
+
+
+class DeletedUnreadByAll(DeletedUnread):
+    """Three groups stop at once, and lose the same records."""
+
+    name = "deleted-by-all"
+
+    def at(self, minute: int, broker: Broker) -> None:
+        super().at(minute, broker)
+        if not self.stops <= minute < self.ends:
+            for group in self.others():
+                broker.commit(group, self.topic, self.read)
+
+    def others(self) -> list[str]:
+        return [f"{self.group}-{number}" for number in (1, 2)]
+
+    def expected(self) -> Iterable[Expected]:
+        kinds = {"no_progress": "stopped_together"}
+        for one in super().expected():
+            sums = {name: 3 * value for name, value in one.evidence.items()}
+            evidence = {**sums, "groups": [self.group, *self.others()], "groups_affected": 3}
+            yield replace(one, kind=kinds.get(one.kind, one.kind), evidence=evidence, group=None, severity="critical")
 
 
 class RecreatedTopic(Scenario):

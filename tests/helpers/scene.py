@@ -79,13 +79,6 @@ def groups_of(spark: SparkSession, scene: Scene) -> DataFrame:
 
 def problems(spark: SparkSession, scene: Scene) -> dict[tuple[str, str | None, str | None], dict[str, Any]]:
     """The problems by kind, group and topic."""
-    rows = problem_rows(spark, scene)
-    assert len({(r["kind"], r["group_id"], r["topic"]) for r in rows}) == len(rows)
-    return {(r["kind"], r["group_id"], r["topic"]): r for r in rows}
-
-
-def problem_rows(spark: SparkSession, scene: Scene) -> list[dict[str, Any]]:
-    """The problems; a topic may have several of one kind."""
 
     def rows(table: Any, values: dict[Reader, dict[str, Any]], at_ms: int = NOW_MS) -> Any:
         names = sorted({name for row in values.values() for name in row})
@@ -114,7 +107,8 @@ def problem_rows(spark: SparkSession, scene: Scene) -> list[dict[str, Any]]:
     )
     texts = worded(found).collect()
     assert {(r.cluster, r.snapshot_id, r.client_id, r.instance) for r in texts} <= {("east", NOW_MS, None, None)}
-    return [r.asDict() | {"evidence": json.loads(r.evidence)} for r in texts]
+    assert len({(r.kind, r.group_id, r.topic) for r in texts}) == len(texts)
+    return {(r.kind, r.group_id, r.topic): r.asDict() | {"evidence": json.loads(r.evidence)} for r in texts}
 
 
 def moved(start: int, commit: int, **more: Any) -> dict[str, Any]:

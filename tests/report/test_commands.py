@@ -43,13 +43,15 @@ def resets(found: Finding, around: Around | None = None) -> list[str]:
     return [line for line in lines(found, around) if "--reset-offsets" in line]
 
 
+OF_TOPIC = {"group_id": None, "evidence": {"groups": ["g"]}}
 RESETS = [
+    ("deleted_unread", OF_TOPIC, "--group g --topic orders:0,3 --to-earliest --dry-run"),
     ("deleted_unread", {}, "--group payments --topic orders:0,3 --to-earliest --dry-run"),
     ("no_progress", {"evidence": NO_MEMBERS}, "--group payments --topic orders:0,3 --to-latest --dry-run"),
-    ("recreated_topic", {"evidence": {"groups": ["g"]}}, "--group g --topic orders:0,3 --to-earliest --dry-run"),
+    ("recreated_topic", OF_TOPIC, "--group g --topic orders:0,3 --to-earliest --dry-run"),
     (
         "truncated_log",
-        {"evidence": {"groups": ["g"]}},
+        OF_TOPIC,
         "--group g --topic orders:0,3 --to-datetime 2026-03-01T11:00:00.000 --dry-run",
     ),
 ]

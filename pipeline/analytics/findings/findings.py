@@ -7,30 +7,22 @@ it is plain Python, because problems are few: their rows are those of `problem`,
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
-from pipeline.analytics.findings.cohorts import TOGETHER, Lasting, begun, by_cohort, lasting
-from pipeline.analytics.findings.identity import Key, finding_id
+from pipeline.analytics.findings.hot_partition import FALLING_BEHIND, HOT, with_hot_partitions
+from pipeline.analytics.findings.identity import SHARED, Key, finding_id
+from pipeline.analytics.findings.past import Past, Row, patience
+from pipeline.analytics.findings.shared import Named, SharedFindings
 from pipeline.analytics.findings.spans import Span, absences, assigned
 from pipeline.common.data_source import arrow_schema
-from pipeline.common.epoch import to_epoch_ms, utc, utc_date
+from pipeline.common.epoch import utc, utc_date
 from pipeline.tables import FINDING_HISTORY, FINDINGS, SEVERITIES
 from pipeline.tables.columns import LONG
 
-OF_MEMBERS = ("rebalance_storm", "flapping_member")
-"""The kinds of problems of groups that follow from their members, which may be unknown although their lag is known."""
-OF_ASSIGNMENTS = ("idle_member", "uneven_assignment")
-"""The kinds of problems of groups that are only judged if their members and assignments have not just changed."""
-RESOLVED_AFTER = 3
-SLOW_RESOLVED_AFTER = 5
-"""A finding is resolved after this many snapshots without its problem. Slow poll loops need more, because they still
-poll from time to time."""
 _TIMES = ("first_seen", "last_seen", "worst_at")
 _WORST = ("partitions", "severity", "magnitude", "summary", "evidence", "advice")
 _KEPT = ("owner", "tier", "channel", "resolved_at", "resolution_confirmed_at")
@@ -41,73 +33,26 @@ SO_FAR = StructType(
     + [StructField(name, LONG) for name in _TIMES]
 )
 """A finding as some snapshots saw it: `_WORST` and `topic` at its worst, and the instants, epoch ms."""
-Row = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Past:
-    """What is known when the problems of some snapshots become findings.
-
-    `findings` are the rows of `findings` that are open, or were last seen after the first of these snapshots. `whole`
-    are the snapshots, some before these included, in which each "group", each "topic", or the "cluster" could be
-    judged. `others` has the subjects that could be judged in other snapshots (true), or not in these (false).
-    `together_ms` is that of the settings of statuses.
-
-    A subject is what a finding is about, such as "client a": a client, else the members or the assignments of a group,
-    else a group, else a topic, else the replicas of the cluster, or the whole cluster.
-    """
-
-    findings: Sequence[Row] = ()
-    whole: Mapping[str, Collection[int]] = field(default_factory=dict)
-    others: Mapping[str, Mapping[int, bool]] = field(default_factory=dict)
-    together_ms: int = 0
-
-    def judged_at(self, key: Key) -> list[int]:
-        """The snapshots, in order, in which the subject could be judged."""
-        subject, of = _subject(key)
-        found = {*self.whole.get(of, ())}
-        for at_ms, is_judged in self.others.get(subject, {}).items():
-            (found.add if is_judged else found.discard)(at_ms)
-        return sorted(found)
-
-
-def subjects(rows: Iterable[Row]) -> dict[str, dict[int, bool]]:
-    """`Past.others` from rows with subject, snapshot_id and is_judged. Of two rows that differ, the one with false."""
-    found: dict[str, dict[int, bool]] = defaultdict(dict)
-    for row in rows:
-        of = found[row["subject"]]
-        of[row["snapshot_id"]] = row["is_judged"] and of.get(row["snapshot_id"], True)
-    return found
-
-
-def _subject(key: Key) -> tuple[str, str]:
-    """The subject of a finding, and what must have been read of the cluster, so that it could be judged."""
-    if key.client_id is not None:
-        return f"client {key.client_id}", "client"
-    if key.group_id is not None:
-        of = "members" if key.kind in OF_MEMBERS else "assignments" if key.kind in OF_ASSIGNMENTS else "group"
-        return f"{of} {key.group_id}", "group"
-    if key.of_topic is not None:
-        return f"topic {key.of_topic}", "topic"
-    return f"replicas {key.cluster}" if key.kind == "under_replicated" else "cluster", "cluster"
 
 
 def finding_history(problems: pa.Table, past: Past) -> pa.Table:
-    """The rows of `finding_history` for the problems in some snapshots; all problems of a `Key` must be among them.
+    """The rows of `finding_history` for the problems in some snapshots.
 
-    A problem in a snapshot older than last_seen of a finding belongs to that finding if the finding had begun by then,
-    and never begins a new one. A problem that comes back after its finding was resolved is a new finding. So is a
-    problem of a client whose cause is another topic.
+    All problems of a `Key` must be among them, and all of a kind that groups may share. A problem in a snapshot older
+    than last_seen of a finding belongs to that finding if the finding had begun by then, and never begins a new one. A
+    problem that comes back after its finding was resolved is a new finding. So is a problem of a client whose cause is
+    another topic.
     """
     known = _by_key(past.findings)
-    seen = _by_key(problems.to_pylist())
-    rows: list[dict[str, Any]] = []
-    together: list[Lasting] = []
-    for key in sorted({*known, *seen}, key=lambda key: key.kind != TOGETHER):  # those of groups depend on them
-        found = [*_named(key, seen[key], known[key], past, together)]
-        rows += found
-        if key.kind == TOGETHER:
-            together += lasting([*known[key], *found], past.judged_at(key), _patience(key))
+    seen = _by_key(with_hot_partitions(problems.to_pylist()))
+    named = [*_of_groups(seen, known, past)]
+    for key in seen:
+        if key.kind not in SHARED:
+            named += _named(key, seen[key], known[key], past)
+    rows = [
+        {**row, "snapshot_date": utc_date(row["snapshot_id"]), "finding_id": finding_id(key, span.first_ms)}
+        for row, key, span in named
+    ]
     return pa.Table.from_pylist(rows, arrow_schema(FINDING_HISTORY.schema))
 
 
@@ -118,37 +63,26 @@ def _by_key(rows: Iterable[Row]) -> dict[Key, list[Row]]:
     return found
 
 
-def _named(
-    key: Key, problems: Sequence[Row], known: Sequence[Row], past: Past, together: Sequence[Lasting]
-) -> Iterator[dict[str, Any]]:
-    """The problems that belong to a finding, with its finding_id. Groups may be part of the findings `together`."""
+def _of_groups(seen: Mapping[Key, Sequence[Row]], known: Mapping[Key, Sequence[Row]], past: Past) -> Iterator[Named]:
+    """The problems of kinds that groups may share. A group with a hot partition does not fall behind as well."""
+    of_kinds: dict[str, SharedFindings] = {}
+    for kind, shared_kind in SHARED.items():
+        of_kind = {key: rows for key, rows in known.items() if key.kind in (kind, shared_kind)}
+        hot = of_kinds.get(HOT) if kind == FALLING_BEHIND else None
+        of_kinds[kind] = SharedFindings(kind, of_kind, past, hot)
+        yield from of_kinds[kind].named(row for key, rows in seen.items() if key.kind == kind for row in rows)
+
+
+def _named(key: Key, problems: Sequence[Row], known: Sequence[Row], past: Past) -> Iterator[Named]:
+    """The problems that belong to a finding."""
     ordered = sorted(problems, key=lambda row: (row["snapshot_id"], row["topic"] is not None, row["topic"] or ""))
-    if key.kind == TOGETHER:
-        named = [*by_cohort(ordered, known, past.together_ms)]
-    else:
-        named = [(row, _cause(row)) for row in ordered]
-    ordered, seen = [row for row, _ in named], [(row["snapshot_id"], cause) for row, cause in named]
-    cause = begun if key.kind == TOGETHER else _cause
-    spans = [Span(row["first_seen"], row["last_seen"], cause(row), row["resolved_at"]) for row in known]
-    may_begin = [not (row["continues"] or _is_part(key, row, together, past)) for row in ordered]
-    of = assigned(seen, spans, past.judged_at(key), _patience(key), may_begin)
-    for row, span in zip(ordered, of, strict=True):
-        if span is not None:
-            date = utc_date(row["snapshot_id"])
-            yield {**row, "snapshot_date": date, "finding_id": finding_id(key, span.first_ms)}
+    spans = [Span(row["first_seen"], row["last_seen"], _cause(row), row["resolved_at"]) for row in known]
+    of = assigned([(row["snapshot_id"], _cause(row)) for row in ordered], spans, past.judged_at(key), patience(key))
+    yield from ((row, key, span) for row, span in zip(ordered, of, strict=True) if span is not None)
 
 
 def _cause(row: Row) -> str | None:
     return row["topic"] if row["client_id"] is not None else None  # only of a client, another topic is another finding
-
-
-def _is_part(key: Key, row: Row, together: Iterable[Lasting], past: Past) -> bool:
-    """Whether a group still waits with others, although this snapshot does not show enough of them."""
-    return key.kind == "no_progress" and any(one.has(row, past.together_ms) for one in together)
-
-
-def _patience(key: Key) -> int:
-    return SLOW_RESOLVED_AFTER if key.kind == "slow_consumer" else RESOLVED_AFTER
 
 
 def findings_seen(history: pa.Table) -> pa.Table:
@@ -192,7 +126,7 @@ def findings(seen: Iterable[Row], past: Past) -> list[dict[str, Any]]:
         row = {**_so_far(rows), **{name: known.get(of, {}).get(name) for name in _KEPT}}
         key, absent = Key.of(row), []
         if row["resolved_at"] is None:
-            absent = absences(row["last_seen"], past.judged_at(key), _patience(key))
+            absent = absences(row["last_seen"], past.judged_at(key), patience(key))
         if absent:
             row |= {"resolved_at": absent[0], "resolution_confirmed_at": absent[-1]}
         if absent or of in new:
@@ -205,12 +139,3 @@ def _stored(row: Row) -> dict[str, Any]:
     times = {name: None if row[name] is None else utc(row[name]) for name in instants}
     values = {**row, **times}
     return {name: values[name] for name in FINDINGS.columns}
-
-
-def as_known(findings: Iterable[Row]) -> list[Row]:
-    """`Past.findings` from the rows of `findings`. Before schema version 5, they have no worst_at."""
-    rows: list[Row] = []
-    for row in findings:
-        times = {name: to_epoch_ms(value) for name, value in row.items() if isinstance(value, datetime)}
-        rows.append({**row, **times, "worst_at": times.get("worst_at", times["last_seen"])})
-    return rows

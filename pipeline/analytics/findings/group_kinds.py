@@ -41,11 +41,8 @@ def _waits(*, for_transaction: bool) -> Callable[[], Column]:
     return holds
 
 
-FEWEST_TOGETHER = 3
-"""How many groups must have stopped at about the same time at one partition, so that it is one problem of its topic."""
 KINDS: dict[str, Kind] = {
     "no_progress": Kind(_waits(for_transaction=False), "critical", "consumer_lag"),
-    "stopped_together": Kind(lambda: F.col("is_together"), "critical", "consumer_lag"),
     "falling_behind": Kind(_status_is(FALLING_BEHIND), "warning", "consumer_lag"),
     "rewound": Kind(_status_is("rewound"), "warning", "consumer_lag"),
     "deleted_unread": Kind(_offset_is(DATA_LOSS), "critical", "deleted"),

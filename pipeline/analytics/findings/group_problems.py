@@ -2,24 +2,23 @@
 
 One cause is one problem, however many partitions it concerns. If a topic is the cause, such as one that was recreated,
 the problem has no group, and its evidence names the groups; if partitions cannot be read, the cause is the cluster.
-Groups that have stopped together have one problem, of their topic. Their own only continue what began before.
+What groups share because it began at about the same time is decided later, when problems become findings (`shared`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipeline.analytics.findings.cohorts import TOGETHER
 from pipeline.analytics.findings.commits_expire import group_expires_in_ms
 from pipeline.analytics.findings.data_loss import TRANSACTION, with_time_left
-from pipeline.analytics.findings.group_kinds import FEWEST_TOGETHER, KINDS, magnitude, severity
+from pipeline.analytics.findings.group_kinds import KINDS, magnitude, severity
 from pipeline.analytics.findings.identity import OF_A_TOPIC
 from pipeline.analytics.findings.problem import problem, some
 from pipeline.analytics.findings.rates import compared_with
-from pipeline.analytics.keys import PARTITION, PARTITION_AT, READER_AT, SNAPSHOT
+from pipeline.analytics.keys import PARTITION, READER_AT, SNAPSHOT
 from pipeline.analytics.lag.ladder import deleted_unread_offsets, has_unread
 from pipeline.analytics.series import read_ms
 from pipeline.analytics.status.rules import NOT_COMMITTED, OK, STATUSES
@@ -72,15 +71,13 @@ def group_problems(
     within_ms = settings.data_loss_within_ms
     status = partitions.select(*READER_AT, "status", "reason", "since", *_MEMBERS)
     read = lag.where(F.col("topic").isNotNull()).join(status, READER_AT, how="left")
-    suspects = with_time_left(_suspects(read, earlier, before), watermarks, earlier, before, within_ms)
-    rows = _with_cohorts(suspects, settings.together_ms)
+    rows = with_time_left(_suspects(read, earlier, before), watermarks, earlier, before, within_ms)
     kinds = (F.when(kind.holds(), F.lit(name)) for name, kind in KINDS.items())
     of_topic = F.col("kind").isin(*OF_A_TOPIC)
     found = rows.withColumn("kind", F.explode(F.array_compact(F.array(*kinds)))).withColumns(
         {
             "of_group": F.when(~of_topic, F.col("group_id")),
             "of_topic": F.when(of_topic, F.col("topic")),
-            "of_cohort": F.when(F.col("kind") == TOGETHER, F.col("cohort")),
         }
     )
     whole = groups.select(
@@ -93,7 +90,7 @@ def group_problems(
         "written_per_s",
         "committed_per_s",
     )
-    summed = found.groupBy(*SNAPSHOT, "kind", "of_group", "of_topic", "of_cohort").agg(*_sums())
+    summed = found.groupBy(*SNAPSHOT, "kind", "of_group", "of_topic").agg(*_sums())
     joined = summed.join(F.broadcast(whole), [*SNAPSHOT, "of_group"], how="left").withColumn(
         "expires_in_ms", group_expires_in_ms(within_ms)
     )
@@ -117,25 +114,6 @@ def _suspects(rows: DataFrame, earlier: DataFrame, before: Mapping[int, int]) ->
         .where(~F.coalesce(is_well & (has_read_all | (F.col("has_members") & ~has_moved)), F.lit(False)))
         .drop("then_id", "start_then")
     )
-
-
-def _with_cohorts(rows: DataFrame, apart_ms: int) -> DataFrame:
-    """Adds the columns is_together and cohort: which readers of different groups have stopped together.
-
-    Readers that wait are a cohort if their waits began one after the other, each of them at most so long after the one
-    before. A cohort is one of a topic, but it takes several groups at one partition to make it a problem.
-    """
-    of_topic = Window.partitionBy(*SNAPSHOT, "topic", "waits")
-    in_turn = of_topic.orderBy("since_ms")
-    at_partition = Window.partitionBy(*PARTITION_AT, "waits", "cohort")
-    begins = F.coalesce(F.col("since_ms") - F.lag("since_ms").over(in_turn) > apart_ms, F.lit(False))
-    waiting = rows.withColumns(
-        {"waits": F.coalesce(KINDS["no_progress"].holds(), F.lit(False)), "since_ms": F.unix_millis("since")}
-    )
-    in_cohorts = waiting.withColumn("begins", begins.cast("int")).withColumn("cohort", F.sum("begins").over(in_turn))
-    stopped = F.count(F.lit(1)).over(at_partition)
-    found = in_cohorts.withColumn("is_together", F.col("waits") & (stopped >= FEWEST_TOGETHER))
-    return found.drop("waits", "since_ms", "begins")
 
 
 def _sums() -> list[Column]:
@@ -165,7 +143,6 @@ def _sums() -> list[Column]:
         F.min("expires_in_ms").alias("expires_in_ms"),
         F.min("offsets_retention_ms").alias("offsets_retention_ms"),
         F.max(F.unix_millis("members_seen_at")).alias("members_seen_ms"),
-        F.every("is_together").alias("are_together"),
         _worst(unread).alias("worst"),
     ]
 
@@ -196,5 +173,4 @@ def _described(rows: DataFrame) -> DataFrame:
         severity=severity(),
         magnitude=magnitude(),
         facts=facts,
-        continues=(F.col("kind") == "no_progress") & F.col("are_together"),
     )

@@ -11,20 +11,27 @@ from pyspark.sql import functions as F
 
 OF_A_TOPIC = (
     "paused_partition",
-    "stopped_together",
     "open_transaction",
     "recreated_topic",
     "truncated_log",
     "clock_ahead",
 )
 """The kinds of problems that may exist for several topics at once. For other kinds, the topic is the cause."""
+SHARED = {
+    "no_progress": "stopped_together",
+    "hot_partition": "hot_partition",
+    "falling_behind": "falling_behind",
+    "deleted_unread": "deleted_unread",
+    "data_loss_ahead": "data_loss_ahead",
+}
+"""The kinds of problems that several groups may share, each with the kind of the finding of their topic."""
 _ESCAPES = {code: f"\\u{code:04X}" for code in range(32)} | {
     ord(char): f"\\{letter}" for char, letter in zip('"\\\b\t\n\f\r', '"\\btnfr', strict=True)
 }
 
 
 class Key(NamedTuple):
-    """What the problems of a finding have in common. `of_topic` is None unless the kind is one of OF_A_TOPIC."""
+    """What the problems of a finding have in common. `of_topic` is None unless the finding is one of a topic."""
 
     kind: str
     cluster: str
@@ -36,8 +43,18 @@ class Key(NamedTuple):
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Key:
         """The key of a problem, or of a finding."""
-        of_topic = row["topic"] if row["kind"] in OF_A_TOPIC else None
+        of_topic = row["topic"] if is_shared(row) or row["kind"] in OF_A_TOPIC else None
         return cls(row["kind"], row["cluster"], row["group_id"], row["client_id"], row["instance"], of_topic)
+
+    @classmethod
+    def shared(cls, row: Mapping[str, Any], topic: str) -> Key:
+        """The key of the finding of a topic that groups share which have such a problem."""
+        return cls(SHARED[row["kind"]], row["cluster"], None, None, None, topic)
+
+
+def is_shared(row: Mapping[str, Any]) -> bool:
+    """Whether a finding is one of a topic that groups share."""
+    return row["kind"] in SHARED.values() and row["group_id"] is None
 
 
 def finding_id(key: Key, first_ms: int) -> str:

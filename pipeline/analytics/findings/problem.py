@@ -1,9 +1,8 @@
 """A problem at one snapshot: the columns that each kind of problem has.
 
 The columns are snapshot_id, kind, cluster, group_id, client_id, instance (the process), topic (the cause, NULL while it
-is not known), partitions, severity, magnitude (how bad it is compared with others of its kind), continues (whether
-another problem says the same: then this one continues a finding, but begins none), and facts: a JSON object of what the
-words of the kind need (`words`), without what is NULL. Instants in it are epoch ms.
+is not known), partitions, severity, magnitude (how bad it is compared with others of its kind), and facts: a JSON
+object of what the words of the kind need (`words`), without what is NULL. Instants in it are epoch ms.
 """
 
 from __future__ import annotations
@@ -12,11 +11,11 @@ from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, StructField, StructType
+from pyspark.sql.types import ArrayType, StructType
 
-from pipeline.analytics.findings.words.parts import NAMED
+from pipeline.analytics.findings.words.parts import LISTED
 from pipeline.tables import FINDING_HISTORY
-from pipeline.tables.columns import BOOLEAN, INT
+from pipeline.tables.columns import INT
 
 _COLUMNS = (
     "snapshot_id",
@@ -31,13 +30,7 @@ _COLUMNS = (
     "magnitude",
 )
 _TEXTS = ("summary", "evidence", "advice")
-WORDED = StructType(
-    [
-        *(FINDING_HISTORY.schema[name] for name in _COLUMNS),
-        StructField("continues", BOOLEAN),
-        *(FINDING_HISTORY.schema[name] for name in _TEXTS),
-    ]
-)
+WORDED = StructType([FINDING_HISTORY.schema[name] for name in (*_COLUMNS, *_TEXTS)])
 """The columns of a problem with its words (`words.kinds.with_words`)."""
 
 
@@ -53,7 +46,6 @@ def problem(
     instance: Column | None = None,
     topic: Column | None = None,
     partitions: Column | None = None,
-    continues: Column | None = None,
 ) -> DataFrame:
     """A row for each row of `rows`, which have SNAPSHOT. A column that is not given is NULL.
 
@@ -71,11 +63,10 @@ def problem(
         (F.lit(None).cast(ArrayType(INT)) if partitions is None else partitions).alias("partitions"),
         severity.alias("severity"),
         magnitude.cast("double").alias("magnitude"),
-        (F.lit(False) if continues is None else continues).alias("continues"),
         F.to_json(F.struct(*facts)).alias("facts"),
     )
 
 
 def some(names: str) -> Column:
-    """The first NAMED names of an array, as a fact."""
-    return F.slice(names, 1, NAMED).alias(names)
+    """The first LISTED names of an array, as a fact."""
+    return F.slice(names, 1, LISTED).alias(names)

@@ -1,21 +1,43 @@
-"""Decides which finding a problem belongs to, among the problems of one kind of one client. Plain Python."""
+"""Decides which finding a problem belongs to, among the problems of one subject. Plain Python."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from itertools import repeat
 
 
 @dataclass
 class Span:
-    """A finding, from its first to its newest snapshot (epoch ms). `topic` is the cause, None while it is not known."""
+    """A finding, from its first to its newest snapshot (epoch ms). `topic` is the cause, None while it is not known.
+
+    `resolved_ms` is the first snapshot without it if it has ended, and `ends_ms` the one that confirms this.
+    """
 
     first_ms: int
     last_ms: int
-    topic: str | None
+    topic: str | None = None
     resolved_ms: int | None = None
+    ends_ms: int | None = None
+
+    def lasts(self, at_ms: int, judged_at: Sequence[int], patience: int) -> bool:
+        """Whether it had begun at an instant, and had not ended before. For the arguments, see `absences`."""
+        if at_ms <= self.last_ms:
+            return self.first_ms <= at_ms
+        return self.resolved_ms is None and judged_between(self.last_ms, at_ms, judged_at) < patience
+
+    def explains(self, at_ms: int, judged_at: Sequence[int], patience: int) -> bool:
+        """Whether it has begun at an instant, and has not ended with it, if this snapshot does not have its problem."""
+        if at_ms <= self.last_ms:
+            return self.first_ms <= at_ms
+        if self.ends_ms is not None:
+            return at_ms < self.ends_ms
+        return judged_between(self.last_ms, at_ms + 1, judged_at) < patience
+
+
+def judged_between(after_ms: int, before_ms: int, judged_at: Sequence[int]) -> int:
+    """How many of the snapshots are between the two instants."""
+    return bisect_left(judged_at, before_ms) - bisect_right(judged_at, after_ms)
 
 
 def absences(last_ms: int, judged_at: Sequence[int], patience: int) -> list[int]:
@@ -27,53 +49,63 @@ def absences(last_ms: int, judged_at: Sequence[int], patience: int) -> list[int]
     return absent if len(absent) == patience else []
 
 
-def assigned(
-    seen: Sequence[tuple[int, str | None]],
-    known: Sequence[Span],
-    reported_at: Sequence[int],
-    patience: int,
-    may_begin: Sequence[bool] | None = None,
-) -> list[Span | None]:
-    """For each snapshot with the problem, the finding that it belongs to.
+class Findings:
+    """The findings of one subject, which grow as the snapshots with its problem are added in their order.
 
-    `seen` are these snapshots in order, each with the topic that is the cause. `known` are the findings so far.
-    `reported_at` are all snapshots, in order, in which the client reported anything. A finding ends after `patience` of
-    these without the problem. A problem with another topic is another finding; a problem whose cause is not known
-    belongs to the finding that began last.
+    `known` are the findings so far; for the other arguments, see `absences`. A finding ends after `patience` snapshots
+    without the problem. A problem with another topic is another finding; a problem whose cause is not known belongs to
+    the finding that began last.
 
     A snapshot that is late, or is computed again, belongs to the finding that lasted at that time. If there was none,
-    it belongs to none (None), because no findings are added to the past. So a batch that is computed again gives the
-    same findings. A problem that `may_begin` no finding belongs to none, if none lasts.
+    it belongs to none, because no findings are added to the past. So a batch that is computed again gives the same
+    findings. `again` are the snapshots of the batch, if what has begun in them does not count as past.
     """
-    spans = [replace(span) for span in known]
-    newest_ms = max((span.resolved_ms or span.last_ms for span in known), default=0)
-    found = []
-    for (at_ms, topic), begins in zip(seen, may_begin or repeat(True, len(seen)), strict=True):
-        span = _span_at(spans, at_ms, topic, reported_at, patience)
-        if span is None and begins and at_ms > newest_ms:
-            span = Span(at_ms, at_ms, topic)
-            spans.append(span)
+
+    def __init__(
+        self, known: Sequence[Span], judged_at: Sequence[int], patience: int, again: Collection[int] = ()
+    ) -> None:
+        self._spans = [replace(span) for span in known]
+        past = (span.resolved_ms or span.last_ms for span in known if span.first_ms not in again)
+        self._newest_ms = max(past, default=0)
+        self._judged_at, self._patience = judged_at, patience
+
+    def continued(self, at_ms: int, topic: str | None = None) -> Span | None:
+        """The finding that a problem continues; None if it continues none."""
+        lasting = [
+            span
+            for span in self._spans
+            if (span.topic is None or topic is None or span.topic == topic)
+            and span.lasts(at_ms, self._judged_at, self._patience)
+        ]
+        span = max(lasting, key=lambda span: (topic is not None and span.topic == topic, span.first_ms), default=None)
         if span is not None:
             span.last_ms = max(span.last_ms, at_ms)
             span.topic = span.topic or topic
-        found.append(span)
-    return found
+        return span
+
+    def may_begin(self, at_ms: int) -> bool:
+        """Whether a finding may begin at an instant: not before another one."""
+        return at_ms > self._newest_ms
+
+    def begun(self, at_ms: int, topic: str | None = None) -> Span:
+        """A new finding."""
+        span = Span(at_ms, at_ms, topic)
+        self._spans.append(span)
+        return span
+
+    def explain(self, at_ms: int) -> bool:
+        """Whether one of them `explains` a snapshot."""
+        return any(span.explains(at_ms, self._judged_at, self._patience) for span in self._spans)
 
 
-def _span_at(
-    spans: Sequence[Span], at_ms: int, topic: str | None, reported_at: Sequence[int], patience: int
-) -> Span | None:
-    """The finding that lasted at an instant and may have this cause: one that has it, else the one that began last."""
-    lasting = [
-        span
-        for span in spans
-        if (span.topic is None or topic is None or span.topic == topic) and _lasts(span, at_ms, reported_at, patience)
+def assigned(
+    seen: Sequence[tuple[int, str | None]], known: Sequence[Span], judged_at: Sequence[int], patience: int
+) -> list[Span | None]:
+    """For each snapshot with the problem, the finding that it belongs to; None if it belongs to none.
+
+    `seen` are these snapshots in order, each with the topic that is the cause; for the others, see `Findings`.
+    """
+    of = Findings(known, judged_at, patience)
+    return [
+        of.continued(at_ms, topic) or (of.begun(at_ms, topic) if of.may_begin(at_ms) else None) for at_ms, topic in seen
     ]
-    return max(lasting, key=lambda span: (topic is not None and span.topic == topic, span.first_ms), default=None)
-
-
-def _lasts(span: Span, at_ms: int, reported_at: Sequence[int], patience: int) -> bool:
-    if at_ms <= span.last_ms:
-        return span.first_ms <= at_ms
-    absent = bisect_left(reported_at, at_ms) - bisect_right(reported_at, span.last_ms)
-    return span.resolved_ms is None and absent < patience

@@ -11,7 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.analytics.findings.as_known import findings_as_known
-from pipeline.analytics.findings.findings import Past, as_known, finding_history, findings, findings_seen, subjects
+from pipeline.analytics.findings.findings import finding_history, findings, findings_seen
+from pipeline.analytics.findings.past import Past, as_known, subjects
 from pipeline.common.data_source import arrow_schema
 from pipeline.tables import FINDING_HISTORY, FINDINGS, Table
 from tests.helpers.rows import frame
@@ -69,7 +70,7 @@ def problem(minute: int, kind: str, whose: Whose, topic: str | None, magnitude: 
     of = {"group_id": group, "client_id": client, "instance": instance, "topic": topic}
     words = {"summary": f"as of {minute}", "evidence": "{}", "advice": "-"}
     at_ms = {"snapshot_id": minute * MINUTE_MS, "kind": kind, "cluster": "east", "severity": "warning"}
-    return at_ms | of | {"partitions": [minute], "magnitude": magnitude, "continues": False} | words | others
+    return at_ms | of | {"partitions": [minute], "magnitude": magnitude} | words | others
 
 
 def seen_in(minutes: Iterable[int], cases: Any = CASES) -> pa.Table:

@@ -8,10 +8,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.analytics.findings.rates import with_rates
-from pipeline.common.epoch import MINUTE_MS
 from pipeline.tables import GROUP_STATUS
 from tests.helpers.rows import frame
-from tests.helpers.scene import HOUR_MS, NOW, NOW_MS, THEN, THEN_MS, Scene, moved, problem_rows, problems
+from tests.helpers.scene import HOUR_MS, NOW, NOW_MS, THEN, THEN_MS, Scene, moved, problems
 
 TO = " --bootstrap-server $BOOTSTRAP"
 
@@ -120,66 +119,6 @@ def test_partitions_that_wait_since_different_times_are_distinguished(spark: Spa
     )
 
 
-APART_MS = 10 * MINUTE_MS  # a third of the default window
-
-
-@pytest.mark.parametrize(
-    ("after_ms", "together"),
-    [((0, 0, 0), 3), ((0, APART_MS, 2 * APART_MS), 3), ((0, APART_MS, 2 * APART_MS + 1), 0), ((0, 0), 0)],
-)
-def test_three_groups_that_stop_together_are_a_problem_of_their_topic(
-    spark: SparkSession, scene: Scene, after_ms: tuple[int, ...], together: int
-) -> None:
-    """Each has stopped at most a third of the window after the one before."""
-    for number, ms in enumerate(after_ms):
-        scene.waiting((f"g{number}", "t", 0), 100)
-        scene.status[f"g{number}", "t", 0]["since"] = NOW - timedelta(hours=1, milliseconds=-ms)
-    scene.waiting(("else", "t", 1), 100)
-    scene.waiting(("held", "t", 0), 100, reason="open_transaction")
-    found = problems(spark, scene)
-    (topic,) = [row for (kind, *_), row in found.items() if kind == "stopped_together"] or [None]
-    assert (topic["evidence"]["groups_affected"] if topic else 0) == together
-    own = {group: row["continues"] for (kind, group, _), row in found.items() if kind == "no_progress"}
-    assert own.keys() == {f"g{number}" for number in range(len(after_ms))} | {"else"}
-    assert sum(own.values()) == together
-    assert not own["else"]
-
-
-def test_groups_that_stopped_at_another_time_are_another_problem_of_the_topic(
-    spark: SparkSession, scene: Scene
-) -> None:
-    """Two groups of the first three wait at another partition too, and one alone has stopped in between."""
-    stopped = {"a": 0, "b": 1, "c": 2, "alone": 60, "x": 120, "y": 125, "z": 130}
-    for group, minute in stopped.items():
-        for partition in (0, 1) if group in "ab" else (0,):
-            scene.waiting((group, "t", partition), 100)
-            scene.status[group, "t", partition]["since"] = NOW - timedelta(minutes=200 - minute)
-    found = [row for row in problem_rows(spark, scene) if row["kind"] == "stopped_together"]
-    facts = [row["evidence"] for row in found]
-    assert sorted((of["groups"], of["since"][11:16], of["latest_since"][11:16]) for of in facts) == [
-        (["a", "b", "c"], "08:40", "08:42"),
-        (["x", "y", "z"], "10:40", "10:50"),
-    ]
-
-
-def test_groups_that_stop_together_are_named_with_what_they_have_not_read(spark: SparkSession, scene: Scene) -> None:
-    for group in ("a", "b", "c"):
-        for partition in (0, 1):
-            scene.waiting((group, "t", partition), 100, status="not_progressing")
-    scene.waiting(("c", "u", 0), 7, status="not_progressing")
-    found = problems(spark, scene)
-    row = found["stopped_together", None, "t"]
-    assert row["summary"] == (
-        "3 groups (a, b, c) have stopped at about the same time in 2 partitions: commits have not moved since "
-        "2026-01-31 10:00 UTC; unread by all of them together: 600 records (600 kB), the oldest 2 hours old."
-    )
-    assert (row["severity"], row["magnitude"], row["partitions"]) == ("critical", 600, [0, 1])
-    assert row["evidence"]["groups"] == ["a", "b", "c"]
-    # A group that has also stopped elsewhere has a problem of its own.
-    of_groups = {group: row["continues"] for (kind, group, _), row in found.items() if kind == "no_progress"}
-    assert of_groups == {"a": True, "b": True, "c": False}
-
-
 def test_a_wait_in_several_topics_names_no_single_topic(spark: SparkSession, scene: Scene) -> None:
     scene.waiting(("g", "a", 0), 10, status="not_progressing")
     scene.waiting(("g", "b", 0), 20, status="not_progressing")
@@ -206,22 +145,34 @@ def test_each_status_that_needs_someone_is_a_kind_of_its_own(spark: SparkSession
 
 
 HOT = [
-    # The lag of partition 1, that of the group, its records in ten minutes of the 6,000 of the group, and the shares.
-    (800, 1_000, 3_000, (0.8, 0.5)),
-    (800, 1_000, 2_999, (0.8, 0.5)),
-    (800, 1_000, None, (0.8, None)),
-    (799, 1_000, 6_000, (None, None)),
-    (1_000, 1_000, 9_000, (1.0, 1.0)),
+    # The lag of partition 1, that of the group, the records of this partition in ten minutes of the 6,000 of the group,
+    # how many partitions the group has, the shares of lag and records, and whether the partition is hot.
+    (800, 1_000, 4_000, 2, (0.8, 0.667), True),
+    (800, 1_000, 3_998, 2, (0.8, 0.666), False),
+    (800, 1_000, 3_000, 3, (0.8, 0.5), True),
+    (800, 1_000, 2_999, 3, (0.8, 0.5), False),
+    (800, 1_000, None, 2, (0.8, None), False),
+    (799, 1_000, 6_000, 2, (None, None), False),
+    (1_000, 1_000, 9_000, 2, (1.0, 1.0), True),
 ]
 
 
-@pytest.mark.parametrize(("lag", "of", "written", "shares"), HOT)
+@pytest.mark.parametrize(("lag", "of", "written", "partitions", "shares", "is_hot"), HOT)
 def test_a_partition_with_most_of_the_lag_is_named_in_the_finding_of_its_group(
-    spark: SparkSession, scene: Scene, lag: int, of: int, written: int | None, shares: tuple[float | None, float | None]
+    spark: SparkSession,
+    scene: Scene,
+    lag: int,
+    of: int,
+    written: int | None,
+    partitions: int,
+    shares: tuple[float | None, float | None],
+    is_hot: bool,
 ) -> None:
+    """It is hot if it gets at least twice as many records as the others do on average."""
     reader = ("g", "t", 1)
     scene.waiting(reader, lag, "warning", topic_id="A", client_id="slow-1", host="/10.0.0.1")
-    scene.add(("g", "t", 0))
+    for number in range(2, 1 + partitions):
+        scene.add(("g", "t", number))
     scene.group_lag["g"] = of
     if written is not None:
         scene.then[reader] = moved(0, 50, high_watermark=100 + lag - written)
@@ -229,15 +180,16 @@ def test_a_partition_with_most_of_the_lag_is_named_in_the_finding_of_its_group(
     evidence = row["evidence"]
     names = ("worst_partition_lag_share", "worst_partition_write_share")
     assert (key, *(evidence.get(name) for name in names)) == (("falling_behind", "g", "t"), *shares)
+    assert evidence.get("is_hot_partition", False) is is_hot
     said = {
-        3_000: "; partition 1 of topic t has 80 % of the lag, and gets 50 % of the records that are written.",
+        4_000: "; partition 1 of topic t has 80 % of the lag, and gets 67 % of the records that are written.",
         None: "; partition 1 of topic t has 80 % of the lag.",
     }
-    if shares[0] == 0.8 and written in said:
+    if written in said:
         assert row["summary"].endswith(said[written])
     if shares[0] is None:
         assert row["advice"].startswith("Add consumers")
-    elif written in (3_000, 9_000):
+    elif is_hot:
         assert "Look at their keys" in row["advice"]
     else:
         assert "Look at the member that owns it: client slow-1 at /10.0.0.1." in row["advice"]
@@ -300,7 +252,7 @@ def test_a_topic_that_was_recreated_and_a_log_that_was_cut_are_problems_of_the_t
     new = found["recreated_topic", None, "new"]
     names = ", ".join(f"g{number:02}" for number in range(20))
     assert new["summary"] == f"The topic was recreated; not committed since: 25 groups ({names}, …)."
-    assert (len(new["evidence"]["groups"]), new["evidence"]["groups_affected"]) == (20, 25)
+    assert (len(new["evidence"]["groups"]), new["evidence"]["groups_affected"]) == (25, 25)
     cut = found["truncated_log", None, "cut"]
     assert (cut["partitions"], cut["severity"]) == ([0, 1], "critical")
 

@@ -38,19 +38,6 @@ def test_a_problem_belongs_to_the_finding_that_lasts(seen: Seen, known: list[Spa
     assert begun(seen, known) == expected
 
 
-@pytest.mark.parametrize(
-    ("known", "expected"),
-    [
-        pytest.param([], [None, None, 3, 3], id="none before it"),
-        pytest.param([Span(0, 0, None)], [0, 0, 0, 0], id="one that lasts"),
-    ],
-)
-def test_a_problem_that_may_begin_no_finding_only_continues_one(known: list[Span], expected: list[int | None]) -> None:
-    seen: Seen = [(1, None), (2, None), (3, None), (4, None)]
-    found = assigned(seen, known, ALWAYS, PATIENCE, [False, False, True, False])
-    assert [span and span.first_ms for span in found] == expected
-
-
 def test_a_finding_lasts_while_its_client_reports_nothing() -> None:
     assert begun([(1, "t"), (20, "t")], reported_at=(1, 2, 19, 20)) == [1, 1]
     assert begun([(1, "t"), (20, "t")], reported_at=(1, 2, 18, 19, 20)) == [1, 20]

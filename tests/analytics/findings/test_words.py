@@ -6,6 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from pipeline.analytics.findings.identity import SHARED
 from pipeline.analytics.findings.words.kinds import KINDS, with_words
 from pipeline.tables.findings import FINDINGS
 from tests.helpers.worded import words
@@ -15,7 +16,7 @@ LARGEST = 2**63 - 1
 
 def test_each_kind_of_finding_has_words() -> None:
     documented = next(field.metadata["comment"] for field in FINDINGS.schema if field.name == "kind")
-    assert set(KINDS) == set(documented.split(" | "))
+    assert {*KINDS, *SHARED, *SHARED.values()} == {*documented.split(" | ")}
 
 
 @pytest.mark.parametrize(

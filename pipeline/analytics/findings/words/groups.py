@@ -24,8 +24,17 @@ from pipeline.analytics.findings.words.readers import figures, unread, where
 from pipeline.common.epoch import MINUTE_MS
 from pipeline.common.kafka_tools import tool
 
-HOT_LAG, HOT_WRITES = 0.8, 0.5
-"""From which share of the group's lag on its worst partition is hot, and which share of the records is most of them."""
+MOST_LAG, HOT_WRITES = 0.8, 2
+"""From which share of the group's lag on a partition is most of it, and from how many times as many records as the
+others get on average a partition is hot."""
+HOT_ADVICE = (
+    "More consumers do not help, because one partition gets more records than the others. Look at their keys: spread "
+    "the most frequent one over several keys, or over all partitions if the order of its records does not matter."
+)
+LOST_ADVICE = (
+    "These records are lost for the group, unless another system still has them. Raise the topic's retention before "
+    "the group starts again, so that no more are deleted."
+)
 _VERBS = {"stopped": "Nothing has been committed since", "stalled": "Commits are made, but have not moved since"}
 
 
@@ -77,22 +86,27 @@ def falling_behind(facts: Facts) -> Words:
             None if share is None else _hot(facts["worst"], share, writes),
             ".",
         ),
-        figures(facts, share, writes),
-        _falling_behind_advice(facts["worst"], share, writes),
+        {**figures(facts, share, writes), "is_hot_partition": is_hot(facts, writes) or None},
+        _falling_behind_advice(facts, share, writes),
     )
 
 
 def hot_shares(facts: Facts) -> tuple[float | None, float | None]:
-    """The worst partition's share of the group's lag, and of the records that are written, if that is the reason.
+    """The worst partition's share of the group's lag, if it has most of it, and of the records that are written.
 
-    Both are None if the partition is not hot, or is the only one of the group.
+    Both are None if it has not, or is the only one of the group.
     """
     worst = facts["worst"]
     share = quotient(worst["consumer_lag"], facts["group_lag"])
-    if share is None or share < HOT_LAG or (facts["of_partitions"] or 0) <= 1:
+    if share is None or share < MOST_LAG or (facts["of_partitions"] or 0) <= 1:
         return None, None
     writes = quotient(worst["records_per_s"], facts["written_per_s"])
     return share, None if writes is None else min(writes, 1.0)
+
+
+def is_hot(facts: Facts, writes: float | None) -> bool:
+    """Whether a partition with this share of the records gets at least HOT_WRITES times as many as the others."""
+    return writes is not None and writes * (facts["of_partitions"] - 1) >= HOT_WRITES * (1 - writes)
 
 
 def _hot(worst: Facts, share: float, writes: float | None) -> str:
@@ -100,15 +114,12 @@ def _hot(worst: Facts, share: float, writes: float | None) -> str:
     return f"; partition {worst['partition']} of topic {worst['topic']} has {percent(share)} of the lag{gets}"
 
 
-def _falling_behind_advice(worst: Facts, share: float | None, writes: float | None) -> str:
+def _falling_behind_advice(facts: Facts, share: float | None, writes: float | None) -> str:
+    worst = facts["worst"]
     if share is None:
         return "Add consumers, up to one for each partition, or make the processing of a record faster."
-    if writes is not None and writes >= HOT_WRITES:
-        return (
-            "More consumers do not help, because one partition gets most of the records. Look at their keys: spread "
-            "the most frequent one over several keys, or over all partitions if the order of its records does not "
-            "matter."
-        )
+    if is_hot(facts, writes):
+        return HOT_ADVICE
     return sentence(
         "More consumers do not help, because one partition has most of the lag. Look at the member that owns it",
         part(": client ", worst["client_id"], " at ", worst["host"]),
@@ -127,8 +138,7 @@ def deleted_unread(facts: Facts) -> Words:
             ".",
         ),
         {**figures(facts), "deleted_offsets": facts["deleted"], "readable_offsets": facts["readable"]},
-        "These records are lost for the group, unless another system still has them. Raise the topic's retention "
-        "before the group starts again, so that no more are deleted.",
+        LOST_ADVICE,
     )
 
 
@@ -136,8 +146,6 @@ def data_loss_ahead(facts: Facts) -> Words:
     """A group whose unread records retention may delete soon."""
     worst, left_ms = facts["worst"], facts["deleted_in_ms"]
     at_ms = facts["at_ms"] + left_ms
-    topic = in_shell(worst["topic"], "TOPIC")
-    alter = tool("configs", f"--alter --entity-type topics --entity-name {topic}")
     return Words(
         sentence(
             f"Retention may delete unread records {soon(at_ms, left_ms)}",
@@ -147,8 +155,16 @@ def data_loss_ahead(facts: Facts) -> Words:
             ".",
         ),
         {**figures(facts), "deleted_at": iso(at_ms)},
+        keep_records(worst["topic"]),
+    )
+
+
+def keep_records(topic: str | None) -> str:
+    """The advice to delete nothing of a topic for now."""
+    alter = tool("configs", f"--alter --entity-type topics --entity-name {in_shell(topic, 'TOPIC')}")
+    return (
         "Raise the topic's retention now, watch the brokers' disks, and put it back when the group has caught up: "
-        f"{alter} --add-config retention.ms=-1,retention.bytes=-1",
+        f"{alter} --add-config retention.ms=-1,retention.bytes=-1"
     )
 
 

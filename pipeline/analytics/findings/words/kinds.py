@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import pyarrow as pa
 
 from pipeline.analytics.findings.words import brokers, clients, commits, groups, members, objectives, topics
-from pipeline.analytics.findings.words.parts import Facts, Words
+from pipeline.analytics.findings.words.parts import Facts, Words, as_json
 
 KINDS: Mapping[str, Callable[[Facts], Words]] = {
     "no_progress": groups.no_progress,
@@ -19,7 +18,6 @@ KINDS: Mapping[str, Callable[[Facts], Words]] = {
     "rewound": commits.rewound,
     "skipped": commits.skipped,
     "commits_expire": commits.commits_expire,
-    "stopped_together": topics.stopped_together,
     "open_transaction": topics.open_transaction,
     "recreated_topic": topics.recreated_topic,
     "truncated_log": topics.truncated_log,
@@ -54,9 +52,3 @@ def with_words(problems: pa.Table) -> pa.Table:
 def _texts(kind: str, facts: Facts) -> tuple[str, str, str]:
     summary, evidence, advice = KINDS[kind](facts)
     return summary, as_json(evidence), advice
-
-
-def as_json(evidence: Mapping[str, Any]) -> str:
-    """The evidence as JSON, without what is not known."""
-    known = {name: value for name, value in evidence.items() if value is not None}
-    return json.dumps(known, ensure_ascii=False, separators=(",", ":"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -11,7 +12,9 @@ from typing import Any, NamedTuple
 from pipeline.common.epoch import utc_text
 
 NAMED = 20
-"""How many groups, topics or errors a sentence or the evidence names."""
+"""How many groups, topics or errors a sentence names."""
+LISTED = 1_000
+"""How many groups or topics the evidence names. One finding with so many names is less than a finding for each."""
 _BYTES = (("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
 _TIMES = (("days", 86_400_000), ("hours", 3_600_000), ("minutes", 60_000), ("s", 1_000))
 _ONE_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -147,3 +150,9 @@ def in_shell(name: str | None, instead: str) -> str:
 def for_streams(advice: str, group_type: str | None) -> str:
     """The advice with the tool that knows the group: a group of type streams has a tool of its own (KIP-1071)."""
     return advice.replace("kafka-consumer-groups", "kafka-streams-groups") if group_type == "streams" else advice
+
+
+def as_json(evidence: Mapping[str, Any]) -> str:
+    """The evidence as JSON, without what is not known."""
+    known = {name: value for name, value in evidence.items() if value is not None}
+    return json.dumps(known, ensure_ascii=False, separators=(",", ":"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pipeline.analytics.findings.words.parts import (
+    NAMED,
     Facts,
     counted,
     duration,
@@ -41,7 +42,7 @@ def unread(facts: Facts, what: str = "unread") -> str | None:
 
 def groups_named(facts: Facts) -> str:
     """The groups, by number and name: "2 groups (a, b)"."""
-    names, count = facts["groups"], facts["groups_affected"]
+    names, count = facts["groups"][:NAMED], facts["groups_affected"]
     return f"{counted(count, 'group')} ({', '.join(names)}{', …' if count > len(names) else ''})"
 
 
@@ -60,7 +61,7 @@ def figures(facts: Facts, lag_share: float | None = None, write_share: float | N
         "worst_topic": facts["worst"]["topic"],
         "worst_partition": facts["worst"]["partition"],
         "worst_partition_lag_share": rounded(lag_share, 2),
-        "worst_partition_write_share": rounded(write_share, 2),
+        "worst_partition_write_share": rounded(write_share, 3),
         "consumer_lag": facts["consumer_lag"],
         "consumer_lag_bytes": facts["consumer_lag_bytes"],
         "bytes_error": facts["bytes_error"],

@@ -1,26 +1,10 @@
-"""The words about a topic that is the cause: stopped_together, open_transaction, recreated_topic, truncated_log."""
+"""The words about a topic that is the cause: open_transaction, recreated_topic, truncated_log."""
 
 from __future__ import annotations
 
 from pipeline.analytics.findings.words.parts import Facts, Words, counted, in_shell, instant, iso, part, sentence
-from pipeline.analytics.findings.words.readers import figures, groups_named, unread
+from pipeline.analytics.findings.words.readers import figures, groups_named
 from pipeline.common.kafka_tools import tool
-
-
-def stopped_together(facts: Facts) -> Words:
-    """Several groups that have stopped at about the same time in the same partitions."""
-    return Words(
-        sentence(
-            f"{groups_named(facts)} have stopped at about the same time in ",
-            counted(facts["partition_numbers"], "partition"),
-            part(": commits have not moved since ", instant(facts["since_ms"])),
-            unread(facts, "unread by all of them together"),
-            ".",
-        ),
-        {**figures(facts), "latest_since": iso(facts["latest_ms"])},
-        "Look for what these groups have in common: a record that none of them can process, the leader of these "
-        "partitions, a right that was taken away, or a deployment.",
-    )
 
 
 def open_transaction(facts: Facts) -> Words:
