@@ -112,7 +112,7 @@ def check(row: Row, expected: Expected) -> None:
     assert row.resolved_at is not None
     assert expected.resolved <= minute_of(row.resolved_at) <= expected.resolved + expected.later
     assert row.topic == expected.topic
-    assert row.severity == (expected.severity or row.severity)
+    assert row.severity == expected.severity
     evidence = json.loads(row.evidence)
     for name, value in expected.evidence.items():
         assert value(evidence[name]) if callable(value) else evidence.get(name) == value, (name, evidence)

@@ -23,6 +23,7 @@ from demo.workload.agents import Agent, jmx_exporter, jolokia
 from demo.workload.console_reader import CONSOLE_CONSUMER
 from laglake.reporters.confluent import StatisticsFile
 from laglake.reporters.kafka_python import PositionsFile
+from pipeline.common.epoch import to_epoch_ms
 from pipeline.config import load_config
 from pipeline.derive import compute_lag
 from pipeline.lake import Lake
@@ -34,12 +35,15 @@ from tests.helpers.quiet import write_config
 TOPICS = {"live-slow": 2, "live-steady": 1, "live-paused": 2, "live-stats": 1}
 PAUSED = TopicPartition("live-paused", 0)
 DEAD = "http://127.0.0.1:1/metrics"
-SNAPSHOTS_TAKEN = 3
+SICK, WELL = 3, 7
+"""How many snapshots are taken while clients have problems, and after these have ended."""
+SNAPSHOTS_TAKEN = SICK + WELL
 
 
 @pytest.fixture(scope="module")
 def lake(kafka: EmbeddedKafka, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, few_rows: None) -> Lake:
     """The lake after some snapshots of a cluster with all these clients."""
+    healed = threading.Event()
     folder = tmp_path_factory.mktemp("live")
     with KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers) as admin:
         create_topics(admin, TOPICS)
@@ -47,14 +51,16 @@ def lake(kafka: EmbeddedKafka, spark: SparkSession, tmp_path_factory: pytest.Tem
     with ExitStack() as stack:
         stack.enter_context(writing(kafka.bootstrap_servers))
         for name, agent in agents.items():
-            stack.enter_context(java_consumer(kafka, name, agent, is_slow=name == "live-slow"))
-        stack.enter_context(paused_python(kafka, folder / "python" / "positions.jsonl"))
+            stack.enter_context(java_consumer(kafka, name, agent, None if name == "live-steady" else healed))
+        stack.enter_context(paused_python(kafka, folder / "python" / "positions.jsonl", healed))
         stack.enter_context(polling_confluent(kafka.bootstrap_servers, folder / "stats" / "app.jsonl"))
         config = load_config(written_config(folder, kafka, agents), {})
         wait_for(lambda: all((folder / option).exists() for option in ("python/positions.jsonl", "stats/app.jsonl")))
         wait_for(lambda: committed(kafka.bootstrap_servers, "live-slow"))
         time.sleep(3)
-        for _ in range(SNAPSHOTS_TAKEN):
+        for number in range(SNAPSHOTS_TAKEN):
+            if number == SICK:
+                healed.set()
             (outcome,) = take_snapshots(spark, config, ["live"], None, now)
             assert outcome.status == "partial", outcome.message
             time.sleep(1.5)
@@ -117,21 +123,22 @@ def writing(servers: str) -> Iterator[None]:
 
 
 @contextmanager
-def java_consumer(kafka: EmbeddedKafka, name: str, agent: Agent, *, is_slow: bool) -> Iterator[None]:
-    """Kafka's console consumer. The output of the slow one is read slowly: a fifth of what is written."""
+def java_consumer(kafka: EmbeddedKafka, name: str, agent: Agent, healed: threading.Event | None) -> Iterator[None]:
+    """Kafka's console consumer. The output of a slow one is read slowly until it is healed: a fifth of the records."""
     properties = {"client.id": f"{name}-1", "auto.offset.reset": "earliest", "auto.commit.interval.ms": "500"}
     process = kafka.spawn_tool(
         CONSOLE_CONSUMER,
         *("--bootstrap-server", kafka.bootstrap_servers, "--topic", name, "--group", name),
         *(argument for item in properties.items() for argument in ("--command-property", "=".join(item))),
         agent=agent.option,
-        stdout=PIPE if is_slow else DEVNULL,
+        stdout=DEVNULL if healed is None else PIPE,
     )
 
     def take() -> None:
-        time.sleep(0.1)
+        is_slow = healed is None or not healed.is_set()
+        time.sleep(0.1 if is_slow else 0)
         if process.stdout:
-            os.read(process.stdout.fileno(), 4_000)
+            os.read(process.stdout.fileno(), 4_000 if is_slow else 1_000_000)
 
     try:
         # It prints as long as something is written, so this never waits for ever.
@@ -142,14 +149,20 @@ def java_consumer(kafka: EmbeddedKafka, name: str, agent: Agent, *, is_slow: boo
 
 
 @contextmanager
-def paused_python(kafka: EmbeddedKafka, file: Path) -> Iterator[None]:
-    """A consumer that reads partition 1 and has paused 0."""
+def paused_python(kafka: EmbeddedKafka, file: Path, healed: threading.Event) -> Iterator[None]:
+    """A consumer that reads partition 1 and has paused 0 until it is healed."""
     file.parent.mkdir()
     options: dict[str, Any] = {"client_id": "live-python", "auto_offset_reset": "earliest"}
     with member(kafka, "live-paused", PAUSED.topic, partitions=2, **options) as consumer:
         consumer.pause(PAUSED)
         PositionsFile(file, interval_s=0.5).watch(consumer)
-        with meanwhile(lambda: consumer.poll(timeout_ms=100)):
+
+        def read() -> None:
+            if healed.is_set():
+                consumer.resume(PAUSED)
+            consumer.poll(timeout_ms=100)
+
+        with meanwhile(read):
             yield
 
 
@@ -179,11 +192,20 @@ def committed(servers: str, group: str) -> bool:
         return bool(admin.list_group_offsets([group])[group])
 
 
+def snapshot_ids(lake: Lake) -> list[int]:
+    return sorted(row.snapshot_id for row in lake.read_all(SNAPSHOTS).collect())
+
+
+def lasted(lake: Lake, row: Any) -> tuple[int, int]:
+    """Until which snapshot a finding was found, and in which one it was resolved: their numbers."""
+    ids = snapshot_ids(lake)
+    return ids.index(to_epoch_ms(row.last_seen)), ids.index(to_epoch_ms(row.resolved_at))
+
+
 def newest(lake: Lake, group: str, ago: int = 0) -> list[Any]:
-    """The group's rows of lag in the last snapshot, or `ago` snapshots before it."""
+    """The group's rows of lag in the last snapshot with problems, or `ago` snapshots before it."""
     lag = lake.read_all(LAG)
-    snapshots = sorted(row.snapshot_id for row in lag.select("snapshot_id").distinct().collect())
-    of_group = (F.col("snapshot_id") == snapshots[-1 - ago]) & (F.col("group_id") == group)
+    of_group = (F.col("snapshot_id") == snapshot_ids(lake)[SICK - 1 - ago]) & (F.col("group_id") == group)
     rows = lag.where(of_group).orderBy("partition").collect()
     assert len(rows) == TOPICS[group]
     return list(rows)
@@ -198,9 +220,13 @@ def test_a_java_consumer_s_position_is_known_under_either_agent(lake: Lake, grou
         assert row.consumed_offset >= before.committed_offset > 0
 
 
-def test_a_poll_loop_that_stands_still_is_a_slow_consumer(lake: Lake) -> None:
-    found = lake.read_where(FINDINGS, "client_id = 'live-slow-1' AND kind = 'slow_consumer'").collect()
-    assert [(row.group_id, row.resolved_at) for row in found] == [("live-slow", None)]
+def test_a_poll_loop_that_stands_still_is_a_slow_consumer_until_it_reads_on(lake: Lake) -> None:
+    (row,) = lake.read_where(FINDINGS, "client_id = 'live-slow-1' AND kind = 'slow_consumer'").collect()
+    assert (row.group_id, to_epoch_ms(row.first_seen)) == ("live-slow", snapshot_ids(lake)[SICK - 1])
+    last, resolved = lasted(lake, row)
+    # In the first interval after it, the fetches before it still count.
+    assert SICK - 1 <= last <= SICK + 1
+    assert resolved == last + 1
     assert sum(row.stale_lag for row in newest(lake, "live-slow")) > 100
 
 
@@ -209,11 +235,15 @@ def test_a_steady_reader_has_no_findings(lake: Lake) -> None:
     assert clients.isdisjoint({"live-steady-1", "live-rdkafka"})
 
 
-def test_a_paused_partition_of_kafka_python_is_found(lake: Lake) -> None:
+def test_a_paused_partition_of_kafka_python_is_found_until_it_is_resumed(lake: Lake) -> None:
     paused, read = newest(lake, "live-paused")
     assert paused.consumed_offset < 2_000 < read.consumed_offset
-    found = lake.read_where(FINDINGS, "client_id = 'live-python' AND kind = 'paused_partition'").collect()
-    assert [(row.group_id, row.topic, row.partitions) for row in found] == [("live-paused", "live-paused", [0])]
+    (row,) = lake.read_where(FINDINGS, "client_id = 'live-python' AND kind = 'paused_partition'").collect()
+    assert (row.group_id, row.topic, row.partitions) == ("live-paused", "live-paused", [0])
+    last, resolved = lasted(lake, row)
+    # What was reported just before the snapshot may still say that it is paused.
+    assert SICK - 1 <= last <= SICK
+    assert resolved == last + 1
 
 
 def test_librdkafka_reports_consumed_and_fetched_offsets(lake: Lake) -> None:

@@ -38,7 +38,7 @@ class Expected:
     evidence: Mapping[str, Any] = field(default_factory=dict)
     group: str | None = None
     topic: str | None = None
-    severity: str | None = None
+    severity: str = "warning"
     later: int = 0
 
 
@@ -155,9 +155,9 @@ class DeletedUnread(Scenario):
     def expected(self) -> Iterable[Expected]:
         unread = 3 * (self.ends - self.stops)
         # The third snapshot shows that the commit does not move.
-        yield Expected("no_progress", self.stops + 2, self.ends, {"consumer_lag": unread}, self.group, self.topic)
-        evidence = {"deleted_offsets": self.deleted}
-        yield Expected("deleted_unread", self.deletes, self.ends, evidence, self.group, self.topic, "critical")
+        of = {"group": self.group, "topic": self.topic, "severity": "critical"}
+        yield Expected("no_progress", self.stops + 2, self.ends, {"consumer_lag": unread}, **of)
+        yield Expected("deleted_unread", self.deletes, self.ends, {"deleted_offsets": self.deleted}, **of)
 
 
 class DeletedUnreadByAll(DeletedUnread):
@@ -179,7 +179,7 @@ class DeletedUnreadByAll(DeletedUnread):
         for one in super().expected():
             sums = {name: 3 * value for name, value in one.evidence.items()}
             evidence = {**sums, "groups": [self.group, *self.others()], "groups_affected": 3}
-            yield replace(one, kind=kinds.get(one.kind, one.kind), evidence=evidence, group=None, severity="critical")
+            yield replace(one, kind=kinds.get(one.kind, one.kind), evidence=evidence, group=None)
 
 
 class RecreatedTopic(Scenario):
