@@ -200,7 +200,8 @@ _THRESHOLDS = (100, 1_000, 10_000, 100_000, 1_000_000)
 
 def _by_group(wanted: Sequence[tuple[str, int, Fault]]) -> list[tuple[str, int, Fault]]:
     """The faults of groups, once each, whatever kinds of findings they have."""
-    return list({(group, fault.begins): (kind, group, fault) for kind, group, fault in reversed(wanted)}.values())
+    of_groups = ((kind, group, fault) for kind, _, fault in reversed(wanted) for group in fault.groups)
+    return list({(group, fault.begins): (kind, group, fault) for kind, group, fault in of_groups}.values())
 
 
 _ABOUT = """
@@ -221,7 +222,7 @@ are not counted.
 Burrow's rules and thresholds are counted by group: each time a group becomes bad. What lag does not show is not counted
 for them: the faults of members, and offsets that are reset to the end of a log. A second alert about the same fault
 is not about a fault, and neither is one that comes more than an hour after its end. Each kind of finding counts as a
-fault of its own.
+fault of its own. Three groups of one topic stop together: a rule for groups finds this three times, and laglake once.
 
 Someone who knows how the group behaved before could see a fault in the snapshot that first **shows** it
 (`benchmarks/day_shown.py` has no rule of laglake). No progress: the commit has been the same for a minute longer than

@@ -29,12 +29,26 @@ SEGMENT_S = 1_800
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that goes wrong with a group between two minutes, and the kinds of findings that should say so."""
+    """Something that goes wrong with a group between two minutes, and the kinds of findings that should say so.
+
+    `others` are groups with which it shares the fault, and the findings.
+    """
 
     group: int
     begins: int
     ends: int
     kinds: tuple[str, ...]
+    others: tuple[int, ...] = ()
+
+    @property
+    def groups(self) -> tuple[int, ...]:
+        """All groups that have the fault."""
+        return (self.group, *self.others)
+
+
+def topic_of(group: int) -> int:
+    """The number of the topic that a group reads."""
+    return READ_BY.get(group, group)
 
 
 def _faults(minutes: int, kinds: tuple[str, ...], *groups: tuple[int, int]) -> tuple[Fault, ...]:
@@ -46,14 +60,19 @@ STOPS = _faults(120, ("no_progress",), (0, 120), (20, 300), (42, 900)) + _faults
 LOSSES = _faults(260, ("no_progress", "data_loss_ahead", "deleted_unread"), (10, 400))
 HANGS = _faults(90, ("no_progress",), (2, 200), (3, 820), (21, 1_000))
 SLOW = _faults(180, ("falling_behind",), (4, 150), (5, 700), (6, 1_100))
+HOT = _faults(45, ("hot_partition",), (12, 520))
+"""Most of the group's records are written to one of its partitions, more than it can read there."""
 REWINDS = _faults(30, ("rewound",), (7, 250), (8, 500), (9, 1_200))
 RESETS = _faults(3, ("skipped",), (16, 320), (17, 780), (26, 1_050))
 """The group is stopped for three minutes, and its offsets are reset to the end of the log after the first of them."""
 STORMS = _faults(70, ("rebalance_storm",), (11, 350), (13, 950))
 FLAPPING = _faults(90, ("flapping_member",), (14, 450), (22, 1_150))
+READ_BY = {18: 15, 19: 15}
+"""Groups that read the topic of another group."""
+TOGETHER = (Fault(15, WARM_UP + 660, WARM_UP + 720, ("stopped_together",), (18, 19)),)
 (OUTAGE,) = _faults(12, ("unreadable",), (-1, 700))
 """A broker that leads every fourth partition does not answer."""
-FAULTS = (*STOPS, *LOSSES, *HANGS, *SLOW, *REWINDS, *RESETS, *STORMS, *FLAPPING, OUTAGE)
+FAULTS = (*STOPS, *LOSSES, *HANGS, *SLOW, *HOT, *TOGETHER, *REWINDS, *RESETS, *STORMS, *FLAPPING, OUTAGE)
 GROUPS = 50
 KINDS = {
     "steady": range(20),
@@ -104,7 +123,9 @@ class _Simulation:
         readers = GROUPS * PARTITIONS
         self.group = np.repeat(np.arange(GROUPS), PARTITIONS)
         self.is_ = {kind: np.isin(self.group, members) for kind, members in KINDS.items()}
-        self.base = _rates(self.is_, self.chance, readers)
+        topics = np.array([topic_of(int(group)) for group in self.group])
+        self.log = topics * PARTITIONS + np.arange(readers) % PARTITIONS
+        self.base = _rates(self.is_, self.chance, readers)[self.log]
         times = np.where(self.is_["with bursts"], 4.0, np.where(self.is_["runs once an hour"], 20.0, 3.0))
         self.speed = times * np.maximum(self.base, 1)
         self.every_s = np.where(self.is_["commits every five minutes"], 300, TICK_S)
@@ -141,7 +162,10 @@ class _Simulation:
     def _write(self, at_s: int) -> None:
         daily = 1 + 0.5 * np.sin(2 * np.pi * (at_s / 86_400 - 0.3))
         burst = np.where(self.is_["with bursts"] & ((at_s + self.burst_at) % 7_200 < 180), 20, 1)
-        self.end += self.chance.poisson(self.base * daily * burst * TICK_S)
+        for fault in (f for f in HOT if f.begins <= at_s // 60 < f.ends):
+            its = slice(fault.group * PARTITIONS, (fault.group + 1) * PARTITIONS)
+            burst[its.start + int(self.base[its].argmax())] = 6
+        self.end += self.chance.poisson(self.base * daily * burst * TICK_S)[self.log]
         # A transaction of one record: the record and its marker.
         transacts = self.is_["of a topic with rare transactions"] & (at_s % 7_200 == 60 * (self.group % 60))
         self.end += 2 * transacts
@@ -161,7 +185,9 @@ class _Simulation:
         self.committed = np.where(due, self.read.astype(np.int64), self.committed)
         self.has_epoch = np.where(due, self.stores_epochs, self.has_epoch) & ~(self.ran & ~runs & self.closes_with_map)
         self.ran = runs
-        stopped = {f.group for f in (*STOPS, *LOSSES, *RESETS) if f.begins <= minute < f.ends}
+        stopped = {
+            group for f in (*STOPS, *TOGETHER, *LOSSES, *RESETS) if f.begins <= minute < f.ends for group in f.groups
+        }
         is_away = hourly[::PARTITIONS] & np.array(minute % 60 >= 10)
         return np.asarray(~is_away & ~np.isin(np.arange(GROUPS), list(stopped)))
 
@@ -169,8 +195,8 @@ class _Simulation:
         """Which readers run, and how fast, with the faults of this time."""
         minute, pace = at_s // 60, self.speed.copy()
         for fault in (f for f in FAULTS if f.begins <= minute < f.ends):
-            its = self.group == fault.group
-            if fault in (*STOPS, *LOSSES, *RESETS):
+            its = np.isin(self.group, fault.groups)
+            if fault in (*STOPS, *TOGETHER, *LOSSES, *RESETS):
                 runs &= ~its
             elif fault in HANGS:
                 runs &= ~(its & (np.arange(len(its)) % PARTITIONS == 0))
@@ -223,7 +249,7 @@ def _rates(is_: dict[str, npt.NDArray[np.bool_]], chance: np.random.Generator, r
 
 
 def expected() -> Iterator[tuple[str, int, Fault]]:
-    """Each finding that should be there: its kind, its group, and the fault."""
+    """Each finding that should be there: its kind, its group (-1 if it is not one of a group), and the fault."""
     for fault in FAULTS:
         for kind in fault.kinds:
-            yield kind, fault.group, fault
+            yield kind, -1 if fault.others else fault.group, fault

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from benchmarks.day import GROUPS, KEPT_S, LOSSES, MIDNIGHT_MS, OUTAGE, PARTITIONS, Day
+from benchmarks.day import GROUPS, KEPT_S, LOSSES, MIDNIGHT_MS, OUTAGE, PARTITIONS, READ_BY, Day, topic_of
 from pipeline.common.epoch import DAY_MS, MINUTE_MS, utc_date
 from pipeline.tables import COMMITTED_OFFSETS, LAG, WATERMARKS, Table
 
@@ -52,7 +52,9 @@ def rows_of(day: Day, minutes: range) -> dict[Table, pd.DataFrame]:
     commits = lag.filter([*known.columns, "group_id", "committed_offset"]).assign(leader_epoch=epochs)
     return {
         LAG: lag,
-        WATERMARKS: known.assign(cleanup_policy="delete", retention_ms=kept),
+        WATERMARKS: known.assign(cleanup_policy="delete", retention_ms=kept)[
+            ~np.isin(reader // PARTITIONS, [*READ_BY])
+        ],
         COMMITTED_OFFSETS: commits.drop(columns="topic_id"),
     }
 
@@ -65,7 +67,7 @@ def _of_partitions(minute: Any, reader: Any, at: pd.DatetimeIndex) -> pd.DataFra
             "snapshot_id": id_of(0) + minute * MINUTE_MS,
             "snapshot_date": [utc_date(id_of(number)) for number in minute.tolist()],
             "captured_at": at,
-            "topic": [f"t{group:02}" for group in reader // PARTITIONS],
+            "topic": [f"t{topic_of(group):02}" for group in reader // PARTITIONS],
             "partition": reader % PARTITIONS,
             "topic_id": "A",
         }

@@ -71,8 +71,10 @@ def _is_deleted(day: Day, its: slice, _: int) -> npt.NDArray[np.bool_]:
 
 _SHOWS: dict[str, Callable[[Day, slice, int], npt.NDArray[np.bool_]]] = {
     "no_progress": _waits,
+    "stopped_together": _waits,
     "data_loss_ahead": _waits,  # retention keeps records for three hours, so from then on the rest follows
     "falling_behind": _gets_older,
+    "hot_partition": _gets_older,
     "rewound": _goes_back,
     "skipped": _moves_without_members,
     "deleted_unread": _is_deleted,

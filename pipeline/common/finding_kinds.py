@@ -17,3 +17,15 @@ KINDS = (
     *("blocked_connector", "slow_consumer", "paused_partition", "blind_gauge", "too_large_message", "buffer_too_large"),
     "budget_burn",
 )
+SHARED = {
+    "no_progress": "stopped_together",
+    "hot_partition": "hot_partition",
+    "falling_behind": "falling_behind",
+    "deleted_unread": "deleted_unread",
+    "data_loss_ahead": "data_loss_ahead",
+}
+"""The kinds of problems that several groups may share, each with the kind of the finding of their topic."""
+GENERAL = {"stopped_together": "no_progress", "hot_partition": "falling_behind"}
+"""Kinds that are another one with a known cause: what silences the other one silences them, too."""
+NOT_SHOWN = ("other_groups",)
+"""What the evidence has only for programs."""

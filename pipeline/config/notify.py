@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
@@ -13,7 +14,7 @@ from pydantic import AfterValidator, Field, SecretStr, ValidationInfo, field_val
 
 from pipeline.common.epoch import DAY_MS
 from pipeline.common.expressions import matches
-from pipeline.common.finding_kinds import KINDS
+from pipeline.common.finding_kinds import GENERAL, KINDS, SHARED
 from pipeline.config.toml_file import Section
 from pipeline.config.value_types import DurationMs, Instant, NotEmpty, Regex, Secret, not_literal, without_login
 
@@ -91,17 +92,30 @@ class Owners:
         """The columns `owner`, `tier` and `channel` of a row of `findings`; without owner and tier if no rule matches.
 
         If no rule matches a finding about a topic, but the same owner has all of the groups that its evidence names,
-        the rule for these groups counts. These groups may change, so such a finding does not keep an owner.
+        the rule for these groups counts. Of a finding that groups share, their rules count first. These groups may
+        change, so such a finding does not keep an owner.
         """
         group_id, topic = finding.get("group_id"), finding.get("topic")
-        rule = owner_of(self.rules, group_id, topic)
         is_of_topic = group_id is None and topic is not None
-        if rule is None and is_of_topic:
-            rule = self._common(all_groups(json.loads(finding.get("evidence") or "{}")), topic)
+        common = partial(self._common, all_groups(_evidence(finding)), topic)
+        of_topic = partial(owner_of, self.rules, group_id, topic)
+        rule = (common() or of_topic()) if _is_shared(finding) else of_topic() or (common() if is_of_topic else None)
         named: dict[str, str | None] = {"owner": None, "tier": None} if is_of_topic else {}
         if rule:
             named = {"owner": rule.owner, "tier": rule.tier}
         return {**named, "channel": self.channel_of(rule)}
+
+    def channels_of(self, finding: Mapping[str, Any]) -> tuple[str, ...]:
+        """The channels for a row of `findings`. What groups share is sent to the channels of all their owners."""
+        channels = [self.values_of(finding)["channel"]]
+        if _is_shared(finding) and self.rules:
+            facts, topic = _evidence(finding), finding.get("topic")
+            named: list[str] = facts.get("groups") or []
+            rules = [owner_of(self.rules, group_id, topic) for group_id in named]
+            channels = [self.channel_of(rule) for rule in rules]
+            if len(named) != facts.get("groups_affected"):
+                channels.append(self.channel)
+        return tuple(channel for channel in dict.fromkeys(channels) if channel is not None)
 
     def warnings(self) -> Iterator[str]:
         """A sentence if some findings are sent to nobody although others are sent."""
@@ -113,11 +127,26 @@ class Owners:
 
     def _common(self, groups: Iterable[str], topic: str | None) -> OwnerRule | None:
         """The rule for several groups; None if they have different owners or channels, or if one has none."""
-        first, *others = [owner_of(self.rules, group_id, topic) for group_id in groups] or [None]
+        rules = (owner_of(self.rules, group_id, topic) for group_id in groups)
+        first = next(rules, None)
         if first is None:
             return None
         same = (first.owner, self.channel_of(first))
-        return first if all(rule and (rule.owner, self.channel_of(rule)) == same for rule in others) else None
+        return first if all(rule and (rule.owner, self.channel_of(rule)) == same for rule in rules) else None
+
+
+def _evidence(finding: Mapping[str, Any]) -> dict[str, Any]:
+    """The evidence of a finding; empty if it is not readable."""
+    try:
+        found = json.loads(finding.get("evidence") or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _is_shared(finding: Mapping[str, Any]) -> bool:
+    """Whether groups share the finding."""
+    return finding.get("kind") in SHARED.values() and finding.get("group_id") is None
 
 
 def all_groups(facts: Mapping[str, Any]) -> list[str]:
@@ -143,7 +172,8 @@ class Silence(Section):
     topic: Regex | None = None
     """Its topic."""
     kind: Regex | None = None
-    """Its kind, such as `slow_consumer`."""
+    """Its kind, such as `slow_consumer`. `no_progress` also stands for `stopped_together`, and `falling_behind` for
+    `hot_partition`."""
     since: Instant | None = Field(default=None, alias="from")
     """When the silence begins; if unset, it has always begun."""
     until: Instant | None = None
@@ -182,8 +212,9 @@ class Silence(Section):
         is_on = (self.since is None or self.since <= at) and (self.until is None or at < self.until)
         named_in = all_groups(facts) if group_id is None and topic is not None else ()
         groups: Sequence[str | None] = named_in or (group_id,)
-        named = ((self.cluster, cluster), (self.topic, topic), (self.kind, kind), *((self.group, g) for g in groups))
-        return is_on and all(matches(pattern, name) for pattern, name in named)
+        named = ((self.cluster, cluster), (self.topic, topic), *((self.group, g) for g in groups))
+        is_kind = any(matches(self.kind, one) for one in (kind, GENERAL.get(kind, kind)))
+        return is_on and is_kind and all(matches(pattern, name) for pattern, name in named)
 
 
 class ChannelConfig(Section):

@@ -11,12 +11,13 @@ from pyspark.sql import DataFrame
 
 from pipeline.analytics.findings.findings import SO_FAR, finding_history, findings, findings_seen
 from pipeline.analytics.findings.group_problems import group_problems
-from pipeline.analytics.findings.identity import SHARED, is_shared
-from pipeline.analytics.findings.past import RESOLVED_AFTER, Past, as_known
+from pipeline.analytics.findings.identity import is_shared
+from pipeline.analytics.findings.past import Past, as_known
 from pipeline.analytics.findings.problem import WORDED
 from pipeline.analytics.findings.rates import with_rates
 from pipeline.analytics.findings.unreadable import errors_of, repeated_errors
 from pipeline.analytics.findings.words.kinds import with_words
+from pipeline.common.finding_kinds import SHARED
 from pipeline.config.notify import NO_OWNERS, Owners
 from pipeline.config.status import StatusConfig
 from pipeline.derive.backlog import Backlog
@@ -98,16 +99,14 @@ def keep_findings(
 def _shared_before(
     lake: Lake, cluster: str, earlier: Sequence[Mapping[str, Any]], judged: Mapping[str, Sequence[int]], first: int
 ) -> list[dict[str, Any]]:
-    """`Past.history`: what the open findings that groups share were in the last snapshots before the batch."""
-    seen = {row["last_seen"] for row in earlier if is_shared(row) and row["resolved_at"] is None}
-    if not seen:
+    """`Past.history`: what the findings that groups share were in the last snapshots before the batch."""
+    shared = [row for row in earlier if is_shared(row)]
+    if not shared:
         return []
-    ids = sorted({*seen, *[at_ms for at_ms in judged["topic"] if at_ms < first][-RESOLVED_AFTER:]})
-    where = f"{of_snapshots(cluster, ids)} AND group_id IS NULL AND client_id IS NULL AND snapshot_id < {first}"
-    rows = lake.read_few_or_many(
-        FINDING_HISTORY, where, "finding_id", "snapshot_id", "partitions", "evidence"
-    ).collected()
-    return sorted(rows, key=itemgetter("snapshot_id"))
+    ids = {*judged["cluster"], *(row["last_seen"] for row in shared)}
+    where = f"{of_snapshots(cluster, sorted(ids))} AND group_id IS NULL AND client_id IS NULL AND snapshot_id < {first}"
+    rows = lake.read_few_or_many(FINDING_HISTORY, where, "finding_id", "snapshot_id", "partitions", "evidence")
+    return sorted(rows.collected(), key=itemgetter("snapshot_id"))
 
 
 def _owned(row: Mapping[str, Any], owners: Owners) -> tuple[Any, ...]:

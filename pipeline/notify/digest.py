@@ -93,7 +93,7 @@ class Digest:
         """The part whose owners have this channel."""
         return replace(
             self,
-            findings=tuple(f for f in self.findings if f.channel == channel),
+            findings=tuple(f for f in self.findings if channel in f.channels),
             missed=tuple(missed for missed in self.missed if missed.channel == channel),
         )
 

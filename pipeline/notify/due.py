@@ -19,7 +19,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Finding:
-    """A row of `findings`, with its owner and the channel of that owner.
+    """A row of `findings`, with its owner, and the channels that it is sent to.
 
     A finding about a whole cluster has no group, client, instance or topic.
     """
@@ -43,7 +43,7 @@ class Finding:
     evidence: str | None = None
     advice: str | None = None
     tier: str | None = None
-    channel: str | None = None
+    channels: tuple[str, ...] = ()
 
     @property
     def gravity(self) -> int:
@@ -63,8 +63,10 @@ def finding_of(row: Row, config: Config) -> Finding:
     values |= {name: _in_utc(row.get(name)) for name in _TIMES}
     values["partitions"] = tuple(row.get("partitions") or ())
     # Not as the row has them: the configuration may have changed since the row was written.
-    values |= config.responsible().values_of(row)
-    return Finding(**values)
+    owners = config.responsible()
+    of_owner = owners.values_of(row)
+    values |= {name: of_owner[name] for name in ("owner", "tier") if name in of_owner}
+    return Finding(**values, channels=owners.channels_of(row))
 
 
 def _in_utc(instant: datetime | None) -> datetime | None:
@@ -151,7 +153,9 @@ def plan(findings: Iterable[Row], notifications: Iterable[Row], config: Config, 
     for finding in (finding_of(row, config) for row in findings):
         rows = known.get((finding.cluster, finding.finding_id), {})
         if finding.resolved_at is None:
-            _open(finding, rows, config, now, result)
+            for channel in finding.channels:
+                if channel in config.channels:
+                    _open(finding, channel, rows, config, now, result)
         else:
             for due in _ended(finding, rows, config):
                 result.due.setdefault(due.channel, []).append(due)
@@ -162,23 +166,21 @@ def plan(findings: Iterable[Row], notifications: Iterable[Row], config: Config, 
 
 def _open(
     finding: Finding,
+    channel: str,
     rows: Mapping[tuple[str, str], Notification],
     config: Config,
     now: datetime,
     result: Plan,
 ) -> None:
-    channel = finding.channel
-    if channel is None or channel not in config.channels:
-        return
     before = rows.get((channel, OPENED))
     due = Due(finding, channel, OPENED, before)
     if before and before.status == SENT:
-        if config.channels[channel].type == "alertmanager" and not _why_held(finding, config, now):
+        if config.channels[channel].type == "alertmanager" and not _why_held(finding, channel, config, now):
             result.standing.setdefault(channel, []).append(finding)
         return
     if before is None and _is_old(finding, config, now):
         return
-    if why := _why_held(finding, config, now):
+    if why := _why_held(finding, channel, config, now):
         if row := due.untried(HELD, why):
             result.held.append(row)
         return
@@ -190,13 +192,13 @@ def _is_old(finding: Finding, config: Config, now: datetime) -> bool:
     return finding.first_seen is not None and finding.first_seen < oldest
 
 
-def _why_held(finding: Finding, config: Config, now: datetime) -> str | None:
+def _why_held(finding: Finding, channel: str, config: Config, now: datetime) -> str | None:
     """Why an open finding is not sent now; None if it is."""
     facts = json.loads(finding.evidence or "{}")
     for silence in config.silences:
         if silence.covers(finding.cluster, finding.group_id, finding.topic, finding.kind, now, facts):
             return f"silenced: {silence.reason}"
-    least = config.channels[finding.channel or ""].severity
+    least = config.channels[channel].severity
     return f"less severe than {least}" if finding.gravity < gravity(least) else None
 
 

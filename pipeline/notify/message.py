@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from pipeline.common.finding_kinds import NOT_SHOWN
 from pipeline.common.subject import Subject, subject_of
 from pipeline.common.words import counted, group_address, spaced, visible
 from pipeline.notify.due import OPENED, RESOLVED, Due, Finding
@@ -137,7 +138,7 @@ def evidence_in_words(evidence: str | None) -> str:
         return evidence
     if not isinstance(found, dict):
         return evidence
-    said = ((in_words(name), _value(value)) for name, value in found.items())
+    said = ((in_words(name), _value(value)) for name, value in found.items() if name not in NOT_SHOWN)
     return "; ".join(f"{name}: {value}" for name, value in said if value)
 
 

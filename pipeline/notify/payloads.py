@@ -67,7 +67,7 @@ def alerts(
     Alertmanager forgets an alert that is not sent again and again. So all open findings are in each request, and end by
     themselves at `lasts_until` if no later run repeats them.
     """
-    lasting = [Due(finding, finding.channel or "", OPENED) for finding in standing]
+    lasting = [Due(finding, "", OPENED) for finding in standing]
     return [_alert(one, report_url, now, lasts_until) for one in (*due, *lasting)]
 
 

@@ -87,7 +87,8 @@ def _of_finding(finding: Finding, newest_ms: int | None) -> AttentionItem:
 def _lost_data(report: Report) -> Iterator[AttentionItem]:
     """Groups that lost data before there were findings, or whose findings are not listed."""
     losses = [f for f in report.findings if f.is_open and f.is_loss]
-    named = {(f.cluster, group_id) for f in losses for group_id in f.groups()}
+    shown = {group.key for group in report.groups}
+    named = {(f.cluster, name) for f in losses for name in f.groups() if f.group_id or (f.cluster, name) in shown}
     unnamed = sum((f.facts.get("groups_affected") or 0) - len(f.groups()) for f in losses if f.group_id is None)
     if (others := sum(t.groups_with_loss for t in report.totals.values()) - len(named) - unnamed) > 0:
         what = counted(others, "more group" if named else "group")

@@ -17,14 +17,14 @@ from pipeline.report import answers
 from pipeline.report.causes import Cause, Clock, cause, rank
 from pipeline.report.command_lines import Around, brokers_of, without_shown
 from pipeline.report.commands import Command, commands
-from pipeline.report.details_model import Finding, Forecast, Partition, Verdict
+from pipeline.report.details_model import VICTIMS_NAMED, Finding, Forecast, Partition, Verdict
 from pipeline.report.model import Group, Report
 from pipeline.report.units import clock
 
 CARDS = 20
 """The most cards on a page."""
-VICTIMS_NAMED = 10
 COMMANDS_SHOWN = 5
+LOSSES = ("deleted_unread", "data_loss_ahead")
 Key = tuple[str, str]
 
 
@@ -153,7 +153,7 @@ class _Facts:
         advice = (without_shown(f.advice, lines, broker) for f in lasting if f.advice)
         affected = list(dict.fromkeys(name for f in lasting for name in f.facts.get("groups") or ()))
         victims = [] if key else [(subject.cluster, str(name)) for name in affected]
-        total = max((f.facts.get("groups_affected") or 0 for f in lasting), default=0)
+        total = max([len(affected), *(f.facts.get("groups_affected") or 0 for f in lasting)])
         group, forecast = (self.groups.get(key), self.forecasts.get(key)) if key else (None, None)
         owner, tier = next(((one.owner, one.tier) for one in (*findings, group) if one and one.owner), (None, None))
         return Card(
@@ -163,7 +163,7 @@ class _Facts:
             since_ms=min(c.since_ms for c in [c for c in causes if c.resolved_ms is None] or causes),
             causes=causes,
             behind=answers.behind(group, findings) if key else self._behind(findings),
-            loss=answers.loss(group, findings, forecast, self.clock) if key else self._loss_of(victims, findings),
+            loss=self._loss(key, findings, forecast) if key else self._loss_of(victims, findings),
             caught_up=answers.caught_up_at(forecast, self.clock) if key else None,
             gauge=answers.gauge(self.verdicts.get(key), findings, self.clock) if key else None,
             members=self._members(group, findings, partitions, is_group=key is not None),
@@ -180,7 +180,14 @@ class _Facts:
 
     @staticmethod
     def _behind(findings: Iterable[Finding]) -> str | None:
-        return next((known for f in findings if (known := answers.of_evidence(f.facts))), None)
+        most = sorted(findings, key=lambda f: (f.is_open, f.facts.get("consumer_lag") or 0), reverse=True)
+        return next((known for f in most if (known := answers.of_evidence(f.facts))), None)
+
+    def _loss(self, key: Key, findings: Sequence[Finding], forecast: Forecast | None) -> str:
+        """What a group has lost, also with others."""
+        shared = (f for f in self.report.findings if f.is_open and f.group_id is None and f.concerns(*key))
+        with_others = [f for f in shared if f.kind in LOSSES]
+        return answers.loss(self.groups.get(key), [*findings, *with_others], forecast, self.clock)
 
     def _members(
         self, group: Group | None, findings: Sequence[Finding], partitions: Sequence[Partition], *, is_group: bool
@@ -194,7 +201,7 @@ class _Facts:
             return "; ".join(known)
         if not victims:
             return None
-        lost = [f for f in self.report.findings if f.is_open and f.kind in ("deleted_unread", "data_loss_ahead")]
+        lost = [f for f in self.report.findings if f.is_open and f.kind in LOSSES]
         endangered = {(f.cluster, group_id): f for f in lost for group_id in f.groups()}
         named = [key for key in victims if key in endangered]
         if not named:

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from pipeline.lake import of_each
 from pipeline.lake.few_rows import expect_rows
 from pipeline.report import data, details, heat, heat_rows, values
-from pipeline.report.details_model import Finding, Forecast, Gauge, Objective, Partition, Verdict
+from pipeline.report.details_model import VICTIMS_NAMED, Finding, Forecast, Gauge, Objective, Partition, Verdict
 from pipeline.report.frames import Frames
 from pipeline.report.ledger_model import Cluster
 from pipeline.report.model import ClusterPoint, Group, Instant, Point, Report, Totals
@@ -123,7 +123,7 @@ def _at_newest(
     frames: Frames, ledger: DataFrame, newest: dict[str, list[int]], findings: Sequence[Finding]
 ) -> dict[str, list[dict[str, Any]]]:
     """The second query: groups, findings and distributions at the newest snapshots, and the instants of the charts."""
-    found = {f.group_id for f in findings if f.is_open and f.group_id is not None}
+    found = {group_id for f in findings if f.is_open for group_id in f.groups()[:VICTIMS_NAMED]}
     lasting = {f.finding_id for f in findings if f.is_open}
     history = frames.at("finding_history", newest) if frames.finding_history and lasting else None
 

@@ -110,9 +110,12 @@ def _keep_records(finding: Finding, around: Around) -> Commands:
 
 def _deleted_unread(finding: Finding, around: Around) -> Commands:
     yield from _keep_records(finding, around)
+    if finding.group_id is None:  # it is not known which of these partitions each group has lost records of
+        for group_id in finding.groups()[:GROUPS_RESET]:
+            yield from _of_group(group_id, around, f"Shows which partitions group {group_id} has not read")
+        return
     what = f"{_STOPPED}Shows where the group begins if it reads all that is left of these partitions{_EXECUTE}"
-    for group_id in finding.groups()[:GROUPS_RESET]:
-        yield from _reset(finding, around, group_id, what, "--to-earliest")
+    yield from _reset(finding, around, finding.group_id, what, "--to-earliest")
 
 
 def _commits_expire(finding: Finding, around: Around) -> Commands:
@@ -142,7 +145,7 @@ def _skipped(finding: Finding, around: Around) -> Commands:
 
 
 def _together(finding: Finding, around: Around) -> Commands:
-    leaders = around.tool("topics", "--describe", _topic(finding))
+    leaders = around.tool("topics", "--describe", f"--topic {in_shell(finding.topic, 'TOPIC')}")
     yield Command("Shows the leader and the replicas of each partition", leaders)
     for group_id in finding.groups()[:1]:
         what = "Shows which member of the first group has which partitions"

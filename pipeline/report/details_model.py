@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from pipeline.common.finding_kinds import NOT_SHOWN
 from pipeline.tables import DATA_LOSS
 
 
@@ -42,6 +43,18 @@ class Partition:
     headroom: int | None
     headroom_bytes: int | None
     headroom_ms: int | None
+
+
+VICTIMS_NAMED = 10
+"""How many of the groups that share a finding are shown with their lag."""
+EVIDENCE_LISTED = 20
+"""How many values of a list in the evidence a page shows."""
+
+
+def _cut(value: Any) -> Any:
+    if not isinstance(value, list) or len(value) <= EVIDENCE_LISTED:
+        return value
+    return [*value[:EVIDENCE_LISTED], f"and {len(value) - EVIDENCE_LISTED:,} more"]
 
 
 @dataclass(frozen=True)
@@ -90,6 +103,11 @@ class Finding:
         return self.evidence if self.now is None else self.now
 
     @property
+    def shown_evidence(self) -> dict[str, Any]:
+        """The evidence as a page shows it: long lists are cut."""
+        return {name: _cut(value) for name, value in self.evidence.items() if name not in NOT_SHOWN}
+
+    @property
     def is_open(self) -> bool:
         """Whether the problem still lasts."""
         return self.resolved_ms is None
@@ -105,9 +123,8 @@ class Finding:
 
     def concerns(self, cluster: str, group_id: str) -> bool:
         """Whether the problem is one of the group, or of a topic that the group reads."""
-        return self.cluster == cluster and (
-            self.group_id == group_id or (self.group_id is None and group_id in (self.evidence.get("groups") or ()))
-        )
+        named = {*(self.evidence.get("groups") or ()), *((self.now or {}).get("groups") or ())}
+        return self.cluster == cluster and (self.group_id == group_id or (self.group_id is None and group_id in named))
 
 
 @dataclass(frozen=True)

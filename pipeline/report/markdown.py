@@ -101,7 +101,9 @@ def _incident(report: Report, finding: Finding) -> Iterator[str]:
     yield from _table(("", ""), [(name, value) for name, value in facts if value])
     yield from _section("What to do", [escaped(finding.advice)] if finding.advice else [])
     seen = [
-        f"- {spaced(name)}: {escaped(_shown(value))}" for name, value in finding.evidence.items() if _is_said(value)
+        f"- {spaced(name)}: {escaped(_shown(value))}"
+        for name, value in finding.shown_evidence.items()
+        if _is_said(value)
     ]
     yield from _section("Evidence at its worst", seen)
     others = [f for f in report.findings if f.finding_id != finding.finding_id]

@@ -12,6 +12,10 @@ FINDING_ID = re.compile("[0-9a-f]{6,64}")
 """The first digits of a finding_id, by which a finding is found."""
 
 
+NAMED = 10
+"""How many groups the words name."""
+
+
 @dataclass(frozen=True)
 class Selection:
     """The part of the tables that is asked for; None means all.
@@ -34,7 +38,8 @@ class Selection:
     def __str__(self) -> str:
         """The selection in words; empty if it is everything. Clusters are left out, because a report names them."""
         names = self.group_ids or ()
-        words = [f"{'group' if len(names) == 1 else 'groups'} {', '.join(names)}"] if names else []
+        words = [f"{'group' if len(names) == 1 else 'groups'} {', '.join(names[:NAMED])}"] if names else []
+        words += [f"{len(names) - NAMED:,} more groups"] if len(names) > NAMED else []
         words += [f"groups with {self.group}"] if self.group is not None else []
         words += [f"topics with {self.topic}"] if self.topic is not None else []
         words += [f"from {at(self.from_ms)}"] if self.from_ms is not None else []

@@ -1,9 +1,11 @@
 """The settings of owners, silences, channels and notifications: what matches, and the line for each mistake."""
 
+import json
 import logging
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -225,3 +227,51 @@ def test_findings_that_go_to_nobody_although_others_are_sent_are_a_warning(
 ) -> None:
     owners = Owners([OwnerRule(group="a", owner="A", channel=channel)], default)
     assert ["notifications.channel" in warning for warning in owners.warnings()] == [True] * warned
+
+
+def shared(*groups: str, kind: str = "deleted_unread", affected: int | None = None) -> dict[str, Any]:
+    evidence = {"groups": groups, "groups_affected": len(groups) if affected is None else affected}
+    return {"kind": kind, "group_id": None, "topic": "clicks", "evidence": json.dumps(evidence)}
+
+
+OWNED = Owners(
+    [
+        OwnerRule(group="^payments-", owner="payments", channel="pager"),
+        OwnerRule(group="^web-", owner="web"),
+        OwnerRule(topic="^clicks", owner="clicks", channel="low"),
+    ],
+    "chat",
+)
+
+
+@pytest.mark.parametrize(
+    ("finding", "owner", "channels"),
+    [
+        pytest.param(
+            shared("payments-1", "payments-2"), "payments", ("pager",), id="the rule of the groups is the first"
+        ),
+        pytest.param(shared("payments-1", "junk", "web-1"), "clicks", ("pager", "low", "chat"), id="several owners"),
+        pytest.param(shared("payments-1", affected=2000), "clicks", ("pager", "chat"), id="not all are named"),
+        pytest.param(shared("payments-1", kind="recreated_topic"), "clicks", ("low",), id="the topic is the cause"),
+        pytest.param({"kind": "no_progress", "group_id": "web-1", "topic": "t"}, "web", ("chat",), id="of a group"),
+    ],
+)
+def test_what_groups_share_is_sent_to_all_of_their_owners(
+    finding: dict[str, Any], owner: str, channels: tuple[str, ...]
+) -> None:
+    assert OWNED.values_of(finding)["owner"] == owner
+    assert OWNED.channels_of(finding) == channels
+
+
+@pytest.mark.parametrize(
+    ("pattern", "kind", "covered"),
+    [
+        ("^falling_behind$", "hot_partition", True),
+        ("^no_progress$", "stopped_together", True),
+        ("^hot_partition$", "falling_behind", False),
+        ("^stopped_together$", "no_progress", False),
+    ],
+)
+def test_a_silence_covers_a_kind_that_says_more_about_the_cause(pattern: str, kind: str, covered: bool) -> None:
+    silence = Silence(kind=pattern, reason="known")
+    assert silence.covers("east", "g", "t", kind, datetime(2026, 1, 31, tzinfo=UTC)) is covered

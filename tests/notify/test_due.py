@@ -34,7 +34,7 @@ def after(found: Plan, error: str | None = None, now: datetime = NOW) -> list[Ro
 
 def test_rows_have_the_columns_of_their_tables() -> None:
     assert list(Notification._fields) == NOTIFICATIONS.columns
-    assert Finding.__dataclass_fields__.keys() <= set(FINDINGS.columns)
+    assert Finding.__dataclass_fields__.keys() - {"channels"} <= set(FINDINGS.columns)
     assert notification_of(notified()) == Notification(
         "east", "f1", "chat", "opened", "sent", 1, NOW - HOUR, NOW - HOUR, None
     )
@@ -88,6 +88,21 @@ def test_a_finding_about_a_topic_is_sent_to_the_owner_of_all_of_its_groups(
     )
     found = once(config_of(load, text), finding(group_id=None, client_id=None, evidence=json.dumps(evidence)))
     assert [(name, one.finding.owner) for name, several in found.due.items() for one in several] == [(channel, owner)]
+
+
+def test_what_groups_share_is_sent_to_each_owner_and_to_that_of_a_group_that_joins_later(load: Load) -> None:
+    text = (
+        '[channels.other]\ntype = "webhook"\nurl = "http://h"\n[channels.third]\ntype = "webhook"\nurl = "http://h"\n'
+    )
+    for name, channel in (("pay", "other"), ("web", "third")):
+        text += f'[[owners]]\ngroup = "^{name}-"\nowner = "{name}"\nchannel = "{channel}"\n'
+    sent: list[dict[str, Any]] = []
+    expected = [(["pay-1", "pay-2", "else"], {"other", "chat"}), (["pay-1", "pay-2", "else", "web-1"], {"third"})]
+    for groups, channels in expected:
+        evidence = json.dumps({"groups": groups, "groups_affected": len(groups)})
+        row = finding(kind="stopped_together", group_id=None, client_id=None, evidence=evidence)
+        assert once(config_of(load, text), row, known=sent).due.keys() == channels
+        sent += [notified(channel=channel) for channel in channels]
 
 
 def test_a_finding_about_a_cluster_is_not_that_of_the_groups_that_it_names(load: Load) -> None:

@@ -45,7 +45,6 @@ def resets(found: Finding, around: Around | None = None) -> list[str]:
 
 OF_TOPIC = {"group_id": None, "evidence": {"groups": ["g"]}}
 RESETS = [
-    ("deleted_unread", OF_TOPIC, "--group g --topic orders:0,3 --to-earliest --dry-run"),
     ("deleted_unread", {}, "--group payments --topic orders:0,3 --to-earliest --dry-run"),
     ("no_progress", {"evidence": NO_MEMBERS}, "--group payments --topic orders:0,3 --to-latest --dry-run"),
     ("recreated_topic", OF_TOPIC, "--group g --topic orders:0,3 --to-earliest --dry-run"),
@@ -55,6 +54,13 @@ RESETS = [
         "--group g --topic orders:0,3 --to-datetime 2026-03-01T11:00:00.000 --dry-run",
     ),
 ]
+
+
+def test_no_group_is_reset_in_partitions_of_which_it_may_have_lost_nothing() -> None:
+    """What several groups have lost together is not known by group."""
+    found = finding("deleted_unread", **OF_TOPIC)
+    assert resets(found) == []
+    assert "kafka-consumer-groups --describe --group g" in lines(found)
 
 
 @pytest.mark.parametrize(("kind", "about", "words"), RESETS)

@@ -14,12 +14,14 @@ import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
 from pipeline.analytics.findings.hot_partition import FALLING_BEHIND, HOT, with_hot_partitions
-from pipeline.analytics.findings.identity import SHARED, Key, finding_id
+from pipeline.analytics.findings.identity import Key, finding_id, is_shared
 from pipeline.analytics.findings.past import Past, Row, patience
-from pipeline.analytics.findings.shared import Named, SharedFindings
+from pipeline.analytics.findings.shared_findings import Named, SharedFindings
+from pipeline.analytics.findings.shared_groups import groups_of, with_groups
 from pipeline.analytics.findings.spans import Span, absences, assigned
 from pipeline.common.data_source import arrow_schema
 from pipeline.common.epoch import utc, utc_date
+from pipeline.common.finding_kinds import SHARED
 from pipeline.tables import FINDING_HISTORY, FINDINGS, SEVERITIES
 from pipeline.tables.columns import LONG
 
@@ -65,12 +67,20 @@ def _by_key(rows: Iterable[Row]) -> dict[Key, list[Row]]:
 
 def _of_groups(seen: Mapping[Key, Sequence[Row]], known: Mapping[Key, Sequence[Row]], past: Past) -> Iterator[Named]:
     """The problems of kinds that groups may share. A group with a hot partition does not fall behind as well."""
-    of_kinds: dict[str, SharedFindings] = {}
+    rows: dict[tuple[int, str], list[Row]] = defaultdict(list)
+    for key, problems in seen.items():
+        if key.kind in SHARED:
+            for row in problems:
+                rows[row["snapshot_id"], key.kind].append(row)
+    ids = sorted({at_ms for at_ms, _ in rows})
+    of_kinds = {}
     for kind, shared_kind in SHARED.items():
-        of_kind = {key: rows for key, rows in known.items() if key.kind in (kind, shared_kind)}
-        hot = of_kinds.get(HOT) if kind == FALLING_BEHIND else None
-        of_kinds[kind] = SharedFindings(kind, of_kind, past, hot)
-        yield from of_kinds[kind].named(row for key, rows in seen.items() if key.kind == kind for row in rows)
+        of_kind = {key: several for key, several in known.items() if key.kind in (kind, shared_kind)}
+        of_kinds[kind] = SharedFindings(kind, of_kind, past, frozenset(ids))
+    of_kinds[HOT].instead, of_kinds[FALLING_BEHIND].instead = of_kinds[FALLING_BEHIND], of_kinds[HOT]
+    for at_ms in ids:
+        for kind, of in of_kinds.items():
+            yield from of.at(at_ms, rows[at_ms, kind])
 
 
 def _named(key: Key, problems: Sequence[Row], known: Sequence[Row], past: Past) -> Iterator[Named]:
@@ -100,8 +110,11 @@ def _so_far(rows: Sequence[Row]) -> dict[str, Any]:
     if worst["client_id"] is not None:  # its newest known cause; a group may have several topics, and then names none
         newest = max(rows, key=lambda row: (row["topic"] is not None, row["last_seen"]))
         topic = newest["topic"]
+    evidence = worst["evidence"]
+    if is_shared(worst):  # with all of its groups so far, not only those of the worst moment
+        evidence = with_groups(evidence, (row["evidence"] for row in rows))
     first_ms, last_ms = min(row["first_seen"] for row in rows), max(row["last_seen"] for row in rows)
-    return {**worst, "topic": topic, "first_seen": first_ms, "last_seen": last_ms}
+    return {**worst, "topic": topic, "evidence": evidence, "first_seen": first_ms, "last_seen": last_ms}
 
 
 def _badness(row: Row) -> tuple[int, bool, float, int]:
@@ -126,7 +139,9 @@ def findings(seen: Iterable[Row], past: Past) -> list[dict[str, Any]]:
         row = {**_so_far(rows), **{name: known.get(of, {}).get(name) for name in _KEPT}}
         key, absent = Key.of(row), []
         if row["resolved_at"] is None:
-            absent = absences(row["last_seen"], past.judged_at(key), patience(key))
+            groups = groups_of(row["evidence"]) if is_shared(row) else None
+            judged_at = past.judged_at(key) if groups is None else past.all_judged_at(groups)
+            absent = absences(row["last_seen"], judged_at, patience(key))
         if absent:
             row |= {"resolved_at": absent[0], "resolution_confirmed_at": absent[-1]}
         if absent or of in new:

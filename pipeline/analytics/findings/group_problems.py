@@ -22,6 +22,7 @@ from pipeline.analytics.keys import PARTITION, READER_AT, SNAPSHOT
 from pipeline.analytics.lag.ladder import deleted_unread_offsets, has_unread
 from pipeline.analytics.series import read_ms
 from pipeline.analytics.status.rules import NOT_COMMITTED, OK, STATUSES
+from pipeline.common.finding_kinds import SHARED
 from pipeline.config.status import StatusConfig
 
 _MEMBERS = ("has_members", "members_seen_at", "commit_since")
@@ -122,6 +123,7 @@ def _sums() -> list[Column]:
     readable = F.col("high_watermark") - F.col("log_start_offset")
     existing = F.when(F.col("consumer_lag").isNotNull(), F.least("consumer_lag", readable))
     rank = F.array_position(F.array(*map(F.lit, STATUSES)), F.col("status"))
+    place = F.struct("topic", "partition", F.unix_millis("since").alias("since_ms"))
     return [
         F.count(F.lit(1)).alias("rows"),
         F.sort_array(F.collect_set("topic")).alias("topics"),
@@ -143,6 +145,7 @@ def _sums() -> list[Column]:
         F.min("expires_in_ms").alias("expires_in_ms"),
         F.min("offsets_retention_ms").alias("offsets_retention_ms"),
         F.max(F.unix_millis("members_seen_at")).alias("members_seen_ms"),
+        F.collect_list(F.when(F.col("kind").isin(*SHARED), place)).alias("places"),
         _worst(unread).alias("worst"),
     ]
 
@@ -172,5 +175,6 @@ def _described(rows: DataFrame) -> DataFrame:
         partitions=F.when(topic.isNotNull(), F.col("partitions")),
         severity=severity(),
         magnitude=magnitude(),
+        places=F.when(F.col("kind").isin(*SHARED), F.to_json("places")),
         facts=facts,
     )

@@ -12,14 +12,19 @@ Row = Mapping[str, Any]
 
 
 def with_hot_partitions(problems: Iterable[Row]) -> Iterator[Row]:
-    """The rows of `problem` with their words, and one more for each group that falls behind because of one partition.
+    """The rows of WORDED, and one more for each group that falls behind most in one of its partitions.
 
-    The group's own row stays: it continues a finding that began before this was the reason.
+    Such a row begins a finding only if the partition is hot. If it is not, or not known to be, the row `is_weak`: it
+    only continues a finding about the same partition, which may be hot again in the next snapshot.
     """
     for row in problems:
         yield row
         if row["kind"] == FALLING_BEHIND:
             evidence = json.loads(row["evidence"] or "{}")
-            if evidence.get("is_hot_partition"):
-                topic, partition = (evidence[f"worst_{name}"] for name in ("topic", "partition"))
-                yield {**row, "kind": HOT, "topic": topic, "partitions": [partition]}
+            topic, partition = (evidence.get(f"worst_{name}") for name in ("topic", "partition"))
+            if topic is None or partition is None:
+                continue
+            worst = {"topic": topic, "partition": partition}
+            places = [place for place in json.loads(row["places"] or "[]") if worst.items() <= place.items()]
+            of = {"kind": HOT, "topic": topic, "partitions": [partition], "places": json.dumps(places)}
+            yield {**row, **of, "is_weak": not evidence.get("is_hot_partition")}

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from pipeline.common.finding_kinds import SHARED
+
 OF_A_TOPIC = (
     "paused_partition",
     "open_transaction",
@@ -17,14 +19,6 @@ OF_A_TOPIC = (
     "clock_ahead",
 )
 """The kinds of problems that may exist for several topics at once. For other kinds, the topic is the cause."""
-SHARED = {
-    "no_progress": "stopped_together",
-    "hot_partition": "hot_partition",
-    "falling_behind": "falling_behind",
-    "deleted_unread": "deleted_unread",
-    "data_loss_ahead": "data_loss_ahead",
-}
-"""The kinds of problems that several groups may share, each with the kind of the finding of their topic."""
 _ESCAPES = {code: f"\\u{code:04X}" for code in range(32)} | {
     ord(char): f"\\{letter}" for char, letter in zip('"\\\b\t\n\f\r', '"\\btnfr', strict=True)
 }

@@ -50,6 +50,14 @@ class Past:
             (found.add if is_judged else found.discard)(at_ms)
         return sorted(found)
 
+    def all_judged_at(self, groups: Iterable[str]) -> list[int]:
+        """The snapshots, in order, in which all of the groups could be judged."""
+        of_groups = [self.others.get(f"group {group_id}", {}) for group_id in groups]
+        differing = {at_ms for other in of_groups for at_ms in other}
+        every = {*self.whole.get("group", ())}
+        same = every - differing
+        return sorted(same | {at for at in differing if all(other.get(at, at in every) for other in of_groups)})
+
 
 def subjects(rows: Iterable[Row]) -> dict[str, dict[int, bool]]:
     """`Past.others` from rows with subject, snapshot_id and is_judged. Of two rows that differ, the one with false."""

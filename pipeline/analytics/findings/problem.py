@@ -1,8 +1,11 @@
 """A problem at one snapshot: the columns that each kind of problem has.
 
 The columns are snapshot_id, kind, cluster, group_id, client_id, instance (the process), topic (the cause, NULL while it
-is not known), partitions, severity, magnitude (how bad it is compared with others of its kind), and facts: a JSON
-object of what the words of the kind need (`words`), without what is NULL. Instants in it are epoch ms.
+is not known), partitions, severity, magnitude (how bad it is compared with others of its kind), places, and facts: a
+JSON object of what the words of the kind need (`words`), without what is NULL. Instants in it are epoch ms.
+
+places is only known of kinds that several groups may share. It is a JSON array with an object for each partition that
+has the problem: topic, partition, and since_ms, from when on the status lasts there.
 """
 
 from __future__ import annotations
@@ -11,11 +14,11 @@ from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, StructType
+from pyspark.sql.types import ArrayType, StructField, StructType
 
 from pipeline.analytics.findings.words.parts import LISTED
 from pipeline.tables import FINDING_HISTORY
-from pipeline.tables.columns import INT
+from pipeline.tables.columns import INT, STRING
 
 _COLUMNS = (
     "snapshot_id",
@@ -30,7 +33,13 @@ _COLUMNS = (
     "magnitude",
 )
 _TEXTS = ("summary", "evidence", "advice")
-WORDED = StructType([FINDING_HISTORY.schema[name] for name in (*_COLUMNS, *_TEXTS)])
+WORDED = StructType(
+    [
+        *(FINDING_HISTORY.schema[name] for name in _COLUMNS),
+        StructField("places", STRING),
+        *(FINDING_HISTORY.schema[name] for name in _TEXTS),
+    ]
+)
 """The columns of a problem with its words (`words.kinds.with_words`)."""
 
 
@@ -46,6 +55,7 @@ def problem(
     instance: Column | None = None,
     topic: Column | None = None,
     partitions: Column | None = None,
+    places: Column | None = None,
 ) -> DataFrame:
     """A row for each row of `rows`, which have SNAPSHOT. A column that is not given is NULL.
 
@@ -63,6 +73,7 @@ def problem(
         (F.lit(None).cast(ArrayType(INT)) if partitions is None else partitions).alias("partitions"),
         severity.alias("severity"),
         magnitude.cast("double").alias("magnitude"),
+        (nothing if places is None else places).alias("places"),
         F.to_json(F.struct(*facts)).alias("facts"),
     )
 

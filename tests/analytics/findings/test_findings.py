@@ -70,7 +70,7 @@ def problem(minute: int, kind: str, whose: Whose, topic: str | None, magnitude: 
     of = {"group_id": group, "client_id": client, "instance": instance, "topic": topic}
     words = {"summary": f"as of {minute}", "evidence": "{}", "advice": "-"}
     at_ms = {"snapshot_id": minute * MINUTE_MS, "kind": kind, "cluster": "east", "severity": "warning"}
-    return at_ms | of | {"partitions": [minute], "magnitude": magnitude} | words | others
+    return at_ms | of | {"partitions": [minute], "magnitude": magnitude, "places": None} | words | others
 
 
 def seen_in(minutes: Iterable[int], cases: Any = CASES) -> pa.Table:

@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.analytics.findings.findings import finding_history, findings, findings_seen
-from pipeline.analytics.findings.past import RESOLVED_AFTER, Past, as_known
+from pipeline.analytics.findings.past import Past, as_known
 from pipeline.analytics.findings.problem import WORDED
-from pipeline.analytics.findings.words import parts
 from pipeline.common.data_source import arrow_schema
 from pipeline.common.epoch import MINUTE_MS, to_epoch_ms, utc_text
 from tests.helpers.worded import NOON_MS
@@ -32,12 +31,14 @@ def ms(minute: int) -> int:
 def problem(
     minute: int, group: str, since: int, kind: str = "no_progress", topics: str = "t", **more: Any
 ) -> dict[str, Any]:
-    """The problem of a group at partition 0 of each topic, with 5 records unread."""
-    partition = more.pop("partition", 0)
+    """The problem of a group at partition 0 of each topic, with 5 records unread; `at` has other places."""
+    at = more.pop("at", None) or [(topic, 0, since) for topic in topics]
+    topics = "".join(sorted({topic for topic, *_ in at}))
+    places = [{"topic": topic, "partition": number, "since_ms": ms(minute)} for topic, number, minute in at]
     evidence = {
         "status": "stopped",
         "since": utc_text(ms(since)),
-        "partitions": len(topics),
+        "partitions": len(at),
         "topics": [*topics],
         "worst_topic": topics[0],
         "worst_partition": 0,
@@ -52,7 +53,8 @@ def problem(
         "client_id": None,
         "instance": None,
         "topic": topic,
-        "partitions": topic and [partition],
+        "partitions": topic and sorted({number for _, number, _ in at}),
+        "places": json.dumps(places),
         "severity": SEVERITIES.get(kind, "critical"),
         "magnitude": 5.0,
         "summary": f"of {group}",
@@ -66,15 +68,22 @@ def during(minutes: Iterable[int], groups: str, since: int = 0, **more: Any) -> 
 
 
 def rows_found(
-    batches: list[range], problems: list[dict[str, Any]], unjudged: tuple[int, ...] = ()
+    batches: list[range], problems: list[dict[str, Any]], unjudged: tuple[int, ...] = (), of: str = ""
 ) -> tuple[dict[str, dict[str, Any]], list[dict[str, Any]]]:
-    """The findings by id, and their history, batch after batch, each of them computed twice."""
+    """The findings by id, and their history, batch after batch, each of them computed twice.
+
+    In minutes that are `unjudged`, nothing can be judged, or only what is given by `of` cannot.
+    """
     known: dict[str, dict[str, Any]] = {}
     history: list[dict[str, Any]] = []
     for batch in batches:
-        judged = {name: [ms(m) for m in range(batch.stop) if m not in unjudged] for name in ("group", "topic")}
+        judged = {
+            name: [ms(m) for m in range(batch.stop) if m not in unjudged or of not in ("", name)]
+            for name in ("group", "topic")
+        }
         rows = pa.Table.from_pylist([row for row in problems if minute_of(row["snapshot_id"]) in batch], OF_PROBLEMS)
-        before = [row for row in history if row["group_id"] is None][-2 * RESOLVED_AFTER :]
+        last_seen = {to_epoch_ms(row["last_seen"]) for row in known.values()}
+        before = [row for row in history if row["group_id"] is None and was_read(row, batch, last_seen)]
         once: list[dict[str, Any]] = []
         for time in range(2):
             open_or_newer = [
@@ -93,8 +102,16 @@ def rows_found(
     return known, history
 
 
-def found_in(batches: list[range], problems: list[dict[str, Any]], unjudged: tuple[int, ...] = ()) -> Found:
-    known, _ = rows_found(batches, problems, unjudged)
+def was_read(row: dict[str, Any], batch: range, last_seen: set[int]) -> bool:
+    """Whether a row of the history is one that a job reads: of the ten snapshots before the batch, or the last one."""
+    at_ms = row["snapshot_id"]
+    return at_ms < ms(batch.start) and (at_ms >= ms(batch.start - 10) or at_ms in last_seen)
+
+
+def found_in(
+    batches: list[range], problems: list[dict[str, Any]], unjudged: tuple[int, ...] = (), of: str = ""
+) -> Found:
+    known, _ = rows_found(batches, problems, unjudged, of)
     return {
         (row["kind"], row["group_id"] or row["topic"], minute_of(to_epoch_ms(row["first_seen"]))): None
         if row["resolved_at"] is None
@@ -118,13 +135,18 @@ BATCHES = pytest.mark.parametrize(
 
 
 @BATCHES
-def test_a_group_has_a_finding_of_its_own_only_when_the_others_read_again(batches: list[range]) -> None:
-    """In minute 33, c cannot be read. From minute 40 on, only a still waits."""
-    rows = during(range(30, 40), "ab") + during([*range(30, 33), *range(34, 40)], "c") + during(range(40, 60), "a")
-    assert found_in(batches, rows, unjudged=(33,)) == {
-        ("stopped_together", "t", 30): 40,
-        ("no_progress", "a", 42): None,
-    }
+def test_what_groups_share_lasts_until_the_last_of_them_is_well(batches: list[range]) -> None:
+    """In minute 33, c cannot be read. From minute 40 on, only a still waits, until minute 50."""
+    rows = during(range(30, 40), "ab") + during([*range(30, 33), *range(34, 40)], "c") + during(range(40, 50), "a")
+    assert found_in(batches, rows, unjudged=(33,)) == {("stopped_together", "t", 30): 50}
+
+
+@BATCHES
+def test_it_is_resolved_although_no_snapshot_is_whole(batches: list[range]) -> None:
+    """A log of another topic can never be read. Later, one of the groups has the problem again."""
+    rows = during(range(30, 40), "abc", kind="deleted_unread") + during(range(50, 60), "a", kind="deleted_unread")
+    expected = {("deleted_unread", "t", 30): 40, ("deleted_unread", "a", 50): None}
+    assert found_in(batches, rows, unjudged=tuple(range(60)), of="topic") == expected
 
 
 @BATCHES
@@ -167,11 +189,20 @@ def test_of_two_that_begin_at_once_the_other_follows_in_the_next_snapshot(batche
 
 
 @BATCHES
-def test_groups_that_stop_in_several_topics_share_that_of_most_of_them(batches: list[range]) -> None:
-    """All three read t; a and b read u as well, and b still waits there when the others read again."""
+def test_groups_that_stop_in_several_topics_have_one_finding_of_each(batches: list[range]) -> None:
+    """All three read t; a and b read u as well, where they are not enough, and b waits longer."""
     rows = during(range(30, 40), "ab", topics="tu") + during(range(30, 40), "c")
     rows += during(range(40, 60), "b", topics="u")
-    assert found_in(batches, rows) == {("stopped_together", "t", 30): 40, ("no_progress", "b", 40): None}
+    of_groups = {("no_progress", "a", 30): 40, ("no_progress", "b", 30): None}
+    assert found_in(batches, rows) == {("stopped_together", "t", 30): 40} | of_groups
+
+
+@BATCHES
+def test_an_old_wait_elsewhere_hides_no_new_one(batches: list[range]) -> None:
+    """Three groups abandoned u long ago. In minute 40 they stop in t, too, and a group in a new partition of t."""
+    rows = during(range(30, 40), "abc", topics="u")
+    rows += during(range(40, 60), "abc", at=[("u", 0, 0), ("t", 0, 38)])
+    assert found_in(batches, rows) == {("stopped_together", "u", 30): None, ("stopped_together", "t", 40): None}
 
 
 @BATCHES
@@ -199,7 +230,7 @@ def test_a_group_that_recovers_and_has_the_problem_again_much_later_is_found(bat
 
 @BATCHES
 def test_groups_at_other_partitions_of_the_topic_are_no_part_of_it(batches: list[range]) -> None:
-    rows = during(range(30, 60), "ab") + during(range(30, 60), "x", partition=1)
+    rows = during(range(30, 60), "ab") + during(range(30, 60), "x", at=[("t", 1, 0)])
     assert {group for _, group, _ in found_in(batches, rows)} == {*"abx"}
     rows += during(range(35, 60), "c")
     found = found_in(batches, rows)
@@ -212,24 +243,48 @@ def test_what_happens_to_groups_of_other_topics_is_not_shared(batches: list[rang
     assert {group for _, group, _ in found_in(batches, rows)} == {*"abc"}
 
 
+HOT = {"kind": "falling_behind", "is_hot_partition": True}
+NOT_HOT = {"kind": "falling_behind"}
+
+
 @BATCHES
 def test_a_hot_partition_is_found_instead_of_a_group_that_falls_behind(batches: list[range]) -> None:
-    """It is hot from minute 30 to 35, and again from 40 on; in between the others are behind too, but not for long."""
-    hot = {"is_hot_partition": True, "worst_partition": 7}
-    rows = during([*range(30, 35), *range(40, 50)], "a", kind="falling_behind", **hot)
-    rows += during([35, 36, *range(50, 60)], "a", kind="falling_behind")
-    assert found_in(batches, rows) == {
-        ("hot_partition", "a", 30): 35,
-        ("hot_partition", "a", 40): 50,
-        ("falling_behind", "a", 52): None,
-    }
+    """It is not hot in each snapshot. From minute 50 on, another partition is the worst one."""
+    rows = during([*range(30, 35), *range(40, 50)], "a", **HOT) + during(range(35, 40), "a", **NOT_HOT)
+    rows += during(range(50, 60), "a", worst_partition=7, **NOT_HOT)
+    assert found_in(batches, rows) == {("hot_partition", "a", 30): 50, ("falling_behind", "a", 52): None}
 
 
 @BATCHES
-def test_a_partition_that_becomes_hot_is_a_finding_beside_the_one_that_began_before(batches: list[range]) -> None:
-    rows = during(range(30, 33), "a", kind="falling_behind")
-    rows += during(range(33, 60), "a", kind="falling_behind", is_hot_partition=True)
-    assert found_in(batches, rows) == {("falling_behind", "a", 30): None, ("hot_partition", "a", 33): None}
+def test_a_group_that_falls_behind_has_no_hot_partition_as_well(batches: list[range]) -> None:
+    rows = during(range(30, 33), "a", **NOT_HOT) + during(range(33, 60), "a", **HOT)
+    assert found_in(batches, rows) == {("falling_behind", "a", 30): None}
+
+
+@BATCHES
+def test_groups_with_hot_partitions_fall_behind_with_no_others(batches: list[range]) -> None:
+    rows = during(range(30, 60), "ab", **HOT) + during(range(50, 60), "c", **NOT_HOT)
+    of_two = {("hot_partition", group, 30): None for group in "ab"}
+    assert found_in(batches, rows) == of_two | {("falling_behind", "c", 50): None}
+
+
+@BATCHES
+def test_hot_partitions_of_different_topics_are_not_shared(batches: list[range]) -> None:
+    rows = []
+    for group, topic in zip("abc", "xyz", strict=True):
+        hot = {"worst_topic": topic, "worst_partition": 3, **HOT}
+        rows += during(range(30, 60), group, at=[("t", 0, 0), (topic, 3, 0)], **hot)
+    assert {kind: group for kind, group, _ in found_in(batches, rows)}.keys() == {"hot_partition"}
+    assert {group for _, group, _ in found_in(batches, rows)} == {*"abc"}
+
+
+@pytest.mark.parametrize("batches", [[range(60)], [range(minute, minute + 1) for minute in range(60)]])
+def test_what_begins_in_groups_over_more_than_the_window_is_not_one_finding(batches: list[range]) -> None:
+    """One group each four minutes: what begins more than half an hour after the first is another finding."""
+    rows = [row for at, group in enumerate("abcdefghijklmno") for row in during(range(4 * at, 60), group, **NOT_HOT)]
+    of_groups = {("falling_behind", group, 4 * "abcdefghij".index(group)): None for group in "abij"}
+    of_topic = {("falling_behind", "t", 8): None, ("falling_behind", "t", 40): None}
+    assert found_in(batches, rows) == of_groups | of_topic
 
 
 def test_what_groups_share_is_summed_up() -> None:
@@ -237,8 +292,8 @@ def test_what_groups_share_is_summed_up() -> None:
     known, history = rows_found([range(30, 31)], rows)
     ((finding,), (row,)) = known.values(), history
     assert row["summary"] == (
-        "3 groups (a, b, c) have stopped at about the same time in 1 partition: commits have not moved since "
-        "2026-01-31 12:00 UTC; unread by all of them together: 17 records, the oldest 1 s old."
+        "3 groups (a, b, c) have stopped at about the same time in 1 partition of topic t: commits have not moved "
+        "since 2026-01-31 12:00 UTC; unread by all of them together: 17 records, the oldest 1 s old."
     )
     assert json.loads(row["evidence"]) == {
         "status": "stopped",
@@ -257,14 +312,27 @@ def test_what_groups_share_is_summed_up() -> None:
     assert finding["evidence"] == row["evidence"]
 
 
-def test_of_many_groups_all_are_part_although_not_all_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.analytics.findings.words.shared.LISTED", 4)
-    rows = during(range(30, 60), "abcdefgh")
-    known, _ = rows_found([range(minute, minute + 1) for minute in range(30, 60)], rows)
-    (finding,) = known.values()
-    evidence = json.loads(finding["evidence"])
-    assert (evidence["groups"], evidence["groups_affected"]) == ([*"abcd"], 8)
-    assert parts.LISTED > parts.NAMED
+@pytest.mark.parametrize("kind", ["no_progress", "deleted_unread"])
+def test_of_many_groups_all_take_part_although_not_all_are_named(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setattr("pipeline.analytics.findings.shared_groups.LISTED", 4)
+    rows = during(range(30, 60), "abcdefgh", kind=kind)
+    others = during(range(50, 60), "z", since=50, kind=kind)
+    known, _ = rows_found([range(minute, minute + 1) for minute in range(30, 60)], rows + others)
+    (shared,) = (row for row in known.values() if row["group_id"] is None)
+    evidence = json.loads(shared["evidence"])
+    assert (evidence["groups"], evidence["groups_affected"], len(evidence["other_groups"])) == ([*"abcd"], 8, 4 * 8)
+    # What happens to another group much later is not hidden.
+    assert [row["group_id"] for row in known.values() if row["group_id"]] == ["z"]
+
+
+def test_a_finding_names_all_groups_that_took_part() -> None:
+    """At its worst, in minute 30, d was not there yet."""
+    rows = during(range(30, 35), "abc", kind="data_loss_ahead") + during(range(36, 40), "abcd", kind="data_loss_ahead")
+    for row in rows:
+        row["magnitude"] = -1.0 if row["snapshot_id"] < ms(35) else -2.0
+    (finding,) = rows_found([range(30, 36), range(36, 60)], rows)[0].values()
+    assert minute_of(to_epoch_ms(finding["worst_at"])) == 30
+    assert json.loads(finding["evidence"])["groups"] == [*"abcd"]
 
 
 def test_a_late_snapshot_begins_nothing_beside_what_followed() -> None:

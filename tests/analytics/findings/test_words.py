@@ -6,8 +6,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pipeline.analytics.findings.identity import SHARED
 from pipeline.analytics.findings.words.kinds import KINDS, with_words
+from pipeline.common.finding_kinds import SHARED
 from pipeline.tables.findings import FINDINGS
 from tests.helpers.worded import words
 

@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import Any
 
 from pipeline.analytics.findings.identity import Key
+from pipeline.analytics.findings.shared_groups import listed
 from pipeline.analytics.findings.words.groups import HOT_ADVICE, LOST_ADVICE, keep_records, soon
 from pipeline.analytics.findings.words.parts import (
-    LISTED,
     NAMED,
     Facts,
     Words,
@@ -30,24 +30,28 @@ _IN_COMMON = "Look for what these groups have in common: "
 Row = Mapping[str, Any]
 
 
-def shared_problem(key: Key, problems: Sequence[Row], first_ms: int, latest_ms: int) -> dict[str, Any]:
-    """The problem of a topic from those of groups, in the order of their names, which began in this time."""
+def shared_problem(
+    key: Key, problems: Sequence[Row], partitions: Sequence[int], first_ms: int, latest_ms: int
+) -> dict[str, Any]:
+    """The problem in partitions of a topic from those of groups, in the order of their names.
+
+    The problem began in this time. Numbers are those of the groups' whole problems, also in other topics.
+    """
     facts = _facts(key, problems)
-    facts |= {"since_ms": first_ms, "latest_ms": latest_ms}
+    facts |= {"since_ms": first_ms, "latest_ms": latest_ms, "partition_list": partitions}
     words = _WORDS[key.kind](facts)
     known = [row["magnitude"] for row in problems if row["magnitude"] is not None]
-    partitions = facts["partition_list"]
     return {
         **dict.fromkeys(("group_id", "client_id", "instance")),
         "snapshot_id": problems[0]["snapshot_id"],
         "kind": key.kind,
         "cluster": key.cluster,
         "topic": key.of_topic,
-        "partitions": partitions,
+        "partitions": [*partitions],
         "severity": problems[0]["severity"],
         "magnitude": None if not known else max(known) if key.kind == "data_loss_ahead" else sum(known),
         "summary": words.summary,
-        "evidence": as_json({**words.evidence, "latest_since": iso(latest_ms)}),
+        "evidence": as_json({**words.evidence, "latest_since": iso(latest_ms), "other_groups": facts["other_groups"]}),
         "advice": words.advice,
     }
 
@@ -61,17 +65,12 @@ def _facts(key: Key, problems: Sequence[Row]) -> Facts:
     if deleted_at:
         worst = min(evidence, key=lambda of: of["deleted_at"] or "~")
     found = Facts({f"consumer_{name}": _total(evidence, f"consumer_{name}") for name in ("lag", "lag_bytes")})
-    partitions = {number for row in problems for number in row["partitions"] or ()}
-    are_known = all(row["partitions"] is not None and row["topic"] == key.of_topic for row in problems)
     found |= {
         "of_topic": key.of_topic,
-        "groups": names[:LISTED],
-        "groups_affected": len(names),
+        **listed(names),
         "status": min((of["status"] for of in evidence), key=_gravity),
         "reason": worst["reason"],
         "rows": _total(evidence, "partitions"),
-        "partition_list": sorted(partitions) if are_known else None,
-        "partition_numbers": len(partitions) if are_known else None,
         "topics": sorted({topic for of in evidence for topic in of["topics"] or ()})[:NAMED],
         "bytes_error": _total(evidence, "bytes_error"),
         "consumer_age_ms": max(
@@ -95,15 +94,20 @@ def _total(evidence: Iterable[Facts], name: str) -> int | None:
     return sum(known) if known else None
 
 
-def _in_partitions(facts: Facts) -> str | None:
-    return part(" in ", counted(facts["partition_numbers"], "partition"))
+def _in_topic(facts: Facts) -> str:
+    return f" in {counted(len(facts['partition_list']), 'partition')} of topic {facts['of_topic']}"
+
+
+def _worst(facts: Facts) -> str:
+    topic, partition = facts["worst"]["topic"], facts["worst"]["partition"]
+    return f"partition {partition}" + ("" if topic == facts["of_topic"] else f" of topic {topic}")
 
 
 def _stopped(facts: Facts) -> Words:
     return Words(
         sentence(
             f"{groups_named(facts)} have stopped at about the same time",
-            _in_partitions(facts),
+            _in_topic(facts),
             part(": commits have not moved since ", instant(facts["since_ms"])),
             unread(facts, _UNREAD),
             ".",
@@ -118,7 +122,7 @@ def _falling_behind(facts: Facts) -> Words:
     return Words(
         sentence(
             f"{groups_named(facts)} have begun to fall behind at about the same time",
-            _in_partitions(facts),
+            _in_topic(facts),
             ": their oldest unread records keep getting older",
             unread(facts, _UNREAD),
             ".",
@@ -129,11 +133,11 @@ def _falling_behind(facts: Facts) -> Words:
 
 
 def _hot_partition(facts: Facts) -> Words:
-    of = part("partition ", ", ".join(map(str, facts["partition_list"] or ())) or None)
+    of = f"partition {', '.join(map(str, facts['partition_list']))}"
     return Words(
         sentence(
-            f"{groups_named(facts)} fall behind because of {of or 'one partition'}, which gets more records than the "
-            "others",
+            f"{groups_named(facts)} fall behind because of {of} of topic {facts['of_topic']}, which "
+            "gets more records than the others",
             unread(facts, _UNREAD),
             ".",
         ),
@@ -147,7 +151,7 @@ def _deleted_unread(facts: Facts) -> Words:
         sentence(
             f"Deleted before {groups_named(facts)} had read them: ",
             counted(facts["deleted"], "offset"),
-            _in_partitions(facts),
+            _in_topic(facts),
             ", counted for each group.",
         ),
         {**figures(facts), "deleted_offsets": facts["deleted"]},
@@ -156,16 +160,16 @@ def _deleted_unread(facts: Facts) -> Words:
 
 
 def _data_loss_ahead(facts: Facts) -> Words:
-    worst, left_ms = facts["worst"], int(facts["left_ms"])
+    left_ms = int(facts["left_ms"])
     return Words(
         sentence(
             f"Retention may delete records {soon(facts['deleted_ms'], left_ms)} that {groups_named(facts)} have not "
-            f"read, first of partition {worst['partition']}",
+            f"read{_in_topic(facts)}, first of {_worst(facts)}",
             unread(facts, _UNREAD),
             ".",
         ),
         {**figures(facts), "deleted_at": iso(facts["deleted_ms"])},
-        keep_records(facts["of_topic"]),
+        keep_records(facts["worst"]["topic"]),
     )
 
 
