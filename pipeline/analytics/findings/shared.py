@@ -1,8 +1,8 @@
 """A finding that groups share, and the problems of groups that it consists of. Plain Python.
 
 If the same problem of three or more groups begins at one partition at about the same time, it is one finding of the
-topic. Several such findings of a topic differ in when the problem began: groups that stop today do not belong to those
-that stopped last month.
+topic, also of groups with the problem at its other partitions. Several such findings of a topic differ in when the
+problem began: groups that stop today do not belong to those that stopped last month.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -57,16 +57,14 @@ class Look:
 class Shared:
     """A finding of a topic that groups share, as it is after some snapshots.
 
-    The problem began in one group after the other, from `first_ms` to `latest_ms`, in `partitions` of the topic.
-    `seen_ms` is when each group had it, by the group's digest. `groups` are those that took part so far, as far as they
-    are known by name.
+    The problem began in one group after the other, from `first_ms` to `latest_ms`. `seen_ms` is when each group had it,
+    by the group's digest. `groups` are those that took part so far, as far as they are known by name.
     """
 
     key: Key
     span: Span
     first_ms: int
     latest_ms: int
-    partitions: Collection[int] | None
     groups: set[str] = field(default_factory=set)
     seen_ms: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
 
@@ -74,7 +72,7 @@ class Shared:
     def known(cls, key: Key, row: Row, span: Span) -> Shared:
         """From a row of `findings`."""
         facts = json.loads(row["evidence"] or "{}")
-        return cls(key, span, *_began(facts, row["first_seen"]), row["partitions"], {*facts.get("groups", ())})
+        return cls(key, span, *_began(facts, row["first_seen"]), {*facts.get("groups", ())})
 
     def remember(self, row: Row) -> None:
         """Continues from an earlier row of `finding_history`; the rows come in order."""
@@ -83,11 +81,10 @@ class Shared:
         for name in digests(facts):
             self.seen_ms[name].append(row["snapshot_id"])
         self.first_ms, self.latest_ms = _began(facts, self.first_ms)
-        self.partitions = row["partitions"]
 
     def meets(self, place: Place, apart_ms: int) -> bool:
-        """Whether a problem belongs to it by its place, and because it began soon before or after the others."""
-        if place.topic != self.key.of_topic or (self.partitions is not None and place.partition not in self.partitions):
+        """Whether a problem belongs to it by its topic, and because it began soon before or after the others."""
+        if place.topic != self.key.of_topic:
             return False
         earliest = max(self.first_ms - apart_ms, self.latest_ms - LONGEST * apart_ms)
         return earliest <= place.cause_ms <= min(self.latest_ms + apart_ms, self.first_ms + LONGEST * apart_ms)
@@ -100,11 +97,9 @@ class Shared:
 
     def add(self, looks: Iterable[Look], at_ms: int) -> None:
         """Adds the problems of groups that belong to it in a snapshot."""
-        found = [*looks]
-        for look in found:
+        for look in looks:
             self.groups.add(look.group_id)
             self.seen_ms[digest(look.group_id)].append(at_ms)
-        self.partitions = {place.partition for look in found for place in look.places}
 
     def extend(self, place: Place) -> None:
         """Adds when the problem of a group began."""
@@ -119,7 +114,7 @@ def _began(evidence: Mapping[str, Any], at_ms: int) -> tuple[int, int]:
 
 
 def chains(looks: Iterable[Look], topic: str, apart_ms: int) -> list[list[Look]]:
-    """Problems of three or more groups at partitions of a topic that they share, which began one soon after the other.
+    """Problems of groups at a topic which began one soon after the other, three or more of them at one partition.
 
     The looks have only those places. The chain that began last is the last one.
     """
@@ -133,17 +128,20 @@ def chains(looks: Iterable[Look], topic: str, apart_ms: int) -> list[list[Look]]
         if not found or place.cause_ms > min(latest_ms + apart_ms, first_ms + LONGEST * apart_ms):
             found.append([])
         found[-1].append((place, look))
-    return [looks for chain in found if (looks := _crowded(chain))]
+    return [_by_group(chain) for chain in found if _is_crowded(chain)]
 
 
-def _crowded(chain: Sequence[tuple[Place, Look]]) -> list[Look]:
-    """Those at partitions that FEWEST groups have in common; none if there is no such partition."""
+def _is_crowded(chain: Sequence[tuple[Place, Look]]) -> bool:
+    """Whether FEWEST groups have a partition in common."""
     groups: dict[int, set[str]] = defaultdict(set)
     for place, look in chain:
         groups[place.partition].add(look.group_id)
-    by_group: dict[str, list[Place]] = defaultdict(list)
+    return any(len(names) >= FEWEST for names in groups.values())
+
+
+def _by_group(chain: Sequence[tuple[Place, Look]]) -> list[Look]:
+    places: dict[str, list[Place]] = defaultdict(list)
     for place, look in chain:
-        if len(groups[place.partition]) >= FEWEST:
-            by_group[look.group_id].append(place)
+        places[look.group_id].append(place)
     looks = {look.group_id: look for _, look in chain}
-    return [replace(looks[name], places=tuple(places)) for name, places in by_group.items()]
+    return [replace(looks[name], places=tuple(of_group)) for name, of_group in places.items()]

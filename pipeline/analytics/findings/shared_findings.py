@@ -135,7 +135,7 @@ class SharedFindings:
         if any(one.key == key and one.span.first_ms >= at_ms for one in self._shared):
             return None
         causes = [place.cause_ms for look in chain for place in look.places]
-        self._shared.append(Shared(key, Span(at_ms, at_ms), min(causes), max(causes), None))
+        self._shared.append(Shared(key, Span(at_ms, at_ms), min(causes), max(causes)))
         return self._shared[-1]
 
     def _may_begin(self, look: Look, at_ms: int) -> bool:

@@ -229,12 +229,20 @@ def test_a_group_that_recovers_and_has_the_problem_again_much_later_is_found(bat
 
 
 @BATCHES
-def test_groups_at_other_partitions_of_the_topic_are_no_part_of_it(batches: list[range]) -> None:
+def test_three_groups_must_have_a_partition_in_common(batches: list[range]) -> None:
     rows = during(range(30, 60), "ab") + during(range(30, 60), "x", at=[("t", 1, 0)])
     assert {group for _, group, _ in found_in(batches, rows)} == {*"abx"}
-    rows += during(range(35, 60), "c")
+    rows += during(range(35, 60), "c") + during(range(40, 60), "y", at=[("t", 2, 0)])
     found = found_in(batches, rows)
     assert found.keys() - {("stopped_together", "t", 35)} == {("no_progress", group, 30) for group in "abx"}
+
+
+@BATCHES
+def test_a_partition_that_cannot_be_read_for_long_begins_no_other_finding(batches: list[range]) -> None:
+    """For a quarter of an hour, only partition 0 can be read."""
+    both = [("t", 0, 0), ("t", 1, 0)]
+    rows = during([30, 31, *range(47, 60)], "abc", at=both) + during(range(32, 47), "abc")
+    assert found_in(batches, rows, unjudged=tuple(range(32, 47))) == {("stopped_together", "t", 30): None}
 
 
 @BATCHES
