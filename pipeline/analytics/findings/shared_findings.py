@@ -84,13 +84,14 @@ class SharedFindings:
         """The problems of shared findings that last. Takes their places from those that are free."""
         lasting = [one for one in self._shared if self._lasts(one, at_ms)]
         parts: dict[int, dict[str, Look]] = {number: {} for number in range(len(lasting))}
+        names_of = _by_topic(free.values())
         for by_member in (True, False):  # first those that take part already
             for number, one in enumerate(lasting):
-                for name, look in free.items():
-                    if taken := self._taken(one, look, at_ms, by_member=by_member):
+                for name in names_of[one.key.of_topic or ""]:
+                    if taken := self._taken(one, free[name], at_ms, by_member=by_member):
                         before = parts[number][name].places if name in parts[number] else ()
-                        parts[number][name] = replace(look, places=(*before, *taken))
-                        free[name] = look.without(parts[number][name])
+                        parts[number][name] = replace(free[name], places=(*before, *taken))
+                        free[name] = free[name].without(parts[number][name])
         for number, one in enumerate(lasting):
             is_over = one.span.resolved_ms is not None and at_ms >= one.span.resolved_ms
             if parts[number] and not is_over:
@@ -112,12 +113,8 @@ class SharedFindings:
 
     def _begun_together(self, at_ms: int, free: dict[str, Look], new: set[str]) -> Iterator[Named]:
         """The problems of shared findings that begin. At least one of the groups must be `new`: without a finding."""
-        of_topics: dict[str, list[str]] = defaultdict(list)
-        for name, look in free.items():
-            if name in new or look.finding is not None:
-                for topic in {place.topic for place in look.places}:
-                    of_topics[topic].append(name)
-        several = {topic: names for topic, names in of_topics.items() if len(names) >= FEWEST}
+        names_of = _by_topic(look for name, look in free.items() if name in new or look.finding is not None)
+        several = {topic: names for topic, names in names_of.items() if len(names) >= FEWEST}
         for topic, names in sorted(several.items(), key=lambda of: (-len(of[1]), of[0])):
             found = chains([free[name] for name in names], topic, self._past.together_ms)
             found = [chain for chain in found if any(look.group_id in new for look in chain)]
@@ -173,6 +170,15 @@ class SharedFindings:
         rows = [look.row for look in sorted(parts, key=lambda look: look.group_id)]
         partitions = sorted({place.partition for look in parts for place in look.places})
         return shared_problem(one.key, rows, partitions, one.first_ms, one.latest_ms), one.key, one.span
+
+
+def _by_topic(looks: Iterable[Look]) -> defaultdict[str, list[str]]:
+    """The groups with a problem in each topic."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for look in looks:
+        for topic in {place.topic for place in look.places}:
+            found[topic].append(look.group_id)
+    return found
 
 
 def _span(row: Row) -> Span:
