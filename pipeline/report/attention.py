@@ -88,10 +88,12 @@ def _lost_data(report: Report) -> Iterator[AttentionItem]:
     """Groups that lost data before there were findings, or whose findings are not listed."""
     losses = [f for f in report.findings if f.is_open and f.is_loss]
     shown = {group.key for group in report.groups}
-    named = {(f.cluster, name) for f in losses for name in f.groups() if f.group_id or (f.cluster, name) in shown}
-    unnamed = sum((f.facts.get("groups_affected") or 0) - len(f.groups()) for f in losses if f.group_id is None)
-    if (others := sum(t.groups_with_loss for t in report.totals.values()) - len(named) - unnamed) > 0:
-        what = counted(others, "more group" if named else "group")
+    has_all = len(shown) >= sum(t.groups for t in report.totals.values())
+    named = {(f.cluster, name) for f in losses for name in f.groups()}
+    # Groups may be selected: what others have lost is not counted in the totals either.
+    counted_there = {key for key in named if not has_all or key in shown}
+    if (others := sum(t.groups_with_loss for t in report.totals.values()) - len(counted_there)) > 0:
+        what = counted(others, "more group" if counted_there else "group")
         yield AttentionItem("bad", "", f"{what} lost data: records were deleted unread.", "groups", is_loss=True)
 
 

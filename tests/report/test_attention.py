@@ -88,6 +88,17 @@ def test_losses_that_no_finding_describes_are_counted() -> None:
     assert more.sentence == "2 more groups lost data: records were deleted unread."
 
 
+@pytest.mark.parametrize(
+    ("groups", "sentence"), [(9, None), (1, "1 more group lost data: records were deleted unread.")]
+)
+def test_of_a_loss_that_groups_share_those_count_that_are_shown(groups: int, sentence: str | None) -> None:
+    """Two groups have lost records. If all groups are shown, payments is the only one of the three that is selected."""
+    evidence = {"groups": ["payments", "web", "else"], "groups_affected": 3}
+    shared = finding("deleted_unread", group_id=None, topic="clicks", evidence=evidence)
+    more = [item.sentence for item in shown(shared, totals={"east": Totals("east", groups, 0, 2)})[1:]]
+    assert more == ([] if sentence is None else [sentence])
+
+
 @pytest.mark.parametrize("status", [None, "ok", "stopped", "unknown", "not_committed"])
 def test_a_status_alone_is_in_the_table_of_groups(status: str | None) -> None:
     assert needs_attention(report(group("payments", 55, status=status, status_since_ms=NOON))) == []

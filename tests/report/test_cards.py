@@ -151,6 +151,30 @@ def test_a_topic_says_which_of_its_groups_loses_records() -> None:
     assert shown(held, endangered)[1].loss == "yes, or ahead, for payments: see the card of the group"
 
 
+def test_what_groups_share_is_on_the_card_of_its_topic_and_said_on_that_of_each_group() -> None:
+    evidence = {"groups": ["payments", "web"], "groups_affected": 3, "deleted_offsets": 70, "consumer_lag": 90}
+    lost = finding("deleted_unread", group_id=None, topic="clicks", evidence=evidence)
+    smaller = finding("falling_behind", group_id=None, topic="clicks", evidence={**evidence, "consumer_lag": 5})
+    of_topic, of_group = shown(lost, smaller, finding("budget_burn"))
+    assert (of_topic.subject.name, of_topic.victims_total) == ("clicks", 3)
+    assert [(one.word, one.text.split(",")[0]) for one in of_topic.causes] == [
+        ("data lost", "70 offsets deleted unread for 3 groups"),
+        ("falling behind", "unread records of 3 groups have become older since 12:00"),
+    ]
+    assert of_topic.behind == "90 records, of which 70 were deleted unread"
+    assert of_topic.loss == of_group.loss == "yes: 70 offsets deleted unread, seen since 12:00"
+
+
+def test_long_lists_of_the_evidence_are_cut_on_a_page() -> None:
+    names = [f"g{number:04}" for number in range(1_000)]
+    evidence = {"groups": names, "groups_affected": 1_001, "other_groups": "12345678"}
+    found = finding("deleted_unread", group_id=None, topic="clicks", evidence=evidence)
+    assert found.shown_evidence == {"groups": [*names[:20], "and 980 more"], "groups_affected": 1_001}
+    page = render(report(group("payments"), findings=(found,), findings_open=1))
+    assert "g0019" in page
+    assert "g0020" not in page
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_name_is_shown_and_is_one_word_of_a_command(name: str) -> None:
     found = finding(group_id=name, topic=name, owner=name, advice=name, evidence={"errors": [name], "slos": [name]})
